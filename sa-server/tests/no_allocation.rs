@@ -25,11 +25,11 @@ use sa_proto::snapshot::{
     PrefixRoute, QosLevel, QosRule, RegistryPlane, RuleOrigin, Service, ServiceRid, SubnetManager,
     Subscription, SubscriptionRid, Version,
 };
-use sa_server::cell::{Generation, Publisher};
-use sa_server::responder::{Responder, ResponderConfig};
+use sa_server::serve::responder::{Responder, ResponderConfig};
+use sa_server::serve::worker::{Next, Worker, WorkerConfig};
 use sa_server::stats::Stats;
 use sa_server::tables::Tables;
-use sa_server::worker::{Next, Worker, WorkerConfig};
+use sa_server::tables::cell::{Generation, Publisher};
 
 /// Counts this thread's allocations.
 struct Counting;

@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use mimalloc::MiMalloc;
-use sa_server::handover::holder::{self, HoldOptions};
-use sa_server::options::Options;
+use sa_server::host::handover::holder::{self, HoldOptions};
+use sa_server::host::options::Options;
 
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;

@@ -1,4 +1,4 @@
-//! ClassPortInfo of the SA: what it can do, and whom else to ask.
+//! ClassPortInfo of the SA: capabilities and redirection.
 
 use ib_mad::types::{Gid, Lid, PKey, Qpn, Sl};
 use ib_mad::wire::attribute::{ClassPortInfo, ClassPortInfoRepr};

@@ -1,13 +1,13 @@
-//! The requests that storms are made of, answered a batch at a time and by the shortest way.
+//! The fast path for the requests that make up storms, answered in batches.
 //!
-//! A Get() for the path between two ports that are named, or for the record of one node, is told by
-//! a few words of its header. What it reads may lie in memory that no cache of the core holds, and
-//! then one request waits after the other; so all of a batch first ask for the lines that their
-//! ends are found in, then for those that these lead to, and only then are they answered.
+//! It takes a Get() for the path between two named ports, or for the record of one node, which a
+//! few header words identify. The tables may not be in the core's caches, and then each request
+//! waits for memory. So the batch first prefetches the lines that its ports are found in, then the
+//! lines that those point to, and then answers all requests.
 //!
-//! Nothing is decided here: a path is found by the same [`Search`] as for any other request. What
-//! is not plain (other components, other subnets, multicast, an end that nobody has, no path by the
-//! first LIDs) is left to the general way, [`Family::find`](super::Family::find).
+//! Nothing is decided here: [`Search`] finds the path as for any other request. Everything else
+//! (other components, other subnets, multicast, unknown ports, no path between the first LIDs) goes
+//! the general way, [`Family::find`](super::Family::find).
 
 use ib_mad::transport::Packet;
 use ib_mad::types::{Gid, Guid, Lid, Qpn};
@@ -20,8 +20,8 @@ use ib_mad::wire::sa::{ComponentMask, DATA_LEN, SaMad, attribute};
 
 use super::path::is_local;
 use super::path::request::Request;
-use super::path::search::{PREFERRED, Search, Told};
-use crate::qos_match::LevelCounts;
+use super::path::search::{PREFERRED, Search, ShownGids};
+use crate::tables::qos_match::LevelCounts;
 use crate::tables::{EndPort, Tables};
 
 /// Most requests looked at together.
@@ -86,9 +86,9 @@ impl<'a> Express<'a> {
         }
         let path = search.path(source, plain.source.lid, destination, plain.destination.lid)?;
         levels.increment(path.level());
-        let asked = PathRecord::new(&mad.data()[..]).expect("64 bytes of 200");
+        let asked = PathRecord::of(mad.data());
         let sgid = mask.contains(path::SGID).then(|| asked.sgid());
-        Some(path.record(Told { sgid, dgid: None }, PREFERRED))
+        Some(path.record(ShownGids { sgid, dgid: None }, PREFERRED))
     }
 
     #[inline(always)]
@@ -166,7 +166,7 @@ impl Plain {
             & (header.method() == Method::GET)
             & !mad.rmpp().is_active()
             & (sa.sm_key() == 0)
-            & (packet.address.undelivered == 0)
+            & (packet.carrier.undelivered == 0)
             & (packet.address.local_qpn != Qpn::SMI);
         let mut plain = Self::default();
         if is_plain {
@@ -187,7 +187,7 @@ impl Plain {
         if mask.intersects(!PLAIN) | is_half_a_service {
             return;
         }
-        let record = PathRecord::new(&data[..]).expect("64 bytes of 200");
+        let record = PathRecord::of(data);
         let gid = |component, gid: Gid| has(component).then_some(gid);
         let lid = |component, lid: Lid| has(component).then_some(lid);
         let (sgid, slid) = (gid(path::SGID, record.sgid()), lid(path::SLID, record.slid()));
@@ -205,12 +205,12 @@ impl Plain {
     #[inline(always)]
     fn node(&mut self, tables: &Tables, mask: ComponentMask, data: &[u8; DATA_LEN]) {
         if mask == node::component::LID {
-            let lid = NodeRecord::new(&data[..]).expect("108 bytes of 200").lid();
+            let lid = NodeRecord::of(data).lid();
             (self.kind, self.source.lid) = (Kind::Node, lid);
             tables.records.prefetch_node_of_lid(lid);
             tables.end_ports.prefetch_lid(lid);
         } else if mask == node::component::NODE_GUID {
-            let guid = NodeInfo::new(&data[4..]).expect("40 bytes of 196").node_guid();
+            let guid = NodeInfo::at::<4, _>(data).node_guid();
             (self.kind, self.source.port.guid) = (Kind::Node, guid);
             tables.records.prefetch_node_of_guid(guid);
         }

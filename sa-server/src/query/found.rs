@@ -1,4 +1,4 @@
-//! Where a query puts the records it finds.
+//! Collects the records that a query finds.
 
 use std::ops::ControlFlow;
 
@@ -6,11 +6,10 @@ use ib_mad::types::{Gid, Lid};
 use ib_mad::wire::record::{PathRecord, stride};
 use ib_mad::wire::sa::DATA_LEN;
 
-use super::express::{Plain, TOGETHER_MAX};
-use super::multi_path::End;
-use super::path::templates::{Kind, Template, Templates};
-use crate::pool::{Pool, PoolError};
-use crate::qos_match::LevelSlot;
+use super::end::End;
+use super::templates::{Kind, Template, Templates};
+use crate::query::pool::{Pool, PoolError};
+use crate::tables::qos_match::LevelSlot;
 
 /// Steps that one query may take: pairs of ports looked at, above all. A wildcard PathRecord on a
 /// large fabric has more pairs than any table answer could hold.
@@ -29,8 +28,6 @@ pub(crate) struct Scratch {
     templates: Templates,
     /// Ends of a request that names many.
     ends: Vec<End>,
-    /// The plain requests of a batch.
-    pub(crate) plain: Vec<Plain>,
 }
 
 impl Scratch {
@@ -39,7 +36,6 @@ impl Scratch {
             records: [0; DATA_LEN],
             templates: Templates::new(),
             ends: Vec::with_capacity(ENDS_MAX),
-            plain: Vec::with_capacity(TOGETHER_MAX),
         }
     }
 }
@@ -93,7 +89,7 @@ impl<'a> Found<'a> {
     ) -> Self {
         let stride = stride(record_len);
         debug_assert!(stride <= DATA_LEN, "every record fits one MAD");
-        let Scratch { records, templates, ends, .. } = scratch;
+        let Scratch { records, templates, ends } = scratch;
         Self {
             in_place: records,
             spilled: None,
@@ -174,8 +170,8 @@ impl<'a> Found<'a> {
     }
 
     /// Adds a path like others of its kind, which `make` makes if it is the first of them, but to
-    /// another GID and LID. `None` if there is no path of this kind; else its level, or that no other
-    /// record is wanted or fits.
+    /// another GID and LID. `None` if there is no path of this kind; else its level, or that no
+    /// other record is wanted or fits.
     #[inline(always)]
     pub(super) fn push_like(
         &mut self,
@@ -187,7 +183,7 @@ impl<'a> Found<'a> {
         let (record, level) = self.templates.of(kind, make).as_ref()?;
         let level = *level;
         let name = |record: &mut [u8; PathRecord::LEN]| {
-            let mut view = PathRecord::new(&mut record[..]).expect("64 bytes");
+            let mut view = PathRecord::of_mut(record);
             view.set_dgid(dgid).set_dlid(dlid);
         };
         if let Some(buffer) = &mut self.spilled
@@ -269,7 +265,7 @@ fn append<const N: usize>(buffer: &mut Vec<u8>, record: &[u8; N]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pool::PoolConfig;
+    use crate::query::pool::PoolConfig;
 
     fn scratch() -> Scratch {
         Scratch { records: [0xA5; DATA_LEN], ..Scratch::new() }

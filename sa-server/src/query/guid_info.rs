@@ -34,7 +34,7 @@ const COMPONENTS: &[Component] = &[
 
 fn find(query: &Query<'_>, found: &mut Found<'_>) -> Result<(), Refusal> {
     let requester = query.requester()?;
-    let request = GuidInfoRecord::new(&query.record[..]).expect("72 bytes of 200");
+    let request = GuidInfoRecord::of(query.record);
     let has = |component| query.mask.contains(component);
     let lid = has(guid_info::LID).then(|| request.lid());
     let block = has(guid_info::BLOCK_NUM).then(|| request.block_num());
@@ -58,7 +58,7 @@ fn find(query: &Query<'_>, found: &mut Found<'_>) -> Result<(), Refusal> {
 }
 
 fn block_count(port: &Port) -> u8 {
-    let info = PortInfo::new(&port.info[..]).expect("64 bytes");
+    let info = PortInfo::of(&port.info);
     info.guid_cap().div_ceil(BLOCK_LEN as u8)
 }
 

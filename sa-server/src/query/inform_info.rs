@@ -1,4 +1,4 @@
-//! InformInfo, which is written only, and InformInfoRecord: one a subscription of a visible port.
+//! InformInfo (write only) and InformInfoRecord: one per subscription of a visible port.
 
 use std::ops::ControlFlow;
 
@@ -45,12 +45,12 @@ const fn of(mask: ComponentMask, field: &str) -> Component {
 fn find(query: &Query<'_>, found: &mut Found<'_>) -> Result<(), Refusal> {
     let requester = query.requester()?;
     let tables = query.tables;
-    let request = InformInfoRecord::new(&query.record[..]).expect("60 bytes of 200");
+    let request = InformInfoRecord::of(query.record);
     let has = |component| query.mask.contains(component);
     let pattern = Pattern::new(COMPONENTS, query.mask, query.record);
     let mut offer = |row: &Subscription| {
         let record = shown(row, query.trusted);
-        // The subscriber is told by the GUID; its prefix may be any.
+        // The GUID identifies the subscriber; its prefix may be any.
         let subscriber = tables.end_ports.by_guid(row.rid.subscriber_gid.guid());
         if pattern.matches(&record)
             && subscriber.is_some_and(|port| query.may_see_port(requester, port))
@@ -79,11 +79,7 @@ fn find(query: &Query<'_>, found: &mut Found<'_>) -> Result<(), Refusal> {
 /// A subscription as the requester may see it; the QPN is for the trusted (C15-0.2-1.16).
 fn shown(row: &Subscription, trusted: bool) -> [u8; InformInfoRecord::LEN] {
     let mut inform_info = row.inform_info;
-    InformInfo::new(&mut inform_info[..]).expect("36 bytes").set_qpn(if trusted {
-        row.qpn
-    } else {
-        Qpn(0)
-    });
+    InformInfo::of_mut(&mut inform_info).set_qpn(if trusted { row.qpn } else { Qpn(0) });
     let SubscriptionRid { subscriber_gid, enumeration } = row.rid;
     InformInfoRecordRepr { subscriber_gid, enumeration, inform_info }.to_bytes()
 }

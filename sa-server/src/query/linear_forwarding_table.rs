@@ -16,7 +16,7 @@ pub(super) const FAMILY: Family = Family::readable(
 
 fn find(query: &Query<'_>, found: &mut Found<'_>) -> Result<(), Refusal> {
     let requester = query.requester()?;
-    let request = LinearForwardingTableRecord::new(&query.record[..]).expect("72 bytes of 200");
+    let request = LinearForwardingTableRecord::of(query.record);
     let has = |component| query.mask.contains(component);
     let lid = has(lft::LID).then(|| request.lid());
     let block = has(lft::BLOCK_NUM).then(|| request.block_num());

@@ -1,4 +1,4 @@
-//! LinkRecord: every link both of whose ends the requester may see.
+//! LinkRecord: every link whose two ends are both visible to the requester.
 
 use ib_mad::types::Lid;
 use ib_mad::wire::record::link::component as link;
@@ -22,7 +22,7 @@ const TO_LID: usize = 4;
 fn find(query: &Query<'_>, found: &mut Found<'_>) -> Result<(), Refusal> {
     let requester = query.requester()?;
     let records = &query.tables.records;
-    let request = LinkRecord::new(&query.record[..]).expect("6 bytes of 200");
+    let request = LinkRecord::of(query.record);
     let mut pattern = Pattern::new(COMPONENTS, query.mask, query.record);
     let mut from = None;
     let mut to = None;

@@ -1,8 +1,8 @@
-//! MCMemberRecord: groups, and to whom it may concern their members.
+//! MCMemberRecord: groups, and for trusted requesters their members.
 //!
-//! A requester that is not trusted sees groups: one record each, without PortGID, JoinState and
-//! ProxyJoin (15.2.5.17.2). With a PortGID it sees the groups that this port has joined. A trusted
-//! one sees members. Both see groups of their own partitions only.
+//! An untrusted requester sees groups: one record each, without PortGID, JoinState and ProxyJoin
+//! (15.2.5.17.2). With a PortGID it sees the groups that this port has joined. A trusted requester
+//! sees members. Both see groups of their own partitions only.
 
 use std::ops::ControlFlow;
 
@@ -10,7 +10,7 @@ use ib_mad::types::{Gid, Mtu, Rate};
 use ib_mad::wire::mad::Status;
 use ib_mad::wire::record::mc_member::component as mc_member;
 use ib_mad::wire::record::{JoinState, McMemberRecord, Selector};
-use ib_mad::wire::sa::{ComponentMask, attribute};
+use ib_mad::wire::sa::{ComponentMask, DATA_LEN, attribute};
 use sa_proto::snapshot::{MulticastGroup, MulticastMember, MulticastMemberRid};
 
 use super::pattern::{Component, Pattern};
@@ -42,12 +42,12 @@ const fn of(mask: ComponentMask, field: &str) -> Component {
 }
 
 fn find(query: &Query<'_>, found: &mut Found<'_>) -> Result<(), Refusal> {
-    let request = McMemberRecord::new(&query.record[..]).expect("52 bytes of 200");
+    let request = McMemberRecord::of(query.record);
     let terms = Terms::read(query, &request)?;
     let requester = query.requester()?;
     let pattern = Pattern::new(GROUP_COMPONENTS, query.mask, query.record);
     let mut offer = |group: &MulticastGroup| {
-        let view = McMemberRecord::new(&group.record[..]).expect("52 bytes");
+        let view = McMemberRecord::of(&group.record);
         if pattern.matches(&group.record)
             && terms.accept(&view)
             && query.may_see_partition(requester, view.pkey())
@@ -71,7 +71,7 @@ fn find(query: &Query<'_>, found: &mut Found<'_>) -> Result<(), Refusal> {
 /// Yields the records of a group that was found to fit.
 fn offer_group(
     query: &Query<'_>,
-    request: &McMemberRecord<&[u8]>,
+    request: &McMemberRecord<&[u8; DATA_LEN]>,
     group: &MulticastGroup,
     found: &mut Found<'_>,
 ) -> ControlFlow<()> {
@@ -99,7 +99,7 @@ fn offer_group(
             .take_while(|member| member.rid.mgid == mgid)
             .try_for_each(|row| offer(row));
     }
-    // The group as such: it is there for full members, and nobody's proxy.
+    // The group itself: full members only, and no proxy join.
     let rid = MulticastMemberRid::default();
     offer(&MulticastMember { rid, join_state: JoinState::FULL_MEMBER.0, proxy_join: false })
 }
@@ -107,8 +107,7 @@ fn offer_group(
 /// A member's record, in full.
 fn shown(group: &MulticastGroup, member: &MulticastMember) -> [u8; McMemberRecord::LEN] {
     let mut record = group.record;
-    McMemberRecord::new(&mut record[..])
-        .expect("52 bytes")
+    McMemberRecord::of_mut(&mut record)
         .set_port_gid(member.rid.port_gid)
         .set_join_state(JoinState(member.join_state))
         .set_proxy_join(member.proxy_join);
@@ -127,7 +126,7 @@ struct Terms {
 
 impl Terms {
     /// A value without its selector, or a selector without its value, is no wish.
-    fn read(query: &Query<'_>, request: &McMemberRecord<&[u8]>) -> Result<Self, Refusal> {
+    fn read(query: &Query<'_>, request: &McMemberRecord<&[u8; DATA_LEN]>) -> Result<Self, Refusal> {
         let wish = |components, selector, value: Option<u8>| {
             if !query.mask.contains(components) {
                 return Ok(None);
@@ -155,7 +154,7 @@ impl Terms {
         })
     }
 
-    fn accept(&self, group: &McMemberRecord<&[u8]>) -> bool {
+    fn accept(&self, group: &McMemberRecord<&[u8; McMemberRecord::LEN]>) -> bool {
         let rank = Rate::from_code(group.rate()).map_or(0, Rate::rank);
         self.pkey.is_none_or(|pkey| pkey.matches(group.pkey()))
             && fits(self.mtu, group.mtu())

@@ -1,11 +1,12 @@
-//! What a request asks for, and which records answer it.
+//! Finds the records that answer a query.
 //!
-//! One module a record; each tells which attribute it serves and finds its records in the tables.
-//! Adding a record is adding a module and naming it in [`FAMILIES`]. What arrives here is a request
-//! whose header has been checked; how the answer goes out is the
-//! [`responder`](crate::responder)'s business.
+//! There is one module per record type; each names its attribute and finds its records in the
+//! tables. To add a record type, add a module and list it in `FAMILIES`. Queries arrive here with
+//! their header checked. [`pool`] provides memory for long answers, [`redirect`] the target of a
+//! redirection. How an answer is sent is not decided here.
 
 mod class_port_info;
+mod end;
 mod express;
 mod found;
 mod guid_info;
@@ -19,12 +20,15 @@ mod node;
 mod path;
 mod pattern;
 mod pkey_table;
+pub mod pool;
 mod port_info;
 mod ports;
+pub mod redirect;
 mod service;
 mod sl_to_vl;
 mod sm_info;
 mod switch_info;
+mod templates;
 mod unserved;
 mod vl_arbitration;
 
@@ -34,13 +38,13 @@ use ib_mad::wire::sa::{ComponentMask, DATA_LEN};
 
 use sa_proto::snapshot::RegistryPlane;
 
-use crate::index::RegistryIndex;
-use crate::qos_match::LevelCounts;
-use crate::redirect::Redirection;
+use crate::query::redirect::Redirection;
 use crate::stats::DropReason;
+use crate::tables::index::RegistryIndex;
+use crate::tables::qos_match::LevelCounts;
 use crate::tables::{EndPort, Owner, Tables};
 
-pub(crate) use express::{Express, TOGETHER_MAX, write_record};
+pub(crate) use express::{Express, Plain, TOGETHER_MAX, write_record};
 pub(crate) use found::{Exhausted, Found, Scratch};
 pub(crate) use path::request::Request as PathWish;
 pub use path::select::NoPath;
@@ -67,7 +71,7 @@ pub(crate) struct Query<'a> {
     pub(crate) sgid: Option<Gid>,
     /// Whether the requester proved with the SM_Key that it may see what others may not.
     pub(crate) trusted: bool,
-    /// Whom requesters are told to ask instead.
+    /// Responders that requesters are redirected to.
     pub(crate) redirection: &'a Redirection,
     /// Where paths are counted.
     pub(crate) levels: &'a LevelCounts,
@@ -159,7 +163,7 @@ impl Family {
         Self { record_len, find: Some(find), ..Self::unserved(attribute) }
     }
 
-    /// A record that is asked for by GetMulti().
+    /// A record requested by GetMulti().
     const fn multi(attribute: AttributeId, record_len: usize, find: Find) -> Self {
         Self { is_multi: true, ..Self::readable(attribute, record_len, find) }
     }
@@ -192,7 +196,7 @@ impl Family {
         Self { writable: true, ..self }
     }
 
-    /// The same, whatever the method.
+    /// The same for any method.
     const fn refused(self) -> Self {
         Self { refused: true, ..self }
     }

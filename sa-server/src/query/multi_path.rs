@@ -1,9 +1,9 @@
-//! MultiPathRecord: GetMulti() for paths between several sources and several destinations. What
-//! comes back are PathRecords.
+//! MultiPathRecord: GetMulti() for paths between several sources and several destinations. The
+//! answer consists of PathRecords.
 //!
-//! Two sources, two destinations and two paths wanted is how a client asks for a path and one to fail
-//! over to: those two are chosen to have nothing in common. All other requests get paths pair by pair
-//! until they are as many as wanted.
+//! A client that requests two paths between two sources and two destinations wants a path and a
+//! spare for failover: these two are chosen without a common part. All other requests get paths
+//! pair by pair until the requested number is reached.
 
 use std::ops::ControlFlow;
 
@@ -13,18 +13,19 @@ use ib_mad::wire::record::multi_path::component as multi;
 use ib_mad::wire::record::{MultiPathRecord, PathRecord};
 use ib_mad::wire::sa::attribute;
 
+use super::end::End;
 use super::path::local_port;
 use super::path::request::{Request, Wishes};
-use super::path::search::{Classed, PREFERRED, Path, Search, Told};
+use super::path::search::{Classed, PREFERRED, Path, Search, ShownGids};
 use super::{Family, Found, Query, Refusal};
-use crate::tables::{EndClass, EndPort, Tables};
+use crate::tables::{EndPort, Tables};
 
 pub(super) const FAMILY: Family = Family {
     answered_as: attribute::PATH_RECORD,
     ..Family::multi(attribute::MULTI_PATH_RECORD, PathRecord::LEN, find)
 };
 
-/// Paths told if the request does not say how many: as many as NumbPath can.
+/// Paths returned if the request gives no number: the maximum of NumbPath.
 const PATHS_MAX: u8 = 127;
 
 fn find(query: &Query<'_>, found: &mut Found<'_>) -> Result<(), Refusal> {
@@ -85,21 +86,6 @@ fn find_between(
         _ => pair_by_pair(&search, request.wishes, sources, destinations, found),
     };
     Ok(())
-}
-
-/// An end of the paths asked for, with what does not depend on the other one.
-#[derive(Clone, Copy)]
-pub(super) struct End {
-    port: EndPort,
-    class: EndClass,
-    /// Whether it is the requester.
-    is_own: bool,
-    /// Whether the requester may know of it.
-    is_visible: bool,
-    /// Whether it has one LID, and can be reached by it.
-    has_one_lid: bool,
-    /// Whether every path to it has a way back that is no worse.
-    is_same_back: bool,
 }
 
 impl End {
@@ -171,22 +157,22 @@ fn pair_by_pair(
                 let (by_slid, by_dlid) = ((from, from.0.lid), (to, to.0.lid));
                 let is_same_back = destination.is_same_back;
                 if let Some(path) = search.path_wished(wishes, by_slid, by_dlid, is_same_back) {
-                    search.tell(&path, Told::default(), PREFERRED, found)?;
+                    search.push(&path, ShownGids::default(), PREFERRED, found)?;
                 }
                 continue;
             }
             // Many LIDs are many steps: none are taken in vain.
             if search.connected(from, to) {
                 let (slids, dlids) = (search.lids(from, None), search.lids(to, None));
-                search.pair((from, slids), (to, dlids), Told::default(), left, found)?;
+                search.pair((from, slids), (to, dlids), ShownGids::default(), left, found)?;
             }
         }
     }
     ControlFlow::Continue(())
 }
 
-/// Two paths that share no port, by different LIDs of their ranges, so that in a fat tree they cross
-/// different spines: of the two ways to pair the ends that with the shorter path.
+/// Two paths that share no port, by different LIDs of their ranges, so that in a fat tree they
+/// cross different spines: of the two ways to pair the ends that with the shorter path.
 fn independent(
     search: &Search<'_>,
     sources: [&End; 2],
@@ -209,7 +195,7 @@ fn independent(
     // Two paths rather than one, then the shorter one.
     let prefers_crossed = (count(&crossed), least(&straight)) > (count(&straight), least(&crossed));
     for (path, _) in if prefers_crossed { crossed } else { straight }.into_iter().flatten() {
-        search.tell(&path, Told::default(), PREFERRED, found)?;
+        search.push(&path, ShownGids::default(), PREFERRED, found)?;
     }
     ControlFlow::Continue(())
 }

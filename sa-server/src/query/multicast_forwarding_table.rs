@@ -25,7 +25,7 @@ const POSITION_LEN: u8 = 16;
 
 fn find(query: &Query<'_>, found: &mut Found<'_>) -> Result<(), Refusal> {
     let requester = query.requester()?;
-    let request = MulticastForwardingTableRecord::new(&query.record[..]).expect("72 bytes of 200");
+    let request = MulticastForwardingTableRecord::of(query.record);
     let has = |component| query.mask.contains(component);
     let lid = has(mft::LID).then(|| request.lid());
     let position = has(mft::POSITION).then(|| request.position());
@@ -54,7 +54,7 @@ fn find(query: &Query<'_>, found: &mut Found<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// 0 to `last`, or the one of them that is asked for.
+/// 0 to `last`, or the requested one.
 fn selected(one: Option<u16>, last: u16) -> std::ops::Range<u16> {
     let end = last.saturating_add(1);
     match one {
@@ -65,7 +65,7 @@ fn selected(one: Option<u16>, last: u16) -> std::ops::Range<u16> {
 }
 
 fn last_position(node: &NodeRows) -> u8 {
-    NodeInfo::new(&node.node.info[..]).expect("40 bytes").num_ports() / POSITION_LEN
+    NodeInfo::of(&node.node.info).num_ports() / POSITION_LEN
 }
 
 fn masks(table: &Mft, block: u16, position: u8) -> [u8; 64] {

@@ -1,4 +1,4 @@
-//! NodeRecord: one a visible end port.
+//! NodeRecord: one per visible end port.
 
 use std::ops::ControlFlow;
 
@@ -39,8 +39,8 @@ const fn of(mask: ib_mad::wire::sa::ComponentMask, field: &str) -> Component {
 fn find(query: &Query<'_>, found: &mut Found<'_>) -> Result<(), Refusal> {
     let requester = query.requester()?;
     let (records, mask) = (&query.tables.records, query.mask);
-    let request = NodeRecord::new(&query.record[..]).expect("108 bytes of 200");
-    let info = NodeInfo::new(&query.record[NODE_INFO..]).expect("40 bytes of 196");
+    let request = NodeRecord::of(query.record);
+    let info = NodeInfo::at::<NODE_INFO, _>(query.record);
 
     let mut pattern = Pattern::new(COMPONENTS, mask, query.record);
     if mask.contains(node::NODE_DESCRIPTION) {

@@ -1,4 +1,4 @@
-//! Which records a component mask selects, as one masked comparison of bytes.
+//! Matches records against a component mask by one masked comparison of bytes.
 
 use ib_mad::wire::FieldInfo;
 use ib_mad::wire::sa::{ComponentMask, DATA_LEN};

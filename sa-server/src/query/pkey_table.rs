@@ -24,7 +24,7 @@ fn find(query: &Query<'_>, found: &mut Found<'_>) -> Result<(), Refusal> {
         return Err(Refusal::Status(Status::SA_REQ_INVALID));
     }
     let requester = query.requester()?;
-    let request = PKeyTableRecord::new(&query.record[..]).expect("72 bytes of 200");
+    let request = PKeyTableRecord::of(query.record);
     let has = |component| query.mask.contains(component);
     let lid = has(pkey_table::LID).then(|| request.lid());
     let num = has(pkey_table::PORT_NUM).then(|| request.port_num());
@@ -59,10 +59,10 @@ fn block_count(seen: &SeenPort<'_>) -> u16 {
     }
     let node = &seen.node.node;
     let capacity = if seen.is_end_port() {
-        NodeInfo::new(&node.info[..]).expect("40 bytes").partition_cap()
+        NodeInfo::of(&node.info).partition_cap()
     } else {
         let info = node.switch_info.unwrap_or_default();
-        SwitchInfo::new(&info[..]).expect("20 bytes").partition_enforcement_cap()
+        SwitchInfo::of(&info).partition_enforcement_cap()
     };
     let held = u16::try_from(seen.port.pkeys.len()).unwrap_or(u16::MAX);
     capacity.max(held).div_ceil(BLOCK_LEN as u16)

@@ -1,7 +1,7 @@
-//! PortInfoRecord: one a visible port, external ports of switches included.
+//! PortInfoRecord: one per visible port, external switch ports included.
 //!
-//! Requests that do not ask for the extended record come from clients that may not know the
-//! extended link speeds; they are told QDR where one is active, as OpenSM does.
+//! Clients that do not request the extended record may not know the extended link speeds. For them
+//! an active extended speed is reported as QDR, as OpenSM does.
 
 use std::ops::ControlFlow;
 
@@ -84,8 +84,8 @@ const fn of(mask: ComponentMask, field: &str) -> Component {
 fn find(query: &Query<'_>, found: &mut Found<'_>) -> Result<(), Refusal> {
     let requester = query.requester()?;
     let (records, mask) = (&query.tables.records, query.mask);
-    let request = PortInfoRecord::new(&query.record[..]).expect("68 bytes of 200");
-    let info = PortInfo::new(&query.record[PORT_INFO..]).expect("64 bytes of 196");
+    let request = PortInfoRecord::of(query.record);
+    let info = PortInfo::at::<PORT_INFO, _>(query.record);
     let capabilities = Capabilities::new(query, &info);
     let extended_record =
         mask.contains(port_info::OPTIONS) && request.options() & OPTION_EXTENDED != 0;
@@ -132,7 +132,7 @@ struct Capabilities {
 impl Capabilities {
     /// By AttributeModifier bit 31 the set bits of the request's masks must be set; otherwise the
     /// masks must be equal.
-    fn new(query: &Query<'_>, info: &PortInfo<&[u8]>) -> Self {
+    fn new(query: &Query<'_>, info: &PortInfo<&[u8; PortInfo::LEN]>) -> Self {
         let set_bits_only = query.attribute_modifier & CAPABILITY_MASK_MATCH_ANY != 0;
         let (mask, mask2) = (info.capability_mask().0, info.capability_mask2().0);
         let care = if set_bits_only { mask } else { u32::MAX };
@@ -160,7 +160,7 @@ impl Capabilities {
 
 /// Adds QDR to the old speed fields of a link that runs at an extended speed.
 fn tell_qdr(record: &mut [u8; PortInfoRecord::LEN]) {
-    let mut info = PortInfo::new(&mut record[PORT_INFO..]).expect("64 bytes");
+    let mut info = PortInfo::at_mut::<PORT_INFO, _>(record);
     if info.link_speed_ext_active().0 == 0 {
         return;
     }

@@ -1,4 +1,4 @@
-//! The ports that a request is about, as far as its sender may see them.
+//! The ports that a request selects, as far as its sender may see them.
 
 use ib_mad::types::{Lid, PortNum};
 use sa_proto::snapshot::Port;

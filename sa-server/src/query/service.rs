@@ -1,6 +1,6 @@
-//! ServiceRecord: the services whose partition the requester belongs to.
+//! ServiceRecord: the services in the partitions of the requester.
 //!
-//! The ServiceKey is shown to trusted requesters only; whoever knows it may search by it.
+//! Only trusted requesters see the ServiceKey; a requester that knows the key may search by it.
 
 use std::ops::ControlFlow;
 
@@ -51,7 +51,7 @@ const fn of(mask: ComponentMask, field: &str) -> Component {
 
 fn find(query: &Query<'_>, found: &mut Found<'_>) -> Result<(), Refusal> {
     let requester = query.requester()?;
-    let request = ServiceRecord::new(&query.record[..]).expect("176 bytes of 200");
+    let request = ServiceRecord::of(query.record);
     let has = |component| query.mask.contains(component);
     let pattern = Pattern::new(COMPONENTS, query.mask, query.record);
     let mut offer = |row: &Service| {

@@ -1,7 +1,7 @@
-//! SLtoVLMappingTableRecord: one an output port of a channel adapter or router, one a pair of
+//! SLtoVLMappingTableRecord: one per output port of a channel adapter or router, one per pair of
 //! ports of a switch.
 //!
-//! A port whose tables nobody has programmed has every SL on VL 0.
+//! A port whose tables were never programmed has every SL on VL 0.
 
 use std::ops::ControlFlow;
 
@@ -19,7 +19,7 @@ pub(super) const FAMILY: Family =
 
 fn find(query: &Query<'_>, found: &mut Found<'_>) -> Result<(), Refusal> {
     let requester = query.requester()?;
-    let request = SlToVlMappingTableRecord::new(&query.record[..]).expect("16 bytes of 200");
+    let request = SlToVlMappingTableRecord::of(query.record);
     let has = |component| query.mask.contains(component);
     let lid = has(sl_to_vl::LID).then(|| request.lid());
     let input = has(sl_to_vl::INPUT_PORT_NUM).then(|| request.input_port_num());

@@ -1,7 +1,7 @@
-//! SMInfoRecord: one a subnet manager behind a visible port.
+//! SMInfoRecord: one per subnet manager behind a visible port.
 //!
-//! No SM_Key is in the tables, so nobody is told one, and the component selects nothing: what a
-//! key is compared with could be guessed.
+//! The tables contain no SM_Key, so answers never do, and the component selects nothing: otherwise
+//! a requester could guess keys by comparison.
 
 use ib_mad::types::Guid;
 use ib_mad::wire::attribute::SmInfo;
@@ -31,7 +31,7 @@ const fn of(mask: ComponentMask, field: &str) -> Component {
 fn find(query: &Query<'_>, found: &mut Found<'_>) -> Result<(), Refusal> {
     let requester = query.requester()?;
     let tables = query.tables;
-    let request = SmInfoRecord::new(&query.record[..]).expect("25 bytes of 200");
+    let request = SmInfoRecord::of(query.record);
     let lid = query.mask.contains(sm_info::LID).then(|| request.lid());
     // Found by port GUID, of which a LID has one that is the port's own.
     let named = lid.map(|lid| tables.end_ports.by_lid(lid).map_or(Guid(0), |port| port.guid));
@@ -40,7 +40,7 @@ fn find(query: &Query<'_>, found: &mut Found<'_>) -> Result<(), Refusal> {
     let _ =
         managers.filter(|sm| named.is_none_or(|guid| guid == sm.port_guid)).try_for_each(|sm| {
             let mut info = sm.info;
-            SmInfo::new(&mut info[..]).expect("21 bytes").set_sm_key(0);
+            SmInfo::of_mut(&mut info).set_sm_key(0);
             if let Some(port) = tables.end_ports.by_guid(sm.port_guid)
                 && query.may_see_port(requester, port)
             {

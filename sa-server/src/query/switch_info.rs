@@ -1,4 +1,4 @@
-//! SwitchInfoRecord: one a visible switch.
+//! SwitchInfoRecord: one per visible switch.
 
 use ib_mad::wire::attribute::SwitchInfo;
 use ib_mad::wire::record::switch_info::component as switch_info;
@@ -42,7 +42,7 @@ const fn of(mask: ComponentMask, field: &str) -> Component {
 
 fn find(query: &Query<'_>, found: &mut Found<'_>) -> Result<(), Refusal> {
     let requester = query.requester()?;
-    let request = SwitchInfoRecord::new(&query.record[..]).expect("24 bytes of 200");
+    let request = SwitchInfoRecord::of(query.record);
     let lid = query.mask.contains(switch_info::LID).then(|| request.lid());
     let pattern = Pattern::new(COMPONENTS, query.mask, query.record);
     let _ = query.switches(requester, lid).try_for_each(|switch| {

@@ -1,8 +1,7 @@
-//! Attributes of the SA class that this responder does not serve: their requests are refused, as
-//! the specification says (13.4.7, code 3), so that no client waits for an answer that will not
-//! come.
+//! Attributes of the SA class that this responder does not support. Their requests are refused as
+//! the specification requires (13.4.7, code 3), so that clients do not wait for an answer.
 //!
-//! What the class does not define at all is not here and goes unanswered.
+//! Attributes that the class does not define are not listed here and get no answer.
 
 use ib_mad::wire::mad::AttributeId;
 use ib_mad::wire::sa::attribute;

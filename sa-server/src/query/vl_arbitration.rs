@@ -1,6 +1,6 @@
-//! VLArbitrationTableRecord: four blocks a port.
+//! VLArbitrationTableRecord: four blocks per port.
 //!
-//! A port whose tables nobody has programmed has empty ones.
+//! A port whose tables were never programmed has empty ones.
 
 use std::ops::ControlFlow;
 
@@ -20,7 +20,7 @@ const BLOCKS: std::ops::RangeInclusive<u8> = 1..=4;
 
 fn find(query: &Query<'_>, found: &mut Found<'_>) -> Result<(), Refusal> {
     let requester = query.requester()?;
-    let request = VlArbitrationTableRecord::new(&query.record[..]).expect("72 bytes of 200");
+    let request = VlArbitrationTableRecord::of(query.record);
     let has = |component| query.mask.contains(component);
     let lid = has(vl_arbitration::LID).then(|| request.lid());
     let num = has(vl_arbitration::OUTPUT_PORT_NUM).then(|| request.output_port_num());

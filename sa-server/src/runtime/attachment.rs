@@ -1,4 +1,4 @@
-//! The transport of the responder's own port, and how a simulated one is attached to.
+//! The transport of the responder's own port, and how it attaches to a simulated fabric.
 
 use std::path::Path;
 
@@ -8,10 +8,10 @@ use ib_mad::transport::verbs::Verbs;
 use ib_mad::types::Guid;
 use ib_mad::wire::mad::{Method, MgmtClass};
 
-use crate::options::Options;
-use crate::umad_port::{Opened, Opener};
+use crate::host::options::Options;
+use crate::host::umad_port::{Opened, Opener};
 
-/// File in the cache directory that tells the next start which ibsim client this one was.
+/// File in the cache directory with the ibsim client id, for the next start.
 const CLIENT_FILE: &str = "ibsim-client";
 
 /// The transport of the responder's own port.
@@ -39,16 +39,25 @@ pub(super) fn attach(options: &Options, first: bool) -> Result<(Ibsim, Guid), Ib
     if let Some(file) = file
         && let Err(error) = std::fs::write(&file, format!("{}\n", ibsim.client_id()))
     {
-        tracing::warn!(path = %file.display(), %error, "cannot keep the ibsim client id");
+        tracing::warn!(
+            path = %file.display(), %error,
+            "cannot save the ibsim client id; the next start attaches as a new client"
+        );
     }
-    // What clients send to the SM by way of us. Another manager on the node may have it, and is then
-    // the one that they mean.
+    // What clients send to the SM by way of us. Another manager on the node may have it, and is
+    // then the one that they mean.
     let methods = 1 << Method::TRAP.0 | 1 << Method::GET.0;
     if let Err(error) = ibsim.declare_methods(MgmtClass::SUBN_LID_ROUTED, methods) {
-        tracing::info!(%error, "traps that reach our port are not passed on to the SM");
+        tracing::info!(
+            %error,
+            "cannot receive the traps sent to this port; they are not relayed to the SM"
+        );
     }
     let port = ibsim.local_port()?;
-    tracing::info!(node = ibsim.node(), guid = %port.guid, lid = %port.lid, "attached to the fabric");
+    tracing::info!(
+        node = ibsim.node(), guid = %port.guid, lid = %port.lid,
+        "attached to the fabric"
+    );
     Ok((ibsim, port.guid))
 }
 

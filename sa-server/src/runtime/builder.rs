@@ -1,15 +1,15 @@
-//! Tables made of each snapshot, or patched where little differs, and handed to the workers.
+//! Builds tables from each snapshot, or patches the previous ones, and passes them to the workers.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use sa_proto::snapshot::{FabricPlane, Snapshot};
 
-use crate::cell::{Generation, Publisher};
-use crate::index::RegistryIndex;
-use crate::metrics::{Metrics, Serving};
-use crate::placement::Builders;
+use crate::host::placement::Builders;
 use crate::tables::Tables;
+use crate::tables::cell::{Generation, Publisher};
+use crate::tables::index::RegistryIndex;
+use crate::watch::metrics::{Metrics, Serving};
 
 /// How long tables may be in the making before the workers have to leave time for it.
 const BUILD_PATIENCE: Duration = Duration::from_secs(1);
@@ -89,7 +89,7 @@ enum Step {
         /// Ports have other alias GUIDs.
         aliases: bool,
     },
-    /// Anything else: tables are built anew.
+    /// Anything else: the tables are rebuilt.
     All,
 }
 
@@ -114,7 +114,7 @@ fn log_installed(snapshot: &Snapshot, tables: &Tables, built_in: Duration) {
     tracing::info!(
         "serving generation {} of session {}: {} hosts, {switches} switches, {} links, {} end \
          ports, {} partitions; tables built in {:.1} ms, {rows} x {columns} path classes, {} KB \
-         for paths between hosts",
+         read by path queries",
         version.fabric_generation,
         version.session,
         plane.nodes.len().saturating_sub(switches),
@@ -127,7 +127,8 @@ fn log_installed(snapshot: &Snapshot, tables: &Tables, built_in: Duration) {
     if tables.contradictions() > 0 {
         tracing::warn!(
             count = tables.contradictions(),
-            "LIDs or GUIDs that the snapshot gives to several ports; the first one has them"
+            "the snapshot assigns LIDs or GUIDs to more than one port; queries find the first \
+             port only"
         );
     }
 }

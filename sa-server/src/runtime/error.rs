@@ -1,4 +1,4 @@
-//! Why the program cannot start.
+//! Errors that prevent the program from starting.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use ib_mad::transport::umad::UmadError;
 use ib_mad::transport::verbs::VerbsError;
 use sa_proto::trust::TrustError;
 
-use crate::replica::CacheDirError;
+use crate::sm::replica::CacheDirError;
 
 /// Why the program cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -53,8 +53,9 @@ pub enum StartError {
     Trust(#[from] TrustError),
     /// The front door would be open to other hosts.
     #[error(
-        "--listen {0} is open to other hosts, and nothing is authenticated there: whoever can send \
-         from the SM's address could ask and write in clients' names. Say --insecure if every host \
+        "--listen {0} is open to other hosts without authentication: any host that can send from \
+         the \
+         SM's address can query and write on behalf of clients. Add --insecure if every host \
          that can reach it is trusted"
     )]
     Exposed(SocketAddr),

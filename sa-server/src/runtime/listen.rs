@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use ib_mad::transport::udp::{Engine, Udp, UdpOptions};
 
 use super::StartError;
-use crate::options::Options;
+use crate::host::options::Options;
 
 /// How long an address may be in use that is to be listened at: the kernel lets go of an io_uring's
 /// socket some time after the process that was killed.
@@ -38,7 +38,7 @@ pub(super) fn listen(options: &Options) -> Result<Vec<Udp>, StartError> {
     };
     let mut sockets = vec![bind(options.listen)?];
     if let Some(reason) = sockets[0].second_choice() {
-        tracing::info!(%reason, "no io_uring here: datagrams go by recvmmsg and sendmmsg");
+        tracing::info!(%reason, "io_uring is not available; using recvmmsg and sendmmsg");
     }
     let address = sockets[0].local_addr()?;
     for _ in 1..options.workers {

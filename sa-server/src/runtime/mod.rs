@@ -1,5 +1,5 @@
-//! Puts the parts together: workers on threads, the subscription on an async runtime, tables built
-//! between them.
+//! Starts and connects the parts: worker threads, the subscription on an async runtime, and the
+//! builder of tables between them.
 
 mod attachment;
 mod builder;
@@ -18,25 +18,25 @@ use ib_mad::types::Qpn;
 use sa_proto::snapshot::Snapshot;
 use tracing_subscriber::EnvFilter;
 
-use crate::cell::{Publisher, Reader};
-use crate::explain::told;
-use crate::figures::Reporter;
-use crate::forward::{Exchange, Forwarding};
-use crate::handover::HeldDescriptors;
-use crate::http;
-use crate::limits::LimitLog;
-use crate::metrics::Metrics;
-use crate::options::{Options, TransportKind};
-use crate::own_port::{OwnPort, Way};
-use crate::peers::{Guarded, Peers};
-use crate::placement::{self, Builders};
-use crate::redirect::Redirection;
-use crate::relay;
-use crate::replica::{self, CacheDir, Identity, ReplicaConfig, passing_identity};
-use crate::report;
-use crate::umad_port::Opener;
+use crate::host::handover::HeldDescriptors;
+use crate::host::options::{Options, TransportKind};
+use crate::host::placement::{self, Builders};
+use crate::host::umad_port::Opener;
 #[cfg(feature = "verbs")]
-use crate::verbs_port;
+use crate::host::verbs_port;
+use crate::query::redirect::Redirection;
+use crate::serve::own_port::{Egress, OwnPort};
+use crate::sm::forward::{Exchange, Forwarding};
+use crate::sm::peers::{Guarded, Peers};
+use crate::sm::relay;
+use crate::sm::replica::{self, CacheDir, Identity, ReplicaConfig, passing_identity};
+use crate::sm::report;
+use crate::tables::cell::{Publisher, Reader};
+use crate::watch::explain::reply;
+use crate::watch::figures::Reporter;
+use crate::watch::http;
+use crate::watch::metrics::Metrics;
+use crate::watch::refusals::LimitLog;
 
 use attachment::{Fabric, attach};
 use builder::Builder;
@@ -58,7 +58,7 @@ pub fn main(options: Options) -> ExitCode {
         .with_env_filter(filter)
         .with_target(false)
         .with_ansi(io::stdout().is_terminal())
-        // Whoever read the log may have gone; that must not end the program.
+        // The reader of the log may be gone; that must not end the program.
         .log_internal_errors(false)
         .init();
     match run(options) {
@@ -76,12 +76,15 @@ pub fn run(options: Options) -> Result<(), StartError> {
     if let Some(address) = options.exposed_listen() {
         return Err(StartError::Exposed(address));
     }
-    // SAFETY: nothing of ours is open yet, so that what the environment names is what was passed on.
+    // SAFETY: nothing of ours is open yet, so that what the environment names is what was passed
+    // on.
     let descriptors = unsafe { HeldDescriptors::of_environment(options.holder.as_deref()) };
     let store = descriptors.store().clone();
     keep_off(&options.pin)?;
     if options.echo {
-        tracing::warn!("--echo: queries go back as their own answers");
+        tracing::warn!(
+            "--echo is set: every query is returned as its own answer; for benchmarks only"
+        );
     }
     let cache_dir = options.cache_dir.as_deref().map(CacheDir::open).transpose()?;
     let id = cache_dir.as_ref().map_or_else(passing_identity, CacheDir::responder_id);
@@ -132,29 +135,30 @@ pub fn run(options: Options) -> Result<(), StartError> {
     let address = front_door[0].local_addr()?;
     // The first worker sends the reports, which go out by the front door.
     for (i, udp) in front_door.into_iter().enumerate() {
-        let way = pool.own_port.as_ref().map_or(Way::Back, |(_, port)| Way::By(Arc::clone(port)));
+        let egress =
+            pool.own_port.as_ref().map_or(Egress::Back, |(_, port)| Egress::By(Arc::clone(port)));
         let udp = Guarded::new(udp, peers.clone());
-        pool.start(format!("udp-{i}"), udp, way, false, |_| Ok(()), rebind_never)?;
+        pool.start(format!("udp-{i}"), udp, egress, false, |_| Ok(()), rebind_never)?;
     }
     match fabric {
         Some(Fabric::Ibsim(ibsim)) => pool.start_ibsim(*ibsim, options.clone())?,
         Some(Fabric::Umad(port)) => pool.start_umad(*port)?,
         #[cfg(feature = "verbs")]
         Some(Fabric::Verbs(verbs)) => {
-            let (way, give_up) = (pool.own_way(), verbs_port::give_up);
-            pool.start("verbs".to_owned(), *verbs, way, false, verbs_port::upkeep, give_up)?;
+            let (egress, give_up) = (pool.own_egress(), verbs_port::give_up);
+            pool.start("verbs".to_owned(), *verbs, egress, false, verbs_port::upkeep, give_up)?;
         }
         None => {}
     }
     if let Some(path) = &options.ring {
         let rings = RingServer::bind(&RingOptions::new(path))
             .map_err(|source| StartError::Ring { path: path.clone(), source })?;
-        let mut told = RingCounters::default();
+        let mut logged = RingCounters::default();
         let upkeep = move |rings: &mut RingServer| {
-            tell_of_rings(&mut told, rings.counters());
+            log_rings(&mut logged, rings.counters());
             Ok(())
         };
-        pool.start("ring".to_owned(), rings, Way::Back, false, upkeep, rebind_never)?;
+        pool.start("ring".to_owned(), rings, Egress::Back, false, upkeep, rebind_never)?;
     }
     let metrics =
         Arc::new(Metrics { workers: std::mem::take(&mut pool.workers), ..Metrics::default() });
@@ -208,7 +212,7 @@ fn subscribe(
         let mut hangup = signal(SignalKind::hangup())?;
         tokio::spawn(async move {
             while hangup.recv().await.is_some() {
-                tracing::info!("SIGHUP ignored: there is no configuration to read again");
+                tracing::info!("SIGHUP ignored: ibsa has no configuration file to reload");
             }
         });
         let publisher = Arc::new(Mutex::new(publisher));
@@ -226,8 +230,8 @@ fn subscribe(
             let mut log = LimitLog::default();
             loop {
                 tick.tick().await;
-                if let Some(line) = log.look(Instant::now(), measured.stats()) {
-                    tracing::warn!("{line}");
+                if let Some(refusals) = log.look(Instant::now(), measured.stats()) {
+                    tracing::warn!("{refusals}");
                 }
             }
         });
@@ -271,8 +275,8 @@ fn explainer(publisher: Arc<Mutex<Publisher>>) -> replica::Explain {
         // A reader that lasted would keep a generation from being freed.
         let mut reader = publisher.lock().unwrap_or_else(PoisonError::into_inner).reader();
         match reader.current() {
-            Some(generation) => told::tell(generation, question),
-            None => Err("this responder has no snapshot yet".to_owned()),
+            Some(generation) => reply::reply(generation, question),
+            None => Err("this responder has not received a snapshot yet".to_owned()),
         }
     })
 }
@@ -290,12 +294,17 @@ fn keep_off(pinned: &[usize]) -> Result<(), StartError> {
     Ok(())
 }
 
-/// Tells the log what clients of rings missed since it was last told.
-fn tell_of_rings(told: &mut RingCounters, now: RingCounters) {
-    let (refused, expelled) = (now.refused - told.refused, now.expelled - told.expelled);
-    let dropped = now.dropped - told.dropped;
+/// Logs what clients of rings missed since the last line.
+fn log_rings(logged: &mut RingCounters, now: RingCounters) {
+    let (refused, expelled) = (now.refused - logged.refused, now.expelled - logged.expelled);
+    let dropped = now.dropped - logged.dropped;
     if refused + expelled + dropped > 0 {
-        tracing::warn!(refused, expelled, dropped, "ring clients turned away; answers not taken");
+        tracing::warn!(
+            refused,
+            expelled,
+            dropped,
+            "shared-memory clients were refused or disconnected, or left answers unread"
+        );
     }
-    *told = now;
+    *logged = now;
 }

@@ -1,4 +1,4 @@
-//! The workers: each a thread that goes on when its transport or its responder fails.
+//! The worker threads. Each continues after its transport or its responder failed.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,16 +13,16 @@ use ib_mad::types::Guid;
 
 use super::StartError;
 use super::attachment::attach;
-use crate::cell::Reader;
-use crate::forward::Exchange;
-use crate::options::Options;
-use crate::own_port::{OwnPort, Way};
-use crate::placement;
-use crate::redirect::Redirection;
-use crate::responder::{Responder, ResponderConfig};
+use crate::host::options::Options;
+use crate::host::placement;
+use crate::host::umad_port::{self, Opened, Opener};
+use crate::query::redirect::Redirection;
+use crate::serve::own_port::{Egress, OwnPort};
+use crate::serve::responder::{Responder, ResponderConfig};
+use crate::serve::worker::{Worker, WorkerConfig};
+use crate::sm::forward::Exchange;
 use crate::stats::Stats;
-use crate::umad_port::{self, Opened, Opener};
-use crate::worker::{Worker, WorkerConfig};
+use crate::tables::cell::Reader;
 
 /// How often an ibsim client looks whether its server is still there, and what its LID is.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
@@ -56,13 +56,13 @@ impl WorkerPool {
     ) -> Result<(), StartError> {
         let Opened { umad, is_inherited, .. } = opened;
         let reopen = move || opener.reopen();
-        let way = self.own_way();
-        self.start("umad".to_owned(), umad, way, is_inherited, umad_port::upkeep(), reopen)
+        let egress = self.own_egress();
+        self.start("umad".to_owned(), umad, egress, is_inherited, umad_port::upkeep(), reopen)
     }
 
     /// What the worker at the responder's own port has to do with it.
-    pub(super) fn own_way(&self) -> Way {
-        self.own_port.as_ref().map_or(Way::Back, |(_, port)| Way::Owner(Arc::clone(port)))
+    pub(super) fn own_egress(&self) -> Egress {
+        self.own_port.as_ref().map_or(Egress::Back, |(_, port)| Egress::Owner(Arc::clone(port)))
     }
 
     pub(super) fn start_ibsim(&mut self, ibsim: Ibsim, options: Options) -> Result<(), StartError> {
@@ -70,30 +70,30 @@ impl WorkerPool {
         let reattach = move || match attach(&options, false) {
             Ok((ibsim, _)) => Some(ibsim),
             Err(error) => {
-                tracing::debug!(%error, "not attached");
+                tracing::debug!(%error, "cannot attach to the fabric again; retrying");
                 None
             }
         };
-        self.start("ibsim".to_owned(), ibsim, self.own_way(), false, upkeep, reattach)
+        self.start("ibsim".to_owned(), ibsim, self.own_egress(), false, upkeep, reattach)
     }
 
-    /// Starts a worker that goes on until told to stop. `is_inherited`: another process had the
+    /// Starts a worker that runs until `stop` is set. `is_inherited`: another process had the
     /// transport before. `reopen` is tried once a second after the transport has failed.
     pub(super) fn start<T: Transport + 'static>(
         &mut self,
         name: String,
         transport: T,
-        way: Way,
+        egress: Egress,
         is_inherited: bool,
         mut upkeep: impl FnMut(&mut T) -> io::Result<()> + Send + 'static,
         mut reopen: impl FnMut() -> Option<T> + Send + 'static,
     ) -> Result<(), StartError> {
         let stats = Arc::new(Stats::default());
         self.workers.push((name.clone(), Arc::clone(&stats)));
-        // Whoever asks at our own port was sent there.
-        let redirection = match way {
-            Way::Owner(_) => Redirection::off(),
-            Way::Back | Way::By(_) => self.redirection.clone(),
+        // Requesters at our own port were redirected there.
+        let redirection = match egress {
+            Egress::Owner(_) => Redirection::off(),
+            Egress::Back | Egress::By(_) => self.redirection.clone(),
         };
         let config = ResponderConfig {
             redirection,
@@ -116,10 +116,13 @@ impl WorkerPool {
             if let Some(cpu) = cpu
                 && let Err(error) = placement::keep_to(&[cpu])
             {
-                tracing::warn!(worker = name, cpu, %error, "not pinned");
+                tracing::warn!(
+                    worker = name, cpu, %error,
+                    "cannot pin the worker to its CPU; it runs unpinned"
+                );
             }
             let worker = Worker::new(transport, responder(), config);
-            let mut worker = worker.with_way(way);
+            let mut worker = worker.with_egress(egress);
             if is_inherited {
                 // What waits is worth nothing before there are tables to answer it from.
                 let until = Instant::now() + TABLES_PATIENCE;
@@ -136,14 +139,18 @@ impl WorkerPool {
                 match ran {
                     Ok(Ok(())) => return,
                     Ok(Err(error)) => {
-                        tracing::warn!(worker = name, %error, "transport failed; trying again");
+                        tracing::warn!(worker = name, %error, "transport failed; reopening it");
                         thread::sleep(REATTACH_DELAY);
                         if let Some(transport) = reopen() {
                             worker.replace_transport(transport);
                         }
                     }
                     Err(_) => {
-                        tracing::error!(worker = name, "worker failed and begins anew: a bug");
+                        tracing::error!(
+                            worker = name,
+                            "worker panicked and was restarted; requests in progress are lost; \
+                             please report this bug"
+                        );
                         worker.responder().stats().abandon();
                         worker.replace_responder(responder());
                     }

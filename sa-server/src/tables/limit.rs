@@ -1,8 +1,8 @@
-//! What a port or a link allows: MTU and rate, kept so that the lesser is a plain minimum.
+//! MTU and rate limits of ports and links, encoded so that a plain minimum combines them.
 
 use ib_mad::types::{Mtu, Rate};
 use ib_mad::wire::attribute::{CapabilityMask, CapabilityMask2, NodeInfo, PortInfo};
-use sa_proto::snapshot::{Subnet, told_rate};
+use sa_proto::snapshot::{Subnet, limited_rate};
 
 /// An MTU and a rate that a path may not exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,27 +33,30 @@ impl Limit {
     }
 
     /// What a port allows by its PortInfo. `capability_mask` is that of port 0 for the external
-    /// ports of a switch. A link that is in no state to tell its rate counts as the slowest.
-    pub(crate) fn of_port(info: &PortInfo<&[u8]>, capability_mask: CapabilityMask) -> Self {
+    /// ports of a switch. A link without a valid rate counts as the slowest.
+    pub(crate) fn of_port(
+        info: &PortInfo<&[u8; PortInfo::LEN]>,
+        capability_mask: CapabilityMask,
+    ) -> Self {
         let mtu = Mtu::from_code(info.mtu_cap()).map_or(0, Mtu::code);
         let rate = info.active_rate(capability_mask).unwrap_or(Rate::Gbps2_5);
         Self { mtu, rate: rate.rank() }
     }
 
-    /// The same with a rate that requesters are told of (`max_rate_enum`).
+    /// The same with the rate as reported to requesters (`max_rate_enum`).
     #[must_use]
-    pub(crate) fn told(self, subnet: &Subnet) -> Self {
+    pub(crate) fn reported(self, subnet: &Subnet) -> Self {
         let rate = usize::from(self.rate).checked_sub(1).and_then(|at| Rate::BY_VALUE.get(at));
         Self {
-            rate: rate.map_or(self.rate, |rate| told_rate(subnet.max_rate, *rate).rank()),
+            rate: rate.map_or(self.rate, |rate| limited_rate(subnet.max_rate, *rate).rank()),
             ..self
         }
     }
 }
 
-/// Code of the MTU that is told of paths from or to ports of a node, though more may pass:
+/// Code of the MTU reported for paths from or to ports of a node, although more may pass:
 /// InfiniHost adapters are faster with 1,024 bytes, which OpenSM knows as a quirk.
-pub(super) fn quirk_mtu(subnet: &Subnet, node: &NodeInfo<&[u8]>) -> Option<u8> {
+pub(crate) fn quirk_mtu(subnet: &Subnet, node: &NodeInfo<&[u8; NodeInfo::LEN]>) -> Option<u8> {
     /// InfiniHost (MT23108).
     const DEVICE_ID: u16 = 23108;
     /// Who sold them: Mellanox, Topspin, SilverStorm and Voltaire.
@@ -62,7 +65,7 @@ pub(super) fn quirk_mtu(subnet: &Subnet, node: &NodeInfo<&[u8]>) -> Option<u8> {
     (subnet.quirks && is_infinihost).then_some(Mtu::B1024.code())
 }
 
-/// Which of the newer rate codes a port understands. Others must not be told them: an HCA from
+/// Which of the newer rate codes a port understands. Other ports must not receive them: an HCA from
 /// before 2x and HDR takes them for reserved values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RateSupport(u8);
@@ -73,7 +76,7 @@ impl RateSupport {
     const HDR: u8 = 4;
     const NDR: u8 = 8;
 
-    pub(super) fn of_port(info: &PortInfo<&[u8]>) -> Self {
+    pub(crate) fn of_port(info: &PortInfo<&[u8; PortInfo::LEN]>) -> Self {
         let (mask, mask2) = (info.capability_mask(), info.capability_mask2());
         let has_mask2 = mask.contains(CapabilityMask::IS_CAPABILITY_MASK2_SUPPORTED);
         let mut bits = 0;
@@ -127,7 +130,7 @@ const SUPPORTS: usize = 16;
 /// More than the greatest code of a rate.
 const RATE_CODES: usize = 32;
 
-/// Rates that fit, by who is told and by the rate's code: every path is told one, or two.
+/// Rates that fit, by the requester's support and by rate code: every path reports one or two.
 static FITTING: [[Rate; RATE_CODES]; SUPPORTS] = {
     let mut table = [[Rate::Gbps2_5; RATE_CODES]; SUPPORTS];
     let mut at = 0;
@@ -158,7 +161,7 @@ mod tests {
     #[test]
     fn extended_speeds_count_only_where_the_node_has_them() {
         let bytes = port(LinkSpeedsExt::HDR);
-        let info = PortInfo::new(&bytes[..]).unwrap();
+        let info = PortInfo::of(&bytes);
         let rate = |mask| Rate::BY_VALUE[usize::from(Limit::of_port(&info, mask).rate) - 1];
         assert_eq!(rate(CapabilityMask::IS_EXTENDED_SPEEDS_SUPPORTED), Rate::Gbps200);
         assert_eq!(rate(CapabilityMask::NONE), Rate::Gbps40);
@@ -168,7 +171,7 @@ mod tests {
     #[test]
     fn a_port_without_link_counts_as_the_slowest() {
         let bytes = [0; 64];
-        let info = PortInfo::new(&bytes[..]).unwrap();
+        let info = PortInfo::of(&bytes);
         assert_eq!(Limit::of_port(&info, CapabilityMask::NONE), Limit { mtu: 0, rate: 1 });
     }
 

@@ -1,190 +1,21 @@
-//! The tables that queries are answered from, built once for each snapshot and never changed.
+//! The snapshot in the form that queries read, built off the query path and never changed.
 //!
-//! [`Tables::build`] runs off the query path; workers swap whole tables. Layouts are chosen so that
-//! what a PathRecord needs (end ports by GUID and by LID, path classes, end classes, partitions)
-//! stays within 2 MB for a fabric of 10,000 hosts. How a query is read and answered is in
-//! `query`.
+//! - [`fabric`]: the tables of the fabric plane; [`limit`]: MTU and rate limits.
+//! - [`qos_match`]: finds the QoS rule that applies to a request for a path.
+//! - [`index`]: look-ups in the registry plane.
+//! - [`cell`]: hands a new generation to the workers.
+//! - `prefetch`: the CPU's prefetch instruction.
 
-mod build;
-mod end_port;
-mod guid_index;
-mod limit;
-mod partition;
-mod path;
-mod record;
-mod scan;
-mod sl;
-mod trace;
-mod walk;
+pub mod cell;
+pub mod fabric;
+pub mod index;
+pub mod limit;
+mod prefetch;
+pub mod qos_match;
 
-use std::sync::Arc;
-
-use ib_mad::types::{Guid, Lid};
-use sa_proto::snapshot::{FabricPlane, RegistryPlane, Subnet};
-
-pub use end_port::{EndPort, EndPorts};
+pub(crate) use fabric::text;
+pub use fabric::{
+    Arrival, EndClass, EndPort, EndPorts, LinkOwners, NodeRows, Owner, PKeySet, Partitions,
+    PathClass, Paths, RecordTables, Records, Step, Tables,
+};
 pub use limit::{Limit, RateSupport};
-pub use partition::{PKeySet, Partitions};
-use path::Columns;
-pub use path::{PathClass, Paths};
-pub(crate) use record::text;
-pub use record::{LinkOwners, NodeRows, Owner, RecordTables, Records};
-use sl::Sls;
-pub use trace::{Arrival, Step};
-use walk::Switches;
-
-use crate::qos_match::{GroupSet, QosMatcher};
-
-/// What end ports have in common that decides over their paths; interned, a few hundred at most.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct EndClass {
-    /// P_Key table.
-    pub pkeys: PKeySet,
-    /// What paths are told that the port and its link allow.
-    pub limit: Limit,
-    /// Code of the MTU that they do allow: more than `limit` has for an adapter with a quirk, and told
-    /// to who asks for more.
-    pub mtu_cap: u8,
-    /// LMC: the port has 2^LMC LIDs.
-    pub lmc: u8,
-    /// Rate codes that it understands.
-    pub rates: RateSupport,
-    /// Port groups that it is in, as far as QoS rules name them.
-    pub groups: GroupSet,
-}
-
-/// Everything that the SA's answers are taken from.
-#[derive(Clone, Debug)]
-pub struct Tables {
-    /// Parameters of the subnet.
-    pub subnet: Subnet,
-    /// End ports by GUID and by LID.
-    pub end_ports: EndPorts,
-    /// Partitions.
-    pub partitions: Partitions,
-    /// Path classes.
-    pub paths: Paths,
-    /// Node, port and link records.
-    pub records: RecordTables,
-    /// QoS rules in force.
-    pub qos: QosMatcher,
-    /// The plane that these tables were built of: its rows are shared with the snapshot.
-    pub(crate) plane: Arc<FabricPlane>,
-    /// What paths were made from.
-    walked: Walked,
-    sls: Sls,
-    /// GUIDs of routers' ports, in the order of [`EndPorts::all`].
-    routers: Arc<[Guid]>,
-    /// Alias GUIDs by the port's own GUID and their place in its GUID table, ascending. Of several at
-    /// one place the first counts.
-    alias_guids: Arc<[AliasPlace]>,
-    end_classes: Arc<[EndClass]>,
-    /// Base LIDs of end ports that are linked to each other without a switch, ascending.
-    direct: Arc<[(Lid, Lid)]>,
-    contradictions: usize,
-}
-
-/// A port's own GUID, a place in its GUID table, and the alias there.
-type AliasPlace = (Guid, u8, Guid);
-
-/// What the walk of the routes of a plane was made over, and what came of it.
-#[derive(Clone, Debug)]
-struct Walked {
-    switches: Arc<Switches>,
-    columns: Arc<Columns>,
-}
-
-impl Tables {
-    /// Builds the tables; uses all threads of rayon's current pool.
-    pub fn build(fabric: &FabricPlane, registry: &RegistryPlane) -> Self {
-        build::build(fabric, registry, None)
-    }
-
-    /// The same, where these are the tables of a plane that may be much like it: then most of the
-    /// work is to see what differs.
-    #[must_use]
-    pub fn rebuild(&self, fabric: &FabricPlane, registry: &RegistryPlane) -> Self {
-        build::build(fabric, registry, Some(self))
-    }
-
-    /// The tables of `fabric`, which differs at most in how switches forward multicast from that
-    /// of these tables. What queries read from is copied, nothing is worked out anew.
-    #[must_use]
-    pub fn with_multicast(&self, fabric: &FabricPlane) -> Self {
-        let records = self.records.with_multicast(&fabric.mfts);
-        Self { records, plane: Arc::new(fabric.clone()), ..self.clone() }
-    }
-
-    /// The tables of the same fabric where aliases are registered as in `new`; these are those of
-    /// `old`. What queries find ports by is copied and patched, all else shared.
-    #[must_use]
-    pub fn with_alias_guids(&self, old: &RegistryPlane, new: &RegistryPlane) -> Self {
-        build::with_alias_guids(self, old, new)
-    }
-
-    /// The end class of a port of these tables.
-    #[inline]
-    pub fn end_class(&self, port: &EndPort) -> &EndClass {
-        &self.end_classes[port.class()]
-    }
-
-    /// All LIDs of an end port: its base LID and how many.
-    #[inline]
-    pub fn lids(&self, port: &EndPort) -> (Lid, u16) {
-        (port.lid, 1 << self.end_class(port).lmc)
-    }
-
-    /// Whether `requester` may see a record of `owner`: its own, or one it shares a partition with.
-    #[inline]
-    pub(crate) fn may_see(&self, requester: &EndPort, owner: &Owner) -> bool {
-        self.partitions.visible(self.end_class(requester).pkeys, owner.pkeys)
-            || (owner.end_port == requester.lid && owner.end_port != Lid::NONE)
-    }
-
-    /// The alias at place `index`, at least 1, of a port's GUID table.
-    pub fn alias_guid(&self, port_guid: Guid, index: u8) -> Option<Guid> {
-        let key = (port_guid, index);
-        let at = self.alias_guids.partition_point(|&(port, index, _)| (port, index) < key);
-        let &(port, index, alias) = self.alias_guids.get(at)?;
-        ((port, index) == key).then_some(alias)
-    }
-
-    /// The switch part of the path from `source` to `dlid`, by which `destination` was found.
-    #[inline(always)]
-    pub fn path_class(&self, source: &EndPort, destination: &EndPort, dlid: Lid) -> PathClass {
-        if source.is_same_port(destination) {
-            return PathClass { limit: Limit::ANY, hops: 0, sl: 0 };
-        }
-        if source.row == EndPort::DETACHED {
-            let linked = self.direct.binary_search(&(source.lid, destination.lid)).is_ok();
-            let limit = if linked { Limit::ANY } else { Limit::NONE };
-            return PathClass { limit, hops: 0, sl: 0 };
-        }
-        self.paths.class(source.row, destination.column, dlid)
-    }
-
-    /// The router's port to which packets for another subnet go, if the prefix routes name one
-    /// that is there. The first route that fits the prefix counts, and no other.
-    pub(crate) fn router_to(&self, prefix: u64) -> Option<Guid> {
-        let routes = &self.subnet.prefix_routes;
-        let route = routes.iter().find(|route| route.prefix.is_none_or(|own| own == prefix))?;
-        match route.router {
-            Some(guid) => self.routers.contains(&guid).then_some(guid),
-            None => self.routers.first().copied(),
-        }
-    }
-
-    /// LIDs and GUIDs that the snapshot gave to more than one port; the first one has them.
-    pub fn contradictions(&self) -> usize {
-        self.contradictions
-    }
-
-    /// Bytes that queries for paths between hosts read from.
-    pub fn hot_bytes(&self) -> usize {
-        let (rows, columns) = self.paths.host_size();
-        self.end_ports.hot_bytes()
-            + rows * columns
-            + self.end_classes.len() * size_of::<EndClass>()
-            + self.partitions.bytes()
-    }
-}

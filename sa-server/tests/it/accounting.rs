@@ -11,10 +11,10 @@ use ib_mad::types::{Gid, Lid, SUBNET_PREFIX_DEFAULT};
 use ib_mad::wire::mad::{Method, MgmtClass};
 use ib_mad::wire::sa::{SaMad, attribute};
 use proptest::prelude::*;
-use sa_server::overload::BacklogConfig;
-use sa_server::responder::{Outcome, Responder, ResponderConfig};
+use sa_server::serve::overload::BacklogConfig;
+use sa_server::serve::responder::{Outcome, Responder, ResponderConfig};
+use sa_server::serve::worker::{Next, Worker, WorkerConfig};
 use sa_server::stats::{DropReason, Kind, Stats, StatusLabel, Subject};
-use sa_server::worker::{Next, Worker, WorkerConfig};
 
 fn responder() -> Responder {
     let publisher = published(&Chain { switches: 3, hosts_each: 4 }.plane(|_| {}));
@@ -34,8 +34,7 @@ fn any_packet() -> impl Strategy<Value = Packet> {
     let sparse = prop::collection::vec((0usize..256, any::<u8>()), 0..24);
     (any::<bool>(), method, attribute, any::<[u8; 32]>(), sparse, 0u16..20, 0u8..4).prop_map(
         |(ours, method, attribute, head, sparse, lid, rmpp)| {
-            let mut packet =
-                Packet { address: Address { lid: Lid(lid), ..Address::default() }, mad: [0; 256] };
+            let mut packet = Packet::to(Address::gsi(Lid(lid)));
             packet.mad[8..16].copy_from_slice(&head[..8]);
             packet.mad[48..72].copy_from_slice(&head[8..]);
             for (at, byte) in sparse {
@@ -112,7 +111,7 @@ fn requests_are_told_apart_by_what_they_are_about() {
 
 #[test]
 fn without_a_snapshot_nobody_is_answered() {
-    let publisher = sa_server::cell::Publisher::new();
+    let publisher = sa_server::tables::cell::Publisher::new();
     let stats = Arc::new(Stats::default());
     let mut responder = Responder::new(publisher.reader(), ResponderConfig::default(), stats);
     let mut packet = path_request(1, 1, 2, 5);

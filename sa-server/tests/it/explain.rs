@@ -10,13 +10,14 @@ use ib_mad::wire::record::PathRecord;
 use ib_mad::wire::record::path::component as path;
 use ib_mad::wire::sa::SaMad;
 use sa_proto::snapshot::{
-    FabricPlane, IdMatch, PortGroup, PrefixRoute, QosLevel, QosRule, RegistryPlane, RuleOrigin,
+    FabricPlane, IdMatch, Node, PortGroup, PrefixRoute, QosLevel, QosRule, RegistryPlane,
+    RuleOrigin,
 };
-use sa_server::explain::{
+use sa_server::serve::responder::{Responder, ResponderConfig};
+use sa_server::tables::Tables;
+use sa_server::watch::explain::{
     Arrival, Criterion, ExplainError, Explanation, Name, NoPath, Request, explain,
 };
-use sa_server::responder::{Responder, ResponderConfig};
-use sa_server::tables::Tables;
 
 /// Three switches in a row, `sw 0` to `sw 2`; hosts 1 and 2 on the first, to 5 and 6 on the last,
 /// `host 1` to `host 6`. A switch's port 3 leads right, 4 left.
@@ -121,10 +122,43 @@ fn ports_go_by_name_guid_lid_and_gid() {
     assert_eq!(ask(&plane, &request("1", &node_guid)).unwrap().destination.lid, 3);
     let told = ask(&plane, &request("sw 0", "sw 2")).unwrap();
     assert_eq!((told.hops.len(), told.hops[2].exit, told.destination.node_type), (3, 0, "switch"));
-    assert!(matches!(ask(&plane, &request("1", "host 9")), Err(ExplainError::Unknown(_))));
-    assert!(matches!(ask(&plane, &request("1", "100")), Err(ExplainError::Unknown(_))));
+    assert!(matches!(ask(&plane, &request("1", "host 9")), Err(ExplainError::Unknown { .. })));
+    assert!(matches!(ask(&plane, &request("1", "100")), Err(ExplainError::Unknown { .. })));
     let group = request("1", "ff12:401b:ffff::1");
     assert!(matches!(ask(&plane, &group), Err(ExplainError::Multicast(_))));
+}
+
+/// `ibsmctl explain 'node00002 HCA-1' node00012`, an example of its help, was refused.
+#[test]
+fn a_name_matches_without_the_adapter_suffix_or_by_unique_prefix() {
+    let mut plane = plane();
+    for (lid, name) in [(3, "node3 HCA-1"), (4, "node30 HCA-1")] {
+        let is_it = |node: &&mut Arc<Node>| node.ports[0].guid == Chain::host_guid(lid);
+        let node = plane.nodes.iter_mut().find(is_it).unwrap();
+        let node = Arc::make_mut(node);
+        node.description = [0; 64];
+        node.description[..name.len()].copy_from_slice(name.as_bytes());
+    }
+    let matching = [
+        ("node3 HCA-1", 3),
+        ("node3", 3),
+        ("node3/P1", 3),
+        ("node30", 4),
+        ("node30/1", 4),
+        ("node30 H", 4),
+    ];
+    for (name, lid) in matching {
+        for (source, destination) in [("1", name), (name, "1")] {
+            let told = ask(&plane, &request(source, destination)).unwrap();
+            assert_eq!(told.source.lid + told.destination.lid, lid + 1, "{name}");
+        }
+    }
+    let refused = ask(&plane, &request("1", "nod"));
+    assert!(matches!(refused, Err(ExplainError::Ambiguous { count: 2, .. })), "{refused:?}");
+    let Err(ExplainError::Unknown { nearest, .. }) = ask(&plane, &request("1", "nobe3")) else {
+        panic!("a name that no port has");
+    };
+    assert_eq!(nearest.as_deref(), Some("node3 HCA-1"));
 }
 
 #[test]

@@ -16,9 +16,9 @@ use crate::common::{Chain, path_request, published, request};
 use ib_mad::transport::{Packet, Transport};
 use ib_mad::wire::mad::Method;
 use ib_mad::wire::sa::{ComponentMask, SaMad, attribute};
-use sa_server::responder::{Outcome, Responder, ResponderConfig};
+use sa_server::serve::responder::{Outcome, Responder, ResponderConfig};
+use sa_server::serve::worker::{Worker, WorkerConfig};
 use sa_server::stats::Stats;
-use sa_server::worker::{Worker, WorkerConfig};
 
 /// What a Linux kernel allows a port.
 const OUTSTANDING_MAX: usize = 16;

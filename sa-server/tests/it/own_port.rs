@@ -7,15 +7,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::common::{Chain, path_request, published, request};
-use ib_mad::transport::{Address, Grh, Packet, Transport};
+use ib_mad::transport::{Address, Carrier, Grh, Packet, Transport};
 use ib_mad::types::{Gid, Lid, Qpn, SUBNET_PREFIX_DEFAULT};
 use ib_mad::wire::mad::{Method, Status};
 use ib_mad::wire::sa::{ComponentMask, SaMad, attribute};
-use sa_server::forward::Exchange;
-use sa_server::own_port::{OwnPort, Way};
-use sa_server::responder::{Responder, ResponderConfig};
+use sa_server::serve::own_port::{Egress, OwnPort};
+use sa_server::serve::responder::{Responder, ResponderConfig};
+use sa_server::serve::worker::{Worker, WorkerConfig};
+use sa_server::sm::forward::Exchange;
 use sa_server::stats::Stats;
-use sa_server::worker::{Worker, WorkerConfig};
 
 /// The responder's own host.
 const OWN: u16 = 3;
@@ -55,15 +55,15 @@ impl WorkerPool {
         let publisher = published(&Chain { switches: 2, hosts_each: 2 }.plane(|_| {}));
         let exchange = Exchange::new(2).unwrap();
         let port = OwnPort::new(Arc::clone(&exchange), 1);
-        let worker = |way| {
+        let worker = |egress| {
             let own_port = Some(Chain::host_guid(OWN));
             let config = ResponderConfig { own_port, ..ResponderConfig::default() };
             let stats = Arc::new(Stats::default());
             let responder = Responder::new(publisher.reader(), config, stats);
-            Worker::new(Queue::default(), responder, WorkerConfig::default()).with_way(way)
+            Worker::new(Queue::default(), responder, WorkerConfig::default()).with_egress(egress)
         };
-        let door = worker(Way::By(Arc::clone(&port)));
-        let own = worker(Way::Owner(Arc::clone(&port)));
+        let door = worker(Egress::By(Arc::clone(&port)));
+        let own = worker(Egress::Owner(Arc::clone(&port)));
         port.set_open(true);
         Self { door, own, port }
     }
@@ -79,8 +79,8 @@ impl WorkerPool {
 }
 
 fn direct(mut packet: Packet) -> Packet {
-    packet.address.direct = true;
-    packet.address.peer = Some("127.0.0.1:9".parse().unwrap());
+    packet.carrier.direct = true;
+    packet.carrier.peer = Some("127.0.0.1:9".parse().unwrap());
     packet.address.path_bits = 1;
     packet
 }
@@ -93,7 +93,7 @@ fn an_answer_of_one_packet_leaves_by_the_port_to_the_lid_that_asked() {
     let (by_door, by_port) = pool.pass(asked.clone());
     assert_eq!((by_door.len(), by_port.len()), (0, 1));
     let expected = Address { lid: Lid(1), qpn: Qpn(0x77), ..Address::default() };
-    assert_eq!(by_port[0].address, expected);
+    assert_eq!((by_port[0].address, by_port[0].carrier), (expected, Carrier::default()));
     assert_eq!(SaMad::new(&by_port[0].mad).header().status(), Status::OK);
     let stats = pool.door.responder().stats();
     assert_eq!((stats.responses(), stats.direct_answers.get()), (1, 1));
@@ -120,7 +120,7 @@ fn what_must_or_can_not_leave_by_the_port_goes_back_by_the_door() {
     let table = request(1, Method::GET_TABLE, attribute::NODE_RECORD, 8, ComponentMask::NONE);
     let (by_door, by_port) = pool.pass(direct(table));
     assert_eq!(by_port.len(), 0, "a transfer is the front door's");
-    assert!(by_door.iter().all(|packet| packet.address.peer.is_some()) && !by_door.is_empty());
+    assert!(by_door.iter().all(|packet| packet.carrier.peer.is_some()) && !by_door.is_empty());
     pool.port.set_open(false);
     let (by_door, by_port) = pool.pass(direct(path_request(1, 1, 4, 9)));
     assert_eq!((by_door.len(), by_port.len()), (1, 0), "the port is not attached");

@@ -18,11 +18,11 @@ use sa_proto::snapshot::{
     FabricPlane, IdMatch, Partition, PortGroup, PortTables, PrefixRoute, QosLevel, QosRule,
     RegistryPlane, RuleOrigin, Version,
 };
-use sa_server::cell::{Generation, Publisher};
-use sa_server::qos_match::LevelNames;
-use sa_server::responder::{Outcome, Responder, ResponderConfig};
+use sa_server::serve::responder::{Outcome, Responder, ResponderConfig};
 use sa_server::stats::Stats;
 use sa_server::tables::Tables;
+use sa_server::tables::cell::{Generation, Publisher};
+use sa_server::tables::qos_match::LevelNames;
 
 /// Two switches, hosts 1 and 2 on the first, 3 and 4 on the second.
 const TWO: Chain = Chain { switches: 2, hosts_each: 2 };

@@ -13,8 +13,8 @@ use ib_mad::wire::record::PathRecord;
 use ib_mad::wire::record::path::component as path;
 use ib_mad::wire::sa::{ComponentMask, SaMad, attribute};
 use sa_proto::snapshot::{FabricPlane, PathSls, Port};
-use sa_server::redirect::Redirection;
-use sa_server::responder::{Outcome, Responder, ResponderConfig};
+use sa_server::query::redirect::Redirection;
+use sa_server::serve::responder::{Outcome, Responder, ResponderConfig};
 use sa_server::stats::Stats;
 
 const TWO: Chain = Chain { switches: 2, hosts_each: 2 };

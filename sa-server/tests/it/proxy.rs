@@ -10,8 +10,8 @@ use ib_mad::wire::attribute::{SmInfo, SmInfoRepr, SmState};
 use ib_mad::wire::mad::{AttributeId, Method};
 use ib_mad::wire::smp::{self, Smp};
 use sa_proto::snapshot::SubnetManager;
-use sa_server::forward::Exchange;
-use sa_server::responder::{Outcome, Responder, ResponderConfig};
+use sa_server::serve::responder::{Outcome, Responder, ResponderConfig};
+use sa_server::sm::forward::Exchange;
 use sa_server::stats::Stats;
 
 const SM: Guid = Guid(0x5);
@@ -64,7 +64,7 @@ fn traps_are_taken_and_not_answered_and_all_else_is_left_alone() {
     let mut trap = smp(Method::TRAP, AttributeId::NOTICE);
     assert_eq!(responder.handle(&mut trap, now), Outcome::Nothing);
     let mut back = trap.clone();
-    back.address.undelivered = 110;
+    back.carrier.undelivered = 110;
     assert_eq!(responder.handle(&mut back, now), Outcome::Nothing);
     for (method, attribute) in [
         (Method::SET, AttributeId::SM_INFO),

@@ -1,17 +1,19 @@
 //! Reports to subscribers, with virtual time.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ib_mad::transport::Packet;
 use ib_mad::types::{Gid, Guid, Lid, PKey, Qpn, Sl};
 use ib_mad::wire::attribute::{InformInfo, Notice, ProducerType, TrapNumber};
 use ib_mad::wire::mad::Method;
 use ib_mad::wire::sa::SaMad;
+use sa_proto::proto::event as proto;
 use sa_proto::snapshot::{RegistryPlane, Subscription, SubscriptionRid, Version};
-use sa_server::cell::Generation;
-use sa_server::report::{Event, ReportConfig, Reports};
+use sa_server::sm::peers::Peers;
+use sa_server::sm::report::{Event, Follower, ReportConfig, Reports};
 use sa_server::tables::Tables;
+use sa_server::tables::cell::Generation;
 
 const OURS: u64 = 7;
 
@@ -247,4 +249,99 @@ fn who_shares_no_partition_with_the_subject_does_not_hear_of_it() {
     let unknown = Event { subject: Some(Guid(0xDEAD)), ..event(64, 0) };
     reports.handle_event(now, &generation, &unknown);
     assert_eq!(reports.len(), 1);
+}
+
+const SM: &str = "http://192.0.2.1:7";
+const FRONT_DOOR: &str = "192.0.2.1:9";
+
+/// Follows [`SM`] over an open stream.
+fn following(now: Instant, peers: &Peers) -> Follower {
+    let mut follower = Follower::new(OURS, ReportConfig::default(), peers.clone());
+    assert!(follower.poll_connect());
+    assert_eq!(follower.handle_connect(SM), proto::FollowRequest { responder_id: OURS, after: 0 });
+    follower.handle_open(now);
+    follower
+}
+
+/// Event `number` of the stream: trap 66.
+fn numbered(number: u64) -> proto::Notice {
+    let notice = event(66, 0).notice.to_vec().into();
+    proto::Notice { number, notice, ..proto::Notice::default() }
+}
+
+#[test]
+fn reports_leave_through_the_front_door_once_it_is_announced() {
+    let now = Instant::now();
+    let peers = Peers::default();
+    let mut follower = following(now, &peers);
+    let generation = generation(vec![subscription(1, 0, OURS)]);
+    assert_eq!(follower.handle_notices(now, &generation, vec![numbered(1)]), 0);
+    assert!(follower.poll_transmit(now).is_none());
+    let door = FRONT_DOOR.parse().unwrap();
+    follower.handle_front_doors(vec![door]);
+    let report = follower.poll_transmit(now).unwrap();
+    assert_eq!((report.address.lid, report.carrier.peer), (Lid(1), Some(door)));
+    assert!(peers.believes(door));
+    assert!(follower.handle_answer(now, &answer(&report)));
+    assert_eq!((follower.poll_timeout(), follower.counters().acknowledged), (None, 1));
+}
+
+#[test]
+fn a_report_without_an_answer_is_repeated_when_it_is_due() {
+    let now = Instant::now();
+    let mut follower = following(now, &Peers::default());
+    follower.handle_front_doors(vec![FRONT_DOOR.parse().unwrap()]);
+    let generation = generation(vec![subscription(1, 0, OURS)]);
+    follower.handle_notices(now, &generation, vec![numbered(1)]);
+    assert!(follower.poll_transmit(now).is_some());
+    let due = follower.poll_timeout().unwrap();
+    assert_eq!(due, now + ReportConfig::default().timeout);
+    follower.handle_timeout(due);
+    assert!(follower.poll_transmit(due).is_some());
+    assert_eq!(follower.counters().repeated, 1);
+}
+
+#[test]
+fn a_new_stream_of_the_same_sm_continues_after_the_last_event() {
+    let now = Instant::now();
+    let mut follower = following(now, &Peers::default());
+    let generation = generation(Vec::new());
+    follower.handle_notices(now, &generation, vec![numbered(4), numbered(3)]);
+    follower.handle_disconnect(now);
+    assert!(!follower.poll_connect());
+    let due = follower.poll_timeout().unwrap();
+    assert_eq!(due, now + Duration::from_millis(200));
+    follower.handle_timeout(due);
+    assert!(follower.poll_connect());
+    assert_eq!(follower.handle_connect(SM).after, 4);
+    follower.handle_disconnect(due);
+    assert_eq!(follower.poll_timeout(), Some(due + Duration::from_millis(200)), "it did not open");
+}
+
+#[test]
+fn another_sm_has_event_numbers_and_a_front_door_of_its_own() {
+    let now = Instant::now();
+    let peers = Peers::default();
+    let mut follower = following(now, &peers);
+    let door = FRONT_DOOR.parse().unwrap();
+    follower.handle_front_doors(vec![door]);
+    let generation = generation(vec![subscription(1, 0, OURS)]);
+    follower.handle_notices(now, &generation, vec![numbered(4)]);
+    follower.handle_upstream();
+    assert!(follower.poll_connect(), "without delay");
+    assert_eq!(follower.handle_connect("http://192.0.2.2:7").after, 0);
+    assert!(!peers.believes(door));
+    assert!(follower.poll_transmit(now).is_none(), "its front door is not known yet");
+}
+
+#[test]
+fn an_event_without_a_notice_is_counted_and_skipped() {
+    let now = Instant::now();
+    let mut follower = following(now, &Peers::default());
+    follower.handle_front_doors(vec![FRONT_DOOR.parse().unwrap()]);
+    let generation = generation(vec![subscription(1, 0, OURS)]);
+    let short = proto::Notice { notice: vec![0; 79].into(), ..numbered(2) };
+    assert_eq!(follower.handle_notices(now, &generation, vec![short, numbered(3)]), 1);
+    assert_eq!(follower.counters().events, 1);
+    assert!(follower.poll_transmit(now).is_some());
 }

@@ -11,10 +11,10 @@ use ib_mad::types::Lid;
 use ib_mad::wire::mad::{Method, Status};
 use ib_mad::wire::rmpp::{RmppFlags, RmppStatus, RmppType};
 use ib_mad::wire::sa::{ComponentMask, SaMad, attribute};
-use sa_server::pool::PoolConfig;
-use sa_server::responder::{Outcome, Responder, ResponderConfig};
+use sa_server::query::pool::PoolConfig;
+use sa_server::serve::responder::{Outcome, Responder, ResponderConfig};
+use sa_server::serve::worker::{Worker, WorkerConfig};
 use sa_server::stats::{DropReason, Stats};
-use sa_server::worker::{Worker, WorkerConfig};
 
 const SMALL: Chain = Chain { switches: 4, hosts_each: 8 };
 

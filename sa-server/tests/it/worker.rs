@@ -11,9 +11,9 @@ use crate::common::{Chain, path_request, published};
 use ib_mad::transport::{Packet, Transport};
 use ib_mad::wire::mad::{Method, Status};
 use ib_mad::wire::sa::SaMad;
-use sa_server::responder::{Responder, ResponderConfig};
+use sa_server::serve::responder::{Responder, ResponderConfig};
+use sa_server::serve::worker::{Next, Worker, WorkerConfig};
 use sa_server::stats::Stats;
-use sa_server::worker::{Next, Worker, WorkerConfig};
 
 /// Has something to read in each of so many calls, and fails or is full when told so.
 #[derive(Default)]
@@ -127,7 +127,7 @@ fn an_echo_sends_requests_back_as_they_came_but_for_the_method() {
     for (packet, tid) in sent.iter().zip(2..) {
         let mut expected = path_request(1, 1, 2, tid);
         SaMad::new(&mut expected.mad).header_mut().set_method(Method::GET_RESP);
-        assert_eq!((packet.mad, &packet.address), (expected.mad, &expected.address));
+        assert_eq!((packet.mad, packet.origin()), (expected.mad, expected.origin()));
     }
     let stats = worker.responder().stats();
     assert_eq!((stats.requests(), stats.responses()), (2, 2));

@@ -12,12 +12,12 @@ use ib_mad::wire::sa::{ComponentMask, SaMad, attribute};
 use sa_proto::proto::registry as proto;
 use sa_proto::proto::registry::registry_server::{Registry, RegistryServer};
 use sa_proto::snapshot::{Session, Snapshot, Version};
-use sa_server::cell::{Generation, Publisher};
-use sa_server::forward::{Exchange, Forwarding};
-use sa_server::replica::Upstream;
-use sa_server::responder::{Outcome, Responder, ResponderConfig};
+use sa_server::serve::responder::{Outcome, Responder, ResponderConfig};
+use sa_server::sm::forward::{Exchange, Forwarding};
+use sa_server::sm::replica::Upstream;
 use sa_server::stats::{DropReason, Stats};
 use sa_server::tables::Tables;
+use sa_server::tables::cell::{Generation, Publisher};
 use tokio::sync::{mpsc, watch};
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
@@ -149,7 +149,7 @@ impl Bed {
             }
             let descriptor = self.responder.descriptor().unwrap();
             wait(&mut [Interest::read(descriptor)], Some(Duration::from_millis(20))).unwrap();
-            self.responder.hush();
+            self.responder.clear_wakeup();
         }
     }
 

@@ -1,15 +1,14 @@
 //! PathRecord: paths between end ports, by GID, by LID, or from and to all of them.
 //!
-//! A request names each end by GID, by LID, by both or not at all. Every pair of ports that fits
-//! and that the requester may see gives paths between their LIDs: those that share no LID first.
-//! Get() yields the first path. A destination in another subnet stands for the router that a prefix
-//! route names. A multicast group as destination is another matter: see [`multicast`].
+//! A request names each end by GID, by LID, by both, or not at all. Every matching pair of ports
+//! that the requester may see contributes the paths between its LIDs; paths without a common LID
+//! come first. Get() returns the first path. For a destination in another subnet, the router of the
+//! matching prefix route takes its place. Multicast destinations are handled in [`multicast`].
 
 mod multicast;
 pub(crate) mod request;
 pub(crate) mod search;
 pub(crate) mod select;
-pub(crate) mod templates;
 
 use ib_mad::types::{Gid, Lid};
 use ib_mad::wire::mad::Status;
@@ -52,7 +51,7 @@ fn find(query: &Query<'_>, found: &mut Found<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The ports that may be the source. `None` if its GID or LID is nobody's.
+/// The ports that may be the source. `None` if no port has its GID or LID.
 #[inline]
 fn source<'a>(tables: &'a Tables, end: &End) -> Option<Candidates<'a>> {
     let by_gid = match end.gid {
@@ -63,7 +62,7 @@ fn source<'a>(tables: &'a Tables, end: &End) -> Option<Candidates<'a>> {
 }
 
 /// The ports that may be the destination, the router's for a GID of another subnet. `None` if its
-/// GID or LID is nobody's.
+/// no port has its GID or LID.
 #[inline]
 fn destination<'a>(tables: &'a Tables, end: &End) -> Option<Candidates<'a>> {
     let (by_gid, told) = match end.gid {
@@ -79,7 +78,7 @@ fn candidates<'a>(
     tables: &'a Tables,
     by_gid: Option<&'a EndPort>,
     lid: Option<Lid>,
-    told_gid: Option<Gid>,
+    shown_gid: Option<Gid>,
 ) -> Option<Candidates<'a>> {
     let by_lid = match lid {
         Some(lid) => Some(tables.end_ports.by_lid(lid)?),
@@ -91,7 +90,7 @@ fn candidates<'a>(
         (None, Some(lid)) => tables.end_ports.names_by_lid(lid),
         (None, None) => tables.end_ports.all(),
     };
-    Some(Candidates { ports, lid, contradictory, told_gid })
+    Some(Candidates { ports, lid, contradictory, shown_gid })
 }
 
 /// The port of this subnet that has a GID.

@@ -1,4 +1,4 @@
-//! PathRecord towards a multicast group: what the group's creator laid down for it.
+//! PathRecord with a multicast destination: the parameters set by the group's creator.
 
 use std::ops::ControlFlow;
 
@@ -24,8 +24,8 @@ pub(super) fn find(query: &Query<'_>, mgid: Gid, found: &mut Found<'_>) -> Contr
 }
 
 fn answer(query: &Query<'_>, group: &MulticastGroup, single: bool) -> Option<PathRecordRepr> {
-    let request = PathRecord::new(&query.record[..]).expect("64 bytes of 200");
-    let terms = McMemberRecord::new(&group.record[..]).expect("52 bytes");
+    let request = PathRecord::of(query.record);
+    let terms = McMemberRecord::of(&group.record);
     let has = |component| query.mask.contains(component);
     let fits = (!has(path::DLID) || request.dlid() == terms.mlid())
         && (!has(path::SGID) || is_member(query, group.mgid, request.sgid()))
@@ -41,7 +41,8 @@ fn answer(query: &Query<'_>, group: &MulticastGroup, single: bool) -> Option<Pat
     }
     let is_local = mgid_scope(group.mgid) == SCOPE_LINK_LOCAL;
     Some(PathRecordRepr {
-        // What the group does not lay down comes back as it was sent, selected or not, as with OpenSM.
+        // What the group does not lay down comes back as it was sent, selected or not, as with
+        // OpenSM.
         service_id: request.service_id(),
         dgid: group.mgid,
         sgid: request.sgid(),

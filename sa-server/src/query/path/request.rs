@@ -7,9 +7,9 @@ use ib_mad::wire::record::path::component as path;
 use ib_mad::wire::record::{MultiPathRecord, PathRecord, Selector};
 use ib_mad::wire::sa::{ComponentMask, DATA_LEN};
 
-use crate::qos_match::{Asked, Criteria};
 use crate::query::{Query, Refusal};
 use crate::tables::Tables;
+use crate::tables::qos_match::{Asked, Criteria};
 
 /// What the request says of one end of the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,7 +121,7 @@ impl Request {
     /// The criteria of a PathRecord.
     #[inline]
     pub(crate) fn read(query: &Query<'_>) -> Result<Self, Refusal> {
-        let record = PathRecord::new(&query.record[..]).expect("64 bytes of 200");
+        let record = PathRecord::of(query.record);
         read!(query.tables, record, query.mask, path)
     }
 
@@ -133,7 +133,7 @@ impl Request {
         mask: ComponentMask,
         record: &[u8; DATA_LEN],
     ) -> Self {
-        let record = PathRecord::new(&record[..]).expect("64 bytes of 200");
+        let record = PathRecord::of(record);
         let has = |component: ComponentMask| mask.contains(component);
         let asked = Asked {
             service_id: has(path::SERVICE_ID).then(|| record.service_id()),
@@ -161,7 +161,7 @@ impl Request {
     /// The ends of a PathRecord: source, destination.
     #[inline]
     pub(crate) fn ends(mask: ComponentMask, record: &[u8; DATA_LEN]) -> (End, End) {
-        let record = PathRecord::new(&record[..]).expect("64 bytes of 200");
+        let record = PathRecord::of(record);
         let has = |component: ComponentMask| mask.contains(component);
         let end = |gid: ComponentMask, gid_value: Gid, lid: ComponentMask, lid_value: Lid| End {
             gid: has(gid).then_some(gid_value),

@@ -1,4 +1,4 @@
-//! Paths between candidates: which pairs the requester may know of, and in which order of LIDs.
+//! Searches paths between candidate ports: pairs that the requester may see, in order of LIDs.
 
 use std::ops::ControlFlow;
 
@@ -7,9 +7,9 @@ use ib_mad::wire::record::{PathRecord, Selector};
 
 use super::request::{Request, Wishes};
 use super::select::{Parameters, select};
-use super::templates::Kind;
-use crate::qos_match::{LevelCounts, LevelSlot};
 use crate::query::Found;
+use crate::query::templates::Kind;
+use crate::tables::qos_match::{LevelCounts, LevelSlot};
 use crate::tables::{EndClass, EndPort, Tables};
 
 /// The ports that one end of the path may be.
@@ -20,7 +20,7 @@ pub(crate) struct Candidates<'a> {
     /// Whether GID and LID are those of different ports.
     pub(crate) contradictory: bool,
     /// The GID that answers repeat, if it is not simply the port's.
-    pub(crate) told_gid: Option<Gid>,
+    pub(crate) shown_gid: Option<Gid>,
 }
 
 /// A search for the paths between candidates, on behalf of a requester.
@@ -30,13 +30,13 @@ pub(crate) struct Search<'a> {
     pub(crate) requester: &'a EndPort,
     /// Whether partitions hide nothing from it.
     pub(crate) sees_all: bool,
-    /// Paths told, by QoS level.
+    /// Paths answered, by QoS level.
     pub(crate) levels: &'a LevelCounts,
 }
 
 /// GIDs that answers repeat: the source's, and that of a destination in another subnet.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct ShownGids {
     pub(crate) sgid: Option<Gid>,
     pub(crate) dgid: Option<Gid>,
 }
@@ -53,7 +53,7 @@ impl Search<'_> {
         destinations: &Candidates<'_>,
         found: &mut Found<'_>,
     ) -> ControlFlow<()> {
-        let told = Told { sgid: sources.told_gid, dgid: destinations.told_gid };
+        let gids = ShownGids { sgid: sources.shown_gid, dgid: destinations.shown_gid };
         found.templates.begin();
         // Get() means one path in all, GetTable() that many for each pair.
         let wanted = match self.request.numb_path {
@@ -67,7 +67,7 @@ impl Search<'_> {
             && self.tables.all_paths_pass_alike()
         {
             let source = (source, self.tables.end_class(source));
-            return self.all_from(source, sources.lid, destinations, told, wanted, found);
+            return self.all_from(source, sources.lid, destinations, gids, wanted, found);
         }
         for destination in destinations.ports {
             let destination = (destination, self.tables.end_class(destination));
@@ -81,7 +81,7 @@ impl Search<'_> {
                 if self.allows(source, destination) {
                     let slids = self.lids(source, sources.lid);
                     let dlids = self.lids(destination, destinations.lid);
-                    self.pair((source, slids), (destination, dlids), told, wanted, found)?;
+                    self.pair((source, slids), (destination, dlids), gids, wanted, found)?;
                 }
             }
         }
@@ -95,7 +95,7 @@ impl Search<'_> {
         source: Classed<'_>,
         only: Option<Lid>,
         destinations: &Candidates<'_>,
-        told: Told,
+        gids: ShownGids,
         wanted: usize,
         found: &mut Found<'_>,
     ) -> ControlFlow<()> {
@@ -109,12 +109,12 @@ impl Search<'_> {
             found.steps(tables.path_cost())?;
             let class = tables.end_class(port);
             let destination = (port, class);
-            // The requester sees its own port, whatever others of its class it sees.
+            // The requester sees its own port, even if it sees no others of its class.
             let is_own = source.0.is_same_port(port) || self.requester.is_same_port(port);
             if !is_alone || class.lmc > 0 || !port.lid.is_unicast() || is_own {
                 if self.allows(source, destination) {
                     let dlids = self.lids(destination, destinations.lid);
-                    self.pair((source, slids), (destination, dlids), told, wanted, found)?;
+                    self.pair((source, slids), (destination, dlids), gids, wanted, found)?;
                 }
                 continue;
             }
@@ -124,7 +124,7 @@ impl Search<'_> {
                     return None;
                 }
                 let path = self.path(from.0, from.1, to.0, to.1)?;
-                Some((path.record(told, PREFERRED), path.level()))
+                Some((path.record(gids, PREFERRED), path.level()))
             };
             let kind = match row {
                 Some(row) => Kind::of_row(port.class, row.get(usize::from(port.column)).copied()),
@@ -133,7 +133,7 @@ impl Search<'_> {
                     None => continue,
                 },
             };
-            let gid = told.dgid.unwrap_or_else(|| self.gid(port));
+            let gid = gids.dgid.unwrap_or_else(|| self.gid(port));
             let Some(level) = found.push_like(kind, gid, port.lid, make) else { continue };
             self.levels.increment(level?);
         }
@@ -193,7 +193,7 @@ impl Search<'_> {
         &self,
         (source, (slid, slids)): (Classed<'_>, (u16, u16)),
         (destination, (dlid, dlids)): (Classed<'_>, (u16, u16)),
-        told: Told,
+        gids: ShownGids,
         wanted: usize,
         found: &mut Found<'_>,
     ) -> ControlFlow<()> {
@@ -204,7 +204,7 @@ impl Search<'_> {
             }
             let (slid, dlid) = (Lid(slid + i), Lid(dlid + i));
             let (from, to) = ((source, slid), (destination, dlid));
-            if let Some((record, level)) = self.record(from, to, told, PREFERRED, found) {
+            if let Some((record, level)) = self.record(from, to, gids, PREFERRED, found) {
                 self.levels.increment(level);
                 found.push(&record)?;
             }
@@ -217,7 +217,7 @@ impl Search<'_> {
                 found.steps(self.tables.path_cost())?;
                 let (slid, dlid) = (Lid(slid + s), Lid(dlid + d));
                 let (from, to) = ((source, slid), (destination, dlid));
-                if let Some((record, level)) = self.record(from, to, told, REDUNDANT, found) {
+                if let Some((record, level)) = self.record(from, to, gids, REDUNDANT, found) {
                     self.levels.increment(level);
                     found.push(&record)?;
                 }
@@ -231,15 +231,15 @@ impl Search<'_> {
 
     /// Adds a path to what was found.
     #[inline]
-    pub(crate) fn tell(
+    pub(crate) fn push(
         &self,
         path: &Path,
-        told: Told,
+        gids: ShownGids,
         preference: u8,
         found: &mut Found<'_>,
     ) -> ControlFlow<()> {
         self.levels.increment(path.parameters.level);
-        found.push(&path.record(told, preference))
+        found.push(&path.record(gids, preference))
     }
 
     /// The record of the path between two LIDs, if there is one: for a table a copy of the first of
@@ -249,13 +249,13 @@ impl Search<'_> {
         &self,
         (source, slid): (Classed<'_>, Lid),
         (destination, dlid): (Classed<'_>, Lid),
-        told: Told,
+        gids: ShownGids,
         preference: u8,
         found: &mut Found<'_>,
     ) -> Option<([u8; PathRecord::LEN], LevelSlot)> {
         let make = || {
             let path = self.path(source, slid, destination, dlid)?;
-            Some((path.record(told, preference), path.parameters.level))
+            Some((path.record(gids, preference), path.parameters.level))
         };
         // Paths to oneself are like no others, and the requester's own port is visible where others
         // of its class are not.
@@ -267,10 +267,9 @@ impl Search<'_> {
         }
         let kind = self.kind((source, slid), (destination, dlid), preference)?;
         let (mut record, level) = (*found.templates.of(kind, make))?;
-        PathRecord::new(&mut record[..])
-            .expect("64 bytes")
-            .set_dgid(told.dgid.unwrap_or_else(|| self.gid(destination.0)))
-            .set_sgid(told.sgid.unwrap_or_else(|| self.gid(source.0)))
+        PathRecord::of_mut(&mut record)
+            .set_dgid(gids.dgid.unwrap_or_else(|| self.gid(destination.0)))
+            .set_sgid(gids.sgid.unwrap_or_else(|| self.gid(source.0)))
             .set_dlid(dlid)
             .set_slid(slid);
         Some((record, level))
@@ -353,7 +352,7 @@ impl Search<'_> {
             dlid,
             reversible,
             is_loopback: source.0.is_same_port(destination.0),
-            rate: told_rate(&parameters, source.1, reversible.then_some(destination.1)),
+            rate: reported_rate(&parameters, source.1, reversible.then_some(destination.1)),
         })
     }
 
@@ -386,26 +385,26 @@ impl Path {
         self.parameters.level
     }
 
-    /// What is told of it, as a PathRecord. Only paths to another subnet have a HopLimit: they go
+    /// The path as a PathRecord. Only paths to another subnet have a HopLimit: they go
     /// through a router.
     #[inline(always)]
-    pub(crate) fn record(&self, told: Told, preference: u8) -> [u8; PathRecord::LEN] {
+    pub(crate) fn record(&self, gids: ShownGids, preference: u8) -> [u8; PathRecord::LEN] {
         let Parameters { limit, lifetime, pkey, sl, .. } = self.parameters;
-        // A path from a port to itself takes no time, whatever was asked for.
+        // A path from a port to itself takes no time, even if the request asks for a lifetime.
         let lifetime = if self.is_loopback { 0 } else { lifetime };
-        let hop_limit = if told.dgid.is_some() { HOP_LIMIT_MAX } else { 0 };
+        let hop_limit = if gids.dgid.is_some() { HOP_LIMIT_MAX } else { 0 };
         let exactly = |value: u8| u64::from(Selector::Exactly.code() << 6 | value & 0x3F);
         let mut record = [0; PathRecord::LEN];
         // Word by word, where the layout's setters would write bit by bit. ServiceID is left out,
         // and so are all fields not named here.
         let (words, _) = record.as_chunks_mut::<8>();
-        let gid = |told: Option<Gid>, guid: Guid| {
+        let gid = |shown: Option<Gid>, guid: Guid| {
             let (prefix, guid) =
-                told.map_or((self.prefix, guid), |told| (told.prefix(), told.guid()));
+                shown.map_or((self.prefix, guid), |shown| (shown.prefix(), shown.guid()));
             (prefix.to_be_bytes(), guid.0.to_be_bytes())
         };
-        (words[1], words[2]) = gid(told.dgid, self.destination);
-        (words[3], words[4]) = gid(told.sgid, self.source);
+        (words[1], words[2]) = gid(gids.dgid, self.destination);
+        (words[3], words[4]) = gid(gids.sgid, self.source);
         let lids = u64::from(self.dlid.0) << 48 | u64::from(self.slid.0) << 32;
         words[5] = (lids | u64::from(hop_limit)).to_be_bytes();
         let (reversible, pkey, sl) = (self.reversible.into(), pkey.0.into(), sl.get().into());
@@ -424,9 +423,9 @@ pub(crate) const PREFERRED: u8 = 0;
 /// Preference of the others.
 const REDUNDANT: u8 = 2;
 
-/// The rate in a code that the source understands, and whoever takes the way back.
+/// The rate in a code that both ends of the path understand.
 #[inline]
-fn told_rate(parameters: &Parameters, source: &EndClass, back: Option<&EndClass>) -> Rate {
+fn reported_rate(parameters: &Parameters, source: &EndClass, back: Option<&EndClass>) -> Rate {
     let rank = usize::from(parameters.limit.rate.max(1)) - 1;
     let rate = source.rates.fit(Rate::BY_VALUE[rank]);
     back.map_or(rate, |class| class.rates.fit(rate))

@@ -1,14 +1,14 @@
-//! Whether one path meets a request's wishes, and what it is told to have.
+//! Whether one path meets a request, and which parameters the answer reports for it.
 
 use ib_mad::types::{Lid, Lifetime, Mtu, PKey, Sl};
 use ib_mad::wire::record::Selector;
 use serde::Serialize;
 
 use super::request::{Request, Wish, Wishes};
-use crate::qos_match::{Level, LevelSlot, RuleNumber};
+use crate::tables::qos_match::{Level, LevelSlot, RuleNumber};
 use crate::tables::{EndClass, EndPort, Limit, PKeySet, Tables};
 
-/// What is told of a path, before it is written down.
+/// The parameters of a path before they are written to a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Parameters {
     pub(crate) limit: Limit,
@@ -189,7 +189,7 @@ fn at_most(wish: Option<Wish>, have: u8) -> Option<u8> {
     match selector {
         Selector::Greater => (have > value).then_some(have),
         Selector::Less if have < value => Some(have),
-        // 1 is the least that can be told, of an MTU as of a lifetime.
+        // 1 is the minimum code of an MTU and of a lifetime.
         Selector::Less => (value > 1).then(|| value - 1),
         Selector::Exactly => (have >= value).then_some(value),
         Selector::Largest => Some(have),

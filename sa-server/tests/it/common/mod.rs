@@ -14,8 +14,8 @@ use ib_mad::wire::record::PathRecord;
 use ib_mad::wire::record::path::component as path;
 use ib_mad::wire::sa::{ComponentMask, SaMad, attribute};
 use sa_proto::snapshot::{FabricPlane, Lft, Node, Port, RegistryPlane, Subnet, Version};
-use sa_server::cell::{Generation, Publisher};
 use sa_server::tables::Tables;
+use sa_server::tables::cell::{Generation, Publisher};
 
 /// The SM_Key of the fabric.
 pub(crate) const SM_KEY: u64 = 0x1234;
@@ -145,8 +145,7 @@ pub(crate) fn request(
     tid: u64,
     mask: ComponentMask,
 ) -> Packet {
-    let mut packet =
-        Packet { address: Address { lid: Lid(lid), ..Address::default() }, mad: [0; 256] };
+    let mut packet = Packet::to(Address::gsi(Lid(lid)));
     SaMad::new(&mut packet.mad).write_request(method, attribute, tid, mask);
     packet
 }

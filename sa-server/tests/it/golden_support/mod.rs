@@ -23,10 +23,10 @@ use ib_mad::transport::{Address, Packet};
 use ib_mad::types::{Guid, Lid, Lifetime, PKey, PortNum, SUBNET_PREFIX_DEFAULT};
 use ib_mad::wire::sa::SaMad;
 use sa_proto::snapshot::{FabricPlane, Node, Port, RegistryPlane, Subnet, Version};
-use sa_server::cell::{Generation, Publisher};
-use sa_server::responder::{Outcome, Responder, ResponderConfig};
+use sa_server::serve::responder::{Outcome, Responder, ResponderConfig};
 use sa_server::stats::Stats;
 use sa_server::tables::Tables;
+use sa_server::tables::cell::{Generation, Publisher};
 use serde::Deserialize;
 
 pub(crate) use writes::Writes;
@@ -271,8 +271,8 @@ impl Sa {
             request.iter().map(|mad| mad[..].try_into().unwrap()).collect();
         let mut answer = Got::Nothing;
         while let Some(mad) = inbox.pop_front() {
-            let address = Address { lid, ..Address::default() };
-            let mut packet = Packet { mad, address };
+            let address = Address::gsi(lid);
+            let mut packet = Packet::new(mad, address);
             let mut outbox = Vec::new();
             if self.responder.handle(&mut packet, self.now) == Outcome::Send {
                 outbox.push(packet.clone());

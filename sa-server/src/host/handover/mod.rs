@@ -1,0 +1,208 @@
+//! Descriptors that outlive their process, so that its successor answers the requests queued there.
+//!
+//! When no process has a umad file open, the kernel answers Get and Set of its class with status
+//! 0x000c, which clients take as final. Therefore another process holds a duplicate: systemd, in
+//! the unit's descriptor store, or [`holder`]. Every descriptor has a name.
+//!
+//! The worker of the successor decides which queued requests are too old to answer.
+
+pub mod holder;
+mod rights;
+
+use std::io;
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+
+use rustix::net::SocketAddrUnix;
+
+/// The first descriptor that a service manager passes on (sd_listen_fds(3)).
+const LISTEN_FDS_START: i32 = 3;
+/// Most that it passes on.
+const LISTEN_FDS_MAX: usize = 64;
+
+/// Who holds duplicates of our descriptors.
+#[derive(Clone, Debug)]
+pub enum DescriptorStore {
+    /// No store: the descriptors close with this process.
+    None,
+    /// systemd, or what speaks like it, at this address.
+    ServiceManager(SocketAddrUnix),
+    /// `ibsa hold` at this socket.
+    Holder(PathBuf),
+}
+
+/// What was held for us, and who holds what we have.
+#[derive(Debug)]
+pub struct HeldDescriptors {
+    inherited: Vec<(String, OwnedFd)>,
+    store: DescriptorStore,
+}
+
+impl HeldDescriptors {
+    /// No descriptors are held.
+    pub fn none() -> Self {
+        Self { inherited: Vec::new(), store: DescriptorStore::None }
+    }
+
+    /// What a holder has for us, if there is one, else what the service manager has that the
+    /// environment names (`NOTIFY_SOCKET`, `LISTEN_FDS`).
+    ///
+    /// # Safety
+    ///
+    /// Nothing else in this process uses the descriptors that `LISTEN_FDS` names. Call it once.
+    pub unsafe fn of_environment(holder: Option<&Path>) -> Self {
+        let variable = |name| std::env::var(name).ok();
+        let names = listen_names(
+            &variable("LISTEN_PID").unwrap_or_default(),
+            &variable("LISTEN_FDS").unwrap_or_default(),
+            &variable("LISTEN_FDNAMES").unwrap_or_default(),
+            std::process::id(),
+        );
+        let inherited = (LISTEN_FDS_START..).zip(names).filter_map(|(number, name)| {
+            // SAFETY: only the descriptor's flags are touched, and the call reports whether it is
+            // open.
+            if unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) } < 0 {
+                return None;
+            }
+            // SAFETY: it is open, and the caller guarantees that nothing else uses it.
+            Some((name, unsafe { OwnedFd::from_raw_fd(number) }))
+        });
+        let store = match (holder, std::env::var_os("NOTIFY_SOCKET")) {
+            (Some(holder), _) => DescriptorStore::Holder(holder.to_owned()),
+            (None, Some(address)) => notify_address(address.as_bytes())
+                .map_or(DescriptorStore::None, DescriptorStore::ServiceManager),
+            (None, None) => DescriptorStore::None,
+        };
+        Self { inherited: inherited.collect(), store }
+    }
+
+    /// Who holds our descriptors.
+    pub fn store(&self) -> &DescriptorStore {
+        &self.store
+    }
+
+    /// The descriptor that was held under `name`, if there is one.
+    pub fn take(&mut self, name: &str) -> io::Result<Option<OwnedFd>> {
+        if let Some(at) = self.inherited.iter().position(|(held, _)| held == name) {
+            return Ok(Some(self.inherited.swap_remove(at).1));
+        }
+        match &self.store {
+            DescriptorStore::Holder(socket) => holder::take(socket, name),
+            DescriptorStore::None | DescriptorStore::ServiceManager(_) => Ok(None),
+        }
+    }
+
+    /// Has a duplicate of `descriptor` held under `name`, in place of what was before.
+    pub fn keep(&self, name: &str, descriptor: BorrowedFd<'_>) -> io::Result<()> {
+        match &self.store {
+            DescriptorStore::None => Ok(()),
+            DescriptorStore::Holder(socket) => holder::keep(socket, name, descriptor),
+            DescriptorStore::ServiceManager(address) => {
+                // Two may have the same name; the older one is of no use any more.
+                let gone = format!("FDSTOREREMOVE=1\nFDNAME={name}");
+                notify(address, gone.as_bytes(), None)?;
+                notify(address, format!("FDSTORE=1\nFDNAME={name}").as_bytes(), Some(descriptor))
+            }
+        }
+    }
+}
+
+impl DescriptorStore {
+    /// Notifies the service manager that ibsa is ready.
+    pub fn tell_ready(&self) {
+        if let Self::ServiceManager(address) = self
+            && let Err(error) = notify(address, b"READY=1", None)
+        {
+            tracing::warn!(%error, "cannot notify the service manager that ibsa is ready");
+        }
+    }
+}
+
+/// The names of the descriptors that a service manager passed to the process `pid`
+/// (sd_listen_fds_with_names(3)), in order.
+fn listen_names(listen_pid: &str, count: &str, names: &str, pid: u32) -> Vec<String> {
+    let count = count.parse().unwrap_or(0);
+    if listen_pid.parse() != Ok(pid) || count > LISTEN_FDS_MAX {
+        return Vec::new();
+    }
+    let names = names.split(':').map(str::to_owned);
+    names.chain(std::iter::repeat("unknown".to_owned())).take(count).collect()
+}
+
+/// The address in `NOTIFY_SOCKET`: a path, or an abstract name behind an `@`.
+fn notify_address(text: &[u8]) -> Option<SocketAddrUnix> {
+    match text.strip_prefix(b"@") {
+        Some(name) => SocketAddrUnix::new_abstract_name(name).ok(),
+        None => SocketAddrUnix::new(text).ok(),
+    }
+}
+
+fn notify(
+    address: &SocketAddrUnix,
+    message: &[u8],
+    descriptor: Option<BorrowedFd<'_>>,
+) -> io::Result<()> {
+    rights::send_to(&UnixDatagram::unbound()?, address, message, descriptor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::{AsFd, AsRawFd};
+    use std::os::unix::fs::MetadataExt;
+
+    /// Whether two descriptors are of one open file.
+    fn is_same(a: &impl AsRawFd, b: &impl AsRawFd) -> bool {
+        let inode =
+            |number: i32| std::fs::metadata(format!("/proc/self/fd/{number}")).unwrap().ino();
+        inode(a.as_raw_fd()) == inode(b.as_raw_fd())
+    }
+
+    #[test]
+    fn only_what_is_passed_to_this_process_is_taken() {
+        let names = |pid, count, names| listen_names(pid, count, names, 42);
+        assert_eq!(names("42", "3", "umad-mlx5_0-1:x"), ["umad-mlx5_0-1", "x", "unknown"]);
+        assert!(names("41", "3", "a:b:c").is_empty());
+        assert!(names("42", "100000", "a").is_empty());
+        assert!(names("", "", "").is_empty());
+    }
+
+    #[test]
+    fn a_service_manager_is_given_the_descriptor_by_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("notify");
+        let manager = UnixDatagram::bind(&path).unwrap();
+        let address = notify_address(path.as_os_str().as_bytes()).unwrap();
+        let descriptors = HeldDescriptors {
+            store: DescriptorStore::ServiceManager(address),
+            ..HeldDescriptors::none()
+        };
+        let (file, _other) = UnixDatagram::pair().unwrap();
+        descriptors.keep("umad-mlx5_0-1", file.as_fd()).unwrap();
+        descriptors.store().tell_ready();
+        let mut buffer = [0; 200];
+        let mut next = || {
+            let (len, descriptor) = rights::receive(&manager, &mut buffer).unwrap();
+            (String::from_utf8_lossy(&buffer[..len]).into_owned(), descriptor)
+        };
+        let (text, descriptor) = next();
+        assert_eq!(text, "FDSTOREREMOVE=1\nFDNAME=umad-mlx5_0-1");
+        assert!(descriptor.is_none());
+        let (text, descriptor) = next();
+        assert_eq!(text, "FDSTORE=1\nFDNAME=umad-mlx5_0-1");
+        assert!(is_same(&descriptor.unwrap(), &file));
+        assert_eq!(next().0, "READY=1");
+    }
+
+    #[test]
+    fn what_was_inherited_is_taken_once() {
+        let (file, _other) = UnixDatagram::pair().unwrap();
+        let inherited = vec![("a".to_owned(), OwnedFd::from(file))];
+        let mut descriptors = HeldDescriptors { inherited, store: DescriptorStore::None };
+        assert!(descriptors.take("b").unwrap().is_none());
+        assert!(descriptors.take("a").unwrap().is_some());
+        assert!(descriptors.take("a").unwrap().is_none());
+    }
+}

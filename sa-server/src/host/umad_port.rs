@@ -1,0 +1,120 @@
+//! The responder's port on this host: found, opened or taken over from the previous process, and
+//! reopened after its device was removed and added again.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use ib_mad::transport::Transport;
+use ib_mad::transport::umad::{Umad, UmadError, UmadOptions, UmadPort};
+use ib_mad::types::{Guid, PortNum};
+
+use crate::host::handover::HeldDescriptors;
+use crate::host::options::Options;
+
+/// The port that the command line names, and who holds its file.
+pub(crate) struct Opener {
+    options: Options,
+    descriptors: HeldDescriptors,
+}
+
+/// An open port.
+pub(crate) struct Opened {
+    pub(crate) umad: Umad,
+    pub(crate) guid: Guid,
+    /// Whether its file was another process's before, and may have a queue.
+    pub(crate) is_inherited: bool,
+}
+
+impl Opener {
+    pub(crate) fn new(options: &Options, descriptors: HeldDescriptors) -> Self {
+        Self { options: options.clone(), descriptors }
+    }
+
+    /// Takes the file over, or opens it if there is none to be taken over.
+    pub(crate) fn open(&mut self) -> Result<Opened, UmadError> {
+        let umad_options = self.port()?;
+        match self.adopt(&umad_options) {
+            Some(umad) => self.opened(umad, true),
+            None => self.opened(Umad::open(&umad_options)?, false),
+        }
+    }
+
+    /// Reopens the file after it has failed. It may have another number by then. Only if it is
+    /// taken, which is by its own duplicate, that one is used.
+    pub(crate) fn reopen(&mut self) -> Option<Umad> {
+        let reopened = self.port().and_then(|options| match Umad::open(&options) {
+            Err(taken @ UmadError::Taken { .. }) => match self.adopt(&options) {
+                Some(umad) => self.opened(umad, true),
+                None => Err(taken),
+            },
+            opened => self.opened(opened?, false),
+        });
+        match reopened {
+            Ok(opened) => Some(opened.umad),
+            Err(error) => {
+                tracing::debug!(%error, "cannot reopen the port; retrying");
+                None
+            }
+        }
+    }
+
+    fn port(&self) -> Result<UmadOptions, UmadError> {
+        let Options { device, port, .. } = &self.options;
+        UmadPort::find(device.as_deref(), port.map(PortNum)).map(UmadOptions::sa_responder)
+    }
+
+    fn adopt(&mut self, options: &UmadOptions) -> Option<Umad> {
+        let held = self.descriptors.take(&name(&options.port));
+        let adopted = held
+            .map_err(UmadError::Io)
+            .and_then(|file| file.map(|file| Umad::adopt(file, options)).transpose());
+        adopted.unwrap_or_else(|error| {
+            tracing::warn!(
+                port = %options.port, %error,
+                "cannot take over the port from the previous process; opening it"
+            );
+            None
+        })
+    }
+
+    fn opened(&self, umad: Umad, is_inherited: bool) -> Result<Opened, UmadError> {
+        let port = umad.port();
+        let local = port.local()?;
+        let verb = if is_inherited { "took over" } else { "opened" };
+        tracing::info!(%port, guid = %local.guid, lid = %local.lid, "{verb} QP1");
+        let kept = umad.descriptor().map(|file| self.descriptors.keep(&name(port), file.as_fd()));
+        if let Some(Err(error)) = kept {
+            tracing::warn!(
+                %port, %error,
+                "the port's file descriptor is not held: while ibsa restarts, the kernel answers \
+                 clients that there is no SA; check --holder"
+            );
+        }
+        Ok(Opened { guid: local.guid, umad, is_inherited })
+    }
+}
+
+/// What the file of a port is held under.
+fn name(port: &UmadPort) -> String {
+    format!("umad-{}-{}", port.device, port.num)
+}
+
+/// Periodic upkeep of the port: reads its tables again and logs answers that the kernel refused
+/// to send.
+pub(crate) fn upkeep() -> impl FnMut(&mut Umad) -> io::Result<()> {
+    let mut logged = 0;
+    move |umad| {
+        umad.refresh()?;
+        let counters = umad.counters();
+        if counters.refused > logged {
+            let error = io::Error::from_raw_os_error(counters.refused_error);
+            let count = counters.refused - logged;
+            tracing::warn!(
+                port = %umad.port(), count, last = %error,
+                "the kernel refused to send answers"
+            );
+        }
+        logged = counters.refused;
+        Ok(())
+    }
+}

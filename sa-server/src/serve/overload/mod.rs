@@ -1,0 +1,292 @@
+//! Overload control: what happens to requests when more arrive than can be answered.
+//!
+//! A worker that keeps up does not use it. Otherwise requests wait in a [`Backlog`]: each request
+//! once, however often it is repeated (`dedupe`). Sources take turns, and when there is no room,
+//! the source with the most waiting requests loses its oldest (`fairness`). A request that has
+//! waited so long that its client has repeated it is dropped. While all requests are young, the
+//! oldest are answered first, else the newest, whose clients still wait. [`Pace`] limits how much
+//! is read only to be dropped.
+//!
+//! Table requests always wait separately, as one can take as long as ten thousand others. They get
+//! an eighth of the time while others wait. So do Gets of a path with an open end, and all requests
+//! of a source whose plain requests turned out to be equally expensive.
+//!
+//! All decisions are made without a clock, a socket or an allocation. Every dropped request is
+//! passed to the caller with the reason.
+
+mod dedupe;
+mod fairness;
+mod links;
+mod offenders;
+mod pace;
+mod queue;
+#[cfg(test)]
+mod tests;
+
+use std::time::{Duration, Instant};
+
+use ib_mad::transport::{Address, Packet};
+use ib_mad::types::Lid;
+use ib_mad::wire::mad::{Method, MgmtClass};
+use ib_mad::wire::record::path::component as path;
+use ib_mad::wire::rmpp::{RmppFlags, RmppType};
+use ib_mad::wire::sa::{SaMad, attribute};
+
+use crate::stats::DropReason;
+use dedupe::Hasher;
+use fairness::SourceId;
+use offenders::Offenders;
+pub(crate) use pace::Pace;
+use queue::{Queue, Taken};
+
+/// Bounds of a worker's backlog.
+#[derive(Clone, Copy, Debug)]
+pub struct BacklogConfig {
+    /// Most requests that wait, apart from those for tables.
+    pub light_max: u16,
+    /// Most requests for tables that wait.
+    pub heavy_max: u16,
+    /// What waited longer is dropped: shorter than the time after which clients ask again.
+    pub stale_after: Duration,
+    /// The same for requests for tables, whose clients wait longer.
+    pub heavy_stale_after: Duration,
+}
+
+impl Default for BacklogConfig {
+    /// 4,096 and 512 requests; 100 ms, as IPoIB repeats its queries, and 500 ms.
+    fn default() -> Self {
+        Self {
+            light_max: 4096,
+            heavy_max: 512,
+            stale_after: Duration::from_millis(100),
+            heavy_stale_after: Duration::from_millis(500),
+        }
+    }
+}
+
+/// Requests that one source can have outstanding by right: what a Linux kernel allows a port.
+const OUTSTANDING_MAX: usize = 16;
+/// Of the time in which others wait, those that are costly get one part in so many.
+const HEAVY_PART: u32 = 8;
+/// The most of that time that they can have saved up.
+const CREDIT_MAX: Duration = Duration::from_millis(2);
+/// What a source may take at a turn before it is put off for more than one round.
+const HEAVY_QUANTUM: Duration = Duration::from_micros(100);
+
+/// Requests that wait to be answered.
+pub(crate) struct Backlog {
+    config: BacklogConfig,
+    light: Queue,
+    heavy: Queue,
+    /// Sources whose plain requests turned out to be costly.
+    offenders: Offenders,
+    hasher: Hasher,
+    /// Nanoseconds that those that are costly have to their credit, or took beyond it.
+    balance: i64,
+}
+
+impl Backlog {
+    /// An empty backlog; all memory is taken here.
+    pub(crate) fn new(config: BacklogConfig) -> Self {
+        let hasher = Hasher::default();
+        Self {
+            config,
+            light: Queue::new(config.light_max.max(1), hasher.clone()),
+            heavy: Queue::new(config.heavy_max.max(1), hasher.clone()),
+            offenders: Offenders::default(),
+            hasher,
+            balance: 0,
+        }
+    }
+
+    /// How many wait.
+    pub(crate) fn len(&self) -> usize {
+        self.light.len() + self.heavy.len()
+    }
+
+    /// Whether only table requests wait.
+    pub(crate) fn is_light_empty(&self) -> bool {
+        self.light.is_empty()
+    }
+
+    /// Whether requests wait that are costly.
+    pub(crate) fn has_heavy(&self) -> bool {
+        !self.heavy.is_empty()
+    }
+
+    /// Whether some source has more waiting than it can have outstanding by right.
+    pub(crate) fn has_hog(&self) -> bool {
+        self.light.sources().most() > OUTSTANDING_MAX
+    }
+
+    /// Adds what has arrived.
+    pub(crate) fn file(
+        &mut self,
+        packets: &[Packet],
+        now: Instant,
+        lost: &mut impl FnMut(&Packet, DropReason),
+    ) {
+        for packet in packets {
+            let source = self.source(&packet.address);
+            let is_heavy = is_costly(packet) || self.offenders.contains(source, now);
+            let queue = if is_heavy { &mut self.heavy } else { &mut self.light };
+            queue.file(packet, source, now, lost);
+        }
+    }
+
+    /// Files what is costly among packets that are to be answered at once, and moves the others to
+    /// the front; returns how many these are.
+    pub(crate) fn set_heavy_aside(
+        &mut self,
+        packets: &mut [Packet],
+        now: Instant,
+        lost: &mut impl FnMut(&Packet, DropReason),
+    ) -> usize {
+        let has_offenders = self.offenders.any(now);
+        let mut kept = 0;
+        for i in 0..packets.len() {
+            let packet = &packets[i];
+            if is_costly(packet)
+                || (has_offenders && self.offenders.contains(self.source(&packet.address), now))
+            {
+                let source = self.source(&packet.address);
+                self.heavy.file(packet, source, now, lost);
+                continue;
+            }
+            if kept < i {
+                packets.swap(kept, i);
+            }
+            kept += 1;
+        }
+        kept
+    }
+
+    /// Drops what has waited too long.
+    pub(crate) fn drop_stale(&mut self, now: Instant, lost: &mut impl FnMut(&Packet, DropReason)) {
+        self.light.drop_stale(now, self.config.stale_after, lost);
+        self.heavy.drop_stale(now, self.config.heavy_stale_after, lost);
+    }
+
+    /// Drops all but the newest, as stale.
+    pub(crate) fn keep_newest(&mut self, count: usize, lost: &mut impl FnMut(&Packet, DropReason)) {
+        self.light.keep_newest(count, lost);
+        self.heavy.keep_newest(count, lost);
+    }
+
+    /// Takes out what is to be answered next, apart from what is costly. Returns how many.
+    pub(crate) fn take(
+        &mut self,
+        now: Instant,
+        packets: &mut [Packet],
+        arrived: &mut [Instant],
+    ) -> usize {
+        let patience = self.config.stale_after / 4;
+        let places = packets.iter_mut().zip(arrived);
+        let mut taken = 0;
+        for (packet, arrived) in places {
+            let Some(next) = self.light.take(now, patience, packet) else { break };
+            *arrived = next.arrived;
+            taken += 1;
+        }
+        taken
+    }
+
+    /// Takes out a request that is costly, if it is time for one. `others_wait`: there are such
+    /// that are not. Report its cost to [`charge`](Self::charge).
+    pub(crate) fn take_heavy(
+        &mut self,
+        now: Instant,
+        others_wait: bool,
+        packet: &mut Packet,
+    ) -> Option<Dear> {
+        if self.heavy.is_empty() || (others_wait && self.balance < 0) {
+            return None;
+        }
+        let patience = self.config.heavy_stale_after / 4;
+        let Taken { arrived, source } = self.heavy.take(now, patience, packet)?;
+        Some(Dear { arrived, source, others_wait, was_known: is_costly(packet) })
+    }
+
+    /// Accounts for the time that a request took which was costly.
+    pub(crate) fn charge(&mut self, costly: Dear, time: Duration) {
+        let rounds = time.as_nanos() / HEAVY_QUANTUM.as_nanos();
+        self.heavy.put_off(costly.source, rounds as u64);
+        if costly.others_wait {
+            self.balance -= nanoseconds(time);
+        }
+    }
+
+    /// Accounts for the time that others took.
+    pub(crate) fn credit(&mut self, time: Duration) {
+        let earned = nanoseconds(time / (HEAVY_PART - 1));
+        self.balance = (self.balance + earned).min(nanoseconds(CREDIT_MAX));
+    }
+
+    /// Notes that a plain request took as long as `time`: the source's requests are costly until it
+    /// has paid for that.
+    pub(crate) fn note_offence(&mut self, address: &Address, now: Instant, time: Duration) {
+        let source = self.source(address);
+        self.offenders.add(source, now, now + time * HEAVY_PART);
+    }
+
+    /// Who is at the other end, as a number: its LID, or its GID if it has one, above all unicast
+    /// LIDs.
+    fn source(&self, address: &Address) -> SourceId {
+        match address.grh {
+            None if address.lid.is_unicast() => address.lid.0,
+            grh => {
+                let key = (address.lid, grh.map(|grh| grh.remote_gid));
+                Lid::UNICAST_LAST.0 + 1 + (self.hasher.hash(&key) & 0x3FFF) as u16
+            }
+        }
+    }
+}
+
+/// A request that was taken out because it was time for one that is costly.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Dear {
+    pub(crate) arrived: Instant,
+    source: SourceId,
+    others_wait: bool,
+    /// Whether the request itself shows that it is costly. Who sent it pays for it by its turns;
+    /// its other requests have nothing to do with it.
+    pub(crate) was_known: bool,
+}
+
+fn nanoseconds(time: Duration) -> i64 {
+    i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
+}
+
+/// Whether a packet shows that answering it may take long.
+#[inline]
+fn is_costly(packet: &Packet) -> bool {
+    is_table(packet) || leaves_an_end_open(packet)
+}
+
+/// Whether a packet is a Get() of a path that does not name both of its ends. One that no path
+/// satisfies is found out only when all pairs of ports have been looked at.
+#[inline]
+fn leaves_an_end_open(packet: &Packet) -> bool {
+    let mad = SaMad::new(&packet.mad);
+    let (header, mask) = (mad.header(), mad.sa().component_mask());
+    header.method() == Method::GET
+        && header.attribute_id() == attribute::PATH_RECORD
+        && header.mgmt_class() == MgmtClass::SUBN_ADM
+        && !(mask.intersects(path::DGID | path::DLID) && mask.intersects(path::SGID | path::SLID))
+}
+
+/// Whether a packet asks for a table, which takes as long as it is large. A segment of a longer
+/// request does not: it has to stay in order.
+#[inline]
+fn is_table(packet: &Packet) -> bool {
+    let mad = SaMad::new(&packet.mad);
+    let method = mad.header().method();
+    if method != Method::GET_TABLE && method != Method::GET_MULTI {
+        return false;
+    }
+    let rmpp = mad.rmpp();
+    mad.header().mgmt_class() == MgmtClass::SUBN_ADM
+        && (!rmpp.is_active()
+            || (rmpp.rmpp_type() == RmppType::DATA
+                && rmpp.flags().contains(RmppFlags::FIRST | RmppFlags::LAST)))
+}

@@ -1,0 +1,44 @@
+//! Limits and settings of a responder.
+
+use ib_mad::rmpp::SenderConfig;
+use ib_mad::types::Guid;
+
+use crate::query::pool::PoolConfig;
+use crate::query::redirect::Redirection;
+
+/// Bounds and settings of a [`Responder`](super::Responder).
+#[derive(Clone, Debug)]
+pub struct ResponderConfig {
+    /// Memory for table answers.
+    pub pool: PoolConfig,
+    /// Most answers of several segments at a time.
+    pub transfers_max: usize,
+    /// Most requests of several segments at a time.
+    pub assemblies_max: usize,
+    /// Most data bytes of a request.
+    pub request_max: usize,
+    /// Windows, timeouts and retries of answers.
+    pub sender: SenderConfig,
+    /// Responders that ClassPortInfo redirects to.
+    pub redirection: Redirection,
+    /// GUID of the responder's own port, by which answers may leave.
+    pub own_port: Option<Guid>,
+    /// Sends every request back as its own answer, without a look at the tables: what everything
+    /// around the answering costs.
+    pub echo: bool,
+}
+
+impl Default for ResponderConfig {
+    fn default() -> Self {
+        Self {
+            pool: PoolConfig::default(),
+            transfers_max: 1024,
+            assemblies_max: 256,
+            request_max: 16 << 10,
+            sender: SenderConfig::default(),
+            redirection: Redirection::off(),
+            own_port: None,
+            echo: false,
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! Turns one request into its answer, in the same buffer.
+//!
+//! A responder belongs to one worker. It decides what happens to every packet and accounts for it;
+//! it never uses a socket or a clock. The steps: check that the request is for the SA, and its
+//! attribute and method (`batch`); find the matching records (`query`); send them in one MAD or by
+//! RMPP (`rmpp`, `transfer`). Requests that the SM has to decide go through `writes`.
+
+mod batch;
+mod config;
+mod echo;
+mod forward;
+mod rmpp;
+mod writes;
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ib_mad::transport::{Address, Packet};
+use ib_mad::types::Guid;
+use ib_mad::wire::mad::Status;
+use ib_mad::wire::sa::SaMad;
+
+use crate::query::pool::Pool;
+use crate::query::redirect::Redirection;
+use crate::query::{self, Plain, Scratch};
+use crate::serve::answer::{check_class, subject};
+use crate::serve::assembly::Assemblies;
+use crate::serve::open_requests::OpenRequests;
+use crate::serve::own_port;
+use crate::serve::transfer::Transfers;
+use crate::sm::forward::{OPEN_MAX, PATIENCE, WorkerEnd};
+use crate::stats::tally::Tally;
+use crate::stats::{DropReason, Kind, Stats, Subject};
+use crate::tables::cell::{Generation, Reader};
+
+use batch::BatchHandler;
+pub use config::ResponderConfig;
+use echo::echo;
+use forward::Forward;
+
+/// Costly requests reported at a time; a batch has no more.
+const COSTLY_MAX: usize = 64;
+
+/// What to do with a packet after it was handled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Send it: the buffer holds the answer.
+    Send,
+    /// Send nothing for it, or not yet: see [`Responder::poll_transmit_batch`].
+    Nothing,
+}
+
+/// Answers requests from the current tables.
+pub struct Responder {
+    tables: Reader,
+    redirection: Redirection,
+    own_port: Option<Guid>,
+    echo: bool,
+    pool: Pool,
+    transfers: Transfers,
+    assemblies: Assemblies,
+    forward: Option<Forward>,
+    /// Where records stand before they are the answer: the request is read as long as they are
+    /// sought.
+    scratch: Box<Scratch>,
+    /// The plain requests of the batch at hand.
+    plain: Vec<Plain>,
+    /// Requesters of costly queries, and how long each took.
+    costly: Vec<(Address, Duration)>,
+    stats: Arc<Stats>,
+}
+
+impl Responder {
+    /// A responder that answers from the current generation of `tables`.
+    pub fn new(tables: Reader, config: ResponderConfig, stats: Arc<Stats>) -> Self {
+        Self {
+            tables,
+            redirection: config.redirection,
+            own_port: config.own_port,
+            echo: config.echo,
+            pool: Pool::new(config.pool),
+            transfers: Transfers::new(config.transfers_max, config.sender),
+            assemblies: Assemblies::new(config.assemblies_max, config.request_max),
+            forward: None,
+            scratch: Box::new(Scratch::new()),
+            plain: Vec::with_capacity(query::TOGETHER_MAX),
+            costly: Vec::with_capacity(COSTLY_MAX),
+            stats,
+        }
+    }
+
+    /// The same, with a way to the SM for what only the SM can decide. Without one, writes are
+    /// dropped.
+    pub fn with_exchange(mut self, end: WorkerEnd) -> Self {
+        let open = OpenRequests::new(OPEN_MAX, PATIENCE, end.id_base(), end.first_serial());
+        self.forward = Some(Forward { end, open });
+        self
+    }
+
+    /// Becomes readable when the SM has decided something, or a report is to be sent.
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.forward.as_ref().map(|forward| forward.end.descriptor())
+    }
+
+    /// Whether a query that finds nothing registered asks an SM before it is answered.
+    pub fn asks_sm_when_empty(&self) -> bool {
+        self.forward.as_ref().is_some_and(|forward| forward.end.is_reachable())
+    }
+
+    /// Clears the readable state of the descriptor; `poll_transmit_batch` returns the packets.
+    pub fn clear_wakeup(&self) {
+        if let Some(forward) = &self.forward {
+            forward.end.clear_wakeup();
+        }
+    }
+
+    /// What this responder counts.
+    pub fn stats(&self) -> &Arc<Stats> {
+        &self.stats
+    }
+
+    /// Handles one packet.
+    pub fn handle(&mut self, packet: &mut Packet, now: Instant) -> Outcome {
+        let mut outcome = Outcome::Nothing;
+        self.handle_batch(std::slice::from_mut(packet), now, |_, sent| outcome = sent);
+        outcome
+    }
+
+    /// Handles a batch, all of it from the same tables. Reports the outcome of each packet.
+    pub fn handle_batch(
+        &mut self,
+        batch: &mut [Packet],
+        now: Instant,
+        mut outcome: impl FnMut(usize, Outcome),
+    ) {
+        if self.echo {
+            for (i, packet) in batch.iter_mut().enumerate() {
+                outcome(i, echo(packet, &self.stats));
+            }
+            return;
+        }
+        let mut handler = self.handler(now);
+        let mut first = 0;
+        for batch in batch.chunks_mut(query::TOGETHER_MAX) {
+            handler.handle_together(batch, |i, sent| outcome(first + i, sent));
+            first += batch.len();
+        }
+        drop(handler);
+        self.account(now);
+    }
+
+    /// Requesters whose Get() was costly since the last call, and how long each took.
+    pub(crate) fn take_costly(&mut self) -> impl Iterator<Item = (Address, Duration)> {
+        self.costly.drain(..)
+    }
+
+    /// How an answer is addressed if it leaves by the responder's own port; `None` if it has to
+    /// leave as its request came.
+    pub(crate) fn readdress(&mut self, answer: &Packet) -> Option<Address> {
+        if !answer.carrier.direct {
+            return None;
+        }
+        let tables = &self.tables.current()?.tables;
+        own_port::readdress(tables, self.own_port?, answer)
+    }
+
+    fn handler(&mut self, now: Instant) -> BatchHandler<'_> {
+        let Self {
+            tables,
+            redirection,
+            pool,
+            transfers,
+            assemblies,
+            forward,
+            scratch,
+            plain,
+            costly,
+            stats,
+            ..
+        } = self;
+        let generation: Option<&Generation> = tables.current().map(|current| &**current);
+        let (forward, is_requery) = (forward.as_mut(), false);
+        BatchHandler {
+            generation,
+            redirection,
+            pool,
+            transfers,
+            assemblies,
+            forward,
+            is_requery,
+            scratch,
+            plain,
+            tally: Tally::new(stats),
+            costly,
+            stats,
+            now,
+        }
+    }
+
+    /// The next packet of a transfer under way; `false` if there is none to send now.
+    pub fn poll_transmit(&mut self, now: Instant, packet: &mut Packet) -> bool {
+        self.poll_transmit_batch(now, std::slice::from_mut(packet)) > 0
+    }
+
+    /// Fills `packets` with the next ones of transfers, decided writes and reports, and returns
+    /// their number; fewer than there is room for are all that there are to send now.
+    pub fn poll_transmit_batch(&mut self, now: Instant, packets: &mut [Packet]) -> usize {
+        let mut filled = 0;
+        while let Some(packet) = packets.get_mut(filled)
+            && (self.assemblies.poll_transmit(packet) || self.poll_decided(now, packet))
+        {
+            filled += 1;
+        }
+        let sent = self.transfers.poll_transmit(now, &mut packets[filled..], &mut self.pool);
+        self.stats.segments_sent.add(sent.packets as u64);
+        self.stats.segments_repeated.add(sent.again as u64);
+        filled += sent.packets;
+        if filled < packets.len() {
+            self.account(now);
+        }
+        filled
+    }
+
+    /// When `handle_timeout` is due. Changes after any other `&mut self` call.
+    pub fn poll_timeout(&mut self) -> Option<Instant> {
+        let forward = self.forward.as_ref().and_then(|forward| forward.open.poll_timeout());
+        [self.transfers.poll_timeout(), self.assemblies.poll_timeout(), forward]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// Lets transfers whose time is up send again or give up. Spurious calls are allowed.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.transfers.handle_timeout(now, &mut self.pool);
+        self.assemblies.handle_timeout(now);
+        if let Some(forward) = &mut self.forward {
+            let reason = if forward.end.is_reachable() {
+                DropReason::WriteTimedOut
+            } else {
+                DropReason::NoSm
+            };
+            for _ in 0..forward.open.handle_timeout(now) {
+                self.stats.drop_request(reason);
+            }
+        }
+        self.account(now);
+    }
+
+    /// Bytes of memory that table answers under way have.
+    pub fn memory_lent(&self) -> usize {
+        self.pool.lent()
+    }
+
+    /// Accounts for a packet that waited and will not be handled.
+    pub fn lose(&mut self, packet: &Packet, reason: DropReason) {
+        if SaMad::new(&packet.mad).rmpp().is_active() {
+            // As good as lost on the way: transfers repeat what matters.
+            self.stats.transfer_packets.increment();
+        } else {
+            let is_ours = check_class(packet).is_ok();
+            self.stats.count_requests(if is_ours { subject(packet) } else { Subject::NONE }, 1);
+            self.stats.drop_request(reason);
+        }
+    }
+
+    /// Looks for new tables, so that an idle worker does not hold on to old ones.
+    pub fn refresh(&mut self) {
+        self.tables.current();
+    }
+
+    /// Settles the accounts of transfers that have ended.
+    fn account(&mut self, now: Instant) {
+        let stats = &*self.stats;
+        for ended in self.transfers.take_ended() {
+            if ended.is_complete {
+                let took = now.saturating_duration_since(ended.begun);
+                stats.record_latency(Kind::Table, took, 1);
+                stats.count_responses(ended.subject, Status::OK, 1);
+                stats.rmpp_out.complete.increment();
+            } else {
+                stats.drop_request(DropReason::TransferFailed);
+                stats.rmpp_out.failed.increment();
+            }
+        }
+        let incoming = self.assemblies.take_tally();
+        stats.rmpp_in.begun.add(incoming.begun.into());
+        stats.rmpp_in.complete.add(incoming.complete.into());
+        stats.rmpp_in.failed.add(incoming.failed.into());
+        for _ in 0..incoming.failed {
+            stats.drop_request(DropReason::TransferFailed);
+        }
+        stats.rmpp_in.active.set(self.assemblies.open() as u64);
+        stats.rmpp_out.active.set(self.transfers.len() as u64);
+        let forwarded = self.forward.as_ref().map_or(0, |forward| forward.open.len());
+        stats.set_in_flight(self.transfers.len() + self.assemblies.open() + forwarded);
+    }
+}

@@ -1,0 +1,100 @@
+//! Requests that only the SM can decide: forwards them and turns the SM's outcome into the answer.
+
+use std::time::Instant;
+
+use ib_mad::transport::Packet;
+use ib_mad::wire::mad::Status;
+use ib_mad::wire::record::attribute_offset;
+use ib_mad::wire::sa::{DATA_LEN, SaMad};
+
+use super::batch::{BatchHandler, Data};
+use super::{Outcome, Responder};
+use crate::query;
+use crate::serve::answer::make_answer;
+use crate::sm::forward::Verdict;
+use crate::stats::{DropReason, Kind, Subject};
+
+impl BatchHandler<'_> {
+    /// Passes a write on to the SM.
+    #[cold]
+    pub(super) fn forward_write(&mut self, packet: &Packet) -> Result<Outcome, DropReason> {
+        let forward = self.forward.as_mut().ok_or(DropReason::NoSm)?;
+        forward.submit(self.now, packet, false)?;
+        self.stats.forwarded.increment();
+        Ok(Outcome::Nothing)
+    }
+
+    /// Whether a request that found nothing waits until the registry here is as it is at the SM:
+    /// what it asks for may just have been registered by way of another responder.
+    #[cold]
+    pub(super) fn asks_sm(&mut self, packet: &Packet) -> Result<bool, DropReason> {
+        match &mut self.forward {
+            // One that waits already, or finds no room to wait, must not hear a "no" meanwhile.
+            Some(forward) if !self.is_requery && forward.end.is_reachable() => {
+                forward.submit(self.now, packet, true).map(|()| true)
+            }
+            _ => Ok(false),
+        }
+    }
+}
+
+impl Responder {
+    /// The next answer to a request that the SM has decided, or else the next report.
+    pub(super) fn poll_decided(&mut self, now: Instant, packet: &mut Packet) -> bool {
+        while let Some(forward) = &mut self.forward
+            && let Some(answer) = forward.end.take_answer()
+        {
+            let Some(open) = forward.open.end(answer.id) else { continue };
+            *packet = open.packet;
+            let sends = match answer.verdict {
+                Verdict::Reply(status, data) => {
+                    self.reply(packet, status, data.as_deref());
+                    true
+                }
+                Verdict::Requery => {
+                    let mut handler = self.handler(now);
+                    handler.is_requery = true;
+                    handler.handle_request(packet, Data::Here(DATA_LEN)) == Outcome::Send
+                }
+                Verdict::NoReply => {
+                    self.stats.drop_request(DropReason::WriteUnheard);
+                    false
+                }
+            };
+            if sends {
+                let waited = now.saturating_duration_since(open.since);
+                self.stats.record_latency(Kind::Write, waited, 1);
+                self.account(now);
+                return true;
+            }
+        }
+        match self.forward.as_ref().and_then(|forward| forward.end.take_report()) {
+            Some(report) => {
+                *packet = report;
+                self.stats.reports_sent.increment();
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Turns a write into the answer that the SM has decided on.
+    fn reply(&self, packet: &mut Packet, status: Status, data: Option<&[u8]>) {
+        let header = SaMad::new(&packet.mad);
+        let (method, attribute) = (header.header().method(), header.header().attribute_id());
+        self.stats.count_responses(Subject::of(attribute, method), status, 1);
+        make_answer(packet, status);
+        let mut mad = SaMad::new(&mut packet.mad);
+        if let Some(data) = data {
+            let (record, rest) = mad.data_mut().split_at_mut(data.len().min(DATA_LEN));
+            record.copy_from_slice(&data[..record.len()]);
+            rest.fill(0);
+        }
+        if status == Status::OK
+            && let Some(family) = query::family(attribute)
+            && family.is_record
+        {
+            mad.sa_mut().set_attribute_offset(attribute_offset(family.record_len));
+        }
+    }
+}

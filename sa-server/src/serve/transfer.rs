@@ -1,0 +1,342 @@
+//! Outgoing answers of several segments: a bounded table of RMPP senders.
+//!
+//! The protocol itself is in [`ib_mad::rmpp`]. This module keeps the receiver and the data of each
+//! transfer, the sending order and the timeouts. Memory comes from the [`pool`](crate::query::pool)
+//! and returns there when a transfer ends for any reason.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::{Hash, Hasher};
+use std::time::Instant;
+
+use foldhash::fast::RandomState;
+use ib_mad::rmpp::{Outcome, Sender, SenderConfig};
+use ib_mad::transport::{Origin, Packet};
+use ib_mad::types::{Gid, Lid, Qpn};
+use ib_mad::wire::sa::{HEADER_LEN, SaMad};
+
+use crate::query::pool::Pool;
+use crate::stats::Subject;
+
+/// The share of a table of transfers that one source may hold: one who never acknowledges holds
+/// its transfers until they time out, and must leave room for the others.
+pub(crate) fn source_max(max: usize) -> usize {
+    max.div_ceil(16)
+}
+
+/// Identity of a transfer: the requester and its request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Key {
+    lid: Lid,
+    qpn: Qpn,
+    gid: Option<Gid>,
+    tid: u64,
+}
+
+/// By few words: most have no GID.
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Self { lid, qpn, gid, tid } = self;
+        state.write_u64(u64::from(lid.0) << 32 | u64::from(qpn.0));
+        state.write_u64(*tid);
+        if let Some(gid) = gid {
+            state.write_u128(u128::from_ne_bytes(gid.0));
+        }
+    }
+}
+
+/// The requester, independent of its QPs and requests.
+pub(crate) type Source = (Lid, Option<Gid>);
+
+impl Key {
+    /// Who asks.
+    pub(crate) fn source(&self) -> Source {
+        (self.lid, self.gid)
+    }
+
+    /// Whether both are of one source.
+    pub(crate) fn has_source_of(&self, other: &Self) -> bool {
+        self.source() == other.source()
+    }
+
+    /// The transfer that a packet belongs to, or would begin.
+    pub(crate) fn of(packet: &Packet) -> Self {
+        let address = &packet.address;
+        Self {
+            lid: address.lid,
+            qpn: address.qpn,
+            gid: address.grh.map(|grh| grh.remote_gid),
+            tid: SaMad::new(&packet.mad).header().tid(),
+        }
+    }
+}
+
+/// One answer under way.
+struct Transfer {
+    key: Key,
+    origin: Origin,
+    header: [u8; HEADER_LEN],
+    data: Vec<u8>,
+    sender: Sender,
+    subject: Subject,
+    /// When its request was read.
+    begun: Instant,
+    /// Whether it stands in `Transfers::ready`.
+    queued: bool,
+}
+
+impl Transfer {
+    /// Fills `packets` with those to send next; fewer are all that there are now.
+    fn poll_transmit(&mut self, now: Instant, packets: &mut [Packet]) -> Transmitted {
+        let room = u32::try_from(packets.len()).unwrap_or(u32::MAX);
+        let burst = self.sender.poll_burst(now, room);
+        let mut sent = Transmitted { packets: 0, again: burst.again() as usize };
+        for (transmit, packet) in burst.zip(packets) {
+            transmit.write(&self.header, &self.data, &mut packet.mad);
+            packet.set_origin(&self.origin);
+            sent.packets += 1;
+        }
+        sent
+    }
+}
+
+/// How a transfer ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ended {
+    /// What the request was about.
+    pub(crate) subject: Subject,
+    /// When it was read.
+    pub(crate) begun: Instant,
+    /// Whether the receiver has all of the answer; else either side gave up.
+    pub(crate) is_complete: bool,
+}
+
+/// What transfers had to send.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Transmitted {
+    /// Packets filled.
+    pub(crate) packets: usize,
+    /// Segments among them that were sent before.
+    pub(crate) again: usize,
+}
+
+/// Segments of a transfer that go in its turn, so that transfers share the way evenly and what a
+/// turn costs is shared, too.
+const TURN_LEN: usize = 8;
+
+/// All answers under way.
+pub(crate) struct Transfers {
+    config: SenderConfig,
+    slots: Vec<Option<Transfer>>,
+    free: Vec<usize>,
+    /// Hashed with a seed of its own: clients choose the keys.
+    by_key: HashMap<Key, usize, RandomState>,
+    /// Slots that may have something to send, each once; the next to send is in front.
+    ready: VecDeque<usize>,
+    /// When the first transfer is due; `None` if it has to be looked up.
+    next_timeout: Option<Option<Instant>>,
+    /// Transfers that ended since they were last asked for; each frees its slot, so there are about
+    /// as many as slots at most.
+    ended: Vec<Ended>,
+}
+
+impl Transfers {
+    /// A table of at most `max` transfers.
+    pub(crate) fn new(max: usize, config: SenderConfig) -> Self {
+        Self {
+            config,
+            slots: (0..max).map(|_| None).collect(),
+            free: (0..max).rev().collect(),
+            by_key: HashMap::with_capacity_and_hasher(max, RandomState::default()),
+            ready: VecDeque::with_capacity(max),
+            next_timeout: Some(None),
+            ended: Vec::with_capacity(max),
+        }
+    }
+
+    /// Number of transfers under way.
+    pub(crate) fn len(&self) -> usize {
+        self.by_key.len()
+    }
+
+    /// Whether this transfer is under way.
+    pub(crate) fn contains(&self, key: &Key) -> bool {
+        !self.by_key.is_empty() && self.by_key.contains_key(key)
+    }
+
+    /// Whether a source has all the transfers that it may have, or so many bytes under way that it
+    /// has to wait for the end of some.
+    pub(crate) fn has_share(&self, key: &Key, bytes_max: usize) -> bool {
+        if self.by_key.is_empty() {
+            return false;
+        }
+        let (mut held, mut bytes) = (0, 0);
+        for (other, &slot) in &self.by_key {
+            if other.has_source_of(key) {
+                held += 1;
+                bytes += self.slots[slot].as_ref().map_or(0, |transfer| transfer.data.capacity());
+            }
+        }
+        held >= source_max(self.slots.len()) || bytes >= bytes_max
+    }
+
+    /// Begins to send `data` behind `header`, or gives the data back if that cannot be: the table
+    /// is full, or the source's share of it is.
+    pub(crate) fn begin(
+        &mut self,
+        now: Instant,
+        key: Key,
+        origin: Origin,
+        header: [u8; HEADER_LEN],
+        data: Vec<u8>,
+        subject: Subject,
+    ) -> Result<(), Vec<u8>> {
+        if self.has_share(&key, usize::MAX) || self.by_key.contains_key(&key) {
+            return Err(data);
+        }
+        let Some(sender) = Sender::new(now, data.len(), self.config) else { return Err(data) };
+        let Some(slot) = self.free.pop() else { return Err(data) };
+        self.slots[slot] =
+            Some(Transfer { key, origin, header, data, sender, subject, begun: now, queued: true });
+        self.by_key.insert(key, slot);
+        self.ready.push_back(slot);
+        self.next_timeout = None;
+        Ok(())
+    }
+
+    /// Takes an ACK, STOP or ABORT. Whether there is such a transfer.
+    pub(crate) fn handle_packet(&mut self, now: Instant, packet: &Packet, pool: &mut Pool) -> bool {
+        let Some(&slot) = self.by_key.get(&Key::of(packet)) else { return false };
+        if let Some(transfer) = &mut self.slots[slot] {
+            transfer.sender.handle_packet(now, &SaMad::new(&packet.mad).rmpp());
+        }
+        self.settle(slot, pool);
+        true
+    }
+
+    /// Fills `packets` with those to send next. Transfers take turns. Fewer than there is room for
+    /// are all that there are now.
+    pub(crate) fn poll_transmit(
+        &mut self,
+        now: Instant,
+        packets: &mut [Packet],
+        pool: &mut Pool,
+    ) -> Transmitted {
+        let mut all = Transmitted::default();
+        while all.packets < packets.len()
+            && let Some(slot) = self.ready.pop_front()
+        {
+            let Some(transfer) = &mut self.slots[slot] else { continue };
+            transfer.queued = false;
+            let room = &mut packets[all.packets..];
+            let turn = room.len().min(TURN_LEN);
+            let sent = transfer.poll_transmit(now, &mut room[..turn]);
+            all.packets += sent.packets;
+            all.again += sent.again;
+            if sent.packets == turn {
+                transfer.queued = true;
+                self.ready.push_back(slot);
+            }
+            if sent.packets > 0 {
+                self.next_timeout = None;
+            }
+            // It may have said its last word.
+            self.settle_if_over(slot, pool);
+        }
+        all
+    }
+
+    /// When `handle_timeout` is due.
+    pub(crate) fn poll_timeout(&mut self) -> Option<Instant> {
+        if let Some(known) = self.next_timeout {
+            return known;
+        }
+        // Of the slots in use only: they are few of many.
+        let live = self.by_key.values().filter_map(|&slot| self.slots[slot].as_ref());
+        let next = live.filter_map(|transfer| transfer.sender.poll_timeout()).min();
+        self.next_timeout = Some(next);
+        next
+    }
+
+    /// Lets transfers whose time is up go back or give up.
+    pub(crate) fn handle_timeout(&mut self, now: Instant, pool: &mut Pool) {
+        if self.poll_timeout().is_none_or(|due| now < due) {
+            return;
+        }
+        for slot in 0..self.slots.len() {
+            if let Some(transfer) = &mut self.slots[slot] {
+                transfer.sender.handle_timeout(now);
+                self.settle(slot, pool);
+            }
+        }
+    }
+
+    /// How transfers ended since the last call.
+    pub(crate) fn take_ended(&mut self) -> impl Iterator<Item = Ended> + '_ {
+        self.ended.drain(..)
+    }
+
+    /// Puts a transfer whose state has changed in line, or its resources back.
+    fn settle(&mut self, slot: usize, pool: &mut Pool) {
+        self.next_timeout = None;
+        if let Some(transfer) = &mut self.slots[slot]
+            && !transfer.queued
+        {
+            transfer.queued = true;
+            self.ready.push_back(slot);
+        }
+        self.settle_if_over(slot, pool);
+    }
+
+    fn settle_if_over(&mut self, slot: usize, pool: &mut Pool) {
+        let Some(transfer) = &mut self.slots[slot] else { return };
+        if let Some(outcome) = transfer.sender.poll() {
+            let is_complete = outcome == Outcome::Complete;
+            let Transfer { subject, begun, .. } = *transfer;
+            self.ended.push(Ended { subject, begun, is_complete });
+        }
+        if transfer.sender.is_over() {
+            if let Some(over) = self.slots[slot].take() {
+                self.by_key.remove(&over.key);
+                pool.give_back(over.data);
+                self.free.push(slot);
+                self.ready.retain(|&other| other != slot);
+            }
+            self.next_timeout = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(lid: u16, tid: u64) -> Key {
+        Key { lid: Lid(lid), qpn: Qpn(1), gid: None, tid }
+    }
+
+    /// One client that opened tables without ever acknowledging kept all others from theirs.
+    #[test]
+    fn one_source_leaves_room_for_the_others() {
+        let mut transfers = Transfers::new(64, SenderConfig::default());
+        let now = Instant::now();
+        let mut begin = |key| {
+            let (origin, header, data) = (Origin::default(), [0; HEADER_LEN], vec![0; 1000]);
+            transfers.begin(now, key, origin, header, data, Subject::NONE).is_ok()
+        };
+        let greedy = (0..64).filter(|&tid| begin(key(1, tid))).count();
+        assert_eq!(greedy, source_max(64));
+        assert!((2..=16).all(|lid| begin(key(lid, 0))));
+    }
+
+    /// Four large tables that are never acknowledged would have taken all memory.
+    #[test]
+    fn one_source_leaves_memory_for_the_others() {
+        let mut transfers = Transfers::new(64, SenderConfig::default());
+        let now = Instant::now();
+        let data = vec![0; 1000];
+        let (origin, header) = (Origin::default(), [0; HEADER_LEN]);
+        let begun = transfers.begin(now, key(1, 0), origin, header, data, Subject::NONE).is_ok();
+        assert!(begun && transfers.has_share(&key(1, 1), 1000));
+        assert!(!transfers.has_share(&key(1, 1), 1001) && !transfers.has_share(&key(2, 1), 1000));
+    }
+}

@@ -1,0 +1,123 @@
+//! Reads packets from the transport, to answer them next or to put them into the backlog.
+
+use std::io;
+use std::time::Instant;
+
+use ib_mad::transport::{Packet, Transport};
+
+use super::Worker;
+
+impl<T: Transport> Worker<T> {
+    /// Takes all that waits at a transport that was another process's before, and drops all but the
+    /// last `keep` of it: who sent the rest has given up, or asked again.
+    pub fn take_over(&mut self, keep: usize, now: Instant) -> io::Result<()> {
+        // What comes in faster than it is dropped is not inherited.
+        const ROUNDS_MAX: usize = 16_384;
+        for _ in 0..ROUNDS_MAX {
+            let count = self.receive()?;
+            let Self { responder, backlog, batch, .. } = self;
+            let mut lost = |packet: &Packet, reason| responder.lose(packet, reason);
+            backlog.file(&batch[..count], now, &mut lost);
+            backlog.keep_newest(keep, &mut lost);
+            if count < batch.len() {
+                break;
+            }
+        }
+        self.pace.note_drained(now);
+        Ok(())
+    }
+
+    /// Fills the batch with what is to be answered next. How many that are, and whether there may
+    /// be more with the transport.
+    pub(super) fn take_in(
+        &mut self,
+        now: Instant,
+        clock: &impl Fn() -> Instant,
+    ) -> io::Result<(usize, bool)> {
+        let has_room = self.has_room();
+        let mut more = true;
+        if has_room && self.backlog.is_light_empty() {
+            let count = self.receive()?;
+            more = count == self.batch.len();
+            if !more {
+                self.pace.note_drained(now);
+            }
+            let Self { responder, backlog, batch, arrived, .. } = self;
+            let batch = &mut batch[..count];
+            let mut lost = |packet: &Packet, reason| responder.lose(packet, reason);
+            backlog.drop_stale(now, &mut lost);
+            if !more || !self.pace.is_behind(now) {
+                arrived[..count].fill(now);
+                return Ok((backlog.set_heavy_aside(batch, now, &mut lost), more));
+            }
+            backlog.file(batch, now, &mut lost);
+        }
+        if !has_room || self.pace.is_due(now) {
+            more = self.drain(now, clock)?;
+        }
+        let Self { responder, backlog, batch, arrived, .. } = self;
+        backlog.drop_stale(now, &mut |packet, reason| responder.lose(packet, reason));
+        let count = if has_room { backlog.take(now, batch, arrived) } else { 0 };
+        self.pace.note_taken(count);
+        Ok((count, more))
+    }
+
+    /// Files what has arrived, as far as there is time for it. Whether there may be more.
+    fn drain(&mut self, now: Instant, clock: &impl Fn() -> Instant) -> io::Result<bool> {
+        let allowance = self.pace.allowance(now, self.backlog.has_hog());
+        let (mut read, mut begin, mut at) = (0, now, now);
+        let mut more = true;
+        while more
+            && (read < allowance.packets || at.saturating_duration_since(begin) < allowance.spare)
+        {
+            let count = self.receive()?;
+            more = count == self.batch.len();
+            let Self { responder, backlog, batch, .. } = self;
+            let mut lost = |packet: &Packet, reason| responder.lose(packet, reason);
+            backlog.file(&batch[..count], now, &mut lost);
+            read += count;
+            at = clock();
+            if read <= allowance.packets {
+                begin = at;
+            }
+        }
+        if !more {
+            self.pace.note_drained(now);
+        }
+        self.pace.note_read(at, at.saturating_duration_since(begin));
+        if let Some(packets) = self.pace.queue_limit(at) {
+            self.transport.limit_queue(packets);
+            self.note_overflow();
+        }
+        Ok(more)
+    }
+
+    fn receive(&mut self) -> io::Result<usize> {
+        let count = self.transport.receive(&mut self.batch)?;
+        self.pace.note_received(count);
+        if count > 0 {
+            self.responder.stats().batches.increment();
+        }
+        Ok(count)
+    }
+
+    /// Counts packets that were lost before they could be read.
+    pub(super) fn note_overflow(&mut self) {
+        let overflowed = self.transport.overflowed();
+        let stats = self.responder.stats();
+        stats.socket_overflow.add(overflowed.saturating_sub(self.overflowed));
+        self.overflowed = overflowed;
+    }
+
+    /// Counts datagrams that the transport passed over.
+    pub(super) fn note_malformed(&mut self) {
+        let malformed = self.transport.malformed();
+        if malformed != self.malformed {
+            let stats = self.responder.stats();
+            stats.malformed_length.add(malformed.length - self.malformed.length);
+            stats.malformed_envelope.add(malformed.envelope - self.malformed.envelope);
+            stats.malformed_stranger.add(malformed.stranger - self.malformed.stranger);
+            self.malformed = malformed;
+        }
+    }
+}

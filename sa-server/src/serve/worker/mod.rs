@@ -1,0 +1,269 @@
+//! One thread with one queue of one transport and one responder.
+//!
+//! A worker reads a batch of requests, answers them in place and sends the answers. If it does not
+//! keep up, requests go into a [`Backlog`], which decides which to answer next and which to drop.
+//!
+//! [`Worker::turn`] never blocks and takes the time as an argument; [`Worker::run`] is the thread.
+
+mod delivery;
+mod intake;
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use ib_mad::transport::{Interest, Malformed, Packet, Transport, wait};
+
+use crate::serve::overload::{Backlog, BacklogConfig, Pace};
+use crate::serve::own_port::Egress;
+use crate::serve::responder::Responder;
+
+/// Packets answered at a time.
+const BATCH_MAX: usize = 64;
+
+/// Bounds of a [`Worker`].
+#[derive(Clone, Copy, Debug)]
+pub struct WorkerConfig {
+    /// Packets that wait to be answered.
+    pub backlog: BacklogConfig,
+    /// Most packets that wait to be sent. While they are that many nothing is answered.
+    pub outbox_max: usize,
+    /// How often a worker looks around: for new tables, what its transport has lost and, if it is
+    /// idle, whether it is to stop.
+    pub look_around: Duration,
+    /// How long a worker without work keeps looking for some before it sleeps. It saves the
+    /// next request the time of waking up and costs a CPU.
+    pub busy_poll: Duration,
+}
+
+impl Default for WorkerConfig {
+    /// 2,048 packets to be sent; the worker looks around ten times a second and sleeps at once.
+    fn default() -> Self {
+        Self {
+            backlog: BacklogConfig::default(),
+            outbox_max: 2048,
+            look_around: Duration::from_millis(100),
+            busy_poll: Duration::ZERO,
+        }
+    }
+}
+
+/// A responder at a transport.
+pub struct Worker<T> {
+    transport: T,
+    responder: Responder,
+    config: WorkerConfig,
+    /// Packets in work, and when each of them arrived.
+    batch: Box<[Packet]>,
+    arrived: Box<[Instant]>,
+    /// Packets that wait to be answered.
+    backlog: Backlog,
+    pace: Pace,
+    /// Packets that the transport would not take, in order.
+    outbox: Vec<Packet>,
+    /// Segments on their way from the responder to the transport.
+    segments: Box<[Packet]>,
+    /// What of the transport's malformed datagrams is in the statistics.
+    malformed: Malformed,
+    /// The same of the packets that it lost.
+    overflowed: u64,
+    /// When the last turn began.
+    now: Instant,
+    /// What it has to do with the responder's own port.
+    egress: Egress,
+}
+
+/// What a turn leaves to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// There is more to do at once.
+    Again,
+    /// Nothing, until something arrives or time passes.
+    Wait,
+}
+
+impl<T: Transport> Worker<T> {
+    /// A worker; all memory for normal operation is allocated here.
+    pub fn new(transport: T, responder: Responder, config: WorkerConfig) -> Self {
+        let now = Instant::now();
+        Self {
+            transport,
+            responder,
+            config,
+            batch: vec![Packet::default(); BATCH_MAX].into_boxed_slice(),
+            arrived: vec![now; BATCH_MAX].into_boxed_slice(),
+            backlog: Backlog::new(config.backlog),
+            pace: Pace::new(now),
+            outbox: Vec::with_capacity(config.outbox_max + BATCH_MAX),
+            segments: vec![Packet::default(); BATCH_MAX].into_boxed_slice(),
+            malformed: Malformed::default(),
+            overflowed: 0,
+            now,
+            egress: Egress::Back,
+        }
+    }
+
+    /// The same, with something to do with the responder's own port.
+    pub fn with_egress(self, egress: Egress) -> Self {
+        Self { egress, ..self }
+    }
+
+    /// The responder, for its counters.
+    pub fn responder(&self) -> &Responder {
+        &self.responder
+    }
+
+    /// The transport.
+    pub fn transport_mut(&mut self) -> &mut T {
+        &mut self.transport
+    }
+
+    /// Goes on with another transport after the old one failed. What was to be sent by the old one
+    /// is sent by the new.
+    pub fn replace_transport(&mut self, transport: T) {
+        self.transport = transport;
+        self.malformed = Malformed::default();
+        self.overflowed = 0;
+    }
+
+    /// Continues with a new responder after the old one failed. Requests in progress are lost.
+    pub fn replace_responder(&mut self, responder: Responder) {
+        self.responder = responder;
+        self.outbox.clear();
+    }
+
+    /// Receives, answers and sends what can be without waiting.
+    pub fn turn(&mut self, clock: impl Fn() -> Instant) -> io::Result<Next> {
+        self.flush()?;
+        let now = clock();
+        self.now = now;
+        let (count, more) = self.take_in(now, &clock)?;
+        self.note_malformed();
+        if count > 0 {
+            self.answer(count, now, &clock)?;
+        }
+        let others_wait = more || !self.backlog.is_light_empty();
+        let tables = self.answer_heavy(others_wait, &clock)?;
+        if self.responder.poll_timeout().is_some_and(|due| now >= due) {
+            self.responder.handle_timeout(now);
+        }
+        let sent = self.send_segments(now, others_wait)?;
+        let blocked = !self.outbox.is_empty();
+        // Who has sent looks again: what came meanwhile may already be with the transport.
+        let waiting = self.backlog.len();
+        let busy = (more || count > 0 || tables || waiting > 0 || sent) && !blocked;
+        Ok(if busy { Next::Again } else { Next::Wait })
+    }
+
+    /// Works until `stop` is set. `upkeep` is called every `interval`, for what a transport needs
+    /// now and then. Fails when the transport does.
+    pub fn run(
+        &mut self,
+        stop: &AtomicBool,
+        interval: Duration,
+        mut upkeep: impl FnMut(&mut T) -> io::Result<()>,
+    ) -> io::Result<()> {
+        self.set_open(true);
+        let ended = self.work(stop, interval, &mut upkeep);
+        self.set_open(false);
+        ended
+    }
+
+    fn work(
+        &mut self,
+        stop: &AtomicBool,
+        interval: Duration,
+        upkeep: &mut impl FnMut(&mut T) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let start = Instant::now();
+        let (mut upkeep_due, mut around_due) = (start + interval, start);
+        let mut idle_since = None;
+        while !stop.load(Relaxed) {
+            let next = self.turn(Instant::now)?;
+            // By the turn's clock: a worker that is never idle looks around as well.
+            let now = self.now;
+            if now >= around_due {
+                self.look_around(now);
+                around_due = now + self.config.look_around;
+            }
+            if now >= upkeep_due {
+                upkeep(&mut self.transport)?;
+                upkeep_due = now + interval;
+            }
+            if next == Next::Again {
+                idle_since = None;
+                continue;
+            }
+            if !self.config.busy_poll.is_zero() && self.outbox.is_empty() {
+                let since = idle_since.get_or_insert_with(Instant::now);
+                if since.elapsed() < self.config.busy_poll {
+                    std::hint::spin_loop();
+                    continue;
+                }
+                idle_since = None;
+            }
+            self.wait()?;
+        }
+        Ok(())
+    }
+
+    /// What is due now and then, whether there is work or not.
+    fn look_around(&mut self, now: Instant) {
+        self.responder.refresh();
+        if self.pace.lifts_limit(now) {
+            self.transport.limit_queue(usize::MAX);
+        }
+        self.note_overflow();
+    }
+
+    /// Announces to the other workers whether answers can leave by the port, if it is this
+    /// worker's.
+    fn set_open(&self, is_open: bool) {
+        if let Egress::Owner(port) = &self.egress {
+            port.set_open(is_open);
+        }
+    }
+
+    /// Sleeps until something arrives, can be sent or is due.
+    fn wait(&mut self) -> io::Result<()> {
+        let due = self.responder.poll_timeout();
+        let due = due.map(|due| due.saturating_duration_since(Instant::now()));
+        let timeout = due.map_or(self.config.look_around, |due| due.min(self.config.look_around));
+        match self.transport.descriptor() {
+            Some(descriptor) => {
+                let write = !self.outbox.is_empty();
+                let transport = Interest::read_or_write(descriptor, write);
+                match self.responder.descriptor() {
+                    Some(decided) => {
+                        let mut interests = [transport, Interest::read(decided)];
+                        wait(&mut interests, Some(timeout))?;
+                        if interests[1].is_readable() {
+                            self.responder.clear_wakeup();
+                        }
+                    }
+                    None => {
+                        wait(&mut [transport], Some(timeout))?;
+                    }
+                }
+            }
+            None => std::thread::sleep(timeout.min(Duration::from_millis(1))),
+        }
+        Ok(())
+    }
+
+    /// Sends what the transport did not take before.
+    fn flush(&mut self) -> io::Result<()> {
+        while !self.outbox.is_empty() {
+            let sent = self.transport.send(&self.outbox)?;
+            if sent == 0 {
+                break;
+            }
+            self.outbox.drain(..sent);
+        }
+        Ok(())
+    }
+
+    fn has_room(&self) -> bool {
+        self.outbox.len() <= self.config.outbox_max
+    }
+}

@@ -1,0 +1,162 @@
+//! Drives the forwarding machine: moves its messages to and from one gRPC stream to the followed
+//! SM.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use sa_proto::proto::registry as proto;
+use sa_proto::proto::registry::registry_client::RegistryClient;
+use sa_proto::snapshot::Version;
+use tokio::sync::{mpsc, watch};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Streaming;
+
+use super::machine::{Counters, Machine};
+use super::{Exchange, PATIENCE};
+use crate::sm::replica::Upstream;
+use crate::sm::sleep_until;
+
+/// Messages that the connection has not accepted yet.
+const OUTBOUND_MAX: usize = 4;
+
+/// The task that forwards writes.
+#[derive(Debug)]
+pub struct Forwarding {
+    /// Identity of this responder.
+    pub responder_id: u64,
+    /// Source of writes, and destination of their outcomes.
+    pub exchange: Arc<Exchange>,
+    /// Counters of this task.
+    pub counters: Arc<Counters>,
+    /// How long clients wait; older writes are not sent.
+    pub patience: Duration,
+}
+
+impl Forwarding {
+    /// Forwards writes of `exchange`, which expire when RDMA CM's clients time out.
+    pub fn new(responder_id: u64, exchange: Arc<Exchange>) -> Self {
+        Self { responder_id, exchange, counters: Arc::default(), patience: PATIENCE }
+    }
+
+    /// Runs until a sender of `upstream`, the followed SM, or of `versions`, the version that
+    /// queries are answered from, is dropped.
+    pub async fn run(
+        self,
+        mut upstream: watch::Receiver<Option<Upstream>>,
+        versions: watch::Receiver<Version>,
+    ) {
+        let machine = Machine::new(self.responder_id, self.patience, Arc::clone(&self.counters));
+        let mut client =
+            Client { exchange: self.exchange, counters: self.counters, machine, versions };
+        loop {
+            let sm = upstream.borrow_and_update().clone();
+            let is_closed = tokio::select! {
+                Closed = client.follow(sm.as_ref()) => true,
+                changed = upstream.changed() => changed.is_err(),
+            };
+            client.exchange.set_reachable(false);
+            if is_closed {
+                return;
+            }
+            client.machine.handle_upstream();
+        }
+    }
+}
+
+struct Client {
+    exchange: Arc<Exchange>,
+    counters: Arc<Counters>,
+    machine: Machine,
+    versions: watch::Receiver<Version>,
+}
+
+/// The source of versions is closed: the program ends.
+struct Closed;
+
+impl Client {
+    /// Forwards writes to `sm` over one stream after another.
+    async fn follow(&mut self, sm: Option<&Upstream>) -> Closed {
+        loop {
+            if let Some(sm) = sm.filter(|_| self.machine.poll_connect()) {
+                if let Err(status) = self.serve(sm).await {
+                    let reason = status.message();
+                    tracing::debug!(
+                        sm = sm.url,
+                        reason,
+                        "write stream to the SM failed; reconnecting"
+                    );
+                }
+                self.exchange.set_reachable(false);
+                self.machine.handle_disconnect(Instant::now());
+            }
+            self.deliver();
+            tokio::select! {
+                changed = self.versions.changed() => match changed {
+                    Ok(()) => self.update_version(),
+                    Err(_) => return Closed,
+                },
+                () = sleep_until(self.machine.poll_timeout()) => {
+                    self.machine.handle_timeout(Instant::now());
+                }
+            }
+        }
+    }
+
+    /// Opens a stream and forwards writes until it breaks.
+    async fn serve(&mut self, sm: &Upstream) -> Result<(), tonic::Status> {
+        let (outbound, messages) = mpsc::channel(OUTBOUND_MAX);
+        self.update_version();
+        // Queued before the call, which the SM may answer only after the first message.
+        let _ = outbound.try_send(self.machine.handle_connect(Instant::now()));
+        let mut registry = RegistryClient::new(sm.channel.clone());
+        let inbound = registry.write(ReceiverStream::new(messages)).await?.into_inner();
+        self.counters.streams.fetch_add(1, Relaxed);
+        self.exchange.set_reachable(true);
+        self.work(outbound, inbound).await
+    }
+
+    async fn work(
+        &mut self,
+        outbound: mpsc::Sender<proto::Writes>,
+        mut inbound: Streaming<proto::Outcomes>,
+    ) -> Result<(), tonic::Status> {
+        let exchange = Arc::clone(&self.exchange);
+        let mut has_submissions = true;
+        loop {
+            self.deliver();
+            tokio::select! {
+                biased;
+                outcomes = inbound.message() => match outcomes? {
+                    Some(outcomes) => self.machine.handle_outcomes(Instant::now(), outcomes),
+                    None => return Ok(()),
+                },
+                changed = self.versions.changed() => match changed {
+                    Ok(()) => self.update_version(),
+                    Err(_) => return Ok(()),
+                },
+                permit = outbound.reserve(), if has_submissions && self.machine.may_send() => {
+                    let Ok(permit) = permit else { return Ok(()) };
+                    let next = || exchange.take_submission();
+                    match self.machine.poll_transmit(Instant::now(), next) {
+                        Some(writes) => permit.send(writes),
+                        None => has_submissions = false,
+                    }
+                }
+                () = exchange.submitted(), if !has_submissions => has_submissions = true,
+                () = sleep_until(self.machine.poll_timeout()) => {
+                    self.machine.handle_timeout(Instant::now());
+                }
+            }
+        }
+    }
+
+    fn update_version(&mut self) {
+        let version = *self.versions.borrow_and_update();
+        self.machine.handle_version(version);
+    }
+
+    fn deliver(&mut self) {
+        self.exchange.answer(std::iter::from_fn(|| self.machine.poll_answer()));
+    }
+}

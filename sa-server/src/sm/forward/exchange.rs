@@ -1,0 +1,265 @@
+//! The queues between workers and the control plane. A worker never waits for them.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixDatagram;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use crossbeam_queue::ArrayQueue;
+use ib_mad::transport::Packet;
+use tokio::sync::Notify;
+
+use super::{Answer, OPEN_MAX, Submission};
+
+/// Submissions of all workers that the control plane has not taken yet.
+const SUBMISSIONS_MAX: usize = 8192;
+/// Answers that a worker has not taken yet: as many as it can have open requests.
+const ANSWERS_MAX: usize = OPEN_MAX;
+/// Reports that wait to be sent.
+const REPORTS_MAX: usize = 1024;
+/// Traps that wait to be relayed to the SM; agents repeat those that exceed it.
+const TRAPS_MAX: usize = 1024;
+/// Responses to Reports that wait to be processed.
+const REPORT_ANSWERS_MAX: usize = 1024;
+
+/// Queues shared by the workers and the control plane.
+#[derive(Debug)]
+pub struct Exchange {
+    submissions: ArrayQueue<Submission>,
+    submitted: Notify,
+    /// Whether an SM accepts writes.
+    reachable: AtomicBool,
+    /// Reports that the first worker sends.
+    reports: ArrayQueue<Packet>,
+    report_answers: ArrayQueue<Packet>,
+    report_answered: Notify,
+    /// Traps to relay to the SM.
+    traps: ArrayQueue<Packet>,
+    trap_arrived: Notify,
+    workers: Vec<WorkerQueue>,
+    /// Answers discarded because a worker's queue was full.
+    pub(crate) overflows: AtomicU64,
+}
+
+/// Answers for one worker, and the socket pair that wakes it.
+#[derive(Debug)]
+struct WorkerQueue {
+    answers: ArrayQueue<Answer>,
+    wake_sender: UnixDatagram,
+    wake_receiver: UnixDatagram,
+    /// Number of tables of open requests that this worker has had.
+    tables: AtomicU32,
+}
+
+impl Exchange {
+    /// An exchange for `workers` workers.
+    pub fn new(workers: usize) -> io::Result<Arc<Self>> {
+        let queue = |_| {
+            let (wake_sender, wake_receiver) = UnixDatagram::pair()?;
+            wake_sender.set_nonblocking(true)?;
+            wake_receiver.set_nonblocking(true)?;
+            let answers = ArrayQueue::new(ANSWERS_MAX);
+            Ok(WorkerQueue { answers, wake_sender, wake_receiver, tables: AtomicU32::new(0) })
+        };
+        Ok(Arc::new(Self {
+            submissions: ArrayQueue::new(SUBMISSIONS_MAX),
+            submitted: Notify::new(),
+            reachable: AtomicBool::new(false),
+            reports: ArrayQueue::new(REPORTS_MAX),
+            report_answers: ArrayQueue::new(REPORT_ANSWERS_MAX),
+            report_answered: Notify::new(),
+            traps: ArrayQueue::new(TRAPS_MAX),
+            trap_arrived: Notify::new(),
+            workers: (0..workers).map(queue).collect::<io::Result<_>>()?,
+            overflows: AtomicU64::new(0),
+        }))
+    }
+
+    /// The end of worker `worker`, counted from 0.
+    pub fn worker(self: &Arc<Self>, worker: usize) -> WorkerEnd {
+        assert!(worker < self.workers.len(), "an exchange has a queue for every worker");
+        WorkerEnd { exchange: Arc::clone(self), worker }
+    }
+
+    /// Sets whether an SM accepts writes.
+    pub fn set_reachable(&self, reachable: bool) {
+        self.reachable.store(reachable, Relaxed);
+    }
+
+    /// Takes the next submission.
+    pub(crate) fn take_submission(&self) -> Option<Submission> {
+        self.submissions.pop()
+    }
+
+    /// Completes once something may have been submitted.
+    pub(crate) async fn submitted(&self) {
+        self.submitted.notified().await;
+    }
+
+    /// Queues answers for their workers, and wakes each of these once.
+    pub(crate) fn answer(&self, answers: impl IntoIterator<Item = Answer>) {
+        // One bit for each worker. Workers 64 apart share one, and wake together.
+        let mut woken = 0u64;
+        for answer in answers {
+            let worker = (answer.id >> 48) as usize;
+            let Some(queue) = self.workers.get(worker) else { continue };
+            woken |= 1 << (worker % 64);
+            if queue.answers.push(answer).is_err() {
+                self.overflows.fetch_add(1, Relaxed);
+            }
+        }
+        let workers = (0..self.workers.len()).filter(|worker| woken >> (worker % 64) & 1 == 1);
+        workers.for_each(|worker| self.wake(worker));
+    }
+
+    /// Wakes a worker.
+    pub(crate) fn wake(&self, worker: usize) {
+        if let Some(queue) = self.workers.get(worker) {
+            // A full socket is readable already.
+            let _ = queue.wake_sender.send(&[0]);
+        }
+    }
+
+    /// Queues a Report for the first worker to send; `false` if the queue is full.
+    pub(crate) fn send_report(&self, packet: Packet) -> bool {
+        let taken = self.reports.push(packet).is_ok();
+        self.wake(0);
+        taken
+    }
+
+    /// Takes the next response to a Report.
+    pub(crate) fn take_report_answer(&self) -> Option<Packet> {
+        self.report_answers.pop()
+    }
+
+    /// Takes the next trap to relay.
+    pub(crate) fn take_trap(&self) -> Option<Packet> {
+        self.traps.pop()
+    }
+
+    /// Completes once a trap may have arrived.
+    pub(crate) async fn trap_arrived(&self) {
+        self.trap_arrived.notified().await;
+    }
+
+    /// Completes once a response to a Report may have arrived.
+    pub(crate) async fn report_answered(&self) {
+        self.report_answered.notified().await;
+    }
+}
+
+/// A worker's end of the exchange. No call blocks.
+#[derive(Clone, Debug)]
+pub struct WorkerEnd {
+    exchange: Arc<Exchange>,
+    worker: usize,
+}
+
+impl WorkerEnd {
+    /// The top 16 bits of the ids of this worker's submissions.
+    pub(crate) fn id_base(&self) -> u64 {
+        (self.worker as u64) << 48
+    }
+
+    /// The first serial number for a new table of open requests of this worker.
+    pub(crate) fn first_serial(&self) -> u32 {
+        self.exchange.workers[self.worker].tables.fetch_add(1, Relaxed) << 24
+    }
+
+    /// Whether an SM accepts writes.
+    pub(crate) fn is_reachable(&self) -> bool {
+        self.exchange.reachable.load(Relaxed)
+    }
+
+    /// Queues a request for the control plane; `false` if the queue is full.
+    pub(crate) fn submit(&self, submission: Submission) -> bool {
+        let taken = self.exchange.submissions.push(submission).is_ok();
+        self.exchange.submitted.notify_one();
+        taken
+    }
+
+    /// Takes the next answer for this worker.
+    pub(crate) fn take_answer(&self) -> Option<Answer> {
+        self.exchange.workers[self.worker].answers.pop()
+    }
+
+    /// Takes the next Report to send. Only the first worker sends Reports.
+    pub(crate) fn take_report(&self) -> Option<Packet> {
+        if self.worker == 0 { self.exchange.reports.pop() } else { None }
+    }
+
+    /// Queues a trap to relay to the SM; `false` if the queue is full.
+    pub(crate) fn submit_trap(&self, packet: &Packet) -> bool {
+        let taken = self.exchange.traps.push(packet.clone()).is_ok();
+        self.exchange.trap_arrived.notify_one();
+        taken
+    }
+
+    /// Queues a response to a Report; `false` if the queue is full.
+    pub(crate) fn submit_report_answer(&self, packet: &Packet) -> bool {
+        let taken = self.exchange.report_answers.push(packet.clone()).is_ok();
+        self.exchange.report_answered.notify_one();
+        taken
+    }
+
+    /// Readable when an answer or a Report may be queued.
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.exchange.workers[self.worker].wake_receiver.as_fd()
+    }
+
+    /// Makes the descriptor unreadable until the next wakeup. Call it before taking answers.
+    pub(crate) fn clear_wakeup(&self) {
+        let mut byte = [0];
+        while self.exchange.workers[self.worker].wake_receiver.recv(&mut byte).is_ok() {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use ib_mad::transport::{Interest, wait};
+
+    use super::*;
+    use crate::sm::forward::Verdict;
+
+    fn submission(id: u64) -> Submission {
+        Submission { id, at: Instant::now(), request: None }
+    }
+
+    #[test]
+    fn answers_reach_the_worker_that_asked() {
+        let exchange = Exchange::new(2).unwrap();
+        let (first, second) = (exchange.worker(0), exchange.worker(1));
+        assert!(second.submit(submission(second.id_base() | 7)));
+        let taken = exchange.take_submission().unwrap();
+        exchange.answer([Answer { id: taken.id, verdict: Verdict::Requery }]);
+        assert!(first.take_answer().is_none());
+        assert_eq!(second.take_answer().unwrap().id, second.id_base() | 7);
+    }
+
+    #[test]
+    fn a_worker_that_sleeps_is_woken_by_an_answer() {
+        let exchange = Exchange::new(1).unwrap();
+        let worker = exchange.worker(0);
+        let ready = |worker: &WorkerEnd| {
+            wait(&mut [Interest::read(worker.descriptor())], Some(Duration::ZERO)).unwrap()
+        };
+        assert_eq!(ready(&worker), 0);
+        let answer = |id| Answer { id, verdict: Verdict::NoReply };
+        exchange.answer([answer(1), answer(2)]);
+        assert_eq!(ready(&worker), 1);
+        worker.clear_wakeup();
+        assert_eq!(ready(&worker), 0);
+        assert!(worker.take_answer().is_some() && worker.take_answer().is_some());
+    }
+
+    #[test]
+    fn a_full_queue_refuses() {
+        let exchange = Exchange::new(1).unwrap();
+        let worker = exchange.worker(0);
+        assert!((0..SUBMISSIONS_MAX as u64).all(|id| worker.submit(submission(id))));
+        assert!(!worker.submit(submission(0)));
+    }
+}

@@ -1,0 +1,121 @@
+//! Outcomes held until this responder's tables contain the write.
+
+use std::collections::VecDeque;
+
+use sa_proto::snapshot::Version;
+
+use super::Answer;
+
+/// Outcomes in the order of the versions that they wait for.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    /// Ordered by sequence number, then epoch. Sequence numbers grow across sessions, and nearly
+    /// all outcomes arrive in this order.
+    waiting: VecDeque<(Point, Answer)>,
+    /// State of the tables.
+    tables: Point,
+}
+
+/// A state of the registry. Sequence numbers grow within an epoch and across epochs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Point {
+    epoch: u64,
+    sequence: u64,
+}
+
+impl Point {
+    pub(super) fn new(epoch: u64, sequence: u64) -> Self {
+        Self { epoch, sequence }
+    }
+
+    /// Whether tables at this point contain the changes of `other`. A session begins with all
+    /// writes that the previous one acknowledged.
+    fn contains(self, other: Self) -> bool {
+        self.epoch >= other.epoch && self.sequence >= other.sequence
+    }
+}
+
+impl From<Version> for Point {
+    fn from(version: Version) -> Self {
+        Self { epoch: version.session.epoch, sequence: version.registry_sequence }
+    }
+}
+
+impl Held {
+    /// Holds an outcome until the tables reach `point`; returns it if they have.
+    pub(super) fn push(&mut self, point: Point, answer: Answer) -> Option<Answer> {
+        if self.tables.contains(point) {
+            return Some(answer);
+        }
+        let order = |point: Point| (point.sequence, point.epoch);
+        match self.waiting.back() {
+            Some((last, _)) if order(*last) > order(point) => {
+                let at = self.waiting.partition_point(|(other, _)| order(*other) <= order(point));
+                self.waiting.insert(at, (point, answer));
+            }
+            _ => self.waiting.push_back((point, answer)),
+        }
+        None
+    }
+
+    /// The tables have reached `point`.
+    pub(super) fn advance(&mut self, point: Point) {
+        self.tables = point;
+    }
+
+    /// Takes the next outcome that the tables contain.
+    pub(super) fn pop(&mut self) -> Option<Answer> {
+        let (first, _) = self.waiting.front()?;
+        if !self.tables.contains(*first) {
+            return None;
+        }
+        self.waiting.pop_front().map(|(_, answer)| answer)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Discards all outcomes.
+    pub(super) fn clear(&mut self) {
+        self.waiting.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sm::forward::Verdict;
+
+    fn answer(id: u64) -> Answer {
+        Answer { id, verdict: Verdict::Requery }
+    }
+
+    fn popped(held: &mut Held) -> Vec<u64> {
+        std::iter::from_fn(|| held.pop()).map(|answer| answer.id).collect()
+    }
+
+    #[test]
+    fn an_outcome_waits_for_its_sequence_number() {
+        let mut held = Held::default();
+        held.advance(Point::new(1, 10));
+        assert!(held.push(Point::new(1, 10), answer(1)).is_some());
+        for (sequence, id) in [(13, 3), (11, 1), (12, 2)] {
+            assert!(held.push(Point::new(1, sequence), answer(id)).is_none());
+        }
+        assert_eq!(popped(&mut held), [0u64; 0]);
+        held.advance(Point::new(1, 12));
+        assert_eq!(popped(&mut held), [1, 2]);
+        assert_eq!(held.len(), 1);
+    }
+
+    #[test]
+    fn an_outcome_of_a_new_session_waits_for_that_session() {
+        let mut held = Held::default();
+        held.advance(Point::new(1, 10));
+        assert!(held.push(Point::new(2, 10), answer(1)).is_none());
+        held.advance(Point::new(2, 10));
+        assert_eq!(popped(&mut held), [1]);
+        assert!(held.push(Point::new(1, 9), answer(2)).is_some(), "a later session contains it");
+    }
+}

@@ -1,0 +1,309 @@
+//! Decides when writes are sent to the SM and when their outcomes reach the workers.
+//!
+//! This module never sends, waits or reads a clock. There is at most one stream to the SM. Writes
+//! in flight when it breaks are sent again on the next one unless their clients have timed out. The
+//! SM recognizes repeats, including those from another responder or connection.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use ib_mad::transport::Address;
+use ib_mad::wire::mad::Status;
+use sa_proto::metrics::Histogram;
+use sa_proto::proto::registry as proto;
+use sa_proto::snapshot::Version;
+
+use super::held::{Held, Point};
+use super::in_flight::{InFlight, Sent};
+use super::{Answer, Request, Submission, Verdict};
+
+/// Writes in one message: as many as the SM commits at a time.
+const BATCH_MAX: usize = 1024;
+/// Outcomes that may still wait for the tables when expired writes are removed; if there are more,
+/// all are discarded, as they belong to a session that was replaced.
+const HELD_MAX: usize = 16_384;
+/// Delay before a stream is opened again after the previous one broke.
+const RETRY_DELAY: Duration = Duration::from_millis(200);
+/// Interval at which expired writes are removed.
+const EXPIRY_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Counters of forwarded writes.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Writes sent to the SM for the first time.
+    pub sent: AtomicU64,
+    /// Outcomes received.
+    pub outcomes: AtomicU64,
+    /// Writes sent again after a stream broke.
+    pub resent: AtomicU64,
+    /// Writes given up because no outcome came in time.
+    pub given_up: AtomicU64,
+    /// Outcomes discarded because too many waited for the tables.
+    pub discarded: AtomicU64,
+    /// Streams opened.
+    pub streams: AtomicU64,
+    /// Outcomes that wait for the tables now.
+    pub held: AtomicU64,
+    /// Writes that the SM has not answered now.
+    pub in_flight: AtomicU64,
+    /// Time from sending a write to its outcome.
+    pub round_trip: Histogram,
+}
+
+/// Writes on their way to the SM, and their outcomes on the way back.
+#[derive(Debug)]
+pub(super) struct Machine {
+    responder_id: u64,
+    /// How long clients wait; older submissions are not sent.
+    patience: Duration,
+    counters: Arc<Counters>,
+    /// Epoch of the session that the tables belong to.
+    epoch: u64,
+    link: Link,
+    in_flight: InFlight,
+    /// Answers to return now.
+    ready: VecDeque<Answer>,
+    held: Held,
+    /// When expired writes are removed next; `None` while there is nothing to expire.
+    expiry: Option<Instant>,
+}
+
+/// The stream to the SM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Link {
+    /// No stream; one may be opened at `retry`, or now.
+    Down { retry: Option<Instant> },
+    /// A stream is open or being opened.
+    Up,
+}
+
+impl Machine {
+    /// No writes yet, and no stream.
+    pub(super) fn new(responder_id: u64, patience: Duration, counters: Arc<Counters>) -> Self {
+        Self {
+            responder_id,
+            patience,
+            counters,
+            epoch: 0,
+            link: Link::Down { retry: None },
+            in_flight: InFlight::default(),
+            ready: VecDeque::new(),
+            held: Held::default(),
+            expiry: None,
+        }
+    }
+
+    /// Whether to open a stream now, if there is an SM.
+    pub(super) fn poll_connect(&self) -> bool {
+        self.link == Link::Down { retry: None }
+    }
+
+    /// A stream is being opened; returns its first message: all writes in flight, oldest first, or
+    /// an empty one, which the SM does not answer.
+    pub(super) fn handle_connect(&mut self, now: Instant) -> proto::Writes {
+        self.link = Link::Up;
+        self.expire(now);
+        self.in_flight.forget_messages();
+        let sent = self.in_flight.iter();
+        let writes: Vec<_> =
+            sent.map(|(number, sent)| encode(number, sent.request.as_ref())).collect();
+        self.counters.resent.fetch_add(writes.len() as u64, Relaxed);
+        if !writes.is_empty() {
+            self.in_flight.note_message(now);
+        }
+        self.message(writes)
+    }
+
+    /// The stream broke, or could not be opened.
+    pub(super) fn handle_disconnect(&mut self, now: Instant) {
+        self.link = Link::Down { retry: Some(now + RETRY_DELAY) };
+    }
+
+    /// The stream, if there is one, is closed in favour of another SM; connects without delay.
+    pub(super) fn handle_upstream(&mut self) {
+        self.link = Link::Down { retry: None };
+    }
+
+    /// Queries are answered from `version` from now on.
+    pub(super) fn handle_version(&mut self, version: Version) {
+        self.epoch = version.session.epoch;
+        self.held.advance(version.into());
+    }
+
+    /// Takes outcomes from the SM. Those of writes that are not in flight are ignored.
+    pub(super) fn handle_outcomes(&mut self, now: Instant, outcomes: proto::Outcomes) {
+        for outcome in outcomes.outcomes {
+            let Some(sent) = self.in_flight.answered(outcome.id) else { continue };
+            self.counters.outcomes.fetch_add(1, Relaxed);
+            self.counters.round_trip.record(now.saturating_duration_since(sent.since), 1);
+            let point = Point::new(outcome.epoch, outcome.sequence);
+            let verdict = verdict(&sent, outcome);
+            for id in sent.others {
+                let answer = Answer { id, verdict: verdict.clone() };
+                self.ready.extend(self.held.push(point, answer));
+            }
+            self.ready.extend(self.held.push(point, Answer { id: sent.id, verdict }));
+        }
+        self.arm_expiry(now);
+        self.update_gauges();
+    }
+
+    /// Whether [`poll_transmit`](Self::poll_transmit) would send a submission.
+    pub(super) fn may_send(&self) -> bool {
+        self.link == Link::Up && self.in_flight.may_send()
+    }
+
+    /// The next message for the stream, made of what `next` yields; `None` if it yields nothing, or
+    /// if nothing may be sent now. Submissions stay in their queue until they can be sent.
+    pub(super) fn poll_transmit(
+        &mut self,
+        now: Instant,
+        mut next: impl FnMut() -> Option<Submission>,
+    ) -> Option<proto::Writes> {
+        if !self.may_send() {
+            return None;
+        }
+        let mut writes = Vec::new();
+        let mut barrier = None;
+        while writes.len() < BATCH_MAX
+            && let Some(submission) = next()
+        {
+            if now.saturating_duration_since(submission.at) > self.patience {
+                self.counters.given_up.fetch_add(1, Relaxed);
+            } else if let Some(write) = self.submit(now, submission, &mut barrier) {
+                writes.push(write);
+            }
+        }
+        self.counters.sent.fetch_add(writes.len() as u64, Relaxed);
+        self.arm_expiry(now);
+        self.update_gauges();
+        if writes.is_empty() {
+            return None;
+        }
+        self.in_flight.note_message(now);
+        Some(self.message(writes))
+    }
+
+    /// Notes a submission as in flight. Barriers of one message share a single write, the number of
+    /// which is in `barrier`.
+    fn submit(
+        &mut self,
+        now: Instant,
+        submission: Submission,
+        barrier: &mut Option<u64>,
+    ) -> Option<proto::Write> {
+        let Submission { id, request, .. } = submission;
+        if request.is_none()
+            && let Some(shared) = barrier.and_then(|number| self.in_flight.get_mut(number))
+        {
+            shared.others.push(id);
+            return None;
+        }
+        let mut write = encode(0, request.as_ref());
+        let is_barrier = request.is_none();
+        write.id = self.in_flight.note(now, id, request);
+        if is_barrier {
+            *barrier = Some(write.id);
+        }
+        Some(write)
+    }
+
+    /// The next answer for a worker. Call until it yields `None`.
+    pub(super) fn poll_answer(&mut self) -> Option<Answer> {
+        let answer = self.ready.pop_front().or_else(|| self.held.pop());
+        self.update_gauges();
+        answer
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) is due. Changes after any other `&mut self`
+    /// call.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        let link = match self.link {
+            Link::Down { retry } => retry,
+            Link::Up if self.in_flight.may_send() => None,
+            Link::Up => self.in_flight.poll_stall(),
+        };
+        [link, self.expiry].into_iter().flatten().min()
+    }
+
+    /// Does what is due: allows a new stream or message, removes expired writes. Spurious calls are
+    /// allowed.
+    pub(super) fn handle_timeout(&mut self, now: Instant) {
+        match self.link {
+            Link::Down { retry: Some(due) } if due <= now => {
+                self.link = Link::Down { retry: None };
+            }
+            Link::Up if !self.in_flight.may_send() => self.in_flight.handle_stall(now),
+            _ => {}
+        }
+        if self.expiry.is_some_and(|due| due <= now) {
+            self.expire(now);
+            self.expiry = None;
+            self.arm_expiry(now);
+        }
+    }
+
+    /// Removes writes whose clients have timed out; the workers have removed theirs.
+    fn expire(&mut self, now: Instant) {
+        if let Some(since) = now.checked_sub(self.patience) {
+            while self.in_flight.pop_older(since).is_some() {
+                self.counters.given_up.fetch_add(1, Relaxed);
+            }
+        }
+        if self.held.len() > HELD_MAX {
+            self.counters.discarded.fetch_add(self.held.len() as u64, Relaxed);
+            self.held.clear();
+        }
+        self.update_gauges();
+    }
+
+    fn arm_expiry(&mut self, now: Instant) {
+        if self.expiry.is_none() && self.in_flight.len() + self.held.len() > 0 {
+            self.expiry = Some(now + EXPIRY_INTERVAL);
+        }
+    }
+
+    fn update_gauges(&self) {
+        self.counters.in_flight.store(self.in_flight.len() as u64, Relaxed);
+        self.counters.held.store(self.held.len() as u64, Relaxed);
+    }
+
+    fn message(&self, writes: Vec<proto::Write>) -> proto::Writes {
+        proto::Writes { responder_id: self.responder_id, writes, epoch: self.epoch }
+    }
+}
+
+fn verdict(sent: &Sent, outcome: proto::Outcome) -> Verdict {
+    match (&sent.request, outcome.dropped) {
+        (None, _) => Verdict::Requery,
+        (Some(_), true) => Verdict::NoReply,
+        (Some(_), false) => {
+            let data = Some(outcome.data).filter(|data| !data.is_empty());
+            Verdict::Reply(Status(outcome.status as u16), data)
+        }
+    }
+}
+
+fn encode(number: u64, request: Option<&Request>) -> proto::Write {
+    proto::Write {
+        id: number,
+        mad: request.map(|request| request.mad.clone()).unwrap_or_default(),
+        requester: request.map(|request| requester(&request.address)),
+    }
+}
+
+fn requester(address: &Address) -> proto::Requester {
+    proto::Requester {
+        lid: address.lid.0.into(),
+        qpn: address.qpn.0,
+        sl: address.sl.get().into(),
+        pkey_index: 0,
+        pkey: address.pkey.0.into(),
+        gid: address.grh.map(|grh| grh.remote_gid.0.to_vec()).unwrap_or_default().into(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,302 @@
+//! Decides how a responder handles messages from SMs.
+//!
+//! This module never sends, waits or reads a clock. There is one link to each SM, and all of them
+//! may send updates; the highest session wins, and updates of lower sessions are refused.
+
+use std::sync::Arc;
+
+use sa_proto::proto::snapshot as proto;
+use sa_proto::proto::snapshot::from_responder::Message as Reply;
+use sa_proto::proto::snapshot::from_sm::Message;
+use sa_proto::proto::snapshot::resync::Reason;
+use sa_proto::snapshot::codec::{Decoder, UpdateError};
+use sa_proto::snapshot::delta::DeltaError;
+use sa_proto::snapshot::{Session, Snapshot, Version};
+
+/// The links and what is held.
+#[derive(Debug)]
+pub(super) struct Machine {
+    held: Arc<Snapshot>,
+    links: Vec<Link>,
+}
+
+/// Where a link stands within an update.
+#[derive(Debug, Default)]
+enum Link {
+    /// Between updates.
+    #[default]
+    Idle,
+    /// An update is coming in.
+    Receiving(Box<Decoder>),
+    /// An update could not be used; nothing counts before the next one begins.
+    Lost,
+    /// Its SM was replaced; nothing counts before an update of a session that is not lower.
+    Refused,
+}
+
+/// What a message leads to.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    /// Nothing yet.
+    Nothing,
+    /// This is what to answer from; acknowledge once that is so.
+    Install(Arc<Snapshot>),
+    /// What is held is up to date; acknowledge.
+    Confirmed(Version),
+    /// The update cannot be used; ask for everything.
+    Resync(Reason, UpdateError),
+    /// The SM's session is lower than that of what is held; say so.
+    Refuse {
+        /// The SM's session.
+        offered: Session,
+        /// What is held.
+        held: Version,
+    },
+}
+
+impl Machine {
+    /// Begins with what a cache held, or with nothing.
+    pub(super) fn new(held: Arc<Snapshot>, links: usize) -> Self {
+        Self { held, links: std::iter::repeat_with(Link::default).take(links).collect() }
+    }
+
+    /// What is held.
+    pub(super) fn held(&self) -> &Arc<Snapshot> {
+        &self.held
+    }
+
+    /// Restarts a link; returns the versions to announce to its SM.
+    pub(super) fn connect(&mut self, link: usize) -> Option<proto::Held> {
+        self.links[link] = Link::Idle;
+        (self.held.version() != Version::NONE).then(|| proto::Held {
+            version: Some(self.held.version().into()),
+            checksum: Some(self.held.checksum().into()),
+            bucket_sums: self.held.digest().to_bytes().into(),
+        })
+    }
+
+    /// Forgets what had come in over a link that broke.
+    pub(super) fn disconnect(&mut self, link: usize) {
+        self.links[link] = Link::Idle;
+    }
+
+    /// Takes a message that came in over a link.
+    pub(super) fn handle(&mut self, link: usize, message: proto::FromSm) -> Outcome {
+        let state = std::mem::take(&mut self.links[link]);
+        let (state, outcome) = match self.step(state, message) {
+            Ok(stepped) => stepped,
+            Err(error) => (Link::Lost, Outcome::Resync(reason(&error), error)),
+        };
+        self.links[link] = match outcome {
+            Outcome::Refuse { .. } => Link::Refused,
+            _ => state,
+        };
+        outcome
+    }
+
+    fn step(
+        &mut self,
+        state: Link,
+        message: proto::FromSm,
+    ) -> Result<(Link, Outcome), UpdateError> {
+        match (message.message, state) {
+            (Some(Message::Begin(begin)), _) => {
+                let decoder = Decoder::new(begin)?;
+                let outcome = self.fence(decoder.target().session).unwrap_or(Outcome::Nothing);
+                Ok((Link::Receiving(Box::new(decoder)), outcome))
+            }
+            // A kind of message that this release does not know, or none; or one that is no part of
+            // updates and has been dealt with.
+            (None | Some(Message::Explain(_)), state) => Ok((state, Outcome::Nothing)),
+            (Some(_), Link::Lost) => Ok((Link::Lost, Outcome::Nothing)),
+            (Some(_), Link::Refused) => Ok((Link::Refused, Outcome::Nothing)),
+            (Some(Message::Chunk(chunk)), Link::Receiving(mut decoder)) => {
+                decoder.chunk(&chunk)?;
+                Ok((Link::Receiving(decoder), Outcome::Nothing))
+            }
+            (Some(Message::End(end)), Link::Receiving(decoder)) => {
+                // Another SM's update may have been installed since this one began.
+                if let Some(refusal) = self.fence(decoder.target().session) {
+                    return Ok((Link::Refused, refusal));
+                }
+                let next = decoder.finish(end, &self.held)?;
+                let (version, held) = (next.version(), &self.held);
+                if version == held.version() && next.checksum() == held.checksum() {
+                    return Ok((Link::Idle, Outcome::Confirmed(version)));
+                }
+                self.held = Arc::new(next);
+                Ok((Link::Idle, Outcome::Install(self.held.clone())))
+            }
+            (Some(_), Link::Idle) => {
+                Err(sa_proto::snapshot::encoding::Malformed("a message outside of an update")
+                    .into())
+            }
+        }
+    }
+
+    fn fence(&self, offered: Session) -> Option<Outcome> {
+        let held = self.held.version();
+        (offered < held.session).then_some(Outcome::Refuse { offered, held })
+    }
+}
+
+/// What to report to the SM about an update that could not be applied.
+fn reason(error: &UpdateError) -> Reason {
+    match error {
+        UpdateError::WrongBase { .. } | UpdateError::Delta(DeltaError::WrongBase { .. }) => {
+            Reason::WrongBase
+        }
+        UpdateError::Checksum { .. } | UpdateError::Delta(DeltaError::Checksum { .. }) => {
+            Reason::Checksum
+        }
+        _ => Reason::Malformed,
+    }
+}
+
+/// Acknowledges `version`, and the served version if that is another one.
+pub(super) fn ack(version: Version, serving: Version) -> proto::FromResponder {
+    let serving = (serving != version).then(|| serving.into());
+    message(Reply::Ack(proto::Ack { version: Some(version.into()), serving }))
+}
+
+pub(super) fn resync(reason: Reason) -> proto::FromResponder {
+    message(Reply::Resync(proto::Resync { reason: reason.into() }))
+}
+
+pub(super) fn refused(held: Version) -> proto::FromResponder {
+    message(Reply::Refused(proto::Refused { held: Some(held.into()) }))
+}
+
+pub(super) fn message(message: Reply) -> proto::FromResponder {
+    proto::FromResponder { message: Some(message) }
+}
+
+#[cfg(test)]
+mod tests {
+    use ib_mad::types::Guid;
+    use sa_proto::snapshot::codec::Encoder;
+    use sa_proto::snapshot::{FabricPlane, RegistryPlane, Subnet, delta};
+
+    use super::*;
+
+    /// A snapshot whose content is its generation.
+    fn snapshot(epoch: u64, generation: u64) -> Arc<Snapshot> {
+        let subnet = Subnet { prefix: generation, ..Subnet::default() };
+        let fabric = FabricPlane { subnet, ..FabricPlane::default() };
+        let session = Session { epoch, sm_guid: Guid(1) };
+        let registry = RegistryPlane::default();
+        Arc::new(Snapshot::build(session, generation, fabric, registry).unwrap())
+    }
+
+    fn full(snapshot: &Arc<Snapshot>) -> Encoder {
+        Encoder::full(snapshot.clone())
+    }
+
+    fn delta(old: &Snapshot, new: &Snapshot) -> Encoder {
+        Encoder::delta(Arc::new(delta::construct(old, new)))
+    }
+
+    /// Takes all of an update; what its last message that led to anything did.
+    fn feed(machine: &mut Machine, link: usize, update: Encoder) -> Outcome {
+        let outcomes = update.map(|message| machine.handle(link, message));
+        outcomes
+            .filter(|outcome| !matches!(outcome, Outcome::Nothing))
+            .last()
+            .unwrap_or(Outcome::Nothing)
+    }
+
+    fn fresh(links: usize) -> Machine {
+        Machine::new(Arc::new(Snapshot::empty()), links)
+    }
+
+    #[test]
+    fn a_full_and_a_delta_are_installed() {
+        let (first, second) = (snapshot(1, 1), snapshot(1, 2));
+        let mut machine = fresh(1);
+        assert!(machine.connect(0).is_none(), "nothing is held");
+        assert!(matches!(feed(&mut machine, 0, full(&first)), Outcome::Install(s) if s == first));
+        let outcome = feed(&mut machine, 0, delta(&first, &second));
+        assert!(matches!(outcome, Outcome::Install(s) if s == second));
+        let held = machine.connect(0).unwrap();
+        assert_eq!(Version::try_from(held.version), Ok(second.version()));
+    }
+
+    #[test]
+    fn what_is_held_already_is_not_installed_again() {
+        let first = snapshot(1, 1);
+        let mut machine = Machine::new(first.clone(), 1);
+        let outcome = feed(&mut machine, 0, full(&first));
+        assert!(matches!(outcome, Outcome::Confirmed(version) if version == first.version()));
+    }
+
+    #[test]
+    fn a_gap_asks_for_everything_and_what_follows_is_ignored_until_then() {
+        let steps: Vec<_> = (1..=4).map(|generation| snapshot(1, generation)).collect();
+        let mut machine = fresh(1);
+        feed(&mut machine, 0, full(&steps[0]));
+        let gap = feed(&mut machine, 0, delta(&steps[1], &steps[2]));
+        assert!(matches!(gap, Outcome::Resync(Reason::WrongBase, _)), "{gap:?}");
+        assert_eq!(machine.held(), &steps[0], "the old one is answered from meanwhile");
+        let late = full(&steps[2]).nth(1).unwrap();
+        assert!(matches!(machine.handle(0, late), Outcome::Nothing));
+        assert!(matches!(feed(&mut machine, 0, full(&steps[3])), Outcome::Install(_)));
+    }
+
+    #[test]
+    fn a_wrong_checksum_asks_for_everything() {
+        let (first, second) = (snapshot(1, 1), snapshot(1, 2));
+        let mut machine = fresh(1);
+        feed(&mut machine, 0, full(&first));
+        let messages: Vec<_> = delta(&first, &second)
+            .map(|mut message| {
+                if let Some(Message::End(end)) = &mut message.message {
+                    *end = proto::End { checksum: Some(first.checksum().into()) };
+                }
+                message
+            })
+            .collect();
+        let outcome = messages.into_iter().map(|message| machine.handle(0, message)).last();
+        assert!(matches!(outcome, Some(Outcome::Resync(Reason::Checksum, _))), "{outcome:?}");
+        assert_eq!(machine.held(), &first);
+    }
+
+    #[test]
+    fn a_replaced_sm_is_refused_until_it_begins_a_higher_session() {
+        let mut machine = fresh(2);
+        feed(&mut machine, 0, full(&snapshot(5, 1)));
+        // The other link's SM has taken over.
+        assert!(matches!(feed(&mut machine, 1, full(&snapshot(6, 1))), Outcome::Install(_)));
+        let outcome = feed(&mut machine, 0, full(&snapshot(5, 2)));
+        let Outcome::Refuse { offered, held } = outcome else { panic!("{outcome:?}") };
+        assert_eq!((offered.epoch, held.session.epoch), (5, 6));
+        let rest = full(&snapshot(5, 3)).nth(1).unwrap();
+        assert!(matches!(machine.handle(0, rest), Outcome::Nothing), "of the refused update");
+        let again = feed(&mut machine, 0, full(&snapshot(5, 3)));
+        assert!(matches!(again, Outcome::Refuse { .. }), "{again:?}");
+        assert!(matches!(feed(&mut machine, 0, full(&snapshot(7, 1))), Outcome::Install(_)));
+    }
+
+    #[test]
+    fn an_update_overtaken_by_another_sms_is_refused_at_its_end() {
+        let mut machine = fresh(2);
+        let mut slow: Vec<_> = full(&snapshot(5, 1)).collect();
+        let end = slow.pop().unwrap();
+        for message in slow {
+            assert!(matches!(machine.handle(0, message), Outcome::Nothing));
+        }
+        feed(&mut machine, 1, full(&snapshot(6, 1)));
+        assert!(matches!(machine.handle(0, end), Outcome::Refuse { .. }));
+        assert_eq!(machine.held().version().session.epoch, 6);
+    }
+
+    #[test]
+    fn a_broken_link_leaves_nothing_behind() {
+        let mut machine = fresh(1);
+        let mut update = full(&snapshot(1, 1));
+        machine.handle(0, update.next().unwrap());
+        machine.disconnect(0);
+        machine.connect(0);
+        let rest = update.map(|message| machine.handle(0, message)).last();
+        assert!(matches!(rest, Some(Outcome::Resync(Reason::Malformed, _))), "{rest:?}");
+    }
+}

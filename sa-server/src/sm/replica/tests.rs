@@ -1,0 +1,71 @@
+use sa_proto::snapshot::codec::Encoder;
+use sa_proto::snapshot::{FabricPlane, RegistryPlane, Session, Subnet};
+
+use super::*;
+
+fn snapshot(generation: u64) -> Arc<Snapshot> {
+    let session = Session { epoch: 1, sm_guid: Guid(1) };
+    let subnet = Subnet { prefix: generation, ..Subnet::default() };
+    let fabric = FabricPlane { subnet, ..FabricPlane::default() };
+    Arc::new(Snapshot::build(session, generation, fabric, RegistryPlane::default()).unwrap())
+}
+
+/// A snapshot that the builder of tables stumbled over ended all responders of the subnet, and
+/// again each time they started, since each fetched the same.
+#[tokio::test]
+async fn a_snapshot_that_no_tables_can_be_made_of_leaves_the_one_before() {
+    let served = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let seen = served.clone();
+    let on_snapshot = move |snapshot: &Arc<Snapshot>| {
+        let generation = snapshot.version().fabric_generation;
+        assert!(generation != 2, "as the test wants it");
+        seen.lock().unwrap().push(generation);
+    };
+    let status = Arc::new(ReplicaStatus::default());
+    let config = ReplicaConfig {
+        sms: vec!["http://127.0.0.1:1".parse().unwrap()],
+        identity: Identity {
+            id: 1,
+            name: "r".to_owned(),
+            front_door: Vec::new(),
+            port: None,
+            port_use: proto::PortUse::default(),
+        },
+        cache_dir: None,
+        cache_interval: Duration::from_secs(60),
+    };
+    let mut replica = Replica {
+        machine: Machine::new(Arc::new(Snapshot::empty()), 1),
+        links: vec![None],
+        channels: vec![None],
+        heard: vec![false],
+        outages: vec![Outage::default()],
+        saver: Saver::new(None, Duration::from_secs(60)),
+        on_snapshot: Some(Box::new(on_snapshot)),
+        installed: None,
+        status: status.clone(),
+        config,
+    };
+    let (outbound, mut said) = mpsc::channel(8);
+    replica.links[0] = Some(outbound);
+    let mut acked = |generation| {
+        let Some(proto::from_responder::Message::Ack(ack)) = said.try_recv().unwrap().message
+        else {
+            panic!("no acknowledgement")
+        };
+        assert_eq!(ack.version.unwrap().fabric_generation, generation);
+        ack.serving.map(|serving| serving.fabric_generation)
+    };
+    // Twice the second one: it is confirmed the second time, and still not answered from.
+    for (generation, serving) in [(1, None), (2, Some(1)), (2, Some(1)), (3, None)] {
+        for message in Encoder::full(snapshot(generation)) {
+            replica.take(0, message).await;
+        }
+        assert_eq!(acked(generation), serving, "generation {generation}");
+        let version = status.version().fabric_generation;
+        assert_eq!(version, serving.unwrap_or(generation), "the reported version");
+    }
+    assert_eq!(*served.lock().unwrap(), [1, 3]);
+    let unusable = status.counters().into_iter().find(|c| c.0 == "replica_snapshots_unusable");
+    assert_eq!(unusable.unwrap().2, 1);
+}

@@ -1,0 +1,422 @@
+//! Path classes: the limits of the switches between two end ports, by source switch and
+//! destination.
+//!
+//! A class covers the switch part of a path only: the number of switches, the minimum MTU and rate
+//! of the links between them, and the SL if the routing engine assigns one. The query applies the
+//! limits of the two end ports and their links. LIDs that all switches route alike share a column,
+//! so a healthy fat tree needs one column per leaf; [`walk`](super::walk) computes the columns.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hash, Hasher};
+use std::sync::Arc;
+
+use ib_mad::types::{Lid, Rate};
+use rayon::prelude::*;
+
+use crate::tables::limit::Limit;
+use crate::tables::prefetch::prefetch;
+
+/// The switch part of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathClass {
+    /// Least MTU and rate of the links between switches; [`Limit::NONE`] if there is no path.
+    pub limit: Limit,
+    /// Switches crossed, 255 for more.
+    pub hops: u8,
+    /// The bits of the SL that the routing engine decides; 0 where it decides none.
+    pub sl: u8,
+}
+
+impl PathClass {
+    /// No path.
+    pub const UNREACHABLE: Self = Self { limit: Limit::NONE, hops: 0, sl: 0 };
+
+    /// Packed with the SL that its source has for it.
+    pub(super) fn packed(self, sl: u8) -> Packed {
+        if self.is_reachable() { Packed::new(Self { sl, ..self }) } else { Packed::UNREACHABLE }
+    }
+
+    /// Whether there is a path at all.
+    #[inline]
+    pub const fn is_reachable(&self) -> bool {
+        !self.limit.is_none()
+    }
+}
+
+/// One switch's view of a destination, packed while columns are collected: SL, MTU, rate rank and
+/// hops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Packed(u32);
+
+impl Packed {
+    pub(super) fn new(class: PathClass) -> Self {
+        Self(
+            u32::from(class.sl & 0xF) << 16
+                | u32::from(class.limit.mtu) << 13
+                | u32::from(class.limit.rate) << 8
+                | u32::from(class.hops),
+        )
+    }
+
+    /// How many different views a word of this kind can hold.
+    const COUNT: usize = 1 << 20;
+
+    /// No path.
+    pub(super) const UNREACHABLE: Self = Self(0);
+
+    /// The same limits, hops unknown: the most there may be.
+    fn without_hops(self) -> Self {
+        if self == Self::UNREACHABLE { self } else { Self(self.0 | 0xFF) }
+    }
+
+    /// The same SL and MTU, and of the rate no more than that it is at least one of three.
+    fn coarse(self) -> Self {
+        let mut class = self.without_hops().class();
+        let at_most = |rate: &Rate| rate.rank() <= class.limit.rate;
+        let floor = [Rate::Gbps100, Rate::Gbps10, Rate::Gbps2_5].iter().find(|&rate| at_most(rate));
+        class.limit.rate = floor.map_or(0, |rate| rate.rank());
+        if class.is_reachable() { Self::new(class) } else { Self::UNREACHABLE }
+    }
+
+    pub(super) fn class(self) -> PathClass {
+        let limit = Limit { mtu: (self.0 >> 13 & 7) as u8, rate: (self.0 >> 8 & 0x1F) as u8 };
+        PathClass { limit, hops: self.0 as u8, sl: (self.0 >> 16) as u8 }
+    }
+}
+
+/// Path classes of all pairs of source switch and destination LID. Clones share the matrices.
+///
+/// Two matrices: rows of switches that hosts are attached to, which nearly all queries ask for, and
+/// of all others. Seen from the former far more LIDs look alike, so that theirs stays small.
+#[derive(Clone, Debug)]
+pub struct Paths {
+    /// Class number 0 is [`PathClass::UNREACHABLE`].
+    classes: Box<[PathClass; 256]>,
+    hosts: Matrix,
+    others: Matrix,
+    /// Column of `others` by destination LID.
+    others_column: Arc<[u16]>,
+}
+
+/// Class numbers, row by row.
+#[derive(Clone, Debug, Default)]
+struct Matrix {
+    rows: usize,
+    columns: usize,
+    numbers: Arc<[u8]>,
+    /// Whether no number is 0.
+    complete: bool,
+}
+
+impl Matrix {
+    #[inline]
+    fn number(&self, row: usize, column: u16) -> u8 {
+        if usize::from(column) >= self.columns {
+            return 0;
+        }
+        let at = row * self.columns + usize::from(column);
+        self.numbers.get(at).copied().unwrap_or(0)
+    }
+}
+
+/// Hashed by the pair, so that a column costs half a step a row.
+impl Hash for Packed {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u32(self.0);
+    }
+
+    fn hash_slice<H: Hasher>(column: &[Self], state: &mut H) {
+        let (pairs, rest) = column.as_chunks();
+        for &[a, b] in pairs {
+            state.write_u64(u64::from(a.0) << 32 | u64::from(b.0));
+        }
+        rest.iter().for_each(|view| view.hash(state));
+    }
+}
+
+/// Columns as the [`walk`](super::walk) found them.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Columns {
+    /// Distinct columns, each with an entry a row, numbered in the order of the first LIDs that
+    /// have them.
+    pub(super) distinct: Vec<Arc<[Packed]>>,
+    /// Which of them each LID has; [`NONE`](Self::NONE) for LIDs that were not asked for.
+    pub(super) by_lid: Vec<u16>,
+}
+
+impl Columns {
+    /// No column: there are fewer unicast LIDs.
+    pub(super) const NONE: u16 = u16::MAX;
+
+    /// The column of a LID, if it was asked for.
+    pub(super) fn of(&self, lid: Lid) -> Option<&Arc<[Packed]>> {
+        self.distinct.get(usize::from(*self.by_lid.get(lid.index())?))
+    }
+}
+
+impl Paths {
+    /// The class of a source row and a destination, both of the same tables: its column and the LID
+    /// it was found by. A detached port has no class: [`PathClass::UNREACHABLE`].
+    #[inline]
+    pub fn class(&self, row: u16, column: u16, dlid: Lid) -> PathClass {
+        let row = usize::from(row);
+        let number = if row < self.hosts.rows {
+            self.hosts.number(row, column)
+        } else {
+            let column = self.others_column.get(dlid.index()).copied();
+            self.others.number(row - self.hosts.rows, column.unwrap_or(u16::MAX))
+        };
+        self.classes[usize::from(number)]
+    }
+
+    /// Fetches what [`class`](Self::class) reads of a row with hosts.
+    #[inline]
+    pub(crate) fn prefetch(&self, row: u16, column: u16) {
+        prefetch(&self.hosts.numbers, usize::from(row) * self.hosts.columns + usize::from(column));
+    }
+
+    /// Whether the switch of `row`, and all of its kind, reach every destination: then each path to
+    /// it has a way back.
+    #[inline]
+    pub fn is_complete(&self, row: u16) -> bool {
+        if usize::from(row) < self.hosts.rows { self.hosts.complete } else { self.others.complete }
+    }
+
+    /// Whether every switch reaches every destination.
+    #[inline]
+    pub(crate) fn are_complete(&self) -> bool {
+        self.hosts.complete && self.others.complete
+    }
+
+    /// The class numbers of a switch with hosts, by column: 0 means no path, and equal numbers mean
+    /// equal classes.
+    #[inline]
+    pub(crate) fn row(&self, row: u16) -> Option<&[u8]> {
+        let start = usize::from(row) * self.hosts.columns;
+        (usize::from(row) < self.hosts.rows)
+            .then(|| &self.hosts.numbers[start..start + self.hosts.columns])
+    }
+
+    /// Rows and columns of the matrix for switches with hosts.
+    pub fn host_size(&self) -> (usize, usize) {
+        (self.hosts.rows, self.hosts.columns)
+    }
+
+    /// Rows and columns of the matrix for all other switches.
+    pub fn other_size(&self) -> (usize, usize) {
+        (self.others.rows, self.others.columns)
+    }
+
+    /// Makes the matrices; the first `host_rows` rows are those of switches with hosts. Also
+    /// yields the column that each LID has for them.
+    pub(super) fn build(host_rows: usize, columns: &Columns) -> (Self, Vec<u16>) {
+        let numbers = Numbers::of(&columns.distinct, |view| view)
+            .or_else(|| Numbers::of(&columns.distinct, Packed::without_hops))
+            .or_else(|| Numbers::of(&columns.distinct, Packed::coarse))
+            .expect("5 MTUs times 3 rates times 16 SLs are fewer than 255");
+        let numbered: Vec<Vec<u8>> = columns
+            .distinct
+            .par_iter()
+            .map(|views| views.iter().map(|view| numbers.by_view[view.0 as usize]).collect())
+            .collect();
+        let classes = numbers.classes;
+        let ((hosts, host_column), (others, other_column)) = rayon::join(
+            || share(&numbered, |column| &column[..host_rows.min(column.len())]),
+            || share(&numbered, |column| &column[host_rows.min(column.len())..]),
+        );
+        let of_lid = |of_column: &[u16]| -> Vec<u16> {
+            let column = |&column: &u16| of_column.get(usize::from(column)).copied();
+            columns.by_lid.iter().map(|lid| column(lid).unwrap_or(u16::MAX)).collect()
+        };
+        let others_column = of_lid(&other_column).into();
+        (Self { classes, hosts, others, others_column }, of_lid(&host_column))
+    }
+}
+
+/// Rows that a matrix is made of at a time: a cache line of each column's.
+const ROWS_AT_ONCE: usize = 64;
+
+/// A matrix of a part of all columns, equal parts once; and where each column's part is.
+fn share(columns: &[Vec<u8>], part: impl Fn(&[u8]) -> &[u8]) -> (Matrix, Vec<u16>) {
+    let mut known: HashMap<&[u8], u16, BuildFold> = HashMap::default();
+    let mut distinct: Vec<&[u8]> = Vec::new();
+    let of_column = columns
+        .iter()
+        .map(|column| {
+            let part = part(column);
+            *known.entry(part).or_insert_with(|| {
+                distinct.push(part);
+                (distinct.len() - 1) as u16
+            })
+        })
+        .collect();
+    let rows = distinct.first().map_or(0, |part| part.len());
+    let mut numbers = Vec::with_capacity(rows * distinct.len());
+    // Of each column some rows at a time, which stay cached.
+    let mut some = Vec::new();
+    for first in (0..rows).step_by(ROWS_AT_ONCE) {
+        let count = ROWS_AT_ONCE.min(rows - first);
+        some.clear();
+        some.resize(count * distinct.len(), 0);
+        for (column, part) in distinct.iter().enumerate() {
+            for (row, &number) in part[first..first + count].iter().enumerate() {
+                some[row * distinct.len() + column] = number;
+            }
+        }
+        numbers.extend_from_slice(&some);
+    }
+    let complete = numbers.iter().all(|&number| number != 0);
+    let matrix = Matrix { rows, columns: distinct.len(), numbers: numbers.into(), complete };
+    (matrix, of_column)
+}
+
+/// The kinds of path, numbered.
+struct Numbers {
+    classes: Box<[PathClass; 256]>,
+    /// Number by packed view.
+    by_view: Vec<u8>,
+}
+
+impl Numbers {
+    /// Numbers what `columns` hold after `simplify`; `None` if a byte cannot.
+    fn of(columns: &[Arc<[Packed]>], simplify: impl Fn(Packed) -> Packed) -> Option<Self> {
+        let mut met = vec![false; Packed::COUNT];
+        for view in columns.iter().flat_map(|column| column.iter()) {
+            met[view.0 as usize] = true;
+        }
+        let mut classes = Box::new([PathClass::UNREACHABLE; 256]);
+        let mut by_view = vec![0; Packed::COUNT];
+        let mut number_of = HashMap::from([(Packed::UNREACHABLE.0, 0)]);
+        let met = met.iter().zip(0..).filter(|(met, _)| **met);
+        for view in met.map(|(_, view)| Packed(view)) {
+            let simple = simplify(view);
+            let next = number_of.len();
+            let number = u8::try_from(*number_of.entry(simple.0).or_insert(next)).ok()?;
+            classes[usize::from(number)] = simple.class();
+            by_view[view.0 as usize] = number;
+        }
+        Some(Self { classes, by_view })
+    }
+}
+
+/// Hashes columns by folding words into a product: they are long, many, and not under the control
+/// of clients.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Fold(u64);
+
+/// Makes [`Fold`]s.
+pub(super) type BuildFold = BuildHasherDefault<Fold>;
+
+impl Hasher for Fold {
+    fn write(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.write_u64(u64::from_ne_bytes(word));
+        }
+    }
+
+    #[inline]
+    fn write_u64(&mut self, word: u64) {
+        let product = u128::from(word ^ self.0 ^ 0x9E37_79B9_7F4A_7C15) * 0xD6E8_FEB8_6659_FD93;
+        self.0 = product as u64 ^ (product >> 64) as u64;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn view(mtu: u8, rate: u8, hops: u8) -> Packed {
+        Packed::new(PathClass { limit: Limit { mtu, rate }, hops, sl: 0 })
+    }
+
+    #[test]
+    fn packing_keeps_every_class() {
+        for (mtu, rate, hops, sl) in [(5, 23, 255, 15), (1, 1, 1, 0), (0, 0, 0, 0), (4, 18, 3, 9)] {
+            let class = PathClass { limit: Limit { mtu, rate }, hops, sl };
+            assert_eq!(Packed::new(class).class(), class);
+        }
+    }
+
+    /// Columns of LIDs 0, 1, 2, ….
+    fn columns(distinct: Vec<Arc<[Packed]>>) -> Columns {
+        let by_lid = (0..distinct.len() as u16).collect();
+        Columns { distinct, by_lid }
+    }
+
+    #[test]
+    fn rows_and_columns_are_not_mixed_up_however_the_rows_are_divided() {
+        let distinct: Vec<Arc<[Packed]>> = vec![
+            Arc::new([view(4, 9, 1), view(5, 9, 3)]),
+            Arc::new([view(4, 8, 2), view(5, 8, 5)]),
+        ];
+        let all = columns(distinct.clone());
+        for host_rows in 0..=2 {
+            let (paths, column) = Paths::build(host_rows, &all);
+            for (row, lid) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+                let class = paths.class(row as u16, column[lid], Lid(lid as u16));
+                assert_eq!(Packed::new(class), distinct[lid][row]);
+            }
+            assert!(paths.is_complete(0) && paths.is_complete(1));
+            assert_eq!(paths.class(1, 2, Lid(2)), PathClass::UNREACHABLE);
+            assert_eq!(paths.class(2, 0, Lid(0)), PathClass::UNREACHABLE);
+            assert_eq!(paths.class(u16::MAX, u16::MAX, Lid(0)), PathClass::UNREACHABLE);
+        }
+    }
+
+    #[test]
+    fn what_only_other_switches_see_does_not_split_the_columns_of_hosts() {
+        let (near, far) = (view(4, 9, 1), view(4, 9, 3));
+        let all = columns(vec![Arc::new([far, near]), Arc::new([far, far])]);
+        let (paths, column) = Paths::build(1, &all);
+        assert_eq!((paths.host_size(), paths.other_size()), ((1, 1), (1, 2)));
+        assert_eq!(column, [0, 0]);
+        assert_eq!(paths.class(1, 0, Lid(0)).hops, 1);
+        assert_eq!(paths.class(1, 0, Lid(1)).hops, 3);
+    }
+
+    #[test]
+    fn a_pair_without_a_path_makes_its_matrix_incomplete() {
+        let all = columns(vec![Arc::new([view(4, 9, 1), Packed::UNREACHABLE])]);
+        let (paths, column) = Paths::build(1, &all);
+        assert!(paths.is_complete(0) && !paths.is_complete(1));
+        assert!(!paths.class(1, column[0], Lid(0)).is_reachable());
+        assert!(paths.class(0, column[0], Lid(0)).is_reachable());
+    }
+
+    /// A chain of 300 switches has more kinds of path than a class number can tell apart.
+    #[test]
+    fn hops_are_given_up_before_limits_are() {
+        let column: Arc<[Packed]> =
+            (0..=255).map(|hops| view(4, 9, hops)).chain([view(3, 2, 7)]).collect();
+        let (paths, _) = Paths::build(column.len(), &columns(vec![column]));
+        assert_eq!(paths.class(200, 0, Lid(0)).limit, Limit { mtu: 4, rate: 9 });
+        let last = PathClass { limit: Limit { mtu: 3, rate: 2 }, hops: 255, sl: 0 };
+        assert_eq!(paths.class(256, 0, Lid(0)), last);
+    }
+
+    /// 16 SLs of links of many kinds: the SL must be right, and what is promised must be there.
+    #[test]
+    fn rates_are_given_up_before_sls_are() {
+        let kinds = || {
+            (0..16).flat_map(|sl| {
+                (1..=5).flat_map(move |mtu| (1..=20).map(move |rate| (sl, mtu, rate)))
+            })
+        };
+        let column = kinds().map(|(sl, mtu, rate)| {
+            Packed::new(PathClass { limit: Limit { mtu, rate }, hops: 3, sl })
+        });
+        let column: Arc<[Packed]> = column.collect();
+        let (paths, _) = Paths::build(column.len(), &columns(vec![column]));
+        for (row, (sl, mtu, rate)) in (0..).zip(kinds()) {
+            let class = paths.class(row, 0, Lid(0));
+            assert_eq!((class.sl, class.limit.mtu), (sl, mtu));
+            assert!(class.is_reachable() && class.limit.rate <= rate);
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Follows one path hop by hop through the forwarding tables.
+//!
+//! Queries use path classes instead. This is for what they do not contain: the SLs that get through
+//! where ports differ, and the hops in explanations for operators.
+
+use ib_mad::types::{Guid, Lid, PortNum};
+use ib_mad::wire::attribute::PortInfo;
+use sa_proto::snapshot::{Lft, Node, Port, find};
+
+use super::{EndPort, Tables};
+
+/// Switches that are followed at most: more than any path has that does not go round in circles.
+const HOPS_MAX: usize = 256;
+
+/// A node that a packet leaves on its way, or the switch that it ends in.
+#[derive(Clone, Copy, Debug)]
+pub struct Step<'a> {
+    /// The node.
+    pub node: &'a Node,
+    /// Port by which it came in; 0 where it starts.
+    pub entry: PortNum,
+    /// Port by which it goes on; 0 if it ends in this switch.
+    pub exit: PortNum,
+}
+
+impl Step<'_> {
+    /// Whether the node is a switch.
+    pub fn is_switch(&self) -> bool {
+        self.node.switch_info.is_some()
+    }
+}
+
+/// Where a packet got to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Arrival {
+    /// To the destination.
+    Delivered,
+    /// To a switch that has no route.
+    NoRoute,
+    /// To a port without link.
+    NoLink,
+    /// To another node than it was sent to.
+    Misdelivered,
+    /// Round in circles.
+    Loop,
+}
+
+impl Tables {
+    /// Follows a packet from `source` to `dlid`, a LID of `destination`; calls `visit` for every
+    /// node that it leaves.
+    pub(crate) fn trace<'a>(
+        &'a self,
+        source: &EndPort,
+        destination: &EndPort,
+        dlid: Lid,
+        mut visit: impl FnMut(&Step<'a>),
+    ) -> Arrival {
+        let (Some((node, port)), Some((target, target_port))) =
+            (self.node_and_port(source), self.node_and_port(destination))
+        else {
+            return Arrival::NoRoute;
+        };
+        let mut step = Step { node, entry: PortNum(0), exit: port.num };
+        if step.is_switch() {
+            let Some(exit) = self.exit(node.guid, dlid) else { return Arrival::NoRoute };
+            step.exit = exit;
+        } else if node.guid == target.guid && port.num == target_port.num {
+            visit(&step);
+            return Arrival::Delivered;
+        }
+        for _ in 0..HOPS_MAX {
+            visit(&step);
+            if step.is_switch() && step.exit == PortNum(0) {
+                let is_there = step.node.guid == target.guid;
+                return if is_there { Arrival::Delivered } else { Arrival::Misdelivered };
+            }
+            let Some((peer, entry)) = step.node.port(step.exit).and_then(|port| port.peer) else {
+                return Arrival::NoLink;
+            };
+            let Some(node) = self.node(peer) else { return Arrival::NoLink };
+            if node.switch_info.is_none() {
+                let is_there = node.guid == target.guid && entry == target_port.num;
+                return if is_there { Arrival::Delivered } else { Arrival::Misdelivered };
+            }
+            let Some(exit) = self.exit(node.guid, dlid) else { return Arrival::NoRoute };
+            step = Step { node, entry, exit };
+        }
+        Arrival::Loop
+    }
+
+    /// The node with this GUID.
+    pub(crate) fn node(&self, guid: Guid) -> Option<&Node> {
+        find(&self.plane.nodes, guid).map(|node| &**node)
+    }
+
+    /// Whether an end port is port 0 of a switch.
+    pub(crate) fn is_switch(&self, end: &EndPort) -> bool {
+        let node = self.records.node_by_lid(end.lid).and_then(|rows| self.node(rows.guid));
+        node.is_some_and(|node| node.switch_info.is_some())
+    }
+
+    /// An end port's node and the port itself.
+    pub(crate) fn node_and_port(&self, end: &EndPort) -> Option<(&Node, &Port)> {
+        let node = self.node(self.records.node_by_lid(end.lid)?.guid)?;
+        let has_lid = |port: &&Port| {
+            PortInfo::new(&port.info[..]).is_ok_and(|info| info.base_lid() == end.lid)
+        };
+        let port = match node.switch_info {
+            Some(_) => node.port(PortNum(0)),
+            None => node.ports.iter().find(has_lid),
+        };
+        Some((node, port?))
+    }
+
+    /// The port by which a switch sends on to `dlid`.
+    fn exit(&self, switch: Guid, dlid: Lid) -> Option<PortNum> {
+        let port = *find(&self.plane.lfts, switch)?.ports.get(dlid.index())?;
+        (port != Lft::NO_ROUTE).then_some(PortNum(port))
+    }
+}

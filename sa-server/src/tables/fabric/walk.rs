@@ -1,0 +1,459 @@
+//! Computes path classes by walking every destination's tree of routes once, from all switches.
+//!
+//! The forwarding tables are read block by block, 64 destinations at a time, so that each block is
+//! read once. Within a block, a destination's column is filled by following routes from every
+//! switch to one whose result is known. Routes that end at no port or the wrong port, or in a loop,
+//! are no path. Blocks are independent and run in parallel; equal columns are stored once,
+//! independent of the order of threads.
+//!
+//! A destination's column depends on its entries in the tables and on the devices behind the ports
+//! that these name. So after a change only destinations with a difference in either are walked
+//! again; the result is identical.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use ib_mad::types::{Guid, Lid};
+use rayon::prelude::*;
+use sa_proto::snapshot::Lft;
+
+use super::path::{BuildFold, Columns, Packed, PathClass};
+use crate::tables::limit::Limit;
+
+/// Rows of tables that a thread compares at least: what each found is added up at a cost of its
+/// own.
+const ROWS_MIN: usize = 256;
+
+/// What lies behind one port of a switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hop {
+    /// No link.
+    Nothing,
+    /// Another switch, and what the link to it allows.
+    Switch(u16, Limit),
+    /// An end port, by its base LID and LMC.
+    EndPort(Lid, u8),
+}
+
+/// The switches of a fabric, one a row, and what is behind their ports.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Switches {
+    /// What they are called.
+    pub(super) guids: Vec<Guid>,
+    /// Where a row's ports begin in `hops`, and the end of the last.
+    pub(super) starts: Vec<u32>,
+    /// Ports of all switches, port 0 first.
+    pub(super) hops: Vec<Hop>,
+}
+
+/// Where packets go.
+#[derive(Default)]
+pub(super) struct Topology<'a> {
+    pub(super) switches: Arc<Switches>,
+    /// Forwarding tables, a row each.
+    pub(super) lfts: Vec<&'a [u8]>,
+    /// SLs of paths by LID, a row each; empty if the routing engine leaves them alone.
+    pub(super) sls: Vec<&'a [u8]>,
+}
+
+impl Switches {
+    /// Begins with none.
+    pub(super) fn new() -> Self {
+        Self { starts: vec![0], ..Self::default() }
+    }
+
+    /// Adds one with these ports, port 0 first.
+    pub(super) fn push(&mut self, guid: Guid, ports: impl IntoIterator<Item = Hop>) {
+        self.guids.push(guid);
+        self.hops.extend(ports);
+        self.starts.push(self.hops.len() as u32);
+    }
+
+    fn ports(&self, row: usize) -> &[Hop] {
+        &self.hops[self.starts[row] as usize..self.starts[row + 1] as usize]
+    }
+
+    #[inline]
+    fn hop(&self, row: usize, port: u8) -> Hop {
+        self.ports(row).get(usize::from(port)).copied().unwrap_or(Hop::Nothing)
+    }
+}
+
+impl Topology<'_> {
+    fn rows(&self) -> usize {
+        self.lfts.len()
+    }
+
+    /// LIDs whose columns may be others than in `before`, by number; `None` if switches have other
+    /// rows.
+    fn stale(&self, before: &Self) -> Option<Vec<bool>> {
+        let (ours, theirs) = (&self.switches, &before.switches);
+        if ours.guids != theirs.guids {
+            return None;
+        }
+        let none = || vec![false; usize::from(Lid::UNICAST_LAST.0) + 1];
+        let mark = |mut stale: Vec<bool>, row: usize| {
+            differences(self.lfts[row], before.lfts[row], Lft::NO_ROUTE, &mut stale);
+            let sls = |topology: &Self| topology.sls.get(row).copied().unwrap_or(&[]);
+            differences(sls(self), sls(before), 0, &mut stale);
+            let ports = ours.ports(row).len().max(theirs.ports(row).len());
+            let moved =
+                (0..ports as u8).filter(|&port| ours.hop(row, port) != theirs.hop(row, port));
+            let moved: Vec<u8> = moved.collect();
+            if !moved.is_empty() {
+                let entries = self.lfts[row].iter().zip(&mut stale);
+                entries.for_each(|(port, stale)| *stale |= moved.contains(port));
+            }
+            stale
+        };
+        let either = |mut stale: Vec<bool>, more: Vec<bool>| {
+            stale.iter_mut().zip(more).for_each(|(stale, more)| *stale |= more);
+            stale
+        };
+        let rows = (0..self.rows()).into_par_iter().with_min_len(ROWS_MIN);
+        Some(rows.fold(none, mark).reduce(none, either))
+    }
+}
+
+/// Marks entries of tables by LID that are not the same; beyond its end a table holds `fill`.
+fn differences(now: &[u8], then: &[u8], fill: u8, differ: &mut [bool]) {
+    if std::ptr::eq(now, then) {
+        return;
+    }
+    let both = now.len().min(then.len());
+    let blocks = now[..both].chunks(Lft::BLOCK_LEN).zip(then.chunks(Lft::BLOCK_LEN));
+    for ((now, then), differ) in blocks.zip(differ.chunks_mut(Lft::BLOCK_LEN)) {
+        if now != &then[..now.len()] {
+            let entries = now.iter().zip(then).zip(differ);
+            entries.for_each(|((now, then), differ)| *differ |= now != then);
+        }
+    }
+    for longer in [now, then] {
+        let rest = longer.iter().zip(&mut *differ).skip(both);
+        rest.for_each(|(&entry, differ)| *differ |= entry != fill);
+    }
+}
+
+/// What came of a walk before.
+#[derive(Clone, Copy)]
+pub(super) struct Before<'a> {
+    pub(super) topology: &'a Topology<'a>,
+    pub(super) columns: &'a Columns,
+}
+
+/// Walks the trees of all `lids`, which ascend, as far as they may be others than `before`. Beyond
+/// 65,535 distinct columns, more than there are unicast LIDs, there can be none.
+pub(super) fn columns(
+    topology: &Topology<'_>,
+    lids: &[Lid],
+    before: Option<Before<'_>>,
+) -> Columns {
+    let stale = before.and_then(|before| Some((before, topology.stale(before.topology)?)));
+    let kept = |lid: Lid| {
+        let (before, stale) = stale.as_ref()?;
+        if *stale.get(lid.index())? { None } else { before.columns.of(lid) }
+    };
+    let changed: Vec<Lid> = lids.iter().copied().filter(|&lid| kept(lid).is_none()).collect();
+    let blocks: Vec<&[Lid]> =
+        changed.chunk_by(|a, b| a.index() / Lft::BLOCK_LEN == b.index() / Lft::BLOCK_LEN).collect();
+    let walked: Vec<_> = blocks.par_iter().map(|block| walk_block(topology, block)).collect();
+    let mut walked = walked.iter().flat_map(|block: &BlockColumns| {
+        block.of_lid.iter().map(|&local| &block.distinct[usize::from(local)])
+    });
+
+    let mut columns = Columns {
+        distinct: Vec::new(),
+        by_lid: vec![Columns::NONE; lids.last().map_or(0, |lid| lid.index() + 1)],
+    };
+    // Most LIDs share their column with one before, which is the same memory then.
+    let mut met: HashMap<*const Packed, u16, BuildFold> = HashMap::default();
+    let mut known: HashMap<Arc<[Packed]>, u16, BuildFold> = HashMap::default();
+    for &lid in lids {
+        let column = kept(lid).unwrap_or_else(|| walked.next().expect("all others were walked"));
+        let number = *met.entry(column.as_ptr()).or_insert_with(|| {
+            *known.entry(column.clone()).or_insert_with(|| {
+                columns.distinct.push(column.clone());
+                (columns.distinct.len() - 1) as u16
+            })
+        });
+        columns.by_lid[lid.index()] = number;
+    }
+    columns
+}
+
+struct BlockColumns {
+    distinct: Vec<Arc<[Packed]>>,
+    of_lid: Vec<u16>,
+}
+
+/// Walks destinations that share a block of the forwarding tables.
+fn walk_block(topology: &Topology<'_>, lids: &[Lid]) -> BlockColumns {
+    let rows = topology.rows();
+    let first = lids[0].index() / Lft::BLOCK_LEN * Lft::BLOCK_LEN;
+    let egress = columns_of(&topology.lfts, Lft::NO_ROUTE, first, lids);
+    let sls = columns_of(&topology.sls, 0, first, lids);
+
+    let mut distinct: Vec<Arc<[Packed]>> = Vec::new();
+    let mut of_lid = Vec::with_capacity(lids.len());
+    let mut walk = Walk { views: vec![View::Unknown; rows], trail: Vec::new() };
+    let mut column = Vec::with_capacity(rows);
+    for (i, &lid) in lids.iter().enumerate() {
+        walk.views.fill(View::Unknown);
+        column.clear();
+        for row in 0..rows {
+            let sl = sls.get(i * rows + row).copied().unwrap_or(0);
+            column.push(walk.from(topology, &egress[i * rows..][..rows], lid, row).packed(sl));
+        }
+        // Neighbouring LIDs mostly hang off one switch: the last column is the likeliest.
+        let number = distinct.iter().rposition(|known| **known == *column).unwrap_or_else(|| {
+            distinct.push(column.as_slice().into());
+            distinct.len() - 1
+        });
+        of_lid.push(number as u16);
+    }
+    BlockColumns { distinct, of_lid }
+}
+
+/// Entries of tables by LID, LID by LID: those of LIDs in the block that begins at `first`.
+fn columns_of(tables: &[&[u8]], fill: u8, first: usize, lids: &[Lid]) -> Vec<u8> {
+    let rows = tables.len();
+    let mut columns = vec![fill; rows * lids.len()];
+    for (row, table) in tables.iter().enumerate() {
+        let block = table.get(first..).unwrap_or(&[]);
+        for (i, lid) in lids.iter().enumerate() {
+            columns[i * rows + row] = *block.get(lid.index() - first).unwrap_or(&fill);
+        }
+    }
+    columns
+}
+
+#[derive(Clone, Copy)]
+enum View {
+    Unknown,
+    /// On the trail that is being followed: meeting it again is a loop.
+    OnTrail,
+    Known(PathClass),
+}
+
+/// State of one destination's walk.
+struct Walk {
+    views: Vec<View>,
+    /// Rows passed on the way to one whose view is known, and the limit of the link after each.
+    trail: Vec<(usize, Limit)>,
+}
+
+impl Walk {
+    /// The view of `start`, following routes only as far as needed.
+    fn from(
+        &mut self,
+        topology: &Topology<'_>,
+        egress: &[u8],
+        dlid: Lid,
+        start: usize,
+    ) -> PathClass {
+        let mut row = start;
+        let mut class = loop {
+            match self.views[row] {
+                View::Known(class) => break class,
+                View::OnTrail => break PathClass::UNREACHABLE,
+                View::Unknown => {}
+            }
+            match topology.switches.hop(row, egress[row]) {
+                Hop::Switch(next, limit) => {
+                    self.views[row] = View::OnTrail;
+                    self.trail.push((row, limit));
+                    row = usize::from(next);
+                }
+                end => {
+                    let class = arrival(end, dlid);
+                    self.views[row] = View::Known(class);
+                    break class;
+                }
+            }
+        };
+        while let Some((row, limit)) = self.trail.pop() {
+            if class.is_reachable() {
+                let limit = class.limit.min(limit);
+                class = PathClass { limit, hops: class.hops.saturating_add(1), ..class };
+                if !class.is_reachable() {
+                    class = PathClass::UNREACHABLE;
+                }
+            }
+            self.views[row] = View::Known(class);
+        }
+        class
+    }
+}
+
+/// The view from the last switch, whose egress port leads to `end`.
+fn arrival(end: Hop, dlid: Lid) -> PathClass {
+    match end {
+        Hop::EndPort(base, lmc) if dlid.0 >> lmc == base.0 >> lmc && base != Lid::NONE => {
+            PathClass { limit: Limit::ANY, hops: 1, sl: 0 }
+        }
+        _ => PathClass::UNREACHABLE,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const FAST: Limit = Limit { mtu: 5, rate: 18 };
+    const SLOW: Limit = Limit { mtu: 4, rate: 9 };
+
+    /// Three switches in a row, a host on each: LIDs 1, 2, 3 on port 1; port 2 leads right, port 3
+    /// left. The link between the second and the third switch is slow.
+    fn chain() -> Vec<Vec<Hop>> {
+        let host = |lid| Hop::EndPort(Lid(lid), 0);
+        vec![
+            vec![host(11), host(1), Hop::Switch(1, FAST)],
+            vec![host(12), host(2), Hop::Switch(2, SLOW), Hop::Switch(0, FAST)],
+            vec![host(13), host(3), Hop::Nothing, Hop::Switch(1, SLOW)],
+        ]
+    }
+
+    fn topology<'a>(ports: &[Vec<Hop>], lfts: &'a [Vec<u8>]) -> Topology<'a> {
+        let mut switches = Switches::new();
+        let rows = ports.iter().zip(1..);
+        rows.for_each(|(ports, guid)| switches.push(Guid(guid), ports.iter().copied()));
+        let lfts = lfts.iter().map(Vec::as_slice).collect();
+        Topology { switches: Arc::new(switches), lfts, sls: Vec::new() }
+    }
+
+    fn walk(ports: &[Vec<Hop>], lfts: &[Vec<u8>], lids: &[u16]) -> Vec<Vec<PathClass>> {
+        let topology = topology(ports, lfts);
+        let lids: Vec<Lid> = lids.iter().map(|&lid| Lid(lid)).collect();
+        let columns = columns(&topology, &lids, None);
+        lids.iter()
+            .map(|lid| {
+                let column = &columns.distinct[usize::from(columns.by_lid[lid.index()])];
+                column.iter().map(|view| view.class()).collect()
+            })
+            .collect()
+    }
+
+    fn class(limit: Limit, hops: u8) -> PathClass {
+        PathClass { limit, hops, sl: 0 }
+    }
+
+    #[test]
+    fn the_slowest_link_between_switches_counts() {
+        let lfts = [vec![255, 1, 2, 2], vec![255, 3, 1, 2], vec![255, 3, 3, 1]];
+        let views = walk(&chain(), &lfts, &[1, 2, 3]);
+        assert_eq!(views[0], [class(Limit::ANY, 1), class(FAST, 2), class(SLOW, 3)]);
+        assert_eq!(views[2], [class(SLOW, 3), class(SLOW, 2), class(Limit::ANY, 1)]);
+    }
+
+    #[test]
+    fn loops_dead_ends_and_wrong_ports_are_no_paths() {
+        // LID 1: switches 1 and 2 send it to each other. LID 2: switch 0 has no route, switch 2 an
+        // unconnected port. LID 3: switch 0 delivers it to the host with LID 1.
+        let lfts = [vec![255, 1, 255, 1], vec![255, 2, 1, 2], vec![255, 3, 2, 1]];
+        let views = walk(&chain(), &lfts, &[1, 2, 3]);
+        let no = PathClass::UNREACHABLE;
+        assert_eq!(views[0], [class(Limit::ANY, 1), no, no]);
+        assert_eq!(views[1], [no, class(Limit::ANY, 1), no]);
+        assert_eq!(views[2], [no, class(SLOW, 2), class(Limit::ANY, 1)]);
+    }
+
+    #[test]
+    fn a_short_table_has_no_routes_behind_its_end() {
+        let lfts = [vec![255, 1], vec![255, 3], vec![]];
+        let views = walk(&chain(), &lfts, &[1, 100]);
+        assert_eq!(views[0][1], class(FAST, 2));
+        assert_eq!(views[0][2], PathClass::UNREACHABLE);
+        assert_eq!(views[1], [PathClass::UNREACHABLE; 3]);
+    }
+
+    #[test]
+    fn lids_that_all_switches_see_alike_share_a_column() {
+        let mut ports = chain();
+        ports[0].push(Hop::EndPort(Lid(4), 2));
+        let mut lfts = [vec![255; 100], vec![255; 100], vec![255; 100]];
+        for (lid, exit) in [(1, 1), (4, 3), (5, 3), (6, 3), (7, 3)] {
+            lfts[0][lid] = exit;
+            lfts[1][lid] = 3;
+            lfts[2][lid] = 3;
+        }
+        let topology = topology(&ports, &lfts);
+        let lids = [1, 4, 5, 6, 7, 90].map(Lid);
+        let columns = columns(&topology, &lids, None);
+        assert_eq!(columns.distinct.len(), 2, "all of switch 0's LIDs, and the one without routes");
+        assert_eq!(columns.by_lid[1], columns.by_lid[7]);
+        assert_ne!(columns.by_lid[1], columns.by_lid[90]);
+    }
+
+    #[test]
+    fn a_switch_is_reached_at_its_port_0() {
+        let mut lfts = [vec![255; 12], vec![255; 12], vec![255; 12]];
+        (lfts[0][11], lfts[1][11]) = (0, 3);
+        let views = walk(&chain(), &lfts, &[11]);
+        assert_eq!(views[0][..2], [class(Limit::ANY, 1), class(FAST, 2)]);
+    }
+
+    /// Some switches with up to 5 ports, and tables of up to 140 LIDs; anything may be wrong.
+    fn any_fabric() -> impl Strategy<Value = (Vec<Vec<Hop>>, Vec<Vec<u8>>)> {
+        let limit = prop_oneof![Just(FAST), Just(SLOW)];
+        let hop = prop_oneof![
+            1 => Just(Hop::Nothing),
+            3 => (0u16..5, limit).prop_map(|(row, limit)| Hop::Switch(row, limit)),
+            2 => (1u16..140, 0u8..2).prop_map(|(lid, lmc)| Hop::EndPort(Lid(lid), lmc)),
+        ];
+        let ports = prop::collection::vec(prop::collection::vec(hop, 1..6), 5);
+        let lfts = prop::collection::vec(prop::collection::vec(0u8..7, 0..140), 5);
+        (ports, lfts)
+    }
+
+    proptest! {
+        #[test]
+        fn walking_what_changed_is_walking_all(
+            (ports, lfts) in any_fabric(),
+            (other_ports, other_lfts) in any_fabric(),
+            rows in prop::collection::vec(any::<bool>(), 5),
+            entries in prop::collection::vec((0usize..5, 0usize..140, 0u8..7), 0..6),
+            lids in prop::collection::btree_set(1u16..140, 1..60),
+            later in prop::collection::btree_set(1u16..140, 1..60),
+            moved in prop::option::of((0usize..5, 0usize..5)),
+        ) {
+            let (mut now_ports, mut now_lfts) = (ports.clone(), lfts.clone());
+            for (row, entry, port) in entries {
+                if let Some(entry) = now_lfts[row].get_mut(entry) {
+                    *entry = port;
+                }
+            }
+            for (row, _) in rows.iter().enumerate().filter(|(_, other)| **other).take(1) {
+                now_lfts[row].clone_from(&other_lfts[row]);
+            }
+            if let Some((row, port)) = moved
+                && let Some(hop) = now_ports[row].get_mut(port)
+            {
+                *hop = other_ports[row][0];
+            }
+            let ascending = |lids: BTreeSet<u16>| lids.into_iter().map(Lid).collect();
+            let (lids, later): (Vec<Lid>, Vec<Lid>) = (ascending(lids), ascending(later));
+            let (before, now) = (topology(&ports, &lfts), topology(&now_ports, &now_lfts));
+            let walked = columns(&before, &lids, None);
+            let before = Before { topology: &before, columns: &walked };
+            prop_assert_eq!(columns(&now, &later, Some(before)), columns(&now, &later, None));
+        }
+    }
+
+    #[test]
+    fn only_what_changed_is_walked_again() {
+        let lfts = [vec![255, 1, 2, 2], vec![255, 3, 1, 2], vec![255, 3, 3, 1]];
+        let before = topology(&chain(), &lfts);
+        let mut cut = chain();
+        cut[1][2] = Hop::Nothing;
+        let now = topology(&cut, &lfts);
+        let stale = now.stale(&before).unwrap();
+        let stale: Vec<usize> = (0..stale.len()).filter(|&lid| stale[lid]).collect();
+        assert_eq!(stale, [3], "LIDs that the second switch sends over the link");
+        let renamed = Topology { switches: Arc::default(), ..topology(&cut, &lfts) };
+        assert!(renamed.stale(&before).is_none());
+    }
+}

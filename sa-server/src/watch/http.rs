@@ -1,0 +1,213 @@
+//! HTTP server for monitoring systems: `/metrics` and `/healthz`, one request per connection.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use sa_proto::metrics::Format;
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+
+use crate::watch::metrics::Metrics;
+
+/// Longest head of a request, bytes; hyper's minimum.
+const HEAD_LEN_MAX: usize = 8192;
+/// Connections served at a time; others wait in the kernel's queue.
+const CONNECTIONS_MAX: usize = 64;
+/// Time limit for a connection: receiving the request and sending the response.
+const TIMEOUT: Duration = Duration::from_secs(2);
+/// Pause after accepting failed, usually because too many descriptors are open.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Serves from a thread of its own for as long as the process lives. Returns the address.
+pub fn serve(address: SocketAddr, metrics: Arc<Metrics>) -> io::Result<SocketAddr> {
+    let listener = TcpListener::bind(address)?;
+    listener.set_nonblocking(true)?;
+    let address = listener.local_addr()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let work = move || {
+        if let Err(error) = runtime.block_on(accept(listener, metrics)) {
+            tracing::error!(
+                %error,
+                "HTTP server failed; /metrics and /healthz are unavailable until ibsa restarts"
+            );
+        }
+    };
+    thread::Builder::new().name("ibsa-http".to_owned()).spawn(work)?;
+    Ok(address)
+}
+
+async fn accept(listener: TcpListener, metrics: Arc<Metrics>) -> io::Result<()> {
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        let permit = Arc::clone(&room).acquire_owned().await.map_err(io::Error::other)?;
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::debug!(%error, "cannot accept an HTTP connection");
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+        };
+        let metrics = Arc::clone(&metrics);
+        tokio::spawn(async move {
+            match tokio::time::timeout(TIMEOUT, serve_connection(stream, metrics)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::debug!(%error, "HTTP connection failed"),
+                Err(_) => tracing::debug!("HTTP connection timed out"),
+            }
+            drop(permit);
+        });
+    }
+}
+
+async fn serve_connection(stream: TcpStream, metrics: Arc<Metrics>) -> hyper::Result<()> {
+    let service = service_fn(|request: Request<hyper::body::Incoming>| {
+        std::future::ready(Ok::<_, Infallible>(respond(&request, &metrics)))
+    });
+    http1::Builder::new()
+        .keep_alive(false)
+        .max_buf_size(HEAD_LEN_MAX)
+        .timer(TokioTimer::new())
+        .header_read_timeout(TIMEOUT)
+        .serve_connection(TokioIo::new(stream), service)
+        .await
+}
+
+fn respond<B>(request: &Request<B>, metrics: &Arc<Metrics>) -> Response<String> {
+    const TEXT: &str = "text/plain; charset=utf-8";
+    let target = request.uri().path_and_query().map(|target| target.as_str());
+    let (status, content_type, body) = match (request.method(), target) {
+        (&Method::GET, Some("/metrics")) => {
+            let format = format_of(request.headers());
+            (StatusCode::OK, format.content_type(), metrics.render(format))
+        }
+        (&Method::GET, Some("/healthz")) if metrics.is_serving() => {
+            (StatusCode::OK, TEXT, "serving\n".to_owned())
+        }
+        (&Method::GET, Some("/healthz")) => {
+            (StatusCode::SERVICE_UNAVAILABLE, TEXT, "no snapshot yet\n".to_owned())
+        }
+        (&Method::GET, _) => (StatusCode::NOT_FOUND, TEXT, "try /metrics or /healthz\n".to_owned()),
+        _ => (StatusCode::METHOD_NOT_ALLOWED, TEXT, "only GET is served\n".to_owned()),
+    };
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+}
+
+/// The format of metrics that a request accepts.
+fn format_of(headers: &HeaderMap) -> Format {
+    let accepted = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    Format::accepted_by(&accepted.collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+    use std::time::Instant;
+
+    use super::*;
+
+    fn exchange(address: SocketAddr, request: &str) -> String {
+        let mut connection = TcpStream::connect(address).unwrap();
+        connection.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        connection.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    /// Status code, content type and body of the response to a request that ends in an empty line.
+    fn get(address: SocketAddr, request: &str) -> (u16, String, String) {
+        let answer = exchange(address, request);
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let mut lines = head.lines();
+        let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
+        let header = |name: &str| {
+            let mut lines = head.lines().filter_map(|line| line.split_once(": "));
+            lines.find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.to_owned())
+        };
+        assert_eq!(header("connection").as_deref(), Some("close"));
+        assert_eq!(header("content-length"), Some(body.len().to_string()));
+        (status, header("content-type").unwrap(), body.to_owned())
+    }
+
+    fn server() -> SocketAddr {
+        serve("127.0.0.1:0".parse().unwrap(), Arc::default()).unwrap()
+    }
+
+    #[test]
+    fn health_is_unavailable_without_a_snapshot() {
+        let (status, content_type, body) = get(server(), "GET /healthz HTTP/1.1\r\n\r\n");
+        assert_eq!((status, &content_type[..]), (503, "text/plain; charset=utf-8"));
+        assert_eq!(body, "no snapshot yet\n");
+    }
+
+    #[test]
+    fn metrics_come_in_the_format_that_is_accepted() {
+        let address = server();
+        let (status, content_type, body) = get(address, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+        assert_eq!((status, content_type), (200, Format::OpenMetrics.content_type().to_owned()));
+        assert!(body.ends_with("# EOF\n"), "{body}");
+        let accept = "Accept: text/plain;version=0.0.4";
+        let (_, content_type, body) =
+            get(address, &format!("GET /metrics HTTP/1.1\r\n{accept}\r\n\r\n"));
+        assert_eq!(content_type, Format::Prometheus.content_type());
+        assert!(!body.ends_with("# EOF\n"), "{body}");
+    }
+
+    #[test]
+    fn other_paths_and_methods_are_refused() {
+        let address = server();
+        for (request, expected) in [
+            ("POST /metrics HTTP/1.1\r\nContent-Length: 0\r\n\r\n", 405),
+            ("GET / HTTP/1.1\r\n\r\n", 404),
+            ("GET /metrics/ HTTP/1.1\r\n\r\n", 404),
+            ("GET /metrics?all HTTP/1.1\r\n\r\n", 404),
+        ] {
+            assert_eq!(get(address, request).0, expected, "{request}");
+        }
+    }
+
+    #[test]
+    fn a_head_that_is_too_long_or_malformed_is_refused() {
+        let address = server();
+        let long = format!("GET /metrics HTTP/1.1\r\nX: {}\r\n\r\n", "x".repeat(HEAD_LEN_MAX));
+        for request in [&long[..], "no HTTP at all\r\n\r\n"] {
+            let answer = exchange(address, request);
+            assert!(answer.starts_with("HTTP/1.1 4"), "{answer}");
+        }
+        assert_eq!(get(address, "GET /metrics HTTP/1.1\r\n\r\n").0, 200);
+    }
+
+    #[test]
+    fn silent_connections_delay_no_other() {
+        let address = server();
+        let silent: Vec<_> =
+            (0..CONNECTIONS_MAX - 1).map(|_| TcpStream::connect(address).unwrap()).collect();
+        let start = Instant::now();
+        assert_eq!(get(address, "GET /metrics HTTP/1.1\r\n\r\n").0, 200);
+        assert!(start.elapsed() < TIMEOUT, "none of the {} had timed out", silent.len());
+    }
+
+    #[test]
+    fn connections_beyond_the_limit_wait_until_silent_ones_time_out() {
+        let address = server();
+        let start = Instant::now();
+        let silent: Vec<_> =
+            (0..CONNECTIONS_MAX).map(|_| TcpStream::connect(address).unwrap()).collect();
+        assert_eq!(get(address, "GET /metrics HTTP/1.1\r\n\r\n").0, 200);
+        assert!(start.elapsed() >= TIMEOUT, "{} connections are served", silent.len());
+    }
+}
