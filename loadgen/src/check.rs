@@ -1,4 +1,4 @@
-//! Whether an answer is right: that it answers what was asked, and says what the fabric says.
+//! Checks responses: whether they answer the query, and agree with the snapshot.
 
 use std::fmt;
 
@@ -7,65 +7,65 @@ use ib_mad::wire::MAD_LEN;
 use ib_mad::wire::mad::Status;
 use ib_mad::wire::record::path::component;
 use ib_mad::wire::record::{PathRecord, Selector};
-use ib_mad::wire::sa::SaMad;
+use ib_mad::wire::sa::{DATA_LEN, SaMad};
 
 use crate::fabric::{Expected, Fabric};
 use crate::workload::{By, Pair, Workload};
 
-/// How much of an answer is looked at.
+/// How thoroughly responses are checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// Its status only.
+    /// The status only.
     Status,
-    /// That it echoes what was asked for.
+    /// Also that the record repeats the query's components.
     Echo,
-    /// And that it is the path that the fabric has.
+    /// Also that the path is the one in the snapshot.
     Path,
 }
 
-/// What an answer is worth.
+/// Verdict on a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// What was asked for, and nothing wrong with it.
+    /// The requested record, without a known fault.
     Resolved,
-    /// No path, rightly; or no records in a table.
+    /// Correctly no path; or an empty table.
     NoPath,
-    /// An error status, though nothing is known to be wrong with the query.
+    /// An error status, not known to be wrong.
     Error(Status),
-    /// Wrong.
+    /// Faulty.
     Wrong(Fault),
 }
 
-/// What is wrong with an answer.
+/// What is wrong with a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Fault {
-    /// An error though there is a path.
+    /// An error although a path exists.
     Refused,
-    /// A path though there is none.
+    /// A path although none exists.
     Invented,
-    /// Another component mask, or other components than were asked for.
+    /// A different component mask, or components that differ from the query.
     Components,
-    /// Another port's GIDs.
+    /// GIDs of other ports.
     Gids,
-    /// LIDs that are not the ports'.
+    /// LIDs of other ports.
     Lids,
-    /// A P_Key that was not asked for or that the ports do not share.
+    /// A P_Key other than requested, or one that the ports do not share.
     PKey,
-    /// Not the MTU of the path, or a reserved code.
+    /// Wrong MTU, or a reserved code.
     Mtu,
-    /// Not the rate of the path, or a reserved code.
+    /// Wrong rate, or a reserved code.
     Rate,
-    /// A value that is not said to be exact, or a path said not to be reversible.
+    /// A selector other than "exactly", or the reversible bit not set.
     Form,
-    /// Another method or attribute than that of the answer.
+    /// A method or attribute that does not belong to the response.
     Attribute,
-    /// A record about something else than was asked for.
+    /// A record about something other than requested.
     Record,
 }
 
 impl Fault {
-    /// All of them, in the order of their numbers.
+    /// All faults, in the order of their numbers.
     pub const ALL: [Self; 11] = [
         Self::Refused,
         Self::Invented,
@@ -84,40 +84,40 @@ impl Fault {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Refused => "refused though there is a path",
-            Self::Invented => "a path where there is none",
-            Self::Components => "other components than asked for",
-            Self::Gids => "another port's GID",
-            Self::Lids => "a LID that is not the port's",
-            Self::PKey => "a P_Key that the ports do not share",
+            Self::Refused => "error status although a path exists",
+            Self::Invented => "a path although none exists",
+            Self::Components => "components that differ from the query",
+            Self::Gids => "GID of another port",
+            Self::Lids => "LID of another port",
+            Self::PKey => "P_Key that the ports do not share",
             Self::Mtu => "wrong MTU",
             Self::Rate => "wrong rate",
-            Self::Form => "selectors or the reversible bit wrong",
-            Self::Attribute => "an answer to something else",
-            Self::Record => "a record of something else",
+            Self::Form => "wrong selectors or reversible bit",
+            Self::Attribute => "answer to another request",
+            Self::Record => "record of another port or group",
         })
     }
 }
 
-/// Checks answers.
+/// Checks responses.
 pub struct Checker<'a> {
-    /// What was asked.
+    /// The requests' pairs.
     pub workload: &'a Workload,
-    /// What the fabric has, if that is known.
+    /// The fabric, if known.
     pub fabric: Option<&'a Fabric>,
-    /// How far to look.
+    /// How thoroughly to check.
     pub level: Level,
 }
 
 impl Checker<'_> {
-    /// Judges an answer to the query for `pair`.
+    /// Checks a response to the query for `pair`.
     #[inline]
     pub fn check(&self, pair: &Pair, by: By, mad: &[u8; MAD_LEN]) -> Verdict {
         let answer = SaMad::new(mad);
         let status = answer.header().status();
         let mut expected = pair.expected.filter(|_| self.level >= Level::Path);
         if status == Status::SA_NO_RECORDS && expected.is_none() && self.level >= Level::Path {
-            // A pair outside the sample: rare enough to be walked now.
+            // A pair outside the sample: rare enough to compute its path now.
             let asked = by.names(component::PKEY).then(|| self.workload.pkey());
             let walk = |fabric: &Fabric| fabric.expect(pair.source, pair.destination, asked);
             expected = self.fabric.map(walk);
@@ -132,7 +132,7 @@ impl Checker<'_> {
         if self.level == Level::Status {
             return Verdict::Resolved;
         }
-        let record = PathRecord::new(&answer.data()[..]).expect("64 bytes of 200");
+        let record = PathRecord::of(answer.data());
         let fault = self
             .echo(pair, by, &record)
             .or_else(|| expected.and_then(|expected| self.path(pair, expected, &record)));
@@ -145,9 +145,9 @@ impl Checker<'_> {
         }
     }
 
-    /// Whether the record is about the ports that were asked for, and well-formed.
+    /// Whether the record is for the requested ports, and well-formed.
     #[inline]
-    fn echo(&self, pair: &Pair, by: By, record: &PathRecord<&[u8]>) -> Option<Fault> {
+    fn echo(&self, pair: &Pair, by: By, record: &PathRecord<&[u8; DATA_LEN]>) -> Option<Fault> {
         let ports = self.workload.ports();
         let (source, destination) = (ports.get(pair.source), ports.get(pair.destination));
         let gid_differs = |known: Gid, said: Gid| known != Gid::ZERO && known != said;
@@ -183,9 +183,14 @@ impl Checker<'_> {
         Rate::from_code(record.rate()).is_none().then_some(Fault::Rate)
     }
 
-    /// Whether the record has the limits of the walked path.
+    /// Whether the record has the MTU and rate of the computed path.
     #[inline]
-    fn path(&self, pair: &Pair, expected: Expected, record: &PathRecord<&[u8]>) -> Option<Fault> {
+    fn path(
+        &self,
+        pair: &Pair,
+        expected: Expected,
+        record: &PathRecord<&[u8; DATA_LEN]>,
+    ) -> Option<Fault> {
         let Expected::Path { mtu, rate } = expected else { return Some(Fault::Invented) };
         let may_use = |pkey: PKey| {
             self.fabric.is_none_or(|fabric| fabric.may_use(pair.source, pair.destination, pkey))
@@ -202,7 +207,7 @@ impl Checker<'_> {
     }
 }
 
-/// Whether ports exist that do not know this rate's code and are told a lower one.
+/// Whether some ports do not support this rate code and are given a lower one.
 fn is_newer_code(rate: Rate) -> bool {
     matches!(
         rate,
@@ -215,7 +220,7 @@ fn is_newer_code(rate: Rate) -> bool {
     )
 }
 
-/// An answered path in words.
+/// Formats the path of a response.
 pub fn describe(workload: &Workload, pair: &Pair, mad: &[u8; MAD_LEN]) -> String {
     let (source, destination) =
         (workload.ports().name(pair.source), workload.ports().name(pair.destination));
@@ -224,7 +229,7 @@ pub fn describe(workload: &Workload, pair: &Pair, mad: &[u8; MAD_LEN]) -> String
         Status::OK => {}
         status => return format!("{source} → {destination}: {status}"),
     }
-    let record = PathRecord::new(&answer.data()[..]).expect("64 bytes of 200");
+    let record = PathRecord::of(answer.data());
     let mtu = Mtu::from_code(record.mtu())
         .map_or_else(|| format!("code {}", record.mtu()), |mtu| mtu.to_string());
     let rate = Rate::from_code(record.rate())

@@ -1,26 +1,26 @@
-//! What a thread used of its core, and what it waited for one: whether the generator was the limit
-//! of what it measured.
+//! CPU use of a thread and time it waited for a core, which show whether the load generator limited
+//! the measurement.
 
 use std::time::{Duration, Instant};
 
-/// A thread this busy, or waiting for a core while it would have been, may be the limit.
+/// Above this share of time busy or waiting for a core, the thread may be the limit.
 const BUSY: f64 = 0.9;
-/// Cores that a set of them has room for.
+/// Size of a CPU set.
 const CORES_MAX: usize = libc::CPU_SETSIZE as usize;
 
-/// Watches the thread that makes it.
+/// Measures the thread that creates it.
 pub struct Meter {
     start: Instant,
     used: Duration,
     starved: Duration,
 }
 
-/// What a thread did with its time.
+/// How a thread spent its time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Share {
     /// Share of the time that it ran, 0 to 1.
     pub cpu: f64,
-    /// Share that it was ready to run and had no core.
+    /// Share of the time that it was runnable without a core.
     pub starved: f64,
 }
 
@@ -32,12 +32,12 @@ impl Share {
 }
 
 impl Meter {
-    /// Begins now.
+    /// Starts measuring.
     pub fn start() -> Self {
         Self { start: Instant::now(), used: used(), starved: starved() }
     }
 
-    /// What this thread, which must be the one that began, did since then.
+    /// Use of time since the start; must be called on the same thread.
     pub fn share(&self) -> Share {
         let elapsed = self.start.elapsed().as_secs_f64().max(1e-9);
         let share =
@@ -46,10 +46,10 @@ impl Meter {
     }
 }
 
-/// Processor time of this thread.
+/// CPU time of this thread.
 fn used() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is a timespec to write to; the clock exists since Linux 2.6.12.
+    // SAFETY: `time` is a writable timespec; the clock exists since Linux 2.6.12.
     let done = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
     match done {
         0 => Duration::new(time.tv_sec as u64, time.tv_nsec as u32),
@@ -57,31 +57,31 @@ fn used() -> Duration {
     }
 }
 
-/// Time that this thread waited for a core: the second number of its schedstat; none where the
-/// kernel does not tell.
+/// Time that this thread waited for a core: the second number of schedstat; zero where the kernel
+/// does not report it.
 fn starved() -> Duration {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let waited = text.split_whitespace().nth(1).and_then(|number| number.parse().ok());
     Duration::from_nanos(waited.unwrap_or(0))
 }
 
-/// The cores that this process may run on; `None` if the kernel does not tell.
+/// Cores that this process may use; `None` if the kernel does not report them.
 pub fn allowed() -> Option<Vec<usize>> {
-    // SAFETY: a cpu_set_t is plain bits; the kernel writes as many of them as it is told that there
-    // are, and CPU_ISSET is asked for no others.
+    // SAFETY: all-zero is a valid cpu_set_t; the kernel writes at most the given size, and
+    // CPU_ISSET reads within it.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
-        let told = libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &mut set) == 0;
-        told.then(|| (0..CORES_MAX).filter(|&core| libc::CPU_ISSET(core, &set)).collect())
+        let known = libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &mut set) == 0;
+        known.then(|| (0..CORES_MAX).filter(|&core| libc::CPU_ISSET(core, &set)).collect())
     }
 }
 
-/// The first core that cannot be had, if `threads` are to have one each from `first` on.
+/// The first core that is not available for `threads` threads on consecutive cores from `first`.
 pub fn missing(first: usize, threads: usize, allowed: &[usize]) -> Option<usize> {
     (first..first.saturating_add(threads)).find(|core| !allowed.contains(core))
 }
 
-/// Cores by their numbers, such as "0-3, 6".
+/// Formats core numbers, such as "0-3, 6".
 pub fn ranges(cores: &[usize]) -> String {
     let runs = cores.chunk_by(|a, b| a + 1 == *b);
     let run = |run: &[usize]| match run {
@@ -92,13 +92,13 @@ pub fn ranges(cores: &[usize]) -> String {
     runs.map(run).collect::<Vec<_>>().join(", ")
 }
 
-/// Keeps this thread on one core; whether that could be done.
+/// Pins this thread to a core; returns whether that succeeded.
 pub fn pin(core: usize) -> bool {
     if core >= CORES_MAX {
-        return false; // CPU_SET would go beyond the set.
+        return false; // CPU_SET would write beyond the set.
     }
-    // SAFETY: a cpu_set_t is plain bits, all zero an empty set; the core is within
-    // the set's size; sched_setaffinity reads the set and concerns this thread only.
+    // SAFETY: all-zero is an empty cpu_set_t; the core is within the set's size; sched_setaffinity
+    // reads the set and affects this thread only.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         libc::CPU_SET(core, &mut set);
@@ -114,7 +114,7 @@ mod tests {
     fn a_busy_thread_is_told_from_a_sleeping_one() {
         let meter = Meter::start();
         let start = Instant::now();
-        // Until it has run for a while, however often it is interrupted.
+        // Until it has used some CPU time, however often it is interrupted.
         while used() < meter.used + Duration::from_millis(20) {}
         let share = meter.share();
         let least = 0.019 / start.elapsed().as_secs_f64();
@@ -130,8 +130,7 @@ mod tests {
         assert!(!pin(2000), "more than a set has room for: this was a panic");
     }
 
-    /// A core that does not exist was told in passing, by a kernel that refuses it, and not at all
-    /// by others.
+    /// A nonexistent core was reported late by kernels that reject it, and not at all by others.
     #[test]
     fn cores_are_looked_for_before_threads_are_kept_on_them() {
         let allowed = [0, 1, 2, 3, 6];

@@ -1,12 +1,12 @@
-//! The loop of one thread: a requester, a transport and a clock. Nothing is allocated in it, short
-//! of the few answers that are told in words.
+//! The loop of one thread: a requester, a transport and a clock. It allocates only for the few
+//! responses that are printed.
 
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ib_mad::transport::{Address, Interest, Packet, Transport, wait};
+use ib_mad::transport::{Address, Carrier, Interest, Packet, Transport, wait};
 use ib_mad::types::Lid;
 
 use crate::cpu::{Meter, Share};
@@ -15,9 +15,9 @@ use crate::histogram::{Counts, Ledger};
 use crate::requester::{Requester, Way};
 use crate::scenario::Summary;
 
-/// Packets that one call receives or sends.
+/// Packets per receive or send call.
 const BATCH: usize = 256;
-/// How often counts are handed over.
+/// Interval at which counts are handed over.
 const HAND_OVER: Duration = Duration::from_millis(50);
 /// Longest sleep, so that a stop is noticed.
 const SLEEP_MAX: Duration = Duration::from_millis(50);
@@ -25,35 +25,36 @@ const SLEEP_MAX: Duration = Duration::from_millis(50);
 /// Where requests go.
 #[derive(Clone, Debug)]
 pub enum Destination {
-    /// To these responders' sockets, as the port that each query is about. A batch goes to one of
-    /// them, so that it leaves as a train; the next one and every repeated request to the next.
+    /// Sockets of these responders, each query from the port that it is about. A batch goes to one
+    /// responder, so that it leaves as a train; the next batch, and each retry, to the next
+    /// responder.
     Peers(Vec<SocketAddr>),
-    /// To the SA of a fabric, from the port attached to.
+    /// The SA of a fabric, from the port attached to.
     Fabric {
         /// The SA's own port.
         address: Address,
-        /// How long to wait for word of whom to ask instead; nobody else is asked without.
+        /// Timeout of the request for the redirection target; `None` to ignore redirection.
         follow: Option<Duration>,
     },
 }
 
-/// What came of a storm.
+/// Result of a storm.
 pub struct Outcome {
-    /// What happened.
+    /// Counts.
     pub counts: Counts,
-    /// From the start to the last answer.
+    /// From the start to the last response.
     pub elapsed: Duration,
-    /// From the start to the last query that was begun.
+    /// From the start to the last query started.
     pub begun: Duration,
-    /// What the thread did with its time.
+    /// How the thread spent its time.
     pub share: Share,
-    /// What the scenario counted.
+    /// The scenario's own counts.
     pub summary: Summary,
-    /// Paths in words.
+    /// Paths, as text.
     pub shown: Vec<String>,
-    /// Wrong answers in words.
+    /// Faulty responses, as text.
     pub examples: Vec<String>,
-    /// LIDs asked one after the other, where redirection was followed.
+    /// LIDs queried one after the other, if redirection was followed.
     pub asked: Vec<Lid>,
 }
 
@@ -121,18 +122,18 @@ pub fn drive(
     Ok(Outcome { counts, elapsed, begun, share, summary, shown, examples, asked })
 }
 
-/// Requests written and not yet taken by the transport.
+/// Requests written and not yet accepted by the transport.
 struct Outbox<'a> {
     destination: &'a Destination,
-    /// Knows whom to ask, where redirection is followed.
+    /// Determines the destination, if redirection is followed.
     follower: Option<Follower>,
     packets: Vec<Packet>,
-    /// Those not yet taken.
+    /// Range of `packets` not yet accepted: from `first` to `end`.
     first: usize,
     end: usize,
-    /// Whose turn it is, counted on and on.
+    /// Counter that selects the next responder.
     turn: usize,
-    /// Whether places of the batch may hold addresses that were answered to.
+    /// Whether entries of the batch may hold addresses of replies.
     is_mixed: bool,
 }
 
@@ -141,18 +142,17 @@ impl<'a> Outbox<'a> {
         let (address, follower) = match destination {
             Destination::Peers(_) => (Address::default(), None),
             Destination::Fabric { address, follow } => {
-                // Where queries' ids begin, the upper half inverted, are ids of our own.
-                let follower =
-                    follow.map(|timeout| Follower::new(address.clone(), timeout, !tid_seed));
-                (address.clone(), follower)
+                // Ids of our own: those of queries with the upper half inverted.
+                let follower = follow.map(|timeout| Follower::new(*address, timeout, !tid_seed));
+                (*address, follower)
             }
         };
-        let packet = Packet { address, ..Packet::default() };
+        let packet = Packet::to(address);
         let packets = vec![packet; BATCH];
         Self { destination, follower, packets, first: 0, end: 0, turn: 0, is_mixed: false }
     }
 
-    /// Whether it is known where requests go.
+    /// Whether the destination of requests is known.
     fn is_ready(&self) -> bool {
         self.follower.as_ref().is_none_or(Follower::is_ready)
     }
@@ -161,7 +161,7 @@ impl<'a> Outbox<'a> {
         self.follower.as_ref()?.poll_timeout()
     }
 
-    /// Takes a packet that says whom to ask; `false` if it is an answer to a query.
+    /// Handles a redirecting response; `false` if the packet is a response to a query.
     fn follow(&mut self, now: Instant, requester: &mut Requester, packet: &Packet) -> bool {
         let Some(follower) = &mut self.follower else { return false };
         follower.handle(packet)
@@ -173,7 +173,7 @@ impl<'a> Outbox<'a> {
         self.first < self.end
     }
 
-    /// Writes a batch unless one is left over, and sends as much of it as the transport takes.
+    /// Writes a batch unless one is pending, and sends as much of it as the transport accepts.
     fn send(
         &mut self,
         requester: &mut Requester,
@@ -199,23 +199,25 @@ impl<'a> Outbox<'a> {
                     self.follower.iter_mut().for_each(Follower::handle_silence);
                 }
                 match (way, self.destination) {
-                    // The address is there already, and stays in this place of the batch.
+                    // The address is already set, and stays in this entry of the batch.
                     (Way::Back(peer), _) => {
-                        packet.address.peer = peer;
+                        packet.carrier.peer = peer;
                         self.is_mixed = true;
                     }
                     (Way::Turn(turn), Destination::Peers(peers)) => {
                         if self.is_mixed {
                             let lid = packet.address.lid;
-                            packet.address = Address { lid, ..Address::default() };
+                            packet.address = Address::gsi(lid);
                         }
                         let turn = turn.checked_rem(peers.len());
-                        packet.address.peer = turn.map(|turn| peers[turn]);
+                        let peer = turn.map(|turn| peers[turn]);
+                        packet.carrier = Carrier { peer, ..Carrier::default() };
                     }
                     (Way::Turn(_), Destination::Fabric { address, .. }) => {
                         let follower = self.follower.as_ref();
                         let address = follower.map_or(address, Follower::destination);
-                        packet.address.clone_from(address);
+                        packet.address = *address;
+                        packet.carrier = Carrier::default();
                     }
                 }
                 self.end += 1;
@@ -230,9 +232,10 @@ impl<'a> Outbox<'a> {
     }
 }
 
-/// Has this thread woken when it asked for, not up to 50 µs later with others.
+/// Reduces the timer slack of this thread, so that it is woken on time and not up to 50 µs later.
 fn sharpen_timers() {
-    // SAFETY: a plain system call that concerns this thread only. If it fails, sleeps are longer.
+    // SAFETY: no pointers are passed, and only this thread is affected. On failure sleeps are
+    // longer.
     unsafe {
         libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong);
     }
@@ -290,7 +293,8 @@ mod tests {
         Udp::bind(&UdpOptions::new("127.0.0.1:0".parse().unwrap())).unwrap()
     }
 
-    /// Runs a storm against responders that answer everything; returns how many each answered.
+    /// Runs a storm against responders that answer everything; returns how many requests each
+    /// answered.
     fn storm(
         responders: usize,
         begin: impl FnOnce(Instant) -> Requester,

@@ -1,7 +1,7 @@
-//! What a snapshot says about paths: an independent reading, to check answers by.
+//! Expected paths, computed from a snapshot independently of the responder's code.
 //!
-//! Routes are walked hop by hop through the forwarding tables, one pair at a time, in the plainest
-//! way: this must not share the responder's shortcuts, or it would share its mistakes.
+//! Routes are followed hop by hop through the forwarding tables, one pair at a time, without
+//! optimizations: code shared with the responder would share its errors.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,32 +15,32 @@ use crate::ports::{EndPort, Ports};
 /// Hops after which a route counts as a loop.
 const HOPS_MAX: usize = 64;
 
-/// What the answer to a query must say.
+/// The expected response to a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
     /// A path with this MTU and rate.
     Path {
-        /// The least of all ports on the way.
+        /// The smallest of all ports on the way.
         mtu: Mtu,
-        /// The least of all links on the way.
+        /// The smallest of all links on the way.
         rate: Rate,
     },
-    /// That there is none: no shared partition, no route, or none back.
+    /// No path: no shared partition, no route, or no return route.
     NoPath,
 }
 
-/// A fabric whose paths can be walked.
+/// A fabric whose routes can be followed.
 pub struct Fabric {
     plane: Arc<FabricPlane>,
     ports: Ports,
-    /// Where each port of `ports` is.
+    /// Location of each port of `ports`.
     places: Vec<Place>,
-    /// Where every port with a LID is, switches and routers included, by its LIDs.
+    /// Location of every port with a LID, switches and routers included, by LID.
     by_lid: HashMap<Lid, Place>,
     lfts: HashMap<Guid, usize>,
 }
 
-/// Where a port is.
+/// Location of a port.
 #[derive(Clone, Copy)]
 struct Place {
     /// Index of its node in the plane.
@@ -48,7 +48,7 @@ struct Place {
     num: PortNum,
 }
 
-/// What a port allows.
+/// Limits of a port.
 #[derive(Clone, Copy)]
 struct Limit {
     mtu: Option<Mtu>,
@@ -64,7 +64,7 @@ impl Limit {
 }
 
 impl Fabric {
-    /// Finds the end ports of channel adapters that are active.
+    /// Reads a plane, and finds the active end ports of its channel adapters.
     pub fn new(plane: Arc<FabricPlane>) -> Self {
         let mut ports = Ports::default();
         let (mut places, mut by_lid) = (Vec::new(), HashMap::new());
@@ -72,7 +72,7 @@ impl Fabric {
             let is_switch = is_switch(node);
             for port in &node.ports {
                 let (info, place) = (info(port), Place { node: at, num: port.num });
-                // A switch's external ports have no LIDs, whatever their PortInfo says.
+                // A switch's external ports have no LIDs, regardless of their PortInfo.
                 if info.base_lid().is_unicast() && (!is_switch || port.num == PortNum(0)) {
                     let base = usize::from(info.base_lid().0);
                     let lids = base..base + (1 << info.lmc());
@@ -100,13 +100,13 @@ impl Fabric {
         &self.ports
     }
 
-    /// The path that the SA should answer with, in the partition of `pkey` if one is asked for.
-    /// Both directions must work, since every query asks for a reversible path.
+    /// The expected path, in the partition of `pkey` if the query has one. Both directions must
+    /// work, since every query requests a reversible path.
     pub fn expect(&self, source: u32, destination: u32, pkey: Option<PKey>) -> Expected {
         self.expect_between(self.end(source), self.end(destination), pkey)
     }
 
-    /// The same to whoever has a LID: a port of the list or another, a switch, or nobody.
+    /// The expected path to a LID: of a listed port, another port, a switch, or unassigned.
     pub fn expect_to(&self, source: u32, dlid: Lid, pkey: PKey) -> Expected {
         match self.by_lid.get(&dlid) {
             Some(&place) => self.expect_between(self.end(source), (place, dlid), Some(pkey)),
@@ -127,7 +127,7 @@ impl Fabric {
         }
     }
 
-    /// Whether a path between the two may have this P_Key.
+    /// Whether a path between the two ports may have this P_Key.
     pub fn may_use(&self, source: u32, destination: u32, pkey: PKey) -> bool {
         let holds = |port: u32| {
             let keys = &self.port(self.places[port as usize]).1.pkeys;
@@ -136,7 +136,7 @@ impl Fabric {
         holds(source) && holds(destination)
     }
 
-    /// A port of the list by its base LID.
+    /// A listed port, addressed by its base LID.
     fn end(&self, index: u32) -> End {
         (self.places[index as usize], self.ports.get(index).lid)
     }
@@ -146,12 +146,12 @@ impl Fabric {
         (node, node.port(place.num).expect("found when the fabric was read"))
     }
 
-    /// Follows the route from one port to the other's LID; `None` if it does not arrive.
+    /// Follows the route from one port to the other's LID; `None` if the packet would not arrive.
     fn walk(&self, (source, _): End, (destination, dlid): End) -> Option<Limit> {
         let (mut node, mut exit) = self.port(source);
         let (goal, goal_port) = self.port(destination);
         if is_switch(node) {
-            // What a switch sends itself goes by its own table.
+            // Packets that a switch itself sends use its own table.
             exit = node.port(self.egress(node, dlid)?)?;
         }
         let mut limit = Limit::ANY;
@@ -174,7 +174,7 @@ impl Fabric {
         None
     }
 
-    /// The port by which a switch sends on what is for a LID.
+    /// The port by which a switch forwards packets to a LID.
     fn egress(&self, switch: &Node, dlid: Lid) -> Option<PortNum> {
         let lft = &self.plane.lfts[*self.lfts.get(&switch.guid)?];
         let port = lft.ports.get(dlid.index()).filter(|&&port| port != Lft::NO_ROUTE);
@@ -182,7 +182,7 @@ impl Fabric {
     }
 }
 
-/// A port, and the LID by which it is asked for.
+/// A port, and the LID in the query.
 type End = (Place, Lid);
 
 fn limit_of(node: &Node, port: &Port) -> Limit {
@@ -207,11 +207,11 @@ fn node_type(node: &Node) -> Option<NodeType> {
     NodeType::from_code(NodeInfo::new(&node.info[..]).ok()?.node_type())
 }
 
-fn info(port: &Port) -> PortInfo<&[u8]> {
-    PortInfo::new(&port.info[..]).expect("64 bytes")
+fn info(port: &Port) -> PortInfo<&[u8; PortInfo::LEN]> {
+    PortInfo::of(&port.info)
 }
 
-/// The node's description; with the port's number if the node has several.
+/// The node's description, with the port number if the node has several ports.
 fn name(node: &Node, port: &Port) -> String {
     let end = node.description.iter().position(|&byte| byte == 0).unwrap_or(64);
     let text = String::from_utf8_lossy(&node.description[..end]).trim().to_owned();
@@ -317,7 +317,7 @@ pub(crate) mod tests {
         assert_eq!(fabric.expect(A, C, None), path(Mtu::B4096));
     }
 
-    /// Switches are ports with LIDs as well, and so is the one that asks.
+    /// Switches are ports with LIDs too, and so is the requester itself.
     #[test]
     fn a_path_leads_to_whoever_has_the_lid() {
         let fabric = fabric(|plane| {
@@ -330,14 +330,14 @@ pub(crate) mod tests {
         let (all, other) = (PKey::DEFAULT_FULL, PKey(0x8001));
         let is_path = |expected| matches!(expected, Expected::Path { .. });
         assert_eq!(fabric.expect_to(A, Lid(2), all), fabric.expect(A, B, Some(all)));
-        assert_eq!(fabric.expect_to(A, Lid(2), other), Expected::NoPath, "nobody's partition");
+        assert_eq!(fabric.expect_to(A, Lid(2), other), Expected::NoPath, "no members");
         assert!(is_path(fabric.expect_to(A, Lid(1), all)), "to itself");
         assert!(is_path(fabric.expect_to(A, Lid(9), all)), "to a switch");
         assert_eq!(fabric.expect_to(C, Lid(9), all), Expected::NoPath, "and not back");
-        assert_eq!(fabric.expect_to(A, Lid(8), all), Expected::NoPath, "nobody's LID");
+        assert_eq!(fabric.expect_to(A, Lid(8), all), Expected::NoPath, "an unassigned LID");
     }
 
-    /// Switch 20 has no route to c, though b's requests would reach it from there only.
+    /// Switch 20 has no route to c, though b's requests would arrive there only from that switch.
     #[test]
     fn a_path_without_a_way_back_is_none() {
         let fabric = fabric(|_| {});

@@ -1,41 +1,42 @@
-//! Following redirection (IBTA vol 1, 13.5.1): whom to ask instead of the SA's own port.
+//! Redirection (IBTA vol 1, 13.5.1): determines the port that requests go to instead of the SA's
+//! own.
 //!
-//! A client asks the SA for ClassPortInfo and then asks the port that the answer names, or, where
-//! any query is answered with status 0x0002, the one that that answer names. It goes on as long as
-//! it is sent on, but not for ever, and begins anew when nobody answers any more. A state machine
-//! without I/O: [`driver`](crate::driver) has the transport and the clock.
+//! A client sends ClassPortInfo queries to the SA, then to the port that the response names. Any
+//! query answered with status 0x0002 redirects as well. Redirections are followed up to a limit,
+//! and from the start again when responses cease. A state machine without I/O:
+//! [`driver`](crate::driver) has the transport and the clock.
 
 use std::time::{Duration, Instant};
 
-use ib_mad::transport::{Address, Packet};
+use ib_mad::transport::{Address, Carrier, Packet};
 use ib_mad::types::Lid;
 use ib_mad::wire::attribute::ClassPortInfo;
 use ib_mad::wire::mad::{AttributeId, Method, MgmtClass, Status};
 use ib_mad::wire::sa::{ComponentMask, SaMad};
 
-/// Times that one is sent on before one stays where one is.
+/// Limit of consecutive redirections; at the limit, queries stay at the port reached.
 pub const HOPS_MAX: u8 = 4;
-/// Times that Get(ClassPortInfo) is sent before one goes on without an answer.
+/// Times that Get(ClassPortInfo) is sent before queries start without a response.
 const TRIES: u32 = 3;
-/// Destinations remembered for the report.
+/// Destinations kept for the report.
 const ASKED_MAX: usize = 64;
 
-/// Knows whom to ask. See the [module](self).
+/// Determines the destination of requests; see the [module](self).
 #[derive(Debug)]
 pub struct Follower {
     /// The SA's own port.
     home: Address,
-    /// Where queries go.
+    /// Destination of queries.
     current: Address,
     asking: Option<Asking>,
-    /// Whether the first question has been settled: queries wait for that.
+    /// Whether the first ClassPortInfo query has ended; other queries wait for it.
     settled: bool,
     timeout: Duration,
     tid: u64,
     asked: Vec<Lid>,
 }
 
-/// A question for ClassPortInfo.
+/// A pending ClassPortInfo query.
 #[derive(Debug)]
 struct Asking {
     at: Address,
@@ -45,10 +46,10 @@ struct Asking {
 }
 
 impl Follower {
-    /// Begins at the SA's own port. `tid` should differ from run to run.
+    /// Starts at the SA's own port. `tid` should differ between runs.
     pub fn new(home: Address, timeout: Duration, tid: u64) -> Self {
         let mut this = Self {
-            current: home.clone(),
+            current: home,
             home,
             asking: None,
             settled: false,
@@ -56,40 +57,40 @@ impl Follower {
             tid,
             asked: Vec::with_capacity(ASKED_MAX),
         };
-        this.ask(this.home.clone(), 0);
+        this.ask(this.home, 0);
         this
     }
 
-    /// Where queries go.
+    /// Destination of queries.
     pub fn destination(&self) -> &Address {
         &self.current
     }
 
-    /// Whether it is known where queries go.
+    /// Whether the destination of queries is known.
     pub fn is_ready(&self) -> bool {
         self.settled
     }
 
-    /// LIDs that queries went to, in order.
+    /// LIDs that queries were sent to, in order.
     pub fn into_asked(self) -> Vec<Lid> {
         self.asked
     }
 
-    /// Writes the question that is due, if one is.
+    /// Writes the ClassPortInfo query that is due, if any.
     pub fn poll_transmit(&mut self, now: Instant, packet: &mut Packet) -> bool {
         let Some(asking) = &mut self.asking else { return false };
         if asking.due.is_some_and(|due| now < due) {
             return false;
         }
         let Some(left) = asking.tries_left.checked_sub(1) else {
-            // Who does not answer this is not asked anything else either.
+            // A port that does not answer this is not used for queries either.
             self.asking = None;
-            self.settle(self.current.clone());
+            self.settle(self.current);
             return false;
         };
         asking.tries_left = left;
         asking.due = Some(now + self.timeout);
-        packet.address = asking.at.clone();
+        (packet.address, packet.carrier) = (asking.at, Carrier::default());
         let info = AttributeId::CLASS_PORT_INFO;
         SaMad::new(&mut packet.mad).write_request(
             Method::GET,
@@ -100,23 +101,23 @@ impl Follower {
         true
     }
 
-    /// When [`poll_transmit`](Self::poll_transmit) has something to do.
+    /// When [`poll_transmit`](Self::poll_transmit) has something to send.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.asking.as_ref()?.due
     }
 
-    /// Takes an answer to a question of ours; `false` if it is something else.
+    /// Handles a response to a ClassPortInfo query; `false` if the packet is something else.
     pub fn handle(&mut self, packet: &Packet) -> bool {
         let mad = SaMad::new(&packet.mad);
         let header = mad.header();
         let is_answer = header.mgmt_class() == MgmtClass::SUBN_ADM
             && header.method() == Method::GET_RESP
             && header.attribute_id() == AttributeId::CLASS_PORT_INFO
-            && packet.address.undelivered == 0;
+            && packet.carrier.undelivered == 0;
         if !is_answer {
             return false;
         }
-        // The upper half is a simulator's.
+        // The upper half is overwritten by simulators.
         let Some(asking) = self.asking.take_if(|_| header.tid() as u32 == self.tid as u32) else {
             return true;
         };
@@ -129,8 +130,8 @@ impl Follower {
         true
     }
 
-    /// Takes an answer that only says whom to ask instead, after `hops` such answers to the same
-    /// query; `false` if it is none, or does not lead on.
+    /// Handles a response that only redirects, after `hops` redirections of the same query; `false`
+    /// if it does not redirect, or must not be followed.
     pub fn handle_redirect(&mut self, packet: &Packet, hops: u8) -> bool {
         let is_redirect = SaMad::new(&packet.mad).header().status() == Status::REDIRECT;
         if !is_redirect || hops >= HOPS_MAX {
@@ -142,12 +143,12 @@ impl Follower {
         true
     }
 
-    /// Takes that a query had to be repeated: if it was not the SA's own port that was asked, that
-    /// is the one to ask again.
+    /// Notes that a query had to be repeated: if it was sent to a port other than the SA's own, the
+    /// SA's own port is queried for ClassPortInfo again.
     pub fn handle_silence(&mut self) {
         if !same_place(&self.current, &self.home) {
-            self.settle(self.home.clone());
-            self.ask(self.home.clone(), 0);
+            self.settle(self.home);
+            self.ask(self.home, 0);
         }
     }
 
@@ -165,7 +166,7 @@ impl Follower {
     }
 }
 
-/// Where an answer's redirect fields lead; `None` if nowhere, or to a GID only.
+/// Destination in a response's redirect fields; `None` if there is none, or only a GID.
 fn target_of(packet: &Packet, from: &Address) -> Option<Address> {
     let mad = SaMad::new(&packet.mad);
     if ![Status::OK, Status::REDIRECT].contains(&mad.header().status()) {
@@ -178,7 +179,7 @@ fn target_of(packet: &Packet, from: &Address) -> Option<Address> {
         qpn: info.redirect_qp(),
         sl: info.redirect_sl(),
         pkey: info.redirect_pkey(),
-        ..from.clone()
+        ..*from
     })
 }
 
@@ -193,11 +194,11 @@ mod tests {
     use ib_mad::wire::sa::attribute;
 
     fn follower() -> (Follower, Instant) {
-        let home = Address { lid: Lid(1), ..Address::default() };
+        let home = Address::gsi(Lid(1));
         (Follower::new(home, Duration::from_millis(100), 7), Instant::now())
     }
 
-    /// Asks, and answers by `status` and `lid`.
+    /// Sends the query, and answers it with `status` and `lid`.
     fn step(follower: &mut Follower, now: Instant, status: Status, lid: u16) -> Lid {
         let mut packet = Packet::default();
         assert!(follower.poll_transmit(now, &mut packet));
@@ -221,11 +222,11 @@ mod tests {
     #[test]
     fn a_redirection_is_followed_until_it_leads_no_further() {
         let (mut follower, now) = follower();
-        assert!(!follower.is_ready(), "nothing is asked before it is known where");
+        assert!(!follower.is_ready(), "no query is sent before its destination is known");
         assert_eq!(step(&mut follower, now, Status::OK, 9), Lid(1));
         assert_eq!(step(&mut follower, now, Status::OK, 0), Lid(9));
         assert!(follower.is_ready());
-        let Address { lid, qpn, sl, pkey, .. } = follower.destination().clone();
+        let Address { lid, qpn, sl, pkey, .. } = *follower.destination();
         assert_eq!((lid, qpn, sl.get(), pkey), (Lid(9), Qpn(5), 2, PKey(0x8001)));
         assert_eq!(follower.into_asked(), [Lid(9)]);
     }

@@ -1,4 +1,4 @@
-//! Latencies and counts: kept by each driver for itself, handed over now and then.
+//! Latencies and counts, recorded by each driver separately and handed over periodically.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -9,88 +9,88 @@ use ib_mad::wire::mad::Status;
 use crate::ask::Kind;
 use crate::check::Fault;
 
-/// Latencies are told apart to three digits from here on, nanoseconds.
+/// Smallest latency with a resolution of three digits, in nanoseconds.
 const LATENCY_MIN_NS: u64 = 100;
-/// Longer ones count as this, nanoseconds.
+/// Longer latencies are recorded as this value, in nanoseconds.
 const LATENCY_MAX_NS: u64 = 600_000_000_000;
 const DIGITS: u8 = 3;
 
-/// Error statuses told apart; others share the last entry's count.
+/// Error statuses counted separately; others share the last entry.
 const STATUSES_MAX: usize = 16;
 
-/// What happened to queries and packets. At the end of a storm `queries` is the sum of `answered`,
+/// Counts of queries and packets. At the end of a storm `queries` is the sum of `answered`,
 /// `timed_out`, `silent_garbage` and `abandoned`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Queries begun.
+    /// Queries started.
     pub queries: u64,
     /// Packets sent, retries included.
     pub sent: u64,
-    /// Retries among them.
+    /// Retries among the packets.
     pub retries: u64,
-    /// Queries answered, rightly or wrongly.
+    /// Queries answered, correctly or not.
     pub answered: u64,
-    /// Queries without an answer after all retries.
+    /// Queries without a response after all retries.
     pub timed_out: u64,
-    /// Queries outstanding when the storm was broken off.
+    /// Queries outstanding when the storm was stopped.
     pub abandoned: u64,
-    /// Answers with what was asked for, right as far as was checked.
+    /// Responses with the requested record, correct as far as checked.
     pub resolved: u64,
-    /// Answers that there is no path, rightly, and empty tables. With the resolved they are what
-    /// was settled: goodput.
+    /// Correct responses without a path, and empty tables. Together with the resolved these are the
+    /// goodput.
     pub no_path: u64,
-    /// Answers with an error status, by status.
+    /// Responses with an error status, by status.
     pub errors: Errors,
-    /// Wrong answers, by fault.
+    /// Faulty responses, by fault.
     pub wrong: [u64; Fault::ALL.len()],
-    /// Answers to nobody: late, or twice.
+    /// Responses that match no outstanding query: late, or duplicates.
     pub late: u64,
-    /// Packets that are no answers of the SA class.
+    /// Packets that are no responses of the SA class.
     pub strange: u64,
-    /// Requests that came back undelivered.
+    /// Requests returned undelivered.
     pub undelivered: u64,
-    /// Answers that said whom to ask instead, who was then asked.
+    /// Redirecting responses that were followed.
     pub redirected: u64,
-    /// Tables on their way for which there was no room.
+    /// Tables dropped because too many were being received.
     pub dropped_tables: u64,
-    /// Garbage that was answered, and is among the answered.
+    /// Malformed requests that were answered, included in `answered`.
     pub answered_garbage: u64,
-    /// Garbage that was not answered.
+    /// Malformed requests that were not answered.
     pub silent_garbage: u64,
-    /// By kind of query.
+    /// Counts by kind of query.
     pub kinds: [KindCounts; Kind::ALL.len()],
 }
 
-/// What happened to the queries of one kind.
+/// Counts of one kind of query.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KindCounts {
-    /// Begun.
+    /// Queries started.
     pub queries: u64,
     /// Packets sent for them, retries included.
     pub sent: u64,
-    /// Answered with what was asked for, right as far as was checked.
+    /// Responses with the requested record, correct as far as checked.
     pub resolved: u64,
-    /// Rightly told that it is not there.
+    /// Correct responses without a path or record.
     pub no_path: u64,
-    /// Answered with an error or wrongly.
+    /// Responses with an error status or a fault.
     pub failed: u64,
-    /// Not answered after all retries.
+    /// Queries without a response after all retries.
     pub timed_out: u64,
 }
 
 impl Counts {
-    /// Wrong answers of every kind.
+    /// Faulty responses of all kinds.
     pub fn wrong_total(&self) -> u64 {
         self.wrong.iter().sum()
     }
 
-    /// Answers that left the client nothing to ask for again: what it wanted, or that it is rightly
-    /// not there.
+    /// Queries settled for the client: resolved, or correctly answered that there is no path or
+    /// record.
     pub fn settled(&self) -> u64 {
         self.resolved + self.no_path
     }
 
-    /// Adds another driver's.
+    /// Adds the counts of another driver.
     pub fn add(&mut self, other: &Self) {
         let Self {
             queries,
@@ -162,7 +162,7 @@ impl Errors {
         self.entries.iter().copied().filter(|&(_, count)| count > 0)
     }
 
-    /// Errors of every status.
+    /// Errors of all statuses.
     pub fn total(&self) -> u64 {
         self.iter().map(|(_, count)| count).sum()
     }
@@ -180,49 +180,49 @@ impl Default for Latencies {
 }
 
 impl Latencies {
-    /// Takes one.
+    /// Records one latency.
     #[inline]
     pub fn record(&mut self, latency: Duration) {
         self.0.saturating_record(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX));
     }
 
-    /// Takes all of another's.
+    /// Adds all latencies of another histogram.
     pub fn add(&mut self, other: &Self) {
         self.0.add(&other.0).expect("all have the same bounds");
     }
 
-    /// Forgets all.
+    /// Clears the histogram.
     pub fn clear(&mut self) {
         self.0.reset();
     }
 
-    /// How many there are.
+    /// Number of latencies recorded.
     pub fn len(&self) -> u64 {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Whether none was recorded.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The latency that a share of `percentile` / 100 did not exceed.
+    /// The latency not exceeded by a share of `percentile` / 100.
     pub fn percentile(&self, percentile: f64) -> Duration {
-        // A bucket counts as its upper end; but that no latency was longer than the longest is known.
+        // A bucket counts as its upper bound, but never more than the maximum recorded.
         Duration::from_nanos(self.0.value_at_percentile(percentile).min(self.0.max()))
     }
 
-    /// The longest.
+    /// The maximum.
     pub fn max(&self) -> Duration {
         Duration::from_nanos(self.0.max())
     }
 
-    /// The histogram itself, nanoseconds.
+    /// The underlying histogram, in nanoseconds.
     pub fn histogram(&self) -> &Histogram<u64> {
         &self.0
     }
 
-    /// The average.
+    /// The mean.
     pub fn mean(&self) -> Duration {
         Duration::from_nanos(self.0.mean() as u64)
     }
@@ -231,23 +231,23 @@ impl Latencies {
 /// Latencies of one kind of query.
 #[derive(Clone, Debug, Default)]
 pub struct Measured {
-    /// From when queries were due.
+    /// From when queries were scheduled.
     pub due: Latencies,
     /// From when they were first sent.
     pub service: Latencies,
 }
 
-/// All that is timed, by kind of query.
+/// All latencies, by kind of query.
 #[derive(Clone, Debug, Default)]
 pub struct Timings {
-    /// Made when the first of a kind is timed.
+    /// Created with the first latency of a kind.
     kinds: [Option<Box<Measured>>; Kind::ALL.len()],
-    /// How late queries were sent, for which the generator is to blame.
+    /// How late queries were sent, which is caused by the load generator.
     pub lag: Latencies,
 }
 
 impl Timings {
-    /// Takes what an answered query took, from when it was due and from when it was sent.
+    /// Records the latency of an answered query, from its scheduled and from its send time.
     #[inline]
     pub fn record(&mut self, kind: Kind, due: Duration, service: Duration) {
         let measured = self.kinds[kind as usize].get_or_insert_default();
@@ -255,13 +255,13 @@ impl Timings {
         measured.service.record(service);
     }
 
-    /// Kinds that have been timed.
+    /// Kinds with latencies.
     pub fn kinds(&self) -> impl Iterator<Item = (Kind, &Measured)> {
         let kinds = Kind::ALL.into_iter().zip(&self.kinds);
         kinds.filter_map(|(kind, measured)| Some((kind, measured.as_deref()?)))
     }
 
-    /// Latencies of all kinds, what was garbage aside, from when queries were due.
+    /// Latencies of all kinds except malformed, from when queries were scheduled.
     pub fn due(&self) -> Latencies {
         self.sum(|measured| &measured.due)
     }
@@ -273,12 +273,12 @@ impl Timings {
 
     fn sum(&self, which: impl Fn(&Measured) -> &Latencies) -> Latencies {
         let mut sum = Latencies::default();
-        let told = self.kinds().filter(|&(kind, _)| kind != Kind::Malformed);
-        told.for_each(|(_, measured)| sum.add(which(measured)));
+        let good = self.kinds().filter(|&(kind, _)| kind != Kind::Malformed);
+        good.for_each(|(_, measured)| sum.add(which(measured)));
         sum
     }
 
-    /// Adds all of another's.
+    /// Adds the latencies of another driver.
     pub fn add(&mut self, other: &Self) {
         for (kind, theirs) in other.kinds() {
             let mine = self.kinds[kind as usize].get_or_insert_default();
@@ -288,7 +288,7 @@ impl Timings {
         self.lag.add(&other.lag);
     }
 
-    /// Forgets all.
+    /// Clears all.
     pub fn clear(&mut self) {
         for measured in self.kinds.iter_mut().flatten().filter(|measured| !measured.due.is_empty())
         {
@@ -300,7 +300,7 @@ impl Timings {
         }
     }
 
-    /// Moves all of another's here, which has none then.
+    /// Moves all latencies out of another, which is empty then.
     fn absorb(&mut self, other: &mut Self) {
         for (mine, theirs) in self.kinds.iter_mut().zip(&mut other.kinds) {
             let Some(theirs) = theirs.as_mut().filter(|theirs| !theirs.due.is_empty()) else {
@@ -325,23 +325,23 @@ impl Timings {
     }
 }
 
-/// Where a driver hands over what it counted, a few times a second.
+/// The counts that a driver hands over, a few times a second.
 #[derive(Default)]
 pub struct Ledger(Mutex<Entry>);
 
-/// What one driver has handed over.
+/// Counts and latencies handed over by one driver.
 #[derive(Clone, Default)]
 pub struct Entry {
-    /// Since the start.
+    /// Counts since the start.
     pub counts: Counts,
     /// When they were handed over.
     pub at: Option<Instant>,
-    /// Since they were last taken.
+    /// Latencies since they were last taken.
     pub recent: Timings,
 }
 
 impl Ledger {
-    /// Hands over: `counts` so far, and `recent` timings, which are cleared.
+    /// Hands over the counts so far and the `recent` latencies, which are cleared.
     pub fn hand_over(&self, now: Instant, counts: &Counts, recent: &mut Timings) {
         let mut entry = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         entry.counts = *counts;
@@ -349,10 +349,10 @@ impl Ledger {
         entry.recent.absorb(recent);
     }
 
-    /// Takes what is there in exchange for what is in `entry`, whose timings must be clear: the
-    /// driver, which may want to hand over, waits for nothing but that.
+    /// Takes the ledger's content in exchange for `entry`, whose latencies must be empty. Swapping
+    /// keeps the lock short: the driver may be waiting to hand over.
     pub fn take(&self, entry: &mut Entry) {
-        // Counts are whole numbers whatever a panicking driver left undone.
+        // Counts are valid even if a driver panicked.
         let mut there = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::swap(&mut there.recent, &mut entry.recent);
         (entry.counts, entry.at) = (there.counts, there.at);
@@ -378,7 +378,7 @@ mod tests {
         assert_eq!(latencies.len(), 10_001, "those beyond the range count too");
     }
 
-    /// Queries sent at once were late by a median of 0.06 µs and at most by 0.
+    /// Queries sent at once were reported late by a median of 0.06 µs and a maximum of 0.
     #[test]
     fn no_percentile_is_above_the_maximum() {
         let mut latencies = Latencies::default();

@@ -1,14 +1,14 @@
-//! `ibstorm`, the SA load generator: models of clients that storm a responder, answers checked,
-//! latencies counted from when queries were due.
+//! `ibstorm`, the SA load generator. It models clients of a responder, checks the answers, and
+//! measures latencies from the time when queries were due.
 //!
-//! - [`ports`], [`fabric`]: who the clients are, and what the paths between them are.
-//! - [`ask`], [`workload`]: what is asked. [`scenario`]: when. [`check`]: whether the answer is right.
-//! - [`requester`]: one thread's clients as a state machine, [`table`] the tables they receive.
-//!   [`driver`]: its thread. [`follow`]: whom it asks, where the SA redirects.
-//! - [`histogram`]: latencies and counts. [`cpu`]: what the generator itself used. [`tally`],
-//!   [`report`]: what is told of them.
-//! - [`options`], [`profile`], [`plan`]: the command line, files of settings, and what both come to.
-//! - [`source`], [`link`], [`run`]: the snapshot, the sockets, and what starts them.
+//! - [`ports`], [`fabric`]: the clients and the expected paths between them.
+//! - [`ask`], [`workload`]: requests. [`scenario`]: their timing. [`check`]: checks of answers.
+//! - [`requester`]: the clients of one thread as a state machine. [`table`]: tables they receive.
+//!   [`driver`]: the thread. [`follow`]: redirection by the SA.
+//! - [`histogram`]: latencies and counts. [`cpu`]: CPU use of the generator. [`tally`], [`report`]:
+//!   sums and output.
+//! - [`options`], [`profile`], [`plan`]: command line, settings files, and the resulting plan.
+//! - [`source`], [`link`], [`run`]: the snapshot, the sockets, and the main loop.
 
 pub mod ask;
 pub mod check;

@@ -1,4 +1,4 @@
-//! How requests travel: one thread's socket, and where its requests go.
+//! Opens the socket of a thread, and determines the destination of its requests.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -17,42 +17,43 @@ use crate::options::{Options, Redirects, TransportKind};
 use crate::scenario::Patience;
 use crate::workload::Workload;
 
-/// Longest capture file.
+/// Size limit of a capture file.
 const CAPTURE_MAX: u64 = 100_000_000;
-/// How long to wait for a target to refuse.
+/// How long to wait for an ICMP error from a target.
 const PROBE_PATIENCE: Duration = Duration::from_millis(200);
 
 /// Why a socket could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LinkError {
-    /// No simulator, or not that node.
+    /// No simulator answers, or it has no such node.
     #[error(transparent)]
     Ibsim(#[from] IbsimError),
-    /// The port does not know an SA.
+    /// The port has no MasterSMLID yet.
     #[error(
-        "the port of {0} has no MasterSMLID; start ibsm and wait for SUBNET UP, or set --sa-lid"
+        "the port of node {0} has no MasterSMLID; start ibsm and wait for SUBNET UP, or give \
+         --sa-lid"
     )]
     NoSa(String),
-    /// Nobody at the socket of a ring.
+    /// The ring's socket cannot be used.
     #[error("--target-ring {path}: {error}{}", ring_advice(.path, .error))]
     Ring {
         /// The socket.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         error: io::Error,
     },
-    /// A responder that takes no more clients.
+    /// The responder has reached its limit of ring clients.
     #[error(
-        "--target-ring {path}: the responder has as many clients as it takes, {clients_max}; each \
-         of our --threads ({threads}) is one: end other clients or give fewer threads"
+        "--target-ring {path}: the responder has reached its limit of {clients_max} clients; each \
+         of {threads} threads is a client: stop other clients or use fewer threads"
     )]
     RingFull {
         /// The socket.
         path: PathBuf,
-        /// Most clients.
+        /// The responder's limit.
         clients_max: usize,
-        /// Clients that we are to be.
+        /// Clients that this storm needs.
         threads: u32,
     },
     /// A socket or a file.
@@ -78,20 +79,20 @@ fn ring_error(path: &Path, threads: u32, error: io::Error) -> LinkError {
 fn ring_advice(path: &Path, error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-            format!("; is `ibsa --ring {}` running?", path.display())
+            format!("; check that `ibsa --ring {}` is running", path.display())
         }
         _ => String::new(),
     }
 }
 
-/// A socket and where its requests go.
+/// A socket and the destination of its requests.
 pub type Link = (Box<dyn Transport>, Destination);
 
 /// Opens one thread's socket.
 pub fn open(options: &Options) -> Result<Link, LinkError> {
     match options.transport {
         TransportKind::Udp => {
-            // Who asks responders on this machine only need not be reached from others.
+            // With responders on this host only, bind to loopback.
             let any = match options.target.first().map(SocketAddr::ip) {
                 Some(ip) if ip.is_loopback() => ip,
                 Some(IpAddr::V6(_)) => Ipv6Addr::UNSPECIFIED.into(),
@@ -110,7 +111,7 @@ pub fn open(options: &Options) -> Result<Link, LinkError> {
         }
         TransportKind::Ibsim => {
             let defaults = IbsimOptions::default();
-            // An empty environment variable is one that is not set.
+            // Treat an empty environment variable as unset.
             let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
             let mut ibsim = Ibsim::connect(&IbsimOptions {
                 socket: given(&options.socket).unwrap_or(defaults.socket),
@@ -135,8 +136,8 @@ pub fn open(options: &Options) -> Result<Link, LinkError> {
     }
 }
 
-/// Whether the far end says that nobody listens at an address. Asks one query from a connected
-/// socket, which unlike the storm's hears of refusals.
+/// Whether an address refuses datagrams. Sends one query from a connected socket, since only
+/// connected sockets receive the ICMP error.
 pub fn is_closed(target: SocketAddr, workload: &Workload, tid: u64) -> bool {
     let probe = || {
         let any: IpAddr = match target {
@@ -150,7 +151,7 @@ pub fn is_closed(target: SocketAddr, workload: &Workload, tid: u64) -> bool {
         let pair = workload.pair(0);
         workload.write_request(pair, workload.by(), tid, &mut packet.mad);
         packet.address.lid = workload.ports().get(pair.source).lid;
-        let mut datagram = encode(&packet.address).to_vec();
+        let mut datagram = encode(&packet.address, packet.carrier.direct).to_vec();
         datagram.extend_from_slice(&packet.mad);
         socket.send(&datagram)?;
         socket.recv(&mut datagram)
@@ -165,15 +166,20 @@ mod tests {
     use crate::workload::{By, Draw, WorkloadOptions};
     use ib_mad::transport::ring::RingServer;
 
-    /// The error named no path, and not how many clients there may be.
+    /// The error did not name the path, nor the limit of clients.
     #[test]
     fn a_ring_that_cannot_be_had_is_named() {
         use clap::Parser;
         let line = "ibstorm --transport ring --target-ring /no/such --sm http://x --threads 3";
         let options = Options::try_parse_from(line.split_whitespace()).unwrap();
-        let error = open(&options).err().unwrap().to_string();
-        assert!(error.starts_with("--target-ring /no/such: No such file"), "{error}");
-        assert!(error.ends_with("; is `ibsa --ring /no/such` running?"), "{error}");
+        match open(&options).err().unwrap() {
+            LinkError::Ring { path, error } => {
+                assert_eq!(path, Path::new("/no/such"));
+                assert_eq!(error.kind(), io::ErrorKind::NotFound);
+                assert!(ring_advice(&path, &error).contains("/no/such"));
+            }
+            other => panic!("{other}"),
+        }
 
         let path = std::env::temp_dir().join(format!("ibstorm-ring-{}", std::process::id()));
         let room = RingOptions { clients_max: 1, ..RingOptions::new(&path) };
@@ -181,21 +187,21 @@ mod tests {
         let options = Options { target_ring: Some(path.clone()), ..options };
         let asking = std::thread::spawn(move || {
             let _first = open(&options).ok().unwrap();
-            open(&options).err().unwrap().to_string()
+            open(&options).err().unwrap()
         });
         while !asking.is_finished() {
             server.receive(&mut [Packet::default()]).unwrap();
         }
-        let expected = format!(
-            "--target-ring {}: the responder has as many clients as it takes, 16; each of our \
-             --threads (3) is one: end other clients or give fewer threads",
-            path.display()
-        );
-        assert_eq!(asking.join().unwrap(), expected);
+        match asking.join().unwrap() {
+            LinkError::RingFull { path: named, clients_max: 16, threads: 3 } => {
+                assert_eq!(named, path);
+            }
+            other => panic!("{other}"),
+        }
     }
 
     #[test]
-    fn a_closed_port_is_told_from_a_silent_one() {
+    fn a_closed_port_differs_from_a_silent_one() {
         let ports = Ports::parse("1 a\n2 b\n").unwrap();
         let options = WorkloadOptions {
             by: By::Lid,
@@ -208,7 +214,7 @@ mod tests {
         let workload = Workload::draw(&options, ports, None).unwrap();
         let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
         assert!(!is_closed(silent.local_addr().unwrap(), &workload, 1));
-        // Port 1 is tcpmux's, which nobody has run by UDP.
+        // Port 1 is tcpmux, which does not exist over UDP.
         assert!(is_closed("127.0.0.1:1".parse().unwrap(), &workload, 1));
     }
 }

@@ -1,4 +1,5 @@
-//! What a profile comes to: a model with all its settings, for each thread its part of it.
+//! The plan of a storm, derived from a profile: a model with all its settings, and each thread's
+//! part of it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,7 +23,7 @@ use crate::scenario::srp::{Srp, SrpOptions};
 use crate::scenario::{Part, Patience, Scenario};
 use crate::workload::{By, Draw, Pattern, Workload, WorkloadOptions};
 
-/// Ports: all of them.
+/// Number of ports: all.
 const ALL: usize = usize::MAX;
 
 /// A storm, as far as it does not depend on the fabric.
@@ -30,80 +31,80 @@ const ALL: usize = usize::MAX;
 pub struct Plan {
     /// Name of the model.
     pub name: &'static str,
-    /// What clients do.
+    /// The model and its settings.
     pub model: Model,
-    /// What is asked.
+    /// The workload.
     pub workload: WorkloadOptions,
-    /// How long a query waits.
+    /// Timeout and retries of queries.
     pub patience: Patience,
-    /// When the storm ends by itself.
+    /// Duration of the storm.
     pub duration: Option<Duration>,
-    /// After how many queries.
+    /// Limit of queries.
     pub queries: Option<u64>,
-    /// How answers are checked, unless it goes without saying.
+    /// How thoroughly responses are checked; `None` for the default.
     pub check: Option<CheckKind>,
 }
 
-/// What clients do. See [`scenario`](crate::scenario).
+/// A model of clients; see [`scenario`](crate::scenario).
 #[derive(Clone, Debug)]
 pub enum Model {
-    /// So many queries outstanding.
+    /// A constant number of outstanding queries.
     Closed(usize),
-    /// So many a second.
+    /// A constant rate, queries a second.
     Open(f64, Arrivals),
-    /// More and more a second.
+    /// A rising rate, queries a second.
     Ramp(RampOptions, Arrivals),
     /// Ports with windows.
     LinuxClient {
-        /// How many ports.
+        /// Number of ports.
         ports: usize,
-        /// How large a window each.
+        /// Outstanding queries per port.
         window: u16,
-        /// Callers a second; without, all windows are full.
+        /// Callers a second; `None` keeps all windows full.
         rate: Option<f64>,
-        /// How they come.
+        /// Distribution of the callers over time.
         arrivals: Arrivals,
     },
-    /// All at once.
+    /// All ports query their peers at once.
     JobStart(JobStartOptions),
-    /// All up and registered again.
+    /// All ports come up and register.
     Reboot(RebootOptions),
     /// ibacm.
     Acm(AcmOptions),
     /// srp_daemon.
     Srp(SrpOptions),
-    /// Garbage among good queries.
+    /// Malformed among valid queries.
     Malformed {
         /// Queries a second.
         rate: f64,
-        /// How they follow each other.
+        /// Distribution over time.
         arrivals: Arrivals,
-        /// Share of the garbage.
+        /// Share of malformed queries.
         share: f64,
-        /// Its forms.
+        /// Kinds of malformation.
         forms: Vec<Form>,
     },
 }
 
-/// What a profile cannot mean.
+/// Why a profile is inconsistent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    /// A P_Key that is none.
-    #[error("query.pkey: a P_Key is a number from 0x0001 to 0xffff, not 0x8000 (say 0xffff)")]
+    /// An invalid P_Key.
+    #[error("query.pkey: expected a P_Key from 0x0001 to 0xffff other than 0x8000, such as 0xffff")]
     PKey,
     /// A ramp that does not rise.
-    #[error("ramp: the first rate (from = {0}) is above the last (to = {1})")]
+    #[error("ramp: from = {0} exceeds to = {1}")]
     Ramp(String, String),
-    /// No way to ask.
-    #[error("acm.by: at least one of acm, acm-gid, acm-lid")]
+    /// No form of query.
+    #[error("acm.by: expected at least one of acm, acm-gid, acm-lid")]
     NoWay,
-    /// A flood of nothing.
-    #[error("malformed.forms: at least one form, or leave the key out for all of them")]
+    /// No kind of malformation.
+    #[error("malformed.forms: expected at least one form; omit the key to use all")]
     NoForms,
 }
 
 impl Plan {
-    /// What the profile means. `concurrency` is that of a closed loop that does not say.
+    /// Derives the plan of a profile. `concurrency` is the default for a closed loop.
     pub fn new(profile: &Profile, concurrency: usize) -> Result<Self, PlanError> {
         let models = profile.models().into_iter().find(|(_, is_there)| *is_there);
         let name = models.map_or("closed", |(name, _)| name);
@@ -206,7 +207,7 @@ impl Plan {
                 sample: profile.check_sample.map_or(1.0, |share| share.0),
             },
             patience: self::patience(patience, &profile.retry),
-            // Who says how many queries there are need not say how long they take.
+            // A limit of queries replaces the default duration.
             duration: profile
                 .duration
                 .map(|duration| duration.0)
@@ -216,12 +217,13 @@ impl Plan {
         })
     }
 
-    /// Whether each port asks for itself, which a fabric's one port cannot do for others.
+    /// Whether each port sends under its own LID, which is impossible from a single port of a
+    /// fabric.
     pub fn registers(&self) -> bool {
         matches!(self.model, Model::Reboot(_) | Model::Acm(_) | Model::Srp(_))
     }
 
-    /// How the rate is raised, if it is.
+    /// The settings of a ramp, if the model is one.
     pub fn ramp(&self) -> Option<RampOptions> {
         match &self.model {
             Model::Ramp(options, _) => Some(*options),
@@ -229,7 +231,7 @@ impl Plan {
         }
     }
 
-    /// Queries a second that are due whatever the answers do.
+    /// Queries a second of an open loop.
     pub fn offered(&self) -> Option<f64> {
         match self.model {
             Model::Open(rate, _) | Model::Malformed { rate, .. } => Some(rate),
@@ -238,8 +240,8 @@ impl Plan {
         }
     }
 
-    /// Whether queries wait for their port's window once they are due: then it is not the generator
-    /// that is late.
+    /// Whether due queries wait for their port's window, in which case the delay is not the
+    /// generator's.
     pub fn has_windows(&self) -> bool {
         matches!(
             self.model,
@@ -247,7 +249,7 @@ impl Plan {
         )
     }
 
-    /// A thread's part. The dial is that of a ramp.
+    /// Creates the scenario of one thread. `dial` sets the rate of a ramp.
     pub fn scenario(
         &self,
         workload: &Arc<Workload>,
@@ -265,7 +267,7 @@ impl Plan {
         let open = |schedule| Open::new(Arc::clone(workload), first, schedule, patience, bounds);
         match &self.model {
             Model::Closed(concurrency) => {
-                // Never nothing of a closed loop.
+                // At least one query per thread of a closed loop.
                 let concurrency = part.share(*concurrency as u64).max(1) as usize;
                 Box::new(Closed::new(own, first, concurrency, patience, bounds))
             }
@@ -305,17 +307,17 @@ impl Plan {
         }
     }
 
-    /// What is asked, in words.
+    /// Describes the queries, for the head of a report.
     pub fn query(&self) -> String {
         match &self.model {
             Model::Reboot(_) => "Registrations".to_owned(),
-            Model::Acm(_) => "What ibacm asks".to_owned(),
-            Model::Srp(_) => "What srp_daemon asks".to_owned(),
+            Model::Acm(_) => "Requests of ibacm".to_owned(),
+            Model::Srp(_) => "Requests of srp_daemon".to_owned(),
             _ => format!("PathRecord by {}", self.workload.by),
         }
     }
 
-    /// What drives it, in words.
+    /// Describes the load, for the head of a report.
     pub fn load(&self) -> String {
         let a_second = |rate: f64| format!("{} a second", grouped(rate.round() as u64));
         let ports = |ports: usize| match ports {
@@ -331,7 +333,7 @@ impl Plan {
                 format!("open loop of {} at random", a_second(*rate))
             }
             Model::Ramp(options, _) => {
-                format!("ramp from {} on", a_second(options.from))
+                format!("ramp from {}", a_second(options.from))
             }
             Model::LinuxClient { ports: count, window, rate, .. } => {
                 let callers = match rate {
@@ -349,7 +351,7 @@ impl Plan {
             Model::Acm(options) => format!("{} within {:?}", ports(options.ports), options.within),
             Model::Srp(options) => format!("{} within {:?}", ports(options.ports), options.within),
             Model::Malformed { rate, share, .. } => {
-                format!("{}, {:.0} % of them garbage", a_second(*rate), share * 100.0)
+                format!("{}, {:.0} % of them malformed", a_second(*rate), share * 100.0)
             }
         }
     }
@@ -411,7 +413,7 @@ mod tests {
         Plan::new(&Profile::parse("test", text).unwrap(), 32)
     }
 
-    /// Every ready profile makes scenarios that have something to ask.
+    /// Every built-in profile produces queries.
     #[test]
     fn every_ready_profile_makes_a_storm() {
         for ready in &READY {
@@ -434,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_is_as_the_clients_do() {
+    fn defaults_are_those_of_the_real_clients() {
         let linux = plan("[linux-client]\n[retry]\ndeadline = \"2s\"\n").unwrap();
         assert_eq!((linux.workload.by, linux.patience.retries), (By::GidService, 9));
         let Model::LinuxClient { window: 16, rate: None, .. } = linux.model else { panic!() };
@@ -447,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_meant_is_refused() {
+    fn contradictory_settings_are_refused() {
         assert_eq!(plan("[query]\npkey = 0x8000\n[closed]").err(), Some(PlanError::PKey));
         let ramp = plan("[ramp]\nfrom = 5000\nto = 10").err();
         assert_eq!(ramp, Some(PlanError::Ramp("5000".into(), "10".into())));

@@ -1,17 +1,17 @@
-//! The end ports that a storm runs between.
+//! The end ports that a storm queries for.
 //!
-//! They come from a snapshot ([`fabric`](crate::fabric)) or from a list that is parsed here.
+//! They come from a snapshot ([`fabric`](crate::fabric)) or from a list, which is parsed here.
 
 use ib_mad::types::{Gid, Lid};
 
-/// What queries and answers say of a port.
+/// Addresses of a port in queries and responses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EndPort {
-    /// Its GID; zero if the list does not have it.
+    /// Its GID; zero if the list has none.
     pub gid: Gid,
-    /// Its base LID; 0 if the list does not have it.
+    /// Its base LID; 0 if the list has none.
     pub lid: Lid,
-    /// It answers to 2^LMC LIDs.
+    /// LMC: the port has 2^LMC LIDs.
     pub lmc: u8,
 }
 
@@ -30,14 +30,14 @@ pub struct Ports {
     names: Vec<String>,
 }
 
-/// A line of a list of ports that cannot be used.
+/// An invalid list of ports.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ListError {
-    /// Neither a LID nor a GID stands in it.
-    #[error("line {0}: a port needs a LID (1 to 49151), a GID (like fe80::2c9:300:0:1) or both")]
+    /// The line has neither a LID nor a GID.
+    #[error("line {0}: expected a LID (1 to 49151), a GID (like fe80::2c9:300:0:1) or both")]
     NoAddress(usize),
-    /// Too few ports to make a pair of.
-    #[error("{0} ports are too few: paths run between two")]
+    /// Fewer than two ports.
+    #[error("found {0} ports, need at least 2")]
     TooFew(usize),
 }
 
@@ -48,8 +48,8 @@ impl Ports {
         self.names.push(name);
     }
 
-    /// Reads a list: a port a line, its LID, its GID or both, then perhaps a name. `#` begins a
-    /// comment.
+    /// Parses a list: one port per line, with its LID, its GID or both, then optionally a name. `#`
+    /// starts a comment.
     pub fn parse(text: &str) -> Result<Self, ListError> {
         let mut ports = Self::default();
         for (number, line) in (1..).zip(text.lines()) {
@@ -106,7 +106,7 @@ impl Ports {
         &self.ends
     }
 
-    /// A port as people call it: its name, or else its GID or LID.
+    /// Display name of a port: its name, or else its GID or LID.
     pub fn name(&self, index: u32) -> String {
         let (end, name) = (self.get(index), &self.names[index as usize]);
         match (name.is_empty(), end.gid) {

@@ -1,9 +1,9 @@
-//! One requester: what a [`Scenario`] asks goes out, and answers find their queries. A state machine
-//! without I/O; [`driver`](crate::driver) has the transport and the clock.
+//! One requester: sends the queries of a [`Scenario`] and matches responses to them. A state
+//! machine without I/O; [`driver`](crate::driver) has the transport and the clock.
 //!
-//! It treats requests and answers as Linux's `ib_sa` does: a request is repeated unchanged,
-//! transaction id included, each time after the same time-out; an answer is whatever has the
-//! class and the transaction id; any status is final.
+//! It handles requests and responses as Linux's `ib_sa` does: a request is repeated unchanged,
+//! transaction id included, at equal intervals; a response is any packet with the class and the
+//! transaction id; any status is final.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,43 +21,43 @@ use crate::scenario::{Outcome, Query, Scenario, Summary};
 use crate::table::{Progress, Tables, is_acknowledgement, is_segment};
 use crate::workload::Workload;
 
-/// Wrong answers that are told in words.
+/// Limit of faulty responses kept as text.
 const EXAMPLES_MAX: usize = 5;
 
-/// What one requester is to do.
+/// Parameters of a requester.
 pub struct RequesterOptions {
-    /// What may be asked, and by whom.
+    /// The queries and their senders.
     pub workload: Arc<Workload>,
-    /// What is asked when.
+    /// The model that decides which query is due.
     pub scenario: Box<dyn Scenario>,
-    /// What answers are checked by, if it is known.
+    /// The fabric to check responses by, if known.
     pub fabric: Option<Arc<Fabric>>,
-    /// How far answers are checked.
+    /// How thoroughly responses are checked.
     pub level: Level,
-    /// Paths to tell in words.
+    /// Paths to print.
     pub show: usize,
-    /// Makes transaction ids differ from those of other requesters: the upper half stands in them
-    /// (ibsim overwrites some of it), the lower one is where the lower halves begin.
+    /// Distinguishes transaction ids from those of other requesters: all have its upper half (ibsim
+    /// overwrites a part of that), and their lower halves start at its lower half.
     pub tid_seed: u64,
 }
 
-/// Where a packet goes.
+/// Destination of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// To one of the responders: the one whose turn it is, counted on and on.
+    /// One of the responders, selected by this running number.
     Turn(usize),
-    /// Where its address says: back to where an answer came from.
+    /// The packet's address: back to the sender of a response.
     Back(Option<SocketAddr>),
 }
 
-/// A query that waits for its answer.
+/// A query awaiting its response.
 struct Waiting {
     query: Query,
     /// When its first packet was sent.
     sent: Option<Instant>,
-    /// The turn of its last packet.
+    /// Running number of its last packet.
     turn: Option<usize>,
-    /// Times that it was sent on to another port.
+    /// Times that it was redirected.
     hops: u8,
 }
 
@@ -75,7 +75,7 @@ pub struct Requester {
 }
 
 impl Requester {
-    /// A requester that has not begun.
+    /// A requester that has not started.
     pub fn new(options: RequesterOptions) -> Self {
         let capacity = options.scenario.capacity().clamp(1, CAPACITY_MAX);
         Self {
@@ -91,20 +91,21 @@ impl Requester {
         }
     }
 
-    /// What transaction ids were seeded with.
+    /// The seed of transaction ids.
     pub fn tid_seed(&self) -> u64 {
         self.options.tid_seed
     }
 
-    /// How often the query that `packet` answers was sent on already; `None` if it answers none.
+    /// How often the query that `packet` answers was redirected; `None` if the packet matches no
+    /// query.
     pub fn hops(&self, packet: &Packet) -> Option<u8> {
-        if packet.address.undelivered != 0 || !is_answer(&packet.mad) {
+        if packet.carrier.undelivered != 0 || !is_answer(&packet.mad) {
             return None;
         }
         self.table.get(tid_of(packet)).map(|waiting| waiting.hops)
     }
 
-    /// Asks once more what `packet` answers by sending us on; `false` if it answers nothing.
+    /// Sends again the query that `packet` redirected; `false` if the packet matches none.
     pub fn ask_again(&mut self, now: Instant, packet: &Packet) -> bool {
         let Some(waiting) = self.table.handle_response(tid_of(packet)) else { return false };
         self.counts.redirected += 1;
@@ -112,22 +113,22 @@ impl Requester {
         let patience = waiting.query.patience;
         let waiting = Waiting { hops: waiting.hops + 1, turn: None, ..waiting };
         if self.table.start(waiting, patience.timeout, patience.retries).is_err() {
-            // Its own place in the table has just become free.
+            // Its own slot in the table has just become free.
             self.counts.abandoned += 1;
         }
         true
     }
 
-    /// Packets that repeated an earlier one.
+    /// Retries sent.
     pub fn repeats(&self) -> u64 {
         self.table.counters().retried
     }
 
-    /// Takes what was received.
+    /// Handles a received packet.
     #[inline]
     pub fn handle(&mut self, now: Instant, packet: &Packet) {
-        if packet.address.undelivered != 0 {
-            // The kernel would not tell its clients: they wait, and ask again.
+        if packet.carrier.undelivered != 0 {
+            // The kernel does not report this to clients: they wait and retry.
             self.counts.undelivered += 1;
             return;
         }
@@ -139,7 +140,7 @@ impl Requester {
             return;
         }
         if is_garbage && is_acknowledgement(packet) {
-            return; // The answer, if there is one, comes by itself.
+            return; // The response, if there is one, arrives by itself.
         }
         if is_segment(packet) && !is_garbage {
             let is_expected = asked.is_some_and(|ask| ask.is_table());
@@ -151,7 +152,7 @@ impl Requester {
         self.complete(now, tid, &packet.mad);
     }
 
-    /// Takes a whole answer.
+    /// Handles a complete response.
     #[inline]
     fn complete(&mut self, now: Instant, tid: u64, message: &[u8]) {
         let Some(Waiting { query, sent, .. }) = self.table.handle_response(tid) else {
@@ -174,7 +175,7 @@ impl Requester {
             Verdict::Error(_) | Verdict::Wrong(_) => counts.failed += 1,
         }
         match verdict {
-            // What is answered to garbage is nothing that was asked for.
+            // A response to a malformed request resolves nothing.
             Verdict::Resolved if kind == Kind::Malformed => self.counts.answered_garbage += 1,
             Verdict::Resolved => {
                 self.counts.resolved += 1;
@@ -192,8 +193,8 @@ impl Requester {
             Verdict::Wrong(fault) => {
                 self.counts.wrong[fault as usize] += 1;
                 if self.examples.len() < EXAMPLES_MAX {
-                    let told = judge.describe(&query.ask, query.port, message);
-                    self.examples.push(format!("{told} ({fault})"));
+                    let answer = judge.describe(&query.ask, query.port, message);
+                    self.examples.push(format!("{answer} ({fault})"));
                 }
             }
         }
@@ -201,7 +202,7 @@ impl Requester {
         self.options.scenario.handle_outcome(now, &query, &outcome);
     }
 
-    /// Lets time pass: gives up what has waited too long, begins what is due.
+    /// Handles timeouts, and starts queries that are due.
     pub fn advance(&mut self, now: Instant) {
         self.table.handle_timeout(now);
         while let Some((_, Waiting { query, .. })) = self.table.poll_expired() {
@@ -228,13 +229,13 @@ impl Requester {
         }
     }
 
-    /// Writes the next packet to send, if there is one: its MAD, and as its LID that of the port
-    /// that asks, unless it goes back. Queries take the turn `turn` at first, the next one with
-    /// every repeat, so that a responder that has died is asked once only.
+    /// Writes the next packet to send, if any: its MAD, and the LID of the requesting port as its
+    /// LID unless it is a reply. `turn` selects the responder of new queries; each retry goes to
+    /// the next one, so that a dead responder receives each query at most once.
     #[inline]
     pub fn poll_transmit(&mut self, now: Instant, turn: usize, packet: &mut Packet) -> Option<Way> {
         if self.tables.poll_transmit(packet) {
-            return Some(Way::Back(packet.address.peer));
+            return Some(Way::Back(packet.carrier.peer));
         }
         let (tid, waiting) = self.table.poll_transmit(now)?;
         let turn = waiting.turn.map_or(turn, |last| last.wrapping_add(1));
@@ -252,24 +253,24 @@ impl Requester {
         Some(Way::Turn(turn))
     }
 
-    /// When [`advance`](Self::advance) has something to do, unless an answer comes first.
+    /// When [`advance`](Self::advance) is due, unless a response arrives before.
     pub fn next_due(&self) -> Option<Instant> {
         let query = self.options.scenario.poll_timeout().filter(|_| self.table.room() > 0);
         let times = [self.table.poll_timeout(), self.tables.poll_timeout(), query];
         times.into_iter().flatten().min()
     }
 
-    /// Whether all is asked, and answered or given up.
+    /// Whether all queries are sent, and answered or timed out.
     pub fn is_done(&self, now: Instant) -> bool {
         self.table.outstanding() == 0 && self.options.scenario.is_over(now)
     }
 
-    /// Gives up everything outstanding.
+    /// Abandons all outstanding queries.
     pub fn abandon(&mut self) {
         self.counts.abandoned += self.table.cancel_all().count() as u64;
     }
 
-    /// What happened so far.
+    /// Counts so far.
     pub fn counts(&self) -> Counts {
         let table = self.table.counters();
         Counts {
@@ -280,27 +281,27 @@ impl Requester {
         }
     }
 
-    /// Timings since they were last cleared.
+    /// Latencies since they were last cleared.
     pub fn recent(&mut self) -> &mut Timings {
         &mut self.recent
     }
 
-    /// When the last answer came.
+    /// Time of the last response.
     pub fn last_answer(&self) -> Option<Instant> {
         self.last_answer
     }
 
-    /// When the last query was begun.
+    /// Time the last query was started.
     pub fn last_begun(&self) -> Option<Instant> {
         self.last_begun
     }
 
-    /// What the scenario counted.
+    /// The scenario's own counts.
     pub fn summary(&self) -> Summary {
         self.options.scenario.summary()
     }
 
-    /// Paths, and wrong answers, in words.
+    /// Paths and faulty responses, as text.
     pub fn into_words(self) -> (Vec<String>, Vec<String>) {
         (self.shown, self.examples)
     }
@@ -308,7 +309,7 @@ impl Requester {
 
 #[inline]
 fn tid_of(packet: &Packet) -> u64 {
-    MadHeader::new(&packet.mad[..]).expect("24 bytes of 256").tid()
+    MadHeader::of(&packet.mad).tid()
 }
 
 #[cfg(test)]

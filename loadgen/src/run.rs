@@ -1,4 +1,4 @@
-//! A storm from its options to its report: threads and the clock on the wall.
+//! Runs a storm from its options to its report, with threads and the real clock.
 
 use std::fs::File;
 use std::hash::{BuildHasher, Hasher};
@@ -33,60 +33,60 @@ use crate::source::{self, SourceError};
 use crate::tally::{Log, Since, Tally};
 use crate::workload::{Workload, WorkloadError};
 
-/// Between two lines of progress, and two intervals of a log.
+/// Interval of progress lines and of the log.
 const PROGRESS: Duration = Duration::from_secs(1);
-/// Between two looks at what threads do.
+/// Interval at which threads are polled.
 const TICK: Duration = Duration::from_millis(20);
-/// Between two times that their timings are gathered.
+/// Interval at which their latencies are gathered.
 const GATHER: Duration = Duration::from_millis(100);
 
-/// Why a storm could not begin, or ended early.
+/// Why a storm could not start, or ended early.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
     /// No snapshot.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// A list of ports that could not be read.
+    /// The list of ports cannot be read.
     #[error("{0}: {1}")]
     ReadList(PathBuf, io::Error),
-    /// A list of ports that is none.
+    /// The list of ports is malformed.
     #[error("{0}: {1}")]
     List(PathBuf, ListError),
-    /// A requester that a responder could not know.
+    /// A port without a LID to send from.
     #[error(
-        "{0}: port {1} has a GID only; over udp and a ring each port asks for itself, by its LID, \
-         and needs that too (write 'LID GID')"
+        "{0}: port {1} has no LID; with udp and ring each port sends under its own LID (write \
+         'LID GID')"
     )]
     NoLid(PathBuf, String),
-    /// Registrations without a GID to register.
-    #[error("{0}: port {1} has no GID; what registers needs both (write 'LID GID')")]
+    /// A port without a GID to register.
+    #[error("{0}: port {1} has no GID; registrations need both addresses (write 'LID GID')")]
     NoGid(PathBuf, String),
-    /// Cores that there are not.
+    /// Too few cores to pin threads to.
     #[error(
-        "--pin {first}: there is no core {missing} for this process, which has {allowed}; each of \
-         {threads} --threads needs one, from core {first} on"
+        "--pin {first}: core {missing} is not available to this process (available: {allowed}); \
+         {threads} threads need one core each, starting at core {first}"
     )]
     NoCore {
-        /// Where they begin.
+        /// The first core.
         first: u16,
         /// How many are needed.
         threads: u32,
-        /// The first that is not there.
+        /// The first unavailable core.
         missing: usize,
-        /// Those that are.
+        /// The available cores.
         allowed: String,
     },
-    /// Ports that cannot be asked about.
+    /// A port lacks an address that the queries need.
     #[error(transparent)]
     Workload(#[from] WorkloadError),
     /// No socket.
     #[error(transparent)]
     Link(#[from] LinkError),
-    /// A profile that does not exist.
+    /// The profile does not exist.
     #[error(transparent)]
     Profile(#[from] ProfileError),
-    /// A file or a thread.
+    /// A file or thread could not be created.
     #[error("{0}: {1}")]
     Io(&'static str, io::Error),
 }
@@ -95,7 +95,7 @@ fn io_error(what: &'static str) -> impl FnOnce(io::Error) -> RunError {
     move |error| RunError::Io(what, error)
 }
 
-/// Shows what a command asks for.
+/// Prints the output of a command.
 pub fn show(command: &Command) -> Result<ExitCode, RunError> {
     let Command::Profile { what } = command;
     let text = match what {
@@ -109,7 +109,7 @@ pub fn show(command: &Command) -> Result<ExitCode, RunError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs a storm, prints its report and says how to exit.
+/// Runs a storm, prints its report and returns the exit status.
 pub fn run(options: &Options, plan: &Plan) -> Result<ExitCode, RunError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -129,7 +129,7 @@ async fn storm(options: &Options, plan: &Plan) -> Result<ExitCode, RunError> {
     }
     for target in &options.target {
         if is_closed(*target, &workload, random_seed()) {
-            say(format_args!("nobody listens at {target} (connection refused); going on"));
+            say(format_args!("no responder listens at {target} (connection refused); continuing"));
         }
     }
     let setting = setting(options, plan, &workload, known.version, &links[0].1);
@@ -163,7 +163,9 @@ async fn storm(options: &Options, plan: &Plan) -> Result<ExitCode, RunError> {
                     if let Some(core) = core
                         && !cpu::pin(core)
                     {
-                        say(format_args!("thread {number} cannot be kept on core {core}"));
+                        say(format_args!(
+                            "cannot pin thread {number} to core {core}; it runs unpinned"
+                        ));
                     }
                     drive(requester, &mut *transport, &destination, start, &ledger, &stop)
                 })
@@ -186,7 +188,7 @@ async fn storm(options: &Options, plan: &Plan) -> Result<ExitCode, RunError> {
         tally: Tally::new(storms.iter().map(|storm| Arc::clone(&storm.ledger)).collect()),
         start,
         log,
-        tell: !options.quiet,
+        verbose: !options.quiet,
         has_windows: plan.has_windows(),
         ramp: ramp.as_mut(),
         dial: &dial,
@@ -197,14 +199,14 @@ async fn storm(options: &Options, plan: &Plan) -> Result<ExitCode, RunError> {
         .into_iter()
         .map(|storm| storm.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
         .collect::<io::Result<_>>()
-        .map_err(io_error("the storm broke off"))?;
+        .map_err(io_error("the storm was aborted"))?;
     let report = Report::new(setting, timings, outcomes, ramp, options.show as usize);
     let text = if options.json { report.to_json() + "\n" } else { report.to_string() };
     io::stdout().write_all(text.as_bytes()).map_err(io_error("standard output"))?;
     Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Whether each thread can have the core that it is to be kept on.
+/// Checks that each thread can be pinned to its core.
 fn check_cores(options: &Options) -> Result<(), RunError> {
     let (Some(first), Some(allowed)) = (options.pin, cpu::allowed()) else { return Ok(()) };
     let threads = options.threads;
@@ -217,12 +219,12 @@ fn check_cores(options: &Options) -> Result<(), RunError> {
     }
 }
 
-/// Tells the operator. Whoever closed standard error does not want to be told.
+/// Prints a line on standard error. Ignores that it may be closed.
 fn say(what: std::fmt::Arguments<'_>) {
     let _ = writeln!(io::stderr(), "ibstorm: {what}");
 }
 
-/// What is known of the fabric.
+/// The ports, and the snapshot if one is used.
 struct Known {
     ports: Ports,
     fabric: Option<Arc<Fabric>>,
@@ -246,14 +248,14 @@ async fn read_fabric(options: &Options, plan: &Plan) -> Result<Known, RunError> 
         }
         return Ok(Known { ports, fabric: None, version: None });
     }
-    let tell = |failure: &str| {
+    let report = |failure: &str| {
         if !options.quiet {
             say(format_args!("waiting for a snapshot: {failure}"));
         }
         !options.quiet
     };
     let trust = options.trust().map_err(SourceError::from)?;
-    let snapshot = source::fetch(&options.sm, &trust, options.wait, tell).await?;
+    let snapshot = source::fetch(&options.sm, &trust, options.wait, report).await?;
     let fabric = Fabric::new(Arc::clone(snapshot.fabric()));
     Ok(Known {
         ports: fabric.ports().clone(),
@@ -268,12 +270,12 @@ struct Storm {
     thread: JoinHandle<io::Result<Outcome>>,
 }
 
-/// What goes on beside the threads.
+/// Monitors the threads: progress lines, the log, the rate of a ramp.
 struct Watch<'a> {
     tally: Tally,
     start: Instant,
     log: Option<Log<'a, BufWriter<File>>>,
-    tell: bool,
+    verbose: bool,
     /// See [`Plan::has_windows`].
     has_windows: bool,
     ramp: Option<&'a mut Ramp>,
@@ -281,13 +283,13 @@ struct Watch<'a> {
 }
 
 impl Watch<'_> {
-    /// Waits for the threads; tells what they do, turns the dial of a ramp, and stops them on
-    /// Ctrl-C and at a ramp's end.
+    /// Waits for the threads; prints progress, sets the rate of a ramp, and stops the threads on
+    /// Ctrl-C and at the end of a ramp.
     async fn until_over(&mut self, storms: &[Storm], stop: &AtomicBool) -> Result<(), RunError> {
         let mut interrupt = signal(SignalKind::interrupt()).map_err(io_error("signals"))?;
         let mut terminate = signal(SignalKind::terminate()).map_err(io_error("signals"))?;
         let mut poll = tokio::time::interval(TICK);
-        let mut told = Since { at: self.start, counts: self.tally.counts() };
+        let mut interval = Since { at: self.start, counts: self.tally.counts() };
         let mut gathered = self.start;
         let mut turned = self.start;
         let mut step: Option<Since> = None;
@@ -302,8 +304,8 @@ impl Watch<'_> {
                 gathered = now;
                 self.tally.gather();
             }
-            if now - told.at >= PROGRESS {
-                told = self.end_interval(now, &told)?;
+            if now - interval.at >= PROGRESS {
+                interval = self.end_interval(now, &interval)?;
             }
             let Some(ramp) = &mut self.ramp else { continue };
             let options = *ramp.options();
@@ -326,19 +328,19 @@ impl Watch<'_> {
             }
         }
         self.tally.gather();
-        self.end_interval(Instant::now(), &told)?;
-        if self.tell && io::stderr().is_terminal() {
+        self.end_interval(Instant::now(), &interval)?;
+        if self.verbose && io::stderr().is_terminal() {
             let _ = writeln!(io::stderr());
         }
         Ok(())
     }
 
-    /// Tells of an interval and writes it to the log.
+    /// Prints an interval and writes it to the log.
     fn end_interval(&mut self, now: Instant, since: &Since) -> Result<Since, RunError> {
         let (began, length) = (since.at - self.start, now - since.at);
         let counts = self.tally.counts();
-        // The rest at the end, shorter than the others, is not told, only kept.
-        if self.tell && length >= PROGRESS {
+        // The shorter interval at the end is logged, but not printed.
+        if self.verbose && length >= PROGRESS {
             let interval = self.tally.interval();
             let mut line = progress(now - self.start, length, &since.counts, &counts, interval);
             if let Some(lag) = late(interval).filter(|_| !self.has_windows) {
@@ -347,7 +349,7 @@ impl Watch<'_> {
             if let Some(ramp) = &self.ramp {
                 line += &format!("   at {}/s", grouped(ramp.rate().round() as u64));
             }
-            // Whoever closed standard error does not want to be told.
+            // Standard error may be closed.
             let _ = writeln!(io::stderr(), "{line}");
         }
         if let Some(log) = &mut self.log {
@@ -358,7 +360,7 @@ impl Watch<'_> {
     }
 }
 
-/// Differs with every call and every run: the standard library seeds its hashers at random.
+/// A seed that differs with every call and run: the standard library seeds its hashers randomly.
 fn random_seed() -> u64 {
     std::collections::hash_map::RandomState::new().build_hasher().finish()
 }

@@ -1,4 +1,4 @@
-//! Where the fabric is read from: a snapshot, which an SM publishes.
+//! Receives a snapshot of the fabric from an SM.
 
 use std::time::{Duration, Instant};
 
@@ -13,44 +13,44 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Endpoint;
 
-/// Between two attempts to get a snapshot.
+/// Interval between attempts to get a snapshot.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// How often to tell what is waited for.
-const TELL_INTERVAL: Duration = Duration::from_secs(1);
+/// Interval of messages about the missing snapshot.
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Why there is no snapshot.
+/// Why no snapshot was received.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceError {
-    /// Not a URL, or no trust between the SM there and us.
+    /// Not a valid URL, or no trust configured for the SM.
     #[error(transparent)]
     Trust(#[from] TrustError),
-    /// None of the SMs could be reached.
-    #[error("no SM published a snapshot within {0:?}{1}; is `ibsm --publish` running there?")]
+    /// No SM could be reached.
+    #[error("no snapshot received within {0:?}{1}; check that `ibsm --publish` is running")]
     Nothing(Duration, String),
-    /// What came is no snapshot.
+    /// The SM sent an invalid update.
     #[error("{0}: {1}")]
     Update(String, UpdateError),
 }
 
-/// Why one attempt failed, in words.
+/// Why one attempt failed, as text.
 type Failure = String;
 
-/// Gets the snapshot of the first SM that has one. All are tried again until `patience` is over.
-/// `tell` learns what is waited for, once, and again when that changes; it returns whether anybody
-/// was told. What was told is not said again by the error.
+/// Receives the snapshot of the first SM that has one. Retries all SMs until `patience` has passed.
+/// Calls `report` with the reason for waiting, and again when the reason changes; `report` returns
+/// whether it was printed. The error does not repeat a printed reason.
 pub async fn fetch(
     urls: &[String],
     trust: &ClientTrust,
     patience: Duration,
-    tell: impl FnMut(&str) -> bool,
+    report: impl FnMut(&str) -> bool,
 ) -> Result<Snapshot, SourceError> {
     let start = tokio::time::Instant::now();
-    let mut tick = tokio::time::interval_at(start + TELL_INTERVAL, TELL_INTERVAL);
+    let mut tick = tokio::time::interval_at(start + REPORT_INTERVAL, REPORT_INTERVAL);
     let deadline = Instant::now() + patience;
-    let mut failure = "none was named".to_owned();
-    let mut teller = Teller { tell, told: None };
+    let mut failure = "no URL given".to_owned();
+    let mut reporter = Reporter { report, last: None };
     loop {
         for url in urls {
             let endpoint = trust.endpoint(url)?;
@@ -60,47 +60,47 @@ pub async fn fetch(
             let outcome = loop {
                 tokio::select! {
                     outcome = &mut attempt => break outcome,
-                    _ = tick.tick() => teller.tell(&format!("{url}: no answer yet")),
+                    _ = tick.tick() => reporter.report(&format!("{url}: no answer yet")),
                 }
             };
             match outcome {
                 Ok(Ok(Ok(snapshot))) => return Ok(snapshot),
                 Ok(Ok(Err(error))) => return Err(SourceError::Update(url.clone(), error)),
                 Ok(Err(reason)) => failure = format!("{url}: {reason}"),
-                Err(_) => failure = format!("{url}: it has none yet"),
+                Err(_) => failure = format!("{url}: the SM has published no snapshot yet"),
             }
         }
         if Instant::now() + PAUSE >= deadline {
-            let why = Some(failure).filter(|failure| !teller.has_told(failure));
+            let why = Some(failure).filter(|failure| !reporter.has_reported(failure));
             let why = why.map_or(String::new(), |failure| format!(": {failure}"));
             return Err(SourceError::Nothing(patience, why));
         }
         if tokio::time::timeout(PAUSE, tick.tick()).await.is_ok() {
-            teller.tell(&failure);
+            reporter.report(&failure);
         }
     }
 }
 
-/// Tells each thing once.
-struct Teller<F> {
-    tell: F,
-    /// What was told last.
-    told: Option<String>,
+/// Reports each reason once.
+struct Reporter<F> {
+    report: F,
+    /// The reason printed last.
+    last: Option<String>,
 }
 
-impl<F: FnMut(&str) -> bool> Teller<F> {
-    fn tell(&mut self, what: &str) {
-        if !self.has_told(what) && (self.tell)(what) {
-            self.told = Some(what.to_owned());
+impl<F: FnMut(&str) -> bool> Reporter<F> {
+    fn report(&mut self, reason: &str) {
+        if !self.has_reported(reason) && (self.report)(reason) {
+            self.last = Some(reason.to_owned());
         }
     }
 
-    fn has_told(&self, what: &str) -> bool {
-        self.told.as_deref() == Some(what)
+    fn has_reported(&self, reason: &str) -> bool {
+        self.last.as_deref() == Some(reason)
     }
 }
 
-/// Subscribes, takes the first full update and leaves.
+/// Subscribes, receives the first full update and disconnects.
 async fn subscribe(endpoint: Endpoint) -> Result<Result<Snapshot, UpdateError>, Failure> {
     let channel = endpoint.connect().await.map_err(|error| trust::reason(&error))?;
     let (outbound, messages) = mpsc::channel(1);
@@ -121,7 +121,7 @@ async fn subscribe(endpoint: Endpoint) -> Result<Result<Snapshot, UpdateError>, 
     loop {
         let message = match inbound.message().await {
             Ok(Some(message)) => message.message,
-            Ok(None) => return Err("it closed the feed".to_owned()),
+            Ok(None) => return Err("the SM closed the feed".to_owned()),
             Err(status) => return Err(trust::reason_of_break(&status)),
         };
         let step = match (message, decoder.take()) {
@@ -150,43 +150,39 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_waits_for_a_dead_sm_is_told_so() {
+    fn the_reason_for_waiting_is_reported_once() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let urls = ["http://127.0.0.1:1".to_owned()];
-        let mut told = Vec::new();
-        let tell = |what: &str| {
-            told.push(what.to_owned());
+        let mut reported = Vec::new();
+        let report = |reason: &str| {
+            reported.push(reason.to_owned());
             true
         };
-        let failed = runtime.block_on(fetch(
-            &urls,
-            &ClientTrust::default(),
-            Duration::from_millis(1500),
-            tell,
-        ));
-        assert!(told[0].starts_with("http://127.0.0.1:1: ") && told[0].contains("refused"));
-        let error = failed.err().unwrap().to_string();
-        let expected = "no SM published a snapshot within 1.5s; is `ibsm --publish` running there?";
-        assert_eq!((told.len(), error.as_str()), (1, expected));
+        let patience = Duration::from_millis(1500);
+        let failed =
+            runtime.block_on(fetch(&urls, &ClientTrust::default(), patience, report)).unwrap_err();
+        assert_eq!(reported.len(), 1);
+        assert!(reported[0].starts_with("http://127.0.0.1:1: "), "{}", reported[0]);
+        let SourceError::Nothing(waited, reason) = failed else { panic!("{failed}") };
+        assert_eq!((waited, reason.as_str()), (patience, ""));
     }
 
-    /// The same reason was told every second, and by the error once more; whoever is told nothing
-    /// learns it from the error.
+    /// The same reason was printed every second, and repeated by the error.
     #[test]
-    fn a_reason_is_told_once() {
-        let mut told = Vec::new();
-        let tell = |what: &str| {
-            told.push(what.to_owned());
+    fn only_a_changed_reason_is_reported_again() {
+        let mut reported = Vec::new();
+        let report = |reason: &str| {
+            reported.push(reason.to_owned());
             true
         };
-        let mut teller = Teller { tell, told: None };
-        for what in ["refused", "refused", "no answer yet", "refused"] {
-            teller.tell(what);
+        let mut reporter = Reporter { report, last: None };
+        for reason in ["refused", "refused", "no answer yet", "refused"] {
+            reporter.report(reason);
         }
-        assert!(teller.has_told("refused") && !teller.has_told("no answer yet"));
-        assert_eq!(told, ["refused", "no answer yet", "refused"]);
-        let mut quiet = Teller { tell: |_: &str| false, told: None };
-        quiet.tell("refused");
-        assert!(!quiet.has_told("refused"));
+        assert!(reporter.has_reported("refused") && !reporter.has_reported("no answer yet"));
+        assert_eq!(reported, ["refused", "no answer yet", "refused"]);
+        let mut quiet = Reporter { report: |_: &str| false, last: None };
+        quiet.report("refused");
+        assert!(!quiet.has_reported("refused"), "the error has to include it");
     }
 }

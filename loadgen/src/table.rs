@@ -1,46 +1,47 @@
-//! Tables on their way in: answers of several segments, put together by RMPP.
+//! Receives tables: responses of several segments, reassembled by RMPP.
 //!
-//! A state machine: packets and times come in, packets to send and whole tables come out.
+//! A state machine: packets and times are passed in, packets to send and complete tables are
+//! returned.
 
 use std::time::Instant;
 
 use ib_mad::rmpp::{Receiver, ReceiverConfig, Refusal, Transmit};
-use ib_mad::transport::{Address, Packet};
+use ib_mad::transport::{Origin, Packet};
 use ib_mad::wire::mad::MadHeader;
 use ib_mad::wire::rmpp::RmppType;
 use ib_mad::wire::sa::{HEADER_LEN, SaMad};
 
-/// Transfers at a time, those that are complete and acknowledge repeats among them.
+/// Limit of transfers, including complete ones whose repeats are acknowledged.
 const TRANSFERS_MAX: usize = 1024;
 
-/// Tables under way. See the [module](self).
+/// Tables being received; see the [module](self).
 #[derive(Default)]
 pub struct Tables {
     transfers: Vec<Transfer>,
     /// Packets to send.
-    refused: Vec<(Address, [u8; HEADER_LEN], Transmit)>,
+    refused: Vec<(Origin, [u8; HEADER_LEN], Transmit)>,
     dropped: u64,
 }
 
 struct Transfer {
     tid: u64,
-    from: Address,
+    from: Origin,
     receiver: Receiver,
 }
 
-/// What a packet of a transfer brought.
+/// Result of a packet of a transfer.
 pub enum Progress {
-    /// Nothing yet.
+    /// The table is not complete yet.
     Some,
-    /// The whole table: headers, then data.
+    /// The complete table: headers, then data.
     Whole(Vec<u8>),
 }
 
 impl Tables {
-    /// Takes a segment. A new transfer begins only if it `is_expected`.
+    /// Handles a segment. A new transfer starts only if `is_expected`.
     pub fn handle(&mut self, now: Instant, packet: &Packet, is_expected: bool) -> Progress {
         let tid = MadHeader::new(&packet.mad[..]).expect("24 bytes of 256").tid();
-        let is_its = |t: &Transfer| t.tid == tid && is_same(&t.from, &packet.address);
+        let is_its = |t: &Transfer| t.tid == tid && is_same(&t.from, &packet.origin());
         let at = match self.transfers.iter().position(is_its) {
             Some(at) => {
                 self.transfers[at].receiver.handle_packet(now, &packet.mad);
@@ -58,13 +59,13 @@ impl Tables {
                 }
                 match Receiver::start(now, &packet.mad, ReceiverConfig::default()) {
                     Ok(receiver) => {
-                        let from = packet.address.clone();
+                        let from = packet.origin();
                         self.transfers.push(Transfer { tid, from, receiver });
                     }
                     Err(Refusal::Reply(transmit)) => {
                         let head = packet.mad.first_chunk().expect("56 bytes of 256");
                         let header = ib_mad::rmpp::reply_header(head);
-                        self.refused.push((packet.address.clone(), header, transmit));
+                        self.refused.push((packet.origin(), header, transmit));
                         return Progress::Some;
                     }
                     Err(Refusal::Ignore) => return Progress::Some,
@@ -78,16 +79,16 @@ impl Tables {
         }
     }
 
-    /// Writes the next packet to send, address and all; `false` if there is none.
+    /// Writes the next packet to send, with its address; `false` if there is none.
     pub fn poll_transmit(&mut self, packet: &mut Packet) -> bool {
-        if let Some((address, header, transmit)) = self.refused.pop() {
-            packet.address = address;
+        if let Some((origin, header, transmit)) = self.refused.pop() {
+            packet.set_origin(&origin);
             transmit.write(&header, &[], &mut packet.mad);
             return true;
         }
         for Transfer { from, receiver, .. } in &mut self.transfers {
             if let Some(transmit) = receiver.poll_transmit() {
-                packet.address.clone_from(from);
+                packet.set_origin(from);
                 transmit.write(receiver.header(), &[], &mut packet.mad);
                 return true;
             }
@@ -95,7 +96,7 @@ impl Tables {
         false
     }
 
-    /// Lets time pass.
+    /// Handles timeouts.
     pub fn handle_timeout(&mut self, now: Instant) {
         for transfer in &mut self.transfers {
             transfer.receiver.handle_timeout(now);
@@ -108,13 +109,13 @@ impl Tables {
         self.transfers.iter().filter_map(|transfer| transfer.receiver.poll_timeout()).min()
     }
 
-    /// Transfers for which there was no room.
+    /// Transfers dropped because the table was full.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// Forgets the transfer that has been complete for longest: its sender has its last
-    /// acknowledgement, or asks in vain.
+    /// Drops the transfer that has been complete for longest: its sender has the last ACK, or
+    /// repeats in vain.
     fn make_room(&mut self) {
         let complete = self.transfers.iter_mut().position(|t| t.receiver.poll().is_some());
         if let Some(at) = complete {
@@ -123,18 +124,19 @@ impl Tables {
     }
 }
 
-/// Whether two packets came from the same end.
-fn is_same(one: &Address, other: &Address) -> bool {
-    (one.peer, one.lid, one.qpn) == (other.peer, other.lid, other.qpn)
+/// Whether two packets came from the same sender.
+fn is_same(one: &Origin, other: &Origin) -> bool {
+    let key = |end: &Origin| (end.carrier.peer, end.address.lid, end.address.qpn);
+    key(one) == key(other)
 }
 
-/// Whether the packet is a part of an RMPP transfer.
+/// Whether the packet is part of an RMPP transfer.
 #[inline]
 pub fn is_segment(packet: &Packet) -> bool {
     SaMad::new(&packet.mad).rmpp().is_active()
 }
 
-/// Whether a packet says only that segments have arrived.
+/// Whether a packet is an ACK.
 pub fn is_acknowledgement(packet: &Packet) -> bool {
     let mad = SaMad::new(&packet.mad);
     mad.rmpp().is_active() && mad.rmpp().rmpp_type() == RmppType::ACK

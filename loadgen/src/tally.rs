@@ -1,5 +1,5 @@
-//! What all threads together have done so far: gathered from their ledgers while the storm goes
-//! on, for its progress, its log and its steps.
+//! Running totals of all threads: gathered from their ledgers during the storm, for progress lines,
+//! the log and the steps of a ramp.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -13,20 +13,20 @@ use hdrhistogram::serialization::interval_log::{
 use crate::histogram::{Counts, Entry, Latencies, Ledger, Timings};
 use crate::scenario::ramp::Measured;
 
-/// Gathers what threads hand over.
+/// Gathers the threads' counts and latencies.
 pub struct Tally {
     ledgers: Vec<Arc<Ledger>>,
     counts: Vec<Counts>,
     spare: Entry,
     interval: Timings,
-    /// Whether there are steps at all.
+    /// Whether the storm has steps.
     steps: bool,
     step: Timings,
     total: Timings,
 }
 
 impl Tally {
-    /// Of these threads' ledgers.
+    /// A tally of these threads' ledgers.
     pub fn new(ledgers: Vec<Arc<Ledger>>) -> Self {
         let counts = vec![Counts::default(); ledgers.len()];
         let (spare, interval) = (Entry::default(), Timings::default());
@@ -34,7 +34,7 @@ impl Tally {
         Self { ledgers, counts, spare, interval, steps: false, step, total }
     }
 
-    /// Takes what threads have handed over.
+    /// Gathers what the threads have handed over.
     pub fn gather(&mut self) {
         for (ledger, counts) in self.ledgers.iter().zip(&mut self.counts) {
             ledger.take(&mut self.spare);
@@ -54,7 +54,7 @@ impl Tally {
         sum
     }
 
-    /// Timings of the interval under way.
+    /// Latencies of the current interval.
     pub fn interval(&self) -> &Timings {
         &self.interval
     }
@@ -65,13 +65,13 @@ impl Tally {
         self.interval.clear();
     }
 
-    /// Begins a step of a ramp.
+    /// Starts a step of a ramp.
     pub fn begin_step(&mut self) {
         self.step.clear();
         self.steps = true;
     }
 
-    /// What has been measured since the step began, and counted since `before`.
+    /// Latencies since the step began, and counts since `before`.
     pub fn step(&self, before: &Counts, time: Duration) -> Measured {
         let (counts, due) = (self.counts(), self.step.due());
         Measured {
@@ -85,22 +85,22 @@ impl Tally {
         }
     }
 
-    /// All timings, at the end.
+    /// All latencies, at the end.
     pub fn into_total(mut self) -> Timings {
         self.end_interval();
         self.total
     }
 }
 
-/// A HdrHistogram log of version 2. Values are nanoseconds, the column of maxima milliseconds;
-/// what is tagged with a kind of query counts from when queries were due, KIND.service from when
-/// they were sent, `lag` is how late they were sent.
+/// A HdrHistogram log of version 2. Values are in nanoseconds, the column of maxima in
+/// milliseconds. Lines tagged with a kind of query count from the scheduled time, KIND.service from
+/// the send time; `lag` is how late queries were sent.
 pub struct Log<'a, W: Write> {
     writer: IntervalLogWriter<'a, 'a, W, V2DeflateSerializer>,
 }
 
 impl<'a, W: Write> Log<'a, W> {
-    /// Begins a log of a storm that begins at `start`.
+    /// Starts the log of a storm that begins at `start`.
     pub fn begin(
         out: &'a mut W,
         serializer: &'a mut V2DeflateSerializer,
@@ -114,7 +114,7 @@ impl<'a, W: Write> Log<'a, W> {
         Ok(Self { writer })
     }
 
-    /// Writes the timings of an interval that began so long after the start.
+    /// Writes the latencies of an interval, by its start since the beginning of the storm.
     pub fn write(
         &mut self,
         began: Duration,
@@ -147,9 +147,9 @@ impl<'a, W: Write> Log<'a, W> {
     }
 }
 
-/// Since when something is measured, and what was counted then.
+/// Start of a measurement, and the counts at that time.
 pub struct Since {
-    /// When.
+    /// The time.
     pub at: Instant,
     /// The counts.
     pub counts: Counts,
@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(tally.into_total().due().len(), 3);
     }
 
-    /// Any reader of the format gets back what was measured.
+    /// Any reader of the format decodes the measured values.
     #[test]
     fn a_log_can_be_read_again() {
         let mut timings = Timings::default();
@@ -214,7 +214,7 @@ mod tests {
         assert_eq!(tags, ["join", "join.service", "join", "join.service"]);
     }
 
-    /// Decodes the standard alphabet of base64.
+    /// Decodes the standard base64 alphabet.
     fn base64(text: &str) -> Vec<u8> {
         let digits = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
         let digit = |byte| digits.iter().position(|&digit| digit == byte).unwrap() as u32;

@@ -1,7 +1,7 @@
-//! What is asked: pairs of ports drawn by seed, and the requests made of them.
+//! The workload: pairs of ports drawn by seed, and the path queries for them.
 //!
-//! All pairs are drawn before the storm begins, with what their answers must say, so that the
-//! storm itself only copies and compares.
+//! All pairs are drawn before the storm, with the expected responses, so that the storm itself only
+//! copies and compares.
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,34 +18,34 @@ use rand::{Rng, SeedableRng};
 use crate::fabric::{Expected, Fabric};
 use crate::ports::Ports;
 
-/// Pairs drawn at most: 16 bytes each.
+/// Limit of pairs, 16 bytes each.
 pub const PAIRS_MAX: usize = 1 << 24;
-/// Draws for a pair that has a path, before one without is taken.
+/// Draws for a pair with a path, before one without is accepted.
 const DRAWS_MAX: usize = 16;
 
-/// How a PathRecord query names the path, and by whose custom.
+/// How a PathRecord query names the path, after the program that does so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum By {
     /// GIDs.
     Gid,
     /// LIDs.
     Lid,
-    /// As Linux's RDMA CM asks for an IPv4 connection: GIDs, Service ID, QoS class, P_Key.
+    /// As Linux's RDMA CM for an IPv4 connection: GIDs, Service ID, QoS class, P_Key.
     GidService,
-    /// As Linux's IPoIB asks for a neighbour: GIDs, traffic class, P_Key.
+    /// As Linux's IPoIB for a neighbour: GIDs, traffic class, P_Key.
     Ipoib,
-    /// As `ibacm` asks once it knows a destination by multicast: GIDs, P_Key.
+    /// As `ibacm` after it has resolved a destination by multicast: GIDs, P_Key.
     Acm,
-    /// As `ibacm` asks when its client named the GIDs: also its own LID.
+    /// As `ibacm` when its client gives GIDs: also its own LID.
     AcmGid,
-    /// As `ibacm` asks when its client named a LID: LIDs, its own GID, P_Key.
+    /// As `ibacm` when its client gives a LID: LIDs, its own GID, P_Key.
     AcmLid,
-    /// As `srp_daemon` asks which P_Keys it shares with a target: LIDs, P_Key.
+    /// As `srp_daemon` to find the P_Keys shared with a target: LIDs, P_Key.
     Srp,
 }
 
 impl By {
-    /// All of them, in the order of their numbers.
+    /// All forms, in the order of their numbers.
     pub const ALL: [Self; 8] = [
         Self::Gid,
         Self::Lid,
@@ -71,8 +71,8 @@ impl By {
         }
     }
 
-    /// The components that it fills in. Those of `ibacm` are all that are not zero
-    /// (`acm_path_comp_mask`); it leaves Reversible and NumbPath out.
+    /// The component mask. `ibacm` sets all components that are not zero (`acm_path_comp_mask`),
+    /// which leaves out Reversible and NumbPath.
     pub fn component_mask(self) -> ComponentMask {
         use component::{
             DGID, DLID, NUMB_PATH, PKEY, QOS_CLASS, REVERSIBLE, SERVICE_ID, SGID, SLID, TCLASS,
@@ -91,7 +91,7 @@ impl By {
         }
     }
 
-    /// Whether it says all of these.
+    /// Whether the mask includes all of these.
     #[inline]
     pub fn names(self, components: ComponentMask) -> bool {
         self.component_mask().contains(components)
@@ -115,80 +115,80 @@ impl FromStr for By {
     }
 }
 
-/// One pair to ask for.
+/// A pair of ports to query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pair {
     /// Index of the source port.
     pub source: u32,
     /// Index of the destination port.
     pub destination: u32,
-    /// What the answer must say; `None` if nothing is known.
+    /// The expected response; `None` if unknown.
     pub expected: Option<Expected>,
 }
 
-/// Which pairs are drawn.
+/// How pairs are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Draw {
-    /// So many pairs of any two ports.
+    /// This number of pairs of any two ports.
     Any(usize),
-    /// For each port so many others, or as many as there are.
+    /// For each port this number of destinations, or as many as there are.
     PerPort(usize, Pattern),
 }
 
-/// Which others a port asks for.
+/// Which destinations a port queries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pattern {
     /// Any.
     #[default]
     Random,
-    /// Those that follow it in the list.
+    /// The ports that follow it in the list.
     Ring,
 }
 
-/// What to ask.
+/// Parameters of a workload.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkloadOptions {
-    /// How.
+    /// The form of the queries.
     pub by: By,
-    /// Which pairs.
+    /// How pairs are drawn.
     pub draw: Draw,
-    /// What to draw them by.
+    /// Seed of the draw.
     pub seed: u64,
-    /// Service ID, where queries have one.
+    /// Service ID, for queries with one.
     pub service_id: u64,
-    /// P_Key, where queries have one.
+    /// P_Key, for queries with one.
     pub pkey: PKey,
-    /// Share of the pairs, 0 to 1, whose paths are walked beforehand, so that answers can be
-    /// compared with them.
+    /// Share of the pairs, 0 to 1, whose paths are computed beforehand for comparison with the
+    /// responses.
     pub sample: f64,
 }
 
-/// A port list that does not have what the kind of query needs.
+/// The ports lack an address that the queries need, or are too few or too many.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WorkloadError {
     /// A port without GID.
-    #[error("port '{0}' has no GID in the list; give GIDs, or ask with --by lid")]
+    #[error("port '{0}' has no GID in the list; add GIDs or use --by lid")]
     NoGid(String),
     /// A port without LID.
-    #[error("port '{0}' has no LID in the list; give LIDs, or ask with --by gid")]
+    #[error("port '{0}' has no LID in the list; add LIDs or use --by gid")]
     NoLid(String),
-    /// No two ports.
-    #[error("{0} active host ports are too few: paths run between two")]
+    /// Fewer than two ports.
+    #[error("the snapshot has {0} active host ports, need at least 2")]
     TooFew(usize),
-    /// More pairs than are kept.
-    #[error("{0} ports with {1} peers each are more pairs than the {PAIRS_MAX} that are kept")]
+    /// More pairs than the limit.
+    #[error("{0} ports with {1} peers each exceed the limit of {PAIRS_MAX} pairs")]
     TooMany(usize, usize),
 }
 
-/// Requests for drawn pairs, over and over.
+/// Queries for drawn pairs, in cycles.
 pub struct Workload {
     by: By,
     pkey: PKey,
     templates: [[u8; MAD_LEN]; By::ALL.len()],
     ports: Ports,
     pairs: Vec<Pair>,
-    /// Pairs of each port, if they were drawn by port.
+    /// Pairs of each port, if drawn by port.
     each: usize,
 }
 
@@ -231,12 +231,12 @@ impl Workload {
         Ok(Self { by: options.by, pkey: options.pkey, templates, ports, pairs, each })
     }
 
-    /// How queries name paths, unless a scenario says otherwise.
+    /// Form of the queries, unless a scenario selects another.
     pub fn by(&self) -> By {
         self.by
     }
 
-    /// The P_Key that queries ask for, where they name one.
+    /// P_Key of queries that have one.
     pub fn pkey(&self) -> PKey {
         self.pkey
     }
@@ -251,13 +251,13 @@ impl Workload {
         self.pairs.len()
     }
 
-    /// Whether there are no pairs; there always are.
+    /// Whether there are no pairs; never true.
     pub fn is_empty(&self) -> bool {
         self.pairs.is_empty()
     }
 
-    /// How many pairs each port has, those of port n from index n times that on; 0 if pairs were
-    /// not drawn by port.
+    /// Pairs per port: those of port n start at index n times this number; 0 if pairs were not
+    /// drawn by port.
     pub fn each(&self) -> usize {
         self.each
     }
@@ -268,14 +268,14 @@ impl Workload {
         &self.pairs[index as usize]
     }
 
-    /// Writes the request for a pair.
+    /// Writes the query for a pair.
     #[inline]
     pub fn write_request(&self, pair: &Pair, by: By, tid: u64, mad: &mut [u8; MAD_LEN]) {
         *mad = self.templates[by as usize];
         let (source, destination) = (self.ports.get(pair.source), self.ports.get(pair.destination));
         let mut request = SaMad::new(mad);
         request.header_mut().set_tid(tid);
-        let mut record = PathRecord::new(&mut request.data_mut()[..]).expect("64 bytes of 200");
+        let mut record = PathRecord::of_mut(request.data_mut());
         if by.names(component::DGID) {
             record.set_dgid(destination.gid);
         }
@@ -291,7 +291,7 @@ impl Workload {
     }
 }
 
-/// Knows what answers must say.
+/// Computes expected responses.
 struct Walked<'a> {
     fabric: Option<&'a Fabric>,
     pkey: Option<PKey>,
@@ -311,12 +311,12 @@ impl Walked<'_> {
     }
 }
 
-/// Pairs drawn evenly; rather such as are known to have a path.
+/// Pairs drawn evenly, preferring pairs known to have a path.
 fn any_pairs(ports: &Ports, count: usize, walked: &Walked, random: &mut SmallRng) -> Vec<Pair> {
     let ports = ports.len() as u32;
     let draw = |is_sampled, random: &mut SmallRng| {
         let source = random.random_range(0..ports);
-        // One of the others.
+        // One of the other ports.
         let destination = (source + random.random_range(1..ports)) % ports;
         walked.pair(source, destination, is_sampled)
     };
@@ -335,7 +335,7 @@ fn any_pairs(ports: &Ports, count: usize, walked: &Walked, random: &mut SmallRng
     (0..count.clamp(1, PAIRS_MAX)).map(draw_best).collect()
 }
 
-/// Pairs of each port in turn, no destination twice.
+/// Pairs of each port in turn, without repeated destinations.
 fn pairs_per_port(
     ports: &Ports,
     each: usize,
@@ -348,7 +348,7 @@ fn pairs_per_port(
     let mut offsets: Vec<u32> = (1..count).collect();
     for source in 0..count {
         if pattern == Pattern::Random {
-            // The first of a shuffle: all are drawn alike.
+            // A partial Fisher-Yates shuffle: all choices are equally likely.
             for at in 0..each {
                 let other = random.random_range(at..offsets.len());
                 offsets.swap(at, other);
@@ -362,12 +362,12 @@ fn pairs_per_port(
     pairs
 }
 
-/// The request without its pair and transaction id.
+/// The query without its pair and transaction id.
 fn template(by: By, options: &WorkloadOptions) -> [u8; MAD_LEN] {
     let mut mad = [0; MAD_LEN];
     let mut request = SaMad::new(&mut mad);
     request.write_request(Method::GET, attribute::PATH_RECORD, 0, by.component_mask());
-    let mut record = PathRecord::new(&mut request.data_mut()[..]).expect("64 bytes of 200");
+    let mut record = PathRecord::of_mut(request.data_mut());
     if by.names(component::REVERSIBLE) {
         record.set_reversible(true);
     }
@@ -398,7 +398,7 @@ mod tests {
         Ports::parse("4 fe80::c42:a103:0:11\n5 fe80::c42:a103:0:21\n").unwrap()
     }
 
-    /// The request that rdma_cm's kernel module sends, recorded at OpenSM.
+    /// The request that the rdma_cm kernel module sends, recorded at OpenSM.
     #[test]
     fn gid_service_is_what_rdma_cm_asks() {
         let workload = Workload::draw(&options(By::GidService), ports(), None).unwrap();

@@ -1,6 +1,6 @@
-//! `ibstorm` against OpenSM's subnet administration, on Debian's `ibsim`.
+//! `ibstorm` against OpenSM's SA, on Debian's `ibsim`.
 
-#![allow(clippy::print_stdout, reason = "why a test was skipped belongs where its result stands")]
+#![allow(clippy::print_stdout, reason = "the reason for a skip is printed with the test result")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -20,7 +20,7 @@ impl Drop for Process {
     }
 }
 
-/// A directory that goes with the test.
+/// A directory removed with the test.
 struct Directory(PathBuf);
 
 impl Drop for Directory {
@@ -29,7 +29,7 @@ impl Drop for Directory {
     }
 }
 
-/// A fabric that OpenSM has brought up. Fields are dropped in their order.
+/// A fabric configured by OpenSM. Fields are dropped in their order.
 struct Fabric {
     _opensm: Process,
     _ibsim: Process,
@@ -65,7 +65,7 @@ fn start(directory: &Path, socket: &str) -> Option<(Process, Process)> {
         Command::new("opensm")
             .arg("-f")
             .arg(directory.join("log"))
-            // libumad2sim leaves a directory of files behind where it runs.
+            // libumad2sim leaves a directory of files in its working directory.
             .current_dir(directory)
             .env("LD_PRELOAD", preload)
             .env("IBSIM_SOCKNAME", socket)
@@ -76,7 +76,7 @@ fn start(directory: &Path, socket: &str) -> Option<(Process, Process)> {
     Some((opensm, ibsim))
 }
 
-/// Starts the fabric, or says why the test is skipped.
+/// Starts the fabric, or returns the reason to skip the test.
 fn fabric() -> Option<Fabric> {
     let socket = format!("ibstorm-test-{}", std::process::id());
     let directory = Directory(std::env::temp_dir().join(&socket));
@@ -88,7 +88,7 @@ fn fabric() -> Option<Fabric> {
         return None;
     };
     let fabric = Fabric { _opensm: opensm, _ibsim: ibsim, directory, socket };
-    // OpenSM's log is buffered and does not tell; the first answer does.
+    // OpenSM's log is buffered; its first response shows that it is ready.
     let deadline = Instant::now() + LIMIT;
     while !storm(&fabric, PORTS, &["--queries", "50", "--json"]).status.success() {
         assert!(Instant::now() < deadline, "OpenSM does not bring the subnet up");
@@ -129,7 +129,7 @@ fn opensm_withstands_a_small_storm() {
         assert!(across.contains("200 Gb/s, P_Key 0xffff"), "{across}");
     }
 
-    // A port that does not exist is an error, and told.
+    // A nonexistent port is an error, and is reported.
     let ports = fabric.directory.0.join("ports");
     std::fs::write(&ports, "fe80::c42:a103:0:11 a\nfe80::dead nobody\n").unwrap();
     let output = storm(&fabric, &ports, &["--queries", "10"]);

@@ -1,4 +1,4 @@
-//! The driver allocates for what it sets up, and nothing for the queries it sends.
+//! The driver allocates during setup, and not for the queries it sends.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -25,14 +25,14 @@ thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Counts each thread's own allocations.
+/// Counts allocations per thread.
 struct Counting;
 
 // SAFETY: every call is passed on to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller's promises are the system allocator's requirements.
+        // SAFETY: the requirements of the system's allocator are the caller's.
         unsafe { System.alloc(layout) }
     }
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
@@ -48,7 +48,7 @@ fn socket() -> Udp {
     Udp::bind(&UdpOptions::new("127.0.0.1:0".parse().unwrap())).unwrap()
 }
 
-/// Answers everything until told to stop.
+/// Answers all queries until the stop flag is set.
 fn respond(mut socket: Udp, stop: &AtomicBool) {
     let mut batch = vec![Packet::default(); 64];
     while !stop.load(Ordering::Relaxed) {
@@ -67,7 +67,7 @@ fn respond(mut socket: Udp, stop: &AtomicBool) {
     }
 }
 
-/// Allocations of this thread while it drives so many queries.
+/// Allocations of this thread while it drives this number of queries.
 fn allocations(destination: &Destination, workload: &Arc<Workload>, queries: u64) -> u64 {
     let (ledger, stop) = (Ledger::default(), AtomicBool::new(false));
     let mut socket = socket();

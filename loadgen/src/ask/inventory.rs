@@ -1,4 +1,4 @@
-//! What `srp_daemon` asks about nodes and ports, bit for bit as its `srp_daemon.c` does.
+//! Queries by which `srp_daemon` lists nodes and ports, bit for bit as in its `srp_daemon.c`.
 
 use ib_mad::types::{Lid, PKey};
 use ib_mad::wire::MAD_LEN;
@@ -6,28 +6,28 @@ use ib_mad::wire::attribute::{CapabilityMask, ClassPortInfo, PortInfo};
 use ib_mad::wire::mad::Method;
 use ib_mad::wire::record::{NodeRecord, PathRecord, PortInfoRecord, node, path, port_info};
 use ib_mad::wire::rmpp::{RmppType, VERSION};
-use ib_mad::wire::sa::{ComponentMask, HEADER_LEN, SaMad, attribute};
+use ib_mad::wire::sa::{ComponentMask, DATA_LEN, HEADER_LEN, SaMad, attribute};
 
 use super::request;
 use crate::ports::EndPort;
 
-/// AttributeModifier of a PortInfoRecord request whose CapabilityMask is to be matched bit by bit
+/// AttributeModifier of a PortInfoRecord request that matches CapabilityMask bit by bit
 /// (`SRP_SM_CAP_MASK_MATCH_ATTR_MOD`).
 const MATCH_BITS: u32 = 1 << 31;
-/// The SA's capability to do that (`SRP_SM_SUPPORTS_MASK_MATCH`).
+/// The SA's capability of such matching (`SRP_SM_SUPPORTS_MASK_MATCH`).
 const SUPPORTS_MATCH_BITS: u16 = 1 << 13;
-/// PortInfo's capability of device management (`SRP_IS_DM`).
+/// IsDeviceManagementSupported in PortInfo's CapabilityMask (`SRP_IS_DM`).
 const IS_DEVICE_MANAGEMENT: CapabilityMask = CapabilityMask(1 << 19);
 
-/// Whether an answer with ClassPortInfo tells that ports can be looked for by capability.
+/// Whether a ClassPortInfo response reports that ports can be selected by capability.
 pub fn finds_by_capability(mad: &[u8; MAD_LEN]) -> bool {
     let answer = SaMad::new(mad);
-    let info = ClassPortInfo::new(&answer.data()[..]).expect("72 bytes of 200");
+    let info = ClassPortInfo::of(answer.data());
     info.capability_mask() & SUPPORTS_MATCH_BITS != 0
 }
 
-/// LIDs of a table of NodeRecords or PortInfoRecords, whose first field they are; `None` if it is
-/// no table.
+/// LIDs in a table of NodeRecords or PortInfoRecords, whose first field is the LID; `None` if the
+/// message is no table.
 pub fn lids(message: &[u8]) -> Option<impl Iterator<Item = Lid>> {
     let head: &[u8; HEADER_LEN] = message.first_chunk()?;
     let mut mad = [0; MAD_LEN];
@@ -39,25 +39,25 @@ pub fn lids(message: &[u8]) -> Option<impl Iterator<Item = Lid>> {
     is_table.then(|| records.map(|record| Lid(u16::from_be_bytes([record[0], record[1]]))))
 }
 
-/// `do_full_port_list`: every node there is.
+/// `do_full_port_list`: all nodes.
 pub(super) fn write_nodes(tid: u64, mad: &mut [u8; MAD_LEN]) {
     let none = ComponentMask::NONE;
-    request(mad, Method::GET_TABLE, attribute::NODE_RECORD, tid, none, 0);
+    request(mad, Method::GET_TABLE, attribute::NODE_RECORD, tid, none);
     mark_rmpp(mad);
 }
 
 /// `get_node`.
 pub(super) fn write_node(lid: Lid, tid: u64, mad: &mut [u8; MAD_LEN]) {
     let mask = node::component::LID;
-    let data = request(mad, Method::GET, attribute::NODE_RECORD, tid, mask, 108);
-    NodeRecord::new(data).expect("108 bytes").set_lid(lid);
+    let data = request(mad, Method::GET, attribute::NODE_RECORD, tid, mask);
+    NodeRecord::of_mut(data).set_lid(lid);
 }
 
-/// `do_dm_port_list`: every port with device management.
+/// `do_dm_port_list`: all ports with device management.
 pub(super) fn write_targets(tid: u64, mad: &mut [u8; MAD_LEN]) {
     let mask = port_info::component::CAPABILITY_MASK;
-    let data = request(mad, Method::GET_TABLE, attribute::PORT_INFO_RECORD, tid, mask, 68);
-    PortInfo::new(&mut data[4..]).expect("64 bytes").set_capability_mask(IS_DEVICE_MANAGEMENT);
+    let data = request(mad, Method::GET_TABLE, attribute::PORT_INFO_RECORD, tid, mask);
+    PortInfo::at_mut::<4, _>(data).set_capability_mask(IS_DEVICE_MANAGEMENT);
     SaMad::new(&mut *mad).header_mut().set_attribute_modifier(MATCH_BITS);
     mark_rmpp(mad);
 }
@@ -65,29 +65,29 @@ pub(super) fn write_targets(tid: u64, mad: &mut [u8; MAD_LEN]) {
 /// `get_port_info`.
 pub(super) fn write_port(lid: Lid, tid: u64, mad: &mut [u8; MAD_LEN]) {
     let mask = port_info::component::LID;
-    let data = request(mad, Method::GET, attribute::PORT_INFO_RECORD, tid, mask, 68);
-    PortInfoRecord::new(data).expect("68 bytes").set_lid(lid);
+    let data = request(mad, Method::GET, attribute::PORT_INFO_RECORD, tid, mask);
+    PortInfoRecord::of_mut(data).set_lid(lid);
 }
 
 /// `get_shared_pkeys`, for one P_Key.
 pub(super) fn write_path(port: &EndPort, lid: Lid, pkey: PKey, tid: u64, mad: &mut [u8; MAD_LEN]) {
     let mask = path::component::DLID | path::component::SLID | path::component::PKEY;
-    let data = request(mad, Method::GET, attribute::PATH_RECORD, tid, mask, 64);
-    PathRecord::new(data).expect("64 bytes").set_dlid(lid).set_slid(port.lid).set_pkey(pkey);
+    let data = request(mad, Method::GET, attribute::PATH_RECORD, tid, mask);
+    PathRecord::of_mut(data).set_dlid(lid).set_slid(port.lid).set_pkey(pkey);
 }
 
-/// Whether an answer is a path from the port to the LID.
-pub(super) fn is_path_to(port: &EndPort, lid: Lid, data: &[u8]) -> bool {
-    let record = PathRecord::new(data).expect("64 bytes of 200");
+/// Whether a response is a path from the port to the LID.
+pub(super) fn is_path_to(port: &EndPort, lid: Lid, data: &[u8; DATA_LEN]) -> bool {
+    let record = PathRecord::of(data);
     record.dlid() == lid && (port.lid == Lid::NONE || record.slid() == port.lid)
 }
 
-/// Whether the record's first field, its LID, is this one.
-pub(super) fn is_about(lid: Lid, data: &[u8]) -> bool {
+/// Whether the record's first field, the LID, is this one.
+pub(super) fn is_about(lid: Lid, data: &[u8; DATA_LEN]) -> bool {
     data[..2] == lid.0.to_be_bytes()
 }
 
-/// What srp_daemon writes into the RMPP header of a request for a table: no flags.
+/// Writes the RMPP header of srp_daemon's requests for a table: no flags.
 fn mark_rmpp(mad: &mut [u8; MAD_LEN]) {
     SaMad::new(mad).rmpp_mut().set_rmpp_version(VERSION).set_rmpp_type(RmppType::DATA);
 }
@@ -105,17 +105,17 @@ mod tests {
         mad
     }
 
-    /// A request whose bytes are zero but for those told.
-    fn bytes(told: &[(usize, &[u8])]) -> [u8; MAD_LEN] {
+    /// A request that is zero apart from the given fields.
+    fn bytes(given: &[(usize, &[u8])]) -> [u8; MAD_LEN] {
         let mut mad = [0; MAD_LEN];
         (mad[0], mad[1], mad[2], mad[15]) = (1, 3, 2, 0x55);
-        for (at, bytes) in told {
+        for (at, bytes) in given {
             mad[*at..at + bytes.len()].copy_from_slice(bytes);
         }
         mad
     }
 
-    /// As `srp_daemon.c` fills its buffers, which are zero before.
+    /// As `srp_daemon.c` fills its zeroed buffers.
     #[test]
     fn requests_are_those_of_srp_daemon() {
         let table = bytes(&[(3, &[0x12]), (16, &[0, 0x11]), (24, &[1, 1])]);

@@ -1,7 +1,7 @@
-//! Requests made wrong: what a responder has to answer with an error, or to drop and count, and
-//! survive in either case.
+//! Malformed requests, which a responder must answer with an error, or drop and count, and must
+//! survive.
 //!
-//! The transaction id stays, so that an answer, if there is one, finds its request.
+//! The transaction id is kept, so that a response can be matched to its request.
 
 use std::fmt;
 
@@ -12,10 +12,10 @@ use ib_mad::wire::{MAD_LEN, rmpp};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-/// Bytes of the transaction id in a MAD.
+/// Position of the transaction id in a MAD.
 const TID: std::ops::Range<usize> = 8..16;
 
-/// A way to make a request wrong.
+/// A kind of malformation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[repr(u8)]
@@ -26,30 +26,31 @@ pub enum Form {
     ClassVersion,
     /// A management class other than subnet administration.
     Class,
-    /// A method that is not defined, or one of an answer.
+    /// An undefined method, or one of a response.
     Method,
-    /// An attribute that is not defined.
+    /// An undefined attribute.
     Attribute,
-    /// A method that the attribute does not have.
+    /// A method that is not valid for the attribute.
     MethodAttribute,
     /// Any component mask, unknown bits included.
     Mask,
-    /// Any bytes where the record stands, under the mask of a good request.
+    /// Random bytes in the record, under the component mask of a valid request.
     Record,
-    /// A status in a request.
+    /// A non-zero status in a request.
     Status,
-    /// An acknowledgement, a stop or an abort of a transfer that never was.
+    /// An ACK, STOP or ABORT for a transfer that does not exist.
     RmppStray,
-    /// A first segment whose lengths contradict each other, or a later one of no transfer.
+    /// A first segment with inconsistent lengths, or a later segment of a transfer that does not
+    /// exist.
     RmppSegment,
-    /// Any bytes in the RMPP header.
+    /// Random bytes in the RMPP header.
     RmppHeader,
-    /// Any bytes in all headers and data.
+    /// Random bytes in all headers and data.
     Random,
 }
 
 impl Form {
-    /// All of them, in the order of their numbers.
+    /// All kinds, in the order of their numbers.
     pub const ALL: [Self; 13] = [
         Self::BaseVersion,
         Self::ClassVersion,
@@ -85,7 +86,7 @@ impl Form {
         }
     }
 
-    /// Makes a good request wrong; equal salts do it alike.
+    /// Malforms a valid request; equal salts give equal results.
     pub fn spoil(self, salt: u32, mad: &mut [u8; MAD_LEN]) {
         let mut random = SmallRng::seed_from_u64(u64::from(salt) << 8 | self as u64);
         let mut request = SaMad::new(&mut *mad);
@@ -178,7 +179,7 @@ mod tests {
     use crate::ask::tests::workload;
     use crate::workload::{By, Draw};
 
-    /// Each form changes something, keeps the transaction id and does it by the salt alone.
+    /// Each kind changes the request, keeps the transaction id and depends only on the salt.
     #[test]
     fn requests_are_spoilt_by_salt() {
         let workload = workload(By::Gid, Draw::Any(1));

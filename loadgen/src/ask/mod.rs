@@ -1,11 +1,11 @@
-//! What clients ask: requests as real clients send them, and what their answers must say.
+//! Requests as real clients send them, and checks of their responses.
 //!
 //! - [`registration`]: joins, subscriptions and services.
-//! - [`inventory`]: nodes and ports, as `srp_daemon` looks for targets.
-//! - [`malformed`]: what no client should send.
+//! - [`inventory`]: lists of nodes and ports, as `srp_daemon` queries them to find targets.
+//! - [`malformed`]: malformed requests.
 //!
-//! Requests for paths are [`workload`](crate::workload)'s, their answers [`check`](crate::check)'s.
-//! Not here: when anything is asked ([`scenario`](crate::scenario)).
+//! Path requests are in [`workload`](crate::workload), checks of their responses in
+//! [`check`](crate::check), the timing of requests in [`scenario`](crate::scenario).
 
 pub mod inventory;
 pub mod malformed;
@@ -15,8 +15,9 @@ use std::fmt;
 
 use ib_mad::types::{Gid, Lid};
 use ib_mad::wire::MAD_LEN;
+use ib_mad::wire::field::part_mut;
 use ib_mad::wire::mad::{AttributeId, Method, MgmtClass, Status};
-use ib_mad::wire::sa::{ComponentMask, SaMad, attribute};
+use ib_mad::wire::sa::{ComponentMask, DATA_LEN, HEADER_LEN, SaMad, attribute};
 
 use self::malformed::Form;
 use self::registration::{Group, Like};
@@ -28,49 +29,49 @@ use crate::workload::{By, Workload};
 /// One request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Ask {
-    /// Get(PathRecord) for a drawn pair.
+    /// Get(PathRecord) for a drawn pair of ports.
     Path {
-        /// Its index.
+        /// Index of the pair.
         pair: u32,
-        /// How it is named.
+        /// How the query names the path.
         by: By,
     },
-    /// Get(PathRecord) from the asking port to a LID, as [`By::Srp`].
+    /// Get(PathRecord) from the requesting port to a LID, as [`By::Srp`].
     PathTo(Lid),
     /// Get(ClassPortInfo).
     ClassPortInfo,
-    /// Set(MCMemberRecord), with the parameters of a group joined before.
+    /// Set(MCMemberRecord), with the parameters of a group joined earlier.
     Join(Group, Option<Like>),
     /// Delete(MCMemberRecord).
     Leave(Group),
-    /// Set(InformInfo) for a trap.
+    /// Set(InformInfo): subscribes to a trap.
     Subscribe(u16),
-    /// The same, not to be told any more.
+    /// Set(InformInfo): ends such a subscription.
     Unsubscribe(u16),
-    /// Set(ServiceRecord): the port's service of this number.
+    /// Set(ServiceRecord): registers the port's service of this number.
     SetService(u16),
     /// Delete(ServiceRecord).
     DeleteService(u16),
-    /// GetTable(NodeRecord): every node.
+    /// GetTable(NodeRecord): all nodes.
     Nodes,
-    /// Get(NodeRecord) of a LID.
+    /// Get(NodeRecord) by LID.
     Node(Lid),
-    /// GetTable(PortInfoRecord): every port with device management.
+    /// GetTable(PortInfoRecord): all ports with device management.
     Targets,
-    /// Get(PortInfoRecord) of a LID.
+    /// Get(PortInfoRecord) by LID.
     Port(Lid),
-    /// A request for a drawn pair made wrong.
+    /// A malformed request for a drawn pair.
     Malformed {
-        /// In which way.
+        /// The kind of malformation.
         form: Form,
         /// Index of the pair.
         pair: u32,
-        /// What chance was drawn by.
+        /// Seed of the random bytes.
         salt: u32,
     },
 }
 
-/// Kinds of requests, told apart in reports.
+/// Kinds of requests, reported separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Kind {
@@ -84,9 +85,9 @@ pub enum Kind {
     PathByIpoib,
     /// As ibacm.
     PathByAcm,
-    /// As ibacm, GIDs given.
+    /// As ibacm with GIDs.
     PathByAcmGid,
-    /// As ibacm, LIDs given.
+    /// As ibacm with LIDs.
     PathByAcmLid,
     /// As srp_daemon.
     PathBySrp,
@@ -98,7 +99,7 @@ pub enum Kind {
     Leave,
     /// Set(InformInfo).
     Subscribe,
-    /// Set(InformInfo) that ends a subscription.
+    /// Set(InformInfo) that unsubscribes.
     Unsubscribe,
     /// Set(ServiceRecord).
     SetService,
@@ -112,12 +113,12 @@ pub enum Kind {
     Targets,
     /// Get(PortInfoRecord).
     Port,
-    /// What no client should send.
+    /// Malformed requests.
     Malformed,
 }
 
 impl Kind {
-    /// All of them, in the order of their numbers.
+    /// All kinds, in the order of their numbers.
     pub const ALL: [Self; 20] = [
         Self::PathByGid,
         Self::PathByLid,
@@ -175,7 +176,7 @@ impl fmt::Display for Kind {
 }
 
 impl Ask {
-    /// What it counts as.
+    /// The kind that it is reported as.
     #[inline]
     pub fn kind(&self) -> Kind {
         match self {
@@ -196,12 +197,12 @@ impl Ask {
         }
     }
 
-    /// Whether its answer is a table.
+    /// Whether the response is a table.
     pub fn is_table(&self) -> bool {
         matches!(self, Self::Nodes | Self::Targets)
     }
 
-    /// Writes the request that port number `port` sends.
+    /// Writes the request of port number `port`.
     #[inline]
     pub fn write(&self, port: u32, workload: &Workload, tid: u64, mad: &mut [u8; MAD_LEN]) {
         if let Self::Path { pair, by } = *self {
@@ -237,7 +238,7 @@ impl Ask {
         }
     }
 
-    /// Method and attribute of the answer.
+    /// Method and attribute of the response.
     fn answer(&self) -> (Method, AttributeId) {
         match self {
             Self::Path { .. } | Self::PathTo(_) | Self::Malformed { .. } => {
@@ -259,30 +260,30 @@ impl Ask {
     }
 }
 
-/// Judges answers, and tells them in words.
+/// Checks responses, and formats them as text.
 pub struct Judge<'a> {
-    /// The ports, and what was asked for.
+    /// The ports, and the requests' pairs.
     pub workload: &'a Workload,
-    /// What the fabric has, if that is known.
+    /// The fabric, if known.
     pub fabric: Option<&'a Fabric>,
-    /// How far to look.
+    /// How thoroughly to check.
     pub level: Level,
 }
 
 impl Judge<'_> {
-    /// What the answer to `ask` by port number `port` is worth. `message` is what came: headers,
-    /// then data; of a table all of it.
+    /// Checks the response to `ask` by port number `port`. `message` is the response, headers
+    /// first; for a table, all of it.
     #[inline]
     pub fn judge(&self, ask: &Ask, port: u32, message: &[u8]) -> Verdict {
         let Some(first) = first_mad(message) else { return Verdict::Wrong(Fault::Attribute) };
         let answer = SaMad::new(&first);
         let said = (answer.header().method(), answer.header().attribute_id());
         if let Ask::Malformed { .. } = ask {
-            // Any answer will do; which one is told by status.
+            // Any response is accepted, and counted by status.
             return Verdict::Resolved;
         }
         if said != ask.answer() {
-            // Of an error a client looks at the status only.
+            // Clients read only the status of an error.
             return match answer.header().status() {
                 Status::OK => Verdict::Wrong(Fault::Attribute),
                 status => Verdict::Error(status),
@@ -297,7 +298,7 @@ impl Judge<'_> {
             let expected = fabric.expect_to(port, *lid, self.workload.pkey());
             match (answer.header().status(), expected) {
                 (Status::OK, Expected::NoPath) => return Verdict::Wrong(Fault::Invented),
-                // srp_daemon learns so which P_Keys it does not share with a target.
+                // By such errors srp_daemon learns which P_Keys it does not share with a target.
                 (Status::SA_NO_RECORDS, Expected::NoPath) => return Verdict::NoPath,
                 (Status::SA_NO_RECORDS, _) => return Verdict::Wrong(Fault::Refused),
                 _ => {}
@@ -305,9 +306,9 @@ impl Judge<'_> {
         }
         match answer.header().status() {
             Status::OK => {}
-            // Nobody is there; a table may also be empty.
+            // No such port; a table may also be empty.
             Status::SA_NO_RECORDS if ask.is_table() => return Verdict::NoPath,
-            // A switch has several ports at its LID: srp_daemon goes on to the next node.
+            // A switch has several ports at its LID: srp_daemon then continues with the next node.
             Status::SA_TOO_MANY_RECORDS if matches!(ask, Ask::Port(_)) => return Verdict::NoPath,
             status => return Verdict::Error(status),
         }
@@ -335,7 +336,7 @@ impl Judge<'_> {
         if is_right { Verdict::Resolved } else { Verdict::Wrong(Fault::Record) }
     }
 
-    /// The answer in words.
+    /// Formats the response.
     pub fn describe(&self, ask: &Ask, port: u32, message: &[u8]) -> String {
         let Some(first) = first_mad(message) else { return "a cut answer".to_owned() };
         if let Ask::Path { pair, .. } = *ask {
@@ -346,7 +347,7 @@ impl Judge<'_> {
     }
 }
 
-/// The headers and as much data as fits into one MAD.
+/// The headers, and as much data as fits into one MAD.
 fn first_mad(message: &[u8]) -> Option<[u8; MAD_LEN]> {
     if let Ok(whole) = message.try_into() {
         return Some(whole);
@@ -357,7 +358,7 @@ fn first_mad(message: &[u8]) -> Option<[u8; MAD_LEN]> {
     (part.len() >= ib_mad::wire::sa::HEADER_LEN).then_some(mad)
 }
 
-/// Whether this MAD answers something of the SA class: what a Linux client goes by, besides the
+/// Whether this MAD is a response of the SA class. A Linux client matches by this and the
 /// transaction id.
 #[inline]
 pub fn is_answer(mad: &[u8; MAD_LEN]) -> bool {
@@ -366,20 +367,19 @@ pub fn is_answer(mad: &[u8; MAD_LEN]) -> bool {
     header.mgmt_class() == MgmtClass::SUBN_ADM && header.method().is_response()
 }
 
-/// Data of a request: `len` bytes of the record that `method` and `attribute` are about.
+/// Writes the headers of a request; returns its first `len` data bytes, which hold the record.
 fn request(
     mad: &mut [u8; MAD_LEN],
     method: Method,
     attribute: AttributeId,
     tid: u64,
     mask: ComponentMask,
-    len: usize,
-) -> &mut [u8] {
+) -> &mut [u8; DATA_LEN] {
     SaMad::new(&mut *mad).write_request(method, attribute, tid, mask);
-    &mut mad[ib_mad::wire::sa::HEADER_LEN..][..len]
+    part_mut::<HEADER_LEN, _, _>(mad)
 }
 
-/// Whether two ports' identities are the same as far as both are known.
+/// Whether the identities of two ports agree, as far as both are known.
 fn fits(known: &EndPort, gid: Gid) -> bool {
     known.gid == Gid::ZERO || known.gid == gid
 }
@@ -407,8 +407,8 @@ pub(crate) mod tests {
         Workload::draw(&options, Ports::parse(&list).unwrap(), None).unwrap()
     }
 
-    /// srp_daemon asks about every node of a list, those that it shares no P_Key with included: the
-    /// refusal was counted as an error, though by the snapshot there is no such path.
+    /// srp_daemon queries every node of a list, including those that it shares no P_Key with: the
+    /// refusal was counted as an error, though the snapshot has no such path.
     #[test]
     fn a_path_to_a_lid_is_rightly_refused_where_no_partition_is_shared() {
         let fabric = Fabric::new(Arc::new(fabric::tests::plane()));
@@ -452,7 +452,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Status is all that counts of an error, and an answer to something else is none.
+    /// Only the status of an error is checked, and a response to another request is not accepted.
     #[test]
     fn answers_to_something_else_are_found() {
         let workload = workload(By::Gid, Draw::Any(1));

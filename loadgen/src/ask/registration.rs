@@ -1,5 +1,5 @@
-//! What ports register: multicast memberships as IPoIB and ibacm join them, subscriptions as
-//! srp_daemon makes them, services.
+//! Registrations: multicast joins as sent by IPoIB and ibacm, subscriptions as sent by srp_daemon,
+//! services.
 
 use ib_mad::types::{Gid, Lid, Lifetime, Mtu, PKey, Qpn, Rate, Sl};
 use ib_mad::wire::MAD_LEN;
@@ -8,43 +8,44 @@ use ib_mad::wire::mad::{AttributeId, Method};
 use ib_mad::wire::record::mc_member::component as mc;
 use ib_mad::wire::record::service::{LEASE_INDEFINITE, component as svc};
 use ib_mad::wire::record::{JoinState, McMemberRecord, Selector, ServiceRecord};
-use ib_mad::wire::sa::{ComponentMask, SaMad, attribute};
+use ib_mad::wire::sa::{ComponentMask, DATA_LEN, SaMad, attribute};
 
 use super::{fits, request};
 use crate::ports::EndPort;
 
-/// "GID in service", which srp_daemon subscribes to.
+/// Trap 64, "GID in service"; srp_daemon subscribes to it.
 pub const TRAP_GID_IN_SERVICE: u16 = 64;
-/// "Local changes", which srp_daemon subscribes to.
+/// Trap 144, "Local changes"; srp_daemon subscribes to it.
 pub const TRAP_LOCAL_CHANGES: u16 = 144;
 
 /// Q_Key of ibacm's groups.
 const ACM_QKEY: u32 = 0x8001_0000;
-/// MTU and rate that ibacm's groups have unless it is told otherwise: 2048 bytes, 10 Gb/s.
+/// Default MTU and rate of ibacm's groups: 2048 bytes, 10 Gb/s.
 const ACM_MTU: Mtu = Mtu::B2048;
 const ACM_RATE: Rate = Rate::Gbps10;
 /// Scopes of a MGID.
 const LINK_LOCAL: u8 = 2;
 const SITE_LOCAL: u8 = 5;
-/// First of the service ids that ports register theirs by.
+/// The first of the service IDs that ports register.
 const SERVICE_ID_BASE: u64 = 0x1000_0000_0000_0000;
 
-/// A multicast group, seen from a port.
+/// A multicast group, as seen from a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
-    /// IPoIB's broadcast group, which the subnet manager makes.
+    /// IPoIB's broadcast group, which the subnet manager creates.
     Broadcast,
     /// 224.0.0.1 in IPoIB.
     AllHosts,
     /// ff02::1 in IPoIB.
     AllNodes,
-    /// The port's solicited-node group, ff02::1:ffXX:XXXX, in IPoIB: hardly another port's.
+    /// The port's solicited-node group, ff02::1:ffXX:XXXX, in IPoIB: rarely shared with another
+    /// port.
     SolicitedNode,
-    /// The group by which ibacm asks for addresses.
+    /// The group by which ibacm resolves addresses.
     Acm,
 }
 
-/// Parameters that a group's members take over from IPoIB's broadcast group (RFC 4391).
+/// Parameters that IPoIB groups inherit from the broadcast group (RFC 4391).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Like {
     qkey: u32,
@@ -57,10 +58,10 @@ pub struct Like {
 }
 
 impl Like {
-    /// Those that an answer to a join tells; `None` if it has reserved codes.
+    /// The parameters in the response to a join; `None` if it contains reserved codes.
     pub fn of(mad: &[u8; MAD_LEN]) -> Option<Self> {
         let answer = SaMad::new(mad);
-        let record = McMemberRecord::new(&answer.data()[..]).expect("52 bytes of 200");
+        let record = McMemberRecord::of(answer.data());
         Some(Self {
             qkey: record.qkey(),
             mtu: Mtu::from_code(record.mtu())?,
@@ -77,7 +78,7 @@ impl Group {
     /// MGID in the partition of `pkey`, for a port.
     fn mgid(self, port: &EndPort, pkey: PKey) -> Gid {
         let mut mgid = [0; 16];
-        // A group's P_Key is the full member's.
+        // The P_Key in the MGID has the full-member bit.
         let [high, low] = (pkey.0 | 0x8000).to_be_bytes();
         let (scope, signature) = match self {
             Self::Broadcast | Self::AllHosts => (LINK_LOCAL, [0x40, 0x1B]),
@@ -99,7 +100,7 @@ impl Group {
         Gid(mgid)
     }
 
-    /// The join: IPoIB's (`ipoib_mcast_join`), with what it knows of the broadcast group in
+    /// The join: IPoIB's (`ipoib_mcast_join`), with the parameters of the broadcast group in
     /// `like`, or ibacm's (`acmp_init_join`).
     pub(super) fn write_join(
         self,
@@ -118,8 +119,8 @@ impl Group {
             (_, None) => named,
         };
         let set = Method::SET;
-        let data = request(mad, set, attribute::MC_MEMBER_RECORD, tid, mask, 52);
-        let mut record = McMemberRecord::new(data).expect("52 bytes");
+        let data = request(mad, set, attribute::MC_MEMBER_RECORD, tid, mask);
+        let mut record = McMemberRecord::of_mut(data);
         record
             .set_mgid(self.mgid(port, pkey))
             .set_port_gid(port.gid)
@@ -153,26 +154,25 @@ impl Group {
         }
     }
 
-    /// The leave of `ib_sa` (`send_leave` in multicast.c).
+    /// The leave, as `ib_sa` sends it (`send_leave` in multicast.c).
     pub(super) fn write_leave(self, port: &EndPort, pkey: PKey, tid: u64, mad: &mut [u8; MAD_LEN]) {
         let mask = mc::MGID | mc::PORT_GID | mc::JOIN_STATE;
-        let data = request(mad, Method::DELETE, attribute::MC_MEMBER_RECORD, tid, mask, 52);
-        McMemberRecord::new(data)
-            .expect("52 bytes")
+        let data = request(mad, Method::DELETE, attribute::MC_MEMBER_RECORD, tid, mask);
+        McMemberRecord::of_mut(data)
             .set_mgid(self.mgid(port, pkey))
             .set_port_gid(port.gid)
             .set_join_state(JoinState::FULL_MEMBER);
     }
 
-    /// Whether an answer is about this group and port.
-    pub(super) fn is_answer(self, port: &EndPort, pkey: PKey, data: &[u8]) -> bool {
-        let record = McMemberRecord::new(data).expect("52 bytes of 200");
+    /// Whether a response is for this group and port.
+    pub(super) fn is_answer(self, port: &EndPort, pkey: PKey, data: &[u8; DATA_LEN]) -> bool {
+        let record = McMemberRecord::of(data);
         record.mgid() == self.mgid(port, pkey) && fits(port, record.port_gid())
     }
 }
 
-/// The subscription of srp_daemon (`register_to_trap`), mask and all: the components of
-/// InformInfo by their place in the attribute, the first of them number 0.
+/// The subscription of srp_daemon (`register_to_trap`), with its mask: components of InformInfo are
+/// numbered by their position, from 0.
 pub(super) fn write_inform(trap: u16, subscribe: bool, tid: u64, mad: &mut [u8; MAD_LEN]) {
     const LID_RANGE_BEGIN: u64 = 1 << 1;
     const IS_GENERIC: u64 = 1 << 4;
@@ -183,14 +183,15 @@ pub(super) fn write_inform(trap: u16, subscribe: bool, tid: u64, mad: &mut [u8; 
     const PRODUCER: u64 = 1 << 12;
     let mask = LID_RANGE_BEGIN | IS_GENERIC | SUBSCRIBE | TRAP_TYPE | TRAP_NUMBER | PRODUCER;
     let mask = if subscribe { mask } else { mask | QPN };
-    // Subnet management of a class manager; informational of a channel adapter.
+    // Type "subnet management", producer class manager; type "informational", producer channel
+    // adapter.
     let (inform_type, producer) = match trap {
         TRAP_LOCAL_CHANGES => (4, ProducerType::CA),
         _ => (3, ProducerType::CLASS_MANAGER),
     };
     let inform = AttributeId::INFORM_INFO;
-    let data = request(mad, Method::SET, inform, tid, ComponentMask(mask), 36);
-    let mut info = InformInfo::new(data).expect("36 bytes");
+    let data = request(mad, Method::SET, inform, tid, ComponentMask(mask));
+    let mut info = InformInfo::of_mut(data);
     info.set_lid_range_begin(Lid::PERMISSIVE)
         .set_is_generic(1)
         .set_subscribe(subscribe.into())
@@ -198,18 +199,18 @@ pub(super) fn write_inform(trap: u16, subscribe: bool, tid: u64, mad: &mut [u8; 
         .set_trap_number(TrapNumber(trap))
         .set_producer_type(producer);
     if !subscribe {
-        // The queue pair that reports go to is the one that asked.
+        // Reports go to the queue pair that sent the request.
         info.set_qpn(Qpn::GSI);
     }
 }
 
-/// Whether an answer is about this trap.
-pub(super) fn is_inform_answer(trap: u16, data: &[u8]) -> bool {
-    let info = InformInfo::new(data).expect("36 bytes of 200");
+/// Whether a response is for this trap.
+pub(super) fn is_inform_answer(trap: u16, data: &[u8; DATA_LEN]) -> bool {
+    let info = InformInfo::of(data);
     info.trap_number() == TrapNumber(trap)
 }
 
-/// A service of the port's, leased without end, as `ib_sa` registers one.
+/// A service of the port, with an infinite lease, as `ib_sa` registers one.
 pub(super) fn write_service(
     method: Method,
     number: u16,
@@ -223,12 +224,11 @@ pub(super) fn write_service(
         Method::DELETE => key,
         _ => key | svc::SERVICE_LEASE | svc::SERVICE_NAME,
     };
-    let data = request(mad, method, attribute::SERVICE_RECORD, tid, mask, 176);
+    let data = request(mad, method, attribute::SERVICE_RECORD, tid, mask);
     let mut name = [0; 64];
     let text = format!("ibstorm service {number}");
     name[..text.len()].copy_from_slice(text.as_bytes());
-    ServiceRecord::new(data)
-        .expect("176 bytes")
+    ServiceRecord::of_mut(data)
         .set_service_id(SERVICE_ID_BASE + u64::from(number))
         .set_service_gid(port.gid)
         .set_service_pkey(pkey)
@@ -236,9 +236,9 @@ pub(super) fn write_service(
         .set_service_name(name);
 }
 
-/// Whether an answer is about this service of this port.
-pub(super) fn is_service_answer(number: u16, port: &EndPort, data: &[u8]) -> bool {
-    let record = ServiceRecord::new(data).expect("176 bytes of 200");
+/// Whether a response is for this service of this port.
+pub(super) fn is_service_answer(number: u16, port: &EndPort, data: &[u8; DATA_LEN]) -> bool {
+    let record = ServiceRecord::of(data);
     record.service_id() == SERVICE_ID_BASE + u64::from(number) && fits(port, record.service_gid())
 }
 
@@ -276,7 +276,7 @@ mod tests {
         assert_eq!(mad[56..], expected);
     }
 
-    /// Further groups take over what the broadcast group's answer told (RFC 4391).
+    /// Further groups use the parameters of the broadcast group (RFC 4391).
     #[test]
     fn other_groups_are_joined_with_the_parameters_of_the_first() {
         let mut answer = written(Ask::Join(Group::Broadcast, None));
@@ -303,7 +303,7 @@ mod tests {
         assert_eq!(mad[56..108], expected);
     }
 
-    /// `acmp_init_join`: everything that is needed to make the group.
+    /// `acmp_init_join`: all components needed to create the group.
     #[test]
     fn ibacm_joins_a_group_that_it_makes() {
         let mad = written(Ask::Join(Group::Acm, None));
@@ -344,19 +344,12 @@ mod tests {
     fn a_service_is_leased_without_end_and_withdrawn_by_its_key() {
         let mad = written(Ask::SetService(3));
         assert_eq!(head(&mad), (Method::SET, attribute::SERVICE_RECORD, 0x57));
-        let record = ServiceRecord::new(&mad[56..]).unwrap();
+        let data = mad[56..].first_chunk().unwrap();
+        let record = ServiceRecord::of(data);
         assert_eq!(record.service_lease(), LEASE_INDEFINITE);
         assert!(record.service_name().starts_with(b"ibstorm service 3\0"));
-        assert!(is_service_answer(
-            3,
-            &workload(By::Gid, Draw::Any(1)).ports().ends()[1],
-            &mad[56..]
-        ));
-        assert!(!is_service_answer(
-            3,
-            &workload(By::Gid, Draw::Any(1)).ports().ends()[0],
-            &mad[56..]
-        ));
+        assert!(is_service_answer(3, &workload(By::Gid, Draw::Any(1)).ports().ends()[1], data));
+        assert!(!is_service_answer(3, &workload(By::Gid, Draw::Any(1)).ports().ends()[0], data));
         assert_eq!(head(&written(Ask::DeleteService(3))).2, 7);
     }
 }

@@ -1,4 +1,4 @@
-//! `ibstorm`: storms Subnet Administration responders with queries. All it does is in the library.
+//! `ibstorm`: loads Subnet Administration responders with queries. The code is in the library.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -9,14 +9,14 @@ use loadgen::options::Options;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Exit status when the storm could not begin.
-const COULD_NOT_BEGIN: u8 = 2;
+/// Exit status when the storm could not start.
+const COULD_NOT_START: u8 = 2;
 
 fn main() -> ExitCode {
     let fail = |error: &dyn std::fmt::Display| {
-        // Nobody may read it, and then nobody wants to be told.
+        // Standard error may be closed.
         let _ = writeln!(std::io::stderr(), "ibstorm: {error}");
-        ExitCode::from(COULD_NOT_BEGIN)
+        ExitCode::from(COULD_NOT_START)
     };
     let options = Options::parse();
     if let Some(command) = &options.command {

@@ -1,4 +1,4 @@
-//! Options that go together, and the plan that they come to with the profile.
+//! Checks combinations of options and derives the plan from options and profile.
 
 use sa_proto::trust::{ClientTrust, TlsFiles, TrustError};
 
@@ -10,60 +10,55 @@ use crate::profile::{
 };
 use crate::scenario::pace::Arrivals;
 
-/// Options that do not go together.
+/// Options that exclude or require others.
 #[derive(Debug, thiserror::Error)]
 pub enum OptionsError {
-    /// A ring without its socket.
+    /// Transport ring without its socket.
     #[error(
-        "--transport ring needs the socket of a responder on this host: --target-ring PATH, as in \
-         `ibsa --ring PATH`"
+        "--transport ring requires --target-ring PATH, the socket of a responder on this host \
+         (`ibsa --ring PATH`)"
     )]
     NoRing,
-    /// A ring's socket without a ring.
-    #[error("--target-ring is for --transport ring")]
+    /// A ring's socket without transport ring.
+    #[error("--target-ring requires --transport ring")]
     RingOverOther,
-    /// udp without an address.
-    #[error("--transport udp needs the address of a responder: --target HOST:PORT")]
+    /// Transport udp without an address.
+    #[error("--transport udp requires the address of a responder: --target HOST:PORT")]
     NoTarget,
-    /// Addresses without udp.
-    #[error("--target is for --transport udp; over ibsim requests go to the SA's LID")]
+    /// Addresses with transport ibsim.
+    #[error("--target requires --transport udp; with ibsim, requests go to the LID of the SA")]
     TargetOverFabric,
-    /// The same.
-    #[error(
-        "--target is for --transport udp; over a ring requests go to the responder whose socket \
-         --target-ring names"
-    )]
+    /// Addresses with transport ring.
+    #[error("--target requires --transport udp; with ring, requests go to --target-ring")]
     TargetOverRing,
     /// Addresses that one socket cannot reach.
-    #[error("--target: IPv4 and IPv6 addresses do not mix in one storm")]
+    #[error("--target: IPv4 and IPv6 addresses cannot be mixed")]
     MixedTargets,
-    /// A capture of what is no fabric, or of several sockets.
-    #[error("--capture is for --transport ibsim with one thread")]
+    /// A capture without a fabric, or of several sockets.
+    #[error("--capture requires --transport ibsim and one thread")]
     Capture,
-    /// Nothing to ask about.
-    #[error(
-        "which ports to ask about? give --sm URL, to take them from an SM's snapshot, or --ports FILE"
-    )]
+    /// No source of ports.
+    #[error("no ports to query: give --sm URL to take them from an SM's snapshot, or --ports FILE")]
     NoPorts,
-    /// Nothing to compare paths with.
-    #[error("--check=path compares answers with a snapshot: give --sm URL")]
+    /// No snapshot to compare paths with.
+    #[error("--check=path compares answers with a snapshot and requires --sm URL")]
     NoSnapshot,
-    /// Registrations for ports that one is not.
-    #[error("{0} has each port register for itself: ask responders directly, with --transport udp")]
+    /// Registrations for many ports over a transport that sends from one port.
+    #[error("profile {0} registers every port under its own LID: use --transport udp")]
     NotThatPort(&'static str),
-    /// An option that the model has no use for.
-    #[error("{0} is for {1}, not for {2}")]
+    /// An option that does not apply to the model.
+    #[error("{0} applies to {1}, not to {2}")]
     NotFor(&'static str, &'static str, &'static str),
-    /// No such profile, or a wrong one.
+    /// The profile does not exist, or is invalid.
     #[error(transparent)]
     Profile(#[from] ProfileError),
-    /// A profile that contradicts itself.
+    /// The profile contradicts itself.
     #[error(transparent)]
     Plan(#[from] PlanError),
 }
 
 impl Options {
-    /// Why SMs are trusted.
+    /// Trust configuration for connections to SMs.
     pub fn trust(&self) -> Result<ClientTrust, TrustError> {
         let files = TlsFiles::of(
             self.tls_ca.as_deref(),
@@ -73,7 +68,7 @@ impl Options {
         Ok(ClientTrust::new(files, self.insecure))
     }
 
-    /// Checks what clap cannot, and makes a plan of it.
+    /// Checks combinations of options, and derives the plan.
     pub fn checked(self) -> Result<(Self, Plan), OptionsError> {
         match (self.transport, self.target_ring.is_some(), self.target.is_empty()) {
             (TransportKind::Udp | TransportKind::Ibsim, true, _) => {
@@ -104,7 +99,7 @@ impl Options {
         Ok((self, plan))
     }
 
-    /// What the profile says, if there is one, and the other options in its place.
+    /// The profile, if one was named, with the other options applied.
     fn plan(&self) -> Result<Plan, OptionsError> {
         let mut profile = match &self.profile {
             Some(name) => Profile::load(name, &self.set)?,
@@ -166,7 +161,7 @@ impl Options {
         Ok(Plan::new(&profile, concurrency)?)
     }
 
-    /// How far answers are checked.
+    /// How thoroughly responses are checked.
     pub fn level(&self, plan: &Plan) -> Level {
         match plan.check {
             Some(CheckKind::None) => Level::Status,
@@ -234,7 +229,7 @@ mod tests {
         refused!("ibstorm --sm http://x", Error::NoTarget);
         let line = "ibstorm --transport ibsim --target 127.0.0.1:1 --sm http://x";
         refused!(line, Error::TargetOverFabric);
-        // This one was told of ibsim and its LIDs.
+        // The error was about ibsim and its LIDs.
         let line = "ibstorm --transport ring --target-ring x --target 127.0.0.1:1 --sm http://x";
         refused!(line, Error::TargetOverRing);
         refused!("ibstorm --transport ring --sm http://x", Error::NoRing);

@@ -1,12 +1,12 @@
-//! Values on the command line: addresses, times, rates, numbers.
+//! Parsers of option values: addresses, times, rates, numbers.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
 use ib_mad::types::PKey;
 
-/// An address such as 192.0.2.1:7411 or localhost:7411. Of a name's addresses an IPv4 one is taken,
-/// if there is one: responders listen there unless told otherwise.
+/// An address such as 192.0.2.1:7411 or localhost:7411. A name resolves to an IPv4 address if it
+/// has one, since responders listen on IPv4 by default.
 pub(super) fn target(text: &str) -> Result<SocketAddr, String> {
     let found: Vec<SocketAddr> =
         text.to_socket_addrs().map_err(|error| error.to_string())?.collect();
@@ -30,19 +30,19 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         .ok()
         .and_then(|value| Duration::try_from_secs_f64(value * seconds).ok())
         .filter(|duration| !duration.is_zero())
-        .ok_or_else(|| "a time is a number with us, ms, s, m or h, such as 200ms".to_owned())
+        .ok_or_else(|| "expected a number with unit us, ms, s, m or h, such as 200ms".to_owned())
 }
 
 pub(super) fn share(text: &str) -> Result<f64, String> {
     let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
-    share.ok_or_else(|| "a share is a number from 0 to 1".to_owned())
+    share.ok_or_else(|| "expected a number from 0 to 1".to_owned())
 }
 
 pub(super) fn rate(text: &str) -> Result<f64, String> {
     text.parse()
         .ok()
         .filter(|rate| (1e-3..=1e9).contains(rate))
-        .ok_or_else(|| "a rate is a number up to 1e9, queries a second".to_owned())
+        .ok_or_else(|| "expected queries a second, up to 1e9".to_owned())
 }
 
 pub(crate) fn number(text: &str) -> Result<u64, String> {
@@ -50,13 +50,13 @@ pub(crate) fn number(text: &str) -> Result<u64, String> {
         Some(digits) => u64::from_str_radix(digits, 16),
         None => text.parse(),
     };
-    parsed.map_err(|_| "a number, hexadecimal with 0x".to_owned())
+    parsed.map_err(|_| "expected a number, decimal or hexadecimal with 0x".to_owned())
 }
 
 pub(super) fn pkey(text: &str) -> Result<PKey, String> {
     let value = number(text)?;
     u16::try_from(value).map(PKey).ok().filter(|pkey| pkey.is_valid()).ok_or_else(|| {
-        "a P_Key is 16 bits, such as 0xffff, and 0x0000 and 0x8000 are none".to_owned()
+        "expected a 16-bit P_Key such as 0xffff; 0x0000 and 0x8000 are invalid".to_owned()
     })
 }
 

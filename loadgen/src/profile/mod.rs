@@ -1,7 +1,7 @@
-//! Profiles: a storm's settings in a TOML file, and the ready ones that come with the program.
+//! Profiles: settings of a storm in a TOML file, and the built-in ones.
 //!
-//! What a file says is checked value by value as it is read; [`plan`](crate::plan) makes a storm
-//! of it. docs/ibstorm.md has every key.
+//! Values are checked as a file is read; [`plan`](crate::plan) derives the storm. docs/ibstorm.md
+//! documents every key.
 
 mod outline;
 mod tables;
@@ -16,7 +16,7 @@ use toml::Value;
 
 use self::outline::{MODELS, TOP};
 
-/// A profile that comes with the program.
+/// A built-in profile.
 pub struct Ready {
     /// Its name.
     pub name: &'static str,
@@ -24,7 +24,7 @@ pub struct Ready {
     pub text: &'static str,
 }
 
-/// All that come with the program.
+/// All built-in profiles.
 pub const READY: [Ready; 12] = [
     Ready { name: "closed", text: include_str!("../../profiles/closed.toml") },
     Ready { name: "open", text: include_str!("../../profiles/open.toml") },
@@ -44,33 +44,32 @@ pub const READY: [Ready; 12] = [
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProfileError {
-    /// Neither a name that is known nor a file.
+    /// Neither a built-in profile nor a file.
     #[error(
-        "{0}: neither a file nor a profile that comes with ibstorm ({names})",
+        "{0}: neither a file nor a built-in profile ({names})",
         names = READY.map(|ready| ready.name).join(", ")
     )]
     Unknown(String),
-    /// A file that cannot be read.
+    /// The file cannot be read.
     #[error("{0}: {1}")]
     Read(PathBuf, std::io::Error),
-    /// Something in it.
+    /// The file has an error.
     #[error("{file}:{line}: {what}")]
     Parse {
         /// Which file.
         file: String,
-        /// Where.
+        /// The line.
         line: usize,
-        /// Key, what is wrong and what would be right.
+        /// Key, error and expected value.
         what: String,
     },
-    /// A setting on the command line.
+    /// A `--set` option is invalid.
     #[error("--set {0}: {1}")]
     Set(String, String),
 }
 
 impl Profile {
-    /// Reads the profile of this name or in this file, with settings such as
-    /// `job-start.peers=64` put in.
+    /// Reads a profile by name or path, and applies settings such as `job-start.peers=64`.
     pub fn load(name: &str, settings: &[String]) -> Result<Self, ProfileError> {
         let ready = READY.iter().find(|ready| ready.name == name);
         let text = match ready {
@@ -90,7 +89,7 @@ impl Profile {
         for setting in settings {
             let fail = |why: String| ProfileError::Set(setting.clone(), why);
             put(&mut table, setting, model.map(|(name, _)| name)).map_err(fail)?;
-            // One at a time, so that the one at fault is named.
+            // One at a time, so that an error names the setting.
             check_set(&table, model.map(|(name, _)| name)).map_err(fail)?;
         }
         let settings = settings.join(" --set ");
@@ -99,7 +98,7 @@ impl Profile {
         })
     }
 
-    /// Reads a profile; `file` is what errors call it.
+    /// Parses a profile; errors call it `file`.
     pub fn parse(file: &str, text: &str) -> Result<Self, ProfileError> {
         let fail = |(at, what): (usize, String)| {
             let line = outline::line_of(text, at);
@@ -109,7 +108,7 @@ impl Profile {
         toml::from_str(text).map_err(|error| fail(outline::in_words(text, &error)))
     }
 
-    /// The models, and whether they are there.
+    /// The models, and whether the profile has each.
     pub fn models(&self) -> [(&'static str, bool); 9] {
         let there = [
             self.closed.is_some(),
@@ -126,7 +125,7 @@ impl Profile {
     }
 }
 
-/// Checks a file's table after a setting was put in.
+/// Checks a file's table after a setting was applied.
 fn check_set(table: &toml::Table, model: Option<&str>) -> Result<(), String> {
     for (name, value) in table {
         outline::check_entry(name, value.is_table())?;
@@ -141,12 +140,13 @@ fn check_set(table: &toml::Table, model: Option<&str>) -> Result<(), String> {
     })
 }
 
-/// Puts `key=value` or `table.key=value` into a file's table; a key alone is one of the model's.
+/// Inserts `key=value` or `table.key=value` into a file's table; a key alone belongs to the model's
+/// table.
 fn put(table: &mut toml::Table, setting: &str, model: Option<&str>) -> Result<(), String> {
     let (key, value) =
         setting.split_once('=').ok_or("a setting is KEY=VALUE or TABLE.KEY=VALUE")?;
     let (key, value) = (key.trim(), value.trim());
-    // A word that is no TOML value is a string without its quotes.
+    // A word that is not a TOML value is an unquoted string.
     let value = format!("value = {value}")
         .parse::<toml::Table>()
         .ok()
@@ -169,7 +169,7 @@ fn put(table: &mut toml::Table, setting: &str, model: Option<&str>) -> Result<()
     Ok(())
 }
 
-/// The ready profiles in words, a line each.
+/// The built-in profiles with their descriptions, one per line.
 pub fn list() -> String {
     let line = |Ready { name, text }: &Ready| {
         let profile = Profile::parse(name, text);
@@ -223,7 +223,7 @@ mod tests {
             (
                 "[closed]\nduration = \"5s\"\n",
                 "storm.toml:2: duration: no such key in this table, which has concurrency; duration \
-                 stands before the first table",
+                 belongs before the first table",
             ),
         ] {
             assert_eq!(wrong(text), expected);
@@ -232,8 +232,8 @@ mod tests {
         assert!(form.starts_with("storm.toml:2: ") && form.contains("`rmpp-stray`"), "{form}");
     }
 
-    /// The second of two models was the one that came later in a list, not in the file, and was
-    /// looked for in comments, too; the name of a table was an "unknown field".
+    /// With two models, the error named the one later in an internal list, not in the file, and its
+    /// line was searched in comments too; a table name was reported as an "unknown field".
     #[test]
     fn errors_about_tables_say_what_is_wrong_with_which() {
         let wrong = |text: &str| Profile::parse("storm.toml", text).unwrap_err().to_string();
@@ -274,7 +274,7 @@ mod tests {
             (
                 "rate = 5\n[open]\n",
                 "1: rate: no such key before the first table; there may be description, duration, \
-                 queries, seed, check, check-sample; all others stand under a table such as [query]",
+                 queries, seed, check, check-sample; all others belong in a table such as [query]",
             ),
             ("seed = 1\n", &format!("1: no model: one table of {models} says how clients behave")),
         ] {

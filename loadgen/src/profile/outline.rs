@@ -1,22 +1,22 @@
-//! The outline of a profile's file: which keys and tables stand at its top.
+//! Checks the top level of a profile's file: its keys and tables.
 //!
-//! It is checked before values are: what reads those does not tell a table from a key, nor which of
-//! two models comes first.
+//! Done before values are parsed: the TOML deserializer does not distinguish tables from keys, nor
+//! which of two models comes first.
 
 use toml::de::{DeTable, Error};
 
-/// Keys that stand before all tables.
+/// Keys before the first table.
 pub(super) const TOP: [&str; 6] =
     ["description", "duration", "queries", "seed", "check", "check-sample"];
 
-/// Tables that any profile may have.
+/// Tables allowed in any profile.
 const SHARED: [&str; 2] = ["query", "retry"];
 
-/// Tables that say how clients behave.
+/// Tables of the models.
 pub(super) const MODELS: [&str; 9] =
     ["closed", "open", "ramp", "linux-client", "job-start", "reboot", "acm", "srp", "malformed"];
 
-/// What is wrong, and where in the text.
+/// An error message, and its offset in the text.
 type Wrong = (usize, String);
 
 /// Checks a file's text.
@@ -61,20 +61,20 @@ pub(super) fn check_entry(name: &str, is_table: bool) -> Result<(), String> {
             models()
         )),
         (false, ..) => Err(format!(
-            "{name}: no such key before the first table; there may be {}; all others stand under a \
+            "{name}: no such key before the first table; there may be {}; all others belong in a \
              table such as [query]",
             TOP.join(", ")
         )),
     }
 }
 
-/// The number of the line that an offset is in.
+/// Line number of an offset.
 pub(super) fn line_of(text: &str, at: usize) -> usize {
     let before = text.as_bytes().get(..at).unwrap_or(text.as_bytes());
     before.iter().filter(|&&byte| byte == b'\n').count() + 1
 }
 
-/// What a parser says of the text.
+/// Rewords a parser's error.
 pub(super) fn in_words(text: &str, error: &Error) -> Wrong {
     let at = error.span().map_or(0, |span| span.start);
     let line = text.lines().nth(line_of(text, at) - 1).unwrap_or_default().trim();
@@ -94,12 +94,12 @@ pub(super) fn in_words(text: &str, error: &Error) -> Wrong {
     (at, what)
 }
 
-/// "unknown field `x`, expected one of `a`, `b`" in words that say what a key may be.
+/// Rewords "unknown field `x`, expected one of `a`, `b`" to name the allowed keys.
 pub(super) fn unknown_key(message: &str) -> Option<String> {
     let (name, expected) = message.strip_prefix("unknown field `")?.split_once("`, expected ")?;
     let expected = expected.strip_prefix("one of ").unwrap_or(expected).replace('`', "");
     let place = match TOP.contains(&name) {
-        true => format!("; {name} stands before the first table"),
+        true => format!("; {name} belongs before the first table"),
         false => String::new(),
     };
     Some(format!("{name}: no such key in this table, which has {expected}{place}"))

@@ -1,4 +1,4 @@
-//! What a profile's file says: its keys, and its tables with theirs.
+//! Keys and tables of a profile's file.
 
 use serde::Deserialize;
 
@@ -10,25 +10,25 @@ use crate::scenario::reboot::SERVICES_MAX;
 use crate::scenario::srp::Listing;
 use crate::workload::{By, PAIRS_MAX, Pattern};
 
-/// What a file says.
+/// A profile's file.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Profile {
-    /// What it is for, in a line.
+    /// Description, one line.
     pub description: String,
-    /// Ends after this time.
+    /// Duration of the storm.
     pub duration: Option<Time>,
-    /// Ends after so many queries.
+    /// Limit of queries.
     pub queries: Option<Whole<1, { u64::MAX }>>,
-    /// What chance is drawn by.
+    /// Seed of the random choices.
     pub seed: Option<u64>,
-    /// How answers are checked.
+    /// How thoroughly responses are checked.
     pub check: Option<CheckKind>,
-    /// Share of the pairs whose answers are compared with the snapshot.
+    /// Share of the pairs whose responses are compared with the snapshot.
     pub check_sample: Option<Share>,
-    /// What is asked.
+    /// The queries.
     pub query: QueryTable,
-    /// How long is waited.
+    /// Timeouts and retries.
     pub retry: RetryTable,
     /// The model, one of these.
     pub closed: Option<ClosedTable>,
@@ -64,87 +64,87 @@ macro_rules! tables {
 }
 
 tables! {
-    /// `[query]`: what is asked.
+    /// `[query]`: the path queries.
     QueryTable {
         /// How paths are named.
         by: Named<By>,
-        /// Service ID, where queries have one.
+        /// Service ID, for queries with one.
         service_id: Id,
-        /// P_Key, where queries have one.
+        /// P_Key, for queries with one.
         pkey: Id,
-        /// Pairs of ports to draw.
+        /// Number of port pairs to draw.
         pairs: Whole<1, { PAIRS_MAX as u64 }>,
     }
-    /// `[retry]`: how long is waited for an answer.
+    /// `[retry]`: timeouts and retries.
     RetryTable {
-        /// Before asking again.
+        /// Time before a query is sent again.
         timeout: Time,
-        /// Times that it is asked again.
+        /// Retries.
         retries: Whole<0, 1000>,
-        /// When the client gives up.
+        /// Time after which the client gives up.
         deadline: Time,
     }
     /// `[closed]`.
     ClosedTable {
-        /// Queries outstanding.
+        /// Outstanding queries.
         concurrency: Whole<1, { 1 << 20 }>,
     }
     /// `[open]`.
     OpenTable {
         /// Queries a second.
         rate: Rate,
-        /// How they follow each other.
+        /// Distribution over time.
         arrivals: Arrivals,
     }
     /// `[ramp]`.
     RampTable {
         /// First rate.
         from: Rate,
-        /// Last rate.
+        /// Highest rate.
         to: Rate,
-        /// Each rate is so many times the one before.
+        /// Ratio of each rate to the one before.
         factor: Factor,
-        /// How long each is measured.
+        /// Time each rate is measured.
         step: Time,
-        /// How long is waited before.
+        /// Time at each rate before measuring.
         settle: Time,
-        /// Least share of queries resolved.
+        /// Minimum share of queries resolved.
         goodput: Share,
-        /// Longest 99th percentile.
+        /// Maximum 99th percentile of latency.
         p99: Time,
-        /// Steps to close in on the knee.
+        /// Steps to narrow down the knee.
         refine: Whole<0, 20>,
-        /// How queries follow each other.
+        /// Distribution over time.
         arrivals: Arrivals,
     }
     /// `[linux-client]`.
     LinuxClientTable {
-        /// Ports that ask.
+        /// Ports that send queries.
         ports: Whole<1, 65_536>,
-        /// Queries that each has outstanding.
+        /// Outstanding queries per port.
         outstanding: Whole<1, 1024>,
-        /// Others that each asks for.
+        /// Destinations per port.
         destinations: Whole<1, 65_536>,
-        /// Which ones.
+        /// Which destinations.
         pattern: Pattern,
         /// Queries a second of all ports together.
         rate: Rate,
-        /// How they follow each other.
+        /// Distribution over time.
         arrivals: Arrivals,
     }
     /// `[job-start]`.
     JobStartTable {
         /// Ports that take part.
         ports: Whole<1, 65_536>,
-        /// Time within which they begin.
+        /// Time within which they start.
         within: Time,
-        /// Others that each asks for.
+        /// Destinations per port.
         peers: Whole<1, 65_536>,
-        /// Which ones.
+        /// Which destinations.
         pattern: Pattern,
-        /// Queries that each has outstanding.
+        /// Outstanding queries per port.
         outstanding: Whole<1, 1024>,
-        /// Whether what failed is asked for again.
+        /// Whether failed queries are sent again.
         persist: bool,
     }
     /// `[reboot]`.
@@ -153,52 +153,52 @@ tables! {
         ports: Whole<1, 65_536>,
         /// Time within which they come up.
         within: Time,
-        /// Requests that each has outstanding.
+        /// Outstanding requests per port.
         outstanding: Whole<1, 64>,
-        /// Services that each registers.
+        /// Services that each port registers.
         services: Whole<0, { SERVICES_MAX as u64 }>,
-        /// How long each stays.
+        /// How long each port stays registered.
         stay: Time,
-        /// Whether it takes back what it registered.
+        /// Whether it removes its registrations.
         leave: bool,
     }
     /// `[acm]`.
     AcmTable {
         /// Ports that take part.
         ports: Whole<1, 65_536>,
-        /// Time within which they begin.
+        /// Time within which they start.
         within: Time,
-        /// Others that each asks for.
+        /// Destinations per port.
         destinations: Whole<1, 65_536>,
-        /// Which ones.
+        /// Which destinations.
         pattern: Pattern,
-        /// Queries that each has outstanding.
+        /// Outstanding queries per port.
         depth: Whole<1, 1024>,
-        /// How paths are asked for, in turn.
+        /// Forms of the path queries, in turn.
         by: Vec<Named<By>>,
     }
     /// `[srp]`.
     SrpTable {
         /// Ports that take part.
         ports: Whole<1, 65_536>,
-        /// Time within which they begin.
+        /// Time within which they start.
         within: Time,
-        /// Which list is asked for.
+        /// The list to request.
         listing: Listing,
-        /// Searches that each makes.
+        /// Searches per port.
         scans: Whole<1, 1_000_000>,
-        /// Time between two.
+        /// Time between two searches.
         rescan: Time,
     }
     /// `[malformed]`.
     MalformedTable {
-        /// Queries a second, garbage included.
+        /// Queries a second, malformed ones included.
         rate: Rate,
-        /// How they follow each other.
+        /// Distribution over time.
         arrivals: Arrivals,
-        /// Share of the garbage.
+        /// Share of malformed queries.
         share: Share,
-        /// Its forms.
+        /// Kinds of malformation.
         forms: Vec<Form>,
     }
 }

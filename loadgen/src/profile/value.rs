@@ -1,4 +1,4 @@
-//! Values in a profile, each checked as it is read.
+//! Deserializers of a profile's values, with range checks.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ impl TryFrom<Value> for Time {
     }
 }
 
-/// A whole number between two others.
+/// An integer within limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Value")]
 pub struct Whole<const MIN: u64, const MAX: u64>(pub u64);
@@ -69,7 +69,7 @@ impl TryFrom<Value> for Share {
     }
 }
 
-/// By how much a rate grows.
+/// The factor by which a rate grows.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(try_from = "Value")]
 pub struct Factor(pub f64);
@@ -81,7 +81,7 @@ impl TryFrom<Value> for Factor {
     }
 }
 
-/// A number such as 0xffff; in quotes where it is too large for TOML.
+/// A number such as 0xffff; quoted where it is too large for TOML.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Value")]
 pub struct Id(pub u64);
@@ -99,13 +99,13 @@ impl TryFrom<Value> for Id {
 }
 
 impl Id {
-    /// As a P_Key.
+    /// The same as a P_Key.
     pub fn pkey(self) -> Option<PKey> {
         u16::try_from(self.0).ok().map(PKey).filter(|pkey| pkey.is_valid())
     }
 }
 
-/// One of several, by its name.
+/// One of several names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Value", bound = "T: std::str::FromStr<Err = String>")]
 pub struct Named<T>(pub T);

@@ -1,5 +1,5 @@
-//! The report as JSON. Fields are added, never renamed or given another meaning; `format` counts
-//! the times that this had to be broken.
+//! The report as JSON. Fields are added, never renamed or redefined; `format` is increased where
+//! this could not be kept.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use crate::check::Fault;
 use crate::histogram::{Counts, Latencies};
 use crate::scenario::ramp::{Finding, Knee, Ramp};
 
-/// 2: `ramp.knee_per_s` is null unless the knee was found; `resolved` means the same everywhere,
-/// rightful refusals are `no_path`.
+/// 2: `ramp.knee_per_s` is null unless the knee was found; `resolved` has one meaning everywhere,
+/// correct refusals are `no_path`.
 const FORMAT: u32 = 2;
 
 #[derive(Serialize)]
@@ -70,7 +70,7 @@ struct JsonSetting<'a> {
     check: &'a str,
 }
 
-/// Microseconds by percentile, with `mean`, `max` and the `count` of what was measured.
+/// Microseconds by percentile, with `mean`, `max` and `count`.
 #[derive(Serialize)]
 struct JsonLatency {
     count: u64,
@@ -113,11 +113,11 @@ struct JsonMalformed {
 struct JsonRamp {
     /// How the ramp ended.
     outcome: &'static str,
-    /// Whether the knee was found: the responder was seen to fall behind above it.
+    /// Whether the knee was found, that is, the responder fell behind above it.
     found: bool,
-    /// The knee, if it was.
+    /// The knee, if found.
     knee_per_s: Option<f64>,
-    /// The highest rate that was kept up with, and the lowest that was not.
+    /// The highest rate that the responder sustained, and the lowest that it did not.
     last_good_per_s: Option<f64>,
     too_much_per_s: Option<f64>,
     steps: Vec<JsonStep>,

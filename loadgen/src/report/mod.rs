@@ -1,4 +1,4 @@
-//! What is told of a storm: a line a second, a table or JSON at the end. docs/ibstorm.md explains
+//! Output of a storm: progress lines, and the report as text or JSON. docs/ibstorm.md explains
 //! every field.
 
 mod json;
@@ -14,39 +14,40 @@ use crate::histogram::{Counts, KindCounts, Latencies, Measured, Timings};
 use crate::scenario::Summary;
 use crate::scenario::ramp::Ramp;
 
-/// What was done, for the head of a report.
+/// The settings of a storm, for the head of a report.
 #[derive(Clone, Debug, Default)]
 pub struct Setting {
     /// The profile, if one was named.
     pub profile: Option<String>,
     /// The model.
     pub model: &'static str,
-    /// What chance was drawn by.
+    /// Seed of the random choices.
     pub seed: u64,
     /// Threads.
     pub threads: u32,
-    /// Queries a second that were due whatever the answers did.
+    /// Queries a second of an open loop.
     pub offered: Option<f64>,
-    /// Whether queries that were due waited for their port's window.
+    /// Whether due queries waited for their port's window.
     pub has_windows: bool,
-    /// Where requests went.
+    /// Destination of requests.
     pub to: String,
-    /// What was asked.
+    /// The queries.
     pub query: String,
-    /// What drove it.
+    /// The load.
     pub load: String,
-    /// What was asked about.
+    /// Ports and pairs.
     pub ports: String,
-    /// What answers were checked by.
+    /// How responses were checked.
     pub check: String,
 }
 
-/// The end of a storm, all threads together.
+/// Result of a storm, over all threads.
 pub struct Report {
     setting: Setting,
     counts: Counts,
     timings: Timings,
-    /// Latencies of all kinds but garbage, from when queries were due and from when they were sent.
+    /// Latencies of all kinds except malformed, from when queries were scheduled and from when they
+    /// were sent.
     due: Latencies,
     service: Latencies,
     elapsed: Duration,
@@ -59,18 +60,18 @@ pub struct Report {
     asked: Vec<u16>,
 }
 
-/// Wrong answers told in words.
+/// Limit of faulty responses printed.
 const EXAMPLES_MAX: usize = 5;
-/// Queries that are sent late by less than this are not late: schedulers take turns.
+/// Delays below this are not reported as late: they may come from the scheduler.
 const LAG_MAX: Duration = Duration::from_millis(1);
-/// A schedule of which less than this was begun was not kept, what is chance aside.
+/// Minimum share of due queries sent; below it, the schedule was not kept.
 const KEPT: f64 = 0.95;
-/// Percentiles that are told.
+/// Percentiles in the report.
 const PERCENTILES: [(&str, f64); 5] =
     [("p50", 50.0), ("p90", 90.0), ("p99", 99.0), ("p99.9", 99.9), ("p99.99", 99.99)];
 
 impl Report {
-    /// Sums up the threads' outcomes.
+    /// Sums up the results of all threads.
     pub fn new(
         setting: Setting,
         timings: Timings,
@@ -108,43 +109,43 @@ impl Report {
         report
     }
 
-    /// Whether something was answered and nothing wrongly.
+    /// Whether there were responses, and none was faulty.
     pub fn is_good(&self) -> bool {
         let Counts { answered, answered_garbage, errors, .. } = &self.counts;
         answered > answered_garbage && self.counts.wrong_total() == 0 && errors.total() == 0
     }
 
-    /// So many a second, over the time until the last answer.
+    /// Rate per second, over the time until the last response.
     fn a_second(&self, count: u64) -> f64 {
         a_second(count, self.elapsed)
     }
 
-    /// Packets sent for each of so many queries, garbage aside.
+    /// Packets sent per query of `queries`, malformed ones excluded.
     fn packets_per(&self, queries: u64) -> Option<f64> {
         let sent = self.counts.sent - self.counts.kinds[Kind::Malformed as usize].sent;
         (queries > 0).then(|| sent as f64 / queries as f64)
     }
 
-    /// Queries begun a second, over the time until the last one.
+    /// Queries started per second, over the time until the last one.
     fn achieved(&self) -> f64 {
         a_second(self.counts.queries, self.begun)
     }
 
-    /// Why the figures may be the generator's and not the responder's.
+    /// Why the figures may reflect the load generator and not the responder.
     fn generator_limit(&self) -> Option<String> {
         if let Some(share) = self.shares.iter().find(|share| share.is_limit()) {
             let (cpu, starved) = (share.cpu * 100.0, share.starved * 100.0);
             return Some(format!(
                 "a thread of ibstorm was busy {cpu:.0} % of the time and waited for a core \
-                 {starved:.0} %: more --threads or more cores may show more"
+                 {starved:.0} %; try more --threads or more cores"
             ));
         }
         if self.setting.has_windows {
-            return None; // What is late has waited for its window, for which ibstorm cannot help.
+            return None; // Late queries waited for their window, not for ibstorm.
         }
         let offered = self.setting.offered?;
         let due = offered * self.begun.as_secs_f64();
-        // So many that come at random may be fewer by a few times the square root.
+        // The number of random arrivals may be lower by a few times its square root.
         if (self.counts.queries as f64) < KEPT * due - 4.0 * due.sqrt() {
             return Some(format!(
                 "the schedule of {} queries a second was not kept, {} were sent",
@@ -154,14 +155,14 @@ impl Report {
         }
         let lag = late(&self.timings)?;
         Some(format!(
-            "1 % of the queries were sent more than {} late, where 1 % took more than {}: latencies \
-             are mostly ibstorm's; 'service' counts from when queries were sent",
+            "1 % of the queries were sent more than {} late, while 1 % took more than {}: most of \
+             the latency is ibstorm's own; 'service' is measured from when queries were sent",
             short(lag),
             short(self.due.percentile(99.0))
         ))
     }
 
-    /// Kinds of queries that were asked.
+    /// Kinds of queries that were sent.
     fn kinds(&self) -> impl Iterator<Item = (Kind, &KindCounts, Option<&Measured>)> {
         let asked = Kind::ALL.into_iter().zip(&self.counts.kinds);
         asked.filter(|(_, counts)| counts.queries > 0).map(|(kind, counts)| {
@@ -171,8 +172,8 @@ impl Report {
     }
 }
 
-/// How late 1 % of the queries were sent, if that is most of what 1 % took: then latencies are more
-/// the generator's than the responder's.
+/// How late 1 % of the queries were sent, if that is most of the 99th percentile of latency, which
+/// then reflects the generator rather than the responder.
 pub fn late(timings: &Timings) -> Option<Duration> {
     let (lag, due) = (timings.lag.percentile(99.0), timings.due());
     (lag > LAG_MAX && !due.is_empty() && lag * 2 > due.percentile(99.0)).then_some(lag)
@@ -183,7 +184,7 @@ fn a_second(count: u64, time: Duration) -> f64 {
     if seconds > 0.0 { count as f64 / seconds } else { 0.0 }
 }
 
-/// The line of one interval of a storm that is going on.
+/// The progress line of one interval.
 pub fn progress(
     since_start: Duration,
     interval: Duration,
@@ -215,7 +216,7 @@ pub fn progress(
     line
 }
 
-/// 1234567 as 1,234,567.
+/// Formats 1234567 as 1,234,567.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() * 4 / 3);
@@ -228,7 +229,7 @@ pub fn grouped(number: u64) -> String {
     text
 }
 
-/// A time to three digits.
+/// Formats a time with three digits.
 pub(crate) fn short(time: Duration) -> String {
     let ns = time.as_nanos() as f64;
     let (value, unit) = match ns {

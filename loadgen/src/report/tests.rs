@@ -58,7 +58,7 @@ fn threads_are_summed_up() {
     ] {
         assert!(text.lines().any(|l| l == line), "no line '{line}' in\n{text}");
     }
-    assert_eq!(text.matches("a → b").count(), 1, "no more than were to be shown");
+    assert_eq!(text.matches("a → b").count(), 1, "not more than --show");
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn wrong_answers_errors_and_silence_are_not_good() {
     assert!(!report(&[error]).is_good());
     assert!(!report(&[Counts::default()]).is_good());
     assert!(report(&[wrong]).to_string().contains("wrong mtu".replace("mtu", "MTU").as_str()));
-    assert!(report(&[Counts::default()]).to_string().contains("No answer came."));
+    assert!(report(&[Counts::default()]).to_string().contains("No answers received."));
 }
 
 #[test]
@@ -90,7 +90,8 @@ fn json_has_every_count() {
     assert!((1_230.0..1_240.0).contains(&p99), "{p99}");
 }
 
-/// A storm without answers had "0 a second over 0.00 s", and a short one took no time.
+/// A storm without responses was reported with "0 a second over 0.00 s", and a short one with no
+/// time.
 #[test]
 fn a_rate_is_told_of_a_time_that_was_measured() {
     let answered = |report: &Report| {
@@ -105,7 +106,7 @@ fn a_rate_is_told_of_a_time_that_was_measured() {
     assert_eq!(answered(&short), "answered                 10   2,500 a second over 4.00 ms");
 }
 
-/// Goodput counted rightful refusals, `resolved` did in some places and not in others.
+/// Goodput included correct refusals; `resolved` did in some places only.
 #[test]
 fn resolved_means_the_same_everywhere() {
     let mut counts =
@@ -132,7 +133,7 @@ fn resolved_means_the_same_everywhere() {
         assert_eq!((resolved, no_path), (&6.into(), &4.into()));
     }
     assert!(milestone["reached_s"]["100"].is_number(), "all that were not refused");
-    assert!(report.to_string().contains("6.00 ms   4 rightly refused\n"));
+    assert!(report.to_string().contains("6.00 ms   4 refused as expected\n"));
     let step = &json["ramp"]["steps"][0];
     assert_eq!((&step["resolved"], &step["no_path"]), (&600.into(), &400.into()));
     assert_eq!(step["finding"], "kept");
@@ -162,7 +163,7 @@ fn a_line_tells_of_its_interval_only() {
     );
 }
 
-/// A thread that had no time left is told.
+/// A thread without CPU time left is reported.
 #[test]
 fn a_generator_that_may_be_the_limit_says_so() {
     let counts = Counts { answered: 1, resolved: 1, ..Counts::default() };
@@ -170,14 +171,14 @@ fn a_generator_that_may_be_the_limit_says_so() {
     let mut busy = report(&[counts]);
     busy.shares[0] = Share { cpu: 0.6, starved: 0.35 };
     assert!(busy.generator_limit().unwrap().contains("busy 60 %"));
-    assert!(busy.to_string().contains("These may be ibstorm's limits"));
+    assert!(busy.to_string().contains("the limits of ibstorm"));
 }
 
-/// The schedule was said not to be kept where some queries were sent 3.6 ms late, all of them
-/// nevertheless and most of their time spent elsewhere; and where clients waited for windows.
+/// The schedule was reported as not kept where some queries were sent 3.6 ms late, although all
+/// were sent and most of their latency had other causes; and where clients waited for windows.
 #[test]
 fn lateness_counts_where_it_matters() {
-    // A query a millisecond for half a second.
+    // A query per millisecond for half a second.
     let counts = Counts { queries: 500, answered: 100, ..Counts::default() };
     let late_by = |lag, offered| {
         let mut report = report(&[counts]);
@@ -187,7 +188,7 @@ fn lateness_counts_where_it_matters() {
     };
     // Latencies are 1.234 ms.
     let limit = late_by(3_600, Some(1000.0)).generator_limit().unwrap();
-    assert!(limit.contains("more than 3.60 ms late, where 1 % took more than 1.23 ms"));
+    assert!(limit.contains("more than 3.60 ms late, while 1 % took more than 1.23 ms"));
     assert!(!limit.contains("schedule"), "{limit}");
     assert_eq!(late_by(900, Some(1000.0)).generator_limit(), None);
     assert_eq!(late_by(3_600, None).generator_limit(), None, "a closed loop has no schedule");
@@ -205,7 +206,7 @@ fn lateness_counts_where_it_matters() {
     let mut windows = late_by(3_600, Some(2000.0));
     windows.setting.has_windows = true;
     assert_eq!(windows.generator_limit(), None);
-    assert!(windows.to_string().contains("sent after a wait for windows of p50 "));
+    assert!(windows.to_string().contains("waited for windows for p50 "));
     assert!(late_by(3_600, None).to_string().contains("; sent late by p50 "));
 }
 
@@ -235,10 +236,10 @@ fn step(queries: u64, resolved: u64) -> ramp::Measured {
     }
 }
 
-/// "knee: below the first rate" was said of a ramp that was interrupted, and JSON had the same
-/// null for both.
+/// "knee: below the first rate" was reported for an interrupted ramp, and JSON had the same null
+/// for both.
 #[test]
-fn how_a_ramp_ended_is_told_apart() {
+fn the_end_of_a_ramp_is_reported() {
     let cases = [
         (
             &[(1000, 1000), (2000, 1500)][..],
@@ -253,24 +254,24 @@ fn how_a_ramp_ended_is_told_apart() {
         (
             &[(1000, 1000), (2000, 2000)],
             ("above-last-rate", false, 2000.0.into()),
-            "knee: above the last rate, 2,000 queries a second, which was kept up with",
+            "knee: above the highest rate, 2,000 queries a second, which the responder sustained",
         ),
         (
             &[(1000, 1000), (900, 900), (900, 900), (900, 900)],
             ("generator", false, 1000.0.into()),
-            "knee: unknown; 1,000 queries a second were kept up with, above that ibstorm did \
-             not keep its schedule",
+            "knee: unknown; the responder sustained 1,000 queries a second, beyond that ibstorm \
+             did not keep its schedule",
         ),
         (
             &[(1000, 1000)],
             ("cut-short", false, 1000.0.into()),
-            "knee: not found, the ramp was cut short; the last good rate was 1,000 queries a \
-             second",
+            "knee: not found, the ramp was stopped early; the highest sustained rate was 1,000 \
+             queries a second",
         ),
         (
             &[],
             ("cut-short", false, Value::Null),
-            "knee: not found, the ramp was cut short; no rate was kept up with so far",
+            "knee: not found, the ramp was stopped early; no rate was sustained",
         ),
     ];
     for (steps, (outcome, found, last_good), words) in cases {
@@ -291,7 +292,7 @@ fn how_a_ramp_ended_is_told_apart() {
 }
 
 #[test]
-fn milestones_garbage_and_steps_are_told() {
+fn milestones_malformed_requests_and_steps_are_reported() {
     let counts = Counts { answered: 1, resolved: 1, ..Counts::default() };
     let mut report = report(&[counts]);
     let mut milestone = Milestone::new("paths resolved", 4);

@@ -1,4 +1,4 @@
-//! The report in words and tables.
+//! The report as text.
 
 use std::fmt;
 use std::time::Duration;
@@ -63,16 +63,16 @@ impl Report {
         };
         row("resolved", counts.resolved, &note)?;
         let rows = [
-            ("no path", counts.no_path, "and rightly so"),
-            ("abandoned", counts.abandoned, "outstanding when the storm was broken off"),
-            ("unsent", self.summary.unsent, "callers who waited for their port in vain"),
-            ("late", counts.late, "answers to nobody: after the last retry, or a second one"),
-            ("undelivered", counts.undelivered, "requests that the fabric gave back"),
-            ("strange", counts.strange, "packets that are no answers to such queries"),
-            ("redirected", counts.redirected, "answers that said whom to ask instead"),
-            ("dropped", counts.dropped_tables, "tables for which ibstorm had no room"),
-            ("garbage", counts.answered_garbage, "answered, among the above"),
-            ("garbage", counts.silent_garbage, "not answered"),
+            ("no path", counts.no_path, "expected: the snapshot has none"),
+            ("abandoned", counts.abandoned, "outstanding when the storm was stopped"),
+            ("unsent", self.summary.unsent, "still waiting for a window at the end"),
+            ("late", counts.late, "answers after the last retry, and duplicates"),
+            ("undelivered", counts.undelivered, "requests that the fabric returned"),
+            ("strange", counts.strange, "packets that match no query"),
+            ("redirected", counts.redirected, "answers that redirect to another port"),
+            ("dropped", counts.dropped_tables, "tables beyond the reassembly limit of ibstorm"),
+            ("garbage", counts.answered_garbage, "malformed requests answered, included above"),
+            ("garbage", counts.silent_garbage, "malformed requests not answered"),
         ];
         for (name, count, note) in rows.into_iter().filter(|&(_, count, _)| count > 0) {
             row(name, count, note)?;
@@ -99,19 +99,19 @@ impl Report {
         if milestones.is_empty() {
             return Ok(());
         }
-        write!(f, "  {:<30}{:>10}{:>10}", "from the start", "expected", "reached")?;
+        write!(f, "  {:<30}{:>10}{:>10}", "since start", "expected", "reached")?;
         writeln!(f, "{:>13}{:>13}{:>13}", "50 %", "99 %", "100 %")?;
         for milestone in milestones {
             let (expected, reached) = (grouped(milestone.expected), grouped(milestone.at.len()));
             write!(f, "  {:<30}{expected:>10}{reached:>10}", milestone.name)?;
             for percent in [50.0, 99.0, 100.0] {
-                // What was not there when the storm ended might have come later.
+                // Events missing at the end of the storm might have come later.
                 let reached = milestone.reached(percent).map_or("not reached".to_owned(), short);
                 write!(f, "{reached:>13}")?;
             }
             match milestone.no_path {
                 0 => writeln!(f)?,
-                refused => writeln!(f, "   {} rightly refused", grouped(refused))?,
+                refused => writeln!(f, "   {} refused as expected", grouped(refused))?,
             }
         }
         writeln!(f)
@@ -171,7 +171,7 @@ impl Report {
 
     fn write_latencies(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.due.is_empty() {
-            return writeln!(f, "  No answer came.");
+            return writeln!(f, "  No answers received.");
         }
         write_line(f, "latency", &self.due)?;
         let kinds = self.kinds().filter(|&(kind, ..)| kind != Kind::Malformed).count();
@@ -203,7 +203,7 @@ impl Report {
         Ok(())
     }
 
-    /// What the generator itself did, where that says something about the figures.
+    /// CPU use and delays of the generator, which may limit the figures.
     fn write_generator(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.service.is_empty() {
             write_line(f, "service", &self.service)?;
@@ -217,14 +217,17 @@ impl Report {
             let [p50, p99] = [50.0, 99.0].map(|p| short(self.timings.lag.percentile(p)));
             let max = short(self.timings.lag.max());
             let late = match self.setting.has_windows {
-                true => "sent after a wait for windows of",
+                true => "waited for windows for",
                 false => "sent late by",
             };
             writeln!(f, "; {late} p50 {p50}, p99 {p99}, max {max}")?;
         }
         match self.generator_limit() {
             Some(why) => {
-                writeln!(f, "\n  These may be ibstorm's limits, not the responder's: {why}.")
+                writeln!(
+                    f,
+                    "\n  These figures may show the limits of ibstorm, not of the responder: {why}."
+                )
             }
             None => Ok(()),
         }
@@ -239,34 +242,39 @@ fn write_line(f: &mut fmt::Formatter<'_>, name: &str, latencies: &Latencies) -> 
     writeln!(f, "   max {}", short(latencies.max()))
 }
 
-/// What a ramp found, in words.
+/// The result of a ramp.
 fn knee(knee: Knee) -> String {
     let rate = |rate: f64| grouped(rate.round() as u64);
     match knee {
         Knee::Found(kept) => format!("{} queries a second", rate(kept)),
         Knee::Below(first) => format!("below the first rate, {} queries a second", rate(first)),
         Knee::Above(last) => {
-            format!("above the last rate, {} queries a second, which was kept up with", rate(last))
+            format!(
+                "above the highest rate, {} queries a second, which the responder sustained",
+                rate(last)
+            )
         }
         Knee::Generator(None) => "unknown; ibstorm did not keep its schedule".to_owned(),
         Knee::Generator(Some(kept)) => format!(
-            "unknown; {} queries a second were kept up with, above that ibstorm did not keep its \
-             schedule",
+            "unknown; the responder sustained {} queries a second, beyond that ibstorm did not \
+             keep its schedule",
             rate(kept)
         ),
         Knee::CutShort { kept, too_much } => {
             let kept = match kept {
-                Some(kept) => format!("the last good rate was {} queries a second", rate(kept)),
-                None => "no rate was kept up with so far".to_owned(),
+                Some(kept) => {
+                    format!("the highest sustained rate was {} queries a second", rate(kept))
+                }
+                None => "no rate was sustained".to_owned(),
             };
-            let too_much = too_much.map(|many| format!(", {} were too many", rate(many)));
+            let too_much = too_much.map(|many| format!("; {} were too many", rate(many)));
             let too_much = too_much.unwrap_or_default();
-            format!("not found, the ramp was cut short; {kept}{too_much}")
+            format!("not found, the ramp was stopped early; {kept}{too_much}")
         }
     }
 }
 
-/// A time in seconds; a very short one that would be none in its own unit.
+/// Formats a time in seconds; a very short one in a smaller unit.
 fn seconds(time: Duration) -> String {
     match time < Duration::from_millis(10) {
         true => short(time),

@@ -123,7 +123,8 @@ fn a_repeat_takes_the_next_way() {
     }
 }
 
-/// What a stalled responder held up is charged to it: from when each query was due.
+/// Queries delayed by a stalled responder are charged to it: latencies count from the scheduled
+/// time.
 #[test]
 fn latencies_count_from_when_queries_were_due() {
     let start = Instant::now();
@@ -138,7 +139,7 @@ fn latencies_count_from_when_queries_were_due() {
     assert_eq!(latencies.percentile(1.0).as_millis(), 8);
 }
 
-/// A rightful refusal was resolved by the count of its kind, and not by the sum.
+/// A correct refusal was counted as resolved by kind, but not in the sum.
 #[test]
 fn rightful_refusals_are_told_apart_in_the_sum_and_by_kind() {
     let start = Instant::now();
@@ -154,7 +155,7 @@ fn rightful_refusals_are_told_apart_in_the_sum_and_by_kind() {
         };
         Box::new(Srp::new(Part::ALL, options, start, bounds, 1))
     });
-    // Two subscriptions and ClassPortInfo, then a table that nothing is in.
+    // Two subscriptions and ClassPortInfo, then an empty table.
     for status in [Status::OK, Status::OK, Status::OK, Status::SA_NO_RECORDS] {
         requester.advance(start);
         let mut packet = transmitted(&mut requester, start).remove(0);
@@ -175,7 +176,7 @@ fn what_is_no_answer_is_counted_and_leaves_the_query_waiting() {
     let sent = transmitted(&mut requester, now).remove(0);
     requester.handle(now, &sent);
     let mut back = answer(sent.clone());
-    back.address.undelivered = 110;
+    back.carrier.undelivered = 110;
     requester.handle(now, &back);
     let mut report = answer(sent.clone());
     SaMad::new(&mut report.mad).header_mut().set_method(Method::REPORT);
@@ -200,7 +201,7 @@ fn every_query_is_accounted_for() {
     assert_eq!(counts.abandoned, 5);
 }
 
-/// Linux takes BUSY and REDIRECT for an answer, and does not ask again.
+/// Linux accepts BUSY and REDIRECT as responses, and does not retry.
 #[test]
 fn any_status_is_final() {
     for status in [Status::BUSY, Status::REDIRECT, Status::SA_NO_RESOURCES] {
@@ -216,8 +217,8 @@ fn any_status_is_final() {
     }
 }
 
-/// From when a query was due is one thing, from when it was sent another, and the difference
-/// is the generator's.
+/// Latency from the scheduled time and from the send time are distinct; the difference is the
+/// generator's.
 #[test]
 fn what_the_generator_is_late_by_is_told_apart() {
     let start = Instant::now();
@@ -232,8 +233,8 @@ fn what_the_generator_is_late_by_is_told_apart() {
     assert_eq!(timings.lag.max().as_millis(), 5);
 }
 
-/// Whatever comes back under the transaction id of garbage is its answer; silence is none of
-/// the good queries' time-outs.
+/// Any packet with the transaction id of a malformed request is its response; a missing one does
+/// not count as a timeout of valid queries.
 #[test]
 fn garbage_is_counted_apart() {
     let start = Instant::now();
@@ -247,7 +248,7 @@ fn garbage_is_counted_apart() {
     requester.advance(now);
     let sent = transmitted(&mut requester, now);
     assert_eq!(sent.len(), 2);
-    // An acknowledgement has status 0: garbage that came by RMPP seemed to be answered OK.
+    // An ACK has status 0: malformed requests sent by RMPP seemed to be answered OK.
     let mut ack = answer(sent[1].clone());
     let mut mad = SaMad::new(&mut ack.mad);
     mad.rmpp_mut().set_rmpp_type(RmppType::ACK).set_flags(RmppFlags::ACTIVE);

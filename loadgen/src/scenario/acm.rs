@@ -1,10 +1,10 @@
-//! Ports as `ibacm` serves them. Each joins the group by which it asks for addresses, then
-//! resolves its destinations, one query at a time (`sa_depth`), each destination once: what it
-//! knows, it keeps.
+//! Model of ports that run `ibacm`. Each joins the multicast group for address resolution, then
+//! queries the paths to its destinations, one at a time (`sa_depth`), each destination once: the
+//! results are cached.
 //!
-//! Addresses themselves (`addr_prot acm`) are asked for by multicast among the ports and never
-//! reach the SA; they decide how the path is then asked for: [`By::Acm`], or, where the client
-//! names GIDs or a LID, [`By::AcmGid`] and [`By::AcmLid`].
+//! Addresses themselves (`addr_prot acm`) are resolved by multicast among the ports, without the
+//! SA; they determine the form of the path query: [`By::Acm`], or, where the client gives GIDs or a
+//! LID, [`By::AcmGid`] and [`By::AcmLid`].
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,21 +19,21 @@ use crate::ask::Ask;
 use crate::ask::registration::Group;
 use crate::workload::{By, Workload};
 
-/// Before a port tries to join again.
+/// Interval at which a port retries to join.
 const JOIN_PAUSE: Duration = Duration::from_secs(1);
 
-/// How ibacm is used.
+/// Settings of the model.
 #[derive(Clone, Debug)]
 pub struct AcmOptions {
     /// Ports that take part.
     pub ports: usize,
-    /// Time within which they begin, evenly at random.
+    /// Time within which they start, evenly at random.
     pub within: Duration,
-    /// Queries that a port has outstanding.
+    /// Outstanding queries per port.
     pub depth: u16,
-    /// How paths are asked for, in turn.
+    /// Forms of the path queries, in turn.
     pub by: Vec<By>,
-    /// How long a query waits.
+    /// Timeout and retries.
     pub patience: Patience,
 }
 
@@ -53,7 +53,7 @@ pub struct Acm {
 struct Member {
     state: State,
     due: Instant,
-    /// Pairs not yet asked for begin here.
+    /// Pairs not yet queried start here.
     next: u32,
 }
 
@@ -65,7 +65,7 @@ enum State {
 }
 
 impl Acm {
-    /// `workload` has been drawn by port.
+    /// `workload` must have been drawn by port.
     pub fn new(
         workload: Arc<Workload>,
         part: Part,
@@ -123,7 +123,7 @@ impl Scenario for Acm {
         self.fleet.end(number);
         let took = now.saturating_duration_since(self.start);
         let member = &mut self.members[number as usize];
-        // The next query was wanted as soon as there was room for it.
+        // The next query was due as soon as the window had room for it.
         member.due = now;
         match (query.ask, outcome.is_settled()) {
             (Ask::Join(..), true) => {

@@ -1,4 +1,4 @@
-//! Closed loop: the next query is sent when an answer made room.
+//! Closed loop: each response allows the next query.
 
 use std::time::Instant;
 
@@ -8,7 +8,7 @@ use crate::ask::Ask;
 use crate::workload::Workload;
 use std::sync::Arc;
 
-/// Pairs asked for one after the other, over and over.
+/// Cycles through the pairs.
 pub(super) struct Pairs {
     workload: Arc<Workload>,
     next: u32,
@@ -16,7 +16,7 @@ pub(super) struct Pairs {
 }
 
 impl Pairs {
-    /// Begins at the pair with index `first`, or one that lies as far from the first.
+    /// Starts at the pair with index `first`, or one as far from the first.
     pub(super) fn new(workload: Arc<Workload>, first: usize, patience: Patience) -> Self {
         let next = (first % workload.len()) as u32;
         Self { workload, next, patience }
@@ -31,7 +31,7 @@ impl Pairs {
     }
 }
 
-/// So many queries outstanding at any time.
+/// A constant number of outstanding queries.
 pub struct Closed {
     pairs: Pairs,
     concurrency: usize,
@@ -39,7 +39,7 @@ pub struct Closed {
 }
 
 impl Closed {
-    /// Begins at the pair with index `first`.
+    /// Starts at the pair with index `first`.
     pub fn new(
         workload: Arc<Workload>,
         first: usize,

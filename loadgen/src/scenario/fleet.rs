@@ -1,8 +1,8 @@
-//! Ports that ask for themselves, each with a window of its own: which of them may ask now.
+//! Ports that send queries independently, each with its own window: selects which may send now.
 //!
-//! A member is a port of this thread's part, by its place in the list. It is polled when it has
-//! been woken, by the clock or by whoever has news for it, as long as its window is open and it
-//! has something to ask.
+//! A member is a port of this thread's part, by its index in the list. It is polled after it has
+//! been woken, by the clock or an event, as long as its window is open and it has something to
+//! send.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -27,8 +27,8 @@ struct Member {
 }
 
 impl Fleet {
-    /// This part's ports of the first `ports`; each may have `window` queries outstanding. All
-    /// sleep.
+    /// This thread's part of the first `ports` ports; each may have `window` queries outstanding.
+    /// All sleep.
     pub fn new(part: Part, ports: usize, window: u16) -> Self {
         let members = vec![Member::default(); part.ports(ports).count()];
         let count = members.len();
@@ -41,27 +41,27 @@ impl Fleet {
         self.members.len()
     }
 
-    /// Whether this part has no port at all.
+    /// Whether this part has no ports.
     pub fn is_empty(&self) -> bool {
         self.members.is_empty()
     }
 
-    /// Most queries that they have outstanding together.
+    /// Limit of outstanding queries of all members.
     pub fn capacity(&self) -> usize {
         self.members.len() * usize::from(self.window)
     }
 
-    /// The port that a member is.
+    /// The port of a member.
     pub fn port(&self, member: u32) -> u32 {
         member * self.part.of as u32 + self.part.number as u32
     }
 
-    /// The member that a port is.
+    /// The member of a port.
     pub fn member(&self, port: u32) -> u32 {
         port / self.part.of as u32
     }
 
-    /// Wakes a member: it may have something to ask.
+    /// Wakes a member: it may have something to send.
     pub fn wake(&mut self, member: u32) {
         let state = &mut self.members[member as usize];
         if !state.is_ready && state.outstanding < self.window {
@@ -70,12 +70,12 @@ impl Fleet {
         }
     }
 
-    /// Wakes it then.
+    /// Wakes a member at the given time.
     pub fn wake_at(&mut self, member: u32, when: Instant) {
         self.alarms.push(Reverse((when, member)));
     }
 
-    /// A member whose window is open. It sleeps from now on, unless it begins a query.
+    /// A member whose window is open. It sleeps from now on, unless it starts a query.
     pub fn poll(&mut self, now: Instant) -> Option<u32> {
         while let Some(&Reverse((when, member))) = self.alarms.peek()
             && when <= now
@@ -88,30 +88,30 @@ impl Fleet {
         Some(member)
     }
 
-    /// Begins a query of a member's; it goes to the end of the line.
+    /// Starts a query of a member, which goes to the end of the queue.
     pub fn begin(&mut self, member: u32) {
         self.members[member as usize].outstanding += 1;
         self.wake(member);
     }
 
-    /// Ends one, which wakes it.
+    /// Ends a query, which wakes its member.
     pub fn end(&mut self, member: u32) {
         let state = &mut self.members[member as usize];
         state.outstanding = state.outstanding.saturating_sub(1);
         self.wake(member);
     }
 
-    /// Queries that a member has outstanding.
+    /// Outstanding queries of a member.
     pub fn outstanding(&self, member: u32) -> u16 {
         self.members[member as usize].outstanding
     }
 
-    /// When [`poll`](Self::poll) may next yield a member, unless one is woken.
+    /// When [`poll`](Self::poll) may next return a member, unless one is woken before.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.alarms.peek().map(|&Reverse((when, _))| when)
     }
 
-    /// Whether nobody is awake or to be woken.
+    /// Whether no member is awake or will be woken by the clock.
     pub fn is_asleep(&self) -> bool {
         self.ready.is_empty() && self.alarms.is_empty()
     }

@@ -1,6 +1,6 @@
-//! Job start: every port asks for paths to its peers within a short time, as when a parallel job's
-//! processes connect. Measured from the start of the storm: when half, 99 % and all of the paths
-//! were there, and of the ports that had all of theirs.
+//! Job start: every port queries paths to its peers within a short time, as when the processes of a
+//! parallel job connect. Measures the time from the start of the storm until half, 99 % and all of
+//! the paths are resolved, and until as many of the ports have all their paths.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,21 +15,21 @@ use super::{Milestone, Outcome, Part, Patience, Query, Scenario, Summary};
 use crate::ask::Ask;
 use crate::workload::Workload;
 
-/// Before a process whose query failed has it asked again.
+/// Time before a failed query is repeated by its process.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// How a job starts.
+/// Settings of the model.
 #[derive(Clone, Copy, Debug)]
 pub struct JobStartOptions {
     /// Ports that take part.
     pub ports: usize,
-    /// Time within which they begin, evenly at random.
+    /// Time within which they start, evenly at random.
     pub within: Duration,
-    /// Queries that a port has outstanding.
+    /// Outstanding queries per port.
     pub window: u16,
-    /// Whether what failed is asked for again, until the storm ends.
+    /// Whether failed queries are sent again, until the storm ends.
     pub persist: bool,
-    /// How long a query waits.
+    /// Timeout and retries.
     pub patience: Patience,
 }
 
@@ -39,7 +39,7 @@ pub struct JobStart {
     options: JobStartOptions,
     fleet: Fleet,
     members: Vec<Member>,
-    /// Pairs to ask for again, and from when on.
+    /// Pairs to query again, and when.
     failed: VecDeque<(Instant, u32)>,
     start: Instant,
     bounds: Bounds,
@@ -50,13 +50,13 @@ pub struct JobStart {
 #[derive(Clone, Copy)]
 struct Member {
     begins: Instant,
-    /// Pairs not yet asked for begin here.
+    /// Pairs not yet queried start here.
     next: u32,
     unresolved: u32,
 }
 
 impl JobStart {
-    /// `workload` has been drawn by port.
+    /// `workload` must have been drawn by port.
     pub fn new(
         workload: Arc<Workload>,
         part: Part,
@@ -115,7 +115,7 @@ impl Scenario for JobStart {
                 continue;
             }
             let pair = self.fleet.port(member) * each + state.next;
-            // The job wants all its paths at once; those that the window holds up are late.
+            // The job needs all paths at once; queries delayed by the window count as late.
             let due = state.begins;
             state.next += 1;
             self.fleet.begin(member);
@@ -152,7 +152,7 @@ impl Scenario for JobStart {
     }
 
     fn capacity(&self) -> usize {
-        // One that is asked for again need not wait for the window.
+        // A retry does not wait for the window.
         self.fleet.capacity() * 2
     }
 

@@ -1,10 +1,10 @@
-//! Ports as Linux drives them: each asks for its own paths, has a window of queries outstanding
-//! and a line of callers behind it, repeats what is not answered and gives up at its deadline.
+//! Model of ports as Linux drives them: each queries its own paths, has a window of outstanding
+//! queries and a queue of callers, retries unanswered queries and gives up at the deadline.
 //!
-//! With a rate, callers come by a schedule, each to a port drawn at random; without, every window
-//! is full at all times. The measure is goodput, paths resolved within their deadline a second,
-//! and what it cost: packets sent for each of them. A responder that answers queries whose
-//! clients have already asked again has a high rate of answers and no goodput.
+//! With a rate, callers arrive by a schedule, each at a random port; without, every window is
+//! always full. The measure is goodput, paths resolved within their deadline per second, and its
+//! cost: packets sent per path. A responder that answers queries whose clients have already retried
+//! has a high response rate and no goodput.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,28 +19,28 @@ use super::{Outcome, Part, Patience, Query, Scenario, Summary};
 use crate::ask::Ask;
 use crate::workload::Workload;
 
-/// Callers that wait at one port; those beyond it count as never sent.
+/// Limit of callers queued at one port; further ones count as never sent.
 const CALLERS_MAX: usize = 1024;
 
 /// See the [module](self).
 pub struct LinuxClient {
     workload: Arc<Workload>,
     fleet: Fleet,
-    /// For each member, when those who wait came.
+    /// For each member, arrival times of the queued callers.
     callers: Vec<VecDeque<Instant>>,
-    /// For each member, which of its pairs is next.
+    /// For each member, the index of its next pair.
     next: Vec<u32>,
     schedule: Option<Schedule>,
     bounds: Bounds,
     patience: Patience,
     random: SmallRng,
     unsent: u64,
-    /// Callers that wait, all ports together.
+    /// Queued callers of all ports.
     waiting: usize,
 }
 
 impl LinuxClient {
-    /// `workload` has been drawn by port.
+    /// `workload` must have been drawn by port.
     pub fn new(
         workload: Arc<Workload>,
         part: Part,
@@ -69,7 +69,7 @@ impl LinuxClient {
         }
     }
 
-    /// Lines up callers whose time has come.
+    /// Queues the callers that are due.
     fn line_up(&mut self, now: Instant) {
         let Some(schedule) = &mut self.schedule else { return };
         while !self.bounds.is_over(now)
@@ -182,7 +182,7 @@ mod tests {
         );
     }
 
-    /// Who finds the window shut waits in line, and is charged for it.
+    /// A caller that finds the window full is queued, and its latency includes the wait.
     #[test]
     fn callers_wait_for_room_in_their_ports_window() {
         let start = Instant::now();

@@ -1,5 +1,5 @@
-//! Garbage among good queries, by a schedule. A responder may answer garbage with an error or drop
-//! it and count it; the good queries have to go on being resolved.
+//! Malformed among valid queries, by a schedule. A responder may answer malformed requests with an
+//! error or drop and count them; the valid queries must still be resolved.
 
 use std::time::{Duration, Instant};
 
@@ -16,20 +16,20 @@ use ib_mad::wire::mad::Status;
 use ib_mad::wire::rmpp::RmppType;
 use ib_mad::wire::sa::{HEADER_LEN, SaMad};
 
-/// An answer to garbage is waited for so long; most have none.
+/// Timeout of malformed requests; most are not answered.
 const PATIENCE: Patience = Patience { timeout: Duration::from_millis(500), retries: 0 };
 
 /// See the [module](self).
 pub struct Flood {
     queries: Open,
-    /// Share of the garbage, 0 to 1.
+    /// Share of malformed queries, 0 to 1.
     share: f64,
     forms: Vec<Malformed>,
     random: SmallRng,
 }
 
 impl Flood {
-    /// Makes a share of the queries of `queries` wrong, in one of these forms, by chance.
+    /// Replaces a random share of the queries of `queries` by malformed ones of these kinds.
     pub fn new(queries: Open, share: f64, forms: &[Form], seed: u64) -> Self {
         let forms = forms.iter().map(|&form| Malformed {
             form,
@@ -69,7 +69,7 @@ impl Scenario for Flood {
                 mad[..len].copy_from_slice(&message[..len]);
                 let mad = SaMad::new(&mad);
                 match mad.header().status() {
-                    // An abort has the status of what it aborts.
+                    // An ABORT has the status that it reports.
                     _ if mad.rmpp().is_active() && mad.rmpp().rmpp_type() == RmppType::ABORT => {
                         count.aborted += 1;
                     }

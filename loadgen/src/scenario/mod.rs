@@ -1,18 +1,18 @@
-//! Models of clients: what is asked when. Each is a state machine without I/O, driven by the
+//! Models of clients: which query is due when. Each is a state machine without I/O, driven by the
 //! [`requester`](crate::requester), or by a test with virtual time.
 //!
 //! | module | model |
 //! |---|---|
-//! | [`closed`] | so many queries outstanding at any time |
-//! | [`open`] | a schedule, whatever the answers do; [`ramp`] raises its rate |
+//! | [`closed`] | a constant number of outstanding queries |
+//! | [`open`] | a schedule independent of answers; [`ramp`] raises its rate |
 //! | [`linux_client`] | ports with a window each and Linux's retries |
-//! | [`job_start`] | all ports ask for their peers at once |
+//! | [`job_start`] | all ports query their peers at once |
 //! | [`reboot`] | ports come up, join, subscribe, register, and leave again |
 //! | [`acm`] | ibacm: a join, then paths one by one |
 //! | [`srp`] | srp_daemon: subscriptions and searches for targets |
-//! | [`malformed`] | garbage among good queries |
+//! | [`malformed`] | malformed among valid queries |
 //!
-//! [`fleet`] is what those with many ports share, [`pace`] those with a schedule.
+//! Models with many ports share [`fleet`], those with a schedule [`pace`].
 
 pub mod acm;
 pub mod closed;
@@ -35,40 +35,40 @@ use crate::ask::malformed::Form;
 use crate::check::Verdict;
 use crate::histogram::{Errors, Latencies};
 
-/// One query that is due.
+/// A query that is due.
 #[derive(Clone, Copy, Debug)]
 pub struct Query {
-    /// What to ask.
+    /// The request.
     pub ask: Ask,
-    /// Number of the port that asks.
+    /// Index of the requesting port.
     pub port: u32,
-    /// When it was meant to be sent; its latency counts from then.
+    /// Its scheduled time; latency counts from then.
     pub due: Instant,
-    /// How long to wait for its answer.
+    /// Timeout and retries.
     pub patience: Patience,
 }
 
-/// How long a client waits, and how often it asks.
+/// Timeout and number of retries of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
-    /// Before it asks again.
+    /// Time before each retry.
     pub timeout: Duration,
-    /// Times that it asks again.
+    /// Number of retries.
     pub retries: u32,
 }
 
 impl Patience {
-    /// Linux's `ib_sa` with a caller that waits two seconds, as RDMA CM does: a tenth of that
-    /// before it asks again.
+    /// Linux's `ib_sa` with a caller's timeout of two seconds, as RDMA CM: a tenth of that before
+    /// each retry.
     pub const RDMA_CM: Self = Self { timeout: Duration::from_millis(200), retries: 10 };
     /// Linux's `ib_sa` joining and leaving (`multicast.c`): three seconds.
     pub const JOIN: Self = Self { timeout: Duration::from_millis(300), retries: 10 };
     /// `ibacm` (`sa_timeout`, `sa_retries`).
     pub const ACM: Self = Self { timeout: Duration::from_secs(2), retries: 2 };
-    /// `srp_daemon`: three tries in all.
+    /// `srp_daemon`: three attempts in all.
     pub const SRP: Self = Self { timeout: Duration::from_secs(5), retries: 2 };
 
-    /// The same for a caller that gives up after `deadline`: so many time-outs as fit into it, at
+    /// Retries for a caller that gives up after `deadline`: as many timeouts as fit into it, at
     /// least one.
     pub fn until(self, deadline: Option<Duration>) -> Self {
         let Some(deadline) = deadline else { return self };
@@ -78,27 +78,27 @@ impl Patience {
     }
 }
 
-/// What came of a query.
+/// Result of a query.
 #[derive(Clone, Copy, Debug)]
 pub enum Outcome<'a> {
-    /// An answer.
+    /// A response.
     Answered {
-        /// What it is worth.
+        /// The verdict on it.
         verdict: Verdict,
-        /// Headers and data, of a table all of them.
+        /// Headers and data; for a table, all of it.
         message: &'a [u8],
     },
-    /// No answer, after all retries.
+    /// No response, after all retries.
     Silent,
 }
 
 impl<'a> Outcome<'a> {
-    /// Whether the client got what it asked for, or knows for good that it is not there.
+    /// Whether the query is settled: the client has the record, or knows that there is none.
     pub fn is_settled(&self) -> bool {
         matches!(self, Self::Answered { verdict: Verdict::Resolved | Verdict::NoPath, .. })
     }
 
-    /// The answer's one MAD, if it is a good one.
+    /// The single MAD of a correct response.
     pub fn mad(&self) -> Option<&'a [u8; MAD_LEN]> {
         match *self {
             Self::Answered { verdict: Verdict::Resolved, message } => message.try_into().ok(),
@@ -109,59 +109,59 @@ impl<'a> Outcome<'a> {
 
 /// A model of clients.
 pub trait Scenario: Send {
-    /// The next query that is due. Call until it yields `None`; each one is begun. `outstanding`
-    /// are begun and have no outcome yet.
+    /// Starts and returns the next query that is due. Call until it returns `None`. `outstanding`
+    /// is the number of queries started and not ended yet.
     fn poll_query(&mut self, now: Instant, outstanding: usize) -> Option<Query>;
 
-    /// Takes what came of a query.
+    /// Handles the result of a query.
     fn handle_outcome(&mut self, now: Instant, query: &Query, outcome: &Outcome<'_>);
 
-    /// When [`poll_query`](Self::poll_query) may next yield one without an outcome coming first.
+    /// When [`poll_query`](Self::poll_query) may next return a query, unless a result comes before.
     fn poll_timeout(&self) -> Option<Instant>;
 
-    /// Whether no query will be due any more, unless an outstanding one's outcome brings it.
+    /// Whether no further query will be due, unless the result of an outstanding one causes it.
     fn is_over(&self, now: Instant) -> bool;
 
-    /// Most queries that it has outstanding.
+    /// Limit of outstanding queries.
     fn capacity(&self) -> usize;
 
-    /// What it counted that others cannot.
+    /// The scenario's own counts.
     fn summary(&self) -> Summary {
         Summary::default()
     }
 }
 
-/// What scenarios count themselves. Those of several threads are added up.
+/// Counts of a scenario itself. Those of several threads are added.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
-    /// Queries that were due and never begun: their clients waited in vain.
+    /// Queries that were due and never sent: their clients waited in vain.
     pub unsent: u64,
-    /// When what was expected was there, counted from the start of the storm.
+    /// Times at which expected events occurred, from the start of the storm.
     pub milestones: Vec<Milestone>,
-    /// What came of garbage.
+    /// Results of malformed requests.
     pub malformed: Vec<Malformed>,
 }
 
-/// How long something took that is expected a known number of times.
+/// Times of an event that is expected a known number of times.
 #[derive(Clone, Debug)]
 pub struct Milestone {
-    /// What, such as "paths resolved".
+    /// Name, such as "paths resolved".
     pub name: &'static str,
-    /// How often it is expected.
+    /// Expected number of events.
     pub expected: u64,
-    /// How often it will not happen, because it was rightly refused.
+    /// Events that will not occur because the request was correctly refused.
     pub no_path: u64,
-    /// When it happened, from the start.
+    /// Times of the events, from the start.
     pub at: Latencies,
 }
 
 impl Milestone {
-    /// One that is expected so often.
+    /// An event expected this number of times.
     pub fn new(name: &'static str, expected: usize) -> Self {
         Self { name, expected: expected as u64, no_path: 0, at: Latencies::default() }
     }
 
-    /// Takes what came of one, so long after the start, unless it failed.
+    /// Records one event, at this time from the start, unless it failed.
     pub fn record(&mut self, took: Duration, outcome: &Outcome<'_>) {
         match outcome {
             Outcome::Answered { verdict: Verdict::Resolved, .. } => self.at.record(took),
@@ -170,8 +170,8 @@ impl Milestone {
         }
     }
 
-    /// When a share of `percent` / 100 of what is expected and not refused was there; `None` if it
-    /// was not until the storm ended.
+    /// Time by which a share of `percent` / 100 of the expected, not refused events had occurred;
+    /// `None` if that was not reached before the storm ended.
     pub fn reached(&self, percent: f64) -> Option<Duration> {
         let there = self.at.len() as f64;
         let expected = self.expected.saturating_sub(self.no_path);
@@ -180,10 +180,10 @@ impl Milestone {
     }
 }
 
-/// What came of one form of garbage.
+/// Results of one kind of malformed requests.
 #[derive(Clone, Debug)]
 pub struct Malformed {
-    /// Which.
+    /// The kind.
     pub form: Form,
     /// Sent.
     pub sent: u64,
@@ -191,14 +191,14 @@ pub struct Malformed {
     pub accepted: u64,
     /// Answered with other statuses.
     pub refused: Errors,
-    /// Answered by the abort of a transfer.
+    /// Answered with an ABORT.
     pub aborted: u64,
     /// Not answered.
     pub silent: u64,
 }
 
 impl Summary {
-    /// Adds another thread's, of the same scenario.
+    /// Adds the counts of another thread of the same scenario.
     pub fn add(&mut self, other: Self) {
         self.unsent += other.unsent;
         for milestone in other.milestones {
@@ -226,26 +226,26 @@ impl Summary {
     }
 }
 
-/// Which part of a storm a thread has.
+/// The part of a storm that one thread runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Part {
-    /// Its number, from 0.
+    /// Thread number, from 0.
     pub number: usize,
-    /// Of how many.
+    /// Number of threads.
     pub of: usize,
 }
 
 impl Part {
-    /// All of it.
+    /// A single thread's part: everything.
     pub const ALL: Self = Self { number: 0, of: 1 };
 
-    /// Its part of `all`, as even as can be.
+    /// This thread's share of `all`, as evenly as possible.
     pub fn share(self, all: u64) -> u64 {
         let (number, of) = (self.number as u64, self.of as u64);
         all / of + u64::from(number < all % of)
     }
 
-    /// Its ports of the first `count`.
+    /// This thread's ports, of the first `count`.
     pub fn ports(self, count: usize) -> impl Iterator<Item = u32> {
         (self.number..count).step_by(self.of).map(|port| port as u32)
     }
@@ -263,7 +263,7 @@ pub(crate) mod tests {
     pub(crate) const REFUSED: Outcome<'static> =
         Outcome::Answered { verdict: Verdict::Error(Status::BUSY), message: &[] };
 
-    /// All queries that are due, none of them answered meanwhile.
+    /// All queries that are due, without any responses in between.
     pub(crate) fn due(scenario: &mut dyn Scenario, now: Instant) -> Vec<Query> {
         let mut queries = Vec::new();
         while let Some(query) = scenario.poll_query(now, queries.len()) {
@@ -295,7 +295,7 @@ pub(crate) mod tests {
         assert!((300..=301).contains(&milestone.reached(30.0).unwrap().as_millis()));
     }
 
-    /// A rightful refusal was counted as a path resolved, which the sum did not.
+    /// A correct refusal was counted as a resolved path here, but not in the sum.
     #[test]
     fn what_is_rightly_refused_is_neither_reached_nor_waited_for() {
         let mut milestone = Milestone::new("", 3);

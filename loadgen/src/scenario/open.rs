@@ -1,4 +1,4 @@
-//! Open loop: queries by a schedule, whatever the answers do.
+//! Open loop: queries by a schedule, independent of responses.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,7 +8,7 @@ use super::pace::{Bounds, Schedule};
 use super::{Outcome, Patience, Query, Scenario};
 use crate::workload::Workload;
 
-/// Most queries outstanding; those due beyond it wait, at the cost of their latency.
+/// Limit of outstanding queries; later ones wait, and their latency includes that.
 pub(super) const OUTSTANDING_MAX: usize = 1 << 17;
 
 /// Queries by a schedule.
@@ -19,7 +19,7 @@ pub struct Open {
 }
 
 impl Open {
-    /// Begins at the pair with index `first`.
+    /// Starts at the pair with index `first`.
     pub fn new(
         workload: Arc<Workload>,
         first: usize,

@@ -1,4 +1,4 @@
-//! When queries are due by a schedule, and when a storm ends. Times come in as arguments.
+//! Schedules of queries, and the end of a storm. Times are passed as arguments.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-/// How long and how much is asked.
+/// Limits of time and queries.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     end: Option<Instant>,
@@ -15,13 +15,13 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// Ends after `duration` from `start` or `limit` queries, whichever comes first.
+    /// Ends after `duration` from `start` or after `limit` queries, whichever comes first.
     pub fn new(start: Instant, duration: Option<Duration>, limit: Option<u64>) -> Self {
         let end = duration.and_then(|duration| start.checked_add(duration));
         Self { end, left: limit.unwrap_or(u64::MAX) }
     }
 
-    /// Whether the end has come.
+    /// Whether the end is reached.
     #[inline]
     pub fn is_over(&self, now: Instant) -> bool {
         self.left == 0 || self.end.is_some_and(|end| now >= end)
@@ -34,12 +34,12 @@ impl Bounds {
     }
 }
 
-/// A rate that somebody else turns, queries a second of all threads together.
+/// A rate set by the main thread, in queries a second of all threads together.
 #[derive(Debug, Default)]
 pub struct Dial(AtomicU64);
 
 impl Dial {
-    /// Sets it.
+    /// Sets the rate.
     pub fn set(&self, rate: f64) {
         self.0.store(rate.to_bits(), Ordering::Relaxed);
     }
@@ -49,28 +49,28 @@ impl Dial {
     }
 }
 
-/// How queries of one rate follow each other.
+/// Distribution of queries over time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Arrivals {
-    /// All at the same distance.
+    /// At equal intervals.
     #[default]
     Constant,
     /// At random, independently of each other, as from many clients.
     Poisson,
 }
 
-/// Times at which queries are due.
+/// Scheduled times of queries.
 #[derive(Debug)]
 pub struct Schedule {
     arrivals: Arrivals,
-    /// Of this thread, queries a second.
+    /// Queries a second of this thread.
     rate: f64,
-    /// What it follows, and which share of it is this thread's.
+    /// The dial it follows, and this thread's share of that rate.
     dial: Option<(Arc<Dial>, f64)>,
-    /// The dial as it was last seen.
+    /// The dial's value when last read.
     seen: f64,
-    /// Even arrivals count from here, so that they do not drift.
+    /// Times at equal intervals are computed from here, so that they do not drift.
     base: Instant,
     since_base: u64,
     next: Option<Instant>,
@@ -78,7 +78,7 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// `rate` queries a second from `start` on. Random ones differ by `seed`.
+    /// `rate` queries a second from `start` on. Random schedules differ by `seed`.
     pub fn new(arrivals: Arrivals, rate: f64, start: Instant, seed: u64) -> Self {
         let random = SmallRng::seed_from_u64(seed);
         let mut schedule = Self {
@@ -97,7 +97,7 @@ impl Schedule {
         schedule
     }
 
-    /// The same, at a share of what the dial says.
+    /// The same, at a share of the dial's rate.
     pub fn following(
         dial: Arc<Dial>,
         share: f64,
@@ -110,8 +110,8 @@ impl Schedule {
         Self { dial: Some((dial, share)), seen, ..schedule }
     }
 
-    /// Takes the next time, if it has come: however late that is noticed, it stays what it was, so
-    /// that a responder that stalls is charged for every query it held up.
+    /// Returns the next scheduled time, if it has passed. However late this is called, the time is
+    /// unchanged, so that a stalled responder is charged for every query that it delayed.
     #[inline]
     pub fn take(&mut self, now: Instant) -> Option<Instant> {
         if let Some((dial, share)) = &self.dial
@@ -126,7 +126,7 @@ impl Schedule {
         Some(due)
     }
 
-    /// The next time.
+    /// The next scheduled time.
     pub fn next_due(&self) -> Option<Instant> {
         self.next
     }
@@ -135,7 +135,7 @@ impl Schedule {
         self.since_base += 1;
         let (from, seconds) = match self.arrivals {
             Arrivals::Constant => (self.base, self.since_base as f64 / self.rate),
-            // Between two independent events times are distributed exponentially.
+            // Intervals between independent events are exponentially distributed.
             Arrivals::Poisson => (last, -(1.0 - self.random.random::<f64>()).ln() / self.rate),
         };
         let offset = Duration::try_from_secs_f64(seconds).ok();
@@ -152,7 +152,7 @@ mod tests {
         std::iter::from_fn(|| schedule.take(now)).collect()
     }
 
-    /// A stall of the responder, or of ourselves, does not shift the schedule.
+    /// A stall of the responder or of the generator does not shift the schedule.
     #[test]
     fn a_schedule_is_kept_whatever_happens() {
         let start = Instant::now();
@@ -170,8 +170,8 @@ mod tests {
         assert_eq!(taken(&mut schedule, start + Duration::from_secs(100)).len(), 301);
     }
 
-    /// Independent arrivals: as many as the rate says, and the number in an interval varies as
-    /// much as it is large.
+    /// Independent arrivals have the set rate, and the variance of their number in an interval
+    /// equals its mean.
     #[test]
     fn poisson_arrivals_are_independent() {
         let start = Instant::now();

@@ -1,105 +1,104 @@
-//! Ramp: the rate of an open loop is raised step by step until the responder does not keep up,
-//! then the limit is closed in on. The *knee* is the highest rate that was kept up with.
+//! Ramp: raises the rate of an open loop step by step until the responder falls behind, then
+//! narrows down the limit. The *knee* is the highest rate that was sustained.
 
 use std::time::Duration;
 
-/// Steps at most.
+/// Limit of steps.
 const STEPS_MAX: usize = 200;
-/// A generator that begins less of its schedule than this did not keep it, what is chance aside.
+/// Below this share of its schedule, random variation aside, the generator did not keep the rate.
 const KEPT: f64 = 0.95;
-/// Times that a rate is measured again that the generator did not keep: something else may have
-/// had its core.
+/// Times that a rate which the generator did not keep is measured again: another program may have
+/// used its core.
 const AGAIN_MAX: u32 = 2;
 
-/// How the rate is raised, and what keeping up means.
+/// Settings of a ramp, and the criteria of sustaining a rate.
 #[derive(Clone, Copy, Debug)]
 pub struct RampOptions {
     /// The first rate, queries a second.
     pub from: f64,
-    /// The highest.
+    /// The highest rate, queries a second.
     pub to: f64,
-    /// Each rate is so many times the one before.
+    /// Ratio of each rate to the one before.
     pub factor: f64,
-    /// How long one rate is measured.
+    /// Time one rate is measured.
     pub step: Duration,
-    /// How long one waits before.
+    /// Time at a rate before measuring.
     pub settle: Duration,
-    /// Least share of the queries that is resolved or rightly refused, 0 to 1.
+    /// Minimum share of queries resolved or correctly refused, 0 to 1.
     pub goodput: f64,
-    /// Longest 99th percentile of latencies.
+    /// Maximum 99th percentile of latency.
     pub p99: Duration,
-    /// Steps that close in on the knee, each halving what is left.
+    /// Steps to narrow down the knee, each by half.
     pub refine: u32,
 }
 
-/// What was measured at one rate.
+/// Measurements at one rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measured {
-    /// How long.
+    /// Duration.
     pub time: Duration,
-    /// Queries begun.
+    /// Queries started.
     pub queries: u64,
     /// Resolved.
     pub resolved: u64,
-    /// Rightly told that there is no path.
+    /// Correct responses without a path.
     pub no_path: u64,
     /// Packets sent.
     pub sent: u64,
-    /// Latencies from when queries were due: 50th, 99th and 99.9th percentile.
+    /// Latencies from when queries were scheduled: 50th, 99th and 99.9th percentile.
     pub latencies: [Duration; 3],
     /// 99th percentile of how late queries were sent.
     pub lag: Duration,
 }
 
 impl Measured {
-    /// Queries whose clients have nothing left to ask.
+    /// Queries that are settled for their clients.
     pub fn settled(&self) -> u64 {
         self.resolved + self.no_path
     }
 }
 
-/// Whether a rate was kept up with.
+/// Whether a rate was sustained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finding {
     /// Yes.
     Kept,
-    /// Too few queries were resolved or rightly refused.
+    /// Too few queries were resolved or correctly refused.
     Goodput,
     /// Too many took too long.
     Latency,
-    /// The generator did not send as much as it was to, or too late: nothing is said about the
-    /// responder.
+    /// The generator sent too few queries or too late: no conclusion about the responder.
     Generator,
 }
 
-/// One step.
+/// One step of a ramp.
 #[derive(Clone, Copy, Debug)]
 pub struct Step {
-    /// Rate asked for, queries a second.
+    /// Rate set, queries a second.
     pub rate: f64,
-    /// What was measured.
+    /// Measurements.
     pub measured: Measured,
-    /// What that means.
+    /// Verdict.
     pub finding: Finding,
 }
 
-/// What a ramp found, in queries a second.
+/// Result of a ramp, in queries a second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Knee {
-    /// This rate was kept up with, and the responder fell behind a little above it.
+    /// This rate was sustained, and one slightly above it was not.
     Found(f64),
-    /// The responder fell behind at this rate, the first.
+    /// Even the first rate, this one, was not sustained.
     Below(f64),
-    /// This rate, the last, was kept up with.
+    /// Even the last rate, this one, was sustained.
     Above(f64),
-    /// The generator did not keep a rate, so that nothing is known above this one, the highest
-    /// that was kept up with; `None` if it did not even keep the first.
+    /// The generator did not keep a rate. The highest sustained rate; `None` if it did not keep
+    /// even the first.
     Generator(Option<f64>),
     /// The ramp was not finished.
     CutShort {
-        /// The highest rate that was kept up with so far.
+        /// The highest sustained rate so far.
         kept: Option<f64>,
-        /// The lowest that was not.
+        /// The lowest rate that was not sustained.
         too_much: Option<f64>,
     },
 }
@@ -109,18 +108,18 @@ pub enum Knee {
 pub struct Ramp {
     options: RampOptions,
     rate: f64,
-    /// The lowest rate that was not kept up with.
+    /// The lowest rate that was not sustained.
     too_much: Option<f64>,
     refined: u32,
     /// Times that the present rate has been measured again.
     again: u32,
-    /// Whether there is no further rate to measure.
+    /// Whether no further rate is to be measured.
     finished: bool,
     steps: Vec<Step>,
 }
 
 impl Ramp {
-    /// Begins with the first rate.
+    /// Starts with the first rate.
     pub fn new(options: RampOptions) -> Self {
         Self {
             rate: options.from,
@@ -133,17 +132,17 @@ impl Ramp {
         }
     }
 
-    /// The rate to run at.
+    /// The present rate.
     pub fn rate(&self) -> f64 {
         self.rate
     }
 
-    /// How it is raised.
+    /// Settings of the ramp.
     pub fn options(&self) -> &RampOptions {
         &self.options
     }
 
-    /// Takes what was measured at the present rate; yields the next, or `None` at the end.
+    /// Evaluates the measurements at the present rate; returns the next rate, or `None` at the end.
     pub fn handle_step(&mut self, measured: Measured) -> Option<f64> {
         let next = self.next_rate(measured);
         match next {
@@ -183,13 +182,13 @@ impl Ramp {
     fn judge(&self, measured: &Measured) -> Finding {
         let seconds = measured.time.as_secs_f64();
         let due = self.rate * seconds;
-        // So many that come at random may be fewer by a few times the square root.
+        // The number of random arrivals may be lower by a few times its square root.
         if (measured.queries as f64) < KEPT * due - 4.0 * due.sqrt() {
             Finding::Generator
         } else if (measured.settled() as f64) < self.options.goodput * measured.queries as f64 {
             Finding::Goodput
         } else if measured.latencies[1] > self.options.p99 {
-            // What was sent late is answered late.
+            // Queries sent late are answered late.
             let is_late = measured.lag > self.options.p99 / 2;
             if is_late { Finding::Generator } else { Finding::Latency }
         } else {
@@ -197,19 +196,19 @@ impl Ramp {
         }
     }
 
-    /// The highest rate that was kept up with, below all that were not.
+    /// The highest sustained rate below all that were not.
     pub fn kept(&self) -> Option<f64> {
         let limit = self.too_much.unwrap_or(f64::INFINITY);
         let kept = self.steps.iter().filter(|step| step.finding == Finding::Kept);
         kept.map(|step| step.rate).filter(|&rate| rate < limit).max_by(f64::total_cmp)
     }
 
-    /// The lowest rate that was not kept up with, by the responder or by the generator.
+    /// The lowest rate not sustained, by the responder or by the generator.
     pub fn too_much(&self) -> Option<f64> {
         self.too_much
     }
 
-    /// What was found so far.
+    /// The result so far.
     pub fn knee(&self) -> Knee {
         let (kept, too_much) = (self.kept(), self.too_much);
         if !self.finished {
@@ -250,7 +249,7 @@ mod tests {
         }
     }
 
-    /// A responder that answers up to `capacity` a second, the rest late or never.
+    /// A responder that answers up to `capacity` queries a second, and the rest late or never.
     fn measured(rate: f64, capacity: f64, generator: f64) -> Measured {
         let begun = rate.min(generator);
         let latency = Duration::from_millis(if begun > capacity { 200 } else { 1 });
@@ -298,7 +297,7 @@ mod tests {
         assert_eq!((ramp.steps()[0].finding, ramp.kept()), (Finding::Kept, Some(1000.0)));
     }
 
-    /// Nothing is said about a responder by a generator that could not send more.
+    /// A generator that could not send more allows no conclusion about the responder.
     #[test]
     fn a_generator_at_its_limit_finds_no_knee() {
         let ramp = run(options(), 1e9, 50_000.0);
@@ -320,8 +319,8 @@ mod tests {
         assert_eq!((ramp.knee(), ramp.steps().len()), (Knee::Generator(None), 3));
     }
 
-    /// A ramp that was broken off before its first step ended was said to have found the knee
-    /// below its first rate: both have no rate that was kept up with.
+    /// A ramp stopped before its first step ended was reported with the knee below its first rate:
+    /// neither has a sustained rate.
     #[test]
     fn a_ramp_that_is_cut_short_finds_nothing() {
         let mut ramp = Ramp::new(options());

@@ -1,9 +1,9 @@
-//! Reboot: ports come up within a short time and register anew, as after a power cut or a change
-//! of subnet manager. Each asks for ClassPortInfo as `ib_sa` does, joins IPoIB's broadcast group,
-//! then, with the parameters that it was told, the other groups; subscribes as srp_daemon does;
-//! registers services. It stays a while and takes all of it back.
+//! Reboot: ports come up within a short time and register again, as after a power cut or a change
+//! of subnet manager. Each queries ClassPortInfo as `ib_sa` does; joins IPoIB's broadcast group,
+//! then, with the parameters from that response, the other groups; subscribes as srp_daemon does;
+//! registers services. After a while it removes all registrations.
 //!
-//! What fails is tried again after 1 s, 2 s and so on up to 16 s, as IPoIB does.
+//! Failed requests are retried after 1 s, 2 s and so on up to 16 s, as IPoIB does.
 
 use std::time::{Duration, Instant};
 
@@ -16,28 +16,28 @@ use super::{Milestone, Outcome, Part, Patience, Query, Scenario, Summary};
 use crate::ask::Ask;
 use crate::ask::registration::{Group, Like, TRAP_GID_IN_SERVICE, TRAP_LOCAL_CHANGES};
 
-/// Services that a port registers at most: steps of one stage are bits.
+/// Limit of services per port: the steps of one stage are bits.
 pub const SERVICES_MAX: u16 = 48;
-/// IPoIB waits so long before it tries a join again, twice as long each time.
+/// Time before IPoIB retries a join, doubled each time.
 const BACKOFF: Duration = Duration::from_secs(1);
 const BACKOFF_MAX: Duration = Duration::from_secs(16);
 
-/// How ports come up.
+/// Settings of the model.
 #[derive(Clone, Copy, Debug)]
 pub struct RebootOptions {
     /// Ports that take part.
     pub ports: usize,
     /// Time within which they come up, evenly at random.
     pub within: Duration,
-    /// Requests that a port has outstanding.
+    /// Outstanding requests per port.
     pub window: u16,
-    /// Services that each registers.
+    /// Services per port.
     pub services: u16,
-    /// How long a port that has registered stays.
+    /// How long a port stays registered.
     pub stay: Duration,
-    /// Whether it takes back what it registered.
+    /// Whether it removes its registrations.
     pub leave: bool,
-    /// How long a request waits, joins and leaves aside.
+    /// Timeout and retries, except for joins and leaves.
     pub patience: Patience,
 }
 
@@ -54,7 +54,7 @@ pub struct Reboot {
     gone: Milestone,
 }
 
-/// What is asked in one step of a stage.
+/// The request of one step of a stage.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Step {
     ClassPortInfo,
@@ -66,7 +66,7 @@ enum Step {
     DeleteService(u16),
 }
 
-/// Stages in the order in which a port goes through them.
+/// Stages, in order.
 const BROADCAST: usize = 1;
 const REGISTER: usize = 2;
 const LEAVE: usize = 3;
@@ -74,19 +74,19 @@ const LEAVE: usize = 3;
 #[derive(Clone, Copy)]
 struct Member {
     stage: usize,
-    /// Steps of the stage not begun, or failed, as bits.
+    /// Steps of the stage not started, or failed, as bits.
     pending: u64,
-    /// Steps not done.
+    /// Number of steps not done.
     undone: u64,
-    /// When the steps that are pending became due.
+    /// When the pending steps became due.
     due: Instant,
-    /// What the broadcast group's answer told.
+    /// Parameters in the response for the broadcast group.
     like: Option<Like>,
     backoff: Duration,
 }
 
 impl Reboot {
-    /// Ports come up from `start` on, at times drawn by `seed`.
+    /// Ports come up from `start` on, at random times determined by `seed`.
     pub fn new(
         part: Part,
         options: RebootOptions,
@@ -133,7 +133,7 @@ impl Reboot {
         }
     }
 
-    /// Goes on to the next stage that has something to do.
+    /// Advances to the next stage with steps.
     fn advance(&mut self, now: Instant, number: u32) {
         let took = now.saturating_duration_since(self.start);
         let member = &mut self.members[number as usize];
@@ -304,8 +304,8 @@ mod tests {
         let answer = broadcast_answer();
         let like = Like::of(&answer);
         assert!(like.is_some());
-        let told = Outcome::Answered { verdict: Verdict::Resolved, message: &answer };
-        reboot.handle_outcome(now, &queries[0], &told);
+        let outcome = Outcome::Answered { verdict: Verdict::Resolved, message: &answer };
+        reboot.handle_outcome(now, &queries[0], &outcome);
         let queries = due(&mut reboot, now);
         let asks: Vec<_> = queries.iter().map(|query| query.ask).collect();
         assert_eq!(asks.len(), 7, "three groups, two traps, two services at once");

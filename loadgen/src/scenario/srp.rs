@@ -1,7 +1,7 @@
-//! Ports with an `srp_daemon` each, which asks one thing after the other. It subscribes to traps
-//! 64 and 144, asks what the SA can do, gets the list of targets, that is of all ports with device
-//! management, or where the SA cannot look for those of all nodes, and asks about each of them:
-//! which node it is and whether they share a P_Key. Later it begins anew.
+//! Model of ports that run `srp_daemon`, each sending one query at a time. It subscribes to traps
+//! 64 and 144 and queries ClassPortInfo. It then gets the list of targets: all ports with device
+//! management, or all nodes if the SA cannot select by capability. For each of them it queries the
+//! node and whether they share a P_Key. After an interval it searches again.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -17,33 +17,33 @@ use crate::ask::Ask;
 use crate::ask::inventory::{finds_by_capability, lids};
 use crate::ask::registration::{TRAP_GID_IN_SERVICE, TRAP_LOCAL_CHANGES};
 
-/// Which list is asked for.
+/// The list to request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Listing {
-    /// Of targets if the SA says that it can look for them.
+    /// Ports with device management if the SA can select them, else all nodes.
     #[default]
     Auto,
-    /// Of targets.
+    /// Ports with device management.
     Targets,
-    /// Of all nodes.
+    /// All nodes.
     Nodes,
 }
 
-/// How srp_daemon is run.
+/// Settings of the model.
 #[derive(Clone, Copy, Debug)]
 pub struct SrpOptions {
     /// Ports that take part.
     pub ports: usize,
-    /// Time within which they begin, evenly at random.
+    /// Time within which they start, evenly at random.
     pub within: Duration,
-    /// Which list is asked for.
+    /// The list to request.
     pub listing: Listing,
-    /// Searches that each makes.
+    /// Searches per port.
     pub scans: u32,
-    /// Time between two of them (`-R`).
+    /// Time between two searches (`-R`).
     pub rescan: Duration,
-    /// How long a query waits.
+    /// Timeout and retries.
     pub patience: Patience,
 }
 
@@ -60,12 +60,12 @@ pub struct Srp {
 struct Member {
     due: Instant,
     scans_left: u32,
-    /// What is left to ask in this search.
+    /// Queries left in this search.
     program: VecDeque<Ask>,
 }
 
 impl Srp {
-    /// Begins from `start` on, at times drawn by `seed`.
+    /// Starts from `start` on, at random times determined by `seed`.
     pub fn new(part: Part, options: SrpOptions, start: Instant, bounds: Bounds, seed: u64) -> Self {
         let mut random = SmallRng::seed_from_u64(seed);
         let mut fleet = Fleet::new(part, options.ports, 1);
@@ -193,7 +193,7 @@ mod tests {
         Srp::new(Part::ALL, options, start, Bounds::new(start, None, None), 1)
     }
 
-    /// Answers everything until nothing is asked; returns what was.
+    /// Answers all queries until none is due; returns them.
     fn run(srp: &mut Srp, now: Instant, can_match: bool) -> Vec<Ask> {
         let mut info = [0; MAD_LEN];
         let capability = if can_match { 1 << 13 } else { 0 };
