@@ -1,4 +1,4 @@
-//! What do metrics cost a query? Nanoseconds to count a request, its answer and its path.
+//! What do metrics cost per query? Nanoseconds to count a request, its answer and its path.
 
 use std::hint::black_box;
 
@@ -6,8 +6,8 @@ use benches::figures::is_benchmark_run;
 use criterion::Criterion;
 use ib_mad::wire::mad::{Method, Status};
 use ib_mad::wire::sa::attribute;
-use sa_server::qos_match::LevelSlot;
 use sa_server::stats::{Stats, Subject};
+use sa_server::tables::qos_match::LevelSlot;
 
 fn main() {
     if !is_benchmark_run() {

@@ -1,11 +1,12 @@
-//! How long does it take to plant the trees of thousands of groups, and to mend those that a cable
-//! carried?
+//! How long does it take to compute the trees of thousands of groups, and to repair the trees that
+//! used a cut cable?
 //!
-//! A manager brings a subnet up and is told of 5,000 groups: most of a few hosts, some of hundreds,
-//! and one of all. Milliseconds of all cores' CPU time and on the wall: for the job that plants, on
-//! its own thread, and for what the loop itself does with its outcome; blocks of tables that are
-//! written; and how deep trees are, beside those of OpenSM's rule: from the first of the switches
-//! with the fewest hops to all members, by shortest ways.
+//! A manager brings a subnet up and receives 5,000 groups: most with a few hosts, some with
+//! hundreds, and one with all. Reported are CPU time of all cores and wall time in milliseconds,
+//! for the job that computes the trees on its own thread and for the loop's work with its result;
+//! the number of table blocks that are written; and the depth of the trees, compared with OpenSM's
+//! rule: rooted at the first of the switches with the fewest hops to all members, along shortest
+//! paths.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -14,7 +15,7 @@ use benches::cpu::ProcessClock;
 use benches::fabrics::{FAT_TREE_1000, FAT_TREE_10000, Managed, Stated, middle_cable};
 use benches::figures::{is_benchmark_run, is_wanted, tell, tell_load};
 use ib_mad::types::{Guid, Lid};
-use sm_core::routing::multicast::{Audience, Membership, PortMask};
+use sm_routing::multicast::{Audience, Membership, PortMask};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -60,7 +61,7 @@ fn measure(fabric: Stated) {
     plant(&name("link_cut"), &mut managed);
     let after = trees(&managed);
     let moved = before.iter().filter(|(mlid, tree)| after.get(mlid) != Some(tree)).count();
-    tell(&name("link_cut"), moved, "trees are others");
+    tell(&name("link_cut"), moved, "trees changed");
     if let Some(job) = managed.sweeper_mut().poll_multicast_proof() {
         let (wall, mut cpu) = (Instant::now(), ProcessClock::start());
         let outcome = job.run();
@@ -71,10 +72,10 @@ fn measure(fabric: Stated) {
     tell(&name("deadlocks"), managed.sweeper().multicast_loops(), "trees");
 }
 
-/// Plants what is to be planted, has it written, and tells what that takes.
+/// Computes the pending trees, has them written, and reports the cost.
 fn plant(name: &str, managed: &mut Managed) {
     let (wall, mut cpu) = (Instant::now(), ProcessClock::start());
-    let job = managed.poll_multicast().expect("something is to be planted");
+    let job = managed.poll_multicast().expect("trees are pending");
     let asked = (wall.elapsed(), cpu.lap());
     let groups = job.len();
     let wall = Instant::now();
@@ -86,13 +87,13 @@ fn plant(name: &str, managed: &mut Managed) {
     let sent = managed.multicast_blocks();
     managed.write_multicast();
     let blocks = managed.multicast_blocks() - sent;
-    tell(name, format!("{:.1?}, {:.1?} of CPU", planted.0, planted.1), "to plant");
+    tell(name, format!("{:.1?}, {:.1?} of CPU", planted.0, planted.1), "to compute the trees");
     let on_loop = (asked.0 + taken.0, asked.1 + taken.1);
     tell(name, format!("{:.1?}, {:.1?} of CPU", on_loop.0, on_loop.1), "on the loop");
     tell(name, format!("{groups} groups, {blocks}"), "blocks written");
 }
 
-/// Groups of hosts, always the same: 4 to 19 of them, every 50th 200, and the first all.
+/// Groups of hosts, the same in each run: 4 to 19 hosts, every 50th group 200, and the first all.
 fn groups(hosts: &[Guid]) -> Membership {
     let mut state = 1u64;
     let mut next = |max: usize| {
@@ -116,7 +117,7 @@ fn groups(hosts: &[Guid]) -> Membership {
 
 type Trees = BTreeMap<Lid, Vec<(Guid, PortMask)>>;
 
-/// By MLID: the ports of each switch.
+/// The ports of each switch by MLID.
 fn trees(managed: &Managed) -> Trees {
     let fabric = managed.sweeper().fabric();
     let mut trees = Trees::new();
@@ -129,12 +130,12 @@ fn trees(managed: &Managed) -> Trees {
     trees
 }
 
-/// The longest way between two members of each group, in links between switches, beside that of
+/// The longest path between two members of each group, in links between switches, and that of
 /// OpenSM's rule.
 fn depths(name: &str, managed: &Managed, groups: &Membership) {
     let plane = managed.plane();
     let topology = benches::fabrics::topology(&plane);
-    let hops = sm_core::routing::HopMatrix::compute(&topology).expect("few enough switches");
+    let hops = sm_routing::HopMatrix::compute(&topology).expect("few enough switches");
     let places = benches::fabrics::places(&plane);
     let trees = trees(managed);
     let numbers: BTreeMap<Guid, u16> =
@@ -150,7 +151,7 @@ fn depths(name: &str, managed: &Managed, groups: &Membership) {
         let root = topology.switches().min_by_key(root).expect("switches");
         let far = members.iter().map(|&home| hops.row(root)[usize::from(home)]).max();
         theirs.push(u32::from(far.unwrap_or(0)));
-        // The centre of our tree: half of the longest way, rounded up.
+        // The centre of our tree: half of the longest path, rounded up.
         let (end, _) = furthest(&topology, &masks, members[0], &members);
         let (_, longest) = furthest(&topology, &masks, end, &members);
         ours.push(longest.div_ceil(2));
@@ -159,13 +160,13 @@ fn depths(name: &str, managed: &Managed, groups: &Membership) {
         let sum: u32 = depths.iter().sum();
         let mean = f64::from(sum) / depths.len() as f64;
         let max = depths.iter().max().copied().unwrap_or(0);
-        tell(name, format!("{mean:.3} on the mean, {max} at most"), whose);
+        tell(name, format!("mean {mean:.3}, maximum {max}"), whose);
     }
 }
 
-/// The member's switch furthest from a switch along a tree, and how far that is.
+/// The member's switch farthest from a switch along a tree, and its distance.
 fn furthest(
-    topology: &sm_core::routing::Topology,
+    topology: &sm_routing::Topology,
     masks: &BTreeMap<u16, PortMask>,
     from: u16,
     members: &[u16],

@@ -1,16 +1,17 @@
-//! Do clients get as much from a responder when they ask for ten times what it can answer?
+//! Is a responder's goodput preserved when clients request ten times its capacity?
 //!
-//! A real `ibsa` over UDP, held to a twentieth of a core so that one generator can overwhelm it, and
-//! `ibstorm`'s model of Linux's clients: 16 outstanding a port, a repeat after 200 ms, ten times, a
-//! deadline of 2 s. Each round first finds the capacity, by a closed loop, and then has callers come
-//! at once, twice and ten times that rate. Told are paths resolved within their deadline a second,
-//! as a share of the peak (the most of any load of the round), and packets sent for each of them.
-//! `sa-server/tests/it/goodput.rs` proves the same in virtual time, without a kernel in between.
+//! A real `ibsa` over UDP, limited to a twentieth of a core so that one generator can overload it,
+//! and `ibstorm`'s model of Linux clients: 16 outstanding per port, a repeat after 200 ms, ten
+//! times, a deadline of 2 s. Each round first measures the capacity with a closed loop, and then
+//! lets callers arrive at that rate, twice and ten times that rate. Reported are paths resolved
+//! within their deadline per second, as a share of the peak (the maximum over all loads of the
+//! round), and packets sent for each of them. `sa-server/tests/it/goodput.rs` proves the same in
+//! virtual time, without a kernel in between.
 //!
-//! `cargo bench -p benches --bench overload -- --json FILE` writes the figures of all rounds, too.
-//! It wants to be root, to limit CPU time by a control group.
+//! `cargo bench -p benches --bench overload -- --json FILE` also writes the figures of all rounds.
+//! It needs root, to limit CPU time by a control group.
 
-#![allow(clippy::print_stdout, reason = "figures are told there")]
+#![allow(clippy::print_stdout, reason = "figures are printed there")]
 
 use std::fs;
 use std::io;
@@ -24,13 +25,13 @@ use serde_json::{Value, json};
 const ROUNDS: usize = 3;
 /// Callers' rates, as multiples of the capacity.
 const LOADS: [f64; 3] = [1.0, 2.0, 10.0];
-/// How long callers come at the capacity; beyond it as many come in less time, and those who found
-/// their port's window full are seen to afterwards.
+/// How long callers arrive at the capacity. Beyond it the same number arrives in less time, and
+/// callers that found their port's window full are served afterwards.
 const CALLERS_COME_MS: f64 = 12_000.0;
-/// CPU time that the responder has in each period, µs: pauses are far below a client's patience.
+/// CPU time of the responder per period, µs. Pauses are far shorter than a client's timeout.
 const QUOTA_US: u32 = 1_000;
 const PERIOD_US: u32 = 20_000;
-/// Hosts enough that their windows hold ten times the capacity.
+/// Enough hosts that their windows hold ten times the capacity.
 const HOSTS: &str = "3000";
 const RADIX: &str = "24";
 
@@ -59,7 +60,7 @@ fn main() {
     drop(limit);
 }
 
-/// A manager on a simulated fat tree, and the responder that is stormed.
+/// A manager on a simulated fat tree, and the responder under load.
 struct Bed {
     sandbox: Sandbox,
     url: String,
@@ -69,20 +70,20 @@ struct Bed {
     _ibsm: Program,
 }
 
-/// A capacity, and what came of the loads.
+/// A capacity, and the results of the loads.
 struct Round {
     capacity: f64,
     storms: Vec<Storm>,
 }
 
-/// What came of one load.
+/// The result of one load.
 struct Storm {
     load: f64,
     offered: f64,
     sent: f64,
     goodput: f64,
     packets_each: f64,
-    /// Why the figures may be the generator's.
+    /// Why the generator may limit the figures.
     limit: Option<String>,
 }
 
@@ -146,7 +147,7 @@ impl Bed {
 }
 
 impl Round {
-    /// The most that was resolved a second.
+    /// The maximum resolved per second.
     fn peak(&self) -> f64 {
         self.storms.iter().map(|storm| storm.goodput).fold(self.capacity, f64::max)
     }
@@ -174,30 +175,30 @@ fn number(report: &Value, field: &str) -> f64 {
 /// Medians of all rounds, and their ranges.
 fn tell(rounds: &[Round]) {
     let capacity = Runs::new(rounds.iter().map(|round| round.capacity).collect());
-    println!("capacity, 1,024 outstanding: {capacity:.0} answers a second");
+    println!("capacity, 1,024 outstanding: {capacity:.0} answers per second");
     for (nth, load) in LOADS.iter().enumerate() {
         let runs = |of: &dyn Fn(&Round, &Storm) -> f64| {
             Runs::new(rounds.iter().map(|round| of(round, &round.storms[nth])).collect())
         };
         let offered = runs(&|_, storm| storm.offered);
         let sent = runs(&|_, storm| storm.sent);
-        println!("{load}x: {offered:.0} callers and {sent:.0} packets a second");
+        println!("{load}x: {offered:.0} callers and {sent:.0} packets per second");
         let goodput = runs(&|_, storm| storm.goodput);
         let share = runs(&|round, storm| storm.goodput / round.peak());
-        println!("    goodput {goodput:.0} a second, {share:.2} of the peak");
+        println!("    goodput {goodput:.0} per second, {share:.2} of the peak");
         let each = runs(&|_, storm| storm.packets_each);
-        println!("    packets a resolved path {each:.2}");
+        println!("    packets per resolved path {each:.2}");
         let limits = rounds.iter().filter_map(|round| round.storms[nth].limit.as_deref());
         limits.for_each(|limit| println!("    the generator may be the limit: {limit}"));
     }
     tell_load();
 }
 
-/// A control group that has the CPU for a share of the time.
+/// A control group that gets a share of the CPU's time.
 struct Limit(PathBuf);
 
 impl Limit {
-    /// Puts a process into a group of its own.
+    /// Moves a process into a group of its own.
     fn new(pid: u32) -> io::Result<Self> {
         let root = Path::new("/sys/fs/cgroup");
         let is_unified = root.join("cgroup.controllers").exists();
@@ -221,7 +222,7 @@ impl Limit {
 
 impl Drop for Limit {
     fn drop(&mut self) {
-        // The process is gone by now; if it is not, the group stays behind, empty later.
+        // The process has ended by now; if not, the group remains and will be empty later.
         let _ = fs::remove_dir(&self.0);
     }
 }

@@ -1,13 +1,14 @@
-//! What do QoS rules cost an answer, and does it matter how many there are?
+//! What do QoS rules cost per answer, and does the number of rules matter?
 //!
-//! Nanoseconds an answer to Get(PathRecord) by GID pair with ServiceID and QoSClass, through the
-//! responder's own entry, on 10,000 hosts in 20 port groups, under 0, 1, 50 and 1,000 rules. Behind them
-//! all stands a level DEFAULT.
+//! Nanoseconds per answer to Get(PathRecord) by GID pair with ServiceID and QoSClass, through the
+//! responder's own entry point, on 10,000 hosts in 20 port groups, under 0, 1, 50 and 1,000 rules.
+//! A level DEFAULT follows them all.
 //!
-//! Under [`Policy::Services`], half of the requests name ServiceID and QoSClass of one of the rules.
+//! Under [`Policy::Services`], half of the requests name ServiceID and QoSClass of one of the
+//! rules.
 //!
-//! Batches of 64 under each number of rules follow each other in turn, so that what else the machine
-//! does falls on all of them alike; a figure is the median batch.
+//! Batches of 64 under each number of rules alternate, so that other load of the machine affects
+//! all of them equally; a figure is the median batch.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -19,14 +20,14 @@ use benches::policy::Policy;
 use benches::requests::{Draw, Host, Kind, hosts};
 use ib_mad::transport::Packet;
 use sa_proto::snapshot::{FabricPlane, RegistryPlane, Version};
-use sa_server::cell::{Generation, Publisher};
-use sa_server::responder::{Responder, ResponderConfig};
+use sa_server::serve::responder::{Responder, ResponderConfig};
 use sa_server::stats::Stats;
 use sa_server::tables::Tables;
+use sa_server::tables::cell::{Generation, Publisher};
 
-/// Numbers of rules, the default aside.
+/// Numbers of rules, without the default.
 const RULES: [u32; 4] = [0, 1, 50, 1000];
-/// Requests answered between two readings of the clock.
+/// Requests answered between two clock readings.
 const BATCH: usize = 64;
 /// Batches under each number of rules.
 const ROUNDS: usize = 4000;
@@ -63,13 +64,13 @@ fn compare(fabric: Stated, plane: &FabricPlane, hosts: &[Host], name: &str, poli
     tell(&format!("{name}/1000_to_1"), format!("{:.2}", medians[3] / medians[1]), "");
 }
 
-/// A responder under some rules, and requests to it.
+/// A responder with a number of rules, and requests to it.
 struct Site {
     _publisher: Publisher,
     responder: Responder,
     requests: Vec<(Packet, Host)>,
     buffers: Vec<Packet>,
-    /// Nanoseconds an answer, by batch.
+    /// Nanoseconds per answer, by batch.
     times: Vec<f64>,
 }
 
@@ -107,7 +108,7 @@ impl Site {
         let requests = &self.requests[start..start + BATCH];
         for (buffer, (request, _)) in self.buffers.iter_mut().zip(requests) {
             buffer.mad = request.mad;
-            buffer.address.clone_from(&request.address);
+            buffer.address = request.address;
         }
         let begin = Instant::now();
         self.responder.handle_batch(&mut self.buffers, begin, |_, outcome| {

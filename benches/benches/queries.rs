@@ -1,18 +1,19 @@
-//! What does it cost to answer a query, transport aside?
+//! What does it cost to answer a query, without the transport?
 //!
-//! Nanoseconds an answer, or a record of a table, through the responder's own entry: 64 requests of
-//! 256 bytes are checked, looked up and answered in the buffers they came in, which are written
-//! anew before each batch. Only the answering is timed, and every answer is checked.
+//! Nanoseconds per answer, or per record of a table, through the responder's own entry point: 64
+//! requests of 256 bytes are checked, looked up and answered in the buffers in which they arrived,
+//! which are written again before each batch. Only the answering is timed, and every answer is
+//! checked.
 //!
 //! - `hot`: tables stay in the caches, as far as they fit.
 //! - `evicted`: 8 MiB are read before every batch, more than the caches of a core hold.
 //!
 //! For a table the time is that of the whole transfer, from the request to the client's last
-//! acknowledgement, divided by its records. A figure is that of the batch which a tenth of all
-//! batches undercut: the others were slowed down by what else the machine did.
+//! acknowledgement, divided by its records. A figure is the tenth percentile of the batches; slower
+//! ones were delayed by other load of the machine.
 //!
-//! `cargo bench -p benches --bench queries -- path_by_gids/hot/fat_tree_10000` measures what its
-//! regular expression names; a fabric is brought up when the first row needs it.
+//! `cargo bench -p benches --bench queries -- path_by_gids/hot/fat_tree_10000` measures the rows
+//! that match its regular expression; a fabric is brought up when the first row needs it.
 
 use std::cell::OnceCell;
 use std::hint::black_box;
@@ -28,9 +29,9 @@ use sa_proto::snapshot::FabricPlane;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Distinct requests: enough that neighbours in time have nothing in common.
+/// Distinct requests: enough that consecutive ones share no cache lines.
 const REQUESTS: usize = 1 << 15;
-/// Bytes read to push the tables out of a core's own caches.
+/// Bytes read to evict the tables from a core's own caches.
 const EVICTION: usize = 8 << 20;
 
 fn main() {
@@ -103,7 +104,7 @@ fn transfers(bencher: &mut Bencher<'_>, stand: &mut Stand) {
     bencher.iter_custom(|iterations| lower_decile(iterations, &mut transfer));
 }
 
-/// Measures until `iterations` units are done; the time they take at the pace of the quick runs.
+/// Measures until `iterations` units are done; returns their time at the rate of the fast batches.
 fn lower_decile(iterations: u64, mut run: impl FnMut() -> (Duration, usize)) -> Duration {
     let (mut paces, mut done) = (Vec::new(), 0);
     while done < iterations {

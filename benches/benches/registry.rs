@@ -1,8 +1,8 @@
 //! What does one write cost among 200,000 registered records?
 //!
-//! Microseconds for each step from the decision to the responder's snapshot, disk and network left
-//! out, among 1,000 and 200,000 services; they are to differ little. `compare_all` is what
-//! publishing costs if nobody says what changed.
+//! Microseconds for each step from the decision to the responder's snapshot, without disk and
+//! network, among 1,000 and 200,000 services; the two should differ little. `compare_all` is the
+//! cost of publishing if the changes are not known.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -51,8 +51,7 @@ fn gid() -> Gid {
 
 fn record(id: u64) -> [u8; 176] {
     let mut record = [0; 176];
-    ServiceRecord::new(&mut record[..])
-        .expect("176 bytes are a record")
+    ServiceRecord::of_mut(&mut record)
         .set_service_id(id)
         .set_service_gid(gid())
         .set_service_pkey(PKey::DEFAULT_FULL);
@@ -78,7 +77,7 @@ fn ports() -> Ports {
         active: true,
     };
     let mut ports = Ports::new(SUBNET_PREFIX_DEFAULT, PORT, vec![port]);
-    // All services are one port's here.
+    // All services belong to one port here.
     ports.settings.services_per_port_max = usize::MAX;
     ports
 }
@@ -105,7 +104,7 @@ fn request(id: u64, tid: u64) -> Request {
 }
 
 fn measure(criterion: &mut Criterion, services: u64) {
-    // Even ids are there, odd ones come: anywhere among the others.
+    // Even IDs exist; odd ones are inserted between them.
     let plane = RegistryPlane {
         sequence: 1,
         services: (0..services).map(|n| service(n * 2)).collect(),
@@ -116,7 +115,7 @@ fn measure(criterion: &mut Criterion, services: u64) {
     let ports = ports();
     let mut registry = Registry::restore(&plane, []);
     let mut tid: u64 = 0;
-    // What is published shares the registry's rows, so that the next write copies some of them.
+    // The published plane shares the registry's rows, so that the next write copies some of them.
     let mut published = plane;
     let mut write = || {
         tid += 1;

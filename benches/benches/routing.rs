@@ -1,10 +1,10 @@
-//! How long does it take to route a fabric, how well are the routes spread, and what does it take
-//! to prove them and to order their way to the switches?
+//! How long does it take to route a fabric, how well are the routes balanced, and what does it take
+//! to verify them and to order their blocks for writing?
 //!
-//! Milliseconds of all cores' CPU time and on the wall, from the topology of a fabric to the tables
-//! of all switches: from nothing, and after a cable between two switches was cut, with the tables
-//! before at hand. Beside it what tells whether tables are any good: routes from hosts to hosts'
-//! LIDs on the link with the most, and on the mean one.
+//! CPU time of all cores and wall time in milliseconds, from the topology of a fabric to the tables
+//! of all switches: from nothing, and after a cable between two switches was cut, with the previous
+//! tables available. The figures of quality beside them: routes from hosts to hosts' LIDs on the
+//! most loaded link, and their mean per link.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -12,9 +12,9 @@ use std::time::Instant;
 use benches::cpu::ProcessClock;
 use benches::fabrics::{FAT_TREE_10000, FAT_TREE_45000, Stated, middle_cable, topology};
 use benches::figures::{Runs, is_benchmark_run, is_wanted, tell, tell_load};
-use sm_core::routing::balance::{LinkLoads, Spread};
-use sm_core::routing::program::{Change, Program};
-use sm_core::routing::{
+use sm_routing::balance::{LinkLoads, Spread};
+use sm_routing::program::{Change, Program};
+use sm_routing::{
     Dor, Engine, FTree, HopMatrix, MinHop, Previous, Routing, Sssp, Steering, Topology, UpDown,
     verify,
 };
@@ -98,7 +98,7 @@ fn changes<'a>(topology: &Topology, old: Option<&'a Routing>, new: &'a Routing) 
         .collect()
 }
 
-/// Tells how long `work` takes.
+/// Prints how long `work` takes.
 fn time(name: &str, mut work: impl FnMut()) {
     let (mut wall, mut cpu) = (Vec::new(), Vec::new());
     for _ in 0..RUNS {
@@ -113,6 +113,6 @@ fn time(name: &str, mut work: impl FnMut()) {
 
 fn balance(name: &str, topology: &Topology, routing: &Routing) {
     let spread = Spread::of(&LinkLoads::count(topology, routing).to_hosts);
-    let unit = format!("worst/mean routes a link, {spread}");
+    let unit = format!("worst/mean routes per link, {spread}");
     tell(name, format_args!("{:.2}", spread.ratio()), &unit);
 }

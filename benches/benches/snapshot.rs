@@ -1,8 +1,7 @@
-//! What does it cost to tell responders about a fabric, and about what changed in it?
+//! What does it cost to send responders a fabric, and a change of it?
 //!
-//! Milliseconds for each step from planes to messages and back, and the bytes that go over the
-//! wire: all of a fabric, and the delta that one cable between two switches leaves behind when it
-//! is cut.
+//! Milliseconds for each step from planes to messages and back, and the bytes on the wire: for a
+//! whole fabric, and for the delta after one cable between two switches is cut.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -94,7 +93,7 @@ fn measure(criterion: &mut Criterion, fabric: Stated) {
         let check = |plane: FabricPlane| plane.checked().expect("as before");
         bencher.iter_batched(plane, check, BatchSize::PerIteration);
     });
-    // As the publisher does, which has the plane before.
+    // As in the publisher, which has the previous plane.
     group.bench_function(BenchmarkId::new("check_since", fabric.name), |bencher| {
         let check = |plane: FabricPlane| plane.checked_since(old.fabric()).expect("as before");
         bencher.iter_batched(plane, check, BatchSize::PerIteration);

@@ -1,18 +1,18 @@
-//! Does a new snapshot hold up answers? Latency at half load, with and without 10,000-host tables
-//! swapped every 100 ms, in turns within one run.
+//! Does a new snapshot delay answers? Latency at half load, with and without 10,000-host tables
+//! swapped every 100 ms, alternating within one run.
 //!
 //! - `quiet`: no swap.
-//! - `swaps`: every 100 ms the next of four generations, built before, each of its own tables.
-//! - `builds`: the same, and each is built at that time by two threads that yield to the worker, as
-//!   in `ibsa`, on the worker's own core: the client, which never sleeps, has the other. It may take
-//!   longer than 100 ms: the number of swaps is told.
+//! - `swaps`: every 100 ms the next of four generations, built before, each with tables of its own.
+//! - `builds`: the same, with each built at that time by two threads that yield to the worker, as
+//!   in `ibsa`, on the worker's own core: the client, which never sleeps, has the other. A build
+//!   may take longer than 100 ms: the number of swaps is reported.
 //!
-//! Half load is half of what the same worker can be sent on a schedule with next to nothing lost,
-//! which is less than it answers in a closed loop, whose trains are always full. Latency is from the call
-//! that sends to the call that receives, at the client: what the machine does to the client is in
-//! it, the same in all three. `late` are answers after more than 1 ms.
+//! Half load is half of the rate that can be sent to the same worker on a schedule with almost no
+//! loss, which is less than its rate in a closed loop, whose trains are always full. Latency is
+//! measured at the client, from the send call to the receive call. It includes delays of the client
+//! itself, which are the same in all three. `late` are answers after more than 1 ms.
 
-#![allow(clippy::print_stdout, reason = "figures are told there")]
+#![allow(clippy::print_stdout, reason = "figures are printed there")]
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -29,12 +29,12 @@ use ib_mad::transport::udp::{Engine, Udp, UdpOptions};
 use ib_mad::transport::{Packet, Transport};
 use ib_mad::wire::sa::SaMad;
 use sa_proto::snapshot::{FabricPlane, RegistryPlane, Version};
-use sa_server::cell::{Generation, Publisher};
-use sa_server::placement::Builders;
-use sa_server::responder::{Responder, ResponderConfig};
+use sa_server::host::placement::Builders;
+use sa_server::serve::responder::{Responder, ResponderConfig};
+use sa_server::serve::worker::{Worker, WorkerConfig};
 use sa_server::stats::Stats;
 use sa_server::tables::Tables;
-use sa_server::worker::{Worker, WorkerConfig};
+use sa_server::tables::cell::{Generation, Publisher};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -90,7 +90,7 @@ fn main() {
             let options = UdpOptions { engine, ..UdpOptions::new(listen) };
             Udp::bind(&options).expect("loopback has a port")
         };
-        // The client is used by one thread after the other.
+        // The threads use the client one after the other.
         let (server, mut client) = (bind(Engine::Auto), bind(Engine::Mmsg));
         let peer = server.local_addr().expect("a bound socket has an address");
         let reader = publisher.reader();
@@ -102,15 +102,15 @@ fn main() {
             worker.run(&stop, Duration::from_secs(60), |_| Ok(())).expect("loopback works");
         });
         let mut requests = requests;
-        requests.iter_mut().for_each(|packet| packet.address.peer = Some(peer));
-        // The client keeps to core 0; whoever swaps goes where there is room, as in a responder.
+        requests.iter_mut().for_each(|packet| packet.carrier.peer = Some(peer));
+        // The client runs on core 0; the swapping thread runs on any core, as in a responder.
         let (closed, capacity) = thread::scope(|scope| {
             let measuring = scope.spawn(|| on_core(0, || capacity(&mut client, &requests)));
             measuring.join().expect("the client does not panic")
         });
         let rate = capacity / 2;
         println!(
-            "closed loop: {closed} answers a second; on a schedule {capacity}; half of it: {rate}"
+            "closed loop: {closed} answers per second; on a schedule {capacity}; half load: {rate}"
         );
 
         let phases = [Phase::Quiet, Phase::Swaps, Phase::Builds];
@@ -151,7 +151,7 @@ fn main() {
 }
 
 fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(100, 10_000_000_000, 3).expect("bounds that make sense")
+    Histogram::new_with_bounds(100, 10_000_000_000, 3).expect("the bounds are valid")
 }
 
 fn generation(plane: &FabricPlane) -> Arc<Generation> {
@@ -165,7 +165,7 @@ fn on_core<T>(core: usize, work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// Publishes until the round is over; how often.
+/// Publishes until the round ends; returns the number of publications.
 fn swap(
     phase: Phase,
     publisher: &mut Publisher,
@@ -193,8 +193,8 @@ fn swap(
     swaps as u64
 }
 
-/// Answers a second in a closed loop at best, and the most on a schedule of which at most one in a
-/// thousand is lost.
+/// Maximum answers per second in a closed loop, and on a schedule with at most one in a thousand
+/// lost.
 fn capacity(client: &mut Udp, requests: &[Packet]) -> (u64, u64) {
     let closed = (0..5).map(|_| closed_loop(client, requests)).max().unwrap_or(1);
     let mut rate = closed;
@@ -208,7 +208,7 @@ fn capacity(client: &mut Udp, requests: &[Packet]) -> (u64, u64) {
     }
 }
 
-/// Answers a second with 128 requests outstanding all the time.
+/// Answers per second with 128 requests outstanding at all times.
 fn closed_loop(client: &mut Udp, requests: &[Packet]) -> u64 {
     let mut incoming = vec![Packet::default(); BATCH];
     let (mut outstanding, mut answers, mut next) = (0, 0, 0);
@@ -230,8 +230,8 @@ fn closed_loop(client: &mut Udp, requests: &[Packet]) -> u64 {
     (answers as f64 / start.elapsed().as_secs_f64()) as u64
 }
 
-/// Sends `rate` requests a second on a schedule for a `round`, as many at a time as are due; the client never
-/// sleeps. Returns how many were not answered.
+/// Sends `rate` requests per second on a schedule for a `round`, as many at a time as are due; the
+/// client never sleeps. Returns the number of requests without answer.
 fn open_loop(
     client: &mut Udp,
     requests: &[Packet],

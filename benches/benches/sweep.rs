@@ -1,17 +1,17 @@
-//! What does it cost the subnet manager to bring a fabric up, and to deal with a link that fails?
+//! What does it cost the subnet manager to bring a fabric up, and to handle a failed link?
 //!
-//! In one process, against a simulated subnet in virtual time: no sockets and no waiting, so what
-//! is left is CPU time, told apart by side. `manager` is ours, routing included; `simulator` stands
-//! for a fabric's work, which on a real one is done by the switches.
+//! In one process, against a simulated subnet in virtual time: no sockets and no waiting, so that
+//! only CPU time remains, separately for each side. `manager` is our subnet manager, routing
+//! included; `simulator` is the work that switches do on a real fabric.
 
-#![allow(clippy::print_stdout, reason = "figures are told there")]
+#![allow(clippy::print_stdout, reason = "figures are printed there")]
 
 use std::time::Duration;
 
 use benches::cpu::{ProcessClock, load_average};
 use benches::fabrics::{Cost, FAT_TREE_10000, FAT_TREE_45000, Managed, Stated, middle_cable};
 use benches::figures::{Runs, is_benchmark_run, is_wanted, tell, tell_load};
-use sm_core::config::Settings;
+use sm_config::Settings;
 use sm_core::sweep::Report;
 
 #[global_allocator]
@@ -28,7 +28,7 @@ fn main() {
     }
 }
 
-/// What one stage did, and what it took.
+/// The result of one stage, and its cost.
 struct Stage {
     report: Report,
     cost: Cost,
@@ -71,7 +71,7 @@ fn a_smp(time: Duration, smps: u64) -> f64 {
     time.as_secs_f64() * 1e6 / smps.max(1) as f64
 }
 
-/// Runs a stage and takes the difference, without what reading the clock costs.
+/// Runs a stage and returns its cost, less that of reading the clock.
 fn stage(managed: &mut Managed, run: impl FnOnce(&mut Managed) -> Report) -> Stage {
     let reading = ProcessClock::overhead();
     let (cost, smps) = (managed.cost(), managed.smps().transmitted);

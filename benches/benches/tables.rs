@@ -1,8 +1,8 @@
-//! How long do new tables take a responder, and how much of them do queries read?
+//! How long does a responder take to build new tables, and how much of them do queries read?
 //!
-//! Milliseconds to build all tables from a snapshot's planes on all cores and on one, to take in one
-//! alias GUID more than a thousand (by patching the tables, and by building them anew over what is the
-//! same), and the bytes of those that PathRecord queries by GID or LID read from.
+//! Milliseconds to build all tables from a snapshot's planes on all cores and on one, to add one
+//! alias GUID to a thousand (by patching the tables, and by rebuilding them over the unchanged
+//! parts), and the bytes of the tables from which PathRecord queries by GID or LID read.
 
 use std::hint::black_box;
 use std::sync::Arc;

@@ -1,21 +1,22 @@
-//! What do answers cost beyond the wire? A responder's worker beside the same worker as an echo.
+//! What do answers cost beyond the transport? Compares a responder's worker with the same worker as
+//! an echo.
 //!
-//! In one run and in turns, over each transport: a worker that sends every request back as its own
-//! answer (`ibsa --echo`), and one that answers PathRecord queries by GID pair as RDMA CM asks
-//! them, both asked by the same client, which checks every answer. Told are answers a second, the
-//! worker's CPU time an answer, the ratio of both to the echo of the same round, and how much of a
-//! CPU the client needed: near 1, the client is the limit.
+//! In one run, alternating, over each transport: a worker that returns every request as its own
+//! answer (`ibsa --echo`), and one that answers PathRecord queries by GID pair as RDMA CM sends
+//! them. The same client sends to both and checks every answer. Reported are answers per second,
+//! the worker's CPU time per answer, the ratio of both to the echo of the same round, and how much
+//! of a CPU the client needed: near 1, the client is the limit.
 //!
-//! `alone`: the worker and its client take turns on one core, echo and answering window by window,
-//! and only the worker's turns are timed. It tells what the worker itself costs, also on a machine
-//! that others use, where two cores wait for each other most of the time. `pair` is the rest.
+//! `alone`: the worker and its client alternate on one core, echo and answering window by window,
+//! and only the worker's turns are timed. This measures the worker's own cost, also on a machine
+//! with other load, where two cores wait for each other most of the time. `pair` is the rest.
 //!
-//! `datagrams` come one by one, as from many hosts; `trains` are how one generator's requests
-//! travel where the kernel can (UDP_GRO and UDP_SEGMENT), which leaves little but our own work;
-//! `shared_ring` has no kernel in the way. `-- uring trains` runs what has both words in its name, as in
-//! `pair/uring/trains`.
+//! `datagrams` arrive one by one, as from many hosts; `trains` are how one generator's requests
+//! travel where the kernel supports it (UDP_GRO and UDP_SEGMENT), which leaves little but our own
+//! work; `shared_ring` bypasses the kernel. `-- uring trains` runs the benchmarks whose names
+//! contain both words, such as `pair/uring/trains`.
 
-#![allow(clippy::print_stdout, reason = "figures are told there")]
+#![allow(clippy::print_stdout, reason = "figures are printed there")]
 
 use std::cell::Cell;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -32,25 +33,26 @@ use ib_mad::transport::ring::{RingClient, RingOptions, RingServer};
 use ib_mad::transport::udp::{Engine, Udp, UdpOptions};
 use ib_mad::transport::{Interest, Packet, Transport, wait};
 use ib_mad::types::Lid;
+use ib_mad::wire::field::part;
 use ib_mad::wire::sa::SaMad;
 use sa_proto::snapshot::{RegistryPlane, Version};
-use sa_server::cell::{Generation, Publisher};
-use sa_server::responder::{Responder, ResponderConfig};
+use sa_server::serve::responder::{Responder, ResponderConfig};
+use sa_server::serve::worker::{Worker, WorkerConfig};
 use sa_server::stats::Stats;
 use sa_server::tables::Tables;
-use sa_server::worker::{Worker, WorkerConfig};
+use sa_server::tables::cell::{Generation, Publisher};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const ROUNDS: usize = 9;
 const ROUND: Duration = Duration::from_millis(500);
-/// How long turns are taken on one core.
+/// How long echo and worker alternate on one core.
 const ALONE: Duration = Duration::from_secs(2);
 const BATCH: usize = 64;
 const REQUESTS: usize = 1 << 14;
 const _: () = assert!(REQUESTS.is_multiple_of(BATCH));
-/// Silence after which the client takes what is outstanding for lost.
+/// Silence after which the client counts outstanding requests as lost.
 const PATIENCE: Duration = Duration::from_millis(200);
 const FABRIC: Stated = FAT_TREE_10000;
 const KIND: Kind = Kind::PathByGids;
@@ -68,7 +70,7 @@ fn main() {
                 Udp::bind(&UdpOptions { engine, trains, ..UdpOptions::new(listen) })
             };
             if let Err(reason) = bind() {
-                println!("skipped: no {engine} here: {reason}");
+                println!("skipped: {engine} is not available: {reason}");
                 continue;
             }
             bench.run(&format!("{engine}/{mode}"), || {
@@ -89,31 +91,31 @@ fn main() {
     tell_load();
 }
 
-/// What all rounds share.
+/// The state that all rounds share.
 struct Bench {
     requests: Vec<Request>,
     publisher: Publisher,
 }
 
-/// What tells one request from another: kept apart from what all have in common, so that the client
+/// The part in which requests differ, stored separately from the common part, so that the client
 /// does not wait for memory when it writes them.
 struct Request {
     source: Lid,
-    /// The beginning of the record, which has all there is in it.
+    /// The beginning of the record, which contains all its set fields.
     record: [u8; RECORD_LEN],
-    /// Whom it is about.
+    /// The host that it is about.
     destination: Host,
 }
 
-/// What one round gave.
+/// The result of one round.
 struct Round {
-    /// Answers a second.
+    /// Answers per second.
     rate: f64,
-    /// The worker's CPU time an answer, µs.
+    /// The worker's CPU time per answer, µs.
     cpu_us: f64,
-    /// CPUs that the client took.
+    /// CPUs that the client used.
     client: f64,
-    /// Requests without answer.
+    /// Requests without an answer.
     lost: u64,
 }
 
@@ -125,7 +127,7 @@ impl Bench {
         let mut draw = || {
             let (source, destination) = (draw.host(&hosts), draw.host(&hosts));
             KIND.write(0, source, destination, &mut packet);
-            let record = *SaMad::new(&packet.mad).data().first_chunk().expect("64 bytes of 200");
+            let record = *part::<0, _, _>(SaMad::new(&packet.mad).data());
             Request { source: source.lid, record, destination }
         };
         let requests = (0..REQUESTS).map(|_| draw()).collect();
@@ -136,15 +138,15 @@ impl Bench {
         Self { requests, publisher }
     }
 
-    /// Measures over the transport that `open` opens: the server's end, and how the client, once
-    /// the server runs, comes to its own.
+    /// Measures over the transport that `open` opens: it returns the server's end, and a function
+    /// that opens the client's end once the server runs.
     fn run<S, C, F>(&self, name: &str, open: impl Fn() -> (S, F))
     where
         S: Transport,
         C: Transport,
         F: FnOnce() -> (C, Option<SocketAddr>) + Send,
     {
-        // Few enough that default socket buffers hold them all.
+        // Few enough to fit into default socket buffers.
         let window = if name.ends_with("datagrams") { 128 } else { 512 };
         if is_wanted(&format!("alone/{name}")) {
             self.alone(name, window, &open);
@@ -163,9 +165,9 @@ impl Bench {
         for (server, rounds) in [("echo", &echo), ("ibsa", &answer)] {
             let runs = |figure: fn(&Round) -> f64| Runs::new(rounds.iter().map(figure).collect());
             let rate = runs(|round| round.rate / 1000.0);
-            tell(&title(server), format_args!("{rate:.0}"), "thousand a second");
+            tell(&title(server), format_args!("{rate:.0}"), "thousand per second");
             let cpu = runs(|round| round.cpu_us * 1000.0);
-            tell(&title(&format!("{server}_cpu")), format_args!("{cpu:.0}"), "ns an answer");
+            tell(&title(&format!("{server}_cpu")), format_args!("{cpu:.0}"), "ns per answer");
             tell(&title(&format!("{server}_client")), runs(|round| round.client), "CPUs");
         }
         let ratio = |figure: fn(&Round) -> f64| {
@@ -177,7 +179,7 @@ impl Bench {
         println!("    {ROUNDS} rounds each, {window} outstanding, {lost} requests lost");
     }
 
-    /// Has an echo, an answering worker and their clients take turns on this core.
+    /// Alternates an echo, an answering worker and their clients on this core.
     fn alone<S, C, F>(&self, name: &str, window: usize, open: impl Fn() -> (S, F))
     where
         S: Transport,
@@ -188,7 +190,7 @@ impl Bench {
             let (mut server, connect) = open();
             let (client, peer) = thread::scope(|scope| {
                 let connecting = scope.spawn(connect);
-                // Some clients are let in by a server that looks around.
+                // Some servers accept clients only while they poll.
                 while !connecting.is_finished() {
                     let _ = server.descriptor();
                     server.receive(&mut []).expect("loopback receives");
@@ -230,7 +232,7 @@ impl Bench {
         for (server, times) in [("echo", &echo), ("ibsa", &answer)] {
             let (least, usual) = (times.min(), times.median());
             let figure = format_args!("{least:.1} at best, {usual:.1} in the middle");
-            tell(&title(server), figure, "ns an answer");
+            tell(&title(server), figure, "ns per answer");
         }
         let (best, usual) = (answer.min() / echo.min(), ratios.median());
         let figure = format_args!("{best:.2} at best, {usual:.2} in the middle");
@@ -277,7 +279,7 @@ impl Bench {
         })
     }
 
-    /// Keeps `window` requests outstanding; answers, requests lost, and the time it took.
+    /// Keeps `window` requests outstanding; returns answers, lost requests, and the time.
     fn storm(
         &self,
         client: &mut impl Transport,
@@ -294,7 +296,7 @@ impl Bench {
             // Whole batches, so that trains are long.
             while window - outstanding >= BATCH {
                 let taken = self.send(client, &mut outgoing, next);
-                // A batch that was taken in part counts as taken: the rest is lost.
+                // A batch that was sent in part counts as sent; the rest is lost.
                 lost += (BATCH - taken) as u64;
                 outstanding += taken;
                 sent += taken;
@@ -314,15 +316,15 @@ impl Bench {
         (answers, lost, start.elapsed())
     }
 
-    /// A batch of requests to `server`, all alike until they are written.
+    /// A batch of requests to `server`, identical until they are written.
     fn outgoing(&self, server: Option<SocketAddr>) -> Vec<Packet> {
         let (mut pattern, any) = (Packet::default(), self.requests[0].destination);
         KIND.write(0, any, any, &mut pattern);
-        pattern.address.peer = server;
+        pattern.carrier.peer = server;
         vec![pattern; BATCH]
     }
 
-    /// Sends the batch of requests from `first` on; how many were taken.
+    /// Sends the batch of requests from `first` on; returns how many were accepted.
     fn send(&self, client: &mut impl Transport, outgoing: &mut [Packet], first: usize) -> usize {
         for (packet, tid) in outgoing.iter_mut().zip(first..) {
             self.requests[tid].write(tid as u64, packet);
@@ -337,17 +339,17 @@ impl Bench {
             true => mad.header().method().is_response(),
             false => KIND.is_answered(destination, packet),
         };
-        assert!(is_right, "a wrong answer: {:02x?}", packet.mad);
+        assert!(is_right, "wrong answer: {:02x?}", packet.mad);
     }
 }
 
-/// Whether a benchmark's name has all the words in it that are on the command line.
+/// Whether a benchmark's name contains all words of the command line.
 fn is_wanted(name: &str) -> bool {
     std::env::args().skip(1).filter(|word| !word.starts_with('-')).all(|word| name.contains(&word))
 }
 
 impl Request {
-    /// Makes a packet this request that was another of its kind.
+    /// Turns a packet with another request of this kind into this request.
     fn write(&self, tid: u64, packet: &mut Packet) {
         packet.address.lid = self.source;
         let mut mad = SaMad::new(&mut packet.mad);
@@ -357,6 +359,6 @@ impl Request {
 }
 
 fn is_readable(transport: &impl Transport, timeout: Duration) -> bool {
-    let descriptor = transport.descriptor().expect("it is no transport in memory");
+    let descriptor = transport.descriptor().expect("the transport has a descriptor");
     wait(&mut [Interest::read(descriptor)], Some(timeout)).expect("it can be polled") > 0
 }

@@ -1,13 +1,14 @@
-//! How long does a subnet take from nothing to answered queries, and after a link fails?
+//! How long does a subnet take from the start of its programs to answered queries, and after a link
+//! fails?
 //!
 //! The real programs on a served fabric: `ibsm` from its start to SUBNET UP and to the first
-//! PathRecord that `ibsa` answers; then a cable between two switches is pulled, and what counts is
-//! the time until tables without it are programmed and `ibsa` no longer knows the link. Beside it,
-//! in the same run and on an equal fabric of its own, stock `opensm` to SUBNET UP.
+//! PathRecord that `ibsa` answers; then a cable between two switches is pulled, and the time counts
+//! until tables without it are programmed and `ibsa` no longer lists the link. For comparison, in
+//! the same run and on an equal fabric of its own, stock `opensm` to SUBNET UP.
 //!
 //! `scripts/bench.sh` builds and runs this; see its `--help`.
 
-#![allow(clippy::print_stdout, reason = "figures are told there")]
+#![allow(clippy::print_stdout, reason = "figures are printed there")]
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -30,11 +31,11 @@ use ib_mad::wire::record::{LinkRecord, NodeRecord, PathRecord, link, node, path}
 use ib_mad::wire::sa::{ComponentMask, SaMad, attribute};
 use serde_json::{Value, json};
 
-/// How often the responder is asked while we wait for an answer to change.
+/// Interval of queries to the responder while we wait for an answer to change.
 const PROBE_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Brings a simulated fabric up with ibsm and ibsa, and beside it with opensm, and tells how long
-/// it took and what it cost.
+/// Brings a simulated fabric up with ibsm and ibsa, and one with opensm for comparison, and prints
+/// the time and the cost.
 #[derive(Parser, Debug)]
 #[command(name = "scripts/bench.sh", max_term_width = 100)]
 struct Options {
@@ -44,16 +45,16 @@ struct Options {
     /// Ports of its switches.
     #[arg(long, default_value_t = 40)]
     radix: u8,
-    /// Times that everything is run.
+    /// Number of runs.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
-    /// Leave opensm out.
+    /// Do not run opensm.
     #[arg(long)]
     no_opensm: bool,
-    /// Write the figures to FILE, too.
+    /// Also write the figures to FILE.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Said by cargo.
+    /// Passed by cargo.
     #[arg(long, hide = true)]
     bench: bool,
 }
@@ -74,7 +75,7 @@ fn main() {
     };
     let (hosts, switches) = (net.count(NodeKind::Ca), net.count(NodeKind::Switch));
     println!("fat tree, 3 levels, radix {}: {hosts} hosts, {switches} switches", options.radix);
-    // Built before the load is looked at.
+    // Built before the load is read.
     binary("ibsm");
     let with_opensm = !options.no_opensm && can_interoperate(&["opensm"]);
     let load_before = load_average();
@@ -102,7 +103,7 @@ fn main() {
     }
 }
 
-/// A figure: what it is, its unit, its value.
+/// A figure: name, unit, value.
 type Figures = Vec<(&'static str, &'static str, f64)>;
 
 /// Cold start to SUBNET UP and the first answer, then a link cut.
@@ -124,7 +125,7 @@ fn run_ours(net: &Net) -> Figures {
     let start = Instant::now();
     let manager = sandbox.ours("ibsm", "ibsm", &arguments);
     let mut probe = Probe::new(listen);
-    // Asked all the while, so that the first answer is not missed.
+    // Queried continuously, so that the first answer is not missed.
     let first_answer = thread::spawn(move || {
         probe.until(Ask::Path, |status| status == Status::OK);
         (probe, Instant::now())
@@ -161,17 +162,17 @@ fn run_opensm(net: &Net) -> Figures {
     let home = net.nodes().iter().find(|node| node.kind == NodeKind::Ca).expect("a host");
     let log = sandbox.path("opensm.out").display().to_string();
     let start = Instant::now();
-    // -d 2: flush the log at every message, since SUBNET UP is waited for there.
+    // -d 2: flush the log at every message, since the benchmark waits for SUBNET UP there.
     let manager = sandbox.umad_program("opensm", &home.id, &["opensm", "-f", &log, "-d", "2"]);
     let deadline = start + PATIENCE * 2;
     while !std::fs::read(&log).is_ok_and(|text| contains(&text, b"SUBNET UP")) {
-        assert!(Instant::now() < deadline, "opensm never said SUBNET UP:\n{}", manager.log());
+        assert!(Instant::now() < deadline, "opensm did not log SUBNET UP:\n{}", manager.log());
         thread::sleep(Duration::from_millis(5));
     }
     bring_up(start.elapsed(), &manager, &fabric, &sandbox)
 }
 
-/// What both subnet managers are compared by.
+/// The figures by which both subnet managers are compared.
 fn bring_up(up: Duration, manager: &Program, fabric: &Program, sandbox: &Sandbox) -> Figures {
     let (cpu, served) = (manager.cpu().as_secs_f64(), fabric.cpu().as_secs_f64());
     let smps = packets(sandbox);
@@ -195,18 +196,18 @@ fn contains(text: &[u8], part: &[u8]) -> bool {
 
 fn write(net: &Net, sandbox: &Sandbox) -> PathBuf {
     let file = sandbox.path("net");
-    std::fs::write(&file, net.to_string()).expect("a scratch directory takes files");
+    std::fs::write(&file, net.to_string()).expect("the scratch directory is writable");
     file
 }
 
-/// Packets that clients have sent into the fabric: SMPs, but for a handful.
+/// Packets that clients have sent into the fabric: almost all are SMPs.
 fn packets(sandbox: &Sandbox) -> f64 {
     let status: Value =
         serde_json::from_str(&sandbox.control(&["status"])).expect("status is JSON");
     status.pointer("/fabric/sent").and_then(Value::as_f64).expect("packets are counted")
 }
 
-/// What a probe asks.
+/// The query of a probe.
 #[derive(Clone, Copy)]
 enum Ask {
     /// A path between the first two LIDs.
@@ -228,20 +229,20 @@ impl Ask {
                 use path::component;
                 let always = component::REVERSIBLE | component::NUMB_PATH;
                 get(attribute::PATH_RECORD, component::SLID | component::DLID | always);
-                let mut record = PathRecord::new(&mut mad.data_mut()[..]).expect("200 bytes");
+                let mut record = PathRecord::of_mut(mad.data_mut());
                 record.set_slid(Lid(1)).set_dlid(Lid(2)).set_reversible(true).set_numb_path(1);
             }
             Self::Link(lid, port) => {
                 use link::component;
                 get(attribute::LINK_RECORD, component::FROM_LID | component::FROM_PORT);
-                let mut record = LinkRecord::new(&mut mad.data_mut()[..]).expect("200 bytes");
+                let mut record = LinkRecord::of_mut(mad.data_mut());
                 record.set_from_lid(lid).set_from_port(port);
             }
             Self::Node(guid) => {
                 get(attribute::NODE_RECORD, node::component::NODE_GUID);
-                let mut record = NodeRecord::new(&mut mad.data_mut()[..]).expect("200 bytes");
+                let mut record = NodeRecord::of_mut(mad.data_mut());
                 let mut info = [0; 40];
-                NodeInfo::new(&mut info[..]).expect("40 bytes").set_node_guid(guid);
+                NodeInfo::of_mut(&mut info).set_node_guid(guid);
                 record.set_node_info(info);
             }
         }
@@ -262,7 +263,7 @@ impl Probe {
         Self { udp, responder, tid: 1 }
     }
 
-    /// Asks until the status of the answer is as wanted; returns that answer.
+    /// Repeats the query until the answer has the wanted status; returns that answer.
     fn until(&mut self, ask: Ask, wanted: impl Fn(Status) -> bool) -> Packet {
         let (first, deadline) = (self.tid, Instant::now() + PATIENCE * 2);
         loop {
@@ -283,11 +284,11 @@ impl Probe {
         ask.write(self.tid, &mut packet);
         self.tid += 1;
         packet.address.lid = Lid(1);
-        packet.address.peer = Some(self.responder);
+        packet.carrier.peer = Some(self.responder);
         self.udp.send(std::slice::from_ref(&packet)).expect("loopback sends");
     }
 
-    /// The next answer, waiting for it as long as until the next question.
+    /// The next answer, waiting until the next query is due.
     fn receive(&mut self) -> Option<Packet> {
         let descriptor = self.udp.descriptor().expect("a socket");
         wait(&mut [Interest::read(descriptor)], Some(PROBE_INTERVAL)).expect("sockets poll");
@@ -299,7 +300,7 @@ impl Probe {
     fn lid_of(&mut self, guid: Guid) -> Lid {
         let answer = self.until(Ask::Node(guid), |status| status == Status::OK);
         let mad = SaMad::new(&answer.mad);
-        NodeRecord::new(&mad.data()[..]).expect("108 bytes of 200").lid()
+        NodeRecord::of(mad.data()).lid()
     }
 }
 

@@ -1,4 +1,4 @@
-//! CPU time: of this process as it runs, and of the machine while a benchmark does.
+//! CPU time: of this process while it runs, and of the machine during a benchmark.
 
 use std::fs;
 use std::time::Duration;
@@ -21,8 +21,8 @@ pub fn thread_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Tells the CPU time of this process in laps. Unlike wall time it does not grow while others
-/// have the CPU.
+/// Measures the CPU time of this process in laps. Unlike wall time it does not grow while other
+/// processes use the CPU.
 pub struct ProcessClock {
     last: Duration,
 }
@@ -41,7 +41,7 @@ impl ProcessClock {
         lap
     }
 
-    /// What one reading costs, which is part of every lap.
+    /// The cost of one reading, which is part of every lap.
     pub fn overhead() -> Duration {
         const READINGS: u32 = 10_000;
         let mut clock = Self::start();
@@ -53,16 +53,16 @@ impl ProcessClock {
     }
 }
 
-/// The machine's load as `uptime` tells it, for the record beside a figure.
+/// The machine's load as `uptime` prints it, to be recorded with a figure.
 pub fn load_average() -> String {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split_whitespace().take(3).collect::<Vec<_>>().join(" ")
 }
 
-/// Keeps the calling thread on one core, if the machine has that many and lets us.
+/// Binds the calling thread to one core, if that core exists and may be used.
 pub fn pin_to_core(core: usize) {
-    // SAFETY: an all-zero set is a valid empty one, `core` is checked by CPU_SET's own bound, and
-    // the call reads the set alone. Failure leaves the thread where it was.
+    // SAFETY: all-zero is an empty set, `core` is checked by CPU_SET's own bound, and the call only
+    // reads the set. On failure the thread stays where it was.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         libc::CPU_SET(core, &mut set);

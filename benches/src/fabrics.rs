@@ -1,8 +1,8 @@
-//! The fabrics that benchmarks state, and our own subnet manager at work on them in one process.
+//! The fabrics of the benchmarks, and our own subnet manager running on them in one process.
 //!
-//! [`Managed`] joins a sweeper and a simulated subnet without sockets and in virtual time, so that
-//! planes are what a sweep really leaves behind, and the two sides' CPU time can be told apart.
-//! What is not here: programs on real sockets ([`sandbox`](crate::sandbox)).
+//! [`Managed`] connects a sweeper and a simulated subnet without sockets and in virtual time, so
+//! that planes are those of a real sweep, and the CPU time of the two sides can be measured
+//! separately. What is not here: programs on real sockets ([`sandbox`](crate::sandbox)).
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -14,16 +14,16 @@ use ib_mad::transport::Packet;
 use ib_mad::types::Guid;
 use ib_mad::wire::attribute::{NodeInfo, PortInfo};
 use sa_proto::snapshot::{FabricPlane, RegistryPlane, Session, Snapshot, find};
-use sm_core::config::Settings;
+use sm_config::Settings;
 use sm_core::fabric::SubnetParameters;
 use sm_core::manage::lid::LidTable;
-use sm_core::routing::{Destination, Topology, TopologyBuilder};
 use sm_core::smp::{Counters, Kind};
 use sm_core::sweep::{Event, MulticastJob, MulticastOutcome, Report, Sweeper};
+use sm_routing::{Destination, Topology, TopologyBuilder};
 
 use crate::cpu::ProcessClock;
 
-/// Sweeps in a row that may end without the subnet being up before we give up.
+/// Maximum number of sweeps in a row that end without the subnet being up.
 const ATTEMPTS: u32 = 5;
 
 /// A fabric as benchmarks name it.
@@ -45,7 +45,7 @@ pub const FAT_TREE_10000: Stated = Stated { name: "fat_tree_10000", radix: 40, h
 pub const FAT_TREE_45000: Stated = Stated { name: "fat_tree_45000", radix: 60, hosts: 45_000 };
 
 impl Stated {
-    /// Its nodes and cables; always the same.
+    /// Its nodes and cables; the same in each run.
     pub fn net(&self) -> Net {
         let (radix, hosts) = (self.radix, self.hosts);
         let tree = FatTree { levels: 3, radix, hosts, oversubscription: (1, 1) };
@@ -53,7 +53,7 @@ impl Stated {
         generate(&Shape::FatTree(tree), &common).expect("a tree of this radix has so many hosts")
     }
 
-    /// It, brought up.
+    /// The fabric, brought up.
     pub fn managed(&self) -> Managed {
         let mut managed = Managed::new(&self.net(), Settings::default());
         managed.bring_up();
@@ -80,17 +80,17 @@ pub fn snapshot(plane: FabricPlane, generation: u64) -> Snapshot {
 /// CPU time of the two sides of a [`Managed`] subnet.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cost {
-    /// In the sweeper: our own, routing apart.
+    /// In the sweeper, without routing.
     pub manager: Duration,
     /// Routing jobs.
     pub routings: u64,
     /// In routing jobs, on all threads.
     pub routing: Duration,
-    /// In routing jobs, as a clock on the wall has it.
+    /// Wall time of routing jobs.
     pub routing_wall: Duration,
     /// In the simulated subnet.
     pub simulator: Duration,
-    /// Batches of packets that went back and forth; at each the clock was read twice.
+    /// Batches of packets exchanged; the clock was read twice for each.
     pub batches: u64,
 }
 
@@ -107,7 +107,7 @@ pub struct Managed {
 }
 
 impl Managed {
-    /// The subnet of `net`, and a manager that has not begun.
+    /// The subnet of `net`, and a manager that has not started.
     ///
     /// # Panics
     ///
@@ -132,20 +132,20 @@ impl Managed {
         }
     }
 
-    /// Sweeps the whole fabric until the subnet is up; tells what the last sweep did.
+    /// Sweeps the whole fabric until the subnet is up; returns the report of the last sweep.
     pub fn bring_up(&mut self) -> Report {
         self.sweeper.request_heavy_sweep(self.clock.now());
         self.settle()
     }
 
-    /// Pulls a cable and waits, in virtual time, until the manager has dealt with it.
+    /// Pulls a cable and waits, in virtual time, until the manager has handled it.
     pub fn cut(&mut self, (node, port): (NodeIndex, u8)) -> Report {
         let now = self.clock.now();
         self.fabric.link_down(now, node, port).expect("a cable of this fabric");
         self.settle()
     }
 
-    /// Lets the two talk until a sweep has ended with the subnet up.
+    /// Runs both sides until a sweep has ended with the subnet up.
     ///
     /// # Panics
     ///
@@ -203,7 +203,7 @@ impl Managed {
         }
     }
 
-    /// Lets time pass until something is due on either side.
+    /// Advances time until something is due on either side.
     fn wait(&mut self, now: Instant) {
         let due = [self.sweeper.poll_timeout(), self.fabric.poll_timeout(now)];
         let due = due.into_iter().flatten().min().expect("something is always due");
@@ -211,7 +211,7 @@ impl Managed {
         self.sweeper.handle_timeout(self.clock.now());
     }
 
-    /// What the manager would publish now.
+    /// The plane that the manager would publish now.
     pub fn plane(&self) -> FabricPlane {
         let settings = self.sweeper.settings();
         self.sweeper.fabric().plane(&SubnetParameters {
@@ -235,29 +235,29 @@ impl Managed {
         guids
     }
 
-    /// The manager, to be told of groups.
+    /// The manager, to receive groups.
     pub fn sweeper_mut(&mut self) -> &mut Sweeper {
         &mut self.sweeper
     }
 
-    /// Gives switches room for so many MLIDs, and lets the manager see it.
+    /// Sets the number of MLIDs that switches support, and lets the manager read it.
     pub fn make_multicast_room(&mut self, mlids: u16) {
         self.fabric.set_multicast_capacity(mlids);
         self.sweeper.request_heavy_sweep(self.clock.now());
         self.settle();
     }
 
-    /// Trees that are to be planted.
+    /// Trees to be computed.
     pub fn poll_multicast(&mut self) -> Option<MulticastJob> {
         self.sweeper.poll_multicast(self.clock.now())
     }
 
-    /// Hands over what came of it.
+    /// Passes the result to the manager.
     pub fn handle_multicast(&mut self, outcome: MulticastOutcome) {
         self.sweeper.handle_multicast(self.clock.now(), outcome);
     }
 
-    /// Lets the two talk until all blocks of multicast tables are written.
+    /// Runs both sides until all blocks of multicast tables are written.
     pub fn write_multicast(&mut self) {
         let mut packet = Packet::default();
         loop {
@@ -333,7 +333,7 @@ pub fn topology(plane: &FabricPlane) -> Topology {
         .iter()
         .map(|lft| {
             let node = find(&plane.nodes, lft.switch).expect("a table belongs to a switch");
-            let ports = NodeInfo::new(&node.info[..]).expect("40 bytes are a NodeInfo").num_ports();
+            let ports = NodeInfo::of(&node.info).num_ports();
             (lft.switch, builder.add_switch(ports).expect("as many as LIDs at most"))
         })
         .collect();
@@ -341,7 +341,7 @@ pub fn topology(plane: &FabricPlane) -> Topology {
         let switch = switches.get(&node.guid).copied();
         for port in &node.ports {
             let peer = port.peer.and_then(|(peer, num)| Some((*switches.get(&peer)?, num.0)));
-            let home = match (switch, peer) {
+            let place = match (switch, peer) {
                 (Some(switch), Some(peer)) if port.num.0 != 0 => {
                     builder.add_link((switch, port.num.0), peer).expect("ports are those seen");
                     continue;
@@ -350,9 +350,9 @@ pub fn topology(plane: &FabricPlane) -> Topology {
                 (None, Some(peer)) => peer,
                 _ => continue,
             };
-            let base_lid = PortInfo::new(&port.info[..]).expect("64 bytes").base_lid();
-            let (home, exit) = home;
-            let destination = Destination { base_lid, lid_count: 1, home, exit };
+            let base_lid = PortInfo::of(&port.info).base_lid();
+            let (egress_switch, exit) = place;
+            let destination = Destination { base_lid, lid_count: 1, egress_switch, exit };
             builder.add_destination(destination).expect("a sweep gives LIDs once");
         }
     }

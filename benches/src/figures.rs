@@ -1,25 +1,25 @@
-//! How benchmarks that criterion does not fit measure and tell: a handful of runs, their median
-//! and range, beside the machine's load.
+//! Measuring and printing for benchmarks that criterion does not fit: a few runs, their median and
+//! range, and the machine's load.
 
-#![allow(clippy::print_stdout, reason = "figures are told there")]
+#![allow(clippy::print_stdout, reason = "figures are printed there")]
 
 use std::fmt;
 
 use crate::cpu::load_average;
 
-/// Whether this is a benchmark run. `cargo test --benches` and the like run the same programs, and
-/// a benchmark is no test: it must then do nothing.
+/// Whether this is a benchmark run. `cargo test --benches` runs the same programs; a benchmark is
+/// not a test and must do nothing then.
 pub fn is_benchmark_run() -> bool {
     std::env::args().any(|argument| argument == "--bench")
 }
 
-/// Whether a fabric is to be measured: not if the arguments name others (`-- fat_tree_10000`).
+/// Whether to measure a fabric: not if the arguments name others (`-- fat_tree_10000`).
 pub fn is_wanted(fabric: &str) -> bool {
     let mut named = std::env::args().filter(|argument| argument.contains("fat_tree")).peekable();
     named.peek().is_none() || named.any(|argument| argument.contains(fabric))
 }
 
-/// What several runs of the same gave.
+/// The figures of several equal runs.
 #[derive(Clone, Debug)]
 pub struct Runs(Vec<f64>);
 
@@ -35,7 +35,7 @@ impl Runs {
         Self(figures)
     }
 
-    /// The figure in the middle.
+    /// The median.
     pub fn median(&self) -> f64 {
         self.0[self.0.len() / 2]
     }
@@ -62,12 +62,12 @@ impl fmt::Display for Runs {
     }
 }
 
-/// Tells a figure: name, value, unit, and what else there is to say.
+/// Prints a figure: name, value, unit, and a remark.
 pub fn tell(name: &str, value: impl fmt::Display, unit: &str) {
     println!("{name:<52} {value} {unit}");
 }
 
-/// Says under what load the figures came about.
+/// Prints the load under which the figures were measured.
 pub fn tell_load() {
     println!("(load average {})", load_average());
 }

@@ -1,10 +1,10 @@
-//! Benchmarks and whole-system tests. Imports every crate and is imported by none.
+//! Benchmarks and whole-system tests. Depends on every crate; no crate depends on it.
 //!
-//! [`fabrics`] brings stated fabrics up in process, [`requests`] asks about them, [`cpu`] and
-//! [`figures`] measure and tell. [`rows`] are the queries that every change is measured by: of a
-//! [`subject`], a responder with nothing around it, under a [`policy`]. [`sandbox`] runs the real
-//! programs, ours and others', on a simulated fabric of their own; [`published`] reads what a manager
-//! there tells responders.
+//! [`fabrics`] brings up fabrics in process, [`requests`] builds queries about them, [`cpu`] and
+//! [`figures`] measure and print. [`rows`] are the queries by which every change is measured,
+//! answered by a [`subject`], a responder without transport, under a [`policy`]. [`sandbox`] runs
+//! real programs, ours and others', each on a simulated fabric of its own; [`published`] reads the
+//! snapshot that a manager there publishes.
 
 pub mod cpu;
 pub mod fabrics;

@@ -1,4 +1,4 @@
-//! QoS policies of a given size, for benchmarks: rules, levels and 20 groups that hosts are in.
+//! QoS policies of a given size, for benchmarks: rules, levels and 20 groups of hosts.
 
 use std::sync::Arc;
 
@@ -12,30 +12,27 @@ use crate::requests::Host;
 
 const GROUPS: u32 = 20;
 
-/// What rules ask for.
+/// The criteria of rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// A range of Service IDs, ports of RDMA CM, and a QoS class; a third of them the source's group,
-    /// a fifth the destination's.
+    /// A range of Service IDs, ports of RDMA CM, and a QoS class; a third of the rules also the
+    /// source's group, a fifth the destination's.
     Services,
-    /// Groups and QoS class 0, in ways that hold in part for every request, so that every word of
-    /// some bit set has rules, and few or none match.
+    /// Groups and QoS class 0, such that each request meets some criteria of the rules: every word
+    /// of some bit set has rules, and few or none match.
     Scattered,
 }
 
 impl Policy {
-    /// Makes a request ask what one of `rules` rules asks for, or as often what none does.
+    /// Makes a request match one of `rules` rules, or, in half of the cases, none.
     pub fn ask(self, nth: u32, rules: u32, packet: &mut Packet) {
         let rule = nth.wrapping_mul(0x9E37_79B1) % (2 * rules.max(1));
         let class = if self == Self::Services { qos_class(rule) } else { 0 };
         let mut mad = SaMad::new(&mut packet.mad);
-        PathRecord::new(&mut mad.data_mut()[..])
-            .expect("64 bytes of 200")
-            .set_service_id(service_id(rule))
-            .set_qos_class(class);
+        PathRecord::of_mut(mad.data_mut()).set_service_id(service_id(rule)).set_qos_class(class);
     }
 
-    /// Puts a policy of `rules` rules and a level DEFAULT into force.
+    /// Installs a policy of `rules` rules and a level DEFAULT.
     pub fn write(self, plane: &mut FabricPlane, hosts: &[Host], rules: u32) {
         write_policy(plane, hosts, self, rules);
     }
@@ -99,7 +96,7 @@ fn write_policy(plane: &mut FabricPlane, hosts: &[Host], policy: Policy, rules: 
             service_ids: Some(vec![IdMatch::Range(service_id(index), service_id(index) + 0xF)]),
             ..rule(index, RuleOrigin::MatchRule)
         },
-        // A source is in half of the groups that rules name, and a destination never in the next.
+        // A source is in half of the groups in rules, and a destination never in the next one.
         Policy::Scattered => {
             let half = (0..GROUPS).filter(|group| group % 2 == index % 2).collect();
             let (source, other) = (index % GROUPS, GROUPS);

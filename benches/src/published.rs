@@ -1,4 +1,4 @@
-//! What a manager publishes, as a responder gets it.
+//! The snapshot that a manager publishes, as a responder receives it.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use tonic::transport::Channel;
 
 use crate::sandbox::PATIENCE;
 
-/// A connection to the manager that publishes at `url`, once there is one.
+/// A connection to the manager that publishes at `url`, as soon as it accepts one.
 ///
 /// # Panics
 ///
@@ -31,7 +31,7 @@ pub async fn channel(url: &str) -> Channel {
     }
 }
 
-/// Everything that is published, once there is something.
+/// The published snapshot, as soon as there is one.
 ///
 /// # Panics
 ///
@@ -42,7 +42,7 @@ pub async fn snapshot(url: &str) -> Snapshot {
         if let Some(snapshot) = try_snapshot(url).await {
             return snapshot;
         }
-        assert!(Instant::now() < deadline, "nothing is published");
+        assert!(Instant::now() < deadline, "no snapshot was published");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Requests about the hosts of a fabric, as clients ask them, drawn by a fixed seed.
+//! Requests about the hosts of a fabric, as clients send them, drawn with a fixed seed.
 
 use ib_mad::transport::{Address, Packet};
 use ib_mad::types::{Gid, Guid, Lid, PKey, Qpn};
@@ -13,7 +13,7 @@ use sa_proto::snapshot::FabricPlane;
 /// Service ID of an RDMA CM connection: TCP port 20049, NFS over RDMA.
 const SERVICE_ID: u64 = 0x0000_0000_0106_4E51;
 
-/// What a request says of a host.
+/// The fields of a host in a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Host {
     /// Its port's GID.
@@ -35,17 +35,17 @@ pub fn hosts(plane: &FabricPlane) -> Vec<Host> {
         .filter_map(|node| Some((node.guid, node.ports.first()?)))
         .map(|(node_guid, port)| Host {
             gid: Gid::new(plane.subnet.prefix, port.guid),
-            lid: PortInfo::new(&port.info[..]).expect("64 bytes are a PortInfo").base_lid(),
+            lid: PortInfo::of(&port.info).base_lid(),
             node_guid,
         })
         .collect()
 }
 
-/// SplitMix64: the same draws everywhere.
+/// SplitMix64: the same sequence everywhere.
 pub struct Draw(u64);
 
 impl Draw {
-    /// Begins at a fixed seed.
+    /// A generator with a fixed seed.
     pub fn new() -> Self {
         Self(1)
     }
@@ -66,15 +66,15 @@ impl Default for Draw {
     }
 }
 
-/// The kinds of request that are measured.
+/// The kinds of requests that are measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Get(PathRecord) as Linux's RDMA CM asks for an IPv4 connection: both GIDs, Service ID, QoS
-    /// class, P_Key, one reversible path.
+    /// Get(PathRecord) as Linux's RDMA CM sends it for an IPv4 connection: both GIDs, Service ID,
+    /// QoS class, P_Key, one reversible path.
     PathByGids,
     /// Get(PathRecord) by both LIDs, one reversible path.
     PathByLids,
-    /// GetTable(PathRecord) of one source's GID: paths to everything.
+    /// GetTable(PathRecord) of one source's GID: paths to all ports.
     PathsOfSource,
     /// Get(NodeRecord) by LID.
     NodeByLid,
@@ -87,7 +87,7 @@ pub enum Kind {
 impl Kind {
     /// Writes a request of `source` about `destination`, as the responder receives it.
     pub fn write(self, tid: u64, source: Host, destination: Host, packet: &mut Packet) {
-        packet.address = Address { lid: source.lid, qpn: Qpn(0x48), ..Address::default() };
+        packet.address = Address { qpn: Qpn(0x48), ..Address::gsi(source.lid) };
         match self {
             Self::NodeByLid | Self::NodeByGuid | Self::AllNodes => {
                 self.node(tid, destination, &mut packet.mad);
@@ -109,7 +109,7 @@ impl Kind {
         };
         let mut mad = SaMad::new(mad);
         mad.write_request(method, attribute::PATH_RECORD, tid, mask);
-        let mut record = PathRecord::new(&mut mad.data_mut()[..]).expect("64 bytes of 200");
+        let mut record = PathRecord::of_mut(mad.data_mut());
         record.set_reversible(true).set_numb_path(1);
         match self {
             Self::PathByLids => record.set_dlid(destination.lid).set_slid(source.lid),
@@ -131,26 +131,24 @@ impl Kind {
         };
         let mut mad = SaMad::new(mad);
         mad.write_request(method, attribute::NODE_RECORD, tid, mask);
-        let data = &mut mad.data_mut()[..];
+        let data = mad.data_mut();
         if self == Self::NodeByLid {
-            NodeRecord::new(data).expect("108 bytes of 200").set_lid(about.lid);
+            NodeRecord::of_mut(data).set_lid(about.lid);
             return;
         }
-        let mut info = NodeInfo::new(&mut data[4..]).expect("40 bytes of 196");
+        let mut info = NodeInfo::at_mut::<4, _>(data);
         info.set_node_type(NodeType::Ca);
         if self == Self::NodeByGuid {
             info.set_node_guid(about.node_guid);
         }
     }
 
-    /// Whether `packet` is the answer that says what was asked for.
+    /// Whether `packet` is the right answer.
     pub fn is_answered(self, destination: Host, packet: &Packet) -> bool {
         let mad = SaMad::new(&packet.mad);
         let lid = match self {
-            Self::NodeByLid | Self::NodeByGuid => {
-                NodeRecord::new(&mad.data()[..]).expect("108 bytes of 200").lid()
-            }
-            _ => PathRecord::new(&mad.data()[..]).expect("64 bytes of 200").dlid(),
+            Self::NodeByLid | Self::NodeByGuid => NodeRecord::of(mad.data()).lid(),
+            _ => PathRecord::of(mad.data()).dlid(),
         };
         mad.header().status() == Status::OK
             && mad.header().method().is_response()
@@ -158,7 +156,7 @@ impl Kind {
     }
 }
 
-/// Writes a GetMulti(MultiPathRecord) of the first of `sources`, as it comes: by RMPP, in one
+/// Writes a GetMulti(MultiPathRecord) of the first of `sources`, as it arrives: by RMPP, in one
 /// segment. For 11 GIDs at most.
 ///
 /// # Panics
@@ -166,7 +164,7 @@ impl Kind {
 /// If there are more, or no source.
 pub fn multi_path(tid: u64, sources: &[Host], destinations: &[Host], packet: &mut Packet) {
     use multi_path::component;
-    packet.address = Address { lid: sources[0].lid, qpn: Qpn(0x48), ..Address::default() };
+    packet.address = Address { qpn: Qpn(0x48), ..Address::gsi(sources[0].lid) };
     let mask = component::SGID_COUNT | component::DGID_COUNT | component::REVERSIBLE;
     let mut mad = SaMad::new(&mut packet.mad);
     mad.write_request(Method::GET_MULTI, attribute::MULTI_PATH_RECORD, tid, mask);

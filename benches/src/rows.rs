@@ -1,4 +1,4 @@
-//! The queries that every change is measured by, and a stand on which each is asked.
+//! The queries by which every change is measured, and a test bench for each.
 
 use std::sync::Arc;
 
@@ -18,21 +18,21 @@ use crate::subject::{BATCH, Subject};
 pub struct Row {
     /// Name in figures.
     pub name: &'static str,
-    /// QoS rules in force, a level DEFAULT aside; QoS is off with none.
+    /// QoS rules in force, without the level DEFAULT; QoS is off with none.
     pub rules: u32,
-    /// What is asked.
+    /// The query.
     pub ask: Ask,
 }
 
-/// What is asked, and how the answer comes.
+/// The query, and the form of its answer.
 #[derive(Clone, Copy, Debug)]
 pub enum Ask {
     /// A Get(), answered in one MAD.
     One(Kind),
-    /// A GetTable(), in many segments; a figure is for a record.
+    /// A GetTable(), in many segments; a figure is per record.
     Table(Kind),
-    /// GetMulti(MultiPathRecord) for paths between 8 sources and 3 destinations; a figure is for
-    /// the whole answer of 24 paths.
+    /// GetMulti(MultiPathRecord) for paths between 8 sources and 3 destinations; a figure is per
+    /// answer of 24 paths.
     Multi,
 }
 
@@ -71,7 +71,7 @@ pub struct Stand {
 }
 
 impl Stand {
-    /// A stand for `row` on a plane, with `requests` different requests.
+    /// A test bench for `row` on a plane, with `requests` distinct requests.
     pub fn new(plane: &FabricPlane, row: &Row, requests: usize) -> Self {
         let hosts = hosts(plane);
         let mut plane = plane.clone();
@@ -110,16 +110,16 @@ impl Stand {
         let requests = &self.requests[self.next..self.next + BATCH];
         for (buffer, (request, _)) in self.buffers.iter_mut().zip(requests) {
             buffer.mad = request.mad;
-            buffer.address.clone_from(&request.address);
+            buffer.address = request.address;
         }
     }
 
-    /// Answers what is in the buffers.
+    /// Answers the requests in the buffers.
     pub fn answer(&mut self) {
         self.subject.answer(&mut self.buffers);
     }
 
-    /// Checks the answers in the buffers, and goes on to the next requests.
+    /// Checks the answers in the buffers, and moves on to the next requests.
     ///
     /// # Panics
     ///
@@ -154,11 +154,12 @@ impl Stand {
         packet
     }
 
-    /// Asks, takes all segments and acknowledges them; returns how many units of the row came.
+    /// Sends the request, takes all segments and acknowledges them; returns the number of units of
+    /// the row.
     ///
     /// # Panics
     ///
-    /// If the answer is not whole.
+    /// If the answer is incomplete.
     pub fn fetch(&mut self, request: &mut Packet) -> usize {
         let received = self.subject.fetch(request);
         let (record_len, least, units) = match self.ask {

@@ -1,5 +1,5 @@
-//! A fabric of one's own: programs started on a private simulator socket, their logs kept in a
-//! directory that vanishes, every one of them killed at the end.
+//! A private fabric: programs started on a private simulator socket, with logs in a temporary
+//! directory, all of them killed at the end.
 
 use std::fs::{self, File};
 use std::io;
@@ -12,8 +12,8 @@ use std::sync::{LazyLock, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a started program may take to say what is expected of it. Generous: a test that needs
-/// a quiet machine is no test.
+/// How long a started program may take to log an expected line. Generous, because a test must not
+/// depend on a quiet machine.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The library that makes libumad programs talk to a simulator.
@@ -29,7 +29,7 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// A new sandbox. `name` shows in the socket's name, for whoever looks at a hanging test.
+    /// A new sandbox. `name` is part of the socket's name, which helps to analyse a hanging test.
     pub fn new(name: &str) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -54,7 +54,7 @@ impl Sandbox {
         self.ibsim_with(net, &["-N", "4096", "-S", "1024", "-P", "65536", "-L", "16384"])
     }
 
-    /// Stock `ibsim` on `net` with other limits than it has by itself, ready for clients.
+    /// Stock `ibsim` on `net` with limits other than its defaults, ready for clients.
     pub fn ibsim_with(&self, net: &Path, limits: &[&str]) -> Program {
         let mut command = Command::new("ibsim");
         command.args(["-s", "-n"]).args(limits).arg(net);
@@ -72,7 +72,7 @@ impl Sandbox {
         program
     }
 
-    /// One of our programs, started with `args`. `name` tells instances apart.
+    /// One of our programs, started with `args`. `name` distinguishes instances.
     pub fn ours(&self, program: &str, name: &str, args: &[&str]) -> Program {
         let mut command = Command::new(binary(program));
         command.args(args);
@@ -90,7 +90,7 @@ impl Sandbox {
     pub fn umad_program(&self, name: &str, node: &str, argv: &[&str]) -> Program {
         let mut command = Command::new(argv[0]);
         command.args(&argv[1..]).env("LD_PRELOAD", UMAD2SIM).env("SIM_HOST", node);
-        // What opensm keeps and dumps stays here, and nothing of an earlier run is found.
+        // opensm's state and dumps stay here, and it finds no state of an earlier run.
         command.env("OSM_CACHE_DIR", self.dir.path()).env("OSM_TMP_DIR", self.dir.path());
         self.start(name, command)
     }
@@ -153,7 +153,7 @@ impl Sandbox {
         self.start(name, command)
     }
 
-    /// Gives the served fabric a command; returns what it says.
+    /// Sends the served fabric a command; returns its output.
     pub fn control(&self, words: &[&str]) -> String {
         let output = Command::new(binary("ibfabric"))
             .args(["ctl", "--socket", &self.socket])
@@ -176,12 +176,12 @@ impl Sandbox {
             .stdin(Stdio::null())
             .stdout(file)
             .stderr(stderr);
-        let child = command.spawn().unwrap_or_else(|error| panic!("{name} starts: {error}"));
+        let child = command.spawn().unwrap_or_else(|error| panic!("{name} did not start: {error}"));
         Program { name: name.to_owned(), child, log, offset }
     }
 }
 
-/// What a tool printed.
+/// The output of a tool.
 #[derive(Debug)]
 pub struct ToolOutput {
     /// Whether it exited with 0.
@@ -216,7 +216,7 @@ impl Program {
         self.child.id()
     }
 
-    /// All it has logged since it started.
+    /// Everything it has logged since it started.
     pub fn log(&self) -> String {
         let bytes = fs::read(&self.log).unwrap_or_default();
         String::from_utf8_lossy(&bytes[bytes.len().min(self.offset as usize)..]).into_owned()
@@ -237,13 +237,13 @@ impl Program {
                 return line.to_owned();
             }
             let ended = !Path::new(&format!("/proc/{}/exe", self.pid())).exists();
-            assert!(!ended, "{} ended before saying '{text}':\n{log}", self.name);
-            assert!(Instant::now() < deadline, "{} never said '{text}':\n{log}", self.name);
+            assert!(!ended, "{} ended before logging '{text}':\n{log}", self.name);
+            assert!(Instant::now() < deadline, "{} did not log '{text}':\n{log}", self.name);
             thread::sleep(Duration::from_millis(5));
         }
     }
 
-    /// Waits for it to end.
+    /// Waits until it ends.
     pub fn wait(mut self) -> (ExitStatus, String) {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -260,7 +260,7 @@ impl Program {
         self.kill_and_wait();
     }
 
-    /// Like [`kill`](Self::kill), of a program that is part of something.
+    /// Like [`kill`](Self::kill), for a program that is a field of another type.
     pub fn kill_and_wait(&mut self) {
         self.child.kill().expect("a child of ours");
         self.child.wait().expect("a child of ours");
@@ -311,8 +311,8 @@ impl Drop for Program {
     }
 }
 
-/// Where one of our programs was built, building it first if need be. `IBSM_PROGRAMS` names a
-/// directory to take them from as they are.
+/// Path of one of our programs, built first if necessary. `IBSM_PROGRAMS` names a directory with
+/// programs to use as they are.
 pub fn binary(name: &str) -> PathBuf {
     if let Some(directory) = std::env::var_os("IBSM_PROGRAMS") {
         return Path::new(&directory).join(name);
@@ -330,8 +330,8 @@ pub fn binary(name: &str) -> PathBuf {
             .args(["build", "--quiet", "--workspace", "--bins"])
             .args(profile.ends_with("release").then_some("--release"))
             .current_dir(env!("CARGO_MANIFEST_DIR"));
-        // What Cargo tells a test of its package, some build scripts take for a change of theirs,
-        // and half of the dependencies would be built anew.
+        // Some build scripts treat the variables that Cargo sets for a test as a change, and half
+        // of the dependencies would be built again.
         let told =
             |name: &str| ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|p| name.starts_with(p));
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(told)) {
@@ -344,18 +344,18 @@ pub fn binary(name: &str) -> PathBuf {
     directory.join(name)
 }
 
-/// A library of ours that is to be preloaded: where Cargo puts it, or an installation.
+/// Path of one of our libraries to preload: in Cargo's target directory, or an installation.
 fn library(name: &str) -> PathBuf {
     let programs = binary("ibfabric");
     let beside = programs.parent().expect("programs are in a directory");
     let places = ["deps", ".", "../lib"].map(|place| beside.join(place).join(name));
     let found = places.iter().find_map(|place| place.canonicalize().ok());
-    found.unwrap_or_else(|| panic!("{name} is in none of {places:?}"))
+    found.unwrap_or_else(|| panic!("{name} not found in {places:?}"))
 }
 
-/// An address on loopback whose port nobody has, neither of TCP nor of UDP. It is below those that
-/// the system gives to whoever names none, and is handed out once a process, so that it stays free
-/// until it is used, and while its user restarts.
+/// An address on loopback whose port is free for TCP and UDP. It is below the range of ports that
+/// the system assigns, and is returned only once per process, so that it stays free until it is
+/// used, and while its user restarts.
 pub fn free_address() -> SocketAddr {
     const PORTS: Range<u32> = 10_000..32_000;
     static NEXT: LazyLock<AtomicU32> = LazyLock::new(|| AtomicU32::new(std::process::id() * 61));
@@ -367,8 +367,8 @@ pub fn free_address() -> SocketAddr {
     addresses.into_iter().find(is_free).expect("loopback has a free port")
 }
 
-/// Whether an interop test can run here. Prints why not, or panics where the environment says
-/// that all of them must (`IBSM_REQUIRE_INTEROP`).
+/// Whether an interop test can run here. If not, prints the reason, or panics if the environment
+/// requires all of them (`IBSM_REQUIRE_INTEROP`).
 pub fn can_interoperate(programs: &[&str]) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let on_path = |program: &&&str| {
@@ -387,7 +387,7 @@ pub fn can_interoperate(programs: &[&str]) -> bool {
     false
 }
 
-/// Whether `program`, which needs no simulator, can be run. Prints why not, or panics as
+/// Whether `program`, which needs no simulator, can run. If not, prints the reason, or panics as
 /// [`can_interoperate`] does.
 pub fn can_interoperate_with(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! A responder over the tables of a plane, asked without a transport in between.
+//! A responder over the tables of a plane, queried without a transport in between.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,18 +8,18 @@ use ib_mad::wire::mad::{Method, Status};
 use ib_mad::wire::rmpp::{RmppFlags, RmppType};
 use ib_mad::wire::sa::{SA_HEADER_LEN, SaMad};
 use sa_proto::snapshot::{FabricPlane, RegistryPlane, Version};
-use sa_server::cell::{Generation, Publisher};
-use sa_server::responder::{Outcome, Responder, ResponderConfig};
+use sa_server::serve::responder::{Outcome, Responder, ResponderConfig};
 use sa_server::stats::Stats;
 use sa_server::tables::Tables;
+use sa_server::tables::cell::{Generation, Publisher};
 
-/// Packets that a worker hands over at a time.
+/// Packets per batch of a worker.
 pub const BATCH: usize = 64;
 
-/// Segments that a client lets the responder send ahead: Linux's number.
+/// Segments that a client lets the responder send ahead, as in Linux.
 const WINDOW: u32 = 64;
 
-/// A responder with nothing around it.
+/// A responder without a transport.
 pub struct Subject {
     /// Keeps the tables.
     _publisher: Publisher,
@@ -28,14 +28,14 @@ pub struct Subject {
     now: Instant,
 }
 
-/// What a client was sent by RMPP.
+/// What a client received by RMPP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
     /// Status of the answer.
     pub status: Status,
     /// Bytes of all records.
     pub bytes: usize,
-    /// Segments that came.
+    /// Number of segments.
     pub segments: u32,
 }
 
@@ -55,8 +55,8 @@ impl Subject {
         }
     }
 
-    /// Answers a batch where it stands, as a worker does. A function of its own, so that profilers
-    /// find it.
+    /// Answers a batch in place, as a worker does. A function of its own, so that profilers find
+    /// it.
     #[inline(never)]
     pub fn answer(&mut self, batch: &mut [Packet]) {
         self.responder.handle_batch(batch, self.now, |_, outcome| {
@@ -64,7 +64,8 @@ impl Subject {
         });
     }
 
-    /// Asks for what comes by RMPP, takes its segments and acknowledges them as a kernel does.
+    /// Sends a request whose answer arrives by RMPP, takes the segments and acknowledges them as a
+    /// kernel does.
     ///
     /// # Panics
     ///
@@ -77,7 +78,7 @@ impl Subject {
         loop {
             // The window is as long as a batch.
             let count = self.responder.poll_transmit_batch(self.now, &mut self.segments);
-            assert!(count > 0, "the transfer stands still");
+            assert!(count > 0, "the transfer stopped");
             let last = &mut self.segments[count - 1];
             let mut mad = SaMad::new(&mut last.mad);
             let rmpp = mad.rmpp();

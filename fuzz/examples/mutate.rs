@@ -1,12 +1,12 @@
 //! Runs the targets without libFuzzer: a loop of random mutations of the seeds, on any toolchain.
 //!
-//! Blind to coverage, so that it finds less, but the same inputs on every run of the same length.
+//! Without coverage guidance, so it finds less, but runs of the same length use the same inputs.
 //!
 //! ```text
 //! mutate run TARGET SECONDS [SEED]    fuzzes; a failing input is kept under fuzz/artifacts
-//! mutate seed TARGET DIRECTORY        writes the seeds there, for libFuzzer to begin with
+//! mutate seed TARGET DIRECTORY        writes the seeds there, as libFuzzer's initial corpus
 //! mutate replay TARGET FILE...        runs the target on files
-//! mutate list                         names the targets
+//! mutate list                         lists the targets
 //! ```
 
 use std::error::Error;
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use ibsm_fuzz::{TARGETS, Target};
 
-/// An input that takes longer is a finding: it would hold up a whole responder.
+/// An input that takes longer is a finding: it would block a responder.
 const INPUT_TIME_MAX: Duration = Duration::from_secs(2);
 const INPUT_LEN_MAX: usize = 64 << 10;
 const CORPUS_MAX: usize = 20_000;
@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             TARGETS.iter().for_each(|target| println!("{}", target.name));
             Ok(())
         }
-        _ => Err("usage: mutate run|seed|replay|list ...; the head of the source tells".into()),
+        _ => Err("usage: mutate run|seed|replay|list ...; see the head of the source file".into()),
     }
 }
 
@@ -73,7 +73,7 @@ fn run(target: &Target, seconds: u64, seed: u64) -> Result<(), Box<dyn Error>> {
             );
         }
         runs += 1;
-        // What was mutated once may be mutated again; without coverage any one is as good.
+        // A mutated input may be mutated again; without coverage all inputs are equal.
         if random.below(64) == 0 && corpus.len() < CORPUS_MAX {
             corpus.push(input);
         }
@@ -93,7 +93,7 @@ fn keep(target: &Target, input: &[u8]) -> std::io::Result<PathBuf> {
     Ok(path)
 }
 
-/// xorshift64*: the same numbers for the same seed, wherever it runs.
+/// xorshift64*: the same numbers for the same seed on every machine.
 struct Random(u64);
 
 impl Random {
@@ -104,7 +104,7 @@ impl Random {
         self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
     }
 
-    /// Below `limit`, which is at least 1.
+    /// A number below `limit`, which is at least 1.
     fn below(&mut self, limit: usize) -> usize {
         (self.next() % limit as u64) as usize
     }

@@ -1,11 +1,11 @@
-//! Recorded conversations with OpenSM, to begin from.
+//! Recorded conversations with OpenSM, as seeds.
 
 use std::fs::File;
 
 use flate2::read::GzDecoder;
 use serde_json::Value;
 
-/// The recording that `ib-mad` tests its layouts with.
+/// The recording by which `ib-mad` tests its layouts.
 pub fn recording() -> Value {
     let path =
         concat!(env!("CARGO_MANIFEST_DIR"), "/../ib-mad/tests/golden/random-default.json.gz");
@@ -19,7 +19,7 @@ pub fn unhex(text: &str) -> Vec<u8> {
     text.as_bytes().chunks_exact(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect()
 }
 
-/// Every request that was sent, MAD by MAD.
+/// Every recorded request, MAD by MAD.
 pub fn requests() -> Vec<Vec<u8>> {
     let recording = recording();
     let cases = recording["cases"].as_array().expect("cases");

@@ -1,5 +1,4 @@
-//! What is fuzzed, each target a function of bytes that panics if something is wrong, and the
-//! inputs to begin with.
+//! The fuzz targets, each a function of bytes that panics if something is wrong, and their seeds.
 //!
 //! The targets run in two ways: under libFuzzer, guided by coverage (`fuzz_targets/`, needs a
 //! nightly toolchain and `cargo-fuzz`), and in a plain loop of mutations (`examples/mutate.rs`).
@@ -13,7 +12,7 @@ pub mod rmpp;
 pub mod sequence;
 pub mod write;
 
-// The responder's own tests read the recording in full; the query target begins as they do.
+// The responder's own tests read the whole recording; the query target starts from the same code.
 #[path = "../../sa-server/tests/it/golden_support/mod.rs"]
 mod golden_support;
 // And its reference for queries.
@@ -24,11 +23,11 @@ mod oracle;
 
 /// One target.
 pub struct Target {
-    /// Its name, which is that of its libFuzzer binary too.
+    /// Name, also that of its libFuzzer binary.
     pub name: &'static str,
-    /// Panics if `input` brings something wrong to light.
+    /// Panics if `input` reveals an error.
     pub run: fn(input: &[u8]),
-    /// Inputs to begin with.
+    /// Seeds.
     pub seeds: fn() -> Vec<Vec<u8>>,
 }
 

@@ -1,8 +1,9 @@
-//! One MAD: dissected, stepped along its route, and read as everything it might be.
+//! Target for one MAD: dissects it, advances it along its route, and parses it with every layout.
 
 use ib_mad::dissect;
 use ib_mad::types::{Guid, PortNum};
 use ib_mad::wire::attribute::*;
+use ib_mad::wire::field::part;
 use ib_mad::wire::mad::{AttributeId, Method, Status};
 use ib_mad::wire::record::*;
 use ib_mad::wire::sa::SaMad;
@@ -11,7 +12,8 @@ use ib_mad::wire::{MAD_LEN, attribute, record};
 
 use crate::golden;
 
-/// Parses bytes as a layout; what is accepted must survive being written and parsed again.
+/// Parses bytes as a layout; an accepted value must be the same after it is written and parsed
+/// again.
 macro_rules! check_round_trips {
     ($bytes:expr, $( $view:ident => $repr:ident ),* $(,)?) => {$(
         if let Ok(view) = $view::new($bytes) {
@@ -25,7 +27,7 @@ macro_rules! check_round_trips {
     )*};
 }
 
-/// The target: byte 0 tells how the rest is looked at, the rest is the MAD.
+/// The target: byte 0 selects how the rest is parsed, the rest is the MAD.
 pub fn run(input: &[u8]) {
     let Some((&how, bytes)) = input.split_first() else { return };
     assert!(dissect::dissect(bytes).starts_with(&dissect::summary(bytes)));
@@ -34,7 +36,7 @@ pub fn run(input: &[u8]) {
     let Some(mad) = bytes.first_chunk::<MAD_LEN>() else { return };
     check_attributes(&mad[smp::DATA]);
     check_records(SaMad::new(mad).data());
-    check_tables(&mad[smp::DATA]);
+    check_tables(part::<{ smp::DATA.start }, _, _>(mad));
     let sa_mad = SaMad::new(mad);
     let request = MultiPathRecord::new(sa_mad.data()).expect("24 bytes of 200");
     if let Some((sources, destinations)) = request.gids() {
@@ -92,23 +94,23 @@ fn check_records(bytes: &[u8]) {
 }
 
 /// Every entry of every table can be read.
-fn check_tables(bytes: &[u8]) {
-    let pkeys = PKeyTable::new(bytes).expect("64 bytes");
+fn check_tables(bytes: &[u8; smp::SMP_DATA_LEN]) {
+    let pkeys = PKeyTable::of(bytes);
     assert_eq!(pkeys.pkeys().count(), PKEYS_PER_BLOCK);
-    let guids = GuidInfo::new(bytes).expect("64 bytes");
-    let arbitration = VlArbitrationTable::new(bytes).expect("64 bytes");
-    let random = RandomForwardingTable::new(bytes).expect("64 bytes");
-    let multicast = MulticastForwardingTable::new(bytes).expect("64 bytes");
+    let guids = GuidInfo::of(bytes);
+    let arbitration = VlArbitrationTable::of(bytes);
+    let random = RandomForwardingTable::of(bytes);
+    let multicast = MulticastForwardingTable::of(bytes);
     assert!((0..GUIDS_PER_BLOCK).filter(|&i| guids.guid(i) == Guid(0)).count() <= GUIDS_PER_BLOCK);
     assert!((0..VL_ARB_PER_BLOCK).all(|i| arbitration.entry(i).vl.get() < 16));
     assert!((0..RFT_BLOCK_LEN).all(|i| random.entry(i).lmc < 8));
     let ports = (0..MFT_BLOCK_LEN).map(|i| multicast.port_mask(i).count_ones()).sum::<u32>();
-    assert_eq!(ports, bytes[..64].iter().map(|byte| byte.count_ones()).sum::<u32>());
-    let port = PortInfo::new(bytes).expect("64 bytes");
+    assert_eq!(ports, bytes.iter().map(|byte| byte.count_ones()).sum::<u32>());
+    let port = PortInfo::of(bytes);
     if let Some(rate) = port.active_rate(port.capability_mask()) {
         assert!(rate.mbps() > 0);
     }
-    let text = NodeDescriptionRepr::parse(&NodeDescription::new(bytes).expect("64 bytes"));
+    let text = NodeDescriptionRepr::parse(&NodeDescription::of(bytes));
     drop(text.expect("any bytes describe a node").text().into_owned());
 }
 

@@ -1,4 +1,4 @@
-//! Net files: whatever can be read must be written so that it reads the same.
+//! Target for net files: any file that can be read must be written so that it reads the same.
 
 use ib_mad::netlist::Net;
 
@@ -14,8 +14,9 @@ pub fn run(input: &[u8]) {
     let written = net.to_string();
     let mut again = Net::parse("written", &written)
         .unwrap_or_else(|error| panic!("{text:?} was written as {written:?}: {error}"));
-    // Text that no file can hold, such as control characters in names, is lost on the way; ports
-    // and cables are not, and what was written once is written the same again. Commands are the simulator's.
+    // Text that a file cannot represent, such as control characters in names, is lost. Ports and
+    // cables are not lost, and a written file is written the same again. Commands belong to the
+    // simulator.
     let links = |net: &Net| net.links().collect::<Vec<_>>();
     assert_eq!(net.nodes().len(), again.nodes().len(), "{text:?} was written as {written:?}");
     assert_eq!(links(&net), links(&again), "{text:?} was written as {written:?}");
@@ -24,7 +25,7 @@ pub fn run(input: &[u8]) {
     assert_eq!(net.to_string(), again.to_string(), "of {text:?}");
 }
 
-/// A recorded net, and the kinds of line that files are made of.
+/// A recorded net, and all kinds of lines.
 pub fn seeds() -> Vec<Vec<u8>> {
     let recording = golden::recording();
     let net = recording["net"].as_str().expect("net");

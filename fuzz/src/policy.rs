@@ -1,11 +1,12 @@
-//! What a site configures, and the dump that a registry may begin with: any text is read, or
-//! refused with a line that it has, and what is read can be brought to ports.
+//! Target for a site's configuration files, and for the dump that a registry can start from: any
+//! text is either read, or rejected with the number of a line in it, and the result can be applied
+//! to ports.
 
 use std::path::Path;
 
 use ib_mad::types::{Guid, Lid, PKey, PortNum};
 use ib_mad::wire::attribute::NodeType;
-use sm_core::config::{Remarks, file, opafm, partitions, prefix_routes, qos_policy};
+use sm_config::{Remarks, file, opafm, partitions, prefix_routes, qos_policy};
 use sm_core::manage::end_port::EndPort;
 use sm_core::manage::qos::{self, PartitionMembers};
 use sm_core::manage::rules::RuleSet;
@@ -13,11 +14,11 @@ use sm_core::manage::vfabric::VirtualFabrics;
 use sm_core::registry::Registry;
 use sm_core::registry::dump::{self, Surroundings};
 
-/// The target: byte 0 tells which file the rest is.
+/// The target: byte 0 selects the kind of file, the rest is its text.
 pub fn run(input: &[u8]) {
     let Some((&kind, bytes)) = input.split_first() else { return };
     let (path, text) = (Path::new("input"), &String::from_utf8_lossy(bytes)[..]);
-    // A file that ends in a newline has a line after it where something is missing.
+    // In a file that ends in a newline, a missing part is reported on the line after it.
     let has_line = |line: usize| assert!(line <= text.lines().count() + 1, "line {line}");
     let mut remarks = Remarks::default();
     match kind % 6 {
@@ -59,7 +60,7 @@ pub fn run(input: &[u8]) {
     }
 }
 
-/// What is read must be written so that it reads the same, without a mistake.
+/// A parsed file must be written so that it reads the same, without errors.
 fn read_settings(path: &Path, text: &str) {
     let at_hup = file::parse(path, text, true);
     let Ok(parsed) = file::parse(path, text, false) else { return assert!(at_hup.is_err()) };
@@ -71,7 +72,7 @@ fn read_settings(path: &Path, text: &str) {
     assert_eq!(again.mistakes, [""; 0]);
 }
 
-/// What is read must be written so that it reads the same, and make a registry.
+/// A parsed dump must be written so that it reads the same, and must form a registry.
 fn read_dump(text: &[u8]) {
     let port = |guid: Guid| (guid != Guid(0)).then_some((Lid(guid.0 as u16), 32));
     let around =
@@ -110,7 +111,7 @@ fn ports() -> Vec<EndPort> {
     ]
 }
 
-/// A file of each kind with a bit of everything.
+/// A file of each kind with every feature.
 pub fn seeds() -> Vec<Vec<u8>> {
     let partitions = "Default=0x7fff,rate=3,mtu=4,scope=2,ipoib,defmember=full:ALL, SELF=full;\n\
         # more\nA=0x2, indx0, ipoib, sl=3 : 0x1=full, 0x2=limited, ALL_SWITCHES=both ;\n\

@@ -1,9 +1,8 @@
-//! The responder against anything that may arrive at QP1: queries, pieces of transfers, noise.
+//! Target for the responder's input at QP1: queries, parts of transfers, noise.
 //!
-//! It answers from the fabric of the recorded conversations, and from a registry that holds all
-//! that was registered in them. Whatever comes, every request is
-//! accounted for, answers go to who asked and carry no SM_Key, and once everybody falls silent
-//! nothing is left in flight.
+//! It answers from the fabric of the recorded conversations, and from a registry with everything
+//! that was registered in them. For any input, every request is accounted for, answers go to their
+//! requesters and contain no SM_Key, and no transfer remains once all clients stop.
 
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
@@ -15,18 +14,18 @@ use ib_mad::wire::MAD_LEN;
 use ib_mad::wire::mad::{Method, Status};
 use ib_mad::wire::sa::{SaMad, attribute};
 use sa_proto::snapshot::{RegistryPlane, Service, Version};
-use sa_server::cell::{Generation, Publisher};
-use sa_server::pool::PoolConfig;
-use sa_server::responder::{Outcome, Responder, ResponderConfig};
+use sa_server::query::pool::PoolConfig;
+use sa_server::serve::responder::{Outcome, Responder, ResponderConfig};
 use sa_server::stats::Stats;
 use sa_server::tables::Tables;
+use sa_server::tables::cell::{Generation, Publisher};
 
 use crate::golden_support::{Case, Golden, Writes, bytes};
 
 /// Small, so that inputs reach the limits.
 const TRANSFERS_MAX: usize = 4;
 const ASSEMBLIES_MAX: usize = 3;
-/// More than a transfer can hand out at once.
+/// More than any transfer can send at once.
 const BURST_MAX: usize = 1000;
 
 struct Recording {
@@ -52,7 +51,7 @@ static RECORDING: LazyLock<Recording> = LazyLock::new(|| {
     Recording { golden, generation: Arc::new(Generation::new(Version::NONE, tables, registry)) }
 });
 
-/// The target. A script: a packet is a byte that tells who sends it, a byte of length, and that
+/// The target. The input is a script: a packet is a byte for its sender, a byte of length, and that
 /// many bytes of MAD; a pause is a byte from 0xC0 on and 16 bits of milliseconds.
 pub fn run(input: &[u8]) {
     let mut publisher = Publisher::new();
@@ -101,23 +100,23 @@ pub fn run(input: &[u8]) {
 fn send(responder: &mut Responder, lid: Lid, bytes: &[u8], now: Instant) {
     let mut mad = [0; MAD_LEN];
     mad[..bytes.len()].copy_from_slice(bytes);
-    let mut packet = Packet { mad, address: Address { lid, ..Address::default() } };
+    let mut packet = Packet::new(mad, Address::gsi(lid));
     if responder.handle(&mut packet, now) != Outcome::Send {
         return;
     }
-    assert_eq!(packet.address.lid, lid, "an answer went to somebody else");
+    assert_eq!(packet.address.lid, lid, "an answer was sent to another client");
     let (request, answer) = (SaMad::new(&mad), SaMad::new(&packet.mad));
     assert_eq!(answer.header().tid(), request.header().tid());
     assert_ne!(answer.header().method(), request.header().method());
     if !request.rmpp().is_active() {
-        // A message is about what its first segment says.
-        // That of a MultiPathRecord that is refused is PathRecord, as OpenSM has it.
+        // A message is identified by its first segment. The attribute of a refused MultiPathRecord
+        // request is PathRecord, as in OpenSM.
         let (asked, told) = (request.header().attribute_id(), answer.header().attribute_id());
         let is_path = asked == attribute::MULTI_PATH_RECORD && told == attribute::PATH_RECORD;
         assert!(told == asked || is_path, "{asked:?} is answered as {told:?}");
     }
     if !answer.rmpp().is_active() {
-        assert_eq!(answer.sa().sm_key(), 0, "an SM_Key went out");
+        assert_eq!(answer.sa().sm_key(), 0, "an SM_Key was disclosed");
     }
     let is_untrusted = !request.rmpp().is_active() && request.sa().sm_key() == 0;
     if is_untrusted && answer.header().status() == Status::OK {
@@ -125,16 +124,16 @@ fn send(responder: &mut Responder, lid: Lid, bytes: &[u8], now: Instant) {
     }
 }
 
-/// What a requester that proved nothing must not be told, in an answer of one MAD.
+/// Fields that an untrusted requester must not see, in an answer of one MAD.
 fn keep_secrets(answer: &SaMad<&[u8; MAD_LEN]>) {
     let is_get = answer.header().method() == Method::GET_RESP;
     match answer.header().attribute_id() {
-        attribute::PKEY_TABLE_RECORD => panic!("P_Keys went out"),
+        attribute::PKEY_TABLE_RECORD => panic!("P_Keys were disclosed"),
         attribute::SERVICE_RECORD if is_get => {
-            assert_eq!(answer.data()[Service::KEY], [0; 16], "a ServiceKey went out");
+            assert_eq!(answer.data()[Service::KEY], [0; 16], "a ServiceKey was disclosed");
         }
         attribute::MC_MEMBER_RECORD if is_get => {
-            assert_eq!(answer.data()[16..32], [0; 16], "a member's GID went out");
+            assert_eq!(answer.data()[16..32], [0; 16], "a member's GID was disclosed");
         }
         _ => {}
     }

@@ -1,7 +1,7 @@
-//! RMPP's two halves against a peer that says anything, at any time.
+//! Target for RMPP's sender and receiver against a peer that sends anything, at any time.
 //!
-//! The input is a script. Whatever it holds, a receiver must stay within its limit and a sender
-//! within its window and its message, and both must come to an end.
+//! The input is a script. For any input, a receiver must stay within its limit and a sender within
+//! its window and its message, and both must terminate.
 
 use std::time::{Duration, Instant};
 
@@ -14,8 +14,8 @@ const DATA_MAX: usize = 64 << 10;
 const WINDOW_MAX: u32 = 64;
 const MESSAGE_LEN: usize = 50 * DATA_LEN + 7;
 
-/// The target. Each step of the script is a byte and what it needs: packets as the five numbers
-/// that tell them apart, pauses as milliseconds.
+/// The target. Each step of the script is a byte and its arguments: five numbers for a packet,
+/// milliseconds for a pause.
 pub fn run(input: &[u8]) {
     let now = Instant::now();
     receive(Script(input), now);
@@ -125,7 +125,7 @@ fn send(script: Script<'_>, mut now: Instant) {
     assert!(sender.is_over());
 }
 
-/// Packets are written without panic, within the message, and no more at once than `limit`.
+/// Packets are written without a panic, within the message, and at most `limit` at once.
 fn check_transmits(transmits: impl Iterator<Item = Transmit>, limit: usize) {
     let message = [0; MESSAGE_LEN];
     let mut mad = [0; MAD_LEN];

@@ -1,5 +1,5 @@
-//! A write as a responder sends it to the SM: whatever the message holds, it is read or refused,
-//! and what is read is decided on without a panic.
+//! Target for a write as a responder sends it to the SM: any message is parsed or rejected, and a
+//! parsed one is decided without a panic.
 
 use ib_mad::types::{Gid, Lid, PKey, Qpn, Sl};
 use ib_mad::wire::MAD_LEN;
@@ -9,7 +9,7 @@ use sm_core::registry::{Ports, Registry, Request, Requester};
 
 const SA_KEY: u64 = 0x1234;
 
-/// The target: addressing in the first bytes, then the MAD, as much of it as there is.
+/// The target: addressing in the first bytes, then the MAD, possibly truncated.
 pub fn run(input: &[u8]) {
     let Some((head, rest)) = input.split_first_chunk::<10>() else { return };
     let mut mad = [0; MAD_LEN];
@@ -27,7 +27,7 @@ pub fn run(input: &[u8]) {
     assert!([Method::SET, Method::DELETE, Method::GET].contains(&request.method));
     let mut registry = Registry::default();
     let first = registry.write(1_000, &Ports::default(), &request);
-    // Nobody has a port: nothing can be granted to anybody.
+    // There are no ports, so nothing can be granted.
     assert!(registry.plane() == Default::default(), "{request:?} changed something");
     assert_eq!(registry.write(1_001, &Ports::default(), &request), first);
 }

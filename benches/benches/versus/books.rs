@@ -1,5 +1,5 @@
-//! The requests of each row, written alike for both SAs: about the same hosts, in the same order,
-//! each by the LIDs that its own manager gave.
+//! The requests of each row, the same for both SAs: about the same hosts, in the same order, each
+//! by the LIDs that its own manager assigned.
 
 use ib_mad::types::{Gid, Guid, Lid, PKey};
 use ib_mad::wire::attribute::{NodeInfo, NodeType, PortInfo};
@@ -13,13 +13,13 @@ use ib_mad::wire::sa::{ComponentMask, DATA_LEN, HEADER_LEN, SA_HEADER_LEN, SaMad
 use sa_proto::snapshot::Snapshot;
 use umad_feed::book::{Book, Request};
 
-/// Different requests of a kind: more than fit into a core's own cache.
+/// Distinct requests of a kind: more than fit into a core's own cache.
 const REQUESTS: usize = 1 << 14;
-/// Different requests for tables.
+/// Distinct requests for tables.
 const TABLES: usize = 64;
 /// Services that are registered.
 pub(crate) const SERVICES: u64 = 2000;
-/// Most ports that join and leave.
+/// Maximum number of ports that join and leave.
 const MEMBERS_MAX: usize = 512;
 /// Rules of the QoS policy.
 const RULES: u64 = 50;
@@ -37,18 +37,18 @@ pub(crate) struct Host {
 pub(crate) fn hosts(snapshot: &Snapshot) -> Vec<Host> {
     let plane = snapshot.fabric();
     let nodes = plane.nodes.iter().filter(|node| {
-        let info = NodeInfo::new(&node.info[..]).expect("40 bytes");
+        let info = NodeInfo::of(&node.info);
         NodeType::from_code(info.node_type()) == Some(NodeType::Ca)
     });
     let host = |node: &std::sync::Arc<sa_proto::snapshot::Node>| {
         let port = node.ports.first()?;
-        let lid = PortInfo::new(&port.info[..]).expect("64 bytes").base_lid();
+        let lid = PortInfo::of(&port.info).base_lid();
         Some(Host { node: node.guid, gid: Gid::new(plane.subnet.prefix, port.guid), lid })
     };
     nodes.filter_map(host).collect()
 }
 
-/// What is asked.
+/// Kinds of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A path by GIDs with everything that Linux's RDMA CM fills in.
@@ -69,7 +69,7 @@ pub(crate) enum Kind {
     FirstMember,
     /// Ports join a group, and then leave it.
     Members,
-    /// Services are registered, then anew with another content.
+    /// Services are registered, then registered again with another content.
     Services,
 }
 
@@ -143,7 +143,7 @@ impl Kind {
                 let (mask, lid) = (node::component::NODE_GUID, destination.lid);
                 node_query(Method::GET, mask, source, (NODE_LID, lid.0), |record| {
                     let mut info = [0; 40];
-                    NodeInfo::new(&mut info[..]).expect("40 bytes").set_node_guid(destination.node);
+                    NodeInfo::of_mut(&mut info).set_node_guid(destination.node);
                     record.set_node_info(info);
                 })
             }
@@ -152,7 +152,7 @@ impl Kind {
                 // Base and class version of the first.
                 node_query(Method::GET_TABLE, mask, source, (NODE_LID + 4, 0x0101), |record| {
                     let mut info = [0; 40];
-                    let mut view = NodeInfo::new(&mut info[..]).expect("40 bytes");
+                    let mut view = NodeInfo::of_mut(&mut info);
                     view.set_node_type(NodeType::Ca);
                     record.set_node_info(info);
                 })
@@ -168,7 +168,7 @@ const NODE_LID: usize = 0;
 const MEMBER_PKEY: usize = 40;
 const SERVICE_ID: usize = 0;
 
-/// A request of `from`, whose answer has `expected` at that place of its first record.
+/// A request of `from`, whose answer has `expected` at that offset of its first record.
 fn request(
     from: Host,
     (method, attribute): (Method, AttributeId),
@@ -189,11 +189,11 @@ fn path_query(
     mask: ComponentMask,
     from: Host,
     expected: (usize, u16),
-    fill: impl FnOnce(&mut PathRecord<&mut [u8]>),
+    fill: impl FnOnce(&mut PathRecord<&mut [u8; DATA_LEN]>),
 ) -> Request {
     let mask = mask | path::component::REVERSIBLE | path::component::NUMB_PATH;
     request(from, (method, attribute::PATH_RECORD), mask, expected, |data| {
-        let mut record = PathRecord::new(&mut data[..]).expect("64 bytes of 200");
+        let mut record = PathRecord::of_mut(data);
         record.set_reversible(true).set_numb_path(1);
         fill(&mut record);
     })
@@ -204,10 +204,10 @@ fn node_query(
     mask: ComponentMask,
     from: Host,
     expected: (usize, u16),
-    fill: impl FnOnce(&mut NodeRecord<&mut [u8]>),
+    fill: impl FnOnce(&mut NodeRecord<&mut [u8; DATA_LEN]>),
 ) -> Request {
     request(from, (method, attribute::NODE_RECORD), mask, expected, |data| {
-        fill(&mut NodeRecord::new(&mut data[..]).expect("108 bytes of 200"));
+        fill(&mut NodeRecord::of_mut(data));
     })
 }
 
@@ -238,7 +238,7 @@ fn member(host: Host, method: Method) -> Request {
     use mc_member::component;
     let mut mask = component::MGID | component::PORT_GID | component::JOIN_STATE;
     if method == Method::SET {
-        // What it takes to make the group, and all joins alike.
+        // The components needed to create the group; all joins are alike.
         mask = mask | component::QKEY | component::TCLASS | component::PKEY;
         mask = mask | component::FLOW_LABEL | component::SL;
     }
@@ -250,8 +250,7 @@ fn member(host: Host, method: Method) -> Request {
     request(host, kind, mask, expected, |data| {
         let mut mgid = [0; 16];
         (mgid[0], mgid[1], mgid[15]) = (0xFF, 0x12, 7);
-        McMemberRecord::new(&mut data[..])
-            .expect("52 bytes of 200")
+        McMemberRecord::of_mut(data)
             .set_mgid(Gid(mgid))
             .set_port_gid(host.gid)
             .set_qkey(0xB1B)
@@ -268,8 +267,7 @@ fn service_of(host: Host, id: u64, content: u8) -> Request {
     request(host, kind, mask, (SERVICE_ID, 0x1000), |data| {
         let mut data8 = [0; 16];
         data8[0] = content;
-        ServiceRecord::new(&mut data[..])
-            .expect("176 bytes of 200")
+        ServiceRecord::of_mut(data)
             .set_service_id(0x1000 << 48 | id)
             .set_service_gid(host.gid)
             .set_service_pkey(PKey::DEFAULT_FULL)
@@ -277,20 +275,20 @@ fn service_of(host: Host, id: u64, content: u8) -> Request {
     })
 }
 
-/// Service ID and QoS class of a rule; those beyond the last hit none.
+/// Service ID and QoS class of a rule; beyond the last rule, none matches.
 fn rule_asked(rule: u64) -> (u64, u16) {
     (0x1000_0000 + rule * 0x100, (rule % 64) as u16)
 }
 
-/// The QoS policy: rules ask for a range of Service IDs and a QoS class, a third of them for the
-/// source's group, a fifth for the destination's.
+/// The QoS policy: rules match a range of Service IDs and a QoS class, a third of them also the
+/// source's group, a fifth the destination's.
 pub(crate) fn policy(hosts: &[Host]) -> String {
     let mut text = String::from("port-groups\n");
     for group in 0..RULE_GROUPS {
         let of_group = hosts.iter().skip(group).step_by(RULE_GROUPS);
         let guids: Vec<String> = of_group.map(|host| format!("{:#x}", host.gid.guid().0)).collect();
         text += &format!("  port-group\n    name: group{group}\n");
-        // Lines of a length that OpenSM's parser takes.
+        // Lines short enough for OpenSM's parser.
         for guids in guids.chunks(64) {
             text += &format!("    port-guid: {}\n", guids.join(","));
         }

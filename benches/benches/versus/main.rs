@@ -1,15 +1,17 @@
-//! OpenSM and us on the same fabric, in one run: CPU time a query with the transport taken out of
-//! both, what a write costs, how long a start takes, and whether answers come while routes change.
+//! OpenSM, and ibsm with ibsa, on the same fabric in one run: CPU time per query without the
+//! transport of either, the cost of a write, the time of a start, and whether answers arrive while
+//! routes change.
 //!
-//! Both answer the same requests about the same hosts ([`books`]), fed where the transport would
-//! hand them over and checked where it would take the answers: to `opensm` at libibumad's interface
-//! ([`stock`]), to us at the interface of a worker's transport ([`ours`]). What feeding and checking
-//! cost by themselves is measured and taken off. Writes need our two programs, `ibsm` and `ibsa`, as
-//! they run ([`programs`]); there the transport is measured by queries that go the same way.
+//! Both answer the same requests about the same hosts ([`books`]). Requests are passed in where the
+//! transport would deliver them, and answers are checked where it would accept them: for `opensm`
+//! at libibumad's interface ([`stock`]), for us at the interface of a worker's transport
+//! ([`ours`]). The cost of feeding and checking is measured separately and subtracted. Writes need
+//! our two programs, `ibsm` and `ibsa`, as they run ([`programs`]); there the transport is measured
+//! by queries over the same path.
 //!
 //! `scripts/bench-vs-opensm.sh` builds and runs this; see its `--help`.
 
-#![allow(clippy::print_stdout, reason = "figures are told there")]
+#![allow(clippy::print_stdout, reason = "figures are printed there")]
 
 mod books;
 mod measure;
@@ -44,9 +46,9 @@ const WRITES_OPEN: u64 = 1024;
 /// Milliseconds between queries while a link fails.
 const PAUSE_MS: u32 = 1;
 
-/// Runs OpenSM and ibsm with ibsa on equal simulated fabrics and prints what each row costs them.
+/// Runs OpenSM, and ibsm with ibsa, on equal simulated fabrics and prints the cost of each row.
 ///
-/// The ratio says how many times less we need, or how many times more we do.
+/// The ratio is how many times less ibsm and ibsa need, or how many times more they do.
 #[derive(Parser, Debug)]
 #[command(name = "scripts/bench-vs-opensm.sh", max_term_width = 100)]
 struct Options {
@@ -56,19 +58,19 @@ struct Options {
     /// Ports of its switches [default: 8, 16, 40 or 60, the first that is enough].
     #[arg(long)]
     radix: Option<u8>,
-    /// Measure, instead, how answers grow with responders of ours.
+    /// Measure instead how the answer rate grows with the number of ibsa responders.
     #[arg(long, conflicts_with = "json")]
     scale_out: bool,
-    /// Measure writes alone.
+    /// Measure only writes.
     #[arg(long, conflicts_with = "scale_out")]
     writes: bool,
-    /// Measure seconds instead of minutes: to see that it works, not for figures.
+    /// Measure for seconds instead of minutes, as a test; the figures are not usable.
     #[arg(long)]
     quick: bool,
-    /// Write the rows to FILE as JSON, too.
+    /// Also write the rows to FILE as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Said by cargo.
+    /// Passed by cargo.
     #[arg(long, hide = true)]
     bench: bool,
 }
@@ -124,14 +126,14 @@ fn fat_tree(options: &Options) -> Result<Net, String> {
     generate(&Shape::FatTree(shape), &common).map_err(|reason| reason.to_string())
 }
 
-/// What both are measured on, and how.
+/// The fabric and the effort, the same for both.
 struct Compared {
     net: Net,
     effort: Effort,
     writes_only: bool,
 }
 
-/// The rows that are queries alone, but for the one under a policy.
+/// The rows that are only queries, except the one under a policy.
 const QUERIES: [(Name, Kind); 7] = [
     (Name::PathByGids, Kind::PathByGids),
     (Name::PathByLids, Kind::PathByLids),
@@ -143,11 +145,11 @@ const QUERIES: [(Name, Kind); 7] = [
 ];
 
 impl Compared {
-    /// A fabric of its own, served.
+    /// A simulated fabric of its own.
     fn fabric(&self, name: &str) -> (Sandbox, Program) {
         let sandbox = Sandbox::new(name);
         let file = sandbox.path("net");
-        std::fs::write(&file, self.net.to_string()).expect("a scratch directory takes files");
+        std::fs::write(&file, self.net.to_string()).expect("the scratch directory is writable");
         let program = sandbox.ibfabric(&file);
         (sandbox, program)
     }
@@ -177,7 +179,7 @@ impl Compared {
         sandbox.control(&["link-down", &switch.id, &port.to_string()]);
     }
 
-    /// How many joins and leaves are in one turn.
+    /// The number of joins and leaves in one turn.
     fn turn(hosts: &[Host]) -> u64 {
         Kind::Members.book(hosts).0.len() as u64
     }
@@ -208,7 +210,7 @@ impl Compared {
         self.cut(&sandbox);
         let deadline = Instant::now() + PATIENCE;
         while !has_said(&programs.ibsm, "SUBNET UP", 2) {
-            assert!(Instant::now() < deadline, "ibsm does not deal with a link that failed");
+            assert!(Instant::now() < deadline, "ibsm did not route around the failed link");
             let asked = programs.run(&book, 200, 1, pause);
             longest = longest.max(checked(asked.report, 200).longest);
         }
@@ -226,7 +228,7 @@ impl Compared {
         (side, hosts)
     }
 
-    /// Writes, by UDP and durable; the transport's share by queries on the same way.
+    /// Writes, by UDP and durable; the transport's share is measured by queries over the same path.
     fn our_writes(
         &self,
         programs: &mut Programs,
@@ -310,7 +312,7 @@ impl Compared {
         self.cut(&sandbox);
         let deadline = Instant::now() + PATIENCE * 3;
         while !stock.has_been_up(2) {
-            assert!(Instant::now() < deadline, "opensm does not deal with a link that failed");
+            assert!(Instant::now() < deadline, "opensm did not route around the failed link");
             let (total, window, pause_ms) = (200, 1, PAUSE_MS);
             let (fabric, echo, book) = (true, false, book.clone());
             stock.order(&Order { total, window, fabric, pause_ms, echo, book });
@@ -319,7 +321,7 @@ impl Compared {
             refused += report.tally.failed;
         }
         if refused > 0 {
-            // It looks at routes that lead nowhere for a moment, and says so.
+            // It uses incomplete routes for a moment, and reports this.
             eprintln!("opensm: {refused} paths were refused while it routed around the link");
         }
         side.tell(Name::LinkFails, Figure::plain(longest.as_secs_f64() * 1e3));
@@ -338,6 +340,6 @@ impl Compared {
 
 fn write_policy(sandbox: &Sandbox, hosts: &[Host]) -> PathBuf {
     let file = sandbox.path("qos-policy.conf");
-    std::fs::write(&file, policy(hosts)).expect("a scratch directory takes files");
+    std::fs::write(&file, policy(hosts)).expect("the scratch directory is writable");
     file
 }

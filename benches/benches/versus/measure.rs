@@ -1,25 +1,25 @@
-//! How a figure comes about: the same requests often, the best of the runs.
+//! Measures a figure: the same requests repeatedly, the best of several runs.
 
 use std::time::Duration;
 
 use umad_feed::book::Book;
 use umad_feed::order::Report;
 
-/// An SA that requests can be fed to.
+/// An SA to which requests can be fed.
 pub(crate) trait Sa {
-    /// Requests that it has at hand.
+    /// The loaded requests.
     type Book;
-    /// Takes requests to hand.
+    /// Loads requests.
     fn load(&mut self, book: &Book) -> Self::Book;
-    /// Feeds `total` of them, so many open at a time.
+    /// Feeds `total` of them, with at most `window` open.
     fn run(&mut self, book: &Self::Book, total: u64, window: u64) -> Report;
-    /// The same without the SA.
+    /// The same without the SA, for the cost of feeding.
     fn echo(&mut self, book: &Self::Book, total: u64, window: u64) -> Report;
-    /// Lets it run on one core only, or on all.
+    /// Restricts it to one core, or allows all.
     fn set_cores(&mut self, one: bool);
 }
 
-/// How long and how often.
+/// Duration and number of runs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Effort {
     /// CPU time of a run.
@@ -28,19 +28,19 @@ pub(crate) struct Effort {
     pub(crate) runs: u32,
 }
 
-/// What a query costs.
+/// The cost of a query.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cost {
-    /// CPU time, nanoseconds, the stand-in's taken off.
+    /// CPU time, nanoseconds, less the cost of feeding.
     pub(crate) query_ns: f64,
-    /// What was taken off.
+    /// The cost that was subtracted.
     pub(crate) stand_in_ns: f64,
-    /// Records in an answer.
+    /// Records per answer.
     pub(crate) records: f64,
 }
 
 impl Cost {
-    /// Records a second of CPU time.
+    /// Records per second of CPU time.
     pub(crate) fn records_per_second(&self) -> f64 {
         self.records * 1e9 / self.query_ns
     }
@@ -50,20 +50,20 @@ impl Cost {
 const WINDOWS: [u64; 2] = [64, 256];
 const TABLE_WINDOWS: [u64; 2] = [2, 8];
 
-/// The least that a query of `book` costs. A run is a multiple of `unit` requests.
+/// The minimum cost of a query of `book`. A run is a multiple of `unit` requests.
 ///
 /// # Panics
 ///
-/// If any answer is not what it has to be.
+/// If any answer is wrong.
 pub(crate) fn cost<S: Sa>(sa: &mut S, book: &Book, unit: u64, table: bool, effort: Effort) -> Cost {
     let loaded = sa.load(book);
     let windows = if table { TABLE_WINDOWS } else { WINDOWS };
-    // What a turn undoes is not to overtake what it did.
+    // The requests that undo a turn must not overtake those that did it.
     let windows =
         windows.map(|window| if unit > 1 { window.min((unit / 4).max(1)) } else { window });
     let mut total = unit;
     let mut best = f64::INFINITY;
-    // Until a run takes as long as it is to take.
+    // Until a run takes the intended time.
     let records = loop {
         let report = checked(sa.run(&loaded, total, windows[0]), total);
         if report.query_cpu >= effort.run {
@@ -91,7 +91,7 @@ pub(crate) fn cost<S: Sa>(sa: &mut S, book: &Book, unit: u64, table: bool, effor
     Cost { query_ns: (best - stand_in_ns).max(0.1), stand_in_ns, records }
 }
 
-/// The report, if everything was answered as it has to be.
+/// The report, if all answers are correct.
 pub(crate) fn checked(report: Report, total: u64) -> Report {
     let tally = &report.tally;
     assert!(

@@ -1,5 +1,5 @@
-//! Our responder, as `ibsa` has it at work, on what a real `ibsm` publishes, with requests fed
-//! where its transport would hand them over.
+//! Our responder, as `ibsa` runs it, on the snapshot of a real `ibsm`, with requests passed in
+//! where its transport would deliver them.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -14,12 +14,12 @@ use ib_mad::wire::mad::Method;
 use ib_mad::wire::rmpp::{RmppFlags, RmppType};
 use ib_mad::wire::sa::{DATA_LEN, HEADER_LEN, SA_HEADER_LEN, SaMad};
 use sa_proto::snapshot::{Snapshot, Version};
-use sa_server::cell::{Generation, Publisher};
-use sa_server::overload::BacklogConfig;
-use sa_server::responder::{Responder, ResponderConfig};
+use sa_server::serve::overload::BacklogConfig;
+use sa_server::serve::responder::{Responder, ResponderConfig};
+use sa_server::serve::worker::{Next as Turn, Worker, WorkerConfig};
 use sa_server::stats::Stats;
 use sa_server::tables::Tables;
-use sa_server::worker::{Next as Turn, Worker, WorkerConfig};
+use sa_server::tables::cell::{Generation, Publisher};
 use umad_feed::book::Book;
 use umad_feed::clock::{Of, cpu, this_thread};
 use umad_feed::order::Report;
@@ -31,7 +31,7 @@ use crate::measure::Sa;
 const WINDOW: u32 = 64;
 /// How long a request may wait before the worker drops it.
 const PATIENCE: Duration = Duration::from_secs(3600);
-/// How long no answer may come before a run is given up.
+/// Time without an answer after which a run is aborted.
 const STALL: Duration = Duration::from_secs(20);
 
 /// A worker on the tables of a snapshot.
@@ -50,7 +50,7 @@ impl Ours {
         publisher.publish(Arc::new(Generation::new(Version::NONE, tables, registry)));
         let stats = Arc::new(Stats::default());
         let responder = Responder::new(publisher.reader(), ResponderConfig::default(), stats);
-        // Whoever feeds waits as long as it takes, also while other programs have the core.
+        // The feeder waits as long as necessary, also while other programs use the core.
         let (stale_after, heavy_stale_after) = (PATIENCE, PATIENCE);
         let backlog = BacklogConfig { stale_after, heavy_stale_after, ..Default::default() };
         let config = WorkerConfig { backlog, ..Default::default() };
@@ -79,12 +79,12 @@ impl Sa for Ours {
         while session.done() < total {
             let turn = self.worker.turn(Instant::now).expect("what feeds does not fail");
             if turn == Turn::Wait && session.done() < total {
-                // Not on the way of a query: nothing is left to do though answers are missing.
+                // Not on the path of a query: the worker is idle although answers are missing.
                 let done = session.done();
                 if done != std::mem::replace(&mut last, done) {
                     moved = Instant::now();
                 }
-                assert!(moved.elapsed() < STALL, "{done} of {total} were answered");
+                assert!(moved.elapsed() < STALL, "only {done} of {total} were answered");
             }
         }
         let spent = cpu(Of::Thread(this_thread())) - before;
@@ -123,20 +123,20 @@ impl Sa for Ours {
         Report { tally, wall, query_cpu: spent, cpu: spent, longest: Duration::ZERO }
     }
 
-    /// A worker is one thread.
+    /// Number of threads of a worker.
     fn set_cores(&mut self, _one: bool) {}
 }
 
-/// Place of RMPP's flags in a MAD.
+/// Offset of RMPP's flags in a MAD.
 const RMPP_FLAGS: usize = 26;
 
-/// What stands in for a transport: requests of a session come, answers are taken, and tables are
-/// acknowledged as Linux does.
+/// Replaces a transport: delivers the requests of a session, takes the answers, and acknowledges
+/// tables as Linux does.
 #[derive(Default)]
 struct Feed {
     session: Option<Arc<Session>>,
     acks: VecDeque<Packet>,
-    /// Tables on their way, by transaction ID: the first segment, and bytes so far.
+    /// Tables in transfer, by transaction ID: the first segment, and bytes so far.
     tables: HashMap<u64, (Box<[u8; MAD_LEN]>, usize)>,
 }
 
@@ -173,7 +173,7 @@ impl Feed {
 
 /// Acknowledges everything up to a segment.
 fn ack(packet: &Packet, segment: u32) -> Packet {
-    let mut ack = Packet { mad: [0; MAD_LEN], address: packet.address.clone() };
+    let mut ack = Packet { mad: [0; MAD_LEN], ..packet.clone() };
     ack.mad[..HEADER_LEN].copy_from_slice(&packet.mad[..HEADER_LEN]);
     let mut mad = SaMad::new(&mut ack.mad);
     let method = mad.header().method();

@@ -1,4 +1,4 @@
-//! `ibsm` and `ibsa` as they run, for what needs both: writes, and answers while a link fails.
+//! `ibsm` and `ibsa` as they run, for rows that need both: writes, and answers while a link fails.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -16,9 +16,9 @@ use umad_feed::clock::{Of, cpu};
 use umad_feed::order::Report;
 use umad_feed::session::{Next, Session};
 
-/// Threads of `ibsm` that see to a write. Its others plan multicast trees and talk to switches.
+/// Threads of `ibsm` that handle a write. The others compute multicast trees and send SMPs.
 const WRITE_THREADS: [&str; 2] = ["registry", "publish"];
-/// How long an answer may take before it is missed.
+/// Time after which a missing answer is a failure.
 const PATIENCE_OF_CLIENTS: Duration = Duration::from_secs(20);
 
 /// A manager and a responder.
@@ -60,7 +60,7 @@ impl Programs {
         Self { ibsm, ibsa, up, up_cpu, url, udp, to, serial: 0 }
     }
 
-    /// Sends `total` requests of a book by UDP, so many open at a time.
+    /// Sends `total` requests of a book by UDP, with at most `window` open.
     pub(crate) fn run(
         &mut self,
         book: &Arc<Book>,
@@ -80,7 +80,7 @@ impl Programs {
                 let Next::Fed(request) = session.next(&mut packet.mad) else { break };
                 packet.address.lid = Lid(request.lid);
                 packet.address.qpn = Qpn(request.qpn);
-                packet.address.peer = Some(self.to);
+                packet.carrier.peer = Some(self.to);
                 filled += 1;
             }
             let asked = Instant::now();
@@ -120,7 +120,7 @@ impl Programs {
         Asked { report, ibsa }
     }
 
-    /// CPU time of ibsm, of its threads that see to writes, of ibsa.
+    /// CPU time of ibsm, of its threads that handle writes, and of ibsa.
     fn clocks(&self) -> [Duration; 3] {
         let threads = threads_cpu(self.ibsm.pid());
         let writing = threads.iter().filter(|(name, _)| WRITE_THREADS.contains(&&**name));
@@ -128,13 +128,13 @@ impl Programs {
     }
 }
 
-/// What requests came to, and what they cost whom.
+/// The results of requests, and the CPU time of each program.
 pub(crate) struct Asked {
     pub(crate) report: Report,
     pub(crate) ibsa: Duration,
 }
 
-/// CPU time of a program, to the nanosecond.
+/// CPU time of a program, in nanoseconds.
 pub(crate) fn process_cpu(program: &Program) -> Duration {
     cpu(Of::Process(program.pid() as libc::pid_t))
 }
@@ -149,7 +149,7 @@ pub(crate) fn threads_cpu(pid: u32) -> Vec<(String, Duration)> {
     threads.filter_map(|(tid, name)| Some((name, time(tid)?))).collect()
 }
 
-/// Waits until `program` has said `text` so often; whether it has.
+/// Waits until `program` has logged `text` that many times; returns whether it has.
 pub(crate) fn has_said(program: &Program, text: &str, times: usize) -> bool {
     program.log().matches(text).count() >= times
 }

@@ -1,6 +1,6 @@
-//! The rows of the comparison: names, units, and how they are told.
+//! The rows of the comparison: names, units, and how they are printed.
 
-#![allow(clippy::print_stdout, reason = "figures are told there")]
+#![allow(clippy::print_stdout, reason = "figures are printed there")]
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub(crate) enum Name {
     LinkFails,
 }
 
-/// All rows, in the order in which they are told.
+/// All rows, in the order in which they are printed.
 const ROWS: [Name; 14] = [
     Name::PathByGids,
     Name::PathUnderRules,
@@ -75,7 +75,7 @@ impl Name {
         }
     }
 
-    /// How many times better we are.
+    /// How many times better ibsm and ibsa are.
     fn ratio(self, opensm: f64, ours: f64) -> f64 {
         let ratio = if self.unit() == "records/s" { ours / opensm } else { opensm / ours };
         assert!(ratio.is_finite() && ratio > 0.0, "{}: {opensm} and {ours}", self.text());
@@ -87,14 +87,14 @@ impl Name {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Figure {
     pub(crate) value: f64,
-    /// What was taken off for what stands in for the transport. Nanoseconds.
+    /// The subtracted cost of the transport's replacement. Nanoseconds.
     pub(crate) stand_in: f64,
-    /// With all that the programs did meanwhile. Nanoseconds; 0 if it was not asked.
+    /// With everything that the programs did meanwhile. Nanoseconds; 0 if not measured.
     pub(crate) whole: f64,
 }
 
 impl Figure {
-    /// One that nothing was taken off.
+    /// A figure without subtraction.
     pub(crate) fn plain(value: f64) -> Self {
         Self { value, ..Self::default() }
     }
@@ -110,7 +110,7 @@ impl Side {
         self.0.push((name, figure));
     }
 
-    /// Adds what a start came to.
+    /// Adds the figures of a start.
     pub(crate) fn start(&mut self, up: Duration, cpu: Duration, program: &Program) {
         self.tell(Name::Start, Figure::plain(up.as_secs_f64()));
         self.tell(Name::StartCpu, Figure::plain(cpu.as_secs_f64()));
@@ -122,12 +122,12 @@ impl Side {
     }
 }
 
-/// The rows that both sides were measured in.
+/// The rows that were measured on both sides.
 fn rows(ours: &Side, stock: &Side) -> impl Iterator<Item = (Name, Figure, Figure)> {
     ROWS.into_iter().filter_map(|row| Some((row, ours.figure(row)?, stock.figure(row)?)))
 }
 
-/// Prints a row a line.
+/// Prints one row per line.
 pub(crate) fn print_table(ours: &Side, stock: &Side) {
     println!("{:<47} {:>14} {:>14} {:<9} {:>8}", "", "opensm", "ours", "", "ratio");
     for (row, ours, stock) in rows(ours, stock) {
@@ -146,7 +146,7 @@ pub(crate) fn print_table(ours: &Side, stock: &Side) {
     }
 }
 
-/// The same as an array with an object a row.
+/// The same as an array with one object per row.
 pub(crate) fn to_json(ours: &Side, stock: &Side) -> Value {
     let row = |(row, ours, stock): (Name, Figure, Figure)| {
         json!({

@@ -1,14 +1,14 @@
-//! How answers grow with responders: 1, 2, 4 and 8 of them on this machine, asked directly, each
-//! requester always the same one, and through the front door; what each part costs in CPU time; and
-//! a model for machines where responders have cores of their own.
+//! How the answer rate grows with responders: 1, 2, 4 and 8 of them on this machine, queried
+//! directly, each requester always at the same one, and through the front door; the CPU time of
+//! each part; and a model for machines where responders have cores of their own.
 //!
-//! The model: `total(n) = min(n * r, d)`. `r` is what a responder answers a second of CPU time here,
-//! its core for itself; `d` what the front door passes a second of the SM's one thread, if clients
-//! ask through it. Clients that ask responders themselves (redirected or sharded) know no `d`. It
-//! assumes that requesters spread evenly, that a responder has the core that it had here, and that
-//! no link or switch is full.
+//! The model: `total(n) = min(n * r, d)`. `r` is the number of answers of a responder per second of
+//! CPU time here, with a core to itself; `d` is what the front door forwards per second of the SM's
+//! one thread, if clients send through it. `d` does not apply to clients that send to responders
+//! directly (redirected or sharded). The model assumes that requesters are distributed evenly, that
+//! a responder has a core like the one here, and that no link or switch is full.
 
-#![allow(clippy::print_stdout, reason = "figures are told there")]
+#![allow(clippy::print_stdout, reason = "figures are printed there")]
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -31,25 +31,25 @@ use crate::books::{Host, Kind, hosts};
 use crate::programs::process_cpu;
 
 const RESPONDERS: [usize; 4] = [1, 2, 4, 8];
-/// Requests open at a responder, and of a client at the front door.
+/// Open requests per responder, and per client at the front door.
 const OPEN: u64 = 64;
 const OPEN_AT_DOOR: u64 = 8;
-/// Hosts that ask through the front door.
+/// Hosts that send through the front door.
 const CLIENTS: usize = 8;
-/// Responders that the model goes up to.
+/// Maximum number of responders in the model.
 const MODELLED: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
 
-/// What a number of responders came to.
+/// The result of a number of responders.
 struct Measured {
     responders: usize,
-    /// Answers a second.
+    /// Answers per second.
     rate: f64,
-    /// CPU time an answer at the responders, and at the SM.
+    /// CPU time per answer at the responders, and at the SM.
     responder_ns: f64,
     sm_ns: f64,
 }
 
-/// Measures for `length` each and prints it all.
+/// Measures each for `length` and prints the results.
 pub(crate) fn tell(net: &Net, sandbox: &Sandbox, length: Duration) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.expect("an async runtime");
@@ -70,12 +70,15 @@ pub(crate) fn tell(net: &Net, sandbox: &Sandbox, length: Duration) {
             let before = process_cpu(&ibsm);
             responders.push(responder(sandbox, &url, responders.len()));
             let cost = (process_cpu(&ibsm) - before).as_secs_f64() * 1e3;
-            println!("responder {}: {cost:.1} ms of ibsm's CPU until it serves", responders.len());
+            println!(
+                "responder {}: {cost:.1} ms of CPU time of ibsm until it serves",
+                responders.len()
+            );
         }
         direct.push(measure(&ibsm, &responders, || ask_directly(&responders, &book, length)));
         door.push(measure(&ibsm, &responders, || ask_at_door(net, sandbox, &book, &hosts, length)));
     }
-    for (way, measured) in [("asked directly", &direct), ("through the front door", &door)] {
+    for (way, measured) in [("queried directly", &direct), ("through the front door", &door)] {
         println!("\n{way:<24} {:>12} {:>18} {:>12}", "answers/s", "CPU at responders", "at the SM");
         for Measured { responders, rate, responder_ns, sm_ns } in measured {
             println!("{responders:>24} {rate:>12.0} {responder_ns:>15.0} ns {sm_ns:>9.0} ns");
@@ -86,7 +89,7 @@ pub(crate) fn tell(net: &Net, sandbox: &Sandbox, length: Duration) {
     println!();
     for (name, program) in [("ibsm", &ibsm), ("ibsa", &responders[0].0)] {
         let kib = program.memory_kib().0 as f64;
-        println!("memory of {name}: {:.1} MB, {:.2} KiB a host's port", kib / 1024.0, kib / ports);
+        println!("memory of {name}: {:.1} MB, {:.2} KiB per host port", kib / 1024.0, kib / ports);
     }
 }
 
@@ -116,7 +119,7 @@ fn measure(
     Measured { responders: responders.len(), rate, responder_ns: each(1), sm_ns: each(0) }
 }
 
-/// Each responder is asked by requesters of its own. Answers, and how long it took.
+/// Each responder gets requests from requesters of its own. Returns answers and time.
 fn ask_directly(
     responders: &[(Program, SocketAddr)],
     book: &Arc<Book>,
@@ -139,7 +142,7 @@ fn ask_directly(
                 let packet = &mut batch[filled];
                 let Next::Fed(request) = session.next(&mut packet.mad) else { break };
                 (packet.address.lid, packet.address.qpn) = (Lid(request.lid), Qpn(request.qpn));
-                packet.address.peer = Some(*to);
+                packet.carrier.peer = Some(*to);
                 filled += 1;
             }
             let mut sent = 0;
@@ -169,7 +172,7 @@ fn ask_directly(
     (sessions.iter().map(Session::done).sum(), begin.elapsed())
 }
 
-/// Some hosts ask the SM's port, over the simulated fabric. Answers, and how long it took.
+/// Some hosts send to the SM's port, over the simulated fabric. Returns answers and time.
 fn ask_at_door(
     net: &Net,
     sandbox: &Sandbox,
@@ -182,7 +185,7 @@ fn ask_at_door(
         let socket = sandbox.socket().to_owned();
         let (node, role) = (Some(node.id.clone()), Role::Client);
         Ibsim::connect(&IbsimOptions { socket, node, role, ..IbsimOptions::default() })
-            .expect("a simulated fabric takes clients")
+            .expect("the simulated fabric accepts clients")
     };
     let mut clients: Vec<(Ibsim, u64)> =
         nodes.skip(1).take(CLIENTS).map(|node| (client(node), 0)).collect();
@@ -199,7 +202,7 @@ fn ask_at_door(
                 packet.mad = requests.next().expect("a cycle").mad;
                 tid += 1;
                 SaMad::new(&mut packet.mad).header_mut().set_tid(tid);
-                packet.address = ib_mad::transport::Address { lid: door, ..Default::default() };
+                packet.address = ib_mad::transport::Address::gsi(door);
             }
             *open += client.send(&batch[..count]).expect("the fabric is there") as u64;
             let received = client.receive(&mut batch).expect("the fabric is there");
@@ -220,15 +223,15 @@ fn ask_at_door(
     (answers, begin.elapsed())
 }
 
-/// What responders with cores of their own would answer.
+/// The modelled answers of responders with cores of their own.
 fn model(direct: &[Measured], door: &[Measured]) {
     let least = |of: &[Measured], cost: fn(&Measured) -> f64| {
         of.iter().map(cost).fold(f64::INFINITY, f64::min)
     };
     let responder = 1e9 / least(direct, |measured| measured.responder_ns);
     let passes = 1e9 / least(door, |measured| measured.sm_ns);
-    println!("\nmodelled, a core each; a responder {responder:.0}/s, the front door {passes:.0}/s");
-    println!("{:>24} {:>18} {:>24}", "responders", "asked directly", "through the front door");
+    println!("\nmodel, one core each: a responder {responder:.0}/s, the front door {passes:.0}/s");
+    println!("{:>24} {:>18} {:>24}", "responders", "queried directly", "through the front door");
     for n in MODELLED {
         let all = f64::from(n) * responder;
         println!("{n:>24} {all:>18.0} {:>24.0}", all.min(passes));

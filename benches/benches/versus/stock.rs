@@ -1,4 +1,4 @@
-//! OpenSM as Debian has it, unmodified, with requests fed at libibumad's interface.
+//! Debian's OpenSM, unmodified, with requests passed in at libibumad's interface.
 
 use std::collections::HashMap;
 use std::fs;
@@ -34,7 +34,7 @@ impl<'a> Stock<'a> {
         let listener = UnixListener::bind(&socket).expect("a socket in a scratch directory");
         let log = sandbox.path("opensm.out");
         let (log_argument, policy) = (text(&log), policy.map(text));
-        // -d 2: flush the log at every message, since SUBNET UP is waited for there.
+        // -d 2: flush the log at every message, since the benchmark waits for SUBNET UP there.
         let mut argv = vec!["opensm", "-f", &log_argument, "-d", "2"];
         if let Some(policy) = &policy {
             argv.extend(["-Q", "-Y", policy]);
@@ -50,17 +50,17 @@ impl<'a> Stock<'a> {
         stock
     }
 
-    /// Waits until it has said for the `nth` time that the subnet is up.
+    /// Waits until it has logged for the `nth` time that the subnet is up.
     pub(crate) fn wait_for_up(&self, nth: usize) {
         let deadline = Instant::now() + PATIENCE * 3;
         while !self.has_been_up(nth) {
-            assert!(Instant::now() < deadline, "opensm never said SUBNET UP:\n{}", self.said());
+            assert!(Instant::now() < deadline, "opensm did not log SUBNET UP:\n{}", self.said());
             assert!(self.is_alive(), "opensm has ended:\n{}", self.said());
             thread::sleep(Duration::from_millis(5));
         }
     }
 
-    /// Whether it has said so.
+    /// Whether it has logged this.
     pub(crate) fn has_been_up(&self, nth: usize) -> bool {
         let log = fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&log);
@@ -76,10 +76,10 @@ impl<'a> Stock<'a> {
         format!("{}\n{}", self.program.log(), String::from_utf8_lossy(&log))
     }
 
-    /// The hosts, with the LIDs that it gave.
+    /// The hosts, with the LIDs that it assigned.
     pub(crate) fn hosts(&self, hosts: &[Host]) -> Vec<Host> {
         let file = self.sandbox.path("guid2lid");
-        let text = fs::read_to_string(&file).expect("opensm keeps LIDs in a file");
+        let text = fs::read_to_string(&file).expect("opensm writes LIDs to a file");
         let entry = |line: &str| {
             let mut words = line.split_whitespace();
             Some((parse_hex(words.next()?)?, u16::try_from(parse_hex(words.next()?)?).ok()?))
@@ -92,13 +92,13 @@ impl<'a> Stock<'a> {
         hosts.iter().map(host).collect()
     }
 
-    /// Begins to feed; [`report`](Self::report) tells how it went.
+    /// Starts feeding; [`report`](Self::report) returns the result.
     pub(crate) fn order(&mut self, order: &Order) {
         let line = format!("{order}\n");
-        self.stream.get_mut().write_all(line.as_bytes()).expect("opensm takes orders");
+        self.stream.get_mut().write_all(line.as_bytes()).expect("opensm accepts orders");
     }
 
-    /// What became of the last order.
+    /// The result of the last order.
     pub(crate) fn report(&mut self) -> Report {
         let mut line = String::new();
         let read = self.stream.read_line(&mut line);
@@ -106,19 +106,19 @@ impl<'a> Stock<'a> {
         line.parse().unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Writes a book where it can be read.
+    /// Writes a book to a file that it can read.
     pub(crate) fn file(&mut self, book: &Book) -> PathBuf {
         self.books += 1;
         let path = self.sandbox.path(&format!("book{}", self.books));
-        book.write(&path).expect("a scratch directory takes files");
+        book.write(&path).expect("the scratch directory is writable");
         path
     }
 
-    /// Lets all its threads run on one core only, or on all again.
+    /// Restricts all its threads to one core, or allows all again.
     fn pin(&self, to_one: bool) {
         for (tid, _) in clock::threads(self.program.pid()) {
-            // SAFETY: an all-zero set is a valid empty one, the cores are within it, and the call
-            // reads the set alone. A thread that has ended is no harm.
+            // SAFETY: all-zero is an empty set, the cores are within it, and the call only reads
+            // the set. A thread that has ended is harmless.
             unsafe {
                 let mut set: libc::cpu_set_t = std::mem::zeroed();
                 let cores = if to_one { 0..1 } else { 0..libc::CPU_SETSIZE as usize };

@@ -1,4 +1,4 @@
-//! The requests of a run and what their answers must say, in memory and as a file.
+//! The requests of a run and the required content of their answers, in memory and as a file.
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -6,16 +6,16 @@ use std::path::Path;
 
 use crate::MAD_LEN;
 
-/// A request, whom it is from, and what the answer must say.
+/// A request, its requester, and the required content of the answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// LID of the requester.
     pub lid: u16,
     /// Its QP.
     pub qpn: u32,
-    /// Where in the answer's first MAD [`expected`](Self::expected) stands, in bytes.
+    /// Offset of [`expected`](Self::expected) in the answer's first MAD, in bytes.
     pub at: u16,
-    /// Two bytes of the answer, as the number they are on the wire.
+    /// Two bytes of the answer, as a big-endian number.
     pub expected: u16,
     /// The MAD; its transaction ID is set when it is fed.
     pub mad: [u8; MAD_LEN],
@@ -42,7 +42,7 @@ impl Book {
         file.flush()
     }
 
-    /// Reads what [`write`](Self::write) has written.
+    /// Reads a file that [`write`](Self::write) wrote.
     pub fn read(path: &Path) -> io::Result<Self> {
         let mut bytes = Vec::new();
         BufReader::new(File::open(path)?).read_to_end(&mut bytes)?;

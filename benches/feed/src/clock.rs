@@ -1,9 +1,9 @@
-//! CPU time of threads and processes, to the nanosecond, also of others than the caller.
+//! CPU time of threads and processes, the caller's or others', in nanoseconds.
 
 use std::fs;
 use std::time::Duration;
 
-/// What a clock ID says of the clock: scheduler time, of a thread.
+/// Bits of a clock ID: scheduler time, per thread.
 const SCHEDULED: libc::clockid_t = 2;
 const OF_THREAD: libc::clockid_t = 4;
 
@@ -16,9 +16,9 @@ pub enum Of {
     Thread(libc::pid_t),
 }
 
-/// CPU time used so far; zero if there is no such process or thread.
+/// CPU time used so far; zero if the process or thread does not exist.
 pub fn cpu(of: Of) -> Duration {
-    // How Linux makes clock IDs of numbers (clock_getcpuclockid(3)); 0 is the caller.
+    // How Linux encodes clock IDs (clock_getcpuclockid(3)); 0 is the caller.
     let clock = match of {
         Of::Process(pid) => !pid << 3 | SCHEDULED,
         Of::Thread(tid) => !tid << 3 | OF_THREAD | SCHEDULED,

@@ -1,5 +1,6 @@
-//! The calls of libibumad that are taken over: registering tells which agent is the SA's, receiving
-//! yields what is fed, sending takes the answers. Everything else goes on to the library behind.
+//! The intercepted functions of libibumad: registration shows which agent is the SA's, receiving
+//! returns requests to feed, sending collects the answers. All other calls are passed to the
+//! library behind this one.
 
 use std::ffi::{CStr, c_int, c_long, c_void};
 use std::io::Write;
@@ -13,10 +14,10 @@ use crate::order::SOCKET_VARIABLE;
 
 /// Bytes before a MAD (`struct ib_user_mad`).
 const HEADER_LEN: usize = 64;
-/// Bytes of a MAD's headers at least.
+/// Minimum length of a MAD's headers, bytes.
 const SA_HEADER_LEN: c_int = 56;
 const SUBN_ADM: c_int = 3;
-/// A receiver that waits looks around that often. Milliseconds.
+/// Interval at which a waiting receiver polls. Milliseconds.
 const LOOK_AROUND: c_int = 1000;
 
 /// The SA's port and agent; -1 before it has registered.
@@ -28,11 +29,11 @@ type Send = unsafe extern "C" fn(c_int, c_int, *mut c_void, c_int, c_int, c_int)
 type Receive = unsafe extern "C-unwind" fn(c_int, *mut c_void, *mut c_int, c_int) -> c_int;
 
 unsafe extern "C-unwind" {
-    /// poll(2), by which a thread may be cancelled.
+    /// poll(2), which is a cancellation point.
     fn poll(descriptors: *mut libc::pollfd, count: libc::nfds_t, timeout_ms: c_int) -> c_int;
 }
 
-/// The library behind ours.
+/// The library behind this one.
 struct Behind {
     register: Register,
     send: Send,
@@ -41,7 +42,7 @@ struct Behind {
 
 /// # Panics
 ///
-/// If there is no libibumad behind ours.
+/// If there is no libibumad behind this library.
 fn behind() -> &'static Behind {
     static BEHIND: OnceLock<Behind> = OnceLock::new();
     BEHIND.get_or_init(|| {
@@ -59,11 +60,11 @@ fn behind() -> &'static Behind {
 fn next(name: &CStr) -> *mut c_void {
     // SAFETY: `name` is a C string.
     let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
-    assert!(!found.is_null(), "umad-feed: no library behind this one has {name:?}");
+    assert!(!found.is_null(), "umad-feed: no libibumad with {name:?} is loaded");
     found
 }
 
-/// Registers an agent; the SA's is remembered, and orders are taken from then on.
+/// Registers an agent. If it is the SA's, records it and starts accepting orders.
 ///
 /// # Safety
 ///
@@ -76,7 +77,7 @@ pub unsafe extern "C" fn umad_register(
     rmpp_version: u8,
     method_mask: *const c_long,
 ) -> c_int {
-    // SAFETY: the caller vouches for it.
+    // SAFETY: guaranteed by the caller.
     let agent =
         unsafe { (behind().register)(fd, mgmt_class, mgmt_version, rmpp_version, method_mask) };
     if agent >= 0
@@ -93,7 +94,7 @@ pub unsafe extern "C" fn umad_register(
     agent
 }
 
-/// Takes an answer to what was fed; sends everything else.
+/// Collects the answer to a fed request; sends everything else.
 ///
 /// # Safety
 ///
@@ -113,7 +114,7 @@ pub unsafe extern "C" fn umad_send(
         && length >= SA_HEADER_LEN
     {
         let len = length as usize;
-        // SAFETY: the caller vouches for `length` bytes behind the header; bytes have no alignment.
+        // SAFETY: the caller guarantees `length` bytes behind the header; bytes have no alignment.
         let message = unsafe { std::slice::from_raw_parts(umad.cast::<u8>().add(HEADER_LEN), len) };
         let taken = match message.first_chunk() {
             Some(first) => job.take(first, len),
@@ -127,11 +128,11 @@ pub unsafe extern "C" fn umad_send(
             return 0;
         }
     }
-    // SAFETY: the caller vouches for it.
+    // SAFETY: guaranteed by the caller.
     unsafe { (behind().send)(fd, agentid, umad, length, timeout_ms, retries) }
 }
 
-/// Receives what is fed, or else what the library behind has.
+/// Receives a fed request, or else a packet from the library behind this one.
 ///
 /// # Safety
 ///
@@ -143,29 +144,29 @@ pub unsafe extern "C-unwind" fn umad_recv(
     length: *mut c_int,
     timeout_ms: c_int,
 ) -> c_int {
-    // Nothing here needs to be dropped: the thread may be cancelled while it waits.
+    // No value here needs `Drop`: the thread may be cancelled while it waits.
     let receive = behind().receive;
     let is_ours = fd == PORT.load(Relaxed) && timeout_ms < 0;
-    // SAFETY: the caller vouches for a number there if it is not null.
+    // SAFETY: the caller guarantees a number there if it is not null.
     let room = if umad.is_null() || length.is_null() { 0 } else { unsafe { length.read() } };
     if !is_ours || room < MAD_LEN as c_int {
-        // SAFETY: the caller vouches for it.
+        // SAFETY: guaranteed by the caller.
         return unsafe { receive(fd, umad, length, timeout_ms) };
     }
     loop {
         let (mut hears_fabric, mut patience) = (true, -1);
         if let Some(job) = current() {
             if job.fabric && wait([fd, -1], job.pause_ms as c_int)[0] {
-                // SAFETY: the caller vouches for it.
+                // SAFETY: guaranteed by the caller.
                 return unsafe { receive(fd, umad, length, 0) };
             }
-            // SAFETY: the caller vouches for `room` bytes behind the header; bytes have no
+            // SAFETY: the caller guarantees `room` bytes behind the header; bytes have no
             // alignment.
             let mad = unsafe { &mut *umad.cast::<u8>().add(HEADER_LEN).cast::<[u8; MAD_LEN]>() };
             match job.feed(mad) {
                 Step::Deliver(lid, qpn) => {
                     let agent = AGENT.load(Relaxed);
-                    // SAFETY: the caller vouches for a header, and a number in `length`.
+                    // SAFETY: the caller guarantees a header, and a number in `length`.
                     unsafe {
                         umad.cast::<[u8; HEADER_LEN]>().write(header(agent, lid, qpn));
                         length.write(MAD_LEN as c_int);
@@ -182,21 +183,21 @@ pub unsafe extern "C-unwind" fn umad_recv(
             awake();
         }
         if fabric {
-            // SAFETY: the caller vouches for it.
+            // SAFETY: guaranteed by the caller.
             return unsafe { receive(fd, umad, length, 0) };
         }
     }
 }
 
-/// Waits until one of two descriptors is readable; -1 is none.
+/// Waits until one of two descriptors is readable; -1 means none.
 fn wait(descriptors: [c_int; 2], timeout_ms: c_int) -> [bool; 2] {
     let mut polled = descriptors.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
-    // SAFETY: `polled` is two, and writable.
+    // SAFETY: `polled` has two entries, and is writable.
     unsafe { poll(polled.as_mut_ptr(), 2, timeout_ms) };
     polled.map(|polled| polled.revents != 0)
 }
 
-/// What stands before a MAD that a client sent (`struct ib_user_mad`).
+/// The header of a MAD that a client sent (`struct ib_user_mad`).
 fn header(agent: c_int, lid: u16, qpn: u32) -> [u8; HEADER_LEN] {
     let mut header = [0; HEADER_LEN];
     header[..4].copy_from_slice(&agent.to_ne_bytes());

@@ -1,7 +1,7 @@
-//! Orders, and the one that is under way in this process.
+//! Orders, and the one in progress in this process.
 //!
-//! A thread of ours takes orders from the socket and reports. The program's receiver feeds, the
-//! threads that answer take; they share nothing but atomics.
+//! A thread of this library reads orders from the socket and writes reports. The program's receiver
+//! thread feeds requests, and the threads that answer pass the answers in; they share only atomics.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -20,16 +20,16 @@ use crate::clock::{self, Of, cpu};
 use crate::order::{Order, Report};
 use crate::session::{Next, Session};
 
-/// How long no answer may come before a run is given up.
+/// Time without an answer after which a run is aborted.
 const STALL: Duration = Duration::from_secs(60);
-/// Name of the thread of `umad-preload`, whose work a kernel does elsewhere.
+/// Name of the thread of `umad-preload` that does the kernel's work.
 const KERNEL_THREAD: &str = "umad";
 
-/// The run under way. Runs are never freed: a thread may still look at one that is over.
+/// The run in progress. Runs are never freed: a thread may still read one that has ended.
 static CURRENT: AtomicPtr<Job> = AtomicPtr::new(std::ptr::null_mut());
 /// Wakes the receiver.
 static WAKE: OnceLock<OwnedFd> = OnceLock::new();
-/// Threads that fed or took, with the CPU time they had used when they were first seen.
+/// Threads that fed requests or passed answers, with their CPU time when they were first seen.
 static THREADS: Mutex<Vec<(libc::pid_t, Duration)>> = Mutex::new(Vec::new());
 
 thread_local! {
@@ -45,7 +45,7 @@ pub(crate) struct Job {
     begin: OnceLock<Clocks>,
     end: Mutex<Option<Clocks>>,
     has_ended: Condvar,
-    /// The number of answers at which the receiver is to be woken.
+    /// Number of answers at which the receiver is woken.
     wake_at: AtomicU64,
     /// When the last request was fed, and the longest time that an answer took. Nanoseconds.
     fed_at: AtomicU64,
@@ -59,43 +59,43 @@ struct Clocks {
     process: Duration,
 }
 
-/// What the receiver is to do.
+/// What the receiver must do next.
 pub(crate) enum Step {
-    /// Deliver what was fed; it is from this LID and QP.
+    /// Deliver the fed request; it is from this LID and QP.
     Deliver(u16, u32),
     /// Wait to be woken.
     Wait,
-    /// Look again.
+    /// Check again.
     Again,
 }
 
-/// The run under way.
+/// The run in progress.
 #[inline]
 pub(crate) fn current() -> Option<&'static Job> {
     // SAFETY: null, or a job that was leaked.
     unsafe { CURRENT.load(Acquire).as_ref() }
 }
 
-/// The descriptor that wakes the receiver; -1 as long as nobody gives orders.
+/// The descriptor that wakes the receiver; -1 while there are no orders.
 pub(crate) fn wake_descriptor() -> RawFd {
     WAKE.get().map_or(-1, AsRawFd::as_raw_fd)
 }
 
-/// Takes orders from the socket for as long as it is there. Returns at once.
+/// Starts accepting orders from the socket. Returns immediately.
 pub(crate) fn obey(socket: PathBuf) -> io::Result<()> {
-    // SAFETY: plain numbers.
+    // SAFETY: no pointers are passed.
     let event = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) };
     if event < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the descriptor is new and owned by nobody else.
+    // SAFETY: the descriptor is new and has no other owner.
     if WAKE.set(unsafe { OwnedFd::from_raw_fd(event) }).is_err() {
-        return Ok(()); // An agent registered anew: orders are taken already.
+        return Ok(()); // An agent registered again: orders are accepted already.
     }
     let stream = UnixStream::connect(socket)?;
     // SAFETY: both sets are written before they are read, and outlive the calls.
     unsafe {
-        // Signals are for the program's own threads.
+        // The program's own threads handle signals.
         let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
         libc::sigfillset(&mut all);
         libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
@@ -173,7 +173,7 @@ fn carry_out(order: &Order, serial: u16, books: &mut HashMap<PathBuf, Arc<Book>>
 }
 
 impl Job {
-    /// Feeds the next request into `mad`. For the receiver.
+    /// Copies the next request into `mad`. Called by the receiver.
     #[inline]
     pub(crate) fn feed(&self, mad: &mut [u8; MAD_LEN]) -> Step {
         match self.session.next(mad) {
@@ -189,14 +189,14 @@ impl Job {
             }
             Next::Full(answers) => {
                 self.wake_at.store(answers, SeqCst);
-                // Whoever took that answer before it was known that we wait has woken nobody.
+                // A thread that took the answer before we announced the wait did not wake us.
                 if self.session.done() >= answers { Step::Again } else { Step::Wait }
             }
             Next::Over => Step::Wait,
         }
     }
 
-    /// Takes an answer, if it is one of this run.
+    /// Takes an answer, if it belongs to this run.
     #[inline]
     pub(crate) fn take(&self, first: &[u8; MAD_LEN], len: usize) -> bool {
         let Some(done) = self.session.take(first, len) else { return false };
@@ -266,7 +266,7 @@ impl Job {
     }
 }
 
-/// Counts the calling thread among those that feed and take.
+/// Adds the calling thread to the threads that feed requests or pass answers.
 #[inline]
 fn note_thread() {
     if !IS_KNOWN.replace(true) {
@@ -278,11 +278,12 @@ fn note_thread() {
 
 fn wake() {
     let one = 1u64.to_ne_bytes();
-    // SAFETY: `one` is readable for its length. A counter that is full has woken already.
+    // SAFETY: `one` is readable for its length. If the counter is full, the receiver has been woken
+    // already.
     unsafe { libc::write(wake_descriptor(), one.as_ptr().cast(), one.len()) };
 }
 
-/// Takes note that the receiver is awake.
+/// Records that the receiver is awake.
 pub(crate) fn awake() {
     let mut count = [0u8; 8];
     // SAFETY: `count` is writable for its length.

@@ -1,13 +1,13 @@
-//! Requests for an SA, handed to it where its transport would hand them over, and its answers
-//! checked where it hands them back: so that what is measured is the SA.
+//! Feeds requests to an SA in place of its transport, and checks the answers that it sends, so that
+//! only the SA is measured.
 //!
-//! As a library to be preloaded it stands between a program and its libibumad (`umad-preload`, or
-//! the real one): of an unmodified `opensm` it feeds the SA's agent and swallows the answers, told
-//! over a socket what to feed ([`order`]). As a crate it gives benchmarks the same requests
-//! ([`book`]) and the same accounts ([`session`]) for an SA in process.
+//! As a preloaded library it is loaded between a program and its libibumad (`umad-preload`, or the
+//! real one). For an unmodified `opensm` it feeds the SA's agent and discards the answers; orders
+//! over a socket say which requests to feed ([`order`]). As a crate it gives benchmarks the same
+//! requests ([`book`]) and the same accounting ([`session`]) for an SA in process.
 //!
-//! - `export`: the calls that it takes over.
-//! - `job`: an order under way in this process. `clock`: CPU time by thread.
+//! - `export`: the intercepted functions.
+//! - `job`: an order in progress in this process. `clock`: CPU time by thread.
 
 pub mod book;
 pub mod clock;

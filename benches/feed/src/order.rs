@@ -1,4 +1,4 @@
-//! What is said over the socket: an order a line, a report a line.
+//! The protocol on the socket: one order per line, one report per line.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,21 +7,21 @@ use std::time::Duration;
 
 use crate::session::Tally;
 
-/// The variable that names the socket on which orders are given.
+/// The environment variable that names the socket for orders.
 pub const SOCKET_VARIABLE: &str = "UMAD_FEED_SOCKET";
 
-/// What to feed.
+/// The requests to feed, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Order {
-    /// How many requests.
+    /// Number of requests.
     pub total: u64,
-    /// How many open at a time.
+    /// Maximum number open at a time.
     pub window: u64,
-    /// Whether messages of the fabric go on to be delivered meanwhile; if not they wait.
+    /// Whether messages of the fabric are delivered meanwhile; if not, they wait.
     pub fabric: bool,
     /// Milliseconds between requests.
     pub pause_ms: u32,
-    /// Nothing is fed: measures what feeding and taking cost.
+    /// Nothing is passed to the SA: measures the cost of feeding and collecting.
     pub echo: bool,
     /// File of the requests.
     pub book: PathBuf,
@@ -44,7 +44,7 @@ impl FromStr for Order {
         let numbers = (number(), number(), number(), number(), number());
         let (Some(total), Some(window @ 1..), Some(fabric), Some(pause), Some(echo)) = numbers
         else {
-            return Err(format!("no order: {line}"));
+            return Err(format!("invalid order: {line}"));
         };
         let book = words.next().ok_or("an order without a file")?;
         Ok(Self {
@@ -58,16 +58,16 @@ impl FromStr for Order {
     }
 }
 
-/// What became of an order.
+/// The result of an order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// What came back.
+    /// The answers.
     pub tally: Tally,
     /// From the first request to the last answer.
     pub wall: Duration,
     /// CPU time of the threads that received requests or sent answers.
     pub query_cpu: Duration,
-    /// CPU time of the process, but for the thread that stands in for a kernel.
+    /// CPU time of the process, without the thread that replaces a kernel.
     pub cpu: Duration,
     /// The longest time from a request to its answer, if one was open at a time.
     pub longest: Duration,
@@ -92,7 +92,7 @@ impl FromStr for Report {
         let mut numbers = [0; 8];
         for number in &mut numbers {
             let word = words.next().unwrap_or_default();
-            *number = word.parse().map_err(|_| format!("no report: {line}"))?;
+            *number = word.parse().map_err(|_| format!("invalid report: {line}"))?;
         }
         let [answered, failed, records, bytes, wall, query_cpu, cpu, longest] = numbers;
         let failure = words.next().unwrap_or_default().to_owned();

@@ -1,6 +1,6 @@
-//! The accounts of one run: which request is next, how many are open, what came back.
+//! Accounting of one run: the next request, the number of open requests, the results.
 //!
-//! One thread feeds; any may take answers.
+//! One thread feeds requests; any thread may pass answers.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::MAD_LEN;
 use crate::book::{Book, Request};
 
-/// Places in a MAD (13.4.2, 15.2.1.1).
+/// Offsets in a MAD (13.4.2, 15.2.1.1).
 const METHOD: usize = 3;
 const STATUS: usize = 4;
 const TID: usize = 8;
@@ -19,10 +19,10 @@ const RESPONSE: u8 = 0x80;
 /// Methods whose answers are tables.
 const GET_TABLE: u8 = 0x12;
 const GET_MULTI: u8 = 0x14;
-/// Upper half of our transaction IDs, but for the serial number.
+/// Upper half of our transaction IDs, without the serial number.
 const SIGN: u32 = 0xFEED_0000;
 
-/// A run: `total` requests of a book in turn, so many open at a time.
+/// A run: `total` requests of a book in turn, with at most `window` open.
 pub struct Session {
     book: Arc<Book>,
     /// Upper half of the transaction IDs.
@@ -37,38 +37,38 @@ pub struct Session {
     failure: Mutex<Option<String>>,
 }
 
-/// What is to be fed next.
+/// What to do next.
 #[derive(Clone, Copy, Debug)]
 pub enum Next<'a> {
-    /// This; it has been copied.
+    /// Feed this request; it has been copied.
     Fed(&'a Request),
-    /// Nothing, until this many answers have come in all.
+    /// Wait until this many answers have arrived in total.
     Full(u64),
-    /// Nothing more.
+    /// All requests have been fed.
     Over,
 }
 
-/// What came back, so far.
+/// Results so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Answers.
     pub answered: u64,
-    /// Those that were not what they had to be.
+    /// Wrong answers.
     pub failed: u64,
-    /// Records in the others.
+    /// Records in the correct answers.
     pub records: u64,
     /// Bytes of those records.
     pub bytes: u64,
-    /// What was wrong with the first that failed.
+    /// The error of the first wrong answer.
     pub failure: String,
 }
 
 impl Session {
-    /// A run that nothing of has been fed. `serial` tells it from those before.
+    /// A new run. `serial` distinguishes it from earlier ones.
     ///
     /// # Panics
     ///
-    /// If there is nothing to feed or nothing may be open.
+    /// If the book is empty or the window is 0.
     pub fn new(book: Arc<Book>, serial: u16, total: u64, window: u64) -> Self {
         assert!(!book.0.is_empty() && window > 0, "something to feed");
         Self {
@@ -85,7 +85,7 @@ impl Session {
         }
     }
 
-    /// Copies the next request, if there is to be one now.
+    /// Copies the next request, if one is due.
     #[inline]
     pub fn next(&self, mad: &mut [u8; MAD_LEN]) -> Next<'_> {
         let fed = self.fed.load(Relaxed);
@@ -104,8 +104,8 @@ impl Session {
         Next::Fed(request)
     }
 
-    /// Takes an answer by its first MAD and its length in all. How many there have been, if it is
-    /// one of this run.
+    /// Records an answer by its first MAD and its total length. Returns the number of answers so
+    /// far, if it belongs to this run.
     #[inline]
     pub fn take(&self, first: &[u8; MAD_LEN], len: usize) -> Option<u64> {
         let tid = u64::from_be_bytes(first[TID..TID + 8].try_into().expect("8 bytes"));
@@ -148,18 +148,18 @@ impl Session {
         failure.get_or_insert_with(|| what.to_string());
     }
 
-    /// How many answers there have been.
+    /// The number of answers so far.
     #[inline]
     pub fn done(&self) -> u64 {
         self.done.load(SeqCst)
     }
 
-    /// How many there are to be.
+    /// The number of answers expected.
     pub fn total(&self) -> u64 {
         self.total
     }
 
-    /// What came back.
+    /// The results.
     pub fn tally(&self) -> Tally {
         let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
         Tally {
@@ -171,7 +171,7 @@ impl Session {
         }
     }
 
-    /// Feeds everything and takes it back as its own answer: what the accounts cost by themselves.
+    /// Feeds all requests and collects each as its own answer: measures the cost of the accounting.
     pub fn echo(&self) {
         let mut mad = [0; MAD_LEN];
         while let Next::Fed(_) = self.next(&mut mad) {

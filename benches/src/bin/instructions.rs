@@ -1,20 +1,21 @@
-//! How many instructions is a query? The rows of the benchmark `queries`, counted by callgrind.
+//! How many instructions does a query take? The rows of the benchmark `queries`, counted by
+//! callgrind.
 //!
-//! Counts do not depend on what else a machine does, so they can be compared with those of another
-//! day: `benches/counts.json` has the ones that are accepted. They do depend on the compiler and on
-//! how it was told to optimise, so a build is compared only with its like; and they know nothing of
-//! waiting for memory, which `queries` measures.
+//! Counts do not depend on other load of the machine, so they can be compared over time:
+//! `benches/counts.json` has the accepted ones. They do depend on the compiler and on its
+//! optimisation settings, so a build is compared only with the same kind of build. They do not
+//! include waiting for memory, which `queries` measures.
 //!
-//! usage: instructions            compares; fails if a row got more than 5 % dearer
-//!        instructions --accept   writes what it counts as the new baseline
+//! usage: instructions            compares; fails if a row's count grew by more than 5 %
+//!        instructions --accept   writes the counts as the new baseline
 //!
-//! One run of valgrind counts all rows: collecting is on while a [`Subject`] answers, and what was
-//! collected is written out, and begins anew, whenever [`row_ends`] returns. The fabric is brought
-//! up outside, where it is quick.
+//! One run of valgrind counts all rows: collecting is on while a [`Subject`] answers, and the
+//! collected counts are written and reset whenever [`row_ends`] returns. The fabric is brought up
+//! outside valgrind, where it is fast.
 //!
 //! [`Subject`]: benches::subject::Subject
 
-#![allow(clippy::print_stdout, reason = "figures are told there")]
+#![allow(clippy::print_stdout, reason = "figures are printed there")]
 
 use std::collections::BTreeMap;
 use std::env;
@@ -30,21 +31,21 @@ use benches::subject::BATCH;
 use sa_proto::snapshot::{FabricPlane, cache};
 use serde_json::{Value, json};
 
-/// What may be put down to chance: where things lie in memory, how long a chain of a table is.
+/// Random variation: memory addresses, lengths of hash chains.
 const TOLERANCE: f64 = 0.05;
 /// Batches of a row whose answers are one MAD each.
 const BATCHES: usize = 32;
 /// Answers of a row that come in several segments.
 const TRANSFERS: usize = 8;
-/// Functions while which is counted, by names without wildcards: of several patterns callgrind may
-/// follow only one.
+/// Functions during which instructions are counted. Names without wildcards, because callgrind may
+/// follow only one of several patterns.
 const ANSWERING: [&str; 2] =
     ["benches::subject::Subject::answer", "benches::subject::Subject::fetch"];
 /// The function after which the next row is counted.
 const ROW_ENDS: &str = "instructions::row_ends";
-/// How this was built.
+/// The build profile.
 const PROFILE: &str = if cfg!(debug_assertions) { "dev" } else { "release" };
-/// The C library chooses how it copies by the processor; here it is always the same way.
+/// The C library selects its copy routine by processor; this fixes the choice.
 const PLAIN_COPIES: &str = "glibc.cpu.hwcaps=-AVX512F,-AVX512VL,-AVX2,-AVX,-ERMS,-FSRM";
 
 fn main() -> ExitCode {
@@ -68,11 +69,11 @@ fn main() -> ExitCode {
     }
 }
 
-/// Instructions a unit of each row.
+/// Instructions per unit of each row.
 type Counts = BTreeMap<String, f64>;
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
-/// Has this program ask under callgrind.
+/// Runs this program under callgrind.
 fn count() -> Outcome<Counts> {
     let dir = tempfile::tempdir()?;
     let file = dir.path().join("snapshot");
@@ -86,7 +87,7 @@ fn count() -> Outcome<Counts> {
         .args(["ask".as_ref(), file.as_os_str()])
         .env("GLIBC_TUNABLES", PLAIN_COPIES)
         .output()
-        .map_err(|error| format!("valgrind does not start: {error}"))?;
+        .map_err(|error| format!("cannot start valgrind: {error}"))?;
     let said = String::from_utf8_lossy(&output.stdout);
     if !output.status.success() {
         let complaints = String::from_utf8_lossy(&output.stderr);
@@ -99,16 +100,16 @@ fn count() -> Outcome<Counts> {
             let file = dir.path().join(format!("counts.{}", nth + 1));
             let collected = fs::read_to_string(&file)?;
             let total = collected.lines().find_map(|line| line.strip_prefix("summary: "));
-            let total: f64 = total.ok_or("callgrind tells no sum")?.trim().parse()?;
+            let total: f64 = total.ok_or("callgrind printed no sum")?.trim().parse()?;
             if total == 0.0 {
-                return Err(format!("{row}: callgrind does not find {ANSWERING:?}").into());
+                return Err(format!("{row}: callgrind did not find {ANSWERING:?}").into());
             }
             Ok((row.to_owned(), total / units.parse::<f64>()?))
         })
         .collect()
 }
 
-/// What runs under callgrind: asks all rows; says how many units of each it asked for.
+/// Runs under callgrind: queries all rows, and prints the number of units of each.
 fn ask(file: &Path) -> Outcome<bool> {
     let loaded = cache::load(file)?.ok_or("no snapshot was written")?;
     for row in &ROWS {
@@ -137,13 +138,13 @@ fn ask_row(plane: &FabricPlane, row: &Row) -> usize {
     row_ends(units)
 }
 
-/// What is collected until this returns belongs to one row.
+/// The counts collected until this returns belong to one row.
 #[inline(never)]
 fn row_ends(units: usize) -> usize {
     black_box(units)
 }
 
-/// What has to be the same for counts to be comparable.
+/// The properties that must be equal for counts to be comparable.
 fn build() -> Outcome<String> {
     let compiler = Command::new(env::var_os("RUSTC").unwrap_or("rustc".into())).arg("-V").output();
     let compiler = String::from_utf8(compiler?.stdout)?;
@@ -193,7 +194,7 @@ fn table(accepted: &Counts, counts: &Counts) -> String {
     title + &counts.iter().map(line).collect::<String>()
 }
 
-/// What differs by more than chance, a line each.
+/// Differences beyond random variation, one line each.
 fn changes(accepted: &Counts, counts: &Counts) -> Vec<String> {
     let mut changes = Vec::new();
     for (row, &count) in counts {

@@ -1,6 +1,6 @@
-//! Writes the snapshot that the responder of `scripts/kernel-lab` answers from, as if it had
-//! followed a subnet manager once: a fabric of two switches with 62 hosts each, two of which have the
-//! GUIDs of the lab's RoCE ports. No subnet manager can run at those, since they have no QP0.
+//! Writes the snapshot from which the responder of `scripts/kernel-lab` answers, as if it had
+//! followed a subnet manager once: a fabric of two switches with 62 hosts each, two of which have
+//! the GUIDs of the lab's RoCE ports. No subnet manager can run at those, since they have no QP0.
 //!
 //! usage: lab-snapshot DIRECTORY     a cache directory for `ibsa --cache-dir`
 
@@ -11,12 +11,12 @@ use benches::fabrics::{Managed, snapshot};
 use ib_mad::netlist::{LinkRate, Net, Node, NodeKind, PortRef};
 use ib_mad::types::Guid;
 use sa_proto::snapshot::cache;
-use sm_core::config::Settings;
+use sm_config::Settings;
 
-/// Hosts of each switch: tables of all nodes do not fit one window of 64 segments.
+/// Hosts of each switch: enough that a table of all nodes exceeds one window of 64 segments.
 const HOSTS_EACH: u8 = 62;
-/// GUIDs that Linux makes of the MAC addresses 02:00:00:00:00:01 and 02:00:00:00:01:01, less one: a
-/// net file's port GUIDs begin behind the node's.
+/// GUIDs that Linux derives from the MAC addresses 02:00:00:00:00:01 and 02:00:00:00:01:01, less
+/// one: a net file's port GUIDs follow the node's.
 const LAB_NODES: [Guid; 2] = [Guid(0x0000_00FF_FE00_0000), Guid(0x0000_00FF_FE00_0100)];
 
 fn main() -> ExitCode {

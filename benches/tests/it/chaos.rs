@@ -1,9 +1,9 @@
-//! Whoever dies, and whenever: what clients were told is registered is there afterwards, once, and
-//! who repeats a request gets the answer of the first.
+//! Processes are killed at random moments: records whose registration was acknowledged are present
+//! afterwards, once, and a repeated request gets the answer of the first.
 //!
-//! Clients at many ports join, leave, register, withdraw and subscribe by way of two responders,
-//! while managers and responders are killed, terminated and started again. `CHAOS_SEED` chooses
-//! other dice; which moments are hit depends on the machine, too.
+//! Clients at many ports join, leave, register, withdraw and subscribe through two responders,
+//! while managers and responders are killed, terminated and restarted. `CHAOS_SEED` selects another
+//! random sequence; which moments are hit also depends on the machine.
 
 use std::net::SocketAddr;
 use std::thread;
@@ -22,7 +22,7 @@ const CLIENTS_EACH: u32 = 3;
 /// Requests of each client, some of them repeated; at about 15 a second.
 const REQUESTS: u64 = 110;
 
-/// A subnet with two responders that come back where they were.
+/// A subnet with two responders that restart at the same address.
 struct Site {
     subnet: Subnet,
     listen: [SocketAddr; 2],
@@ -47,7 +47,7 @@ impl Site {
     }
 }
 
-/// Ends a program in one of the ways that there are.
+/// Ends a program in one of several ways.
 fn end(program: Program, gently: bool) {
     if gently {
         program.signal(libc::SIGTERM);
@@ -100,7 +100,7 @@ fn whatever_is_killed_nothing_acknowledged_is_lost_or_there_twice() {
         }
         clients.join().unwrap();
     });
-    // Whatever the last one knew, it has to be on disk.
+    // All acknowledged state of the last manager must be on disk.
     end(ibsm.take().expect("it runs"), false);
     let ibsm = site.subnet.ibsm(&[]);
 
@@ -111,12 +111,12 @@ fn whatever_is_killed_nothing_acknowledged_is_lost_or_there_twice() {
         seen.answered, seen.repeats_compared, seen.sent_again, seen.late
     );
     assert!(seen.wrong.is_empty(), "{:#?}", seen.wrong);
-    assert!(deaths.len() > 3 && seen.repeats_compared > 0, "nothing was put to the test");
+    assert!(deaths.len() > 3 && seen.repeats_compared > 0, "the run did not test anything");
     let plane = runtime.block_on(site.registry());
     let (mut found, wanted) = (Registered::of(&plane), herd.registered());
     let of_known = |mgid: Gid| wanted.members.keys().any(|(known, _)| *known == mgid);
     let unknown = found.members.keys().filter(|(mgid, _)| !of_known(*mgid)).count();
-    assert!(unknown <= seen.late_creations, "{unknown} memberships that nobody asked for");
+    assert!(unknown <= seen.late_creations, "{unknown} memberships without a request");
     found.members.retain(|(mgid, _), _| of_known(*mgid));
     assert_same(&found, &wanted);
     let made = plane.groups.iter().filter(|group| !group.predefined).count();
@@ -124,9 +124,9 @@ fn whatever_is_killed_nothing_acknowledged_is_lost_or_there_twice() {
     let known = known.collect::<std::collections::BTreeSet<_>>().len();
     assert_eq!(made, known + unknown, "of {groups_before} at first");
 
-    // And all of it is found at both responders, once they follow this one.
+    // Both responders must find all of it, once they follow this manager.
     let begun = ibsm.wait_for("session begun");
-    let (_, session) = begun.split_once("session=").expect("it tells which");
+    let (_, session) = begun.split_once("session=").expect("the line names the session");
     for (place, number) in ibsa.iter().flatten().zip(0..) {
         place.wait_for(&format!("version={session}:"));
         for (n, &(id, gid)) in wanted.services.keys().enumerate() {
@@ -148,7 +148,7 @@ fn assert_same(found: &Registered, wanted: &Registered) {
     assert_eq!(found.aliases, wanted.aliases);
 }
 
-/// The manager is stopped, so that a request has left the responder and is not decided yet.
+/// The manager is paused, so that a request has left the responder and is not decided yet.
 #[test]
 fn a_request_outlives_the_responder_that_took_it() {
     let site = Site::new("chaos-responder");
@@ -158,7 +158,7 @@ fn a_request_outlives_the_responder_that_took_it() {
     let ibsa = [site.ibsa(0), site.ibsa(1)];
     let hosts: Vec<Host> = hosts(&runtime.block_on(site.subnet.snapshot()));
     ibsa.iter().for_each(|ibsa| drop(ibsa.wait_for("serving generation")));
-    // Both have a way to the SM.
+    // Both are connected to the SM.
     let mut herd = Herd::new(1, &hosts, 1, 0, &site.listen);
     for number in 0..2 {
         let mad = request::service(Method::SET, hosts[0], 1, number as u64, 0);
@@ -182,6 +182,6 @@ fn a_request_outlives_the_responder_that_took_it() {
         if made == 1 {
             break;
         }
-        assert!(Instant::now() < deadline, "what was acknowledged is not published");
+        assert!(Instant::now() < deadline, "an acknowledged write is not published");
     }
 }

@@ -1,5 +1,5 @@
-//! What an operator asks with `ibsmctl`, and what they are told, from real programs: plainly on this
-//! host, and with certificates.
+//! `ibsmctl`'s requests and output, with real programs: without TLS on this host, and with
+//! certificates.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -28,7 +28,7 @@ struct Subnet {
 }
 
 impl Subnet {
-    /// `sm` and `responder` are their further arguments.
+    /// `sm` and `responder` are their additional arguments.
     fn new(name: &str, scheme: &str, sm: &[&str], responder: &[&str]) -> Self {
         let sandbox = Sandbox::new(name);
         let net = sandbox.path("fat-tree.net");
@@ -52,7 +52,7 @@ impl Subnet {
         args.extend(responder);
         let ibsa = sandbox.ours("ibsa", "ibsa", &args);
         ibsa.wait_for("serving generation");
-        // The SM knows, too, once it has the acknowledgement.
+        // The SM also knows, once it has the acknowledgement.
         ibsm.wait_for("responder serves");
         Self { url, publish, sandbox, _programs: vec![fabric, ibsm, ibsa] }
     }
@@ -79,7 +79,7 @@ impl Subnet {
         String::from_utf8(output.stderr).expect("UTF-8")
     }
 
-    /// Has the SM's registry take a write in the name of a port.
+    /// Sends the SM's registry a write in the name of a port.
     fn write(&self, lid: u32, mad: [u8; 256]) {
         let requester = proto::Requester {
             lid,
@@ -92,7 +92,7 @@ impl Subnet {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let mut client = RegistryClient::connect(self.url.clone()).await.unwrap();
-            // The stream stays open until the outcome is there.
+            // The stream stays open until the outcome arrives.
             let (say, said) = tokio::sync::mpsc::channel(1);
             say.send(writes).await.unwrap();
             let said = tokio_stream::wrappers::ReceiverStream::new(said);
@@ -108,7 +108,7 @@ fn a_path_is_explained_by_name_guid_lid_and_gid() {
     let subnet = Subnet::new("ctl-explain", "http", &[], &[]);
     let told = subnet.told(&["explain", A, B]);
     assert!(told.starts_with(&format!("from      {A}/P1, ca, GUID 0x")), "{told}");
-    for line in ["path      yes; status 0x0000, ok", "rule      none in force", "told by   r1"] {
+    for line in ["path      yes; status 0x0000, ok", "rule      none in force", "responder r1"] {
         assert!(told.lines().any(|is| is == line), "'{line}' in:\n{told}");
     }
     assert!(
@@ -118,7 +118,7 @@ fn a_path_is_explained_by_name_guid_lid_and_gid() {
 
     let by_name = subnet.json(&["explain", A, B, "--json"]);
     assert_eq!(by_name["responder"], "r1");
-    // To the leaf, up, down, to the host: four nodes send it on.
+    // To the leaf, up, down, to the host: four nodes forward it.
     assert_eq!(by_name["hops"].as_array().unwrap().len(), 4, "{by_name}");
     let (from, to) = (&by_name["source"], &by_name["destination"]);
     let lid = |end: &Value| end["lid"].to_string();
@@ -132,7 +132,7 @@ fn a_path_is_explained_by_name_guid_lid_and_gid() {
     }
 
     let told = subnet.told(&["explain", A, B, "--pkey", "0x8123"]);
-    assert!(told.contains("is no member of 0x0123; status 0x0300, no records"), "{told}");
+    assert!(told.contains("is not a member of 0x0123; status 0x0300, no records"), "{told}");
     let refusal = subnet.refusal(&["explain", A, "no such node"]);
     assert!(refusal.contains("refused: no port is named no such node"), "{refusal}");
 }
@@ -141,7 +141,7 @@ fn a_path_is_explained_by_name_guid_lid_and_gid() {
 fn what_is_going_on_is_told_without_a_terminal() {
     let subnet = Subnet::new("ctl-top", "http", &[], &[]);
     let deadline = Instant::now() + PATIENCE;
-    // What is told is a second old at most.
+    // The reported state is at most a second old.
     let moment = loop {
         let moment = subnet.json(&["top", "--once", "--json"]);
         if moment["responders"][0]["state"] == "current" {
@@ -162,16 +162,16 @@ fn what_is_going_on_is_told_without_a_terminal() {
 fn a_sweep_and_new_routes_are_to_be_had() {
     let subnet = Subnet::new("ctl-orders", "http", &[], &[]);
     let ibsm = &subnet._programs[1];
-    // A responder that appears has one made, too.
+    // A new responder also causes one.
     let asked_for = || ibsm.log().matches("cause: asked for").count();
     let before = asked_for();
     assert!(subnet.told(&["sweep"]).contains("a heavy sweep begins"));
-    ibsm.wait_for("sweep: heavy sweep");
+    ibsm.wait_for("sweep requested: ");
     ibsm.wait_for_nth("cause: asked for", before + 1);
     let before = asked_for();
     let told = subnet.told(&["reroute"]);
-    assert!(told.contains("all routes are made anew"), "{told}");
-    ibsm.wait_for("reroute: all routes are made anew");
+    assert!(told.contains("all routes are recomputed"), "{told}");
+    ibsm.wait_for("reroute requested: ");
     ibsm.wait_for_nth("cause: asked for", before + 1);
 }
 
@@ -180,7 +180,7 @@ fn without_a_responder_nobody_explains_and_that_is_said() {
     let mut subnet = Subnet::new("ctl-alone", "http", &[], &[]);
     subnet._programs.pop().expect("the responder").kill();
     let ibsm = subnet._programs.last().expect("the SM");
-    ibsm.wait_for("responder left");
+    ibsm.wait_for("responder disconnected");
     let refusal = subnet.refusal(&["explain", A, B]);
     assert!(refusal.contains("no responder is connected"), "{refusal}");
 }
@@ -232,11 +232,11 @@ fn what_ports_registered_is_listed_with_their_names() {
         .set_service_lease(u32::MAX);
     subnet.write(lid, bytes);
     let told = subnet.told(&["services"]);
-    let expected = format!("0x0000000000000077  ''  {A}/P1  {gid}  P_Key 0xffff, for good\n");
+    let expected = format!("0x0000000000000077  ''  {A}/P1  {gid}  P_Key 0xffff, permanent\n");
     assert_eq!(told, expected);
 }
 
-/// Certificates made by the script that operators are given.
+/// Certificates from the script for operators.
 struct Certificates {
     directory: tempfile::TempDir,
 }
@@ -275,7 +275,7 @@ fn with_certificates_each_program_may_do_what_its_role_is_for() {
     let subnet = Subnet::new("ctl-tls", "https", &with(&[], &sm), &with(&[], &responder));
 
     assert!(subnet.told(&with(&["status"], &admin)).contains("responders      1\n  r1 ("));
-    assert!(subnet.told(&with(&["explain", A, B], &admin)).contains("told by   r1"));
+    assert!(subnet.told(&with(&["explain", A, B], &admin)).contains("responder r1"));
     let refusal = subnet.refusal(&with(&["status"], &responder));
     assert!(refusal.contains("is for the role admin") && refusal.contains("role responder"));
     let refusal = subnet.refusal(&["status"]);
@@ -302,11 +302,11 @@ fn nothing_is_opened_to_other_hosts_without_certificates_unless_that_is_meant() 
     let state = sandbox.path("state");
     let state = ["--state-dir", state.to_str().expect("UTF-8")];
     let log = refused("ibsm", &[&state[..], &["--publish", "0.0.0.0:0"]].concat());
-    assert!(log.contains("--publish 0.0.0.0:0 is open to other machines"), "{log}");
+    assert!(log.contains("--publish 0.0.0.0:0 can be reached from other machines"), "{log}");
     let log = refused("ibsm", &[&state[..], &["--front-door", "0.0.0.0:0"]].concat());
-    assert!(log.contains("--front-door 0.0.0.0:0 is open to other machines"), "{log}");
+    assert!(log.contains("--front-door 0.0.0.0:0 can be reached from other machines"), "{log}");
     let log = refused("ibsa", &["--transport", "udp", "--sm", "http://192.0.2.1:1"]);
-    assert!(log.contains("leads to another host without TLS"), "{log}");
+    assert!(log.contains("is on another host and has no TLS"), "{log}");
     let here = ["--transport", "udp", "--sm", "http://127.0.0.1:1", "--listen", "0.0.0.0:0"];
     let log = refused("ibsa", &here);
     assert!(log.contains("--listen 0.0.0.0:0 is open to other hosts"), "{log}");

@@ -1,5 +1,6 @@
-//! Whatever dies, somebody answers: every process of a running subnet is killed in turn, links are
-//! cut, rubbish arrives, and a storm of queries tells whether clients would have noticed.
+//! Queries are answered whichever process is killed: every process of a running subnet is killed in
+//! turn, links are cut, malformed packets are sent, and an `ibstorm` run shows whether clients
+//! would have noticed.
 
 use std::fs;
 use std::net::UdpSocket;
@@ -10,7 +11,7 @@ use benches::sandbox::{Program, Sandbox, binary, free_address};
 use ib_mad::types::{Gid, SUBNET_PREFIX_DEFAULT};
 use serde_json::Value;
 
-/// A fat tree of 32 hosts with `ibfabric` and `ibsm` running; responders to be added.
+/// A fat tree of 32 hosts with `ibfabric` and `ibsm` running, without responders.
 struct Subnet {
     sandbox: Sandbox,
     net: PathBuf,
@@ -129,7 +130,7 @@ fn end_port(line: &str) -> Option<String> {
     Some(format!("{lid} {}\n", Gid::new(SUBNET_PREFIX_DEFAULT, guid)))
 }
 
-/// Asserts that a storm lost nothing and was told nothing wrong.
+/// Asserts that a storm lost no query and got no wrong answer.
 fn assert_unharmed(report: &Value) {
     let count = |name: &str| report[name].as_u64().unwrap_or_else(|| panic!("{name} in {report}"));
     assert!(count("answered") > 0, "{report}");
@@ -170,15 +171,15 @@ fn a_manager_that_is_killed_and_restarted_keeps_lids_and_clients() {
     assert_eq!(lids, after);
 }
 
-/// Ends a manager as an operator does.
+/// Terminates a manager as an operator does.
 fn terminate(ibsm: Program) {
     ibsm.signal(libc::SIGTERM);
     let (status, log) = ibsm.wait();
     assert!(status.success(), "{log}");
-    assert!(!log.contains("protocol error") && !log.contains("responder left"), "{log}");
+    assert!(!log.contains("protocol error") && !log.contains("responder disconnected"), "{log}");
 }
 
-/// As after a failover to a machine whose clock is behind.
+/// As after a failover to a machine whose clock is slow.
 #[test]
 fn a_manager_whose_epoch_is_below_its_predecessors_is_followed() {
     let (subnet, ibsm) = Subnet::new("epoch");
@@ -196,7 +197,7 @@ fn a_manager_whose_epoch_is_below_its_predecessors_is_followed() {
     assert_eq!(kept.trim().parse(), Ok((1u64 << 32) + 2), "{}", ibsm.log());
 }
 
-/// Nobody tells a client of the simulator that it has ended.
+/// Clients of the simulator are not notified when it ends.
 #[test]
 fn a_fabric_that_is_killed_and_restarted_comes_up_by_itself() {
     let (mut subnet, ibsm) = Subnet::new("fabric-restart");
@@ -220,8 +221,8 @@ fn a_responder_restarted_without_a_manager_answers_from_its_cache() {
     let (subnet, ibsm) = Subnet::new("cache");
     let listen = free_address().to_string();
     let ibsa = subnet.ibsa("ibsa-1", &listen);
-    ibsa.wait_for("serving");
-    // It gets this name once all of it is on the disk.
+    ibsa.wait_for("serving generation");
+    // The file gets this name once it is completely on disk.
     let cache = subnet.sandbox.path("cache-ibsa-1/snapshot");
     let deadline = std::time::Instant::now() + benches::sandbox::PATIENCE;
     while !cache.exists() {
@@ -280,7 +281,7 @@ fn a_cut_link_is_routed_around_and_a_restored_one_used_again() {
     assert!(subnet.fabric.log().contains("ready"));
 }
 
-/// Rubbish must be counted and must not disturb anybody.
+/// Malformed packets must be counted and must not affect any client.
 #[test]
 fn a_flood_of_rubbish_leaves_a_responder_standing() {
     let (subnet, _ibsm) = Subnet::new("rubbish");
@@ -296,20 +297,20 @@ fn a_flood_of_rubbish_leaves_a_responder_standing() {
     let mut datagram = [0; 320];
     for i in 0..200_000_u32 {
         for bytes in datagram.chunks_exact_mut(8) {
-            // xorshift64: cheap, and the same in every run.
+            // xorshift64: fast, and the same in every run.
             state ^= state << 13;
             state ^= state >> 7;
             state ^= state << 17;
             bytes.copy_from_slice(&state.to_le_bytes());
         }
         if !i.is_multiple_of(4) {
-            datagram[..6].copy_from_slice(b"IBMD\x01\x00"); // An envelope, but for what is in it.
+            datagram[..6].copy_from_slice(b"IBMD\x01\x00"); // An envelope with random content.
         }
         if i.is_multiple_of(2) {
-            datagram[64..67].copy_from_slice(&[1, 3, 2]); // A MAD of the SA, likewise.
+            datagram[64..67].copy_from_slice(&[1, 3, 2]); // An SA MAD with random content.
         }
         let len = if i.is_multiple_of(16) { (i / 16 % 320) as usize } else { 320 };
-        // A full socket buffer drops it; enough arrive.
+        // A full socket buffer drops some; enough arrive.
         let _ = socket.send(&datagram[..len]);
     }
     let args = ["--target", &listen, "--sm", &url, "--queries", "20000", "--json"];
@@ -324,8 +325,8 @@ fn a_flood_of_rubbish_leaves_a_responder_standing() {
             .filter(|l| l.contains("drop") && !l.starts_with('#'))
             .filter_map(value)
             .sum();
-        assert!(drops > 1000.0, "rubbish is counted: {metrics}");
+        assert!(drops > 1000.0, "malformed packets were not counted: {metrics}");
     } else {
-        eprintln!("skipped: curl is missing; counters were not looked at");
+        eprintln!("skipped: curl is missing; counters were not checked");
     }
 }

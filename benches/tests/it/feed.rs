@@ -1,5 +1,5 @@
 //! The snapshot feed from end to end: a real publisher and real replicas over gRPC on loopback,
-//! some with a relay between them that counts, damages or cuts what passes.
+//! some with a relay between them that counts, corrupts or drops what passes.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use ib_mad::types::{Gid, Guid, PKey, PortNum};
+use ibsm::publish::{Challenge, PublishConfig, PublishError, Publisher};
 use sa_proto::prost::Message as _;
 use sa_proto::proto::admin::StatusRequest;
 use sa_proto::proto::admin::admin_client::AdminClient;
@@ -21,12 +22,11 @@ use sa_proto::snapshot::{
     FabricPlane, HistoryLimits, Lft, MulticastGroup, Node, Port, RegistryChanges, RegistryPlane,
     Service, ServiceRid, Snapshot, Subnet, Version,
 };
-use sa_server::replica::{self, CacheDir, Identity, ReplicaConfig, ReplicaStatus, Source};
-use sm_core::publish::{Challenge, PublishConfig, PublishError, Publisher};
+use sa_server::sm::replica::{self, CacheDir, Identity, ReplicaConfig, ReplicaStatus, Source};
 use tokio_stream::StreamExt;
 use tonic::{Request, Response, Status, Streaming};
 
-/// How long anything may take before a test fails; none needs more than a second.
+/// How long a step may take before a test fails; none needs more than a second.
 const PATIENCE: Duration = Duration::from_secs(60);
 const SM_GUID: Guid = Guid(0x5AFE);
 
@@ -162,7 +162,7 @@ impl Responder {
         self.snapshots.recv_timeout(PATIENCE).expect("a snapshot in time")
     }
 
-    /// The snapshot of this version, whatever comes before it.
+    /// Waits for the snapshot of this version, and skips earlier ones.
     fn until(&self, version: Version) -> Arc<Snapshot> {
         std::iter::repeat_with(|| self.next()).find(|s| s.version() >= version).unwrap()
     }
@@ -190,7 +190,7 @@ fn wait_until(what: &str, mut happened: impl FnMut() -> bool) {
     }
 }
 
-/// Stands between replicas and a publisher.
+/// A relay between replicas and a publisher.
 struct Relay {
     address: SocketAddr,
     shared: Arc<RelayState>,
@@ -202,7 +202,7 @@ struct RelayState {
     upstream: Mutex<Option<SocketAddr>>,
     /// Bytes of messages from the SM.
     bytes: AtomicU64,
-    /// Makes the checksum of the next update wrong.
+    /// Corrupts the checksum of the next update.
     damage: AtomicBool,
     /// Drops the next update.
     drop_update: AtomicBool,
@@ -325,7 +325,11 @@ fn the_front_door_and_the_operator_see_who_serves_what() {
     let list = responders.load();
     assert_eq!(list.len(), 1);
     assert_eq!((list[0].id, &*list[0].name), (0x1D, "responder under test"));
-    assert_eq!(*list[0].front_door, ["127.0.0.1:4791".parse().unwrap()], "where it comes from");
+    assert_eq!(
+        *list[0].front_door,
+        ["127.0.0.1:4791".parse().unwrap()],
+        "the address of the connection"
+    );
     assert_eq!(list[0].port, Some((Guid(0xF00), ib_mad::types::Qpn(1))));
     assert_eq!(list[0].stats[0], ("queries".to_owned(), 42));
     assert_eq!(responder.status.source(), Source::Sm(format!("http://{}", sm.publisher.address())));
@@ -369,7 +373,8 @@ fn a_slow_responder_gets_what_it_missed_at_once() {
     });
     let quick = Responder::start(&[sm.publisher.address()], None);
     let first = sm.publisher.publish(fabric()).unwrap();
-    // The slow one has the first snapshot and does not acknowledge it while the others are published.
+    // The slow replica has the first snapshot and does not acknowledge it while others are
+    // published.
     entered.recv_timeout(PATIENCE).expect("the slow one has the first");
     let mut last = first;
     for port in 100..150 {
@@ -397,7 +402,7 @@ fn after_a_restart_of_the_sm_only_what_differs_is_sent() {
     assert!(after.session > before.session && after.fabric_generation == 1);
     let next = responder.until(after);
     assert!(**next.fabric() == rerouted(9));
-    // The bucket of the one table that differs has it and a few nodes and tables besides.
+    // The bucket of the table that differs contains a few other nodes and tables as well.
     let bytes = relay.take_bytes();
     assert!(bytes < 50_000, "{bytes} bytes of some 800,000");
     assert_eq!((sm.counter("feed_full_updates"), sm.counter("feed_bucket_updates")), (0, 1));
@@ -424,7 +429,8 @@ fn a_damaged_update_is_noticed_and_repaired() {
 fn a_lower_session_is_refused() {
     let old = Sm::start();
     let new = Sm::start();
-    // Both began within the same second or so; the epoch of the second is raised beyond doubt.
+    // Both started within about a second; the epoch of the second is raised so that it is higher
+    // for certain.
     let first = old.publisher.begin_session(SM_GUID).unwrap();
     while new.publisher.begin_session(SM_GUID).unwrap() <= first {}
     let sms = [old.publisher.address(), new.publisher.address()];
@@ -435,7 +441,7 @@ fn a_lower_session_is_refused() {
     wait_until("the refusal", || old.publisher.challenge().is_some());
     assert_eq!(responder.status.version(), version);
     let next = new.publisher.publish(rerouted(8)).unwrap();
-    assert_eq!(responder.next().version(), next, "nothing of the old SM came between");
+    assert_eq!(responder.next().version(), next, "no update of the old SM came in between");
 }
 
 #[test]
@@ -463,7 +469,7 @@ fn a_restarted_responder_serves_its_cache_without_an_sm_and_without_secrets() {
     let cached = responder.next();
     assert_eq!(cached.version(), version);
     assert!(cached.fabric().lfts == fabric().lfts);
-    assert_eq!(cached.fabric().subnet.sa_key, 0, "nobody is trusted meanwhile");
+    assert_eq!(cached.fabric().subnet.sa_key, 0, "no requester is trusted meanwhile");
     assert_eq!(cached.registry().services.get(0).unwrap().record[Service::KEY], [0; 16]);
 
     sm.publisher.publish_registry(registry.clone()).unwrap();
@@ -479,7 +485,7 @@ fn an_update_that_never_arrived_is_made_up_for_once_the_link_is_made_again() {
     let relay = Relay::start(sm.publisher.address());
     let responder = Responder::start(&[relay.address], None);
     responder.until(sm.publisher.publish(fabric()).unwrap());
-    // It is not acknowledged, so nothing follows it until the link breaks.
+    // It is not acknowledged, so nothing follows until the link breaks.
     relay.shared.drop_update.store(true, SeqCst);
     sm.publisher.publish(rerouted(9)).unwrap();
     wait_until("the update to be lost", || !relay.shared.drop_update.load(SeqCst));
@@ -490,8 +496,8 @@ fn an_update_that_never_arrived_is_made_up_for_once_the_link_is_made_again() {
     assert!(**next.fabric() == rerouted(8));
 }
 
-/// Passes bytes between a replica and an SM until it is told to let them vanish, as a machine
-/// does that lost its power.
+/// Passes bytes between a replica and an SM until it is switched to drop them, like a machine that
+/// lost power.
 fn black_hole(upstream: SocketAddr) -> (SocketAddr, Arc<AtomicBool>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -533,7 +539,7 @@ fn both_ends_notice_within_seconds_that_the_other_is_dead() {
     dead.store(true, SeqCst);
     wait_until("the SM to notice", || responders.load().is_empty());
     wait_until("the responder to notice", || responder.counter("replica_disconnects") > 0);
-    assert_eq!(responder.status.version(), version, "it answers on");
+    assert_eq!(responder.status.version(), version, "it continues to answer");
 }
 
 #[test]
@@ -551,7 +557,7 @@ fn nothing_is_published_without_a_session_or_before_the_first_sweep() {
     assert!(sm.publisher.publish_registry(stale).is_err(), "sequences outlive sessions");
 }
 
-/// Makes the epochs that an SM takes lie far above those of the clock.
+/// Makes an SM take epochs far above those of the clock.
 fn clock_ahead(state_dir: &Path) {
     std::fs::write(state_dir.join("epoch"), (1u64 << 32).to_string()).unwrap();
 }
@@ -562,7 +568,8 @@ fn a_new_master_whose_clock_is_behind_is_followed_at_once() {
     clock_ahead(state_dir.path());
     let old = Sm::start_in(state_dir);
     let new = Sm::start();
-    // Begun before any responder said what it holds, so that nothing but the clock can go by.
+    // Started before any responder reported its epoch, so that the new epoch depends on the clock
+    // only.
     let behind = new.publisher.session().unwrap();
     let responder = Responder::start(&[old.publisher.address(), new.publisher.address()], None);
     let before = old.publisher.publish(fabric()).unwrap();
@@ -624,7 +631,7 @@ fn a_master_whose_responders_went_over_to_another_is_told_so() {
     assert_eq!(first.counter("feed_updates_refused"), 1);
     assert_eq!(responder.status.version(), taken);
     first.publisher.end_session();
-    assert_eq!(first.publisher.challenge(), None, "it no longer rules");
+    assert_eq!(first.publisher.challenge(), None, "it is no longer master");
 }
 
 #[test]

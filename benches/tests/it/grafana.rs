@@ -1,5 +1,5 @@
-//! The dashboard and the alerts in `docs/grafana/`, held against a Prometheus that scrapes a real
-//! subnet under load: every query of every panel must yield something.
+//! The dashboard and the alerts in `docs/grafana/`, tested with a Prometheus that scrapes a real
+//! subnet under load: every query of every panel must return data.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -12,9 +12,9 @@ use crate::support::Subnet;
 use benches::sandbox::{PATIENCE, Program, can_interoperate_with, free_address};
 use serde_json::Value;
 
-/// What Grafana would make of its intervals here.
+/// The values of Grafana's intervals here.
 const RATE_INTERVAL: &str = "10s";
-/// Scrapes of each daemon before queries make sense: a rate needs two.
+/// Scrapes of each daemon before queries return data: a rate needs two.
 const SCRAPES_MIN: f64 = 4.0;
 
 #[test]
@@ -28,7 +28,7 @@ fn every_query_of_the_dashboard_and_every_alert_works_on_a_real_subnet() {
     let (first, second) = (responder(&subnet, "r1"), responder(&subnet, "r2"));
     let prometheus = Prometheus::start(&subnet, &sm, &[&first.http, &second.http]);
     let (url, door, other) = (subnet.url(), &first.front_door, &second.front_door);
-    // Not all that they can answer: a Prometheus that gets no time sees no rate.
+    // Less than the maximum load: Prometheus needs CPU time to see a rate.
     let load = ["--rate", "5000", "--duration", "30s"];
     let args = [&["--sm", &url, "--target", door, "--target", other], &load[..]].concat();
     let storm = subnet.sandbox.ours("ibstorm", "ibstorm", &args);
@@ -50,7 +50,7 @@ fn every_query_of_the_dashboard_and_every_alert_works_on_a_real_subnet() {
     }
     assert!(faults.is_empty() && queries > 50, "{queries} queries\n{faults}");
 
-    // Alerts must ask for what is there: one about a metric that nobody serves is silent for ever.
+    // Alerts must refer to existing metrics: one on a missing metric never fires.
     let served: BTreeSet<String> = [&sm, &first.http]
         .iter()
         .flat_map(|http| {
@@ -67,7 +67,11 @@ fn every_query_of_the_dashboard_and_every_alert_works_on_a_real_subnet() {
         assert_ne!(rule["health"], "err", "{rule}");
         for name in metrics_of(rule["query"].as_str().expect("a query")) {
             let family = name.strip_suffix("_bucket").unwrap_or(name);
-            assert!(served.contains(family), "{} asks for {name}", rule["name"]);
+            assert!(
+                served.contains(family),
+                "{} refers to {name}, which is not served",
+                rule["name"]
+            );
         }
     }
     drop(storm);
@@ -101,12 +105,12 @@ fn responder(subnet: &Subnet, name: &str) -> Responder {
     let program = subnet.sandbox.ours("ibsa", name, &args);
     program.wait_for("serving generation");
     let log = program.wait_for("ready for queries");
-    let (_, rest) = log.split_once("front_door=").expect("it tells where it listens");
+    let (_, rest) = log.split_once("front_door=").expect("the line has its address");
     let front_door = rest.split_whitespace().next().expect("an address").to_owned();
     Responder { _program: program, front_door, http }
 }
 
-/// A Prometheus of this test's own.
+/// A Prometheus for this test.
 struct Prometheus {
     _program: Program,
     address: String,
@@ -134,7 +138,7 @@ impl Prometheus {
         Self { _program: program, address }
     }
 
-    /// What the API answers; panics if that is an error.
+    /// The answer of the API; panics if it is an error.
     fn get(&self, path: &str) -> Value {
         self.ask(path).unwrap_or_else(|error| panic!("{path}: {error}"))
     }
@@ -148,7 +152,7 @@ impl Prometheus {
         }
     }
 
-    /// Waits until `targets` have been scraped a few times, and queries have come.
+    /// Waits until `targets` have been scraped a few times, and queries have arrived.
     fn await_scrapes(&self, targets: usize) {
         let deadline = Instant::now() + PATIENCE;
         let ready = |expr: &str, count: usize| {
@@ -163,7 +167,7 @@ impl Prometheus {
         }
     }
 
-    /// Whether a query yields anything, at a moment and over time.
+    /// Whether a query returns data, at an instant and over a range.
     fn check(&self, expr: &str) -> Result<(), String> {
         let query = escaped(expr);
         let now = self.get("/api/v1/query?query=time()")["result"][0].as_f64().expect("a time");
@@ -180,7 +184,7 @@ impl Prometheus {
         Ok(())
     }
 
-    /// Every variable of the dashboard has something to choose from.
+    /// Every variable of the dashboard has values.
     fn check_variables(&self, dashboard: &Value) {
         let variables = dashboard["templating"]["list"].as_array().expect("variables");
         for variable in variables.iter().filter(|variable| variable["type"] == "query") {
@@ -188,14 +192,14 @@ impl Prometheus {
             let (metric, label) = query
                 .strip_prefix("label_values(")
                 .and_then(|rest| rest.strip_suffix(')')?.split_once(", "))
-                .unwrap_or_else(|| panic!("not understood here: {query}"));
+                .unwrap_or_else(|| panic!("unsupported query: {query}"));
             let values = self.get(&format!("/api/v1/label/{label}/values?match[]={metric}"));
             assert!(values.as_array().is_some_and(|values| !values.is_empty()), "{query}");
         }
     }
 }
 
-/// An expression as Grafana sends it when everything is chosen.
+/// An expression as Grafana sends it when all values are selected.
 fn substituted(expr: &str) -> String {
     let expr = expr.replace("$__rate_interval", RATE_INTERVAL).replace("$responder", ".*");
     assert!(!expr.contains('$'), "another variable: {expr}");

@@ -1,5 +1,5 @@
-//! The same fabric, brought up once by OpenSM and once by us: stock tools must tell the same of
-//! both, apart from the LIDs each has chosen. Stock `ibsim`, stock `infiniband-diags`.
+//! The same fabric, brought up once by OpenSM and once by us: stock tools must report the same for
+//! both, apart from the LIDs that each assigned. Stock `ibsim`, stock `infiniband-diags`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -8,10 +8,10 @@ use benches::sandbox::{NET_EXAMPLES, Program, Sandbox, can_interoperate, free_ad
 
 const PROGRAMS: [&str; 5] = ["ibsim", "opensm", "saquery", "ibnetdiscover", "iblinkinfo"];
 
-/// What the tools tell of a fabric, LIDs replaced by the GUIDs of the ports that hold them.
+/// The tools' output for a fabric, with LIDs replaced by the GUIDs of their ports.
 #[derive(Default)]
 struct Portrait {
-    /// One entry a tool run, by its command line with GUIDs for LIDs.
+    /// One entry per tool run, by its command line with GUIDs for LIDs.
     facts: BTreeMap<String, String>,
 }
 
@@ -52,7 +52,7 @@ impl Lids {
     }
 }
 
-/// Asks every tool of the fabric, from `node`.
+/// Runs every tool at `node`.
 fn portrait(sandbox: &Sandbox, node: &str) -> Portrait {
     let mut portrait = Portrait::default();
     let topology = sandbox.tool(node, &["ibnetdiscover"]).stdout;
@@ -144,8 +144,8 @@ fn portrait(sandbox: &Sandbox, node: &str) -> Portrait {
     portrait
 }
 
-/// `name....value` lines, with LIDs named by GUID and without what moves from run to run: the port
-/// by which a switch was last asked.
+/// `name....value` lines, with GUIDs for LIDs and without what varies between runs: the port by
+/// which a switch was last queried.
 fn fields(text: &str, lids: &Lids) -> String {
     let mut out = Vec::new();
     for line in text.lines().map(str::trim).filter(|line| !line.starts_with('#')) {
@@ -173,13 +173,13 @@ fn fields(text: &str, lids: &Lids) -> String {
     out.join("\n")
 }
 
-/// Brings `net` up with OpenSM at its first host and lets `node` look at it.
+/// Brings `net` up with OpenSM at its first host and runs the tools at `node`.
 fn under_opensm(net: &Path, sm_node: &str, node: &str) -> Portrait {
     let sandbox = Sandbox::new("opensm");
     let _ibsim = sandbox.ibsim(net);
     let log = sandbox.path("opensm-messages.log");
     let log = log.to_str().expect("UTF-8");
-    // -d 2: flush the log at every message, so that it can be waited for.
+    // -d 2: flush the log at every message, so that the test can wait for it.
     let argv = ["opensm", "-f", log, "-d", "2"];
     let _opensm = sandbox.umad_program("opensm", sm_node, &argv);
     let deadline = std::time::Instant::now() + benches::sandbox::PATIENCE;
@@ -190,7 +190,8 @@ fn under_opensm(net: &Path, sm_node: &str, node: &str) -> Portrait {
     portrait(&sandbox, node)
 }
 
-/// Brings `net` up with `ibsm` at its first host, `ibsa` as told, and lets `node` look at it.
+/// Brings `net` up with `ibsm` at its first host and `ibsa` as specified, and runs the tools at
+/// `node`.
 fn under_ibsm(net: &Path, sm_node: &str, sa: Responder<'_>, node: &str) -> Portrait {
     let sandbox = Sandbox::new("ibsm");
     let _ibsim = sandbox.ibsim(net);
@@ -201,7 +202,7 @@ fn under_ibsm(net: &Path, sm_node: &str, sa: Responder<'_>, node: &str) -> Portr
 /// Where the responder serves.
 #[derive(Clone, Copy)]
 enum Responder<'a> {
-    /// On a node of its own, reached through the front door too.
+    /// On a node of its own, also reachable through the front door.
     AtNode(&'a str),
     /// Behind the front door only.
     BehindFrontDoor,
@@ -228,7 +229,7 @@ fn start_ours(sandbox: &Sandbox, sm_node: &str, sa: Responder<'_>) -> (Program, 
             &["--sm", &sm, "--transport", "udp", "--listen", "127.0.0.1:0"],
         ),
     };
-    ibsa.wait_for("serving");
+    ibsa.wait_for("serving generation");
     (ibsm, ibsa)
 }
 
@@ -268,7 +269,7 @@ fn compare(net: &Path, sa: Responder<'_>, sm_node: &str, tools_at: &str) {
     assert!(total > 20, "only {total} facts were compared");
 }
 
-/// All net files of Debian's package; two hosts each leave the third node to a switch.
+/// All net files of Debian's package. With two hosts each, the third node is a switch.
 #[test]
 fn tools_tell_the_same_of_the_stock_example_fabrics() {
     if !can_interoperate(&PROGRAMS) {

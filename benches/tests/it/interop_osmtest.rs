@@ -1,6 +1,6 @@
-//! Stock `osmtest` against stock OpenSM as control, then against us, on the same fabric: no flow may
-//! do worse, and none may meet an error that it does not meet with OpenSM. Flow `f` floods; it is
-//! left out.
+//! Stock `osmtest` against stock OpenSM as control, then against us, on the same fabric: no flow
+//! may do worse, and none may report an error that it does not report with OpenSM. Flow `f` floods;
+//! it is left out.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,21 +16,21 @@ const CLIENT: &str = "Hca2";
 /// Flows in the order in which they are run: `c` writes the inventory that `v` and `a` compare.
 const FLOWS: [&str; 7] = ["c", "v", "s", "m", "e", "q", "a"];
 
-/// Who manages the subnet.
+/// The subnet manager.
 #[derive(Clone, Copy)]
 enum Manager {
     OpenSm,
     Ours,
 }
 
-/// What serves the fabric.
+/// The simulator.
 #[derive(Clone, Copy)]
 enum Simulator {
     Ibfabric,
     Ibsim,
 }
 
-/// What a flow came to: whether it passed, and the errors it logged, without times and threads.
+/// The result of a flow: whether it passed, and the errors it logged, without times and threads.
 #[derive(Debug, PartialEq)]
 struct Outcome {
     passed: bool,
@@ -130,8 +130,8 @@ fn no_flow_does_worse(simulator: Simulator) {
         assert!(theirs.passed, "flow {flow} fails against OpenSM: {theirs:#?}");
         assert!(ours.passed, "flow {flow} fails against us: {ours:#?}");
         let told = |outcome: &Outcome| match *flow {
-            // How often services are asked for in vain depends on when leases run out, and so on how
-            // long it had to wait for a CPU in between.
+            // The number of queries that find no service depends on when leases expire, and so on
+            // waits for the CPU in between.
             "s" | "a" => {
                 outcome.errors.iter().cloned().collect::<BTreeSet<_>>().into_iter().collect()
             }

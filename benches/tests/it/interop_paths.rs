@@ -1,6 +1,6 @@
-//! Paths as OpenSM tells them and as we do: the same fat tree with a router, LMC, partitions, a QoS
-//! policy, SLs that are dropped, a prefix route, brought up once by each; `saquery` must print the
-//! same paths, apart from the LIDs that each has chosen.
+//! Paths from OpenSM and from us: the same fat tree with a router, LMC, partitions, a QoS policy,
+//! SLs that are dropped, a prefix route, brought up once by each; `saquery` must print the same
+//! paths, apart from the LIDs that each assigned.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,7 +18,7 @@ use ib_mad::wire::record::{MultiPathRecord, PathRecord, Selector};
 use ib_mad::wire::rmpp::{RmppFlags, RmppType, VERSION};
 use ib_mad::wire::sa::{ComponentMask, SA_HEADER_LEN, SaMad, attribute};
 
-/// What the subnet managers are given: LMC, and files by name.
+/// The settings of the subnet managers: LMC, and files by name.
 struct Site {
     lmc: u8,
     config: &'static str,
@@ -39,7 +39,7 @@ fn write_net(sandbox: &Sandbox) -> Net {
     let mut nodes: Vec<String> = text.split("\n\n").map(str::to_owned).collect();
     let router = nodes.iter_mut().rev().find(|node| node.contains("\nCa\t")).expect("a host");
     *router = router.replace("caguid=", "rtguid=").replace("\nCa\t", "\nRt\t");
-    // Two InfiniHosts, of which one is sold by another vendor.
+    // Two InfiniHosts, one of them from another vendor.
     let hosts = nodes.iter_mut().filter(|node| node.contains("\nCa\t"));
     for (host, vendor) in hosts.skip(1).take(2).zip(["0x2c9", "0x8f1"]) {
         *host = host.replace("vendid=0x2c9", &format!("vendid={vendor}"));
@@ -148,11 +148,11 @@ fn under_ibsm<T>(site: &Site, ask: impl Fn(&Sandbox, &Net, u8) -> T) -> T {
     let sm = format!("http://{publish}");
     let args = ["--sm", &sm, "--transport", "udp", "--listen", "127.0.0.1:0"];
     let ibsa = sandbox.ours("ibsa", "ibsa", &args);
-    ibsa.wait_for("serving");
+    ibsa.wait_for("serving generation");
     ask(&sandbox, &net, site.lmc)
 }
 
-/// Everything that is asked, and what `saquery` prints, LIDs replaced by whose they are.
+/// All queries, and the output of `saquery` with LIDs replaced by their ports.
 fn paths(sandbox: &Sandbox, net: &Net, lmc: u8) -> BTreeMap<String, Vec<String>> {
     let saquery = |args: &[&str]| -> String {
         let mut argv = vec!["saquery"];
@@ -255,8 +255,8 @@ fn compare(site: &Site) {
     }
 }
 
-/// All wishes for an MTU, half ones among them, for paths between two InfiniHosts and another adapter,
-/// by PathRecord and MultiPathRecord, of a site that sets `enable_quirks`.
+/// All MTU selections, incomplete ones included, for paths between two InfiniHosts and another
+/// adapter, by PathRecord and MultiPathRecord, at a site that sets `enable_quirks`.
 #[test]
 fn mtus_with_quirks_are_those_of_opensm() {
     if !can_interoperate(&["opensm"]) {
@@ -273,7 +273,7 @@ fn mtus_with_quirks_are_those_of_opensm() {
     }
 }
 
-/// What is answered, by the request: status, and MTU of the first path.
+/// The answers by request: status, and MTU of the first path.
 type Mtus = BTreeMap<String, (Status, Option<u8>)>;
 
 fn mtus(sandbox: &Sandbox, net: &Net) -> Mtus {

@@ -1,5 +1,6 @@
-//! Stock `saquery` asks stock OpenSM and us the same about the same fabric, with the same LIDs and
-//! partitions: every record it knows, and the same records but in another order.
+//! Stock `saquery` sends stock OpenSM and us the same queries about the same fabric, with the same
+//! LIDs and partitions: every record it supports. The records must be equal, except for their
+//! order.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +14,7 @@ const CLIENT: &str = "Hca2";
 const PARTITIONS: &str = "Default=0x7fff, ipoib, defmember=full : ALL, SELF=full;\n\
      Blue=0x0002, ipoib, defmember=limited : ALL, SELF=full;\n";
 
-/// What is asked, a command line each. Forwarding tables are left out: routes may differ.
+/// The queries, one command line each. Forwarding tables are left out because routes may differ.
 const QUERIES: &[&str] = &[
     "CPI",
     "NR",
@@ -98,9 +99,9 @@ fn start_ours(sandbox: &Sandbox, partitions: &str, lids: &Path) -> [Program; 2] 
     [ibsm, ibsa]
 }
 
-/// What was said, split into records, sorted, without what moves: activity counts, the port by
-/// which a switch was last asked; and the block of a P_Key table, which OpenSM tells in the order
-/// of its host (decision 7).
+/// The output, split into records and sorted, without what varies: activity counts, the port by
+/// which a switch was last queried; and the block of a P_Key table, which OpenSM sends in host byte
+/// order (decision 7).
 fn answers(sandbox: &Sandbox) -> Vec<Vec<String>> {
     let moves = |line: &&str| {
         !["ActCount", "LocalPort", "local_port", "Block..."].iter().any(|name| line.contains(name))

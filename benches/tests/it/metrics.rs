@@ -1,5 +1,5 @@
-//! What `/metrics` of both daemons says while clients of every kind ask: that no request is lost in
-//! the books, that nothing counts backwards, and that all of it is explained in `docs/metrics.md`.
+//! `/metrics` of both daemons while clients of every kind send requests: every request is accounted
+//! for, no counter decreases, and every metric is explained in `docs/metrics.md`.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -32,12 +32,12 @@ fn responder(subnet: &Subnet) -> Responder {
     let program = subnet.sandbox.ours("ibsa", "ibsa", &args);
     program.wait_for("serving generation");
     let log = program.wait_for("ready for queries");
-    let (_, rest) = log.split_once("front_door=").expect("it tells where it listens");
+    let (_, rest) = log.split_once("front_door=").expect("the line has its address");
     let front_door = rest.split_whitespace().next().expect("an address").to_owned();
     Responder { _program: program, front_door, http }
 }
 
-/// A request of any kind; of a class that is none of ours, or with broken headers, now and then.
+/// A request of any kind; some are of a foreign class, or have broken headers.
 fn anything(random: &mut SmallRng, lids: &[Lid], tid: u64) -> Packet {
     const ATTRIBUTES: [AttributeId; 6] = [
         attribute::PATH_RECORD,
@@ -75,7 +75,7 @@ fn anything(random: &mut SmallRng, lids: &[Lid], tid: u64) -> Packet {
     packet
 }
 
-/// Requests that came, and how each is accounted for.
+/// Received requests, and how each is accounted for.
 fn books(scrape: &Scrape) -> (u64, u64) {
     let ended = scrape.sum("ibsa_responses_total") + scrape.sum("ibsa_requests_dropped_total");
     (scrape.sum("ibsa_requests_total"), ended + scrape.sum("ibsa_requests_in_flight"))
@@ -98,12 +98,13 @@ async fn every_request_is_answered_dropped_or_in_flight_and_no_counter_falls() {
     for round in 0..60u64 {
         for i in 0..64 {
             let packet = anything(&mut random, &lids, round << 8 | i);
-            let datagram = [&encode(&packet.address)[..], &packet.mad].concat();
+            let datagram =
+                [&encode(&packet.address, packet.carrier.direct)[..], &packet.mad].concat();
             client.send(&datagram).expect("the storm is sent");
         }
         client.send(b"no packet").expect("the storm is sent");
         client.send(&[0xEE; DATAGRAM_LEN]).expect("the storm is sent");
-        // Nobody reads answers, let alone acknowledges: transfers last until they are given up.
+        // Answers are neither read nor acknowledged, so transfers last until they are given up.
         if round % 10 == 9 {
             let now = Scrape::of(&responder.http);
             for (series, value) in last.rising() {
@@ -113,7 +114,7 @@ async fn every_request_is_answered_dropped_or_in_flight_and_no_counter_falls() {
             last = now;
         }
     }
-    // The books are balanced once nothing moves any more: some transfers last for seconds.
+    // The sums are exact once all transfers have ended; some last for seconds.
     let deadline = Instant::now() + PATIENCE;
     let mut before = books(&last);
     let settled = loop {
@@ -139,7 +140,7 @@ async fn every_request_is_answered_dropped_or_in_flight_and_no_counter_falls() {
     let by_worker = settled.sum("ibsa_worker_requests_total");
     assert_eq!(by_worker, settled.sum("ibsa_requests_total"));
 
-    // The manager tells of responders once a second.
+    // The manager reports responders once a second.
     while Scrape::of(&http).sum("ibsm_responders") == 0 {
         assert!(Instant::now() < deadline, "the manager knows its responder");
         std::thread::sleep(Duration::from_millis(50));
@@ -148,14 +149,14 @@ async fn every_request_is_answered_dropped_or_in_flight_and_no_counter_falls() {
 }
 
 /// Every metric is in the documentation, the documentation has no other, and Prometheus's own
-/// linter has nothing to say.
+/// linter reports nothing.
 fn explained(ibsm: &str, ibsa: &str) {
     let texts =
         [ibsm, ibsa].map(|http| crate::support::scrape::get(http, "/metrics", "text/plain"));
     let served: BTreeSet<_> =
         texts.iter().flat_map(|text| crate::support::scrape::names(text)).collect();
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/metrics.md");
-    let text = std::fs::read_to_string(path).expect("docs/metrics.md is there");
+    let text = std::fs::read_to_string(path).expect("docs/metrics.md is readable");
     let documented: BTreeSet<_> = text
         .lines()
         .filter_map(|line| line.strip_prefix("| `")?.split(['`', '{']).next())

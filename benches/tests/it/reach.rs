@@ -54,7 +54,8 @@ impl Site {
         ibsm
     }
 
-    /// A responder at host `number`. Its identity is given, so that who is whose never changes.
+    /// A responder at host `number`. Its identity is fixed, so that the distribution of clients
+    /// never changes.
     fn ibsa(&self, number: u32, more: &[&str]) -> Responder {
         let cache = self.sandbox.path(&format!("cache-{number}"));
         fs::create_dir_all(&cache).expect("a scratch directory");
@@ -91,7 +92,7 @@ impl Site {
         report
     }
 
-    /// Whom each client asks in the end, once all ask one of `responders`.
+    /// The responder that each client finally uses, once all use one of `responders`.
     fn settled(&self, responders: &BTreeSet<u64>) -> Vec<u64> {
         let deadline = Instant::now() + PATIENCE;
         let mut settled = Vec::new();
@@ -99,7 +100,7 @@ impl Site {
             settled.push(loop {
                 let report = self.ask(client, &[]);
                 let last = report["asked_lids"].as_array().and_then(|lids| lids.last()?.as_u64());
-                let last = last.unwrap_or_else(|| panic!("nobody was asked: {report}"));
+                let last = last.unwrap_or_else(|| panic!("no responder was queried: {report}"));
                 if responders.contains(&last) {
                     break last;
                 }
@@ -110,7 +111,7 @@ impl Site {
         settled
     }
 
-    /// LIDs by which hosts ask the SA, as the simulator tells.
+    /// LIDs to which hosts send SA queries, from the simulator.
     fn asked_by(&self) -> Vec<u64> {
         let asked = CLIENTS.map(|client| {
             let port = self.attach(client).local_port();
@@ -128,8 +129,8 @@ impl Site {
         Ibsim::connect(&options).expect("the simulator serves")
     }
 
-    /// The same, once each host asks one of `responders` and all of these are asked, and it stays at
-    /// that: the SM hears of one responder after the other.
+    /// The same, once each host uses one of `responders`, all of these are used, and this is
+    /// stable: the SM learns of the responders one by one.
     fn sharded(&self, responders: &BTreeSet<u64>) -> Vec<u64> {
         const LOOKS: usize = 10;
         let deadline = Instant::now() + PATIENCE;
@@ -145,7 +146,7 @@ impl Site {
         before
     }
 
-    /// Has the simulator do something.
+    /// Sends the simulator a command.
     fn control(&self, words: &[&str]) -> String {
         let output = Command::new(binary("ibfabric"))
             .args(["ctl", "--socket", self.sandbox.socket()])
@@ -156,7 +157,7 @@ impl Site {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// What a stock tool prints at a host.
+    /// The output of a stock tool at a host.
     fn tool(&self, number: u32, words: &[&str]) -> (bool, String) {
         let output = Command::new(binary("ibfabric"))
             .args(["exec", "--socket", self.sandbox.socket(), "--node", &node(number), "--"])
@@ -184,7 +185,7 @@ fn node(number: u32) -> String {
     format!("node{number:05} HCA-1")
 }
 
-/// The report of a storm that has ended well.
+/// The report of a storm that ended successfully.
 fn report(storm: Program) -> Value {
     let (status, log) = storm.wait();
     let report = serde_json::from_str(&log).unwrap_or_else(|error| panic!("{error} in:\n{log}"));
@@ -196,7 +197,7 @@ fn lids(responders: &[&Responder]) -> BTreeSet<u64> {
     responders.iter().map(|responder| u64::from(responder.lid)).collect()
 }
 
-/// Which clients ask another than before.
+/// The clients that use another responder than before.
 fn moved(before: &[u64], after: &[u64]) -> usize {
     before.iter().zip(after).filter(|(before, after)| before != after).count()
 }
@@ -219,8 +220,8 @@ fn clients_that_ask_for_it_are_told_of_responders_and_others_are_served_all_the_
         assert_eq!(unharmed["resolved"], unharmed["queries"], "{unharmed}");
     }
 
-    // Whoever asked the one that dies finds its way back to the front door, and from there to the
-    // other; nobody else moves.
+    // Clients of the responder that dies return to the front door, and from there reach the other;
+    // no other client moves.
     let orphan = CLIENTS.zip(&before).find(|(_, lid)| **lid == u64::from(second.lid)).unwrap().0;
     let storm = site.storm(orphan, &["--duration", "5s", "--rate", "200"]);
     thread::sleep(Duration::from_secs(1));
@@ -277,7 +278,7 @@ fn answers_of_one_packet_go_past_the_front_door_and_others_through_it() {
     }
 }
 
-/// Unmodified clients: they ask whom their port was told to ask.
+/// Unmodified clients: they send to the LID in their port's PortInfo.
 #[test]
 fn clients_ask_the_responder_that_their_port_names_and_few_move_when_one_comes_or_goes() {
     let site = Site::new("shard");
@@ -290,9 +291,9 @@ fn clients_ask_the_responder_that_their_port_names_and_few_move_when_one_comes_o
     for client in CLIENTS {
         site.ask(client, &["--redirects", "ignore"]);
     }
-    assert_eq!(metric(&sm_http, "front_door_requests"), through, "the SM is asked nothing");
+    assert_eq!(metric(&sm_http, "front_door_requests"), through, "the SM gets no query");
 
-    // What clients send to the SM reaches it all the same.
+    // Packets that clients send to the SM still reach it.
     let client = CLIENTS.zip(&before).find(|(_, lid)| **lid == u64::from(first.lid)).unwrap().0;
     let id = site.attach(client).node().to_owned();
     site.control(&["trap", "129", &id, "1"]);
@@ -349,8 +350,8 @@ fn a_spare_takes_the_lid_of_a_responder_that_died_and_clients_ask_on() {
     ibsm.wait_for("has taken over");
     let unharmed = report(storm);
     assert_eq!(unharmed["resolved"], unharmed["queries"], "{unharmed}");
-    assert_eq!(site.asked_by(), before, "nobody was told anything");
-    // The dead one's port got another LID: back again, it is the spare of its successor.
+    assert_eq!(site.asked_by(), before, "no client was moved");
+    // The dead responder's port got another LID; after its return it is the spare of its successor.
     let back = site.ibsa(2, &["--port-use", "dedicated"]);
     assert_ne!(back.lid, first.lid);
     assert_eq!(site.ask(6, &["--redirects", "ignore"])["resolved"], 100);

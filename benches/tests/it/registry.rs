@@ -1,5 +1,5 @@
-//! What clients registered outlives the subnet manager: `kill -9` at any moment loses nothing that
-//! was acknowledged, and makes nothing twice.
+//! Registrations outlive the subnet manager: `kill -9` at any moment loses nothing that was
+//! acknowledged, and duplicates nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -23,10 +23,11 @@ use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
-/// Repeats get the answer of the first for so long; with some room for clocks that tick seconds.
+/// Repeats get the answer of the first for this long, with a margin for clocks of one-second
+/// resolution.
 const RETRY_WINDOW: Duration = Duration::from_secs(8);
 
-/// A group that the SA chooses the MGID of, created by `host`.
+/// A group created by `host`, whose MGID the SA chooses.
 fn create(host: Host, tid: u64) -> proto::Write {
     let mut bytes = [0; 256];
     let mut mad = SaMad::new(&mut bytes);
@@ -67,12 +68,12 @@ fn write(host: Host, id: u64, mad: &[u8; 256]) -> proto::Write {
     proto::Write { id, mad: mad.to_vec().into(), requester: Some(requester) }
 }
 
-/// A client that asks until it is answered.
+/// A client that repeats requests until they are answered.
 struct Client {
     open: BTreeMap<u64, (proto::Write, Instant)>,
-    /// What was answered.
+    /// The answers.
     answered: BTreeMap<u64, proto::Outcome>,
-    /// Requests whose repeats may have come too late to be known.
+    /// Requests whose repeats may have arrived too late to be recognised.
     late: usize,
 }
 
@@ -81,7 +82,7 @@ impl Client {
         Self { open: BTreeMap::new(), answered: BTreeMap::new(), late: 0 }
     }
 
-    /// Asks and listens until nothing is open, or the SM is gone.
+    /// Sends and receives until no request is open, or the SM is gone.
     async fn talk(&mut self, subnet: &Subnet) -> Result<(), tonic::Status> {
         let (say, said) = mpsc::channel(64);
         let writes = self.open.values().map(|(write, _)| write.clone()).collect();
@@ -113,7 +114,7 @@ impl Client {
     }
 }
 
-/// A client on the fabric that subscribes and acknowledges what it is told.
+/// A client on the fabric that subscribes and acknowledges reports.
 struct Subscriber {
     transport: Ibsim,
     sa: Address,
@@ -129,12 +130,12 @@ impl Subscriber {
         };
         let mut transport = Ibsim::connect(&options).expect("the simulator is there");
         let lid = transport.local_port().expect("a port").sm_lid;
-        Self { transport, sa: Address { lid, ..Address::default() } }
+        Self { transport, sa: Address::gsi(lid) }
     }
 
-    /// Subscribes to everything, asking until it is answered.
+    /// Subscribes to everything, and repeats the request until it is answered.
     fn subscribe(&mut self) {
-        let mut request = Packet { address: self.sa.clone(), ..Packet::default() };
+        let mut request = Packet::to(self.sa);
         let mut mad = SaMad::new(&mut request.mad);
         mad.write_request(Method::SET, AttributeId::INFORM_INFO, 0x51, ComponentMask(0));
         InformInfo::new(&mut mad.data_mut()[..36])
@@ -166,7 +167,7 @@ impl Subscriber {
         loop {
             if self.transport.receive(&mut batch).expect("the simulator is there") > 0 {
                 let [packet] = batch;
-                return (packet.address.undelivered == 0).then_some(packet);
+                return (packet.carrier.undelivered == 0).then_some(packet);
             }
             let left = until.checked_duration_since(Instant::now())?;
             let descriptor = self.transport.descriptor().expect("a socket");
@@ -232,7 +233,7 @@ fn nothing_acknowledged_is_lost_and_nothing_is_made_twice_when_the_sm_is_killed(
         let mut ibsm = ibsm;
         let mut kills = 0;
         while !writer.is_finished() && kills < 6 {
-            // Any moment will do; these are spread over starts and work.
+            // Any moment is possible; these are distributed over start and work.
             std::thread::sleep(Duration::from_millis(150 + 170 * (kills * 7 % 5)));
             ibsm.kill_and_wait();
             ibsm = subnet.ibsm(&[]);
@@ -280,7 +281,7 @@ fn a_repeat_gets_the_answer_of_the_first_from_the_next_process() {
     let _ibsm = subnet.ibsm(&[]);
     let mut again = Client::new();
     runtime.block_on(again.ask(&subnet, [create(host, 7)]));
-    // On a machine too slow for that, the repeat is a request like another.
+    // On a machine that is too slow, the repeat counts as a new request.
     let in_time = began.elapsed() <= RETRY_WINDOW;
     let (first, again) = (&first.answered[&7], &again.answered[&7]);
     assert!(again.epoch > first.epoch && again.sequence >= first.sequence);
@@ -289,7 +290,7 @@ fn a_repeat_gets_the_answer_of_the_first_from_the_next_process() {
     runtime.block_on(other.ask(&subnet, [create(host, 8)]));
     let other = &other.answered[&8];
     assert!(other.data != first.data && other.data != again.data);
-    // Whenever it came: each answer is of a group that is there.
+    // Whenever the kill happened: each answer refers to an existing group.
     let snapshot = runtime.block_on(subnet.snapshot());
     for outcome in [first, again, other] {
         let mgid = Gid(outcome.data[..16].try_into().unwrap());
@@ -297,7 +298,7 @@ fn a_repeat_gets_the_answer_of_the_first_from_the_next_process() {
     }
 }
 
-/// All clients were asked to register again by each restart, whatever was on disk.
+/// Regression: each restart asked all clients to register again, although the registry was on disk.
 #[test]
 fn a_restart_asks_nobody_to_register_again_but_with_another_registry() {
     let subnet = Subnet::new("registry-restart");
@@ -305,7 +306,7 @@ fn a_restart_asks_nobody_to_register_again_but_with_another_registry() {
     let await_tables = || {
         let deadline = Instant::now() + PATIENCE;
         while !state.join("tables").exists() {
-            assert!(Instant::now() < deadline, "what is left is kept");
+            assert!(Instant::now() < deadline, "the hashes of the tables were not stored");
             std::thread::sleep(Duration::from_millis(20));
         }
     };
@@ -350,7 +351,7 @@ fn members_are_told_of_and_forwarded_to() {
         assert_eq!(notice.subject_pkeys, [0xFFFF]);
         assert!(!notice.trusted_only && notice.supersedes_key != 0);
     });
-    // The switch of the only member has to know the group.
+    // The switch of the only member must have an entry for the group.
     let deadline = Instant::now() + PATIENCE;
     loop {
         let snapshot = runtime.block_on(subnet.snapshot());

@@ -5,7 +5,7 @@
 //! cargo test --release -p benches --test it registry_scale -- --ignored --nocapture
 //! ```
 
-#![allow(clippy::print_stdout, reason = "figures are told there")]
+#![allow(clippy::print_stdout, reason = "figures are printed there")]
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -27,9 +27,9 @@ const SERVICES: u64 = 136_000;
 const GROUPS: u64 = 3_000;
 /// Subscriptions of each host.
 const SUBSCRIPTIONS: u64 = 1_000;
-/// Writes of which the latency is told.
+/// Writes whose latency is reported.
 const WRITES: u64 = 3_000;
-/// How long an answer may take before the request is made again.
+/// How long an answer may take before the request is repeated.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
 struct Clients {
@@ -39,7 +39,8 @@ struct Clients {
 }
 
 impl Clients {
-    /// Makes so many requests, a window of them open at a time; how long each took, sorted.
+    /// Sends a number of requests, a window of them open at a time; returns their durations,
+    /// sorted.
     fn ask(
         &mut self,
         count: u64,
@@ -55,9 +56,9 @@ impl Clients {
                 self.tid += 1;
                 let (host, mad) = make(made, self.tid);
                 let (qpn, pkey) = (Qpn(0x40 + (made % 64) as u32), PKey::DEFAULT_FULL);
-                let peer = Some(self.to);
-                let address = Address { lid: host.lid, qpn, peer, pkey, ..Address::default() };
-                let packet = Packet { mad, address };
+                let address = Address { qpn, pkey, ..Address::gsi(host.lid) };
+                let mut packet = Packet::new(mad, address);
+                packet.carrier.peer = Some(self.to);
                 self.transport.send(std::slice::from_ref(&packet)).unwrap();
                 open.insert(self.tid, (packet, now, now));
                 made += 1;
@@ -143,7 +144,7 @@ fn what_a_registry_of_200_000_records_costs() {
     });
     measured("subscriptions, 512 at a time", SUBSCRIPTIONS * count, 512, &|n, tid| {
         let trap = 1_000 + (n / count) as u16;
-        // Each of another trap; the QP is the sender's.
+        // Each for another trap; the QP is the sender's.
         (host(n), request::subscribe(tid, trap, Qpn(1), true))
     });
     eprintln!("load {:?}; now one at a time among all of them", load_average());

@@ -1,11 +1,11 @@
 //! `ibstorm`'s models of clients against a real responder and its manager: every kind of request
-//! that they make is answered, and answered rightly.
+//! that they send is answered correctly.
 
 use crate::support::Subnet;
 use benches::sandbox::{Program, free_address};
 use serde_json::Value;
 
-/// A fat tree of 16 hosts, its manager, and a responder that is asked directly.
+/// A fat tree of 16 hosts, its manager, and a responder that is queried directly.
 struct Bed {
     subnet: Subnet,
     target: String,
@@ -43,7 +43,7 @@ impl Bed {
         (report, status.success())
     }
 
-    /// The same, of a storm in which nothing may go wrong.
+    /// The same, of a storm in which no error may occur.
     fn good_storm(&self, profile: &str, settings: &[&str]) -> Value {
         let (report, success) = self.storm(profile, settings);
         assert!(success, "{profile}: {report:#}");
@@ -51,7 +51,7 @@ impl Bed {
     }
 }
 
-/// How often a milestone was expected and reached.
+/// How many milestones were expected, and how many were reached.
 fn milestone(report: &Value, name: &str) -> (u64, u64) {
     let all = report["milestones"].as_array().expect("milestones");
     let found = all.iter().find(|milestone| milestone["name"] == name);
@@ -63,7 +63,7 @@ fn milestone(report: &Value, name: &str) -> (u64, u64) {
 fn clients_of_every_kind_get_what_they_ask_for() {
     let bed = Bed::new("storms");
 
-    // A slow machine may not make clients give up.
+    // A slow machine must not make clients give up.
     let patient = ["retry.timeout=20s", "retry.deadline=100s", "duration=5m"];
     let with = |more: &[&'static str]| [&patient[..], more].concat();
 
@@ -74,7 +74,7 @@ fn clients_of_every_kind_get_what_they_ask_for() {
     assert_eq!(milestone(&report, "paths resolved"), (16 * 15, 16 * 15));
     assert_eq!(milestone(&report, "ports with all their paths"), (16, 16));
 
-    // What registers goes through the responder to the manager and back.
+    // Registrations go through the responder to the manager and back.
     let report = bed.good_storm("reboot", &["within=200ms", "stay=100ms", "services=2"]);
     assert_eq!(milestone(&report, "ports registered"), (16, 16));
     assert_eq!(milestone(&report, "ports gone"), (16, 16));
@@ -95,7 +95,7 @@ fn clients_of_every_kind_get_what_they_ask_for() {
     let report = bed.good_storm("srp", &with(&["within=100ms", "ports=4", "listing=auto"]));
     assert_eq!(report["kinds"]["table-targets"]["resolved"], 4, "{report:#}");
 
-    // Garbage is answered or not; the queries between are as good as ever.
+    // Malformed requests may be answered or not; the queries in between must succeed.
     let report = bed.good_storm("malformed", &with(&["queries=4000", "rate=5000"]));
     assert_eq!((&report["timed_out"], &report["wrong"]), (&0.into(), &serde_json::json!({})));
     let forms = report["malformed"].as_array().unwrap();
@@ -108,14 +108,14 @@ fn clients_of_every_kind_get_what_they_ask_for() {
     }
 
     let ramp = ["from=100", "to=200", "factor=2", "step=1s", "settle=100ms", "refine=0"];
-    // A slow machine, too, keeps up with that.
+    // Even a slow machine sustains this rate.
     let report = bed.good_storm("ramp", &[&ramp[..], &["p99=10s", "goodput=0.1"]].concat());
     let steps = report["ramp"]["steps"].as_array().unwrap();
     assert!(steps.iter().any(|step| step["finding"] == "kept"), "{report:#}");
 }
 
-/// Shared memory carries what datagrams do, from several threads at a time, and more than its queues
-/// hold.
+/// Shared memory carries the same queries as datagrams, from several threads at a time, and more
+/// than its queues hold.
 #[test]
 fn over_a_ring_clients_are_served_as_by_udp() {
     let bed = Bed::new("rings");

@@ -1,4 +1,4 @@
-//! Who may speak to an SM that has certificates: connections and calls over real TLS on loopback.
+//! Which peers an SM with certificates accepts: connections and calls over real TLS on loopback.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ib_mad::types::Guid;
+use ibsm::publish::{PublishConfig, Publisher};
 use rcgen::{
     BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, SanType,
 };
@@ -17,16 +18,15 @@ use sa_proto::proto::snapshot::FromResponder;
 use sa_proto::proto::snapshot::snapshot_feed_client::SnapshotFeedClient;
 use sa_proto::snapshot::{FabricPlane, HistoryLimits, Snapshot, Subnet};
 use sa_proto::trust::{ClientTrust, Role, TlsFiles, reason, reason_of_status};
-use sa_server::replica::{self, Identity, ReplicaConfig, ReplicaStatus, SmUrl};
-use sm_core::publish::{PublishConfig, Publisher};
+use sa_server::sm::replica::{self, Identity, ReplicaConfig, ReplicaStatus, SmUrl};
 use tonic::Code;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 
-/// How long anything may take before a test fails; none needs more than a second.
+/// How long a step may take before a test fails; none needs more than a second.
 const PATIENCE: Duration = Duration::from_secs(60);
 const SA_KEY: u64 = 0xC0FFEE;
 
-/// A CA and a directory for what it signs.
+/// A CA and a directory for the certificates it signs.
 struct Ca {
     issuer: Issuer<'static, KeyPair>,
     pem: String,
@@ -121,7 +121,7 @@ fn block_on<T>(what: impl Future<Output = T>) -> T {
     runtime.block_on(async { tokio::time::timeout(PATIENCE, what).await.expect("in time") })
 }
 
-/// Asks for the status; what went wrong, in words.
+/// Requests the status; returns an error as text.
 async fn status_by(endpoint: Endpoint) -> Result<u64, String> {
     let channel = endpoint.connect().await.map_err(|error| reason(&error))?;
     let answer = AdminClient::new(channel).get_status(StatusRequest {}).await;
@@ -254,7 +254,7 @@ fn an_sm_of_another_ca_or_name_is_not_believed() {
     assert_eq!(told, "its certificate is not signed by a CA in --tls-ca");
     let sm = Sm::start(Some(ca.sm()));
     let told = ask_status(&admin, &format!("https://127.0.0.2:{}", sm.address().port()));
-    // Linux leads all of 127/8 to this host, but nobody listens there.
+    // Linux routes all of 127/8 to this host, but no program listens there.
     assert!(told.is_err());
     let admin_as_sm = Sm::start(Some(TlsFiles {
         ca: ca.sm().ca,
@@ -291,7 +291,7 @@ fn renewed_certificates_are_used_from_the_next_connection_on() {
     assert!(ask_status(&old.client(&[Role::Admin]), &sm.url()).is_ok());
     assert!(ask_status(&new.client(&[Role::Admin]), &sm.url()).is_err());
 
-    // Half of a renewal is no reason to stop serving.
+    // An incomplete renewal must not stop service.
     std::fs::write(&files.key, "rubbish").unwrap();
     assert!(ask_status(&old.client(&[Role::Admin]), &sm.url()).is_ok());
 

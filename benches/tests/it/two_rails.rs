@@ -1,5 +1,4 @@
-//! Two managers on one host, each for a subnet of its own: two rails. What one does leaves the other
-//! alone.
+//! Two managers on one host, each for its own subnet (rail). Neither affects the other.
 
 use std::fs;
 use std::process::Command;
@@ -7,7 +6,7 @@ use std::process::Command;
 use benches::sandbox::{Program, Sandbox, binary, free_address};
 use serde_json::Value;
 
-/// A subnet, and what a host with a port in it runs for it.
+/// A subnet, and the programs for it on a host with a port in it.
 struct Rail {
     sandbox: Sandbox,
     prefix: &'static str,
@@ -37,7 +36,7 @@ impl Rail {
         self.sandbox.path("state").to_str().expect("UTF-8").to_owned()
     }
 
-    /// Its manager, with these directory and addresses.
+    /// Its manager, with this directory and these addresses.
     fn ibsm(&self, state: &str, publish: &str, front_door: &str) -> Program {
         let config = self.sandbox.path("opensm.conf");
         fs::write(&config, format!("subnet_prefix {}\n", self.prefix)).expect("a writable place");
@@ -78,7 +77,7 @@ impl Rail {
         ibsa
     }
 
-    /// Queries of this rail's clients at their manager's port, in the background.
+    /// Queries of this rail's clients to their manager's port, in the background.
     fn storm(&self, seconds: &str) -> Program {
         let url = self.url();
         let args = [
@@ -104,7 +103,7 @@ impl Rail {
     }
 }
 
-/// Queries, and how many of them were answered; none wrongly.
+/// Queries, and the number answered; no answer is wrong.
 fn outcome(storm: Program) -> (u64, u64) {
     let (status, log) = storm.wait();
     assert!(status.success(), "answers were wrong:\n{log}");
@@ -124,7 +123,7 @@ fn each_rail_is_served_by_its_own_manager_whatever_becomes_of_the_other() {
     assert!(two.wait_for("SUBNET UP").contains(" 24 hosts"), "{}", two.log());
     let _responders = [first.responder(), second.responder()];
 
-    // Paths of either rail have its prefix, or ibstorm would call them wrong.
+    // Paths of either rail have its prefix; ibstorm would report others as wrong.
     let storms = [first.storm("6s"), second.storm("6s")];
     storms[1].wait_for(" 1 s ");
     let lids = [first.lids(), second.lids()];
@@ -140,7 +139,7 @@ fn each_rail_is_served_by_its_own_manager_whatever_becomes_of_the_other() {
     assert_eq!(ups, 1, "{}", two.log());
 }
 
-/// What both instances cannot share is refused with what it is.
+/// Resources that two instances cannot share are rejected, with an error that names them.
 #[test]
 fn what_two_instances_cannot_share_is_refused_by_name() {
     let first = Rail::new("rail-shared-1", "16", "0xfe80000000000001");

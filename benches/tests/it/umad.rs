@@ -1,5 +1,5 @@
-//! `ibsm` on a port of a host, as at a real site: the kernel's file for QP0 and QP1, the one that
-//! says IsSM, and sysfs, all stood in for by the library of `ibfabric exec`.
+//! `ibsm` on a port of a host, as at a real site: the kernel's umad file for QP0 and QP1, the issm
+//! file, and sysfs, all simulated by the library of `ibfabric exec`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ fn responder(sandbox: &Sandbox, sm: &str) -> Program {
     ibsa
 }
 
-/// Asks until the answer has all of `texts`; that answer.
+/// Repeats the query until the answer contains all of `texts`; returns that answer.
 fn ask_until(sandbox: &Sandbox, argv: &[&str], texts: &[&str]) -> String {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -41,7 +41,7 @@ fn ask_until(sandbox: &Sandbox, argv: &[&str], texts: &[&str]) -> String {
         if texts.iter().all(|text| whole.contains(text)) {
             return whole;
         }
-        assert!(Instant::now() < deadline, "{argv:?} says {texts:?}:\n{whole}");
+        assert!(Instant::now() < deadline, "{argv:?} did not print {texts:?}:\n{whole}");
         std::thread::sleep(Duration::from_millis(50));
     }
 }
@@ -63,7 +63,7 @@ fn a_subnet_is_managed_from_a_port_of_this_host() {
     ask_until(&sandbox, &["saquery", "--slid", "1", "--dlid", "2", "PR"], &["dlid"]);
     ask_until(&sandbox, &["sminfo"], &["SMINFO_MASTER"]);
 
-    // A second one finds the first, and takes over what it leaves.
+    // A second manager finds the first, and takes over when it ends.
     let settings = sandbox.path("opensm.conf");
     let polls = "sminfo_polling_timeout 200\npolling_retry_number 2\n";
     fs::write(&settings, polls).expect("the file is written");

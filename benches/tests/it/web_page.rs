@@ -1,5 +1,5 @@
-//! The live page in a browser, on a small subnet of real programs. With `IBSM_SCREENSHOTS` set, what
-//! it looks like is kept in that directory.
+//! The live page in a browser, on a small subnet of real programs. With `IBSM_SCREENSHOTS` set,
+//! screenshots are kept in that directory.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -12,7 +12,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use serde_json::{Value, json};
 use url::Url;
 
-/// A host of the fabric to look for.
+/// A host of the fabric to search for.
 const HOST: &str = "node00012 HCA-1";
 
 /// A fat tree of 16 hosts, an SM with its page, two responders.
@@ -22,7 +22,7 @@ struct Subnet {
     url: String,
     sm: Option<Program>,
     responders: Vec<Program>,
-    /// Where each responder listens.
+    /// The address of each responder.
     targets: Vec<String>,
     _fabric: Program,
 }
@@ -66,7 +66,7 @@ impl Subnet {
         subnet
     }
 
-    /// Has both responders asked for paths until the programs are dropped.
+    /// Sends path queries to both responders until the programs are dropped.
     fn storm(&self) -> Vec<Program> {
         let storm = |(at, target): (usize, &String)| {
             let args = ["--transport", "udp", "--target", target, "--duration", "600"];
@@ -77,13 +77,13 @@ impl Subnet {
     }
 }
 
-/// A browser, and the driver that it hangs on.
+/// A browser, and its driver.
 struct Browser {
     client: Client,
     _driver: Program,
 }
 
-/// A command of Chromium's that the standard does not have.
+/// A command of Chromium beyond the WebDriver standard.
 #[derive(Debug)]
 struct Vendor {
     path: &'static str,
@@ -138,20 +138,20 @@ impl Browser {
         self.client.issue_cmd(command).await.expect("the browser obeys")
     }
 
-    /// What a log has that was not read before.
+    /// The new lines of a log.
     async fn log(&self, kind: &'static str) -> Vec<Value> {
         let command = Vendor { path: "se/log", body: json!({ "type": kind }) };
         let entries = self.client.issue_cmd(command).await.expect("a log");
         entries.as_array().expect("entries").clone()
     }
 
-    /// What a script yields.
+    /// The result of a script.
     async fn eval(&self, script: &str) -> Value {
         let script = format!("return ({script})");
         self.client.execute(&script, vec![]).await.expect("the script runs")
     }
 
-    /// Waits until a script yields what is true, and returns that.
+    /// Waits until a script returns a true value, and returns that.
     async fn until(&self, script: &str) -> Value {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -182,13 +182,13 @@ impl Browser {
         self.devtools("Emulation.setDeviceMetricsOverride", metrics).await;
     }
 
-    /// Shows a view, and waits until it is there.
+    /// Shows a view, and waits until it is visible.
     async fn view(&self, name: &str) {
         self.eval(&format!("location.hash = '#/{name}'")).await;
         self.until(&format!("document.body.dataset.view === '{name}'")).await;
     }
 
-    /// Keeps a picture, if pictures are wanted.
+    /// Saves a screenshot, if screenshots are enabled.
     async fn picture(&self, name: &str) {
         let Some(directory) = std::env::var_os("IBSM_SCREENSHOTS").map(PathBuf::from) else {
             return;
@@ -198,13 +198,13 @@ impl Browser {
         std::fs::write(directory.join(format!("{name}.png")), png).expect("it can be written");
     }
 
-    /// That nothing runs out of the page to the right.
+    /// Checks that nothing overflows the page to the right.
     async fn assert_fits(&self, what: &str) {
         let wide = self.eval("document.documentElement.scrollWidth - innerWidth").await;
         assert!(wide.as_i64().unwrap() <= 0, "{what} is {wide} pixels too wide");
     }
 
-    /// That all that was asked for was asked of `origin`, and nothing went wrong.
+    /// Checks that all requests went to `origin`, without errors.
     async fn assert_clean(&self, origin: &str) {
         let errors = self.log("browser").await;
         let errors: Vec<_> = errors.iter().filter(|entry| entry["level"] == "SEVERE").collect();
@@ -215,13 +215,13 @@ impl Browser {
             let message: Value = serde_json::from_str(message).expect("JSON");
             if message["message"]["method"] == "Network.requestWillBeSent" {
                 let params = &message["message"]["params"];
-                // The browser has pages of its own, such as the one it begins with.
+                // The browser has its own pages, such as its start page.
                 if !params["documentURL"].as_str().is_some_and(|url| url.starts_with(origin)) {
                     continue;
                 }
                 let url = params["request"]["url"].as_str().expect("a URL");
                 let is_own = url.starts_with(origin) || url.starts_with("data:");
-                assert!(is_own, "asked of somebody else: {url}");
+                assert!(is_own, "request to another origin: {url}");
                 requests += 1;
             }
         }
@@ -274,7 +274,7 @@ async fn numbers_are_those_of_the_api(browser: &Browser, subnet: &Subnet) {
     let rate = "document.querySelector('#tile-rate .value').innerText";
     browser.until(&format!("{rate}.startsWith('0')")).await;
     let storm = subnet.storm();
-    // What the tile shows is what the API says in the same second.
+    // The tile shows the API's value of the same second.
     let deadline = Instant::now() + PATIENCE;
     loop {
         let before = browser.api("/api/v1/status").await;
@@ -288,16 +288,16 @@ async fn numbers_are_those_of_the_api(browser: &Browser, subnet: &Subnet) {
         {
             break;
         }
-        assert!(Instant::now() < deadline, "the page shows {shown}, the API tells {told:?}");
+        assert!(Instant::now() < deadline, "the page shows {shown}, the API {told:?}");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     let talkers = browser.api("/api/v1/talkers").await;
     assert!(talkers.as_array().is_some_and(|talkers| !talkers.is_empty()), "{talkers}");
-    // Rates move: the curve has several values by now, and more come.
+    // Rates change: the curve has several values by now, and gets more.
     let length = "fetch('/api/v1/series').then((a) => a.json()).then((s) => s.total.answers_per_s.filter((n) => n > 100).length >= 5)";
     let moved = format!("const done = arguments[0]; {length}.then(done)");
     while browser.client.execute_async(&moved, vec![]).await.expect("the API answers") != true {
-        assert!(Instant::now() < deadline, "rates do not move");
+        assert!(Instant::now() < deadline, "rates do not change");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     browser.picture("overview-light").await;
@@ -305,7 +305,7 @@ async fn numbers_are_those_of_the_api(browser: &Browser, subnet: &Subnet) {
     browser.picture("overview-dark").await;
     browser.theme("light").await;
     drop(storm);
-    // At rest totals stand still: all that was answered is in the table, to the last one.
+    // Without load totals are constant: the table includes every answer.
     browser.until(&format!("{rate}.startsWith('0')")).await;
     let told = browser.api("/api/v1/status").await;
     let path = &told["types"][0];
@@ -351,9 +351,9 @@ async fn a_host_is_found_and_shown(browser: &Browser) {
     assert!(shown.contains(&node["lid"].to_string()), "{shown}");
     assert!(shown.contains(node["ports"][0]["peer"]["name"].as_str().expect("a name")), "{shown}");
     assert!(node["ports"][0]["state"] == "Active", "{node}");
-    tokio::time::sleep(Duration::from_millis(400)).await; // The glide is to be over in the picture.
+    tokio::time::sleep(Duration::from_millis(400)).await; // Let the pan animation end.
     browser.picture("fabric-host-light").await;
-    // A LID finds the same.
+    // Searching for a LID finds the same host.
     browser.eval("location.hash = '#/fabric'").await;
     browser.until("document.getElementById('detail').hidden").await;
     search.clear().await.expect("it is emptied");

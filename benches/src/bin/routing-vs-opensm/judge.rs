@@ -1,26 +1,25 @@
-//! What tables are worth, whoever made them.
+//! Quality figures of forwarding tables, for any subnet manager.
 
-use sm_core::plan::site::Site;
-use sm_core::plan::survey::Survey;
-use sm_core::routing::balance::{LinkLoads, Spread};
-use sm_core::routing::{Lanes, Routing, Steering, catalog, verify};
+use ibsm::plan::site::Site;
+use ibsm::plan::survey::Survey;
+use sm_routing::balance::{LinkLoads, Spread};
+use sm_routing::{DisplayWith, Lanes, Routing, Steering, engines, verify};
 
 /// Figures of routes from each host to each LID of the others.
 pub(crate) struct Judgement {
-    /// Links between switches that a route passes.
+    /// Mean number of links between switches per route.
     pub mean_hops: f64,
-    /// Those that the longest passes.
+    /// The same for the longest route.
     pub most_hops: u32,
-    /// Routes on the link with the most, each link counted in both directions apart.
+    /// Routes on the most loaded link; each direction of a link counts separately.
     pub worst: u32,
     /// Mean over links that have routes.
     pub mean_load: f64,
-    /// Virtual lanes without which the engine would not do; 0 if nobody told.
+    /// Minimum number of virtual lanes that the engine needs; 0 if unknown.
     pub lanes: u8,
-    /// Routes that end nowhere or in circles.
+    /// Routes that end before their destination or loop.
     pub lost: u64,
-    /// Whether packets on one lane could wait for each other in circles. Not looked for where
-    /// engines use several.
+    /// Whether there are credit loops on one lane. Not checked for engines that use several.
     pub deadlocks: bool,
 }
 
@@ -43,17 +42,18 @@ impl Judgement {
 
 /// Our tables.
 pub(crate) fn route(engine: &str, site: &Site, steering: &Steering) -> Result<Routing, String> {
-    let engine = catalog::find(engine).ok_or("there is no such engine")?;
+    let engine = engines::find(engine).ok_or("there is no such engine")?;
     let routed = engine.route(&site.topology, steering, None);
-    routed.map_err(|reason| site.with_names(&reason.to_string()))
+    routed.map_err(|error| error.display_with(&|switch| site.switch_label(switch)).to_string())
 }
 
-/// The fewest lanes with which our engine routes what it routes with as many as there are.
+/// The minimum number of lanes with which our engine can still route the fabric.
 pub(crate) fn lanes_needed(engine: &str, site: &Site, steering: &Steering) -> u8 {
-    let (mut least, mut enough) = (1, steering.data_lanes);
+    let (mut least, mut enough) = (1, steering.common.data_lanes);
     while least < enough {
         let data_lanes = least.midpoint(enough);
-        let fewer = Steering { data_lanes, ..steering.clone() };
+        let mut fewer = steering.clone();
+        fewer.common.data_lanes = data_lanes;
         match route(engine, site, &fewer) {
             Ok(_) => enough = data_lanes,
             Err(_) => least = data_lanes + 1,

@@ -1,11 +1,11 @@
-//! Whose tables are better, ours or those of stock OpenSM on the same fabric?
+//! Compares our tables with those of stock OpenSM on the same fabric.
 //!
-//! Each fabric is a net file. OpenSM brings it up under stock ibsim once an engine and dumps its
-//! tables; our engines get the same fabric, steered alike; and the same code judges both: hops that
-//! routes between hosts take, and how many of them pass a link between switches. Whatever is more
-//! than 2 % worse with ours is marked, and makes the program fail.
+//! Each fabric is a net file. OpenSM brings it up under stock ibsim once per engine and dumps its
+//! tables; our engines get the same fabric with the same steering files; and the same code judges
+//! both: the hops of routes between hosts, and how many of them use a link between switches. Each
+//! of our figures that is more than 2 % worse is marked, and makes the program fail.
 //!
-//! `scripts/routing-vs-opensm.sh` makes fabrics of all kinds and runs this on them.
+//! `scripts/routing-vs-opensm.sh` generates fabrics of all kinds and runs this on them.
 
 #![allow(clippy::print_stdout, reason = "the table is printed there")]
 
@@ -21,10 +21,11 @@ use std::time::{Duration, Instant};
 
 use ib_mad::netlist::{Net, NodeKind};
 use ib_mad::types::Guid;
+use ibsm::plan::site::Site;
 use judge::Judgement;
 use opensm::Order;
-use sm_core::plan::site::Site;
-use sm_core::routing::{Steering, catalog};
+use sm_routing::torus::{self as torus_engine, Config};
+use sm_routing::{CommonOptions, Engine, FTree, Steering, Torus2Qos, UpDown, engines, updn};
 
 const USAGE: &str = "\
 usage: routing-vs-opensm [OPTION...] NET...
@@ -49,10 +50,10 @@ than theirs; LOST: hosts cannot reach each other; REFUSES: they route it, we do 
 
 const ENGINES: &str = "minhop,updn,dnup,ftree,lash,dor,torus-2QoS,sssp,dfsssp,nue";
 
-/// How much worse ours may be.
+/// By how much our figures may be worse.
 const TOLERANCE: f64 = 1.02;
 
-/// What the command line says.
+/// The settings of the command line.
 struct Options {
     engines: Vec<String>,
     vls: u8,
@@ -71,7 +72,7 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
         Err(error) => {
-            eprintln!("routing-vs-opensm: {error}; --help tells more");
+            eprintln!("routing-vs-opensm: {error}; see --help");
             return ExitCode::from(2);
         }
     };
@@ -111,7 +112,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Option<Options>, Box
     let (mut vls, mut lmc, mut timeout_s, mut is_ours_only, mut stock) = (8, 0, 100, false, None);
     let mut nets = Vec::new();
     while let Some(word) = words.next() {
-        let mut value = || words.next().ok_or_else(|| format!("{word} wants a value"));
+        let mut value = || words.next().ok_or_else(|| format!("{word} requires a value"));
         match &*word {
             "--help" | "-h" => return Ok(None),
             "--engines" => engines = value()?,
@@ -120,7 +121,9 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Option<Options>, Box
             "--timeout" => timeout_s = value()?.parse()?,
             "--stock" => stock = Some(value()?.into()),
             "--ours" => is_ours_only = true,
-            option if option.starts_with('-') => return Err(format!("no option {option}").into()),
+            option if option.starts_with('-') => {
+                return Err(format!("unknown option {option}").into());
+            }
             net => nets.push(net.into()),
         }
     }
@@ -131,14 +134,14 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Option<Options>, Box
         return Err(format!("--vls must be 1, 2, 4 or 8, not {vls}").into());
     }
     let engines: Vec<String> = engines.split(',').map(str::to_owned).collect();
-    if let Some(name) = engines.iter().find(|name| catalog::find(name).is_none()) {
-        return Err(format!("no engine {name}").into());
+    if let Some(name) = engines.iter().find(|name| engines::find(name).is_none()) {
+        return Err(format!("unknown engine {name}").into());
     }
     let patience = Duration::from_secs(timeout_s);
     Ok(Some(Options { engines, vls, lmc, patience, stock, is_ours_only, nets }))
 }
 
-/// Compares all engines on a fabric; yields how many of ours are worse.
+/// Compares all engines on a fabric; returns how many of ours are worse.
 fn compare(path: &Path, options: &Options) -> Result<u32, Box<dyn Error>> {
     let net = Net::read(path)?;
     let site = Site::new(&net, Some(options.lmc))?;
@@ -148,22 +151,23 @@ fn compare(path: &Path, options: &Options) -> Result<u32, Box<dyn Error>> {
     let is_tree = net.nodes().iter().any(|node| node.description.starts_with("leaf"));
     let root = site.roster.switches.first().filter(|_| !is_tree).map(|switch| switch.guid);
     let steering = Steering {
-        roots: root.map(|_| 0).into_iter().collect(),
-        switch_ids: site.roster.switches.iter().map(|switch| switch.guid.0).collect(),
-        switch_guids: site.roster.switches.iter().map(|switch| switch.guid).collect(),
-        data_lanes: options.vls,
-        torus: torus
-            .as_deref()
-            .map(sm_core::routing::torus::Config::parse)
-            .transpose()?
-            .map(Into::into),
+        common: CommonOptions {
+            data_lanes: options.vls,
+            switch_ids: site.roster.switches.iter().map(|switch| switch.guid.0).collect(),
+            ..CommonOptions::default()
+        },
+        updn: updn::Options { roots: root.map(|_| 0).into_iter().collect(), connect_roots: false },
+        torus: torus_engine::Options {
+            config: torus.as_deref().map(Config::parse).transpose()?.map(Into::into),
+            switch_guids: site.roster.switches.iter().map(|switch| switch.guid).collect(),
+        },
         ..Steering::default()
     };
     let host = net.nodes().iter().find(|node| node.kind == NodeKind::Ca);
     let host = host.ok_or("there is no host for OpenSM to run on")?;
     let mut worse = 0;
     for engine in &options.engines {
-        if engine == "torus-2QoS" && torus.is_none() {
+        if engine == Torus2Qos.name() && torus.is_none() {
             continue;
         }
         let order = Order {
@@ -195,7 +199,7 @@ fn compare(path: &Path, options: &Options) -> Result<u32, Box<dyn Error>> {
     Ok(worse)
 }
 
-/// Prints a row; yields whether ours is worse.
+/// Prints a row; returns whether ours is worse.
 fn tell(
     net: &str,
     engine: &str,
@@ -231,7 +235,7 @@ fn tell(
     is_worse
 }
 
-/// What is to be said of ours beside theirs, and whether ours is worse.
+/// The remarks on ours compared with OpenSM's, and whether ours is worse.
 fn marks(engine: &str, ours: &Judgement, stock: Result<&Judgement, &String>) -> (String, bool) {
     let mut marks = Vec::new();
     if ours.lost > 0 {
@@ -252,20 +256,22 @@ fn marks(engine: &str, ours: &Judgement, stock: Result<&Judgement, &String>) -> 
         ("LANES", stock.lanes > 0 && ours.lanes > stock.lanes),
     ];
     marks.extend(worse.iter().filter(|mark| mark.1).map(|mark| mark.0.to_owned()));
-    // Shorter and better spread is easy for tables that deadlock, where the engine is for not doing.
-    let is_proof = ["updn", "dnup", "ftree"].contains(&engine);
+    // Tables with deadlocks can easily be shorter and better balanced; do not compare these where
+    // the engine is meant to avoid deadlocks.
+    let is_proof =
+        [UpDown::FromRoots.name(), UpDown::FromHosts.name(), FTree.name()].contains(&engine);
     let is_fair = !is_proof || !stock.deadlocks || ours.deadlocks;
     let is_worse = ours.lost > 0 || is_fair && !marks.is_empty();
     if !is_fair {
-        marks.push("(theirs can deadlock)".to_owned());
+        marks.push("(OpenSM's can deadlock)".to_owned());
     }
     if stock.lost > 0 {
-        marks.push(format!("(theirs lose {} routes)", stock.lost));
+        marks.push(format!("(OpenSM's lose {} routes)", stock.lost));
     }
     (marks.join(" "), is_worse)
 }
 
-/// A GUID as configuration files have it.
+/// A GUID as written in configuration files.
 fn hex(guid: Guid) -> String {
     format!("0x{:016x}", guid.0)
 }

@@ -7,42 +7,42 @@ use std::{fs, io, thread};
 
 use benches::sandbox::Sandbox;
 use ib_mad::types::Guid;
-use sm_core::plan::site::Site;
-use sm_core::routing::file::Dump;
-use sm_core::routing::{HopMatrix, Lanes, Routing};
+use ibsm::plan::site::Site;
+use sm_routing::file::Dump;
+use sm_routing::{HopMatrix, Lanes, Routing};
 
 use crate::hex;
 
-/// What is wanted of it.
+/// A run of OpenSM.
 pub(crate) struct Order<'a> {
     pub net: &'a Path,
     pub engine: &'a str,
     pub vls: u8,
     pub lmc: u8,
-    /// For OpenSM to route.
+    /// Time for OpenSM to route.
     pub patience: Duration,
-    /// Where to keep what it said.
+    /// Directory for its output.
     pub kept: Option<&'a Path>,
-    /// The node that it runs on.
+    /// The node on which it runs.
     pub host: &'a str,
-    /// The root for engines that want one.
+    /// The root for engines that need one.
     pub root: Option<Guid>,
-    /// `torus-2QoS.conf`.
+    /// Content of `torus-2QoS.conf`.
     pub torus: Option<&'a str>,
 }
 
-/// Its tables in the numbers of a site.
+/// Its tables, in the numbering of a site.
 pub(crate) struct Stock {
     pub routing: Routing,
-    /// Virtual lanes that it needs by its own account; 0 if it does not tell.
+    /// Virtual lanes that it needs according to its log; 0 if not logged.
     pub lanes: u8,
 }
 
 /// ibsim's limits: switches, hosts, ports in all and LIDs.
 const LIMITS: [&str; 8] = ["-S", "8192", "-N", "24576", "-P", "262144", "-L", "49151"];
 
-/// Has it route a fabric; or tells why it did not. What it said before is taken from the order's
-/// directory, and kept there.
+/// Runs it on a fabric, or returns why it did not route. Output of an earlier run is read from the
+/// order's directory, and new output is kept there.
 pub(crate) fn route(order: &Order<'_>, site: &Site) -> Result<Stock, String> {
     let name = order.net.file_stem().unwrap_or_default().to_string_lossy();
     let Order { engine, vls, lmc, .. } = order;
@@ -89,7 +89,7 @@ pub(crate) fn route(order: &Order<'_>, site: &Site) -> Result<Stock, String> {
     })
 }
 
-/// What OpenSM left behind.
+/// OpenSM's output.
 struct Said {
     log: String,
     /// `opensm-lfts.dump`; empty if it did not route.
@@ -126,7 +126,7 @@ fn run(order: &Order<'_>) -> Result<Said, String> {
             opensm.wait();
             break;
         }
-        // It would try for ever.
+        // It would retry forever.
         if log.contains("No routing engine able to") {
             drop(opensm);
             break;
@@ -141,7 +141,7 @@ fn run(order: &Order<'_>) -> Result<Said, String> {
     Ok(Said { log: log(), dump })
 }
 
-/// How it is called. Writes the files that are named there.
+/// Its arguments. Writes the files that they name.
 fn command_line(order: &Order<'_>, sandbox: &Sandbox) -> io::Result<Vec<String>> {
     let file = |name: &str, text: &str| {
         let path = sandbox.path(name);
@@ -174,11 +174,11 @@ fn command_line(order: &Order<'_>, sandbox: &Sandbox) -> io::Result<Vec<String>>
 /// The first error that it logged.
 fn complaint(log: &str) -> String {
     let error = log.lines().find(|line| line.contains(" ERR ") && !line.contains("ERR 5411"));
-    let text = error.and_then(|line| line.split_once("-> ")).map_or("no reason told", |(_, t)| t);
+    let text = error.and_then(|line| line.split_once("-> ")).map_or("no reason logged", |(_, t)| t);
     text.chars().take(90).collect()
 }
 
-/// Lanes by its log: `lash` tells.
+/// Number of lanes from its log; `lash` logs it.
 fn lanes(log: &str) -> u8 {
     let needed = log.lines().find_map(|line| Some(line.split_once("Lanes needed: ")?.1));
     let number = needed.and_then(|rest| rest.split(',').next());

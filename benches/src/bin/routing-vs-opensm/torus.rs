@@ -1,4 +1,4 @@
-//! A `torus-2QoS.conf` for switches that are named by their places: `sw-X-Y` or `sw-X-Y-Z`.
+//! A `torus-2QoS.conf` for switches named by their coordinates: `sw-X-Y` or `sw-X-Y-Z`.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ use ib_mad::types::Guid;
 
 use crate::hex;
 
-/// The configuration, with seeds from which all neighbours are there; `None` if this is no grid.
+/// The configuration, with seeds that have all neighbours; `None` if the switches form no grid.
 pub(crate) fn config(net: &Net) -> Option<String> {
     let mut places = HashMap::new();
     for node in net.nodes().iter().filter(|node| node.kind == NodeKind::Switch) {
@@ -42,7 +42,7 @@ pub(crate) fn config(net: &Net) -> Option<String> {
     (seeds > 0).then_some(text)
 }
 
-/// Enough that some are whole.
+/// Number of seeds: enough that some are complete.
 const SEEDS: u32 = 4;
 
 fn place(name: &str) -> Option<[u16; 3]> {
@@ -56,7 +56,7 @@ fn place(name: &str) -> Option<[u16; 3]> {
     (count > 1).then_some(place)
 }
 
-/// Whether any cable leads from the last place of an axis to its first.
+/// Whether any cable leads from the last coordinate of an axis to the first.
 fn is_cabled_round(net: &Net, axis: usize, size: u16) -> bool {
     let at = |end: PortRef| place(&net.nodes().get(end.node as usize)?.description);
     net.links().any(|(a, b)| {
@@ -76,7 +76,7 @@ fn seed(
     for (axis, name) in ["x", "y", "z"].into_iter().enumerate().filter(|&(axis, _)| sizes[axis] > 1)
     {
         for (sign, step) in [("p", 1), ("m", sizes[axis] - 1)] {
-            // An open row has its ends.
+            // A row without wraparound has two ends.
             if !wraps(axis) && (sign == "m" || from[axis] + 1 == sizes[axis]) {
                 if sign == "p" {
                     return None;

@@ -1,12 +1,12 @@
-//! Clients at several ports, each with one request open at a time, repeated to this responder and
-//! that until it is answered; some are repeated after that, too.
+//! Clients at several ports, each with one open request at a time, repeated to either responder
+//! until it is answered; some are repeated after that, too.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use ib_mad::transport::udp::{Udp, UdpOptions};
 use ib_mad::transport::{Address, Interest, Packet, Transport, wait};
-use ib_mad::types::{Gid, Guid, PKey, Qpn};
+use ib_mad::types::{Gid, Guid, Qpn};
 use ib_mad::wire::MAD_LEN;
 use ib_mad::wire::mad::{Method, Status};
 use ib_mad::wire::record::McMemberRecord;
@@ -16,15 +16,15 @@ use super::request;
 use super::{Dice, Registered};
 use crate::support::Host;
 
-/// How long a client waits before it asks again, perhaps elsewhere.
+/// How long a client waits before it repeats a request, perhaps at another responder.
 const TIMEOUT: Duration = Duration::from_millis(400);
 /// Longest time between the requests of a client, milliseconds.
 const THINK_MS: u64 = 120;
-/// The SM knows repeats for 10 s; less what clocks that tick seconds take away.
+/// The SM recognises repeats for 10 s; less the error of clocks with one-second resolution.
 const RETRY_WINDOW: Duration = Duration::from_secs(8);
-/// A request that nobody answers for so long never will be.
+/// A request without an answer for this long counts as lost.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Ways to be a member: full, non-member, send-only.
+/// Kinds of membership: full, non-member, send-only.
 const STATES: [u8; 3] = [1, 2, 4];
 const FULL: u8 = 1;
 
@@ -44,17 +44,17 @@ enum Deed {
 struct Open {
     deed: Deed,
     mad: [u8; MAD_LEN],
-    /// When it was asked first, and last.
+    /// When it was sent first, and last.
     first: Instant,
     sent: Option<Instant>,
-    /// What was answered, if this is asked once more.
+    /// The first answer, if this is a repeat.
     answered: Option<[u8; MAD_LEN]>,
 }
 
 struct Client {
     host: Host,
     qpn: Qpn,
-    /// Whether memberships in common groups and aliases of the port are this client's affair.
+    /// Whether this client manages the port's memberships in common groups and its aliases.
     is_first: bool,
     dice: Dice,
     tid: u64,
@@ -65,15 +65,15 @@ struct Client {
     registered: Registered,
 }
 
-/// What a herd has seen.
+/// Results of a herd.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) answered: u64,
     pub(crate) repeats_compared: u64,
     pub(crate) sent_again: u64,
-    /// Requests that were open for longer than repeats are known.
+    /// Requests that were open for longer than repeats are recognised.
     pub(crate) late: u64,
-    /// Groups that may have been made twice for that.
+    /// Groups that may have been created twice for that reason.
     pub(crate) late_creations: usize,
     pub(crate) wrong: Vec<String>,
 }
@@ -87,7 +87,7 @@ pub(crate) struct Herd {
 }
 
 impl Herd {
-    /// So many clients at each host, each with so many requests.
+    /// This number of clients at each host, each with this number of requests.
     pub(crate) fn new(
         seed: u64,
         hosts: &[Host],
@@ -117,7 +117,7 @@ impl Herd {
         }
     }
 
-    /// Goes on until every client has been answered all it asked.
+    /// Continues until every request of every client has been answered.
     pub(crate) fn run(&mut self) {
         let mut batch = vec![Packet::default(); 64];
         while self.clients.iter().any(|client| client.left > 0 || client.open.is_some()) {
@@ -131,12 +131,12 @@ impl Herd {
             for packet in &batch[..count] {
                 let from = (packet.address.lid, packet.address.qpn);
                 let client = self.clients.iter_mut().find(|c| (c.host.lid, c.qpn) == from);
-                client.expect("answers go to who asked").take(&packet.mad, &mut self.seen);
+                client.expect("answers go to their requesters").take(&packet.mad, &mut self.seen);
             }
         }
     }
 
-    /// What must be registered now.
+    /// The records that must be registered now.
     pub(crate) fn registered(&self) -> Registered {
         let mut all = Registered::default();
         self.clients.iter().for_each(|client| all.add(&client.registered));
@@ -145,12 +145,12 @@ impl Herd {
 
     /// Sends a request.
     pub(crate) fn send(&mut self, responder: usize, host: Host, mad: [u8; MAD_LEN]) {
-        let (peer, pkey) = (Some(self.responders[responder]), PKey::DEFAULT_FULL);
-        let address = Address { lid: host.lid, qpn: Qpn(1), peer, pkey, ..Address::default() };
-        self.transport.send(&[Packet { mad, address }]).unwrap();
+        let mut packet = Packet::new(mad, Address::gsi(host.lid));
+        packet.carrier.peer = Some(self.responders[responder]);
+        self.transport.send(&[packet]).unwrap();
     }
 
-    /// Asks a responder once, until it answers.
+    /// Sends one request to a responder, and repeats it until it answers.
     pub(crate) fn ask(&mut self, responder: usize, host: Host, mad: [u8; MAD_LEN]) -> Status {
         let began = Instant::now();
         let mut answer = [Packet::default()];
@@ -187,11 +187,10 @@ impl Client {
             self.responder = (self.responder + 1) % responders.len();
         }
         open.sent = Some(now);
-        let peer = Some(responders[self.responder]);
-        let pkey = PKey::DEFAULT_FULL;
-        let address =
-            Address { lid: self.host.lid, qpn: self.qpn, peer, pkey, ..Address::default() };
-        to.send(&[Packet { mad: open.mad, address }]).unwrap();
+        let address = Address { qpn: self.qpn, ..Address::gsi(self.host.lid) };
+        let mut packet = Packet::new(open.mad, address);
+        packet.carrier.peer = Some(responders[self.responder]);
+        to.send(&[packet]).unwrap();
     }
 
     fn choose(&mut self) -> Deed {
@@ -201,7 +200,7 @@ impl Client {
         match dice.below(if self.is_first { 12 } else { 9 }) {
             0 => Deed::Create,
             1 | 2 => {
-                // A group of its own, or one that all hosts join; the first way in must keep it.
+                // A private group, or one that all hosts join; the first membership must keep it.
                 let common = self.is_first && dice.below(2) == 0;
                 let owner = if common { 0xFFFF } else { number as u16 };
                 let mut mgid = [0; 16];
@@ -253,7 +252,7 @@ impl Client {
         }
     }
 
-    /// Takes an answer; those to what is not open any more are repeats on the way.
+    /// Handles an answer; answers to requests that are no longer open are late repeats.
     fn take(&mut self, mad: &[u8; MAD_LEN], seen: &mut Seen) {
         let header = SaMad::new(mad);
         let tid = header.header().tid();
@@ -279,7 +278,7 @@ impl Client {
                 seen.late_creations += 1;
             }
             self.note(open.deed, &header.data()[..]);
-            // Now and then once more, to this responder or the other.
+            // Some are repeated, to either responder.
             if self.dice.below(4) == 0 {
                 self.responder += usize::from(self.dice.below(2) == 0);
                 self.responder %= 2;
@@ -303,7 +302,7 @@ impl Client {
             Deed::Leave(mgid, state) => {
                 let held = mine.members.entry((mgid, gid)).or_default();
                 *held &= !state;
-                // Groups of its own go with the membership that keeps them.
+                // Its own groups are deleted with the membership that keeps them.
                 if *held & FULL == 0 {
                     mine.members.remove(&(mgid, gid));
                 }

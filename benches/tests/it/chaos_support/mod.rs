@@ -1,5 +1,5 @@
-//! Clients that register, change and withdraw things over UDP, by dice, and know what must be
-//! there in the end.
+//! Clients that register, change and withdraw records over UDP at random, and record what must be
+//! registered at the end.
 
 pub(crate) mod herd;
 pub(crate) mod request;
@@ -10,7 +10,7 @@ use ib_mad::types::{Gid, Guid, Qpn};
 use ib_mad::wire::attribute::InformInfo;
 use sa_proto::snapshot::RegistryPlane;
 
-/// SplitMix64: the same draws for the same seed.
+/// SplitMix64: the same sequence for the same seed.
 #[derive(Clone, Debug)]
 pub(crate) struct Dice(u64);
 
@@ -33,21 +33,21 @@ impl Dice {
     }
 }
 
-/// What is registered, in a form that is easily compared.
+/// The registered records, in a form that is easily compared.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Registered {
     /// JoinState by MGID and port.
     pub(crate) members: BTreeMap<(Gid, Gid), u8>,
     /// The last byte of ServiceData8 by ServiceID and port.
     pub(crate) services: BTreeMap<(u64, Gid), u8>,
-    /// Trap numbers that ports listen for at QPs.
+    /// Trap numbers to which ports subscribe at QPs.
     pub(crate) subscriptions: BTreeSet<(Gid, Qpn, u16)>,
     /// Aliases by port and index.
     pub(crate) aliases: BTreeMap<(Guid, u8), Guid>,
 }
 
 impl Registered {
-    /// Adds what somebody else registered.
+    /// Adds the records of others.
     pub(crate) fn add(&mut self, other: &Self) {
         self.members.extend(&other.members);
         self.services.extend(&other.services);
@@ -55,11 +55,11 @@ impl Registered {
         self.aliases.extend(&other.aliases);
     }
 
-    /// What `plane` holds. Panics if something is there twice, or belongs to nothing.
+    /// The contents of `plane`. Panics if a record exists twice, or refers to a missing one.
     pub(crate) fn of(plane: &RegistryPlane) -> Self {
         let mut all = Self::default();
         for row in plane.members.iter() {
-            assert!(plane.groups.find(row.rid.mgid).is_some(), "a member of no group: {row:?}");
+            assert!(plane.groups.find(row.rid.mgid).is_some(), "member without a group: {row:?}");
             all.members.insert((row.rid.mgid, row.rid.port_gid), row.join_state);
         }
         for row in plane.services.iter() {

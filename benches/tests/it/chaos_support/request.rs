@@ -1,4 +1,4 @@
-//! The requests that clients make.
+//! The requests that clients send.
 
 use ib_mad::types::{Gid, Lid, PKey, Qpn};
 use ib_mad::wire::MAD_LEN;
@@ -27,7 +27,7 @@ fn mad(
     bytes
 }
 
-/// Joins a group, which is made if it is not there; of the SA's choice if `mgid` is zero.
+/// Joins a group, which is created if it does not exist; the SA chooses the MGID if `mgid` is zero.
 pub(crate) fn join(host: Host, tid: u64, mgid: Gid, state: u8) -> Mad {
     let mask = mc::MGID | mc::PORT_GID | mc::QKEY | mc::TCLASS | mc::PKEY | mc::FLOW_LABEL;
     let mask = mask | mc::SL | mc::SCOPE | mc::JOIN_STATE;
@@ -43,7 +43,7 @@ pub(crate) fn join(host: Host, tid: u64, mgid: Gid, state: u8) -> Mad {
     })
 }
 
-/// Leaves a group in these ways.
+/// Leaves a group with these kinds of membership.
 pub(crate) fn leave(host: Host, tid: u64, mgid: Gid, state: u8) -> Mad {
     let mask = mc::MGID | mc::PORT_GID | mc::JOIN_STATE;
     mad(Method::DELETE, attribute::MC_MEMBER_RECORD, tid, mask, |data| {
@@ -55,7 +55,7 @@ pub(crate) fn leave(host: Host, tid: u64, mgid: Gid, state: u8) -> Mad {
     })
 }
 
-/// Sets, deletes or asks for a service; `content` is what a client changes of it.
+/// Sets, deletes or queries a service; `content` is the part that a client modifies.
 pub(crate) fn service(method: Method, host: Host, tid: u64, id: u64, content: u8) -> Mad {
     let mask = svc::SERVICE_ID | svc::SERVICE_GID | svc::SERVICE_PKEY;
     mad(method, attribute::SERVICE_RECORD, tid, mask, |data| {
@@ -68,7 +68,7 @@ pub(crate) fn service(method: Method, host: Host, tid: u64, id: u64, content: u8
     })
 }
 
-/// Subscribes to a trap of every port, or no longer does.
+/// Subscribes to a trap of every port, or unsubscribes.
 pub(crate) fn subscribe(tid: u64, trap: u16, qpn: Qpn, subscribe: bool) -> Mad {
     mad(Method::SET, AttributeId::INFORM_INFO, tid, ComponentMask::NONE, |data| {
         InformInfo::new(&mut data[..36])

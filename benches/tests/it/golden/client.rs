@@ -1,4 +1,4 @@
-//! Clients of a recorded conversation, each at its port of the simulated fabric.
+//! Clients of a recorded conversation, each attached to its port of the simulated fabric.
 
 use std::time::{Duration, Instant};
 
@@ -10,28 +10,29 @@ use ib_mad::wire::mad::{Method, MgmtClass};
 use ib_mad::wire::rmpp::RmppType;
 use ib_mad::wire::sa::SaMad;
 
-/// What came of a request.
+/// The result of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Got {
     /// An answer; tables with the header of their first segment and all records.
     Answer(Vec<u8>),
     /// The transfer was aborted with this status.
     Abort(u8),
-    /// Nothing came.
+    /// No answer.
     Nothing,
 }
 
-/// A port that asks.
+/// A port that sends requests.
 pub(crate) struct Client {
     transport: Ibsim,
     sm_lid: Lid,
     tid: u32,
-    /// Reports that came in, each acknowledged.
+    /// Received reports, each acknowledged.
     pub(crate) reports: Vec<[u8; 256]>,
 }
 
 impl Client {
-    /// Attaches at a node; `hears` reports, which the port's SM does not let others have.
+    /// Attaches to a node. With `hears` it receives reports, which is not possible at an SM's own
+    /// port.
     pub(crate) fn attach(socket: &str, node: &str, sm_lid: u16, hears: bool) -> Self {
         let options = IbsimOptions {
             socket: socket.to_owned(),
@@ -40,7 +41,7 @@ impl Client {
             ..IbsimOptions::default()
         };
         let mut transport = Ibsim::connect(&options).expect("the node takes clients");
-        // Reports are requests: they reach whoever said that it takes them.
+        // Reports are requests: they reach the client that declared them.
         let report = if hears { 1 << Method::REPORT.0 } else { 0 };
         let _ = transport.declare_methods(MgmtClass::SUBN_ADM, report);
         Self { transport, sm_lid: Lid(sm_lid), tid: 0x1000, reports: Vec::new() }
@@ -94,7 +95,7 @@ impl Client {
         }
     }
 
-    /// Takes what comes by itself, for so long.
+    /// Receives unsolicited packets for this long.
     pub(crate) fn listen(&mut self, time: Duration) {
         let until = Instant::now() + time;
         let mut packet = Packet::default();
@@ -128,13 +129,13 @@ impl Client {
         }
     }
 
-    /// The next packet that is no report; reports are acknowledged.
+    /// The next packet that is not a report; reports are acknowledged.
     fn receive(&mut self, packet: &mut Packet, patience: Duration) -> bool {
         if let Some(descriptor) = self.transport.descriptor() {
             wait(&mut [Interest::read(descriptor)], Some(patience)).expect("ppoll works");
         }
         let got = self.transport.receive(std::slice::from_mut(packet)).expect("it is there");
-        if got == 0 || packet.address.undelivered != 0 {
+        if got == 0 || packet.carrier.undelivered != 0 {
             return false;
         }
         let mad = SaMad::new(&mut packet.mad);

@@ -12,7 +12,7 @@ use ib_mad::wire::attribute::PortInfo;
 use sa_proto::snapshot::Snapshot;
 use tonic::transport::Channel;
 
-/// A fat tree of 16 hosts with `ibfabric` running; managers and responders to be added.
+/// A fat tree of 16 hosts with `ibfabric` running, without managers and responders.
 pub(crate) struct Subnet {
     pub(crate) sandbox: Sandbox,
     publish: String,
@@ -62,7 +62,7 @@ impl Subnet {
         published::channel(&self.url()).await
     }
 
-    /// Everything that is published, once there is something.
+    /// The published snapshot, as soon as there is one.
     pub(crate) async fn snapshot(&self) -> Snapshot {
         published::snapshot(&self.url()).await
     }

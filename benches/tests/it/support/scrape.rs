@@ -1,15 +1,15 @@
-//! What daemons serve to monitoring systems, fetched and read.
+//! The metrics of daemons, fetched and parsed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-/// The body of an answer to a GET; panics unless it is there.
+/// The body of an answer to a GET; panics on any other status.
 pub(crate) fn get(address: &str, path: &str, accept: &str) -> String {
     try_get(address, path, accept).unwrap_or_else(|error| panic!("http://{address}{path}: {error}"))
 }
 
-/// The body of an answer to a GET, or what came instead.
+/// The body of an answer to a GET, or the whole answer as an error.
 pub(crate) fn try_get(address: &str, path: &str, accept: &str) -> Result<String, String> {
     let answer = || -> std::io::Result<String> {
         let mut stream = TcpStream::connect(address)?;
@@ -50,7 +50,7 @@ impl Scrape {
         self.0.iter().filter(|(series, _)| of(series)).map(|(_, value)| *value).sum::<f64>() as u64
     }
 
-    /// Series that never go down: counters, and what histograms count.
+    /// Series that never decrease: counters, and counts of histograms.
     pub(crate) fn rising(&self) -> impl Iterator<Item = (&String, f64)> {
         let is_rising = |series: &str| {
             let name = series.split('{').next().unwrap_or_default();
@@ -60,7 +60,7 @@ impl Scrape {
     }
 }
 
-/// Metrics by the names that queries use, of a scrape in the older format.
+/// Metrics by the names used in queries, from a scrape in the older format.
 pub(crate) fn names(text: &str) -> BTreeSet<String> {
     let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
     types.map(|line| line.split(' ').next().unwrap_or_default().to_owned()).collect()
