@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# OpenSM and us on the same simulated fabric, in one go: CPU time a query with the transport taken
-# out of both, writes, start, and answers while a link fails; see docs/benchmarks.md. Everything
-# lives in a scratch directory and on private sockets, and is gone afterwards, on Ctrl-C too.
+# Compares OpenSM with ibsm and ibsa on the same simulated fabric, in one run: CPU time per query
+# without the transport of either, writes, start, and answers while a link fails; see
+# docs/benchmarks.md. Files are in a scratch directory and sockets are private; all are removed
+# afterwards, on Ctrl-C too.
 #
 # usage: scripts/bench-vs-opensm.sh [--hosts N] [--json FILE] [--radix R] [--quick]
 #
 # Needs stock opensm: apt-get install opensm ibsim-utils infiniband-diags
 set -euo pipefail
-export PATH=$PATH:/usr/sbin:/sbin # opensm, for users too
+export PATH=$PATH:/usr/sbin:/sbin # opensm, also for users other than root
 command -v opensm >/dev/null || [[ " $* " == *" --help "* ]] || {
     echo "opensm is not installed: apt-get install opensm ibsim-utils infiniband-diags" >&2
     exit 1

@@ -1,17 +1,18 @@
 #!/usr/bin/env bash
-# How long a whole subnet takes from nothing to answered queries: ibsm and ibsa on a simulated fat
-# tree of 10,000 hosts, and stock opensm beside them where it is installed. Everything lives in a
-# scratch directory and on private sockets, and is gone afterwards, on Ctrl-C too.
+# Measures how long a subnet takes from the start of its programs to answered queries: ibsm and ibsa
+# on a simulated fat tree of 10,000 hosts, and stock opensm for comparison where it is installed.
+# Files are in a scratch directory and sockets are private; all are removed afterwards, on Ctrl-C
+# too.
 #
 # usage: scripts/bench.sh [--hosts N] [--radix R] [--rounds N] [--no-opensm] [--json FILE]
 #
-# IBSM_BENCHMARK names another benchmark that starts programs; scripts/bench-vs-opensm.sh does so.
-# The other benchmarks, in process: cargo bench -p benches (see docs/benchmarks.md).
+# IBSM_BENCHMARK selects another benchmark that starts programs; scripts/bench-vs-opensm.sh sets it.
+# The in-process benchmarks: cargo bench -p benches (see docs/benchmarks.md).
 set -euo pipefail
 
 command -v cargo >/dev/null || { echo "bench: cargo is missing; install Rust from https://rustup.rs" >&2; exit 1; }
 
-# Paths are the caller's; cargo runs benchmarks in their package.
+# Paths are relative to the caller's directory; cargo runs benchmarks in the package's.
 arguments=()
 while (($#)); do
     case $1 in
@@ -29,7 +30,7 @@ run=
 cleanup() {
     local status=$?
     trap - EXIT INT TERM
-    # The benchmark and all programs that it started are one process group.
+    # The benchmark and all programs that it starts are one process group.
     if [[ $run ]]; then
         kill -- "-$run" 2>/dev/null || true
         wait "$run" 2>/dev/null || true

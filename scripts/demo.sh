@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# A whole InfiniBand subnet on this machine: a simulated fat tree of 648 hosts, the subnet manager,
-# two SA responders and a storm of PathRecord queries. Everything listens on loopback, lives in a
-# scratch directory, and is gone afterwards, on Ctrl-C too.
+# Runs an InfiniBand subnet on this machine: a simulated fat tree of 648 hosts, the subnet manager,
+# two SA responders and two storms of PathRecord queries. Everything listens on loopback, uses a
+# scratch directory, and is removed at the end, on Ctrl-C too.
 #
-# usage: scripts/demo.sh [SECONDS]     length of each storm, 5 unless told otherwise
+# usage: scripts/demo.sh [SECONDS]     length of each storm [default: 5]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -34,16 +34,16 @@ trap 'exit 143' TERM
 
 say() { printf '\n\033[1m== %s\033[0m\n' "$*"; }
 
-# Two free loopback ports; the kernel would hand out others to somebody else meanwhile.
+# A free loopback port below the range from which the kernel assigns ports to other programs.
 free_port() {
     local port
     while :; do
-        port=$((20000 + RANDOM % 20000))
+        port=$((20000 + RANDOM % 12000))
         (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null || { echo "$port"; return; }
     done
 }
 
-# start NAME COMMAND...: runs it in the background, its output prefixed with NAME and kept in a log.
+# start NAME COMMAND...: runs it in the background; prefixes its output with NAME and logs it.
 start() {
     local name=$1
     shift
@@ -51,28 +51,32 @@ start() {
     pids+=($!)
 }
 
-# wait_for NAME TEXT: until NAME has logged TEXT, at most a minute.
+# wait_for NAME TEXT: waits until NAME has logged TEXT, for at most a minute.
 wait_for() {
     local pid=${pids[-1]}
     for ((i = 0; i < 1200; i++)); do
         grep -q -- "$2" "$work/$1.log" 2>/dev/null && return
-        kill -0 "$pid" 2>/dev/null || { sleep 0.2; echo "demo: $1 ended before saying '$2'" >&2; exit 1; }
+        kill -0 "$pid" 2>/dev/null || { sleep 0.2; echo "demo: $1 ended before it logged '$2'" >&2; exit 1; }
         sleep 0.05
     done
-    echo "demo: $1 did not say '$2' within a minute" >&2
+    echo "demo: $1 did not log '$2' within a minute" >&2
     exit 1
 }
 
-say "Building (the first time takes a few minutes)"
-cargo build --release --workspace --bins
-bin=${CARGO_TARGET_DIR:-target}/release
+programs=(ibsm ibsa ibsmctl ibstorm ibfabric)
+bin=${CARGO_TARGET_DIR:-target}/demo
+say "Building ${programs[*]}"
+[[ -x $bin/ibsm ]] || echo "  The first build takes about 3 minutes on 2 cores (downloads not included)."
+begun=$SECONDS
+cargo build --profile demo "${programs[@]/#/--bin=}"
+echo "  Built in $((SECONDS - begun)) s, with few optimisations; use 'cargo build --release' to measure."
 
 say "A three-level fat tree of 648 hosts"
 "$bin/ibfabric" generate fat-tree --levels 3 --radix 36 --hosts 648 --seed 1 -o "$work/fat-tree.net"
 start ibfabric "$bin/ibfabric" serve "$work/fat-tree.net" --socket "$socket"
 wait_for ibfabric ready
 
-say "The subnet manager brings it up"
+say "The subnet manager brings up the fabric"
 publish=127.0.0.1:$(free_port)
 udp=127.0.0.1:$(free_port)
 start ibsm "$bin/ibsm" --transport ibsim --socket "$socket" --node "node00001 HCA-1" \
@@ -82,12 +86,12 @@ wait_for ibsm "SUBNET UP"
 say "Two SA responders: one at a port of the fabric, one behind the subnet manager's front door"
 start ibsa-1 "$bin/ibsa" --sm "http://$publish" --name ibsa-1 --transport ibsim --socket "$socket" \
     --node "node00002 HCA-1" --cache-dir "$work/cache-1"
-wait_for ibsa-1 serving
+wait_for ibsa-1 'serving generation'
 start ibsa-2 "$bin/ibsa" --sm "http://$publish" --name ibsa-2 --transport udp --listen "$udp" \
     --cache-dir "$work/cache-2"
-wait_for ibsa-2 serving
+wait_for ibsa-2 'serving generation'
 
-say "Clients ask the subnet manager's own port; it passes their queries on ($seconds s)"
+say "Clients query the subnet manager's port; it forwards to the responders ($seconds s)"
 "$bin/ibstorm" --transport ibsim --socket "$socket" --node "node00003 HCA-1" \
     --sm "http://$publish" --duration "$seconds" --concurrency 8 --check --show 5
 
@@ -98,4 +102,4 @@ say "A storm on one responder, over UDP ($seconds s)"
 say "State of the subnet"
 "$bin/ibsmctl" --sm "http://$publish" status
 
-say "Done; cleaning up"
+say "Done"

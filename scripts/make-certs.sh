@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# Makes a CA and certificates for a test bed: of an SM, of responders, of operators.
+# Creates a CA and certificates for a test bed: for an SM, for responders, for operators.
 #
 #   scripts/make-certs.sh DIR [NAME...]
 #
-# NAME: host names and addresses by which clients reach the SM, as they stand in its https:// URL;
-# localhost, 127.0.0.1, ::1 and this host's name are always among them. What is in DIR already stays,
-# so that another run adds what is missing: remove sm.pem to have one with other names.
+# NAME: host names and addresses in the https:// URL by which clients reach the SM. localhost,
+# 127.0.0.1, ::1 and this host's name are always included. Files that exist in DIR stay, and another
+# run adds missing ones. To change the names, remove sm.pem and run again.
 #
-# Whoever has DIR/ca.key can make certificates of any role. For more than a test bed, use the CA that
-# you have: an SM's certificate is for servers (serverAuth) and has its names, and if it follows
-# another one (--follow) also what a responder's has; a responder's and an
-# operator's are for clients (clientAuth) and have urn:ibsm:role:responder or urn:ibsm:role:admin as
-# URI in the subject alternative name.
+# With DIR/ca.key, certificates of any role can be issued. Outside a test bed, use the CA of your
+# site. An SM's certificate is for servers (serverAuth) and has its names; an SM that follows
+# another one (--follow) also needs the contents of a responder's. The certificates of responders
+# and operators are for clients (clientAuth) and have urn:ibsm:role:responder or
+# urn:ibsm:role:admin as a URI in the subject alternative name.
 set -euo pipefail
 
 if (($# == 0)) || [[ $1 == -* ]]; then
@@ -52,13 +52,13 @@ for name in "$@"; do
     *) names+=,IP:$name ;;
     esac
 done
-# A manager is a client as well where it follows another one (ibsm --follow).
+# An SM that follows another one (ibsm --follow) is also a client.
 issue sm serverAuth,clientAuth "$names,URI:urn:ibsm:role:responder"
 issue responder clientAuth URI:urn:ibsm:role:responder
 issue admin clientAuth URI:urn:ibsm:role:admin
 
 cat <<TEXT
-In $PWD; keep *.key to those who need them, and ca.key to yourself.
+Files are in $PWD. Give each *.key only to the program that uses it; keep ca.key secret.
   ibsm     --tls-ca ca.pem --tls-cert sm.pem --tls-key sm.key --publish 0.0.0.0:7471
   ibsa     --tls-ca ca.pem --tls-cert responder.pem --tls-key responder.key --sm https://HOST:7471
   ibstorm  the same as ibsa

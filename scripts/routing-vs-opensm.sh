@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# Are our routing tables as good as stock OpenSM's? Makes fabrics of all kinds, holes included, has
-# both route them with every engine, and prints one table; fails if anything of ours is more than
-# 2 % worse. `routing-vs-opensm --help` (cargo run -p benches --bin routing-vs-opensm) tells how the
-# table reads, and compares any other net file.
+# Compares our routing tables with stock OpenSM's. Generates fabrics of all kinds, some with missing
+# parts, routes them with every engine of both, and prints one table. Fails if any of our figures is
+# more than 2 % worse. `routing-vs-opensm --help` (cargo run -p benches --bin routing-vs-opensm)
+# explains the table; the program compares other net files too.
 #
 # usage: scripts/routing-vs-opensm.sh [--set small|middle|large] [--seed N] [--nets DIR] [OPTION...]
 #
 #   --set    fabrics of about 100, 500 or 2,000 hosts [default: small]
-#   --seed   which cables, switches and hosts are missing [default: 1]
-#   --nets   keeps the net files there
+#   --seed   selects the missing cables, switches and hosts [default: 1]
+#   --nets   keeps the net files in DIR
 #   OPTION   of routing-vs-opensm: --engines LIST, --vls N, --lmc N, --timeout S, --ours
 #
-# Wants Debian's opensm and ibsim-utils. IBSM_PROGRAMS names a directory with ibfabric and
-# routing-vs-opensm; without it they are built.
+# Needs Debian's opensm and ibsim-utils. IBSM_PROGRAMS names a directory with ibfabric and
+# routing-vs-opensm; without it, the script builds them.
 set -euo pipefail
 
 set=small seed=1 nets=
@@ -38,7 +38,7 @@ if [[ -z $nets ]]; then
 fi
 
 files=()
-# fabric NAME SHAPE [OPTION...]: a net file, unless there is one already.
+# fabric NAME SHAPE [OPTION...]: generates a net file unless it exists.
 fabric() {
   local file=$nets/$1.net
   shift
@@ -96,7 +96,7 @@ case $set in
     fabric random-2000 random --switches 400 --degree 8 --hosts 2000
     ;;
   *)
-    echo "$0: --set is small, middle or large, not $set" >&2
+    echo "$0: --set must be small, middle or large, not '$set'" >&2
     exit 2
     ;;
 esac

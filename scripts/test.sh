@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# Every check of this project; CI runs nothing else. Each step tells how long it took.
+# Runs every check of this project; CI runs nothing else. Each step prints the time it took.
 #
-# usage: scripts/test.sh [STEP...]      all steps unless some are named; -l lists them
+# usage: scripts/test.sh [STEP...]      all steps unless STEPs are given; -l lists them
 #
-# Programs that the interop tests talk to are installed with apt-get if that needs no password;
-# else the tests that need them are skipped, by name. FUZZ_SECONDS (60) bounds the fuzzing;
-# FUZZ_WITH=libfuzzer has it follow coverage.
+# Installs the programs that the interop tests need with apt-get if that needs no password.
+# Otherwise the tests that need them are skipped, and listed. FUZZ_SECONDS (60) limits the fuzzing;
+# FUZZ_WITH=libfuzzer selects coverage-guided fuzzing.
 set -euo pipefail
 shopt -s globstar nullglob extglob
 cd "$(dirname "$0")/.."
-export PATH=$PATH:/usr/sbin:/sbin # opensm, saquery and their like, for users too
+export PATH=$PATH:/usr/sbin:/sbin # opensm, saquery etc., also for users other than root
 export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}
 
-# Program or file, and the Debian package it is in.
+# Program or file, and the Debian package that contains it.
 interop_needs=(
     ibsim:ibsim-utils
     saquery:infiniband-diags
@@ -28,14 +28,14 @@ fuzz_seconds=${FUZZ_SECONDS:-60}
 logs=$(mktemp -d "${TMPDIR:-/tmp}/ibsm-test.XXXXXX")
 trap 'rm -rf "$logs"' EXIT
 
-# --- The steps: functions named step_NAME, in the order of `steps`. What they print is shown if
-# they fail; what they pass to `note` is shown always.
+# --- The steps: functions named step_NAME, in the order of `steps`. Their output is shown if they
+# fail; the arguments of `note` are always shown.
 
-steps=(tools format lints layers tests versus counts kernel doc_tests docs fuzz)
+steps=(tools format lints layers tests versus counts kernel doc_tests docs package fuzz)
 
 note() { printf '%s\n' "$*" >>"$logs/notes"; }
 
-# Compilers' helpers, and the programs of the interop tests.
+# Tools of the Rust toolchain, and the programs of the interop tests.
 step_tools() {
     command -v cargo || { echo "cargo is missing; install Rust from https://rustup.rs"; return 1; }
     for component in rustfmt clippy; do
@@ -54,7 +54,7 @@ step_tools() {
     [[ -z $absent ]] || note "interop tests that need these Debian packages are skipped:" $absent
 }
 
-# absent_packages NEED...: the packages of those that are not there.
+# absent_packages NEED...: prints the packages of the missing programs and files.
 absent_packages() {
     local need
     for need; do
@@ -75,35 +75,46 @@ step_format() { cargo fmt --all --check; }
 
 step_lints() { cargo clippy --workspace --all-targets -- -D warnings; }
 
-# Who may know whom; and that what must not do I/O, does none.
+# Checks which crate uses which, and that crates without I/O depend on no library that does any.
+# clippy.toml forbids I/O of std in these crates.
 step_layers() {
     may_use ib-mad
     may_use sa-proto ib-mad
     may_use umad-preload ib-mad
     may_use umad-feed
     may_use fabric-sim ib-mad umad-preload
-    may_use sm-core ib-mad sa-proto
+    may_use sm-routing ib-mad sa-proto
+    may_use sm-config ib-mad sa-proto sm-routing
+    may_use sm-core ib-mad sa-proto sm-routing sm-config
+    may_use ibsm ib-mad sa-proto sm-routing sm-config sm-core
     may_use sa-server ib-mad sa-proto
     may_use loadgen ib-mad sa-proto
-    # Not even in tests do the two halves of the system meet.
-    if { dependencies sm-core normal,build,dev; dependencies sa-server normal,build,dev; } |
-        sort | uniq -d | grep -x 'sm-core\|sa-server'; then
-        echo "sm-core and sa-server must not know each other, not even in tests"
+    # The two halves of the system are not linked together, not even in tests.
+    if { dependencies ibsm normal,build,dev; dependencies sa-server normal,build,dev; } |
+        sort | uniq -d | grep -x 'ibsm\|sm-core\|sm-config\|sm-routing\|sa-server'; then
+        echo "ibsm and sa-server must not depend on each other, not even in tests"
         return 1
     fi
-    cargo check -p ib-mad --no-default-features
+    has_no_io ib-mad ib-mad --no-default-features
+    has_no_io sa-proto sa-proto --no-default-features
+    has_no_io sm-routing sm-core/routing
+    has_no_io sm-config sm-core/config
+    has_no_io sm-core sm-core
+}
 
-    local file impure=0 io='(Tcp(Stream|Listener)|(Udp|Unix)[A-Z]\w+)\b|std::(fs|thread|process)\b|tokio|async fn|\.await\b|(Instant|SystemTime)::now\(\)'
-    for file in ib-mad/src/@(types|wire|rmpp|transaction|dissect){.rs,/**/*.rs} \
-        fabric-sim/preload/src/@(stack|umad){.rs,/**/*.rs} \
-        sm-core/src/@(dump|fabric|front_door|manage|mastership|notice|observe|registry|routing|smp|sweep|trap){.rs,/**/*.rs}; do
-        [[ $file != *test*.rs && -f $file ]] || continue
-        # Tests stand at the foot of a file and may do what they like.
-        if sed '/^#\[cfg(test)\]$/,$d; s|//.*||' "$file" | grep -nE "$io" | sed "s|^|$file:|"; then
-            impure=1
-        fi
-    done
-    ((impure == 0)) || { echo "sockets, clocks, threads and async do not belong there"; return 1; }
+# has_no_io CRATE DIR [OPTION...]: nothing that CRATE is built from does I/O, and its lib.rs turns on
+# the lints of clippy.toml, which forbid I/O of std.
+has_no_io() {
+    local crate=$1 dir=$2 found
+    shift 2
+    if found=$(cargo tree -p "$crate" -e normal --prefix none --format '{p}' "$@" |
+        grep -E '^(tokio|tonic|hyper|axum|mio|socket2|rustix|nix|libc|redb|procfs|async-|futures)' | sort -u); then
+        printf '%s must do no I/O, but depends on: %s\n' "$crate" "${found//$'\n'/, }"
+        return 1
+    fi
+    grep -q '^#!\[cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))\]$' \
+        "$dir/src/lib.rs" || { echo "$dir/src/lib.rs does not turn on the lints of clippy.toml"; return 1; }
+    cargo check -p "$crate" "$@"
 }
 
 # may_use CRATE OTHER...: CRATE uses no other crates of this workspace than these.
@@ -131,8 +142,8 @@ step_tests() {
     note "$(awk '/^test result:/ { n += $4 } END { print n " tests" }' "$logs/tests")"
 }
 
-# Has whole systems made of the programs that the tests were built with, if they were, rather than
-# of others: what Cargo builds by itself has other features and takes minutes.
+# Makes whole-system tests use the programs of the tests' build, if there was one. A separate build
+# would have other features and take minutes.
 use_tested_programs() {
     [[ ! -e $logs/tests ]] || export IBSM_PROGRAMS=${CARGO_TARGET_DIR:-$PWD/target}/debug
 }
@@ -147,19 +158,19 @@ lab_needs=(
     saquery:infiniband-diags
     strip:binutils
 )
-# The same for the transport verbs, which is left out without them.
+# The same for the transport verbs, which is skipped without them.
 verbs_needs=(
     cmake:cmake
     /usr/share/doc/libclang-dev:libclang-dev
     /etc/libibverbs.d/rxe.driver:ibverbs-providers
 )
 
-# ibsa on a real kernel, which boots in software emulation: the umad device, the kernel's RMPP.
+# Runs ibsa on a real kernel in software emulation: the umad device, the kernel's RMPP.
 step_kernel() {
     local reason
     if ! reason=$(lab_absence); then
         note "skipped: $reason"
-        # Where it could be installed it has to be.
+        # Missing packages that could be installed are a failure.
         [[ -z ${IBSM_REQUIRE_INTEROP-}${CI-} ]] || ! may_install
         return
     fi
@@ -169,10 +180,10 @@ step_kernel() {
     note "$(grep -c '^PASS' "$logs/kernel") checks on Linux $(sed -n 's/^kernel \([^,]*\),.*/\1/p' "$logs/kernel")"
 }
 
-# Installs what the kernel lab needs, if that needs no password; or says why it cannot run.
+# Installs the kernel lab's packages if that needs no password, or prints why the lab cannot run.
 lab_absence() {
-    [[ $(uname -m) == x86_64 ]] || { echo "its kernel is for x86_64"; return 1; }
-    command -v apt-get >/dev/null || { echo "its kernel is Debian's, and there is no apt-get"; return 1; }
+    [[ $(uname -m) == x86_64 ]] || { echo "the kernel lab needs an x86_64 machine"; return 1; }
+    command -v apt-get >/dev/null || { echo "the kernel lab needs Debian's apt-get"; return 1; }
     local absent
     absent=$(absent_packages "${lab_needs[@]}" "${verbs_needs[@]}")
     if [[ -n $absent ]] && may_install >/dev/null; then
@@ -182,24 +193,24 @@ lab_absence() {
     fi
     [[ -z $absent ]] || { echo "Debian packages are missing: $absent"; return 1; }
     [[ -e ${CARGO_TARGET_DIR:-target}/kernel-lab/kernel/done || -n $(apt-cache pkgnames linux-image-amd64) ]] ||
-        { echo "there is no package linux-image-amd64 here (apt-get update?)"; return 1; }
+        { echo "package linux-image-amd64 is not available (run apt-get update?)"; return 1; }
 }
 
-# The comparison with OpenSM at a tiny scale: that it works and says what it is to say. Its figures
-# mean nothing here, the programs being built to be debugged.
+# Checks that the comparison with OpenSM works and prints all rows, at a tiny scale. The figures
+# mean nothing here, because these are debug builds.
 step_versus() {
     command -v opensm || { note "skipped: opensm is not installed"; return; }
     use_tested_programs
     timeout 600 cargo bench --profile dev -p benches --bench versus -- --hosts 64 --quick --json "$logs/versus.json"
-    # Every row of the table on standard output is one of the file, and has a ratio above 0.
+    # Every row of the table on standard output is in the file, with a ratio above 0.
     local rows ratios
     rows=$(grep -c '"name"' "$logs/versus.json")
     ratios=$(grep -cE '"ratio": (0\.0*[1-9]|[1-9])' "$logs/versus.json")
     ((rows == 14 && ratios == rows)) || { cat "$logs/versus.json"; return 1; }
 }
 
-# Instructions a query, against those accepted in benches/counts.json: a figure that does not depend
-# on what else the machine does. Of what the tests were built with, if they were: it takes seconds.
+# Compares instructions per query with those accepted in benches/counts.json. The figures do not
+# depend on other load of the machine. Uses the tests' build if there was one, which takes seconds.
 step_counts() {
     command -v valgrind || { may_install && install_packages valgrind; } ||
         { note "skipped: valgrind is not installed"; return; }
@@ -210,13 +221,33 @@ step_counts() {
 
 step_doc_tests() { timeout 600 cargo test --workspace --doc; }
 
-step_docs() { RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc --workspace --no-deps; }
+# Documentation builds, and docs/compliance.md agrees with what the code cites.
+step_docs() {
+    RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc --workspace --no-deps
+    if command -v python3; then
+        scripts/compliance.py --check
+    else
+        note "skipped: docs/compliance.md is not checked, python3 is not installed"
+    fi
+}
 
-# A plain mutation loop over all targets; with FUZZ_WITH=libfuzzer by libFuzzer, which follows what
-# the code does but has everything built again by a nightly toolchain, for some ten minutes.
+# Checks that `ib-mad` can be published: its manifest is complete, the package contains README and
+# licences, depends on no path, and builds from its own files alone, without features. It does not
+# check that a registry accepts it: `cargo publish --dry-run -p ib-mad` does, and needs the network.
+step_package() {
+    local package=(cargo package -p ib-mad --allow-dirty --no-default-features) file
+    "${package[@]}" --offline || "${package[@]}"
+    "${package[@]}" --list >"$logs/packaged"
+    for file in README.md LICENSE-APACHE LICENSE-MIT src/lib.rs examples/sa_client.rs; do
+        grep -qx "$file" "$logs/packaged" || { echo "$file is not in the package"; return 1; }
+    done
+}
+
+# Runs a plain mutation loop over all targets. With FUZZ_WITH=libfuzzer, runs libFuzzer, which is
+# coverage-guided but needs a full build with a nightly toolchain, some ten minutes.
 step_fuzz() {
     local mutate=(cargo run --quiet -p ibsm-fuzz --example mutate --)
-    # That of the tests' build, if there was one.
+    # The binary of the tests' build, if there was one.
     [[ ! -e $logs/tests ]] || mutate=("${CARGO_TARGET_DIR:-$PWD/target}/debug/examples/mutate")
     "${mutate[@]}" list >"$logs/targets"
     local targets target
@@ -244,7 +275,7 @@ libfuzzer_ready() {
         cargo +nightly --version || { echo "no nightly toolchain"; return 1; }
         cargo fuzz --version || cargo install cargo-fuzz --locked ||
             { echo "cargo-fuzz cannot be installed"; return 1; }
-        cargo +nightly fuzz build --features libfuzzer --sanitizer none || { echo "the targets do not build with it"; return 1; }
+        cargo +nightly fuzz build --features libfuzzer --sanitizer none || { echo "the targets do not build with libFuzzer"; return 1; }
     } >"$logs/libfuzzer" 2>&1
 }
 
@@ -254,7 +285,7 @@ run_step() {
     local name=$1 begun=$SECONDS status
     printf '%-10s ... ' "${name//_/ }"
     : >"$logs/notes"
-    # Not `if (...)` nor `(...) ||`: there `set -e` would not hold within.
+    # Not `if (...)` or `(...) ||`: these would disable `set -e` inside.
     set +e
     (
         set -e
@@ -265,7 +296,7 @@ run_step() {
     if ((status != 0)); then
         printf 'FAILED after %d s\n' $((SECONDS - begun))
         sed 's/^/    /' "$logs/notes"
-        # Of many tests, those that failed may stand far above the end.
+        # With many tests, the failed ones may be far above the end of the log.
         grep -nE -A 20 'panicked at|\.\.\. FAILED|^error' "$logs/$name" | head -n 200
         tail -n 100 "$logs/$name"
         echo "$name failed; to run it alone: scripts/test.sh $name"
@@ -280,7 +311,7 @@ if [[ ${1-} == -l ]]; then
     exit
 fi
 for name in "$@"; do
-    declare -F "step_$name" >/dev/null || { echo "no step '$name'; there are: ${steps[*]}" >&2; exit 2; }
+    declare -F "step_$name" >/dev/null || { echo "no step '$name'; the steps are: ${steps[*]}" >&2; exit 2; }
 done
 for name in "${@:-${steps[@]}}"; do run_step "$name"; done
 if (($# == 0)); then echo "all checks passed in $SECONDS s"; else echo "passed: $*"; fi

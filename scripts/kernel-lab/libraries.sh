@@ -1,5 +1,5 @@
 #!/bin/sh
-# Copies the shared libraries that programs need into a tree, at the paths where they are found.
+# Copies the shared libraries that programs need into a tree, keeping their paths.
 #
 # usage: libraries.sh ROOT PROGRAM...
 root=$1

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Makes vmlinuz and base.cpio.gz in the directory given: a stock Debian kernel with its InfiniBand MAD
-# stack over soft-RoCE, busybox, and what the guest's scripts call. Nothing is installed; the kernel's
-# package is only unpacked. Does nothing if both are there and newer than this script and the guest's.
+# Creates vmlinuz and base.cpio.gz in DIRECTORY: a stock Debian kernel with its InfiniBand MAD stack
+# over soft-RoCE, busybox, and the programs that the guest's scripts call. Installs nothing; the
+# kernel's package is only unpacked. Does nothing if base.cpio.gz is newer than all lab files.
 #
 # usage: mkinitramfs.sh DIRECTORY
 set -euo pipefail
@@ -11,14 +11,14 @@ mkdir -p "$work"
 work=$(cd "$work" && pwd)
 
 if [[ -e $work/base.cpio.gz && -z $(find "$lab" -newer "$work/base.cpio.gz") ]]; then
-    echo "kernel $(ls "$work/kernel/lib/modules"), as made before"
+    echo "kernel $(ls "$work/kernel/lib/modules"), up to date"
     exit
 fi
 
 if [[ ! -e $work/kernel/done ]]; then
     apt-cache show linux-image-amd64 >/dev/null 2>&1 || apt-get update -qq
     package=$(apt-cache depends linux-image-amd64 | awk '/Depends: linux-image-[0-9]/ { print $2; exit }')
-    [[ -n $package ]] || { echo "no package linux-image-amd64: the lab's kernel is Debian's"; exit 1; }
+    [[ -n $package ]] || { echo "package linux-image-amd64 not found: the kernel lab needs Debian"; exit 1; }
     rm -rf "$work/kernel" && mkdir "$work/kernel"
     (cd "$work" && apt-get download -qq "$package" && dpkg-deb -x "$package"_*.deb kernel && rm "$package"_*.deb)
     touch "$work/kernel/done"
@@ -35,7 +35,7 @@ cp "$lab/guest/init" "$root/init"
 cp "$lab"/guest/*.sh "$root/lab/"
 chmod +x "$root/init"
 
-# Modules, in load order. rdma_rxe asks for crc32 by name, so no dependency tells of it.
+# Modules, in load order. rdma_rxe requests crc32 by name, so it is not among the dependencies.
 for module in crc32_generic veth sch_netem rdma_rxe ib_umad ib_uverbs; do
     modprobe -d "$work/kernel" -S "$version" --show-depends "$module" 2>/dev/null | awk '$1 == "insmod" { print $2 }'
 done | awk '!seen[$0]++' | while read -r file; do
@@ -43,18 +43,18 @@ done | awk '!seen[$0]++' | while read -r file; do
     basename "$file" >>"$root/modules/order"
 done
 
-# put PROGRAM [NAME]: a program of this machine, and the libraries it needs.
+# put PROGRAM [NAME]: copies a program of this machine and the libraries it needs.
 put() {
     cp "$(command -v "$1")" "$root/bin/${2:-$1}"
     "$lab/libraries.sh" "$root" "$(command -v "$1")"
 }
-# busybox has an ip and a tc of its own, which its shell prefers.
+# busybox has its own ip and tc, which its shell prefers.
 put ip rip
 put tc rtc
 put rdma
 put saquery
 
-# libibverbs, which our programs look for when they begin, and its provider for soft-RoCE.
+# libibverbs, which our programs load when they start, and its provider for soft-RoCE.
 verbs=/usr/lib/x86_64-linux-gnu/libibverbs
 if compgen -G "$verbs/librxe-rdmav*.so" >/dev/null; then
     mkdir -p "$root$verbs" "$root/etc/libibverbs.d"

@@ -2,10 +2,10 @@
 # Boots a stock Debian kernel in software emulation (QEMU without KVM, as any user), with two
 # soft-RoCE ports, and runs one of guest/*.sh there with our programs. Exit status: the script's.
 #
-# usage: run.sh [-n] [-t SECONDS] [NAME]     guest/NAME.sh, `ibsa` unless told; -n builds nothing
+# usage: run.sh [-n] [-t SECONDS] [NAME]     runs guest/NAME.sh (default: ibsa); -n builds nothing
 #
 # Needs Debian and its packages qemu-system-x86 busybox-static cpio gzip kmod iproute2
-# infiniband-diags; root only if apt-get has no package lists. What it makes is kept in
+# infiniband-diags; root only if apt-get has no package lists. Keeps its files in
 # target/kernel-lab.
 set -euo pipefail
 lab=$(cd "$(dirname "$0")" && pwd)
@@ -23,25 +23,25 @@ while getopts nt: option; do
 done
 shift $((OPTIND - 1))
 script=$lab/guest/${1:-ibsa}.sh
-[[ -f $script ]] || { echo "there is no $script" >&2; exit 2; }
+[[ -f $script ]] || { echo "$script does not exist" >&2; exit 2; }
 
 target=${CARGO_TARGET_DIR:-target}
 work=$target/kernel-lab
 "$lab/mkinitramfs.sh" "$work"
 if [[ -n $build ]]; then
-    # As the workspace's other tests build them, so that little has to be compiled.
+    # Built like the workspace's other tests, so that little has to be compiled.
     [[ -n ${IBSM_PROGRAMS-} ]] || cargo build --quiet --workspace --bins
     cargo build --quiet -p ib-mad --example sa_client --example add_grh
-    # The transport verbs needs more to build than the rest does.
+    # The transport verbs needs additional build tools.
     rm -f "$target/debug/examples/ud_client"
     if command -v cmake >/dev/null && [[ -n $(compgen -G '/usr/lib/llvm-*/lib/libclang*.so*') ]]; then
         cargo build --quiet -p ib-mad -p sa-server --features sa-server/verbs,ib-mad/verbs --bin ibsa --example ud_client
     else
-        echo "skipped: verbs, for want of cmake or libclang"
+        echo "skipped: verbs, because cmake or libclang is missing"
     fi
 fi
 
-# What is ours comes behind the base: the kernel unpacks one archive after the other.
+# Our files follow the base archive; the kernel unpacks one archive after the other.
 scratch=$(mktemp -d "${TMPDIR:-/tmp}/kernel-lab.XXXXXX")
 trap 'rm -rf "$scratch"' EXIT
 ours=$scratch/ours
@@ -60,5 +60,5 @@ timeout "$seconds" qemu-system-x86_64 -accel tcg,thread=multi -cpu max -m 1024 -
     -display none -serial stdio -monitor none -nodefaults -no-reboot \
     -kernel "$work/vmlinuz" -initrd "$scratch/initrd" -append "console=ttyS0 panic=-1 quiet" \
     </dev/null | tr -d '\r' | tee "$scratch/output" || status=$?
-((status != 124)) || echo "the guest did not end within $seconds s"
+((status != 124)) || echo "the guest did not finish within $seconds s"
 exit "$(sed -n 's/^LAB-RC //p' "$scratch/output" | tail -n 1 | grep . || echo 1)"

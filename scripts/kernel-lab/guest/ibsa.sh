@@ -1,4 +1,4 @@
-# ibsa at the umad device of a real kernel: one line a check, PASS or FAIL.
+# Tests ibsa on the umad device of a real kernel: one line per check, PASS or FAIL.
 . /lab/net.sh
 export RUST_LOG=info
 failed=0
@@ -8,7 +8,8 @@ title() { echo "== $*"; }
 ask() { sa_client rxe0 "$@" || failed=1; }
 
 transport=umad
-# start [OPTION...]: ibsa at rxe1, until it answers from the snapshot on disk. No SM can be followed.
+# start [OPTION...]: starts ibsa on rxe1 and waits until it answers from the snapshot on disk. There
+# is no SM to follow.
 start() {
 	: >ibsa.log
 	ibsa --sm http://127.0.0.1:1 --transport $transport --device rxe1 --cache-dir /lab/cache "$@" >>ibsa.log 2>&1 &
@@ -28,17 +29,17 @@ title "requests of one MAD, and tables by the kernel's RMPP"
 start
 ask $SA_GID path:none path:owner path:kernel table
 
-title "a port that another process serves"
+title "a port that another process already serves"
 if ibsa --sm http://127.0.0.1:1 --transport umad --device rxe1 >second.log 2>&1; then
-	fail "two serve one port"
+	fail "two processes serve one port"
 elif grep -q 'another process serves class SubnAdm at rxe1 port 1' second.log; then
 	pass "taken: $(sed 's/.*ERROR //' second.log | cut -c1-80)..."
 else
 	fail "taken: $(cat second.log)"
 fi
 
-title "our RMPP and the kernel's, with loss"
-# lossy DEVICE CHECK [QP]: with a part of what leaves by DEVICE lost, and something lost indeed.
+title "our RMPP and the kernel's, with packet loss"
+# lossy DEVICE CHECK [QP]: runs CHECK with packet loss on DEVICE, until frames were actually lost.
 lossy() {
 	rtc qdisc add dev "$1" root netem loss 6%
 	tries=0 lost=0
@@ -48,7 +49,7 @@ lossy() {
 		tries=$((tries + 1))
 	done
 	rtc qdisc del dev "$1" root
-	if [ "${lost:-0}" -gt 0 ]; then pass "$2 in spite of $lost frames lost at $1"; else fail "nothing lost at $1"; fi
+	if [ "${lost:-0}" -gt 0 ]; then pass "$2 despite $lost frames lost at $1"; else fail "no frame lost at $1"; fi
 }
 lossy v1 tables:4
 lossy v0 multi:3
@@ -58,7 +59,7 @@ title "Debian's saquery"
 echo 0x1 >sm_lid
 mount --bind sm_lid /sys/class/infiniband/rxe0/ports/1/sm_lid
 query() { SA_GID=$SA_GID LD_PRELOAD=/lib/libadd_grh.so saquery -C rxe0 -P 1 "$@"; }
-# expect COUNT TEXT ARGUMENT...: saquery prints a line with TEXT so often.
+# expect COUNT TEXT ARGUMENT...: checks that saquery prints COUNT lines with TEXT.
 expect() {
 	wanted=$1 text=$2
 	shift 2
@@ -71,7 +72,7 @@ expect 126 'NodeRecord dump' NR
 expect 1 'PathRecord dump' PR --sgid-to-dgid $CLIENT_GID-$SA_GID
 umount /sys/class/infiniband/rxe0/ports/1/sm_lid
 
-title "a device that goes away and comes back"
+title "a device that is removed and returns"
 rdma link delete rxe1
 sleep 0.3
 rdma link add rxe1 type rxe netdev v1
@@ -85,7 +86,7 @@ ask $SA_GID path:none
 stop -TERM
 
 if [ -x /bin/ud_client ]; then
-	title "a queue pair that clients are redirected to"
+	title "a queue pair to which clients are redirected"
 	transport=verbs
 	start
 	qpn=$(sed -n 's/.*qpn=\([0-9]*\).*/\1/p' ibsa.log | head -1)
@@ -96,7 +97,7 @@ if [ -x /bin/ud_client ]; then
 	transport=umad
 fi
 
-title "kill and restart without a holder: the kernel says that there is no SA"
+title "kill and restart without a holder: the kernel answers with status 0x000c"
 start
 sa_client rxe0 $SA_GID steady:3 >steady.log &
 client=$!
@@ -109,7 +110,7 @@ else
 	fail "without a holder: $(cat steady.log)"
 fi
 
-title "kills, a restart and an upgrade with one"
+title "kills, a restart and an upgrade with a holder"
 ibsa hold /run/ibsa.hold >hold.log 2>&1 &
 holder=$!
 until [ -S /run/ibsa.hold ]; do sleep 0.05; done
@@ -120,10 +121,10 @@ for signal in KILL KILL TERM; do
 	sleep 0.7
 	stop -$signal
 	start --holder /run/ibsa.hold
-	grep -q 'took over QP1' ibsa.log || fail "nothing taken over after SIG$signal"
+	grep -q 'took over QP1' ibsa.log || fail "QP1 was not taken over after SIG$signal"
 done
 sleep 0.7
-# An upgrade: the new one begins before the old one ends. Each cache directory has one user.
+# An upgrade: the new process starts before the old one ends. A cache directory has one user.
 old=$ibsa
 cp -r /lab/cache /lab/cache2
 ibsa --sm http://127.0.0.1:1 --transport umad --device rxe1 --cache-dir /lab/cache2 --holder /run/ibsa.hold >new.log 2>&1 &
@@ -135,7 +136,7 @@ sleep 0.7
 wait $client || failed=1
 cat steady.log
 stop -TERM
-# With the holder the class is free again.
+# When the holder ends, the class is free again.
 kill $holder
 wait $holder 2>/dev/null
 start
