@@ -30,7 +30,8 @@ impl Sweeper {
                 return self.sm_failed(port, format_args!("refuses a poll: {status}"));
             }
             (Stage::Links(links), Kind::Arm | Kind::Activate) => {
-                if links.step_refused(subnet, request) {
+                let is_expected = links.step_refused(subnet, request);
+                if is_expected {
                     return debug!("{name} of {} is refused: {status}", subnet.place(port));
                 }
             }

@@ -70,7 +70,7 @@ impl BalanceCheck {
     pub fn run(self) -> BalanceFinding {
         let topology = self.made.topology();
         let worst = |lfts: &[Entries]| most_to_hosts(topology, lfts);
-        let fresh = self.job.from_nothing(self.made.engine());
+        let fresh = self.job.route_afresh(self.made.engine());
         let found: Vec<Entries> = self.lfts.iter().map(|lft| lft.ports.clone()).collect();
         let worst = fresh.map(|fresh| (worst(&found), worst(&fresh)));
         BalanceFinding { kept: self.kept, made: self.made, worst }

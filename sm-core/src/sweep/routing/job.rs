@@ -265,8 +265,8 @@ impl RoutingJob {
         })
     }
 
-    /// Tables of an engine that keep nothing; none if it cannot make any.
-    pub(in crate::sweep) fn from_nothing(&self, engine: &str) -> Option<Vec<Entries>> {
+    /// Tables that an engine computes without regard to the tables before; `None` if it fails.
+    pub(in crate::sweep) fn route_afresh(&self, engine: &str) -> Option<Vec<Entries>> {
         let engine = self.engines.iter().find(|each| each.name() == engine)?;
         let routing = engine.route(&self.topology, &self.asked.steering, None).ok()?;
         Some(routing.lfts)
