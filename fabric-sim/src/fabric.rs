@@ -39,7 +39,7 @@ pub const UNDELIVERED: u32 = 110;
 pub struct Options {
     /// Seed of all random decisions.
     pub seed: u64,
-    /// Whether undeliverable packets are returned to their sender, with [`Address::undelivered`]
+    /// Whether undeliverable packets are returned to their sender, with `undelivered`
     /// set, as `ibsim` does in place of the kernel's timeouts. Otherwise they are dropped, as on a
     /// real fabric.
     pub return_undelivered: bool,

@@ -7,7 +7,7 @@
 //! - Packets carry neither SL nor P_Key nor GRH: received packets have defaults; values set on
 //!   packets to send are ignored.
 //! - A MAD that cannot be delivered is returned to its sender with
-//!   [`Address::undelivered`](super::Address::undelivered) set.
+//!   [`Carrier::undelivered`](super::Carrier::undelivered) set.
 //! - The queue in each direction is the sender's socket buffer, some 200 packets, and ibsim blocks
 //!   while one of its clients does not read. Receive whenever packets are waiting, also between two
 //!   attempts to send.

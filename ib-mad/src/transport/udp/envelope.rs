@@ -56,7 +56,8 @@ layout! {
     }
 }
 
-/// The envelope of a MAD with this address, without [`Address::peer`] and [`Address::undelivered`].
+/// The envelope of a MAD with this address. It has neither `Carrier::peer` nor
+/// `Carrier::undelivered`.
 #[inline(always)]
 pub fn encode(address: &Address, direct: bool) -> [u8; ENVELOPE_LEN] {
     // Not by `EnvelopeRepr::to_bytes`, which works bit by bit and takes several times as long: this

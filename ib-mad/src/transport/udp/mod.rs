@@ -3,7 +3,7 @@
 //! Two uses: in place of a fabric, between a load generator and responders; and between a front
 //! door and responders. In both cases the envelope names the fabric's client: the fields of
 //! [`Address`](super::Address) are the client's at both ends, and only
-//! [`Address::peer`](super::Address::peer) names the other end of the UDP exchange. Packets are
+//! [`Carrier::peer`](super::Carrier::peer) names the other end of the UDP exchange. Packets are
 //! neither authenticated nor encrypted: bind to addresses that only trusted hosts can reach.
 //!
 //! Runs of packets to one peer are sent as one train (`UDP_SEGMENT`), and trains are received as

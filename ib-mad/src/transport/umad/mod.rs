@@ -11,7 +11,7 @@
 //!   responses by the low 32 bits. The TransactionID of a response is not changed.
 //! - The kernel delivers the response to a request only within [`UmadOptions::answer_timeout`].
 //!   After that the request is returned, its header only, with
-//!   [`Address::undelivered`](super::Address::undelivered) set.
+//!   [`Carrier::undelivered`](super::Carrier::undelivered) set.
 //! - The queue of a file that is not read keeps the oldest 200,000 MADs: read until it is empty.
 //!   Sending has no back-pressure.
 //! - RMPP is done here: every segment is a packet.
@@ -139,7 +139,7 @@ pub struct UmadOptions {
     /// same wherever a file is passed on.
     pub agents: Vec<AgentSpec>,
     /// How long the kernel waits for the response to a request without its own time
-    /// ([`Address::answer_timeout_ms`](super::Address::answer_timeout_ms)). Must be shorter than
+    /// ([`Carrier::answer_timeout_ms`](super::Carrier::answer_timeout_ms)). Must be shorter than
     /// the retry interval: the kernel refuses a second request with the same TransactionID.
     pub answer_timeout: Duration,
 }

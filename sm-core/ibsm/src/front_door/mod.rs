@@ -1,7 +1,7 @@
 //! The front door: forwards queries that arrive at the SM's own port to responders, and their
 //! answers to the clients.
 //!
-//! It decides where a packet goes, by setting [`Address::peer`](ib_mad::transport::Address::peer),
+//! It decides where a packet goes, by setting [`Carrier::peer`](ib_mad::transport::Carrier::peer),
 //! and keeps no state of a query. Only multi-packet transfers and reports leave a pin behind, so
 //! that the next packet of the client reaches the responder that holds the transfer. What is not
 //! here: sockets (`runtime`), and the answers themselves (the responders).
@@ -75,7 +75,7 @@ pub struct FrontDoor {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Passage {
-    /// It goes to the responder at its [`peer`](ib_mad::transport::Address::peer).
+    /// It goes to the responder at its [`peer`](ib_mad::transport::Carrier::peer).
     ToResponder,
     /// It has become the answer to its client.
     ToClient,

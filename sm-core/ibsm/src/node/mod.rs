@@ -294,7 +294,7 @@ impl Node {
         self.transmit.handle_transmitted(count)
     }
 
-    /// Packets for responders, each at its [`peer`](ib_mad::transport::Address::peer).
+    /// Packets for responders, each at its [`peer`](ib_mad::transport::Carrier::peer).
     pub fn poll_forward(&self) -> &[Packet] {
         self.door.poll_forward()
     }

@@ -1,7 +1,7 @@
 //! `ibsm plan`: compares routing engines on a fabric that a file describes.
 //!
 //! A file becomes a [`site`]. Each engine has a [`trial`] on it, also after each of the requested
-//! [`failures`], with the options from [`wishes`]. The results are shown as a [`table`], as
+//! [`failures`], with the options from [`settings`]. The results are shown as a [`table`], as
 //! [`json`], and as dumps in OpenSM's formats ([`sm_core::dump`]). `plan` touches neither a fabric
 //! nor a running subnet manager. Files are read and written here and in [`output`] only.
 
