@@ -142,7 +142,7 @@ pub struct Sweeper {
 
 impl Sweeper {
     /// A subnet manager that knows nothing of its fabric but the LIDs it once gave out. `seed`
-    /// should differ from run to run; see [`Exchange::new`].
+    /// should differ from run to run.
     pub fn new(settings: Settings, lids: LidTable, seed: u32) -> Self {
         Self {
             subnet: Subnet::new(settings, lids, seed),

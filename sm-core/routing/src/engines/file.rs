@@ -1,7 +1,7 @@
 //! Routes with tables from a file (`lfts_file`), such as another subnet manager's dump.
 //!
 //! A file is read once ([`Dump::parse`]), resolved to switch numbers of a topology
-//! ([`Dump::resolve`]), and passed as [`Steering::lfts`]. The engine uses the tables unchanged and
+//! ([`Dump::resolve`]), and passed as its option `lfts`. The engine uses the tables unchanged and
 //! adds only the last step, from a destination's switch to its port. OpenSM does not check such
 //! tables; this engine rejects tables that would lose packets of hosts or forward them in loops,
 //! and another engine routes instead. Hop counts must also fall at each step, equally for all LIDs
