@@ -3,8 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
-use super::{ExposureError, OptionError};
-use sm_config::FileError;
+use super::trust::ExposureError;
+use sm_config::{FileError, ValueError};
 
 /// Why the configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -44,4 +44,14 @@ pub enum ConfigError {
     /// An option of the command line is refused.
     #[error(transparent)]
     Option(#[from] OptionError),
+}
+
+/// An option of the command line with an invalid value.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("option {option}: {source}")]
+pub struct OptionError {
+    /// The option, in all its forms.
+    pub option: &'static str,
+    /// The reason, naming the key of the configuration file that the option sets.
+    pub source: ValueError,
 }

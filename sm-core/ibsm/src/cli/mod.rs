@@ -20,10 +20,10 @@ use std::path::{Path, PathBuf};
 use ib_mad::types::PortNum;
 use sa_proto::trust::{ClientTrust, TlsFiles};
 
-pub use error::ConfigError;
+pub use error::{ConfigError, OptionError};
 pub use opensm_options::OpenSmOptions;
 pub(crate) use options::SYSLOG;
-pub use options::{Command, OptionError, Options, TransportKind};
+pub use options::{Command, Options, TransportKind};
 pub use plan::{EngineNames, Failing, PlanOptions};
 pub use sa_access::{RedirectMode, ReturnWay, SaAccess};
 use sm_config::file::FileError;

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::options::OptionError;
+use super::error::OptionError;
 use sm_config::Settings;
 use sm_config::ValueError;
 

@@ -7,11 +7,11 @@ use clap::{Parser, Subcommand, ValueEnum};
 use ib_mad::types::Guid;
 
 use super::PlanOptions;
+use super::error::OptionError;
 use super::opensm_options::{OpenSmOptions, hexadecimal};
 use super::sa_access::SaAccess;
 use super::trust::TlsOptions;
 use sm_config::Settings;
-use sm_config::ValueError;
 use sm_config::instead;
 
 /// How the fabric is reached.
@@ -217,16 +217,6 @@ pub enum Command {
 const STDOUT: &str = "stdout";
 /// Value of -f for the system log.
 pub(crate) const SYSLOG: &str = "syslog";
-
-/// An option of the command line with an invalid value.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("option {option}: {source}")]
-pub struct OptionError {
-    /// The option, in all its forms.
-    pub option: &'static str,
-    /// The reason, naming the key of the configuration file that the option sets.
-    pub source: ValueError,
-}
 
 const EXAMPLES: &str = "\
 Examples:

@@ -17,9 +17,8 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status, Streaming};
 
+use super::notices::{NOTICES_KEPT, NumberedNotice};
 use super::shared::{Job, Outbound, Shared};
-use super::thread::NOTICES_KEPT;
-use sm_core::notice::Event;
 use sm_core::registry::{self, Drop, Requester};
 
 /// Relayed traps that wait for the service loop.
@@ -32,21 +31,6 @@ const NOTICES_OUTBOUND_MAX: usize = 16;
 const NOTICES_BATCH_MAX: usize = 256;
 /// Largest message accepted: all writes that a responder may have open, repeated at once.
 const INBOUND_LEN_MAX: usize = 16 << 20;
-
-/// A notice with its number, ready to be sent.
-pub(super) type Numbered = event_proto::Notice;
-
-/// An event as sent.
-pub(super) fn numbered(number: u64, event: &Event) -> Numbered {
-    Numbered {
-        number,
-        notice: event.notice.to_vec().into(),
-        trusted_only: event.trusted_only,
-        subject_port_guid: event.subject.map_or(0, |port| port.0),
-        supersedes_key: event.key,
-        subject_pkeys: event.subject_pkeys.iter().map(|pkey| pkey.0.into()).collect(),
-    }
-}
 
 pub(super) fn services(shared: Arc<Shared>, end: watch::Receiver<()>) -> Routes {
     let service = Service { shared, end };
@@ -214,8 +198,8 @@ impl Events for Service {
 impl Service {
     async fn follow_until_end(
         self,
-        missed: Vec<Numbered>,
-        mut notices: broadcast::Receiver<Arc<Numbered>>,
+        missed: Vec<NumberedNotice>,
+        mut notices: broadcast::Receiver<Arc<NumberedNotice>>,
         outbound: mpsc::Sender<Result<event_proto::Notices, Status>>,
     ) {
         let mut end = self.end.clone();

@@ -11,13 +11,14 @@
 //! - [`store`]: [`RegistryStore`](store::RegistryStore), the file `registry.redb`; [`log`]: its
 //!   entries.
 //! - [`dump`]: [`SaDumpFile`], `opensm-sa.dump` for a migration from or to OpenSM.
-//! - [`grpc`]: the services that responders call.
+//! - [`grpc`]: the services that responders call; [`notices`]: what they send of events.
 
 mod counters;
 mod dump;
 mod durable;
 mod grpc;
 mod log;
+mod notices;
 mod shared;
 mod store;
 mod thread;
@@ -39,6 +40,7 @@ use tracing::error;
 use crate::publish::Publisher;
 pub(super) use dump::SaDumpFile;
 use durable::DurableRegistry;
+use notices::NOTICES_MAX;
 use shared::Shared;
 use sm_core::notice::{Event, Issuer};
 use sm_core::registry::{GuidBlock, Ports, PredefinedGroup};
@@ -49,9 +51,6 @@ use thread::RegistryThread;
 
 use super::follow::{self, Following, Progress};
 use super::metrics::Metric;
-
-/// Notices kept for a responder that reads slowly; it misses older ones.
-const NOTICES_MAX: usize = 1 << 14;
 
 /// A registry that is not started. It exists before the publisher, which serves its services.
 pub(super) struct RegistrySetup {

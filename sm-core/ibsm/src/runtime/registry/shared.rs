@@ -12,7 +12,7 @@ use sa_proto::proto::registry as proto;
 use tokio::sync::{broadcast, mpsc, watch};
 
 use super::counters::Counters;
-use super::{NOTICES_MAX, grpc};
+use super::notices::{NOTICES_MAX, NumberedNotice};
 use crate::runtime::follow::Progress;
 use sm_core::notice::{Event, Issuer};
 use sm_core::registry::{self, GuidBlock, Ports, PredefinedGroup, Request};
@@ -73,9 +73,9 @@ pub(super) struct Shared {
     pub(super) published: AtomicU64,
     /// Whether writes are accepted: there is a session.
     pub(super) open: watch::Sender<bool>,
-    pub(super) notices: broadcast::Sender<Arc<grpc::Numbered>>,
+    pub(super) notices: broadcast::Sender<Arc<NumberedNotice>>,
     /// Notices of the last seconds, for responders that reconnect.
-    pub(super) recent: Mutex<VecDeque<(Instant, Arc<grpc::Numbered>)>>,
+    pub(super) recent: Mutex<VecDeque<(Instant, Arc<NumberedNotice>)>>,
     /// The front door's address.
     pub(super) front_door: watch::Sender<String>,
     /// Members of MLIDs whose members changed, until the service loop takes them.
@@ -136,7 +136,7 @@ impl Shared {
         self.imported.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn recent(&self) -> MutexGuard<'_, VecDeque<(Instant, Arc<grpc::Numbered>)>> {
+    pub(super) fn recent(&self) -> MutexGuard<'_, VecDeque<(Instant, Arc<NumberedNotice>)>> {
         self.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -12,8 +12,8 @@ use tracing::error;
 
 use super::dump::{self, SaDumpFile};
 use super::durable::{DurableRegistry, Verdict, Work};
+use super::notices::{NOTICES_KEPT, NOTICES_MAX, numbered};
 use super::shared::{Job, Outbound, Shared};
-use super::{NOTICES_MAX, grpc};
 use crate::observe::Responders;
 use crate::runtime::follow::Progress;
 use sm_core::notice::{Damper, Event, Issuer};
@@ -27,9 +27,6 @@ const BUSY: usize = 16;
 /// How long after a busy turn writes gather before the next: a commit costs the same for one write
 /// as for hundreds, an fsync and a dozen wake-ups at either end.
 const GATHERING: Duration = Duration::from_millis(2);
-/// How long notices are kept for responders that were disconnected: as long as a stream takes to
-/// reconnect after a restart.
-pub(super) const NOTICES_KEPT: Duration = Duration::from_secs(10);
 /// How often the list of responders is checked.
 const RESPONDERS_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -278,7 +275,7 @@ impl RegistryThread {
         while let Some(event) = self.damper.poll() {
             self.number += 1;
             self.shared.counters.notices.add(1);
-            let notice = Arc::new(grpc::numbered(self.number, &event));
+            let notice = Arc::new(numbered(self.number, &event));
             // A new subscriber gets it from one of the two.
             let mut recent = self.shared.recent();
             let _ = self.shared.notices.send(notice.clone());
