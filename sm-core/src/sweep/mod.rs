@@ -53,12 +53,12 @@ mod guid_info;
 mod handover;
 mod inherit;
 mod journal;
+mod kept_routes;
 mod keys;
 mod lanes;
 mod light;
 mod log;
 mod multicast;
-mod origin;
 mod packets;
 mod partitions;
 mod peer;
@@ -99,16 +99,16 @@ pub use fingerprint::{AcknowledgedTables, TableFingerprint};
 use guid_info::AliasGuids;
 pub use handover::{ImportedRegistry, RegistryCopy};
 use journal::Journal;
+pub use kept_routes::CORRECTION_DELAY;
 pub use lanes::SlsOfPaths;
 pub use log::STATE;
 use multicast::Multicast;
 pub use multicast::{MulticastJob, MulticastOutcome};
-pub use origin::{CORRECTION_DELAY, Origin};
 pub use peer::Peer;
 pub use report::{Phase, Report};
 use reregister::Reregistration;
 pub use routing::{
-    BalanceCheck, BalanceFinding, LoopCheck, LoopFinding, RoutingJob, RoutingOutcome,
+    BalanceCheck, BalanceFinding, LoopCheck, LoopFinding, Origin, RoutingJob, RoutingOutcome,
 };
 pub use schedule::Cause;
 pub use service::PortsChanged;

@@ -8,6 +8,7 @@ mod active;
 mod build;
 mod checks;
 mod job;
+mod origin;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,18 +16,18 @@ use std::time::{Duration, Instant};
 use ib_mad::types::{Guid, Lid};
 use tracing::warn;
 
-use super::origin::Origin;
 use crate::fabric::{Fabric, SwitchIndex};
 use crate::manage::steering::{Places, Steered, steer};
 pub(super) use active::ActiveRouting;
 use active::OperatorOptions;
 pub(super) use build::Routed;
 use build::topology;
+pub(super) use checks::KeptRoutes;
 pub use checks::{BalanceCheck, BalanceFinding, LoopCheck, LoopFinding};
-pub(super) use checks::{KeptRoutes, is_balanced};
 use job::Before;
 pub(super) use job::{Chosen, Kept, Rejection};
 pub use job::{RoutingJob, RoutingOutcome};
+pub use origin::Origin;
 use sm_config::{RoutingFiles, Settings};
 use sm_routing::verify::CreditLoops;
 use sm_routing::{Engine, Lanes, Topology, TopologyError, engines};

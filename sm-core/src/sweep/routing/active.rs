@@ -6,8 +6,8 @@ use std::sync::{Arc, OnceLock};
 use ib_mad::types::Lid;
 use sa_proto::snapshot::{Entries, Lft, PathSls};
 
+use super::origin::Origin;
 use crate::fabric::{Fabric, SwitchIndex};
-use crate::sweep::origin::Origin;
 use sm_config::RoutingFiles;
 use sm_routing::hosts::Away;
 use sm_routing::multicast::Place;

@@ -10,9 +10,6 @@ use super::job::RoutingJob;
 use sm_routing::balance::most_to_hosts;
 use sm_routing::verify::CreditLoops;
 
-/// How many more routes than from nothing the worst link may have.
-const WORSE_MAX: f64 = 1.02;
-
 /// A look for credit loops in the routing in force: slower than routing, and of no consequence
 /// but a warning.
 #[derive(Debug)]
@@ -74,20 +71,5 @@ impl BalanceCheck {
         let found: Vec<Entries> = self.lfts.iter().map(|lft| lft.ports.clone()).collect();
         let worst = fresh.map(|fresh| (worst(&found), worst(&fresh)));
         BalanceFinding { kept: self.kept, made: self.made, worst }
-    }
-}
-
-/// Whether a link with so many routes is no worse than it would be from nothing.
-pub(in crate::sweep) fn is_balanced(found: u32, fresh: u32) -> bool {
-    f64::from(found) <= f64::from(fresh) * WORSE_MAX
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn routes_may_be_two_percent_worse_than_from_nothing() {
-        assert!(is_balanced(99, 100) && is_balanced(102, 100) && !is_balanced(103, 100));
     }
 }

@@ -7,9 +7,8 @@ use ib_mad::types::Guid;
 use sa_proto::snapshot::{self, Entries, Lft, PathSls};
 
 use super::active::{ActiveRouting, OperatorOptions, Proved, ports};
-use super::checks::is_balanced;
+use super::origin::Origin;
 use crate::fabric::SwitchIndex;
-use crate::sweep::origin::Origin;
 use sm_routing::hosts::{self, Away, Followed};
 use sm_routing::verify::{self, CreditLoops, Deliveries};
 use sm_routing::{
@@ -296,7 +295,8 @@ impl RoutingJob {
         if has_copies && !is_unseen {
             let fresh = engine.route(&self.topology, now, None).ok();
             let worst = |lfts: &[Entries]| balance::most_to_hosts(&self.topology, lfts);
-            let is_worse = |fresh: &Routing| !is_balanced(worst(&routing.lfts), worst(&fresh.lfts));
+            let is_worse =
+                |fresh: &Routing| !balance::is_balanced(worst(&routing.lfts), worst(&fresh.lfts));
             if let Some(fresh) = fresh.filter(is_worse) {
                 return Some(self.verified(fresh, None)).filter(Verified::is_usable);
             }

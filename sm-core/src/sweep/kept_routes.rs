@@ -1,51 +1,23 @@
-//! Which engine made the tables that switches hold, and when they are made anew instead of kept.
+//! Corrects kept routes: recomputes them when they have become unbalanced.
 //!
-//! A new master keeps what it finds, unless it knows that another engine, or one with other wishes of
-//! operators, made it. Whoever made it: some time after, what is in force is held against what
-//! the engine would make of the fabric from nothing; so are routes kept over changes of a fabric that
-//! is too large to be routed twice at each. If the worst link has more than 2 % more
-//! routes than it would have then, all is routed anew, and the log says why.
+//! A new master keeps the routes it finds, unless it knows that another engine, or the same engine
+//! with other options, computed them. [`CORRECTION_DELAY`] later, it compares them with the routes
+//! that the engine would compute without regard to them; it does the same with routes kept over
+//! changes of a fabric that is too large to be routed twice at each change. If the most loaded link
+//! carries over 2 % more routes than it would then, all routes are recomputed, and the log says why.
 
-use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
+use sm_routing::balance;
 use tracing::{debug, info, warn};
 
 use super::Sweeper;
-use super::routing::{BalanceCheck, BalanceFinding, KeptRoutes, is_balanced};
+use super::routing::{BalanceCheck, BalanceFinding, KeptRoutes, Origin};
 use super::schedule::Cause;
 use super::subnet::Subnet;
 
 /// How long the subnet runs by what another subnet manager left before its routes are made anew.
 pub const CORRECTION_DELAY: Duration = Duration::from_secs(60);
-
-/// Who made the tables in force, to be known again by the next run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Origin {
-    /// Name of the engine.
-    pub engine: String,
-    /// Hash of what operators asked of it.
-    pub options_hash: u64,
-}
-
-impl Origin {
-    /// Reads what [`render`](Self::render) wrote.
-    pub fn parse(text: &str) -> Option<Self> {
-        let value = |key: &str| {
-            let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '));
-            line.map(str::trim)
-        };
-        let options_hash = u64::from_str_radix(value("wishes")?.strip_prefix("0x")?, 16).ok()?;
-        Some(Self { engine: value("engine")?.to_owned(), options_hash })
-    }
-
-    /// As lines of a file.
-    pub fn render(&self) -> String {
-        let mut text = String::new();
-        let _ = writeln!(text, "engine {}\nwishes {:#x}", self.engine, self.options_hash);
-        text
-    }
-}
 
 impl Sweeper {
     /// States which engine made the tables that switches hold, as an earlier run of ours left it.
@@ -82,7 +54,7 @@ impl Sweeper {
             KeptRoutes::Inherited => "that were found",
             KeptRoutes::OverChanges => "kept over changes of the fabric",
         };
-        let is_balanced = is_balanced(found, fresh);
+        let is_balanced = balance::is_balanced(found, fresh);
         let is_news = self.subnet.routing.balance_known(now, is_balanced, CORRECTION_DELAY);
         match finding.kept {
             _ if is_news => {
@@ -112,20 +84,6 @@ impl Subnet {
     pub(super) fn correct_routes(&mut self, now: Instant) {
         if self.routing.take_correction(now) {
             self.schedule.request(now, Cause::Asked);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_origin_reads_back_and_what_is_none_is_not_taken_for_one() {
-        let origin = Origin { engine: "torus-2QoS".into(), options_hash: u64::MAX };
-        assert_eq!(Origin::parse(&origin.render()), Some(origin));
-        for text in ["", "engine ftree\n", "engine ftree\nwishes 12\n", "wishes 0x1\n"] {
-            assert_eq!(Origin::parse(text), None, "{text:?}");
         }
     }
 }
