@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use benches::cpu::ProcessClock;
 use benches::fabrics::{FAT_TREE_1000, FAT_TREE_10000, Managed, Stated, middle_cable};
-use benches::figures::{is_benchmark_run, is_wanted, tell, tell_load};
+use benches::figures::{is_benchmark_run, is_wanted, report_figure, report_load};
 use ib_mad::types::{Guid, Lid};
 use sm_routing::multicast::{Audience, Membership, PortMask};
 
@@ -31,7 +31,7 @@ fn main() {
             measure(fabric);
         }
     }
-    tell_load();
+    report_load();
 }
 
 fn measure(fabric: Stated) {
@@ -40,7 +40,7 @@ fn measure(fabric: Stated) {
     let hosts = managed.host_ports();
     let groups = groups(&hosts);
     let members: usize = groups.values().map(|group| group.ports.len()).sum();
-    tell(&name("members"), members, "in 5,000 groups");
+    report_figure(&name("members"), members, "in 5,000 groups");
 
     managed.make_multicast_room(GROUPS);
     managed.sweeper_mut().put_members(groups.clone());
@@ -61,15 +61,15 @@ fn measure(fabric: Stated) {
     plant(&name("link_cut"), &mut managed);
     let after = trees(&managed);
     let moved = before.iter().filter(|(mlid, tree)| after.get(mlid) != Some(tree)).count();
-    tell(&name("link_cut"), moved, "trees changed");
+    report_figure(&name("link_cut"), moved, "trees changed");
     if let Some(job) = managed.sweeper_mut().poll_multicast_proof() {
         let (wall, mut cpu) = (Instant::now(), ProcessClock::start());
         let outcome = job.run();
         let (wall, cpu) = (wall.elapsed(), cpu.lap());
-        tell(&name("looked_at_again"), format!("{wall:.1?}, {cpu:.1?} of CPU"), "");
+        report_figure(&name("looked_at_again"), format!("{wall:.1?}, {cpu:.1?} of CPU"), "");
         managed.handle_multicast(outcome);
     }
-    tell(&name("deadlocks"), managed.sweeper().multicast_loops(), "trees");
+    report_figure(&name("deadlocks"), managed.sweeper().multicast_loops(), "trees");
 }
 
 /// Computes the pending trees, has them written, and reports the cost.
@@ -87,10 +87,14 @@ fn plant(name: &str, managed: &mut Managed) {
     let sent = managed.multicast_blocks();
     managed.write_multicast();
     let blocks = managed.multicast_blocks() - sent;
-    tell(name, format!("{:.1?}, {:.1?} of CPU", planted.0, planted.1), "to compute the trees");
+    report_figure(
+        name,
+        format!("{:.1?}, {:.1?} of CPU", planted.0, planted.1),
+        "to compute the trees",
+    );
     let on_loop = (asked.0 + taken.0, asked.1 + taken.1);
-    tell(name, format!("{:.1?}, {:.1?} of CPU", on_loop.0, on_loop.1), "on the loop");
-    tell(name, format!("{groups} groups, {blocks}"), "blocks written");
+    report_figure(name, format!("{:.1?}, {:.1?} of CPU", on_loop.0, on_loop.1), "on the loop");
+    report_figure(name, format!("{groups} groups, {blocks}"), "blocks written");
 }
 
 /// Groups of hosts, the same in each run: 4 to 19 hosts, every 50th group 200, and the first all.
@@ -160,7 +164,7 @@ fn depths(name: &str, managed: &Managed, groups: &Membership) {
         let sum: u32 = depths.iter().sum();
         let mean = f64::from(sum) / depths.len() as f64;
         let max = depths.iter().max().copied().unwrap_or(0);
-        tell(name, format!("mean {mean:.3}, maximum {max}"), whose);
+        report_figure(name, format!("mean {mean:.3}, maximum {max}"), whose);
     }
 }
 

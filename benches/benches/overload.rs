@@ -18,7 +18,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use benches::figures::{Runs, is_benchmark_run, tell_load};
+use benches::figures::{Runs, is_benchmark_run, report_load};
 use benches::sandbox::{Program, Sandbox, binary, free_address};
 use serde_json::{Value, json};
 
@@ -48,7 +48,7 @@ fn main() {
         }
     };
     let rounds: Vec<Round> = (0..ROUNDS).map(|_| bed.round()).collect();
-    tell(&rounds);
+    report(&rounds);
     let arguments: Vec<String> = std::env::args().collect();
     if let Some(at) = arguments.iter().position(|argument| argument == "--json") {
         let file = arguments.get(at + 1).expect("--json FILE");
@@ -173,7 +173,7 @@ fn number(report: &Value, field: &str) -> f64 {
 }
 
 /// Medians of all rounds, and their ranges.
-fn tell(rounds: &[Round]) {
+fn report(rounds: &[Round]) {
     let capacity = Runs::new(rounds.iter().map(|round| round.capacity).collect());
     println!("capacity, 1,024 outstanding: {capacity:.0} answers per second");
     for (nth, load) in LOADS.iter().enumerate() {
@@ -191,7 +191,7 @@ fn tell(rounds: &[Round]) {
         let limits = rounds.iter().filter_map(|round| round.storms[nth].limit.as_deref());
         limits.for_each(|limit| println!("    the generator may be the limit: {limit}"));
     }
-    tell_load();
+    report_load();
 }
 
 /// A control group that gets a share of the CPU's time.

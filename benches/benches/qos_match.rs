@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use benches::fabrics::{FAT_TREE_10000, Stated};
-use benches::figures::{Runs, is_benchmark_run, is_wanted, tell, tell_load};
+use benches::figures::{Runs, is_benchmark_run, is_wanted, report_figure, report_load};
 use benches::policy::Policy;
 use benches::requests::{Draw, Host, Kind, hosts};
 use ib_mad::transport::Packet;
@@ -45,7 +45,7 @@ fn measure(fabric: Stated) {
     for (name, policy) in [("services", Policy::Services), ("scattered", Policy::Scattered)] {
         compare(fabric, &plane, &hosts, name, policy);
     }
-    tell_load();
+    report_load();
 }
 
 fn compare(fabric: Stated, plane: &FabricPlane, hosts: &[Host], name: &str, policy: Policy) {
@@ -59,9 +59,9 @@ fn compare(fabric: Stated, plane: &FabricPlane, hosts: &[Host], name: &str, poli
     let name = format!("qos_match/{name}/{}", fabric.name);
     let medians: Vec<f64> = sites.into_iter().map(|site| Runs::new(site.times).median()).collect();
     for (rules, median) in RULES.iter().zip(&medians) {
-        tell(&format!("{name}/{rules}_rules"), format!("{median:.1}"), "ns");
+        report_figure(&format!("{name}/{rules}_rules"), format!("{median:.1}"), "ns");
     }
-    tell(&format!("{name}/1000_to_1"), format!("{:.2}", medians[3] / medians[1]), "");
+    report_figure(&format!("{name}/1000_to_1"), format!("{:.2}", medians[3] / medians[1]), "");
 }
 
 /// A responder with a number of rules, and requests to it.

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use benches::cpu::ProcessClock;
 use benches::fabrics::{FAT_TREE_10000, FAT_TREE_45000, Stated, middle_cable, topology};
-use benches::figures::{Runs, is_benchmark_run, is_wanted, tell, tell_load};
+use benches::figures::{Runs, is_benchmark_run, is_wanted, report_figure, report_load};
 use sm_routing::balance::{LinkLoads, Spread};
 use sm_routing::program::{Change, Program};
 use sm_routing::{
@@ -81,9 +81,9 @@ fn measure(fabric: Stated) {
     {
         let plan = || Program::plan(topology, changes(topology, old, new));
         time(&name(what), || drop(black_box(plan())));
-        tell(&name(&format!("{what}_blocks")), plan().len(), "blocks to write");
+        report_figure(&name(&format!("{what}_blocks")), plan().len(), "blocks to write");
     }
-    tell_load();
+    report_load();
 }
 
 fn changes<'a>(topology: &Topology, old: Option<&'a Routing>, new: &'a Routing) -> Vec<Change<'a>> {
@@ -108,11 +108,11 @@ fn time(name: &str, mut work: impl FnMut()) {
         wall.push(start.elapsed().as_secs_f64() * 1e3);
     }
     let wall = format!("ms CPU, {:.1} ms wall", Runs::new(wall));
-    tell(name, format_args!("{:.1}", Runs::new(cpu)), &wall);
+    report_figure(name, format_args!("{:.1}", Runs::new(cpu)), &wall);
 }
 
 fn balance(name: &str, topology: &Topology, routing: &Routing) {
     let spread = Spread::of(&LinkLoads::count(topology, routing).to_hosts);
     let unit = format!("worst/mean routes per link, {spread}");
-    tell(name, format_args!("{:.2}", spread.ratio()), &unit);
+    report_figure(name, format_args!("{:.2}", spread.ratio()), &unit);
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use benches::fabrics::{FAT_TREE_10000, FAT_TREE_45000, Stated, middle_cable, snapshot};
-use benches::figures::{is_benchmark_run, is_wanted, tell};
+use benches::figures::{is_benchmark_run, is_wanted, report_figure};
 use criterion::{BatchSize, BenchmarkId, Criterion};
 use sa_proto::prost::Message as _;
 use sa_proto::proto::snapshot::FromSm;
@@ -49,11 +49,11 @@ fn measure(criterion: &mut Criterion, fabric: Stated) {
     let part: Vec<FromSm> = Encoder::delta(Arc::clone(&change)).collect();
     let rows = (old.fabric().nodes.len(), old.fabric().lfts.len());
     let unit = format!("KB in {} messages, {} nodes and {} LFTs", full.len(), rows.0, rows.1);
-    tell(&format!("snapshot/wire_bytes/full/{}", fabric.name), bytes(&full) / 1024, &unit);
+    report_figure(&format!("snapshot/wire_bytes/full/{}", fabric.name), bytes(&full) / 1024, &unit);
     let unit = format!("KB in {} messages, {} rows", part.len(), change.changes());
     let kilobytes = bytes(&part) as f64 / 1024.0;
     let name = format!("snapshot/wire_bytes/one_link_cut/{}", fabric.name);
-    tell(&name, format_args!("{kilobytes:.1}"), &unit);
+    report_figure(&name, format_args!("{kilobytes:.1}"), &unit);
 
     let checked = after.clone().checked().expect("a sweep leaves no contradictions");
     let version = Version { fabric_generation: 2, ..old.version() };

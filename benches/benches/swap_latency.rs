@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use benches::cpu::pin_to_core;
 use benches::fabrics::{FAT_TREE_10000, middle_cable};
-use benches::figures::{is_benchmark_run, tell_load};
+use benches::figures::{is_benchmark_run, report_load};
 use benches::requests::{Draw, Kind, hosts};
 use hdrhistogram::Histogram;
 use ib_mad::transport::udp::{Engine, Udp, UdpOptions};
@@ -147,7 +147,7 @@ fn main() {
             );
         }
     });
-    tell_load();
+    report_load();
 }
 
 fn histogram() -> Histogram<u64> {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use benches::cpu::{ProcessClock, load_average};
 use benches::fabrics::{Cost, FAT_TREE_10000, FAT_TREE_45000, Managed, Stated, middle_cable};
-use benches::figures::{Runs, is_benchmark_run, is_wanted, tell, tell_load};
+use benches::figures::{Runs, is_benchmark_run, is_wanted, report_figure, report_load};
 use sm_config::Settings;
 use sm_core::sweep::Report;
 
@@ -48,23 +48,27 @@ fn measure(fabric: Stated, runs: usize) {
         let name = |figure: &str| format!("sweep/{name}/{figure}/{}", fabric.name);
         let runs = |figure: &dyn Fn(&Stage) -> f64| Runs::new(stages.iter().map(figure).collect());
         let report = &stages[0].report;
-        tell(&name("smps"), format_args!("{:.0}", runs(&|s| s.smps as f64)), "SMPs");
-        tell(&name("manager_cpu"), runs(&|s| s.cost.manager.as_secs_f64()), "s");
+        report_figure(&name("smps"), format_args!("{:.0}", runs(&|s| s.smps as f64)), "SMPs");
+        report_figure(&name("manager_cpu"), runs(&|s| s.cost.manager.as_secs_f64()), "s");
         let routing =
             format_args!("s CPU, {:.3} s wall", runs(&|s| s.cost.routing_wall.as_secs_f64()));
-        tell(
+        report_figure(
             &name("routing"),
             format_args!("{:.3}", runs(&|s| s.cost.routing.as_secs_f64())),
             &routing.to_string(),
         );
-        tell(&name("manager_cpu_a_smp"), runs(&|s| a_smp(s.cost.manager, s.smps)), "µs");
-        tell(&name("simulator_cpu_a_smp"), runs(&|s| a_smp(s.cost.simulator, s.smps)), "µs");
+        report_figure(&name("manager_cpu_a_smp"), runs(&|s| a_smp(s.cost.manager, s.smps)), "µs");
+        report_figure(
+            &name("simulator_cpu_a_smp"),
+            runs(&|s| a_smp(s.cost.simulator, s.smps)),
+            "µs",
+        );
         println!(
             "    {} LFT blocks, {} PortInfos set, {} routing(s)",
             report.lft_blocks_set, report.port_infos_set, stages[0].cost.routings
         );
     }
-    tell_load();
+    report_load();
 }
 
 fn a_smp(time: Duration, smps: u64) -> f64 {

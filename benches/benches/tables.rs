@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use benches::fabrics::{FAT_TREE_10000, FAT_TREE_45000, Stated, middle_cable};
-use benches::figures::{is_benchmark_run, is_wanted, tell};
+use benches::figures::{is_benchmark_run, is_wanted, report_figure};
 use criterion::{BenchmarkId, Criterion};
 use ib_mad::types::Guid;
 use sa_proto::snapshot::{AliasGuid, FabricPlane, RegistryPlane};
@@ -46,7 +46,7 @@ fn measure(criterion: &mut Criterion, fabric: Stated) {
         let (rows, columns) = tables.paths.host_size();
         let name = format!("tables/hot_bytes/{}{state}", fabric.name);
         let unit = format!("KB, path classes {rows} x {columns} of them");
-        tell(&name, tables.hot_bytes() / 1024, &unit);
+        report_figure(&name, tables.hot_bytes() / 1024, &unit);
     }
     let one_core = rayon::ThreadPoolBuilder::new().num_threads(1).build().expect("a thread");
     let mut group = criterion.benchmark_group("tables/build");

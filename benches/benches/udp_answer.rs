@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 
 use benches::cpu::{pin_to_core, thread_time};
 use benches::fabrics::{FAT_TREE_10000, Stated};
-use benches::figures::{Runs, is_benchmark_run, tell, tell_load};
+use benches::figures::{Runs, is_benchmark_run, report_figure, report_load};
 use benches::requests::{Draw, Host, Kind, hosts};
 use ib_mad::transport::ring::{RingClient, RingOptions, RingServer};
 use ib_mad::transport::udp::{Engine, Udp, UdpOptions};
@@ -88,7 +88,7 @@ fn main() {
         let server = RingServer::bind(&RingOptions::new(&path)).expect("a path of our own");
         (server, move || (RingClient::connect(&path).expect("it is served"), None))
     });
-    tell_load();
+    report_load();
 }
 
 /// The state that all rounds share.
@@ -165,16 +165,24 @@ impl Bench {
         for (server, rounds) in [("echo", &echo), ("ibsa", &answer)] {
             let runs = |figure: fn(&Round) -> f64| Runs::new(rounds.iter().map(figure).collect());
             let rate = runs(|round| round.rate / 1000.0);
-            tell(&title(server), format_args!("{rate:.0}"), "thousand per second");
+            report_figure(&title(server), format_args!("{rate:.0}"), "thousand per second");
             let cpu = runs(|round| round.cpu_us * 1000.0);
-            tell(&title(&format!("{server}_cpu")), format_args!("{cpu:.0}"), "ns per answer");
-            tell(&title(&format!("{server}_client")), runs(|round| round.client), "CPUs");
+            report_figure(
+                &title(&format!("{server}_cpu")),
+                format_args!("{cpu:.0}"),
+                "ns per answer",
+            );
+            report_figure(&title(&format!("{server}_client")), runs(|round| round.client), "CPUs");
         }
         let ratio = |figure: fn(&Round) -> f64| {
             Runs::new(echo.iter().zip(&answer).map(|(e, a)| figure(a) / figure(e)).collect())
         };
-        tell(&title("ratio_to_echo"), ratio(|round| round.rate), "of the echo's rate");
-        tell(&title("ratio_to_echo_cpu"), ratio(|round| round.cpu_us), "times the echo's CPU");
+        report_figure(&title("ratio_to_echo"), ratio(|round| round.rate), "of the echo's rate");
+        report_figure(
+            &title("ratio_to_echo_cpu"),
+            ratio(|round| round.cpu_us),
+            "times the echo's CPU",
+        );
         let lost: u64 = echo.iter().chain(&answer).map(|round| round.lost).sum();
         println!("    {ROUNDS} rounds each, {window} outstanding, {lost} requests lost");
     }
@@ -232,11 +240,11 @@ impl Bench {
         for (server, times) in [("echo", &echo), ("ibsa", &answer)] {
             let (least, usual) = (times.min(), times.median());
             let figure = format_args!("{least:.1} at best, {usual:.1} in the middle");
-            tell(&title(server), figure, "ns per answer");
+            report_figure(&title(server), figure, "ns per answer");
         }
         let (best, usual) = (answer.min() / echo.min(), ratios.median());
         let figure = format_args!("{best:.2} at best, {usual:.2} in the middle");
-        tell(&title("ratio_to_echo"), figure, "times the echo's time");
+        report_figure(&title("ratio_to_echo"), figure, "times the echo's time");
         println!("    windows of {window}, {lost} requests lost");
     }
 

@@ -63,12 +63,12 @@ impl fmt::Display for Runs {
 }
 
 /// Prints a figure: name, value, unit, and a remark.
-pub fn tell(name: &str, value: impl fmt::Display, unit: &str) {
+pub fn report_figure(name: &str, value: impl fmt::Display, unit: &str) {
     println!("{name:<52} {value} {unit}");
 }
 
 /// Prints the load under which the figures were measured.
-pub fn tell_load() {
+pub fn report_load() {
     println!("(load average {})", load_average());
 }
 
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_are_told_by_median_and_range() {
+    fn runs_are_reported_by_median_and_range() {
         assert_eq!(format!("{:.1}", Runs::new(vec![3.0, 1.0, 2.0])), "2.0 (1.0 to 3.0)");
         assert_eq!(format!("{}", Runs::new(vec![1.25])), "1.25");
     }

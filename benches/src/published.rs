@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use sa_proto::proto::snapshot;
 use sa_proto::proto::snapshot::from_responder::Message as Said;
-use sa_proto::proto::snapshot::from_sm::Message as Told;
+use sa_proto::proto::snapshot::from_sm::Message as Reply;
 use sa_proto::proto::snapshot::snapshot_feed_client::SnapshotFeedClient;
 use sa_proto::snapshot::codec::Decoder;
 use sa_proto::snapshot::{SCHEMA, Snapshot};
@@ -57,10 +57,10 @@ async fn try_snapshot(url: &str) -> Option<Snapshot> {
     loop {
         let message = tokio::time::timeout(PATIENCE, feed.message()).await.ok()?.ok()??;
         match message.message? {
-            Told::Begin(begin) => decoder = Some(Decoder::new(begin).ok()?),
-            Told::Chunk(chunk) => decoder.as_mut()?.chunk(&chunk).ok()?,
-            Told::End(end) => return decoder?.finish(end, &Snapshot::empty()).ok(),
-            Told::Explain(_) => {}
+            Reply::Begin(begin) => decoder = Some(Decoder::new(begin).ok()?),
+            Reply::Chunk(chunk) => decoder.as_mut()?.chunk(&chunk).ok()?,
+            Reply::End(end) => return decoder?.finish(end, &Snapshot::empty()).ok(),
+            Reply::Explain(_) => {}
         }
     }
 }

@@ -332,9 +332,9 @@ pub fn binary(name: &str) -> PathBuf {
             .current_dir(env!("CARGO_MANIFEST_DIR"));
         // Some build scripts treat the variables that Cargo sets for a test as a change, and half
         // of the dependencies would be built again.
-        let told =
+        let is_set =
             |name: &str| ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|p| name.starts_with(p));
-        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(told)) {
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_set)) {
             cargo.env_remove(name);
         }
         let status = cargo.status().expect("cargo runs");

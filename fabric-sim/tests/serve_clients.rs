@@ -331,7 +331,7 @@ fn a_dead_client_holds_neither_its_node_nor_its_names() {
 }
 
 #[test]
-fn operators_are_told_what_is_wrong_with_their_lines() {
+fn wrong_console_lines_are_explained() {
     let bed = Bed::new();
     assert_eq!(bed.command("frobnicate"), "error: unknown command 'frobnicate'; try help\n");
     assert_eq!(

@@ -111,9 +111,9 @@ fn send(responder: &mut Responder, lid: Lid, bytes: &[u8], now: Instant) {
     if !request.rmpp().is_active() {
         // A message is identified by its first segment. The attribute of a refused MultiPathRecord
         // request is PathRecord, as in OpenSM.
-        let (asked, told) = (request.header().attribute_id(), answer.header().attribute_id());
-        let is_path = asked == attribute::MULTI_PATH_RECORD && told == attribute::PATH_RECORD;
-        assert!(told == asked || is_path, "{asked:?} is answered as {told:?}");
+        let (asked, returned) = (request.header().attribute_id(), answer.header().attribute_id());
+        let is_path = asked == attribute::MULTI_PATH_RECORD && returned == attribute::PATH_RECORD;
+        assert!(returned == asked || is_path, "{asked:?} is answered as {returned:?}");
     }
     if !answer.rmpp().is_active() {
         assert_eq!(answer.sa().sm_key(), 0, "an SM_Key was disclosed");

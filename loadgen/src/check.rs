@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_told_in_words() {
+    fn paths_are_described_in_words() {
         let bed = bed(By::Gid);
         assert_eq!(
             describe(&bed.workload, &bed.pair, &bed.answer(|_| {})),

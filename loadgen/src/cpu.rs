@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_busy_thread_is_told_from_a_sleeping_one() {
+    fn busy_and_sleeping_threads_are_distinguished() {
         let meter = Meter::start();
         let start = Instant::now();
         // Until it has used some CPU time, however often it is interrupted.

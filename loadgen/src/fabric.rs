@@ -319,7 +319,7 @@ pub(crate) mod tests {
 
     /// Switches are ports with LIDs too, and so is the requester itself.
     #[test]
-    fn a_path_leads_to_whoever_has_the_lid() {
+    fn a_path_leads_to_the_owner_of_the_lid() {
         let fabric = fabric(|plane| {
             let switch: &mut Node = Arc::make_mut(&mut plane.nodes[1]);
             PortInfo::new(&mut switch.ports[0].info[..]).unwrap().set_base_lid(Lid(9));

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn two_that_redirect_to_each_other_hold_nobody() {
+    fn mutual_redirection_holds_no_client() {
         let (mut follower, now) = follower();
         let mut hops = 0;
         while !follower.is_ready() {
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn when_a_responder_falls_silent_the_sa_is_asked_anew() {
+    fn the_sa_is_asked_again_when_a_responder_falls_silent() {
         let (mut follower, now) = follower();
         step(&mut follower, now, Status::OK, 9);
         step(&mut follower, now, Status::OK, 0);

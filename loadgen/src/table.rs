@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_asked_for_begins_no_transfer() {
+    fn unrequested_segments_start_no_transfer() {
         let mut tables = Tables::default();
         let mut packet = Packet::default();
         packet.mad[24..28].copy_from_slice(&[1, 1, 3, 0]);

@@ -102,7 +102,7 @@ fn main() {
     let compared = Compared { net, effort, writes_only: options.writes };
     if options.scale_out {
         let (sandbox, _fabric) = compared.fabric("scale-out");
-        return scale_out::tell(&compared.net, &sandbox, effort.run * 50);
+        return scale_out::report(&compared.net, &sandbox, effort.run * 50);
     }
     let (ours, hosts) = compared.ours();
     let stock = compared.stock(&hosts);
@@ -169,7 +169,7 @@ impl Compared {
     fn query(&self, name: Name, kind: Kind, sa: &mut impl Sa, hosts: &[Host], side: &mut Side) {
         let cost = cost(sa, &kind.book(hosts), 1, kind.is_table(), self.effort);
         let value = if kind.is_table() { cost.records_per_second() } else { cost.query_ns };
-        side.tell(name, Figure { value, stand_in: cost.stand_in_ns, ..Figure::default() });
+        side.report(name, Figure { value, stand_in: cost.stand_in_ns, ..Figure::default() });
     }
 
     /// Pulls a cable between two switches.
@@ -214,7 +214,7 @@ impl Compared {
             let asked = programs.run(&book, 200, 1, pause);
             longest = longest.max(checked(asked.report, 200).longest);
         }
-        side.tell(Name::LinkFails, Figure::plain(longest.as_secs_f64() * 1e3));
+        side.report(Name::LinkFails, Figure::plain(longest.as_secs_f64() * 1e3));
         drop(programs);
 
         eprintln!("ours: {}", Name::PathUnderRules.text());
@@ -269,7 +269,7 @@ impl Compared {
             });
             let best = asked.skip(1).min_by_key(|report| report.query_cpu).expect("a run");
             let value = each(best.query_cpu, total) - transport;
-            side.tell(
+            side.report(
                 name,
                 Figure { value: value.max(1.0), stand_in: transport, whole: each(best.cpu, total) },
             );
@@ -300,7 +300,7 @@ impl Compared {
             let cost = cost(&mut stock, &book, turn, false, self.effort);
             let figure =
                 Figure { value: cost.query_ns, stand_in: cost.stand_in_ns, ..Figure::default() };
-            side.tell(name, figure);
+            side.report(name, figure);
         }
 
         if self.writes_only {
@@ -324,7 +324,7 @@ impl Compared {
             // It uses incomplete routes for a moment, and reports this.
             eprintln!("opensm: {refused} paths were refused while it routed around the link");
         }
-        side.tell(Name::LinkFails, Figure::plain(longest.as_secs_f64() * 1e3));
+        side.report(Name::LinkFails, Figure::plain(longest.as_secs_f64() * 1e3));
         drop(stock);
 
         eprintln!("opensm: {}", Name::PathUnderRules.text());

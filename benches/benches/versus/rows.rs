@@ -106,15 +106,15 @@ pub(crate) struct Side(Vec<(Name, Figure)>);
 
 impl Side {
     /// Adds a figure.
-    pub(crate) fn tell(&mut self, name: Name, figure: Figure) {
+    pub(crate) fn report(&mut self, name: Name, figure: Figure) {
         self.0.push((name, figure));
     }
 
     /// Adds the figures of a start.
     pub(crate) fn start(&mut self, up: Duration, cpu: Duration, program: &Program) {
-        self.tell(Name::Start, Figure::plain(up.as_secs_f64()));
-        self.tell(Name::StartCpu, Figure::plain(cpu.as_secs_f64()));
-        self.tell(Name::Memory, Figure::plain(program.memory_kib().1 as f64 / 1024.0));
+        self.report(Name::Start, Figure::plain(up.as_secs_f64()));
+        self.report(Name::StartCpu, Figure::plain(cpu.as_secs_f64()));
+        self.report(Name::Memory, Figure::plain(program.memory_kib().1 as f64 / 1024.0));
     }
 
     fn figure(&self, name: Name) -> Option<Figure> {

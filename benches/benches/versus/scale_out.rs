@@ -50,7 +50,7 @@ struct Measured {
 }
 
 /// Measures each for `length` and prints the results.
-pub(crate) fn tell(net: &Net, sandbox: &Sandbox, length: Duration) {
+pub(crate) fn report(net: &Net, sandbox: &Sandbox, length: Duration) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.expect("an async runtime");
     let publish = free_address().to_string();

@@ -218,16 +218,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_differs_by_more_than_chance_is_told() {
+    fn only_significant_differences_are_reported() {
         let counts = |counts: [(&str, f64); 3]| counts.map(|(row, n)| (row.to_owned(), n)).into();
         let accepted = counts([("lids", 1000.0), ("gids", 1000.0), ("nodes", 1000.0)]);
         let now = counts([("lids", 1051.0), ("gids", 960.0), ("paths", 10.0)]);
-        let told = [
+        let reported = [
             "dearer: lids, 1000.0 to 1051.0 (+5.1 %)",
             "new: paths, 10.0 instructions",
             "gone: nodes",
         ];
-        assert_eq!(changes(&accepted, &now), told);
+        assert_eq!(changes(&accepted, &now), reported);
         let now = counts([("lids", 949.0), ("gids", 1049.0), ("nodes", 1000.0)]);
         assert_eq!(changes(&accepted, &now), ["cheaper: lids, 1000.0 to 949.0 (-5.1 %)"]);
     }

@@ -63,14 +63,14 @@ impl Subnet {
         ibsmctl.expect("ibsmctl runs")
     }
 
-    fn told(&self, words: &[&str]) -> String {
+    fn output(&self, words: &[&str]) -> String {
         let output = self.ask(words);
         assert!(output.status.success(), "{words:?}: {output:?}");
         String::from_utf8(output.stdout).expect("UTF-8")
     }
 
     fn json(&self, words: &[&str]) -> Value {
-        serde_json::from_str(&self.told(words)).expect("JSON")
+        serde_json::from_str(&self.output(words)).expect("JSON")
     }
 
     fn refusal(&self, words: &[&str]) -> String {
@@ -106,14 +106,14 @@ impl Subnet {
 #[test]
 fn a_path_is_explained_by_name_guid_lid_and_gid() {
     let subnet = Subnet::new("ctl-explain", "http", &[], &[]);
-    let told = subnet.told(&["explain", A, B]);
-    assert!(told.starts_with(&format!("from      {A}/P1, ca, GUID 0x")), "{told}");
+    let output = subnet.output(&["explain", A, B]);
+    assert!(output.starts_with(&format!("from      {A}/P1, ca, GUID 0x")), "{output}");
     for line in ["path      yes; status 0x0000, ok", "rule      none in force", "responder r1"] {
-        assert!(told.lines().any(|is| is == line), "'{line}' in:\n{told}");
+        assert!(output.lines().any(|is| is == line), "'{line}' in:\n{output}");
     }
     assert!(
-        told.contains("bound by the link ") && told.contains("record    SGID fe80::"),
-        "{told}"
+        output.contains("bound by the link ") && output.contains("record    SGID fe80::"),
+        "{output}"
     );
 
     let by_name = subnet.json(&["explain", A, B, "--json"]);
@@ -131,14 +131,14 @@ fn a_path_is_explained_by_name_guid_lid_and_gid() {
         assert_eq!(other["record"]["bytes"], by_name["record"]["bytes"]);
     }
 
-    let told = subnet.told(&["explain", A, B, "--pkey", "0x8123"]);
-    assert!(told.contains("is not a member of 0x0123; status 0x0300, no records"), "{told}");
+    let output = subnet.output(&["explain", A, B, "--pkey", "0x8123"]);
+    assert!(output.contains("is not a member of 0x0123; status 0x0300, no records"), "{output}");
     let refusal = subnet.refusal(&["explain", A, "no such node"]);
     assert!(refusal.contains("refused: no port is named no such node"), "{refusal}");
 }
 
 #[test]
-fn what_is_going_on_is_told_without_a_terminal() {
+fn top_prints_without_a_terminal() {
     let subnet = Subnet::new("ctl-top", "http", &[], &[]);
     let deadline = Instant::now() + PATIENCE;
     // The reported state is at most a second old.
@@ -154,8 +154,8 @@ fn what_is_going_on_is_told_without_a_terminal() {
         (&moment["fabric"]["hosts"], &moment["responders"][0]["name"]),
         (&16.into(), &"r1".into())
     );
-    let told = subnet.told(&["top"]);
-    assert!(told.contains("  master  subnet up  for ") && told.contains("\nr1 "), "{told}");
+    let output = subnet.output(&["top"]);
+    assert!(output.contains("  master  subnet up  for ") && output.contains("\nr1 "), "{output}");
 }
 
 #[test]
@@ -165,18 +165,18 @@ fn a_sweep_and_new_routes_are_to_be_had() {
     // A new responder also causes one.
     let asked_for = || ibsm.log().matches("cause: asked for").count();
     let before = asked_for();
-    assert!(subnet.told(&["sweep"]).contains("a heavy sweep begins"));
+    assert!(subnet.output(&["sweep"]).contains("a heavy sweep begins"));
     ibsm.wait_for("sweep requested: ");
     ibsm.wait_for_nth("cause: asked for", before + 1);
     let before = asked_for();
-    let told = subnet.told(&["reroute"]);
-    assert!(told.contains("all routes are recomputed"), "{told}");
+    let output = subnet.output(&["reroute"]);
+    assert!(output.contains("all routes are recomputed"), "{output}");
     ibsm.wait_for("reroute requested: ");
     ibsm.wait_for_nth("cause: asked for", before + 1);
 }
 
 #[test]
-fn without_a_responder_nobody_explains_and_that_is_said() {
+fn explain_without_a_responder_says_so() {
     let mut subnet = Subnet::new("ctl-alone", "http", &[], &[]);
     subnet._programs.pop().expect("the responder").kill();
     let ibsm = subnet._programs.last().expect("the SM");
@@ -188,8 +188,8 @@ fn without_a_responder_nobody_explains_and_that_is_said() {
 #[test]
 fn what_ports_registered_is_listed_with_their_names() {
     let subnet = Subnet::new("ctl-registered", "http", &[], &[]);
-    assert_eq!(subnet.told(&["services"]), "no services\n");
-    assert_eq!(subnet.told(&["subscriptions"]), "no subscriptions\n");
+    assert_eq!(subnet.output(&["services"]), "no services\n");
+    assert_eq!(subnet.output(&["subscriptions"]), "no subscriptions\n");
     let explained = subnet.json(&["explain", A, B, "--json"]);
     let lid = explained["source"]["lid"].as_u64().unwrap() as u32;
     let gid: Gid = explained["record"]["sgid"].as_str().unwrap().parse().unwrap();
@@ -209,10 +209,10 @@ fn what_ports_registered_is_listed_with_their_names() {
         .set_pkey(PKey::DEFAULT_FULL)
         .set_join_state(JoinState::FULL_MEMBER);
     subnet.write(lid, bytes);
-    let told = subnet.told(&["mcast", "--mgid", "ff12:401b:ffff::77"]);
-    let lines: Vec<&str> = told.lines().collect();
-    assert!(lines[0].starts_with("ff12:401b:ffff::77  MLID 0xc0"), "{told}");
-    assert!(lines[0].ends_with("Q_Key 0x00000b1b; 1 member"), "{told}");
+    let output = subnet.output(&["mcast", "--mgid", "ff12:401b:ffff::77"]);
+    let lines: Vec<&str> = output.lines().collect();
+    assert!(lines[0].starts_with("ff12:401b:ffff::77  MLID 0xc0"), "{output}");
+    assert!(lines[0].ends_with("Q_Key 0x00000b1b; 1 member"), "{output}");
     assert_eq!(lines[1], format!("  {A}/P1  {gid}  full"));
     let groups = subnet.json(&["mcast", "--json"]);
     let group = groups.as_array().unwrap().iter().find(|group| group["mgid"] == mgid.to_string());
@@ -231,9 +231,9 @@ fn what_ports_registered_is_listed_with_their_names() {
         .set_service_pkey(PKey::DEFAULT_FULL)
         .set_service_lease(u32::MAX);
     subnet.write(lid, bytes);
-    let told = subnet.told(&["services"]);
+    let output = subnet.output(&["services"]);
     let expected = format!("0x0000000000000077  ''  {A}/P1  {gid}  P_Key 0xffff, permanent\n");
-    assert_eq!(told, expected);
+    assert_eq!(output, expected);
 }
 
 /// Certificates from the script for operators.
@@ -274,8 +274,8 @@ fn with_certificates_each_program_may_do_what_its_role_is_for() {
     let admin = certificates.options("admin");
     let subnet = Subnet::new("ctl-tls", "https", &with(&[], &sm), &with(&[], &responder));
 
-    assert!(subnet.told(&with(&["status"], &admin)).contains("responders      1\n  r1 ("));
-    assert!(subnet.told(&with(&["explain", A, B], &admin)).contains("responder r1"));
+    assert!(subnet.output(&with(&["status"], &admin)).contains("responders      1\n  r1 ("));
+    assert!(subnet.output(&with(&["explain", A, B], &admin)).contains("responder r1"));
     let refusal = subnet.refusal(&with(&["status"], &responder));
     assert!(refusal.contains("is for the role admin") && refusal.contains("role responder"));
     let refusal = subnet.refusal(&["status"]);

@@ -615,7 +615,7 @@ fn a_standby_begins_its_session_above_what_its_responders_hold() {
 }
 
 #[test]
-fn a_master_whose_responders_went_over_to_another_is_told_so() {
+fn a_master_is_notified_when_its_responders_leave() {
     let (first, second) = (Sm::start(), Sm::start());
     let sms = [first.publisher.address(), second.publisher.address()];
     let responder = Responder::start(&sms, None);
@@ -648,7 +648,7 @@ fn a_lost_epoch_file_and_a_clock_set_back_do_no_harm() {
 }
 
 #[test]
-fn an_sm_without_a_session_serves_nobody() {
+fn an_sm_without_a_session_serves_no_responder() {
     let sm = Sm::start();
     let last = sm.publisher.publish(fabric()).unwrap();
     sm.publisher.end_session();

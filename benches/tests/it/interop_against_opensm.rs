@@ -271,7 +271,7 @@ fn compare(net: &Path, sa: Responder<'_>, sm_node: &str, tools_at: &str) {
 
 /// All net files of Debian's package. With two hosts each, the third node is a switch.
 #[test]
-fn tools_tell_the_same_of_the_stock_example_fabrics() {
+fn tools_print_the_same_for_stock_example_fabrics() {
     if !can_interoperate(&PROGRAMS) {
         return;
     }
@@ -285,7 +285,7 @@ fn tools_tell_the_same_of_the_stock_example_fabrics() {
 
 /// The whole SM and SA at one simulated node.
 #[test]
-fn tools_tell_the_same_through_the_front_door() {
+fn tools_print_the_same_through_the_front_door() {
     if !can_interoperate(&PROGRAMS) {
         return;
     }

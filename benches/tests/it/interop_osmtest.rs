@@ -129,7 +129,7 @@ fn no_flow_does_worse(simulator: Simulator) {
     for ((flow, theirs), ours) in FLOWS.iter().zip(&theirs).zip(&ours) {
         assert!(theirs.passed, "flow {flow} fails against OpenSM: {theirs:#?}");
         assert!(ours.passed, "flow {flow} fails against us: {ours:#?}");
-        let told = |outcome: &Outcome| match *flow {
+        let status = |outcome: &Outcome| match *flow {
             // The number of queries that find no service depends on when leases expire, and so on
             // waits for the CPU in between.
             "s" | "a" => {
@@ -137,7 +137,7 @@ fn no_flow_does_worse(simulator: Simulator) {
             }
             _ => outcome.errors.clone(),
         };
-        assert_eq!(told(ours), told(theirs), "flow {flow}");
+        assert_eq!(status(ours), status(theirs), "flow {flow}");
     }
 }
 

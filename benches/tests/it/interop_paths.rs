@@ -209,15 +209,15 @@ fn paths(sandbox: &Sandbox, net: &Net, lmc: u8) -> BTreeMap<String, Vec<String>>
                 None => line.to_owned(),
             }
         };
-        let tell = |block: &str| block.lines().map(name).collect::<Vec<_>>().join("\n");
-        let mut records: Vec<String> = text.split("PathRecord dump:").map(tell).collect();
+        let report = |block: &str| block.lines().map(name).collect::<Vec<_>>().join("\n");
+        let mut records: Vec<String> = text.split("PathRecord dump:").map(report).collect();
         records.sort();
         records
     };
-    let mut told = BTreeMap::new();
+    let mut reported = BTreeMap::new();
     let mut ask = |args: &[&str]| {
         let asked: Vec<&str> = [&["PR"], args].concat();
-        told.insert(args.join(" "), named(&saquery(&asked)));
+        reported.insert(args.join(" "), named(&saquery(&asked)));
     };
     let (first, others) = (gid(guids[0]), &guids[1..]);
     for &guid in others {
@@ -239,7 +239,7 @@ fn paths(sandbox: &Sandbox, net: &Net, lmc: u8) -> BTreeMap<String, Vec<String>>
     }
     ask(&[]);
     ask(&["--dgid", "2001:db8:0:1::77"]);
-    told
+    reported
 }
 
 fn compare(site: &Site) {
@@ -266,8 +266,8 @@ fn mtus_with_quirks_are_those_of_opensm() {
     let ask = |sandbox: &Sandbox, net: &Net, _| mtus(sandbox, net);
     let (ours, theirs) = (under_ibsm(&site, ask), under_opensm(&site, ask));
     assert_eq!(ours.len(), theirs.len());
-    let told = |mtu: u8| theirs.values().filter(|(_, told)| *told == Some(mtu)).count();
-    assert!(told(3) > 100 && told(4) > 100, "{} and {} of each", told(3), told(4));
+    let reported = |mtu: u8| theirs.values().filter(|(_, reported)| *reported == Some(mtu)).count();
+    assert!(reported(3) > 100 && reported(4) > 100, "{} and {} of each", reported(3), reported(4));
     for (asked, theirs) in &theirs {
         assert_eq!(&ours[asked], theirs, "{asked}");
     }
@@ -279,7 +279,7 @@ type Mtus = BTreeMap<String, (Status, Option<u8>)>;
 fn mtus(sandbox: &Sandbox, net: &Net) -> Mtus {
     let mut client = Client::new(sandbox, &net.names[1]);
     let gid = |host: usize| Gid::new(SUBNET_PREFIX_DEFAULT, Guid(net.hosts[host]));
-    let mut told = Mtus::new();
+    let mut reported = Mtus::new();
     for (from, to) in [(2, 1), (2, 3), (2, 2), (1, 4), (4, 1), (3, 4)] {
         for selector in 0..4 {
             for mtu in 1..=5u8 {
@@ -294,7 +294,7 @@ fn mtus(sandbox: &Sandbox, net: &Net) -> Mtus {
                     let parts = [(has_selector, path::MTU_SELECTOR), (has_mtu, path::MTU)];
                     parts.iter().filter(|(has, _)| *has).for_each(|(_, part)| mask |= *part);
                     let answer = client.ask(Method::GET, attribute::PATH_RECORD, mask, &data);
-                    told.insert(name("PathRecord"), answer);
+                    reported.insert(name("PathRecord"), answer);
 
                     let mut mask = multi::SGID_COUNT | multi::DGID_COUNT;
                     let mut data = vec![0; MultiPathRecord::LEN + 32];
@@ -304,7 +304,7 @@ fn mtus(sandbox: &Sandbox, net: &Net) -> Mtus {
                     let parts = [(has_selector, multi::MTU_SELECTOR), (has_mtu, multi::MTU)];
                     parts.iter().filter(|(has, _)| *has).for_each(|(_, part)| mask |= *part);
                     let about = attribute::MULTI_PATH_RECORD;
-                    told.insert(
+                    reported.insert(
                         name("MultiPathRecord"),
                         client.ask(Method::GET_MULTI, about, mask, &data),
                     );
@@ -312,7 +312,7 @@ fn mtus(sandbox: &Sandbox, net: &Net) -> Mtus {
             }
         }
     }
-    told
+    reported
 }
 
 /// A client of the subnet administration.

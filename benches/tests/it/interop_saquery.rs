@@ -128,7 +128,7 @@ fn answers(sandbox: &Sandbox) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn saquery_tells_the_same_records() {
+fn saquery_prints_the_same_records() {
     if !can_interoperate(&["opensm", "saquery"]) {
         return;
     }

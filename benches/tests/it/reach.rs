@@ -203,7 +203,7 @@ fn moved(before: &[u64], after: &[u64]) -> usize {
 }
 
 #[test]
-fn clients_that_ask_for_it_are_told_of_responders_and_others_are_served_all_the_same() {
+fn redirection_on_request_serves_other_clients_too() {
     let site = Site::new("advertise");
     let ibsm = site.ibsm(&["--redirect", "advertise"]);
     let (first, second) = (site.ibsa(2, &[]), site.ibsa(3, &[]));
@@ -235,7 +235,7 @@ fn clients_that_ask_for_it_are_told_of_responders_and_others_are_served_all_the_
 }
 
 #[test]
-fn whoever_is_sent_on_by_status_is_answered_by_the_responder_it_is_sent_to() {
+fn clients_redirected_by_status_are_answered_by_the_target() {
     let site = Site::new("require");
     let _ibsm = site.ibsm(&["--redirect", "require"]);
     let (first, second) = (site.ibsa(2, &[]), site.ibsa(3, &[]));

@@ -300,7 +300,7 @@ fn a_repeat_gets_the_answer_of_the_first_from_the_next_process() {
 
 /// Regression: each restart asked all clients to register again, although the registry was on disk.
 #[test]
-fn a_restart_asks_nobody_to_register_again_but_with_another_registry() {
+fn a_restart_asks_for_registrations_only_with_another_registry() {
     let subnet = Subnet::new("registry-restart");
     let state = subnet.sandbox.path("state");
     let await_tables = || {
@@ -329,7 +329,7 @@ fn a_restart_asks_nobody_to_register_again_but_with_another_registry() {
 }
 
 #[test]
-fn members_are_told_of_and_forwarded_to() {
+fn new_members_are_reported_and_routed() {
     let subnet = Subnet::new("registry-events");
     let runtime = runtime();
     let ibsm = subnet.ibsm(&[]);
@@ -344,8 +344,9 @@ fn members_are_told_of_and_forwarded_to() {
         let mut client = Client::new();
         client.ask(&subnet, [create(hosts[1], 7)]).await;
         let mgid = &client.answered[&7].data[..16];
-        let told = tokio::time::timeout(PATIENCE, notices.next()).await.unwrap().unwrap().unwrap();
-        let notice = &told.notices[0];
+        let message =
+            tokio::time::timeout(PATIENCE, notices.next()).await.unwrap().unwrap().unwrap();
+        let notice = &message.notices[0];
         assert_eq!((notice.notice.len(), &notice.notice[4..6]), (80, &[0, 66][..]));
         assert_eq!(&notice.notice[16..32], mgid);
         assert_eq!(notice.subject_pkeys, [0xFFFF]);

@@ -85,7 +85,7 @@ impl Clients {
     }
 }
 
-fn tell(what: &str, took: &[Duration], cpu: [(Duration, Duration); 2], all: Duration) {
+fn report(what: &str, took: &[Duration], cpu: [(Duration, Duration); 2], all: Duration) {
     let at = |share: f64| took[(took.len() as f64 * share) as usize].as_secs_f64() * 1e3;
     let each = |(before, after): (Duration, Duration)| {
         (after - before).as_secs_f64() * 1e6 / took.len() as f64
@@ -134,7 +134,7 @@ fn what_a_registry_of_200_000_records_costs() {
             let (began, before) = (Instant::now(), (ibsm.cpu(), ibsa.cpu()));
             let took = clients.ask(writes, window, make);
             let cpu = [(before.0, ibsm.cpu()), (before.1, ibsa.cpu())];
-            tell(what, &took, cpu, began.elapsed());
+            report(what, &took, cpu, began.elapsed());
         };
     measured("services, few", 2_000, 1, &set);
     measured("services, 512 at a time", SERVICES, 512, &set);

@@ -175,7 +175,7 @@ fn first_snapshot(sm: &Sm, trust: ClientTrust) -> Option<Arc<Snapshot>> {
 }
 
 #[test]
-fn a_responder_follows_the_feed_and_is_told_the_sa_key() {
+fn a_responder_follows_the_feed_and_receives_the_sa_key() {
     let ca = Ca::new();
     let sm = Sm::start(Some(ca.sm()));
     let snapshot = first_snapshot(&sm, ca.client(&[Role::Responder])).expect("a snapshot");
@@ -229,14 +229,14 @@ fn who_shows_no_certificate_or_one_of_another_ca_is_turned_away() {
     let sm = Sm::start(Some(ca.sm()));
     let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&ca.pem));
     let bare = Endpoint::from_shared(sm.url()).unwrap().tls_config(tls).unwrap();
-    let told = block_on(status_by(bare)).unwrap_err();
-    assert!(told.contains("certificate"), "{told}");
+    let error = block_on(status_by(bare)).unwrap_err();
+    assert!(error.contains("certificate"), "{error}");
 
     // It trusts the SM, but the SM does not trust it.
     let mut stranger = other.client(&Role::ALL);
     std::fs::write(&stranger.files.as_mut().unwrap().ca, &ca.pem).unwrap();
-    let told = ask_status(&stranger, &sm.url()).unwrap_err();
-    assert!(told.contains("certificate"), "{told}");
+    let error = ask_status(&stranger, &sm.url()).unwrap_err();
+    assert!(error.contains("certificate"), "{error}");
     let deadline = Instant::now() + PATIENCE;
     while sm.turned_away() < 2 && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(2));
@@ -250,12 +250,12 @@ fn an_sm_of_another_ca_or_name_is_not_believed() {
     let (ca, other) = (Ca::new(), Ca::new());
     let sm = Sm::start(Some(other.sm()));
     let admin = ca.client(&[Role::Admin]);
-    let told = ask_status(&admin, &sm.url()).unwrap_err();
-    assert_eq!(told, "its certificate is not signed by a CA in --tls-ca");
+    let error = ask_status(&admin, &sm.url()).unwrap_err();
+    assert_eq!(error, "its certificate is not signed by a CA in --tls-ca");
     let sm = Sm::start(Some(ca.sm()));
-    let told = ask_status(&admin, &format!("https://127.0.0.2:{}", sm.address().port()));
+    let error = ask_status(&admin, &format!("https://127.0.0.2:{}", sm.address().port()));
     // Linux routes all of 127/8 to this host, but no program listens there.
-    assert!(told.is_err());
+    assert!(error.is_err());
     let admin_as_sm = Sm::start(Some(TlsFiles {
         ca: ca.sm().ca,
         ..ca.issue(
@@ -265,8 +265,8 @@ fn an_sm_of_another_ca_or_name_is_not_believed() {
             ExtendedKeyUsagePurpose::ServerAuth,
         )
     }));
-    let told = ask_status(&admin, &admin_as_sm.url()).unwrap_err();
-    assert!(told.starts_with("its certificate is not for 127.0.0.1, but for"), "{told}");
+    let error = ask_status(&admin, &admin_as_sm.url()).unwrap_err();
+    assert!(error.starts_with("its certificate is not for 127.0.0.1, but for"), "{error}");
 }
 
 #[test]
@@ -274,11 +274,11 @@ fn tls_and_its_absence_do_not_meet() {
     let ca = Ca::new();
     let sm = Sm::start(Some(ca.sm()));
     let plain = format!("http://{}", sm.address());
-    let told = ask_status(&ClientTrust::default(), &plain).unwrap_err();
-    assert!(told.contains("https") || told.contains("TLS"), "{told}");
+    let error = ask_status(&ClientTrust::default(), &plain).unwrap_err();
+    assert!(error.contains("https") || error.contains("TLS"), "{error}");
     let sm = Sm::start(None);
-    let told = ask_status(&ca.client(&[Role::Admin]), &sm.url()).unwrap_err();
-    assert_eq!(told, "it does not speak TLS; is it http://?");
+    let error = ask_status(&ca.client(&[Role::Admin]), &sm.url()).unwrap_err();
+    assert_eq!(error, "it does not speak TLS; is it http://?");
     let plain = format!("http://{}", sm.address());
     assert!(ask_status(&ClientTrust::default(), &plain).is_ok(), "on loopback as ever");
 }
@@ -316,6 +316,6 @@ fn an_sm_does_not_start_with_certificates_that_cannot_be_used() {
         state_dir: state_dir.path().into(),
         history: HistoryLimits::default(),
     });
-    let told = refusal.err().expect("refused").to_string();
-    assert!(told.contains("none.pem (--tls-cert): No such file"), "{told}");
+    let error = refusal.err().expect("refused").to_string();
+    assert!(error.contains("none.pem (--tls-cert): No such file"), "{error}");
 }

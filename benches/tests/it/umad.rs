@@ -92,7 +92,7 @@ fn a_manager_at_a_host_port_works_on_stock_ibsim() {
 }
 
 #[test]
-fn a_host_without_ports_is_told() {
+fn a_host_without_ports_is_reported() {
     if Path::new("/sys/class/infiniband_mad").exists() {
         eprintln!("skipped: this host has umad devices");
         return;

@@ -280,15 +280,16 @@ async fn numbers_are_those_of_the_api(browser: &Browser, subnet: &Subnet) {
         let before = browser.api("/api/v1/status").await;
         let shown = browser.eval(rate).await;
         let after = browser.api("/api/v1/status").await;
-        let told = before["total"]["answers_per_s"].as_f64();
+        let reported = before["total"]["answers_per_s"].as_f64();
         let digits = |text: &str| -> String { text.chars().filter(char::is_ascii_digit).collect() };
         let shown = digits(shown.as_str().unwrap_or_default());
-        if told.is_some_and(|told| told > 100.0 && digits(&format!("{told:.0}")) == shown)
+        if reported
+            .is_some_and(|reported| reported > 100.0 && digits(&format!("{reported:.0}")) == shown)
             && before["tick"] == after["tick"]
         {
             break;
         }
-        assert!(Instant::now() < deadline, "the page shows {shown}, the API {told:?}");
+        assert!(Instant::now() < deadline, "the page shows {shown}, the API {reported:?}");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     let talkers = browser.api("/api/v1/talkers").await;
@@ -307,8 +308,8 @@ async fn numbers_are_those_of_the_api(browser: &Browser, subnet: &Subnet) {
     drop(storm);
     // Without load totals are constant: the table includes every answer.
     browser.until(&format!("{rate}.startsWith('0')")).await;
-    let told = browser.api("/api/v1/status").await;
-    let path = &told["types"][0];
+    let reported = browser.api("/api/v1/status").await;
+    let path = &reported["types"][0];
     assert_eq!((&path["attribute"], &path["method"]), (&json!("PathRecord"), &json!("get")));
     let total = "document.querySelector('#types tbody tr').cells[5].innerText.replaceAll(',', '')";
     assert_eq!(browser.eval(total).await, path["total"].to_string());

@@ -159,7 +159,7 @@ impl Bench {
 }
 
 #[test]
-fn node_info_tells_the_port_that_was_asked() {
+fn node_info_names_the_port_that_was_asked() {
     let mut bench = Bench::new();
     let (status, data) = bench.get(bench.port("H1", 2), AttributeId::NODE_INFO, 0);
     let info = NodeInfo::new(&data).unwrap();
@@ -253,7 +253,7 @@ fn a_port_becomes_active_only_by_way_of_armed_and_beside_an_armed_one() {
 }
 
 #[test]
-fn down_takes_both_ends_through_training_and_is_told_by_switches() {
+fn down_retrains_both_ends_and_switches_report_it() {
     let mut bench = Bench::new();
     for (node, port) in [("S1", 2), ("S2", 2)] {
         assert_eq!(bench.set_state(node, port, PortState::Armed), OK);
@@ -270,7 +270,7 @@ fn down_takes_both_ends_through_training_and_is_told_by_switches() {
 }
 
 #[test]
-fn arming_is_no_change_that_a_switch_tells_of() {
+fn arming_sends_no_trap() {
     let mut bench = Bench::new();
     bench.manage("S1", 0, 9);
     bench.clear_change("S1");
@@ -585,7 +585,7 @@ fn a_lease_is_whole_again_once_the_owner_shows_its_key() {
 }
 
 #[test]
-fn a_port_without_a_manager_reports_to_nobody() {
+fn a_port_without_a_manager_sends_no_traps() {
     let mut bench = Bench::new();
     let (s1, h2) = (bench.subnet.find("S1").unwrap(), bench.subnet.find("H2").unwrap());
     trap::link_state_change(&mut bench.subnet, s1);
@@ -606,7 +606,7 @@ fn a_port_without_a_manager_reports_to_nobody() {
 }
 
 #[test]
-fn descriptions_can_be_set_and_the_manager_is_told() {
+fn setting_a_description_notifies_the_manager() {
     let mut bench = Bench::new();
     bench.manage("H1", 1, 4);
     let at = bench.port("H1", 1);

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directed_route_is_told_by_its_ports() {
+    fn a_directed_route_is_shown_by_its_ports() {
         let mut mad = [0; MAD_LEN];
         let path = [1, 7, 19].map(PortNum);
         request(AttributeId::NODE_INFO).write_directed(&mut mad, &path).unwrap();

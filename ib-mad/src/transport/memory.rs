@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_takes_is_counted() {
+    fn unclaimed_packets_are_counted() {
         let network = Network::new(1, Faults::NONE);
         let (mut a, mut b) = (network.endpoint(Lid(1), 0), network.endpoint(Lid(2), 0));
         a.send(&vec![to(2, 0); QUEUE_MAX + 3]).unwrap();

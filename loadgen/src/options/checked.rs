@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_storm_ends_after_ten_seconds_unless_told_otherwise() {
+    fn a_storm_lasts_ten_seconds_by_default() {
         let base = "ibstorm --target 127.0.0.1:1 --sm http://x";
         assert_eq!(plan(base).duration, Some(Duration::from_secs(10)));
         assert_eq!(plan(&format!("{base} --queries 5")).duration, None);

@@ -93,7 +93,7 @@ fn json_has_every_count() {
 /// A storm without responses was reported with "0 a second over 0.00 s", and a short one with no
 /// time.
 #[test]
-fn a_rate_is_told_of_a_time_that_was_measured() {
+fn rates_need_a_measured_interval() {
     let answered = |report: &Report| {
         let text = report.to_string();
         text.lines().find(|line| line.starts_with("  answered")).unwrap().trim().to_owned()
@@ -150,7 +150,7 @@ fn numbers_are_grouped_and_times_short() {
 }
 
 #[test]
-fn a_line_tells_of_its_interval_only() {
+fn a_line_covers_its_interval_only() {
     let before = Counts { answered: 100, timed_out: 1, ..Counts::default() };
     let counts = Counts { answered: 1_100, timed_out: 3, ..Counts::default() };
     let mut recent = Timings::default();

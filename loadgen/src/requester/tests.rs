@@ -141,7 +141,7 @@ fn latencies_count_from_when_queries_were_due() {
 
 /// A correct refusal was counted as resolved by kind, but not in the sum.
 #[test]
-fn rightful_refusals_are_told_apart_in_the_sum_and_by_kind() {
+fn expected_refusals_are_counted_apart_in_total_and_by_kind() {
     let start = Instant::now();
     let mut requester = bed(|_| {
         let bounds = Bounds::new(start, None, None);
@@ -220,7 +220,7 @@ fn any_status_is_final() {
 /// Latency from the scheduled time and from the send time are distinct; the difference is the
 /// generator's.
 #[test]
-fn what_the_generator_is_late_by_is_told_apart() {
+fn generator_delay_is_reported_apart() {
     let start = Instant::now();
     let mut requester = open(1000.0, Some(1), start);
     let late = start + 5 * MS;

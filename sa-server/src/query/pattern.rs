@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn bits_of_shared_bytes_are_told_apart() {
+    fn bits_of_shared_bytes_are_distinguished() {
         let nibbles = [
             Component { mask: ComponentMask(1), bit: 4, width: 4 },
             Component { mask: ComponentMask(2), bit: 8, width: 3 },

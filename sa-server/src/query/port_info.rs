@@ -112,7 +112,7 @@ fn find(query: &Query<'_>, found: &mut Found<'_>) -> Result<(), Refusal> {
                     record[3] = request.options();
                 }
                 if !extended_record && node.extended_speeds {
-                    tell_qdr(&mut record);
+                    show_as_qdr(&mut record);
                 }
                 found.push(&record)?;
             }
@@ -159,7 +159,7 @@ impl Capabilities {
 }
 
 /// Adds QDR to the old speed fields of a link that runs at an extended speed.
-fn tell_qdr(record: &mut [u8; PortInfoRecord::LEN]) {
+fn show_as_qdr(record: &mut [u8; PortInfoRecord::LEN]) {
     let mut info = PortInfo::at_mut::<PORT_INFO, _>(record);
     if info.link_speed_ext_active().0 == 0 {
         return;

@@ -117,7 +117,7 @@ mod tests {
 
     /// Kinds on one place must not be taken for each other.
     #[test]
-    fn more_kinds_than_places_are_still_told_apart() {
+    fn more_kinds_than_places_are_still_distinguished() {
         let mut templates = Templates::new();
         templates.begin();
         let kind = |i: u16| Kind::new((i % 50, i / 50), ANY, None, 0);

@@ -87,7 +87,7 @@ mod tests {
 
     /// What the system said was left out.
     #[test]
-    fn a_fatal_error_is_told_with_its_cause() {
+    fn a_fatal_error_is_reported_with_its_cause() {
         let error = CacheDirError::Io { path: "/x".into(), error: io::Error::other("full") };
         let text = sa_proto::with_causes(&StartError::from(error));
         assert!(text.contains("cannot use /x") && text.ends_with(": full"), "{text}");

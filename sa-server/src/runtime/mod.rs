@@ -168,7 +168,7 @@ pub fn run(options: Options) -> Result<(), StartError> {
         tracing::info!("metrics at http://{at}/metrics");
     }
     tracing::info!(front_door = %address, transport = ?options.transport, "ready for queries");
-    store.tell_ready();
+    store.report_ready();
 
     let config = ReplicaConfig {
         sms,

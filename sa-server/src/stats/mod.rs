@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn subjects_are_told_apart_by_attribute_and_method() {
+    fn subjects_are_distinguished_by_attribute_and_method() {
         let name = |attribute: u16, method| {
             let subject = Subject::of(AttributeId(attribute), method);
             (subject.attribute(), subject.method())

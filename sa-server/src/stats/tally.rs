@@ -66,7 +66,7 @@ mod tests {
     use ib_mad::wire::sa::attribute;
 
     #[test]
-    fn answers_that_take_turns_are_told_apart() {
+    fn alternating_answers_are_counted_separately() {
         let stats = Stats::default();
         let path = Subject::of(attribute::PATH_RECORD, Method::GET);
         let mut tally = Tally::new(&stats);
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_alike_is_told_at_the_end() {
+    fn equal_answers_are_counted_at_the_end() {
         let stats = Stats::default();
         let path = Subject::of(attribute::PATH_RECORD, Method::GET);
         let mut tally = Tally::new(&stats);

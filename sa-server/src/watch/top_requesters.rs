@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_of_one_is_exact_and_the_next_call_begins_anew() {
+    fn a_batch_of_one_is_exact_and_the_next_call_restarts() {
         let stats = [Arc::new(Stats::default()), Arc::new(Stats::default())];
         stats[0].requesters.sample(&batch(&[5]));
         let mut top = TopRequesters::new(stats.clone());

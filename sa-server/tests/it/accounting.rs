@@ -88,7 +88,7 @@ proptest! {
 }
 
 #[test]
-fn requests_are_told_apart_by_what_they_are_about() {
+fn requests_are_counted_by_attribute_and_method() {
     let mut responder = responder();
     let now = Instant::now();
     let mut table = path_request(1, 1, 2, 5);
@@ -110,7 +110,7 @@ fn requests_are_told_apart_by_what_they_are_about() {
 }
 
 #[test]
-fn without_a_snapshot_nobody_is_answered() {
+fn requests_without_a_snapshot_are_not_answered() {
     let publisher = sa_server::tables::cell::Publisher::new();
     let stats = Arc::new(Stats::default());
     let mut responder = Responder::new(publisher.reader(), ResponderConfig::default(), stats);

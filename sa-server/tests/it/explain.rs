@@ -65,7 +65,7 @@ fn change(plane: &mut FabricPlane, name: &str, num: u8, change: impl Fn(PortInfo
 }
 
 #[test]
-fn every_hop_and_the_narrowest_links_are_told() {
+fn every_hop_and_the_narrowest_links_are_listed() {
     let mut plane = plane();
     change(&mut plane, "sw 1", 3, |mut info| {
         info.set_mtu_cap(Mtu::B2048);
@@ -73,18 +73,19 @@ fn every_hop_and_the_narrowest_links_are_told() {
     change(&mut plane, "sw 2", 1, |mut info| {
         info.set_link_speed_active(LinkSpeeds::SDR);
     });
-    let told = ask(&plane, &request("host 1", "host 5")).unwrap();
-    let hops: Vec<_> = told.hops.iter().map(|hop| (&hop.node[..], hop.entry, hop.exit)).collect();
+    let explanation = ask(&plane, &request("host 1", "host 5")).unwrap();
+    let hops: Vec<_> =
+        explanation.hops.iter().map(|hop| (&hop.node[..], hop.entry, hop.exit)).collect();
     assert_eq!(hops, [("host 1", 0, 1), ("sw 0", 1, 3), ("sw 1", 4, 3), ("sw 2", 4, 1)]);
-    assert_eq!(told.arrival, Arrival::Delivered);
-    let mtu = told.mtu_bound_by.unwrap();
+    assert_eq!(explanation.arrival, Arrival::Delivered);
+    let mtu = explanation.mtu_bound_by.unwrap();
     assert_eq!((mtu.hop, &mtu.from[..], &mtu.to[..]), (2, "sw 1/P3", "sw 2/P4"));
-    let rate = told.rate_bound_by.unwrap();
+    let rate = explanation.rate_bound_by.unwrap();
     assert_eq!((rate.hop, &rate.from[..], &rate.to[..]), (3, "sw 2/P1", "host 5/P1"));
     // What bounds the way is what the record tells.
-    let record = told.record.unwrap();
+    let record = explanation.record.unwrap();
     assert_eq!((record.mtu.to_string(), &record.rate), (mtu.value, &rate.value));
-    assert_eq!((record.slid, record.dlid, told.status), (1, 5, 0));
+    assert_eq!((record.slid, record.dlid, explanation.status), (1, 5, 0));
 }
 
 /// Links were told as the bound, with more than the record had.
@@ -94,15 +95,16 @@ fn port_0_of_a_switch_may_be_what_bounds_the_path() {
     change(&mut plane, "sw 2", 0, |mut info| {
         info.set_mtu_cap(Mtu::B1024).set_link_speed_active(LinkSpeeds::SDR);
     });
-    let told = ask(&plane, &request("host 1", "sw 2")).unwrap();
-    let record = told.record.unwrap();
+    let explanation = ask(&plane, &request("host 1", "sw 2")).unwrap();
+    let record = explanation.record.unwrap();
     assert_eq!(record.mtu, 1024);
-    for (bound, value) in
-        [(told.mtu_bound_by, record.mtu.to_string()), (told.rate_bound_by, record.rate)]
-    {
+    for (bound, value) in [
+        (explanation.mtu_bound_by, record.mtu.to_string()),
+        (explanation.rate_bound_by, record.rate),
+    ] {
         let bound = bound.unwrap();
         assert_eq!((&bound.from[..], &bound.to[..]), ("sw 2/P0", ""));
-        assert_eq!((bound.hop, bound.value), (told.hops.len() - 1, value));
+        assert_eq!((bound.hop, bound.value), (explanation.hops.len() - 1, value));
     }
 }
 
@@ -114,14 +116,21 @@ fn ports_go_by_name_guid_lid_and_gid() {
     let names =
         ["host 3", "host 3/P1", "host 3/1", "3", "0x3", &guid.to_string(), &gid.to_string()];
     for name in names {
-        let told = ask(&plane, &request("1", name)).unwrap();
-        assert_eq!((told.destination.lid, &told.destination.node[..]), (3, "host 3"), "{name}");
+        let explanation = ask(&plane, &request("1", name)).unwrap();
+        assert_eq!(
+            (explanation.destination.lid, &explanation.destination.node[..]),
+            (3, "host 3"),
+            "{name}"
+        );
     }
     // A host's node GUID stands for its only port; a switch's port 0 has its node GUID.
     let node_guid = Guid(guid.0 - 1).to_string();
     assert_eq!(ask(&plane, &request("1", &node_guid)).unwrap().destination.lid, 3);
-    let told = ask(&plane, &request("sw 0", "sw 2")).unwrap();
-    assert_eq!((told.hops.len(), told.hops[2].exit, told.destination.node_type), (3, 0, "switch"));
+    let explanation = ask(&plane, &request("sw 0", "sw 2")).unwrap();
+    assert_eq!(
+        (explanation.hops.len(), explanation.hops[2].exit, explanation.destination.node_type),
+        (3, 0, "switch")
+    );
     assert!(matches!(ask(&plane, &request("1", "host 9")), Err(ExplainError::Unknown { .. })));
     assert!(matches!(ask(&plane, &request("1", "100")), Err(ExplainError::Unknown { .. })));
     let group = request("1", "ff12:401b:ffff::1");
@@ -149,8 +158,8 @@ fn a_name_matches_without_the_adapter_suffix_or_by_unique_prefix() {
     ];
     for (name, lid) in matching {
         for (source, destination) in [("1", name), (name, "1")] {
-            let told = ask(&plane, &request(source, destination)).unwrap();
-            assert_eq!(told.source.lid + told.destination.lid, lid + 1, "{name}");
+            let explanation = ask(&plane, &request(source, destination)).unwrap();
+            assert_eq!(explanation.source.lid + explanation.destination.lid, lid + 1, "{name}");
         }
     }
     let refused = ask(&plane, &request("1", "nod"));
@@ -218,12 +227,16 @@ fn with_policy(plane: &mut FabricPlane) {
 }
 
 #[test]
-fn the_rule_that_matched_is_told_and_why_no_earlier_one_did() {
+fn the_matching_rule_and_earlier_mismatches_are_explained() {
     let mut plane = plane();
     with_policy(&mut plane);
-    let told = ask(&plane, &Request { qos_class: Some(4), ..request("host 1", "host 3") }).unwrap();
-    let passed: Vec<_> =
-        told.passed_over.iter().map(|rule| (&rule.name[..], rule.failing.unwrap())).collect();
+    let explanation =
+        ask(&plane, &Request { qos_class: Some(4), ..request("host 1", "host 3") }).unwrap();
+    let passed: Vec<_> = explanation
+        .passed_over
+        .iter()
+        .map(|rule| (&rule.name[..], rule.failing.unwrap()))
+        .collect();
     assert_eq!(
         passed,
         [
@@ -234,19 +247,22 @@ fn the_rule_that_matched_is_told_and_why_no_earlier_one_did() {
             ("pkey", Criterion::PKey),
         ]
     );
-    let rule = told.rule.unwrap();
+    let rule = explanation.rule.unwrap();
     assert_eq!((rule.index, &rule.name[..], rule.origin), (5, "classes", "match_rule"));
     assert_eq!(rule.level.unwrap().name, "slow");
-    assert_eq!(told.record.unwrap().mtu, 512);
-    let told = ask(&plane, &request("host 1", "sw 2")).unwrap();
-    assert_eq!((told.rule.unwrap().name, told.passed_over.len()), ("to switches".into(), 1));
-    let told = ask(&plane, &request("host 1", "host 2")).unwrap();
-    assert_eq!(told.rule.unwrap().origin, "default");
+    assert_eq!(explanation.record.unwrap().mtu, 512);
+    let explanation = ask(&plane, &request("host 1", "sw 2")).unwrap();
+    assert_eq!(
+        (explanation.rule.unwrap().name, explanation.passed_over.len()),
+        ("to switches".into(), 1)
+    );
+    let explanation = ask(&plane, &request("host 1", "host 2")).unwrap();
+    assert_eq!(explanation.rule.unwrap().origin, "default");
 }
 
 /// The record is that which a client gets, byte by byte.
 #[test]
-fn the_record_told_is_the_record_sent() {
+fn the_explained_record_is_the_record_sent() {
     let mut plane = plane();
     with_policy(&mut plane);
     let publisher = published(&plane);
@@ -272,18 +288,19 @@ fn the_record_told_is_the_record_sent() {
 }
 
 #[test]
-fn what_keeps_a_path_from_being_there_is_told() {
+fn the_reason_for_a_missing_path_is_explained() {
     let mut plane = plane();
-    let told = ask(&plane, &Request { pkey: Some(PKey(0x8001)), ..request("1", "3") }).unwrap();
-    assert_eq!((told.no_path, told.record), (Some(NoPath::PKeyNotShared), None));
-    assert_eq!((told.status, told.arrival), (0x0300, Arrival::Delivered));
+    let explanation =
+        ask(&plane, &Request { pkey: Some(PKey(0x8001)), ..request("1", "3") }).unwrap();
+    assert_eq!((explanation.no_path, explanation.record), (Some(NoPath::PKeyNotShared), None));
+    assert_eq!((explanation.status, explanation.arrival), (0x0300, Arrival::Delivered));
 
     // The second switch forgets host 5.
     let switch = plane.lfts[1].switch;
     Arc::make_mut(&mut plane.lfts[1]).ports[5] = 255;
-    let told = ask(&plane, &request("host 1", "host 5")).unwrap();
-    assert_eq!((told.no_path, told.no_way_back), (Some(NoPath::Unreachable), None));
-    assert_eq!((told.arrival, told.hops.len()), (Arrival::NoRoute, 2));
+    let explanation = ask(&plane, &request("host 1", "host 5")).unwrap();
+    assert_eq!((explanation.no_path, explanation.no_way_back), (Some(NoPath::Unreachable), None));
+    assert_eq!((explanation.arrival, explanation.hops.len()), (Arrival::NoRoute, 2));
     // It and the third send what is for host 5 to each other.
     Arc::make_mut(&mut plane.lfts[1]).ports[5] = 3;
     Arc::make_mut(&mut plane.lfts[2]).ports[5] = 4;
@@ -303,15 +320,18 @@ fn the_way_to_another_subnet_is_that_to_its_router() {
     let node = Arc::make_mut(node.unwrap());
     NodeInfo::new(&mut node.info[..]).unwrap().set_node_type(NodeType::Router);
     plane.subnet.prefix_routes = vec![PrefixRoute { prefix: None, router: None }];
-    let told = ask(&plane, &request("1", far)).unwrap();
-    assert_eq!((&told.destination.node[..], told.off_subnet.is_some()), ("host 6", true));
-    let record = told.record.unwrap();
+    let explanation = ask(&plane, &request("1", far)).unwrap();
+    assert_eq!(
+        (&explanation.destination.node[..], explanation.off_subnet.is_some()),
+        ("host 6", true)
+    );
+    let record = explanation.record.unwrap();
     assert_eq!((record.dlid, record.hop_limit), (6, 255));
-    assert_eq!(record.dgid, told.off_subnet.unwrap());
+    assert_eq!(record.dgid, explanation.off_subnet.unwrap());
 }
 
 #[test]
-fn the_adapter_for_which_less_is_told_is_named() {
+fn the_adapter_that_limits_the_mtu_is_named() {
     let mut plane = plane();
     change(&mut plane, "sw 1", 3, |mut info| {
         info.set_mtu_cap(Mtu::B2048);
@@ -321,10 +341,10 @@ fn the_adapter_for_which_less_is_told_is_named() {
     NodeInfo::new(info).unwrap().set_vendor_id(0x0002C9).set_device_id(23108);
     for (quirks, mtu, node) in [(true, 1024, Some("host 6")), (false, 2048, None)] {
         plane.subnet.quirks = quirks;
-        let told = ask(&plane, &request("host 1", "host 6")).unwrap();
-        assert_eq!(told.mtu_lowered_for.as_deref(), node);
+        let explanation = ask(&plane, &request("host 1", "host 6")).unwrap();
+        assert_eq!(explanation.mtu_lowered_for.as_deref(), node);
         assert_eq!(
-            (told.record.unwrap().mtu, &told.mtu_bound_by.unwrap().value[..]),
+            (explanation.record.unwrap().mtu, &explanation.mtu_bound_by.unwrap().value[..]),
             (mtu, "2048")
         );
     }
@@ -334,9 +354,9 @@ fn the_adapter_for_which_less_is_told_is_named() {
 
 #[test]
 fn an_explanation_can_be_written_as_json() {
-    let told = ask(&plane(), &request("host 1", "host 1")).unwrap();
-    assert_eq!(told.hops.len(), 1, "a loopback leaves the port and comes back");
-    let json = serde_json::to_value(&told).unwrap();
+    let explanation = ask(&plane(), &request("host 1", "host 1")).unwrap();
+    assert_eq!(explanation.hops.len(), 1, "a loopback leaves the port and comes back");
+    let json = serde_json::to_value(&explanation).unwrap();
     assert_eq!(json["arrival"], "delivered");
     assert_eq!(json["record"]["sl"], 0);
 }

@@ -127,7 +127,7 @@ fn gids_that_are_announced_and_not_there_are_invalid() {
 }
 
 #[test]
-fn nobodys_gid_or_that_of_another_subnet_is_invalid() {
+fn unknown_gids_and_those_of_another_subnet_are_invalid() {
     let plane = TWO.plane(|_| {});
     for wrong in [
         Gid::new(SUBNET_PREFIX_DEFAULT, Guid(9)),
@@ -192,7 +192,7 @@ fn ports_that_the_requester_may_not_know_of_get_no_paths() {
 
 /// An InfiniHost at either end, as for PathRecord; the other host of each side is none.
 #[test]
-fn paths_of_infinihosts_are_told_1024_bytes_unless_more_is_asked_for() {
+fn paths_of_infinihosts_have_mtu_1024_unless_more_is_requested() {
     let mut plane = TWO.plane(|_| {});
     plane.subnet.quirks = true;
     let guid = Guid(Chain::host_guid(1).0 - 1);

@@ -65,11 +65,11 @@ fn datagrams_that_are_no_queries_show_in_the_metrics() {
 fn neither_a_closed_log_nor_a_hangup_ends_it() {
     let (mut child, log) = start(&[]);
     // Signals are taken before the first SM is tried.
-    let told = log
+    let reported = log
         .lines()
         .map(Result::unwrap)
         .find(|line| line.contains("http://127.0.0.1:1: Connection refused"));
-    assert!(told.is_some(), "an SM that cannot be reached is told of at once");
+    assert!(reported.is_some(), "an SM that cannot be reached is told of at once");
     // The reader is gone: what is logged from here on cannot be written.
     let pid = child.0.id() as libc::pid_t;
     // SAFETY: plain system calls, to a child that has not been waited for.

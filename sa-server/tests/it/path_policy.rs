@@ -101,7 +101,7 @@ fn sl(value: u16) -> Sl {
 }
 
 #[test]
-fn a_level_bounds_what_a_path_is_told_to_have() {
+fn a_qos_level_bounds_the_path_attributes() {
     let mut plane = TWO.plane(|_| {});
     let whole = QosLevel {
         sl: Some(sl(3)),
@@ -112,8 +112,8 @@ fn a_level_bounds_what_a_path_is_told_to_have() {
     };
     policy(&mut plane, vec![whole], vec![rule(0, 0)]);
     let answer = plain(&plane, (1, 3)).unwrap();
-    let told = (answer.sl(), answer.mtu(), answer.rate(), answer.packet_life_time().code());
-    assert_eq!(told, (sl(3), Mtu::B1024.code(), Rate::Gbps10.code(), 12));
+    let returned = (answer.sl(), answer.mtu(), answer.rate(), answer.packet_life_time().code());
+    assert_eq!(returned, (sl(3), Mtu::B1024.code(), Rate::Gbps10.code(), 12));
     // Wishes are compared with what the level leaves.
     let at_least = |mtu: Mtu| {
         path(&plane, (1, 3), path::MTU_SELECTOR | path::MTU, |record| {

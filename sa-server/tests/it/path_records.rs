@@ -134,7 +134,7 @@ fn any_lid_of_a_range_names_its_port() {
 }
 
 #[test]
-fn hosts_linked_back_to_back_reach_each_other_and_nobody_else() {
+fn back_to_back_hosts_reach_only_each_other() {
     let mut plane = Chain { switches: 1, hosts_each: 3 }.plane(|_| {});
     let nodes: Vec<Guid> = (1..=2).map(|host| Guid(Chain::host_guid(host).0 - 1)).collect();
     for (own, other) in [(0, 1), (1, 0)] {
@@ -157,7 +157,7 @@ fn hosts_linked_back_to_back_reach_each_other_and_nobody_else() {
 }
 
 #[test]
-fn a_way_without_a_way_back_is_told_as_such_and_refused_to_who_needs_both() {
+fn one_way_paths_are_marked_and_refused_if_reversible_is_required() {
     let mut plane = TWO.plane(|_| {});
     // The second switch forgets the way to LID 1.
     let lft = plane.lfts.iter_mut().find(|lft| lft.ports[3] == 1).unwrap();
@@ -203,7 +203,7 @@ fn the_slowest_link_and_the_smallest_mtu_count_wherever_they_are() {
 }
 
 #[test]
-fn rates_beyond_the_greatest_that_is_told_are_told_as_slower_ones() {
+fn rates_above_the_limit_are_reported_as_slower_ones() {
     let rate = |max_rate| {
         let mut plane = TWO.plane(|_| {});
         plane.subnet.max_rate = max_rate;
@@ -233,13 +233,13 @@ fn with_infinihosts(hosts: &[u16], vendor_id: u32, quirks: bool) -> FabricPlane 
 }
 
 #[test]
-fn paths_of_infinihosts_are_told_1024_bytes_with_quirks_only() {
+fn paths_of_infinihosts_have_mtu_1024_with_quirks_only() {
     let mtus = |vendor_id, quirks| {
         let mut sa = Sa::of(&with_infinihosts(&[1], vendor_id, quirks));
         [(1, 2), (4, 1), (1, 1), (2, 3)].map(|(from, to)| {
-            let told = sa.path(from, to).unwrap();
-            assert!(told.reversible());
-            Mtu::from_code(told.mtu()).unwrap().bytes()
+            let returned = sa.path(from, to).unwrap();
+            assert!(returned.reversible());
+            Mtu::from_code(returned.mtu()).unwrap().bytes()
         })
     };
     for vendor_id in [0x0002C9, 0x0005AD, 0x00066A, 0x0008F1] {

@@ -177,11 +177,11 @@ fn the_requesters_own_port_is_no_example_for_others() {
     let mut record = [0; 64];
     PathRecord::new(&mut record[..]).unwrap().set_sgid(gid(1));
     for requester in 2..=CHAIN.hosts() {
-        let told = asked(&mut sa, Method::GET_TABLE, 0, requester, path::SGID, record);
+        let returned = asked(&mut sa, Method::GET_TABLE, 0, requester, path::SGID, record);
         let dlid = |record: &[u8; 64]| PathRecord::new(&record[..]).unwrap().dlid().0;
-        let mut dlids: Vec<u16> = told.1.iter().map(dlid).collect();
+        let mut dlids: Vec<u16> = returned.1.iter().map(dlid).collect();
         dlids.sort_unstable();
-        assert_eq!((told.0, dlids), (0, vec![1, requester]));
+        assert_eq!((returned.0, dlids), (0, vec![1, requester]));
     }
 }
 

@@ -78,7 +78,7 @@ fn answer(packet: &Packet) -> Packet {
 }
 
 #[test]
-fn an_event_is_told_to_each_subscription_of_ours() {
+fn an_event_goes_to_each_local_subscription() {
     let now = Instant::now();
     let mut reports = Reports::new(OURS, ReportConfig::default());
     let generation =
@@ -113,7 +113,7 @@ fn a_report_is_repeated_until_it_is_answered() {
 }
 
 #[test]
-fn a_report_that_nobody_answers_is_given_up_and_the_next_one_sent() {
+fn an_unanswered_report_is_given_up_and_the_next_sent() {
     let mut now = Instant::now();
     let mut reports = Reports::new(OURS, ReportConfig::default());
     let generation = generation(vec![subscription(1, 0, OURS)]);

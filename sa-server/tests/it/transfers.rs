@@ -56,7 +56,7 @@ fn wait_out(responder: &mut Responder, mut now: Instant) -> Instant {
 }
 
 #[test]
-fn whoever_never_acknowledges_gets_one_segment_and_costs_no_memory_for_long() {
+fn a_client_without_acks_gets_one_segment_and_frees_memory_soon() {
     let mut responder = responder(&SMALL, ResponderConfig::default());
     let now = Instant::now();
     for tid in 0..64 {

@@ -19,15 +19,15 @@ mod tests {
 
     #[test]
     fn the_kernel_gives_no_huge_pages_any_more() {
-        let told = || {
+        let size = || {
             let status = std::fs::read_to_string("/proc/self/status").unwrap();
             let line = status.lines().find_map(|line| line.strip_prefix("THP_enabled:"));
-            line.map(|told| told.trim().to_owned())
+            line.map(|size| size.trim().to_owned())
         };
-        if told().is_none() {
+        if size().is_none() {
             return eprintln!("skipped: this kernel does not report THP_enabled (Linux 5.0 does)");
         }
         use_small_ones();
-        assert_eq!(told().as_deref(), Some("0"));
+        assert_eq!(size().as_deref(), Some("0"));
     }
 }

@@ -7,8 +7,9 @@ use rayon::prelude::*;
 
 use super::{Entries, NO_ROUTE, Routing, Topology};
 
-/// Factor by which the most loaded link of kept routes may exceed that of recomputed ones.
-const WORSE_MAX: f64 = 1.02;
+/// Largest load of kept tables as a ratio of that of tables computed from scratch. Above it the
+/// latter are used, so that keeping routes never costs more than 2 % of balance.
+pub(crate) const WORSE_MAX: f64 = 1.02;
 
 /// Load of every link: the number of routes over it, one route per pair of a source host and a
 /// destination LID.

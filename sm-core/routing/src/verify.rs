@@ -183,18 +183,18 @@ struct Homes {
     egress_switch: Vec<u16>,
     exit: Vec<u8>,
     /// Marks an unassigned LID in place of its egress switch: the number of switches.
-    nobody: u16,
+    unowned: u16,
     /// By block: the LIDs that are assigned.
     taken: Vec<u64>,
 }
 
 impl Homes {
     fn new(topology: &Topology) -> Self {
-        let nobody = topology.switches().end;
+        let unowned = topology.switches().end;
         let mut egress_switches = Self {
-            egress_switch: vec![nobody; topology.table_len()],
+            egress_switch: vec![unowned; topology.table_len()],
             exit: vec![NO_ROUTE; topology.table_len()],
-            nobody,
+            unowned,
             taken: vec![0; topology.table_len() / BLOCK_LEN],
         };
         for destination in topology.destinations() {
@@ -259,7 +259,7 @@ fn check_switch(
         check_block(
             topology,
             gaps,
-            (switch, egress_switches.nobody),
+            (switch, egress_switches.unowned),
             own,
             &rows,
             entries,
@@ -280,14 +280,14 @@ fn check_switch(
 fn check_block<'a>(
     topology: &Topology,
     gaps: &Gaps<'_>,
-    (switch, nobody): (u16, u16),
+    (switch, unowned): (u16, u16),
     own: &[u8],
     rows: &[&[u8]; 256],
     entries: impl Iterator<Item = ((&'a u8, u16), (&'a u16, &'a u8))>,
     found: &mut Deliveries,
 ) {
     for ((&port, lid), (&egress_switch, &exit)) in entries {
-        let kind = if egress_switch == nobody {
+        let kind = if egress_switch == unowned {
             if port == NO_ROUTE {
                 continue;
             }

@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_register_again_only_where_the_port_can_tell_them() {
+    fn clients_register_again_only_behind_capable_ports() {
         let (mut fabric, _, host) = pair(PortState::Active);
         let settings = Settings::default();
         let subnet = Subnet { settings: &settings, pkeys: &PKeyPlan::default(), qos: None };

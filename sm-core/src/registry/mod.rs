@@ -171,7 +171,7 @@ impl Core {
     }
 
     /// Queues an event; drops the oldest if the queue is full.
-    fn tell(&mut self, event: RegistryEvent) {
+    fn report(&mut self, event: RegistryEvent) {
         if self.events.len() >= EVENTS_MAX {
             self.events.pop_front();
             self.counters.events_lost += 1;

@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fabric_tells_of_its_end_ports_and_what_its_switches_can_forward() {
+    fn a_fabric_lists_end_ports_and_switch_capacities() {
         let mut fabric = Fabric::default();
         let mut add = |kind, guid, ports| {
             let mut bytes = [0; 40];

@@ -15,7 +15,7 @@ use ib_mad::wire::mad::Status;
 use super::{Core, Ports, Refusal, Request};
 
 /// Owner of records whose requesting port is unknown. No port has this GUID.
-pub(super) const NOBODY: Guid = Guid(0);
+pub(super) const NO_REQUESTER: Guid = Guid(0);
 
 /// Number of records charged to each port.
 #[derive(Debug, Default)]

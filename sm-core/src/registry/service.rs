@@ -15,7 +15,7 @@ use ib_mad::wire::record::ServiceRecord;
 use ib_mad::wire::record::service::{LEASE_INDEFINITE, component};
 use sa_proto::snapshot::{Service, ServiceRid};
 
-use super::quota::{NOBODY, Tally};
+use super::quota::{NO_REQUESTER, Tally};
 use super::{Answer, AnswerRecord, Core, EndPort, Ports, Refusal, Request};
 
 /// Length of ServiceRecord, bytes.
@@ -47,7 +47,7 @@ impl Index {
         if let Some(expires_s) = row.expires_s {
             self.leases.remove(&(expires_s, row.rid));
         }
-        let port = self.asked_by.remove(&row.rid).unwrap_or(NOBODY);
+        let port = self.asked_by.remove(&row.rid).unwrap_or(NO_REQUESTER);
         self.by_guid.remove(charged(row.rid.service_gid, port));
         port
     }
@@ -61,7 +61,7 @@ fn charged(gid: Gid, asked_by: Guid) -> Guid {
 /// Builds the index of restored rows.
 pub(super) fn restore(core: &mut Core) {
     let mut index = Index::default();
-    core.services.rows().iter().for_each(|row| index.add(row, NOBODY));
+    core.services.rows().iter().for_each(|row| index.add(row, NO_REQUESTER));
     core.service = index;
 }
 

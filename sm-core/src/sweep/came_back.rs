@@ -68,7 +68,7 @@ impl Discovery {
             let node = subnet.fabric.node(node);
             format!("was reset: {} '{}' {}", node.kind, node.name(), node.guid)
         }));
-        let is_told = |port: PortIndex| {
+        let is_reported = |port: PortIndex| {
             let node = subnet.fabric.port(port).node;
             reset.contains(&node) || subnet.fabric.node(node).is_new
         };
@@ -76,7 +76,7 @@ impl Discovery {
             format!("{what}: {} - {}", subnet.fabric.describe(a), subnet.fabric.describe(b))
         };
         let is_link =
-            |(a, b)| subnet.fabric.port(a).peer() == Some(b) && !is_told(a) && !is_told(b);
+            |(a, b)| subnet.fabric.port(a).peer() == Some(b) && !is_reported(a) && !is_reported(b);
         let up = links.iter().copied().filter(|&ends| is_link(ends));
         lines.extend(up.map(|(a, b)| link("link up", a, b)));
         // Both ends are, of most; one line for both.

@@ -95,7 +95,7 @@ impl Subnet {
             return None;
         }
         let range = self.lids.get(self.fabric.port(port).guid)?;
-        let told = self.fabric.port(port).reregistered_in == self.election.tenure();
+        let reregistered = self.fabric.port(port).reregistered_in == self.election.tenure();
         let sa = self.sa_of(port);
         // Not every driver notifies its clients of another SA, but all notify them of this.
         let moved = self.fabric.port(port).port_info().master_sm_lid() != sa.0;
@@ -105,7 +105,7 @@ impl Subnet {
             base_lid: range.first,
             lmc: link::lmc_of(&self.fabric, port, &self.settings),
             sa,
-            reregister: (!told || moved)
+            reregister: (!reregistered || moved)
                 && !self.settings.no_clients_rereg
                 && !self.pending_clients.is_deferred(port),
         })

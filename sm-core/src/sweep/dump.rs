@@ -215,13 +215,14 @@ fn roster(made: &ActiveRouting, fabric: &Fabric, lids: &LidTable) -> Roster {
         let node = fabric.node_of(port);
         by_lid.insert(range.first, EndName { guid, kind: node.kind, name: node.name() });
     }
-    let nobody = || EndName {
+    let no_owner = || EndName {
         guid: ib_mad::types::Guid(0),
         kind: ib_mad::wire::attribute::NodeType::Ca,
         name: String::new(),
     };
     let destinations = made.topology().destinations().iter();
     // Ports that went since are still in the tables, and have no names any more.
-    let ends = destinations.map(|to| by_lid.remove(&to.base_lid).unwrap_or_else(nobody)).collect();
+    let ends =
+        destinations.map(|to| by_lid.remove(&to.base_lid).unwrap_or_else(no_owner)).collect();
     Roster { switches, ends }
 }

@@ -428,7 +428,7 @@ mod tests {
 
     /// A sweep that was asked for lay about for up to a second.
     #[test]
-    fn events_to_be_fetched_are_told() {
+    fn pending_events_are_announced() {
         let mut sweeper = Sweeper::new(Settings::default(), LidTable::default(), 1);
         assert!(!sweeper.has_events());
         sweeper.request_heavy_sweep(Instant::now());

@@ -384,7 +384,7 @@ mod tests {
 
     /// An engine that there was not was taken without a word, and minhop routed.
     #[test]
-    fn engines_are_tried_in_order_and_those_that_are_not_there_are_told() {
+    fn engines_are_tried_in_order_and_unknown_ones_reported() {
         assert_eq!(names("FTree, updn"), (vec!["ftree", "updn", "minhop"], vec![]));
         assert_eq!(names("other,minhop sssp"), (vec!["minhop", "sssp"], vec!["other"]));
         assert_eq!(names("LASH").0, ["lash", "minhop"]);

@@ -92,9 +92,9 @@ impl Sweeper {
             return;
         }
         let RoutingOutcome { switches, chosen, rejected, .. } = outcome;
-        let told = std::mem::take(&mut self.subnet.routing.rejected);
+        let reported = std::mem::take(&mut self.subnet.routing.rejected);
         for reason in rejected {
-            let why = self.subnet.report_rejection(&switches, reason, &told);
+            let why = self.subnet.report_rejection(&switches, reason, &reported);
             self.subnet.routing.rejected.push(why);
         }
         let steps = match chosen {
@@ -237,7 +237,7 @@ impl Subnet {
         &mut self,
         switches: &[SwitchIndex],
         reason: Rejection,
-        told: &[String],
+        reported: &[String],
     ) -> String {
         match reason {
             Rejection::Refused(reason) => {
@@ -247,7 +247,7 @@ impl Subnet {
                     switch_label(number, name.as_deref())
                 };
                 let reason = reason.display_with(&label).to_string();
-                if told.contains(&reason) {
+                if reported.contains(&reason) {
                     debug!("a routing engine is passed over as before: {reason}");
                 } else {
                     self.oddity(format_args!("a routing engine is passed over: {reason}"));
@@ -259,7 +259,7 @@ impl Subnet {
                 let reason =
                     format!("traffic could deadlock on up to {links} links, for one {cycle}");
                 let reason = format!("{engine}: {reason}");
-                if told.contains(&reason) {
+                if reported.contains(&reason) {
                     debug!("routing engine {reason}, as before");
                 } else {
                     self.oddity(format_args!("a routing engine is passed over: {reason}"));

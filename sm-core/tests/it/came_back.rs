@@ -7,7 +7,7 @@ use sm_config::Settings;
 
 /// The line of SUBNET UP, and those of what came back, are all that says why a sweep ran.
 #[test]
-fn what_came_back_is_told_with_the_trap_that_told_us() {
+fn returned_nodes_are_logged_with_the_trap_that_reported_them() {
     // Time goes on to the next light sweep where nothing else is due, and that would come first.
     let settings = Settings { sweep_interval: 0, ..Settings::default() };
     let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), settings);
@@ -35,7 +35,7 @@ fn what_came_back_is_told_with_the_trap_that_told_us() {
 
 /// A reboot between two sweeps left no trace.
 #[test]
-fn a_switch_or_host_that_was_reset_is_told_in_one_line() {
+fn a_reset_switch_or_host_is_reported_in_one_line() {
     let settings = Settings { sweep_on_trap: false, ..Settings::default() };
     let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), settings);
     bed.bring_up();

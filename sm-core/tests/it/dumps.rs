@@ -96,7 +96,7 @@ fn after_joins_only_multicast_tables_are_written() {
 }
 
 #[test]
-fn before_anything_is_routed_there_is_nothing_to_tell() {
+fn nothing_is_reported_before_the_first_routing() {
     let sweeper = sm_core::sweep::Sweeper::new(Settings::default(), LidTable::default(), 0);
     let job = sweeper.dump_job(DumpScope::Routing);
     assert_eq!(job.files(), [DumpFileKind::Mcfdbs]);

@@ -44,15 +44,15 @@ fn mend(bed: &mut Bed) {
 fn assert_quiet_with_one_fault(bed: &mut Bed) {
     let report = bed.bring_up();
     assert!(report.up && report.errors > 0 && !report.faults.is_empty(), "{report:?}");
-    let (told, full) = (bed.fabric.counters().reregistrations, |bed: &Bed| {
+    let (asked, full) = (bed.fabric.counters().reregistrations, |bed: &Bed| {
         bed.reports().iter().filter(|report| report.full).count()
     });
     let fulls = full(bed);
-    assert!(told >= bed.hosts().len() as u64 - 1, "{told} were told");
+    assert!(asked >= bed.hosts().len() as u64 - 1, "{asked} were told");
     let before = bed.reports().len();
     bed.run_for(MINUTE * 10);
     assert!(bed.sweeper().is_up());
-    let again = bed.fabric.counters().reregistrations - told;
+    let again = bed.fabric.counters().reregistrations - asked;
     assert_eq!((again, full(bed) - fulls), (0, 0), "nobody registers again");
     let tries = bed.reports().len() - before;
     assert!((8..24).contains(&tries), "{tries} tries in 10 minutes");
@@ -96,19 +96,19 @@ fn a_port_stuck_in_armed_is_a_fault_of_one_port() {
 }
 
 #[test]
-fn clients_are_told_again_only_by_a_new_master() {
+fn clients_are_asked_again_only_by_a_new_master() {
     let mut bed = bed();
     bed.bring_up();
-    let told = bed.fabric.counters().reregistrations;
+    let asked = bed.fabric.counters().reregistrations;
     let now = bed.clock.now();
     bed.managers[0].sweeper.request_heavy_sweep(now);
     bed.bring_up();
-    assert_eq!(bed.fabric.counters().reregistrations, told);
+    assert_eq!(bed.fabric.counters().reregistrations, asked);
     let host = bed.hosts()[0];
     let lids = bed.crash_manager().sweeper.lids().clone();
     bed.manage(host, Settings::default(), lids);
     bed.bring_up();
-    assert_eq!(bed.fabric.counters().reregistrations, told * 2);
+    assert_eq!(bed.fabric.counters().reregistrations, asked * 2);
 }
 
 #[test]
@@ -322,7 +322,7 @@ fn seeing_itself() -> Net {
 /// As OpenSM ends, unless told by -y to stay.
 #[test]
 #[should_panic(expected = "(or a 12x link with lane reversal is badly configured). With -y")]
-fn a_port_that_sees_itself_and_nobody_else_is_fatal() {
+fn a_port_that_sees_only_itself_is_fatal() {
     let mut bed = Bed::new(&seeing_itself());
     widen(&mut bed);
     let host = bed.hosts()[0];
@@ -331,7 +331,7 @@ fn a_port_that_sees_itself_and_nobody_else_is_fatal() {
 }
 
 #[test]
-fn a_port_that_sees_itself_is_told_of_where_that_is_not_to_be_fatal() {
+fn a_port_that_sees_itself_is_reported_if_not_fatal() {
     let settings = Settings { exit_on_fatal: false, ..Settings::default() };
     let mut bed = Bed::with_manager(&seeing_itself(), settings);
     bed.run_until(Duration::from_secs(60), "a report", |bed| !bed.reports().is_empty());

@@ -450,7 +450,7 @@ fn who_was_spared_and_lost_its_uplinks_is_asked_when_it_is_back() {
 }
 
 #[test]
-fn who_starts_inactive_touches_nothing_until_it_is_told_to_stand_by() {
+fn an_inactive_sm_touches_nothing_until_it_stands_by() {
     let mut bed = Bed::new(&fat_tree(2, 8, 20));
     let host = bed.hosts()[3];
     let settings = Settings { sm_inactive: true, ..Settings::default() };

@@ -247,32 +247,32 @@ fn trees_of_groups_close_no_cycle_with_unicast() {
         join(&mut bed, &groups);
         let plane = plane(&bed);
         // On a torus, unicast may leave a lane no room for any tree of all switches: that is told.
-        let told = bed.sweeper().multicast_warnings();
-        let is_told =
-            |mlid: Lid| told.iter().any(|line| line.contains(&format!("{:#06x}", mlid.0)));
-        let free: Vec<_> = groups.into_iter().filter(|&(mlid, ..)| !is_told(mlid)).collect();
-        assert_eq!(groups.len() - free.len(), told.len(), "{engine}: {told:?}");
+        let warnings = bed.sweeper().multicast_warnings();
+        let is_reported =
+            |mlid: Lid| warnings.iter().any(|line| line.contains(&format!("{:#06x}", mlid.0)));
+        let free: Vec<_> = groups.into_iter().filter(|&(mlid, ..)| !is_reported(mlid)).collect();
+        assert_eq!(groups.len() - free.len(), warnings.len(), "{engine}: {warnings:?}");
         assert!(!loops_with_groups(&bed, &plane, &free), "{engine}");
-        let is_certain = told.iter().any(|line| line.contains("with unicast"));
-        assert!(!is_certain || loops_with_groups(&bed, &plane, &groups), "{engine}: {told:?}");
+        let is_certain = warnings.iter().any(|line| line.contains("with unicast"));
+        assert!(!is_certain || loops_with_groups(&bed, &plane, &groups), "{engine}: {warnings:?}");
         // Nue uses up its lanes.
-        assert!(told.len() < 2 || engine == "nue", "{engine}: {told:?}");
+        assert!(warnings.len() < 2 || engine == "nue", "{engine}: {warnings:?}");
     }
 }
 
 /// A switch's ports are given by the names that operators know.
 #[test]
-fn a_tree_that_cannot_but_close_a_cycle_is_used_and_told() {
+fn a_tree_that_must_close_a_cycle_is_used_and_reported() {
     let mut bed = Bed::with_manager(&torus(&[9], 2), with_engine("lash"));
     bed.bring_up();
     let groups = [(Lid(0xC000), 0, 1, 0)];
     join(&mut bed, &groups);
     let plane = plane(&bed);
     let has_loop = loops_with_groups(&bed, &plane, &groups);
-    let told = bed.sweeper().multicast_warnings();
-    assert_eq!(has_loop, !told.is_empty(), "{told:?}");
-    assert_eq!(bed.sweeper().multicast_loops(), told.len());
-    for line in &told {
+    let warnings = bed.sweeper().multicast_warnings();
+    assert_eq!(has_loop, !warnings.is_empty(), "{warnings:?}");
+    assert_eq!(bed.sweeper().multicast_loops(), warnings.len());
+    for line in &warnings {
         assert!(line.contains("MLID 0xc000") && line.contains("' port "), "{line}");
     }
 }
@@ -370,22 +370,22 @@ fn ports_ask_the_sm_on_the_lane_of_their_path() {
 
 /// What the front door tells clients that it redirects: to any host, from any.
 #[test]
-fn the_sl_between_two_hosts_is_told_by_their_lids() {
+fn the_sl_between_two_hosts_follows_from_their_lids() {
     let mut bed = Bed::with_manager(&torus(&[5], 2), with_engine("lash"));
     bed.bring_up();
     let (plane, sls) = (plane(&bed), bed.sweeper().sls_of_paths());
     let packets = Packets::new(&plane);
-    let mut told = BTreeSet::new();
+    let mut warnings = BTreeSet::new();
     let chosen = Sl::from_low_bits(9);
     for (from, slid) in packets.hosts() {
         for (to, dlid) in packets.hosts() {
             let sl = sls.sl(slid, dlid, chosen);
             assert_eq!(sl.get(), packets.sl(from, dlid), "{} to {}", from.guid, to.guid);
-            told.insert(sl.get());
+            warnings.insert(sl.get());
         }
         assert_eq!(sls.sl(slid, Lid(0xBFFF), chosen), chosen, "nobody has that LID");
     }
-    assert!(told.len() > 1);
+    assert!(warnings.len() > 1);
     // An engine that leaves SLs alone leaves policy's.
     let mut bed = Bed::with_manager(&torus(&[5], 1), with_engine("dnup"));
     bed.bring_up();

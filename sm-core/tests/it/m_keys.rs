@@ -43,7 +43,7 @@ fn succeed(bed: &mut Bed, lease: u16) {
 
 /// A key that was set is held though nobody heard so: what was known before is shown in vain.
 #[test]
-fn an_answer_that_is_lost_as_a_key_is_set_locks_nobody_out() {
+fn a_lost_answer_to_setting_a_key_locks_no_port() {
     for level in [2, 3] {
         let mut bed = Bed::new(&fat_tree(2, 8, 20));
         let (mut sets, mut lost) = (HashSet::new(), 0);
@@ -150,7 +150,7 @@ fn a_key_that_ports_show_is_learnt() {
 
 /// At levels 2 and 3 nobody is answered, not even about who is there.
 #[test]
-fn what_another_remembered_opens_ports_that_answer_nobody() {
+fn remembered_keys_open_protected_ports() {
     for level in [1, 2, 3] {
         let (mut bed, keys, neighbours) = left_behind(level, 0);
         succeed(&mut bed, 0);
@@ -160,7 +160,7 @@ fn what_another_remembered_opens_ports_that_answer_nobody() {
 }
 
 #[test]
-fn a_lease_that_runs_out_opens_ports_whose_key_nobody_knows() {
+fn an_expired_lease_opens_ports_with_unknown_keys() {
     for level in [1, 2, 3] {
         let (mut bed, ..) = left_behind(level, 20);
         succeed(&mut bed, 20);
@@ -173,7 +173,7 @@ fn a_lease_that_runs_out_opens_ports_whose_key_nobody_knows() {
 
 /// Level 1, without a lease: what can be read is, what cannot be set is told by node and port.
 #[test]
-fn a_port_that_can_never_be_opened_is_told_with_its_guid() {
+fn a_port_that_cannot_be_opened_is_reported_by_guid() {
     let (mut bed, keys, neighbours) = left_behind(1, 0);
     let closed = bed.hosts()[7];
     let guid = bed.fabric.port(closed, 1).unwrap().guid;
@@ -183,8 +183,8 @@ fn a_port_that_can_never_be_opened_is_told_with_its_guid() {
     bed.manage(home, keyed(SECOND, 2, 0), LidTable::default());
     bed.managers[0].sweeper.set_m_keys(known, neighbours);
     let report = bed.bring_up();
-    let told = report.faults.join("\n");
-    assert!(told.contains(&guid.to_string()) && told.contains("never expires"), "{told}");
+    let faults = report.faults.join("\n");
+    assert!(faults.contains(&guid.to_string()) && faults.contains("never expires"), "{faults}");
     let open = bed.hosts()[8];
     assert_eq!(bed.fabric.port(open, 1).unwrap().state, PortState::Active);
 }

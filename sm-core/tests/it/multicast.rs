@@ -83,7 +83,7 @@ pub(super) fn listeners(bed: &mut Bed) -> Vec<(usize, Endpoint)> {
 }
 
 #[test]
-fn every_member_hears_what_another_sends_and_nobody_else_does() {
+fn multicast_reaches_every_member_and_no_one_else() {
     let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
     bed.bring_up();
     let listeners = listeners(&mut bed);
@@ -227,7 +227,7 @@ fn the_published_tables_are_those_of_the_switches() {
 }
 
 #[test]
-fn end_ports_that_come_and_go_are_told() {
+fn end_ports_that_come_and_go_are_reported() {
     let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
     bed.bring_up();
     assert!(bed.managers[0].changes.is_empty(), "at first nobody knows what was there");
@@ -302,7 +302,7 @@ pub(super) fn members(bed: &Bed, groups: &[(Lid, &[usize])]) -> Membership {
 /// As after -S, or with a registry that followed the master's. Tables were taken for empty: blocks
 /// were written again, and what nobody knew any more stayed in them.
 #[test]
-fn trees_of_the_master_before_stay_and_what_nobody_claims_is_cleared() {
+fn inherited_trees_stay_and_unclaimed_blocks_are_cleared() {
     let mut bed = left_with_groups();
     let host = bed.hosts()[0];
     bed.manage(host, Settings::default(), LidTable::default());
@@ -368,7 +368,7 @@ fn a_tree_that_was_left_broken_is_not_kept() {
 
 /// What could not be read counted as empty: entries of the master before stayed in it for ever.
 #[test]
-fn a_block_that_could_not_be_read_is_cleared_with_what_nobody_claims() {
+fn unreadable_blocks_are_cleared_with_unclaimed_ones() {
     for everywhere in [false, true] {
         let mut bed = left_with_groups();
         let leaf = bed.fabric.port(bed.hosts()[9], 1).unwrap().link.unwrap().node;

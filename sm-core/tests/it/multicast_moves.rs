@@ -136,7 +136,7 @@ fn left_with_mute(mute: impl Fn(&Bed) -> NodeIndex) -> Bed {
 
 /// What it held was unknown, so that no entry of the block got a new port anywhere, for ever.
 #[test]
-fn a_switch_that_neither_tells_nor_takes_tables_holds_nobody_up_for_long() {
+fn a_switch_that_ignores_tables_delays_a_sweep_briefly() {
     for after in [0, 70] {
         let mut bed = left_with_mute(|bed| *bed.switches().last().unwrap());
         if after == 0 {

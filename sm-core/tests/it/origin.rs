@@ -44,7 +44,7 @@ fn fresh(engine: &str) -> Vec<Vec<u8>> {
 
 /// A fabric that was brought up with `dor`, and the same with a manager of other settings that has
 /// just taken over, told of what is there or not.
-fn taken_over(settings: Settings, is_told: bool) -> Bed {
+fn taken_over(settings: Settings, is_reported: bool) -> Bed {
     let mut bed = Bed::with_manager(&net(), self::settings("dor"));
     bed.bring_up();
     assert_eq!(bed.sweeper().routing_engine(), "dor");
@@ -53,7 +53,7 @@ fn taken_over(settings: Settings, is_told: bool) -> Bed {
     let lids = LidTable::parse(&bed.crash_manager().sweeper.lids().render()).0;
     let host = bed.hosts()[0];
     bed.manage(host, settings, lids);
-    bed.managers[0].sweeper.set_origin(is_told.then_some(origin));
+    bed.managers[0].sweeper.set_origin(is_reported.then_some(origin));
     bed.bring_up();
     bed
 }
@@ -66,7 +66,7 @@ fn run_past_the_correction(bed: &mut Bed) {
 /// The tables of the engine before were kept under the new one's name, with four times the load on
 /// the busiest link.
 #[test]
-fn another_engine_begins_anew_at_the_next_start() {
+fn another_engine_reroutes_at_the_next_start() {
     let bed = taken_over(settings("ftree"), true);
     assert_eq!(bed.sweeper().routing_engine(), "ftree");
     assert_eq!(tables(&bed), fresh("ftree"));
@@ -84,7 +84,7 @@ fn the_same_engine_writes_nothing_at_the_next_start_and_later() {
 
 /// As after opensm, of which nobody knows by what it routed.
 #[test]
-fn what_nobody_told_of_is_kept_and_made_anew_later_if_it_is_worse() {
+fn unknown_routes_are_kept_and_recomputed_later_if_worse() {
     let mut bed = taken_over(settings("ftree"), false);
     assert_eq!(tables(&bed), fresh("dor"), "a takeover changes nothing");
     bed.run_for(CORRECTION_DELAY - Duration::from_secs(5));
@@ -95,7 +95,7 @@ fn what_nobody_told_of_is_kept_and_made_anew_later_if_it_is_worse() {
 }
 
 #[test]
-fn what_was_found_is_kept_if_operators_want_that_until_they_want_it_anew() {
+fn found_routes_are_kept_until_a_reroute_if_configured() {
     let kept = Settings { keep_found_routes: true, ..settings("ftree") };
     let mut bed = taken_over(kept, false);
     run_past_the_correction(&mut bed);
@@ -142,7 +142,7 @@ fn what_is_kept_over_changes_of_a_large_fabric_is_held_against_a_routing_from_no
 /// What hosts are worth to `lash` and `nue` changes with each that reboots: tables and lanes of all
 /// others were made anew, and their connections went on with SLs of before.
 #[test]
-fn a_host_that_reboots_moves_nobody_elses_routes() {
+fn a_rebooting_host_moves_only_its_own_routes() {
     for engine in ["lash", "nue", "dfsssp"] {
         let dims = vec![4, 4];
         let grid = Grid { dims, wraps: true, hosts_per_switch: 3, radix: None };
@@ -207,7 +207,7 @@ fn most_on_a_port(tables: &[Vec<u8>]) -> usize {
 
 /// The setting was logged as changed, and routes stayed as they were.
 #[test]
-fn settings_of_engines_that_route_all_anew_are_in_force_with_the_next_heavy_sweep() {
+fn options_of_rerouting_engines_apply_with_the_next_heavy_sweep() {
     let grid = Grid { dims: vec![4, 4], wraps: true, hosts_per_switch: 3, radix: None };
     let net = generate(&Shape::Grid(grid), &Common::default()).unwrap();
     let mut bed = Bed::with_manager(&net, Settings { nue_max_num_vls: 1, ..settings("nue") });

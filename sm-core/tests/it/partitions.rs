@@ -87,7 +87,7 @@ fn ports_get_their_tables_and_switches_check_them() {
 }
 
 #[test]
-fn switches_check_as_much_as_they_are_told_to() {
+fn switches_enforce_what_their_port_info_asks() {
     for (part_enforce, expected) in [
         (PartEnforce::In, (true, false)),
         (PartEnforce::Out, (false, true)),

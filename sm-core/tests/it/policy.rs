@@ -104,6 +104,6 @@ fn a_group_whose_mtu_is_beyond_its_members_links_is_remarked_on() {
         rows(&bed, &SitePolicy::default(), &Settings::default()).1
     };
     assert_eq!(remarks(4), [""; 0], "2048 bytes is what they carry");
-    let [told] = &remarks(5)[..] else { panic!("one group") };
-    assert!(told.contains("MTU 4096") && told.contains("8 of its 8 members"), "{told}");
+    let [remark] = &remarks(5)[..] else { panic!("one group") };
+    assert!(remark.contains("MTU 4096") && remark.contains("8 of its 8 members"), "{remark}");
 }

@@ -52,7 +52,7 @@ fn links_are_forced_to_a_width_and_speed_and_freed_again() {
 }
 
 #[test]
-fn settings_read_again_count_if_they_can_and_are_told_if_not() {
+fn reread_settings_apply_or_are_reported() {
     let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
     bed.bring_up();
     let new = settings(&[("subnet_timeout", "20"), ("lmc", "1"), ("m_key", "7")]);
@@ -146,15 +146,15 @@ fn fdr10_is_turned_off_and_on_and_left_alone() {
     let mut bed = Bed::with_manager(&net, settings(&[("fdr10", "2")]));
     assert_eq!(bed.bring_up().errors, 0);
     assert_eq!(fdr10(&bed), [(false, false)].into());
-    let told = bed.sweeper().passed(Kind::SetMlnxExtPortInfo).sent;
-    assert!(told > 0);
+    let sent = bed.sweeper().passed(Kind::SetMlnxExtPortInfo).sent;
+    assert!(sent > 0);
     for (value, expected) in [("0", false), ("1", true)] {
         let lids = bed.crash_manager().sweeper.lids().clone();
         bed.manage(bed.hosts()[0], settings(&[("fdr10", value)]), lids);
         assert_eq!(bed.bring_up().errors, 0);
         assert_eq!(fdr10(&bed), [(expected, expected)].into(), "{value}");
     }
-    assert_eq!(bed.sweeper().passed(Kind::SetMlnxExtPortInfo).sent, told, "each port once");
+    assert_eq!(bed.sweeper().passed(Kind::SetMlnxExtPortInfo).sent, sent, "each port once");
     // Nobody is asked who has nothing of it, or runs faster.
     let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
     bed.bring_up();
@@ -163,7 +163,7 @@ fn fdr10_is_turned_off_and_on_and_left_alone() {
 
 /// Older firmware does not know the attribute.
 #[test]
-fn ports_that_tell_nothing_of_fdr10_are_no_fault() {
+fn ports_without_fdr10_information_are_no_fault() {
     let shape = FatTree { levels: 2, radix: 8, hosts: 20, oversubscription: (1, 1) };
     let rate = LinkRate { speed: LinkSpeed::Fdr10, ..LinkRate::default() };
     let common = Common { rate, ..Common::default() };

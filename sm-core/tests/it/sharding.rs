@@ -87,7 +87,7 @@ fn sweeps_leave_clients_where_they_are() {
 }
 
 #[test]
-fn only_clients_of_a_responder_that_went_are_told_anew() {
+fn only_clients_of_a_lost_responder_are_asked_again() {
     let mut bed = bed();
     let (both, one) = (sa_lids(&bed, &[1, 2]), sa_lids(&bed, &[1]));
     spread(&mut bed, &both);
@@ -102,7 +102,7 @@ fn only_clients_of_a_responder_that_went_are_told_anew() {
 }
 
 #[test]
-fn a_client_that_is_told_registers_again_and_one_that_does_not_answer_is_told_later() {
+fn clients_asked_register_again_and_silent_ones_are_asked_later() {
     let mut bed = bed();
     let before = bed.fabric.counters().reregistrations;
     let deaf = bed.hosts()[9];
@@ -341,7 +341,7 @@ fn a_port_that_was_cut_off_comes_back_though_the_spare_took_nothing() {
 
 /// The same if the switch obeyed and its answers were lost.
 #[test]
-fn a_port_that_was_cut_off_comes_back_though_nobody_heard_that_it_was() {
+fn a_port_cut_off_unnoticed_comes_back() {
     let (mut bed, what) = with_silent_responder();
     let lossy = Rc::new(Cell::new(true));
     let is_lossy = Rc::clone(&lossy);

@@ -40,7 +40,7 @@ fn sweep(bed: &mut Bed, policy: &SitePolicy) {
 }
 
 #[test]
-fn a_file_that_changes_makes_routes_anew_though_the_fabric_is_the_same() {
+fn a_changed_file_reroutes_an_unchanged_fabric() {
     let directory = tempfile::tempdir().unwrap();
     let settings = settings(directory.path());
     let (policy, _) = SitePolicy::load(&settings, DISK).unwrap();

@@ -126,7 +126,7 @@ fn traps_are_repressed() {
 }
 
 #[test]
-fn a_new_description_is_read_when_its_node_tells() {
+fn a_changed_description_is_read_after_its_trap() {
     let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
     bed.bring_up();
     let host = bed.hosts()[9];
@@ -396,7 +396,7 @@ fn a_new_master_with_fewer_vls_takes_active_links_through_initialize() {
 
 /// The fabric was published as the SM's own node alone, and the subnet told as up.
 #[test]
-fn a_fabric_that_nobody_answers_from_is_not_up_and_not_forgotten() {
+fn a_silent_fabric_is_neither_up_nor_forgotten() {
     let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
     bed.bring_up();
     let (home, known) = (bed.hosts()[0], bed.sweeper().fabric().counts());

@@ -39,7 +39,7 @@ fn left_by(before: Settings) -> Bed {
 }
 
 #[test]
-fn a_manager_that_starts_anew_writes_nothing_that_is_there() {
+fn a_restarted_manager_rewrites_nothing() {
     let mut bed = left_by(Settings::default());
     let before = tables(&bed);
     let host = bed.hosts()[0];
@@ -93,19 +93,19 @@ fn routes_that_do_not_deliver_are_mended_and_the_others_stay() {
 }
 
 #[test]
-fn with_reassign_lfts_routes_are_made_anew() {
+fn reassign_lfts_recomputes_routes() {
     let mut bed = left_by(Settings::default());
     let mut settings = Settings::default();
     settings.set("reassign_lfts", "TRUE").unwrap();
     let host = bed.hosts()[0];
     bed.manage(host, settings.clone(), LidTable::default());
     assert!(bed.bring_up().lft_blocks_set > 0);
-    let anew = tables(&bed);
+    let rerouted = tables(&bed);
     bed.run_for(Duration::from_secs(1));
     // They are those of a fabric that nobody has touched.
     let mut untouched = Bed::with_manager(&fat_tree(3, 8, 100), settings);
     untouched.bring_up();
-    assert_eq!(tables(&untouched), anew);
+    assert_eq!(tables(&untouched), rerouted);
 }
 
 /// A bed whose master of before is gone, and the new one has asked the first clients to register
@@ -136,24 +136,24 @@ fn asked_first(rate: u32, mute: bool) -> (Bed, u64, u64) {
 #[test]
 fn clients_are_asked_to_register_again_a_few_at_a_time_and_once() {
     let (mut bed, all, before) = asked_first(20, false);
-    let told = |bed: &Bed| bed.fabric.counters().reregistrations - before;
+    let asked = |bed: &Bed| bed.fabric.counters().reregistrations - before;
     // The manager's own port is among those that are asked at once.
-    assert!((20..=21).contains(&told(&bed)), "{} of {all}", told(&bed));
-    assert_eq!(bed.sweeper().clients_to_ask() as u64, all - told(&bed));
-    let first = told(&bed);
+    assert!((20..=21).contains(&asked(&bed)), "{} of {all}", asked(&bed));
+    assert_eq!(bed.sweeper().clients_to_ask() as u64, all - asked(&bed));
+    let first = asked(&bed);
     bed.run_for(Duration::from_secs(2));
-    assert!((first + 18..=first + 44).contains(&told(&bed)), "{} after 2 s", told(&bed));
+    assert!((first + 18..=first + 44).contains(&asked(&bed)), "{} after 2 s", asked(&bed));
     // A sweep in between neither forgets those that wait nor asks them all.
     let now = bed.clock.now();
     bed.managers[0].sweeper.request_heavy_sweep(now);
     bed.bring_up();
-    assert!(told(&bed) < first + 50, "{} after another sweep", told(&bed));
+    assert!(asked(&bed) < first + 50, "{} after another sweep", asked(&bed));
     bed.run_for(Duration::from_secs(20));
-    assert_eq!((told(&bed), bed.sweeper().clients_to_ask()), (all, 0));
+    assert_eq!((asked(&bed), bed.sweeper().clients_to_ask()), (all, 0));
     let now = bed.clock.now();
     bed.managers[0].sweeper.request_heavy_sweep(now);
     bed.run_for(Duration::from_secs(20));
-    assert_eq!(told(&bed), all, "nobody is asked twice");
+    assert_eq!(asked(&bed), all, "nobody is asked twice");
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn all_are_asked_at_once_if_the_site_wants_it() {
 }
 
 #[test]
-fn a_client_that_does_not_answer_is_asked_again_and_keeps_nobody_waiting() {
+fn a_silent_client_is_asked_again_and_delays_no_other() {
     let (mut bed, all, before) = asked_first(20, true);
     bed.run_for(Duration::from_secs(20));
     assert_eq!(bed.fabric.counters().reregistrations - before, all - 1);
@@ -175,7 +175,7 @@ fn a_client_that_does_not_answer_is_asked_again_and_keeps_nobody_waiting() {
 
 /// They were all asked whatever `-S` had read, and ten thousand registered anew what was known.
 #[test]
-fn clients_of_whom_an_sa_database_tells_are_not_asked() {
+fn clients_in_an_imported_sa_database_are_not_asked() {
     let mut bed = left_by(Settings::default());
     let before = bed.fabric.counters().reregistrations;
     let host = bed.hosts()[0];
@@ -188,19 +188,19 @@ fn clients_of_whom_an_sa_database_tells_are_not_asked() {
     bed.managers[0].sweeper.set_imported_registry(now, ImportedRegistry::Expected);
     bed.bring_up();
     bed.run_for(Duration::from_secs(5));
-    let told = |bed: &Bed| bed.fabric.counters().reregistrations - before;
-    assert!(told(&bed) <= 1, "all but our own port wait for the database: {}", told(&bed));
+    let asked = |bed: &Bed| bed.fabric.counters().reregistrations - before;
+    assert!(asked(&bed) <= 1, "all but our own port wait for the database: {}", asked(&bed));
 
     let imported = ImportedRegistry::Read(Arc::new(known));
     let now = bed.clock.now();
     bed.managers[0].sweeper.set_imported_registry(now, imported.clone());
     bed.run_for(Duration::from_secs(20));
-    assert_eq!((told(&bed), bed.sweeper().clients_to_ask()), (unknown, 0));
+    assert_eq!((asked(&bed), bed.sweeper().clients_to_ask()), (unknown, 0));
     let now = bed.clock.now();
     bed.managers[0].sweeper.set_imported_registry(now, imported);
     bed.managers[0].sweeper.request_heavy_sweep(now);
     bed.run_for(Duration::from_secs(20));
-    assert_eq!(told(&bed), unknown, "nor later");
+    assert_eq!(asked(&bed), unknown, "nor later");
 }
 
 #[test]
@@ -219,10 +219,10 @@ fn an_sa_database_that_cannot_be_used_has_all_clients_asked_once() {
     let now = bed.clock.now();
     bed.managers[0].sweeper.set_imported_registry(now, ImportedRegistry::None);
     bed.run_for(Duration::from_secs(1));
-    let told = |bed: &Bed| bed.fabric.counters().reregistrations - before;
-    assert!(told(&bed) < 30, "a few at a time, not {} of {all}", told(&bed));
+    let asked = |bed: &Bed| bed.fabric.counters().reregistrations - before;
+    assert!(asked(&bed) < 30, "a few at a time, not {} of {all}", asked(&bed));
     bed.run_for(Duration::from_secs(30));
-    assert_eq!((told(&bed), bed.sweeper().clients_to_ask()), (all, 0));
+    assert_eq!((asked(&bed), bed.sweeper().clients_to_ask()), (all, 0));
 }
 
 /// What a run leaves that is started again on the same port: the fabric, its LIDs, what it kept of
@@ -257,7 +257,7 @@ fn start_again(
 
 /// Each restart had all clients register again, though all they had registered was on disk.
 #[test]
-fn a_plain_restart_asks_nobody_to_register_again() {
+fn a_plain_restart_asks_no_client_to_register_again() {
     for rate in [1000, 5, 0] {
         let settings = Settings { client_rereg_rate: rate, ..Settings::default() };
         let (mut bed, lids, left, _) = stopped(settings.clone());

@@ -26,9 +26,9 @@ fn narrow(bed: &mut Bed, switch: NodeIndex, ports: &[u8]) {
     let ports = ports.to_vec();
     bed.lie = Some(Box::new(move |node, packet| {
         let Ok(smp) = Smp::new(&packet.mad) else { return };
-        let is_told =
+        let is_reported =
             (smp.method(), smp.attribute_id()) == (Method::GET_RESP, AttributeId::PORT_INFO);
-        if is_told && node == switch && ports.contains(&(smp.attribute_modifier() as u8)) {
+        if is_reported && node == switch && ports.contains(&(smp.attribute_modifier() as u8)) {
             let mut info = PortInfo::new(&mut packet.mad[DATA]).unwrap();
             let widths = LinkWidths::X1 | LinkWidths::X4;
             info.set_link_width_supported(widths);

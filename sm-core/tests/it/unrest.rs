@@ -174,7 +174,7 @@ fn a_routing_that_fails_is_an_error_and_tried_again_ever_less_often() {
 }
 
 #[test]
-fn a_fabric_that_was_replaced_while_out_of_reach_is_configured_anew() {
+fn a_fabric_replaced_while_unreachable_is_reconfigured() {
     let settings = Settings { sweep_interval: 0, sweep_on_trap: false, ..Settings::default() };
     let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), settings);
     bed.bring_up();

@@ -194,13 +194,13 @@ fn compare(path: &Path, options: &Options) -> Result<u32, Box<dyn Error>> {
             let lanes = judge::lanes_needed(engine, &site, &steering);
             Judgement::of(&site, &routing, lanes)
         });
-        worse += u32::from(tell(&name, engine, &ours, &stock, seconds));
+        worse += u32::from(report(&name, engine, &ours, &stock, seconds));
     }
     Ok(worse)
 }
 
 /// Prints a row; returns whether ours is worse.
-fn tell(
+fn report(
     net: &str,
     engine: &str,
     ours: &Result<Judgement, String>,
@@ -215,7 +215,7 @@ fn tell(
         }
         (Err(_), Err(_)) => return false,
     };
-    let theirs = |tell: fn(&Judgement) -> String| stock.as_ref().map_or("-".to_owned(), tell);
+    let theirs = |report: fn(&Judgement) -> String| stock.as_ref().map_or("-".to_owned(), report);
     let ratio = |stock: &Judgement| f64::from(ours.worst) / f64::from(stock.worst.max(1));
     let (marks, is_worse) = marks(engine, ours, stock.as_ref());
     println!(

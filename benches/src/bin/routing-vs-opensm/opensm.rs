@@ -69,12 +69,12 @@ pub(crate) fn route(order: &Order<'_>, site: &Site) -> Result<Stock, String> {
     let switches: HashMap<Guid, u16> = switches.collect();
     let ends = site.roster.ends.iter().map(|end| end.guid).zip(topology.destinations());
     let ends: HashMap<Guid, _> = ends.collect();
-    let told = dump.resolve(
+    let resolved = dump.resolve(
         topology,
         |guid| switches.get(&guid).copied(),
         |guid| ends.get(&guid).copied(),
     );
-    let mut lfts = told.map_err(|error| error.to_string())?;
+    let mut lfts = resolved.map_err(|error| error.to_string())?;
     lfts.iter_mut().for_each(|lft| lft.resize(topology.table_len(), u8::MAX));
     Ok(Stock {
         routing: Routing {
@@ -110,12 +110,12 @@ impl Said {
 }
 
 fn run(order: &Order<'_>) -> Result<Said, String> {
-    let told = |error: io::Error| error.to_string();
+    let resolved = |error: io::Error| error.to_string();
     let sandbox = Sandbox::new("routing-vs-opensm");
     let path = |name: &str| sandbox.path(name).display().to_string();
-    let words = command_line(order, &sandbox).map_err(told)?;
+    let words = command_line(order, &sandbox).map_err(resolved)?;
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let net = fs::canonicalize(order.net).map_err(told)?;
+    let net = fs::canonicalize(order.net).map_err(resolved)?;
     let _ibsim = sandbox.ibsim_with(&net, &LIMITS);
     let opensm = sandbox.umad_program("opensm", order.host, &words);
     let deadline = Instant::now() + order.patience;

@@ -20,7 +20,7 @@ struct Message {
 pub(super) struct Inbox {
     queue: VecDeque<Message>,
     /// Whether the port was last reported as readable.
-    pub(super) told_readable: bool,
+    pub(super) reported_readable: bool,
 }
 
 impl Inbox {

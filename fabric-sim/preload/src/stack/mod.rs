@@ -238,10 +238,10 @@ impl Stack {
 
     /// A port that has become readable, or no longer is. Call until it returns `None`.
     pub fn poll_readable(&mut self) -> Option<(FileId, bool)> {
-        let changed = |inbox: &Inbox| inbox.is_readable() != inbox.told_readable;
+        let changed = |inbox: &Inbox| inbox.is_readable() != inbox.reported_readable;
         let (&file, inbox) = self.files.iter_mut().find(|(_, inbox)| changed(inbox))?;
-        inbox.told_readable = inbox.is_readable();
-        Some((file, inbox.told_readable))
+        inbox.reported_readable = inbox.is_readable();
+        Some((file, inbox.reported_readable))
     }
 
     fn address(&self, header: &Header, class: MgmtClass) -> Result<Address, Errno> {

@@ -341,7 +341,7 @@ fn a_long_request_arrives_whole_and_its_answer_comes_back_whole() {
 }
 
 #[test]
-fn a_long_request_that_nobody_answers_is_reported_and_not_sent_again() {
+fn an_unanswered_long_request_is_reported_and_not_resent() {
     let mut bench = Bench::new();
     bench.ask(&message(Method::GET_MULTI, 0x77, Some(450)), 300, 3);
     let start = bench.now;
@@ -371,7 +371,7 @@ fn a_long_request_without_acks_is_reported_after_its_retries() {
 }
 
 #[test]
-fn a_transfer_ended_by_the_peer_is_reported_to_nobody() {
+fn a_transfer_ended_by_the_peer_is_not_reported() {
     let mut bench = Bench::new();
     bench.ask(&message(Method::GET_MULTI, 0x77, Some(450)), 300, 3);
     let mut packet = bench.asker.poll_transmit(bench.now).unwrap();
@@ -474,7 +474,7 @@ fn who_unregisters_hears_nothing_more() {
 }
 
 #[test]
-fn a_get_that_nobody_takes_is_answered_and_a_table_is_not() {
+fn an_unclaimed_get_is_answered_and_a_get_table_is_not() {
     let mut bench = Bench::new();
     bench.server.close(FILE);
     bench.ask(&message(Method::GET_TABLE, 0x76, None), 100, 0);

@@ -4,7 +4,7 @@ use super::*;
 
 /// IBA 14.2.5.1.
 #[test]
-fn a_cut_link_is_told_until_it_is_repressed() {
+fn a_cut_link_is_reported_until_the_trap_is_repressed() {
     let mut bench = Bench::configured();
     let (manager, s1, now) = (bench.manager, bench.node("S1"), bench.now());
     bench.fabric.declare(manager, &[MgmtClass::SUBN_LID_ROUTED]).unwrap();
@@ -44,7 +44,7 @@ fn a_cut_link_is_told_until_it_is_repressed() {
 
 /// A TrapRepress() of an earlier trap must not repress the trap of a later change.
 #[test]
-fn a_second_change_is_told_after_the_first_was_repressed() {
+fn a_second_change_is_reported_after_the_first_is_repressed() {
     let mut bench = Bench::configured();
     let (manager, s1, now) = (bench.manager, bench.node("S1"), bench.now());
     bench.fabric.declare(manager, &[MgmtClass::SUBN_LID_ROUTED]).unwrap();
@@ -60,7 +60,7 @@ fn a_second_change_is_told_after_the_first_was_repressed() {
 }
 
 #[test]
-fn becoming_a_manager_shows_in_the_port_and_is_told() {
+fn becoming_a_manager_shows_in_the_port_and_is_reported() {
     let mut bench = Bench::configured();
     let (manager, now) = (bench.manager, bench.now());
     bench.fabric.declare(manager, &[MgmtClass::SUBN_LID_ROUTED]).unwrap();

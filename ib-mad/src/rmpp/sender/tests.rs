@@ -77,7 +77,7 @@ fn both_windows_bound_what_is_sent() {
 }
 
 #[test]
-fn a_burst_is_what_would_go_one_by_one_and_tells_what_goes_again() {
+fn a_burst_equals_single_sends_and_reports_retransmissions() {
     let start = Instant::now();
     let mut sender = Sender::new(start, 20 * 200, CONFIG).unwrap();
     sender.poll_transmit(start);

@@ -291,7 +291,7 @@ fn client_ids_are_kept_as_text() {
 }
 
 #[test]
-fn where_the_name_of_a_dead_socket_comes_from_is_told() {
+fn errors_name_the_source_of_a_dead_socket() {
     let at = |socket: &str, variable| {
         IbsimError::NoServer { socket: socket.to_owned() }.with_origin(variable)
     };

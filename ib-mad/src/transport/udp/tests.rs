@@ -283,7 +283,7 @@ fn a_ring_refuses_a_second_thread() {
 
 /// Datagrams that the kernel drops are never read, and would not be counted otherwise.
 #[test]
-fn a_queue_that_was_limited_loses_what_is_beyond_and_tells_how_much() {
+fn a_limited_queue_counts_what_it_drops() {
     let listen = "127.0.0.1:0".parse().unwrap();
     let options = UdpOptions { trains: false, ..UdpOptions::new(listen) };
     let (mut sender, mut receiver) = (Udp::bind(&options).unwrap(), Udp::bind(&options).unwrap());

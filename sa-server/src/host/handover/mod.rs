@@ -111,7 +111,7 @@ impl HeldDescriptors {
 
 impl DescriptorStore {
     /// Notifies the service manager that ibsa is ready.
-    pub fn tell_ready(&self) {
+    pub fn report_ready(&self) {
         if let Self::ServiceManager(address) = self
             && let Err(error) = notify(address, b"READY=1", None)
         {
@@ -181,7 +181,7 @@ mod tests {
         };
         let (file, _other) = UnixDatagram::pair().unwrap();
         descriptors.keep("umad-mlx5_0-1", file.as_fd()).unwrap();
-        descriptors.store().tell_ready();
+        descriptors.store().report_ready();
         let mut buffer = [0; 200];
         let mut next = || {
             let (len, descriptor) = rights::receive(&manager, &mut buffer).unwrap();

@@ -65,12 +65,12 @@ fn source<'a>(tables: &'a Tables, end: &End) -> Option<Candidates<'a>> {
 /// no port has its GID or LID.
 #[inline]
 fn destination<'a>(tables: &'a Tables, end: &End) -> Option<Candidates<'a>> {
-    let (by_gid, told) = match end.gid {
+    let (by_gid, gid) = match end.gid {
         Some(gid) if is_local(tables, gid) => (Some(tables.end_ports.by_guid(gid.guid())?), None),
         Some(gid) => (Some(router(tables, gid)?), Some(gid)),
         None => (None, None),
     };
-    candidates(tables, by_gid, end.lid, told)
+    candidates(tables, by_gid, end.lid, gid)
 }
 
 #[inline]

@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_most_gives_way() {
+    fn the_requester_with_most_requests_gives_way() {
         let mut bench = Bench::new();
         for (request, id) in [(1, 4), (2, 5), (3, 5), (4, 6), (5, 5), (6, 4)] {
             bench.add(id, request);

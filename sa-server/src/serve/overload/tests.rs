@@ -70,7 +70,7 @@ proptest! {
     /// No request is lost without a word, none waits twice or for too long, room is taken from
     /// those who have most, and none is served a third time while another waits.
     #[test]
-    fn every_request_is_kept_once_and_comes_to_an_end_that_is_told(
+    fn every_request_is_kept_once_and_its_end_is_reported(
         steps in prop::collection::vec(step(), 1..300),
     ) {
         let places = 16;
@@ -284,7 +284,7 @@ fn of_what_was_inherited_the_newest_are_kept() {
 }
 
 #[test]
-fn clients_behind_one_lid_are_told_apart_by_gid() {
+fn clients_behind_one_lid_are_distinguished_by_gid() {
     let backlog = backlog(64);
     let with_gid = |last: u8| {
         let mut packet = get(3, 0);

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_asks_too_much_is_told_at_once() {
+    async fn requests_over_the_limit_are_refused_at_once() {
         let (open, gate) = std::sync::mpsc::channel::<()>();
         let gate = std::sync::Mutex::new(gate);
         let explain: Explain = Arc::new(move |_| {

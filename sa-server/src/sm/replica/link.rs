@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn delays_grow_to_their_limit_and_begin_anew_after_a_lasting_connection() {
+    fn delays_grow_to_a_limit_and_restart_after_a_lasting_connection() {
         let mut backoff = Backoff::new(1);
         let delays: Vec<_> = (0..20).map(|_| backoff.next_delay()).collect();
         assert!(delays[0] >= Backoff::FIRST / 2 && delays[0] <= Backoff::FIRST);
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_a_web_server_for_snapshots_is_told_of_the_other_port() {
+    fn asking_a_web_server_for_snapshots_names_the_right_port() {
         for reason in [
             "it does not speak plain HTTP/2; is it https://?",
             "grpc-status header missing, mapped from HTTP status code 404",

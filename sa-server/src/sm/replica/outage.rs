@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_connection_was_told_already() {
+    fn a_lost_connection_is_reported_once() {
         let start = Instant::now();
         let mut outage = Outage::logged(start);
         assert!(!outage.should_log(start + FIRST_PAUSE / 2));

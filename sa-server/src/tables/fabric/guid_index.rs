@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn guid_zero_is_nobodys() {
+    fn guid_zero_belongs_to_no_port() {
         let index = GuidIndex::new([(Guid(0), 1), (Guid(1), 2)].into_iter());
         assert_eq!((index.get(Guid(0)), index.get(Guid(1))), (None, Some(2)));
     }

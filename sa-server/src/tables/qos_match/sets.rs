@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn equal_sets_are_kept_once_and_summaries_tell_of_words_with_bits() {
+    fn equal_sets_are_kept_once_and_summaries_mark_used_words() {
         let mut builder = SetsBuilder::new(64 * 65);
         let mut words = builder.none();
         insert(&mut words, 64 * 64 + 3);

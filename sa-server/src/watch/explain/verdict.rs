@@ -152,7 +152,7 @@ pub(super) fn ask(
     let matched = rule(tables, &wish, from_class, to_class);
     for (number, row) in (0..).map(RuleNumber).zip(tables.qos.rows()) {
         if Some(number) == matched {
-            decided.rule = Some(rule_told(tables, number, row));
+            decided.rule = Some(explained_rule(tables, number, row));
             break;
         }
         let failing = tables.qos.failing(
@@ -241,7 +241,7 @@ fn describe_record(record: PathRecordRepr) -> Record {
     }
 }
 
-fn rule_told(tables: &Tables, number: RuleNumber, row: &QosRule) -> Rule {
+fn explained_rule(tables: &Tables, number: RuleNumber, row: &QosRule) -> Rule {
     let level = tables.qos.level(number).map(|level| {
         let row = level.row();
         Level {

@@ -216,14 +216,14 @@ fn opensm_reads_our_template_to_the_same() {
         Ok(output) => output,
         Err(error) => return eprintln!("skipped: opensm is not installed: {error}"),
     };
-    let told = String::from_utf8_lossy(&output.stdout);
+    let text = String::from_utf8_lossy(&output.stdout);
     // 3.3.23 lacks the key of 3.3.24; it must recognize all others and accept their values.
-    for line in told.lines().filter(|line| line.contains("Unrecognized") || line.contains("-E-")) {
+    for line in text.lines().filter(|line| line.contains("Unrecognized") || line.contains("-E-")) {
         assert!(line.contains("max_rate_enum"), "{line}");
     }
     let text = std::fs::read_to_string(&theirs).unwrap();
     let (ours, theirs) = (values(&settings.render()), values(&text));
-    assert!(theirs.len() > 140, "{told}");
+    assert!(theirs.len() > 140, "{text}");
     let theirs: Vec<_> = theirs.into_iter().filter(|pair| !is_other_sl(&pair.1, &pair.0)).collect();
     for pair in &theirs {
         assert!(ours.contains(pair), "{pair:?}");

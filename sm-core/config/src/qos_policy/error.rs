@@ -7,7 +7,7 @@ use super::cursor::Fault;
 use super::{GROUPS_MAX, RULES_MAX};
 
 /// Largest number of errors listed per file; further ones are counted.
-pub(super) const FAULTS_TOLD_MAX: usize = 10;
+pub(super) const FAULTS_LISTED_MAX: usize = 10;
 
 /// Lines are rejected, and the file with them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -27,19 +27,19 @@ pub struct QosPolicyError {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Others {
     /// Further errors, with their line numbers.
-    pub told: Vec<(usize, Reason)>,
+    pub listed: Vec<(usize, Reason)>,
     /// Number of errors that are not listed.
-    pub untold: usize,
+    pub unlisted: usize,
 }
 
 impl fmt::Display for Others {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (line, reason) in &self.told {
+        for (line, reason) in &self.listed {
             write!(f, "; line {line}: {reason}")?;
         }
-        match self.untold {
+        match self.unlisted {
             0 => Ok(()),
-            untold => write!(f, "; and {untold} more mistakes"),
+            unlisted => write!(f, "; and {unlisted} more mistakes"),
         }
     }
 }
@@ -47,10 +47,10 @@ impl fmt::Display for Others {
 impl QosPolicyError {
     /// Creates the error of the file at `path`; there must be at least one fault.
     pub(super) fn new(path: &Path, faults: Vec<Fault>) -> Self {
-        let untold = faults.len().saturating_sub(FAULTS_TOLD_MAX);
-        let mut told = faults.into_iter().take(FAULTS_TOLD_MAX);
-        let (line, reason) = told.next().expect("there is at least one fault");
-        let others = Box::new(Others { told: told.collect(), untold });
+        let unlisted = faults.len().saturating_sub(FAULTS_LISTED_MAX);
+        let mut listed = faults.into_iter().take(FAULTS_LISTED_MAX);
+        let (line, reason) = listed.next().expect("there is at least one fault");
+        let others = Box::new(Others { listed: listed.collect(), unlisted });
         Self { path: path.to_owned(), line, reason, others }
     }
 }

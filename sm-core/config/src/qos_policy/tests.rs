@@ -295,15 +295,15 @@ fn all_mistakes_of_a_file_are_reported_but_no_consequential_ones() {
                 qos-match-rules\nqos-match-rule\nqos-level-name: Fast\nsource: Nobody\n\
                 end-qos-match-rule\nqos-match-rule\nuse: x\nend-qos-match-rule\nend-qos-match-rules";
     let error = parse(Path::new("p"), text).unwrap_err();
-    let lines: Vec<_> = error.others.told.iter().map(|(line, _)| *line).collect();
+    let lines: Vec<_> = error.others.listed.iter().map(|(line, _)| *line).collect();
     assert_eq!(
-        (error.line, &lines[..], error.others.untold),
+        (error.line, &lines[..], error.others.unlisted),
         (4, &[8, 12, 13, 18, 20][..], 0),
         "{error}"
     );
-    let told = error.to_string();
-    assert!(told.starts_with("p:4: sl takes"), "{told}");
-    assert!(told.contains("; line 18: there is no port group 'Nobody' in this file"), "{told}");
+    let text = error.to_string();
+    assert!(text.starts_with("p:4: sl takes"), "{text}");
+    assert!(text.contains("; line 18: there is no port group 'Nobody' in this file"), "{text}");
     let many = format!("qos-ulps\n{}end-qos-ulps", "sdp: 16\n".repeat(14));
     assert!(refusal(&many).ends_with("; and 4 more mistakes"), "{}", refusal(&many));
 }

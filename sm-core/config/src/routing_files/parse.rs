@@ -103,8 +103,8 @@ pub(super) fn hops(_: &Path, text: &str, _: &mut Remarks) -> Parsed<HopDump> {
 /// Parses a torus; the summary has its shape as in the file (`m`: not a ring) and the number of
 /// seeds.
 pub(super) fn torus(path: &Path, text: &str, remarks: &mut Remarks) -> Parsed<Arc<torus::Config>> {
-    let mut tell = |line, odd: &str| remarks.add(path, Some(line), odd);
-    let config = torus::Config::parse_and_tell(text, &mut tell)
+    let mut report = |line, odd: &str| remarks.add(path, Some(line), odd);
+    let config = torus::Config::parse_and_report(text, &mut report)
         .map_err(|error| (error.line, error.reason.to_string()))?;
     let axis = |axis: usize| {
         let way = if config.shape.wraps(axis) { "" } else { "m" };

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_option_cannot_do_here_is_refused_or_told() {
+    fn options_without_effect_are_refused_or_reported() {
         let refusal = |arguments: &[&str]| {
             let options = Options::parse_from(["ibsm"].iter().chain(arguments));
             options.apply(&mut Settings::default()).unwrap_err().to_string()

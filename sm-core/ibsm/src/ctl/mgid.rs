@@ -231,17 +231,17 @@ mod tests {
 
     #[test]
     fn mgids_are_decoded() {
-        let told = |text: &str| match parse(text, false) {
+        let described = |text: &str| match parse(text, false) {
             Some(Parsed::Mgid(mgid)) => decompose(mgid).render(),
             other => panic!("{text}: {other:?}"),
         };
         let expected = "ff12:401b:8001::f01:203 = 0xff12401b80010000:0x000000000f010203: ipv4 \
                         group 239.1.2.3, P_Key 0x8001, scope 2 (link-local)\n";
-        assert_eq!(told("ff12:401b:8001::f01:203"), expected);
-        assert_eq!(told("0xff12401b80010000:0x0f010203"), expected);
-        assert!(told("ff12:601b:8001::fb").contains("ipv6 group ff02::fb, P_Key 0x8001"));
-        assert!(told("ff12:401b:ffff::ffff:ffff").contains("group 255.255.255.255"));
-        assert!(told("0xff15a01b00000000:0x1").contains("not an IPoIB group, scope 5"));
+        assert_eq!(described("ff12:401b:8001::f01:203"), expected);
+        assert_eq!(described("0xff12401b80010000:0x0f010203"), expected);
+        assert!(described("ff12:601b:8001::fb").contains("ipv6 group ff02::fb, P_Key 0x8001"));
+        assert!(described("ff12:401b:ffff::ffff:ffff").contains("group 255.255.255.255"));
+        assert!(described("0xff15a01b00000000:0x1").contains("not an IPoIB group, scope 5"));
     }
 
     #[test]

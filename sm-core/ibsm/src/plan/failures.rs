@@ -92,7 +92,7 @@ pub fn tally(
     let what = if choice.of_switches { "switch" } else { "link" };
     for (index, &failure) in choice.tried.iter().enumerate() {
         let count = choice.tried.len();
-        progress.tell(|| format!("{}: without {what} {} of {count}", engine.name(), index + 1));
+        progress.show(|| format!("{}: without {what} {} of {count}", engine.name(), index + 1));
         let (rest, numbers) = site.without(failure)?;
         let steering = steer(&rest);
         let before = made.before(site, numbers.clone());

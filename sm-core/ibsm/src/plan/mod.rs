@@ -201,12 +201,12 @@ pub fn compare<'a>(
     let mut progress = Progress::new();
     let mut trials = Vec::new();
     for engine in options.engines.engines() {
-        progress.tell(|| format!("{} routes", engine.name()));
+        progress.show(|| format!("{} routes", engine.name()));
         let mut trial = Trial::run(&*engine, &site, &steer(&site));
         let mut failures = Vec::new();
         if let Ok(made) = &trial.outcome {
             if let Some(directory) = &options.dump {
-                progress.tell(|| format!("writing tables of {}", engine.name()));
+                progress.show(|| format!("writing tables of {}", engine.name()));
                 output::dump(&site, made, &directory.join(engine.name()))?;
             }
             for choice in &choices {

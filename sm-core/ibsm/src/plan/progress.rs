@@ -14,20 +14,20 @@ const REFRESH: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct Progress {
     begun: Instant,
-    told: Option<Instant>,
+    shown: Option<Instant>,
     is_terminal: bool,
 }
 
 impl Progress {
     /// Starts the clock.
     pub fn new() -> Self {
-        Self { begun: Instant::now(), told: None, is_terminal: io::stderr().is_terminal() }
+        Self { begun: Instant::now(), shown: None, is_terminal: io::stderr().is_terminal() }
     }
 
     /// Shows the current step, if it is time.
-    pub fn tell(&mut self, what: impl FnOnce() -> String) {
+    pub fn show(&mut self, what: impl FnOnce() -> String) {
         let now = Instant::now();
-        let is_due = match (self.told, self.is_terminal) {
+        let is_due = match (self.shown, self.is_terminal) {
             (Some(last), true) => now - last >= REFRESH,
             (Some(last), false) => now - last >= PERIOD,
             (None, true) => true,
@@ -36,7 +36,7 @@ impl Progress {
         if !is_due {
             return;
         }
-        self.told = Some(now);
+        self.shown = Some(now);
         let seconds = (now - self.begun).as_secs();
         // Standard error may be closed.
         let _ = match self.is_terminal {
@@ -47,7 +47,7 @@ impl Progress {
 
     /// Clears the line for other output.
     pub fn clear(&mut self) {
-        if self.is_terminal && self.told.take().is_some() {
+        if self.is_terminal && self.shown.take().is_some() {
             let _ = write!(io::stderr(), "\r\x1b[K");
         }
     }

@@ -91,8 +91,8 @@ impl Site {
             };
             builder.add_link((x, a.port), (y, b.port))?;
             for end in [a, b] {
-                let told = net.port(end).and_then(|port| data_vls(port.vl_cap));
-                lanes = told.and_then(|told| lanes.map(|lanes| lanes.min(told)));
+                let stated = net.port(end).and_then(|port| data_vls(port.vl_cap));
+                lanes = stated.and_then(|stated| lanes.map(|lanes| lanes.min(stated)));
             }
         }
         let mut ends = end_ports(net, lmc)?;
@@ -176,10 +176,10 @@ fn end_ports(net: &Net, lmc: Option<u8>) -> Result<Vec<EndPort<'_>>, SiteError> 
                 let (first, second) = (first.to_owned(), node.id.clone());
                 return Err(SiteError::GuidTwice { guid: port.guid, first, second });
             }
-            let told = if port.lid == 0 { 0 } else { port.lmc };
+            let stated = if port.lid == 0 { 0 } else { port.lmc };
             // The LMC option does not apply to port 0 of a switch, not even an enhanced one: it
             // keeps its LMC.
-            let lmc = if is_switch { told } else { lmc.unwrap_or(told) };
+            let lmc = if is_switch { stated } else { lmc.unwrap_or(stated) };
             let request = Request { guid: port.guid, held: Lid(port.lid), count: 1 << lmc };
             ends.push(EndPort { node, at, request });
         }

@@ -226,12 +226,12 @@ fn engines_are_listed_once_and_unknown_ones_are_errors() {
         #[command(flatten)]
         options: PlanOptions,
     }
-    for (value, told) in
+    for (value, message) in
         [("bogus", "unknown engine 'bogus'; known engines: minhop, "), (",", "no engine given")]
     {
         let line = ["plan", "net", "--engines", value];
         let error = <Line as clap::Parser>::try_parse_from(line).unwrap_err().to_string();
-        assert!(error.contains(told), "{error}");
+        assert!(error.contains(message), "{error}");
     }
 }
 
@@ -289,8 +289,8 @@ fn invalid_settings_and_files_are_reported() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("roots");
     std::fs::write(&path, "0x1\nnonsense\n").unwrap();
-    let told = refusal(&format!("root_guid_file={}", path.display()));
-    assert!(told.contains("roots:2: "), "{told}");
+    let message = refusal(&format!("root_guid_file={}", path.display()));
+    assert!(message.contains("roots:2: "), "{message}");
 }
 
 /// A defect that this test reproduces: one broken torus-2QoS.conf ended the plan for all engines,

@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_responder_that_comes_up_to_date_is_told_so_once() {
+    fn a_responder_in_step_is_notified_once() {
         let sm = Sm::new();
         let latest = sm.history.latest();
         let mut feed = Feed::new(sm.now);
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_greeting_tells_which_session_is_accepted() {
+    fn a_greeting_states_which_session_is_accepted() {
         let now = Instant::now();
         let mut feed = Feed::new(now);
         let version = Version { session: Session { epoch: 8, sm_guid: Guid(1) }, ..Version::NONE };

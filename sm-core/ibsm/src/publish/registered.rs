@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn members_are_told_by_the_names_of_their_nodes() {
+    fn members_are_listed_by_node_name() {
         let snapshot = snapshot(with_members(&[(1, 2), (2, 0)]));
         let listed = &all_groups(&snapshot, None)[0].groups;
         assert_eq!((listed.len(), listed[0].predefined, listed[1].predefined), (2, true, false));
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_is_told_without_its_key() {
+    fn a_service_is_reported_without_its_key() {
         let rid = ServiceRid {
             service_id: 7,
             service_gid: Gid::new(PREFIX, Guid(0xA1)),

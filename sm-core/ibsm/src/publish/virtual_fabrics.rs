@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_told_with_names_of_their_groups() {
+    fn rows_are_shown_with_the_names_of_their_groups() {
         let group = PortGroup { index: 7, name: "All".into(), node_types: 7, ports: vec![] };
         let row = VirtualFabric {
             index: 0,

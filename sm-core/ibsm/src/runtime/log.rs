@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_file_is_begun_anew_at_its_limit_and_each_line_has_its_prefix() {
+    fn a_log_file_restarts_at_its_limit_and_lines_have_a_prefix() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
         std::fs::write(&path, "old\n").unwrap();

@@ -357,7 +357,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_that_is_made_is_told_by_its_name() {
+    fn a_created_directory_is_reported_by_name() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("typo/ibsm");
         assert!(StateDir::open(&path, true).is_ok() && path.is_dir());

@@ -257,7 +257,7 @@ fn ibsm_and_opensm_read_each_others_dumps() {
     assert_eq!(client.subscribe(64), Status::OK);
     assert_eq!(client.subscribe(0xFFFF), Status::OK);
     assert_eq!(client.set_alias(Guid(0xA11A5)), Status::OK);
-    let told = first.dump(|rows| {
+    let dumped = first.dump(|rows| {
         rows.services.len() == 2
             && rows.subscriptions.len() == 2
             && rows.members.len() == 1
@@ -266,18 +266,18 @@ fn ibsm_and_opensm_read_each_others_dumps() {
     if let Ok(keep) = std::env::var("KEEP_DUMP") {
         std::fs::copy(first.dir.join("opensm-sa.dump"), keep).unwrap();
     }
-    let group = told.groups.find(MGID).expect("the client's group");
+    let group = dumped.groups.find(MGID).expect("the client's group");
     assert!(!group.predefined);
     let record = McMemberRecord::new(&group.record).unwrap();
     assert_eq!((record.tclass(), record.flow_label()), (3, 0x2_3456));
-    let left = told.services.iter().filter_map(|row| row.expires_s).next().expect("a lease");
+    let left = dumped.services.iter().filter_map(|row| row.expires_s).next().expect("a lease");
     assert!((4900..=5000).contains(&(left - around().now_s)), "{left}");
     drop((client, first));
 
     // ibsm's dump is loaded into another opensm, which must write the same rows.
     let ours = bed.dir.path().join("ours.dump");
     let lids = |_| Some((Lid(3), 32));
-    let text = write(&told, &Surroundings { port: &lids, ..around() });
+    let text = write(&dumped, &Surroundings { port: &lids, ..around() });
     std::fs::write(&ours, text).unwrap();
     let second = bed.opensm("second", Some(&ours));
     let log = second.log();
@@ -300,5 +300,5 @@ fn ibsm_and_opensm_read_each_others_dumps() {
         let aliases: Vec<_> = plane.alias_guids.iter().map(|row| (**row).clone()).collect();
         (client_services, informs, members, group, aliases)
     };
-    assert_eq!(rows(&again), rows(&told));
+    assert_eq!(rows(&again), rows(&dumped));
 }

@@ -358,9 +358,9 @@ fn opened(bed: &Bed, dir: &Path, keys: &str, neighbors: &str) -> BTreeSet<Guid> 
 
 /// Ports whose NodeInfo was received, from the log of `opensm -D 0x0f`.
 fn nodes_found(log: &str) -> BTreeSet<Guid> {
-    let told = log.lines().filter(|line| line.contains("port_guid"));
+    let lines = log.lines().filter(|line| line.contains("port_guid"));
     let guid = |line: &str| u64::from_str_radix(line.rsplit("0x").next()?.trim(), 16).ok();
-    told.filter_map(guid).map(Guid).collect()
+    lines.filter_map(guid).map(Guid).collect()
 }
 
 /// The log of `opensm -o` with these settings and its files in `dir`.

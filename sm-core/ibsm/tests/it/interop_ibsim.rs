@@ -73,8 +73,8 @@ fn a_running_manager_says_that_it_is_master_and_ends_cleanly() {
 fn a_fatal_error_ends_the_program_unless_it_must_stay() {
     let Some(bed) = Bed::new(&example("net.2sw2path4hca")) else { return };
     let ended = bed.ibsm("Hca1").args(["-g", "0x1234"]).output().unwrap();
-    let told = String::from_utf8_lossy(&ended.stderr);
-    assert!(!ended.status.success() && told.contains("port 0x0000000000001234 (-g)"), "{told}");
+    let errors = String::from_utf8_lossy(&ended.stderr);
+    assert!(!ended.status.success() && errors.contains("port 0x0000000000001234 (-g)"), "{errors}");
 
     let log = bed.dir.path().join("stays.log");
     let mut ibsm = bed.ibsm("Hca1");
@@ -164,8 +164,8 @@ fn a_second_manager_goes_to_standby() {
     // A manager that ends once the subnet is up does not wait for the master's end.
     let once = bed.ibsm("Hca4").arg("-o").output().unwrap();
     assert_eq!(once.status.code(), Some(1));
-    let told = String::from_utf8_lossy(&once.stderr);
-    assert!(told.contains("another subnet manager is master, at "), "{told}");
+    let errors = String::from_utf8_lossy(&once.stderr);
+    assert!(errors.contains("another subnet manager is master, at "), "{errors}");
     for child in [&mut first, &mut second] {
         signal(child, libc::SIGTERM);
         child.wait().unwrap();
@@ -192,8 +192,8 @@ fn in_the_background_it_has_a_pidfile_and_its_log_is_rotated() {
     let pid = std::fs::read_to_string(&pidfile).unwrap();
     let pid = Pid::from_raw(pid.trim().parse().unwrap()).unwrap();
     let second = bed.ibsm("Hca3").arg("--pidfile").arg(&pidfile).output().unwrap();
-    let told = String::from_utf8_lossy(&second.stderr);
-    assert!(told.contains(&format!("in use by process {}", pid.as_raw_nonzero())), "{told}");
+    let errors = String::from_utf8_lossy(&second.stderr);
+    assert!(errors.contains(&format!("in use by process {}", pid.as_raw_nonzero())), "{errors}");
 
     std::fs::rename(&log, file("ibsm.log.1")).unwrap();
     kill_process(pid, Signal::USR1).unwrap();
@@ -219,13 +219,13 @@ fn startup_errors_state_the_remedy() {
             .output()
             .unwrap();
         assert!(!output.status.success());
-        let (log, told) = (output.stdout, String::from_utf8_lossy(&output.stderr).into_owned());
-        let reason = told.trim_start_matches("ibsm: ").trim_end();
+        let (log, errors) = (output.stdout, String::from_utf8_lossy(&output.stderr).into_owned());
+        let reason = errors.trim_start_matches("ibsm: ").trim_end();
         assert!(
             !String::from_utf8_lossy(&log).contains(reason),
             "it must be reported once: {reason}"
         );
-        told
+        errors
     };
     let text = run(&[]);
     assert!(text.contains("no ibsim answers") && text.contains("ibfabric serve"), "{text}");
@@ -271,8 +271,8 @@ fn the_template_written_by_c_is_taken_by_f() {
     assert!(run("-c", &["-l", "3"]).status.success());
     let text = std::fs::read_to_string(&template).unwrap();
     assert!(text.contains("\nlmc 3\n"), "{text}");
-    let told = String::from_utf8(run("-c", &["--perfmgr"]).stderr).unwrap();
-    assert!(told.contains("no effect: perfmgr"), "remarks must be printed: {told}");
+    let errors = String::from_utf8(run("-c", &["--perfmgr"]).stderr).unwrap();
+    assert!(errors.contains("no effect: perfmgr"), "remarks must be printed: {errors}");
     assert!(run("-c", &["-l", "3"]).status.success());
     // Writes the template again from the values that were read.
     let second = dir.path().join("second.conf");

@@ -202,8 +202,8 @@ fn an_opensm_with_another_key_is_ignored_and_ignores_us() {
     signal(&ibsm.0, libc::SIGHUP);
     let log = bed.dir.path().join("ibsm-1.log");
     bed.await_line(&log, "does not show our SM_Key: it is left out");
-    let told = std::fs::read_to_string(&log).unwrap();
-    assert!(!told.contains("handing over") && !told.contains("standing by"), "{told}");
+    let log_text = std::fs::read_to_string(&log).unwrap();
+    assert!(!log_text.contains("handing over") && !log_text.contains("standing by"), "{log_text}");
     stranger.end();
     ibsm.end();
 }

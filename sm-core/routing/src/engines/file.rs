@@ -92,17 +92,17 @@ fn by_hops(
 
 /// Returns the given tables, reduced to the LIDs of the topology and with the last steps added, and
 /// the number of missing routes.
-fn tables(topology: &Topology, told: &[Entries]) -> (Vec<Entries>, u64) {
+fn tables(topology: &Topology, given: &[Entries]) -> (Vec<Entries>, u64) {
     let mut unreachable = 0;
     let mut lfts = vec![vec![NO_ROUTE; topology.table_len()]; topology.switch_count()];
     for (switch, lft) in topology.switches().zip(&mut lfts) {
-        let told = told.get(usize::from(switch)).map_or(&[][..], |told| told);
+        let given = given.get(usize::from(switch)).map_or(&[][..], |given| given);
         for destination in topology.destinations() {
             for lid in destination.lids() {
                 let port = if destination.egress_switch == switch {
                     destination.exit
                 } else {
-                    told.get(lid.index()).copied().unwrap_or(NO_ROUTE)
+                    given.get(lid.index()).copied().unwrap_or(NO_ROUTE)
                 };
                 lft[lid.index()] = port;
                 unreachable += u64::from(port == NO_ROUTE);

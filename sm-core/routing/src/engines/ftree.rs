@@ -89,7 +89,7 @@ impl Engine for FTree {
         let repaired = previous.and_then(|previous| now.repair(topology, previous, then.as_ref()));
         let nodes = ComputeNodes::new(&steering.common);
         let path_rules = |egress_switch| labels.path_rules(egress_switch);
-        let anew = || {
+        let route_afresh = || {
             let mut dealt = grow(topology, labels, &hops, &nodes);
             if !is_regular(topology, &now.order.ranks) {
                 let loads = LinkLoads::of_tables(topology, &dealt.lfts).to_hosts;
@@ -100,7 +100,7 @@ impl Engine for FTree {
             dealt
         };
         let Dealt { lfts, unreachable, loads } =
-            settle(topology, previous, &labels.hops, path_rules, repaired, anew);
+            settle(topology, previous, &labels.hops, path_rules, repaired, route_afresh);
         Ok(Routing { engine: self.name(), lfts, hops, lanes: Lanes::Free, unreachable, loads })
     }
 }

@@ -21,12 +21,12 @@ pub(super) fn route_shortest(
     let hops = HopMatrix::compute_for(engine, topology, previous)?;
     let repaired =
         previous.and_then(|previous| repair_by_hops(topology, &hops, previous, |_| path_rules));
-    let anew = || {
+    let route_afresh = || {
         let draft = deal(topology, common, &hops, |_| path_rules);
         relieve_draft(draft, topology, common, &hops, |_| path_rules)
     };
     let Dealt { lfts, unreachable, loads } =
-        settle(topology, previous, &hops, |_| path_rules, repaired, anew);
+        settle(topology, previous, &hops, |_| path_rules, repaired, route_afresh);
     Ok(Routing { engine, lfts, hops, lanes: Lanes::Free, unreachable, loads })
 }
 

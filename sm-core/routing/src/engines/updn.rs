@@ -82,12 +82,12 @@ impl Engine for UpDown {
         let repaired = previous.and_then(|previous| now.repair(topology, previous, then.as_ref()));
         let labels = now.labels;
         let path_rules = |egress_switch| labels.path_rules(egress_switch);
-        let anew = || {
+        let route_afresh = || {
             let draft = deal(topology, &steering.common, &labels.hops, path_rules);
             relieve_draft(draft, topology, &steering.common, &labels.hops, path_rules)
         };
         let Dealt { lfts, unreachable, loads } =
-            settle(topology, previous, &labels.hops, path_rules, repaired, anew);
+            settle(topology, previous, &labels.hops, path_rules, repaired, route_afresh);
         let mut hops = labels.hops;
         hops.transpose();
         Ok(Routing { engine: self.name(), lfts, hops, lanes: Lanes::Free, unreachable, loads })

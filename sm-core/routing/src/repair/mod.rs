@@ -33,7 +33,7 @@ use rayon::prelude::*;
 
 use self::dealer::Dealer;
 use self::survey::{Counts, Plan, Survey};
-use super::balance::LinkLoads;
+use super::balance::{LinkLoads, WORSE_MAX};
 use super::deal::{Batch, Dealt, PathRules, batches};
 use super::relief::{Effort, Relief, streams_to_hosts};
 use super::{HopMatrix, Previous, Topology};
@@ -166,9 +166,6 @@ pub(super) fn repair_by_hops<W: PathRules>(
     }
 }
 
-/// Largest load of kept tables as a ratio of that of tables computed from scratch. Above it the
-/// latter are used, so that keeping routes never costs more than 2 % of balance.
-const WORSE_MAX: f64 = 1.02;
 /// Targets for the largest load as ratios of the goal, tried in turn. A link may have no other path
 /// to give routes to until others are below the goal, so the later targets lie below it.
 const TARGETS: [f64; 3] = [1.0, 0.98, 0.95];
@@ -186,19 +183,19 @@ pub(super) fn settle<W: PathRules>(
     hops: &HopMatrix,
     path_rules: impl Fn(u16) -> W,
     repaired: Option<Repaired>,
-    anew: impl FnOnce() -> Dealt,
+    fresh: impl FnOnce() -> Dealt,
 ) -> Dealt {
-    let Some(Repaired { mut dealt, change }) = repaired else { return anew() };
+    let Some(Repaired { mut dealt, change }) = repaired else { return fresh() };
     let has_changed =
         previous.is_some_and(|previous| previous.hops.is_some() && previous.topology != topology);
     let most = |loads: &[u32]| loads.iter().copied().max().unwrap_or(0);
-    let anew = (has_changed && is_quick(topology)).then(anew).map(|mut anew| {
-        if anew.loads.is_empty() {
-            anew.loads = LinkLoads::of_tables(topology, &anew.lfts).to_hosts;
+    let fresh = (has_changed && is_quick(topology)).then(fresh).map(|mut fresh| {
+        if fresh.loads.is_empty() {
+            fresh.loads = LinkLoads::of_tables(topology, &fresh.lfts).to_hosts;
         }
-        anew
+        fresh
     });
-    let goal = anew.as_ref().map_or(0, |anew| (f64::from(most(&anew.loads)) * WORSE_MAX) as u32);
+    let goal = fresh.as_ref().map_or(0, |fresh| (f64::from(most(&fresh.loads)) * WORSE_MAX) as u32);
     let mut relieve = |new_links: &[(u16, usize)], movable, effort| {
         let (loads, streams) = (std::mem::take(&mut dealt.loads), streams_to_hosts(topology));
         let mut relief = Relief::new(topology, hops, &path_rules, loads, streams);
@@ -212,12 +209,12 @@ pub(super) fn settle<W: PathRules>(
         // suffice.
         Change::Fewer(movable) => {
             relieve(&[], Some(movable), Effort::AFTER_LOSS);
-            if anew.is_none() {
+            if fresh.is_none() {
                 relieve(&[], None, Effort::rebalance(topology));
             }
         }
     }
-    let Some(anew) = anew else { return dealt };
+    let Some(fresh) = fresh else { return dealt };
     for ratio in TARGETS {
         if most(&dealt.loads) <= goal {
             break;
@@ -227,7 +224,7 @@ pub(super) fn settle<W: PathRules>(
         let below = (f64::from(goal) * ratio) as u32;
         dealt.loads = relief.run(&mut dealt.lfts, None, Effort::REACH_GOAL, below);
     }
-    if most(&dealt.loads) > goal { anew } else { dealt }
+    if most(&dealt.loads) > goal { fresh } else { dealt }
 }
 
 /// Whether routing a fabric from scratch takes a few milliseconds.

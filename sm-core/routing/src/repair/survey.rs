@@ -64,7 +64,7 @@ pub(super) struct Survey<'a> {
     has_loads: bool,
 }
 
-const NOBODY: u16 = u16::MAX;
+const NO_SWITCH: u16 = u16::MAX;
 
 impl<'a> Survey<'a> {
     /// Returns `None` if most LIDs are new, or the previous routing is incomplete.
@@ -80,7 +80,7 @@ impl<'a> Survey<'a> {
             return None;
         }
         let last = topology.last_lid().max(previous.topology.last_lid());
-        let mut egress_switches_then = vec![NOBODY; last.index() + 1];
+        let mut egress_switches_then = vec![NO_SWITCH; last.index() + 1];
         for destination in previous.topology.destinations() {
             destination
                 .lids()
@@ -121,7 +121,7 @@ impl<'a> Survey<'a> {
     /// Whether the same switch delivered a LID before.
     fn is_known(&self, lid: Lid, egress_switch: u16) -> bool {
         let then = self.egress_switches_then[lid.index()];
-        then != NOBODY && self.previous.switch(egress_switch) == Some(then)
+        then != NO_SWITCH && self.previous.switch(egress_switch) == Some(then)
     }
 
     /// Examines some batches, the first of which has index `first`. Returns those with work to do,
@@ -274,9 +274,10 @@ impl<'a> Survey<'a> {
                 is_known[lid.index()] = self.is_known(lid, batch.egress_switch);
             }
         }
-        let of_nobody = |lid: &usize| self.egress_switches_then[*lid] != NOBODY && !is_known[*lid];
+        let is_unowned =
+            |lid: &usize| self.egress_switches_then[*lid] != NO_SWITCH && !is_known[*lid];
         let gone: Vec<usize> =
-            (0..self.egress_switches_then.len().min(len)).filter(of_nobody).collect();
+            (0..self.egress_switches_then.len().min(len)).filter(is_unowned).collect();
         let mut lfts: Vec<Entries> = (self.topology.switches().into_par_iter())
             .map(|switch| {
                 let mut lft = self.previous.entries(switch).cloned().unwrap_or_default();

@@ -233,10 +233,10 @@ fn kept_routes_are_balanced_as_well_as_new_ones() {
             let (cut, _) = testing::part(&whole, |_| true, is_here, |_| true);
             let during = route(&cut, Some(&Previous::same_switches(&whole, &first)));
             let again = route(&whole, Some(&Previous::same_switches(&cut, &during)));
-            let (kept, anew) = (most(&cut, &during), most(&cut, &route(&cut, None)));
-            assert!(kept <= anew * 1.02, "{}: {kept}, anew {anew}", engine.name());
-            let (kept, anew) = (most(&whole, &again), most(&whole, &first));
-            assert!(kept <= anew * 1.02, "{}: {kept}, anew {anew}", engine.name());
+            let (kept, fresh) = (most(&cut, &during), most(&cut, &route(&cut, None)));
+            assert!(kept <= fresh * 1.02, "{}: {kept}, anew {fresh}", engine.name());
+            let (kept, fresh) = (most(&whole, &again), most(&whole, &first));
+            assert!(kept <= fresh * 1.02, "{}: {kept}, anew {fresh}", engine.name());
             for (from, to) in [(&first, &during), (&during, &again)] {
                 let moved = from.lfts.iter().flatten().zip(to.lfts.iter().flatten());
                 let moved = moved.filter(|(a, b)| a != b).count();
@@ -289,18 +289,20 @@ fn kept_routes_are_balanced_within_two_per_cent() {
                 let (cut, _) = testing::part(whole, |_| true, is_here, |_| true);
                 let kept = Previous::same_switches(whole, &first);
                 let Ok(during) = engine.route(&cut, &steering, Some(&kept)) else { continue };
-                let anew = engine.route(&cut, &steering, None).unwrap();
+                let fresh = engine.route(&cut, &steering, None).unwrap();
                 let kept = Previous::same_switches(&cut, &during);
                 let again = engine.route(whole, &steering, Some(&kept)).unwrap();
                 let most =
                     |topology: &Topology, routing: &Routing| testing::spread(topology, routing).max;
-                for (when, kept, anew) in [
-                    ("gone", most(&cut, &during), most(&cut, &anew)),
+                for (when, kept, fresh) in [
+                    ("gone", most(&cut, &during), most(&cut, &fresh)),
                     ("back", most(whole, &again), most(whole, &first)),
                 ] {
-                    if f64::from(kept) > f64::from(anew) * 1.02 {
-                        worse
-                            .push(format!("{name} {} {when} {gone}: {kept}/{anew}", engine.name()));
+                    if f64::from(kept) > f64::from(fresh) * 1.02 {
+                        worse.push(format!(
+                            "{name} {} {when} {gone}: {kept}/{fresh}",
+                            engine.name()
+                        ));
                     }
                 }
             }

@@ -99,7 +99,7 @@ fn a_lease_goes_on_where_it_was() {
 }
 
 #[test]
-fn subscriptions_get_numbers_that_tell_them_apart() {
+fn subscriptions_get_distinct_numbers() {
     let other = SUBSCRIPTION.replace("trap_num=0x40", "trap_num=0x101");
     let text = [SUBSCRIPTION, &other, SUBSCRIPTION].concat();
     let rows = parse(text.as_bytes()).unwrap().subscriptions;

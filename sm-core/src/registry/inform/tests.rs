@@ -78,7 +78,7 @@ fn subscribing_twice_to_one_thing_makes_one_subscription() {
 }
 
 #[test]
-fn what_a_subscription_is_for_tells_it_from_others() {
+fn subscriptions_differ_by_what_they_ask_for() {
     let mut registry = Registry::default();
     let mut vendor = info(64);
     InformInfo::new(&mut vendor[..]).unwrap().set_is_generic(0);

@@ -22,7 +22,7 @@ use ib_mad::wire::record::{JoinState, Selector};
 use sa_proto::snapshot::{MulticastGroup, MulticastMember, MulticastMemberRid, limited_rate};
 
 use super::mlid::{Class, Mlids, solicited_node};
-use super::quota::{NOBODY, Tally};
+use super::quota::{NO_REQUESTER, Tally};
 use super::{
     Answer, AnswerRecord, Core, EndPort, GroupParameters, Ports, Refusal, RegistryEvent, Request,
 };
@@ -96,7 +96,7 @@ pub(super) fn restore(core: &mut Core) {
     for member in core.members.rows() {
         let (mgid, guid) = (member.rid.mgid, member.rid.port_gid.guid());
         let port = match core.alias_guids.get(guid) {
-            _ if member.proxy_join => NOBODY,
+            _ if member.proxy_join => NO_REQUESTER,
             Some(alias) => alias.port_guid,
             None => guid,
         };
@@ -106,7 +106,7 @@ pub(super) fn restore(core: &mut Core) {
             *keepers += 1;
             // Any of several members that keep a group alive may have created it.
             match (*keepers, core.groups.get(mgid)) {
-                (1, Some(group)) if port != NOBODY && !group.predefined => {
+                (1, Some(group)) if port != NO_REQUESTER && !group.predefined => {
                     index.create(mgid, port);
                 }
                 _ => index.delete(mgid),
@@ -202,7 +202,7 @@ fn join(core: &mut Core, ports: &Ports, request: &Request, asked: &Asked) -> Ans
         let keepers = core.multicast.keepers.entry(mgid).or_default();
         *keepers += 1;
         if *keepers == 1 {
-            core.tell(RegistryEvent::GroupCreated(mgid));
+            core.report(RegistryEvent::GroupCreated(mgid));
         }
     }
     core.multicast.enroll(rid, requester.guid);
@@ -346,7 +346,7 @@ fn take_away(core: &mut Core, rid: MulticastMemberRid, state: u8) -> u8 {
         return left;
     }
     core.multicast.keepers.remove(&rid.mgid);
-    core.tell(RegistryEvent::GroupDeleted(rid.mgid));
+    core.report(RegistryEvent::GroupDeleted(rid.mgid));
     empty(core, rid.mgid);
     0
 }

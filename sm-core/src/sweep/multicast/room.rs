@@ -36,21 +36,21 @@ impl Multicast {
         made: &ActiveRouting,
         groups: &[Group],
     ) -> Room {
-        let told =
+        let stated =
             |&index: &SwitchIndex| subnet.fabric.switch(index).switch_info().multicast_fdb_cap();
-        let told = Room(made.switches().iter().map(told).collect());
+        let stated = Room(made.switches().iter().map(stated).collect());
         if let Some(last) = groups.last() {
-            self.report_short_switches(subnet, made, &told, last.mlid);
+            self.report_short_switches(subnet, made, &stated, last.mlid);
         }
         if self.closed.is_empty() {
-            return told;
+            return stated;
         }
-        let capacity = |(&index, &told): (&SwitchIndex, &u16)| {
+        let capacity = |(&index, &stated): (&SwitchIndex, &u16)| {
             let node = subnet.fabric.node(subnet.fabric.switch(index).node);
             let closed = self.closed.get(&node.guid);
-            closed.map_or(told, |block| told.min(block.saturating_mul(MFT_BLOCK_LEN as u16)))
+            closed.map_or(stated, |block| stated.min(block.saturating_mul(MFT_BLOCK_LEN as u16)))
         };
-        Room(made.switches().iter().zip(told.0.iter()).map(capacity).collect())
+        Room(made.switches().iter().zip(stated.0.iter()).map(capacity).collect())
     }
 
     fn report_short_switches(
@@ -142,10 +142,10 @@ mod tests {
 
     /// What two jobs lacked in turn was told each time.
     #[test]
-    fn a_lack_of_room_is_told_once_for_each_switch_and_capacity() {
+    fn full_tables_are_reported_once_per_switch_and_capacity() {
         let mut short = Short::default();
-        let told = [(1, 0), (2, 512), (1, 0), (2, 512), (1, 64), (1, 64)]
+        let stated = [(1, 0), (2, 512), (1, 0), (2, 512), (1, 64), (1, 64)]
             .map(|(guid, capacity)| short.note(Guid(guid), capacity));
-        assert_eq!(told, [true, true, false, false, true, false]);
+        assert_eq!(stated, [true, true, false, false, true, false]);
     }
 }

@@ -133,12 +133,12 @@ fn change_at_each(step: usize, loss: f64, scene: impl Fn() -> Bed, keeps_lids: b
         run_for_smps(&mut bed, 0, after);
         bed.managers[0].sends_left = None;
         change(&mut bed, what, Duration::from_micros(time));
-        let told = format!("{what:?} for {time} us after {after} of {all} SMPs");
+        let case = format!("{what:?} for {time} us after {after} of {all} SMPs");
         bed.run_for(Duration::from_secs(1));
         bed.fabric.set_loss(None, Probability::NEVER).unwrap();
-        bed.settle_for_good(LIMIT, &told);
+        bed.settle_for_good(LIMIT, &case);
         if keeps_lids {
-            assert_eq!(host_lids(&bed), before, "{told}");
+            assert_eq!(host_lids(&bed), before, "{case}");
         }
     });
 }

@@ -21,16 +21,16 @@ struct Case {
     attribute: AttributeId,
     falsify: Falsify,
     /// Whether the operator has to hear of it.
-    is_told: bool,
+    is_reported: bool,
 }
 
 fn case(
     name: impl Into<String>,
     attribute: AttributeId,
-    is_told: bool,
+    is_reported: bool,
     falsify: impl FnMut(Method, &mut [u8]) + 'static,
 ) -> Case {
-    Case { name: name.into(), attribute, falsify: Box::new(falsify), is_told }
+    Case { name: name.into(), attribute, falsify: Box::new(falsify), is_reported }
 }
 
 fn is_answer(method: Method) -> bool {
@@ -39,10 +39,10 @@ fn is_answer(method: Method) -> bool {
 
 fn node_info(
     name: &str,
-    is_told: bool,
+    is_reported: bool,
     change: impl Fn(&mut NodeInfo<&mut [u8]>) + 'static,
 ) -> Case {
-    case(name, AttributeId::NODE_INFO, is_told, move |method, data| {
+    case(name, AttributeId::NODE_INFO, is_reported, move |method, data| {
         if is_answer(method) {
             change(&mut NodeInfo::new(&mut data[..]).unwrap());
         }
@@ -51,10 +51,10 @@ fn node_info(
 
 fn switch_info(
     name: &str,
-    is_told: bool,
+    is_reported: bool,
     change: impl Fn(&mut SwitchInfo<&mut [u8]>) + 'static,
 ) -> Case {
-    case(name, AttributeId::SWITCH_INFO, is_told, move |method, data| {
+    case(name, AttributeId::SWITCH_INFO, is_reported, move |method, data| {
         if is_answer(method) {
             change(&mut SwitchInfo::new(&mut data[..]).unwrap());
         }
@@ -63,10 +63,10 @@ fn switch_info(
 
 fn port_info(
     name: &str,
-    is_told: bool,
+    is_reported: bool,
     change: impl Fn(&mut PortInfo<&mut [u8]>) + 'static,
 ) -> Case {
-    case(name, AttributeId::PORT_INFO, is_told, move |method, data| {
+    case(name, AttributeId::PORT_INFO, is_reported, move |method, data| {
         if is_answer(method) {
             change(&mut PortInfo::new(&mut data[..]).unwrap());
         }
@@ -225,10 +225,10 @@ fn suffer(name: &str, which: usize, later: bool, begin: impl FnOnce(&mut Bed, No
     bed.run_until(MINUTE, &what, |bed| bed.sweeper().phase() == Phase::Idle);
     let reports = &bed.reports()[ended..];
     assert!(!reports.is_empty(), "{what}: no sweep ends");
-    let told = |report: &sm_core::sweep::Report| {
+    let reported = |report: &sm_core::sweep::Report| {
         report.errors + report.oddities + report.duplicate_guids + report.unanswered as u64
     };
-    let told = reports.iter().map(told).sum();
+    let reported = reports.iter().map(reported).sum();
     // What goes through a spine that does not do what it says cannot be right.
     if which < 2 {
         let lost = bed.cut_off_among(&others(&bed, liar));
@@ -241,22 +241,25 @@ fn suffer(name: &str, which: usize, later: bool, begin: impl FnOnce(&mut Bed, No
     bed.fabric.reboot(now, liar).unwrap();
     bed.managers[0].sweeper.request_heavy_sweep(now);
     bed.settle_for_good(LIMIT, &what);
-    told
+    reported
 }
 
 fn suffer_each(which: usize) {
     let count = cases(Guid(1)).len();
     each((0..count).flat_map(|at| [(at, false), (at, true)]), |(at, later)| {
-        let (mut name, mut is_told) = (String::new(), false);
+        let (mut name, mut is_reported) = (String::new(), false);
         let other = {
             let bed = small();
             bed.fabric.node(bed.switches()[1]).guid
         };
         let case = cases(other).swap_remove(at);
         name.clone_from(&case.name);
-        is_told |= case.is_told;
-        let told = suffer(&name, which, later, |bed, liar| bed.lie = Some(lie_of(liar, case)));
-        assert!(!is_told || which == 0 || told > 0, "nobody was told: {name}, later: {later}");
+        is_reported |= case.is_reported;
+        let reported = suffer(&name, which, later, |bed, liar| bed.lie = Some(lie_of(liar, case)));
+        assert!(
+            !is_reported || which == 0 || reported > 0,
+            "nobody was told: {name}, later: {later}"
+        );
     });
 }
 

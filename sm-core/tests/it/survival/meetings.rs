@@ -24,10 +24,10 @@ fn two_and_three_started_at_once() {
                     manage(&mut bed, host, of_priority(priority));
                     bed.run_for(Duration::from_micros(apart));
                 }
-                let told = format!("{priorities:?} from {offset}, {apart} us apart, loss {loss}");
+                let case = format!("{priorities:?} from {offset}, {apart} us apart, loss {loss}");
                 bed.run_for(Duration::from_secs(20));
                 bed.fabric.set_loss(None, Probability::NEVER).unwrap();
-                bed.settle_for_good(LIMIT, &told);
+                bed.settle_for_good(LIMIT, &case);
             }
         }
     }
@@ -49,9 +49,9 @@ fn a_master_that_comes_back_while_another_takes_over() {
         let host = bed.hosts()[2];
         let lids = if knows { gone.sweeper.lids().clone() } else { LidTable::default() };
         bed.manage(host, of_priority(3), lids);
-        let told = format!("back after {after} SMPs, knows: {knows}");
-        bed.settle_for_good(LIMIT, &told);
-        assert_eq!(host_lids(&bed), before, "{told}");
+        let case = format!("back after {after} SMPs, knows: {knows}");
+        bed.settle_for_good(LIMIT, &case);
+        assert_eq!(host_lids(&bed), before, "{case}");
     }
 }
 
@@ -74,9 +74,9 @@ fn a_master_that_slept_through_its_succession() {
                 bed.managers[at].stopped = true;
                 bed.run_for(Duration::from_secs(asleep));
                 bed.managers[at].stopped = false;
-                let told = format!("{priorities:?} at {hosts:?}, asleep for {asleep} s");
-                bed.settle_for_good(LIMIT, &told);
-                assert_eq!(host_lids(&bed), before, "{told}");
+                let case = format!("{priorities:?} at {hosts:?}, asleep for {asleep} s");
+                bed.settle_for_good(LIMIT, &case);
+                assert_eq!(host_lids(&bed), before, "{case}");
             }
         }
     }
@@ -135,9 +135,9 @@ fn a_death_during_a_handover() {
         manage(&mut bed, 2, of_priority(9));
         run_for_smps(&mut bed, dies, after);
         bed.crash(dies);
-        let told = format!("{dies} dies after {after} SMPs");
-        bed.settle_for_good(LIMIT, &told);
-        assert_eq!(host_lids(&bed), before, "{told}");
+        let case = format!("{dies} dies after {after} SMPs");
+        bed.settle_for_good(LIMIT, &case);
+        assert_eq!(host_lids(&bed), before, "{case}");
     }
 }
 
@@ -194,9 +194,9 @@ fn halves_that_part_and_meet_again() {
             part(&mut bed, true);
             bed.run_for(Duration::from_millis(apart));
             part(&mut bed, false);
-            let told = format!("{priorities:?}, apart for {apart} ms");
-            bed.settle_for_good(LIMIT, &told);
-            assert_eq!(host_lids(&bed), before, "{told}");
+            let case = format!("{priorities:?}, apart for {apart} ms");
+            bed.settle_for_good(LIMIT, &case);
+            assert_eq!(host_lids(&bed), before, "{case}");
         }
     }
 }

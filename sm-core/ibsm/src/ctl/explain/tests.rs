@@ -53,20 +53,20 @@ fn asked() -> ExplainRequest {
 
 #[test]
 fn a_path_is_shown_with_hops_narrowest_link_rule_and_record() {
-    let told = serde_json::from_str(GRANTED).unwrap();
-    assert_eq!(text(&told, &asked(), "ibsa-1"), TEXT);
+    let explanation = serde_json::from_str(GRANTED).unwrap();
+    assert_eq!(text(&explanation, &asked(), "ibsa-1"), TEXT);
 }
 
 #[test]
 fn where_there_is_no_path_the_reason_comes_first() {
-    let mut told: Explanation = serde_json::from_str(GRANTED).unwrap();
-    told.record = None;
-    told.no_path = Some("no_p_key_shared".into());
-    told.no_way_back = told.no_path.clone();
-    told.status = 0x0300;
-    told.arrival = "loop".into();
-    told.rule = None;
-    let text = text(&told, &ExplainRequest::default(), "ibsa-1");
+    let mut explanation: Explanation = serde_json::from_str(GRANTED).unwrap();
+    explanation.record = None;
+    explanation.no_path = Some("no_p_key_shared".into());
+    explanation.no_way_back = explanation.no_path.clone();
+    explanation.status = 0x0300;
+    explanation.arrival = "loop".into();
+    explanation.rule = None;
+    let text = text(&explanation, &ExplainRequest::default(), "ibsa-1");
     let reason = "path      no: the ends share no P_Key; status 0x0300, no records\n\
                   reverse   no: the ends share no P_Key\n";
     assert!(text.contains(reason), "{text}");
@@ -92,9 +92,9 @@ fn numbers_out_of_range_are_refused() {
 
 #[test]
 fn an_mtu_lowered_for_an_adapter_is_shown_with_its_name() {
-    let mut told: Explanation = serde_json::from_str(GRANTED).unwrap();
-    told.mtu_lowered_for = Some("host-2".to_owned());
-    let text = text(&told, &asked(), "ibsa-1");
+    let mut explanation: Explanation = serde_json::from_str(GRANTED).unwrap();
+    explanation.mtu_lowered_for = Some("host-2".to_owned());
+    let text = text(&explanation, &asked(), "ibsa-1");
     let line = "MTU sent  2048 bytes, unless the request asks for more: host-2 is an InfiniHost (enable_quirks)";
     assert!(text.lines().any(|other| other == line), "{text}");
 }
@@ -102,21 +102,22 @@ fn an_mtu_lowered_for_an_adapter_is_shown_with_its_name() {
 /// Port 0 of a switch has no link.
 #[test]
 fn a_bound_at_port_0_is_shown_by_its_port() {
-    let mut told: Explanation = serde_json::from_str(GRANTED).unwrap();
-    let bound = told.mtu_bound_by.as_mut().unwrap();
+    let mut explanation: Explanation = serde_json::from_str(GRANTED).unwrap();
+    let bound = explanation.mtu_bound_by.as_mut().unwrap();
     (bound.from, bound.to) = ("leaf/P0".to_owned(), String::new());
-    let text = text(&told, &asked(), "ibsa-1");
+    let text = text(&explanation, &asked(), "ibsa-1");
     assert!(text.contains("MTU       2048 bytes, bound by leaf/P0 itself\n"), "{text}");
 }
 
 #[test]
 fn an_unshared_p_key_is_explained_by_memberships() {
     let said = |source: &[&str], destination: &[&str]| {
-        let mut told: Explanation = serde_json::from_str(GRANTED).unwrap();
+        let mut explanation: Explanation = serde_json::from_str(GRANTED).unwrap();
         let keys = |keys: &[&str]| keys.iter().map(|&key| key.to_owned()).collect();
-        (told.source.pkeys, told.destination.pkeys) = (keys(source), keys(destination));
-        (told.record, told.no_path) = (None, Some("p_key_not_shared".into()));
-        text(&told, &ExplainRequest { pkey: Some(0x8005), ..Default::default() }, "ibsa-1")
+        (explanation.source.pkeys, explanation.destination.pkeys) =
+            (keys(source), keys(destination));
+        (explanation.record, explanation.no_path) = (None, Some("p_key_not_shared".into()));
+        text(&explanation, &ExplainRequest { pkey: Some(0x8005), ..Default::default() }, "ibsa-1")
     };
     let limited = said(&["0xffff", "0x0005"], &["0x0005"]);
     assert!(limited.contains("no: both are limited members of 0x0005;"), "{limited}");

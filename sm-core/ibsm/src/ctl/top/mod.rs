@@ -8,7 +8,7 @@ mod show;
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
-use sa_proto::proto::admin::{Moment as Told, WatchRequest};
+use sa_proto::proto::admin::{Moment as Reply, WatchRequest};
 use tokio::sync::mpsc;
 use tonic::Streaming;
 
@@ -43,38 +43,38 @@ pub(super) async fn run(sm: &Sm, options: &Options) -> Result<String, CtlError> 
         return follow(sm, moments).await;
     }
     if options.once || !std::io::stdout().is_terminal() {
-        let told = next(sm, &mut moments).await?;
+        let reply = next(sm, &mut moments).await?;
         if options.json {
-            return Ok(told.json + "\n");
+            return Ok(reply.json + "\n");
         }
-        let moment = parsed(&told)?;
+        let moment = parsed(&reply)?;
         return Ok(show::plain(&View { url: sm.url(), ..View::of(&moment) }));
     }
     live(sm, moments).await?;
     Ok(String::new())
 }
 
-async fn watch(sm: &Sm) -> Result<Streaming<Told>, CtlError> {
+async fn watch(sm: &Sm) -> Result<Streaming<Reply>, CtlError> {
     let answer = sm.connect_to_stay().await?.watch(WatchRequest {}).await;
     Ok(answer.map_err(|status| sm.refused(&status))?.into_inner())
 }
 
-async fn next(sm: &Sm, moments: &mut Streaming<Told>) -> Result<Told, CtlError> {
-    let told = tokio::time::timeout(SILENCE, moments.message()).await;
-    let Ok(told) = told else { return Err(sm.silent()) };
-    told.map_err(|status| sm.refused(&status))?.ok_or_else(|| sm.silent())
+async fn next(sm: &Sm, moments: &mut Streaming<Reply>) -> Result<Reply, CtlError> {
+    let reply = tokio::time::timeout(SILENCE, moments.message()).await;
+    let Ok(reply) = reply else { return Err(sm.silent()) };
+    reply.map_err(|status| sm.refused(&status))?.ok_or_else(|| sm.silent())
 }
 
-fn parsed(told: &Told) -> Result<Moment, CtlError> {
-    serde_json::from_str(&told.json).map_err(|failure| CtlError::Unread(failure.to_string()))
+fn parsed(reply: &Reply) -> Result<Moment, CtlError> {
+    serde_json::from_str(&reply.json).map_err(|failure| CtlError::Unread(failure.to_string()))
 }
 
 /// Prints a line per second until the stream or standard output closes.
-async fn follow(sm: &Sm, mut moments: Streaming<Told>) -> Result<String, CtlError> {
+async fn follow(sm: &Sm, mut moments: Streaming<Reply>) -> Result<String, CtlError> {
     loop {
-        let told = next(sm, &mut moments).await?;
+        let reply = next(sm, &mut moments).await?;
         let mut out = std::io::stdout().lock();
-        if writeln!(out, "{}", told.json).and_then(|()| out.flush()).is_err() {
+        if writeln!(out, "{}", reply.json).and_then(|()| out.flush()).is_err() {
             return Ok(String::new());
         }
     }
@@ -88,7 +88,7 @@ enum News {
 }
 
 /// Draws the screen until the operator quits.
-async fn live(sm: &Sm, first: Streaming<Told>) -> Result<(), CtlError> {
+async fn live(sm: &Sm, first: Streaming<Reply>) -> Result<(), CtlError> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut terminated = signal(SignalKind::terminate())?;
     let mut hung_up = signal(SignalKind::hangup())?;
@@ -129,11 +129,11 @@ async fn live(sm: &Sm, first: Streaming<Told>) -> Result<(), CtlError> {
 }
 
 /// Forwards updates, and reconnects whenever the stream ends.
-async fn keep_following(sm: &Sm, first: Streaming<Told>, news: mpsc::Sender<News>) {
+async fn keep_following(sm: &Sm, first: Streaming<Reply>, news: mpsc::Sender<News>) {
     let mut moments = first;
     loop {
         let mut failure = loop {
-            match next(sm, &mut moments).await.and_then(|told| parsed(&told)) {
+            match next(sm, &mut moments).await.and_then(|reply| parsed(&reply)) {
                 Ok(moment) => {
                     if news.send(News::Moment(Box::new(moment))).await.is_err() {
                         return;

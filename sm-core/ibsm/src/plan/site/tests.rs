@@ -94,10 +94,10 @@ fn assigned_lids_do_not_depend_on_the_order_of_the_file() {
         let ends = site.topology.destinations().iter().zip(&site.roster.ends);
         ends.map(|(to, end)| (end.guid.0, to.base_lid.0)).collect()
     };
-    let told = lids(&format!("{switch}{a}{b}"));
+    let expected = lids(&format!("{switch}{a}{b}"));
     // GUIDs are compared from their last byte, as in OpenSM: 0x900 comes first.
-    assert_eq!(told, [(0x900, 1), (0x101, 2), (0x3, 4)]);
-    assert_eq!(lids(&format!("{b}{a}{switch}")), told);
+    assert_eq!(expected, [(0x900, 1), (0x101, 2), (0x3, 4)]);
+    assert_eq!(lids(&format!("{b}{a}{switch}")), expected);
 }
 
 #[test]
@@ -117,8 +117,8 @@ fn an_unroutable_fabric_is_rejected() {
     assert_eq!(error, SiteError::NoSwitch);
     let error =
         refusal("caguid=0x100\nCa 1 \"a\"\n[1] \"s\"[1]\n\nswitchguid=0x101\nSwitch 4 \"s\"\n");
-    let told = "duplicate port GUID 0x0000000000000101: \"a\" and \"s\"";
-    assert_eq!(error.to_string(), told);
+    let expected = "duplicate port GUID 0x0000000000000101: \"a\" and \"s\"";
+    assert_eq!(error.to_string(), expected);
 }
 
 #[test]

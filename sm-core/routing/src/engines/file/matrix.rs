@@ -73,7 +73,7 @@ impl HopDump {
         }
         let mut matrix = HopMatrix::unreachable(switches);
         topology.switches().for_each(|switch| matrix.row_mut(switch)[usize::from(switch)] = 0);
-        let mut told = Vec::new();
+        let mut stated = Vec::new();
         for from in &self.switches {
             let number = switch(from.guid).filter(|&number| usize::from(number) < switches);
             let Some(number) = number else { continue };
@@ -83,11 +83,11 @@ impl HopDump {
                 let Some(to) = now.filter(|to| !to.is_host()) else { continue };
                 if to.egress_switch != number {
                     matrix.row_mut(number)[usize::from(to.egress_switch)] = entry.hops;
-                    told.push((number, to.egress_switch, entry, from.guid));
+                    stated.push((number, to.egress_switch, entry, from.guid));
                 }
             }
         }
-        for (number, egress_switch, entry, guid) in told {
+        for (number, egress_switch, entry, guid) in stated {
             let column = usize::from(egress_switch);
             // A later line may have replaced this one.
             let hops = matrix.row(number)[column];
@@ -118,9 +118,9 @@ fn entry(line: &str, number: usize) -> Result<Option<HopEntry>, DumpError> {
     let wrong = |what: &str, word: &str| {
         DumpError::new(number, format!("`{word}` is not a {what}"), ENTRY_WANTED)
     };
-    let (told, comment) = line.split_once('#').unwrap_or((line, ""));
-    let end = told.find(|c: char| c == ':' || c.is_whitespace()).unwrap_or(told.len());
-    let (word, rest) = told.split_at(end);
+    let (stated, comment) = line.split_once('#').unwrap_or((line, ""));
+    let end = stated.find(|c: char| c == ':' || c.is_whitespace()).unwrap_or(stated.len());
+    let (word, rest) = stated.split_at(end);
     let lid = lid(word, wrong)?;
     let mut least = None;
     for word in rest.trim_start_matches([':', ' ', '\t']).split_whitespace() {

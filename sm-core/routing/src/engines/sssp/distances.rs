@@ -60,13 +60,13 @@ impl<'a> Distances<'a> {
         &mut self,
         previous: Option<&Previous<'_>>,
         repaired: Option<Repaired>,
-        anew: impl FnOnce(&mut Self) -> Dealt,
+        route_afresh: impl FnOnce(&mut Self) -> Dealt,
     ) -> Dealt {
         if self.weighted.is_some() {
-            return anew(self);
+            return route_afresh(self);
         }
         let hops = self.hops.clone();
-        settle(self.topology, previous, &hops, |_| Shortest, repaired, || anew(self))
+        settle(self.topology, previous, &hops, |_| Shortest, repaired, || route_afresh(self))
     }
 
     /// Moves routes away from the most loaded links, without weights. `loads` are those of hosts'

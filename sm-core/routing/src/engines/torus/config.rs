@@ -116,14 +116,14 @@ const KEYWORDS: &str = "torus, mesh, xp_link, xm_link, yp_link, ym_link, zp_link
 impl Config {
     /// Parses the text of the file.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
-        Self::parse_and_tell(text, &mut |_, _| ())
+        Self::parse_and_report(text, &mut |_, _| ())
     }
 
     /// Parses the text, and calls `tell` with the line number and a remark for each oddity that is
     /// parsed as OpenSM parses it.
-    pub fn parse_and_tell(
+    pub fn parse_and_report(
         text: &str,
-        tell: &mut dyn FnMut(usize, &str),
+        report: &mut dyn FnMut(usize, &str),
     ) -> Result<Self, ConfigError> {
         let mut parser = Parser::default();
         let mut last = 1;
@@ -137,7 +137,7 @@ impl Config {
             parser
                 .take(keyword, &mut words)
                 .map_err(|reason| ConfigError { line: number, reason })?;
-            parser.odd.drain(..).for_each(|odd| tell(number, &odd));
+            parser.odd.drain(..).for_each(|odd| report(number, &odd));
         }
         parser.finish(last)
     }
@@ -344,7 +344,7 @@ fn shape(
             }
             _ => rest,
         };
-        tell_rest(word, behind, odd);
+        report_rest(word, behind, odd);
         let number = number.and_then(|number| u8::try_from(number).ok());
         radix[axis] = number
             .filter(|radix| (1..=Shape::RADIX_MAX).contains(radix))
@@ -416,11 +416,11 @@ fn number(word: &str, odd: &mut Vec<String>) -> Option<u64> {
     if rest.len() == word.len() {
         return None;
     }
-    tell_rest(word, rest, odd);
+    report_rest(word, rest, odd);
     number
 }
 
-fn tell_rest(word: &str, rest: &str, odd: &mut Vec<String>) {
+fn report_rest(word: &str, rest: &str, odd: &mut Vec<String>) {
     if !rest.is_empty() {
         odd.push(format!("'{word}' ends in '{rest}', which is ignored"));
     }

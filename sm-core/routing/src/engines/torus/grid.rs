@@ -5,14 +5,14 @@ use super::shape::{AXES, DIRECTIONS, Direction, Place, Shape};
 use crate::Topology;
 
 /// Represents a missing switch.
-pub(super) const NOBODY: u16 = u16::MAX;
+pub(super) const NO_SWITCH: u16 = u16::MAX;
 
 /// Switches at their places.
 pub(super) struct Grid {
     pub(super) shape: Shape,
     /// By switch.
     pub(super) at: Vec<Place>,
-    /// By place number: the switch, or [`NOBODY`].
+    /// By place number: the switch, or [`NO_SWITCH`].
     there: Vec<u16>,
     /// Ports between switches, by switch and direction, ascending.
     ports: Vec<u8>,
@@ -23,7 +23,7 @@ pub(super) struct Grid {
 impl Grid {
     /// Builds the grid. Links that do not lead from one place to a neighbouring one are ignored.
     pub(super) fn new(topology: &Topology, shape: Shape, at: Vec<Place>) -> Self {
-        let mut there = vec![NOBODY; shape.len()];
+        let mut there = vec![NO_SWITCH; shape.len()];
         for (switch, &place) in topology.switches().zip(&at) {
             there[shape.index(place)] = switch;
         }
@@ -45,7 +45,7 @@ impl Grid {
     /// The switch at a place, if it is not missing.
     pub(super) fn switch(&self, place: Place) -> Option<u16> {
         let switch = self.there[self.shape.index(place)];
-        (switch != NOBODY).then_some(switch)
+        (switch != NO_SWITCH).then_some(switch)
     }
 
     /// The ports of a switch in one direction.
@@ -62,16 +62,16 @@ impl Grid {
         self.switch(self.shape.step(self.at[usize::from(switch)], direction)?)
     }
 
-    /// By switch and direction: the linked neighbour, or [`NOBODY`].
+    /// By switch and direction: the linked neighbour, or [`NO_SWITCH`].
     pub(super) fn all_next(&self) -> Vec<u16> {
         let switches = 0..self.at.len() as u16;
         let next = |switch| Direction::all().map(move |direction| self.next(switch, direction));
-        switches.flat_map(next).map(|next| next.unwrap_or(NOBODY)).collect()
+        switches.flat_map(next).map(|next| next.unwrap_or(NO_SWITCH)).collect()
     }
 
     /// The places without a switch.
     pub(super) fn missing(&self) -> impl Iterator<Item = Place> {
-        let places = (0..).zip(&self.there).filter(|&(_, &switch)| switch == NOBODY);
+        let places = (0..).zip(&self.there).filter(|&(_, &switch)| switch == NO_SWITCH);
         places.map(|(index, _)| self.shape.place(index))
     }
 

@@ -5,7 +5,7 @@
 //! with SL 0. The lanes of the upper QoS level have the same dependencies as those of the lower
 //! one.
 
-use super::grid::{Grid, NOBODY};
+use super::grid::{Grid, NO_SWITCH};
 use super::lanes::{sl, vl};
 use super::rings::Rings;
 use super::shape::{DIRECTIONS, Direction};
@@ -46,7 +46,7 @@ impl Dependencies {
     fn add_routes(&mut self, grid: &Grid, rings: &Rings, data_lanes: u8) {
         let switches = grid.at.len();
         // Includes the source, where packets arrive from no direction.
-        let mut seen_for = vec![NOBODY; switches * (DIRECTIONS + 1) * LEVELS];
+        let mut seen_for = vec![NO_SWITCH; switches * (DIRECTIONS + 1) * LEVELS];
         let from: Vec<_> = grid.at.iter().map(|&at| rings.from(grid, at)).collect();
         for (egress_switch, &to) in (0u16..).zip(&grid.at) {
             for (source, &start) in grid.at.iter().enumerate() {

@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::grid::{Grid, NOBODY};
+use super::grid::{Grid, NO_SWITCH};
 use super::refusal::Refusal;
 use super::rings::Rings;
 use super::shape::{DIRECTIONS, Direction};
@@ -25,9 +25,9 @@ pub(super) fn hops(grid: &Grid, rings: &Rings) -> Result<HopMatrix, Refusal> {
                 let refusal = Refusal::NoRoute { from: grid.at[at], to };
                 let direction = from[at].direction(to);
                 let hop = direction.map(|direction| at * DIRECTIONS + direction.index());
-                let next = hop.map_or(NOBODY, |hop| peers[hop]);
+                let next = hop.map_or(NO_SWITCH, |hop| peers[hop]);
                 // A route with more hops than switches loops.
-                if next == NOBODY || path.len() == switches {
+                if next == NO_SWITCH || path.len() == switches {
                     return Err(refusal);
                 }
                 path.push(at);

@@ -185,7 +185,7 @@ fn note(alive: &mut BTreeMap<Gid, bool>, event: RegistryEvent) {
 /// What a write costs must not grow with what is registered: counted in rows reported as changed and
 /// in membership entries looked at, not in time.
 #[test]
-fn a_write_among_200_000_members_tells_of_its_own_rows_only() {
+fn a_write_among_200_000_members_lists_its_own_rows_only() {
     const GROUPS: u64 = 2_000;
     const PORTS: u16 = 100;
     let port = |lid: u16| EndPort {

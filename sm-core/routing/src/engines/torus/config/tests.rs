@@ -135,8 +135,9 @@ fn a_line_that_makes_no_sense_is_an_error_with_its_number() {
 fn odd_lines_are_read_as_by_opensm_and_reported() {
     let text = "xp_link 0x1 0x2\nyp_link 1 3\nyp_link 1 4z\nmesh 3tm 5 1 9\nx_dateline 01\n\
                 y_dateline -0x2\nmax_changes few\nport_order 3 x 3 1\n";
-    let mut told = Vec::new();
-    let config = Config::parse_and_tell(text, &mut |line, odd| told.push(format!("{line}: {odd}")));
+    let mut reported = Vec::new();
+    let config =
+        Config::parse_and_report(text, &mut |line, odd| reported.push(format!("{line}: {odd}")));
     let config = config.unwrap();
     assert_eq!(config.shape, Shape::new([3, 5, 1], [true, false, false]));
     let up_y = config.seeds[0].to[Direction::new(1, true).index()];
@@ -150,5 +151,5 @@ fn odd_lines_are_read_as_by_opensm_and_reported() {
         "8: 'x' is not a port and is ignored",
         "8: port 3 is listed twice",
     ];
-    assert_eq!(told, expected);
+    assert_eq!(reported, expected);
 }
