@@ -143,7 +143,7 @@ impl LidTable {
     }
 
     /// Adopts the LIDs that another subnet manager assigned: present ports keep the LIDs that they
-    /// hold, whatever the table says, and absent ports lose those held by others.
+    /// hold even if the table differs, and absent ports lose those held by others.
     /// [`assign`](Self::assign) resolves the rest. Returns whether the table changed.
     pub fn adopt(&mut self, ports: &[Request]) -> bool {
         let before = self.clone();

@@ -36,7 +36,7 @@ pub struct Memberships {
 
 impl Memberships {
     /// The members among the end ports of `fabric`. The SM's own port and `responders`, which
-    /// are port GUIDs, are full members of the default partition whatever the rules say: all others
+    /// are port GUIDs, are full members of the default partition regardless of the rules: all other
     /// ports must reach them.
     pub fn resolve(
         fabric: &Fabric,

@@ -52,7 +52,7 @@ pub fn vl_arb_block(
     (count > 0).then_some(bytes)
 }
 
-/// The bits of a VL's number that tell the data VLs of this code apart.
+/// The bits of a VL's number that distinguish the data VLs of this code.
 fn vl_mask(operational_vls: u8) -> u8 {
     data_vls(operational_vls).unwrap_or(1).next_power_of_two() - 1
 }

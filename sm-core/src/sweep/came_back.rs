@@ -1,6 +1,6 @@
-//! What a sweep finds to have come back: links, links that were trained anew, and nodes that were reset
-//! or are there again. Each is told in one line, so that nothing happens to a fabric without a trace;
-//! what is gone is told where it is cut.
+//! Finds what came back since the last sweep: links, retrained links, and nodes that were reset or
+//! reappeared. Logs each in one line, so that every change of the fabric leaves a trace. Links and
+//! nodes that are gone are logged where they are cut.
 
 use std::collections::BTreeSet;
 

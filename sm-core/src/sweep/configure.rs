@@ -165,8 +165,8 @@ impl Subnet {
         }
     }
 
-    /// What changed between our reading a switch's ports and the clearing of PortStateChange would go
-    /// unnoticed: those that get no Set() are read again, and port 0, whose LID tells of a reset.
+    /// A change between the read of a switch's ports and the clearing of PortStateChange would go
+    /// unnoticed: reads again the ports that get no Set(), and port 0, whose LID shows a reset.
     pub(super) fn read_unset_ports(&mut self, node: NodeIndex) {
         for port in self.fabric.ports_of(node) {
             let entry = self.fabric.port(port);

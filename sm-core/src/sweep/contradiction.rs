@@ -135,7 +135,7 @@ impl Discovery {
                     Newer::Link(newer) => {
                         Request::block(Kind::ProbeAgain, newer.from, request.block)
                     }
-                    // The number is told from 1, since 0 is that of an ordinary question.
+                    // Probes are numbered from 1, since 0 is the number of an ordinary request.
                     Newer::Down(port) => Request::block(Kind::PortInfo, port, request.block + 1),
                 });
             }
@@ -195,7 +195,7 @@ impl Discovery {
         }
     }
 
-    /// The link of a port leads to the port itself, as far as GUIDs tell.
+    /// The link of a port leads to the port itself, judging by GUIDs.
     pub(super) fn leads_to_itself(&mut self, subnet: &mut Subnet, port: PortIndex) {
         self.left_out.insert(port);
         let (place, lanes) = (subnet.place(port), subnet.lane_reversal(&[port]));
@@ -248,8 +248,8 @@ impl Discovery {
 }
 
 impl Subnet {
-    /// Tells of a node that called itself by a third GUID when it was asked again. Where a cable was
-    /// moved, one of those that are known answers, or nobody.
+    /// Reports a node that answered a repeated request with a third GUID. Where a cable was moved,
+    /// one of the known nodes answers, or none.
     fn report_third_guid(&mut self, older: Claim, newer: Newer, answerer: Option<&Answerer>) {
         let Some(answerer) = answerer else { return };
         let newer = match newer {
@@ -271,8 +271,8 @@ impl Subnet {
         node.guid == answerer.guid && port.num == answerer.local_port
     }
 
-    /// One of these ports was seen where it cannot be. At 12x that may be no duplicate GUID, but lanes
-    /// that are reversed; in words, for whoever looks at the cable. Nothing where none is so wide.
+    /// A hint for the log line about ports that were seen where they cannot be: on a 12x link the
+    /// cause may be reversed lanes rather than a duplicate GUID. Empty if no port is 12x.
     fn lane_reversal(&self, ports: &[PortIndex]) -> &'static str {
         let is_wide = |&port: &PortIndex| {
             let port = self.fabric.port(port);

@@ -121,7 +121,7 @@ impl Sweeper {
                 self.subnet.exchange.push(Request::OWN_NODE_INFO);
             }
             Some(nodes) => {
-                // Should it be our own cable that was pulled, nothing else can be told.
+                // If our own cable was pulled, nothing else is known of the fabric.
                 let sm_port = self
                     .subnet
                     .fabric

@@ -1,5 +1,5 @@
-//! What the dump files of a sweep are made of. They are rendered by whoever writes them: the tables
-//! of a large fabric are some hundred megabytes of text.
+//! The contents of a sweep's dump files. The caller renders them: the tables of a large fabric are
+//! some hundred megabytes of text.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -131,8 +131,8 @@ impl DumpJob {
 }
 
 impl Sweeper {
-    /// What dump files are to tell. Nodes are handed over as they are published; SL-to-VL tables cost
-    /// some nine bytes for each pair of a switch's ports.
+    /// The contents of dump files. Nodes are shared with the snapshot; SL-to-VL tables take some
+    /// nine bytes for each pair of a switch's ports.
     pub fn dump_job(&self, scope: DumpScope) -> DumpJob {
         use DumpFileKind::{
             Fdbs, FtreeCaOrder, Lfts, LidMatrix, Mcfdbs, SlToVl, Subnet, Torus, UpdnRoots,

@@ -211,7 +211,7 @@ impl Sweeper {
     pub(super) fn rest(&mut self) {
         self.subnet.exchange.cancel_all();
         self.abandon_take_over();
-        // What it tells of is about to be changed, or somebody else's.
+        // The pending event describes what is about to change, or another SM's subnet.
         self.subnet.events.drop_configured();
         self.sweep = Sweep::default();
         self.subnet.journal = Journal::default();
@@ -273,7 +273,7 @@ impl Sweeper {
 
     pub(super) fn end_poll(&mut self, now: Instant) {
         if self.subnet.election.state() != SmState::Standby {
-            // Somebody told us meanwhile to be something else.
+            // A SubnSet(SMInfo) changed our state meanwhile.
         } else if self.subnet.election.master().is_some() {
             self.subnet.schedule.rearm_poll(now);
         } else {
@@ -319,7 +319,7 @@ impl Subnet {
         self.fabric.end_ports().filter(runs).collect()
     }
 
-    /// A subnet manager showed another SM_Key: it is told of once.
+    /// Reports once that a subnet manager showed another SM_Key.
     fn note_foreign_sm(&mut self, port: PortIndex, sm: RemoteSm) {
         let (fabric, at) = (&self.fabric, self.fabric.port(port).guid);
         if self.election.put_foreign(at, || fabric.describe(port)) {

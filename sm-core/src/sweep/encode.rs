@@ -1,4 +1,4 @@
-//! Requests as MADs. Written anew for every attempt, from what is known then.
+//! Encodes requests as MADs. Every attempt is encoded from the state at that time.
 
 use ib_mad::packet::{Address, Carrier, Packet};
 use ib_mad::types::Lid;

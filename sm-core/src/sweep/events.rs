@@ -21,13 +21,13 @@ pub enum Event {
     /// with [`Sweeper::set_partitions`](super::Sweeper::set_partitions), and LIDs are to be stated if
     /// it [wants them](super::Sweeper::wants_lids).
     Discovering,
-    /// LIDs were given out anew: keep [`Sweeper::lids`](super::Sweeper::lids).
+    /// LIDs were assigned: store [`Sweeper::lids`](super::Sweeper::lids).
     LidsChanged,
     /// A sweep has ended with the fabric configured: publish it.
     Configured(Box<Report>),
     /// Multicast forwarding tables of switches are others now: publish them before long.
     MulticastWritten,
-    /// End ports were told to ask another port of the SA's.
+    /// End ports were moved to another SA port.
     ClientsMoved,
     /// Other ports are switched off for a takeover than before: keep
     /// [`Sweeper::disabled_ports`](super::Sweeper::disabled_ports).
@@ -36,7 +36,7 @@ pub enum Event {
     TakenOver {
         /// Which.
         what: TakeOver,
-        /// Whether the spare has the LIDs, and nobody else.
+        /// Whether the spare, and no other port, has the LIDs.
         done: bool,
     },
     /// End ports came into service or went out of it, as the sweep that has just ended found.
@@ -101,8 +101,8 @@ impl Events {
         self.queue.iter().any(|event| matches!(event, Event::Configured(_)))
     }
 
-    /// What a sweep configured is about to be changed, or is another subnet manager's: nobody is to
-    /// hear of it.
+    /// Discards the event of a configured subnet: the configuration is about to change, or another
+    /// subnet manager's.
     pub(super) fn drop_configured(&mut self) {
         self.queue.retain(|event| !matches!(event, Event::Configured(_)));
     }

@@ -1,8 +1,9 @@
-//! FDR10, a speed of Mellanox and NVIDIA devices between QDR and FDR, which PortInfo knows nothing of: ports
-//! tell of it, and are told, by an attribute of that vendor's (`fdr10`).
+//! FDR10, a speed of Mellanox and NVIDIA devices between QDR and FDR that PortInfo does not cover.
+//! It is read and set with a vendor attribute (`fdr10`).
 //!
-//! As with OpenSM the setting counts when a link is trained the next time; nothing is taken down for it.
-//! Only ports whose links run at what PortInfo calls QDR are asked: others run without it, or faster.
+//! As with OpenSM the setting takes effect when the link is next trained; no link is taken down for
+//! it. Only ports whose links run at QDR by PortInfo are queried: others run without FDR10, or
+//! faster.
 
 use ib_mad::wire::attribute::{
     LinkSpeeds, LinkSpeedsExt, MlnxExtPortInfo, MlnxLinkSpeeds, PortState,
@@ -34,7 +35,7 @@ impl Subnet {
         }
     }
 
-    /// A port told of its FDR10, or was told.
+    /// A port reported its FDR10 setting, or accepted one.
     pub(super) fn fdr10_answered(&mut self, request: Request, data: &[u8; 64]) {
         let info = MlnxExtPortInfo::new(data).expect("64 bytes are a MlnxExtPortInfo");
         let speeds = (info.link_speed_supported(), info.link_speed_enabled());
@@ -46,7 +47,7 @@ impl Subnet {
         }
     }
 
-    /// What a port should be told of FDR10, if it has that and should be told anything.
+    /// The FDR10 setting to write to a port; `None` if it has none or needs no change.
     pub(super) fn wanted_fdr10(&self, port: PortIndex) -> Option<[u8; 64]> {
         let (supported, enabled) = self.fabric.port(port).mlnx_speeds?;
         let has = |speeds: MlnxLinkSpeeds| speeds.0 & MlnxLinkSpeeds::FDR10.0 != 0;
@@ -78,7 +79,7 @@ impl Subnet {
 
     /// A device did not answer what not all of its firmware knows.
     pub(super) fn fdr10_unsupported(&mut self, request: Request) {
-        debug!("{} tells nothing of FDR10", self.place(request.port()));
+        debug!("{} reports no FDR10 information", self.place(request.port()));
     }
 }
 

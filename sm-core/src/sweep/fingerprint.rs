@@ -1,10 +1,11 @@
-//! Whether anybody ruled between our last run and this one: what the last run left in switches is kept,
-//! and compared with what a new master reads of them.
+//! Detects whether another subnet manager was master between our last run and this one: keeps a
+//! fingerprint of the tables that the last run left in the switches, and compares it with the
+//! tables that a new master reads.
 //!
-//! Ports tell the LID of their master and no more. Another subnet manager on the same port, an `opensm`
-//! that was tried there, has the same LID and leaves the same PortInfo; its routes are others wherever
-//! routing has a choice. Where it has none, in a fabric without circles, nobody can tell, and nothing
-//! is taken for known.
+//! Ports show only the LID of their master. Another subnet manager on the same port, such as an
+//! `opensm` that was tried there, has the same LID and leaves the same PortInfo; its routes differ
+//! wherever routing has a choice. In a fabric without circles there is no choice, and no way to
+//! detect it: then registrations are not assumed to be known.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -55,7 +55,7 @@ impl RegistryCopy {
     }
 }
 
-/// What an SA database of another subnet manager's (`-S`) tells, with which we begin.
+/// The registrations of another subnet manager's SA database (`-S`), imported at start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ImportedRegistry {
     /// There is none, or it cannot be used.

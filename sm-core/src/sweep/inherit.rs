@@ -2,10 +2,11 @@
 //! makes its own, so that routes and trees which are still right stay as they are, and nothing is
 //! written that is there already.
 //!
-//! Of multicast tables a block is read of all switches, then the next. A switch that says where its table
-//! ends (SwitchInfo.MulticastFDBTop) is read up to there. The others are read as long as groups of ours
-//! need it, and no more than [`GAP_MAX`] blocks in a row are empty everywhere: MLIDs are given out from
-//! the lowest on, and to read all blocks of all tables would take longer than to plant all trees anew.
+//! Multicast tables are read block by block, each from all switches. A switch that states the end
+//! of its table (SwitchInfo.MulticastFDBTop) is read up to there. The others are read as far as our
+//! groups need it, and until [`GAP_MAX`] blocks in a row are empty everywhere: MLIDs are assigned
+//! from the lowest on, and reading all blocks of all tables would take longer than computing all
+//! trees again.
 
 use std::time::Instant;
 

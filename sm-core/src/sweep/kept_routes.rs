@@ -16,7 +16,7 @@ use super::routing::{BalanceCheck, BalanceFinding, KeptRoutes, Origin};
 use super::schedule::Cause;
 use super::subnet::Subnet;
 
-/// How long the subnet runs by what another subnet manager left before its routes are made anew.
+/// How long routes of another subnet manager stay in force before they may be recomputed.
 pub const CORRECTION_DELAY: Duration = Duration::from_secs(60);
 
 impl Sweeper {
@@ -30,7 +30,7 @@ impl Sweeper {
         self.subnet.routing.made().map(|made| made.origin())
     }
 
-    /// Has all routes made anew by a heavy sweep, as soon as none is under way.
+    /// Recomputes all routes with a heavy sweep, as soon as none is under way.
     pub fn reroute(&mut self, now: Instant) {
         self.subnet.routing.keep_nothing();
         self.request_heavy_sweep(now);
@@ -60,27 +60,29 @@ impl Sweeper {
             _ if is_news => {
                 let seconds = CORRECTION_DELAY.as_secs();
                 warn!(
-                    "the routes {which} have {found} routes to hosts on the worst link, {engine} from \
-                     nothing {fresh}: in {seconds} s all are made anew, if we run that long \
+                    "the most loaded link carries {found} routes to hosts with the routes {which}, \
+                     {fresh} if {engine} recomputes them: recomputing all in {seconds} s \
                      (keep_found_routes TRUE keeps them)"
                 );
             }
             KeptRoutes::Inherited if is_balanced => info!(
-                "the routes {which} are kept: the worst link has {found} routes to hosts, by \
-                 {engine} from nothing {fresh}"
+                "keeping the routes {which}: the most loaded link carries {found} routes to hosts, \
+                 {fresh} if {engine} recomputes them"
             ),
-            _ => debug!("the worst link has {found} routes to hosts, from nothing {fresh}"),
+            _ => debug!(
+                "the most loaded link carries {found} routes to hosts, {fresh} if recomputed"
+            ),
         }
     }
 }
 
 impl Subnet {
-    /// When inherited routes are to be made anew, if they are.
+    /// When inherited routes are due to be recomputed; `None` if they stay.
     pub(super) fn correction_due(&self) -> Option<Instant> {
         self.routing.correction_due()
     }
 
-    /// Has inherited routes made anew, if that is due.
+    /// Requests a sweep that recomputes inherited routes, if that is due.
     pub(super) fn correct_routes(&mut self, now: Instant) {
         if self.routing.take_correction(now) {
             self.schedule.request(now, Cause::Asked);

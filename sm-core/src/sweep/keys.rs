@@ -1,14 +1,15 @@
-//! Which M_Key a request shows, and what is learnt of the M_Keys of ports (IBTA vol 1, 14.2.4).
+//! Chooses the M_Key that a request shows, and learns the M_Keys of ports (IBTA vol 1, 14.2.4).
 //!
-//! A port at protection level 0 shows its M_Key to everybody, so that it is known once PortInfo is
-//! read. At level 1 PortInfo can be read and the M_Key in it is 0; at 2 and 3 nobody is answered
-//! who does not show it. There the M_Key is the one set here, the one remembered by `guid2mkey` or,
-//! with a lease, none once that has run out: a request with the wrong one starts it running.
+//! A port at protection level 0 shows its M_Key to every requester, so it is known once PortInfo is
+//! read. At level 1 PortInfo can be read, but its M_Key reads as 0; at levels 2 and 3 requests with
+//! a wrong M_Key are not answered. There the M_Key is the one set here, the one remembered in
+//! `guid2mkey` or, after a lease expired, none: a request with a wrong M_Key starts the lease
+//! period.
 //!
-//! What is remembered may be of yesterday: another master has set another M_Key since, or ours was
-//! set and the answer to that was lost. Where it differs from the one set here, a request that is
-//! left without answer is repeated with the other of the two. An answer says that the M_Key is right,
-//! but for level 1, where a PortInfo that does not show it says that it is wrong.
+//! A remembered M_Key may be outdated: another master has set another one since, or we set one and
+//! the answer was lost. If it differs from the one set here, a request without answer is repeated
+//! with the other of the two. An answer proves the M_Key right, except at level 1, where a PortInfo
+//! that hides its M_Key proves it wrong.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -31,7 +32,7 @@ pub(super) struct MKeys {
     pub(super) neighbours: Arc<Neighbours>,
     /// Whether it was said what an M_Key of another subnet manager looks like.
     pub(super) hinted: bool,
-    /// GUID of the port that we are attached to; 0 if the transport does not tell.
+    /// GUID of the port that we are attached to; 0 if the transport does not report it.
     own_port: Guid,
     /// Ports that are shown the M_Key set here before the one that is remembered: the former was
     /// answered last, or the latter was not. No more than there are in the table of those known.
@@ -48,8 +49,8 @@ impl Sweeper {
         (self.subnet.m_keys.known, self.subnet.m_keys.neighbours) = (known, neighbours);
     }
 
-    /// States the GUID of the port that we are attached to, 0 if it is not known: it may answer nobody
-    /// who does not show its M_Key.
+    /// Sets the GUID of the port that we are attached to, 0 if it is not known: the port may ignore
+    /// requests with a wrong M_Key.
     pub fn set_own_port(&mut self, guid: Guid) {
         self.subnet.m_keys.own_port = guid;
     }
@@ -93,8 +94,8 @@ impl Subnet {
         }
     }
 
-    /// The M_Key to show with a request; `last` is what it showed if it was sent before, and nobody
-    /// answered.
+    /// The M_Key to show with a request; `last` is the one it showed in its last attempt, which was
+    /// not answered.
     pub(super) fn m_key_for(&self, request: Request, last: Option<u64>) -> u64 {
         let configured = self.settings.m_key;
         let (holder, Some(known)) = self.m_keys_for(request) else { return configured };
@@ -105,8 +106,8 @@ impl Subnet {
         if is_doubted { configured } else { known }
     }
 
-    /// Takes an answer to a request that showed this M_Key the last time it was sent. At level 1 whoever
-    /// asks is answered, and only who showed the right M_Key sees it.
+    /// Handles an answer to a request that showed this M_Key in its last attempt. At level 1 every
+    /// requester is answered, but only the right M_Key makes the port's M_Key visible.
     pub(super) fn check_m_key(&mut self, request: Request, shown: u64, answer: &[u8; 256]) {
         let hides = self.hides_m_key(request, answer);
         self.note_m_key(request, shown, !hides);

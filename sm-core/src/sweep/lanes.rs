@@ -15,7 +15,7 @@ use sm_config::{QosTables, Settings};
 use sm_routing::torus::TorusLanes;
 use sm_routing::{Lanes, Topology};
 
-/// Lanes that an engine can tell apart by SL.
+/// Maximum number of lanes that an engine can select by SL.
 const LANES_MAX: u8 = 15;
 
 /// Virtual lanes that routes can be kept apart by: those that all links between switches have, as
@@ -31,8 +31,8 @@ pub(super) fn data_lanes(
     least_vls(fabric, settings, topology, switches).map_or(LANES_MAX, lanes)
 }
 
-/// The VL by SL of links between switches. Where some have more VLs than others, SLs that share one
-/// anywhere are told to share one.
+/// The VL by SL of links between switches. Where switches differ in VLs, SLs that share a VL on any
+/// link share one on all.
 pub(super) fn vls(
     fabric: &Fabric,
     settings: &Settings,
@@ -85,7 +85,7 @@ impl SlsOfPaths {
 }
 
 impl Sweeper {
-    /// What the SLs of paths are told by to whoever asks.
+    /// The SLs of paths, from which the SA answers.
     pub fn sls_of_paths(&self) -> SlsOfPaths {
         self.subnet.sls_of_paths()
     }
@@ -102,7 +102,7 @@ impl Sweeper {
 }
 
 impl Subnet {
-    /// What the SLs of paths are told by to whoever asks.
+    /// The SLs of paths, from which the SA answers.
     pub(super) fn sls_of_paths(&self) -> SlsOfPaths {
         SlsOfPaths(self.routing.made().cloned())
     }

@@ -1,32 +1,35 @@
-//! The sweep: finding out what the fabric is, and making it what it should be.
+//! The sweep: discovers the fabric and configures it.
 //!
-//! [`Sweeper`] decides and never acts: the caller sends what [`poll_transmit`] writes, hands back
-//! what arrives, and calls [`handle_timeout`] when [`poll_timeout`] says so. A heavy sweep walks
-//! the whole fabric; a light one asks every switch whether a port changed, and what did change is
-//! then discovered from there on. Both end in the same phases of configuration, which send only
-//! what differs.
+//! [`Sweeper`] decides and does no I/O: the caller sends the packets that [`poll_transmit`] writes,
+//! passes received ones to it, and calls [`handle_timeout`] at the time that [`poll_timeout`]
+//! returns. A heavy sweep discovers the whole fabric; a light one asks every switch whether a port
+//! changed, and discovers only from the changes on. Both end in the same phases of configuration,
+//! which send only what differs.
 //!
-//! What it knows is in values that answer questions and decide:
+//! State, which decides and answers questions:
 //!
-//! - `current`: the sweep under way; `subnet`: what those before it left; `schedule`: when to sweep
-//!   next, and why; `report`: what a sweep did; `events`: what waits for the caller.
-//! - `election::state`: who else manages the subnet; `router`: engines and the routing in force;
-//!   `partitions`, `multicast`, `guid_info`, `shard`, `reregister`: what is wanted of each.
+//! - `current`: the sweep under way, as a stage; `subnet`: what stages and tasks share; `state`: what
+//!   earlier sweeps left; `schedule`: when to sweep next, and why; `journal`, `report`: what a sweep
+//!   did; `events`: events for the caller.
+//! - `election::state`: the other subnet managers; `routing`: engines and the routing in force;
+//!   `partitions`, `multicast`, `guid_info`, `shard`, `reregister`: the wanted state of each.
 //!
-//! What it does, in the order of a sweep:
+//! Steps, in the order of a sweep:
 //!
-//! - `light`: looking for changes. `discover`: the walk; `contradiction`: links that cannot both be
-//!   true, duplicate GUIDs; `compact`: room of nodes that are gone; `doubt`: who is silent may only be out of reach; `unanswered`: what
-//!   follows from that; `came_back`: what is there again; `keys`: which M_Key is shown to whom.
-//! - `election`: other subnet managers; `handover`: from and to them. `inherit`, `origin`: the tables
-//!   that another left, and when they are made anew.
-//! - `configure`: LIDs, P_Keys, forwarding tables, links; `tables`: their routing, which the caller
+//! - `light`: detects changes. `discover`: walks the fabric; `contradiction`: detects links that
+//!   cannot both exist, and duplicate GUIDs; `unresponsive`: probes silent nodes from all sides;
+//!   `unanswered`: handles refusals and silence; `came_back`: logs what came back; `compact`: removes
+//!   nodes that are gone; `keys`: chooses M_Keys.
+//! - `election`: elects the master; `handover`: hands over and takes over. `inherit`: reads tables
+//!   that another SM left; `kept_routes`: recomputes kept routes that are unbalanced.
+//! - `configure`: LIDs, P_Keys, forwarding tables, links; `tables`: routing, as a job that the caller
 //!   runs ([`RoutingJob`]); `qos`, `sl_maps`, `fdr10`: other tables of ports; `avoided`: switches that
-//!   take none, `throttled`: links that are not routed over. `service`: which end ports came and went.
-//! - Between sweeps: `multicast`, `guid_info`, `shard`, `reregister`; `take_over`: the LID of a
-//!   responder's port goes to another; `babble`: ports that report errors for ever.
-//! - `packets`: what arrives; `encode`: requests as MADs; `view`: what callers may see;
-//!   `log`: what is logged.
+//!   accept no tables; `throttled`: links that are not routed over; `service`: end ports that came
+//!   and went.
+//! - Tasks between sweeps: `multicast`, `guid_info`, `shard`, `reregister`; `take_over`: moves the LID
+//!   of a responder's port to another port; `babble`: disables ports that send traps without end.
+//! - `packets`: received packets; `encode`: requests as MADs; `view`: what callers may read; `log`:
+//!   log lines.
 //!
 //! What is not here: what ports and tables should hold (`manage`, `routing`), who is master
 //! (`mastership`), and sockets, clocks and files (`runtime`).
@@ -217,8 +220,8 @@ impl Sweeper {
         self.advance(now);
     }
 
-    /// Begins anew, as at start, since the fabric was out of reach and may be another by now. Only
-    /// the LIDs given out are still known, and that we are to rest, if we are.
+    /// Restarts as at program start: the fabric was out of reach and may be another by now. Keeps
+    /// only the assigned LIDs and, if we are, that we are inactive.
     pub fn restart(&mut self, now: Instant) {
         self.rest();
         self.subnet.fabric = Fabric::with_names(Arc::clone(self.subnet.fabric.names()));
@@ -417,7 +420,7 @@ impl Sweeper {
 mod tests {
     use super::*;
 
-    /// A simulator that was gone left the subnet up for whoever asked.
+    /// After the simulator was gone, the subnet was still reported as up.
     #[test]
     fn a_fabric_that_is_lost_is_not_up() {
         let mut sweeper = Sweeper::new(Settings::default(), LidTable::default(), 1);

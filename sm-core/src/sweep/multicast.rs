@@ -2,13 +2,13 @@
 //! between sweeps.
 //!
 //! Members change far more often than links, so none of this waits for a sweep, nor does a sweep
-//! wait for it, but for requests on the wire. Only the trees of groups that changed are planted
-//! anew, by a [`MulticastJob`] that the caller runs wherever it likes, and only blocks that differ
-//! are written.
+//! wait for it, except for requests on the wire. Only the trees of groups that changed are computed
+//! again, by a [`MulticastJob`] that the caller runs on any thread, and only blocks that differ are
+//! written.
 //!
-//! After the fabric was routed anew, trees that still deliver stay as they are; the others are
-//! planted at once. Whether those that stay close a cycle with what is routed now is looked at
-//! later, with the look for credit loops among unicast.
+//! After the fabric was rerouted, trees that still deliver stay; the others are recomputed at once.
+//! Whether those that stay close a cycle with the new unicast routes is checked later, together
+//! with the check of unicast for credit loops.
 
 mod plant;
 mod room;
@@ -53,10 +53,10 @@ pub(super) struct Multicast {
     inherited: BTreeMap<Lid, Vec<(SwitchIndex, PortMask)>>,
     /// When those that are still among them are cleared.
     inherited_until: Option<Instant>,
-    /// Switches of which was told that they lack room.
+    /// Switches that were reported for lack of room.
     short: Short,
-    /// From which block on switches are closed to trees, by node GUID: they do not take it, and nobody
-    /// knows what they hold.
+    /// The block from which on switches are closed to trees, by node GUID: they do not accept it,
+    /// and its contents are unknown.
     closed: BTreeMap<Guid, u16>,
     /// Those around which the trees that stand were planted.
     around: BTreeMap<Guid, u16>,
@@ -66,9 +66,9 @@ pub(super) struct Multicast {
     faults: BTreeMap<Lid, String>,
     /// The routing that they were planted on.
     made: Option<Arc<ActiveRouting>>,
-    /// What they are verified by; `None` if nobody knows yet what the routing makes wait.
+    /// What they are verified by; `None` while the dependencies of the routing are not known.
     orders: Option<Arc<Orders>>,
-    /// Whether trees stand that nobody has looked at since the fabric was routed anew.
+    /// Whether trees are in force that were not checked since the fabric was rerouted.
     unproved: bool,
     /// The MLIDs of the job that was handed out and has not come back.
     at_work: Option<Vec<Lid>>,
@@ -81,7 +81,7 @@ pub(super) struct Multicast {
     retry: Option<Instant>,
     /// Attempts in a row of which some failed.
     attempts: u32,
-    /// Whether blocks were acknowledged since the caller was told.
+    /// Whether blocks were acknowledged since the last report to the caller.
     news: bool,
 }
 
@@ -129,8 +129,8 @@ impl Multicast {
 }
 
 impl Multicast {
-    /// Says who belongs to some MLIDs from now on; to one with an empty list nobody does. The
-    /// others stay as they are.
+    /// Sets the members of some MLIDs; an empty list leaves an MLID without members. Other MLIDs
+    /// stay as they are.
     fn put_members(&mut self, changed: Membership) {
         for (mlid, members) in changed {
             self.dirty.insert(mlid);
@@ -261,7 +261,7 @@ impl Multicast {
         self.inherited = inherited;
     }
 
-    /// Clears what nobody has claimed of the trees that another subnet manager left, if it is time.
+    /// Clears trees that another subnet manager left and no group has claimed, if it is time.
     fn clear_inherited_trees(&mut self, subnet: &mut Subnet, now: Instant) {
         if self.inherited_until.is_none_or(|due| now < due) {
             return;
@@ -301,7 +301,7 @@ impl Multicast {
         }
         self.note_planting(now, !outcome.defects.is_empty());
         if !subnet.routing.is_in_force(&outcome.made) {
-            // The fabric was routed anew meanwhile: the same trees are asked for again.
+            // The fabric was rerouted meanwhile: request the same trees again.
             self.dirty.extend(asked);
             return false;
         }
@@ -447,7 +447,7 @@ impl Multicast {
 }
 
 impl Subnet {
-    /// The VL by SL of links between switches, all the same if nobody told switches about SLs.
+    /// The VL by SL of links between switches; all the same if no SL-to-VL maps were set.
     fn vls_between_switches(&self, made: &ActiveRouting) -> [u8; 16] {
         if !self.needs_port_tables() {
             return [0; 16];

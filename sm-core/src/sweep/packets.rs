@@ -195,7 +195,7 @@ impl Sweeper {
                 light.trap_arrived(now);
             }
         }
-        // To whoever sent it: what it says of an issuer shows nobody another's key.
+        // To its sender: the M_Key shown is that of the sender's port, never another's.
         trap::repress(&mut packet.mad, self.subnet.m_key_at(packet.address.lid));
         true
     }

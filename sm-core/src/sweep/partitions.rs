@@ -30,7 +30,7 @@ pub(super) struct Partitioning {
     responders: Vec<Guid>,
     memberships: Memberships,
     plan: PKeyPlan,
-    /// Ports whose tables were told to be too small.
+    /// Ports whose tables were reported as too small.
     reported: BTreeSet<PortIndex>,
 }
 

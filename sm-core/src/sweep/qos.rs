@@ -1,5 +1,6 @@
-//! SL-to-VL mapping and VL arbitration tables of all ports, while QoS is on or routes need lanes. What a port is known
-//! to hold is not sent again; nothing is read, as nobody but the master writes these tables.
+//! SL-to-VL mapping and VL arbitration tables of all ports, while QoS is on or routes need lanes. A
+//! table that a port is known to hold is not sent again; none is read, since only the master writes
+//! these tables.
 
 use ib_mad::types::PortNum;
 use ib_mad::wire::attribute::{CapabilityMask, PortState};

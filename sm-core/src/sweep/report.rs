@@ -119,7 +119,7 @@ pub struct Report {
     pub unchecked_ports: usize,
     /// Odd things about the fabric that were left as they are.
     pub oddities: u64,
-    /// Links behind which nobody answered.
+    /// Links with no answering node behind them.
     pub unanswered: usize,
     /// GUIDs that two nodes or ports share.
     pub duplicate_guids: u64,
@@ -214,7 +214,7 @@ impl fmt::Display for Report {
             Took(self.duration()),
         )?;
         if self.unanswered > 0 {
-            write!(f, "; nobody answers behind {} link(s)", self.unanswered)?;
+            write!(f, "; no node answers behind {} link(s)", self.unanswered)?;
         }
         if self.duplicate_guids > 0 {
             write!(f, "; {} duplicate GUID(s), see above", self.duplicate_guids)?;

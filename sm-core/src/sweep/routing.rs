@@ -66,7 +66,7 @@ pub(super) struct RoutingState {
     loops_unknown: bool,
     /// Whether the last routing looked at was free of credit loops.
     loop_free: bool,
-    /// Whether routes keep to lanes that ports' tables may not tell yet.
+    /// Whether routes use lanes that the tables of ports may not have yet.
     lanes_moved: bool,
 }
 
@@ -148,7 +148,7 @@ impl RoutingState {
         self.engine
     }
 
-    /// What is asked of engines, and what of it is told to be without effect once it is new.
+    /// The options for engines. Reports options without effect once they are new.
     fn asked(&mut self, settings: &Settings, places: &Places<'_>) -> OperatorOptions {
         let Steered { steering, remarks } = steer(&self.files, settings, places);
         remarks
@@ -160,8 +160,8 @@ impl RoutingState {
         OperatorOptions { steering, files: self.files.clone(), options_hash }
     }
 
-    /// A job for the fabric as it is in discovery `sweep`; `data_lanes` tells how many virtual lanes
-    /// its links have.
+    /// A job for the fabric as it is in discovery `sweep`; `data_lanes` returns the number of data
+    /// VLs of its links.
     pub(super) fn job(
         &mut self,
         sweep: u32,
@@ -242,7 +242,7 @@ impl RoutingState {
         self.engine = made.engine();
         self.top = made.topology().last_lid();
         self.lanes_moved |= match (self.made.as_ref().map(|before| before.lanes()), made.lanes()) {
-            // The tables of ports tell the lanes of all layers there can be.
+            // The tables of ports cover all layers there can be.
             (Some(Lanes::Layers(_)), Lanes::Layers(_)) => false,
             (before, lanes) => before != Some(lanes),
         };
@@ -250,8 +250,8 @@ impl RoutingState {
         loops.is_some_and(|loops| self.note_loops(loops))
     }
 
-    /// Takes in what is known of credit loops in the routing in force. Whether they have appeared:
-    /// that is told, and not again while they stay.
+    /// Records the credit loops of the routing in force. Returns whether they are new, which is
+    /// reported once while they stay.
     pub(super) fn note_loops(&mut self, loops: &CreditLoops) -> bool {
         let was_free = std::mem::replace(&mut self.loop_free, loops.is_free());
         was_free && !self.loop_free
@@ -262,13 +262,12 @@ impl RoutingState {
         self.loop_free
     }
 
-    /// Lanes are others than before, whatever routes are.
+    /// The lanes have changed, even if no route has.
     pub(super) fn lanes_changed(&mut self) {
         self.lanes_moved = true;
     }
 
-    /// Whether the routing in force keeps to lanes that were others, or unknown, before it. It is told
-    /// once.
+    /// Whether the routing in force uses lanes that were others, or unknown, before it. True once.
     pub(super) fn take_lanes_moved(&mut self) -> bool {
         let has_lanes = self.made.as_ref().is_some_and(|made| made.lanes().engine_sls() != 0);
         std::mem::take(&mut self.lanes_moved) && has_lanes
@@ -298,10 +297,10 @@ impl RoutingState {
         self.keeps_nothing = true;
     }
 
-    /// Takes the result of a check of the balance of the routing in force.
-    /// If not, all routes are made anew some time from now, once that is asked for by
-    /// [`take_correction`](Self::take_correction): then if that was to be sooner. Whether it was not
-    /// to be before.
+    /// Takes the result of a balance check of the routing in force. If it is unbalanced, all routes
+    /// are recomputed after `delay`, or sooner if that was planned, when
+    /// [`take_correction`](Self::take_correction) asks for it. Returns whether the correction is
+    /// new.
     pub(super) fn balance_known(
         &mut self,
         now: Instant,
@@ -314,12 +313,12 @@ impl RoutingState {
         !is_balanced && !was_due
     }
 
-    /// When all routes are to be made anew, if they are.
+    /// When all routes are due to be recomputed; `None` if they stay.
     pub(super) fn correction_due(&self) -> Option<Instant> {
         self.correction_at
     }
 
-    /// Whether all routes are to be made anew now: then the next routing keeps nothing.
+    /// Whether all routes are due to be recomputed: then the next routing keeps none.
     pub(super) fn take_correction(&mut self, now: Instant) -> bool {
         let is_due = self.correction_at.take_if(|from| now >= *from).is_some();
         self.keeps_nothing |= is_due;
@@ -333,8 +332,8 @@ fn guids(fabric: &Fabric, switches: &[SwitchIndex]) -> Vec<Guid> {
     switches.iter().map(guid).collect()
 }
 
-/// The engines of a list, with the default behind them if it is not among them and nobody says
-/// `no_fallback`, and the names of those that there are not.
+/// Splits a list into known engines, with the default last unless it is listed or `no_fallback`
+/// is, and the names of unknown engines.
 fn engines(names: &str) -> (Vec<Box<dyn Engine>>, Vec<&str>) {
     let (mut there, mut missing) = (Vec::new(), Vec::new());
     let names = names.split(|c: char| c == ',' || c.is_whitespace());
@@ -358,7 +357,7 @@ fn engines(names: &str) -> (Vec<Box<dyn Engine>>, Vec<&str>) {
     (there, missing)
 }
 
-/// The engines of `routing_engine` that there are, and minhop; those that there are not are told.
+/// The known engines of `routing_engine`, and minhop. Reports unknown ones.
 fn available(names: &str) -> Arc<[Box<dyn Engine>]> {
     let (engines, missing) = engines(names);
     if !missing.is_empty() {

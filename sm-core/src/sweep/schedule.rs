@@ -20,7 +20,7 @@ const HOLD_DOWN: Duration = Duration::from_millis(20);
 const HOLD_DOWN_MAX: Duration = Duration::from_secs(2);
 /// After so long without a trap acted on, all is forgiven.
 const QUIET: Duration = Duration::from_secs(10);
-/// Sweeps for traps of whatever issuers, each soon after the last, before all are held down.
+/// Consecutive sweeps for traps of any issuers before all traps are held down.
 const STORM_SWEEPS: u32 = 16;
 /// Delay of the first repetition of a sweep that ended with errors; doubled for each further one.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
@@ -43,7 +43,7 @@ pub enum Cause {
     Timer,
     /// Ports reported a change: [`Schedule::take_issuers`].
     Trap,
-    /// Links behind which nobody answered, and ports with faults, are to be tried again.
+    /// Links with no answer behind them, and ports with faults, are due for another attempt.
     Unanswered,
     /// Everything is to be tried again, since something could not be set.
     Everything,

@@ -38,8 +38,8 @@ impl InService {
 }
 
 impl Sweeper {
-    /// Finds out which end ports came and went. The first sweep of a master tells of none: nobody
-    /// knew what was there before.
+    /// Finds the end ports that came and went. The first sweep of a master reports none, since it
+    /// does not know what was there before.
     pub(super) fn compare_service(&mut self, first: bool) {
         let sm_port = self.subnet.fabric.sm_port();
         let serves = |&port: &_| {

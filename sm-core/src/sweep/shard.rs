@@ -89,8 +89,8 @@ impl Sweeper {
 }
 
 impl Subnet {
-    /// Gives ports that are about to be addressed for the first time their SA LIDs, lest they be told
-    /// twice.
+    /// Assigns SA LIDs to ports that are about to be addressed for the first time, so that one
+    /// write is enough.
     pub(super) fn admit_clients(&mut self) {
         let Some(sharding) = self.shards.sharding else { return };
         if self.shards.sa_lids.is_empty() {
@@ -153,7 +153,7 @@ impl Subnet {
             }
         }
         if !moved.is_empty() {
-            info!("{} ports are told to ask another responder", moved.len());
+            info!("{} ports move to another responder", moved.len());
         }
         moved.len()
     }

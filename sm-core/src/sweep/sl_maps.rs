@@ -89,11 +89,14 @@ impl Subnet {
         if !request.is_for_all_ports() {
             if asked != map {
                 let place = self.place(port);
-                self.fault(port, format_args!("{place} maps SLs otherwise than it was told"));
+                self.fault(
+                    port,
+                    format_args!("{place} does not hold the SL-to-VL map that was set"),
+                );
             }
             return self.note_map(port, request.block as u8, map);
         }
-        // Which of the maps an answer tells is nowhere said.
+        // No specification says which of the maps an answer shows.
         let node = self.fabric.port(port).node;
         let of_all = request.block & ALL_OUT_PORTS != 0;
         let ports = if of_all { self.mapped_ports(node) } else { vec![port] };

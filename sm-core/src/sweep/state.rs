@@ -23,9 +23,9 @@ pub(super) struct SubnetState {
     pub(super) up: bool,
     /// Whether no sweep as master has programmed the fabric yet.
     pub(super) first_as_master: bool,
-    /// Whether all ports are to be told which widths and speeds they may have: that has changed.
+    /// Whether the allowed widths and speeds changed, so that all ports must be set.
     pub(super) forced_links_changed: bool,
-    /// Ports with a link behind which the last discovery found nobody.
+    /// Ports with a link behind which the last discovery found no node.
     pub(super) unanswered: Vec<PortIndex>,
     /// Ports of which the last sweep could not find out or set everything.
     pub(super) faults: Vec<PortIndex>,
@@ -37,7 +37,7 @@ pub(super) struct SubnetState {
     given_up: u32,
     /// Whether our own port was found down.
     own_link_down: bool,
-    /// Whether nobody was found behind it, though it has a link.
+    /// Whether no node answered behind it, though it has a link.
     no_neighbour: bool,
     /// Light sweeps that found nothing changed.
     pub(super) quiet_sweeps: u64,
@@ -191,7 +191,7 @@ mod tests {
         for _ in 0..9 {
             retried(&mut state, SubnetState::give_up);
         }
-        assert!(state.own_link_lost() && !state.own_link_lost(), "it is told once");
+        assert!(state.own_link_lost() && !state.own_link_lost(), "it is reported once");
         let delay = retried(&mut state, SubnetState::give_up);
         assert_eq!(delay, Some(first * (1 << CUT_OFF_DOUBLINGS)));
         assert_eq!(state.given_up(), 11);

@@ -1,8 +1,8 @@
-//! SystemImageGUIDs that nodes tell of by trap 145, until the next sweep takes them in, as OpenSM does:
-//! NodeInfo is read again by sweeps of the whole fabric only.
+//! SystemImageGUIDs that nodes reported by trap 145, kept until the next sweep, as OpenSM does:
+//! only sweeps of the whole fabric read NodeInfo again.
 //!
-//! A trap names a LID. Whose that is is looked for once a sweep for all of them, and not for each of
-//! the traps, which may come in masses.
+//! A trap names a LID. Its owner is looked up once per sweep for all LIDs and not for each trap,
+//! since traps may come in masses.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::manage::lid::LidRange;
 /// LIDs remembered. Traps of more issuers have the whole fabric looked at.
 const LIDS_MAX: usize = 1024;
 
-/// What was told since the last sweep began, by the LID that it is about.
+/// SystemImageGUIDs reported since the last sweep began, by the LID that each is about.
 #[derive(Debug, Default)]
 pub(super) struct SystemImages {
     images: BTreeMap<Lid, Guid>,
@@ -31,14 +31,14 @@ impl SystemImages {
         }
     }
 
-    /// What was told of the first of these LIDs that anything was told of.
+    /// The report about the first of these LIDs that has one.
     fn of(&self, range: LidRange) -> Option<Guid> {
         self.images.range(range.first..=range.last).next().map(|(_, image)| *image)
     }
 }
 
 impl Sweeper {
-    /// Takes in what was told, as a sweep begins. One of the whole fabric reads it for itself.
+    /// Applies the reports as a sweep begins. A sweep of the whole fabric reads the GUIDs itself.
     pub(super) fn take_system_images(&mut self, is_read: bool) {
         let images = std::mem::take(&mut self.system_images);
         if is_read || images.images.is_empty() {

@@ -25,7 +25,7 @@ use sm_routing::program::{Change, Program, Write};
 use sm_routing::verify::CreditLoops;
 use sm_routing::{DisplayWith, Topology};
 
-/// Hops of a credit loop that are told.
+/// Maximum number of hops of a credit loop that are logged.
 const CYCLE_HOPS_MAX: usize = 8;
 
 impl Sweeper {
@@ -231,8 +231,8 @@ impl Subnet {
         self.fabric.node(self.fabric.switch(index).node).name().to_string()
     }
 
-    /// Tells why an engine is not used, unless that was among what was `told` of the routing before, and
-    /// yields it in words.
+    /// Reports why an engine is not used, unless that is among `reported` of the previous routing,
+    /// and returns it as text.
     fn report_rejection(
         &mut self,
         switches: &[SwitchIndex],

@@ -4,8 +4,8 @@
 //! from having two owners at any instant: first the old port is fenced, by giving it another LID
 //! or, if it does not answer, by switching off its link at the switch; only when that is
 //! acknowledged does the spare get the LID; then every switch forwards the LID to where it already
-//! forwards the spare's, which is one block each. A sweep puts everything else in line, and switches
-//! on again what was switched off: whatever becomes of the rest, and of us, no port stays so.
+//! forwards the spare's, which is one block each. A sweep configures the rest, and enables the
+//! ports that were disabled: whatever else fails, and even if we do, no port stays disabled.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -43,7 +43,7 @@ enum Step {
     Disable { at: PortIndex },
     /// The spare is given the LIDs.
     Enter,
-    /// Switches are told.
+    /// Forwarding tables are written.
     Tables,
 }
 
@@ -54,7 +54,7 @@ pub type DisabledPorts = BTreeSet<(Guid, PortNum)>;
 /// Whether a LID can be taken over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TakeOverStart {
-    /// It is being done: [`Event::TakenOver`] tells how it ended.
+    /// It is under way: [`Event::TakenOver`] reports its end.
     Begun,
     /// Not while a sweep is under way: try again.
     NotNow,
@@ -167,8 +167,8 @@ impl Sweeper {
         Some(at)
     }
 
-    /// A takeover ends that nobody sees to any more. LIDs that were given to nobody yet are the old
-    /// port's again.
+    /// Ends a takeover that cannot continue. LIDs that were not assigned yet go back to the old
+    /// port.
     pub(super) fn abandon_take_over(&mut self) {
         let Stage::TakeOver(take_over) = std::mem::take(&mut self.sweep.stage) else { return };
         let LidTakeOver { what, lids, step, .. } = take_over;
@@ -248,7 +248,7 @@ impl Subnet {
     /// Has every switch forward `lids` to where it forwards `spare`.
     fn lead_to_spare(&mut self, lids: LidRange, spare: LidRange) {
         if lids.last > self.routing.top {
-            // The tables end before it: routing has to be done anew, which the sweep to come does.
+            // The tables end before it: the next sweep reroutes.
             return;
         }
         let switches: Vec<SwitchIndex> = self.fabric.switches().map(|(index, _)| index).collect();

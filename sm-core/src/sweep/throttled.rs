@@ -15,7 +15,7 @@ impl Sweeper {
         if self.subnet.state.up { self.throttled.count() } else { 0 }
     }
 
-    /// Looks for throttled links, and tells if others are to be avoided than before.
+    /// Finds throttled links, and reports if the links to avoid have changed.
     pub(super) fn find_throttled_links(&mut self) {
         let fabric = &self.subnet.fabric;
         let found = match self.subnet.settings.avoid_throttled_links {

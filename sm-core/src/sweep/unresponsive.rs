@@ -1,12 +1,12 @@
 //! Nodes that leave a question without an answer: gone, or only the way to them.
 //!
-//! Directed routes lead through switches that may die while we ask. So who is silent in a discovery is
-//! asked for from all sides before anything follows from it: each port with a link towards such a
-//! node tells whether that is still up, and if it is, who is behind it. A node that answers so has a
-//! route again, and is asked once more what it left unanswered. Whose port was to tell and did not
-//! is doubted as well. That ends when nothing new is learnt: then every port towards a node that is
-//! still silent is down, or has nobody behind it, or belongs to another such node, so that no route
-//! leads to any of them.
+//! Directed routes lead through switches that may die during a discovery. So a node that is silent
+//! is probed from all sides before it is declared gone: each port with a link towards such a node
+//! is asked whether the link is still up, and if it is, which node is behind it. A node that
+//! answers has a route again, and gets the requests again that it left unanswered. A node whose
+//! port was to be read and did not answer becomes doubtful as well. This ends when nothing new is
+//! learnt: then every port towards a node that is still silent is down, has no node behind it, or
+//! belongs to another such node, so that no route leads to any of them.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -31,7 +31,7 @@ pub(super) struct Unresponsive {
     waiting: Vec<Request>,
     /// What was asked again, and how often routes had changed by then.
     again: HashMap<Request, u16>,
-    /// Ports that have a link and nobody behind it, though their nodes answer.
+    /// Ports that have a link and no node behind it, though their own nodes answer.
     mute: HashSet<PortIndex>,
     /// How often routes changed in this discovery.
     reroutes: u16,
@@ -74,7 +74,7 @@ fn is_of_discovery(kind: Kind) -> bool {
 impl Discovery {
     /// Asks who is behind a port with a link.
     pub(super) fn probe(&mut self, subnet: &mut Subnet, port: PortIndex) {
-        // It says by which routes it was asked, should nobody answer.
+        // Its number says by which routes the node was probed, in case it does not answer.
         subnet.exchange.push(Request::block(Kind::Probe, port, self.unresponsive.reroutes));
     }
 
@@ -151,7 +151,7 @@ impl Discovery {
         }
     }
 
-    /// A port towards a silent node told of its link.
+    /// A port towards a silent node answered with its link state.
     pub(super) fn link_state(&mut self, subnet: &mut Subnet, request: Request, data: &[u8; 64]) {
         let port = request.port();
         subnet.fabric.set_port_info(port, data);
@@ -168,8 +168,8 @@ impl Discovery {
         }
     }
 
-    /// The link of a port is up, as far as is known: who is behind it is asked, unless nobody answered
-    /// that by the very routes that there are.
+    /// The link of a port is up: probes the node behind it, unless a probe by the same routes was
+    /// not answered.
     pub(super) fn link_is_up(&mut self, subnet: &mut Subnet, request: Request) {
         if request.block == self.unresponsive.reroutes.wrapping_add(1) {
             self.unresponsive.mute.insert(request.port());
@@ -271,7 +271,7 @@ impl Discovery {
 }
 
 impl Subnet {
-    /// Takes in that nobody answered behind a port: whether that means anything, its own node tells.
+    /// A probe was not answered: whether that means anything depends on its own node.
     pub(super) fn probe_unanswered(&mut self, request: Request) {
         let mark = request.block.wrapping_add(1);
         self.exchange.push(Request::block(Kind::LinkState, request.port(), mark));

@@ -163,8 +163,8 @@ impl Subnet {
         Some(bytes)
     }
 
-    /// The last MLID that a switch should forward. It stays as it is where nobody ever set it; OpenSM
-    /// leaves it at the last block that it used, and groups beyond would hear nothing.
+    /// The last MLID that a switch should forward. A value that was never set stays; OpenSM leaves
+    /// it at the last block that it used, and groups beyond would receive nothing.
     fn wanted_multicast_top(&self, port: PortIndex, current: &SwitchInfo<&[u8; 20]>) -> Lid {
         let mask = self.fabric.port(port).port_info().capability_mask();
         let is_meant = mask.contains(CapabilityMask::IS_MULTICAST_FDB_TOP_SUPPORTED);

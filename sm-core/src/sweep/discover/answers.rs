@@ -135,8 +135,8 @@ impl Discovery {
         }
     }
 
-    /// The P_Key table of a switch's external port, which nobody but the master changes: read once, and
-    /// again when the switch seems to have been reset, or another may have been master.
+    /// The P_Key table of a switch's external port, which only the master changes: read once, and
+    /// again if the switch seems to have been reset, or another SM may have been master.
     fn read_checked_pkeys(
         &mut self,
         subnet: &mut Subnet,

@@ -13,7 +13,7 @@ use super::Discovery;
 use crate::fabric::{NodeIndex, PortIndex};
 use crate::sweep::subnet::Subnet;
 
-/// Ports with a link and nobody behind it that are looked at again before long.
+/// Maximum number of ports with a link and no answer behind it that are probed again soon.
 const UNANSWERED_MAX: usize = 1024;
 
 /// How a discovery ends.
@@ -76,8 +76,8 @@ impl Discovery {
         End::Abandoned
     }
 
-    /// Whether our own port has a link, and nobody that we could use is behind it, where there was
-    /// somebody before. Directed routes begin there: nothing can be told of the fabric.
+    /// Whether our own port has a link but no usable neighbour, and had one before. All directed
+    /// routes start there, so nothing is known of the fabric.
     fn is_secluded(&self, subnet: &Subnet) -> bool {
         let Some(sm_port) =
             subnet.fabric.sm_port().filter(|&sm_port| subnet.is_adapter_port(sm_port))
@@ -121,8 +121,8 @@ impl Discovery {
         }
     }
 
-    /// Takes in that a link is gone. Links between switches are told: a host that goes is told by
-    /// its name, and takes its link along.
+    /// Handles a link that is gone. Logs links between switches only: a host that goes is logged by
+    /// its name, and its link goes with it.
     pub(in crate::sweep) fn cut(&mut self, subnet: &mut Subnet, port: PortIndex, peer: PortIndex) {
         let is_switch = |port| subnet.fabric.node_of(port).switch.is_some();
         if is_switch(port) && is_switch(peer) && subnet.state.up {
@@ -152,7 +152,7 @@ impl Discovery {
         }
     }
 
-    /// Finds ports with a link behind which nobody was found, to be looked at again before long.
+    /// Finds ports with a link and no answer behind it, which are probed again soon.
     fn find_unanswered_links(&mut self, subnet: &mut Subnet) {
         let up = |state| {
             matches!(state, Some(PortState::Initialize | PortState::Armed | PortState::Active))
@@ -180,15 +180,16 @@ impl Discovery {
             let place = subnet.place(*first);
             match others.len() {
                 0 => {
-                    subnet.oddity(format_args!("{place} has a link, but nobody answers behind it"));
+                    subnet
+                        .oddity(format_args!("{place} has a link, but no node answers behind it"));
                 }
                 more => subnet.oddity(format_args!(
-                    "{place} and {more} more ports have a link, but nobody answers behind it"
+                    "{place} and {more} more ports have a link, but no node answers behind it"
                 )),
             }
             subnet.journal.report.oddities += others.len() as u64;
             for port in others {
-                debug!("{} has a link, but nobody answers behind it", subnet.place(*port));
+                debug!("{} has a link, but no node answers behind it", subnet.place(*port));
             }
         }
         subnet.state.unanswered = unanswered;
@@ -211,8 +212,8 @@ impl Subnet {
         if self.state.neighbour_lost() {
             let port = self.fabric.sm_port().map(|sm_port| self.fabric.describe(sm_port));
             warn!(
-                "nobody answers behind the SM's own port, though its link is up ({}). The fabric is \
-                 left as it was last seen",
+                "no node answers behind the SM's own port, though its link is up ({}); the fabric \
+                 stays as last seen",
                 port.unwrap_or_default()
             );
         }

@@ -127,7 +127,7 @@ impl Election {
         self.others.retain(|(at, _)| *at != port);
     }
 
-    /// The others are to be found anew.
+    /// Forgets the others: the next discovery finds them again.
     pub(in crate::sweep) fn forget_others(&mut self) {
         self.others.clear();
     }
@@ -138,8 +138,8 @@ impl Election {
         self.master = None;
     }
 
-    /// A foreign one answered at a port with this GUID, which `place` tells in words. Whether that is
-    /// news.
+    /// Records that an SM with another SM_Key answered at the port with this GUID, described by
+    /// `place`. Returns whether that is new.
     pub(in crate::sweep) fn put_foreign(
         &mut self,
         guid: Guid,
@@ -167,7 +167,7 @@ impl Election {
         }
     }
 
-    /// Since when nobody has answered at the port with this GUID, or when it was asked last.
+    /// Since when the port with this GUID has not answered, or when it was asked last.
     pub(in crate::sweep) fn mute_since(&self, guid: Guid) -> Option<Instant> {
         self.mute.get(&guid).copied()
     }
@@ -177,7 +177,7 @@ impl Election {
         !self.mute.is_empty()
     }
 
-    /// Something was heard of these ports, or their links were trained anew: they may answer.
+    /// These ports answered, or their links were retrained: their SMs may answer again.
     pub(in crate::sweep) fn unmute(&mut self, node_answered: impl Fn(Guid) -> bool) {
         self.mute.retain(|guid, _| !node_answered(*guid));
     }

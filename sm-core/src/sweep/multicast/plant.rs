@@ -1,4 +1,4 @@
-//! Planting trees, on whatever thread: what is handed out and what comes back.
+//! Computes trees on any thread: the job and its outcome.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub struct MulticastJob {
     pub(super) made: Arc<ActiveRouting>,
     /// The routing that trees before were planted on, if its switches have other numbers.
     pub(super) renumbered: Option<Arc<ActiveRouting>>,
-    /// The tables of `made`, which are followed if nobody has done so yet.
+    /// The tables of `made`, for following routes unless that has been done.
     pub(super) lfts: Vec<Arc<Lft>>,
     /// The VL by SL of links between switches.
     pub(super) vls: [u8; 16],
@@ -70,7 +70,7 @@ pub(super) struct Grown {
     pub(super) tree: Arc<Tree>,
     /// Whether it is what stood before, by the same ports of the same switches.
     pub(super) is_kept: bool,
-    /// `None` if it adds to no credit loop, or if nobody has looked.
+    /// `None` if it adds to no credit loop, or was not checked.
     pub(super) fault: Option<Fault>,
 }
 

@@ -1,7 +1,7 @@
-//! Which switches have room for which trees, and who is told of those that lack some.
+//! Which switches have room for which trees, and the reports about those that lack it.
 //!
-//! A switch may say itself where its table ends. One of which a block could be neither read nor
-//! written counts as full from this block on: packets that are led to it may go anywhere.
+//! A switch may state the end of its table. If a block could be neither read nor written, the table
+//! counts as full from this block on: packets that are forwarded to it may go anywhere.
 
 use std::collections::BTreeMap;
 
@@ -17,19 +17,20 @@ use crate::fabric::{NodeIndex, SwitchIndex};
 use crate::sweep::subnet::Subnet;
 use sm_routing::multicast::Room;
 
-/// Switches of which was told that they lack room: how many MLIDs they have some for, by node GUID.
+/// Switches that were reported for lack of room: the number of MLIDs they have room for, by node
+/// GUID.
 #[derive(Debug, Default)]
 pub(super) struct Short(BTreeMap<Guid, u16>);
 
 impl Short {
-    /// Whether this is new of a switch, and is to be told.
+    /// Records a switch; returns whether that is new and should be reported.
     fn note(&mut self, switch: Guid, capacity: u16) -> bool {
         self.0.insert(switch, capacity) != Some(capacity)
     }
 }
 
 impl Multicast {
-    /// What switches have room for, of which those are told that lack some for these groups.
+    /// The room of switches; reports those that lack room for these groups.
     pub(super) fn multicast_room(
         &mut self,
         subnet: &mut Subnet,
@@ -119,7 +120,7 @@ impl Multicast {
         let count = self.closed.len();
         (count > 0).then(|| {
             format!(
-                "{count} switches neither tell nor take their multicast tables: trees lead around"
+                "multicast tables of {count} switches can be neither read nor set: trees avoid them"
             )
         })
     }
@@ -130,8 +131,8 @@ impl Subnet {
         let (name, guid) = (self.fabric.node(node).name(), self.fabric.node(node).guid);
         let first = Lid::MULTICAST_FIRST.0 + block * MFT_BLOCK_LEN as u16;
         format!(
-            "'{name}' {guid} neither tells nor takes its multicast table from MLID {first:#06x} on: \
-             trees lead around it until it does, and who is behind it is not reached"
+            "multicast table of '{name}' {guid} can be neither read nor set from MLID {first:#06x} \
+             on: trees avoid it until it can, and members behind it are not reached"
         )
     }
 }
@@ -140,7 +141,7 @@ impl Subnet {
 mod tests {
     use super::*;
 
-    /// What two jobs lacked in turn was told each time.
+    /// Two jobs that lacked room in turn were reported each time.
     #[test]
     fn full_tables_are_reported_once_per_switch_and_capacity() {
         let mut short = Short::default();

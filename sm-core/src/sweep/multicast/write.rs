@@ -6,10 +6,11 @@
 //! block that does both is written twice, any other once. Other MLIDs of the same block do not wait
 //! for it.
 //!
-//! Switches that are no part of the new tree keep nobody waiting, whatever they may hold: while those of
-//! the tree forward to one another alone, a packet that got there from outside does not come back.
-//! A switch whose block could be neither read nor written may hold anything. If it takes it in no
-//! attempt of a few, it is closed to trees from this block on (`room`), and so no part of them.
+//! Switches outside the new tree delay no other write, regardless of what they hold: while those of
+//! the tree forward only to one another, a packet that got there from outside does not come back.
+//! A switch whose block could be neither read nor written may hold anything. If it does not accept
+//! the block within a few attempts, it is closed to trees from this block on (`room`), and so no
+//! part of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};

@@ -31,7 +31,7 @@ pub struct RoutingJob {
     pub(super) inherited: Option<Vec<Arc<Lft>>>,
     /// Which engine made those, if that is known.
     pub(super) left_by: Option<Origin>,
-    /// Whether engines were given anew.
+    /// Whether the list of engines changed.
     pub(super) engines_changed: bool,
 }
 
@@ -250,7 +250,7 @@ impl RoutingJob {
         let is_proved = before.is_some_and(|before| before.made.is_whole(&before.lfts));
         let made = self.made_by(engine, previous.as_ref(), is_proved)?;
         if previous.is_some() && !made.is_usable() {
-            // What was there before may be at fault: another SM made it, or a switch told it wrongly.
+            // The previous tables may be at fault: another SM's, or misreported by a switch.
             return self.made_by(engine, None, false);
         }
         Ok(made)
@@ -271,8 +271,8 @@ impl RoutingJob {
         Some(routing.lfts)
     }
 
-    /// The routing before with other hosts, where the engine would route everything anew, or put routes
-    /// on other lanes; `None` if it would not, or that is not enough.
+    /// The previous routing with other hosts, if the engine would otherwise reroute everything or
+    /// put routes on other lanes; `None` if it would not, or if that is not enough.
     fn with_other_hosts(
         &self,
         engine: &dyn Engine,
