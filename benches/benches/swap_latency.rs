@@ -138,7 +138,8 @@ fn main() {
             let at = |quantile| latency.value_at_quantile(quantile) as f64 / 1000.0;
             let late = latency.len() - latency.count_between(0, LATE_NS);
             println!(
-                "swap_latency/{name:<8} {:>7.1} {:>8.1} {:>8.1} {:>10.1} {:>7.4}% {lost:>5} {swaps:>6}",
+                "swap_latency/{name:<8} {:>7.1} {:>8.1} {:>8.1} {:>10.1} {:>7.4}% {lost:>5} \
+                 {swaps:>6}",
                 at(0.5),
                 at(0.99),
                 at(0.999),

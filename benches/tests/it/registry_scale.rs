@@ -91,7 +91,8 @@ fn report(what: &str, took: &[Duration], cpu: [(Duration, Duration); 2], all: Du
         (after - before).as_secs_f64() * 1e6 / took.len() as f64
     };
     eprintln!(
-        "{what}: p50 {:.2} ms, p99 {:.2} ms; CPU a write {:.0} µs at ibsm, {:.0} µs at ibsa; {:.0}/s",
+        "{what}: p50 {:.2} ms, p99 {:.2} ms; CPU a write {:.0} µs at ibsm, {:.0} µs at ibsa; \
+         {:.0}/s",
         at(0.5),
         at(0.99),
         each(cpu[0]),

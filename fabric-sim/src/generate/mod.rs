@@ -94,8 +94,8 @@ pub enum GenerateError {
     )]
     Degree { switches: usize, degree: usize, min: usize },
     #[error(
-        "--missing-links {percent} would remove {missing} of {links} links, but {needed} are needed \
-         to keep the {switches} switches connected; use at most {max:.1}"
+        "--missing-links {percent} would remove {missing} of {links} links, but {needed} are \
+         needed to keep the {switches} switches connected; use at most {max:.1}"
     )]
     MissingLinks {
         percent: f64,

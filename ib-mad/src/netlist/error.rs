@@ -128,8 +128,9 @@ pub enum Problem {
     #[error("'{value}' is not a GUID: write hexadecimal digits, such as {key}=0x2c90300000001")]
     NotAGuid { key: String, value: String },
     #[error(
-        "'{value}' is not a {key} mask; widths: 1x 1, 2x 16, 4x 2, 8x 4, 12x 8; speeds: SDR 1, DDR 2, \
-         QDR 4; extended speeds: FDR 1, EDR 2, HDR 4, NDR 8, XDR 16; add up those that are enabled"
+        "'{value}' is not a {key} mask; widths: 1x 1, 2x 16, 4x 2, 8x 4, 12x 8; speeds: SDR 1, \
+         DDR 2, QDR 4; extended speeds: FDR 1, EDR 2, HDR 4, NDR 8, XDR 16; add up those that \
+         are enabled"
     )]
     Mask { key: &'static str, value: String },
     #[error("'{text}' is not a link width and speed; write, for example, 4xHDR")]

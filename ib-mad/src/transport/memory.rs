@@ -1,8 +1,8 @@
 //! An in-memory network for tests: endpoints with LIDs, virtual time, and seeded faults.
 //!
-//! Equal seeds and equal calls give equal deliveries. Time advances only by [`Network::advance_to`].
-//! There are no switches and hence no directed routes: packets to the permissive LID are not
-//! delivered. Crate `fabric-sim` simulates a fabric with agents.
+//! Equal seeds and equal calls give equal deliveries. Time advances only by
+//! [`Network::advance_to`]. There are no switches and hence no directed routes: packets to the
+//! permissive LID are not delivered. Crate `fabric-sim` simulates a fabric with agents.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};

@@ -414,7 +414,8 @@ macro_rules! layout {
 
         #[allow(dead_code, reason = "a layout has all fields, whether used or not")]
         impl<'a, const N: usize> $view<&'a [u8; N]> {
-            #[doc = ::core::concat!("Wraps an array of at least ", $len, " bytes; a shorter one does not compile.")]
+            #[doc = ::core::concat!("Wraps an array of at least ", $len, " bytes; a shorter one \
+                does not compile.")]
             #[inline(always)]
             pub const fn of(buffer: &'a [u8; N]) -> Self {
                 const { ::core::assert!(N >= $len, ::core::concat!("too short for ", $name)) };
@@ -434,7 +435,8 @@ macro_rules! layout {
 
         #[allow(dead_code, reason = "a layout has all fields, whether used or not")]
         impl<'a> $view<&'a [u8; $len]> {
-            #[doc = ::core::concat!("Wraps the ", $len, " bytes from byte `AT` of a longer array on; what")]
+            #[doc = ::core::concat!("Wraps the ", $len, " bytes from byte `AT` of a longer array \
+                on; what")]
             /// does not fit does not compile.
             #[inline(always)]
             pub const fn at<const AT: usize, const N: usize>(bytes: &'a [u8; N]) -> Self {

@@ -222,8 +222,8 @@ mod tests {
             ),
             (
                 "[closed]\nduration = \"5s\"\n",
-                "storm.toml:2: duration: no such key in this table, which has concurrency; duration \
-                 belongs before the first table",
+                "storm.toml:2: duration: no such key in this table, which has concurrency; \
+                 duration belongs before the first table",
             ),
         ] {
             assert_eq!(wrong(text), expected);

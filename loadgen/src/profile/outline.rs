@@ -35,8 +35,8 @@ pub(super) fn check(text: &str) -> Result<(), Wrong> {
         }
         if let Some((line, first)) = model.replace((line_of(text, at), name)) {
             let what = format!(
-                "[{name}]: a second model, after [{first}] on line {line}; a profile has one: leave \
-                 one of the two out"
+                "[{name}]: a second model, after [{first}] on line {line}; a profile has one: \
+                 leave one of the two out"
             );
             return Err((at, what));
         }

@@ -35,7 +35,8 @@ pub enum BuildError {
     },
     /// A link's far end does not exist or does not have this port as its own far end.
     #[error(
-        "node {node} port {port} is linked to node {peer} port {peer_port}, which is not linked back"
+        "node {node} port {port} is linked to node {peer} port {peer_port}, which is not linked \
+         back"
     )]
     OneSidedLink {
         /// The node.
@@ -49,7 +50,8 @@ pub enum BuildError {
     },
     /// A table by LID is not a whole number of blocks, or exceeds the LID range.
     #[error(
-        "{table:?}: the table of switch {switch} has {entries} entries, not whole blocks of 64 up to 49152"
+        "{table:?}: the table of switch {switch} has {entries} entries, not whole blocks of 64 up \
+         to 49152"
     )]
     Length {
         /// The kind of table.

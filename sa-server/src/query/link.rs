@@ -47,7 +47,7 @@ fn find(query: &Query<'_>, found: &mut Found<'_>) -> Result<(), Refusal> {
     let all = records.all_nodes();
     let _ = match (from, to) {
         (None, Some(node)) => {
-            // What leads to a node is what leads away from it, told from the other end.
+            // Links to a node are its own links, seen from the other end.
             records
                 .links
                 .range(node.links.clone())

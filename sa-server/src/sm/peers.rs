@@ -91,7 +91,7 @@ impl<T: Transport> Transport for Guarded<T> {
             let room = batch.len() - kept;
             let got = self.inner.receive(&mut batch[kept..])?;
             kept += self.sift(&mut batch[kept..kept + got]);
-            // A batch that is not full tells the caller that nothing is left.
+            // A batch that is not full shows the caller that nothing is left.
             if got < room || kept == batch.len() {
                 break;
             }
@@ -171,7 +171,7 @@ mod tests {
         assert!(!peers.believes(at("192.0.2.1:5")), "it is followed no more");
     }
 
-    /// They were answered whoever sent them.
+    /// They were answered for any sender.
     #[test]
     fn strangers_are_counted_and_hide_nothing_behind_them() {
         let (stranger, door) = (at("192.0.2.9:5"), at("192.0.2.1:5"));

@@ -1,5 +1,5 @@
-//! The values of metric labels: drop reasons, statuses and kinds of requests. Those of attributes and
-//! methods are in [`ib_mad::wire::sa`].
+//! The values of metric labels: drop reasons, statuses and kinds of requests. Those of attributes
+//! and methods are in [`ib_mad::wire::sa`].
 
 use ib_mad::wire::mad::Status;
 

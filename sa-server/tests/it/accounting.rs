@@ -136,7 +136,7 @@ fn the_sm_key_opens_nothing_unless_it_is_right() {
     assert_eq!(responder.stats().dropped(DropReason::WrongSmKey), 1);
 }
 
-/// Has a backlog of requests, and takes answers only when told so.
+/// Has a backlog of requests, and accepts answers only when allowed.
 struct Flood {
     left: u64,
     tid: u64,
@@ -189,7 +189,8 @@ fn under_overload_the_newest_are_answered_first_and_the_stale_dropped() {
     assert!(stats.balances());
 }
 
-/// What a process that was killed left behind in its umad file: who sent it has long given up, but for the last.
+/// What a process that was killed left behind in its umad file: who sent it has long given up, but
+/// for the last.
 #[test]
 fn of_an_inherited_queue_only_the_end_is_answered() {
     let transport = Flood { left: 10_000, tid: 0, takes: usize::MAX, answered: Vec::new() };
@@ -220,7 +221,7 @@ fn a_requester_without_a_lid_is_known_by_its_gid() {
     assert_eq!(ask(0, Some(1)), Outcome::Send);
     assert_eq!(ask(0, Some(999)), Outcome::Nothing);
     assert_eq!(ask(0, None), Outcome::Nothing);
-    assert_eq!(ask(999, Some(1)), Outcome::Nothing, "a LID that is nobody's");
+    assert_eq!(ask(999, Some(1)), Outcome::Nothing, "a LID without owner");
     assert_eq!(responder.stats().dropped(DropReason::UnknownRequester), 3);
 }
 

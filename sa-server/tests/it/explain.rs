@@ -1,4 +1,4 @@
-//! What operators are told about paths, and that it is what clients get.
+//! Explanations of paths for operators, which match the answers to clients.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -82,13 +82,13 @@ fn every_hop_and_the_narrowest_links_are_listed() {
     assert_eq!((mtu.hop, &mtu.from[..], &mtu.to[..]), (2, "sw 1/P3", "sw 2/P4"));
     let rate = explanation.rate_bound_by.unwrap();
     assert_eq!((rate.hop, &rate.from[..], &rate.to[..]), (3, "sw 2/P1", "host 5/P1"));
-    // What bounds the way is what the record tells.
+    // The bounds of the path are the values of the record.
     let record = explanation.record.unwrap();
     assert_eq!((record.mtu.to_string(), &record.rate), (mtu.value, &rate.value));
     assert_eq!((record.slid, record.dlid, explanation.status), (1, 5, 0));
 }
 
-/// Links were told as the bound, with more than the record had.
+/// Links were reported as the bound, with more than the record had.
 #[test]
 fn port_0_of_a_switch_may_be_what_bounds_the_path() {
     let mut plane = plane();

@@ -1,8 +1,8 @@
-//! A fabric with partitions and a QoS policy: what its ports are programmed with, and what rules and
-//! levels do to paths.
+//! A fabric with partitions and a QoS policy: what its ports are programmed with, and what rules
+//! and levels do to paths.
 //!
-//! The rows are those that the recorded `partitions.conf` and `qos-policy.conf` come to, written out;
-//! that the SM makes them of the files is tested where it does.
+//! The rows are those that the recorded `partitions.conf` and `qos-policy.conf` come to, written
+//! out; that the SM makes them of the files is tested where it does.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -104,7 +104,7 @@ struct Query {
     sends: u32,
 }
 
-/// What a crowd asked, was told and sent within the time that counts.
+/// Requests, answers and packets of a crowd within the measured time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Tally {
     asked: u32,

@@ -1,5 +1,5 @@
-//! GetMulti(MultiPathRecord) where the recorded fabrics have no cases: more GIDs than a packet holds,
-//! GIDs that were announced and not sent, paths to fail over to.
+//! GetMulti(MultiPathRecord) where the recorded fabrics have no cases: more GIDs than a packet
+//! holds, GIDs that were announced and not sent, paths to fail over to.
 
 use std::sync::Arc;
 

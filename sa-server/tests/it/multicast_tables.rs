@@ -1,4 +1,5 @@
-//! Tables in which other multicast forwarding tables, or alias GUIDs, take the place of those before.
+//! Tables in which other multicast forwarding tables, or alias GUIDs, take the place of those
+//! before.
 
 use std::sync::Arc;
 

@@ -69,7 +69,7 @@ fn neither_a_closed_log_nor_a_hangup_ends_it() {
         .lines()
         .map(Result::unwrap)
         .find(|line| line.contains("http://127.0.0.1:1: Connection refused"));
-    assert!(reported.is_some(), "an SM that cannot be reached is told of at once");
+    assert!(reported.is_some(), "an unreachable SM is reported at once");
     // The reader is gone: what is logged from here on cannot be written.
     let pid = child.0.id() as libc::pid_t;
     // SAFETY: plain system calls, to a child that has not been waited for.

@@ -116,7 +116,7 @@ fn the_answer_has_a_grh_if_and_only_if_the_request_had_one() {
 fn what_must_or_can_not_leave_by_the_port_goes_back_by_the_door() {
     let mut pool = WorkerPool::new();
     let (by_door, by_port) = pool.pass(path_request(1, 1, 4, 7));
-    assert_eq!((by_door.len(), by_port.len()), (1, 0), "nobody allowed it");
+    assert_eq!((by_door.len(), by_port.len()), (1, 0), "it was not allowed");
     let table = request(1, Method::GET_TABLE, attribute::NODE_RECORD, 8, ComponentMask::NONE);
     let (by_door, by_port) = pool.pass(direct(table));
     assert_eq!(by_port.len(), 0, "a transfer is the front door's");

@@ -1,5 +1,5 @@
-//! What policy does to paths, where the recorded fabrics have no cases: SLs that do not get through,
-//! virtual fabrics, other subnets, levels of every kind.
+//! What policy does to paths, where the recorded fabrics have no cases: SLs that do not get
+//! through, virtual fabrics, other subnets, levels of every kind.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -255,7 +255,8 @@ fn a_level_with_pkeys_gives_the_first_that_the_ends_share() {
     assert!(is_none(&ask(0x8002)), "the level's, and not shared");
 }
 
-/// Two virtual fabrics, one of an application and one of everything else, both of all ports; QoS off.
+/// Two virtual fabrics, one of an application and one of everything else, both of all ports; QoS
+/// off.
 fn virtual_fabrics(plane: &mut FabricPlane) {
     let fabric = |index, service_ids| QosRule {
         origin: RuleOrigin::VirtualFabric,

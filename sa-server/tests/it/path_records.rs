@@ -182,7 +182,7 @@ fn the_slowest_link_and_the_smallest_mtu_count_wherever_they_are() {
         info(port).set_link_speed_active(LinkSpeeds::SDR).set_mtu_cap(Mtu::B1024);
     };
     let host_1 = (Guid(Chain::host_guid(1).0 - 1), PortNum(1));
-    // A host's link, told by one of its ends or by the other; the link between the switches.
+    // A host's link, seen from either end; the link between the switches.
     type Place = fn(&Port, (Guid, PortNum), [PortNum; 2]) -> bool;
     let places: [Place; 3] = [
         |port, _, _| is_host(port, 1),

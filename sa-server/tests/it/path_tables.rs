@@ -18,7 +18,8 @@ use sa_proto::snapshot::{FabricPlane, IdMatch, Lft, QosLevel, QosRule, RegistryP
 
 const CHAIN: Chain = Chain { switches: 4, hosts_each: 5 };
 
-/// Ports of many classes: MTUs, rates, partitions; some routes that lead nowhere, and perhaps rules.
+/// Ports of many classes: MTUs, rates, partitions; some routes that lead nowhere, and perhaps
+/// rules.
 fn plane(seed: u64, rules: bool) -> FabricPlane {
     // Any port's own dice, so that their order does not matter.
     let dice = |salt: u64, sides: u64| {

@@ -289,9 +289,9 @@ fn a_request_by_rmpp_is_acknowledged_and_answered_every_time() {
     assert_eq!(responder.stats().in_flight(), 0);
 }
 
-/// What of a request's headers OpenSM does not look at, we do not look at either: its class version,
-/// and an RMPP header that is not marked as in use. The recorded cases `malformed/class-version-*`
-/// and `malformed/rmpp-*` have some of them; here are all.
+/// What of a request's headers OpenSM does not look at, we do not look at either: its class
+/// version, and an RMPP header that is not marked as in use. The recorded cases
+/// `malformed/class-version-*` and `malformed/rmpp-*` have some of them; here are all.
 #[test]
 fn headers_that_opensm_overlooks_are_overlooked() {
     use ib_mad::wire::record::node::component::LID;

@@ -15,7 +15,7 @@ use sa_server::serve::responder::{Responder, ResponderConfig};
 use sa_server::serve::worker::{Next, Worker, WorkerConfig};
 use sa_server::stats::Stats;
 
-/// Has something to read in each of so many calls, and fails or is full when told so.
+/// Has something to read in each of so many calls, and fails or is full on request.
 #[derive(Default)]
 struct Script {
     /// Calls that bring a batch of two, and those between that bring nothing.

@@ -285,7 +285,7 @@ fn without_an_sm_a_write_is_dropped_when_its_client_has_given_up() {
     assert!(tid == 2, "the first was given up");
 }
 
-/// A repeat of a read that waited for the SM was told "no records", and then the read answered.
+/// A repeat of a read that waited for the SM got "no records", and then the read was answered.
 #[test]
 fn a_repeat_of_a_read_that_waits_is_dropped() {
     let mut bed = Bed::new(LONG, |write| done(write, 11));
@@ -298,7 +298,7 @@ fn a_repeat_of_a_read_that_waits_is_dropped() {
     assert_eq!(bed.stats.dropped(DropReason::Duplicate), 1);
     assert!(bed.answer(SHORT).is_none());
     bed.serve(version(1, 11));
-    let answer = bed.answer(LONG).expect("the SM told how far it is");
+    let answer = bed.answer(LONG).expect("the SM reported its progress");
     assert_eq!(SaMad::new(&answer.mad).header().status(), Status::SA_NO_RECORDS);
     assert!(bed.answer(SHORT).is_none());
     assert!(bed.stats.balances());

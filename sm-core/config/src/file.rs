@@ -313,8 +313,8 @@ const RENAMED: &[(&str, &str)] = &[
 ];
 
 /// Why Mellanox's adaptive routing manager has no equivalent.
-const AR: &str = "adaptive routing is not supported; routes are static and verified. Switches choose ports \
-                  themselves only if their vendor's tools enabled it";
+const AR: &str = "adaptive routing is not supported; routes are static and verified. Switches \
+    choose ports themselves only if their vendor's tools enabled it";
 
 /// Obsolete keys of older OpenSM releases or of Mellanox's, and what replaces them.
 const GONE: &[(&str, &str)] = &[

@@ -22,7 +22,8 @@ enum Fault<'a> {
     #[error("prefix {0} has no router; add the GUID of the router's port, or *")]
     NoRouter(&'a str),
     #[error(
-        "'{0}' is not a port GUID; use up to 16 hexadecimal digits, such as 0x0002c90300000001, or *"
+        "'{0}' is not a port GUID; use up to 16 hexadecimal digits, such as 0x0002c90300000001, \
+         or *"
     )]
     Router(&'a str),
 }
@@ -90,7 +91,8 @@ mod tests {
 
     #[test]
     fn prefixes_and_guids_are_hexadecimal_and_either_may_be_any() {
-        let text = "# our neighbours\n\n0xfec0000000000001 0x2c9\nfec0000000000002 * # any router\n* 2c9# all\n";
+        let text = "# our neighbours\n\n0xfec0000000000001 0x2c9\nfec0000000000002 * # any \
+            router\n* 2c9# all\n";
         let route = |prefix, router: Option<u64>| PrefixRoute { prefix, router: router.map(Guid) };
         let expected = vec![
             route(Some(0xfec0_0000_0000_0001), Some(0x2c9)),
@@ -105,16 +107,19 @@ mod tests {
         for (text, reason) in [
             (
                 "fec0::1 *",
-                "1: 'fec0::1' is not a prefix; use up to 16 hexadecimal digits, such as 0xfec0000000000001, or *",
+                "1: 'fec0::1' is not a prefix; use up to 16 hexadecimal digits, such as \
+                 0xfec0000000000001, or *",
             ),
             ("\n* # nobody", "2: prefix * has no router; add the GUID of the router's port, or *"),
             (
                 "* any",
-                "1: 'any' is not a port GUID; use up to 16 hexadecimal digits, such as 0x0002c90300000001, or *",
+                "1: 'any' is not a port GUID; use up to 16 hexadecimal digits, such as \
+                 0x0002c90300000001, or *",
             ),
             (
                 "12345678123456781 *",
-                "1: '12345678123456781' is not a prefix; use up to 16 hexadecimal digits, such as 0xfec0000000000001, or *",
+                "1: '12345678123456781' is not a prefix; use up to 16 hexadecimal digits, such as \
+                 0xfec0000000000001, or *",
             ),
         ] {
             let (line, reason) = reason.split_once(": ").unwrap();

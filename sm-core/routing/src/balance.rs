@@ -86,8 +86,8 @@ pub fn most_to_hosts(topology: &Topology, lfts: &[Entries]) -> u32 {
     Spread::of(&LinkLoads::of_tables(topology, lfts).to_hosts).max
 }
 
-/// Reports whether `found` routes on the most loaded link are at most 2 % more than `fresh`, those on
-/// the most loaded link of a routing computed without regard to earlier routes.
+/// Reports whether `found` routes on the most loaded link are at most 2 % more than `fresh`, those
+/// on the most loaded link of a routing computed without regard to earlier routes.
 pub fn is_balanced(found: u32, fresh: u32) -> bool {
     f64::from(found) <= f64::from(fresh) * WORSE_MAX
 }

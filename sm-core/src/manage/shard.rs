@@ -1,10 +1,10 @@
 //! Assigns clients to responders: sharding by MasterSMLID.
 //!
-//! Clients are distributed over [`SaLids`]: LIDs of responders' ports, which clients query instead of
-//! the SM's. An SA LID stays the same when another port takes it over. Each client is assigned to the
-//! SA LID with the greatest hash of both (rendezvous hashing), so that a minimum of clients moves when
-//! SA LIDs are added or removed, and not all of them at once. This module works on port GUIDs only,
-//! without the LIDs themselves, a clock or the fabric.
+//! Clients are distributed over [`SaLids`]: LIDs of responders' ports, which clients query instead
+//! of the SM's. An SA LID stays the same when another port takes it over. Each client is assigned
+//! to the SA LID with the greatest hash of both (rendezvous hashing), so that a minimum of clients
+//! moves when SA LIDs are added or removed, and not all of them at once. This module works on port
+//! GUIDs only, without the LIDs themselves, a clock or the fabric.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -72,8 +72,8 @@ impl<'a> Places<'a> {
         self.switches.get(&guid).copied()
     }
 
-    /// The root switch that an entry of `root_guid_file` names: a switch, or the switch of a host, as
-    /// in OpenSM's manual.
+    /// The root switch that an entry of `root_guid_file` names: a switch, or the switch of a host,
+    /// as in OpenSM's manual.
     fn root(&self, guid: Guid) -> Option<u16> {
         let egress_switch = || Some(self.destination(guid)?.egress_switch);
         self.switch(guid).or_else(egress_switch)

@@ -152,7 +152,8 @@ mod tests {
         let port = Guid(0x0C42_A103_0000_00B1);
         let of = |trap: &str, gid: &str| {
             format!(
-                "83000004 {trap} 0001 .... ............ {gid} {UNDEFINED} fe800000000000000c42a10300000001"
+                "83000004 {trap} 0001 .... ............ {gid} {UNDEFINED} \
+                 fe800000000000000c42a10300000001"
             )
         };
         let gid = "fe800000000000000c42a103000000b1";

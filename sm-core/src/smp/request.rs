@@ -89,8 +89,8 @@ requests! {
     SetPKeys: Set "P_KeyTable" PKEY_TABLE, Sweep;
     /// PortInfo with the end port's addresses.
     SetAddress: Set "PortInfo" PORT_INFO, Sweep;
-    /// PortInfo with the end port's addresses, between sweeps: its clients are asked to register again,
-    /// or moved to another responder.
+    /// PortInfo with the end port's addresses, between sweeps: its clients are asked to register
+    /// again, or moved to another responder.
     Readdress: Set "PortInfo" PORT_INFO, Reregistration;
     /// PortInfo that disables a port whose error traps never end.
     DisableBabbling: Set "PortInfo" PORT_INFO, BabblingPorts;

@@ -1,9 +1,10 @@
 //! Switches that do not take their forwarding tables, and are not routed over until they do.
 //!
-//! What such a switch holds is what it held before: packets that are led to it may be lost, or go in
-//! circles. So routes avoid a switch whose tables were refused in [`REFUSALS_MAX`] sweeps in a row, where
-//! there are others: one that hosts hang on, or without which the fabric falls apart, stays. One block is
-//! sent to it in each sweep from then on; when it takes that, it is routed over again.
+//! What such a switch holds is what it held before: packets that are led to it may be lost, or go
+//! in circles. So routes avoid a switch whose tables were refused in [`REFUSALS_MAX`] sweeps in a
+//! row, where there are others: one that hosts hang on, or without which the fabric falls apart,
+//! stays. One block is sent to it in each sweep from then on; when it takes that, it is routed over
+//! again.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Instant;
@@ -18,7 +19,8 @@ use super::subnet::Subnet;
 use crate::fabric::{Fabric, NodeIndex, PortIndex};
 use crate::smp::{Kind, Request};
 
-/// Sweeps in a row in which a switch refused a write, or left it without answer, before it is avoided.
+/// Sweeps in a row in which a switch refused a write, or left it without answer, before it is
+/// avoided.
 const REFUSALS_MAX: u8 = 3;
 
 /// Who takes no tables, by node GUID.
@@ -78,7 +80,8 @@ impl AvoidedSwitches {
                     changed = true;
                     let name = subnet.fabric.node(node).name();
                     warn!(
-                        "'{name}' {guid} took no forwarding table in {REFUSALS_MAX} sweeps: routes avoid it until it does"
+                        "'{name}' {guid} took no forwarding table in {REFUSALS_MAX} sweeps: \
+                         routes avoid it until it does"
                     );
                 }
             } else if programmed.done.contains(&node) {

@@ -1,5 +1,5 @@
-//! When most of what was ever found is gone: nodes get other indices. The routing in force and the trees
-//! upon it stay, in the new ones.
+//! When most of what was ever found is gone: nodes get other indices. The routing in force and the
+//! trees upon it stay, in the new ones.
 
 use std::collections::HashMap;
 

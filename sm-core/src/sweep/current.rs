@@ -1,6 +1,6 @@
-//! The sweep under way, as a stage that carries the data which only it needs. Dropping it abandons the
-//! sweep. What a later stage needs is handed over when an earlier one ends; what later sweeps need
-//! is in [`SubnetState`](super::state::SubnetState).
+//! The sweep under way, as a stage that carries the data which only it needs. Dropping it abandons
+//! the sweep. What a later stage needs is handed over when an earlier one ends; what later sweeps
+//! need is in [`SubnetState`](super::state::SubnetState).
 
 use std::time::{Duration, Instant};
 

@@ -220,7 +220,8 @@ impl Discovery {
         self.confirm_link(subnet, egress, ingress, answerer);
     }
 
-    /// Whether a node is known to be there now: seen by this discovery or, in a partial one, at all.
+    /// Whether a node is known to be there now: seen by this discovery or, in a partial one, at
+    /// all.
     fn is_current(&self, subnet: &Subnet, node: NodeIndex) -> bool {
         let node = subnet.fabric.node(node);
         node.present && (node.seen == subnet.state.discovery || !self.full)

@@ -26,8 +26,8 @@ pub(super) use state::Election;
 
 /// Subnet managers remembered of one discovery.
 const OTHERS_MAX: usize = 256;
-/// How often light sweeps ask those that are mute. Sweeps of a part of the fabric leave it to them, and
-/// ask themselves if that was not done for twice as long.
+/// How often light sweeps ask those that are mute. Sweeps of a part of the fabric leave it to them,
+/// and ask themselves if that was not done for twice as long.
 const MUTE_INTERVAL: Duration = Duration::from_secs(60);
 
 impl Sweeper {
@@ -42,8 +42,8 @@ impl Sweeper {
             return;
         }
         let sm_port = self.subnet.fabric.sm_port();
-        // A host that died with its HCA alive is a subnet manager's for ever. What a sweep of a part
-        // mends must not wait for it each time.
+        // A host that died with its HCA alive is a subnet manager's for ever. What a sweep of a
+        // part mends must not wait for it each time.
         let asked = |port: &PortIndex| {
             let guid = self.subnet.fabric.port(*port).guid;
             let since = self.subnet.election.mute_since(guid);
@@ -112,8 +112,8 @@ impl Sweeper {
         rows
     }
 
-    /// Whether LIDs are to be stated again before the sweep that begins needs them: we stood by, and
-    /// `honor_guid2lid_file` has a site put into the file what is to count then.
+    /// Whether LIDs are to be stated again before the sweep that begins needs them: we stood by,
+    /// and `honor_guid2lid_file` has a site put into the file what is to count then.
     pub fn wants_lids(&self) -> bool {
         self.subnet.settings.honor_guid2lid_file && self.subnet.election.handover.stood_by
     }
@@ -250,7 +250,8 @@ impl Sweeper {
         self.subnet.exchange.push(Request::new(Kind::SmInfo, port));
     }
 
-    /// What a subnet manager was asked for has come to nothing: `how`, for the log, if it was a poll.
+    /// What a subnet manager was asked for has come to nothing: `how`, for the log, if it was a
+    /// poll.
     pub(super) fn sm_failed(&mut self, port: PortIndex, how: impl Display) {
         if !matches!(self.sweep.stage, Stage::Poll) {
             return self.subnet.election.forget(port);
@@ -284,8 +285,8 @@ impl Sweeper {
 }
 
 impl Subnet {
-    /// Asks those that are mute, once in a while: two masters that each missed the other's answer would
-    /// never hear of one another. The light sweep that does so is cut short by a trap.
+    /// Asks those that are mute, once in a while: two masters that each missed the other's answer
+    /// would never hear of one another. The light sweep that does so is cut short by a trap.
     pub(super) fn ask_mute(&mut self, now: Instant) -> bool {
         let mut asks = false;
         if self.settings.ignore_other_sm || !self.election.has_mute() {
@@ -325,14 +326,15 @@ impl Subnet {
         if self.election.put_foreign(at, || fabric.describe(port)) {
             let place = self.place(port);
             warn!(
-                "the subnet manager at {place}, {} with priority {}, does not show our SM_Key: it is \
-                 left out, and neither handed over to nor stood by for",
+                "the subnet manager at {place}, {} with priority {}, does not show our SM_Key: it \
+                 is left out, and neither handed over to nor stood by for",
                 sm.state, sm.priority
             );
         }
     }
 
-    /// Where another subnet manager is, in words: with the GUID of its port, by which it names itself.
+    /// Where another subnet manager is, in words: with the GUID of its port, by which it names
+    /// itself.
     pub(super) fn peer_place(&self, port: PortIndex) -> String {
         format!("{}, port GUID {}", self.fabric.describe(port), self.fabric.port(port).guid)
     }

@@ -1,5 +1,5 @@
-//! What has happened and waits for the caller to look at it: a queue that loses traps before anything
-//! else.
+//! What has happened and waits for the caller to look at it: a queue that loses traps before
+//! anything else.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -18,8 +18,8 @@ const TRAPS_MAX: usize = 1024;
 #[derive(Debug)]
 pub enum Event {
     /// A discovery of the whole fabric begins: what it is to be configured by can still be changed,
-    /// with [`Sweeper::set_partitions`](super::Sweeper::set_partitions), and LIDs are to be stated if
-    /// it [wants them](super::Sweeper::wants_lids).
+    /// with [`Sweeper::set_partitions`](super::Sweeper::set_partitions), and LIDs are to be stated
+    /// if it [wants them](super::Sweeper::wants_lids).
     Discovering,
     /// LIDs were assigned: store [`Sweeper::lids`](super::Sweeper::lids).
     LidsChanged,

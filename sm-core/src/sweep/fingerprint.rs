@@ -32,8 +32,8 @@ impl TableFingerprint {
         AcknowledgedTables::of(fabric).fingerprint(registry)
     }
 
-    /// Whether a fabric whose tables were read holds what was left: no table is another, most of them
-    /// are there, and another subnet manager would have made others. Switches that were reset
+    /// Whether a fabric whose tables were read holds what was left: no table is another, most of
+    /// them are there, and another subnet manager would have made others. Switches that were reset
     /// meanwhile hold none.
     pub fn matches(&self, fabric: &Fabric) -> bool {
         let found = Self::of(fabric, 0).tables;
@@ -63,7 +63,8 @@ impl TableFingerprint {
     }
 }
 
-/// Forwarding tables that switches hold whole, cut loose from the fabric: to hash them takes a while.
+/// Forwarding tables that switches hold whole, cut loose from the fabric: to hash them takes a
+/// while.
 #[derive(Clone, Debug)]
 pub struct AcknowledgedTables(Vec<(Guid, Arc<Lft>)>);
 

@@ -27,7 +27,8 @@ use crate::fabric::PortIndex;
 use crate::mastership::RemoteSm;
 use crate::smp::{Kind, Request};
 
-/// How long before a master hands over its feed may have ended: it takes no registrations in between.
+/// How long before a master hands over its feed may have ended: it takes no registrations in
+/// between.
 const FEED_END_MARGIN: Duration = Duration::from_secs(2);
 
 /// What we hold of what clients registered with another subnet manager.
@@ -167,8 +168,9 @@ impl Sweeper {
         self.subnet.schedule.request(now + interval, Cause::Asked);
     }
 
-    /// A subnet manager hands over what it ruled: all, or its part of what was two subnets. Whatever
-    /// was being done was meant for another fabric: it ends here, and a sweep of all begins.
+    /// A subnet manager hands over what it ruled: all, or its part of what was two subnets.
+    /// Whatever was being done was meant for another fabric: it ends here, and a sweep of all
+    /// begins.
     pub(super) fn handed_to_us(&mut self, now: Instant, from: Guid) {
         if self.subnet.election.handover.taken_from == Some(from) {
             // It did not hear our answer, and says it again.
@@ -207,8 +209,8 @@ impl Subnet {
         self.election.handover.asks_master = Some(port);
     }
 
-    /// Writes the trap that asks a master to hand over to us, if one is to be sent. It is not repeated:
-    /// each poll of that master sends another.
+    /// Writes the trap that asks a master to hand over to us, if one is to be sent. It is not
+    /// repeated: each poll of that master sends another.
     pub(super) fn write_priority_trap(&mut self, packet: &mut Packet) -> bool {
         let Some((sm_port, master)) =
             self.fabric.sm_port().zip(self.election.handover.asks_master.take())

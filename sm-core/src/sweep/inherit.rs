@@ -131,7 +131,8 @@ impl Subnet {
         self.programmed_switches().into_iter().filter_map(top).any(|last| last > Some(block))
     }
 
-    /// The last block of a switch's multicast table, if the switch says that; `Some(None)` if it has none.
+    /// The last block of a switch's multicast table, if the switch says that; `Some(None)` if it
+    /// has none.
     fn multicast_top(&self, index: SwitchIndex) -> Option<Option<u16>> {
         let switch = self.fabric.switch(index);
         let port = self.fabric.ports_of(switch.node).next()?;
@@ -149,7 +150,8 @@ impl Subnet {
         }
         match top.0.checked_sub(Lid::MULTICAST_FIRST.0) {
             Some(last) => Some(Some(last / MFT_BLOCK_LEN as u16)),
-            // 0xBFFF is none. Another is nothing that a master sets: 0 is what a switch begins with.
+            // 0xBFFF is none. Another is nothing that a master sets: 0 is what a switch begins
+            // with.
             None => (top.0 == Lid::MULTICAST_FIRST.0 - 1).then_some(None),
         }
     }

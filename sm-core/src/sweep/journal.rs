@@ -1,5 +1,5 @@
-//! The report of the sweep under way, with the errors and oddities that it met. It limits the number
-//! of lines logged for them: the others are counted, and logged at debug level.
+//! The report of the sweep under way, with the errors and oddities that it met. It limits the
+//! number of lines logged for them: the others are counted, and logged at debug level.
 
 use std::collections::HashSet;
 use std::fmt;

@@ -37,7 +37,8 @@ pub(super) struct MKeys {
     /// Ports that are shown the M_Key set here before the one that is remembered: the former was
     /// answered last, or the latter was not. No more than there are in the table of those known.
     doubted: HashSet<Guid>,
-    /// Ports that were read with the M_Key that is remembered, and did not show theirs: it is another.
+    /// Ports that were read with the M_Key that is remembered, and did not show theirs: it is
+    /// another.
     refuted: HashSet<Guid>,
     /// Ports that hold another M_Key than the one set here, as they showed last.
     others: HashSet<Guid>,
@@ -61,8 +62,8 @@ impl Sweeper {
     }
 
     /// Which port is behind which, to be remembered: links of ports that were not seen last are as
-    /// they were. What is new since it was asked for last is looked at; another value is yielded only
-    /// if something of it is.
+    /// they were. What is new since it was asked for last is looked at; another value is yielded
+    /// only if something of it is.
     pub fn neighbours(&mut self) -> &Arc<Neighbours> {
         let new = self.subnet.fabric.take_new_links();
         let has_room = self.subnet.m_keys.neighbours.has_room(new.len());

@@ -69,8 +69,8 @@ fn least_vls(
 pub struct SlsOfPaths(Option<Arc<ActiveRouting>>);
 
 impl SlsOfPaths {
-    /// The SL of the path from the port that has LID `from` to that with `to`, for which policy chose
-    /// `chosen`: that one, if the engine leaves SLs alone or does not know the ports.
+    /// The SL of the path from the port that has LID `from` to that with `to`, for which policy
+    /// chose `chosen`: that one, if the engine leaves SLs alone or does not know the ports.
     pub fn sl(&self, from: Lid, to: Lid, chosen: Sl) -> Sl {
         let sl = || {
             let made = self.0.as_ref()?;
@@ -90,7 +90,8 @@ impl Sweeper {
         self.subnet.sls_of_paths()
     }
 
-    /// The SLs of paths by source switch, ascending by switch; empty if the engine leaves SLs alone.
+    /// The SLs of paths by source switch, ascending by switch; empty if the engine leaves SLs
+    /// alone.
     pub fn path_sls(&self) -> Vec<Arc<PathSls>> {
         self.subnet.routing.made().map_or(Vec::new(), |made| made.path_sls().to_vec())
     }

@@ -5,8 +5,8 @@ use tracing::trace;
 use super::subnet::Subnet;
 use crate::smp::{Kind, Request};
 
-/// Target of lines that are logged at any log level, as OpenSM does: changes of mastership, and SUBNET
-/// UP.
+/// Target of lines that are logged at any log level, as OpenSM does: changes of mastership, and
+/// SUBNET UP.
 pub const STATE: &str = "ibsm::state";
 
 impl Subnet {

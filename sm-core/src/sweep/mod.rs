@@ -8,9 +8,9 @@
 //!
 //! State, which decides and answers questions:
 //!
-//! - `current`: the sweep under way, as a stage; `subnet`: what stages and tasks share; `state`: what
-//!   earlier sweeps left; `schedule`: when to sweep next, and why; `journal`, `report`: what a sweep
-//!   did; `events`: events for the caller.
+//! - `current`: the sweep under way, as a stage; `subnet`: what stages and tasks share; `state`:
+//!   what earlier sweeps left; `schedule`: when to sweep next, and why; `journal`, `report`: what a
+//!   sweep did; `events`: events for the caller.
 //! - `election::state`: the other subnet managers; `routing`: engines and the routing in force;
 //!   `partitions`, `multicast`, `guid_info`, `shard`, `reregister`: the wanted state of each.
 //!
@@ -18,16 +18,17 @@
 //!
 //! - `light`: detects changes. `discover`: walks the fabric; `contradiction`: detects links that
 //!   cannot both exist, and duplicate GUIDs; `unresponsive`: probes silent nodes from all sides;
-//!   `unanswered`: handles refusals and silence; `came_back`: logs what came back; `compact`: removes
-//!   nodes that are gone; `keys`: chooses M_Keys.
+//!   `unanswered`: handles refusals and silence; `came_back`: logs what came back; `compact`:
+//!   removes nodes that are gone; `keys`: chooses M_Keys.
 //! - `election`: elects the master; `handover`: hands over and takes over. `inherit`: reads tables
 //!   that another SM left; `kept_routes`: recomputes kept routes that are unbalanced.
-//! - `configure`: LIDs, P_Keys, forwarding tables, links; `tables`: routing, as a job that the caller
-//!   runs ([`RoutingJob`]); `qos`, `sl_maps`, `fdr10`: other tables of ports; `avoided`: switches that
-//!   accept no tables; `throttled`: links that are not routed over; `service`: end ports that came
-//!   and went.
-//! - Tasks between sweeps: `multicast`, `guid_info`, `shard`, `reregister`; `take_over`: moves the LID
-//!   of a responder's port to another port; `babble`: disables ports that send traps without end.
+//! - `configure`: LIDs, P_Keys, forwarding tables, links; `tables`: routing, as a job that the
+//!   caller runs ([`RoutingJob`]); `qos`, `sl_maps`, `fdr10`: other tables of ports; `avoided`:
+//!   switches that accept no tables; `throttled`: links that are not routed over; `service`: end
+//!   ports that came and went.
+//! - Tasks between sweeps: `multicast`, `guid_info`, `shard`, `reregister`; `take_over`: moves the
+//!   LID of a responder's port to another port; `babble`: disables ports that send traps without
+//!   end.
 //! - `packets`: received packets; `encode`: requests as MADs; `view`: what callers may read; `log`:
 //!   log lines.
 //!
@@ -161,9 +162,9 @@ impl Sweeper {
         }
     }
 
-    /// Takes other settings in place of those in force, as far as they count while the program runs.
-    /// Yields the keys that differ and would count from the start on. Best while nothing is being
-    /// set, as on [`Event::Discovering`].
+    /// Takes other settings in place of those in force, as far as they count while the program
+    /// runs. Yields the keys that differ and would count from the start on. Best while nothing is
+    /// being set, as on [`Event::Discovering`].
     pub fn follow_settings(&mut self, new: &Settings) -> Vec<&'static str> {
         let forced = |settings: &Settings| {
             let Settings { force_link_width, force_link_speed, force_link_speed_ext, .. } =
@@ -188,8 +189,8 @@ impl Sweeper {
         waiting
     }
 
-    /// States that what [`Event::Discovering`] asks for is done: what took until now is no part of the
-    /// walk.
+    /// States that what [`Event::Discovering`] asks for is done: what took until now is no part of
+    /// the walk.
     pub fn files_are_read(&mut self, now: Instant) {
         if let Some(took) = self.sweep.files_are_read(now) {
             self.subnet.journal.report.phases.push((Phase::Files, took));
@@ -207,8 +208,8 @@ impl Sweeper {
         self.subnet.state.up = false;
     }
 
-    /// Changes our priority among subnet managers, 0 to 15. The next heavy sweep decides what follows
-    /// from it.
+    /// Changes our priority among subnet managers, 0 to 15. The next heavy sweep decides what
+    /// follows from it.
     pub fn set_priority(&mut self, priority: u8) {
         self.subnet.settings.sm_priority = priority;
         self.subnet.election.own.set_priority(priority);
@@ -330,7 +331,8 @@ impl Sweeper {
                 if !self.subnet.exchange.is_idle() {
                     return;
                 }
-                // What it found is published as the fabric stands, and so before another changes it.
+                // What it found is published as the fabric stands, and so before another changes
+                // it.
                 if self.subnet.events.has_configured() {
                     return;
                 }
@@ -373,7 +375,8 @@ impl Sweeper {
         self.sweep.enter(now, stage);
     }
 
-    /// Records the duration of the phase that ends, and returns it; `None` if it was recorded before.
+    /// Records the duration of the phase that ends, and returns it; `None` if it was recorded
+    /// before.
     fn record_phase(&mut self, now: Instant) -> Option<(Phase, Duration)> {
         let (phase, took) = self.sweep.end_phase(now)?;
         self.subnet.journal.report.phases.push((phase, took));

@@ -39,8 +39,8 @@ const RETRY_DELAY: Duration = Duration::from_secs(1);
 const RETRY_DOUBLINGS: u32 = 6;
 /// Blocks that hold all MLIDs.
 pub(super) const BLOCKS_MAX: u16 = 512;
-/// How long trees that another subnet manager planted stay though we know of no members: clients are
-/// registering again. It begins when all of them were asked.
+/// How long trees that another subnet manager planted stay though we know of no members: clients
+/// are registering again. It begins when all of them were asked.
 const INHERITED_STAY: Duration = Duration::from_secs(60);
 
 /// The groups of the subnet, and what is done for them.
@@ -142,8 +142,8 @@ impl Multicast {
         }
     }
 
-    /// A job for trees of groups that changed; for all groups if the fabric was routed again. `None`
-    /// while a job is under way.
+    /// A job for trees of groups that changed; for all groups if the fabric was routed again.
+    /// `None` while a job is under way.
     fn poll_job(&mut self, subnet: &mut Subnet, now: Instant) -> Option<MulticastJob> {
         let held = self.replant.is_some_and(|due| now < due);
         if subnet.settings.disable_multicast || held || !self.may_plant(subnet) {
@@ -287,8 +287,8 @@ impl Multicast {
         }
     }
 
-    /// Takes the outcome of the last [`MulticastJob`]; `false` if it is for another routing than that in
-    /// force.
+    /// Takes the outcome of the last [`MulticastJob`]; `false` if it is for another routing than
+    /// that in force.
     fn take_outcome(
         &mut self,
         subnet: &mut Subnet,
@@ -414,8 +414,8 @@ impl Multicast {
         format!("the tree of MLID {mlid:#06x} can deadlock with unicast on SL {sl}: {cycle}")
     }
 
-    /// What is wrong with multicast trees, in words: which can deadlock, the first of them, and whether
-    /// switches take no tables.
+    /// What is wrong with multicast trees, in words: which can deadlock, the first of them, and
+    /// whether switches take no tables.
     fn warnings(&self) -> Vec<String> {
         let faults = self.faults.values();
         let mut lines: Vec<_> = faults.take(LINES_MAX).cloned().collect();

@@ -24,8 +24,8 @@ impl Sweeper {
         let Ok(smp) = Smp::new(&packet.mad) else { return false };
         let (tid, method) = (smp.tid(), smp.method());
         if packet.carrier.undelivered != 0 {
-            // Who could not be reached just now may be at once, and repetitions must not be spent in
-            // that moment: the attempt has failed when its time is up, as if nothing had come.
+            // Who could not be reached just now may be at once, and repetitions must not be spent
+            // in that moment: the attempt has failed when its time is up, as if nothing had come.
             debug!("an SMP came back undelivered");
             return false;
         } else if method.is_response() {
@@ -102,8 +102,8 @@ impl Sweeper {
                 subnet.map_set(request, *data.first_chunk().expect("8 bytes of 64"));
             }
             (_, Kind::SetVlArbitration) => subnet.vl_arbitration_set(request, data),
-            // Acknowledge has no result, tasks handled theirs, and the rest belongs to a discovery or
-            // a light sweep.
+            // Acknowledge has no result, tasks handled theirs, and the rest belongs to a discovery
+            // or a light sweep.
             _ => {}
         }
     }

@@ -95,8 +95,8 @@ impl Sweeper {
         &self.subnet.partitions.memberships
     }
 
-    /// What is wrong with P_Key tables, for the status: that keys of ports found no place. Those of a
-    /// subnet that is not ours are its master's business.
+    /// What is wrong with P_Key tables, for the status: that keys of ports found no place. Those of
+    /// a subnet that is not ours are its master's business.
     pub fn pkey_warning(&self) -> Option<String> {
         if !self.subnet.state.up {
             return None;

@@ -193,8 +193,8 @@ impl fmt::Display for Report {
         let took = |phases: &[Phase]| Took(phases.iter().map(|&phase| self.phase(phase)).sum());
         write!(
             f,
-            "{} switches, {} hosts, {} links, LIDs to {}{}; {}discovered in {}, LIDs and P_Keys in {}, \
-             routed in {}, {} LFT blocks in {}, links in {}; {} SMPs, {} in all",
+            "{} switches, {} hosts, {} links, LIDs to {}{}; {}discovered in {}, LIDs and P_Keys \
+             in {}, routed in {}, {} LFT blocks in {}, links in {}; {} SMPs, {} in all",
             self.switches,
             self.hosts,
             self.links,

@@ -1,13 +1,14 @@
-//! ClientReregister: asks clients to register again with a new master, at a limited rate. Each sends a
-//! dozen requests when it is asked, and those of ten thousand clients would overload the SA.
+//! ClientReregister: asks clients to register again with a new master, at a limited rate. Each
+//! sends a dozen requests when it is asked, and those of ten thousand clients would overload the
+//! SA.
 //!
 //! The share of one second is asked by the Set(PortInfo) that names the new master, the others
 //! between sweeps, [`STEPS`] times a second. Two kinds of ports are asked at once: those whose link
 //! is not Active yet, as their clients have registered nothing, and those that get another LID, as
 //! their clients have to know it.
 //!
-//! If the SA database of another subnet manager is imported (`-S`), all wait until it is read; ports
-//! with a registration in it are not asked.
+//! If the SA database of another subnet manager is imported (`-S`), all wait until it is read;
+//! ports with a registration in it are not asked.
 //!
 //! After a restart the registry holds what clients registered. Active ports that still have our LID
 //! as MasterSMLID, and their own LID, wait until forwarding tables are read: if these show that no
@@ -57,8 +58,8 @@ impl PendingClients {
     }
 }
 
-/// The task that asks clients to register again. It also owns the writes that move clients to another
-/// responder.
+/// The task that asks clients to register again. It also owns the writes that move clients to
+/// another responder.
 #[derive(Debug, Default)]
 pub(super) struct Reregistration {
     /// The copy of the registry of the master that we stand by for.
@@ -295,8 +296,8 @@ impl Sweeper {
         self.subnet.state.up && !self.subnet.state.first_as_master && self.clients_to_ask() == 0
     }
 
-    /// Sets the state of the copy of the registry of the master that we stand by for. If it is complete
-    /// at a takeover, no client is asked to register again.
+    /// Sets the state of the copy of the registry of the master that we stand by for. If it is
+    /// complete at a takeover, no client is asked to register again.
     pub fn set_registry_copy(&mut self, copy: RegistryCopy) {
         self.reregistration.registry_copy = copy;
     }

@@ -121,8 +121,8 @@ impl RoutingState {
         self.made = None;
     }
 
-    /// The switches' indices changed: by `moved` from those before. `false` if the routing in force is
-    /// of switches that have none any more.
+    /// The switches' indices changed: by `moved` from those before. `false` if the routing in force
+    /// is of switches that have none any more.
     pub(super) fn renumber(&mut self, moved: impl Fn(SwitchIndex) -> Option<SwitchIndex>) -> bool {
         let Some(made) = &self.made else { return true };
         let Some(renumbered) = made.renumbered(moved) else { return false };
@@ -211,8 +211,8 @@ impl RoutingState {
         }
     }
 
-    /// Takes a routing into force, whose tables are the desired ones of the switches. `loops` is what
-    /// was found about it, if that was looked at; `kept` is what it has of the one before, and
+    /// Takes a routing into force, whose tables are the desired ones of the switches. `loops` is
+    /// what was found about it, if that was looked at; `kept` is what it has of the one before, and
     /// `replaces` whether that may be replaced if it is worse than it might be. Whether loops have
     /// appeared.
     pub(super) fn adopt(
@@ -223,7 +223,8 @@ impl RoutingState {
         replaces: bool,
     ) -> bool {
         self.engines_changed = false;
-        // What is asked for while a routing is under way that keeps routes is asked of the next one.
+        // What is asked for while a routing is under way that keeps routes is asked of the next
+        // one.
         if kept == Kept::Nothing {
             (self.keeps_nothing, self.correction_at) = (false, None);
         }

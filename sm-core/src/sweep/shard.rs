@@ -60,8 +60,8 @@ impl Sweeper {
         self.subnet.shards.sharding = sharding;
     }
 
-    /// Assigns clients to these SA LIDs and moves some of those that are assigned to others. Call it
-    /// every second, whether or not the SA LIDs changed. Returns the number of clients moved.
+    /// Assigns clients to these SA LIDs and moves some of those that are assigned to others. Call
+    /// it every second, whether or not the SA LIDs changed. Returns the number of clients moved.
     pub fn spread_clients(&mut self, now: Instant, sa_lids: &[SaLid]) -> usize {
         let Some(sharding) = self.subnet.shards.sharding else { return 0 };
         if !self.subnet.election.is_master() {

@@ -1,10 +1,10 @@
-//! Which requests set the SL-to-VL maps of ports: a switch has one for every pair of ports, 1,300 with
-//! 36 ports. A switch that says so (SwitchInfo.OptimizedSLtoVLMappingProgramming, IBTA vol 1, 14.2.5.8)
-//! takes one map for all of them, or for all input ports of one output port, if `use_optimized_slvl`
-//! allows it.
+//! Which requests set the SL-to-VL maps of ports: a switch has one for every pair of ports, 1,300
+//! with 36 ports. A switch that says so (SwitchInfo.OptimizedSLtoVLMappingProgramming, IBTA vol 1,
+//! 14.2.5.8) takes one map for all of them, or for all input ports of one output port, if
+//! `use_optimized_slvl` allows it.
 //!
-//! One request for all goes first; what it left otherwise than it should be follows when it is answered.
-//! It is not sent where it would undo, for a moment, a map that is right and another.
+//! One request for all goes first; what it left otherwise than it should be follows when it is
+//! answered. It is not sent where it would undo, for a moment, a map that is right and another.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,8 @@ use crate::smp::{ALL_IN_PORTS, ALL_OUT_PORTS, Kind, Request};
 type Map = [u8; 8];
 
 impl Subnet {
-    /// Sends for the maps of `ports` that they are not known to hold. Ports of a node stand together.
+    /// Sends for the maps of `ports` that they are not known to hold. Ports of a node stand
+    /// together.
     pub(super) fn push_maps(&mut self, ports: &[PortIndex]) {
         let mut decided: Option<(NodeIndex, bool)> = None;
         for &port in ports {
@@ -121,7 +122,8 @@ impl Subnet {
         if !std::mem::replace(&mut self.fabric.switch_mut(switch).refuses_wildcard_maps, true) {
             let place = self.place(port);
             warn!(
-                "{place} says that it takes SL-to-VL maps for all ports at once, and refuses one: {status}; it gets them singly"
+                "{place} says that it takes SL-to-VL maps for all ports at once, and refuses one: \
+                 {status}; it gets them singly"
             );
         }
         let of_all = request.block & ALL_OUT_PORTS != 0;

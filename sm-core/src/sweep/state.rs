@@ -1,5 +1,5 @@
-//! What sweeps leave for those that follow: whether the subnet is up, what is still wrong with it, and
-//! how often that was so.
+//! What sweeps leave for those that follow: whether the subnet is up, what is still wrong with it,
+//! and how often that was so.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,8 +10,8 @@ use super::schedule::{Cause, Schedule};
 use super::service::InService;
 use crate::fabric::PortIndex;
 
-/// How often the delay between looks at our own port is doubled while nothing can be asked by it. Such
-/// a look costs two SMPs.
+/// How often the delay between looks at our own port is doubled while nothing can be asked by it.
+/// Such a look costs two SMPs.
 const CUT_OFF_DOUBLINGS: u32 = 3;
 
 /// The subnet as the sweeps so far left it.

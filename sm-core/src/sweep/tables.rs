@@ -53,8 +53,8 @@ impl Sweeper {
         }
     }
 
-    /// Starts to write tables, or ends the sweep if there is no routing: links must not carry packets
-    /// that no table forwards.
+    /// Starts to write tables, or ends the sweep if there is no routing: links must not carry
+    /// packets that no table forwards.
     fn end_routing(&mut self, now: Instant, steps: Option<Steps>) {
         self.record_phase(now);
         match steps {

@@ -47,8 +47,8 @@ enum Step {
     Tables,
 }
 
-/// Ports of switches that we switched off and have not seen on since, by the switch's GUID and their
-/// number.
+/// Ports of switches that we switched off and have not seen on since, by the switch's GUID and
+/// their number.
 pub type DisabledPorts = BTreeSet<(Guid, PortNum)>;
 
 /// Whether a LID can be taken over.
@@ -189,8 +189,8 @@ impl Sweeper {
         self.disabled_ports = ports;
     }
 
-    /// Switches on again what was switched off for a takeover, however that ended, as the sweep found
-    /// it. Ports that somebody else switched on are forgotten.
+    /// Switches on again what was switched off for a takeover, however that ended, as the sweep
+    /// found it. Ports that somebody else switched on are forgotten.
     pub(super) fn enable_disabled_ports(&mut self, full: bool) {
         let before = self.disabled_ports.len();
         for (guid, num) in self.disabled_ports.clone() {

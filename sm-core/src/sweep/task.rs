@@ -1,7 +1,7 @@
 //! Tasks: work between sweeps.
 //!
-//! A task writes to the fabric while no sweep is under way. It sees the [`Subnet`] and itself, never
-//! another task. The next sweep waits until its requests are answered or given up.
+//! A task writes to the fabric while no sweep is under way. It sees the [`Subnet`] and itself,
+//! never another task. The next sweep waits until its requests are answered or given up.
 
 use std::fmt;
 use std::time::Instant;
@@ -19,8 +19,8 @@ pub(super) trait Task: fmt::Debug {
     /// requests are outstanding.
     fn poll_timeout(&self) -> Option<Instant>;
 
-    /// Does what is due: pushes requests to the subnet's exchange. No sweep is under way, and nothing
-    /// is outstanding. Spurious calls are allowed.
+    /// Does what is due: pushes requests to the subnet's exchange. No sweep is under way, and
+    /// nothing is outstanding. Spurious calls are allowed.
     fn handle_timeout(&mut self, subnet: &mut Subnet, now: Instant);
 
     /// Whether a sweep that is due at the same time goes first.
@@ -28,8 +28,8 @@ pub(super) trait Task: fmt::Debug {
         false
     }
 
-    /// Called between sweeps whenever nothing is outstanding: sends what waited for that, or reports
-    /// to the caller.
+    /// Called between sweeps whenever nothing is outstanding: sends what waited for that, or
+    /// reports to the caller.
     fn settled(&mut self, _subnet: &mut Subnet, _now: Instant) {}
 
     /// Writes the data of a Set(). `None` if there is no longer anything to set.

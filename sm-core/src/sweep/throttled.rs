@@ -1,5 +1,5 @@
-//! Links that run below what both their ends have enabled, and are not routed over if the operator wants
-//! that (`avoid_throttled_links`).
+//! Links that run below what both their ends have enabled, and are not routed over if the operator
+//! wants that (`avoid_throttled_links`).
 
 use tracing::{info, warn};
 
@@ -49,8 +49,8 @@ impl Sweeper {
         let more = count - names.len();
         let more = if more > 0 { format!("; and {more} more") } else { String::new() };
         warn!(
-            "routes avoid {count} links between switches, which run below what both ends have enabled \
-             (avoid_throttled_links): {}{more}",
+            "routes avoid {count} links between switches, which run below what both ends have \
+             enabled (avoid_throttled_links): {}{more}",
             names.join("; ")
         );
     }

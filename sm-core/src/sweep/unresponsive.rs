@@ -18,8 +18,8 @@ use super::subnet::Subnet;
 use crate::fabric::{NodeIndex, PortIndex};
 use crate::smp::{Kind, Request};
 
-/// Looks at what is silent in one discovery. Of those that do not end the doubts each was made since a
-/// node answered, or fell silent, after the one before.
+/// Looks at what is silent in one discovery. Of those that do not end the doubts each was made
+/// since a node answered, or fell silent, after the one before.
 const ROUNDS_MAX: u32 = 32;
 
 /// The doubts of one discovery.
@@ -90,8 +90,8 @@ impl Discovery {
         self.unresponsive.reroutes = self.unresponsive.reroutes.wrapping_add(1);
     }
 
-    /// Takes in that a request of the discovery got no answer. `false` if that is none of those whose
-    /// node may only be out of reach.
+    /// Takes in that a request of the discovery got no answer. `false` if that is none of those
+    /// whose node may only be out of reach.
     pub(super) fn defer(&mut self, subnet: &mut Subnet, request: Request) -> bool {
         if !is_of_discovery(request.kind) || subnet.is_sm_node(request.port()) {
             return false;

@@ -84,8 +84,8 @@ impl Sweeper {
     }
 
     /// Changes whenever all that was begun is given up. Packets of
-    /// [`poll_transmit`](Self::poll_transmit) that have not left by then must not: they are orders of
-    /// a master, which may be another by now.
+    /// [`poll_transmit`](Self::poll_transmit) that have not left by then must not: they are orders
+    /// of a master, which may be another by now.
     pub fn generation(&self) -> u64 {
         self.subnet.exchange.generation()
     }

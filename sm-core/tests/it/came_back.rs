@@ -1,4 +1,4 @@
-//! What the log and reports tell of links and nodes that came back, and of why a sweep ran.
+//! Log lines and reports about links and nodes that came back, and causes of sweeps.
 
 use std::time::Duration;
 

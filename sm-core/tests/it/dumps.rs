@@ -92,7 +92,7 @@ fn after_joins_only_multicast_tables_are_written() {
     let bed = bed();
     let job = bed.sweeper().dump_job(DumpScope::Multicast);
     assert_eq!(job.files(), [DumpFileKind::Mcfdbs]);
-    assert_eq!(texts(&job)["opensm.mcfdbs"], "", "nobody has joined");
+    assert_eq!(texts(&job)["opensm.mcfdbs"], "", "no port has joined");
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn nodes_have_the_names_that_operators_give_them() {
         assert!(texts[file].contains("login node"), "{file}");
         assert!(!texts[file].contains("host0 ") && texts[file].contains("host1 "), "{file}");
     }
-    // What the SA tells is what the node says of itself.
+    // The SA's record equals the node's own answer.
     let fabric = bed.sweeper().fabric();
     let node = fabric.node(fabric.find(Guid(0x10070)).unwrap());
     assert!(node.description.starts_with(b"host0 mlx5_0"));

@@ -48,12 +48,12 @@ fn assert_quiet_with_one_fault(bed: &mut Bed) {
         bed.reports().iter().filter(|report| report.full).count()
     });
     let fulls = full(bed);
-    assert!(asked >= bed.hosts().len() as u64 - 1, "{asked} were told");
+    assert!(asked >= bed.hosts().len() as u64 - 1, "{asked} were asked");
     let before = bed.reports().len();
     bed.run_for(MINUTE * 10);
     assert!(bed.sweeper().is_up());
     let again = bed.fabric.counters().reregistrations - asked;
-    assert_eq!((again, full(bed) - fulls), (0, 0), "nobody registers again");
+    assert_eq!((again, full(bed) - fulls), (0, 0), "no client registers again");
     let tries = bed.reports().len() - before;
     assert!((8..24).contains(&tries), "{tries} tries in 10 minutes");
 }
@@ -244,7 +244,7 @@ fn a_duplicate_port_guid_leaves_one_port_out_and_the_rest_comes_up() {
     }
 }
 
-/// It was routed over for ever, and told as a fault: what it held led packets anywhere.
+/// It was routed over for ever, and reported as a fault: its tables led packets anywhere.
 #[test]
 fn a_spine_that_refuses_its_tables_is_avoided_until_it_takes_them() {
     for status in [Some(Status::INVALID_FIELD), None] {
@@ -258,7 +258,7 @@ fn a_spine_that_refuses_its_tables_is_avoided_until_it_takes_them() {
         });
         bed.run_for(MINUTE);
         assert_eq!(bed.sweeper().avoided_switches(), 1, "and stays so");
-        assert!(!bed.sweeper().faults().is_empty(), "it is told");
+        assert!(!bed.sweeper().faults().is_empty(), "it is reported");
         let hosts: Vec<_> =
             bed.end_ports().into_iter().filter(|end| bed.hosts().contains(&end.0)).collect();
         for &(source, num, ..) in &hosts {
@@ -319,7 +319,7 @@ fn seeing_itself() -> Net {
     net
 }
 
-/// As OpenSM ends, unless told by -y to stay.
+/// As OpenSM ends, unless -y makes it stay.
 #[test]
 #[should_panic(expected = "(or a 12x link with lane reversal is badly configured). With -y")]
 fn a_port_that_sees_only_itself_is_fatal() {

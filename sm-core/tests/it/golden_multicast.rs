@@ -1,8 +1,8 @@
 //! Recorded joins and leaves, and what OpenSM answered: the registry decides them in the order in
 //! which they were sent, on the ports of the recorded fabrics.
 //!
-//! What differs on purpose (decision 0013) is listed in [`differs`]; everything else is equal, MLIDs
-//! included.
+//! What differs on purpose (decision 0013) is listed in [`differs`]; everything else is equal,
+//! MLIDs included.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
@@ -111,7 +111,7 @@ impl Golden {
         }
         let port = |facts: &PortFacts| {
             let of_lid = infos.iter().filter(|record| be16(record) == facts.lid);
-            let record = of_lid.min_by_key(|record| record[2]).expect("a port tells of itself");
+            let record = of_lid.min_by_key(|record| record[2]).expect("a port has its own record");
             let info = PortInfo::new(&record[4..68]).unwrap();
             EndPort {
                 guid: facts.guid.parse().unwrap(),

@@ -89,7 +89,7 @@ fn a_master_hands_over_to_one_of_higher_priority_and_takes_over_when_it_dies() {
     assert!(took < Duration::from_secs(1), "its trap asks for a look at once: {took:?}");
     assert_eq!(lids(&bed), before, "every LID is as it was");
     bed.crash_manager();
-    // Until then the status tells of the silence.
+    // Until then the status shows the silence.
     let silent = |bed: &Bed, polls| {
         let peers = bed.sweeper().peers(bed.clock.now());
         peers.first().is_some_and(|peer| peer.polls_missed == polls && peer.answered.is_some())
@@ -104,8 +104,8 @@ fn a_master_hands_over_to_one_of_higher_priority_and_takes_over_when_it_dies() {
     bed.assert_all_reachable();
 }
 
-/// One whose master answered in no known state stood by for ever, and whatever else came instead of an
-/// answer was logged as silence.
+/// One whose master answered in no known state stood by for ever, and whatever else came instead of
+/// an answer was logged as silence.
 #[test]
 fn a_master_whose_answers_say_nothing_is_replaced_and_the_log_says_what_it_did() {
     type Spoil = fn(&mut Packet);
@@ -228,7 +228,8 @@ fn two_halves() -> Net {
     net
 }
 
-/// Each gave out the same LIDs; the lower one hands its half over, whoever finds the other first.
+/// Each gave out the same LIDs; the lower one hands its half over, regardless of which finds the
+/// other first.
 #[test]
 fn of_two_masters_that_meet_one_rules_both_halves() {
     for priorities in [[2, 5], [5, 2], [3, 3]] {
@@ -266,8 +267,8 @@ fn handover_from(guid: Guid) -> Packet {
     packet
 }
 
-/// The sweep under way went on to its end with all forgotten that it had planned, and was published;
-/// the one that followed no longer read what the other's switches held.
+/// The sweep under way went on to its end with all forgotten that it had planned, and was
+/// published; the one that followed no longer read what the other's switches held.
 #[test]
 fn a_handover_in_the_middle_of_a_sweep_ends_it_and_begins_one_of_all() {
     let mut smps = 0;
@@ -307,7 +308,7 @@ fn a_handover_in_the_middle_of_a_sweep_ends_it_and_begins_one_of_all() {
     assert!(smps > 100);
 }
 
-/// Any SM that a host started took the subnet, and was told our SM_Key as it did.
+/// Any SM that a host started took the subnet, and was sent our SM_Key as it did.
 #[test]
 fn a_subnet_manager_with_another_key_gets_nothing() {
     let mut bed = ruled();
@@ -414,7 +415,8 @@ fn a_new_master_asks_clients_to_register_again_unless_it_knows_what_they_registe
     }
 }
 
-/// They were spared for as long as the master ruled, and had lost for good what they had registered.
+/// They were spared for as long as the master ruled, and had lost for good what they had
+/// registered.
 #[test]
 fn who_was_spared_and_lost_its_uplinks_is_asked_when_it_is_back() {
     let mut bed = Bed::new(&fat_tree(2, 8, 20));

@@ -1,4 +1,4 @@
-//! Engines that keep routes apart by SL: whether packets, on the SLs that a snapshot tells and by
+//! Engines that keep routes apart by SL: whether packets, on the SLs of a snapshot and by
 //! the tables that switches were given, can ever wait for each other in a circle.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -246,7 +246,8 @@ fn trees_of_groups_close_no_cycle_with_unicast() {
         bed.bring_up();
         join(&mut bed, &groups);
         let plane = plane(&bed);
-        // On a torus, unicast may leave a lane no room for any tree of all switches: that is told.
+        // On a torus, unicast may leave a lane no room for any tree of all switches, which is
+        // reported.
         let warnings = bed.sweeper().multicast_warnings();
         let is_reported =
             |mlid: Lid| warnings.iter().any(|line| line.contains(&format!("{:#06x}", mlid.0)));
@@ -294,7 +295,7 @@ fn layers_reach_paths_and_switches() {
         assert!(!has_loop, "{engine}");
         assert!(bed.sweeper().is_loop_free());
 
-        // On one SL all of it would wait for itself: the test can tell.
+        // On one SL all of it would wait for itself: the test detects that.
         let mut flat = plane.clone();
         for row in &mut flat.path_sls {
             Arc::make_mut(row).sls.fill(0);
@@ -368,7 +369,7 @@ fn ports_ask_the_sm_on_the_lane_of_their_path() {
     assert!(sls.len() > 1, "a ring has paths to one host on two lanes");
 }
 
-/// What the front door tells clients that it redirects: to any host, from any.
+/// SLs that the front door gives redirected clients, from any host to any host.
 #[test]
 fn the_sl_between_two_hosts_follows_from_their_lids() {
     let mut bed = Bed::with_manager(&torus(&[5], 2), with_engine("lash"));
@@ -383,7 +384,7 @@ fn the_sl_between_two_hosts_follows_from_their_lids() {
             assert_eq!(sl.get(), packets.sl(from, dlid), "{} to {}", from.guid, to.guid);
             warnings.insert(sl.get());
         }
-        assert_eq!(sls.sl(slid, Lid(0xBFFF), chosen), chosen, "nobody has that LID");
+        assert_eq!(sls.sl(slid, Lid(0xBFFF), chosen), chosen, "no port has that LID");
     }
     assert!(warnings.len() > 1);
     // An engine that leaves SLs alone leaves policy's.
@@ -400,7 +401,7 @@ fn an_engine_without_enough_lanes_is_passed_over() {
     let mut bed = Bed::with_manager(&torus(&[5], 1), settings);
     let report = bed.bring_up();
     assert_eq!(bed.sweeper().routing_engine(), "dnup");
-    assert_eq!(report.oddities, 2, "both are told of");
+    assert_eq!(report.oddities, 2, "both are reported");
     let plane = plane(&bed);
     assert!(plane.path_sls.is_empty() && plane.subnet.engine_sls == 0);
     bed.assert_all_reachable();
@@ -416,8 +417,8 @@ fn lanes_are_those_that_sls_are_mapped_to() {
     assert_eq!(bed.sweeper().routing_engine(), "dnup");
 }
 
-/// Of two engines the one without credit loops is taken, whichever is named first; if there is none,
-/// the first.
+/// Of two engines the one without credit loops is taken, whichever is named first; if there is
+/// none, the first.
 #[test]
 fn an_engine_with_credit_loops_gives_way_to_one_without() {
     for (engines, used, free) in [
@@ -454,7 +455,7 @@ fn recorded(bed: &mut Bed) -> Arc<Mutex<Vec<AttributeId>>> {
     sent
 }
 
-/// New routes went on old lanes until ports were told, a fabric's worth of requests later.
+/// New routes used old lanes until all ports were set, a fabric's worth of requests later.
 #[test]
 fn ports_in_use_know_lanes_before_switches_know_routes() {
     let mut bed = Bed::with_manager(&torus(&[4, 4], 2), with_engine("minhop"));

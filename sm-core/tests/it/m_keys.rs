@@ -1,5 +1,5 @@
 //! Ports with an M_Key of another subnet manager's: what is known of it is used, what can be learnt
-//! is learnt, and what cannot is told.
+//! is learnt, and what cannot be learnt is reported.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -25,7 +25,8 @@ fn keyed(m_key: u64, level: u8, lease: u16) -> Settings {
     Settings { m_key, m_key_protection_level, m_key_lease_period, ..Settings::default() }
 }
 
-/// A fabric whose ports have the M_Key FIRST, its manager having died, and what that one remembered.
+/// A fabric whose ports have the M_Key FIRST, its manager having died, and what that one
+/// remembered.
 fn left_behind(level: u8, lease: u16) -> (Bed, MKeyTable, Arc<Neighbours>) {
     let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), keyed(FIRST, level, lease));
     bed.bring_up();
@@ -41,7 +42,7 @@ fn succeed(bed: &mut Bed, lease: u16) {
     bed.manage(host, keyed(SECOND, 2, lease), LidTable::default());
 }
 
-/// A key that was set is held though nobody heard so: what was known before is shown in vain.
+/// A key was set but its answer lost: the port rejects the previous key.
 #[test]
 fn a_lost_answer_to_setting_a_key_locks_no_port() {
     for level in [2, 3] {
@@ -89,8 +90,8 @@ fn a_key_remembered_of_yesterday_gives_way_to_the_one_that_is_set() {
     }
 }
 
-/// At level 1 whoever asks is answered: one lost question made the key that is set look right, two
-/// more had the only right one forgotten.
+/// At level 1 every requester is answered: one lost question made the key that is set look right,
+/// two more had the only right one forgotten.
 #[test]
 fn a_right_key_is_not_forgotten_for_packets_that_are_lost() {
     let (mut bed, keys, neighbours) = left_behind(1, 0);
@@ -140,7 +141,7 @@ fn await_all(bed: &mut Bed, limit: Duration) {
     }
 }
 
-/// At level 0 whoever asks is told the key.
+/// At level 0 every requester sees the key.
 #[test]
 fn a_key_that_ports_show_is_learnt() {
     let (mut bed, ..) = left_behind(0, 0);
@@ -148,7 +149,7 @@ fn a_key_that_ports_show_is_learnt() {
     await_all(&mut bed, MINUTE);
 }
 
-/// At levels 2 and 3 nobody is answered, not even about who is there.
+/// At levels 2 and 3 requests without the key are not answered, not even NodeInfo.
 #[test]
 fn remembered_keys_open_protected_ports() {
     for level in [1, 2, 3] {
@@ -171,7 +172,8 @@ fn an_expired_lease_opens_ports_with_unknown_keys() {
     }
 }
 
-/// Level 1, without a lease: what can be read is, what cannot be set is told by node and port.
+/// Level 1, without a lease: readable ports are read, ports that cannot be set are reported by
+/// node.
 #[test]
 fn a_port_that_cannot_be_opened_is_reported_by_guid() {
     let (mut bed, keys, neighbours) = left_behind(1, 0);

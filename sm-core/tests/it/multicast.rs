@@ -114,7 +114,7 @@ fn a_tree_is_repaired_when_a_link_or_switch_fails() {
     }
 }
 
-/// All trees were planted anew whenever a link went, each by chance on other branches.
+/// All trees were recomputed whenever a link went, each at random on other branches.
 #[test]
 fn trees_that_a_failure_does_not_touch_stay_as_they_are() {
     let mut bed = Bed::with_manager(&fat_tree(2, 8, 32), Settings::default());
@@ -230,7 +230,7 @@ fn the_published_tables_are_those_of_the_switches() {
 fn end_ports_that_come_and_go_are_reported() {
     let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
     bed.bring_up();
-    assert!(bed.managers[0].changes.is_empty(), "at first nobody knows what was there");
+    assert!(bed.managers[0].changes.is_empty(), "the previous state is not known at first");
     let host = bed.hosts()[9];
     let guid = port_guid(&bed, host);
     let now = bed.clock.now();
@@ -271,7 +271,7 @@ fn trees_that_failed_are_planted_again_after_a_while() {
 }
 
 /// A fabric with groups whose master is gone: its trees are not those that planting from nothing
-/// would give, and one of them is of a group that nobody knows any more.
+/// would give, and one of them is of a group that no longer exists.
 fn left_with_groups() -> Bed {
     let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
     bed.bring_up();
@@ -300,7 +300,7 @@ pub(super) fn members(bed: &Bed, groups: &[(Lid, &[usize])]) -> Membership {
 }
 
 /// As after -S, or with a registry that followed the master's. Tables were taken for empty: blocks
-/// were written again, and what nobody knew any more stayed in them.
+/// were written again, and entries of unknown groups stayed in them.
 #[test]
 fn inherited_trees_stay_and_unclaimed_blocks_are_cleared() {
     let mut bed = left_with_groups();
@@ -348,7 +348,7 @@ fn a_group_takes_the_place_of_what_the_master_before_had_there() {
     assert_eq!(heard(&mut bed, &listeners, sender, MLID), [5, 19]);
 }
 
-/// A tree that does not reach all members, since a switch was reset meanwhile, is planted anew.
+/// A tree that does not reach all members, since a switch was reset meanwhile, is recomputed.
 #[test]
 fn a_tree_that_was_left_broken_is_not_kept() {
     let mut bed = left_with_groups();
@@ -404,7 +404,7 @@ fn unreadable_blocks_are_cleared_with_unclaimed_ones() {
 /// Blocks were read up to the first that is empty everywhere; what lay behind was never found.
 #[test]
 fn trees_behind_empty_blocks_are_found() {
-    // Four blocks are empty between; or as many as the tops that switches tell leave room for.
+    // Four blocks are empty between; or as many as the switches' tops leave room for.
     for (stale, top) in [(Lid(0xC0A5), None), (Lid(0xC2E1), Some([0xC2, 0xFF]))] {
         let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
         bed.bring_up();

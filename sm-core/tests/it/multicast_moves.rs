@@ -43,8 +43,8 @@ fn refuse_tables(bed: &mut Bed, switches: &[NodeIndex]) {
     }
 }
 
-/// Half of a ring and the other half are a loop, and packets went round it until the last switch had
-/// taken its table.
+/// Half of a ring and the other half are a loop, and packets went round it until the last switch
+/// had taken its table.
 #[test]
 fn a_tree_that_moves_is_no_loop_though_switches_do_not_take_their_tables() {
     let (mut bed, switches) = ring();
@@ -117,8 +117,8 @@ fn groups(hosts: &'static [usize]) -> Vec<(Lid, &'static [usize])> {
     (0..16).map(|number| (Lid(0xC000 + number), hosts)).collect()
 }
 
-/// A fabric with groups whose master is gone. A switch neither tells nor takes multicast tables from
-/// now on, but has those of before.
+/// A fabric with groups whose master is gone. A switch neither returns nor accepts multicast tables
+/// from now on, but has those of before.
 fn left_with_mute(mute: impl Fn(&Bed) -> NodeIndex) -> Bed {
     let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
     bed.bring_up();
@@ -212,7 +212,7 @@ fn a_switch_that_takes_other_tables_than_it_was_sent_is_asked_ever_more_rarely()
     assert!(more < 40, "{more} in ten minutes");
 }
 
-/// Sends to each of these MLIDs from everywhere, and tells whether a packet went round and round.
+/// Sends to each of these MLIDs from everywhere, and returns whether a packet circulated.
 fn is_round(bed: &mut Bed, senders: &[(usize, Endpoint)], mlids: &[Lid]) -> bool {
     let now = bed.clock.now();
     for mlid in mlids {
@@ -230,7 +230,7 @@ fn is_round(bed: &mut Bed, senders: &[(usize, Endpoint)], mlids: &[Lid]) -> bool
     bed.fabric.counters().dropped(DropReason::MulticastLimit) > 0
 }
 
-/// Trees that move at random over a torus, whose switches now and then refuse what they are told or
+/// Trees that move at random over a torus, whose switches now and then refuse writes or
 /// asked, leave it unanswered, or lose the answer; and masters that know nothing of one another.
 #[test]
 fn whatever_switches_take_no_packet_goes_round() {

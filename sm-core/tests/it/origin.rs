@@ -1,5 +1,5 @@
-//! Whose routes are in force: another engine begins anew, what another subnet manager left is kept
-//! for a while, and made anew if it is worse.
+//! Whose routes are in force: another engine reroutes, those of another subnet manager are kept
+//! for a while, and recomputed if they are worse.
 
 use std::time::Duration;
 
@@ -23,8 +23,8 @@ fn settings(engine: &str) -> Settings {
     settings
 }
 
-/// Where switches forward hosts' LIDs to. Those of switches are another matter: ftree has no routes from
-/// one root to another.
+/// Where switches forward hosts' LIDs to. Those of switches are another matter: ftree has no routes
+/// from one root to another.
 fn tables(bed: &Bed) -> Vec<Vec<u8>> {
     let lid = |&host: &NodeIndex| bed.fabric.port(host, 1).unwrap().lid;
     let lids: Vec<Lid> = bed.hosts().iter().map(lid).collect();
@@ -35,7 +35,7 @@ fn tables(bed: &Bed) -> Vec<Vec<u8>> {
     bed.switches().into_iter().map(row).collect()
 }
 
-/// What an engine makes of the fabric from nothing.
+/// An engine's routing without regard to earlier routes.
 fn fresh(engine: &str) -> Vec<Vec<u8>> {
     let mut bed = Bed::with_manager(&net(), settings(engine));
     bed.bring_up();
@@ -43,7 +43,7 @@ fn fresh(engine: &str) -> Vec<Vec<u8>> {
 }
 
 /// A fabric that was brought up with `dor`, and the same with a manager of other settings that has
-/// just taken over, told of what is there or not.
+/// just taken over, with or without knowledge of the engine.
 fn taken_over(settings: Settings, is_reported: bool) -> Bed {
     let mut bed = Bed::with_manager(&net(), self::settings("dor"));
     bed.bring_up();
@@ -82,7 +82,7 @@ fn the_same_engine_writes_nothing_at_the_next_start_and_later() {
     assert_eq!(all, 0);
 }
 
-/// As after opensm, of which nobody knows by what it routed.
+/// As after opensm, whose engine is unknown.
 #[test]
 fn unknown_routes_are_kept_and_recomputed_later_if_worse() {
     let mut bed = taken_over(settings("ftree"), false);
@@ -140,7 +140,7 @@ fn what_is_kept_over_changes_of_a_large_fabric_is_held_against_a_routing_from_no
 }
 
 /// What hosts are worth to `lash` and `nue` changes with each that reboots: tables and lanes of all
-/// others were made anew, and their connections went on with SLs of before.
+/// others were recomputed, and their connections went on with the previous SLs.
 #[test]
 fn a_rebooting_host_moves_only_its_own_routes() {
     for engine in ["lash", "nue", "dfsssp"] {

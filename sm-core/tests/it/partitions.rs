@@ -125,7 +125,7 @@ fn new_partitions_reach_the_ports_with_the_next_sweep_and_the_old_ones_keep_thei
     assert_eq!(row, [0x7fff, 1, 0, 0x8003, 0x8004, 5]);
 }
 
-/// P_Keys of a port as responders are told.
+/// P_Keys of a port as published to responders.
 fn published(bed: &Bed, node: NodeIndex, num: u8) -> Vec<u16> {
     let plane = bed.sweeper().fabric().plane(&sm_core::fabric::SubnetParameters {
         prefix: 0xfe80_0000_0000_0000,
@@ -142,7 +142,7 @@ fn published(bed: &Bed, node: NodeIndex, num: u8) -> Vec<u16> {
     row.port(PortNum(num)).unwrap().pkeys.iter().map(|key| key.0).collect()
 }
 
-/// A switch that forgot its tables would drop what it is told to check.
+/// A switch that forgot its tables would drop the packets that it must check.
 #[test]
 fn a_rebooted_switch_gets_the_tables_that_it_checks_again() {
     let settings = Settings { sweep_on_trap: false, ..Settings::default() };

@@ -146,7 +146,7 @@ fn with_qos_ports_get_the_high_priority_limit_of_their_kind() {
             Settings { qos, qos_high_limit: 3, qos_swe_high_limit: 255, ..Settings::default() };
         let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), settings);
         assert_eq!(bed.bring_up().errors, 0);
-        // As ports say, not as they were told.
+        // As ports report, not as they were set.
         let now = bed.clock.now();
         bed.managers[0].sweeper.request_heavy_sweep(now);
         assert_eq!(bed.bring_up().port_infos_set, 0, "what is right is not set again");

@@ -142,7 +142,7 @@ fn in_random_graphs() {
     }
 }
 
-/// As it was seen by an operator: several leaves tell of a spine's death, and each was last reached
+/// As it was seen by an operator: several leaves report a spine's death, and each was last reached
 /// through that spine.
 #[test]
 fn one_spine_of_four_dies_and_nothing_else() {

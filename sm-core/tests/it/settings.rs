@@ -104,7 +104,7 @@ fn refused_maps_of_sls_are_no_errors_if_so_set() {
     }
 }
 
-/// OpenSM tells switches the last MLID of the blocks in use. Groups beyond would hear nothing.
+/// OpenSM sets the top to the last MLID of the blocks in use: groups beyond receive nothing.
 #[test]
 fn a_low_top_of_multicast_tables_is_lifted() {
     for (used, expected) in [("TRUE", 0xC3FF), ("FALSE", 0xC01F)] {
@@ -113,7 +113,7 @@ fn a_low_top_of_multicast_tables_is_lifted() {
         bed.tamper = Some(Box::new(|packet| {
             let smp = Smp::new(&packet.mad).unwrap();
             if smp.method().is_response() && smp.attribute_id() == AttributeId::SWITCH_INFO {
-                // SwitchInfo, 18 bytes on; what nobody ever set looks like OpenSM's.
+                // SwitchInfo, 18 bytes on; a top that was never set looks like OpenSM's.
                 let top = &mut packet.mad[64 + 18..64 + 20];
                 if top == [0, 0] {
                     top.copy_from_slice(&[0xC0, 0x1F]);

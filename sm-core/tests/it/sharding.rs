@@ -1,5 +1,5 @@
-//! Whom ports are told to ask, on a simulated fabric in virtual time: MasterSMLID by port, and the
-//! LID of a responder that died in the hands of another, with never two owners.
+//! The SA port of each end port, on a simulated fabric in virtual time: MasterSMLID by port, and
+//! the LID of a responder that died in the hands of another, with never two owners.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -59,7 +59,7 @@ fn asked(bed: &Bed) -> Vec<Lid> {
 fn clients_ask_responders_and_everything_else_the_sm() {
     let mut bed = bed();
     let sm = lid(&bed, 0);
-    assert!(asked(&bed).iter().all(|&asked| asked == sm), "nobody is there yet");
+    assert!(asked(&bed).iter().all(|&asked| asked == sm), "no responder is there yet");
     let both = sa_lids(&bed, &[1, 2]);
     assert_eq!(spread(&mut bed, &both), 12);
     let responders: BTreeSet<Lid> = asked(&bed).into_iter().collect();
@@ -96,7 +96,7 @@ fn only_clients_of_a_lost_responder_are_asked_again() {
     assert_eq!(spread(&mut bed, &one), orphans);
     let staying = lid(&bed, 1);
     assert!(asked(&bed).iter().all(|&asked| asked == staying));
-    assert_eq!(spread(&mut bed, &[]), 12, "nobody is left but the SM");
+    assert_eq!(spread(&mut bed, &[]), 12, "only the SM is left");
     let sm = lid(&bed, 0);
     assert!(asked(&bed).iter().all(|&asked| asked == sm));
 }
@@ -216,7 +216,7 @@ fn take_over(death: &Death) -> (Bed, Lid) {
     assert_eq!(bed.managers[0].taken_over, [(what, true)]);
     assert_eq!(owners(&bed, taken), [bed.hosts()[3]]);
     assert!(written.get() <= bed.switches().len() as u32, "one block a switch");
-    assert_eq!(asked(&bed), clients, "nobody is told anything");
+    assert_eq!(asked(&bed), clients, "no client moves");
 
     // The sweep that follows finds all in order, and keeps it so.
     bed.run_until(SECOND * 60, "swept", |bed| {

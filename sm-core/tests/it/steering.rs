@@ -184,7 +184,7 @@ fn hops_of_a_file_lead_the_routes_of_the_engine_file() {
     assert_eq!(next(&bed, ring[0], host(&bed, ring[3])), ring[3]);
     assert_eq!(next(&bed, ring[1], host(&bed, ring[2])), ring[0]);
 
-    // By hops that nobody can go another engine routes.
+    // With impossible hop counts another engine routes.
     let far = matrix(&bed, &ring, |from, to| if from == to { 0 } else { 9 });
     std::fs::write(&file, far).unwrap();
     let (policy, _) = policy.reload(&settings, DISK);

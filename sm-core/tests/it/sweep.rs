@@ -152,7 +152,7 @@ fn plane(bed: &Bed) -> FabricPlane {
     })
 }
 
-/// Rows are made anew where something happened, and nowhere else: a change costs what it changes.
+/// Only rows that changed are rebuilt: the cost is proportional to the change.
 #[test]
 fn nodes_that_nothing_happened_to_are_published_as_they_were() {
     let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
@@ -239,7 +239,7 @@ fn a_switch_that_dies_is_dropped_and_returns_with_its_lid() {
     assert_eq!(bed.fabric.port(spine, 0).unwrap().lid, lid);
 }
 
-/// A switch that reboots between two looks forgets its tables; nothing but its own state tells.
+/// A switch that reboots between two looks forgets its tables; only its own state shows that.
 #[test]
 fn a_rebooted_switch_gets_its_tables_again() {
     let settings = Settings { sweep_on_trap: false, ..Settings::default() };
@@ -394,7 +394,7 @@ fn a_new_master_with_fewer_vls_takes_active_links_through_initialize() {
     }
 }
 
-/// The fabric was published as the SM's own node alone, and the subnet told as up.
+/// The fabric was published as the SM's own node alone, and the subnet reported as up.
 #[test]
 fn a_silent_fabric_is_neither_up_nor_forgotten() {
     let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());

@@ -102,7 +102,7 @@ fn reassign_lfts_recomputes_routes() {
     assert!(bed.bring_up().lft_blocks_set > 0);
     let rerouted = tables(&bed);
     bed.run_for(Duration::from_secs(1));
-    // They are those of a fabric that nobody has touched.
+    // They are those of an untouched fabric.
     let mut untouched = Bed::with_manager(&fat_tree(3, 8, 100), settings);
     untouched.bring_up();
     assert_eq!(tables(&untouched), rerouted);
@@ -153,7 +153,7 @@ fn clients_are_asked_to_register_again_a_few_at_a_time_and_once() {
     let now = bed.clock.now();
     bed.managers[0].sweeper.request_heavy_sweep(now);
     bed.run_for(Duration::from_secs(20));
-    assert_eq!(asked(&bed), all, "nobody is asked twice");
+    assert_eq!(asked(&bed), all, "no client is asked twice");
 }
 
 #[test]
@@ -173,7 +173,7 @@ fn a_silent_client_is_asked_again_and_delays_no_other() {
     assert_eq!(bed.sweeper().clients_to_ask(), 0);
 }
 
-/// They were all asked whatever `-S` had read, and ten thousand registered anew what was known.
+/// All were asked although `-S` was read, and ten thousand registered what was known.
 #[test]
 fn clients_in_an_imported_sa_database_are_not_asked() {
     let mut bed = left_by(Settings::default());
@@ -289,7 +289,7 @@ fn who_was_reset_between_two_runs_is_asked() {
     bed.assert_all_reachable();
 }
 
-/// Another manager at the same port has the same LID, so that ports tell nothing of it.
+/// Another manager at the same port has the same LID, so that ports do not show it.
 #[test]
 fn all_are_asked_if_another_manager_ran_on_the_same_port_meanwhile() {
     let (mut bed, lids, left, _) = stopped(Settings::default());
@@ -302,7 +302,7 @@ fn all_are_asked_if_another_manager_ran_on_the_same_port_meanwhile() {
     assert_eq!(start_again(&mut bed, Settings::default(), lids, Some(left)), all);
 }
 
-/// Where another would have made the same routes, nobody can tell who did.
+/// Where another SM computes the same routes, its tables cannot be distinguished.
 #[test]
 fn all_are_asked_where_routes_have_no_choice() {
     let tree = include_str!("../../src/dump/golden/tree.net");

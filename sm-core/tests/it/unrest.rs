@@ -1,4 +1,4 @@
-//! What does not keep still: traps without end, links behind which nobody answers, and subnet
+//! Endless activity: traps without end, links behind which no node answers, and subnet
 //! managers that come and go.
 
 use std::time::Duration;
@@ -192,7 +192,8 @@ fn a_fabric_replaced_while_unreachable_is_reconfigured() {
     bed.assert_all_reachable();
 }
 
-/// Each change waited for a subnet manager whose host had died, the port being up and said to have one.
+/// Each change waited for a subnet manager whose host had died, the port being up and said to have
+/// one.
 #[test]
 fn a_standby_that_has_fallen_silent_holds_no_change_up_and_is_a_rival_once_it_speaks() {
     let of_priority = |sm_priority| Settings { sm_priority, ..Settings::default() };

@@ -42,7 +42,7 @@ ibsim (Debian: opensm ibsim-utils). Fails if anything of ours is more than 2 % w
 
 Where OpenSM's updn, dnup or ftree can deadlock and ours cannot, ours are not counted as worse.
 
-updn and ftree are told switch 1 as root where nothing but a tree would have one. torus-2QoS is
+updn and ftree get switch 1 as root where nothing but a tree would have one. torus-2QoS is
 tried where switches are called sw-X-Y or sw-X-Y-Z by their places.
 
 Marks: HOPS, FAR, WORST, LANES: mean hops, the most hops, routes on the worst link, lanes are more
@@ -219,7 +219,8 @@ fn report(
     let ratio = |stock: &Judgement| f64::from(ours.worst) / f64::from(stock.worst.max(1));
     let (marks, is_worse) = marks(engine, ours, stock.as_ref());
     println!(
-        "{net:24} {engine:10} {:5.2} {:>5} {:3} {:>3} {:8} {:>8} {:>6} {:8.1} {:>8} {:2} {:>2} {seconds:6.2}  {marks}",
+        "{net:24} {engine:10} {:5.2} {:>5} {:3} {:>3} {:8} {:>8} {:>6} {:8.1} {:>8} {:2} {:>2} \
+         {seconds:6.2}  {marks}",
         ours.mean_hops,
         theirs(|stock| format!("{:.2}", stock.mean_hops)),
         ours.most_hops,

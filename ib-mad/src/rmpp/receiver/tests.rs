@@ -140,7 +140,7 @@ fn malformed_first_packets_are_refused_with_their_status() {
     assert_eq!(refusal(&|mad| mad[31] = 0), abort(RmppStatus::INCONSISTENT_FIRST));
     assert_eq!(refusal(&|mad| mad[35] = 19), abort(RmppStatus::INCONSISTENT_LAST));
     assert_eq!(refusal(&|mad| mad[35] = 221), abort(RmppStatus::INCONSISTENT_LAST));
-    assert_eq!(refusal(&|mad| mad[25] = 4), Refusal::Ignore, "nobody answers an ABORT");
+    assert_eq!(refusal(&|mad| mad[25] = 4), Refusal::Ignore, "an ABORT is not answered");
     assert_eq!(refusal(&|mad| mad[26] = 6), Refusal::Ignore, "not active");
     assert_eq!(
         Receiver::start(Instant::now(), &segment(2, 0, 0), CONFIG).unwrap_err(),

@@ -8,7 +8,8 @@ use std::io;
 pub enum IbsimError {
     /// No process is bound to the server's name.
     #[error(
-        "no ibsim answers at socket '{socket}'; start `ibfabric serve NET` or `ibsim`, or set --socket"
+        "no ibsim answers at socket '{socket}'; start `ibfabric serve NET` or `ibsim`, or set \
+         --socket"
     )]
     NoServer {
         /// Base of its names.

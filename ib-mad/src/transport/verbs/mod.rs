@@ -43,7 +43,8 @@ pub enum VerbsError {
     NoDevice(String),
     /// The Q_Key is privileged.
     #[error(
-        "the Q_Key of subnet administration needs CAP_NET_RAW: run as root, or give the program that capability"
+        "the Q_Key of subnet administration needs CAP_NET_RAW: run as root, or give the program \
+         that capability"
     )]
     QKey,
     /// The default partition is not in the port's table.

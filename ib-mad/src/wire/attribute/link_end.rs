@@ -52,7 +52,7 @@ impl LinkEnd {
     }
 
     /// The widest width and fastest speed that both ends have enabled, if the link is narrower or
-    /// slower than that; `None` if it is not, or if the fields do not tell.
+    /// slower than that; `None` if it is not, or if the fields do not say.
     pub fn shortfall(self, far: Self) -> Option<(&'static str, &'static str)> {
         let widths = self.widths & far.widths;
         let width = WIDTHS.iter().rposition(|(width, _)| widths & width.0 != 0)?;

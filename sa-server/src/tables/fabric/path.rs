@@ -389,7 +389,7 @@ mod tests {
         assert!(paths.class(0, column[0], Lid(0)).is_reachable());
     }
 
-    /// A chain of 300 switches has more kinds of path than a class number can tell apart.
+    /// A chain of 300 switches has more kinds of path than class numbers can distinguish.
     #[test]
     fn hops_are_given_up_before_limits_are() {
         let column: Arc<[Packed]> =

@@ -299,7 +299,7 @@ pub enum Criterion {
     PKey,
 }
 
-/// P_Keys that a request may name although the rule does not ask for one: whoever names a P_Key
+/// P_Keys that a request may name although the rule does not ask for one: a request with a P_Key
 /// means a virtual fabric that has it, so that no other one may answer, let alone with "no path".
 fn implied_pkeys<'a>(row: &QosRule, level: Option<&'a Level>) -> Option<&'a [(u16, u16)]> {
     let pkeys = &level?.row().pkeys[..];

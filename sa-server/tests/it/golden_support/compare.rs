@@ -53,7 +53,7 @@ const DIFFERENT: &[(&str, &str)] = &[
     ("guidinfo/*/guid0/*", "GUIDs are compared with those of the record"),
     ("guidinfo/guid0-only", "GUIDs are compared with those of the record"),
     ("guidinfo/*/block-255/*", "there is no block 255"),
-    ("guidinfo/lid-0x0000/*", "LID 0 is nobody's"),
+    ("guidinfo/lid-0x0000/*", "LID 0 has no owner"),
     ("mcquery/*/plain/proxy_join-wrong", "ProxyJoin is in the highest bit of its byte"),
     ("mcquery/*/plain/life-0+*", NOT_COMPARED),
     ("mcquery/*/plain/life-1-1", NOT_COMPARED),
@@ -63,8 +63,8 @@ const DIFFERENT: &[(&str, &str)] = &[
     ("service/query-lease/table", NOT_COMPARED),
     ("service/query-lease/h2", NOT_COMPARED),
     ("service/query-lease/trusted", NOT_COMPARED),
-    ("inform/query-gid+enum/*", "Enum tells the subscriptions of a port apart"),
-    ("inform/query-enum/*", "Enum tells the subscriptions of a port apart"),
+    ("inform/query-gid+enum/*", "Enum distinguishes the subscriptions of a port"),
+    ("inform/query-enum/*", "Enum distinguishes the subscriptions of a port"),
     ("inform/query-trap_num/*", NOT_COMPARED),
     ("inform/query-is_generic/*table", NOT_COMPARED),
     ("inform/query-qpn/get", NOT_COMPARED),
@@ -173,8 +173,8 @@ fn is_like(pattern: &str, id: &str) -> bool {
     }
 }
 
-/// Replays all cases about records that are served. `keys` tells the P_Key table of a port, by LID
-/// and number, `amend` completes the plane; cases `different` are meant to differ, too.
+/// Replays all cases about records that are served. `keys` returns the P_Key table of a port, by
+/// LID and number, `amend` completes the plane; cases `different` are meant to differ, too.
 pub(crate) fn replay(
     golden: &Golden,
     different: &[(&str, &str)],

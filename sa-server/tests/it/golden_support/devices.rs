@@ -91,7 +91,7 @@ impl Devices {
         mfts
     }
 
-    /// Without tables that are all zero: they are told of whoever has none.
+    /// Without tables that are all zero, which ports without tables report.
     pub(super) fn port_tables(&self, node_of: impl Fn(u16) -> Guid) -> Vec<PortTables> {
         let mut rows: BTreeMap<Guid, PortTables> = BTreeMap::new();
         for (&lid, tables) in &self.sl_to_vl {

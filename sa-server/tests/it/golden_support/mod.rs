@@ -128,7 +128,7 @@ impl Golden {
         Lid(port.expect("roles are ports").lid)
     }
 
-    /// The fabric while all links but those of `without` (a node GUID) were up. `keys` tells the
+    /// The fabric while all links but those of `without` (a node GUID) were up. `keys` returns the
     /// P_Key table of a port, by LID and number.
     pub(crate) fn fabric(
         &self,

@@ -193,7 +193,7 @@ pub(crate) fn expected(world: &World, request: &Request) -> Result<Vec<Vec<u8>>,
         if !record.has_port_numbers && request.id != attribute::PORT_INFO_RECORD {
             without.extend(["InputPortNum", "OutputPortNum", "PortNum"]);
         }
-        // A ServiceKey is compared whoever asks, a QPN with what is shown.
+        // A ServiceKey is compared for every requester, a QPN with the value shown.
         let shown = if request.trusted { &record.bytes } else { &record.public };
         let is_service = request.id == attribute::SERVICE_RECORD;
         let compared = if is_service { &record.bytes } else { shown };

@@ -129,7 +129,8 @@ mod tests {
 
     #[test]
     fn elements_know_their_lines_and_comments_are_no_text() {
-        let text = "<?xml version=\"1.0\"?>\n<A>\n <!-- c\n -->\n  <B> x &amp; <!-- y -->z&#33; </B>\n  <C/>\n</A>";
+        let text = "<?xml version=\"1.0\"?>\n<A>\n <!-- c\n -->\n  <B> x &amp; <!-- y -->z&#33; \
+            </B>\n  <C/>\n</A>";
         let root = parse(text).unwrap();
         assert_eq!((root.name.as_str(), root.line), ("A", 2));
         let [b, c] = &root.children[..] else { panic!("{root:?}") };

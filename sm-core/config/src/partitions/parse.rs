@@ -95,7 +95,12 @@ pub fn parse(
         }
     }
     if is_empty {
-        remarks.add(path, None, "defines no partition; the same as no file: all ports are full members of the default partition");
+        remarks.add(
+            path,
+            None,
+            "defines no partition; the same as no file: all ports are full \
+            members of the default partition",
+        );
         return Ok(PartitionConfig::default());
     }
     Ok(parser.config)

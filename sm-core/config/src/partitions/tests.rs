@@ -210,8 +210,8 @@ fn groups_have_the_values_of_their_definition_unless_they_name_their_own() {
 
 #[test]
 fn input_that_opensm_rejects_is_an_error_with_its_line() {
-    let no_definition = "does not begin a partition: expected '[name][=P_Key][,flags] :' on one line, such \
-                         as 'Default=0x7fff, ipoib : ALL=full ;'";
+    let no_definition = "does not begin a partition: expected '[name][=P_Key][,flags] :' on one \
+        line, such as 'Default=0x7fff, ipoib : ALL=full ;'";
     let no_port = "is neither a port GUID nor ALL, ALL_CAS, ALL_SWITCHES, ALL_ROUTERS or SELF";
     let cases = [
         ("# a\n\nA=0x1, ipoib\n : ALL;", format!("3: 'A=0x1, ipoib' {no_definition}")),
@@ -245,27 +245,90 @@ fn input_that_opensm_ignores_is_reported() {
         ("A=1,sl=16:ALL;", "p:1: sl must be 0 to 15, not '16'; ignored".into()),
         ("A=1,scope=0:ALL;", "p:1: scope must be 1 to 15, not '0'; ignored".into()),
         ("A=1,mtu:ALL;", "p:1: mtu must be a code such as 4, not ''; ignored".into()),
-        ("A=1,FlowLabel=0x100000:ALL;", "p:1: FlowLabel must be 0 to 0xfffff, not '0x100000'; ignored".into()),
-        ("A=1,TClass=256:ALL;", "p:1: TClass '256' is not a valid number; it is read as 0x0".into()),
+        (
+            "A=1,FlowLabel=0x100000:ALL;",
+            "p:1: FlowLabel must be 0 to 0xfffff, not '0x100000'; ignored".into(),
+        ),
+        (
+            "A=1,TClass=256:ALL;",
+            "p:1: TClass '256' is not a valid number; it is read as 0x0".into(),
+        ),
         ("A=1,mtu=4k:ALL;", "p:1: mtu=4k has 'k' after the number".into()),
         ("A=0x10001:ALL;", "p:1: P_Key 0x10001 has more than 16 bits; it is read as 0x0001".into()),
         ("A=0x8000:ALL;", "p:1: P_Key 0x8000 is invalid; another is generated".into()),
-        ("A=1:ALL;B=1:ALL;", "p:1: partition 0x0001 already has the name 'A'; 'B' refers to the same partition".into()),
-        ("A=1,sl=2:ALL;\nA=1:ALL;", "p:2: SL of partition 'A' becomes 0; an earlier definition has 2".into()),
-        ("A=1:0x5=ful1;", "p:1: membership 'ful1' is not full, limited or both; read as limited".into()),
+        (
+            "A=1:ALL;B=1:ALL;",
+            "p:1: partition 0x0001 already has the name 'A'; 'B' refers to the same partition"
+                .into(),
+        ),
+        (
+            "A=1,sl=2:ALL;\nA=1:ALL;",
+            "p:2: SL of partition 'A' becomes 0; an earlier definition has 2".into(),
+        ),
+        (
+            "A=1:0x5=ful1;",
+            "p:1: membership 'ful1' is not full, limited or both; read as limited".into(),
+        ),
         ("A=1:0x5=;", "p:1: '0x5=' has no membership; read as full".into()),
         ("A=1:AL;", "p:1: 'AL' is read as ALL".into()),
-        ("A=1:mgid=fe80::1\nALL;", format!("p:1: mgid 'fe80::1' is not a multicast GID, such as ff12:401b::16; {not_made}")),
-        ("A=1,ipoib:mgid=ff12:401b:8002::1\nALL;", format!("p:1: mgid ff12:401b:8002::1 has P_Key 0x8002 in it, its partition 0x8001; {not_made}")),
-        ("A=1,ipoib:mgid=ff12:401b::1,mtu=5\nALL;", format!("p:1: mtu of the IP group ff12:401b::1 must be that of its partition, 4, not 5; {not_made}")),
-        ("A=1:mgid=ff12:401b::1\nALL;", "p:1: an IP group needs the broadcast group ff12:401b:8001::ffff:ffff (flag ipoib); group ff12:401b:8001::1 is not created".into()),
-        ("A=1,ipoib,mtu=2048:ALL;", "p:1: mtu must be a code, 1 for 256 bytes, 2 for 512, 3 for 1024, 4 for 2048, 5 for 4096, not 2048; group ff12:401b:8001::ffff:ffff is not created".into()),
-        ("A=1:mgid=ff12::1,rate=1\nALL;", "p:1: rate must be a code such as 3 for 10 Gb/s or 7 for 40 Gb/s, not 1; group ff12::1 is not created".into()),
-        ("A=1:mgid=ff12::1\nmgid=ff12::1;", "p:2: it is already defined; group ff12::1 is not created".into()),
-        ("A=1:mgid=ff12::1,colour=2\nALL;", "p:1: unknown flag 'colour' of a group; ignored".into()),
-        ("A=1:mgid=ff12:a01b::1\nALL;", "p:1: signature a01b is not for link-local scope; group ff12:a01b::1 is not created".into()),
+        (
+            "A=1:mgid=fe80::1\nALL;",
+            format!(
+                "p:1: mgid 'fe80::1' is not a multicast GID, such as ff12:401b::16; {not_made}"
+            ),
+        ),
+        (
+            "A=1,ipoib:mgid=ff12:401b:8002::1\nALL;",
+            format!(
+                "p:1: mgid ff12:401b:8002::1 has P_Key \
+            0x8002 in it, its partition 0x8001; {not_made}"
+            ),
+        ),
+        (
+            "A=1,ipoib:mgid=ff12:401b::1,mtu=5\nALL;",
+            format!(
+                "p:1: mtu of the IP group \
+            ff12:401b::1 must be that of its partition, 4, not 5; {not_made}"
+            ),
+        ),
+        (
+            "A=1:mgid=ff12:401b::1\nALL;",
+            "p:1: an IP group needs the broadcast group \
+            ff12:401b:8001::ffff:ffff (flag ipoib); group ff12:401b:8001::1 is not created"
+                .into(),
+        ),
+        (
+            "A=1,ipoib,mtu=2048:ALL;",
+            "p:1: mtu must be a code, 1 for 256 bytes, 2 for 512, 3 for \
+            1024, 4 for 2048, 5 for 4096, not 2048; group ff12:401b:8001::ffff:ffff is not created"
+                .into(),
+        ),
+        (
+            "A=1:mgid=ff12::1,rate=1\nALL;",
+            "p:1: rate must be a code such as 3 for 10 Gb/s or 7 \
+            for 40 Gb/s, not 1; group ff12::1 is not created"
+                .into(),
+        ),
+        (
+            "A=1:mgid=ff12::1\nmgid=ff12::1;",
+            "p:2: it is already defined; group ff12::1 is not created".into(),
+        ),
+        (
+            "A=1:mgid=ff12::1,colour=2\nALL;",
+            "p:1: unknown flag 'colour' of a group; ignored".into(),
+        ),
+        (
+            "A=1:mgid=ff12:a01b::1\nALL;",
+            "p:1: signature a01b is not for link-local scope; group ff12:a01b::1 is not created"
+                .into(),
+        ),
         ("A=1:mgid=ff32::1\nALL;", format!("p:1: mgid ff32::1 has reserved flags set; {not_made}")),
-        ("\n# nothing\n", "p: defines no partition; the same as no file: all ports are full members of the default partition".into()),
+        (
+            "\n# nothing\n",
+            "p: defines no partition; the same as no file: all ports are full \
+            members of the default partition"
+                .into(),
+        ),
     ];
     for (text, remark) in cases {
         assert_eq!(read(text).map(|(_, remarks)| remarks), Ok(vec![remark]), "{text}");

@@ -290,7 +290,8 @@ fn an_undefined_name_is_rejected_with_its_line() {
 /// took as many attempts as it had mistakes.
 #[test]
 fn all_mistakes_of_a_file_are_reported_but_no_consequential_ones() {
-    let text = "qos-levels\nqos-level\nname: Fast\nsl: 16\nend-qos-level\nqos-level\nsl: 1\nfoo: 2\n\
+    let text = "qos-levels\nqos-level\nname: Fast\nsl: 16\nend-qos-level\nqos-level\nsl: 1\nfoo: \
+        2\n\
                 end-qos-level\nend-qos-levels\nqos-ulps\nmpi: 3\nsdp: 17\nend-qos-ulps\n\
                 qos-match-rules\nqos-match-rule\nqos-level-name: Fast\nsource: Nobody\n\
                 end-qos-match-rule\nqos-match-rule\nuse: x\nend-qos-match-rule\nend-qos-match-rules";

@@ -142,7 +142,8 @@ mod tests {
         };
         assert_eq!(
             refusal(&["-d", "10"]),
-            "option -d/--debug: debug takes 0, 1, 2 or 3 (others concern OpenSM's internals), not '10'"
+            "option -d/--debug: debug takes 0, 1, 2 or 3 (others concern OpenSM's internals), not \
+             '10'"
         );
         let set = settings(&["-d0", "-d", "3", "-k", "ab", "-y", "-A", "-D", "20"]);
         assert!(set.ignore_other_sm && set.disable_multicast && !set.exit_on_fatal);

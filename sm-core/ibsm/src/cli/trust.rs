@@ -72,8 +72,8 @@ pub(super) fn check(
             return Err(ExposureError::FrontDoor(front_door));
         }
         warnings.push(format!(
-            "--front-door {front_door} can be reached from other machines without authentication: a \
-             machine that forges a responder's address can answer clients as the SA; restrict \
+            "--front-door {front_door} can be reached from other machines without authentication: \
+             a machine that forges a responder's address can answer clients as the SA; restrict \
              access to responders"
         ));
     }

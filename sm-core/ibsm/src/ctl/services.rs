@@ -98,7 +98,8 @@ mod tests {
         let lasting = Service { left_s: None, has_key: false, port: None, ..service.clone() };
         assert_eq!(
             text(&[service, lasting]),
-            "0x0000000000000010  'DAPL\\n'  host-1/P1  fe80::1  P_Key 0xffff, for 90 s, with a key\n\
+            "0x0000000000000010  'DAPL\\n'  host-1/P1  fe80::1  P_Key 0xffff, for 90 s, with a \
+             key\n\
              0x0000000000000010  'DAPL\\n'  not in the fabric  no GID  P_Key 0xffff, permanent\n"
         );
         assert_eq!(text(&[]), "no services\n");

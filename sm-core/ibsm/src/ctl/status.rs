@@ -401,10 +401,10 @@ mod tests {
         };
         let json: serde_json::Value = serde_json::from_str(&render_json(&status)).unwrap();
         let keys: Vec<&str> = json.as_object().unwrap().keys().map(String::as_str).collect();
-        let expected = "counters engines_passed_over epoch fabric_generation following lmc managers \
-                        nodes ports priority registry_sequence responders routing_engine sm_guid sm_lid \
-                        sm_state software subnet_prefix subnet_up switches takes_over_after_ms uptime_seconds \
-                        warnings";
+        let expected = "counters engines_passed_over epoch fabric_generation following lmc \
+            managers nodes ports priority registry_sequence responders routing_engine sm_guid \
+            sm_lid sm_state software subnet_prefix subnet_up switches takes_over_after_ms \
+            uptime_seconds warnings";
         assert_eq!(keys.join(" "), expected);
         assert_eq!(json["sm_guid"], "0x0000000000000010");
         assert_eq!(json["subnet_up"], true);

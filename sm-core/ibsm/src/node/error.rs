@@ -12,8 +12,8 @@ pub enum NodeError {
     Fatal(String),
     /// `--once`, and another subnet manager is master.
     #[error(
-        "another subnet manager is master, at {at}, and -o/--once does not wait for it to end or to \
-         hand over; stop it, or run without -o to stand by"
+        "another subnet manager is master, at {at}, and -o/--once does not wait for it to end or \
+         to hand over; stop it, or run without -o to stand by"
     )]
     NotMaster {
         /// Its port.

@@ -132,7 +132,8 @@ impl Jobs {
                 match result {
                     Ok(finding) => sweeper.handle_balance(now, &finding),
                     Err(panic) => error!(
-                        "balance check failed: {panic}; the quality of the current routes is unknown"
+                        "balance check failed: {panic}; the quality of the current routes is \
+                         unknown"
                     ),
                 }
             }

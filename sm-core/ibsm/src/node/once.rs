@@ -126,7 +126,8 @@ impl AwaitServing {
             _ => {
                 if !std::mem::replace(&mut self.logged, true) {
                     info!(
-                        "waiting for {behind} of {connected} responder(s) to serve the current snapshot"
+                        "waiting for {behind} of {connected} responder(s) to serve the current \
+                         snapshot"
                     );
                 }
                 false

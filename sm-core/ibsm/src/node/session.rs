@@ -126,7 +126,8 @@ impl SessionState {
     pub(super) fn warning(&self) -> Option<String> {
         let (_, reason) = self.refused.as_ref()?;
         Some(format!(
-            "nothing is published to responders, so that queries get outdated answers or none: {reason}"
+            "nothing is published to responders, so that queries get outdated answers or none: \
+             {reason}"
         ))
     }
 

@@ -34,7 +34,8 @@ pub(crate) fn responder_command(publish: SocketAddr, has_tls: bool) -> String {
         // Certificates are issued for names.
         let port = publish.port();
         return format!(
-            "ibsa --sm https://HOST:{port} --tls-ca FILE --tls-cert FILE --tls-key FILE --transport udp"
+            "ibsa --sm https://HOST:{port} --tls-ca FILE --tls-cert FILE --tls-key FILE \
+             --transport udp"
         );
     }
     let insecure = if ip.is_loopback() { "" } else { " --insecure" };

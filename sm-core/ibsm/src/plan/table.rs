@@ -206,7 +206,8 @@ fn after_failures(plan: &Plan<'_>, kind: usize) -> String {
         let count = grouped(parted);
         let _ = writeln!(
             text,
-            "\nSome failures partition the fabric: {count} pairs of host and LID disconnected in total."
+            "\nSome failures partition the fabric: {count} pairs of host and LID disconnected in \
+             total."
         );
     }
     let notes = all().flat_map(|(tried, tally)| failure_notes(&plan.site, tried, tally)).collect();

@@ -120,7 +120,8 @@ fn failures_are_counted_by_their_effect() {
 
     let net = ib_mad::netlist::Net::parse(
         "net",
-        "Switch 4 \"s\"\n[1] \"t\"[1]\n[2] \"a\"[1]\n[3] \"b\"[1]\n\nSwitch 4 \"t\"\n[2] \"c\"[1]\n\n\
+        "Switch 4 \"s\"\n[1] \"t\"[1]\n[2] \"a\"[1]\n[3] \"b\"[1]\n\nSwitch 4 \"t\"\n[2] \
+         \"c\"[1]\n\n\
          Ca 1 \"a\"\n\nCa 1 \"b\"\n\nCa 1 \"c\"\n",
     );
     let line = plan(&options, Site::new(&net.unwrap(), None).unwrap());

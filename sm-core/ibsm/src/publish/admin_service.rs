@@ -59,8 +59,8 @@ impl AdminService {
             }
             state => {
                 format!(
-                    "this SM is {state}; its copy of the registry is only for a takeover; query the \
-                     master"
+                    "this SM is {state}; its copy of the registry is only for a takeover; query \
+                     the master"
                 )
             }
         }))

@@ -38,7 +38,8 @@ pub(super) fn next_epoch(state_dir: &Path, known: u64, now: SystemTime) -> io::R
             let kept = text.trim().parse().ok().filter(|&epoch| is_plausible(epoch, now));
             kept.unwrap_or_else(|| {
                 tracing::warn!(
-                    path = %path.display(), "epoch file is damaged; taking the next epoch from the clock"
+                    path = %path.display(), "epoch file is damaged; taking the next epoch from \
+                        the clock"
                 );
                 0
             })

@@ -229,7 +229,8 @@ impl StateDir {
         let moved = match names.map(|name| self.file(&name)).find(is_free) {
             Some(aside) => fs::rename(&path, &aside).map(|()| aside),
             None => Err(io::Error::other(format!(
-                "it is unusable, and {REFUSED_MAX} unusable copies exist already; remove {name}.refused*"
+                "it is unusable, and {REFUSED_MAX} unusable copies exist already; remove \
+                 {name}.refused*"
             ))),
         };
         moved.map_err(|source| StateError { path, source })
@@ -299,8 +300,8 @@ impl StateWriter {
     fn sync_names(&self) -> io::Result<()> {
         if self.sync && !sync_directory(&self.path)? && !self.warned.swap(true, Relaxed) {
             warn!(
-                "state directory {}: its file system does not support fsync of directories; after a \
-                 power failure it may hold older versions of files",
+                "state directory {}: its file system does not support fsync of directories; after \
+                 a power failure it may hold older versions of files",
                 self.path.display()
             );
         }

@@ -31,9 +31,10 @@ impl Page {
     }
 }
 
-const CLOSED: &str = "The page and /api/v1/ show names and topology of the fabric, and other machines can reach this \
-    address. To permit that, start ibsm with --insecure; otherwise use --http 127.0.0.1:PORT and a \
-    tunnel: ssh -L PORT:127.0.0.1:PORT HOST. /metrics is always served.\n";
+const CLOSED: &str = "The page and /api/v1/ show names and topology of the fabric, and other \
+    machines can reach this address. To permit that, start ibsm with --insecure; otherwise use \
+    --http 127.0.0.1:PORT and a tunnel: ssh -L PORT:127.0.0.1:PORT HOST. /metrics is always \
+    served.\n";
 
 const ELSEWHERE: &str =
     "This page is for this machine only: use localhost or a loopback address.\n";

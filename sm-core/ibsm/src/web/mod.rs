@@ -93,7 +93,10 @@ pub(crate) fn serve(address: SocketAddr, web: Web) -> io::Result<SocketAddr> {
             accept(listener, router(served.clone(), page)).await
         };
         if let Err(failure) = runtime.block_on(work) {
-            error!("HTTP server stopped: {failure}; metrics and live page are unavailable, restart ibsm");
+            error!(
+                "HTTP server stopped: {failure}; metrics and live page are unavailable, \
+                restart ibsm"
+            );
         }
     })?;
     match page {

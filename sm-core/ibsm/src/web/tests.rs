@@ -288,8 +288,12 @@ fn unknown_paths_are_404_and_nothing_can_be_changed() {
     assert_eq!(status, 404);
     assert!(headers.contains("x-content-type-options: nosniff"));
     let mut stream = std::net::TcpStream::connect(bed.address).unwrap();
-    write!(stream, "POST /api/v1/status HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
-        .unwrap();
+    write!(
+        stream,
+        "POST /api/v1/status HTTP/1.1\r\nHost: localhost\r\nContent-Length: \
+        0\r\nConnection: close\r\n\r\n"
+    )
+    .unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     assert!(text.starts_with("HTTP/1.1 405"), "{text}");

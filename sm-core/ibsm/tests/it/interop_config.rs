@@ -51,14 +51,16 @@ const ODD: &[&str] = &[
     "lmc\x0b1\n\x0clmc 2\n",
     // QoS.
     "qos TRUE\nqos_max_vls 16\nqos_ca_max_vls 300\nqos_swe_max_vls -1\nqos_rtr_max_vls 15\n",
-    "qos TRUE\nqos_high_limit 10x\nqos_ca_high_limit 256\nqos_sw0_high_limit -5\nqos_rtr_high_limit x\n",
+    "qos TRUE\nqos_high_limit 10x\nqos_ca_high_limit 256\nqos_sw0_high_limit \
+     -5\nqos_rtr_high_limit x\n",
     "qos_high_limit 0x10\nqos_ca_high_limit\n",
     "qos TRUE\nqos_sl2vl 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15\nqos_vlarb_low 0:4,1:4\n",
     // Congestion control.
     "congestion_control TRUE\ncc_key 0x123\ncc_max_outstanding_mads 5\n",
     "cc_sw_cong_setting_control_map 0xf\ncc_sw_cong_setting_threshold 0x10\n",
     "cc_sw_cong_setting_victim_mask 0x102\ncc_sw_cong_setting_credit_mask 1z\n",
-    "cc_sw_cong_setting_credit_starvation_return_delay 2:3x\ncc_sw_cong_setting_marking_rate 70000\n",
+    "cc_sw_cong_setting_credit_starvation_return_delay 2:3x\ncc_sw_cong_setting_marking_rate \
+     70000\n",
     "cc_ca_cong_setting_ccti_timer 3 20\ncc_ca_cong_setting_ccti_timer 4\t0x10\n",
     "cc_ca_cong_setting_ccti_increase 16 1\ncc_ca_cong_setting_ccti_min 2 300\n",
 ];

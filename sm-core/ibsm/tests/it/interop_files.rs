@@ -111,7 +111,8 @@ fn opensm_accepts_and_rejects_the_same_files() {
         let routes = dir.join("routes");
         std::fs::write(&routes, prefixes).unwrap();
         let config = format!(
-            "qos TRUE\nprefix_routes_file {routes}\npartition_config_file {partitions}\nqos_policy_file {qos}\n\
+            "qos TRUE\nprefix_routes_file {routes}\npartition_config_file \
+             {partitions}\nqos_policy_file {qos}\n\
              torus_config {torus}\nrouting_engine torus-2QoS\n",
             routes = routes.display()
         );

@@ -75,7 +75,8 @@ const GROUP: &str = "MC Group 0xc005 : mgid=0xff12401bffff0000:0x00000000deadbee
 fn dump() -> String {
     let member = |guid: u32| {
         format!(
-            "mcm_port: port_gid=0xfe80000000000000:0x{guid:016x} scope_state=0x21 proxy_join=0x0\n\n"
+            "mcm_port: port_gid=0xfe80000000000000:0x{guid:016x} scope_state=0x21 \
+             proxy_join=0x0\n\n"
         )
     };
     GROUP.to_owned() + &[0x10_0004, 0x10_0007, 0x10_000a].map(member).concat()

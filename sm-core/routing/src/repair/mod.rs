@@ -174,7 +174,7 @@ const TARGETS: [f64; 3] = [1.0, 0.98, 0.95];
 const COMPARED_ENTRIES_MAX: usize = 1_000_000;
 
 /// Balances a repaired routing by moving routes away from the most loaded links
-/// ([`relief`](super::relief)) until it is as well balanced as a routing from scratch by `anew`,
+/// ([`relief`](super::relief)) until it is as well balanced as a routing from scratch by `fresh`,
 /// which replaces it if that fails. Large fabrics are not routed twice; moving routes has to
 /// suffice there ([`Effort::rebalance`]). `hops` has a row per egress switch.
 pub(super) fn settle<W: PathRules>(

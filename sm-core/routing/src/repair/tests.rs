@@ -234,9 +234,9 @@ fn kept_routes_are_balanced_as_well_as_new_ones() {
             let during = route(&cut, Some(&Previous::same_switches(&whole, &first)));
             let again = route(&whole, Some(&Previous::same_switches(&cut, &during)));
             let (kept, fresh) = (most(&cut, &during), most(&cut, &route(&cut, None)));
-            assert!(kept <= fresh * 1.02, "{}: {kept}, anew {fresh}", engine.name());
+            assert!(kept <= fresh * 1.02, "{}: {kept}, recomputed {fresh}", engine.name());
             let (kept, fresh) = (most(&whole, &again), most(&whole, &first));
-            assert!(kept <= fresh * 1.02, "{}: {kept}, anew {fresh}", engine.name());
+            assert!(kept <= fresh * 1.02, "{}: {kept}, recomputed {fresh}", engine.name());
             for (from, to) in [(&first, &during), (&during, &again)] {
                 let moved = from.lfts.iter().flatten().zip(to.lfts.iter().flatten());
                 let moved = moved.filter(|(a, b)| a != b).count();

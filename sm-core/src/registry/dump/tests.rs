@@ -44,11 +44,12 @@ const SERVICE: &str = "Service Record: id=0x0000000000001234 \
     key=0x0102030405060708:0x090a0b0c0d0e0f10 name='it' data8=0x0001020304050607:0x08090a0b0c0d0e0f \
     data16=0x0001000200030004:0x0005000600070008 data32=0x0000000100000002:0x0000000300000004 \
     data64=0x0000000000000001:0x0000000000000002 modified_time=0x6553f100 lease_period=0x5a\n\n";
-const SUBSCRIPTION: &str = "InformInfo Record: subscriber_gid=0xfe80000000000000:0x00000000000000a1 \
-    subscriber_enum=0x0 InformInfo: gid=0x0000000000000000:0x0000000000000000 \
-    lid_range_begin=0xffff lid_range_end=0x0 is_generic=0x1 subscribe=0x1 trap_type=0xffff \
-    trap_num=0x40 qpn_resp_time_val=0x113 node_type=0xffffff rep_addr: lid=0x0005 path_bits=0x00 \
-    static_rate=0x00 remote_qp=0x00000001 remote_qkey=0x80010000 pkey_ix=0x0001 sl=0x02\n\n";
+const SUBSCRIPTION: &str = "InformInfo Record: \
+    subscriber_gid=0xfe80000000000000:0x00000000000000a1 subscriber_enum=0x0 InformInfo: \
+    gid=0x0000000000000000:0x0000000000000000 lid_range_begin=0xffff lid_range_end=0x0 \
+    is_generic=0x1 subscribe=0x1 trap_type=0xffff trap_num=0x40 qpn_resp_time_val=0x113 \
+    node_type=0xffffff rep_addr: lid=0x0005 path_bits=0x00 static_rate=0x00 remote_qp=0x00000001 \
+    remote_qkey=0x80010000 pkey_ix=0x0001 sl=0x02\n\n";
 const ALIASES: &str = "GUIDInfo Record: base_guid=0x00000000000000a1 lid=0x0007 block_num=0x0 \
     guid0=0x00000000000000a1 guid1=0x00000000000000b1 guid2=0x0000000000000000 \
     guid3=0x0000000000000000 guid4=0x0000000000000000 guid5=0x0000000000000000 \
@@ -272,7 +273,8 @@ proptest! {
     }
 
     #[test]
-    fn no_text_is_too_much(text in "(MC Group|mcm_port|Service Record:|InformInfo Record:| mgid=0x|:0x|[ -~\n]){0,60}") {
+    fn no_text_is_too_much(text in "(MC Group|mcm_port|Service Record:|InformInfo Record:| \
+        mgid=0x|:0x|[ -~\n]){0,60}") {
         let _ = parse(text.as_bytes());
     }
 }

@@ -1,5 +1,5 @@
-//! Groups and members, request by request. What OpenSM answers is in `tests/it/golden_multicast.rs`;
-//! here is what its recordings don't show.
+//! Groups and members, request by request. What OpenSM answers is in
+//! `tests/it/golden_multicast.rs`; here is what its recordings don't show.
 
 mod groups;
 mod properties;

@@ -128,8 +128,8 @@ impl Subnet {
         }
     }
 
-    /// Handles PortInfo of a port without a link, or of a switch's port 0, read after PortStateChange
-    /// was cleared. A change since the discovery starts another sweep.
+    /// Handles PortInfo of a port without a link, or of a switch's port 0, read after
+    /// PortStateChange was cleared. A change since the discovery starts another sweep.
     pub(in crate::sweep) fn port_read_again(
         &mut self,
         now: Instant,

@@ -125,7 +125,8 @@ impl Sweeper {
 }
 
 impl Subnet {
-    /// Handles the answer to a Set(LinearForwardingTable); `false` if the switch holds another block.
+    /// Handles the answer to a Set(LinearForwardingTable); `false` if the switch holds another
+    /// block.
     pub(in crate::sweep) fn forwarding_set(&mut self, request: Request, data: &[u8; 64]) -> bool {
         let Some(index) = self.fabric.node_of(request.port()).switch else { return false };
         let lft = self.fabric.lft_mut(index);

@@ -53,8 +53,8 @@ impl Discovery {
         }
     }
 
-    /// A switch's port 0 was read that had LID `before`. With another one it has been reset, whatever
-    /// its top is: that may have been set since, by us who did not know.
+    /// A switch's port 0 was read that had LID `before`. With another one it has been reset,
+    /// whatever its top is: that may have been set since, by us who did not know.
     fn look_for_reset(&mut self, subnet: &mut Subnet, port0: PortIndex, before: Lid) {
         let entry = subnet.fabric.port(port0);
         let node = entry.node;

@@ -1,5 +1,5 @@
-//! The end of a discovery: what was not seen again is cut, and what no route reaches is gone; unless it
-//! is our own link that is missing.
+//! The end of a discovery: what was not seen again is cut, and what no route reaches is gone;
+//! unless it is our own link that is missing.
 
 use std::collections::HashSet;
 use std::time::Instant;

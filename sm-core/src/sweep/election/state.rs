@@ -223,7 +223,8 @@ impl Election {
         self.master = None;
     }
 
-    /// The master left a poll without answer. Whether that was one too many, and we look for another.
+    /// The master left a poll without answer. Whether that was one too many, and we look for
+    /// another.
     pub(in crate::sweep) fn miss_poll(&mut self, polls_max: u32) -> bool {
         self.polls_missed += 1;
         let is_gone = self.polls_missed >= polls_max;

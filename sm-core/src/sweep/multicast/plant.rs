@@ -138,8 +138,8 @@ impl MulticastJob {
         outcome
     }
 
-    /// What comes of it if all trees that stand deliver, to whom there is a way, so that there is no
-    /// hurry to find out what waits for what; `None` if any has to be planted.
+    /// What comes of it if all trees that stand deliver, to whom there is a way, so that there is
+    /// no hurry to find out what waits for what; `None` if any has to be planted.
     fn all_stand(&self) -> Option<MulticastOutcome> {
         let mut standing = Standing::new(self.made.topology(), &self.room);
         let stands = |group: &Group| {

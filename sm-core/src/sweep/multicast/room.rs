@@ -77,8 +77,8 @@ impl Multicast {
         }
         for &port in fresh.iter().take(LINES_MAX) {
             warn!(
-                "{} has no room for all MLIDs in use: their trees lead around it, and who is behind \
-                 it is not reached",
+                "{} has no room for all MLIDs in use: their trees lead around it, and who is \
+                 behind it is not reached",
                 subnet.fabric.describe(port)
             );
         }
@@ -98,8 +98,8 @@ impl Multicast {
         }
     }
 
-    /// Trees may lead again over switches that have taken what they did not, that were reset, or are
-    /// gone.
+    /// Trees may lead again over switches that have taken what they did not, that were reset, or
+    /// are gone.
     pub(super) fn reopen_switches(&mut self, subnet: &mut Subnet) {
         let fabric = &subnet.fabric;
         self.closed.retain(|&guid, block| {

@@ -53,13 +53,14 @@ impl Task for Multicast {
 }
 
 impl Sweeper {
-    /// Sets the members of some MLIDs; an MLID without members has no tree. Others stay as they are.
+    /// Sets the members of some MLIDs; an MLID without members has no tree. Others stay as they
+    /// are.
     pub fn put_members(&mut self, changed: Membership) {
         self.multicast.put_members(changed);
     }
 
-    /// A job for trees of groups that changed, or of all groups if the fabric was routed again; `None`
-    /// if there are none, or a job is under way. Its outcome goes to
+    /// A job for trees of groups that changed, or of all groups if the fabric was routed again;
+    /// `None` if there are none, or a job is under way. Its outcome goes to
     /// [`handle_multicast`](Self::handle_multicast).
     pub fn poll_multicast(&mut self, now: Instant) -> Option<MulticastJob> {
         if !self.sweep.is_idle() {
@@ -89,8 +90,8 @@ impl Sweeper {
         self.multicast.job_failed(now, reason);
     }
 
-    /// Problems of multicast trees, as text: trees that can deadlock, limited to the first, and switches
-    /// that do not take their tables.
+    /// Problems of multicast trees, as text: trees that can deadlock, limited to the first, and
+    /// switches that do not take their tables.
     pub fn multicast_warnings(&self) -> Vec<String> {
         self.multicast.warnings()
     }

@@ -1,10 +1,10 @@
 //! Writing multicast tables to switches: first what clears branches, then what adds some.
 //!
-//! Until the last block is written, switches hold branches of a tree before and of the one that takes
-//! its place. Both together can be a loop, and multicast packets have no hop limit. So an entry gets
-//! no new ports while any switch of the new tree may still forward its MLID by ports that are to go: a
-//! block that does both is written twice, any other once. Other MLIDs of the same block do not wait
-//! for it.
+//! Until the last block is written, switches hold branches of a tree before and of the one that
+//! takes its place. Both together can be a loop, and multicast packets have no hop limit. So an
+//! entry gets no new ports while any switch of the new tree may still forward its MLID by ports
+//! that are to go: a block that does both is written twice, any other once. Other MLIDs of the same
+//! block do not wait for it.
 //!
 //! Switches outside the new tree delay no other write, regardless of what they hold: while those of
 //! the tree forward only to one another, a packet that got there from outside does not come back.
@@ -27,8 +27,8 @@ use crate::smp::{Kind, Request};
 const BLOCK_BITS: u32 = 12;
 
 impl Multicast {
-    /// Sends blocks that switches are not known to hold. Later, if requests are outstanding or a sweep
-    /// is under way (not `is_between`).
+    /// Sends blocks that switches are not known to hold. Later, if requests are outstanding or a
+    /// sweep is under way (not `is_between`).
     pub(in crate::sweep) fn write_blocks(
         &mut self,
         subnet: &mut Subnet,
@@ -63,8 +63,8 @@ impl Multicast {
         // What could not be read may be a tree that stays for a while, as others do.
         let may_stay = self.inherited_until.is_some();
         let (mut short, mut stale) = (BTreeSet::new(), Vec::new());
-        // By block the entries, a bit each, that switches in their trees may not have cleared of what
-        // is to go.
+        // By block the entries, a bit each, that switches in their trees may not have cleared of
+        // what is to go.
         let mut strays: BTreeMap<u16, u32> = BTreeMap::new();
         for (index, switch) in subnet.fabric.switches() {
             let Some(port) = subnet.fabric.ports_of(switch.node).next() else { continue };

@@ -17,8 +17,8 @@ pub(in crate::sweep) struct Routed<'a> {
     pub(in crate::sweep) throttled: &'a ThrottledLinks,
 }
 
-/// The fabric as engines see it, without switches and links that are avoided, and which switch has which
-/// number.
+/// The fabric as engines see it, without switches and links that are avoided, and which switch has
+/// which number.
 pub(super) fn topology(routed: Routed<'_>) -> Result<(Topology, Vec<SwitchIndex>), TopologyError> {
     let Routed { fabric, lids, avoided, throttled } = routed;
     let mut builder = TopologyBuilder::new();

@@ -1,5 +1,5 @@
-//! Looks at the routing in force that take as long as routing itself, and are made by the caller when
-//! the tables are written.
+//! Looks at the routing in force that take as long as routing itself, and are made by the caller
+//! when the tables are written.
 
 use std::sync::Arc;
 
@@ -57,8 +57,8 @@ pub struct BalanceCheck {
 pub struct BalanceFinding {
     pub(in crate::sweep) kept: KeptRoutes,
     pub(in crate::sweep) made: Arc<ActiveRouting>,
-    /// Routes to hosts on the link that has most, as it is and from nothing; none if the engine could
-    /// not route from nothing.
+    /// Routes to hosts on the link that has most, as it is and from nothing; none if the engine
+    /// could not route from nothing.
     pub(in crate::sweep) worst: Option<(u32, u32)>,
 }
 

@@ -40,11 +40,11 @@ pub struct RoutingJob {
 pub(in crate::sweep) enum Kept {
     /// Nothing.
     Nothing,
-    /// What an engine that keeps routes made of it, which compares that with others from nothing unless
-    /// the fabric is large ([`sm_routing::is_kept_unseen`]).
+    /// What an engine that keeps routes made of it, which compares that with others from nothing
+    /// unless the fabric is large ([`sm_routing::is_kept_unseen`]).
     Repaired,
-    /// All but hosts that came and went; their routes are those of before, or have been compared with
-    /// others from nothing.
+    /// All but hosts that came and went; their routes are those of before, or have been compared
+    /// with others from nothing.
     Followed,
     /// The same, not compared: the fabric is large.
     Copied,
@@ -307,8 +307,8 @@ impl RoutingJob {
         followed.is_usable().then_some(followed)
     }
 
-    /// A routing by an engine, and what is to be thought of it; the previous one may have been proved
-    /// to be whole.
+    /// A routing by an engine, and what is to be thought of it; the previous one may have been
+    /// proved to be whole.
     fn made_by(
         &self,
         engine: &dyn Engine,

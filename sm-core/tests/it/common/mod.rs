@@ -341,8 +341,9 @@ impl Bed {
         }
     }
 
-    /// What is wrong with the fabric, though one manager should have it right: linked ports that are
-    /// not Active, end ports that know another master, LIDs of two ports, pairs that no packet joins.
+    /// What is wrong with the fabric, though one manager should have it right: linked ports that
+    /// are not Active, end ports that know another master, LIDs of two ports, pairs that no packet
+    /// joins.
     pub(crate) fn what_is_wrong(&self) -> Option<String> {
         let state = |manager: &Manager| manager.sweeper.sm_state();
         let masters: Vec<&Manager> =

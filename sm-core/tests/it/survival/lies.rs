@@ -1,5 +1,5 @@
 //! A node answers wrongly, for as long as it pleases: no sweep hangs, the others are served, the
-//! operator is told, and when it comes to its senses all is right.
+//! operator gets a report, and when it answers truthfully again all is right.
 
 use std::time::Duration;
 
@@ -256,10 +256,7 @@ fn suffer_each(which: usize) {
         name.clone_from(&case.name);
         is_reported |= case.is_reported;
         let reported = suffer(&name, which, later, |bed, liar| bed.lie = Some(lie_of(liar, case)));
-        assert!(
-            !is_reported || which == 0 || reported > 0,
-            "nobody was told: {name}, later: {later}"
-        );
+        assert!(!is_reported || which == 0 || reported > 0, "not reported: {name}, later: {later}");
     });
 }
 

@@ -82,7 +82,7 @@ fn a_master_that_slept_through_its_succession() {
     }
 }
 
-/// Stopped in the middle of a sweep, it wakes with requests that nobody answers any more.
+/// Stopped in the middle of a sweep, it wakes with requests that are no longer answered.
 #[test]
 fn a_master_that_slept_in_the_middle_of_a_sweep() {
     for after in (0..420).step_by(7) {
@@ -219,8 +219,8 @@ fn two_subnets_that_become_one() {
     }
 }
 
-/// A subnet manager that says it is master and never gives way is somebody else's fault: it is told,
-/// and ours rules what it can.
+/// A subnet manager that says it is master and never gives way is misconfigured: it is
+/// reported, and ours manages what it can.
 #[test]
 fn two_masters_of_whom_one_is_deaf() {
     let mut bed = small();

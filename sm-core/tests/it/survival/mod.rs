@@ -1,5 +1,6 @@
-//! Whatever happens at whatever moment of a sweep: in the end there is one master, and the fabric is
-//! right. The tables are followed and the states read in the simulator, not by what a manager says.
+//! Whatever happens at whatever moment of a sweep: in the end there is one master, and the fabric
+//! is right. The tables are followed and the states read in the simulator, not by what a manager
+//! says.
 //!
 //! Each moment is the time after so many SMPs of the manager's: on a small fabric all of them are
 //! gone through, on a larger one some.

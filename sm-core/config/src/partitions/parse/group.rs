@@ -110,7 +110,8 @@ impl Parser<'_> {
         }
         let Some(mut mgid) = text.parse::<Gid>().ok().filter(|gid| gid.is_multicast()) else {
             self.remark(format!(
-                "mgid '{text}' is not a multicast GID, such as ff12:401b::16; the group is not created"
+                "mgid '{text}' is not a multicast GID, such as ff12:401b::16; the group is not \
+                 created"
             ));
             return Ok(());
         };
@@ -119,14 +120,20 @@ impl Parser<'_> {
             let given = u16::from_be_bytes([mgid.0[4], mgid.0[5]]);
             let any = given == 0 || mgid == broadcast_mgid(PKey::DEFAULT_FULL);
             if !any && given != full {
-                self.remark(format!("mgid {mgid} has P_Key {given:#06x} in it, its partition {full:#06x}; the group is not created"));
+                self.remark(format!(
+                    "mgid {mgid} has P_Key {given:#06x} in it, its partition \
+                    {full:#06x}; the group is not created"
+                ));
                 return Ok(());
             }
             for (what, group, partition) in
                 [("mtu", own.mtu, inherited.mtu), ("rate", own.rate, inherited.rate)]
             {
                 if group != partition {
-                    self.remark(format!("{what} of the IP group {mgid} must be that of its partition, {partition}, not {group}; the group is not created"));
+                    self.remark(format!(
+                        "{what} of the IP group {mgid} must be that of its \
+                        partition, {partition}, not {group}; the group is not created"
+                    ));
                     return Ok(());
                 }
             }

@@ -102,8 +102,8 @@ fn parse_modules(name: &str, text: &str) -> (Vec<(String, LevelFilter)>, Vec<Str
             (Some(flags), Some(module)) => levels.push((module.to_owned(), level_of(flags))),
             _ if odd.len() >= ODD_LINES_MAX => {}
             (Some(_), None) => odd.push(format!(
-                "{name}:{line}: '{module}' is neither a module of ibsm nor an OpenSM module that maps \
-                 to one; line ignored. Modules: {}; submodules as in sweep::election",
+                "{name}:{line}: '{module}' is neither a module of ibsm nor an OpenSM module that \
+                 maps to one; line ignored. Modules: {}; submodules as in sweep::election",
                 MODULES.join(", ")
             )),
             (None, _) => odd.push(format!(

@@ -59,7 +59,8 @@ impl SaDumpFile {
     pub(in crate::runtime) fn check(&self) {
         if let Some(problem) = self.problem() {
             warn!(
-                "{problem}; correct this before this SM becomes master, or clients must register again"
+                "{problem}; correct this before this SM becomes master, or clients must register \
+                 again"
             );
         }
     }
@@ -145,7 +146,8 @@ impl SaDumpFile {
                 let text = with(now_s, &ports, |around| dump::write(&plane, around));
                 if let Err(failure) = replace(&path, &text) {
                     warn!(
-                        "cannot write {}: {failure}; OpenSM cannot restore the current registry from it",
+                        "cannot write {}: {failure}; OpenSM cannot restore the current registry \
+                         from it",
                         path.display()
                     );
                 }
@@ -153,8 +155,8 @@ impl SaDumpFile {
             match std::thread::Builder::new().name("dump".to_owned()).spawn(write) {
                 Ok(writer) => self.writer = Some(writer),
                 Err(failure) => warn!(
-                    "cannot start the thread that writes the registry dump: {failure}; OpenSM cannot \
-                     restore the current registry from it"
+                    "cannot start the thread that writes the registry dump: {failure}; OpenSM \
+                     cannot restore the current registry from it"
                 ),
             }
         }

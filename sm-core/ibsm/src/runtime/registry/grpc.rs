@@ -223,7 +223,8 @@ impl Service {
                     Ok(notice) => message.notices.push((*notice).clone()),
                     Err(broadcast::error::RecvError::Lagged(missed)) => {
                         self.shared.counters.notices_missed.add(missed as usize);
-                        tracing::warn!(missed, "events dropped: a responder does not read them fast enough");
+                        tracing::warn!(missed, "events dropped: a responder does not read them \
+                            fast enough");
                     }
                     Err(broadcast::error::RecvError::Closed) => return,
                 },

@@ -70,7 +70,8 @@ impl Service {
             ),
             gauge(
                 "unchecked_ports",
-                "Switch ports without P_Key enforcement, because their table has no room for all P_Keys",
+                "Switch ports without P_Key enforcement, because their table has no room for all \
+                 P_Keys",
                 last.unchecked_ports as f64,
             ),
             gauge(
@@ -100,14 +101,14 @@ impl Service {
             ),
             gauge(
                 "links_avoided",
-                "Links between switches avoided by routes because they run below the speed or width \
-                 that their ends support",
+                "Links between switches avoided by routes because they run below the speed or \
+                 width that their ends support",
                 sweeper.throttled_links() as f64,
             ),
             gauge(
                 "session_refused",
-                "1 if the session epoch cannot be saved in the state directory; nothing is published \
-                 to responders",
+                "1 if the session epoch cannot be saved in the state directory; nothing is \
+                 published to responders",
                 is(session.is_refused()),
             ),
             counter(

@@ -55,7 +55,7 @@ impl<'a> Distances<'a> {
         repair_by_hops(self.topology, &self.hops, previous, |_| Shortest)
     }
 
-    /// Balances the repaired routing or routes `anew`, as [`settle`] does.
+    /// Balances the repaired routing or calls `route_afresh`, as [`settle`] does.
     pub(crate) fn settle(
         &mut self,
         previous: Option<&Previous<'_>>,

@@ -101,11 +101,13 @@ pub enum ConfigErrorKind {
     #[error("this seed has no link along {axis}; add '{axis}p_link' or '{axis}m_link'")]
     NoLink { axis: char },
     #[error(
-        "{axis} is a ring of four switches, which needs both '{axis}p_link' and '{axis}m_link' in each seed"
+        "{axis} is a ring of four switches, which needs both '{axis}p_link' and '{axis}m_link' in \
+         each seed"
     )]
     RadixFour { axis: char },
     #[error(
-        "'{axis}{sign}_link' leads out of the mesh: this seed is at {axis}={at}; move it by '{axis}_dateline'"
+        "'{axis}{sign}_link' leads out of the mesh: this seed is at {axis}={at}; move it by \
+         '{axis}_dateline'"
     )]
     OutOfMesh { axis: char, sign: char, at: u8 },
 }
@@ -119,8 +121,8 @@ impl Config {
         Self::parse_and_report(text, &mut |_, _| ())
     }
 
-    /// Parses the text, and calls `tell` with the line number and a remark for each oddity that is
-    /// parsed as OpenSM parses it.
+    /// Parses the text, and calls `report` with the line number and a remark for each oddity that
+    /// is parsed as OpenSM parses it.
     pub fn parse_and_report(
         text: &str,
         report: &mut dyn FnMut(usize, &str),
@@ -284,7 +286,8 @@ impl Parser {
         }
         if seed.to[direction.index()].replace(to).is_some_and(|before| before != to) {
             self.odd.push(format!(
-                "'{keyword}' is given twice in this seed and the later one is used; is 'next_seed' missing?"
+                "'{keyword}' is given twice in this seed and the later one is used; is \
+                 'next_seed' missing?"
             ));
         }
         Ok(())

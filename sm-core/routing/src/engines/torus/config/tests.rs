@@ -78,7 +78,8 @@ fn a_line_that_makes_no_sense_is_an_error_with_its_number() {
         ),
         (
             "torus 5 5 1\nxq_link 1 2",
-            "2: unknown keyword 'xq_link'; write one of torus, mesh, xp_link, xm_link, yp_link, ym_link, zp_link, zm_link, x_dateline, y_dateline, z_dateline, next_seed, portgroup_max_ports, port_order, max_changes",
+            "2: unknown keyword 'xq_link'; write one of torus, mesh, xp_link, xm_link, yp_link, \
+             ym_link, zp_link, zm_link, x_dateline, y_dateline, z_dateline, next_seed, portgroup_max_ports, port_order, max_changes",
         ),
         ("torus 5 5 1\nxp_link 1 # 2", "2: 'xp_link' lacks the GUIDs of two switches"),
         (
@@ -91,7 +92,8 @@ fn a_line_that_makes_no_sense_is_an_error_with_its_number() {
         ),
         (
             "torus 5 5 1\nxp_link 1 2\nyp_link 3 1",
-            "3: links of a seed lead from one switch; write 0x0000000000000001 first, not 0x0000000000000003",
+            "3: links of a seed lead from one switch; write 0x0000000000000001 first, not \
+             0x0000000000000003",
         ),
         (
             "torus 5 5 1\nx_dateline 5",
@@ -119,11 +121,13 @@ fn a_line_that_makes_no_sense_is_an_error_with_its_number() {
         ),
         (
             "torus 5 5 1\nxp_link 1 2\nyp_link 1 2",
-            "2: 0x0000000000000002 is in two places of this seed; each link must lead to a different switch",
+            "2: 0x0000000000000002 is in two places of this seed; each link must lead to a \
+             different switch",
         ),
         (
             "torus 2 5 1\nxp_link 1 2\nxm_link 1 4\nyp_link 1 3",
-            "2: 0x0000000000000004 and 0x0000000000000002 are at the same place in this seed; keep one of them",
+            "2: 0x0000000000000004 and 0x0000000000000002 are at the same place in this seed; \
+             keep one of them",
         ),
     ] {
         assert_eq!(error(text), reason);
@@ -145,7 +149,8 @@ fn odd_lines_are_read_as_by_opensm_and_reported() {
     assert_eq!((config.max_changes, config.port_order), (MAX_CHANGES, vec![3, 1]));
     let expected = [
         "3: '4z' ends in 'z', which is ignored",
-        "3: 'yp_link' is given twice in this seed and the later one is used; is 'next_seed' missing?",
+        "3: 'yp_link' is given twice in this seed and the later one is used; is 'next_seed' \
+         missing?",
         "4: '3tm' ends in 'm', which is ignored",
         "7: 'few' is not a number for 'max_changes'; the default is used",
         "8: 'x' is not a port and is ignored",
