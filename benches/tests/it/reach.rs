@@ -347,7 +347,7 @@ fn a_spare_takes_the_lid_of_a_responder_that_died_and_clients_ask_on() {
     );
     thread::sleep(Duration::from_secs(1));
     first.program.kill();
-    ibsm.wait_for("has taken over");
+    ibsm.wait_for("took over the LID");
     let unharmed = report(storm);
     assert_eq!(unharmed["resolved"], unharmed["queries"], "{unharmed}");
     assert_eq!(site.asked_by(), before, "no client was moved");

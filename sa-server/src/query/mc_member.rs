@@ -114,7 +114,7 @@ fn shown(group: &MulticastGroup, member: &MulticastMember) -> [u8; McMemberRecor
     record
 }
 
-/// The wishes that are not for equal bits.
+/// Criteria other than equality of fields.
 struct Terms {
     /// P_Key of the partition: one of both must be a full member's.
     pkey: Option<ib_mad::types::PKey>,
@@ -125,9 +125,9 @@ struct Terms {
 }
 
 impl Terms {
-    /// A value without its selector, or a selector without its value, is no wish.
+    /// A value without its selector, or a selector without its value, constrains nothing.
     fn read(query: &Query<'_>, request: &McMemberRecord<&[u8; DATA_LEN]>) -> Result<Self, Refusal> {
-        let wish = |components, selector, value: Option<u8>| {
+        let constraint = |components, selector, value: Option<u8>| {
             if !query.mask.contains(components) {
                 return Ok(None);
             }
@@ -136,17 +136,17 @@ impl Terms {
         };
         Ok(Self {
             pkey: query.mask.contains(mc_member::PKEY).then(|| request.pkey()),
-            mtu: wish(
+            mtu: constraint(
                 mc_member::MTU_SELECTOR | mc_member::MTU,
                 request.mtu_selector(),
                 Mtu::from_code(request.mtu()).map(Mtu::code),
             )?,
-            rate: wish(
+            rate: constraint(
                 mc_member::RATE_SELECTOR | mc_member::RATE,
                 request.rate_selector(),
                 Rate::from_code(request.rate()).map(Rate::rank),
             )?,
-            lifetime: wish(
+            lifetime: constraint(
                 mc_member::PACKET_LIFE_TIME_SELECTOR | mc_member::PACKET_LIFE_TIME,
                 request.packet_life_time_selector(),
                 Some(request.packet_life_time().code()),
@@ -163,8 +163,8 @@ impl Terms {
     }
 }
 
-fn fits(wish: Option<(Selector, u8)>, have: u8) -> bool {
-    let Some((selector, value)) = wish else { return true };
+fn fits(constraint: Option<(Selector, u8)>, have: u8) -> bool {
+    let Some((selector, value)) = constraint else { return true };
     match selector {
         Selector::Greater => have > value,
         Selector::Less => have < value,

@@ -46,7 +46,7 @@ use crate::tables::{EndPort, Owner, Tables};
 
 pub(crate) use express::{Express, Plain, TOGETHER_MAX, write_record};
 pub(crate) use found::{Exhausted, Found, Scratch};
-pub(crate) use path::request::Request as PathWish;
+pub(crate) use path::request::Request as PathRequest;
 pub use path::select::NoPath;
 pub(crate) use path::select::{rule, select};
 pub(crate) use path::{is_local, local_port, router};

@@ -15,7 +15,7 @@ use ib_mad::wire::sa::attribute;
 
 use super::end::End;
 use super::path::local_port;
-use super::path::request::{Request, Wishes};
+use super::path::request::{Constraints, Request};
 use super::path::search::{Classed, PREFERRED, Path, Search, ShownGids};
 use super::{Family, Found, Query, Refusal};
 use crate::tables::{EndPort, Tables};
@@ -80,10 +80,10 @@ fn find_between(
         ([a, b], [c, d]) if numb_path == 2 => {
             independent(&search, ordered(tables, a, b), ordered(tables, c, d), found)
         }
-        _ if request.wishes == Wishes::NONE => {
-            pair_by_pair(&search, Wishes::NONE, sources, destinations, found)
+        _ if request.constraints == Constraints::NONE => {
+            pair_by_pair(&search, Constraints::NONE, sources, destinations, found)
         }
-        _ => pair_by_pair(&search, request.wishes, sources, destinations, found),
+        _ => pair_by_pair(&search, request.constraints, sources, destinations, found),
     };
     Ok(())
 }
@@ -111,9 +111,9 @@ impl End {
     /// [`Search::allows`] has it. Ends that share the P_Key of a path know of each other; only raw
     /// packets have none.
     #[inline(always)]
-    fn allows(&self, search: &Search<'_>, wishes: Wishes, to: &Self) -> bool {
+    fn allows(&self, search: &Search<'_>, constraints: Constraints, to: &Self) -> bool {
         let is_known = self.is_own || self.is_visible && to.is_visible;
-        is_known && (!wishes.raw || search.connected(self.classed(), to.classed()))
+        is_known && (!constraints.raw || search.connected(self.classed(), to.classed()))
     }
 }
 
@@ -130,11 +130,11 @@ fn ordered<'a>(tables: &Tables, a: &'a End, b: &'a End) -> [&'a End; 2] {
 }
 
 /// Paths of every pair, a source's after the other, until they are as many as wanted. Inlined, so
-/// that what a plain request does not wish for is not looked for either.
+/// that checks which a plain request does not need are left out.
 #[inline(always)]
 fn pair_by_pair(
     search: &Search<'_>,
-    wishes: Wishes,
+    constraints: Constraints,
     sources: &[End],
     destinations: &[End],
     found: &mut Found<'_>,
@@ -149,14 +149,15 @@ fn pair_by_pair(
             if left == 0 {
                 return ControlFlow::Break(());
             }
-            if !source.allows(search, wishes, destination) {
+            if !source.allows(search, constraints, destination) {
                 continue;
             }
             let (from, to) = (source.classed(), destination.classed());
             if source.has_one_lid && destination.has_one_lid {
                 let (by_slid, by_dlid) = ((from, from.0.lid), (to, to.0.lid));
                 let is_same_back = destination.is_same_back;
-                if let Some(path) = search.path_wished(wishes, by_slid, by_dlid, is_same_back) {
+                if let Some(path) = search.path_within(constraints, by_slid, by_dlid, is_same_back)
+                {
                     search.push(&path, ShownGids::default(), PREFERRED, found)?;
                 }
                 continue;
@@ -183,7 +184,7 @@ fn independent(
     let way = |s: usize, d: usize| {
         let (source, destination) = (sources[s], destinations[d]);
         let (from, to) = (source.classed(), destination.classed());
-        let is_allowed = source.allows(search, search.request.wishes, destination);
+        let is_allowed = source.allows(search, search.request.constraints, destination);
         if is_allowed { by_offset(search, from, to, offset + s as u16) } else { None }
     };
     let straight = [way(0, 0), way(1, 1)];

@@ -80,8 +80,8 @@ impl AvoidedSwitches {
                     changed = true;
                     let name = subnet.fabric.node(node).name();
                     warn!(
-                        "'{name}' {guid} took no forwarding table in {REFUSALS_MAX} sweeps: \
-                         routes avoid it until it does"
+                        "switch '{name}' {guid} accepted no forwarding table in {REFUSALS_MAX} \
+                         sweeps; routes avoid it until it does"
                     );
                 }
             } else if programmed.done.contains(&node) {
@@ -89,7 +89,10 @@ impl AvoidedSwitches {
                 if self.switches.remove(&guid) {
                     changed = true;
                     let name = subnet.fabric.node(node).name();
-                    info!("'{name}' {guid} takes forwarding tables again: it is routed over");
+                    info!(
+                        "switch '{name}' {guid} accepts forwarding tables again; routes use it \
+                         again"
+                    );
                 }
             }
         }

@@ -117,13 +117,16 @@ impl Task for BabblingPorts {
             let Some(port) = subnet.port_at(lid, num) else { continue };
             let place = subnet.place(port);
             let Some(at) = subnet.nearer_end(port) else {
-                warn!("{place} reports errors for ever, but it is ours, and stays");
+                warn!(
+                    "{place} keeps sending the same error trap; its link stays enabled because \
+                     it is the SM's port"
+                );
                 continue;
             };
             let end = subnet.place(at);
             warn!(
-                "{place} reports errors for ever: its link is switched off at {end} \
-                   (babbling_port_policy); ibportstate switches it on again"
+                "{place} keeps sending the same error trap; disabling its link at {end} \
+                 (babbling_port_policy). ibportstate can enable it again"
             );
             subnet.exchange.push(Request::new(Kind::DisableBabbling, at));
         }

@@ -89,7 +89,7 @@ impl Discovery {
         lines.extend(pairs.into_iter().map(|(a, b)| link("link was down and is up", a, b)));
         lines.iter().take(LINES_MAX).for_each(|line| info!("{line}"));
         if lines.len() > LINES_MAX {
-            info!("{} links and nodes more came back", lines.len() - LINES_MAX);
+            info!("{} more links and nodes came back", lines.len() - LINES_MAX);
             lines.drain(LINES_MAX..).for_each(|line| debug!("{line}"));
         }
         subnet.journal.report.came_back = lines;

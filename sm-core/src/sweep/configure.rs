@@ -123,7 +123,7 @@ impl Subnet {
         let entry = self.fabric.port_mut(port);
         let local_port_num = entry.port_info().local_port_num();
         entry.info = *data;
-        let mut info = PortInfo::new(&mut entry.info[..]).expect("64 bytes are a PortInfo");
+        let mut info = PortInfo::of_mut(&mut entry.info);
         // An echo of the request, and the port that this SMP came by: neither is the port's own.
         info.set_client_reregister(false).set_local_port_num(local_port_num);
         let after = entry.state();
@@ -145,7 +145,7 @@ impl Subnet {
         let got = self.fabric.port(port).base_lid();
         if wanted.is_some_and(|wanted| wanted != got) {
             let place = self.place(port);
-            self.fault(port, format_args!("{place} has LID {got} though it was set to another"));
+            self.fault(port, format_args!("{place} reports LID {got} after another was set"));
         }
     }
 
@@ -241,7 +241,7 @@ impl Subnet {
             }
         }
         if !quiet && new.len() > LINES_MAX {
-            info!("new: {} nodes more", new.len() - LINES_MAX);
+            info!("new: {} more nodes", new.len() - LINES_MAX);
         }
     }
 }

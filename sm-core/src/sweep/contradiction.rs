@@ -179,17 +179,17 @@ impl Discovery {
                 let second = subnet.place(newer.from);
                 let lanes = subnet.lane_reversal(&[entry.older.from, entry.older.to, newer.from]);
                 error!(
-                    "duplicate GUID: {guid} port {num} is there twice, behind {first}, and behind \
-                     or at {second}{lanes}. The second is left out; give one of the nodes another \
-                     GUID"
+                    "duplicate GUID: {guid} port {num} was found twice, behind {first}, and \
+                     behind or at {second}{lanes}. The second is ignored; change the GUID of one \
+                     of the nodes"
                 );
             }
             Newer::Down(port) => {
                 let second = subnet.place(port);
                 error!(
-                    "duplicate GUID: {guid} has a link at port {num} behind {first}, and none by \
-                     the route to {second}: they are two nodes. The first is left out; give one \
-                     of them another GUID"
+                    "duplicate GUID: port {num} of {guid} has a link when reached through \
+                     {first}, and none when reached through {second}: these are two nodes. The \
+                     first is ignored; change the GUID of one of them"
                 );
             }
         }
@@ -200,14 +200,15 @@ impl Discovery {
         self.left_out.insert(port);
         let (place, lanes) = (subnet.place(port), subnet.lane_reversal(&[port]));
         let text = format!(
-            "{place} sees itself: a loop-back plug, or the node behind it has the same GUID{lanes}"
+            "{place} is connected to itself: a loopback plug, or the node behind it has the same \
+             GUID{lanes}"
         );
         let (_, switches) = subnet.fabric.counts();
         if switches == 0 && subnet.settings.exit_on_fatal {
             // It is the only link there is. OpenSM ends, too.
             return subnet
                 .events
-                .push(Event::Fatal(format!("{text}. With -y that is no reason to end")));
+                .push(Event::Fatal(format!("{text}. With -y the subnet manager keeps running")));
         }
         subnet.oddity(format_args!("{text}"));
     }
@@ -229,8 +230,8 @@ impl Discovery {
         let first = at.map_or_else(|| "the SM's port".to_owned(), |port| subnet.place(port));
         let second = subnet.place(egress);
         error!(
-            "duplicate GUID: {} is a {} of {} ports behind {first}, and a {} of {} ports behind \
-             {second}. The second is left out; give one of the nodes another GUID",
+            "duplicate GUID: {} is a {} with {} ports behind {first}, and a {} with {} ports \
+             behind {second}. The second is ignored; change the GUID of one of the nodes",
             answerer.guid, known.kind, known.port_count, answerer.kind, answerer.port_count,
         );
     }
@@ -260,7 +261,7 @@ impl Subnet {
         if known.iter().all(|&port| self.fabric.node_of(port).guid != answerer.guid) {
             let place = self.place(newer[0]);
             self.oddity(format_args!(
-                "a node at {place} calls itself by ever other GUIDs, {} among them",
+                "a node at {place} reports a different GUID each time, for example {}",
                 answerer.guid
             ));
         }

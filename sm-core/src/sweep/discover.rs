@@ -160,14 +160,14 @@ impl Discovery {
         let answerer = match Answerer::parse(data) {
             Ok(answerer) => answerer,
             Err(reason) => {
-                return subnet.error(format_args!("the SM's own node cannot be used: {reason}"));
+                return subnet.error(format_args!("cannot use the SM's own node: {reason}"));
             }
         };
         let wanted = subnet.settings.guid;
         if wanted.0 != 0 && wanted != answerer.port_guid {
             self.is_fatal = true;
             return subnet.events.push(Event::Fatal(format!(
-                "port {wanted} (-g) is not here; the port here is {}. Leave -g out, or choose the \
+                "port {wanted} (-g) is not the local port, which is {}; omit -g, or select the \
                  node with --node",
                 answerer.port_guid
             )));
@@ -195,7 +195,7 @@ impl Discovery {
             Ok(answerer) => self.observe(subnet, egress, &answerer),
             Err(reason) => {
                 let place = subnet.place(egress);
-                subnet.oddity(format_args!("the node behind {place} cannot be used: {reason}"));
+                subnet.oddity(format_args!("node behind {place} ignored: {reason}"));
             }
         }
     }
@@ -313,7 +313,7 @@ impl Subnet {
         match self.fabric.add(&view, answerer.kind) {
             Ok(node) => Some(node),
             Err(error) => {
-                self.oddity(format_args!("node {} is left out: {error}", answerer.guid));
+                self.oddity(format_args!("node {} ignored: {error}", answerer.guid));
                 None
             }
         }

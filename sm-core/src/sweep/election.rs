@@ -99,8 +99,7 @@ impl Sweeper {
             .map(|sm_port| row(sm_port, self.subnet.election.own.record()));
         let theirs = self.subnet.election.others().iter().map(|(port, sm)| {
             let mut info = [0; 21];
-            SmInfo::new(&mut info[..])
-                .expect("21 bytes are an SMInfo")
+            SmInfo::of_mut(&mut info)
                 .set_guid(sm.guid)
                 .set_priority(sm.priority)
                 .set_sm_state(sm.state);

@@ -37,13 +37,13 @@ impl Subnet {
 
     /// A port reported its FDR10 setting, or accepted one.
     pub(super) fn fdr10_answered(&mut self, request: Request, data: &[u8; 64]) {
-        let info = MlnxExtPortInfo::new(data).expect("64 bytes are a MlnxExtPortInfo");
+        let info = MlnxExtPortInfo::of(data);
         let speeds = (info.link_speed_supported(), info.link_speed_enabled());
         let port = request.port();
         self.fabric.port_mut(port).mlnx_speeds = Some(speeds);
         if request.kind == Kind::SetMlnxExtPortInfo && self.wanted_fdr10(port).is_some() {
             let place = self.place(port);
-            self.node_oddity(port, format_args!("{place} keeps FDR10 as it was"));
+            self.node_oddity(port, format_args!("{place} did not change its FDR10 setting"));
         }
     }
 
@@ -60,8 +60,7 @@ impl Subnet {
             return None;
         }
         let mut bytes = [0; 64];
-        MlnxExtPortInfo::new(&mut bytes[..])
-            .expect("64 bytes are a MlnxExtPortInfo")
+        MlnxExtPortInfo::of_mut(&mut bytes)
             .set_state_change_enable(SPEED_ENABLED)
             .set_link_speed_supported(supported)
             .set_link_speed_enabled(wanted);

@@ -137,9 +137,7 @@ impl Task for AliasGuids {
         if self.wanted(key).is_some_and(|wanted| wanted[start..] != data[start..]) {
             // The registry changed meanwhile, or the port does not take them: sent again.
             let place = subnet.place(request.port());
-            return warn!(
-                "{place} does not hold the alias GUIDs that were set; they are set again"
-            );
+            return warn!("{place} lost its alias GUIDs; setting them again");
         }
         self.stale.remove(&key);
         self.attempts = 0;
@@ -154,7 +152,7 @@ impl Task for AliasGuids {
 
     fn refused(&mut self, subnet: &mut Subnet, _: Instant, request: Request, status: Status) {
         let (name, place) = (request.kind.name(), subnet.place(request.port()));
-        warn!("{name} of {place} is refused: {status}");
+        warn!("{place} refused {name}: {status}");
     }
 
     fn silent(&mut self, subnet: &mut Subnet, _: Instant, request: Request) {

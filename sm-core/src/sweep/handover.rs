@@ -228,8 +228,7 @@ impl Subnet {
             NodeType::Router => ProducerType::ROUTER,
         };
         let mut details = [0; 54];
-        LocalChangesDetails::new(&mut details)
-            .expect("54 bytes are DataDetails")
+        LocalChangesDetails::of_mut(&mut details)
             .set_lid(lid)
             .set_other_local_changes(true)
             .set_capability_mask(port.port_info().capability_mask() | CapabilityMask::IS_SM)

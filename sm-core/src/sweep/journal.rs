@@ -70,7 +70,9 @@ impl Journal {
         self.error_lines += 1;
         match self.error_lines {
             n if n <= LINES_MAX => warn!("{text}"),
-            n if n == LINES_MAX + 1 => warn!("more errors follow; they are only counted"),
+            n if n == LINES_MAX + 1 => {
+                warn!("further errors of this sweep are counted, not logged")
+            }
             _ => debug!("{text}"),
         }
     }
@@ -81,7 +83,9 @@ impl Journal {
         self.oddity_lines += 1;
         match self.oddity_lines {
             n if n <= LINES_MAX => warn!("{text}"),
-            n if n == LINES_MAX + 1 => warn!("more of that follows; it is only counted"),
+            n if n == LINES_MAX + 1 => {
+                warn!("further warnings of this sweep are counted, not logged")
+            }
             _ => debug!("{text}"),
         }
     }

@@ -61,14 +61,14 @@ impl Sweeper {
             _ if is_news => {
                 let seconds = CORRECTION_DELAY.as_secs();
                 warn!(
-                    "the most loaded link carries {found} routes to hosts with the routes {which}, \
-                     {fresh} if {engine} recomputes them: recomputing all in {seconds} s \
-                     (keep_found_routes TRUE keeps them)"
+                    "the most loaded link carries {found} routes to hosts with the routes \
+                     {which}, and {fresh} if {engine} recomputes them; recomputing all in \
+                     {seconds} s (keep_found_routes TRUE keeps them)"
                 );
             }
             KeptRoutes::Inherited if is_balanced => info!(
-                "keeping the routes {which}: the most loaded link carries {found} routes to hosts, \
-                 {fresh} if {engine} recomputes them"
+                "keeping the routes {which}: the most loaded link carries {found} routes to \
+                 hosts, and {fresh} if {engine} recomputes them"
             ),
             _ => debug!(
                 "the most loaded link carries {found} routes to hosts, {fresh} if recomputed"

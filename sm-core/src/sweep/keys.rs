@@ -210,18 +210,18 @@ impl Subnet {
             if !self.m_keys.refuted.remove(&guid) {
                 return None; // Only the other was tried: the next sweep reads with this one.
             }
-            debug!("the M_Key remembered of port {guid} is not its");
+            debug!("stored M_Key of port {guid} is wrong");
             self.m_keys.known.forget(guid);
         }
         let place = self.fabric.describe(port);
         Some(match lease {
             0 => format!(
-                "{place}, port GUID {guid}, has an M_Key at protection level {level} that is not \
-                 known and never expires: put it into guid2mkey, or reset the port"
+                "{place}, port GUID {guid}, has an unknown M_Key at protection level {level} that \
+                 never expires; add it to guid2mkey, or reset the port"
             ),
             _ => format!(
-                "{place}, port GUID {guid}, has an M_Key at protection level {level} that is not \
-                 known; it is tried again until its lease of {lease} s has run out"
+                "{place}, port GUID {guid}, has an unknown M_Key at protection level {level}; \
+                 retrying until its lease of {lease} s has expired"
             ),
         })
     }

@@ -163,7 +163,11 @@ impl Sweeper {
             self.subnet.state.quiet_sweeps += 1;
             self.subnet.schedule.rearm(now);
         } else {
-            info!("changes at {} switch(es), {} silent", changed.len(), silent.len());
+            info!(
+                "light sweep: {} switch(es) changed, {} did not answer",
+                changed.len(),
+                silent.len()
+            );
             self.begin_discovery(now, Some(changed), silent);
         }
     }

@@ -274,7 +274,7 @@ impl Multicast {
         let stale: Vec<Lid> = self.inherited.keys().copied().collect();
         stale.iter().for_each(|&mlid| self.clear_inherited_tree(subnet, mlid));
         if !stale.is_empty() {
-            info!("{} MLIDs of the master before us have no members: cleared", stale.len());
+            info!("cleared {} MLIDs of the previous master that have no members", stale.len());
         }
         self.write_blocks(subnet, now, true);
     }
@@ -297,7 +297,7 @@ impl Multicast {
     ) -> bool {
         let asked = self.at_work.take().unwrap_or_default();
         for defect in outcome.defects.iter().take(LINES_MAX) {
-            error!("a multicast tree is wrong and not used: {defect}");
+            error!("multicast tree failed verification and is not used: {defect}");
         }
         self.note_planting(now, !outcome.defects.is_empty());
         if !subnet.routing.is_in_force(&outcome.made) {
@@ -333,7 +333,7 @@ impl Multicast {
             self.take_tree(subnet, &before, &outcome.made, grown);
         }
         for line in news.iter().take(LINES_MAX) {
-            warn!("{line}; it is used, as no other was found");
+            warn!("{line}; used because no other tree was found");
         }
         if let Some(more @ 1..) = news.len().checked_sub(LINES_MAX) {
             warn!("{more} more multicast trees can deadlock");
@@ -347,7 +347,7 @@ impl Multicast {
             }
         }
         if unreached > 0 {
-            warn!("{unreached} members of multicast groups are not reached by any path");
+            warn!("no path reaches {unreached} members of multicast groups");
         }
         self.attempts = 0;
         true
@@ -355,7 +355,7 @@ impl Multicast {
 
     /// The last [`MulticastJob`] failed.
     fn job_failed(&mut self, now: Instant, reason: &str) {
-        error!("multicast trees were not planted: {reason}");
+        error!("multicast trees were not computed: {reason}");
         let asked = self.at_work.take().unwrap_or_default();
         self.dirty.extend(asked);
         self.note_planting(now, true);
@@ -407,7 +407,7 @@ impl Multicast {
         let (mlid, sl) = (mlid.0, fault.sl);
         if fault.cycle.is_empty() {
             return format!(
-                "the tree of MLID {mlid:#06x} can deadlock on SL {sl} with those of other groups"
+                "the tree of MLID {mlid:#06x} can deadlock on SL {sl} with trees of other groups"
             );
         }
         let cycle = subnet.hops_in_words(switches, &fault.cycle);

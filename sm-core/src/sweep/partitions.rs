@@ -106,9 +106,9 @@ impl Sweeper {
         let (place, keys) = (self.subnet.fabric.describe(*port), listed(keys));
         let more = match short.len() - 1 {
             0 => String::new(),
-            more => format!(", and those of {more} more ports, see the log"),
+            more => format!(", and P_Keys of {more} more ports (see the log)"),
         };
-        Some(format!("P_Keys found no place in the table of {place}: {keys}{more}"))
+        Some(format!("P_Key table of {place} is full; not set: {keys}{more}"))
     }
 }
 
@@ -167,11 +167,11 @@ impl Subnet {
             let place = self.place(port);
             match keys {
                 Some(keys) => self.oddity(format_args!(
-                    "{place} has room for {capacity} P_Keys; left out: {keys}"
+                    "{place} has room for {capacity} P_Keys; not set: {keys}"
                 )),
                 None => self.oddity(format_args!(
-                    "{place} has room for {capacity} P_Keys, fewer than the port behind it has; it \
-                     checks none"
+                    "{place} has room for {capacity} P_Keys, fewer than the port behind it has; \
+                     partition enforcement is off there"
                 )),
             }
         }
@@ -193,7 +193,7 @@ impl Subnet {
             let place = self.place(port);
             self.fault(
                 port,
-                format_args!("{place} holds P_Key block {block} other than it was set"),
+                format_args!("{place}: P_Key block {block} differs from what was set"),
             );
         }
     }

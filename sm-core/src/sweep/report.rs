@@ -165,7 +165,7 @@ impl Report {
             ("", _) => String::new(),
             (engine, []) => format!(", routed by {engine}"),
             (engine, passed) => {
-                format!(", routed by {engine} (passed over: {})", passed.join(", "))
+                format!(", routed by {engine} (skipped: {})", passed.join(", "))
             }
         }
     }

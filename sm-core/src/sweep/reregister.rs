@@ -145,7 +145,7 @@ impl Reregistration {
         let unverified = unverified.into_iter().collect();
         subnet.pending_clients = PendingClients { waiting, unverified, lost: BTreeSet::new() };
         if awaits_import {
-            debug!("{count} clients wait until the SA database is read");
+            debug!("{count} clients wait for the SA database to be read");
         } else if count > at_once {
             info!("{count} clients are asked to register again, {rate} a second");
             self.due = Some(now + Duration::from_secs(1));
@@ -205,9 +205,9 @@ impl Reregistration {
     /// A port could not be addressed: it is tried again.
     fn lost(&mut self, subnet: &mut Subnet, now: Instant, port: PortIndex) {
         let place = subnet.fabric.describe(port);
-        debug!("{place}: its SA addresses could not be set");
+        debug!("{place}: could not set MasterSMLID and MasterSMSL");
         if subnet.fabric.port(port).reregistered_in != subnet.election.tenure() {
-            debug!("{place}: its clients were not asked to register again");
+            debug!("{place}: could not ask its clients to register again");
             subnet.pending_clients.lost.insert(port);
             self.due.get_or_insert(now + RETRY_DELAY);
         }

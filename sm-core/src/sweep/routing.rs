@@ -363,11 +363,7 @@ fn available(names: &str) -> Arc<[Box<dyn Engine>]> {
     let (engines, missing) = engines(names);
     if !missing.is_empty() {
         let there: Vec<_> = engines.iter().map(|engine| engine.name()).collect();
-        warn!(
-            "routing engine {} is not available so far; trying {}",
-            missing.join(", "),
-            there.join(", ")
-        );
+        warn!("routing engine {} does not exist; using {}", missing.join(", "), there.join(", "));
     }
     engines.into()
 }

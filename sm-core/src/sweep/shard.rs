@@ -153,7 +153,7 @@ impl Subnet {
             }
         }
         if !moved.is_empty() {
-            info!("{} ports move to another responder", moved.len());
+            info!("moving {} ports to another responder", moved.len());
         }
         moved.len()
     }

@@ -90,10 +90,7 @@ impl Subnet {
         if !request.is_for_all_ports() {
             if asked != map {
                 let place = self.place(port);
-                self.fault(
-                    port,
-                    format_args!("{place} does not hold the SL-to-VL map that was set"),
-                );
+                self.fault(port, format_args!("{place}: SL-to-VL map differs from what was set"));
             }
             return self.note_map(port, request.block as u8, map);
         }
@@ -122,8 +119,8 @@ impl Subnet {
         if !std::mem::replace(&mut self.fabric.switch_mut(switch).refuses_wildcard_maps, true) {
             let place = self.place(port);
             warn!(
-                "{place} says that it takes SL-to-VL maps for all ports at once, and refuses one: \
-                 {status}; it gets them singly"
+                "{place} reports OptimizedSLtoVLMappingProgramming but refused a map for all \
+                 ports: {status}; setting maps port by port"
             );
         }
         let of_all = request.block & ALL_OUT_PORTS != 0;

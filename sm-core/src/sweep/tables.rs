@@ -102,13 +102,16 @@ impl Sweeper {
                 if chosen.unreachable > 0 {
                     let pairs = chosen.unreachable;
                     self.subnet
-                        .oddity(format_args!("no path joins {pairs} pairs of switch and LID"));
+                        .oddity(format_args!("{pairs} pairs of switch and LID have no route"));
                 }
                 Some(self.subnet.adopt(chosen))
             }
             None => {
                 self.subnet.journal.report.errors += 1;
-                error!("no routing engine can route the fabric; it stays as it is");
+                error!(
+                    "no routing engine can route the fabric; forwarding tables stay as they \
+                     are"
+                );
                 None
             }
         };
@@ -184,7 +187,7 @@ impl Subnet {
             .filter(|requests: &Vec<Request>| !requests.is_empty())
             .collect();
         debug!(
-            "{} routes {} switches: blocks to be written {:?}",
+            "{} routes {} switches; blocks to write: {:?}",
             made.engine(),
             made.switches().len(),
             steps.iter().map(Vec::len).collect::<Vec<_>>()
@@ -201,8 +204,8 @@ impl Subnet {
     fn warn_of_loops(&self, loops: &CreditLoops) {
         let Some(made) = self.routing.made() else { return };
         warn!(
-            "credit loops: traffic can deadlock on up to {} links, for one {}; {} does not avoid \
-             them",
+            "credit loops: traffic can deadlock on up to {} links, for example {}; {} does not \
+             avoid them",
             loops.looping,
             self.cycle(made.switches(), loops),
             made.engine()
@@ -248,7 +251,7 @@ impl Subnet {
                 };
                 let reason = reason.display_with(&label).to_string();
                 if reported.contains(&reason) {
-                    debug!("a routing engine is passed over as before: {reason}");
+                    debug!("routing engine skipped, as before: {reason}");
                 } else {
                     self.oddity(format_args!("a routing engine is passed over: {reason}"));
                 }
@@ -257,10 +260,10 @@ impl Subnet {
             Rejection::Loops(engine, loops) => {
                 let (links, cycle) = (loops.looping, self.cycle(switches, &loops));
                 let reason =
-                    format!("traffic could deadlock on up to {links} links, for one {cycle}");
+                    format!("traffic could deadlock on up to {links} links, for example {cycle}");
                 let reason = format!("{engine}: {reason}");
                 if reported.contains(&reason) {
-                    debug!("routing engine {reason}, as before");
+                    debug!("routing engine skipped, as before: {reason}");
                 } else {
                     self.oddity(format_args!("a routing engine is passed over: {reason}"));
                 }
@@ -269,13 +272,15 @@ impl Subnet {
             Rejection::Defective(engine, deliveries) => {
                 // An engine's fault. The tables in force are better than these.
                 let count = deliveries.defective;
-                self.error(format_args!("{engine} is wrong in {count} entries and not used"));
+                self.error(format_args!(
+                    "{engine}: {count} wrong entries; its tables are not used"
+                ));
                 for defect in deliveries.defects {
                     let name = switches.get(usize::from(defect.switch));
                     let name = name.map_or(String::new(), |&index| self.switch_name(index));
                     self.error(format_args!("{engine} at '{name}': {defect}"));
                 }
-                format!("{engine}: wrong in {count} entries")
+                format!("{engine}: {count} wrong entries")
             }
         }
     }

@@ -80,7 +80,7 @@ impl Sweeper {
         {
             return TakeOverStart::Impossible;
         }
-        info!("LID {} goes from port {} to port {}", lids.first, what.old, what.spare);
+        info!("moving LID {} from port {} to port {}", lids.first, what.old, what.spare);
         let old = self.subnet.end_port(what.old);
         // Who left the fabric has no LIDs any more; what it is given when it comes back is decided
         // then.
@@ -146,9 +146,9 @@ impl Sweeper {
 
     fn end_take_over(&mut self, now: Instant, what: TakeOver, done: bool) {
         if done {
-            info!("port {} has taken over", what.spare);
+            info!("port {} took over the LID", what.spare);
         } else {
-            warn!("port {} could not take over from port {}", what.spare, what.old);
+            warn!("port {} could not take over the LID of port {}", what.spare, what.old);
         }
         self.subnet.events.push(Event::TakenOver { what, done });
         self.subnet.schedule.request(now, Cause::Asked);
@@ -158,7 +158,7 @@ impl Sweeper {
     fn disable_far_end(&mut self, old: PortIndex) -> Option<PortIndex> {
         let at = self.subnet.fabric.port(old).peer()?;
         self.subnet.fabric.node_of(at).switch?;
-        debug!("{} does not answer; its link is switched off", self.subnet.fabric.describe(old));
+        debug!("{} does not answer; disabling its link", self.subnet.fabric.describe(old));
         // Kept before it is asked: the answer may be lost.
         self.disabled_ports
             .insert((self.subnet.fabric.node_of(at).guid, self.subnet.fabric.port(at).num));
@@ -175,7 +175,7 @@ impl Sweeper {
         if matches!(step, Step::Leave { .. } | Step::Disable { .. }) {
             self.subnet.lids.set(what.old, lids);
         }
-        warn!("port {} does not take over from port {} after all", what.spare, what.old);
+        warn!("takeover by port {} of the LID of port {} cancelled", what.spare, what.old);
         self.subnet.events.push(Event::TakenOver { what, done: false });
     }
 
@@ -203,10 +203,7 @@ impl Sweeper {
                 continue;
             };
             if self.subnet.is_disabled(port) {
-                info!(
-                    "{} was switched off by us and is switched on again",
-                    self.subnet.place(port)
-                );
+                info!("enabling {}, which a takeover had disabled", self.subnet.place(port));
                 self.subnet.exchange.push(Request::new(Kind::EnablePort, port));
                 self.subnet.journal.report.port_infos_set += 1;
             } else {
@@ -222,7 +219,9 @@ impl Sweeper {
     pub(super) fn port_enabled(&mut self, port: PortIndex) {
         if self.subnet.is_disabled(port) {
             let place = self.subnet.place(port);
-            return self.subnet.fault(port, format_args!("{place} stays switched off"));
+            return self
+                .subnet
+                .fault(port, format_args!("{place} stays disabled after it was enabled"));
         }
         let guid = self.subnet.fabric.node_of(port).guid;
         if self.disabled_ports.remove(&(guid, self.subnet.fabric.port(port).num)) {

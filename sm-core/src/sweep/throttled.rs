@@ -31,12 +31,12 @@ impl Sweeper {
         let (count, needed) = (self.throttled.count(), self.throttled.needed());
         if needed > 0 {
             warn!(
-                "{needed} links between switches run below what both ends have enabled, and are \
-                 routed over all the same: nothing else joins what they join"
+                "{needed} links between switches run below what both ends have enabled, but stay \
+                 in use: no other path exists"
             );
         }
         if count == 0 {
-            info!("routes avoid no link for its width or speed");
+            info!("no link is avoided for its width or speed");
             return;
         }
         let name = |port| {
@@ -49,7 +49,7 @@ impl Sweeper {
         let more = count - names.len();
         let more = if more > 0 { format!("; and {more} more") } else { String::new() };
         warn!(
-            "routes avoid {count} links between switches, which run below what both ends have \
+            "routes avoid {count} links between switches that run below what both ends have \
              enabled (avoid_throttled_links): {}{more}",
             names.join("; ")
         );

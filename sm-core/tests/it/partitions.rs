@@ -200,7 +200,7 @@ fn keys_beyond_the_capacity_are_counted_and_the_rest_is_set() {
     let report = sweep_again(&mut bed);
     let ports = bed.end_ports().len();
     assert_eq!((report.pkeys_left_out, report.unchecked_ports), (7 * ports, 0));
-    assert!(bed.sweeper().pkey_warning().unwrap().contains("found no place"));
+    assert!(bed.sweeper().pkey_warning().unwrap().contains("is full; not set"));
     let host = bed.hosts()[7];
     bed.manage(host, Settings { sm_priority: 9, ..Settings::default() }, LidTable::default());
     bed.run_until(Duration::from_secs(60), "a standby", |bed| {

@@ -18,31 +18,32 @@ pub(crate) struct End {
     pub(crate) lid: Option<Lid>,
 }
 
-/// A wish for an MTU, a rate or a lifetime: by size, as ranks and codes are.
+/// A constraint on the MTU, rate or packet lifetime; values compare by size, as ranks and codes do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Wish {
+pub(crate) struct Constraint {
     pub(crate) selector: Selector,
     pub(crate) value: u8,
 }
 
-/// What a path is to have that not every path has. Most requests wish for none of it; where that is
-/// plain the compiler leaves out the looking.
+/// What a request demands of a path besides its ends. Most requests demand nothing; where this is
+/// known at compile time, the checks are left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Wishes {
+pub(crate) struct Constraints {
     pub(crate) sl: Option<Sl>,
-    pub(crate) mtu: Option<Wish>,
-    pub(crate) rate: Option<Wish>,
-    pub(crate) lifetime: Option<Wish>,
+    pub(crate) mtu: Option<Constraint>,
+    pub(crate) rate: Option<Constraint>,
+    pub(crate) lifetime: Option<Constraint>,
     /// Whether it is for raw packets, which carry no P_Key.
     pub(crate) raw: bool,
 }
 
-impl Wishes {
-    /// Nothing in particular.
+impl Constraints {
+    /// No constraint.
     pub(crate) const NONE: Self =
         Self { sl: None, mtu: None, rate: None, lifetime: None, raw: false };
 
-    /// What they come to for the way back, whose SL is its own where the routing engine decides.
+    /// The constraints on the reverse path, which has an SL of its own if the routing engine chooses
+    /// SLs.
     #[inline(always)]
     pub(crate) fn back(self, tables: &Tables) -> Self {
         if tables.subnet.engine_sls == 0 { self } else { Self { sl: None, ..self } }
@@ -53,7 +54,7 @@ impl Wishes {
 /// QoSClass and ServiceID only choose a QoS rule.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
-    pub(crate) wishes: Wishes,
+    pub(crate) constraints: Constraints,
     /// Whether a path without a way back is of no use.
     pub(crate) reversible: bool,
     /// Most paths wanted: for a pair of ports, of MultiPathRecord in all.
@@ -70,25 +71,25 @@ macro_rules! read {
     ($tables:expr, $record:expr, $mask:expr, $component:ident) => {{
         let (record, mask): (_, ComponentMask) = (&$record, $mask);
         let has = |component: ComponentMask| mask.contains(component);
-        // A value without its selector, or a selector without its value, is no wish.
-        let wish = |components: ComponentMask, selector: Selector, value: Option<u8>| {
+        // A value without its selector, or a selector without its value, constrains nothing.
+        let constraint = |components: ComponentMask, selector: Selector, value: Option<u8>| {
             if !has(components) {
                 return Ok(None);
             }
             let value = value.ok_or(Refusal::Status(Status::SA_REQ_INVALID))?;
-            Ok(Some(Wish { selector, value }))
+            Ok(Some(Constraint { selector, value }))
         };
-        let rate = wish(
+        let rate = constraint(
             $component::RATE_SELECTOR | $component::RATE,
             record.rate_selector(),
             Rate::from_code(record.rate()).map(Rate::rank),
         )?;
-        let mtu = wish(
+        let mtu = constraint(
             $component::MTU_SELECTOR | $component::MTU,
             record.mtu_selector(),
             Mtu::from_code(record.mtu()).map(Mtu::code),
         )?;
-        let lifetime = wish(
+        let lifetime = constraint(
             $component::PACKET_LIFE_TIME_SELECTOR | $component::PACKET_LIFE_TIME,
             record.packet_life_time_selector(),
             Some(record.packet_life_time().code()),
@@ -102,7 +103,7 @@ macro_rules! read {
             pkey: has($component::PKEY).then(|| record.pkey()),
         };
         Ok(Self {
-            wishes: Wishes {
+            constraints: Constraints {
                 sl: has($component::SL).then(|| record.sl()),
                 mtu,
                 rate,
@@ -125,7 +126,7 @@ impl Request {
         read!(query.tables, record, query.mask, path)
     }
 
-    /// The criteria of a PathRecord whose components wish for nothing but a P_Key and a way back,
+    /// The criteria of a PathRecord whose components constrain only the P_Key and reversibility,
     /// and ask QoS rules: what most requests are like.
     #[inline(always)]
     pub(crate) fn read_plain(
@@ -141,7 +142,7 @@ impl Request {
             pkey: has(path::PKEY).then(|| record.pkey()),
         };
         Self {
-            wishes: Wishes::NONE,
+            constraints: Constraints::NONE,
             reversible: has(path::REVERSIBLE) && record.reversible(),
             numb_path: None,
             criteria: criteria(tables, &asked),
@@ -177,9 +178,9 @@ impl Request {
     /// ports share a partition, or do not, in both.
     #[inline(always)]
     pub(crate) fn minds_direction(&self, tables: &Tables) -> bool {
-        let Wishes { sl, mtu, rate, lifetime, .. } = self.wishes;
-        let has_wish = mtu.is_some() || rate.is_some() || lifetime.is_some();
-        has_wish || self.criteria.is_some() && (sl.is_some() || tables.qos.refuses())
+        let Constraints { sl, mtu, rate, lifetime, .. } = self.constraints;
+        let has_constraint = mtu.is_some() || rate.is_some() || lifetime.is_some();
+        has_constraint || self.criteria.is_some() && (sl.is_some() || tables.qos.refuses())
     }
 }
 

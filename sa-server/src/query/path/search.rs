@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use ib_mad::types::{Gid, Guid, Lid, Rate};
 use ib_mad::wire::record::{PathRecord, Selector};
 
-use super::request::{Request, Wishes};
+use super::request::{Constraints, Request};
 use super::select::{Parameters, select};
 use crate::query::Found;
 use crate::query::templates::Kind;
@@ -319,27 +319,39 @@ impl Search<'_> {
         dlid: Lid,
     ) -> Option<Path> {
         let is_same_back = self.is_same_back(destination.0);
-        self.path_wished(self.request.wishes, (source, slid), (destination, dlid), is_same_back)
+        self.path_within(
+            self.request.constraints,
+            (source, slid),
+            (destination, dlid),
+            is_same_back,
+        )
     }
 
-    /// The same by what is known beforehand: the wishes, and what [`is_same_back`] says.
+    /// The same by what is known beforehand: the constraints, and what [`is_same_back`] says.
     ///
     /// [`is_same_back`]: Self::is_same_back
     #[inline(always)]
-    pub(crate) fn path_wished(
+    pub(crate) fn path_within(
         &self,
-        wishes: Wishes,
+        constraints: Constraints,
         (source, slid): (Classed<'_>, Lid),
         (destination, dlid): (Classed<'_>, Lid),
         is_same_back: bool,
     ) -> Option<Path> {
         let (at_slid, at_dlid) = (self.at(source.0, slid)?, self.at(destination.0, dlid)?);
         let (tables, request) = (self.tables, self.request);
-        let there = select(tables, request, wishes, source, (at_dlid, destination.1), dlid);
+        let there = select(tables, request, constraints, source, (at_dlid, destination.1), dlid);
         let Ok(parameters) = there else { return None };
         let reversible = is_same_back
-            || select(tables, request, wishes.back(tables), destination, (at_slid, source.1), slid)
-                .is_ok();
+            || select(
+                tables,
+                request,
+                constraints.back(tables),
+                destination,
+                (at_slid, source.1),
+                slid,
+            )
+            .is_ok();
         if request.reversible && !reversible {
             return None;
         }

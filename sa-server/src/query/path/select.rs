@@ -4,7 +4,7 @@ use ib_mad::types::{Lid, Lifetime, Mtu, PKey, Sl};
 use ib_mad::wire::record::Selector;
 use serde::Serialize;
 
-use super::request::{Request, Wish, Wishes};
+use super::request::{Constraint, Constraints, Request};
 use crate::tables::qos_match::{Level, LevelSlot, RuleNumber};
 use crate::tables::{EndClass, EndPort, Limit, PKeySet, Tables};
 
@@ -52,21 +52,21 @@ pub enum NoPath {
 }
 
 /// The path from `source` to `destination` (as found by `dlid`), if it is there and meets the
-/// request, whose wishes are named on their own; values that may be less than the path has are
-/// lowered to what was asked for. Inlined everywhere: most requests have no wishes, and where that
-/// is plain the compiler drops the rest.
+/// request, whose constraints are a separate argument; values that may be less than the path has are
+/// lowered to the requested ones. Always inlined: most requests have no constraints, and where this is
+/// known at compile time, the checks are left out.
 #[inline(always)]
 pub(crate) fn select(
     tables: &Tables,
     request: &Request,
-    wishes: Wishes,
+    constraints: Constraints,
     (source, source_class): (&EndPort, &EndClass),
     (destination, destination_class): (&EndPort, &EndClass),
     dlid: Lid,
 ) -> Result<Parameters, NoPath> {
     let switches = tables.path_class(source, destination, dlid);
     let mut limit = switches.limit.min(source_class.limit).min(destination_class.limit);
-    if wishes.mtu.is_some_and(overrides_quirks) {
+    if constraints.mtu.is_some_and(overrides_quirks) {
         limit.mtu = switches.limit.mtu.min(source_class.mtu_cap).min(destination_class.mtu_cap);
     }
     if limit.is_none() {
@@ -89,14 +89,15 @@ pub(crate) fn select(
         level.lifetime.unwrap_or(tables.subnet.lifetime.code())
     };
     let limit = Limit {
-        mtu: at_most(wishes.mtu, limit.mtu).ok_or(NoPath::Mtu)?,
-        rate: rate(wishes.rate, limit.rate).ok_or(NoPath::Rate)?,
+        mtu: at_most(constraints.mtu, limit.mtu).ok_or(NoPath::Mtu)?,
+        rate: rate(constraints.rate, limit.rate).ok_or(NoPath::Rate)?,
     };
-    let lifetime = at_most(wishes.lifetime, lifetime).ok_or(NoPath::Lifetime)?;
-    let asked = if wishes.raw { PKeyWish::Raw } else { PKeyWish::of(request.asked.pkey) };
+    let lifetime = at_most(constraints.lifetime, lifetime).ok_or(NoPath::Lifetime)?;
+    let asked =
+        if constraints.raw { PKeyConstraint::Raw } else { PKeyConstraint::of(request.asked.pkey) };
     let pkey = pkey(tables, asked, level, source_class.pkeys, destination_class.pkeys)?;
 
-    let sl = match (wishes.sl, level.sl) {
+    let sl = match (constraints.sl, level.sl) {
         (Some(asked), Some(own)) if asked != own => return Err(NoPath::SlNotOfLevel),
         (Some(sl), _) | (None, Some(sl)) => sl,
         (None, None) if pkey.is_valid() => tables.partition_sl(pkey),
@@ -106,13 +107,13 @@ pub(crate) fn select(
     };
     let chosen = sl;
     let sl = tables.engine_sl(chosen, switches.sl);
-    if wishes.sl.is_some() && sl != chosen {
+    if constraints.sl.is_some() && sl != chosen {
         return Err(NoPath::SlNotOfRoute);
     }
     if !passes(sl) {
         return Err(NoPath::SlDropped);
     }
-    let pkey = if wishes.raw { PKey(0) } else { pkey };
+    let pkey = if constraints.raw { PKey(0) } else { pkey };
     Ok(Parameters { limit, lifetime, pkey, sl, level: level.slot })
 }
 
@@ -130,7 +131,7 @@ pub(crate) fn rule(
 
 /// Which P_Key the path is to have.
 #[derive(Clone, Copy)]
-enum PKeyWish {
+enum PKeyConstraint {
     /// Any that both ends share.
     Any,
     /// This one.
@@ -139,7 +140,7 @@ enum PKeyWish {
     Raw,
 }
 
-impl PKeyWish {
+impl PKeyConstraint {
     #[inline(always)]
     fn of(asked: Option<PKey>) -> Self {
         asked.map_or(Self::Any, Self::Exactly)
@@ -150,42 +151,44 @@ impl PKeyWish {
 #[inline(always)]
 fn pkey(
     tables: &Tables,
-    wish: PKeyWish,
+    constraint: PKeyConstraint,
     level: &Level,
     a: PKeySet,
     b: PKeySet,
 ) -> Result<PKey, NoPath> {
     let partitions = &tables.partitions;
     let level = level.has_pkeys.then_some(level);
-    match (wish, level) {
-        (PKeyWish::Raw, _) => Ok(partitions.first_shared(a, b).unwrap_or(PKey(0))),
-        (PKeyWish::Exactly(pkey), _) if !partitions.share(a, b, pkey) => Err(NoPath::PKeyNotShared),
-        (PKeyWish::Exactly(pkey), Some(level)) if !level.allows(pkey) => {
+    match (constraint, level) {
+        (PKeyConstraint::Raw, _) => Ok(partitions.first_shared(a, b).unwrap_or(PKey(0))),
+        (PKeyConstraint::Exactly(pkey), _) if !partitions.share(a, b, pkey) => {
+            Err(NoPath::PKeyNotShared)
+        }
+        (PKeyConstraint::Exactly(pkey), Some(level)) if !level.allows(pkey) => {
             Err(NoPath::PKeyNotOfLevel)
         }
-        (PKeyWish::Exactly(pkey), _) => Ok(pkey),
-        (PKeyWish::Any, Some(level)) => {
+        (PKeyConstraint::Exactly(pkey), _) => Ok(pkey),
+        (PKeyConstraint::Any, Some(level)) => {
             let mut pkeys = level.pkeys.iter().copied();
             pkeys.find(|&pkey| partitions.share(a, b, pkey)).ok_or(NoPath::NoLevelPKeyShared)
         }
-        (PKeyWish::Any, None) => partitions.first_shared(a, b).ok_or(NoPath::NoPKeyShared),
+        (PKeyConstraint::Any, None) => partitions.first_shared(a, b).ok_or(NoPath::NoPKeyShared),
     }
 }
 
-/// Whether who wishes for an MTU means what links carry, whatever an adapter is faster with: the
+/// Whether who constraints for an MTU means what links carry, whatever an adapter is faster with: the
 /// largest, or more than 1,024 bytes. "Greater than 1,024" is not taken for that, as with OpenSM.
-fn overrides_quirks(wish: Wish) -> bool {
-    match wish.selector {
+fn overrides_quirks(constraint: Constraint) -> bool {
+    match constraint.selector {
         Selector::Largest => true,
-        Selector::Greater | Selector::Exactly => wish.value > Mtu::B1024.code(),
+        Selector::Greater | Selector::Exactly => constraint.value > Mtu::B1024.code(),
         Selector::Less => false,
     }
 }
 
 /// A quantity whose codes follow its size, and which may be used below what the path has.
 #[inline(always)]
-fn at_most(wish: Option<Wish>, have: u8) -> Option<u8> {
-    let Some(Wish { selector, value }) = wish else { return Some(have) };
+fn at_most(constraint: Option<Constraint>, have: u8) -> Option<u8> {
+    let Some(Constraint { selector, value }) = constraint else { return Some(have) };
     match selector {
         Selector::Greater => (have > value).then_some(have),
         Selector::Less if have < value => Some(have),
@@ -198,9 +201,9 @@ fn at_most(wish: Option<Wish>, have: u8) -> Option<u8> {
 
 /// Rates are ranks here. A rate asked for exactly must be the path's own, as with OpenSM.
 #[inline(always)]
-fn rate(wish: Option<Wish>, have: u8) -> Option<u8> {
-    match wish {
-        Some(Wish { selector: Selector::Exactly, value }) => (have == value).then_some(have),
+fn rate(constraint: Option<Constraint>, have: u8) -> Option<u8> {
+    match constraint {
+        Some(Constraint { selector: Selector::Exactly, value }) => (have == value).then_some(have),
         other => at_most(other, have),
     }
 }

@@ -102,7 +102,7 @@ impl QosMatcher {
         self.rules.is_empty()
     }
 
-    /// Whether some level refuses paths to requests that wish for nothing: those between ends that
+    /// Whether some level refuses paths to requests without constraints: those between ends that
     /// do not share its P_Keys. Other levels only lower the reported parameters of paths.
     #[inline]
     pub(crate) fn refuses(&self) -> bool {

@@ -12,7 +12,7 @@ use super::Request;
 use super::ends::{Resolved, node_type};
 use crate::query::pool::{Pool, PoolConfig};
 use crate::query::redirect::Redirection;
-use crate::query::{self, Found, NoPath, PathWish, Query, Refusal, Scratch, rule, select};
+use crate::query::{self, Found, NoPath, PathRequest, Query, Refusal, Scratch, rule, select};
 use crate::tables::index::RegistryIndex;
 use crate::tables::qos_match::{Criterion, LevelCounts, RuleNumber, node_type_bit};
 use crate::tables::{EndPort, Tables};
@@ -143,13 +143,20 @@ pub(super) fn ask(
         record: record.map(describe_record),
         dlid,
     };
-    let Ok(wish) = PathWish::read(&query) else { return decided };
+    let Ok(request) = PathRequest::read(&query) else { return decided };
     decided.no_path =
-        select(tables, &wish, wish.wishes, (&from, from_class), (&to, to_class), dlid).err();
-    decided.no_way_back =
-        select(tables, &wish, wish.wishes.back(tables), (&to, to_class), (&from, from_class), slid)
+        select(tables, &request, request.constraints, (&from, from_class), (&to, to_class), dlid)
             .err();
-    let matched = rule(tables, &wish, from_class, to_class);
+    decided.no_way_back = select(
+        tables,
+        &request,
+        request.constraints.back(tables),
+        (&to, to_class),
+        (&from, from_class),
+        slid,
+    )
+    .err();
+    let matched = rule(tables, &request, from_class, to_class);
     for (number, row) in (0..).map(RuleNumber).zip(tables.qos.rows()) {
         if Some(number) == matched {
             decided.rule = Some(explained_rule(tables, number, row));
@@ -157,7 +164,7 @@ pub(super) fn ask(
         }
         let failing = tables.qos.failing(
             number,
-            &wish.asked,
+            &request.asked,
             |group| is_in_group(tables, &from, group),
             |group| is_in_group(tables, &to, group),
         );

@@ -82,7 +82,9 @@ fn a_fatal_error_ends_the_program_unless_it_must_stay() {
     let mut child = ibsm.spawn().unwrap();
     // It finds the same fault again, so it continued after the first time.
     let end = Instant::now() + Duration::from_secs(60);
-    while std::fs::read_to_string(&log).unwrap_or_default().matches("is not here").count() < 2 {
+    while std::fs::read_to_string(&log).unwrap_or_default().matches("is not the local port").count()
+        < 2
+    {
         assert!(child.try_wait().unwrap().is_none() && Instant::now() < end);
         std::thread::sleep(Duration::from_millis(50));
     }

@@ -155,9 +155,7 @@ impl Subnet {
         let peer = self.fabric.port(port).peer();
         if let Some(peer) = peer {
             let entry = self.fabric.port_mut(peer);
-            PortInfo::new(&mut entry.info[..])
-                .expect("64 bytes are a PortInfo")
-                .set_port_state(PortState::Initialize);
+            PortInfo::of_mut(&mut entry.info).set_port_state(PortState::Initialize);
         }
         if request.kind == Kind::Arm && request.block < RESETS_MAX {
             for port in [Some(port), peer].into_iter().flatten() {

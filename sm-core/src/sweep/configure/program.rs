@@ -76,8 +76,8 @@ impl Programming {
             if capacity <= subnet.routing.top.0 {
                 let (place, top) = (subnet.place(port), subnet.routing.top);
                 let text = format_args!(
-                    "{place} forwards LIDs up to {} only, and {top} are in use; a lower LMC (-l) \
-                     needs fewer",
+                    "{place} forwards LIDs up to {} only, but LIDs up to {top} are in use; a \
+                     lower LMC (-l) uses fewer",
                     capacity.saturating_sub(1),
                 );
                 subnet.fault(port, text);
@@ -137,7 +137,7 @@ impl Subnet {
         let (place, block) = (self.place(request.port()), request.block);
         self.fault(
             request.port(),
-            format_args!("{place} holds LFT block {block} other than it was set"),
+            format_args!("{place}: LFT block {block} differs from what was set"),
         );
         false
     }
@@ -197,7 +197,7 @@ impl Subnet {
             let (place, top) = (self.place(port), self.routing.top);
             self.fault(
                 port,
-                format_args!("{place} has LinearFDBTop {got} though it was set to {top}"),
+                format_args!("{place} reports LinearFDBTop {got} after {top} was set"),
             );
         }
     }

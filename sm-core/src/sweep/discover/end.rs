@@ -1,16 +1,16 @@
-//! The end of a discovery: what was not seen again is cut, and what no route reaches is gone;
-//! unless it is our own link that is missing.
+//! The end of a discovery: removes links that were not seen again and nodes that no route reaches,
+//! unless the SM's own link is the one that is missing.
 
 use std::collections::HashSet;
 use std::time::Instant;
 
-use ib_mad::wire::attribute::PortState;
+use ib_mad::wire::attribute::{NodeType, PortState};
 use tracing::{debug, error, info, warn};
 
 use super::super::current::Stage;
 use super::super::{LINES_MAX, Sweeper};
 use super::Discovery;
-use crate::fabric::{NodeIndex, PortIndex};
+use crate::fabric::{Node, NodeIndex, PortIndex};
 use crate::sweep::subnet::Subnet;
 
 /// Maximum number of ports with a link and no answer behind it that are probed again soon.
@@ -53,7 +53,7 @@ impl Discovery {
             return End::Abandoned;
         }
         if subnet.state.neighbour_found() {
-            info!("somebody answers behind the SM's own port again");
+            info!("the node behind the SM's port answers again");
         }
         self.cut_unseen_links(subnet);
         let mut silent = std::mem::take(&mut self.silent);
@@ -71,7 +71,7 @@ impl Discovery {
             return End::Read;
         }
         if !self.is_fatal {
-            error!("the SM's own port cannot be read; trying again");
+            error!("cannot read PortInfo of the SM's port; retrying");
         }
         End::Abandoned
     }
@@ -129,8 +129,10 @@ impl Discovery {
             self.cut_links += 1;
             let (a, b) = (subnet.fabric.describe(port), subnet.fabric.describe(peer));
             match self.cut_links {
-                n if n <= LINES_MAX => info!("link down: {a} - {b}"),
-                n if n == LINES_MAX + 1 => info!("more links are down; they are only counted"),
+                n if n <= LINES_MAX => warn!("link down: {a} - {b}"),
+                n if n == LINES_MAX + 1 => {
+                    warn!("further links that are down are counted, not logged")
+                }
                 _ => debug!("link down: {a} - {b}"),
             }
         }
@@ -146,8 +148,8 @@ impl Discovery {
             }
             let (first, second) = (subnet.place(owner), subnet.place(other));
             error!(
-                "duplicate port GUID: {guid} is that of {first}, and of {second}. The second is \
-                 left out; give one of the ports another GUID"
+                "duplicate port GUID: {guid} belongs to {first} and to {second}. The second is \
+                 ignored; change the GUID of one of the ports"
             );
         }
     }
@@ -201,8 +203,8 @@ impl Subnet {
         if self.state.own_link_lost() {
             let port = self.fabric.sm_port().map(|sm_port| self.fabric.describe(sm_port));
             error!(
-                "the SM's own port is down; check its cable ({}). The fabric is left as it was \
-                 last seen",
+                "the SM's port is down; check its cable ({}). The fabric keeps its last \
+                 configuration",
                 port.unwrap_or_default()
             );
         }
@@ -212,8 +214,8 @@ impl Subnet {
         if self.state.neighbour_lost() {
             let port = self.fabric.sm_port().map(|sm_port| self.fabric.describe(sm_port));
             warn!(
-                "no node answers behind the SM's own port, though its link is up ({}); the fabric \
-                 stays as last seen",
+                "no node answers behind the SM's port although its link is up ({}); the fabric \
+                 keeps its last configuration",
                 port.unwrap_or_default()
             );
         }
@@ -226,17 +228,34 @@ impl Subnet {
             !silent.contains(&fabric.port(port).node)
                 && peer.is_some_and(|peer| !silent.contains(&fabric.port(peer).node))
         });
-        for &node in unreached.iter().take(LINES_MAX) {
-            let node = self.fabric.node(node);
-            info!("gone: {} '{}' {}", node.kind, node.name(), node.guid);
-        }
-        if unreached.len() > LINES_MAX {
-            info!("gone: {} nodes more", unreached.len() - LINES_MAX);
-        }
+        self.log_unreached(&unreached);
         for &node in &unreached {
             self.fabric.remove(node);
         }
         self.journal.report.vanished = unreached.len();
+    }
+
+    /// Logs nodes that are gone, switches first: a switch that vanishes is a fault, and a host that
+    /// vanishes may have been shut down.
+    fn log_unreached(&self, unreached: &[NodeIndex]) {
+        let nodes = || unreached.iter().map(|&node| self.fabric.node(node));
+        let is_switch = |node: &&Node| node.kind == NodeType::Switch;
+        let (switches, hosts) =
+            (nodes().filter(is_switch), nodes().filter(|node| !is_switch(node)));
+        for node in switches.clone().take(LINES_MAX) {
+            warn!("gone: {} '{}' {}", node.kind, node.name(), node.guid);
+        }
+        for node in hosts.clone().take(LINES_MAX) {
+            info!("gone: {} '{}' {}", node.kind, node.name(), node.guid);
+        }
+        match switches.count().saturating_sub(LINES_MAX) {
+            0 => {}
+            more => warn!("gone: {more} more switches"),
+        }
+        match hosts.count().saturating_sub(LINES_MAX) {
+            0 => {}
+            more => info!("gone: {more} more nodes"),
+        }
     }
 
     /// Whether there are, or were once, other nodes than our own.

@@ -77,8 +77,8 @@ impl Multicast {
         }
         for &port in fresh.iter().take(LINES_MAX) {
             warn!(
-                "{} has no room for all MLIDs in use: their trees lead around it, and who is \
-                 behind it is not reached",
+                "{}: multicast table too small for all MLIDs in use; trees avoid it, and members \
+                 behind it are not reached",
                 subnet.fabric.describe(port)
             );
         }
@@ -109,7 +109,7 @@ impl Multicast {
             *block = from.unwrap_or(*block);
             if from.is_none() {
                 let name = node.map(|node| fabric.node(node).name()).unwrap_or_default();
-                info!("'{name}' {guid}: multicast trees may lead over it again");
+                info!("multicast trees use switch '{name}' {guid} again");
             }
             from.is_some()
         });
@@ -120,7 +120,7 @@ impl Multicast {
         let count = self.closed.len();
         (count > 0).then(|| {
             format!(
-                "multicast tables of {count} switches can be neither read nor set: trees avoid them"
+                "multicast tables of {count} switches can be neither read nor set; trees avoid them"
             )
         })
     }
@@ -131,8 +131,8 @@ impl Subnet {
         let (name, guid) = (self.fabric.node(node).name(), self.fabric.node(node).guid);
         let first = Lid::MULTICAST_FIRST.0 + block * MFT_BLOCK_LEN as u16;
         format!(
-            "multicast table of '{name}' {guid} can be neither read nor set from MLID {first:#06x} \
-             on: trees avoid it until it can, and members behind it are not reached"
+            "multicast table of switch '{name}' {guid} can be neither read nor set from MLID \
+             {first:#06x} on; trees avoid it until it can, and members behind it are not reached"
         )
     }
 }

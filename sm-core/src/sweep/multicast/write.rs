@@ -84,7 +84,10 @@ impl Multicast {
             }
         }
         for port in short.into_iter().take(LINES_MAX) {
-            warn!("{} has no room for all MLIDs in use", subnet.fabric.describe(port));
+            warn!(
+                "{}: multicast table too small for all MLIDs in use",
+                subnet.fabric.describe(port)
+            );
         }
         for &(index, port, key) in &stale {
             let mft = subnet.fabric.mft_mut(index);
