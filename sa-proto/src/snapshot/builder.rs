@@ -8,9 +8,10 @@ use super::by_lid::ByLid;
 use super::digest::Digest;
 use super::fabric::{FabricPlane, Lft, Node, Port};
 use super::registry::RegistryPlane;
-use super::row::{Row, Side, Table, join, sort};
+use super::row::{Row, Side, join, sort};
 use super::sorted::all_tables;
 use super::state::Snapshot;
+use super::tables::Table;
 use super::version::{Session, Version};
 
 /// Why planes cannot become a snapshot.
@@ -73,7 +74,7 @@ impl FabricPlane {
     /// and their neighbours.
     pub fn checked_since(mut self, before: &Self) -> Result<Self, BuildError> {
         macro_rules! sort_fabric {
-            (fabric { $($f:ident: $fr:ident,)* } registry { $($r:ident: $rr:ident,)* }) => {
+            ({} fabric { $($f:ident: $fr:ident,)* } registry { $($r:ident: $rr:ident,)* }) => {
                 $(sorted(&mut self.$f)?;)*
             };
         }

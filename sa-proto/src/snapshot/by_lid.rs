@@ -22,7 +22,7 @@ macro_rules! by_lid_row {
         impl $crate::snapshot::row::Row for $row {
             type Key = ib_mad::types::Guid;
             type Patch = $crate::snapshot::by_lid::BlockPatch;
-            const TABLE: $crate::snapshot::row::Table = $crate::snapshot::row::Table::$table;
+            const TABLE: $crate::snapshot::Table = $crate::snapshot::Table::$table;
             fn key(&self) -> ib_mad::types::Guid {
                 self.$switch
             }

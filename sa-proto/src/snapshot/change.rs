@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::encoding::{Canonical, Malformed, Reader};
-use super::row::{Patch, Row, Side, Table, join, same};
+use super::row::{Patch, Row, Side, join, same};
 use super::rows::Rows;
 use super::sorted::{Sorted, keyed};
+use super::tables::Table;
 
 /// Each changed key with its new row; `None` if the row is removed.
 pub type Changes<R> = BTreeMap<<R as Row>::Key, Option<Arc<R>>>;

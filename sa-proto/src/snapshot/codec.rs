@@ -19,9 +19,10 @@ use super::policy::{Partition, PortGroup, QosLevel, QosRule, VirtualFabric};
 use super::registry::{
     AliasGuid, MulticastGroup, MulticastMember, RegistryPlane, Service, Subscription,
 };
-use super::row::{Row, Table};
+use super::row::Row;
 use super::sorted::{Sorted, for_each_table};
 use super::state::Snapshot;
+use super::tables::Table;
 use super::version::{Session, Version};
 use crate::proto::snapshot as proto;
 use crate::proto::snapshot::begin::Content as ProtoContent;

@@ -15,9 +15,9 @@ use super::registry::{
     AliasGuid, MulticastGroup, MulticastMember, RegistryChanges, RegistryPlane, Service,
     Subscription,
 };
-use super::row::Table;
 use super::sorted::{Sorted, all_tables, for_each_table};
 use super::state::Snapshot;
+use super::tables::Table;
 use super::version::Version;
 
 /// Why a delta cannot be applied.
@@ -56,6 +56,7 @@ impl From<MissingRow> for DeltaError {
 
 macro_rules! delta {
     (
+        {}
         fabric { $($f:ident: $fabric_row:ident,)* }
         registry { $($r:ident: $registry_row:ident,)* }
     ) => {

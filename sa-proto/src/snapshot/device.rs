@@ -4,7 +4,8 @@
 use ib_mad::types::{Guid, Lid};
 
 use super::encoding::canonical;
-use super::row::{NoPatch, Row, Table};
+use super::row::{NoPatch, Row};
+use super::tables::Table;
 
 /// SL-to-VL mapping and VL arbitration tables of a node, as programmed.
 ///

@@ -264,7 +264,7 @@ mod tests {
 
     use super::super::fabric::Lft;
     use super::super::registry::AliasGuid;
-    use super::super::row::Table;
+    use super::super::tables::Table;
     use super::*;
 
     fn alias(n: u64) -> AliasGuid {

@@ -12,7 +12,8 @@ use super::device::{Mft, PortTables, SubnetManager};
 use super::encoding::canonical;
 use super::entries::Entries;
 use super::policy::{Partition, PortGroup, PrefixRoute, QosLevel, QosRule, VirtualFabric};
-use super::row::{NoPatch, Row, Table, same};
+use super::row::{NoPatch, Row, same};
+use super::tables::Table;
 
 /// State of the fabric after a sweep.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]

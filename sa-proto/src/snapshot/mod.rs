@@ -33,6 +33,7 @@ pub mod row;
 mod rows;
 mod sorted;
 mod state;
+mod tables;
 #[cfg(test)]
 pub(crate) mod testing;
 mod version;
@@ -50,10 +51,12 @@ pub use policy::{
     IdMatch, Partition, PortGroup, PrefixRoute, QosLevel, QosRule, RuleOrigin, VirtualFabric,
 };
 pub use registry::{
-    AliasGuid, MulticastGroup, MulticastMember, MulticastMemberRid, RegistryChanges, RegistryPlane,
-    Service, ServiceRid, Subscription, SubscriptionRid,
+    AliasGuid, MulticastGroup, MulticastMember, MulticastMemberRid, ReadChanges, ReadRows,
+    RegistryChanges, RegistryPlane, Service, ServiceRid, Subscription, SubscriptionRid,
+    WriteChanges,
 };
-pub use row::{Row, Table, find};
+pub use row::{Row, find};
 pub use rows::{Iter, Rows};
 pub use state::{SCHEMA, Snapshot};
+pub use tables::Table;
 pub use version::{Session, Version};

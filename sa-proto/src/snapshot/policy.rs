@@ -7,7 +7,8 @@
 use ib_mad::types::{Gid, Guid, Lifetime, Mtu, PKey, Rate, Sl};
 
 use super::encoding::{Canonical, Malformed, Reader, canonical};
-use super::row::{NoPatch, Row, Table};
+use super::row::{NoPatch, Row};
+use super::tables::Table;
 
 /// A partition: properties common to all ports with its P_Key.
 #[derive(Clone, Debug, PartialEq, Eq)]

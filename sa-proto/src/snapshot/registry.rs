@@ -11,50 +11,78 @@ use ib_mad::types::{Gid, Guid, Lid, PKey, Qpn, Sl};
 
 use super::change::Changes;
 use super::encoding::canonical;
-use super::row::{NoPatch, Row, Side, Table, join, same};
+use super::row::{NoPatch, Row, Side, join, same};
 use super::rows::Rows;
-use super::sorted::{all_tables, keyed};
+use super::sorted::keyed;
+use super::tables::Table;
 
-/// The clients' registrations up to and including one write.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct RegistryPlane {
-    /// Sequence number of the last write included.
-    pub sequence: u64,
-    /// Multicast groups, ascending by MGID, without duplicates.
-    pub groups: Rows<MulticastGroup>,
-    /// Members of the groups, ascending by MGID and port GID, without duplicates.
-    pub members: Rows<MulticastMember>,
-    /// Services, ascending by RID, without duplicates.
-    pub services: Rows<Service>,
-    /// Event subscriptions, ascending by RID, without duplicates.
-    pub subscriptions: Rows<Subscription>,
-    /// Alias GUIDs, ascending, without duplicates.
-    pub alias_guids: Rows<AliasGuid>,
+/// Reads the rows of tables one after another, for example from a file.
+pub trait ReadRows {
+    /// Why a table cannot be read.
+    type Error;
+
+    /// The rows of one table.
+    fn rows<R: Row>(&mut self) -> Result<Rows<R>, Self::Error>;
 }
 
-/// Changes of the registry plane.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct RegistryChanges {
-    /// Sequence number of the last write included; not less than that of the plane it applies to.
-    pub sequence: u64,
-    /// Multicast groups.
-    pub groups: Changes<MulticastGroup>,
-    /// Members of the groups.
-    pub members: Changes<MulticastMember>,
-    /// Services.
-    pub services: Changes<Service>,
-    /// Event subscriptions.
-    pub subscriptions: Changes<Subscription>,
-    /// Alias GUIDs.
-    pub alias_guids: Changes<AliasGuid>,
+/// Reads the changes of tables one after another.
+pub trait ReadChanges {
+    /// Why the changes of a table cannot be read.
+    type Error;
+
+    /// The changes of one table.
+    fn changes<R: Row>(&mut self) -> Result<Changes<R>, Self::Error>;
 }
 
-macro_rules! registry_tables {
-    (fabric { $($f:ident: $fr:ident,)* } registry { $($r:ident: $rr:ident,)* }) => {
+/// Writes the changes of tables one after another.
+pub trait WriteChanges {
+    /// Why the changes of a table cannot be written.
+    type Error;
+
+    /// Writes the changes of one table.
+    fn changes<R: Row>(&mut self, changes: &Changes<R>) -> Result<(), Self::Error>;
+}
+
+macro_rules! registry_plane {
+    ({} $($(#[$doc:meta])* $table:ident: $row:ident by $field:ident: $key:ident,
+        $variant:ident = $number:literal $name:literal;)*) => {
+        /// The clients' registrations up to and including one write. Tables are ascending by key,
+        /// without duplicates.
+        #[derive(Clone, Debug, PartialEq, Eq, Default)]
+        pub struct RegistryPlane {
+            /// Sequence number of the last write included.
+            pub sequence: u64,
+            $($(#[$doc])* pub $table: Rows<$row>,)*
+        }
+
+        /// Changes of the registry plane.
+        #[derive(Clone, Debug, PartialEq, Eq, Default)]
+        pub struct RegistryChanges {
+            /// Sequence number of the last write included; not less than that of the plane it
+            /// applies to.
+            pub sequence: u64,
+            $($(#[$doc])* pub $table: Changes<$row>,)*
+        }
+
         impl RegistryChanges {
             /// The changes from `old` to `new`.
             pub fn between(old: &RegistryPlane, new: &RegistryPlane) -> Self {
-                Self { sequence: new.sequence, $($r: changes_between(&old.$r, &new.$r),)* }
+                Self {
+                    sequence: new.sequence,
+                    $($table: changes_between(&old.$table, &new.$table),)*
+                }
+            }
+
+            /// Reads the changes of all tables.
+            pub fn read<S: ReadChanges>(sequence: u64, source: &mut S) -> Result<Self, S::Error> {
+                Ok(Self { sequence, $($table: source.changes()?,)* })
+            }
+
+            /// Writes the changes of all tables, in the order in which [`read`](Self::read) reads
+            /// them.
+            pub fn write<S: WriteChanges>(&self, sink: &mut S) -> Result<(), S::Error> {
+                $(sink.changes(&self.$table)?;)*
+                Ok(())
             }
 
             /// Whether there are no changes.
@@ -64,7 +92,7 @@ macro_rules! registry_tables {
 
             /// Number of changed rows.
             pub fn len(&self) -> usize {
-                0 $(+ self.$r.len())*
+                0 $(+ self.$table.len())*
             }
 
             /// `old` after these changes.
@@ -77,25 +105,45 @@ macro_rules! registry_tables {
             /// Appends changes that follow these.
             pub fn merge(&mut self, later: &Self) {
                 self.sequence = later.sequence;
-                $(self.$r.extend(later.$r.iter().map(|(&key, row)| (key, row.clone())));)*
+                $(self.$table.extend(later.$table.iter().map(|(&key, row)| (key, row.clone())));)*
             }
         }
 
         impl RegistryPlane {
+            /// Reads the rows of all tables.
+            pub fn read<S: ReadRows>(sequence: u64, source: &mut S) -> Result<Self, S::Error> {
+                Ok(Self { sequence, $($table: source.rows()?,)* })
+            }
+
             /// Applies `changes`, in time proportional to their number.
             pub fn apply(&mut self, changes: &RegistryChanges) {
                 self.sequence = changes.sequence;
-                $(for (&key, row) in &changes.$r {
+                $(for (&key, row) in &changes.$table {
                     match row {
-                        Some(row) => self.$r.insert(row.clone()),
-                        None => self.$r.remove(key),
+                        Some(row) => self.$table.insert(row.clone()),
+                        None => self.$table.remove(key),
                     };
                 })*
             }
+
+            /// Number of rows by table: the metric, the name for people, the number.
+            pub fn counts(&self) -> impl Iterator<Item = (&'static str, &'static str, usize)> {
+                [$((concat!("registry_", stringify!($table)), $name, self.$table.len()),)*]
+                    .into_iter()
+            }
         }
+
+        $(impl Row for $row {
+            type Key = $key;
+            type Patch = NoPatch;
+            const TABLE: Table = Table::$variant;
+            fn key(&self) -> $key {
+                self.$field
+            }
+        })*
     };
 }
-all_tables!(registry_tables);
+crate::registry_tables!([registry_plane] {});
 
 fn changes_between<R: Row>(old: &Rows<R>, new: &Rows<R>) -> Changes<R> {
     if old.is_same(new) {
@@ -210,26 +258,6 @@ pub struct AliasGuid {
     pub port_guid: Guid,
     /// Index in the port's GUID table, at least 1.
     pub index: u8,
-}
-
-macro_rules! rows {
-    ($($row:ident by $field:ident: $key:ident in $table:ident;)*) => {$(
-        impl Row for $row {
-            type Key = $key;
-            type Patch = NoPatch;
-            const TABLE: Table = Table::$table;
-            fn key(&self) -> $key {
-                self.$field
-            }
-        }
-    )*};
-}
-rows! {
-    MulticastGroup by mgid: Gid in MulticastGroups;
-    MulticastMember by rid: MulticastMemberRid in MulticastMembers;
-    Service by rid: ServiceRid in Services;
-    Subscription by rid: SubscriptionRid in Subscriptions;
-    AliasGuid by alias: Guid in AliasGuids;
 }
 
 canonical!(MulticastGroup { mgid, record, predefined });

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::blocks::{BlockReader, BlockWriter};
 use super::encoding::{Canonical, Malformed, Reader};
+use super::tables::Table;
 
 /// A row of a table.
 pub trait Row: Canonical + Clone + PartialEq + Debug + Send + Sync + 'static {
@@ -27,72 +28,6 @@ pub trait Row: Canonical + Clone + PartialEq + Debug + Send + Sync + 'static {
     /// Reads what [`put_sharing`](Self::put_sharing) wrote.
     fn take_sharing(_blocks: &mut BlockReader, input: &mut Reader<'_>) -> Result<Self, Malformed> {
         Self::take(input)
-    }
-}
-
-/// Tables of a snapshot. The numbers are used in checksums and on the wire.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u8)]
-#[non_exhaustive]
-pub enum Table {
-    /// Nodes with their ports, by node GUID.
-    Nodes = 1,
-    /// Linear forwarding tables, by node GUID.
-    Lfts = 2,
-    /// SL-to-VL and VL arbitration tables, by node GUID.
-    PortTables = 3,
-    /// Multicast forwarding tables, by node GUID.
-    Mfts = 4,
-    /// Subnet managers, by port GUID.
-    SubnetManagers = 5,
-    /// Partitions, by base P_Key.
-    Partitions = 6,
-    /// Port groups of QoS rules, by number.
-    PortGroups = 7,
-    /// QoS levels, by number.
-    QosLevels = 8,
-    /// QoS rules, by precedence.
-    QosRules = 9,
-    /// Virtual fabrics, by position.
-    VirtualFabrics = 10,
-    /// SLs of paths, by node GUID of the source's switch.
-    PathSls = 11,
-    /// Multicast groups, by MGID.
-    MulticastGroups = 16,
-    /// Members of multicast groups, by MGID and port GID.
-    MulticastMembers = 17,
-    /// Service records, by RID.
-    Services = 18,
-    /// Event subscriptions, by RID.
-    Subscriptions = 19,
-    /// Alias GUIDs, by GUID.
-    AliasGuids = 20,
-}
-
-impl Table {
-    /// All tables, in the order of transfer.
-    pub const ALL: [Self; 16] = [
-        Self::Nodes,
-        Self::Lfts,
-        Self::PortTables,
-        Self::Mfts,
-        Self::SubnetManagers,
-        Self::Partitions,
-        Self::PortGroups,
-        Self::QosLevels,
-        Self::QosRules,
-        Self::VirtualFabrics,
-        Self::PathSls,
-        Self::MulticastGroups,
-        Self::MulticastMembers,
-        Self::Services,
-        Self::Subscriptions,
-        Self::AliasGuids,
-    ];
-
-    /// The table with this number.
-    pub fn from_number(number: u8) -> Option<Self> {
-        Self::ALL.into_iter().find(|&table| table as u8 == number)
     }
 }
 
@@ -195,13 +130,5 @@ mod tests {
         assert!(matches!(seen[1].1, Side::Both('b', 'x')));
         assert!(matches!(seen[2].1, Side::Right('y')));
         assert!(matches!(seen[0].1, Side::Left('a')));
-    }
-
-    #[test]
-    fn table_numbers_read_back() {
-        for table in Table::ALL {
-            assert_eq!(Table::from_number(table as u8), Some(table));
-        }
-        assert_eq!(Table::from_number(12), None);
     }
 }

@@ -64,11 +64,18 @@ pub(super) fn keyed<R: Row>(rows: &impl Sorted<R>) -> impl Iterator<Item = (R::K
 }
 
 /// Calls a macro with all tables: field and row type by plane, in the order of transfer. A new
-/// table needs only an entry here and in [`Table`], and its field in the plane, to be looked up,
-/// compared, checksummed, sent and cached.
+/// table of the registry plane needs only a row in `registry_tables`; one of the fabric plane needs
+/// an entry here and in `Table`, and its field in the plane.
 macro_rules! all_tables {
     ($do:ident) => {
-        $do! {
+        $crate::snapshot::sorted::all_tables! { $do {} }
+    };
+    ($do:ident $before:tt) => {
+        $crate::registry_tables! { [$crate::snapshot::sorted::all_tables] { $do $before } }
+    };
+    ({ $do:ident $before:tt } $($(#[$doc:meta])* $table:ident: $row:ident by $field:ident:
+        $key:ident, $variant:ident = $number:literal $name:literal;)*) => {
+        $do! { $before
             fabric {
                 nodes: Node,
                 lfts: Lft,
@@ -82,13 +89,7 @@ macro_rules! all_tables {
                 virtual_fabrics: VirtualFabric,
                 path_sls: PathSls,
             }
-            registry {
-                groups: MulticastGroup,
-                members: MulticastMember,
-                services: Service,
-                subscriptions: Subscription,
-                alias_guids: AliasGuid,
-            }
+            registry { $($table: $row,)* }
         }
     };
 }
@@ -97,22 +98,11 @@ pub(crate) use all_tables;
 /// Calls a macro with plane, field and row type, once for every table.
 macro_rules! for_each_table {
     ($do:ident) => {
-        $do!(fabric, nodes, Node);
-        $do!(fabric, lfts, Lft);
-        $do!(fabric, port_tables, PortTables);
-        $do!(fabric, mfts, Mft);
-        $do!(fabric, subnet_managers, SubnetManager);
-        $do!(fabric, partitions, Partition);
-        $do!(fabric, port_groups, PortGroup);
-        $do!(fabric, qos_levels, QosLevel);
-        $do!(fabric, qos_rules, QosRule);
-        $do!(fabric, virtual_fabrics, VirtualFabric);
-        $do!(fabric, path_sls, PathSls);
-        $do!(registry, groups, MulticastGroup);
-        $do!(registry, members, MulticastMember);
-        $do!(registry, services, Service);
-        $do!(registry, subscriptions, Subscription);
-        $do!(registry, alias_guids, AliasGuid);
+        $crate::snapshot::sorted::all_tables! { for_each_table { $do } }
+    };
+    ({ $do:ident } fabric { $($f:ident: $fr:ident,)* } registry { $($r:ident: $rr:ident,)* }) => {
+        $($do!(fabric, $f, $fr);)*
+        $($do!(registry, $r, $rr);)*
     };
 }
 pub(crate) use for_each_table;

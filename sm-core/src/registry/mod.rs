@@ -145,24 +145,63 @@ impl From<Status> for Refusal {
 /// The record in the answer, from its first byte.
 type Answer = Result<AnswerRecord, Refusal>;
 
-/// All rows, and the indices of each record family.
-#[derive(Debug, Default)]
-struct Core {
-    groups: Tracked<MulticastGroup>,
-    members: Tracked<MulticastMember>,
-    services: Tracked<Service>,
-    subscriptions: Tracked<Subscription>,
-    alias_guids: Tracked<AliasGuid>,
-    multicast: multicast::Index,
-    service: service::Index,
-    guid_info: guid_info::Index,
-    events: VecDeque<RegistryEvent>,
-    counters: Counters,
-    /// Responders that subscriptions can be assigned to.
-    responders: Vec<u64>,
-    /// Sequence number of the last change.
-    sequence: u64,
+macro_rules! core {
+    ({} $($(#[$doc:meta])* $table:ident: $row:ident by $field:ident: $key:ident,
+        $variant:ident = $number:literal $name:literal;)*) => {
+        /// All rows, and the indices of each record family.
+        #[derive(Debug, Default)]
+        struct Core {
+            $($table: Tracked<$row>,)*
+            multicast: multicast::Index,
+            service: service::Index,
+            guid_info: guid_info::Index,
+            events: VecDeque<RegistryEvent>,
+            counters: Counters,
+            /// Responders that subscriptions can be assigned to.
+            responders: Vec<u64>,
+            /// Sequence number of the last change.
+            sequence: u64,
+        }
+
+        impl Core {
+            /// Stored rows; indices are empty.
+            fn restore(plane: &RegistryPlane) -> Self {
+                Self {
+                    sequence: plane.sequence,
+                    $($table: Tracked::restore(&plane.$table),)*
+                    ..Self::default()
+                }
+            }
+
+            /// All rows, shared rather than copied.
+            fn plane(&self) -> RegistryPlane {
+                RegistryPlane {
+                    sequence: self.sequence,
+                    $($table: self.$table.rows().clone(),)*
+                }
+            }
+
+            /// Takes the changes of rows since the last call.
+            fn take_changes(&mut self) -> RegistryChanges {
+                RegistryChanges {
+                    sequence: self.sequence,
+                    $($table: self.$table.take_changes(),)*
+                }
+            }
+
+            /// Changes whenever a row changes.
+            fn version(&self) -> u64 {
+                0 $(+ self.$table.version())*
+            }
+
+            /// Number of rows.
+            fn len(&self) -> usize {
+                0 $(+ self.$table.len())*
+            }
+        }
+    };
 }
+sa_proto::registry_tables!([core] {});
 
 impl Core {
     /// The port with this port GUID or alias GUID.
@@ -177,15 +216,6 @@ impl Core {
             self.counters.events_lost += 1;
         }
         self.events.push_back(event);
-    }
-
-    /// Changes whenever a row changes.
-    fn version(&self) -> u64 {
-        self.groups.version()
-            + self.members.version()
-            + self.services.version()
-            + self.subscriptions.version()
-            + self.alias_guids.version()
     }
 }
 
@@ -204,15 +234,7 @@ impl Registry {
         plane: &RegistryPlane,
         outcomes: impl IntoIterator<Item = (OutcomeKey, Outcome)>,
     ) -> Self {
-        let mut core = Core {
-            groups: Tracked::restore(&plane.groups),
-            members: Tracked::restore(&plane.members),
-            services: Tracked::restore(&plane.services),
-            subscriptions: Tracked::restore(&plane.subscriptions),
-            alias_guids: Tracked::restore(&plane.alias_guids),
-            sequence: plane.sequence,
-            ..Core::default()
-        };
+        let mut core = Core::restore(plane);
         guid_info::restore(&mut core);
         multicast::restore(&mut core);
         service::restore(&mut core);
@@ -300,16 +322,7 @@ impl Registry {
         // These rows are not published yet, so the assignment belongs to the same change.
         assign::changed(&mut self.core);
         let (outcomes_put, outcomes_since_s) = self.outcomes.take_changes();
-        let core = &mut self.core;
-        let rows = RegistryChanges {
-            sequence: core.sequence,
-            groups: core.groups.take_changes(),
-            members: core.members.take_changes(),
-            services: core.services.take_changes(),
-            subscriptions: core.subscriptions.take_changes(),
-            alias_guids: core.alias_guids.take_changes(),
-        };
-        Changes { rows, outcomes_put, outcomes_since_s }
+        Changes { rows: self.core.take_changes(), outcomes_put, outcomes_since_s }
     }
 
     /// The next event, oldest first.
@@ -319,14 +332,7 @@ impl Registry {
 
     /// All rows, shared with the registry rather than copied.
     pub fn plane(&self) -> RegistryPlane {
-        RegistryPlane {
-            sequence: self.core.sequence,
-            groups: self.core.groups.rows().clone(),
-            members: self.core.members.rows().clone(),
-            services: self.core.services.rows().clone(),
-            subscriptions: self.core.subscriptions.rows().clone(),
-            alias_guids: self.core.alias_guids.rows().clone(),
-        }
+        self.core.plane()
     }
 
     /// Sequence number of the last change.
@@ -359,12 +365,27 @@ impl Registry {
     }
 }
 
+/// Decides on a write of one record family. `now_s` is in seconds since 1970.
+type Decide = fn(&mut Core, now_s: u64, &Ports, &Request) -> Answer;
+
+/// The record families: the attribute that clients write, and how its writes are decided.
+/// InformInfoRecord is read-only, so its writes are not answered.
+const FAMILIES: [(AttributeId, Decide); 5] = [
+    (attribute::MC_MEMBER_RECORD, |core, _, ports, request| multicast::write(core, ports, request)),
+    (attribute::SERVICE_RECORD, service::write),
+    (AttributeId::INFORM_INFO, |core, _, ports, request| inform::write(core, ports, request)),
+    (attribute::INFORM_INFO_RECORD, |_, _, _, _| Err(Refusal::Silent)),
+    (attribute::GUID_INFO_RECORD, |core, _, ports, request| guid_info::write(core, ports, request)),
+];
+
+/// The family of an attribute that clients can write or have relayed.
+fn family(attribute: AttributeId) -> Option<Decide> {
+    FAMILIES.iter().find(|(of, _)| *of == attribute).map(|&(_, decide)| decide)
+}
+
 fn decide(core: &mut Core, now_s: u64, ports: &Ports, request: &Request) -> Answer {
-    match request.attribute {
-        attribute::MC_MEMBER_RECORD => multicast::write(core, ports, request),
-        attribute::SERVICE_RECORD => service::write(core, now_s, ports, request),
-        AttributeId::INFORM_INFO => inform::write(core, ports, request),
-        attribute::GUID_INFO_RECORD => guid_info::write(core, ports, request),
-        _ => Err(Refusal::Silent),
+    match family(request.attribute) {
+        Some(decide) => decide(core, now_s, ports, request),
+        None => Err(Refusal::Silent),
     }
 }

@@ -65,14 +65,9 @@ impl Core {
         request: &Request,
         count: usize,
     ) -> Result<(), Refusal> {
-        let records = self.groups.len()
-            + self.members.len()
-            + self.services.len()
-            + self.subscriptions.len()
-            + self.alias_guids.len();
         let settings = &ports.settings;
         let reserved = if request.trusted { 0 } else { settings.records_reserved };
-        if records + count <= settings.records_max.saturating_sub(reserved) {
+        if self.len() + count <= settings.records_max.saturating_sub(reserved) {
             return Ok(());
         }
         self.counters.records_refused += 1;

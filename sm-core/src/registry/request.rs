@@ -3,7 +3,7 @@
 use ib_mad::types::{Gid, Lid, PKey, Qpn, Sl};
 use ib_mad::wire::MAD_LEN;
 use ib_mad::wire::mad::{AttributeId, Method, MgmtClass};
-use ib_mad::wire::sa::{ComponentMask, DATA_LEN, SaMad, attribute};
+use ib_mad::wire::sa::{ComponentMask, DATA_LEN, SaMad};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::outcome::OutcomeKey;
@@ -76,14 +76,7 @@ impl Request {
         if ![Method::SET, Method::DELETE, Method::GET].contains(&method) {
             return Err(Drop::Method);
         }
-        let registered = [
-            attribute::MC_MEMBER_RECORD,
-            attribute::SERVICE_RECORD,
-            AttributeId::INFORM_INFO,
-            attribute::INFORM_INFO_RECORD,
-            attribute::GUID_INFO_RECORD,
-        ];
-        if !registered.contains(&header.attribute_id()) {
+        if super::family(header.attribute_id()).is_none() {
             return Err(Drop::Attribute);
         }
         let sm_key = mad.sa().sm_key();

@@ -99,7 +99,7 @@ impl Sweeper {
                 subnet.forwarding_set(request, data);
             }
             (_, Kind::SetSlToVl) => {
-                subnet.map_set(request, *part::<0, 8, 64>(data));
+                subnet.map_set(request, *data.first_chunk().expect("8 bytes of 64"));
             }
             (_, Kind::SetVlArbitration) => subnet.vl_arbitration_set(request, data),
             // Acknowledge has no result, tasks handled theirs, and the rest belongs to a discovery

@@ -244,16 +244,10 @@ impl DurableRegistry {
     }
 }
 
-/// How many records of each kind, for the log.
+/// The number of records of each kind, for the log.
 fn records(plane: &RegistryPlane) -> String {
-    format!(
-        "{} groups, {} members, {} services, {} subscriptions, {} alias GUIDs",
-        plane.groups.len(),
-        plane.members.len(),
-        plane.services.len(),
-        plane.subscriptions.len(),
-        plane.alias_guids.len()
-    )
+    let counts = plane.counts().map(|(_, name, count)| format!("{name}: {count}"));
+    counts.collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

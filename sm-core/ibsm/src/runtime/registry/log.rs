@@ -1,11 +1,12 @@
 //! Entries of the store's log: the changes and the outcomes of a commit, as bytes.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use ib_mad::types::{Gid, Lid, Qpn};
 use ib_mad::wire::mad::{AttributeId, Method, Status};
 use sa_proto::snapshot::encoding::{Canonical, Malformed, Reader};
-use sa_proto::snapshot::{self, RegistryChanges, Row};
+use sa_proto::snapshot::{self, ReadChanges, RegistryChanges, Row, WriteChanges};
 
 use sm_core::registry::{AnswerRecord, Outcome, OutcomeKey};
 
@@ -16,55 +17,58 @@ const NO_DATA: u8 = u8::MAX;
 
 /// The changes of a commit.
 pub(super) fn entry(changes: &RegistryChanges) -> Vec<u8> {
-    // Named one by one, so that a new table cannot be forgotten.
-    let RegistryChanges { sequence, groups, members, services, subscriptions, alias_guids } =
-        changes;
     let mut out = Vec::with_capacity(64 + changes.len() * 256);
-    sequence.put(&mut out);
-    put_table(groups, &mut out);
-    put_table(members, &mut out);
-    put_table(services, &mut out);
-    put_table(subscriptions, &mut out);
-    put_table(alias_guids, &mut out);
+    changes.sequence.put(&mut out);
+    let Ok(()) = changes.write(&mut Output(&mut out));
     out
 }
 
 /// Reads what [`entry`] wrote.
 pub(super) fn changes(entry: &[u8]) -> Result<RegistryChanges, Malformed> {
     let mut input = Reader::new(entry);
-    let changes = RegistryChanges {
-        sequence: Canonical::take(&mut input)?,
-        groups: take_table(&mut input)?,
-        members: take_table(&mut input)?,
-        services: take_table(&mut input)?,
-        subscriptions: take_table(&mut input)?,
-        alias_guids: take_table(&mut input)?,
-    };
+    let sequence = Canonical::take(&mut input)?;
+    let changes = RegistryChanges::read(sequence, &mut Input(&mut input))?;
     input.finish()?;
     Ok(changes)
 }
 
-fn put_table<R: Row>(changes: &snapshot::Changes<R>, out: &mut Vec<u8>) {
-    (changes.len() as u32).put(out);
-    for (key, row) in changes {
-        row.is_some().put(out);
-        match row {
-            Some(row) => row.put(out),
-            None => key.put(out),
+/// An entry that is being written.
+struct Output<'a>(&'a mut Vec<u8>);
+
+impl WriteChanges for Output<'_> {
+    type Error = Infallible;
+
+    fn changes<R: Row>(&mut self, changes: &snapshot::Changes<R>) -> Result<(), Infallible> {
+        let out = &mut *self.0;
+        (changes.len() as u32).put(out);
+        for (key, row) in changes {
+            row.is_some().put(out);
+            match row {
+                Some(row) => row.put(out),
+                None => key.put(out),
+            }
         }
+        Ok(())
     }
 }
 
-fn take_table<R: Row>(input: &mut Reader<'_>) -> Result<snapshot::Changes<R>, Malformed> {
-    let count = input.count(size_of::<u8>())?;
-    let change = |_| {
-        if bool::take(input)? {
-            let row = R::take(input)?;
-            return Ok((row.key(), Some(Arc::new(row))));
-        }
-        Ok((R::Key::take(input)?, None))
-    };
-    (0..count).map(change).collect()
+/// An entry that is being read.
+struct Input<'a, 'b>(&'a mut Reader<'b>);
+
+impl ReadChanges for Input<'_, '_> {
+    type Error = Malformed;
+
+    fn changes<R: Row>(&mut self) -> Result<snapshot::Changes<R>, Malformed> {
+        let count = self.0.count(size_of::<u8>())?;
+        let change = |_| {
+            if bool::take(self.0)? {
+                let row = R::take(self.0)?;
+                return Ok((row.key(), Some(Arc::new(row))));
+            }
+            Ok((R::Key::take(self.0)?, None))
+        };
+        (0..count).map(change).collect()
+    }
 }
 
 /// The outcomes of a commit.

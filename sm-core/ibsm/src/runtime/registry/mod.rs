@@ -250,12 +250,8 @@ impl RegistryHandle {
                 "Writes in the largest batch so far",
                 self.shared.counters.batch_max.get() as usize,
             ),
-            gauge("registry_groups", "Multicast groups", plane.groups.len()),
-            gauge("registry_members", "Members of multicast groups", plane.members.len()),
-            gauge("registry_services", "Service records", plane.services.len()),
-            gauge("registry_subscriptions", "Event subscriptions", plane.subscriptions.len()),
-            gauge("registry_alias_guids", "Alias GUIDs", plane.alias_guids.len()),
         ]);
+        metrics.extend(plane.counts().map(|(metric, name, count)| gauge(metric, name, count)));
         metrics
     }
 }

@@ -24,7 +24,9 @@ use super::log;
 pub use error::StoreError;
 use error::failure;
 use sm_core::registry::{Changes, Outcome, OutcomeKey};
-use tables::{LOG, META, OUTCOMES, PIECE_LEN, ReadError, append, for_each_entry, put, rows};
+use tables::{
+    LOG, META, OUTCOMES, PIECE_LEN, ReadError, RowReader, RowWriter, append, for_each_entry,
+};
 
 /// Layout of the file. A file with another layout is refused.
 pub(super) const SCHEMA: u64 = 2;
@@ -151,14 +153,7 @@ impl RegistryStore {
         let meta = transaction.open_table(META).map_err(redb::Error::from)?;
         let sequence = meta.get("sequence").map_err(redb::Error::from)?;
         let sequence = sequence.map(|value| value.value());
-        let mut plane = RegistryPlane {
-            sequence: sequence.unwrap_or(0),
-            groups: rows(&transaction)?,
-            members: rows(&transaction)?,
-            services: rows(&transaction)?,
-            subscriptions: rows(&transaction)?,
-            alias_guids: rows(&transaction)?,
-        };
+        let mut plane = RegistryPlane::read(sequence.unwrap_or(0), &mut RowReader(&transaction))?;
         for_each_entry(&transaction, LOG, |number, _, entry| {
             self.next = self.next.max(number + 1);
             self.log_len += entry.len();
@@ -235,11 +230,7 @@ impl RegistryStore {
     fn fold(&self, transaction: &WriteTransaction) -> Result<(), redb::Error> {
         let rows = &self.unfolded;
         transaction.open_table(META)?.insert("sequence", rows.sequence)?;
-        put(transaction, &rows.groups)?;
-        put(transaction, &rows.members)?;
-        put(transaction, &rows.services)?;
-        put(transaction, &rows.subscriptions)?;
-        put(transaction, &rows.alias_guids)?;
+        rows.write(&mut RowWriter(transaction))?;
         transaction.delete_table(LOG)?;
         Ok(())
     }

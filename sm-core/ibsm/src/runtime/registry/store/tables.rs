@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use redb::{ReadableTable, TableDefinition, WriteTransaction};
 use sa_proto::snapshot::encoding::{Canonical, Malformed, decode};
-use sa_proto::snapshot::{self, Row, Rows, Table};
+use sa_proto::snapshot::{self, ReadRows, Row, Rows, WriteChanges};
 
 type Bytes = TableDefinition<'static, &'static [u8], &'static [u8]>;
 /// Bytes of an entry that are stored as one piece: with the library's overhead they fill two pages.
@@ -19,40 +19,48 @@ pub(super) const OUTCOMES: Numbered = TableDefinition::new("outcomes");
 
 /// The table that holds rows of a kind.
 pub(super) fn table_of<R: Row>() -> Bytes {
-    TableDefinition::new(match R::TABLE {
-        Table::MulticastGroups => "groups",
-        Table::MulticastMembers => "members",
-        Table::Services => "services",
-        Table::Subscriptions => "subscriptions",
-        Table::AliasGuids => "alias_guids",
-        table => unreachable!("{table:?} is not of the registry"),
-    })
+    TableDefinition::new(R::TABLE.registry_name().expect("rows of the registry plane"))
 }
 
-pub(super) fn put<R: Row>(
-    transaction: &WriteTransaction,
-    changes: &snapshot::Changes<R>,
-) -> Result<(), redb::Error> {
-    if changes.is_empty() {
-        return Ok(());
-    }
-    let mut table = transaction.open_table(table_of::<R>())?;
-    let (mut key, mut value) = (Vec::new(), Vec::new());
-    for (of, row) in changes {
-        key.clear();
-        of.put(&mut key);
-        match row {
-            Some(row) => {
-                value.clear();
-                row.put(&mut value);
-                table.insert(&key[..], &value[..])?;
-            }
-            None => {
-                table.remove(&key[..])?;
+/// Writes changes to the tables of rows.
+pub(super) struct RowWriter<'t>(pub(super) &'t WriteTransaction);
+
+impl WriteChanges for RowWriter<'_> {
+    type Error = redb::Error;
+
+    fn changes<R: Row>(&mut self, changes: &snapshot::Changes<R>) -> Result<(), redb::Error> {
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let mut table = self.0.open_table(table_of::<R>())?;
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        for (of, row) in changes {
+            key.clear();
+            of.put(&mut key);
+            match row {
+                Some(row) => {
+                    value.clear();
+                    row.put(&mut value);
+                    table.insert(&key[..], &value[..])?;
+                }
+                None => {
+                    table.remove(&key[..])?;
+                }
             }
         }
+        Ok(())
     }
-    Ok(())
+}
+
+/// Reads the tables of rows.
+pub(super) struct RowReader<'t>(pub(super) &'t redb::ReadTransaction);
+
+impl ReadRows for RowReader<'_> {
+    type Error = ReadError;
+
+    fn rows<R: Row>(&mut self) -> Result<Rows<R>, ReadError> {
+        rows(self.0)
+    }
 }
 
 /// Appends the entry of a commit.
@@ -130,7 +138,7 @@ pub(super) fn for_each_entry(
     }
 }
 
-pub(super) fn rows<R: Row>(transaction: &redb::ReadTransaction) -> Result<Rows<R>, ReadError> {
+fn rows<R: Row>(transaction: &redb::ReadTransaction) -> Result<Rows<R>, ReadError> {
     let mut rows = Vec::new();
     for_each(transaction, table_of::<R>(), |key, value| {
         let row: R = decode(value)?;
