@@ -12,7 +12,7 @@ use ib_mad::types::Lid;
 use crate::cpu::{Meter, Share};
 use crate::follow::Follower;
 use crate::histogram::{Counts, Ledger};
-use crate::requester::{Requester, Way};
+use crate::requester::{Requester, Route};
 use crate::scenario::Summary;
 
 /// Packets per receive or send call.
@@ -200,11 +200,11 @@ impl<'a> Outbox<'a> {
                 }
                 match (way, self.destination) {
                     // The address is already set, and stays in this entry of the batch.
-                    (Way::Back(peer), _) => {
+                    (Route::Back(peer), _) => {
                         packet.carrier.peer = peer;
                         self.is_mixed = true;
                     }
-                    (Way::Turn(turn), Destination::Peers(peers)) => {
+                    (Route::Turn(turn), Destination::Peers(peers)) => {
                         if self.is_mixed {
                             let lid = packet.address.lid;
                             packet.address = Address::gsi(lid);
@@ -213,7 +213,7 @@ impl<'a> Outbox<'a> {
                         let peer = turn.map(|turn| peers[turn]);
                         packet.carrier = Carrier { peer, ..Carrier::default() };
                     }
-                    (Way::Turn(_), Destination::Fabric { address, .. }) => {
+                    (Route::Turn(_), Destination::Fabric { address, .. }) => {
                         let follower = self.follower.as_ref();
                         let address = follower.map_or(address, Follower::destination);
                         packet.address = *address;

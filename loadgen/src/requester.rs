@@ -43,7 +43,7 @@ pub struct RequesterOptions {
 
 /// Destination of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Route {
     /// One of the responders, selected by this running number.
     Turn(usize),
     /// The packet's address: back to the sender of a response.
@@ -233,9 +233,14 @@ impl Requester {
     /// LID unless it is a reply. `turn` selects the responder of new queries; each retry goes to
     /// the next one, so that a dead responder receives each query at most once.
     #[inline]
-    pub fn poll_transmit(&mut self, now: Instant, turn: usize, packet: &mut Packet) -> Option<Way> {
+    pub fn poll_transmit(
+        &mut self,
+        now: Instant,
+        turn: usize,
+        packet: &mut Packet,
+    ) -> Option<Route> {
         if self.tables.poll_transmit(packet) {
-            return Some(Way::Back(packet.carrier.peer));
+            return Some(Route::Back(packet.carrier.peer));
         }
         let (tid, waiting) = self.table.poll_transmit(now)?;
         let turn = waiting.turn.map_or(turn, |last| last.wrapping_add(1));
@@ -250,7 +255,7 @@ impl Requester {
         let tid = self.options.tid_seed >> 32 << 32 | u64::from(tid);
         query.ask.write(query.port, workload, tid, &mut packet.mad);
         packet.address.lid = workload.ports().get(query.port).lid;
-        Some(Way::Turn(turn))
+        Some(Route::Turn(turn))
     }
 
     /// When [`advance`](Self::advance) is due, unless a response arrives before.

@@ -115,11 +115,11 @@ fn a_repeat_takes_the_next_way() {
     let mut requester = closed(1, Some(1), start);
     requester.advance(start);
     let mut packet = Packet::default();
-    assert_eq!(requester.poll_transmit(start, 5, &mut packet), Some(Way::Turn(5)));
+    assert_eq!(requester.poll_transmit(start, 5, &mut packet), Some(Route::Turn(5)));
     for (retry, turn) in [(1, 6), (2, 7)] {
         let due = start + 100 * MS * retry;
         requester.advance(due);
-        assert_eq!(requester.poll_transmit(due, 6, &mut packet), Some(Way::Turn(turn)));
+        assert_eq!(requester.poll_transmit(due, 6, &mut packet), Some(Route::Turn(turn)));
     }
 }
 

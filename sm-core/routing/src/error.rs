@@ -2,14 +2,16 @@
 //!
 //! Errors carry switch numbers; [`label`](super::label) turns them into names.
 
+mod torus;
+
 use std::fmt;
 
 use ib_mad::types::Lid;
 
 use super::HopMatrix;
-use super::engines::torus::Refusal;
 use super::label::{DisplayWith, SwitchLabel, switch_number};
 use super::verify::Defect;
+pub use torus::{AXES, AXIS_NAMES, Refusal};
 
 /// Reports that an engine cannot route a fabric. Another engine may be able to.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -179,7 +179,7 @@ impl Ports {
     /// The end ports of `fabric` under the site's policy.
     pub fn of(fabric: &Fabric, parameters: &SubnetParameters, settings: Settings) -> Self {
         let ports = fabric.end_ports().filter_map(|port| end_port(fabric, port)).collect();
-        let sm_port = fabric.sm_port().map_or(Guid(0), |home| fabric.port(home).guid);
+        let sm_port = fabric.sm_port().map_or(Guid(0), |sm_port| fabric.port(sm_port).guid);
         let policy = &parameters.policy;
         let mut partitions = policy.partitions.clone();
         partitions.sort_unstable_by_key(|partition| partition.pkey);

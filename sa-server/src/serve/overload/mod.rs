@@ -198,17 +198,17 @@ impl Backlog {
         now: Instant,
         others_wait: bool,
         packet: &mut Packet,
-    ) -> Option<Dear> {
+    ) -> Option<CostlyRequest> {
         if self.heavy.is_empty() || (others_wait && self.balance < 0) {
             return None;
         }
         let patience = self.config.heavy_stale_after / 4;
         let Taken { arrived, source } = self.heavy.take(now, patience, packet)?;
-        Some(Dear { arrived, source, others_wait, was_known: is_costly(packet) })
+        Some(CostlyRequest { arrived, source, others_wait, was_known: is_costly(packet) })
     }
 
     /// Accounts for the time that a request took which was costly.
-    pub(crate) fn charge(&mut self, costly: Dear, time: Duration) {
+    pub(crate) fn charge(&mut self, costly: CostlyRequest, time: Duration) {
         let rounds = time.as_nanos() / HEAVY_QUANTUM.as_nanos();
         self.heavy.put_off(costly.source, rounds as u64);
         if costly.others_wait {
@@ -244,7 +244,7 @@ impl Backlog {
 
 /// A request that was taken out because it was time for one that is costly.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Dear {
+pub(crate) struct CostlyRequest {
     pub(crate) arrived: Instant,
     source: SourceId,
     others_wait: bool,

@@ -31,7 +31,7 @@ pub(crate) struct Record {
 }
 
 /// A port with what its records have in common.
-struct Seat<'a> {
+struct PortRow<'a> {
     node: &'a Node,
     port: &'a Port,
     is_switch: bool,
@@ -39,7 +39,7 @@ struct Seat<'a> {
     template: Record,
 }
 
-impl Seat<'_> {
+impl PortRow<'_> {
     fn is_end_port(&self) -> bool {
         !self.is_switch || self.port.num.0 == 0
     }
@@ -52,8 +52,8 @@ impl Seat<'_> {
     }
 }
 
-fn seats(world: &World) -> Vec<Seat<'_>> {
-    let mut seats = Vec::new();
+fn port_rows(world: &World) -> Vec<PortRow<'_>> {
+    let mut port_rows = Vec::new();
     for node in &world.fabric.nodes {
         let is_switch = node.switch_info.is_some();
         for port in &node.ports {
@@ -70,15 +70,18 @@ fn seats(world: &World) -> Vec<Seat<'_>> {
                 has_port_numbers: is_switch,
                 ..Record::default()
             };
-            seats.push(Seat { node, port, is_switch, base, template });
+            port_rows.push(PortRow { node, port, is_switch, base, template });
         }
     }
-    seats
+    port_rows
 }
 
 /// The P_Keys and LIDs of an end port.
 pub(crate) fn end_port(world: &World, guid: Guid) -> Option<Record> {
-    seats(world).into_iter().map(|seat| seat.template).find(|port| port.owner == Some(guid))
+    port_rows(world)
+        .into_iter()
+        .map(|port_row| port_row.template)
+        .find(|port| port.owner == Some(guid))
 }
 
 /// Everything there is of one type.
@@ -88,32 +91,32 @@ pub(crate) fn all(world: &World, id: AttributeId) -> Vec<Record> {
         attribute::INFORM_INFO_RECORD => subscriptions(world),
         attribute::SM_INFO_RECORD => subnet_managers(world),
         attribute::LINK_RECORD => links(world),
-        _ => seats(world).iter().flat_map(|seat| of_port(world, seat, id)).collect(),
+        _ => port_rows(world).iter().flat_map(|port_row| of_port(world, port_row, id)).collect(),
     }
 }
 
-fn of_port(world: &World, seat: &Seat<'_>, id: AttributeId) -> Vec<Record> {
-    let (node, num) = (seat.node, seat.port.num.0);
-    let is_port0 = seat.is_switch && num == 0;
+fn of_port(world: &World, port_row: &PortRow<'_>, id: AttributeId) -> Vec<Record> {
+    let (node, num) = (port_row.node, port_row.port.num.0);
+    let is_port0 = port_row.is_switch && num == 0;
     match id {
-        attribute::NODE_RECORD if seat.is_end_port() => vec![seat.record(108, |record| {
+        attribute::NODE_RECORD if port_row.is_end_port() => vec![port_row.record(108, |record| {
             record[4..44].copy_from_slice(&node.info);
             NodeInfo::new(&mut record[4..44])
                 .unwrap()
-                .set_port_guid(seat.port.guid)
-                .set_local_port_num(seat.port.num);
+                .set_port_guid(port_row.port.guid)
+                .set_local_port_num(port_row.port.num);
             record[44..].copy_from_slice(&node.description);
         })],
-        attribute::PORT_INFO_RECORD => vec![seat.record(68, |record| {
+        attribute::PORT_INFO_RECORD => vec![port_row.record(68, |record| {
             record[2] = num;
-            record[4..].copy_from_slice(&seat.port.info);
+            record[4..].copy_from_slice(&port_row.port.info);
         })],
         attribute::SWITCH_INFO_RECORD if is_port0 => {
             let info = node.switch_info.unwrap();
-            vec![seat.record(24, |record| record[4..].copy_from_slice(&info))]
+            vec![port_row.record(24, |record| record[4..].copy_from_slice(&info))]
         }
         attribute::SL_TO_VL_MAPPING_TABLE_RECORD => {
-            let inputs: Vec<u8> = if seat.is_switch {
+            let inputs: Vec<u8> = if port_row.is_switch {
                 node.ports.iter().map(|port| port.num.0).collect()
             } else {
                 vec![0]
@@ -126,10 +129,10 @@ fn of_port(world: &World, seat: &Seat<'_>, id: AttributeId) -> Vec<Record> {
                         let entries = &tables?.sl_to_vl;
                         entries.iter().find(|(ports, _)| *ports == pair).map(|&(_, at)| at)
                     };
-                    let common = if seat.is_switch { None } else { entry((0, 0)) };
+                    let common = if port_row.is_switch { None } else { entry((0, 0)) };
                     let at = entry((input, num)).or(common);
-                    seat.record(16, |record| {
-                        (record[2], record[3]) = (input, if seat.is_switch { num } else { 0 });
+                    port_row.record(16, |record| {
+                        (record[2], record[3]) = (input, if port_row.is_switch { num } else { 0 });
                         if let Some(at) = at {
                             let map = tables.unwrap().sl_to_vl_maps[usize::from(at)];
                             record[8..].copy_from_slice(&map);
@@ -142,7 +145,7 @@ fn of_port(world: &World, seat: &Seat<'_>, id: AttributeId) -> Vec<Record> {
             let tables = world.fabric.port_tables.iter().find(|row| row.node == node.guid);
             (1..=4)
                 .map(|block| {
-                    seat.record(72, |record| {
+                    port_row.record(72, |record| {
                         (record[2], record[3]) = (num, block);
                         let entries = tables.iter().flat_map(|tables| &tables.vl_arb);
                         for &(_, at) in entries.filter(|(place, _)| *place == (num, block)) {
@@ -153,16 +156,16 @@ fn of_port(world: &World, seat: &Seat<'_>, id: AttributeId) -> Vec<Record> {
                 })
                 .collect()
         }
-        attribute::PKEY_TABLE_RECORD if !seat.port.pkeys.is_empty() => {
-            let keys = &seat.port.pkeys;
-            let room = if seat.is_end_port() {
+        attribute::PKEY_TABLE_RECORD if !port_row.port.pkeys.is_empty() => {
+            let keys = &port_row.port.pkeys;
+            let room = if port_row.is_end_port() {
                 NodeInfo::new(&node.info[..]).unwrap().partition_cap()
             } else {
                 SwitchInfo::new(&node.switch_info.unwrap()[..]).unwrap().partition_enforcement_cap()
             };
             (0..usize::from(room).max(keys.len()).div_ceil(32))
                 .map(|block| {
-                    seat.record(72, |record| {
+                    port_row.record(72, |record| {
                         (record[3], record[4]) = (block as u8, num);
                         for (place, key) in keys.iter().skip(block * 32).take(32).enumerate() {
                             record[8 + place * 2..][..2].copy_from_slice(&key.0.to_be_bytes());
@@ -176,7 +179,7 @@ fn of_port(world: &World, seat: &Seat<'_>, id: AttributeId) -> Vec<Record> {
             let blocks = lft.ports.chunks(64).enumerate();
             blocks
                 .map(|(block, entries)| {
-                    seat.record(72, |record| {
+                    port_row.record(72, |record| {
                         record[3] = block as u8;
                         record[8..].copy_from_slice(entries);
                     })
@@ -190,7 +193,7 @@ fn of_port(world: &World, seat: &Seat<'_>, id: AttributeId) -> Vec<Record> {
             // The switches of these worlds have few ports: one position.
             (0..end)
                 .map(|number| {
-                    seat.record(72, |record| {
+                    port_row.record(72, |record| {
                         record[3] = number as u8;
                         for block in blocks.iter().filter(|block| block.block == number) {
                             if block.position == 0 {
@@ -201,17 +204,17 @@ fn of_port(world: &World, seat: &Seat<'_>, id: AttributeId) -> Vec<Record> {
                 })
                 .collect()
         }
-        attribute::GUID_INFO_RECORD if seat.is_end_port() => {
-            let room = PortInfo::new(&seat.port.info[..]).unwrap().guid_cap();
+        attribute::GUID_INFO_RECORD if port_row.is_end_port() => {
+            let room = PortInfo::new(&port_row.port.info[..]).unwrap().guid_cap();
             (0..room.div_ceil(8))
                 .map(|block| {
-                    seat.record(72, |record| {
+                    port_row.record(72, |record| {
                         record[2] = block;
                         let aliases = world.registry.alias_guids.iter();
-                        let own = aliases.filter(|row| row.port_guid == seat.port.guid);
+                        let own = aliases.filter(|row| row.port_guid == port_row.port.guid);
                         let mut guids: Vec<(u8, Guid)> =
                             own.map(|row| (row.index, row.alias)).collect();
-                        guids.push((0, seat.port.guid));
+                        guids.push((0, port_row.port.guid));
                         for (index, guid) in guids.into_iter().filter(|(at, _)| at / 8 == block) {
                             let at = 8 + usize::from(index % 8) * 8;
                             record[at..at + 8].copy_from_slice(&guid.0.to_be_bytes());
@@ -226,10 +229,10 @@ fn of_port(world: &World, seat: &Seat<'_>, id: AttributeId) -> Vec<Record> {
 
 /// Each link from either end; `other` is the record of the port at the far end.
 fn links(world: &World) -> Vec<Record> {
-    let seats = seats(world);
+    let port_rows = port_rows(world);
     let mut links = Vec::new();
-    for from in &seats {
-        let to = seats.iter().find(|to| Some((to.node.guid, to.port.num)) == from.port.peer);
+    for from in &port_rows {
+        let to = port_rows.iter().find(|to| Some((to.node.guid, to.port.num)) == from.port.peer);
         let Some(to) = to else { continue };
         let link = from.record(6, |record| {
             (record[2], record[3]) = (from.port.num.0, to.port.num.0);
@@ -241,10 +244,11 @@ fn links(world: &World) -> Vec<Record> {
 }
 
 fn subnet_managers(world: &World) -> Vec<Record> {
-    let seats = seats(world);
+    let port_rows = port_rows(world);
     let record = |port_guid: Guid, info: &[u8; 21]| {
-        let seat = seats.iter().find(|seat| seat.template.owner == Some(port_guid))?;
-        Some(seat.record(25, |record| record[4..].copy_from_slice(info)))
+        let port_row =
+            port_rows.iter().find(|port_row| port_row.template.owner == Some(port_guid))?;
+        Some(port_row.record(25, |record| record[4..].copy_from_slice(info)))
     };
     let managers = world.fabric.subnet_managers.iter();
     managers.filter_map(|sm| record(sm.port_guid, &sm.info)).collect()

@@ -235,7 +235,8 @@ Examples:
 
 Signals: HUP reads the settings again and starts a heavy sweep; USR1 reopens the log file; TERM and
 INT end the program cleanly.
-Environment: OSM_CACHE_DIR and OSM_TMP_DIR as for opensm; SIM_HOST and IBSIM_SOCKNAME as for ibsim
+Environment: OSM_CACHE_DIR is the default of --state-dir; a relative -f FILE is in OSM_TMP_DIR;
+dump files do not use it (set dump_files_dir). SIM_HOST and IBSIM_SOCKNAME as for ibsim
 clients; RUST_LOG overrides the log level by module.";
 
 impl Options {

@@ -117,7 +117,9 @@ impl Node {
         let swept = Swept {
             up: report.up,
             failed_in_a_row: self.status.sweeps().failed_in_a_row,
-            has_lid: fabric.sm_port().is_some_and(|home| fabric.port(home).base_lid().is_unicast()),
+            has_lid: fabric
+                .sm_port()
+                .is_some_and(|sm_port| fabric.port(sm_port).base_lid().is_unicast()),
             found: report.hosts + report.switches,
             unanswered: report.unanswered,
         };

@@ -246,15 +246,15 @@ impl Node {
         }
         let (quiet_sweeps, quiet_sweep_ms) = sweeps.quiet;
         let fabric = self.sweeper.fabric();
-        let home = fabric.sm_port().map(|home| fabric.port(home));
+        let sm_port = fabric.sm_port().map(|sm_port| fabric.port(sm_port));
         SmStatus {
             state: self.sweeper.sm_state().to_string(),
             subnet_up: self.sweeper.is_up(),
             warnings: self.warnings(),
             routing_engine: self.sweeper.routing_engine().to_owned(),
             engines_passed_over: self.sweeper.rejected_engines().to_vec(),
-            guid: home.map(|port| port.guid),
-            lid: home.map_or(Lid::NONE, |port| port.base_lid()),
+            guid: sm_port.map(|port| port.guid),
+            lid: sm_port.map_or(Lid::NONE, |port| port.base_lid()),
             lmc: self.sweeper.settings().lmc,
             subnet_prefix: self.sweeper.settings().subnet_prefix,
             priority: self.sweeper.settings().sm_priority,

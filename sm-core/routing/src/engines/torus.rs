@@ -26,15 +26,14 @@ mod grid;
 mod lanes;
 mod place;
 mod proof;
-mod refusal;
 mod rings;
 mod routes;
 mod shape;
 mod tree;
 
+pub use crate::error::Refusal;
 pub use config::{Config, ConfigError, ConfigErrorKind, Seed};
 pub use lanes::{QOS_SL, TorusLanes};
-pub use refusal::Refusal;
 pub use shape::{AXES, Shape};
 pub use tree::MasterTree;
 

@@ -16,8 +16,9 @@
 
 use ib_mad::types::Guid;
 
-use super::shape::{AXES, AXIS_NAMES, Direction, Place, Shape};
+use super::shape::{AXES, Direction, Place, Shape};
 use crate::HopMatrix;
+use crate::error::AXIS_NAMES;
 use crate::text::leading_number;
 
 /// The checked contents of a `torus-2QoS.conf`.

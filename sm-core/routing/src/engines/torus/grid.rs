@@ -1,8 +1,8 @@
 //! A detected torus: switches, their places, and the ports that lead in each direction.
 
-use super::refusal::Refusal;
 use super::shape::{AXES, DIRECTIONS, Direction, Place, Shape};
 use crate::Topology;
+use crate::error::Refusal;
 
 /// Represents a missing switch.
 pub(super) const NO_SWITCH: u16 = u16::MAX;

@@ -3,9 +3,9 @@
 use rayon::prelude::*;
 
 use super::grid::{Grid, NO_SWITCH};
-use super::refusal::Refusal;
 use super::rings::Rings;
 use super::shape::{DIRECTIONS, Direction};
+use crate::error::Refusal;
 use crate::{Entries, HopMatrix, NO_ROUTE, Topology};
 
 /// Returns the hops of all routes between switches, or a refusal if a route is missing.

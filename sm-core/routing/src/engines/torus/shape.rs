@@ -1,15 +1,12 @@
 //! Places in a torus or mesh, and directions between them.
 
-/// Number of dimensions. A dimension of radix 1 is unused.
-pub const AXES: usize = 3;
+pub use crate::error::AXES;
+
 /// Directions: down and up each axis.
 pub(super) const DIRECTIONS: usize = 2 * AXES;
 
 /// Coordinates x, y, z, each from 0 and below its radix.
 pub(super) type Place = [u8; AXES];
-
-/// Names of the axes.
-pub(super) const AXIS_NAMES: [char; AXES] = ['x', 'y', 'z'];
 
 /// A direction: down or up one axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

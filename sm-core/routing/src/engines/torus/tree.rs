@@ -14,8 +14,8 @@
 use std::collections::BTreeMap;
 
 use super::grid::Grid;
-use super::refusal::Refusal;
 use super::shape::{AXES, Direction, Place};
+use crate::error::Refusal;
 use crate::multicast::{self, PortMask, Tree};
 use crate::{Link, Topology};
 

@@ -2,8 +2,12 @@
 
 use ib_mad::types::Guid;
 
-use super::shape::{AXES, AXIS_NAMES};
 use crate::HopMatrix;
+
+/// Number of dimensions. A dimension of radix 1 is unused.
+pub const AXES: usize = 3;
+/// Names of the axes.
+pub const AXIS_NAMES: [char; AXES] = ['x', 'y', 'z'];
 
 /// Why a fabric is not routed as a torus: the first obstacle found. Places are coordinates x, y, z.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
