@@ -204,7 +204,7 @@ impl Client {
     fn path_wish(&self) -> (ComponentMask, Vec<u8>) {
         let mut record = vec![0; PathRecord::LEN];
         PathRecord::new(&mut record[..])
-            .expect("as long as one")
+            .expect("the buffer has the length of a PathRecord")
             .set_sgid(self.here)
             .set_dgid(self.far_gid())
             .set_reversible(true)
@@ -217,7 +217,9 @@ impl Client {
         let what = (Method::GET_TABLE, attribute::NODE_RECORD);
         let data = self.data(what, ComponentMask::NONE, &[], PATIENTLY)?;
         if data.is_empty() || data.len() % stride(NodeRecord::LEN) != 0 {
-            return Err(format!("{} bytes are not a table of nodes", data.len()).into());
+            return Err(
+                format!("{} bytes are not a whole number of NodeRecords", data.len()).into()
+            );
         }
         Ok(data)
     }

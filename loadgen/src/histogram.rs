@@ -175,7 +175,7 @@ pub struct Latencies(Histogram<u64>);
 impl Default for Latencies {
     fn default() -> Self {
         let histogram = Histogram::new_with_bounds(LATENCY_MIN_NS, LATENCY_MAX_NS, DIGITS);
-        Self(histogram.expect("constant bounds that fit"))
+        Self(histogram.expect("the constant bounds are valid"))
     }
 }
 

@@ -163,16 +163,16 @@ fn a_sweep_and_new_routes_are_to_be_had() {
     let subnet = Subnet::new("ctl-orders", "http", &[], &[]);
     let ibsm = &subnet._programs[1];
     // A new responder also causes one.
-    let asked_for = || ibsm.log().matches("cause: asked for").count();
+    let asked_for = || ibsm.log().matches("cause: requested").count();
     let before = asked_for();
     assert!(subnet.output(&["sweep"]).contains("a heavy sweep begins"));
     ibsm.wait_for("sweep requested: ");
-    ibsm.wait_for_nth("cause: asked for", before + 1);
+    ibsm.wait_for_nth("cause: requested", before + 1);
     let before = asked_for();
     let output = subnet.output(&["reroute"]);
     assert!(output.contains("all routes are recomputed"), "{output}");
     ibsm.wait_for("reroute requested: ");
-    ibsm.wait_for_nth("cause: asked for", before + 1);
+    ibsm.wait_for_nth("cause: requested", before + 1);
 }
 
 #[test]

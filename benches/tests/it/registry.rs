@@ -310,7 +310,7 @@ fn a_restart_asks_for_registrations_only_with_another_registry() {
             std::thread::sleep(Duration::from_millis(20));
         }
     };
-    const SPARED: &str = "no other subnet manager was master since our last run";
+    const SPARED: &str = "no other SM was master since the last run";
     for (lost, spared) in [(None, false), (None, true), (Some("registry.redb"), false)] {
         if let Some(lost) = lost {
             std::fs::remove_file(state.join(lost)).unwrap();

@@ -87,7 +87,7 @@ pub enum Problem {
          module=), 'include', 'do' nor a comment (#)"
     )]
     UnknownLine { line: String },
-    #[error("a node line reads like: {keyword} 36 \"id\" # \"description\"; {missing} is missing")]
+    #[error("a node line has the form {keyword} 36 \"id\" # \"description\"; {missing} is missing")]
     NodeLine { keyword: &'static str, missing: &'static str },
     #[error("a node has 1 to {PORTS_MAX} ports, not {text}")]
     PortCount { text: String },
@@ -106,7 +106,7 @@ pub enum Problem {
     TooManyNodes,
     #[error("a port line must follow its node's line, with no blank line between them")]
     PortWithoutNode,
-    #[error("a port line reads like: [1] \"peer\"[2]; {missing} is missing")]
+    #[error("a port line has the form [1] \"peer\"[2]; {missing} is missing")]
     PortLine { missing: &'static str },
     #[error("\"{node}\" has ports 1 to {count}, not {number}")]
     PortNumber { node: String, count: u8, number: String },
@@ -123,7 +123,7 @@ pub enum Problem {
     Contradiction { cable: Box<[PortName; 2]>, first: usize, taken: Box<[PortName; 2]> },
     #[error("{port} cannot be cabled to itself")]
     ToItself { port: PortName },
-    #[error("a setting reads like: {key}=0x2c9; '{value}' is not a number of at most {bits} bits")]
+    #[error("a setting has the form {key}=0x2c9; '{value}' is not a number of at most {bits} bits")]
     Number { key: String, value: String, bits: u32 },
     #[error("'{value}' is not a GUID: write hexadecimal digits, such as {key}=0x2c90300000001")]
     NotAGuid { key: String, value: String },

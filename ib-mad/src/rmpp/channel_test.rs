@@ -126,7 +126,7 @@ fn transfer(
         }
         let timeouts = [sender.poll_timeout(), receiver.as_ref().and_then(Receiver::poll_timeout)];
         let next = timeouts.into_iter().chain([channel.next_arrival()]).flatten().min();
-        channel.now = next.expect("a sender that is not over has a deadline");
+        channel.now = next.expect("an unfinished sender has a deadline");
         assert!(channel.now <= start + sending.total_timeout, "the transfer never ends");
         sender.handle_timeout(channel.now);
         if let Some(receiver) = &mut receiver {

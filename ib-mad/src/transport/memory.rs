@@ -104,11 +104,14 @@ impl Network {
     ///
     /// If one of them is in use or not a unicast LID, or `lid` has low bits set.
     pub fn endpoint(&self, lid: Lid, lmc: u8) -> Endpoint {
-        assert!(lmc < 8 && lid.0.is_multiple_of(1 << lmc), "LID {lid} is no base for LMC {lmc}");
+        assert!(
+            lmc < 8 && lid.0.is_multiple_of(1 << lmc),
+            "LID {lid} is not a valid base LID for LMC {lmc}"
+        );
         let mut state = self.state();
         let index = state.endpoints.len();
         for lid in (lid.0..=lid.0 | ((1 << lmc) - 1)).map(Lid) {
-            assert!(lid.is_unicast(), "{lid} is no unicast LID");
+            assert!(lid.is_unicast(), "{lid} is not a unicast LID");
             assert!(state.owners.insert(lid, index).is_none(), "LID {lid} is taken");
         }
         state.endpoints.push(VecDeque::new());

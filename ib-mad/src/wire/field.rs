@@ -139,13 +139,13 @@ pub const fn part_mut<const AT: usize, const LEN: usize, const N: usize>(
 /// Bytes converted to an array of `N`.
 #[inline(always)]
 fn word<const N: usize>(bytes: &[u8]) -> [u8; N] {
-    bytes.try_into().expect("the width says how many")
+    bytes.try_into().expect("the slice has N bytes")
 }
 
 /// Copies to a slice of `N` bytes; unlike `copy_from_slice` never a function call.
 #[inline(always)]
 fn put<const N: usize>(bytes: &mut [u8], value: [u8; N]) {
-    *bytes.first_chunk_mut().expect("the width says how many") = value;
+    *bytes.first_chunk_mut().expect("the slice has N bytes") = value;
 }
 
 macro_rules! plain_field {

@@ -131,7 +131,7 @@ fn check_set(table: &toml::Table, model: Option<&str>) -> Result<(), String> {
         outline::check_entry(name, value.is_table())?;
         let second = MODELS.contains(&name.as_str()) && model != Some(name.as_str());
         if let (Some(model), true) = (model, second) {
-            return Err(format!("{name}: a second model; that of the profile is {model}"));
+            return Err(format!("{name}: a profile has one model, and this one has {model}"));
         }
     }
     let checked = table.clone().try_into::<Profile>().map(drop);
@@ -163,7 +163,7 @@ fn put(table: &mut toml::Table, setting: &str, model: Option<&str>) -> Result<()
             .entry(inner)
             .or_insert_with(|| Value::Table(toml::Table::new()))
             .as_table_mut()
-            .ok_or_else(|| format!("{inner} is no table"))?,
+            .ok_or_else(|| format!("{inner} is not a table"))?,
     };
     target.insert(key.to_owned(), value);
     Ok(())
@@ -218,11 +218,11 @@ mod tests {
             ),
             (
                 "[closed]\nconcurency = 3\n",
-                "storm.toml:2: concurency: no such key in this table, which has concurrency",
+                "storm.toml:2: concurency: unknown key in this table, which has concurrency",
             ),
             (
                 "[closed]\nduration = \"5s\"\n",
-                "storm.toml:2: duration: no such key in this table, which has concurrency; \
+                "storm.toml:2: duration: unknown key in this table, which has concurrency; \
                  duration belongs before the first table",
             ),
         ] {
@@ -242,41 +242,46 @@ mod tests {
         for (text, expected) in [
             (
                 "# [closed] or [open]\n[open]\n\n[closed]\n",
-                "4: [closed]: a second model, after [open] on line 2; a profile has one: leave one \
-                 of the two out",
+                "4: [closed]: a profile has one model, and line 2 has [open]; remove one of the \
+                 two",
             ),
             (
                 "open.rate = 5\n[closed]\n",
-                "2: [closed]: a second model, after [open] on line 1; a profile has one: leave one \
-                 of the two out",
+                "2: [closed]: a profile has one model, and line 1 has [open]; remove one of the \
+                 two",
             ),
             (
                 "[closed]\n[query]\n[closed]\n",
-                "3: [closed]: the table is there twice; put all its keys under one of them",
+                "3: [closed]: duplicate table; put all its keys under one of them",
             ),
-            ("seed = 1\nseed = 2\n", "2: seed: the key is there twice; leave one of the two out"),
+            ("seed = 1\nseed = 2\n", "2: seed: duplicate key; remove one of the two"),
             (
                 "[clsoed]\nx = 1\n",
                 &format!(
-                    "1: [clsoed]: no such table; a profile has [query], [retry] and one model of \
+                    "1: [clsoed]: unknown table; a profile has [query], [retry] and one model of \
                      {models}"
                 ),
             ),
             (
                 "seed = 1\nclosed = 5\n",
-                "2: closed: a table, no key; write [closed] on a line of its own",
+                "2: closed is a table, not a key; write [closed] on a line of its own",
             ),
-            ("[[closed]]\n", "1: closed: a table, no key; write [closed] on a line of its own"),
+            (
+                "[[closed]]\n",
+                "1: closed is a table, not a key; write [closed] on a line of its \
+                 own",
+            ),
             (
                 "[duration]\n[closed]\n",
-                "1: duration: a key, no table; write duration = ... before the first table",
+                "1: duration is a key, not a table; write duration = ... before the first table",
             ),
             (
                 "rate = 5\n[open]\n",
-                "1: rate: no such key before the first table; there may be description, duration, \
-                 queries, seed, check, check-sample; all others belong in a table such as [query]",
+                "1: rate: unknown key before the first table; allowed there: description, \
+                 duration, queries, seed, check, check-sample; all other keys belong in a table \
+                 such as [query]",
             ),
-            ("seed = 1\n", &format!("1: no model: one table of {models} says how clients behave")),
+            ("seed = 1\n", &format!("1: no model: a profile needs one table of {models}")),
         ] {
             assert_eq!(wrong(text), format!("storm.toml:{expected}"));
         }
@@ -299,12 +304,12 @@ mod tests {
         let wrong = |setting| load(&[setting]).unwrap_err().to_string();
         assert_eq!(wrong("peers=0"), "--set peers=0: a whole number from 1 to 65536, not 0");
         assert!(wrong("peers").contains("KEY=VALUE"));
-        assert!(wrong("piers=4").starts_with("--set piers=4: piers: no such key in this table"));
+        assert!(wrong("piers=4").starts_with("--set piers=4: piers: unknown key in this table"));
         assert_eq!(
             wrong("open.rate=5"),
-            "--set open.rate=5: open: a second model; that of the profile is job-start"
+            "--set open.rate=5: open: a profile has one model, and this one has job-start"
         );
-        assert!(wrong("opn.rate=5").starts_with("--set opn.rate=5: [opn]: no such table; "));
+        assert!(wrong("opn.rate=5").starts_with("--set opn.rate=5: [opn]: unknown table; "));
         let unknown = Profile::load("no-such", &[]).unwrap_err().to_string();
         assert!(unknown.contains("neither a file nor") && unknown.contains("job-start"));
     }

@@ -35,13 +35,13 @@ pub(super) fn check(text: &str) -> Result<(), Wrong> {
         }
         if let Some((line, first)) = model.replace((line_of(text, at), name)) {
             let what = format!(
-                "[{name}]: a second model, after [{first}] on line {line}; a profile has one: \
-                 leave one of the two out"
+                "[{name}]: a profile has one model, and line {line} has [{first}]; remove one of \
+                 the two"
             );
             return Err((at, what));
         }
     }
-    let no_model = || (0, format!("no model: one table of {} says how clients behave", models()));
+    let no_model = || (0, format!("no model: a profile needs one table of {}", models()));
     model.map(drop).ok_or_else(no_model)
 }
 
@@ -51,18 +51,18 @@ pub(super) fn check_entry(name: &str, is_table: bool) -> Result<(), String> {
     match (is_table, is_name_of_table, TOP.contains(&name)) {
         (true, true, _) | (false, _, true) => Ok(()),
         (true, _, true) => {
-            Err(format!("{name}: a key, no table; write {name} = ... before the first table"))
+            Err(format!("{name} is a key, not a table; write {name} = ... before the first table"))
         }
         (false, true, _) => {
-            Err(format!("{name}: a table, no key; write [{name}] on a line of its own"))
+            Err(format!("{name} is a table, not a key; write [{name}] on a line of its own"))
         }
         (true, ..) => Err(format!(
-            "[{name}]: no such table; a profile has [query], [retry] and one model of {}",
+            "[{name}]: unknown table; a profile has [query], [retry] and one model of {}",
             models()
         )),
         (false, ..) => Err(format!(
-            "{name}: no such key before the first table; there may be {}; all others belong in a \
-             table such as [query]",
+            "{name}: unknown key before the first table; allowed there: {}; all other keys belong \
+             in a table such as [query]",
             TOP.join(", ")
         )),
     }
@@ -82,8 +82,8 @@ pub(super) fn in_words(text: &str, error: &Error) -> Wrong {
     let message = error.message().trim();
     if message == "duplicate key" {
         let what = match key {
-            Some(key) => format!("{key}: the key is there twice; leave one of the two out"),
-            None => format!("{line}: the table is there twice; put all its keys under one of them"),
+            Some(key) => format!("{key}: duplicate key; remove one of the two"),
+            None => format!("{line}: duplicate table; put all its keys under one of them"),
         };
         return (at, what);
     }
@@ -102,7 +102,7 @@ pub(super) fn unknown_key(message: &str) -> Option<String> {
         true => format!("; {name} belongs before the first table"),
         false => String::new(),
     };
-    Some(format!("{name}: no such key in this table, which has {expected}{place}"))
+    Some(format!("{name}: unknown key in this table, which has {expected}{place}"))
 }
 
 fn models() -> String {

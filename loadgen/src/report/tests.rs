@@ -206,7 +206,7 @@ fn lateness_counts_where_it_matters() {
     let mut windows = late_by(3_600, Some(2000.0));
     windows.setting.has_windows = true;
     assert_eq!(windows.generator_limit(), None);
-    assert!(windows.to_string().contains("waited for windows for p50 "));
+    assert!(windows.to_string().contains("waited for windows: p50 "));
     assert!(late_by(3_600, None).to_string().contains("; sent late by p50 "));
 }
 

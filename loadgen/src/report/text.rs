@@ -217,7 +217,7 @@ impl Report {
             let [p50, p99] = [50.0, 99.0].map(|p| short(self.timings.lag.percentile(p)));
             let max = short(self.timings.lag.max());
             let late = match self.setting.has_windows {
-                true => "waited for windows for",
+                true => "waited for windows:",
                 false => "sent late by",
             };
             writeln!(f, "; {late} p50 {p50}, p99 {p99}, max {max}")?;
@@ -267,7 +267,7 @@ fn knee(knee: Knee) -> String {
                 }
                 None => "no rate was sustained".to_owned(),
             };
-            let too_much = too_much.map(|many| format!("; {} were too many", rate(many)));
+            let too_much = too_much.map(|many| format!("; {} was not sustained", rate(many)));
             let too_much = too_much.unwrap_or_default();
             format!("not found, the ramp was stopped early; {kept}{too_much}")
         }

@@ -214,7 +214,7 @@ impl<R: Row> TableDelta<R> {
             }
             kind::PATCH => (R::Key::take(&mut input)?, Change::Patch(R::Patch::take(&mut input)?)),
             kind::REMOVE => (R::Key::take(&mut input)?, Change::Remove),
-            _ => return Err(Malformed("an unknown kind of change")),
+            _ => return Err(Malformed("unknown kind of change")),
         };
         input.finish()?;
         if self.changes.last().is_some_and(|(last, _)| *last >= key) {

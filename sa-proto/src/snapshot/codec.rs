@@ -338,7 +338,7 @@ impl Decoder {
     /// with that.
     pub fn finish(self, end: proto::End, held: &Snapshot) -> Result<Snapshot, UpdateError> {
         if !self.partial.is_empty() {
-            return Err(Malformed("an update that ends within a row").into());
+            return Err(Malformed("an update ends within a row").into());
         }
         let checksum = Checksum::try_from(end.checksum)?;
         let next = match self.update {

@@ -225,7 +225,7 @@ impl Snapshot {
         let delta = Delta::between(self, version, fabric, registry, |delta| {
             next.insert(delta.reach(self, fabric, registry)).checksum()
         });
-        (next.expect("the checksum was asked for"), delta)
+        (next.expect("the caller requested the checksum"), delta)
     }
 }
 
@@ -256,7 +256,9 @@ impl Snapshot {
     pub fn advance_multicast(&self, version: Version, mfts: &Vec<Arc<Mft>>) -> (Snapshot, Delta) {
         let mut delta = Delta::new(self.version, version, None);
         delta.mfts = TableDelta::between(&self.fabric.mfts, mfts);
-        let next = delta.apply_unchecked(self).expect("a delta fits what it was made from");
+        let next = delta
+            .apply_unchecked(self)
+            .expect("a delta applies to the snapshot it was computed from");
         delta.checksum = next.checksum();
         (next, delta)
     }

@@ -52,7 +52,7 @@ impl<'a> Reader<'a> {
         let count = u32::take(self)? as usize;
         match count.checked_mul(item_len) {
             Some(needed) if needed <= self.rest.len() => Ok(count),
-            _ => Err(Malformed("a list longer than its data")),
+            _ => Err(Malformed("a list is longer than the remaining data")),
         }
     }
 
@@ -63,7 +63,11 @@ impl<'a> Reader<'a> {
 
     /// Errors if any bytes remain.
     pub fn finish(self) -> Result<(), Malformed> {
-        if self.rest.is_empty() { Ok(()) } else { Err(Malformed("data behind the last field")) }
+        if self.rest.is_empty() {
+            Ok(())
+        } else {
+            Err(Malformed("trailing data after the last field"))
+        }
     }
 }
 

@@ -43,7 +43,7 @@ fn words(error: &(dyn Error + 'static)) -> String {
     let words = innermost.to_string();
     // A TLS alert, parsed as HTTP/2.
     if words.to_ascii_lowercase().contains("frame with invalid size") {
-        return "it does not speak plain HTTP/2; is it https://?".to_owned();
+        return "it does not speak plain HTTP/2; does the URL need https://?".to_owned();
     }
     words
 }

@@ -86,8 +86,9 @@ impl Opener {
         if let Some(Err(error)) = kept {
             tracing::warn!(
                 %port, %error,
-                "the port's file descriptor is not held: while ibsa restarts, the kernel answers \
-                 clients that there is no SA; check --holder"
+                "no other process holds this port's umad file: while ibsa restarts, the kernel \
+                 answers clients that there is no SA; check --holder, or FileDescriptorStoreMax= \
+                 of the unit"
             );
         }
         Ok(Opened { guid: local.guid, umad, is_inherited })

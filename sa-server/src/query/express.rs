@@ -101,7 +101,7 @@ impl<'a> Express<'a> {
             return None;
         }
         let may_see = self.tables.may_see(&plain.requester, owner);
-        may_see.then(|| record.first_chunk().expect("records with their padding"))
+        may_see.then(|| record.first_chunk().expect("a row has the padded length of its record"))
     }
 }
 

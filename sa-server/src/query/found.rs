@@ -190,7 +190,7 @@ impl<'a> Found<'a> {
             && buffer.capacity() - buffer.len() >= PathRecord::LEN
         {
             buffer.extend_from_slice(record);
-            name(buffer.last_chunk_mut().expect("as long as what was added"));
+            name(buffer.last_chunk_mut().expect("the record was appended above"));
             self.count += 1;
             return Some(ControlFlow::Continue(level));
         }

@@ -39,7 +39,8 @@ fn find(query: &Query<'_>, found: &mut Found<'_>) -> Result<(), Refusal> {
 
     let mut offer = |record: &[u8], owners: &LinkOwners| {
         if pattern.matches(record) && may_see(query, requester, owners) {
-            let record: &[u8; LinkRecord::LEN] = record.first_chunk().expect("6 bytes and padding");
+            let record: &[u8; LinkRecord::LEN] =
+                record.first_chunk().expect("a row has the padded length of its record");
             found.push(record)?;
         }
         found.step()
@@ -79,7 +80,7 @@ fn may_see(query: &Query<'_>, requester: &EndPort, owners: &LinkOwners) -> bool 
 }
 
 fn reversed(record: &[u8]) -> [u8; LinkRecord::LEN] {
-    let view = LinkRecord::new(record).expect("a record of the tables");
+    let view = LinkRecord::new(record).expect("a row contains a LinkRecord");
     LinkRecordRepr {
         from_lid: view.to_lid(),
         from_port: view.to_port(),

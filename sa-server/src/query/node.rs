@@ -64,7 +64,7 @@ fn find(query: &Query<'_>, found: &mut Found<'_>) -> Result<(), Refusal> {
         found.step()?;
         if pattern.matches(record) && query.may_see(requester, owner) {
             let record: &[u8; stride(NodeRecord::LEN)] =
-                record.first_chunk().expect("records with their padding");
+                record.first_chunk().expect("a row has the padded length of its record");
             found.push(record)?;
         }
         ControlFlow::Continue(())

@@ -107,7 +107,7 @@ fn find(query: &Query<'_>, found: &mut Found<'_>) -> Result<(), Refusal> {
                 && query.may_see(requester, owner);
             if selected {
                 let mut record: [u8; PortInfoRecord::LEN] =
-                    *record.first_chunk().expect("records are longer than their padding");
+                    *record.first_chunk().expect("a row has the padded length of its record");
                 if mask.contains(port_info::OPTIONS) {
                     record[3] = request.options();
                 }
@@ -152,7 +152,7 @@ impl Capabilities {
     }
 
     fn matches(&self, record: &[u8]) -> bool {
-        let info = PortInfo::new(&record[PORT_INFO..]).expect("a record of the tables");
+        let info = PortInfo::new(&record[PORT_INFO..]).expect("a row contains a PortInfoRecord");
         (info.capability_mask().0 ^ self.mask.1) & self.mask.0 == 0
             && (info.capability_mask2().0 ^ self.mask2.1) & self.mask2.0 == 0
     }

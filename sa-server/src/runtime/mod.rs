@@ -303,7 +303,7 @@ fn log_rings(logged: &mut RingCounters, now: RingCounters) {
             refused,
             expelled,
             dropped,
-            "shared-memory clients were refused or disconnected, or left answers unread"
+            "shared-memory clients were refused, disconnected, or too slow to read their answers"
         );
     }
     *logged = now;

@@ -27,7 +27,7 @@ pub fn instead(settings: &Settings, text: &str) -> String {
     };
     let near = |name: &str| {
         let found = NEAREST.iter().find(|(theirs, _)| theirs.eq_ignore_ascii_case(name))?;
-        Some(format!("{} is closest to {name}", found.1.name()))
+        Some(format!("the closest engine to {name} is {}", found.1.name()))
     };
     let hints: Vec<_> = text.split(EngineNames::is_separator).filter_map(near).collect();
     match hints.is_empty() {

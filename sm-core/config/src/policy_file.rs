@@ -32,7 +32,7 @@ pub enum PolicyError {
         source: io::Error,
     },
     /// The file existed before, and is missing now.
-    #[error("{} is gone; to remove what it configured, leave an empty file in its place", path.display())]
+    #[error("{} no longer exists; to remove what it configured, replace it with an empty file", path.display())]
     Gone {
         /// The file.
         path: PathBuf,

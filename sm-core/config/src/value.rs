@@ -46,7 +46,7 @@ pub enum ValueError {
         got: String,
     },
     /// The value has an effect in OpenSM and none in ibsm, and that must not go unnoticed.
-    #[error("{key} can only have its default: {reason}")]
+    #[error("{key} supports only its default: {reason}")]
     Refused {
         /// The key.
         key: &'static str,

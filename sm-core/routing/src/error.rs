@@ -227,8 +227,8 @@ impl DisplayWith for Reason {
                 "lash_start_vl is {start}, but ports have only {lanes} data VLs, numbered from 0"
             ),
             Self::NoTables => f.write_str(
-                "lfts_file and lid_matrix_dump_file give no usable tables: neither is set, or the \
-                 file was rejected (see earlier messages)",
+                "neither lfts_file nor lid_matrix_dump_file provides usable tables: not set, or \
+                 the file was rejected (see earlier messages)",
             ),
             Self::DefectiveTables { defects, first } => {
                 write!(f, "{defects} wrong entries, the first: {}", first.display_with(label))

@@ -79,7 +79,7 @@ impl DisplayWith for Defect {
             DefectKind::WrongExit => "delivered by the wrong port",
             DefectKind::DeadEnd => "the port does not lead to a switch",
             DefectKind::NotCloser => "the next switch is not closer to the destination",
-            DefectKind::Lost => "the route ends on the way or loops",
+            DefectKind::Lost => "the route ends before its destination, or loops",
         };
         write!(f, "{}, LID {lid}, port {port}: {what}", label(*switch))
     }

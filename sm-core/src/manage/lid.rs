@@ -62,8 +62,8 @@ pub struct Request {
 /// All unicast LIDs are taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "port {guid} gets no LID: no {count} consecutive unicast LIDs are free (49151 in all); a \
-     lower LMC (-l) needs fewer"
+    "port {guid} gets no LID: no {count} consecutive unicast LIDs are free (of 49151); reduce lmc \
+     (-l)"
 )]
 pub struct OutOfLids {
     /// The port that got none.

@@ -237,7 +237,7 @@ impl<'a, T> Tally<'a, T> {
     }
 }
 
-const NOT_IN_FABRIC: &str = "is not in the fabric, or not the right kind of node";
+const NOT_IN_FABRIC: &str = "is not in the fabric, or is of the wrong node type";
 const NO_PORT: &str = "has no port of that number";
 
 /// Lines of a file, each with its resolved GUID.

@@ -86,7 +86,7 @@ impl Discovery {
             .map(|(a, b)| (a.min(b), a.max(b)))
             .filter(|&ends| is_link(ends) && !links.contains(&ends))
             .collect();
-        lines.extend(pairs.into_iter().map(|(a, b)| link("link was down and is up", a, b)));
+        lines.extend(pairs.into_iter().map(|(a, b)| link("link retrained", a, b)));
         lines.iter().take(LINES_MAX).for_each(|line| info!("{line}"));
         if lines.len() > LINES_MAX {
             info!("{} more links and nodes came back", lines.len() - LINES_MAX);

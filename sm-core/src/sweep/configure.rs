@@ -205,7 +205,7 @@ impl Subnet {
         let (changed, short) = self.lids.assign(&requests);
         if let Some(resized) = before.and_then(|before| self.lids.resized_since(&before)) {
             let lid::Resized { ports, was, now } = resized;
-            warn!("lmc is {now}, was {was}: {ports} ports get new LIDs");
+            warn!("lmc changed from {was} to {now}: {ports} ports get new LIDs");
         }
         let without: HashSet<Guid> = short.iter().map(|shortage| shortage.guid).collect();
         let without = ports.iter().rev().filter(|(_, request)| without.contains(&request.guid));
@@ -237,11 +237,11 @@ impl Subnet {
             let node = self.fabric.node_mut(node);
             node.is_new = false;
             if !quiet && i < LINES_MAX {
-                info!("new: {} '{}' {}", node.kind, node.name(), node.guid);
+                info!("node discovered: {} '{}' {}", node.kind, node.name(), node.guid);
             }
         }
         if !quiet && new.len() > LINES_MAX {
-            info!("new: {} more nodes", new.len() - LINES_MAX);
+            info!("{} more nodes discovered", new.len() - LINES_MAX);
         }
     }
 }

@@ -77,11 +77,11 @@ impl Answerer {
             return Err("its GUID is 0");
         }
         if port_count == 0 || port_count == u8::MAX {
-            return Err("its number of ports is impossible");
+            return Err("its NumPorts is invalid");
         }
         let first = u8::from(kind != NodeType::Switch);
         if !(first..=port_count).contains(&local_port.0) {
-            return Err("it answered by a port that it does not have");
+            return Err("its LocalPortNum is not one of its ports");
         }
         Ok(Self { bytes, kind, guid, port_guid, port_count, local_port })
     }

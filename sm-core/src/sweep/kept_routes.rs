@@ -52,8 +52,8 @@ impl Sweeper {
         let Some((found, fresh)) = finding.worst.filter(|_| is_current) else { return };
         let engine = finding.made.engine();
         let which = match finding.kept {
-            KeptRoutes::Inherited => "that were found",
-            KeptRoutes::OverChanges => "kept over changes of the fabric",
+            KeptRoutes::Inherited => "left by the previous master",
+            KeptRoutes::OverChanges => "kept across fabric changes",
         };
         let is_balanced = balance::is_balanced(found, fresh);
         let is_news = self.subnet.routing.balance_known(now, is_balanced, CORRECTION_DELAY);
@@ -61,17 +61,18 @@ impl Sweeper {
             _ if is_news => {
                 let seconds = CORRECTION_DELAY.as_secs();
                 warn!(
-                    "the most loaded link carries {found} routes to hosts with the routes \
-                     {which}, and {fresh} if {engine} recomputes them; recomputing all in \
-                     {seconds} s (keep_found_routes TRUE keeps them)"
+                    "the routes {which} are unbalanced: the most loaded link carries {found} \
+                     routes to hosts, {fresh} if {engine} recomputes them; recomputing all routes \
+                     in {seconds} s (keep_found_routes TRUE keeps them)"
                 );
             }
             KeptRoutes::Inherited if is_balanced => info!(
                 "keeping the routes {which}: the most loaded link carries {found} routes to \
-                 hosts, and {fresh} if {engine} recomputes them"
+                 hosts, {fresh} if {engine} recomputes them"
             ),
             _ => debug!(
-                "the most loaded link carries {found} routes to hosts, {fresh} if recomputed"
+                "balance check: the most loaded link carries {found} routes to hosts, {fresh} if \
+                 recomputed"
             ),
         }
     }

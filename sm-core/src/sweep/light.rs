@@ -182,7 +182,7 @@ impl Subnet {
         let whose = name.map_or_else(String::new, |name| format!("of '{name}' "));
         let others = match awaited.len() - 1 {
             0 => String::new(),
-            others => format!(" and of {others} more"),
+            others => format!(" and {others} more"),
         };
         Some(format!("trap {} {whose}LID {lid}{others}", trap.0))
     }

@@ -411,7 +411,10 @@ impl Multicast {
             );
         }
         let cycle = subnet.hops_in_words(switches, &fault.cycle);
-        format!("the tree of MLID {mlid:#06x} can deadlock with unicast on SL {sl}: {cycle}")
+        format!(
+            "the tree of MLID {mlid:#06x} can deadlock with unicast traffic on SL {sl}: \
+             {cycle}"
+        )
     }
 
     /// What is wrong with multicast trees, in words: which can deadlock, the first of them, and

@@ -138,13 +138,13 @@ impl Report {
     /// Why it was made, in words.
     pub fn reason(&self) -> String {
         let words = match (self.cause, &self.detail) {
-            (Some(Cause::Asked) | None, _) if self.first => "the first as master",
+            (Some(Cause::Asked) | None, _) if self.first => "first sweep as master",
             (Some(Cause::Trap), Some(trap)) => trap,
             (Some(cause @ Cause::Timer), Some(place)) => {
                 return format!("{} at {place}", cause.words());
             }
             // Of sweeps that are all full, as `force_heavy_sweep` has it.
-            (Some(Cause::Timer), None) if self.full => "the interval has passed",
+            (Some(Cause::Timer), None) if self.full => "sweep_interval has passed",
             (Some(cause), _) => cause.words(),
             (None, _) => "unknown",
         };

@@ -185,8 +185,8 @@ impl Reregistration {
         let count = unverified.len();
         if left.matches(&subnet.fabric) {
             info!(
-                "no other subnet manager was master since our last run: {count} clients are not \
-                 asked to register again"
+                "no other SM was master since the last run: {count} clients are not asked to \
+                 register again"
             );
             let tenure = subnet.election.tenure();
             unverified
@@ -194,8 +194,8 @@ impl Reregistration {
                 .for_each(|port| subnet.fabric.port_mut(port).reregistered_in = tenure);
         } else if count > 0 {
             info!(
-                "another subnet manager may have been master since our last run: {count} clients \
-                 are asked to register again"
+                "another SM may have been master since the last run: asking {count} clients to \
+                 register again"
             );
             subnet.pending_clients.waiting.extend(unverified);
             self.due.get_or_insert(now);

@@ -69,13 +69,13 @@ impl Cause {
     /// In words, for people.
     pub fn words(self) -> &'static str {
         match self {
-            Self::Poll => "the master fell silent",
-            Self::Mute => "a silent subnet manager speaks",
-            Self::Timer => "a light sweep saw a change",
+            Self::Poll => "master stopped answering polls",
+            Self::Mute => "subnet manager answers again",
+            Self::Timer => "change seen by light sweep",
             Self::Trap => "trap",
-            Self::Unanswered => "again, what did not answer",
-            Self::Everything => "again, after errors",
-            Self::Asked => "asked for",
+            Self::Unanswered => "retry of unanswered requests",
+            Self::Everything => "retry after errors",
+            Self::Asked => "requested",
             Self::TakeOver => "mastership handed over",
         }
     }

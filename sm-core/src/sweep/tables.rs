@@ -253,7 +253,7 @@ impl Subnet {
                 if reported.contains(&reason) {
                     debug!("routing engine skipped, as before: {reason}");
                 } else {
-                    self.oddity(format_args!("a routing engine is passed over: {reason}"));
+                    self.oddity(format_args!("routing engine skipped: {reason}"));
                 }
                 reason
             }
@@ -265,7 +265,7 @@ impl Subnet {
                 if reported.contains(&reason) {
                     debug!("routing engine skipped, as before: {reason}");
                 } else {
-                    self.oddity(format_args!("a routing engine is passed over: {reason}"));
+                    self.oddity(format_args!("routing engine skipped: {reason}"));
                 }
                 reason
             }

@@ -43,7 +43,7 @@ impl Sweeper {
             let far = fabric.port(port).peer().map(|peer| fabric.describe(peer));
             let could = shortfall(fabric, port).map(|(width, speed)| format!("{width} {speed}"));
             let (far, could) = (far.unwrap_or_default(), could.unwrap_or_default());
-            format!("{} to {far} could be {could}", fabric.describe(port))
+            format!("{} to {far} supports {could}", fabric.describe(port))
         };
         let names: Vec<_> = self.throttled.links(fabric).take(NAMED_MAX).map(name).collect();
         let more = count - names.len();

@@ -12,7 +12,7 @@ fn returned_nodes_are_logged_with_the_trap_that_reported_them() {
     let settings = Settings { sweep_interval: 0, ..Settings::default() };
     let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), settings);
     let first = bed.bring_up();
-    assert_eq!((first.came_back.len(), first.reason().as_str()), (0, "the first as master"));
+    assert_eq!((first.came_back.len(), first.reason().as_str()), (0, "first sweep as master"));
     let spine = *bed.switches().last().unwrap();
     let guid = bed.fabric.node(spine).guid.to_string();
     let now = bed.clock.now();
@@ -49,7 +49,7 @@ fn a_reset_switch_or_host_is_reported_in_one_line() {
         let line = &report.came_back[0];
         assert!(line.starts_with("was reset: ") && line.contains(&guid), "{line}");
         let reason = report.reason();
-        assert!(reason.starts_with("a light sweep saw a change at '"), "{reason}");
+        assert!(reason.starts_with("change seen by light sweep at '"), "{reason}");
         bed.run_for(Duration::from_secs(1));
     }
     // A cable that was out for a moment.
@@ -59,5 +59,5 @@ fn a_reset_switch_or_host_is_reported_in_one_line() {
     bed.fabric.link_up(now, spine, 2).unwrap();
     let report = bed.bring_up();
     assert_eq!(report.came_back.len(), 1, "{:?}", report.came_back);
-    assert!(report.came_back[0].starts_with("link was down and is up: "), "{:?}", report.came_back);
+    assert!(report.came_back[0].starts_with("link retrained: "), "{:?}", report.came_back);
 }

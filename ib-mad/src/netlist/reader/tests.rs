@@ -144,10 +144,10 @@ fn modules_prefix_ids_and_their_aliases_name_ports() {
 fn errors_name_file_and_line_and_say_what_would_be_right() {
     let cases = [
         ("\nSwtich 8 \"s\"\n", "net:2: 'Swtich 8 \"s\"' is neither a node"),
-        ("Switch \"s\"\n", "net:1: a node line reads like: Switch 36 \"id\""),
+        ("Switch \"s\"\n", "net:1: a node line has the form Switch 36 \"id\""),
         (
             "Switch 8\n",
-            "net:1: a node line reads like: Switch 36 \"id\" # \"description\"; the quoted",
+            "net:1: a node line has the form Switch 36 \"id\" # \"description\"; the quoted",
         ),
         ("Switch 255 \"s\"\n", "net:1: a node has 1 to 254 ports, not 255"),
         ("Ca 1 \"a@b\"\n", "net:1: node id \"a@b\" may have"),
@@ -159,12 +159,12 @@ fn errors_name_file_and_line_and_say_what_would_be_right() {
         ("Ca 1 \"a\"\n[1] \"b\"[1]\n", "net:2: no node is called \"b\""),
         ("Ca 1 \"a\"\n[1] \"a\"[1]\n", "net:2: port 1 of \"a\" cannot be cabled to itself"),
         ("Ca 1 \"a\"\n[1] \"x@y\"\n", "net:2: no alias is called \"x@y\""),
-        ("Ca 1 \"a\"\n[1] 7\n", "net:2: a port line reads like: [1] \"peer\"[2]; the peer's id"),
+        ("Ca 1 \"a\"\n[1] 7\n", "net:2: a port line has the form [1] \"peer\"[2]; the peer's id"),
         ("Ca 1 \"a\"\n[1] \"a\"[1] w=32\n", "net:2: '32' is not a width mask; widths: 1x 1"),
         ("Ca 1 \"a\"\n[1] \"a\"[1] # \"x\" lid 3 4xWARP\n", "net:2: '4xWARP' is not a link width"),
         (
             "vendid=0x1000000\n",
-            "net:1: a setting reads like: vendid=0x2c9; '0x1000000' is not a number",
+            "net:1: a setting has the form vendid=0x2c9; '0x1000000' is not a number",
         ),
         (
             "caguid=host\n",

@@ -64,6 +64,6 @@ impl IbsimError {
             Some(name) if name == socket => "from IBSIM_SOCKNAME".to_owned(),
             Some(name) => format!("that of --socket, though IBSIM_SOCKNAME is '{name}'"),
         };
-        format!("{self}. The name is {origin}; it has to be the server's")
+        format!("{self}. The socket name is {origin}; it must equal the server's")
     }
 }

@@ -57,7 +57,7 @@ impl RingClient {
 }
 
 fn broken(_: Broken) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "the responder's positions in the ring cannot be")
+    io::Error::new(io::ErrorKind::InvalidData, "the responder's ring positions are invalid")
 }
 
 impl Transport for RingClient {

@@ -93,14 +93,15 @@ pub(super) fn take(stream: &UnixStream) -> io::Result<Mapping> {
             OwnedFd::from_raw_fd(libc::CMSG_DATA(message).cast::<RawFd>().read_unaligned())
         })
     };
-    let strange = || io::Error::new(io::ErrorKind::InvalidData, "no ring server of this version");
+    let strange =
+        || io::Error::new(io::ErrorKind::InvalidData, "not a ring server of this protocol version");
     if got as usize != HELLO_LEN || &hello[..8] != MAGIC {
         return Err(strange());
     }
     match (u32::from_be_bytes([hello[8], hello[9], hello[10], hello[11]]), memory) {
         (0, _) => Err(io::Error::new(
             io::ErrorKind::QuotaExceeded,
-            "the responder has as many ring clients as it takes",
+            "the responder has reached its limit of ring clients",
         )),
         (SLOTS, Some(memory)) => {
             let len = std::fs::File::from(memory.try_clone()?).metadata()?.len();

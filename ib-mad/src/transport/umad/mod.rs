@@ -64,7 +64,7 @@ pub enum UmadError {
     #[error("this kernel's umad interface has version {0}, not {ABI_VERSION}")]
     Abi(u32),
     /// The port does not exist.
-    #[error("there is no umad device for {wanted}; there are: {}", list(have))]
+    #[error("there is no umad device for {wanted}; available: {}", list(have))]
     UnknownPort {
         /// The port as requested.
         wanted: String,
@@ -82,7 +82,7 @@ pub enum UmadError {
     /// Another file has registered for the same requests.
     #[error(
         "another process serves class {class} at {port} (an SM with its own SA, or another ibsa): \
-         stop it, or choose another port; `fuser -v /dev/infiniband/{umad}` names it"
+         stop it, or choose another port; `fuser -v /dev/infiniband/{umad}` shows it"
     )]
     Taken {
         /// The class.

@@ -144,8 +144,8 @@ fn ports_are_found_by_device_file_or_state() {
     let error = find(Some("mlx5_0"), Some(2)).unwrap_err().to_string();
     assert_eq!(
         error,
-        "there is no umad device for mlx5_0 port 2; there are: rxe0 port 1 (umad0), \
-         mlx5_0 port 1 (umad1)"
+        "there is no umad device for mlx5_0 port 2; available: rxe0 port 1 (umad0), mlx5_0 port 1 \
+         (umad1)"
     );
     assert!(matches!(UmadPort::all_at(Path::new("/nowhere")), Err(UmadError::NoModule)));
     let local = sysfs.port().local().unwrap();

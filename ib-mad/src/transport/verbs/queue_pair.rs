@@ -87,7 +87,7 @@ fn checked(status: i32) -> io::Result<()> {
 const fn memory_layout() -> Layout {
     match Layout::from_size_align((RECEIVES + SENDS) * SLOT_LEN, 4096) {
         Ok(layout) => layout,
-        Err(_) => panic!("some megabytes, on pages"),
+        Err(_) => panic!("the layout of the packet slots is invalid"),
     }
 }
 

@@ -46,7 +46,7 @@ pub fn main(options: &HoldOptions) -> ExitCode {
         .init();
     let socket = options.socket.display();
     let ended = Holder::bind(&options.socket).and_then(|holder| {
-        tracing::info!(%socket, "holding descriptors");
+        tracing::info!(%socket, "listening for descriptors to hold");
         holder.serve(None)
     });
     match ended {
@@ -156,7 +156,7 @@ fn ask(
     match &buffer[..len] {
         b"OK" => Ok(descriptor),
         other => Err(io::Error::other(format!(
-            "the holder says '{}' to '{message}'",
+            "the holder answered '{}' to '{message}'",
             String::from_utf8_lossy(other)
         ))),
     }

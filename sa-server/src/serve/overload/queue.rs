@@ -95,7 +95,7 @@ impl Queue {
             let reason = if is_hog { DropReason::SourceShare } else { DropReason::QueueFull };
             self.lose(victim, reason, lost);
         }
-        let place = self.free.pop().expect("somebody gave way");
+        let place = self.free.pop().expect("a place was freed above");
         self.packets[usize::from(place)].clone_from(packet);
         self.notes[usize::from(place)] = Note { arrived: now, source, known_as };
         self.ages.push(&mut self.by_age, place);

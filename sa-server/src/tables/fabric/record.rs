@@ -239,7 +239,7 @@ impl RecordTables {
         let mut described: Vec<(u64, u32)> = (0..)
             .zip(self.nodes.range(self.all_nodes_rows()))
             .map(|(at, (record, _))| {
-                let view = NodeRecord::new(record).expect("a record of the tables");
+                let view = NodeRecord::new(record).expect("a row contains a NodeRecord");
                 (hash(text(&view.node_description())), at)
             })
             .collect();

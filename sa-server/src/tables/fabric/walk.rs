@@ -169,7 +169,8 @@ pub(super) fn columns(
     let mut met: HashMap<*const Packed, u16, BuildFold> = HashMap::default();
     let mut known: HashMap<Arc<[Packed]>, u16, BuildFold> = HashMap::default();
     for &lid in lids {
-        let column = kept(lid).unwrap_or_else(|| walked.next().expect("all others were walked"));
+        let column =
+            kept(lid).unwrap_or_else(|| walked.next().expect("every other LID was walked"));
         let number = *met.entry(column.as_ptr()).or_insert_with(|| {
             *known.entry(column.clone()).or_insert_with(|| {
                 columns.distinct.push(column.clone());

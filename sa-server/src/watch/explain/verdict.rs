@@ -216,7 +216,7 @@ fn answer(query: &Query<'_>) -> (Status, Option<PathRecordRepr>) {
     let mut scratch = Scratch::new();
     let mut pool = Pool::new(PoolConfig::default());
     let mut found = Found::new(&mut scratch, &mut pool, PathRecord::LEN, true);
-    let family = query::family(attribute::PATH_RECORD).expect("paths are served");
+    let family = query::family(attribute::PATH_RECORD).expect("PathRecord is a served attribute");
     let searched = family.find(Method::GET, query, &mut found);
     let count = found.finish().count;
     match searched {

@@ -67,7 +67,7 @@ const DEFINITIONS: &str = "<Common><Applications>
 /// Adds definitions that `raw` lacks.
 pub(super) fn complete(raw: &mut Raw) {
     let root = xml::parse(DEFINITIONS).expect("the text above is well-formed");
-    let all = fragment(&root).expect("the text above is right");
+    let all = fragment(&root).expect("the built-in text is valid");
     for application in all.applications {
         if raw.applications.iter().all(|known| known.name != application.name) {
             raw.applications.push(application);

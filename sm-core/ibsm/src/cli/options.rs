@@ -387,7 +387,7 @@ mod tests {
         assert_eq!(settings.routing_engine.as_deref(), Some("dfsssp"));
         assert!(remarks[0].starts_with("option -R/--routing_engine: "), "{remarks:?}");
         assert!(remarks[0].contains("torus-2QoS") && remarks[0].contains("not 'ar_updn,dfsssp'"));
-        let rest = "; dfsssp is used (updn is closest to ar_updn)";
+        let rest = "; dfsssp is used (the closest engine to ar_updn is updn)";
         assert!(remarks[0].ends_with(rest), "{remarks:?}");
         let remarks = Options::parse_from(["ibsm", "-R", "bogus"]).apply(&mut settings).unwrap();
         assert_eq!(settings.routing_engine, None);

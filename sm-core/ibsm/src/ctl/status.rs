@@ -117,7 +117,7 @@ fn render_peers(text: &mut String, status: &Status) {
 fn render_responder(text: &mut String, responder: &Responder, standby: bool, counters: bool) {
     let serving = match (responder.current, responder.fabric_generation) {
         (true, _) => "current".to_owned(),
-        (false, _) if standby => "data of another SM, if any".to_owned(),
+        (false, _) if standby => "the snapshot of another SM, if any".to_owned(),
         (false, 0) => "nothing yet".to_owned(),
         (false, generation) => format!("behind, at generation {generation}"),
     };

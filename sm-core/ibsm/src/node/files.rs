@@ -210,15 +210,15 @@ impl StateFiles {
             StateWrite::Origin(origin) => match result {
                 Ok(()) => self.saved.origin = origin,
                 Err(failure) => error!(
-                    "cannot save which SM computed the routes: {failure}; the next start will not \
-                     know it"
+                    "cannot save the routing engine and its options: {failure}; after a restart \
+                     the current routes count as those of another SM"
                 ),
             },
             StateWrite::ForgetTables => {
                 if let Err(failure) = result {
                     error!(
-                        "cannot remove the saved switch tables: {failure}; the next start may not \
-                         ask clients to register again"
+                        "cannot remove the saved fingerprint of the switch tables: {failure}; \
+                         after a restart clients may not be asked to register again"
                     );
                 }
             }

@@ -120,7 +120,10 @@ impl AwaitServing {
             (0, _) => elapsed >= CONNECTING,
             (_, 0) => true,
             _ if elapsed >= SERVING => {
-                warn!("{behind} of {connected} responder(s) do not serve yet; ending anyway");
+                warn!(
+                    "{behind} of {connected} responder(s) do not serve the current snapshot \
+                     yet; exiting"
+                );
                 true
             }
             _ => {

@@ -99,7 +99,7 @@ impl Publication {
             },
             Some(Challenge::Rival) if !self.challenged => {
                 warn!(
-                    "responders follow another subnet manager; starting a heavy sweep to find it"
+                    "responders follow another SM's session; starting a heavy sweep to find that SM"
                 );
                 self.challenged = true;
                 sweeper.request_heavy_sweep(now);

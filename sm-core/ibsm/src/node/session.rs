@@ -72,7 +72,7 @@ impl SessionState {
     /// An epoch was saved.
     pub(super) fn succeeded(&mut self) {
         if self.refused.take().is_some() {
-            info!("session epoch saved; resolved: nothing is published to responders");
+            info!("session epoch saved; snapshots are published to responders again");
         }
     }
 
@@ -93,7 +93,7 @@ impl SessionState {
         if published() >= session.epoch {
             self.stage = Stage::Settled;
         } else if now >= until {
-            warn!("registry is late; publishing the fabric without it");
+            warn!("the registry is not available yet; publishing the fabric without it");
             self.stage = Stage::Settled;
         }
     }

@@ -152,7 +152,7 @@ impl Node {
             return String::new();
         }
         let held = match self.registry_copy {
-            RegistryCopy::None => "not all of it is held",
+            RegistryCopy::None => "incomplete",
             RegistryCopy::Current => "in step",
             RegistryCopy::Ended(_) => "in step until its feed ended",
         };
@@ -204,7 +204,7 @@ impl Node {
             (self.sweeper.clients_to_ask(), self.site.settings().client_rereg_rate);
         if waiting > 0 {
             warnings.push(format!(
-                "{waiting} clients still have to be asked to register again, {rate} per second"
+                "{waiting} clients remain to be asked to register again, {rate} per second"
             ));
         }
         let avoided = self.sweeper.avoided_switches();

@@ -142,7 +142,7 @@ fn run(options: &PlanOptions) -> Result<bool, PlanError> {
     }
     if let Some(engine) = in_force(&plan.trials, settings.engine_names()) {
         let wanted = settings.engine_names().join(",");
-        remarks.push(format!("routing_engine {wanted} would use {engine}"));
+        remarks.push(format!("with routing_engine {wanted}, ibsm would use {engine}"));
     }
     plan.remarks = remarks;
     output::show(&plan, options.json.as_deref())?;

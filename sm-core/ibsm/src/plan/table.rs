@@ -62,7 +62,8 @@ fn heading(plan: &Plan<'_>) -> String {
     if site.moved > 0 {
         let _ = writeln!(
             text,
-            "{} ports get other LIDs than in the file: those are in use, or not multiples of 2^LMC",
+            "{} ports get other LIDs than in the file: those are already assigned, or not \
+             multiples of 2^LMC",
             grouped(site.moved as u64)
         );
     }
@@ -184,7 +185,7 @@ fn links(site: &Site, cycle: &[(u16, u8)], lane: &str) -> String {
         more => format!(" > {more} more"),
     };
     let count = cycle.len();
-    format!("{count} links{lane}: {}{more} > the first", hops.join(" > "))
+    format!("{count} links{lane}: {}{more} > (back to the first)", hops.join(" > "))
 }
 
 fn after_failures(plan: &Plan<'_>, kind: usize) -> String {

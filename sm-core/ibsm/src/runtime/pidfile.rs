@@ -52,7 +52,7 @@ impl Pidfile {
                 return Ok(taken);
             }
         }
-        Err(failed(io::Error::other("other processes keep removing it")))
+        Err(failed(io::Error::other("other processes removed it each time")))
     }
 
     /// Takes a file that was opened as `path`; `None` if a process that ended has removed it since:

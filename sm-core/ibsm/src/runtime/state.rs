@@ -102,7 +102,7 @@ impl StateDir {
         }
         if rejected.len() > 10 {
             warn!(
-                "{}: {} more lines ignored",
+                "{}: {} more invalid lines ignored",
                 self.file("guid2lid").display(),
                 rejected.len() - 10
             );

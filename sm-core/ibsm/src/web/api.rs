@@ -110,7 +110,7 @@ impl MapCache {
 pub(super) fn compressed(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
     let written = encoder.write_all(bytes).and_then(|()| encoder.finish());
-    written.expect("memory can be written to")
+    written.expect("writing to memory does not fail")
 }
 
 async fn map(State(served): State<Shared>, headers: HeaderMap) -> Response {

@@ -110,8 +110,10 @@ impl Engine for Nue {
             all.truncate(Variant::AGAIN_MAX);
         }
         all.par_iter_mut().for_each(Made::route_again);
-        let best =
-            all.into_iter().min_by_key(Made::demerits).expect("the first result is always there");
+        let best = all
+            .into_iter()
+            .min_by_key(Made::demerits)
+            .expect("the first attempt always has a result");
         let (lfts, mut hops, unreachable) = best.finish();
         hops.transpose();
         let lanes = lanes_of(topology, &layers);

@@ -54,7 +54,7 @@ impl fmt::Display for CreditLoops {
         if self.is_free() {
             return write!(f, "no credit loops for {traffic}: {dependencies} dependencies");
         }
-        write!(f, "credit loops for {traffic} on up to {looping} of {links} links, for one ")?;
+        write!(f, "credit loops for {traffic} on up to {looping} of {links} links, for example ")?;
         let hops = self.example.iter().map(|(switch, port)| format!("{switch}[{port}]"));
         f.write_str(&hops.collect::<Vec<_>>().join(" > "))?;
         self.lane.map_or(Ok(()), |lane| write!(f, " on VL {lane}"))

@@ -85,8 +85,8 @@ fn roots_are_switches_or_those_that_hosts_are_on() {
     assert_eq!(steering.updn.roots, [3]);
     assert_eq!(
         remarks,
-        ["root_guid_file:3: 0x00000000000000b0 is not in the fabric, or not the right kind of \
-             node; 2 of 3 lines ignored"]
+        ["root_guid_file:3: 0x00000000000000b0 is not in the fabric, or is of the wrong node \
+             type; 2 of 3 lines ignored"]
     );
 }
 

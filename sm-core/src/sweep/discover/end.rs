@@ -243,18 +243,18 @@ impl Subnet {
         let (switches, hosts) =
             (nodes().filter(is_switch), nodes().filter(|node| !is_switch(node)));
         for node in switches.clone().take(LINES_MAX) {
-            warn!("gone: {} '{}' {}", node.kind, node.name(), node.guid);
+            warn!("node disappeared: {} '{}' {}", node.kind, node.name(), node.guid);
         }
         for node in hosts.clone().take(LINES_MAX) {
-            info!("gone: {} '{}' {}", node.kind, node.name(), node.guid);
+            info!("node disappeared: {} '{}' {}", node.kind, node.name(), node.guid);
         }
         match switches.count().saturating_sub(LINES_MAX) {
             0 => {}
-            more => warn!("gone: {more} more switches"),
+            more => warn!("{more} more switches disappeared"),
         }
         match hosts.count().saturating_sub(LINES_MAX) {
             0 => {}
-            more => info!("gone: {more} more nodes"),
+            more => info!("{more} more nodes disappeared"),
         }
     }
 

@@ -114,7 +114,7 @@ impl MulticastJob {
             defects: Vec::new(),
         };
         if !orders.are_right(topology) {
-            outcome.defects.push("what they are judged by is not an order".to_owned());
+            outcome.defects.push("the channel order contains a cycle".to_owned());
             return outcome;
         }
         let mut groups = self.groups.into_iter().peekable();
@@ -178,7 +178,7 @@ fn plant(
     let planted = chooser.plant(&wanted);
     check(topology, &planted.tree, &places).map_err(|defect| defect.to_string())?;
     if let Some(switch) = room.lacking(&planted.tree, mlid) {
-        return Err(format!("switch {switch} has no room for it"));
+        return Err(format!("the multicast table of switch {switch} is too small for it"));
     }
     let kept = stood.filter(|before| before.masks == planted.tree.masks);
     let is_kept = kept.is_some();

@@ -72,7 +72,7 @@ pub enum ConfigErrorKind {
     ShapeTwice,
     #[error("no shape; write 'torus' or 'mesh' and three radices, such as 'torus 8 8 8'")]
     NoShape,
-    #[error("'{keyword}' lacks {what}")]
+    #[error("'{keyword}' needs {what}")]
     Lacks { keyword: String, what: &'static str },
     #[error(
         "'{0}' is not a radix; write a number from 1 to {max}, then t for a ring or m for a line",
