@@ -46,7 +46,7 @@ pub(crate) struct Arrival {
     pub(crate) latency: Duration,
 }
 
-/// Who receives the packet at the node where it arrived.
+/// The endpoint that receives the packet at its destination node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     /// The client selected by class and method.

@@ -14,7 +14,7 @@ pub struct Packet {
     pub mad: [u8; MAD_LEN],
     /// The remote address.
     pub address: Address,
-    /// What transports and relays use apart from the address.
+    /// Data for transports and relays besides the address.
     pub carrier: Carrier,
 }
 

@@ -1,4 +1,4 @@
-//! What the subnet manager decides, without I/O.
+//! The decisions of the subnet manager, without I/O.
 //!
 //! From the wire up: [`fabric`] holds what is known, [`sweep`] discovers it and configures it as
 //! [`manage`] and `sm_routing` decide, [`mastership`] elects one manager, [`trap`] and [`notice`]

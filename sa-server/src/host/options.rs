@@ -153,7 +153,7 @@ impl Options {
         self.sms.iter().map(|sm| sm.clone().with_trust(trust.clone())).collect()
     }
 
-    /// The address of the front door, unless it is open to others and that is not meant.
+    /// The address of the front door, if it is open to other hosts without `--insecure`.
     pub(crate) fn exposed_listen(&self) -> Option<SocketAddr> {
         let is_open = !self.listen.ip().to_canonical().is_loopback();
         (is_open && !self.insecure).then_some(self.listen)

@@ -33,8 +33,8 @@ pub fn keep_to(cpus: &[usize]) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Threads that make tables. They take what CPU time workers leave, so that no query waits for
-/// them, but not for ever: see [`finish_within`](Self::finish_within).
+/// Threads that build tables. They run only while workers leave CPU time, so that no query waits
+/// for them, but not indefinitely: see [`finish_within`](Self::finish_within).
 #[derive(Clone, Debug, Default)]
 pub struct Builders(Arc<Mutex<Vec<libc::pid_t>>>);
 
@@ -52,9 +52,9 @@ impl Builders {
         self.threads().push(thread);
     }
 
-    /// Does work for which these threads are needed. Where workers leave them so little time that
-    /// it takes longer than `patience`, they get a tenth of what a worker gets until it is done, if
-    /// the process may do that (CAP_SYS_NICE, or RLIMIT_NICE of 10).
+    /// Runs work on these threads. If it takes longer than `patience`, the threads get a tenth of a
+    /// worker's CPU share until it is done, if the process has the right (CAP_SYS_NICE, or
+    /// RLIMIT_NICE of 10).
     pub fn finish_within<T>(&self, patience: Duration, work: impl FnOnce() -> T) -> T {
         let (done, waiting) = mpsc::channel::<()>();
         thread::scope(|scope| {
@@ -83,7 +83,7 @@ impl Builders {
     }
 }
 
-/// How much CPU time a thread gets beside those that always want some.
+/// CPU share of a thread relative to always-busy threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Share {
     /// A three-hundredth, and none as soon as another wakes up.
@@ -92,8 +92,8 @@ enum Share {
 }
 
 impl Share {
-    /// Best effort: nothing but time depends on it. Whether the thread, 0 for the calling one, has
-    /// it now.
+    /// Best effort: it affects only timing. Returns whether the thread (0: the calling one) has the
+    /// share now.
     fn give(self, thread: libc::pid_t) -> bool {
         let (policy, nice) = match self {
             Self::Leftover => (libc::SCHED_IDLE, 0),

@@ -11,7 +11,7 @@ use ib_mad::types::{Guid, PortNum};
 use crate::host::handover::HeldDescriptors;
 use crate::host::options::Options;
 
-/// The port that the command line names, and who holds its file.
+/// The port from the command line, and the store that holds its file.
 pub(crate) struct Opener {
     options: Options,
     descriptors: HeldDescriptors,
@@ -21,7 +21,7 @@ pub(crate) struct Opener {
 pub(crate) struct Opened {
     pub(crate) umad: Umad,
     pub(crate) guid: Guid,
-    /// Whether its file was another process's before, and may have a queue.
+    /// Whether the file was inherited from another process and may have a queue.
     pub(crate) is_inherited: bool,
 }
 
@@ -39,8 +39,8 @@ impl Opener {
         }
     }
 
-    /// Reopens the file after it has failed. It may have another number by then. Only if it is
-    /// taken, which is by its own duplicate, that one is used.
+    /// Reopens the file after it failed; the device may have another number. If another process has
+    /// the port, which can only be this one's own duplicate, that duplicate is used.
     pub(crate) fn reopen(&mut self) -> Option<Umad> {
         let reopened = self.port().and_then(|options| match Umad::open(&options) {
             Err(taken @ UmadError::Taken { .. }) => match self.adopt(&options) {
@@ -95,7 +95,7 @@ impl Opener {
     }
 }
 
-/// What the file of a port is held under.
+/// The name under which the port's file is held.
 fn name(port: &UmadPort) -> String {
     format!("umad-{}-{}", port.device, port.num)
 }

@@ -18,13 +18,13 @@ pub(crate) fn open(options: &Options) -> Result<(Verbs, Guid), VerbsError> {
     Ok((verbs, guid))
 }
 
-/// What it needs now and then: the port's tables read again.
+/// Periodic upkeep: reads the port's tables again.
 pub(crate) fn upkeep(verbs: &mut Verbs) -> io::Result<()> {
     verbs.refresh().map(drop)
 }
 
-/// Another one would have another number, while the SM and clients know this responder by the one
-/// it began with: its supervisor has to restart the process.
+/// A new queue pair would have another number, but the SM and clients know this one: exits, so that
+/// the supervisor restarts the process.
 pub(crate) fn give_up() -> Option<Verbs> {
     tracing::error!("queue pair failed; exiting so that the service manager restarts ibsa");
     std::process::exit(1);

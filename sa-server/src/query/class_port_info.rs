@@ -18,8 +18,9 @@ pub(super) const FAMILY: Family = Family {
 /// The well-known Q_Key of QP1.
 const GSI_QKEY: u32 = 0x8001_0000;
 
-/// IsSubnGetSetNoticeSup is set though the SA has no Notice: clients know OpenSM's answer.
-/// With it IsUDMulticastSupported, IsMultiPathSupported and IsPortInfoCapMaskMatchSupported.
+/// IsSubnGetSetNoticeSup is set although the SA has no Notice attribute, because clients know
+/// OpenSM's answer. IsUDMulticastSupported, IsMultiPathSupported and
+/// IsPortInfoCapMaskMatchSupported are set as well.
 const CAPABILITY_MASK: u16 = 0x2602;
 
 /// Full PortInfoRecords, extended link speeds, alias GUIDs, multicast service records,

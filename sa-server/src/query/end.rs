@@ -3,7 +3,7 @@
 
 use crate::tables::{EndClass, EndPort};
 
-/// An end of the paths asked for, with what does not depend on the other one.
+/// An end of the requested paths, with everything that does not depend on the other end.
 #[derive(Clone, Copy)]
 pub(super) struct End {
     pub(super) port: EndPort,
@@ -14,6 +14,6 @@ pub(super) struct End {
     pub(super) is_visible: bool,
     /// Whether it has one LID, and can be reached by it.
     pub(super) has_one_lid: bool,
-    /// Whether every path to it has a way back that is no worse.
+    /// Whether every path to it has a reverse path that is no worse.
     pub(super) is_same_back: bool,
 }

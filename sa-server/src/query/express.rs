@@ -51,8 +51,8 @@ impl<'a> Express<'a> {
         Self { tables, levels, plain }
     }
 
-    /// Writes the record that request `at` of the batch asks for into its data part; returns its
-    /// length in bytes. `None`: nothing is written, and the request goes the general way.
+    /// Writes the record for request `at` of the batch into its data part; returns its length.
+    /// `None`: nothing was written; use the general path.
     #[inline(always)]
     pub(crate) fn answer(&self, at: usize, packet: &mut Packet) -> Option<usize> {
         let plain = self.plain.get(at)?;
@@ -105,7 +105,7 @@ impl<'a> Express<'a> {
     }
 }
 
-/// A request, as far as it is known.
+/// A request of the fast path, with what was found for it so far.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Plain {
     requester: EndPort,
@@ -133,12 +133,12 @@ enum Kind {
 struct Named {
     /// Before it is found, nothing but the GUID.
     port: EndPort,
-    /// Once the port is found, that of its LIDs which the path is for.
+    /// After the port is found: the LID that the path is for.
     lid: Lid,
 }
 
-/// Components of a PathRecord that neither choose between paths nor restrict them, but for a P_Key
-/// and for what only QoS rules ask about.
+/// Components of a PathRecord that neither select nor restrict paths, except P_Key and inputs of
+/// QoS rules.
 const PLAIN: ComponentMask = ComponentMask(
     path::SERVICE_ID.0
         | path::DGID.0
@@ -216,7 +216,7 @@ impl Plain {
         }
     }
 
-    /// Looks up what the request names, and fetches what that leads to.
+    /// Looks up the ends of a request and prefetches the data they point to.
     #[inline(always)]
     fn find(&mut self, tables: &Tables, requester: Lid) {
         let is_found = match self.kind {
@@ -257,8 +257,8 @@ impl Plain {
 }
 
 impl Named {
-    /// Takes the names that a request has for it and fetches what they lead to. Whether it has any,
-    /// and none that is no port's of this subnet.
+    /// Looks up the requested GUIDs and LIDs and prefetches their data; `false` if there are none,
+    /// or one belongs to no port of this subnet.
     #[inline(always)]
     fn name(&mut self, tables: &Tables, gid: Option<Gid>, lid: Option<Lid>) -> bool {
         self.lid = lid.unwrap_or(Lid::NONE);
@@ -276,8 +276,8 @@ impl Named {
         has_name & (lid != Some(Lid::NONE))
     }
 
-    /// Finds the port, and the first of its LIDs that are allowed. Whether there is one; not if its
-    /// names contradict each other.
+    /// Finds the port and its first allowed LID; `false` if there is none or the names contradict
+    /// each other.
     #[inline(always)]
     fn find(&mut self, tables: &Tables) -> bool {
         let ports = &tables.end_ports;

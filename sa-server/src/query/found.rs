@@ -11,11 +11,11 @@ use super::templates::{Kind, Template, Templates};
 use crate::query::pool::{Pool, PoolError};
 use crate::tables::qos_match::LevelSlot;
 
-/// Steps that one query may take: pairs of ports looked at, above all. A wildcard PathRecord on a
-/// large fabric has more pairs than any table answer could hold.
+/// Maximum number of steps of one query, mainly pairs of ports. A wildcard PathRecord on a large
+/// fabric has more pairs than any table answer could hold.
 const STEPS_MAX: u32 = 2_000_000;
-/// The same of a Get(), which wants one record: more than the 49,151 LIDs of a subnet, so that one
-/// end may be left open. Who leaves both open is found a path at once, or is not worth the time.
+/// Same for a Get(), which returns one record: above the 49,151 LIDs of a subnet, so that one end
+/// may be a wildcard. A request with two wildcards finds a path at once or is refused.
 const GET_STEPS_MAX: u32 = 1 << 16;
 
 /// Most ends of a MultiPathRecord: its counts have 8 bits.
@@ -52,19 +52,19 @@ pub(crate) struct Found<'a> {
     /// Memory for the ends of a request that names many.
     pub(super) ends: &'a mut Vec<End>,
     stride: usize,
-    /// Get(): nothing after the second record is wanted.
+    /// Get(): the search stops after the second record.
     single: bool,
     count: usize,
     steps: u32,
     exhausted: Option<Exhausted>,
 }
 
-/// Why a search did not come to its end.
+/// Why a search was stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exhausted {
-    /// The answer is larger, or its search longer, than any may be.
+    /// The answer or the search exceeds its limit.
     TooMany,
-    /// There is no memory for it at this moment.
+    /// The memory for answers is in use.
     NoMemory,
 }
 
@@ -72,9 +72,9 @@ pub(crate) enum Exhausted {
 pub(crate) struct Outcome {
     /// Number of records.
     pub(crate) count: usize,
-    /// Their bytes, if they do not stand in place.
+    /// Their bytes, if they are not in place.
     pub(crate) spilled: Option<Vec<u8>>,
-    /// Set if it broke off: what was found is not all.
+    /// Set if the search was stopped: the result is incomplete.
     pub(crate) exhausted: Option<Exhausted>,
     /// Steps taken.
     pub(crate) steps: u32,
@@ -120,7 +120,7 @@ impl<'a> Found<'a> {
         self.steps(1)
     }
 
-    /// Counts what takes as long as `count` steps.
+    /// Accounts for work equal to `count` steps.
     #[inline]
     pub(super) fn steps(&mut self, count: u32) -> ControlFlow<()> {
         self.steps = self.steps.saturating_add(count);
@@ -132,7 +132,8 @@ impl<'a> Found<'a> {
         ControlFlow::Continue(())
     }
 
-    /// Adds a record, its padding left to us. Breaks off when no other one is wanted or fits.
+    /// Adds a record; the padding is added here. Stops the search when no further record is wanted
+    /// or fits.
     #[inline(always)]
     pub(super) fn push<const N: usize>(&mut self, record: &[u8; N]) -> ControlFlow<()> {
         debug_assert_eq!(stride(N), self.stride);
@@ -169,9 +170,8 @@ impl<'a> Found<'a> {
         ControlFlow::Continue(())
     }
 
-    /// Adds a path like others of its kind, which `make` makes if it is the first of them, but to
-    /// another GID and LID. `None` if there is no path of this kind; else its level, or that no
-    /// other record is wanted or fits.
+    /// Adds a path record of a known kind with another GID and LID; `make` computes the first of a
+    /// kind. `None` if there is no path; otherwise its level, or a stop.
     #[inline(always)]
     pub(super) fn push_like(
         &mut self,

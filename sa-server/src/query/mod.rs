@@ -69,7 +69,7 @@ pub(crate) struct Query<'a> {
     pub(crate) slid: Lid,
     /// The same by its GRH, if it has one.
     pub(crate) sgid: Option<Gid>,
-    /// Whether the requester proved with the SM_Key that it may see what others may not.
+    /// Whether the requester proved with the SM_Key that it is trusted.
     pub(crate) trusted: bool,
     /// Responders that requesters are redirected to.
     pub(crate) redirection: &'a Redirection,
@@ -129,7 +129,7 @@ pub(crate) enum Refusal {
 
 type Find = fn(&Query<'_>, &mut Found<'_>) -> Result<(), Refusal>;
 
-/// An attribute that requests may name, and what is done about them.
+/// An attribute of the class, and how its requests are handled.
 pub(crate) struct Family {
     /// The attribute.
     pub(crate) attribute: AttributeId,
@@ -145,15 +145,15 @@ pub(crate) struct Family {
     pub(crate) is_record: bool,
     /// Whether there is no GetTable().
     get_only: bool,
-    /// Whether Set() and Delete() are heard, and which of them write to the SM's registry: see
+    /// Whether Set() and Delete() are accepted, and which of them write to the SM's registry: see
     /// [`Family::is_write`].
     writable: bool,
     deletable: bool,
     /// Whether Get() and GetTable() read what clients registered: see [`Family::is_registry`].
     registry: bool,
-    /// Whether every method of the class is heard, to be refused.
+    /// Whether every method of the class is answered, with a refusal.
     refused: bool,
-    /// The status of methods that are heard and not served.
+    /// The status for methods that are answered but not served.
     otherwise: Status,
 }
 
@@ -201,8 +201,8 @@ impl Family {
         Self { refused: true, ..self }
     }
 
-    /// Whether requests with this method are heard, be it to be refused. What is not is what
-    /// OpenSM leaves unanswered, too: clients have learnt to live with that.
+    /// Whether requests with this method are answered, possibly with a refusal. Others are ignored,
+    /// as OpenSM does; clients depend on that.
     #[inline]
     pub(crate) fn hears(&self, method: Method) -> bool {
         match method {
@@ -218,21 +218,21 @@ impl Family {
         Self { registry: true, ..self }
     }
 
-    /// Whether `method` of this attribute is a write. Whoever forwards writes to the SM asks this
-    /// before [`find`](Self::find), which refuses them.
+    /// Whether `method` of this attribute is a write. Check this before [`find`](Self::find), which
+    /// refuses writes.
     #[inline]
     pub(crate) fn is_write(&self, method: Method) -> bool {
         (method == Method::SET && self.writable) || (method == Method::DELETE && self.deletable)
     }
 
-    /// Whether its records are what clients registered: a write that the SM has accepted may not
-    /// have arrived here yet, so "no records" is worth asking the SM about before it is said.
+    /// Whether its records are registrations. A write that the SM has accepted may not have arrived
+    /// here yet, so an empty result is confirmed by the SM first.
     #[inline]
     pub(crate) fn is_registry(&self) -> bool {
         self.registry
     }
 
-    /// Finds the records that `method` of this attribute, one that it hears, asks for.
+    /// Finds the records for an accepted `method` of this attribute.
     pub(crate) fn find(
         &self,
         method: Method,

@@ -107,9 +107,8 @@ impl End {
         (&self.port, &self.class)
     }
 
-    /// Whether the requester may learn of paths from here to another end: as
-    /// [`Search::allows`] has it. Ends that share the P_Key of a path know of each other; only raw
-    /// packets have none.
+    /// Whether the requester may see paths to another end, as in [`Search::allows`]. Ends that
+    /// share the path's P_Key may see each other; only raw packets have no P_Key.
     #[inline(always)]
     fn allows(&self, search: &Search<'_>, constraints: Constraints, to: &Self) -> bool {
         let is_known = self.is_own || self.is_visible && to.is_visible;
@@ -129,8 +128,8 @@ fn ordered<'a>(tables: &Tables, a: &'a End, b: &'a End) -> [&'a End; 2] {
     if place(a) < place(b) { [a, b] } else { [b, a] }
 }
 
-/// Paths of every pair, a source's after the other, until they are as many as wanted. Inlined, so
-/// that checks which a plain request does not need are left out.
+/// Paths of every pair, source by source, until the requested number is reached. Inlined, so that
+/// the compiler drops checks that a plain request does not need.
 #[inline(always)]
 fn pair_by_pair(
     search: &Search<'_>,
@@ -162,7 +161,7 @@ fn pair_by_pair(
                 }
                 continue;
             }
-            // Many LIDs are many steps: none are taken in vain.
+            // Many LIDs cost many steps; avoid useless ones.
             if search.connected(from, to) {
                 let (slids, dlids) = (search.lids(from, None), search.lids(to, None));
                 search.pair((from, slids), (to, dlids), ShownGids::default(), left, found)?;
@@ -172,8 +171,9 @@ fn pair_by_pair(
     ControlFlow::Continue(())
 }
 
-/// Two paths that share no port, by different LIDs of their ranges, so that in a fat tree they
-/// cross different spines: of the two ways to pair the ends that with the shorter path.
+/// Two paths without a common port, by different LIDs of the ranges, so that they use different
+/// spines of a fat tree. Of the two ways to pair the ends, the one with the shorter path is
+/// returned.
 fn independent(
     search: &Search<'_>,
     sources: [&End; 2],

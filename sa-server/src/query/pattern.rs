@@ -101,7 +101,7 @@ impl Pattern {
         self.require(offset * 8, bytes.len() * 8);
     }
 
-    /// Whether a record is selected. What it is too short for, does not count.
+    /// Whether a record matches. Bytes beyond the record are ignored.
     #[inline]
     pub(super) fn matches(&self, record: &[u8]) -> bool {
         let (words, rest) = record.as_chunks::<WORD>();

@@ -51,8 +51,8 @@ fn find(query: &Query<'_>, found: &mut Found<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// How many blocks a port's table has: what the device says it has room for, and in any case what
-/// it holds. Of ports without a link no table is known.
+/// Number of blocks of a port's table: the reported capacity, at least what it holds. Ports without
+/// a link have no known table.
 fn block_count(seen: &SeenPort<'_>) -> u16 {
     if seen.port.pkeys.is_empty() {
         return 0;

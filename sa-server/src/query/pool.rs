@@ -89,7 +89,7 @@ impl Pool {
         }
     }
 
-    /// What one source may have before it has to wait: a quarter, be it by a single answer.
+    /// Share of one source before it has to wait: a quarter, even for a single answer.
     pub(crate) fn share(&self) -> usize {
         self.config.total_max / 4
     }

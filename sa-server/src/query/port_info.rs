@@ -70,7 +70,7 @@ const COMPONENTS: &[Component] = &[
     of(port_info::LINK_ROUND_TRIP_LATENCY, "link_round_trip_latency"),
 ];
 
-/// Meant only where the node has extended link speeds; elsewhere they select nothing.
+/// Compared only where the node has extended link speeds; otherwise ignored.
 const EXTENDED_COMPONENTS: &[Component] = &[
     of(port_info::LINK_SPEED_EXT_ACTIVE, "link_speed_ext_active"),
     of(port_info::LINK_SPEED_EXT_SUPPORTED, "link_speed_ext_supported"),

@@ -10,7 +10,7 @@ use crate::tables::{EndPort, NodeRows};
 pub(super) struct SeenPort<'a> {
     pub(super) node: &'a NodeRows,
     pub(super) port: &'a Port,
-    /// Base LID; of a switch's ports that of port 0.
+    /// Base LID; for a switch port, that of port 0.
     pub(super) lid: Lid,
 }
 

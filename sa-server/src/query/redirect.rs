@@ -39,8 +39,8 @@ impl Redirection {
         Self { targets }
     }
 
-    /// The target of this requester: always the same one, and, when a target comes or goes,
-    /// another one only where that target is concerned (rendezvous hashing).
+    /// The target of this requester, by rendezvous hashing: it changes only if that target comes or
+    /// goes.
     #[inline]
     pub fn target(&self, requester: Lid) -> Option<&Target> {
         self.targets.iter().max_by_key(|target| {

@@ -48,7 +48,7 @@ fn find(query: &Query<'_>, found: &mut Found<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// What the tables of a node say of a pair of ports. A channel adapter may have one for all ports.
+/// The SL-to-VL table of a pair of ports. A channel adapter may have one for all ports.
 fn mapping(node: &NodeRows, input: PortNum, output: PortNum) -> [u8; 8] {
     let table = |tables: &PortTables| {
         let find = |pair| tables.sl_to_vl.binary_search_by_key(&pair, |&(ports, _)| ports).ok();

@@ -49,7 +49,7 @@ impl Kind {
 /// A path's record and where its QoS level is counted, or that there is no path.
 pub(crate) type Template = Option<([u8; PathRecord::LEN], LevelSlot)>;
 
-/// Kinds remembered: more than fabrics usually have. Those that fall on one place take turns.
+/// Maximum number of kinds kept. Kinds with the same index replace each other.
 const PLACES: usize = 256;
 
 #[derive(Clone, Copy)]

@@ -44,8 +44,8 @@ pub(super) fn attach(options: &Options, first: bool) -> Result<(Ibsim, Guid), Ib
             "cannot save the ibsim client id; the next start attaches as a new client"
         );
     }
-    // What clients send to the SM by way of us. Another manager on the node may have it, and is
-    // then the one that they mean.
+    // Packets for the SM that reach this port. If another manager on the node receives them, they
+    // are meant for it.
     let methods = 1 << Method::TRAP.0 | 1 << Method::GET.0;
     if let Err(error) = ibsim.declare_methods(MgmtClass::SUBN_LID_ROUTED, methods) {
         tracing::info!(

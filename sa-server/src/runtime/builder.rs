@@ -11,10 +11,10 @@ use crate::tables::cell::{Generation, Publisher};
 use crate::tables::index::RegistryIndex;
 use crate::watch::metrics::{Metrics, Serving};
 
-/// How long tables may be in the making before the workers have to leave time for it.
+/// How long building may take before workers yield CPU time to it.
 const BUILD_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Makes tables of snapshots and hands them to the workers.
+/// Builds tables from snapshots and passes them to the workers.
 pub(super) struct Builder {
     pub(super) publisher: Arc<Mutex<Publisher>>,
     /// The threads of the pool.
@@ -78,11 +78,10 @@ impl Builder {
     }
 }
 
-/// How far it is from one snapshot to the next.
+/// How much two snapshots differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// Parts of tables take the place of those before; if there are none, only rows of the registry
-    /// differ that no table is made of.
+    /// Parts of the tables are replaced; if none, only registry rows differ that no table contains.
     Patch {
         /// Switches forward multicast otherwise.
         multicast: bool,

@@ -48,7 +48,7 @@ pub enum StartError {
         /// Those that are there.
         allowed: Vec<usize>,
     },
-    /// There is no trust between an SM and us.
+    /// TLS with an SM cannot be set up.
     #[error(transparent)]
     Trust(#[from] TrustError),
     /// The front door would be open to other hosts.

@@ -10,8 +10,8 @@ use ib_mad::transport::udp::{Engine, Udp, UdpOptions};
 use super::StartError;
 use crate::host::options::Options;
 
-/// How long an address may be in use that is to be listened at: the kernel lets go of an io_uring's
-/// socket some time after the process that was killed.
+/// How long to retry while the address is in use: after a process was killed, the kernel releases
+/// the socket of an io_uring late.
 const LISTEN_PATIENCE: Duration = Duration::from_secs(3);
 /// How often it is tried meanwhile.
 const LISTEN_RETRY: Duration = Duration::from_millis(10);

@@ -46,7 +46,7 @@ use worker_pool::{WorkerPool, rebind_never};
 
 /// How often retired tables are looked at.
 const RECLAIM_INTERVAL: Duration = Duration::from_secs(1);
-/// How often queries are looked for that were refused since their answers would be too large.
+/// How often to check for queries refused because of their size.
 const LIMITS_INTERVAL: Duration = Duration::from_secs(1);
 /// The cache file is written at most once in this time.
 const CACHE_INTERVAL: Duration = Duration::from_secs(10);

@@ -28,7 +28,7 @@ use crate::tables::cell::Reader;
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 /// How long to wait before attaching again.
 const REATTACH_DELAY: Duration = Duration::from_secs(1);
-/// How many requests that waited for the process before are answered, the last ones.
+/// Number of requests inherited from the previous process that are answered, newest ones.
 const INHERITED_MAX: usize = 1024;
 /// How long they wait for the snapshot on disk to be read.
 const TABLES_PATIENCE: Duration = Duration::from_secs(1);
@@ -60,7 +60,7 @@ impl WorkerPool {
         self.start("umad".to_owned(), umad, egress, is_inherited, umad_port::upkeep(), reopen)
     }
 
-    /// What the worker at the responder's own port has to do with it.
+    /// Role of the worker for the responder's own port.
     pub(super) fn own_egress(&self) -> Egress {
         self.own_port.as_ref().map_or(Egress::Back, |(_, port)| Egress::Owner(Arc::clone(port)))
     }
@@ -171,7 +171,7 @@ impl WorkerPool {
     }
 }
 
-/// A UDP socket does not fail in a way that another one would not.
+/// A UDP socket does not fail in a way that reopening would repair.
 pub(super) fn rebind_never<T>() -> Option<T> {
     None
 }

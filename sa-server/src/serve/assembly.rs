@@ -16,7 +16,7 @@ use ib_mad::wire::sa::HEADER_LEN;
 
 use crate::serve::transfer::{Key, source_max};
 
-/// What a segment led to.
+/// Result of a segment.
 pub(crate) enum Progress {
     /// More segments are to come, or the transfer is over.
     Waiting,
@@ -35,7 +35,7 @@ pub(crate) enum Progress {
 struct Assembly {
     receiver: Receiver,
     origin: Origin,
-    /// Whether the request has not come to an end yet.
+    /// Whether the request is incomplete.
     open: bool,
 }
 
@@ -46,13 +46,13 @@ pub(crate) struct Assemblies {
     by_key: HashMap<Key, Assembly, RandomState>,
     /// Transfers that have something to send; may hold keys of transfers that are gone.
     ready: VecDeque<Key>,
-    /// Acknowledgements of requests that were whole at once; others are not sent when `max` wait.
+    /// Acknowledgements of single-segment requests; further ones are not sent when `max` wait.
     acks: VecDeque<([u8; HEADER_LEN], Transmit, Origin)>,
     open: usize,
     tally: Tally,
 }
 
-/// What became of transfers since it was last asked for.
+/// Results of transfers since the last call.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
     /// Begun.
@@ -178,7 +178,7 @@ impl Assemblies {
         }
     }
 
-    /// What became of transfers since the last call.
+    /// Results of transfers since the last call.
     pub(crate) fn take_tally(&mut self) -> Tally {
         std::mem::take(&mut self.tally)
     }
@@ -206,7 +206,7 @@ impl Assemblies {
         progress
     }
 
-    /// Makes room by forgetting a transfer that only waits for repeats, the oldest of them.
+    /// Frees a slot by removing the oldest transfer that only waits for repeats.
     fn evict(&mut self, now: Instant) -> bool {
         self.handle_timeout(now);
         let idle = self.by_key.iter().filter(|(_, assembly)| !assembly.open);

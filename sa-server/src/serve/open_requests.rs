@@ -31,7 +31,7 @@ pub(crate) struct Open {
 pub(crate) enum Rejected {
     /// It is among those that wait already.
     Repeated,
-    /// Too many wait, all in all or from its source.
+    /// Too many requests wait, in total or from its source.
     TooMany,
 }
 
@@ -51,9 +51,9 @@ pub(crate) struct OpenRequests {
 }
 
 impl OpenRequests {
-    /// A table for `max` requests, each of which waits for `patience` at most. All ids have
-    /// `id_base` in their top 16 bits; they count from `serial`, which a table that takes the place
-    /// of another has to itself, lest a late outcome meet a request of the new one.
+    /// A table for `max` requests, each of which waits at most `patience`. Ids have `id_base` in
+    /// the top 16 bits and count from `serial`, which no earlier table of this worker used, so that
+    /// a late outcome cannot match a new request.
     pub(crate) fn new(max: usize, patience: Duration, id_base: u64, serial: u32) -> Self {
         Self {
             slots: std::iter::repeat_with(|| None).take(max).collect(),

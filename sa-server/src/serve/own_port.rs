@@ -57,7 +57,7 @@ impl OwnPort {
     }
 }
 
-/// What a worker has to do with the responder's own port.
+/// Role of a worker for the responder's own port.
 #[derive(Clone, Debug, Default)]
 pub enum Egress {
     /// Nothing: all answers leave as their requests came.
@@ -69,9 +69,8 @@ pub enum Egress {
     Owner(Arc<OwnPort>),
 }
 
-/// How `answer` is addressed if it leaves by the port with `guid`: to the LID that asked, with a
-/// GRH if the request had one, on the service level of the way from here. `None` if it has to
-/// leave as its request came.
+/// Address of `answer` for the port with `guid`: the requester's LID, with a GRH if the request had
+/// one, on the SL of the path from here. `None` if it must leave as its request came.
 pub(crate) fn readdress(tables: &Tables, guid: Guid, answer: &Packet) -> Option<Address> {
     let asked = &answer.address;
     if !answer.carrier.direct || SaMad::new(&answer.mad).rmpp().is_active() {

@@ -17,8 +17,8 @@ use ib_mad::wire::sa::{HEADER_LEN, SaMad};
 use crate::query::pool::Pool;
 use crate::stats::Subject;
 
-/// The share of a table of transfers that one source may hold: one who never acknowledges holds
-/// its transfers until they time out, and must leave room for the others.
+/// Share of the table that one source may hold. A source that does not acknowledge holds its
+/// transfers until they time out, and must leave slots for the others.
 pub(crate) fn source_max(max: usize) -> usize {
     max.div_ceil(16)
 }
@@ -48,7 +48,7 @@ impl Hash for Key {
 pub(crate) type Source = (Lid, Option<Gid>);
 
 impl Key {
-    /// Who asks.
+    /// The requester.
     pub(crate) fn source(&self) -> Source {
         (self.lid, self.gid)
     }
@@ -119,8 +119,7 @@ pub(crate) struct Transmitted {
     pub(crate) again: usize,
 }
 
-/// Segments of a transfer that go in its turn, so that transfers share the way evenly and what a
-/// turn costs is shared, too.
+/// Segments sent per turn, so that transfers share the link evenly.
 const TURN_LEN: usize = 8;
 
 /// All answers under way.
@@ -179,8 +178,8 @@ impl Transfers {
         held >= source_max(self.slots.len()) || bytes >= bytes_max
     }
 
-    /// Begins to send `data` behind `header`, or gives the data back if that cannot be: the table
-    /// is full, or the source's share of it is.
+    /// Starts to send `data` behind `header`; returns the data if the table, or the source's share
+    /// of it, is full.
     pub(crate) fn begin(
         &mut self,
         now: Instant,
@@ -239,7 +238,7 @@ impl Transfers {
             if sent.packets > 0 {
                 self.next_timeout = None;
             }
-            // It may have said its last word.
+            // This may have been its last packet.
             self.settle_if_over(slot, pool);
         }
         all
@@ -275,7 +274,7 @@ impl Transfers {
         self.ended.drain(..)
     }
 
-    /// Puts a transfer whose state has changed in line, or its resources back.
+    /// Queues a transfer that has something to send, or frees it.
     fn settle(&mut self, slot: usize, pool: &mut Pool) {
         self.next_timeout = None;
         if let Some(transfer) = &mut self.slots[slot]

@@ -45,13 +45,13 @@ labels! {
         UnsupportedAttribute = "unsupported_attribute",
         /// From a LID that no port has.
         UnknownRequester = "unknown_requester",
-        /// Repeated by a request that came after it, or repeats one whose answer is being sent.
+        /// Superseded by a later repeat, or a repeat of a request whose answer is being sent.
         Duplicate = "duplicate",
         /// Waited so long that its sender has given up or asked again.
         Stale = "stale",
         /// The oldest of those that waited when there was no room for more.
         QueueFull = "queue_full",
-        /// Gave way when there was no room for more: its source had more than its share waiting.
+        /// Dropped because the queue was full and its source had more than its share waiting.
         SourceShare = "source_share",
         /// No place for another transfer of several segments.
         TooManyTransfers = "too_many_transfers",
@@ -117,14 +117,14 @@ impl StatusLabel {
 }
 
 labels! {
-    /// What a request had to wait for, and so how long it may take.
+    /// Kind of work that bounds a request's latency.
     pub enum Kind {
         /// One MAD that was answered at once by one.
         Get = "get",
         /// GetTable and GetMulti: until the client has acknowledged the last segment, if there are
         /// several.
         Table = "table",
-        /// What only the SM could decide: writes, and queries that had to wait for earlier ones.
+        /// Requests that the SM decides: writes, and queries that waited for earlier writes.
         Write = "write",
     }
 }

@@ -64,7 +64,7 @@ pub struct Stats {
     /// Traps that reached the responder's port, to be passed on to the SM. These and SMInfo are no
     /// requests of the class.
     pub traps: Counter,
-    /// Traps among them that too many others were before.
+    /// Traps dropped because too many were queued.
     pub traps_lost: Counter,
     /// Get(SMInfo) answered in the SM's place.
     pub sm_infos: Counter,

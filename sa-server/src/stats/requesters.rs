@@ -13,7 +13,7 @@ use ib_mad::types::Lid;
 /// Counters: one a unicast LID.
 pub const LIDS: usize = Lid::UNICAST_LAST.0 as usize + 1;
 
-/// What one worker knows of who asks. One writer, any number of readers.
+/// One worker's estimate of requests per LID. One writer, any number of readers.
 #[derive(Debug)]
 pub struct Requesters {
     /// Requests by source LID, estimated; they wrap.

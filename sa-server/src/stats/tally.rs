@@ -13,7 +13,7 @@ pub(crate) struct Tally<'a> {
     /// What the last requests were about, and how many in a row.
     asked: Subject,
     requests: u64,
-    /// What the last answers said, and how many in a row.
+    /// Status of the last answers, and how many in a row had it.
     said: (Subject, Status),
     responses: u64,
 }

@@ -12,7 +12,7 @@ use sa_proto::snapshot::{RegistryPlane, Version};
 use crate::tables::fabric::Tables;
 use crate::tables::index::RegistryIndex;
 
-/// What queries are answered from: one snapshot, in the forms that they need.
+/// One generation: a snapshot in the forms that queries need.
 #[derive(Debug)]
 pub struct Generation {
     /// The snapshot's version.
@@ -21,7 +21,7 @@ pub struct Generation {
     pub tables: Arc<Tables>,
     /// The registry plane, sorted as it is.
     pub registry: Arc<RegistryPlane>,
-    /// The registry plane by what it is not sorted by.
+    /// Look-ups in the registry plane.
     pub index: RegistryIndex,
 }
 

@@ -59,7 +59,7 @@ impl Limit {
 pub(crate) fn quirk_mtu(subnet: &Subnet, node: &NodeInfo<&[u8; NodeInfo::LEN]>) -> Option<u8> {
     /// InfiniHost (MT23108).
     const DEVICE_ID: u16 = 23108;
-    /// Who sold them: Mellanox, Topspin, SilverStorm and Voltaire.
+    /// Vendors: Mellanox, Topspin, SilverStorm and Voltaire.
     const VENDOR_IDS: [u32; 4] = [0x0002C9, 0x0005AD, 0x00066A, 0x0008F1];
     let is_infinihost = node.device_id() == DEVICE_ID && VENDOR_IDS.contains(&node.vendor_id());
     (subnet.quirks && is_infinihost).then_some(Mtu::B1024.code())
@@ -105,7 +105,7 @@ impl RateSupport {
         self.0 & bits != 0
     }
 
-    /// What [`FITTING`] is made of.
+    /// The inputs of [`FITTING`].
     const fn fitting(self, rate: Rate) -> Rate {
         match rate {
             Rate::Gbps28 if !self.has_any(Self::WIDTH_2X) => {

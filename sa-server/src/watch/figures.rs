@@ -88,7 +88,7 @@ impl Reporter {
         kinds
     }
 
-    /// Of Gets: tables and writes wait for others than us.
+    /// For Gets only: tables and writes also wait for clients or the SM.
     fn latency(&self) -> proto::Latency {
         let (mut buckets, mut sum_s) = (Vec::new(), 0.0);
         for (_, stats) in &self.metrics.workers {

@@ -386,7 +386,7 @@ impl Metrics {
 /// One of a worker's counters.
 type Of = fn(&Stats) -> &Counter;
 
-/// What is counted apart from requests, or of how they came and went.
+/// Counters other than those of requests.
 const APART: [(Family, Of); 8] = [
     (
         Family::number(

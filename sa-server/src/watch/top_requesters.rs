@@ -10,7 +10,7 @@ use crate::stats::requesters::LIDS;
 /// Requesters reported at a time.
 pub const TOP_MAX: usize = 32;
 
-/// Finds the top of what workers count, time after time.
+/// Computes the top requesters from the workers' counters, repeatedly.
 #[derive(Debug)]
 pub struct TopRequesters {
     workers: Vec<(Arc<Stats>, Box<[u32]>)>,
@@ -25,7 +25,7 @@ impl TopRequesters {
         Self { workers: workers.collect() }
     }
 
-    /// Who asked most since the last call, those first that asked more.
+    /// Requesters with the most requests since the last call, in descending order.
     pub fn take(&mut self) -> Vec<proto::Requester> {
         let mut top: Vec<(u64, u16)> = Vec::new();
         for lid in 0..LIDS {
@@ -39,7 +39,7 @@ impl TopRequesters {
                 top.push((requests, lid as u16));
             }
         }
-        // Of equal ones the lower LID comes first, so that the list is calm.
+        // Ties are ordered by LID, so that the list is stable.
         let order = |&(requests, lid): &(u64, u16)| (std::cmp::Reverse(requests), lid);
         if top.len() > TOP_MAX {
             top.select_nth_unstable_by_key(TOP_MAX, order);

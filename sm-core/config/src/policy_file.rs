@@ -26,7 +26,7 @@ pub enum PolicyError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the file is for, with the option and the key that name it.
+        /// Purpose of the file, with the option and the key that name it.
         named_by: &'static str,
         /// The error of the operating system.
         source: io::Error,
@@ -42,7 +42,7 @@ pub enum PolicyError {
     TooLong {
         /// The file.
         path: PathBuf,
-        /// What the file is for, with the option and the key that name it.
+        /// Purpose of the file, with the option and the key that name it.
         named_by: &'static str,
     },
     /// A partition file is malformed.

@@ -163,8 +163,8 @@ pub enum TopologyError {
     ExitIsLink { base_lid: Lid, switch: u16, port: u8 },
 }
 
-/// Collects switches, links and destinations in any order, except that a switch must precede
-/// whatever refers to it.
+/// Collects switches, links and destinations in any order, except that a switch must be added
+/// before its links and destinations.
 #[derive(Clone, Debug, Default)]
 pub struct TopologyBuilder {
     port_counts: Vec<u8>,

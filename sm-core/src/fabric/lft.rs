@@ -31,8 +31,8 @@ impl ForwardingTable {
         self.stale.fill(u64::MAX);
     }
 
-    /// What the switch was asked for, as it answered: a block of the table that another SM gave it.
-    /// Nothing else is wanted of it so far.
+    /// A block as the switch returned it, when it was read to inherit another SM's table. No wanted
+    /// contents are set yet.
     pub fn learn(&mut self, block: u16, entries: &[u8; Lft::BLOCK_LEN]) {
         let start = usize::from(block) * Lft::BLOCK_LEN;
         if usize::from(block) >= BLOCKS_MAX {

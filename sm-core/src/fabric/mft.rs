@@ -159,7 +159,7 @@ impl MulticastTable {
         !waits
     }
 
-    /// What was sent of a block, or is about to be; `None` once it is acknowledged.
+    /// The contents of a block being sent; `None` once acknowledged.
     pub fn sent(&self, key: BlockKey) -> Option<&[u8; 64]> {
         self.sent.get(&key)
     }
@@ -192,8 +192,8 @@ impl MulticastTable {
         self.compare(key);
     }
 
-    /// What the switch was asked for, as it answered: a block of the table that another SM gave it.
-    /// Nothing else is wanted of it so far.
+    /// A block as the switch returned it, when it was read to inherit another SM's table. No wanted
+    /// contents are set yet.
     pub fn learn(&mut self, key: BlockKey, masks: &[u8; 64]) {
         self.acknowledge(key, masks);
         if *masks != EMPTY {

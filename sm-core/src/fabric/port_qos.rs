@@ -1,4 +1,4 @@
-//! What QoS tables ports are known to hold, as far as we set them.
+//! QoS tables that ports are known to hold, because this SM set them.
 
 use std::collections::BTreeMap;
 

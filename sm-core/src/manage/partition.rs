@@ -68,12 +68,12 @@ impl Memberships {
         found
     }
 
-    /// What an end port is to have.
+    /// Wanted P_Keys of an end port.
     pub fn keys(&self, port: PortIndex) -> Option<&PortKeys> {
         self.shared_keys(port).map(|keys| &**keys)
     }
 
-    /// The same; ports that are to have the same mostly share it.
+    /// Same; ports with equal P_Keys mostly share the allocation.
     pub fn shared_keys(&self, port: PortIndex) -> Option<&Arc<PortKeys>> {
         self.ports.get(&port)
     }
@@ -130,7 +130,7 @@ impl<'a> Rules<'a> {
         rules
     }
 
-    /// What a port is to have: all rules about it in the order of the file.
+    /// Wanted P_Keys of a port: all rules that match it, in file order.
     fn keys(
         &self,
         kind: NodeType,

@@ -37,7 +37,7 @@ pub struct Checks {
 }
 
 impl PKeyPlan {
-    /// What the tables should be, given what they are.
+    /// The wanted tables, derived from the current ones.
     pub fn new(fabric: &Fabric, memberships: &Memberships, settings: &Settings) -> Self {
         let mut plan = Self::default();
         let mut known = HashSet::new();
@@ -63,7 +63,7 @@ impl PKeyPlan {
         plan
     }
 
-    /// What switches hold and check at the other ends of links.
+    /// Tables and enforcement of the switch ports at the far ends of links.
     fn check(&mut self, fabric: &Fabric, settings: &Settings, known: &mut HashSet<Arc<[PKey]>>) {
         let wanted = settings.enforcement();
         let mut of_tables: HashMap<_, Arc<[PKey]>> = HashMap::new();
@@ -106,8 +106,8 @@ impl PKeyPlan {
         self.tables.get(port).map(|table| &**table)
     }
 
-    /// What a switch is to check at a port. Nothing new as long as the port does not hold the table
-    /// that packets would be checked against.
+    /// Enforcement to set at a switch port. Unchanged while the port does not hold the table to
+    /// enforce.
     pub fn checks(&self, fabric: &Fabric, port: PortIndex) -> Option<Checks> {
         let checks = self.checks.get(port).copied()?;
         let is_ready = checks == Checks::default()
@@ -240,7 +240,7 @@ impl Rules {
         (table, left_out)
     }
 
-    /// What makes two entries the same key.
+    /// The identity of an entry: equal entries are the same key.
     fn identity(self, key: PKey) -> u16 {
         if self.allow_both { key.0 } else { key.base() }
     }
@@ -259,8 +259,8 @@ impl Rules {
     }
 }
 
-/// What a switch port checks packets against, given the table of the port at the other end: its
-/// keys without gaps; where it has both, the full one, which lets all of the partition pass.
+/// The table that a switch port enforces for the port at its far end: that port's keys without
+/// gaps; if it has both memberships, the full one, which admits all members.
 fn checked(table: &[PKey]) -> Vec<PKey> {
     let full: HashSet<u16> =
         table.iter().filter(|key| key.is_full()).map(|key| key.base()).collect();

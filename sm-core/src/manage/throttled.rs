@@ -1,5 +1,5 @@
 //! Throttled links between switches: they run below the width or speed that both ends enable, and
-//! are not routed over (`avoid_throttled_links`).
+//! routes avoid them (`avoid_throttled_links`).
 
 use std::collections::HashSet;
 

@@ -4,7 +4,7 @@ use ib_mad::wire::mad::AttributeId;
 
 use crate::fabric::PortIndex;
 
-/// Which part of the manager sends a kind of request, and handles what comes of it.
+/// The part of the manager that sends a kind of request and handles its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
     /// The sweep under way, or what it shares with work between sweeps.

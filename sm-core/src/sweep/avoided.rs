@@ -1,10 +1,9 @@
-//! Switches that do not take their forwarding tables, and are not routed over until they do.
+//! Switches that do not accept their forwarding tables.
 //!
-//! What such a switch holds is what it held before: packets that are led to it may be lost, or go
-//! in circles. So routes avoid a switch whose tables were refused in [`REFUSALS_MAX`] sweeps in a
-//! row, where there are others: one that hosts hang on, or without which the fabric falls apart,
-//! stays. One block is sent to it in each sweep from then on; when it takes that, it is routed over
-//! again.
+//! Such a switch still forwards by its old table, so packets sent through it may be lost or loop.
+//! Routes avoid a switch that accepted no block in [`REFUSALS_MAX`] consecutive sweeps, unless it
+//! has hosts or the fabric would be partitioned without it. Each later sweep sends it one block;
+//! when it accepts that block, routes use it again.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Instant;
@@ -23,10 +22,10 @@ use crate::smp::{Kind, Request};
 /// avoided.
 const REFUSALS_MAX: u8 = 3;
 
-/// Who takes no tables, by node GUID.
+/// Switches that accept no forwarding table, by node GUID.
 #[derive(Debug, Default)]
 pub(super) struct AvoidedSwitches {
-    /// Sweeps in a row in which it took none.
+    /// Number of consecutive sweeps in which it accepted no block.
     refusals: BTreeMap<Guid, u8>,
     /// Switches that routes avoid.
     switches: BTreeSet<Guid>,
@@ -105,13 +104,13 @@ impl AvoidedSwitches {
 }
 
 impl Sweeper {
-    /// Switches that routes avoid, since they do not take their forwarding tables.
+    /// Switches that routes avoid because they do not accept their forwarding tables.
     pub fn avoided_switches(&self) -> usize {
         self.avoided.switches.len()
     }
 }
 
-/// Whether no host hangs on a switch, and all others are joined without it and those in `avoided`.
+/// Whether a switch has no hosts, and the others stay connected without it and those in `avoided`.
 fn can_be_avoided(fabric: &Fabric, node: NodeIndex, avoided: &BTreeSet<Guid>) -> bool {
     let peers = |node: NodeIndex| {
         let known = |port: &PortIndex| fabric.port(*port).known;

@@ -60,7 +60,7 @@ impl Row {
 }
 
 impl BabblingPorts {
-    /// Counts a report; `true` if it is one too many. Then the row ends.
+    /// Counts a trap; returns `true` if the limit is exceeded, and resets the count.
     fn is_too_much(&mut self, now: Instant, report: Report) -> bool {
         if self.rows.len() >= ROWS_MAX && !self.rows.contains_key(&report) {
             self.rows.retain(|_, row| !row.has_ended(now));
@@ -82,7 +82,7 @@ impl BabblingPorts {
 }
 
 impl BabblingPorts {
-    /// Handles a trap, of which `mad` is the SMP.
+    /// Handles a trap; `mad` is its SMP.
     fn note(&mut self, subnet: &Subnet, now: Instant, trap: &Trap, mad: &[u8; 256]) {
         let Some(
             number @ (TrapNumber::LOCAL_LINK_INTEGRITY

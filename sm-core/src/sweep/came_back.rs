@@ -13,26 +13,26 @@ use super::discover::Discovery;
 use super::subnet::Subnet;
 use crate::fabric::{NodeIndex, PortIndex};
 
-/// Noted while a discovery goes on, of a subnet that was up before it.
+/// Changes noted during a discovery of a subnet that was already up.
 #[derive(Debug, Default)]
 pub(super) struct CameBack {
-    /// Links between ports that had none, or another.
+    /// Links between ports that had no link, or a link to another port.
     links: BTreeSet<(PortIndex, PortIndex)>,
-    /// Ports that were Active and are not any more, though they have their link.
+    /// Ports that are no longer Active although they have the same link.
     trained: BTreeSet<PortIndex>,
-    /// Adapters of which a port lost its LID.
+    /// Adapters one of whose ports lost its LID.
     reset: BTreeSet<NodeIndex>,
 }
 
 impl Discovery {
-    /// Takes note of a link that was not known before.
+    /// Records a new link.
     pub(super) fn note_link(&mut self, subnet: &mut Subnet, egress: PortIndex, ingress: PortIndex) {
         if subnet.state.up && subnet.fabric.port(egress).peer() != Some(ingress) {
             self.came_back.links.insert((egress.min(ingress), egress.max(ingress)));
         }
     }
 
-    /// Takes note of a port that was read, and was in state `was` with LID `lid` before.
+    /// Records a port that was read; `was` and `lid` are its previous state and LID.
     pub(super) fn note_port_state(
         &mut self,
         subnet: &mut Subnet,
@@ -52,7 +52,7 @@ impl Discovery {
         }
     }
 
-    /// Tells what came back, once all of it is known by name. A node's line stands for its links.
+    /// Logs what came back, once all nodes have names. The line of a node covers its links.
     pub(super) fn report_returned(&mut self, subnet: &mut Subnet) {
         if !subnet.state.up {
             return;
@@ -79,7 +79,7 @@ impl Discovery {
             |(a, b)| subnet.fabric.port(a).peer() == Some(b) && !is_reported(a) && !is_reported(b);
         let up = links.iter().copied().filter(|&ends| is_link(ends));
         lines.extend(up.map(|(a, b)| link("link up", a, b)));
-        // Both ends are, of most; one line for both.
+        // For most links both ends are listed; one line covers both.
         let pairs: BTreeSet<_> = trained
             .iter()
             .filter_map(|&port| Some((port, subnet.fabric.port(port).peer()?)))

@@ -1,5 +1,5 @@
-//! When most of what was ever found is gone: nodes get other indices. The routing in force and the
-//! trees upon it stay, in the new ones.
+//! Compacts the fabric when most known nodes are gone. Nodes get new indices; the routing in force
+//! and the multicast trees are converted to them.
 
 use std::collections::HashMap;
 
@@ -27,7 +27,7 @@ impl Sweeper {
         let is_whole = self.subnet.routing.renumber(moved)
             && self.multicast.renumber(before.as_ref(), self.subnet.routing.made(), moved);
         if !is_whole {
-            // It was made of a switch that is gone.
+            // A tree contains a switch that is gone.
             self.multicast.forget_routing(&mut self.subnet);
         }
     }

@@ -149,8 +149,8 @@ impl Subnet {
         }
     }
 
-    /// Clears PortStateChange of all switches, before anything is set that a reset would undo: what
-    /// changes from now on shows in the next light sweep.
+    /// Clears PortStateChange on all switches before anything is set that a reset would undo, so
+    /// that the next light sweep detects later changes.
     fn clear_port_changes(&mut self) {
         let switches: Vec<_> = self
             .fabric

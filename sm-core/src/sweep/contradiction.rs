@@ -1,9 +1,9 @@
-//! Claims that cannot both be true: a cable that moved while we looked, or two nodes with one GUID.
+//! Contradictions found by a discovery: a cable that was moved, or two nodes with one GUID.
 //!
-//! Every probe says "this port leads to that port", every PortInfo whether its port has a link.
-//! When one contradicts what was confirmed in the same discovery, the older claim is checked again,
-//! then the newer. If the older no longer holds, the cable moved; if both still hold, two nodes
-//! share a GUID, and both places are named.
+//! A probe states which port a link leads to; PortInfo states whether a port has a link. If a
+//! result contradicts an earlier one of the same discovery, the older is checked again, then the
+//! newer. If the older result no longer holds, the cable was moved; if both hold, two nodes share a
+//! GUID, and both places are reported.
 
 use ib_mad::wire::attribute::LinkWidths;
 use tracing::error;
@@ -14,7 +14,8 @@ use super::subnet::Subnet;
 use crate::fabric::{NodeIndex, PortIndex};
 use crate::smp::{Kind, Request};
 
-/// Contradictions looked into in one discovery, and GUIDs reported; more are only counted.
+/// Maximum number of contradictions resolved, and of GUIDs reported, in one discovery; further ones
+/// are only counted.
 const OPEN_MAX: usize = 256;
 
 /// The contradictions of one discovery.
@@ -30,7 +31,7 @@ pub(super) struct Contradictions {
 struct Contradiction {
     older: Claim,
     newer: Newer,
-    /// Whether the older was checked again, and held.
+    /// Whether the older result was checked again and confirmed.
     older_holds: bool,
     settled: bool,
 }
@@ -42,7 +43,7 @@ struct Claim {
     to: PortIndex,
 }
 
-/// What contradicts the older claim.
+/// The result that contradicts the older one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Newer {
     /// Another link.
@@ -52,8 +53,8 @@ enum Newer {
 }
 
 impl Discovery {
-    /// Whether the claim that `egress` leads to `ingress` contradicts one already confirmed. If
-    /// so, it is looked into.
+    /// Whether a link from `egress` to `ingress` contradicts a confirmed result. If so, starts to
+    /// resolve the contradiction.
     pub(super) fn contradicts(
         &mut self,
         subnet: &mut Subnet,
@@ -75,8 +76,8 @@ impl Discovery {
         true
     }
 
-    /// `port` says that it has no link, though `peer` was seen to lead to it. `number` is not 0 if
-    /// it was asked again for that.
+    /// PortInfo of `port` shows no link, although `peer` was found to lead to it. `number` is not 0
+    /// if the request was sent to resolve a contradiction.
     pub(super) fn contradicted_by_down(
         &mut self,
         subnet: &mut Subnet,
@@ -110,7 +111,7 @@ impl Discovery {
         self.contradictions.open[index].settled = true;
     }
 
-    /// A claim was probed again; `data` is the NodeInfo that came, if one did.
+    /// Handles the result of a repeated probe: `data` is the NodeInfo received, if any.
     pub(super) fn probed_again(
         &mut self,
         subnet: &mut Subnet,
@@ -195,7 +196,7 @@ impl Discovery {
         }
     }
 
-    /// The link of a port leads to the port itself, judging by GUIDs.
+    /// Handles a link that leads back to the same GUID.
     pub(super) fn leads_to_itself(&mut self, subnet: &mut Subnet, port: PortIndex) {
         self.left_out.insert(port);
         let (place, lanes) = (subnet.place(port), subnet.lane_reversal(&[port]));
@@ -236,7 +237,7 @@ impl Discovery {
         );
     }
 
-    /// Counts a duplicate GUID; whether it is to be reported.
+    /// Counts a duplicate GUID; returns whether to report it.
     pub(super) fn first_report(&mut self, subnet: &mut Subnet, guid: u64) -> bool {
         let reported = &mut self.contradictions.reported;
         if reported.contains(&guid) || reported.len() >= OPEN_MAX {

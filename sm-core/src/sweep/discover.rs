@@ -54,7 +54,7 @@ pub(super) struct Discovery {
     pub(super) reset: HashSet<NodeIndex>,
 }
 
-/// A plausible NodeInfo.
+/// A NodeInfo that passed the checks.
 pub(super) struct Answerer {
     pub(super) bytes: [u8; 40],
     pub(super) kind: NodeType,
@@ -65,7 +65,7 @@ pub(super) struct Answerer {
 }
 
 impl Answerer {
-    /// Checks what a node says of itself; the reason if it cannot be.
+    /// Checks a NodeInfo; returns the reason if it is invalid.
     pub(super) fn parse(data: &[u8; 64]) -> Result<Self, &'static str> {
         let mut bytes = [0; 40];
         bytes.copy_from_slice(&data[..40]);
@@ -88,8 +88,8 @@ impl Answerer {
 }
 
 impl Sweeper {
-    /// Begins to discover: everything, or from `changed` on. Of a partial discovery `suspects` are
-    /// asked last, by routes that avoid what turned out to be down.
+    /// Starts a discovery of the whole fabric, or from `changed` on. A partial discovery queries
+    /// `suspects` last, by routes that avoid links found down.
     pub(super) fn begin_discovery(
         &mut self,
         now: Instant,
@@ -184,7 +184,7 @@ impl Discovery {
         subnet.visit(node, sm_port);
     }
 
-    /// Something answered behind `egress`.
+    /// Handles a NodeInfo received through `egress`.
     pub(super) fn probe_answered(
         &mut self,
         subnet: &mut Subnet,
@@ -200,7 +200,7 @@ impl Discovery {
         }
     }
 
-    /// Takes in that the link of `egress` leads to `answerer`.
+    /// Records that the link of `egress` leads to `answerer`.
     fn observe(&mut self, subnet: &mut Subnet, egress: PortIndex, answerer: &Answerer) {
         let known = subnet.fabric.find(answerer.guid).filter(|&node| self.is_current(subnet, node));
         if let Some(node) = known {
@@ -220,14 +220,13 @@ impl Discovery {
         self.confirm_link(subnet, egress, ingress, answerer);
     }
 
-    /// Whether a node is known to be there now: seen by this discovery or, in a partial one, at
-    /// all.
+    /// Whether a node is present: seen by this discovery or, in a partial discovery, by any.
     fn is_current(&self, subnet: &Subnet, node: NodeIndex) -> bool {
         let node = subnet.fabric.node(node);
         node.present && (node.seen == subnet.state.discovery || !self.full)
     }
 
-    /// Links two ports, and visits what is new by that.
+    /// Links two ports, and starts to read a node that is new.
     pub(super) fn confirm_link(
         &mut self,
         subnet: &mut Subnet,
@@ -262,7 +261,8 @@ impl Discovery {
         }
     }
 
-    /// Whether there is more to ask, now that all so far is answered or given up.
+    /// Sends further requests after all outstanding ones have ended; returns whether there were
+    /// any.
     pub(super) fn continues(&mut self, subnet: &mut Subnet) -> bool {
         if !self.suspects.is_empty() && !self.cut_off {
             let suspects = std::mem::take(&mut self.suspects);
@@ -290,7 +290,7 @@ impl Subnet {
         }
     }
 
-    /// A port by which a known node can be asked.
+    /// A port by which a known node can be queried.
     fn reached_by(&self, node: NodeIndex) -> Option<PortIndex> {
         let sm_port = self.fabric.sm_port();
         self.fabric
@@ -319,7 +319,7 @@ impl Subnet {
         }
     }
 
-    /// Asks a node for all that it says of itself. `port` is one by which it is reached.
+    /// Requests all attributes of a node; `port` is one by which it is reached.
     fn visit(&mut self, node: NodeIndex, port: PortIndex) {
         self.fabric.node_seen(node, self.state.discovery);
         self.exchange.push(Request::new(Kind::NodeDescription, port));

@@ -13,11 +13,11 @@ use crate::fabric::{Fabric, Node, PortIndex};
 use crate::manage::lid::LidTable;
 use sm_routing::{Engine, FTree, Lanes, Torus2Qos, UpDown};
 
-/// What was configured, cut loose from the fabric, to be written as dump files.
+/// A copy of the configured fabric, for writing dump files.
 #[derive(Debug)]
 pub struct DumpJob {
     files: Vec<DumpFileKind>,
-    /// Unicast routing in force, if files are made of it.
+    /// Unicast routing in force, if any dump file needs it.
     unicast: Option<Unicast>,
     mfts: Vec<Arc<Mft>>,
     /// Nodes with their links.
@@ -37,13 +37,13 @@ struct Unicast {
 pub enum DumpScope {
     /// Multicast tables.
     Multicast,
-    /// What OpenSM writes without being asked: links, and where `ftree` routes the order of hosts.
+    /// Files that OpenSM always writes: links and, with `ftree`, the order of hosts.
     Links,
-    /// All that there are.
+    /// All dump files.
     Routing,
 }
 
-/// What files there are, by the names that OpenSM gives them.
+/// Dump files, by OpenSM's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DumpFileKind {
     /// `opensm-lid-matrix.dump`.
@@ -174,8 +174,8 @@ impl Sweeper {
     }
 }
 
-/// What ports are known to map SLs to, by end port in the order of the file: by GUID read from its
-/// last byte. Ports of switches without a link have no part.
+/// SL-to-VL maps that ports are known to hold, by end port in the order of the file (GUIDs read
+/// from the last byte). Switch ports without a link are omitted.
 fn maps(fabric: &Fabric) -> Vec<PortMaps> {
     let of = |index: PortIndex| {
         let (node, port) = (fabric.node_of(index), fabric.port(index));
@@ -201,7 +201,7 @@ fn maps(fabric: &Fabric) -> Vec<PortMaps> {
     all
 }
 
-/// The names of what was routed.
+/// Names of the nodes in the routing.
 fn roster(made: &ActiveRouting, fabric: &Fabric, lids: &LidTable) -> Roster {
     let name = |number| {
         let node = fabric.node(fabric.switch(made.switch(number)?).node);

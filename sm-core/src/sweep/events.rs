@@ -1,5 +1,4 @@
-//! What has happened and waits for the caller to look at it: a queue that loses traps before
-//! anything else.
+//! Queue of events for the caller. If it is full, traps are dropped, other events never.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -10,26 +9,26 @@ use super::{LINES_MAX, PortsChanged, Report};
 use crate::manage::shard::TakeOver;
 use crate::mastership::RemoteSm;
 
-/// Traps among the events that wait; more are dropped, and counted. Of all other events there are a
-/// few a sweep, and none may be lost.
+/// Maximum number of queued traps; further ones are dropped and counted. Other events are few per
+/// sweep, and are never dropped.
 const TRAPS_MAX: usize = 1024;
 
-/// Something that the caller has to know or do.
+/// An event that the caller must handle.
 #[derive(Debug)]
 pub enum Event {
-    /// A discovery of the whole fabric begins: what it is to be configured by can still be changed,
-    /// with [`Sweeper::set_partitions`](super::Sweeper::set_partitions), and LIDs are to be stated
-    /// if it [wants them](super::Sweeper::wants_lids).
+    /// A discovery of the whole fabric starts. The caller may still change the configuration, with
+    /// [`Sweeper::set_partitions`](super::Sweeper::set_partitions), and must provide LIDs if the
+    /// sweeper [wants them](super::Sweeper::wants_lids).
     Discovering,
     /// LIDs were assigned: store [`Sweeper::lids`](super::Sweeper::lids).
     LidsChanged,
     /// A sweep has ended with the fabric configured: publish it.
     Configured(Box<Report>),
-    /// Multicast forwarding tables of switches are others now: publish them before long.
+    /// Multicast forwarding tables changed: publish them soon.
     MulticastWritten,
     /// End ports were moved to another SA port.
     ClientsMoved,
-    /// Other ports are switched off for a takeover than before: keep
+    /// The set of ports that are disabled for a takeover changed: save
     /// [`Sweeper::disabled_ports`](super::Sweeper::disabled_ports).
     DisabledPortsChanged,
     /// A [`take_over`](super::Sweeper::take_over) has ended.
@@ -39,7 +38,7 @@ pub enum Event {
         /// Whether the spare, and no other port, has the LIDs.
         done: bool,
     },
-    /// End ports came into service or went out of it, as the sweep that has just ended found.
+    /// End ports came into or went out of service, as the last sweep found.
     PortsChanged(PortsChanged),
     /// A trap of the fabric's, a repeated one too.
     Trap(TrapNotice),
@@ -49,24 +48,24 @@ pub enum Event {
     Fatal(String),
 }
 
-/// A trap as it came.
+/// A received trap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrapNotice {
-    /// LID that it came from.
+    /// Source LID.
     pub lid: Lid,
     /// The notice, without its issuer's GID, as SMPs carry it.
     pub notice: [u8; 64],
 }
 
-/// Events that wait for the caller, oldest first.
+/// Queued events, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Events {
     queue: VecDeque<Event>,
-    /// Traps among them.
+    /// Number of traps among them.
     traps_waiting: usize,
-    /// Traps that found no room among them.
+    /// Number of dropped traps.
     traps_dropped: u64,
-    /// Keep a storm of traps from filling the log, and the loop from naming ports.
+    /// Rate limits for log lines about traps.
     trap_lines: Limit,
     trap_details: Limit,
 }
@@ -80,7 +79,7 @@ impl Events {
         self.queue.is_empty()
     }
 
-    /// Puts a trap down, or drops it if too many wait.
+    /// Queues a trap, or drops it if too many are queued.
     pub(super) fn push_trap(&mut self, trap: TrapNotice) {
         if self.traps_waiting == TRAPS_MAX {
             self.traps_dropped += 1;
@@ -96,7 +95,7 @@ impl Events {
         Some(event)
     }
 
-    /// Whether what a sweep configured has not been looked at.
+    /// Whether the caller has not handled the last event of a configured subnet.
     pub(super) fn has_configured(&self) -> bool {
         self.queue.iter().any(|event| matches!(event, Event::Configured(_)))
     }
@@ -107,23 +106,23 @@ impl Events {
         self.queue.retain(|event| !matches!(event, Event::Configured(_)));
     }
 
-    /// Traps that found no room.
+    /// Number of dropped traps.
     pub(super) fn traps_dropped(&self) -> u64 {
         self.traps_dropped
     }
 
-    /// Whether a line about a trap may be logged as a warning; many are not.
+    /// Whether a line about a trap may be logged as a warning now (rate limit).
     pub(super) fn admits_trap_line(&mut self, now: Instant) -> bool {
         self.trap_lines.admits(now)
     }
 
-    /// The same of a line for debugging.
+    /// Same for debug lines.
     pub(super) fn admits_trap_detail(&mut self, now: Instant) -> bool {
         self.trap_details.admits(now)
     }
 }
 
-/// So many lines an interval.
+/// Limits the number of lines per interval.
 #[derive(Debug, Default)]
 struct Limit {
     since: Option<Instant>,

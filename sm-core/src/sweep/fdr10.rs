@@ -21,7 +21,7 @@ const TURN_ON: u8 = 1;
 const TURN_OFF: u8 = 2;
 
 impl Subnet {
-    /// Asks a port, whose PortInfo was just read, for its FDR10, if that can matter.
+    /// Queries the FDR10 setting of a port whose PortInfo was read, if the port may support it.
     pub(super) fn ask_for_fdr10(&mut self, port: PortIndex) {
         let info = self.fabric.port(port).port_info();
         let is_qdr = info.link_speed_active() == LinkSpeeds::QDR
@@ -67,7 +67,7 @@ impl Subnet {
         Some(bytes)
     }
 
-    /// Tells ports whose links are up of FDR10.
+    /// Writes the FDR10 setting to ports whose links are up.
     pub(super) fn set_fdr10(&mut self, linked: &[PortIndex]) {
         for &port in linked {
             if self.wanted_fdr10(port).is_some() {
@@ -76,15 +76,15 @@ impl Subnet {
         }
     }
 
-    /// A device did not answer what not all of its firmware knows.
+    /// Handles a device that does not answer the attribute: not all firmware supports it.
     pub(super) fn fdr10_unsupported(&mut self, request: Request) {
         debug!("{} reports no FDR10 information", self.place(request.port()));
     }
 }
 
-/// Whether a device speaks that attribute, by its IDs: what OpenSM knows of them.
+/// Whether a device supports the attribute, by the vendor and device IDs that OpenSM lists.
 fn speaks_mlnx_ext_port_info(vendor: u32, device: u16) -> bool {
-    /// Bull, whose devices have numbers of their own.
+    /// Bull, which uses device IDs of its own.
     const BULL: u32 = 0x119f;
     match device {
         // ConnectX-3 to ConnectX-6, Connect-IB, BlueField.

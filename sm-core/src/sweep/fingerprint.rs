@@ -1,11 +1,11 @@
-//! Detects whether another subnet manager was master between our last run and this one: keeps a
+//! Detects whether another subnet manager was master between the last run and this one: keeps a
 //! fingerprint of the tables that the last run left in the switches, and compares it with the
 //! tables that a new master reads.
 //!
 //! Ports show only the LID of their master. Another subnet manager on the same port, such as an
 //! `opensm` that was tried there, has the same LID and leaves the same PortInfo; its routes differ
-//! wherever routing has a choice. In a fabric without circles there is no choice, and no way to
-//! detect it: then registrations are not assumed to be known.
+//! wherever routing has a choice. In a fabric without cycles there is no choice, so another SM
+//! writes the same tables and cannot be detected; then registrations count as unknown.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -17,24 +17,23 @@ use sa_proto::snapshot::Lft;
 use crate::fabric::{Fabric, Switch};
 use sm_routing::NO_ROUTE;
 
-/// What a run left, to be known again by the next.
+/// Fingerprint that a run saves for the next one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TableFingerprint {
-    /// Sequence number of the registry at that time: one that is behind it is not whole.
+    /// Sequence number of the registry at that time. A registry with a lower number is incomplete.
     pub registry: u64,
     /// Hashes of forwarding tables by the switch's node GUID, of those that were written whole.
     tables: BTreeMap<Guid, u64>,
 }
 
 impl TableFingerprint {
-    /// What is in force in a fabric.
+    /// The fingerprint of the tables in force in a fabric.
     pub fn of(fabric: &Fabric, registry: u64) -> Self {
         AcknowledgedTables::of(fabric).fingerprint(registry)
     }
 
-    /// Whether a fabric whose tables were read holds what was left: no table is another, most of
-    /// them are there, and another subnet manager would have made others. Switches that were reset
-    /// meanwhile hold none.
+    /// Whether the tables that were read match the fingerprint: none differs, most are present, and
+    /// another SM would have written others. Switches that were reset have none.
     pub fn matches(&self, fabric: &Fabric) -> bool {
         let found = Self::of(fabric, 0).tables;
         let known = self.tables.iter().filter_map(|(guid, hash)| Some((hash, found.get(guid)?)));
@@ -63,13 +62,12 @@ impl TableFingerprint {
     }
 }
 
-/// Forwarding tables that switches hold whole, cut loose from the fabric: to hash them takes a
-/// while.
+/// Complete forwarding tables of switches, copied from the fabric, because hashing them takes long.
 #[derive(Clone, Debug)]
 pub struct AcknowledgedTables(Vec<(Guid, Arc<Lft>)>);
 
 impl AcknowledgedTables {
-    /// Those of a fabric.
+    /// The complete tables of a fabric.
     pub fn of(fabric: &Fabric) -> Self {
         let whole = |(_, switch): (_, &Switch)| {
             let is_whole = switch.lft.stale_blocks().next().is_none();
@@ -79,7 +77,7 @@ impl AcknowledgedTables {
         Self(fabric.switches().filter_map(whole).collect())
     }
 
-    /// What is left with these.
+    /// The fingerprint of these tables.
     pub fn fingerprint(&self, registry: u64) -> TableFingerprint {
         let tables = self.0.iter().map(|(guid, table)| (*guid, hash_of(&table.ports))).collect();
         TableFingerprint { registry, tables }
@@ -98,7 +96,7 @@ fn hash_of(ports: &[u8]) -> u64 {
     words[..used].iter().fold(used as u64, fold)
 }
 
-/// Whether some packets could go two ways: there are as many links between switches as switches.
+/// Whether the fabric has a cycle: at least as many links between switches as switches.
 fn has_circle(fabric: &Fabric) -> bool {
     let ends =
         fabric.switches().flat_map(|(_, switch)| fabric.ports_of(switch.node)).filter(|&port| {

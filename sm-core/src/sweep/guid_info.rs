@@ -15,7 +15,7 @@ use crate::fabric::PortIndex;
 use crate::registry::{GUIDS_PER_BLOCK, GuidBlock};
 use crate::smp::{Kind, Request};
 
-/// Delay before blocks are sent again that a port did not take.
+/// Delay before blocks that a port did not accept are sent again.
 const RETRY_DELAY: Duration = Duration::from_secs(2);
 /// How often that delay doubles at most.
 const RETRY_DOUBLINGS: u32 = 6;
@@ -27,18 +27,18 @@ type BlockKey = (Guid, u8);
 /// The task that writes alias GUIDs.
 #[derive(Debug, Default)]
 pub(super) struct AliasGuids {
-    /// What blocks are to hold.
+    /// Wanted contents of blocks.
     desired: BTreeMap<BlockKey, Block>,
-    /// Blocks that may not hold it yet.
+    /// Blocks that may hold other contents.
     stale: BTreeSet<BlockKey>,
     /// When stale blocks are sent.
     due: Option<Instant>,
-    /// Attempts in a row since a port last took a block.
+    /// Consecutive attempts without an accepted block.
     attempts: u32,
 }
 
 impl AliasGuids {
-    /// Sets what blocks are to hold. They are written as soon as no sweep is under way.
+    /// Sets the wanted contents of blocks, which are written when no sweep is under way.
     fn put(&mut self, now: Instant, blocks: &[GuidBlock]) {
         for block in blocks {
             let key = (block.port_guid, block.number);
@@ -49,7 +49,7 @@ impl AliasGuids {
         self.wake(now);
     }
 
-    /// A sweep ended: ports that it found may have stale blocks.
+    /// A sweep ended: blocks of the ports it found may be stale.
     pub(super) fn wake(&mut self, now: Instant) {
         self.due = (!self.stale.is_empty()).then_some(now);
     }
@@ -62,7 +62,7 @@ impl AliasGuids {
         }
     }
 
-    /// A port was reset: its table may hold anything.
+    /// A port was reset: the contents of its table are unknown.
     pub(super) fn forget(&mut self, port: Guid) {
         self.stale.extend(self.keys_of(port));
     }
@@ -77,7 +77,7 @@ impl AliasGuids {
         blocks.map(|(key, _)| *key).collect()
     }
 
-    /// The bytes that a block is to hold; `None` if it has no aliases.
+    /// The wanted bytes of a block; `None` if it has no aliases.
     fn wanted(&self, key: BlockKey) -> Option<[u8; 64]> {
         let block = self.desired.get(&key)?;
         let mut bytes = [0; 64];
@@ -88,7 +88,7 @@ impl AliasGuids {
     }
 }
 
-/// The block that a request is about.
+/// The block that a request writes.
 fn key_of(subnet: &Subnet, request: Request) -> BlockKey {
     (subnet.fabric.port(request.port()).guid, request.block as u8)
 }

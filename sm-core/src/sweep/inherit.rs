@@ -1,12 +1,12 @@
-//! What another subnet manager left: a new master reads the forwarding tables of switches before it
-//! makes its own, so that routes and trees which are still right stay as they are, and nothing is
-//! written that is there already.
+//! Reads the tables that another SM left: a new master reads the forwarding tables of switches
+//! before it computes its own, so that correct routes and trees stay, and blocks that are already
+//! right are not written.
 //!
-//! Multicast tables are read block by block, each from all switches. A switch that states the end
-//! of its table (SwitchInfo.MulticastFDBTop) is read up to there. The others are read as far as our
-//! groups need it, and until [`GAP_MAX`] blocks in a row are empty everywhere: MLIDs are assigned
-//! from the lowest on, and reading all blocks of all tables would take longer than computing all
-//! trees again.
+//! Multicast tables are read block by block, each from all switches. A switch that reports the end
+//! of its table (SwitchInfo.MulticastFDBTop) is read up to there. The others are read as far as
+//! registered groups need it, and until [`GAP_MAX`] consecutive blocks are empty everywhere: MLIDs
+//! are assigned from the lowest on, and reading all blocks of all tables would take longer than
+//! computing all trees again.
 
 use std::time::Instant;
 
@@ -34,8 +34,8 @@ pub(super) struct Inheriting {
 }
 
 impl Inheriting {
-    /// Reads the next block; `false` after the last one. `is_needed`: whether a group of ours needs
-    /// a block beyond the one that was read.
+    /// Reads the next block; `false` after the last. `is_needed`: whether a group needs a later
+    /// block.
     fn read_next(&mut self, subnet: &mut Subnet, is_needed: impl Fn(u16) -> bool) -> bool {
         loop {
             let holds = subnet.fabric.switches().any(|(_, switch)| switch.mft.holds(self.block));
@@ -115,7 +115,7 @@ impl Sweeper {
 }
 
 impl Subnet {
-    /// Switches that have tables, each with a port by which it is asked.
+    /// Switches with tables, each with a port by which it is queried.
     fn programmed_switches(&self) -> Vec<(PortIndex, SwitchIndex)> {
         let switches = self.fabric.switches();
         let programmed =
@@ -125,14 +125,14 @@ impl Subnet {
             .collect()
     }
 
-    /// Whether a switch says that its multicast table goes beyond a block.
+    /// Whether a switch reports a multicast table that extends beyond a block.
     fn tops_are_beyond(&self, block: u16) -> bool {
         let top = |(_, index): (PortIndex, SwitchIndex)| self.multicast_top(index);
         self.programmed_switches().into_iter().filter_map(top).any(|last| last > Some(block))
     }
 
-    /// The last block of a switch's multicast table, if the switch says that; `Some(None)` if it
-    /// has none.
+    /// The last block of a switch's multicast table, if the switch reports it; `Some(None)` if the
+    /// table is empty.
     fn multicast_top(&self, index: SwitchIndex) -> Option<Option<u16>> {
         let switch = self.fabric.switch(index);
         let port = self.fabric.ports_of(switch.node).next()?;
@@ -142,7 +142,7 @@ impl Subnet {
         }
         let info = switch.switch_info();
         let top = info.multicast_fdb_top();
-        // One that was opened to its full length, as we do, says nothing of what is used.
+        // A top at the maximum, as we set it, does not show how much is used.
         if top.0
             >= Lid::MULTICAST_FIRST.0.saturating_add(info.multicast_fdb_cap().saturating_sub(1))
         {
@@ -150,8 +150,7 @@ impl Subnet {
         }
         match top.0.checked_sub(Lid::MULTICAST_FIRST.0) {
             Some(last) => Some(Some(last / MFT_BLOCK_LEN as u16)),
-            // 0xBFFF is none. Another is nothing that a master sets: 0 is what a switch begins
-            // with.
+            // 0xBFFF means none. No master sets 0, the initial value.
             None => (top.0 == Lid::MULTICAST_FIRST.0 - 1).then_some(None),
         }
     }

@@ -1,5 +1,5 @@
-//! The report of the sweep under way, with the errors and oddities that it met. It limits the
-//! number of lines logged for them: the others are counted, and logged at debug level.
+//! The report of the current sweep, with its errors and anomalies. It limits the number of lines
+//! logged for them: the others are counted, and logged at debug level.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -112,12 +112,12 @@ impl Subnet {
         self.journal.error(text);
     }
 
-    /// Counts and logs an oddity: something wrong with the fabric that the sweep can work around.
+    /// Counts and logs an anomaly: a fault of the fabric that the sweep can work around.
     pub(super) fn oddity(&mut self, text: fmt::Arguments<'_>) {
         self.journal.oddity(text);
     }
 
-    /// Counts and logs an oddity of the node of `port`.
+    /// Counts and logs an anomaly of the node of `port`.
     pub(super) fn node_oddity(&mut self, port: PortIndex, text: fmt::Arguments<'_>) {
         self.journal.node_oddity(self.fabric.port(port).node, text);
     }

@@ -21,12 +21,12 @@ use super::subnet::Subnet;
 pub const CORRECTION_DELAY: Duration = Duration::from_secs(60);
 
 impl Sweeper {
-    /// States which engine made the tables that switches hold, as an earlier run of ours left it.
+    /// Sets which engine computed the tables in the switches, as an earlier run saved it.
     pub fn set_origin(&mut self, origin: Option<Origin>) {
         self.subnet.routing.set_origin(origin);
     }
 
-    /// Which engine made the tables in force, once there are any.
+    /// Which engine computed the tables in force, if any.
     pub fn origin(&self) -> Option<Origin> {
         self.subnet.routing.made().map(|made| made.origin())
     }
@@ -37,7 +37,7 @@ impl Sweeper {
         self.request_heavy_sweep(now);
     }
 
-    /// The look at kept routes that is due, if any. What came of it goes to
+    /// The balance check that is due, if any. Pass its result to
     /// [`handle_balance`](Self::handle_balance).
     pub fn poll_balance_check(&mut self) -> Option<BalanceCheck> {
         if !self.sweep.is_idle() || !self.subnet.state.up {
@@ -46,7 +46,7 @@ impl Sweeper {
         self.subnet.routing.poll_balance_check(&self.subnet.fabric)
     }
 
-    /// Takes what a [`BalanceCheck`] found.
+    /// Handles the result of a [`BalanceCheck`].
     pub fn handle_balance(&mut self, now: Instant, finding: &BalanceFinding) {
         let is_current = self.subnet.routing.is_in_force(&finding.made);
         let Some((found, fresh)) = finding.worst.filter(|_| is_current) else { return };

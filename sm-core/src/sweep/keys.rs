@@ -1,15 +1,15 @@
-//! Chooses the M_Key that a request shows, and learns the M_Keys of ports (IBTA vol 1, 14.2.4).
+//! Chooses the M_Key of each request, and tracks the M_Keys of ports (IBTA vol 1, 14.2.4).
 //!
 //! A port at protection level 0 shows its M_Key to every requester, so it is known once PortInfo is
 //! read. At level 1 PortInfo can be read, but its M_Key reads as 0; at levels 2 and 3 requests with
-//! a wrong M_Key are not answered. There the M_Key is the one set here, the one remembered in
+//! a wrong M_Key are not answered. There the M_Key is the configured one, the one remembered in
 //! `guid2mkey` or, after a lease expired, none: a request with a wrong M_Key starts the lease
 //! period.
 //!
-//! A remembered M_Key may be outdated: another master has set another one since, or we set one and
-//! the answer was lost. If it differs from the one set here, a request without answer is repeated
-//! with the other of the two. An answer proves the M_Key right, except at level 1, where a PortInfo
-//! that hides its M_Key proves it wrong.
+//! A remembered M_Key may be outdated: another master has set another one since, or this SM set one
+//! and the answer was lost. If it differs from the configured one, a request without an answer is
+//! repeated with the other of the two. An answer proves the M_Key right, except at level 1, where a
+//! PortInfo that hides its M_Key proves it wrong.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -25,27 +25,26 @@ use crate::fabric::PortIndex;
 use crate::manage::mkey::{MKeyTable, Neighbours};
 use crate::smp::{Kind, Request};
 
-/// What is known of M_Keys, and of who was behind which port when all could be read.
+/// Known M_Keys, and the neighbour of each port at the time when all ports could be read.
 #[derive(Debug, Default)]
 pub(super) struct MKeys {
     pub(super) known: MKeyTable,
     pub(super) neighbours: Arc<Neighbours>,
-    /// Whether it was said what an M_Key of another subnet manager looks like.
+    /// Whether the hint about M_Keys of other SMs was logged.
     pub(super) hinted: bool,
     /// GUID of the port that we are attached to; 0 if the transport does not report it.
     own_port: Guid,
-    /// Ports that are shown the M_Key set here before the one that is remembered: the former was
-    /// answered last, or the latter was not. No more than there are in the table of those known.
+    /// Ports that get the configured M_Key before the remembered one, because it was answered last
+    /// or the remembered one was not. At most as many as there are known M_Keys.
     doubted: HashSet<Guid>,
-    /// Ports that were read with the M_Key that is remembered, and did not show theirs: it is
-    /// another.
+    /// Ports whose remembered M_Key is wrong: their PortInfo hid the M_Key.
     refuted: HashSet<Guid>,
-    /// Ports that hold another M_Key than the one set here, as they showed last.
+    /// Ports that last reported an M_Key other than the configured one.
     others: HashSet<Guid>,
 }
 
 impl Sweeper {
-    /// States what is remembered of M_Keys, and of who is behind which port.
+    /// Sets the remembered M_Keys and neighbours.
     pub fn set_m_keys(&mut self, known: MKeyTable, neighbours: Arc<Neighbours>) {
         (self.subnet.m_keys.known, self.subnet.m_keys.neighbours) = (known, neighbours);
     }
@@ -56,14 +55,13 @@ impl Sweeper {
         self.subnet.m_keys.own_port = guid;
     }
 
-    /// What is known of M_Keys, to be remembered.
+    /// The known M_Keys, to be saved.
     pub fn m_keys(&self) -> &MKeyTable {
         &self.subnet.m_keys.known
     }
 
-    /// Which port is behind which, to be remembered: links of ports that were not seen last are as
-    /// they were. What is new since it was asked for last is looked at; another value is yielded
-    /// only if something of it is.
+    /// Neighbours of ports, to be saved; ports not seen in the last sweep keep their neighbour.
+    /// Returns another value only if a link changed since the last call.
     pub fn neighbours(&mut self) -> &Arc<Neighbours> {
         let new = self.subnet.fabric.take_new_links();
         let has_room = self.subnet.m_keys.neighbours.has_room(new.len());
@@ -84,7 +82,7 @@ impl Sweeper {
 }
 
 impl Subnet {
-    /// GUID of the port that holds the M_Key that `port` is asked with.
+    /// GUID of the port whose M_Key protects `port`.
     fn m_key_holder(&self, port: PortIndex) -> Guid {
         let node = self.fabric.port(port).node;
         let is_switch = self.fabric.node(node).switch.is_some();
@@ -95,8 +93,7 @@ impl Subnet {
         }
     }
 
-    /// The M_Key to show with a request; `last` is the one it showed in its last attempt, which was
-    /// not answered.
+    /// The M_Key for a request; `last` is that of the previous attempt, which was not answered.
     pub(super) fn m_key_for(&self, request: Request, last: Option<u64>) -> u64 {
         let configured = self.settings.m_key;
         let (holder, Some(known)) = self.m_keys_for(request) else { return configured };
@@ -118,7 +115,7 @@ impl Subnet {
         }
     }
 
-    /// Whether this is PortInfo of a port that has an M_Key of its own, and does not show it.
+    /// Whether this is PortInfo of a port that holds an M_Key of its own and hides it.
     fn hides_m_key(&self, request: Request, answer: &[u8; 256]) -> bool {
         let Ok(smp) = Smp::new(&answer[..]) else { return false };
         if request.kind != Kind::PortInfo || smp.status().0 != 0 || !self.has_m_key(request.port())
@@ -129,12 +126,12 @@ impl Subnet {
         info.is_ok_and(|info| info.m_key() == 0 && info.m_key_protect_bits() != 0)
     }
 
-    /// Whether a port has an M_Key of its own: of a switch only port 0 has.
+    /// Whether a port holds an M_Key of its own (of a switch, only port 0 does).
     fn has_m_key(&self, port: PortIndex) -> bool {
         self.fabric.node_of(port).switch.is_none() || self.fabric.port(port).num == PortNum(0)
     }
 
-    /// Whether a request was answered that showed this M_Key the last time it was sent.
+    /// Records whether the last attempt of a request, which had the M_Key `shown`, was answered.
     pub(super) fn note_m_key(&mut self, request: Request, shown: u64, answered: bool) {
         let (holder, known) = self.m_keys_for(request);
         if known.is_none_or(|known| known == self.settings.m_key) {
@@ -147,7 +144,7 @@ impl Subnet {
         }
     }
 
-    /// The port that answers for the M_Key of a request, and what is remembered of that.
+    /// The port whose M_Key protects the target of a request, with its remembered M_Key.
     fn m_keys_for(&self, request: Request) -> (Guid, Option<u64>) {
         let holder = match request.kind {
             Kind::OwnNodeInfo => Some(self.m_keys.own_port),
@@ -164,10 +161,10 @@ impl Subnet {
         (holder, self.m_keys.known.get(holder))
     }
 
-    /// Learns from PortInfo as an end port reports it.
+    /// Updates the known M_Key from the PortInfo of an end port.
     pub(super) fn learn_m_key(&mut self, port: PortIndex) {
         if !self.has_m_key(port) {
-            return; // Whatever stands there.
+            return; // It holds no M_Key of its own.
         }
         let info = self.fabric.port(port).port_info();
         let (m_key, is_shown) = (info.m_key(), info.m_key() != 0 || info.m_key_protect_bits() == 0);
@@ -183,16 +180,16 @@ impl Subnet {
         }
     }
 
-    /// The M_Key to show to the port that has this LID. Few hold another than the one set here, and
-    /// none for long, so that traps in masses need no search.
+    /// The M_Key for the port with this LID. Few ports hold another M_Key than the configured one,
+    /// and not for long, so a burst of traps needs no search.
     pub(super) fn m_key_at(&self, lid: Lid) -> u64 {
         let has_lid = |guid: &&Guid| self.lids.get(**guid).is_some_and(|range| range.contains(lid));
         let other = self.m_keys.others.iter().find(has_lid);
         other.and_then(|&guid| self.m_keys.known.get(guid)).unwrap_or(self.settings.m_key)
     }
 
-    /// A request that changes something was left without answer: what is known of the M_Key may be
-    /// what is wrong. Why it could be, and what to do about it, for the log.
+    /// Handles a Set() without an answer: the known M_Key may be wrong. Returns the reason and the
+    /// remedy, for the log.
     pub(super) fn suspect_m_key(&mut self, port: PortIndex) -> Option<String> {
         let guid = self.m_key_holder(port);
         let node = self.fabric.port(port).node;
@@ -208,7 +205,8 @@ impl Subnet {
         }
         if self.m_keys.known.get(guid).is_some() {
             if !self.m_keys.refuted.remove(&guid) {
-                return None; // Only the other was tried: the next sweep reads with this one.
+                // Only the configured M_Key was tried: the next sweep reads with the stored one.
+                return None;
             }
             debug!("stored M_Key of port {guid} is wrong");
             self.m_keys.known.forget(guid);

@@ -1,4 +1,4 @@
-//! Virtual lanes: how many engines may use, and by which SL a path keeps to its own.
+//! Virtual lanes: how many an engine may use, and which SL keeps a path in its lane.
 
 use std::sync::Arc;
 
@@ -18,8 +18,8 @@ use sm_routing::{Lanes, Topology};
 /// Maximum number of lanes that an engine can select by SL.
 const LANES_MAX: u8 = 15;
 
-/// Virtual lanes that routes can be kept apart by: those that all links between switches have, as
-/// far as the SLs from 0 on are mapped to different ones.
+/// Number of VLs that can separate routes: those that all links between switches have and that SLs
+/// from 0 on map to one by one.
 pub(super) fn data_lanes(
     fabric: &Fabric,
     settings: &Settings,
@@ -45,7 +45,7 @@ pub(super) fn vls(
     least.map_or(qos.swe.sl2vl, |vls| port_qos::folded(&qos.swe.sl2vl, vls))
 }
 
-/// The least code of OperationalVLs that any port between switches has.
+/// The smallest OperationalVLs code among ports between switches.
 fn least_vls(
     fabric: &Fabric,
     settings: &Settings,
@@ -64,13 +64,13 @@ fn least_vls(
     operational
 }
 
-/// The SLs of paths by the routing in force, cut loose from the fabric.
+/// A copy of the SLs of paths of the routing in force.
 #[derive(Clone, Debug, Default)]
 pub struct SlsOfPaths(Option<Arc<ActiveRouting>>);
 
 impl SlsOfPaths {
-    /// The SL of the path from the port that has LID `from` to that with `to`, for which policy
-    /// chose `chosen`: that one, if the engine leaves SLs alone or does not know the ports.
+    /// The SL of the path from LID `from` to LID `to`. Returns `chosen`, the policy's SL, if the
+    /// engine does not assign SLs or does not know the ports.
     pub fn sl(&self, from: Lid, to: Lid, chosen: Sl) -> Sl {
         let sl = || {
             let made = self.0.as_ref()?;
@@ -123,8 +123,7 @@ impl Subnet {
         self.settings.qos || self.engine_sls() != 0
     }
 
-    /// The VLs by SL that a torus wants for packets that come to a node by `in_port` and leave by
-    /// `port`; `None` without a torus.
+    /// The SL-to-VL map of a torus for packets from `in_port` to `port`; `None` without a torus.
     pub(super) fn torus_vls(&self, port: PortIndex, in_port: u8) -> Option<[u8; 16]> {
         let made = self.routing.made()?;
         let Lanes::Torus(torus) = made.lanes() else { return None };

@@ -1,8 +1,9 @@
-//! The light sweep: every switch is asked whether a port of its changed state.
+//! The light sweep: reads the PortStateChange bit of every switch.
 //!
-//! When one has, or one is silent, the others get a moment more, since few things happen at one
-//! place only; then what changed is read. Who has not answered by then may be cut off by the very
-//! change, and is asked again when the way there is known.
+//! When a switch reports a change or does not answer, the others get a short time more, because
+//! most failures affect several switches; then the changed ones are read. Switches that have not
+//! answered by then may be unreachable because of the change, and are queried again when a new
+//! route to them is known.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -20,7 +21,7 @@ use crate::manage::link;
 use crate::mastership::Decision;
 use crate::smp::{Kind, Request};
 
-/// How long a light sweep goes on after it saw the first change.
+/// How long a light sweep continues after the first change.
 const GRACE: Duration = Duration::from_millis(20);
 
 /// The stage that looks for changes.
@@ -47,7 +48,7 @@ impl Light {
         self.grace_ends.get_or_insert(now + GRACE);
     }
 
-    /// A trap arrived: does not wait for subnet managers that may not answer.
+    /// A trap arrived: stops waiting for SMs that may not answer.
     pub(super) fn trap_arrived(&mut self, now: Instant) {
         if self.asks_mute {
             self.grant_grace(now);
@@ -79,8 +80,8 @@ impl Light {
 }
 
 impl Sweeper {
-    /// Begins to read the nodes whose traps are due, and those with faults or unanswered links if
-    /// these are due too: what is due for either is done at once.
+    /// Starts to read the nodes whose traps are due and, if also due, those with faults or
+    /// unanswered links, in one sweep.
     pub(super) fn begin_partial(&mut self, now: Instant, cause: Cause) {
         let mut nodes = Vec::new();
         if cause == Cause::Trap || self.subnet.schedule.take(now, Cause::Trap) {
@@ -90,7 +91,7 @@ impl Sweeper {
                 self.subnet.fabric.end_ports().filter(|&port| self.subnet.owns_any(port, &issuers));
             nodes.extend(ports.map(|port| self.subnet.fabric.port(port).node));
             if nodes.is_empty() {
-                // Nobody has these LIDs: somebody else must know what they are about.
+                // No known port has these LIDs: request a light sweep to locate the change.
                 self.subnet.schedule.request(now, Cause::Timer);
             }
         }
@@ -127,18 +128,18 @@ impl Sweeper {
         self.enter(now, Stage::Light(light));
     }
 
-    /// Asks unresponsive subnet managers only, where there are no light sweeps.
+    /// Polls only unresponsive SMs, where light sweeps are off.
     pub(super) fn begin_asking_mute(&mut self, now: Instant) {
         let asks_mute = self.subnet.ask_mute(now);
         self.enter(now, Stage::Light(Light { asks_mute, ..Light::default() }));
     }
 
-    /// Ends a light sweep that saw a change, once the others had their moment.
+    /// Ends a light sweep that found a change, after the extra time for the other switches.
     pub(super) fn end_grace(&mut self, now: Instant) {
         let Stage::Light(light) = &self.sweep.stage else { return };
         if light.grace_ends.is_some_and(|ends| now >= ends) {
-            // Whoever has not answered yet is looked at in the next light sweep, which is due as
-            // soon as this change is dealt with.
+            // Switches that have not answered yet are queried in the next light sweep, which
+            // follows as soon as this change was handled.
             self.subnet.exchange.cancel_all();
             self.subnet.schedule.request(now, Cause::Timer);
         }
@@ -155,7 +156,7 @@ impl Sweeper {
                 Some(format!("'{}'", self.subnet.fabric.node(node).name()));
         }
         if self.subnet.election.decide() != Decision::Master {
-            // Who rules is settled by an election, before anything is configured.
+            // An election decides on the master before anything is configured.
             self.begin_discovery(now, Some(changed), silent);
             return;
         }
@@ -174,7 +175,7 @@ impl Sweeper {
 }
 
 impl Subnet {
-    /// The traps that are to be acted on now, in words.
+    /// The traps that are due, as text.
     pub(super) fn awaited_traps(&self, now: Instant) -> Option<String> {
         let awaited = self.schedule.awaited(now);
         let &(lid, trap) = awaited.first()?;

@@ -122,7 +122,7 @@ use subnet::Subnet;
 use system_images::SystemImages;
 pub use take_over::{DisabledPorts, TakeOverStart};
 
-/// Lines logged of one sort in one sweep; what is beyond is only counted.
+/// Maximum number of log lines of one kind per sweep; further ones are only counted.
 const LINES_MAX: usize = 10;
 
 /// The state machine of sweeps.
@@ -132,9 +132,9 @@ pub struct Sweeper {
     subnet: Subnet,
     /// The sweep under way.
     sweep: Sweep,
-    /// Switches that do not take their forwarding tables.
+    /// Switches that do not accept their forwarding tables.
     avoided: AvoidedSwitches,
-    /// Links that are slower than they should be, and not routed over.
+    /// Links that routes avoid because they run below their speed or width.
     throttled: ThrottledLinks,
     multicast: Multicast,
     aliases: AliasGuids,
@@ -145,8 +145,8 @@ pub struct Sweeper {
 }
 
 impl Sweeper {
-    /// A subnet manager that knows nothing of its fabric but the LIDs it once gave out. `seed`
-    /// should differ from run to run.
+    /// A subnet manager that knows only the LIDs it assigned earlier. `seed` should differ from run
+    /// to run.
     pub fn new(settings: Settings, lids: LidTable, seed: u32) -> Self {
         Self {
             subnet: Subnet::new(settings, lids, seed),
@@ -162,9 +162,8 @@ impl Sweeper {
         }
     }
 
-    /// Takes other settings in place of those in force, as far as they count while the program
-    /// runs. Yields the keys that differ and would count from the start on. Best while nothing is
-    /// being set, as on [`Event::Discovering`].
+    /// Applies new settings, as far as they can change at runtime. Returns the changed keys that
+    /// need a restart. Call it when nothing is being set, for example on [`Event::Discovering`].
     pub fn follow_settings(&mut self, new: &Settings) -> Vec<&'static str> {
         let forced = |settings: &Settings| {
             let Settings { force_link_width, force_link_speed, force_link_speed_ext, .. } =
@@ -189,20 +188,21 @@ impl Sweeper {
         waiting
     }
 
-    /// States that what [`Event::Discovering`] asks for is done: what took until now is no part of
-    /// the walk.
+    /// Reports that the caller has done what [`Event::Discovering`] requires; the time until now
+    /// does not count as discovery.
     pub fn files_are_read(&mut self, now: Instant) {
         if let Some(took) = self.sweep.files_are_read(now) {
             self.subnet.journal.report.phases.push((Phase::Files, took));
         }
     }
 
-    /// What operators call nodes. Before the first sweep; nodes already found keep their names.
+    /// Sets the operators' names of nodes. Call it before the first sweep; known nodes keep their
+    /// names.
     pub fn set_node_names(&mut self, names: NodeNames) {
         self.subnet.fabric = Fabric::with_names(Arc::new(names));
     }
 
-    /// Takes in that the fabric is out of reach: what was found is no longer known to be so. See
+    /// Records that the fabric cannot be reached: what was found may be outdated. See
     /// [`restart`](Self::restart) for when it is back.
     pub fn fabric_lost(&mut self) {
         self.subnet.state.up = false;
@@ -221,8 +221,8 @@ impl Sweeper {
         self.advance(now);
     }
 
-    /// Restarts as at program start: the fabric was out of reach and may be another by now. Keeps
-    /// only the assigned LIDs and, if we are, that we are inactive.
+    /// Restarts as at program start, because the fabric may have changed while it was unreachable.
+    /// Keeps only the assigned LIDs and state NOT-ACTIVE.
     pub fn restart(&mut self, now: Instant) {
         self.rest();
         self.subnet.fabric = Fabric::with_names(Arc::clone(self.subnet.fabric.names()));
@@ -261,7 +261,8 @@ impl Sweeper {
                 self.subnet.election.own.act();
                 return true;
             }
-            // The fabric changed since it was queued: nothing is left to be said, or not this way.
+            // The fabric changed since the request was queued: it is no longer needed, or needs
+            // another route.
             self.subnet.exchange.cancel(transmit.tid);
             if let Stage::Discover(discovery) = &mut self.sweep.stage {
                 discovery.defer(&mut self.subnet, transmit.request);
@@ -276,13 +277,13 @@ impl Sweeper {
         self.sweep.is_idle() && self.subnet.exchange.is_idle()
     }
 
-    /// What has happened, oldest first.
+    /// The oldest pending event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.subnet.events.pop()
     }
 
-    /// Whether [`poll_event`](Self::poll_event) has any, as any call may leave behind: no timeout
-    /// is due for it.
+    /// Whether [`poll_event`](Self::poll_event) would return an event. Check this after every call:
+    /// events have no timeout.
     pub fn has_events(&self) -> bool {
         !self.subnet.events.is_empty()
     }
@@ -314,7 +315,7 @@ impl Sweeper {
         self.run_yielding_tasks(now);
     }
 
-    /// Ends phases that have nothing left to do, and begins what is due.
+    /// Ends finished stages and starts what is due.
     fn advance(&mut self, now: Instant) {
         loop {
             while let Some((request, m_key)) = self.subnet.exchange.poll_given_up(now) {
@@ -331,8 +332,7 @@ impl Sweeper {
                 if !self.subnet.exchange.is_idle() {
                     return;
                 }
-                // What it found is published as the fabric stands, and so before another changes
-                // it.
+                // Publish the result before the next sweep changes the fabric.
                 if self.subnet.events.has_configured() {
                     return;
                 }
@@ -360,7 +360,7 @@ impl Sweeper {
             Cause::Poll if standby => self.begin_poll(now),
             Cause::Poll => {}
             Cause::Timer | Cause::Mute if standby => {}
-            // Sweeps of all are tried until it is, and ask everybody.
+            // Full sweeps are retried until it is up, and poll all SMs.
             Cause::Mute if !self.subnet.state.up => {}
             Cause::Mute => self.begin_asking_mute(now),
             Cause::Timer if !heavy => self.begin_light(now, cause),

@@ -1,14 +1,14 @@
-//! Multicast trees: planted when members come and go or the fabric changes, written to switches
+//! Multicast trees: computed when members come and go or the fabric changes, written to switches
 //! between sweeps.
 //!
 //! Members change far more often than links, so none of this waits for a sweep, nor does a sweep
-//! wait for it, except for requests on the wire. Only the trees of groups that changed are computed
+//! wait for it, except for outstanding requests. Only the trees of groups that changed are computed
 //! again, by a [`MulticastJob`] that the caller runs on any thread, and only blocks that differ are
 //! written.
 //!
 //! After the fabric was rerouted, trees that still deliver stay; the others are recomputed at once.
 //! Whether those that stay close a cycle with the new unicast routes is checked later, together
-//! with the check of unicast for credit loops.
+//! with the credit-loop check of unicast.
 
 mod plant;
 mod room;
@@ -33,67 +33,68 @@ use room::Short;
 use sm_routing::multicast::{Audience, Fault, Membership, Orders, Place, PortMask, Tree};
 pub(super) use write::{block_key, block_number};
 
-/// How long to wait before a block that was not taken is sent again; doubled each time.
+/// Delay before a block that was not accepted is sent again; doubles each time.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// Longest such delay, in doublings.
 const RETRY_DOUBLINGS: u32 = 6;
 /// Blocks that hold all MLIDs.
 pub(super) const BLOCKS_MAX: u16 = 512;
-/// How long trees that another subnet manager planted stay though we know of no members: clients
-/// are registering again. It begins when all of them were asked.
+/// How long trees of another SM without known members stay, because clients are still registering.
+/// Starts when all clients have been asked.
 const INHERITED_STAY: Duration = Duration::from_secs(60);
 
-/// The groups of the subnet, and what is done for them.
+/// Multicast groups and the state of their trees.
 #[derive(Debug, Default)]
 pub(super) struct Multicast {
     membership: Membership,
-    /// MLIDs whose trees may no longer be what their members ask for.
+    /// MLIDs whose trees may no longer match their members.
     dirty: BTreeSet<Lid>,
-    /// Trees that another subnet manager left, of MLIDs for which none of ours stands yet.
+    /// Trees of another SM for MLIDs that have no tree of this SM yet.
     inherited: BTreeMap<Lid, Vec<(SwitchIndex, PortMask)>>,
-    /// When those that are still among them are cleared.
+    /// When the remaining ones are cleared.
     inherited_until: Option<Instant>,
-    /// Switches that were reported for lack of room.
+    /// Switches reported because their table is too small.
     short: Short,
-    /// The block from which on switches are closed to trees, by node GUID: they do not accept it,
-    /// and its contents are unknown.
+    /// By node GUID: first block that a switch does not accept. Trees avoid the switch from that
+    /// block on, because its contents are unknown.
     closed: BTreeMap<Guid, u16>,
-    /// Those around which the trees that stand were planted.
+    /// The avoided switches for which the current trees were computed.
     around: BTreeMap<Guid, u16>,
-    /// What trees stand, and for whom they were planted.
+    /// The current trees, and the members for which they were computed.
     planted: BTreeMap<Lid, (Audience, Arc<Tree>)>,
-    /// Those of them that can deadlock, since no tree was found that cannot, and how.
+    /// Current trees that can deadlock because no other tree was found, with the reason.
     faults: BTreeMap<Lid, String>,
-    /// The routing that they were planted on.
+    /// The routing for which they were computed.
     made: Option<Arc<ActiveRouting>>,
-    /// What they are verified by; `None` while the dependencies of the routing are not known.
+    /// The channel order they are checked with; `None` while the dependencies of the routing are
+    /// unknown.
     orders: Option<Arc<Orders>>,
-    /// Whether trees are in force that were not checked since the fabric was rerouted.
+    /// Whether some trees were not checked since the last rerouting.
     unproved: bool,
-    /// The MLIDs of the job that was handed out and has not come back.
+    /// MLIDs of the outstanding job.
     at_work: Option<Vec<Lid>>,
-    /// When groups are planted again whose trees failed, and after how many failures in a row.
+    /// When failed groups are computed again, and the number of consecutive failures.
     replant: Option<Instant>,
     failures: u32,
-    /// Whether blocks wait for those on the wire: branches that come for those that go.
+    /// Whether blocks wait for outstanding ones: added branches wait for removed ones.
     adds: bool,
-    /// When blocks are sent that were not taken, or not sent yet.
+    /// When blocks that were not accepted, or not sent yet, are sent.
     retry: Option<Instant>,
-    /// Attempts in a row of which some failed.
+    /// Consecutive attempts in which some blocks failed.
     attempts: u32,
     /// Whether blocks were acknowledged since the last report to the caller.
     news: bool,
 }
 
 impl Multicast {
-    /// Nothing is known of trees that another subnet manager planted.
+    /// Discards all knowledge of trees of another SM.
     pub(super) fn forget_inherited(&mut self) {
         self.inherited.clear();
         self.inherited_until = None;
     }
 
-    /// The switches' indices changed: by `moved` from those before, and the routing in force from
-    /// `before` to `after`. `false` if trees stand on a routing of switches that are gone.
+    /// Applies new switch indices: `moved` maps the old ones; `before` and `after` are the routing
+    /// in force. `false` if a tree refers to a switch that is gone.
     pub(super) fn renumber(
         &mut self,
         before: Option<&Arc<ActiveRouting>>,
@@ -111,7 +112,7 @@ impl Multicast {
         self.made.is_some()
     }
 
-    /// Nothing is to be written for now.
+    /// Cancels pending writes, and forgets the trees of another SM.
     pub(super) fn rest(&mut self) {
         self.forget_inherited();
         self.adds = false;
@@ -180,7 +181,7 @@ impl Multicast {
     }
 
     /// A job that checks all trees for credit loops with the routing in force, and replaces those
-    /// that close one; due some time after the fabric was routed again.
+    /// that close one; due some time after a rerouting.
     fn poll_proof(&mut self, subnet: &mut Subnet) -> Option<MulticastJob> {
         if !self.may_plant(subnet) || !self.unproved {
             return None;
@@ -228,7 +229,8 @@ impl Multicast {
         self.unproved = true;
     }
 
-    /// What is to be planted for an MLID; `None` if what stands is right, unless all are asked for.
+    /// The input for computing the tree of an MLID; `None` if the current tree is right, unless all
+    /// are requested.
     fn group(&self, subnet: &Subnet, made: &ActiveRouting, mlid: Lid, all: bool) -> Option<Group> {
         let planted = self.planted.get(&mlid);
         let audience = self.membership.get(&mlid).cloned().unwrap_or_default();
@@ -247,7 +249,7 @@ impl Multicast {
         Some(Group { mlid, audience, places, before, inherited })
     }
 
-    /// Takes note of the trees that were found in switches, which stay for now.
+    /// Records the trees that were read from switches; they stay for now.
     pub(super) fn keep_inherited_trees(&mut self, subnet: &mut Subnet, now: Instant) {
         let mut inherited: BTreeMap<Lid, Vec<(SwitchIndex, PortMask)>> = BTreeMap::new();
         for (index, switch) in subnet.fabric.switches() {
@@ -279,7 +281,7 @@ impl Multicast {
         self.write_blocks(subnet, now, true);
     }
 
-    /// A tree of ours takes the place of one that another subnet manager left.
+    /// Replaces a tree of another SM.
     fn clear_inherited_tree(&mut self, subnet: &mut Subnet, mlid: Lid) {
         for (index, _) in self.inherited.remove(&mlid).unwrap_or_default() {
             let ports = subnet.fabric.node(subnet.fabric.switch(index).node).port_count;
@@ -287,8 +289,8 @@ impl Multicast {
         }
     }
 
-    /// Takes the outcome of the last [`MulticastJob`]; `false` if it is for another routing than
-    /// that in force.
+    /// Handles the result of the last [`MulticastJob`]; `false` if it belongs to an outdated
+    /// routing.
     fn take_outcome(
         &mut self,
         subnet: &mut Subnet,
@@ -305,7 +307,7 @@ impl Multicast {
             self.dirty.extend(asked);
             return false;
         }
-        // Numbers of switches may be others now; then all groups are among the outcome.
+        // Switch numbers may have changed; then the outcome contains all groups.
         let before = self.made.replace(outcome.made.clone());
         let before = before.unwrap_or_else(|| outcome.made.clone());
         let moved = !Arc::ptr_eq(&before, &outcome.made);
@@ -361,7 +363,7 @@ impl Multicast {
         self.note_planting(now, true);
     }
 
-    /// Lets groups whose trees failed wait, ever longer, before they are planted again.
+    /// Delays groups whose trees failed, for increasing times.
     fn note_planting(&mut self, now: Instant, failed: bool) {
         if failed {
             let delay = RETRY_DELAY * (1 << self.failures.min(RETRY_DOUBLINGS));
@@ -372,7 +374,7 @@ impl Multicast {
         }
     }
 
-    /// A tree takes the place of the one before, whose switches had the numbers of `before`.
+    /// Installs a new tree; `before` numbers the switches of the old one.
     fn take_tree(
         &mut self,
         subnet: &mut Subnet,
@@ -417,8 +419,8 @@ impl Multicast {
         )
     }
 
-    /// What is wrong with multicast trees, in words: which can deadlock, the first of them, and
-    /// whether switches take no tables.
+    /// Problems of multicast trees, as text: the first ones that can deadlock, and switches that
+    /// accept no table.
     fn warnings(&self) -> Vec<String> {
         let faults = self.faults.values();
         let mut lines: Vec<_> = faults.take(LINES_MAX).cloned().collect();
@@ -430,8 +432,7 @@ impl Multicast {
         lines
     }
 
-    /// Forgets the routing and the trees upon it: nothing is known any more of what was made of
-    /// which switches.
+    /// Discards the routing and all trees.
     pub(super) fn forget_routing(&mut self, subnet: &mut Subnet) {
         subnet.routing.forget();
         self.planted.clear();

@@ -17,14 +17,14 @@ use crate::smp::{Kind, Request};
 use sm_config::PartitionConfig;
 use sm_config::opafm::OpaFm;
 
-/// Partitions as they are to be, and as the last sweep resolved them.
+/// Configured partitions, and their resolution by the last sweep.
 #[derive(Debug, Default)]
 pub(super) struct Partitioning {
     config: Arc<PartitionConfig>,
     virtual_fabric_file: Option<Arc<OpaFm>>,
     /// Virtual fabrics as the last sweep resolved them.
     virtual_fabrics: VirtualFabrics,
-    /// What `memberships` were resolved from.
+    /// The inputs of `memberships`.
     in_force: Arc<PartitionConfig>,
     /// GUIDs of the ports that responders serve at, ascending.
     responders: Vec<Guid>,
@@ -35,12 +35,12 @@ pub(super) struct Partitioning {
 }
 
 impl Partitioning {
-    /// What the tables should be.
+    /// Wanted P_Key tables.
     pub(super) fn plan(&self) -> &PKeyPlan {
         &self.plan
     }
 
-    /// Forgets all that has indices of the fabric in it.
+    /// Removes everything that refers to fabric indices.
     pub(super) fn forget(&mut self) {
         self.memberships = Memberships::default();
         self.plan = PKeyPlan::default();
@@ -55,7 +55,8 @@ impl Sweeper {
     }
 
     /// Sets the ports that responders serve at: they become full members of the default partition
-    /// with the next sweep. `true` if one of them is not yet, so that a sweep should be asked for.
+    /// with the next sweep. Returns `true` if one of them is not a full member yet, so that a sweep
+    /// is needed.
     pub fn set_responder_ports(&mut self, ports: impl IntoIterator<Item = Guid>) -> bool {
         let mut ports: Vec<Guid> = ports.into_iter().collect();
         ports.sort_unstable();
@@ -90,13 +91,13 @@ impl Sweeper {
         &self.subnet.partitions.in_force
     }
 
-    /// Who is a member of what, as the last sweep put it in force.
+    /// Partition members, as applied by the last sweep.
     pub fn memberships(&self) -> &Memberships {
         &self.subnet.partitions.memberships
     }
 
-    /// What is wrong with P_Key tables, for the status: that keys of ports found no place. Those of
-    /// a subnet that is not ours are its master's business.
+    /// Ports whose P_Key table is full, as text for the status; `None` unless the subnet is up
+    /// under this SM.
     pub fn pkey_warning(&self) -> Option<String> {
         if !self.subnet.state.up {
             return None;
@@ -132,7 +133,7 @@ impl Subnet {
         Arc::new(joined)
     }
 
-    /// Decides what all P_Key tables should be, and sets the blocks that are not so.
+    /// Computes all P_Key tables and sets the blocks that differ.
     pub(super) fn set_pkeys(&mut self) {
         let config = self.joined_partitions();
         let allow_both = self.settings.allow_both_pkeys;
@@ -155,7 +156,7 @@ impl Subnet {
         self.report_shortages();
     }
 
-    /// Tells once of every table that is too small.
+    /// Reports each table that is too small, once.
     fn report_shortages(&mut self) {
         let reported = std::mem::take(&mut self.partitions.reported);
         let plan = &self.partitions.plan;
@@ -178,7 +179,7 @@ impl Subnet {
         self.partitions.reported = all.into_iter().map(|(port, _)| port).collect();
     }
 
-    /// A block of a port's P_Key table was read or set, and this is what it is now.
+    /// Handles a block of a port's P_Key table that was read or set.
     pub(super) fn pkeys(&mut self, request: Request, data: &[u8; 64]) {
         let Ok(table) = PKeyTable::new(data) else { return };
         let mut keys = [PKey::default(); PKEYS_PER_BLOCK];
@@ -199,7 +200,7 @@ impl Subnet {
     }
 }
 
-/// Keys in words: some, and how many there are.
+/// P_Keys as text: the first ones, and their number.
 fn listed(keys: &[PKey]) -> String {
     let some: Vec<String> =
         keys.iter().take(KEYS_LISTED_MAX).map(|key| format!("{:#06x}", key.0)).collect();

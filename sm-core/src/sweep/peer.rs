@@ -1,4 +1,4 @@
-//! Another subnet manager, for people.
+//! Another subnet manager, as shown to operators.
 
 use std::time::Duration;
 
@@ -10,15 +10,15 @@ use ib_mad::wire::attribute::SmState;
 pub struct Peer {
     /// GUID of its port.
     pub port_guid: Guid,
-    /// Its node and port in words.
+    /// Node and port, as text.
     pub place: String,
     /// Its LID.
     pub lid: Lid,
-    /// What it is.
+    /// Its SMInfo state.
     pub state: SmState,
     /// Its priority.
     pub priority: u8,
-    /// How long ago it answered last, if it is the master that we stand by for.
+    /// Time since its last answer, if it is the master that is polled.
     pub answered: Option<Duration>,
     /// Polls in a row that it left unanswered since.
     pub polls_missed: u32,

@@ -12,8 +12,8 @@ use crate::smp::{Kind, Request};
 use sm_config::PortQos;
 
 impl Subnet {
-    /// Sets tables of ports that carry packets already, if routes are about to take other lanes
-    /// than before: new routes on old lanes can wait for each other in circles.
+    /// Sets the SL-to-VL tables of active ports before routes move to other lanes, because new
+    /// routes on old lanes can deadlock.
     pub(super) fn set_tables_of_active_ports(&mut self) {
         if self.routing.take_lanes_moved() {
             let mut ports = self.ports_with_tables();
@@ -60,8 +60,7 @@ impl Subnet {
         }
     }
 
-    /// The map from SL to VL that a port should hold for what came in by `in_port`; `None` if it
-    /// has none.
+    /// The SL-to-VL map for packets from `in_port`; `None` if the port has none.
     pub(super) fn wanted_map(&self, port: PortIndex, in_port: u8) -> Option<[u8; 8]> {
         let node = self.fabric.node_of(port);
         let speaker = match node.switch {

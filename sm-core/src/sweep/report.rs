@@ -17,9 +17,9 @@ pub enum Phase {
     Files,
     /// Walking the fabric.
     Discover,
-    /// Asking other subnet managers who they are.
+    /// Polling other SMs.
     Elect,
-    /// Giving out LIDs and P_Keys.
+    /// Assigning LIDs and P_Keys.
     Addresses,
     /// Reading the forwarding tables that another SM left.
     Inherit,
@@ -33,11 +33,11 @@ pub enum Phase {
     PortTables,
     /// Activating links.
     Activate,
-    /// Giving the LID of a port to another.
+    /// Moving the LID of a port to another port.
     TakeOver,
-    /// Asking the master, in standby, whether it lives.
+    /// Polling the master, in standby.
     Poll,
-    /// Handing the subnet over to a subnet manager that comes before us.
+    /// Handing over to an SM with higher precedence.
     HandOver,
 }
 
@@ -77,9 +77,9 @@ pub struct Report {
     pub full: bool,
     /// Whether it was the first since we are master.
     pub first: bool,
-    /// Why it was made; none if that was never said.
+    /// Cause of the sweep; `None` if unknown.
     pub cause: Option<Cause>,
-    /// Of a trap, which and who sent it; of a light sweep the switch that saw a change: in words.
+    /// Detail of the cause, as text: the trap and its sender, or the switch that reported a change.
     pub detail: Option<String>,
     /// Switches present.
     pub switches: usize,
@@ -89,7 +89,7 @@ pub struct Report {
     pub links: usize,
     /// Name of the engine whose routes are in force; empty if there are none.
     pub engine: String,
-    /// Engines that are wanted before it and are not used.
+    /// Wanted engines that were skipped.
     pub rejected_engines: Vec<String>,
     /// The last LID in use.
     pub last_lid: u16,
@@ -109,15 +109,15 @@ pub struct Report {
     pub lft_blocks_set: u64,
     /// Whether the fabric is programmed, but for the errors.
     pub up: bool,
-    /// Things that could not be found out or set.
+    /// Attributes that could not be read or set.
     pub errors: u64,
-    /// The first of them in words.
+    /// The first of them, as text.
     pub faults: Vec<String>,
-    /// P_Keys that found no place in tables of ports.
+    /// P_Keys that did not fit into tables.
     pub pkeys_left_out: usize,
-    /// Switch ports that check no P_Keys, since they have no room for all.
+    /// Switch ports without P_Key enforcement, because their table is too small.
     pub unchecked_ports: usize,
-    /// Odd things about the fabric that were left as they are.
+    /// Anomalies of the fabric that were left as they are.
     pub oddities: u64,
     /// Links with no answering node behind them.
     pub unanswered: usize,
@@ -135,7 +135,7 @@ impl Report {
         self.phases.iter().map(|(_, duration)| *duration).sum()
     }
 
-    /// Why it was made, in words.
+    /// The cause, as text.
     pub fn reason(&self) -> String {
         let words = match (self.cause, &self.detail) {
             (Some(Cause::Asked) | None, _) if self.first => "first sweep as master",
@@ -143,7 +143,7 @@ impl Report {
             (Some(cause @ Cause::Timer), Some(place)) => {
                 return format!("{} at {place}", cause.words());
             }
-            // Of sweeps that are all full, as `force_heavy_sweep` has it.
+            // With `force_heavy_sweep` every sweep is full.
             (Some(Cause::Timer), None) if self.full => "sweep_interval has passed",
             (Some(cause), _) => cause.words(),
             (None, _) => "unknown",
@@ -151,7 +151,7 @@ impl Report {
         words.to_owned()
     }
 
-    /// Whether anything was set, came or went.
+    /// Whether the sweep set anything, or nodes came or went.
     pub fn changed(&self) -> bool {
         let set = self.pkey_blocks_set
             + self.port_infos_set
@@ -176,7 +176,7 @@ impl Report {
     }
 }
 
-/// How long something took, as people read it.
+/// A duration, rounded for display.
 struct Took(Duration);
 
 impl fmt::Display for Took {

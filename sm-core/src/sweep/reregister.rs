@@ -221,7 +221,7 @@ impl Task for Reregistration {
         self.due
     }
 
-    /// Asks the share of one step.
+    /// Sends the requests of one step.
     fn handle_timeout(&mut self, subnet: &mut Subnet, now: Instant) {
         let rate = subnet.settings.client_rereg_rate;
         let share = if rate == 0 { usize::MAX } else { rate.div_ceil(STEPS) as usize };

@@ -1,8 +1,8 @@
-//! Routing: the engines, what they were last given and made, and what is known of the routing in
-//! force. Deciding only: jobs are run by the caller, and tables are written by the sweep.
+//! Routing: the engines, their last input and result, and the state of the routing in force. It
+//! only decides: the caller runs the jobs, and the sweep writes the tables.
 //!
-//! - `job`: what an engine is given and answers; `build`: the fabric as it sees it.
-//! - `active`: a routing in force. `checks`: looks at it that take a while.
+//! - `job`: input and result of an engine; `build`: the topology that it gets.
+//! - `active`: a routing in force. `checks`: checks that take as long as routing.
 
 mod active;
 mod build;
@@ -37,26 +37,26 @@ use sm_routing::{Engine, Lanes, Topology, TopologyError, engines};
 pub(super) struct RoutingState {
     /// In the order in which they are tried.
     engines: Arc<[Box<dyn Engine>]>,
-    /// Whether they are others than when the routing in force was made.
+    /// Whether the list changed since the routing in force was computed.
     engines_changed: bool,
-    /// What operators' files say, from the next routing on.
+    /// Options from operators' files, for the next routing.
     files: Arc<RoutingFiles>,
-    /// What was last found to be without effect in them.
+    /// Options of the files that had no effect in the last routing.
     reported: Vec<String>,
     made: Option<Arc<ActiveRouting>>,
     /// Name of the engine that made the tables, also once `made` is forgotten.
     engine: &'static str,
-    /// Why engines that are wanted before it are not used, a line each.
+    /// Why preferred engines were skipped, one line each.
     pub(super) rejected: Vec<String>,
     /// The last LID that the tables lead to.
     pub(super) top: Lid,
-    /// Whether switches hold tables of another SM's, of which routes are to be kept.
+    /// Whether switches hold tables of another SM, of which routes are kept.
     pub(super) has_inherited: bool,
-    /// Which engine made those, if an earlier run left word of that.
+    /// Which engine computed those, if an earlier run saved that.
     left_by: Option<Origin>,
-    /// Whether the next routing keeps nothing.
+    /// Whether the next routing keeps no routes.
     keeps_nothing: bool,
-    /// When that is to be so, and a sweep to be made for it.
+    /// When a sweep is due that keeps no routes.
     correction_at: Option<Instant>,
     /// Kept routes in force whose balance has not been checked yet.
     balance_unchecked: Option<KeptRoutes>,
@@ -64,14 +64,14 @@ pub(super) struct RoutingState {
     balance_in_check: Option<KeptRoutes>,
     /// Whether the routing in force has not been checked for credit loops yet.
     loops_unknown: bool,
-    /// Whether the last routing looked at was free of credit loops.
+    /// Whether the last checked routing was free of credit loops.
     loop_free: bool,
     /// Whether routes use lanes that the tables of ports may not have yet.
     lanes_moved: bool,
 }
 
 impl RoutingState {
-    /// The engines named in `routing_engine` that there are, and minhop.
+    /// The known engines of `routing_engine`, and minhop.
     pub(super) fn new(names: &str) -> Self {
         Self {
             engines: available(names),
@@ -94,13 +94,13 @@ impl RoutingState {
         }
     }
 
-    /// Takes other engines, from the next routing on.
+    /// Sets the engines, for the next routing.
     pub(super) fn set_engines(&mut self, names: &str) {
         self.engines = available(names);
         self.engines_changed = true;
     }
 
-    /// Takes what operators' files ask of engines, from the next routing on.
+    /// Sets the options from operators' files, for the next routing.
     pub(super) fn set_files(&mut self, files: Arc<RoutingFiles>) {
         self.files = files;
     }
@@ -110,24 +110,24 @@ impl RoutingState {
         self.left_by = origin;
     }
 
-    /// Who routes from now on is another: nothing of ours is to be kept, or put right.
+    /// Another SM is master: discards pending recomputations and the saved origin.
     pub(super) fn forget_origin(&mut self) {
         self.left_by = None;
         self.correction_at = None;
     }
 
-    /// Forgets what was made: the switches' indices changed.
+    /// Discards the routing: switch indices changed.
     pub(super) fn forget(&mut self) {
         self.made = None;
     }
 
-    /// The switches' indices changed: by `moved` from those before. `false` if the routing in force
-    /// is of switches that have none any more.
+    /// Applies new switch indices (`moved`). `false` if the routing refers to a switch that is
+    /// gone.
     pub(super) fn renumber(&mut self, moved: impl Fn(SwitchIndex) -> Option<SwitchIndex>) -> bool {
         let Some(made) = &self.made else { return true };
         let Some(renumbered) = made.renumbered(moved) else { return false };
         self.made = Some(Arc::new(renumbered));
-        // Whoever looks at it now looks at one that is not in force.
+        // A check that is running refers to a routing that is no longer in force.
         self.loops_unknown = true;
         self.balance_unchecked = self.balance_unchecked.or(self.balance_in_check.take());
         true
@@ -195,7 +195,7 @@ impl RoutingState {
         })
     }
 
-    /// What would make a routing again, from nothing.
+    /// The input that recomputes a routing from nothing.
     fn job_of(&self, made: &ActiveRouting, fabric: &Fabric) -> RoutingJob {
         RoutingJob {
             sweep: 0,
@@ -211,10 +211,10 @@ impl RoutingState {
         }
     }
 
-    /// Takes a routing into force, whose tables are the desired ones of the switches. `loops` is
-    /// what was found about it, if that was looked at; `kept` is what it has of the one before, and
-    /// `replaces` whether that may be replaced if it is worse than it might be. Whether loops have
-    /// appeared.
+    /// Puts a routing in force; its tables become the wanted ones of the switches. `loops` is the
+    /// result of the credit-loop check, if it was done; `kept` says how much of the previous
+    /// routing it keeps, and `replaces` whether the kept routes may be replaced if they are
+    /// unbalanced. Returns whether credit loops are new.
     pub(super) fn adopt(
         &mut self,
         made: ActiveRouting,
@@ -223,8 +223,7 @@ impl RoutingState {
         replaces: bool,
     ) -> bool {
         self.engines_changed = false;
-        // What is asked for while a routing is under way that keeps routes is asked of the next
-        // one.
+        // A recomputation requested during a routing that keeps routes applies to the next routing.
         if kept == Kept::Nothing {
             (self.keeps_nothing, self.correction_at) = (false, None);
         }
@@ -268,13 +267,14 @@ impl RoutingState {
         self.lanes_moved = true;
     }
 
-    /// Whether the routing in force uses lanes that were others, or unknown, before it. True once.
+    /// Whether the lanes of the routing in force differ from the previous ones, or those were
+    /// unknown; `true` once.
     pub(super) fn take_lanes_moved(&mut self) -> bool {
         let has_lanes = self.made.as_ref().is_some_and(|made| made.lanes().engine_sls() != 0);
         std::mem::take(&mut self.lanes_moved) && has_lanes
     }
 
-    /// The look for credit loops that is due, if any; it is yielded once.
+    /// The credit-loop check that is due, if any; returned once.
     pub(super) fn poll_loop_check(&mut self, fabric: &Fabric) -> Option<LoopCheck> {
         if !std::mem::take(&mut self.loops_unknown) {
             return None;
@@ -283,7 +283,7 @@ impl RoutingState {
         Some(LoopCheck { lfts: made.lfts(fabric), made })
     }
 
-    /// The look at kept routes that is due, if any; it is yielded once.
+    /// The balance check that is due, if any; returned once.
     pub(super) fn poll_balance_check(&mut self, fabric: &Fabric) -> Option<BalanceCheck> {
         let kept = self.balance_unchecked.take()?;
         self.balance_in_check = Some(kept);
@@ -293,7 +293,7 @@ impl RoutingState {
         Some(BalanceCheck { kept, made, lfts, job })
     }
 
-    /// Has the next routing keep nothing.
+    /// Makes the next routing keep no routes.
     pub(super) fn keep_nothing(&mut self) {
         self.keeps_nothing = true;
     }

@@ -1,8 +1,8 @@
-//! When to sweep next, and why.
+//! When the next sweep is due, and its cause.
 //!
-//! Each cause waits for its own time: none hides another, and what one asks for is not done in the
-//! name of another. Traps of the same issuer are acted on ever less often while they go on, so
-//! that neither a flapping link nor a mad agent keeps the fabric from being managed.
+//! Each cause has its own due time: none hides another, and none is handled in the name of another.
+//! Repeated traps of one issuer are acted on at growing intervals, so that a flapping link or a
+//! faulty agent does not block management of the fabric.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -14,11 +14,11 @@ use sm_config::Settings;
 
 /// How long a trap waits for others of the same event: both ends of a link report its failure.
 const TRAP_DELAY: Duration = Duration::from_millis(10);
-/// How long traps are held down after the first was acted on; doubled for each further one.
+/// Hold-down time after the first trap; doubles with each further one.
 const HOLD_DOWN: Duration = Duration::from_millis(20);
 /// Longest time that a trap is held down.
 const HOLD_DOWN_MAX: Duration = Duration::from_secs(2);
-/// After so long without a trap acted on, all is forgiven.
+/// After this time without a trap, the hold-down is reset.
 const QUIET: Duration = Duration::from_secs(10);
 /// Consecutive sweeps for traps of any issuers before all traps are held down.
 const STORM_SWEEPS: u32 = 16;
@@ -26,35 +26,35 @@ const STORM_SWEEPS: u32 = 16;
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// Longest such delay.
 const RETRY_DELAY_MAX: Duration = Duration::from_secs(60);
-/// Ports remembered whose trap asks for a look at them; more ask for a look at everything.
+/// Maximum number of ports remembered for traps; beyond that a full sweep is requested.
 const ISSUERS_MAX: usize = 1024;
-/// How long it takes at least from one look at everything, for so many traps, to the next.
+/// Minimum interval between two full sweeps caused by too many traps.
 const OVERFLOW_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Why a sweep is due. From [`Cause::Everything`] on, the later are the stronger; of the others,
-/// whichever waits longest comes first.
+/// Why a sweep is due. From [`Cause::Everything`] on, later variants have precedence; among the
+/// others the one that has waited longest is first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// The master is to be polled, in standby.
+    /// A poll of the master is due, in standby.
     Poll,
-    /// Subnet managers that are mute are to be asked again, where no light sweep does.
+    /// A poll of unresponsive SMs is due, where light sweeps are off.
     Mute,
     /// The interval of light sweeps has passed.
     Timer,
     /// Ports reported a change: [`Schedule::take_issuers`].
     Trap,
-    /// Links with no answer behind them, and ports with faults, are due for another attempt.
+    /// A retry of unanswered links and faulty ports is due.
     Unanswered,
-    /// Everything is to be tried again, since something could not be set.
+    /// A retry of everything is due, after errors.
     Everything,
-    /// The operator wants it, or another subnet manager.
+    /// Requested by the operator or another SM.
     Asked,
-    /// We have just become master.
+    /// This SM has become master.
     TakeOver,
 }
 
 impl Cause {
-    /// All, the strongest first.
+    /// All causes, by precedence.
     const ALL: [Self; 8] = [
         Self::TakeOver,
         Self::Asked,
@@ -66,7 +66,7 @@ impl Cause {
         Self::Poll,
     ];
 
-    /// In words, for people.
+    /// The cause, as text for logs and reports.
     pub fn words(self) -> &'static str {
         match self {
             Self::Poll => "master stopped answering polls",
@@ -80,7 +80,7 @@ impl Cause {
         }
     }
 
-    /// Whether the whole fabric is to be looked at, which covers all causes but polls.
+    /// Whether a full sweep is due, which covers all causes except polls.
     fn is_for_all(self) -> bool {
         matches!(self, Self::Everything | Self::Asked | Self::TakeOver)
     }
@@ -93,40 +93,40 @@ pub(super) struct Schedule {
     poll_interval: Duration,
     /// When each cause is due, by its number.
     due: [Option<Instant>; Cause::ALL.len()],
-    /// Who sent traps of late.
+    /// Ports that recently sent traps.
     issuers: HashMap<Lid, Issuer>,
-    /// Holds down traps of all issuers together.
+    /// Hold-down across all issuers.
     storm: HoldDown,
-    /// When traps may next ask for a look at everything, being too many to remember.
+    /// When the next full sweep may be requested because of too many traps.
     overflow_ready: Option<Instant>,
 }
 
-/// What is known of a port that sent traps.
+/// State of a port that sent traps.
 #[derive(Debug, Default)]
 struct Issuer {
-    /// From when on it is to be looked at, if it is.
+    /// When it is due to be read, if at all.
     due: Option<Instant>,
-    /// The first of its traps that asked for that.
+    /// The first trap that caused this.
     trap: TrapNumber,
     hold_down: HoldDown,
 }
 
-/// Makes repetitions wait: each longer than the one before, until there is quiet.
+/// A hold-down time that doubles with each action, and is reset after [`QUIET`].
 #[derive(Debug, Default)]
 struct HoldDown {
     last: Option<Instant>,
-    /// Times acted, none after [`QUIET`].
+    /// Number of actions since the last quiet time.
     level: u32,
 }
 
 impl HoldDown {
-    /// Takes in that it was acted.
+    /// Records an action.
     fn act(&mut self, now: Instant) {
         self.level = if self.is_quiet(now) { 1 } else { self.level.saturating_add(1) };
         self.last = Some(now);
     }
 
-    /// When it may be acted next, if `free` times are free.
+    /// Earliest time of the next action; the first `free` actions are not delayed.
     fn ready(&self, free: u32) -> Option<Instant> {
         let doublings = self.level.checked_sub(free + 1)?.min(16);
         Some(self.last? + HOLD_DOWN.saturating_mul(1 << doublings).min(HOLD_DOWN_MAX))
@@ -151,7 +151,7 @@ impl Schedule {
         schedule
     }
 
-    /// Takes the intervals of other settings, from the next time on.
+    /// Applies new intervals.
     pub(super) fn set_intervals(&mut self, settings: &Settings) {
         self.interval = (settings.sweep_interval > 0)
             .then(|| Duration::from_secs(u64::from(settings.sweep_interval)));
@@ -163,8 +163,8 @@ impl Schedule {
         self.want(now, cause);
     }
 
-    /// Asks for a look at the port with LID `issuer`, which sent a trap. At once, unless it or all
-    /// ports together sent many of late.
+    /// Requests a read of the port with LID `issuer`, which sent a trap: at once, unless it or all
+    /// ports together sent many recently.
     pub(super) fn request_for_trap(&mut self, now: Instant, issuer: Lid, trap: TrapNumber) {
         if self.issuers.len() >= ISSUERS_MAX && !self.issuers.contains_key(&issuer) {
             self.issuers.retain(|_, known| known.due.is_some() || !known.hold_down.is_quiet(now));
@@ -178,27 +178,27 @@ impl Schedule {
             known.trap = trap;
         }
         let ready = known.hold_down.ready(0).max(self.storm.ready(STORM_SWEEPS));
-        // Its trap needs no wait of its own: it is acted on with whichever other is, but for those
-        // held down.
+        // The trap has no delay of its own: it is handled with the next one that is due, unless its
+        // issuer is held down.
         let due = *known.due.get_or_insert(ready.map_or(now, |ready| ready.max(now)));
         self.want(due.max(now + TRAP_DELAY), Cause::Trap);
     }
 
-    /// Asks for another try after the `failures`th failure in a row.
+    /// Requests a retry after the `failures`th consecutive failure.
     pub(super) fn retry(&mut self, now: Instant, cause: Cause, failures: u32) {
         let delay = RETRY_DELAY.saturating_mul(1 << failures.saturating_sub(1).min(16));
         self.want(now + delay.min(RETRY_DELAY_MAX), cause);
     }
 
-    /// Starts the interval to the next light sweep, unless it has begun already: other sweeps,
-    /// however many, do not put it off.
+    /// Starts the interval to the next light sweep, unless it is already running: other sweeps do
+    /// not restart it.
     pub(super) fn rearm(&mut self, now: Instant) {
         if let Some(interval) = self.interval {
             self.want(now + interval, Cause::Timer);
         }
     }
 
-    /// Asks for a question to subnet managers that are mute, unless light sweeps ask them.
+    /// Schedules a poll of unresponsive SMs, unless light sweeps poll them.
     pub(super) fn await_mute(&mut self, due: Instant) {
         if self.interval.is_none() {
             self.want(due, Cause::Mute);
@@ -220,7 +220,7 @@ impl Schedule {
         self.due.iter().flatten().min().copied()
     }
 
-    /// Why a sweep is due now, if one is. That cause is done with; the others go on waiting.
+    /// The cause of a sweep that is due now, if any; it is removed, the others stay.
     pub(super) fn take_due(&mut self, now: Instant) -> Option<Cause> {
         let due = |cause: Cause| self.due[cause as usize].filter(|due| *due <= now);
         let strong =
@@ -233,12 +233,12 @@ impl Schedule {
         Some(cause)
     }
 
-    /// Whether `cause` is due now too. If so, it is done with.
+    /// Whether `cause` is due now, too; if so it is removed.
     pub(super) fn take(&mut self, now: Instant, cause: Cause) -> bool {
         self.due[cause as usize].take_if(|due| *due <= now).is_some()
     }
 
-    /// The ports whose traps ask for a look at them now, and which traps, by LID.
+    /// Ports whose traps are due now, with the traps, by LID.
     pub(super) fn awaited(&self, now: Instant) -> Vec<(Lid, TrapNumber)> {
         let due = self.issuers.iter().filter(|(_, known)| known.due.is_some_and(|due| due <= now));
         let mut awaited: Vec<_> = due.map(|(&lid, known)| (lid, known.trap)).collect();
@@ -246,7 +246,7 @@ impl Schedule {
         awaited
     }
 
-    /// The same ports, which are looked at now.
+    /// The same ports, removed from the schedule.
     pub(super) fn take_issuers(&mut self, now: Instant) -> Vec<Lid> {
         let mut taken = Vec::new();
         for (lid, issuer) in &mut self.issuers {
@@ -265,7 +265,7 @@ impl Schedule {
         taken
     }
 
-    /// A look at everything begins, which is all that anybody could want of a sweep.
+    /// A full sweep starts: removes all causes that it covers.
     pub(super) fn begin_all(&mut self, now: Instant) {
         let polled = self.due[Cause::Poll as usize];
         if self.issuers.len() >= ISSUERS_MAX {
@@ -284,7 +284,7 @@ impl Schedule {
         self.due[Cause::Poll as usize] = polled;
     }
 
-    /// Wants nothing any more.
+    /// Removes all causes.
     pub(super) fn clear(&mut self) {
         self.due = [None; Cause::ALL.len()];
         self.issuers.clear();

@@ -24,7 +24,7 @@ pub(super) struct InService {
 }
 
 impl InService {
-    /// Takes in what is in service now.
+    /// Records the ports in service.
     fn replace(&mut self, ports: BTreeMap<Guid, Arc<[PKey]>>) -> PortsChanged {
         let only_in = |a: &BTreeMap<Guid, Arc<[PKey]>>, b: &BTreeMap<Guid, Arc<[PKey]>>| {
             let alone = a.iter().filter(|(guid, _)| !b.contains_key(guid));

@@ -110,14 +110,14 @@ impl Subnet {
         }
     }
 
-    /// Ports that always ask the SM itself: its own and those of responders.
+    /// Ports that always query the SM: its own and those of responders.
     fn set_aside(&self) -> BTreeSet<Guid> {
         let sm_port = self.fabric.sm_port().map(|sm_port| self.fabric.port(sm_port).guid);
         let sa_lids = self.shards.sa_lids.iter().map(|sa_lid| sa_lid.port);
         self.responder_ports().iter().copied().chain(sa_lids).chain(sm_port).collect()
     }
 
-    /// LID and service level by which a port asks the SA.
+    /// MasterSMLID and MasterSMSL of a port.
     pub(super) fn sa_of(&self, port: PortIndex) -> (Lid, Sl) {
         let (lid, sl) = self
             .shard_of(port)
@@ -184,8 +184,8 @@ impl Subnet {
             && !aside.contains(&entry.guid)
     }
 
-    /// A service level by which packets get from a host to a responder: the one set for the SM,
-    /// unless a map on the way drops it. Routing engines may have a say in it for each path.
+    /// A service level that reaches a responder from a host: that of the SM, unless an SL-to-VL map
+    /// on the path drops it. Routing engines may replace it per path.
     pub(super) fn sl_between_hosts(&self) -> Option<Sl> {
         let usual = Sl::from_low_bits(u16::from(self.settings.sm_sl));
         if !self.settings.qos {

@@ -1,10 +1,10 @@
-//! Which requests set the SL-to-VL maps of ports: a switch has one for every pair of ports, 1,300
-//! with 36 ports. A switch that says so (SwitchInfo.OptimizedSLtoVLMappingProgramming, IBTA vol 1,
-//! 14.2.5.8) takes one map for all of them, or for all input ports of one output port, if
-//! `use_optimized_slvl` allows it.
+//! Chooses the requests that set the SL-to-VL maps of ports: a switch has one for every pair of
+//! ports, 1,300 with 36 ports. A switch that reports support
+//! (SwitchInfo.OptimizedSLtoVLMappingProgramming, IBTA vol 1, 14.2.5.8) accepts one map for all of
+//! them, or for all input ports of one output port, if `use_optimized_slvl` allows it.
 //!
-//! One request for all goes first; what it left otherwise than it should be follows when it is
-//! answered. It is not sent where it would undo, for a moment, a map that is right and another.
+//! The request for all ports goes first; after its answer, single maps are sent where they differ.
+//! It is not sent if it would temporarily overwrite a correct map that differs.
 
 use std::collections::BTreeMap;
 
@@ -21,8 +21,7 @@ use crate::smp::{ALL_IN_PORTS, ALL_OUT_PORTS, Kind, Request};
 type Map = [u8; 8];
 
 impl Subnet {
-    /// Sends for the maps of `ports` that they are not known to hold. Ports of a node stand
-    /// together.
+    /// Sends SL-to-VL maps that `ports` are not known to hold. Ports of a node are consecutive.
     pub(super) fn push_maps(&mut self, ports: &[PortIndex]) {
         let mut decided: Option<(NodeIndex, bool)> = None;
         for &port in ports {
@@ -73,7 +72,7 @@ impl Subnet {
         }
     }
 
-    /// What such a request sets.
+    /// The map that such a request sets, and its ports.
     pub(super) fn requested_map(&self, request: Request) -> Option<Map> {
         let port = request.port();
         match request.block & (ALL_IN_PORTS | ALL_OUT_PORTS) {
@@ -108,7 +107,7 @@ impl Subnet {
         }
     }
 
-    /// A request was refused. Whether it is sent again in another form.
+    /// Handles a refused request; returns whether it is sent again in another form.
     pub(super) fn map_refused(&mut self, request: Request, status: Status) -> bool {
         if !request.is_for_all_ports() {
             return false;
@@ -140,7 +139,7 @@ impl Subnet {
         self.settings.use_optimized_slvl && says & 1 != 0 && !switch.refuses_wildcard_maps
     }
 
-    /// Whether one map for all ports of a switch is worth a request, and leaves what is right.
+    /// Whether a map for all ports of a switch saves requests and overwrites no correct map.
     fn maps_of_all(&self, node: NodeIndex) -> bool {
         let Some(common) = self.takes_wildcards(node).then(|| self.common_map(node)).flatten()
         else {

@@ -1,5 +1,4 @@
-//! What sweeps leave for those that follow: whether the subnet is up, what is still wrong with it,
-//! and how often that was so.
+//! State that outlives a sweep: whether the subnet is up, remaining faults, and counts.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,8 +9,8 @@ use super::schedule::{Cause, Schedule};
 use super::service::InService;
 use crate::fabric::PortIndex;
 
-/// How often the delay between looks at our own port is doubled while nothing can be asked by it.
-/// Such a look costs two SMPs.
+/// Maximum doublings of the delay between checks of the SM's own port while it cannot be used. A
+/// check costs two SMPs.
 const CUT_OFF_DOUBLINGS: u32 = 3;
 
 /// The subnet as the sweeps so far left it.
@@ -23,11 +22,11 @@ pub(super) struct SubnetState {
     pub(super) up: bool,
     /// Whether no sweep as master has programmed the fabric yet.
     pub(super) first_as_master: bool,
-    /// Whether the allowed widths and speeds changed, so that all ports must be set.
+    /// Whether the allowed widths or speeds changed, so that all ports must be set.
     pub(super) forced_links_changed: bool,
-    /// Ports with a link behind which the last discovery found no node.
+    /// Ports with a link whose far end did not answer in the last discovery.
     pub(super) unanswered: Vec<PortIndex>,
-    /// Ports of which the last sweep could not find out or set everything.
+    /// Ports with attributes that the last sweep could not read or set.
     pub(super) faults: Vec<PortIndex>,
     /// End ports in service.
     pub(super) in_service: InService,
@@ -37,7 +36,7 @@ pub(super) struct SubnetState {
     given_up: u32,
     /// Whether our own port was found down.
     own_link_down: bool,
-    /// Whether no node answered behind it, though it has a link.
+    /// Whether the far end of the SM's own link did not answer.
     no_neighbour: bool,
     /// Light sweeps that found nothing changed.
     pub(super) quiet_sweeps: u64,
@@ -82,29 +81,31 @@ impl SubnetState {
         self.given_up
     }
 
-    /// Our own port is down: whether that is news. It is looked at again before long.
+    /// Records that the SM's own port is down; returns whether that is new. It is checked again
+    /// soon.
     pub(super) fn own_link_lost(&mut self) -> bool {
         self.failed = self.failed.min(CUT_OFF_DOUBLINGS);
         !std::mem::replace(&mut self.own_link_down, true)
     }
 
-    /// Our own port has a link: whether that is news.
+    /// Records that the SM's own port has a link; returns whether that is new.
     pub(super) fn own_link_found(&mut self) -> bool {
         std::mem::take(&mut self.own_link_down)
     }
 
-    /// Nobody answers behind our own port: whether that is news. It is looked at again before long.
+    /// Records that the far end of the SM's own link does not answer; returns whether that is new.
+    /// It is checked again soon.
     pub(super) fn neighbour_lost(&mut self) -> bool {
         self.failed = self.failed.min(CUT_OFF_DOUBLINGS);
         !std::mem::replace(&mut self.no_neighbour, true)
     }
 
-    /// Somebody answers behind our own port: whether that is news.
+    /// Records that the far end of the SM's own link answers; returns whether that is new.
     pub(super) fn neighbour_found(&mut self) -> bool {
         std::mem::take(&mut self.no_neighbour)
     }
 
-    /// A sweep led to nothing. Another one is asked for, ever later.
+    /// A sweep was abandoned: requests another, with growing delay.
     pub(super) fn give_up(&mut self, now: Instant, schedule: &mut Schedule) {
         self.failed += 1;
         self.given_up += 1;
@@ -112,8 +113,8 @@ impl SubnetState {
         schedule.retry(now, Cause::Everything, self.failed);
     }
 
-    /// A sweep came through with these `faults`, in order, and left the subnet `up` or not. What
-    /// failed is tried again, ever later as long as it is the same that fails.
+    /// A sweep ended with these `faults`, in order; `up`: whether the subnet is up. Faulty ports
+    /// are retried, with growing delay while the same ones fail.
     pub(super) fn end_sweep(
         &mut self,
         now: Instant,

@@ -19,7 +19,7 @@ use crate::manage::lid::LidTable;
 use crate::manage::link;
 use crate::smp::{Exchange, Timing};
 
-/// What is known of the subnet and wanted of it, and the requests on the wire.
+/// State of the subnet, the wanted configuration, and outstanding requests.
 #[derive(Debug)]
 pub(super) struct Subnet {
     pub(super) settings: Settings,
@@ -72,7 +72,7 @@ impl Subnet {
         }
     }
 
-    /// What the attributes of a link are computed from.
+    /// Inputs for the attributes of a link.
     pub(super) fn link_inputs(&self) -> link::Subnet<'_> {
         let pkeys = self.partitions.plan();
         let qos = self.settings.qos.then_some(&self.qos_tables);

@@ -12,7 +12,7 @@ use ib_mad::wire::attribute::{NodeInfo, SmNotice, SystemImageGuidDetails};
 use super::Sweeper;
 use crate::manage::lid::LidRange;
 
-/// LIDs remembered. Traps of more issuers have the whole fabric looked at.
+/// Maximum number of LIDs; traps of more issuers request a full sweep.
 const LIDS_MAX: usize = 1024;
 
 /// SystemImageGUIDs reported since the last sweep began, by the LID that each is about.
@@ -22,7 +22,7 @@ pub(super) struct SystemImages {
 }
 
 impl SystemImages {
-    /// Takes a notice of trap 145.
+    /// Records a notice of trap 145.
     pub(super) fn note(&mut self, notice: &[u8; 64]) {
         let Ok(details) = SmNotice::new(notice).map(|notice| notice.data_details()) else { return };
         let Ok(details) = SystemImageGuidDetails::new(&details[..]) else { return };

@@ -1,8 +1,8 @@
-//! From the fabric to its forwarding tables: what the routing engine is given, and what becomes of
-//! its answer.
+//! From the fabric to its forwarding tables: the input of the routing engine, and the handling of
+//! its result.
 //!
-//! Routing a large fabric takes a while. So the sweep only prepares a [`RoutingJob`], which the
-//! caller runs wherever it likes, and goes on when it is handed the outcome.
+//! Routing a large fabric takes long, so the sweep only prepares a [`RoutingJob`]; the caller runs
+//! it on any thread, and the sweep continues when it gets the result.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -71,7 +71,7 @@ impl Sweeper {
         matches!(self.sweep.stage, Stage::Route(_)) && sweep == self.subnet.state.discovery
     }
 
-    /// Sets what operators' files ask of engines, from the next sweep on.
+    /// Sets the options from operators' files, for the next sweep.
     pub fn set_routing_files(&mut self, files: Arc<RoutingFiles>) {
         self.subnet.routing.set_files(files);
     }
@@ -119,7 +119,7 @@ impl Sweeper {
         self.advance(now);
     }
 
-    /// Takes that the [`RoutingJob`] of a sweep came to no outcome.
+    /// Handles a [`RoutingJob`] that failed without a result.
     pub fn handle_routing_failure(&mut self, now: Instant, sweep: u32, reason: &str) {
         if self.awaits_routing(sweep) {
             self.subnet.error(format_args!("the fabric cannot be routed: {reason}"));
@@ -128,7 +128,7 @@ impl Sweeper {
         }
     }
 
-    /// The look for credit loops that is due, if any. What came of it goes to
+    /// The credit-loop check that is due, if any. Pass its result to
     /// [`handle_loops`](Self::handle_loops).
     pub fn poll_loop_check(&mut self) -> Option<LoopCheck> {
         if !self.sweep.is_idle() {
@@ -137,7 +137,7 @@ impl Sweeper {
         self.subnet.routing.poll_loop_check(&self.subnet.fabric)
     }
 
-    /// Takes what a [`LoopCheck`] found.
+    /// Handles the result of a [`LoopCheck`].
     pub fn handle_loops(&mut self, finding: &LoopFinding) {
         if self.subnet.routing.is_in_force(&finding.made)
             && self.subnet.routing.note_loops(&finding.loops)
@@ -146,7 +146,7 @@ impl Sweeper {
         }
     }
 
-    /// Whether the routing in force was free of credit loops when last looked at.
+    /// Whether the last check found the routing in force free of credit loops.
     pub fn is_loop_free(&self) -> bool {
         self.subnet.routing.is_loop_free()
     }
@@ -158,7 +158,7 @@ impl Sweeper {
 }
 
 impl Subnet {
-    /// Makes a routing the desired one, and plans how to write it.
+    /// Makes a routing the wanted one, and plans its writes.
     fn adopt(&mut self, chosen: Chosen) -> Steps {
         let Chosen { mut made, lfts, kept, loops, .. } = chosen;
         let topology = made.topology();
@@ -212,7 +212,7 @@ impl Subnet {
         );
     }
 
-    /// An example of a credit loop by the names of switches, which `switches` numbers.
+    /// An example of a credit loop, by switch names (numbers from `switches`).
     fn cycle(&self, switches: &[SwitchIndex], loops: &CreditLoops) -> String {
         let lane = loops.lane.map_or(String::new(), |lane| format!(" on VL {lane}"));
         self.hops_in_words(switches, &loops.example) + &lane
@@ -285,7 +285,7 @@ impl Subnet {
         }
     }
 
-    /// All blocks that a switch may not hold as it should.
+    /// All blocks that a switch may not hold correctly.
     fn stale_blocks(&self) -> Vec<Request> {
         let switches = self.fabric.switches();
         let blocks = switches.flat_map(|(_, switch)| {

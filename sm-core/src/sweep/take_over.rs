@@ -1,11 +1,10 @@
-//! A LID goes from a port whose responder died to a spare one, between sweeps.
+//! Moves the LID of a responder that died to a spare port, between sweeps.
 //!
-//! Clients notice nothing but a pause: they go on asking the LID they know. The order keeps the LID
-//! from having two owners at any instant: first the old port is fenced, by giving it another LID
-//! or, if it does not answer, by switching off its link at the switch; only when that is
-//! acknowledged does the spare get the LID; then every switch forwards the LID to where it already
-//! forwards the spare's, which is one block each. A sweep configures the rest, and enables the
-//! ports that were disabled: whatever else fails, and even if we do, no port stays disabled.
+//! Clients see only a pause, because they keep the same MasterSMLID. No two ports have the LID at
+//! any instant: first the old port is fenced, by giving it another LID or, if it does not answer,
+//! by disabling its link at the switch; after that is acknowledged, the spare gets the LID; then
+//! every switch gets the entry that it has for the spare, one block each. A later sweep configures
+//! the rest and enables disabled ports again, even after a failure or a restart.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -28,7 +27,7 @@ use crate::smp::{Kind, Request};
 #[derive(Debug)]
 pub(super) struct LidTakeOver {
     what: TakeOver,
-    /// The LIDs that change hands, and those that the spare gives up for them.
+    /// The LIDs to move, and those that the spare gives up.
     lids: LidRange,
     spare_lids: LidRange,
     spare: PortIndex,
@@ -39,7 +38,7 @@ pub(super) struct LidTakeOver {
 enum Step {
     /// The old port is given other LIDs.
     Leave { old: PortIndex },
-    /// The switch's port at the old one's link is switched off.
+    /// The switch port at the far end of the old port's link is disabled.
     Disable { at: PortIndex },
     /// The spare is given the LIDs.
     Enter,
@@ -47,8 +46,7 @@ enum Step {
     Tables,
 }
 
-/// Ports of switches that we switched off and have not seen on since, by the switch's GUID and
-/// their number.
+/// Switch ports disabled for a takeover and not seen enabled since: switch GUID and port number.
 pub type DisabledPorts = BTreeSet<(Guid, PortNum)>;
 
 /// Whether a LID can be taken over.
@@ -63,7 +61,7 @@ pub enum TakeOverStart {
 }
 
 impl Sweeper {
-    /// Begins to give the LIDs of one port to another.
+    /// Starts to move the LIDs of one port to another.
     pub fn take_over(&mut self, now: Instant, what: TakeOver) -> TakeOverStart {
         if !self.is_idle() || !self.subnet.state.up || !self.subnet.election.is_master() {
             return TakeOverStart::NotNow;
@@ -82,8 +80,7 @@ impl Sweeper {
         }
         info!("moving LID {} from port {} to port {}", lids.first, what.old, what.spare);
         let old = self.subnet.end_port(what.old);
-        // Who left the fabric has no LIDs any more; what it is given when it comes back is decided
-        // then.
+        // A port that left the fabric has no LIDs; new ones are assigned when it returns.
         if !self.subnet.lids.relocate(what.old, old.is_some()) {
             return TakeOverStart::Impossible;
         }
@@ -154,7 +151,7 @@ impl Sweeper {
         self.subnet.schedule.request(now, Cause::Asked);
     }
 
-    /// Has the switch at the other end of a port's link switch it off; `None` if there is none.
+    /// Disables the switch port at the far end of a link; `None` if there is none.
     fn disable_far_end(&mut self, old: PortIndex) -> Option<PortIndex> {
         let at = self.subnet.fabric.port(old).peer()?;
         self.subnet.fabric.node_of(at).switch?;
@@ -179,25 +176,25 @@ impl Sweeper {
         self.subnet.events.push(Event::TakenOver { what, done: false });
     }
 
-    /// Ports that we switched off and have not seen on since, to be kept over restarts.
+    /// Switch ports still disabled for a takeover, to be saved across restarts.
     pub fn disabled_ports(&self) -> &DisabledPorts {
         &self.disabled_ports
     }
 
-    /// States which ports an earlier run switched off.
+    /// Sets the ports that an earlier run disabled.
     pub fn set_disabled_ports(&mut self, ports: DisabledPorts) {
         self.disabled_ports = ports;
     }
 
-    /// Switches on again what was switched off for a takeover, however that ended, as the sweep
-    /// found it. Ports that somebody else switched on are forgotten.
+    /// Enables ports that were disabled for a takeover, whatever its result. Ports that were
+    /// enabled otherwise are removed from the list.
     pub(super) fn enable_disabled_ports(&mut self, full: bool) {
         let before = self.disabled_ports.len();
         for (guid, num) in self.disabled_ports.clone() {
             let node =
                 self.subnet.fabric.find(guid).filter(|&node| self.subnet.fabric.node(node).present);
             let port = node.and_then(|node| self.subnet.fabric.port_of(node, num));
-            // Nothing is known of a switch that is away, nor of what was not read just now.
+            // Switches that are absent, or were not read in this sweep, are skipped.
             let Some(port) = port.filter(|&port| full && self.subnet.fabric.port(port).known)
             else {
                 continue;
@@ -215,7 +212,7 @@ impl Sweeper {
         }
     }
 
-    /// A port was asked to look for its neighbour again, and this is what it says.
+    /// Handles the PortInfo of a port that was enabled.
     pub(super) fn port_enabled(&mut self, port: PortIndex) {
         if self.subnet.is_disabled(port) {
             let place = self.subnet.place(port);
@@ -244,7 +241,7 @@ impl Subnet {
         self.is_disabled(at) || self.fabric.port(at).state() == Some(PortState::Down)
     }
 
-    /// Has every switch forward `lids` to where it forwards `spare`.
+    /// Sets the entry for `lids` on every switch to its entry for `spare`.
     fn lead_to_spare(&mut self, lids: LidRange, spare: LidRange) {
         if lids.last > self.routing.top {
             // The tables end before it: the next sweep reroutes.
@@ -270,7 +267,7 @@ impl Subnet {
         }
     }
 
-    /// PortInfo that switches a switch's port off, or on again.
+    /// PortInfo that disables or enables a switch port.
     pub(super) fn wanted_port_switch(&self, port: PortIndex, on: bool) -> link::PortInfoBytes {
         link::switched(&self.fabric, port, on)
     }

@@ -1,16 +1,16 @@
-//! Links that run below what both their ends have enabled, and are not routed over if the operator
-//! wants that (`avoid_throttled_links`).
+//! Links that run below the width or speed that both ends have enabled; routes avoid them with
+//! `avoid_throttled_links`.
 
 use tracing::{info, warn};
 
 use super::Sweeper;
 use crate::manage::throttled::{ThrottledLinks, shortfall};
 
-/// Links that are named when others are throttled than before.
+/// Maximum number of links named when the list changes.
 const NAMED_MAX: usize = 8;
 
 impl Sweeper {
-    /// Links between switches that routes of ours avoid, since they are throttled.
+    /// Links between switches that routes avoid because they are throttled.
     pub fn throttled_links(&self) -> usize {
         if self.subnet.state.up { self.throttled.count() } else { 0 }
     }

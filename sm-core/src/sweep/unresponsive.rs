@@ -1,12 +1,12 @@
-//! Nodes that leave a question without an answer: gone, or only the way to them.
+//! Nodes that do not answer: either gone, or only unreachable by the current route.
 //!
-//! Directed routes lead through switches that may die during a discovery. So a node that is silent
-//! is probed from all sides before it is declared gone: each port with a link towards such a node
-//! is asked whether the link is still up, and if it is, which node is behind it. A node that
-//! answers has a route again, and gets the requests again that it left unanswered. A node whose
-//! port was to be read and did not answer becomes doubtful as well. This ends when nothing new is
-//! learnt: then every port towards a node that is still silent is down, has no node behind it, or
-//! belongs to another such node, so that no route leads to any of them.
+//! Directed routes pass through switches that may fail during a discovery. So a silent node is
+//! probed from all sides before it is declared gone: each port with a link towards such a node is
+//! queried whether the link is still up, and if it is, which node is behind it. A node that answers
+//! has a route again, and gets its unanswered requests again. A node whose port was to be read and
+//! did not answer is handled in the same way. The search ends when a round finds nothing new: then
+//! every port towards a node that is still silent is down, has no node behind it, or belongs to
+//! another such node, so that no route leads to any of them.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -18,24 +18,24 @@ use super::subnet::Subnet;
 use crate::fabric::{NodeIndex, PortIndex};
 use crate::smp::{Kind, Request};
 
-/// Looks at what is silent in one discovery. Of those that do not end the doubts each was made
-/// since a node answered, or fell silent, after the one before.
+/// Maximum number of rounds per discovery. Every round but the last follows a node that answered or
+/// fell silent.
 const ROUNDS_MAX: u32 = 32;
 
-/// The doubts of one discovery.
+/// Nodes of one discovery that did not answer.
 #[derive(Debug, Default)]
 pub(super) struct Unresponsive {
     /// Nodes that were silent, and whether they answered since.
     nodes: BTreeMap<NodeIndex, Standing>,
-    /// What they were asked.
+    /// The requests that they left unanswered.
     waiting: Vec<Request>,
-    /// What was asked again, and how often routes had changed by then.
+    /// Repeated requests, and the number of route changes at that time.
     again: HashMap<Request, u16>,
     /// Ports that have a link and no node behind it, though their own nodes answer.
     mute: HashSet<PortIndex>,
     /// How often routes changed in this discovery.
     reroutes: u16,
-    /// Whether something was learnt since the last look.
+    /// Whether the last round found something new.
     progress: bool,
     rounds: u32,
 }
@@ -57,7 +57,7 @@ impl Unresponsive {
     }
 }
 
-/// Whether a discovery asks this of nodes that it may lose the way to.
+/// Whether a discovery sends this request to nodes that may become unreachable.
 fn is_of_discovery(kind: Kind) -> bool {
     matches!(
         kind,
@@ -72,7 +72,7 @@ fn is_of_discovery(kind: Kind) -> bool {
 }
 
 impl Discovery {
-    /// Asks who is behind a port with a link.
+    /// Probes the far end of a port's link.
     pub(super) fn probe(&mut self, subnet: &mut Subnet, port: PortIndex) {
         // Its number says by which routes the node was probed, in case it does not answer.
         subnet.exchange.push(Request::block(Kind::Probe, port, self.unresponsive.reroutes));
@@ -90,8 +90,8 @@ impl Discovery {
         self.unresponsive.reroutes = self.unresponsive.reroutes.wrapping_add(1);
     }
 
-    /// Takes in that a request of the discovery got no answer. `false` if that is none of those
-    /// whose node may only be out of reach.
+    /// Records that a discovery request got no answer. `false` if the cause cannot be an
+    /// unreachable node.
     pub(super) fn defer(&mut self, subnet: &mut Subnet, request: Request) -> bool {
         if !is_of_discovery(request.kind) || subnet.is_sm_node(request.port()) {
             return false;
@@ -101,7 +101,7 @@ impl Discovery {
         }
         match (request.kind, request.block.checked_sub(1)) {
             (Kind::LinkState, None) => {}
-            // Nobody answered behind the port before: that is asked again.
+            // The far end did not answer before either: its probe is repeated.
             (Kind::LinkState, Some(mark)) => {
                 let probe = Request::block(Kind::Probe, request.port(), mark);
                 self.unresponsive.waiting.push(probe);
@@ -111,7 +111,7 @@ impl Discovery {
         true
     }
 
-    /// Whether a request need not be sent, as its node is known to be out of reach for now.
+    /// Whether a request is not sent because its node is currently unreachable.
     pub(super) fn is_unreachable(&self, subnet: &Subnet, request: Request) -> bool {
         is_of_discovery(request.kind)
             && self.unresponsive.is_silent(subnet.fabric.port(request.port()).node)
@@ -124,7 +124,7 @@ impl Discovery {
         is_new
     }
 
-    /// `node` answered behind `egress`: if it was silent, that is a route to it.
+    /// `node` answered through `egress`; if it was silent, this is a new route to it.
     pub(super) fn node_answered(
         &mut self,
         subnet: &mut Subnet,
@@ -140,7 +140,7 @@ impl Discovery {
         self.unresponsive.nodes.insert(node, Standing::Answers);
         self.unresponsive.progress = true;
         let is_switch = subnet.fabric.node(node).switch.is_some();
-        // What answers beyond itself is where it was.
+        // If the route through `egress` passes through the node itself, its upstream port stays.
         if is_switch && !subnet.fabric.leads_through(egress, node) {
             let before = subnet.fabric.upstream(node);
             subnet.fabric.set_upstream(node, egress);
@@ -178,7 +178,8 @@ impl Discovery {
         }
     }
 
-    /// All is asked and answered but for what is in doubt: whether more is being asked now.
+    /// Starts the next round after all other requests have ended; returns whether requests were
+    /// sent.
     pub(super) fn retries_silent(&mut self, subnet: &mut Subnet) -> bool {
         if self.cut_off {
             return false;
@@ -202,8 +203,7 @@ impl Discovery {
         !subnet.exchange.is_idle()
     }
 
-    /// Asks those who answer again what they left unanswered. If that was asked again already, and
-    /// routes are as they were, it stays so.
+    /// Repeats the unanswered requests of nodes that answer again, once per set of routes.
     fn ask_again(&mut self, subnet: &mut Subnet) {
         let waiting = std::mem::take(&mut self.unresponsive.waiting);
         for request in waiting {
@@ -221,8 +221,8 @@ impl Discovery {
         }
     }
 
-    /// Asks each port that leads to a silent node for its link. That by which the node was reached
-    /// comes first, so that routes which are right stay.
+    /// Queries the link state of each port that leads to a silent node. The port by which it was
+    /// last reached comes first, so that correct routes stay.
     fn query_neighbours(&mut self, subnet: &mut Subnet) {
         let silent = self.unresponsive.nodes.iter();
         let silent: Vec<NodeIndex> = silent
@@ -249,7 +249,7 @@ impl Discovery {
         }
     }
 
-    /// No route leads to those who are still silent.
+    /// Gives up nodes that are still silent: no route leads to them.
     fn give_up_silent(&mut self, subnet: &mut Subnet) {
         for request in std::mem::take(&mut self.unresponsive.waiting) {
             self.given_up(subnet, request);
@@ -260,7 +260,8 @@ impl Discovery {
         let mut mute: Vec<PortIndex> = mute.into_iter().collect();
         mute.sort_unstable();
         for port in mute {
-            // Nobody behind our own port says nothing of the fabric: that is kept as it was.
+            // If the node next to the SM does not answer, nothing is known of the fabric: the last
+            // state is kept.
             if Some(port) != subnet.fabric.sm_port()
                 && let Some(peer) = subnet.fabric.port(port).peer()
             {
@@ -271,7 +272,7 @@ impl Discovery {
 }
 
 impl Subnet {
-    /// A probe was not answered: whether that means anything depends on its own node.
+    /// Handles a probe without an answer; it counts only if the probing node itself answers.
     pub(super) fn probe_unanswered(&mut self, request: Request) {
         let mark = request.block.wrapping_add(1);
         self.exchange.push(Request::block(Kind::LinkState, request.port(), mark));

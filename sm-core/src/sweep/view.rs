@@ -1,4 +1,4 @@
-//! What callers may see of a sweeper: the fabric as it is known, and how things stand.
+//! Read access for callers: the fabric and the state of the sweeper.
 
 use std::sync::Arc;
 
@@ -27,17 +27,17 @@ impl Sweeper {
         &self.subnet.settings
     }
 
-    /// What is being done.
+    /// The current phase.
     pub fn phase(&self) -> Phase {
         self.sweep.stage.phase()
     }
 
-    /// Light sweeps that found nothing changed, so far.
+    /// Number of light sweeps that found no change.
     pub fn quiet_sweeps(&self) -> u64 {
         self.subnet.state.quiet_sweeps
     }
 
-    /// Our state among subnet managers.
+    /// SMInfo state of this SM.
     pub fn sm_state(&self) -> SmState {
         self.subnet.election.state()
     }
@@ -53,7 +53,7 @@ impl Sweeper {
         self.subnet.state.given_up()
     }
 
-    /// Ports of which the last sweep could not find out or set everything.
+    /// Ports with attributes that the last sweep could not read or set.
     pub fn faults(&self) -> &[PortIndex] {
         &self.subnet.state.faults
     }
@@ -63,7 +63,7 @@ impl Sweeper {
         self.subnet.routing.engine()
     }
 
-    /// Why engines that are wanted before that one are not used, a line each.
+    /// Why preferred engines were skipped, one line each.
     pub fn rejected_engines(&self) -> &[String] {
         &self.subnet.routing.rejected
     }
@@ -83,9 +83,9 @@ impl Sweeper {
         &self.subnet.state.light_sweeps
     }
 
-    /// Changes whenever all that was begun is given up. Packets of
-    /// [`poll_transmit`](Self::poll_transmit) that have not left by then must not: they are orders
-    /// of a master, which may be another by now.
+    /// Changes whenever pending work is abandoned. Packets of
+    /// [`poll_transmit`](Self::poll_transmit) from before a change must not be sent: they are
+    /// commands of a master, and another SM may be master now.
     pub fn generation(&self) -> u64 {
         self.subnet.exchange.generation()
     }
@@ -95,7 +95,8 @@ impl Sweeper {
         self.subnet.exchange.outstanding()
     }
 
-    /// Traps that subscribers did not hear of, since too many came between two looks at events.
+    /// Traps dropped before subscribers were notified, because too many arrived between two polls
+    /// of events.
     pub fn traps_dropped(&self) -> u64 {
         self.subnet.events.traps_dropped()
     }

@@ -18,11 +18,11 @@ pub struct Trap {
     pub number: Option<TrapNumber>,
     /// LID of the issuer.
     pub issuer: Lid,
-    /// What the sweep has to do.
+    /// The action that the sweep must take.
     pub meaning: Meaning,
 }
 
-/// What the sweep has to do about a trap.
+/// The action that a trap requires of the sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
     /// The issuer or the state of its ports changed: read it again.

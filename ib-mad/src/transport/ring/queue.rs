@@ -253,7 +253,7 @@ impl Consumer {
         fence(SeqCst);
     }
 
-    /// Tells the producer that this side is awake.
+    /// Sets the flag that this side is awake, so that the producer does not wake it.
     pub(super) fn wake_up(&self) {
         self.place.asleep().store(0, Relaxed);
     }

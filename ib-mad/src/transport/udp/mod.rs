@@ -100,7 +100,7 @@ pub struct UdpCounters {
 
 /// A socket that carries MADs.
 pub struct Udp {
-    /// Dropped before the socket.
+    /// Datagrams dropped by the kernel before they were received.
     backend: Backend,
     socket: UdpSocket,
     counters: UdpCounters,

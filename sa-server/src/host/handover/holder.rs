@@ -87,7 +87,7 @@ impl Holder {
         Ok(Self { listener, held: BTreeMap::new() })
     }
 
-    /// Serves so many connections, or until the socket fails.
+    /// Serves this many connections, or until the socket fails.
     pub fn serve(mut self, connections: Option<usize>) -> io::Result<()> {
         for _ in 0..connections.unwrap_or(usize::MAX) {
             let connection = rustix::net::accept_with(&self.listener, SocketFlags::CLOEXEC)?;
@@ -131,7 +131,7 @@ impl Holder {
     }
 }
 
-/// Has the holder at `socket` hold a duplicate of `descriptor`.
+/// Stores a duplicate of `descriptor` at the holder at `socket`.
 pub(super) fn keep(socket: &Path, name: &str, descriptor: BorrowedFd<'_>) -> io::Result<()> {
     ask(socket, &format!("KEEP {name}"), Some(descriptor)).map(drop)
 }

@@ -22,18 +22,18 @@ const LISTEN_FDS_START: i32 = 3;
 /// Most that it passes on.
 const LISTEN_FDS_MAX: usize = 64;
 
-/// Who holds duplicates of our descriptors.
+/// Where duplicates of the descriptors are held.
 #[derive(Clone, Debug)]
 pub enum DescriptorStore {
     /// No store: the descriptors close with this process.
     None,
-    /// systemd, or what speaks like it, at this address.
+    /// systemd, or a compatible service manager, at this address.
     ServiceManager(SocketAddrUnix),
     /// `ibsa hold` at this socket.
     Holder(PathBuf),
 }
 
-/// What was held for us, and who holds what we have.
+/// Descriptors that were held for this process, and the store that holds its own.
 #[derive(Debug)]
 pub struct HeldDescriptors {
     inherited: Vec<(String, OwnedFd)>,
@@ -46,8 +46,8 @@ impl HeldDescriptors {
         Self { inherited: Vec::new(), store: DescriptorStore::None }
     }
 
-    /// What a holder has for us, if there is one, else what the service manager has that the
-    /// environment names (`NOTIFY_SOCKET`, `LISTEN_FDS`).
+    /// The descriptors held by a holder if one is configured, otherwise by the service manager that
+    /// the environment names (`NOTIFY_SOCKET`, `LISTEN_FDS`).
     ///
     /// # Safety
     ///
@@ -78,7 +78,7 @@ impl HeldDescriptors {
         Self { inherited: inherited.collect(), store }
     }
 
-    /// Who holds our descriptors.
+    /// The store that holds the descriptors.
     pub fn store(&self) -> &DescriptorStore {
         &self.store
     }
@@ -94,7 +94,7 @@ impl HeldDescriptors {
         }
     }
 
-    /// Has a duplicate of `descriptor` held under `name`, in place of what was before.
+    /// Stores a duplicate of `descriptor` under `name`, replacing an earlier one.
     pub fn keep(&self, name: &str, descriptor: BorrowedFd<'_>) -> io::Result<()> {
         match &self.store {
             DescriptorStore::None => Ok(()),

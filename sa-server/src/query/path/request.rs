@@ -11,7 +11,7 @@ use crate::query::{Query, Refusal};
 use crate::tables::Tables;
 use crate::tables::qos_match::{Asked, Criteria};
 
-/// What the request says of one end of the path.
+/// What the request specifies about one end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct End {
     pub(crate) gid: Option<Gid>,
@@ -26,7 +26,7 @@ pub(crate) struct Constraint {
 }
 
 /// What a request demands of a path besides its ends. Most requests demand nothing; where this is
-/// known at compile time, the checks are left out.
+/// known at compile time, the compiler drops the checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Constraints {
     pub(crate) sl: Option<Sl>,
@@ -55,11 +55,11 @@ impl Constraints {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
     pub(crate) constraints: Constraints,
-    /// Whether a path without a way back is of no use.
+    /// Whether the path must be reversible.
     pub(crate) reversible: bool,
     /// Most paths wanted: for a pair of ports, of MultiPathRecord in all.
     pub(crate) numb_path: Option<u8>,
-    /// What QoS rules ask about. The path is to have the P_Key, unless it is for raw packets.
+    /// Inputs of QoS rules. The path must have the P_Key, unless it is for raw packets.
     pub(crate) asked: Asked,
     /// The same, looked up; `None` if no rule is in force.
     pub(crate) criteria: Option<Criteria>,
@@ -126,8 +126,8 @@ impl Request {
         read!(query.tables, record, query.mask, path)
     }
 
-    /// The criteria of a PathRecord whose components constrain only the P_Key and reversibility,
-    /// and ask QoS rules: what most requests are like.
+    /// The criteria of a PathRecord with only a P_Key, reversibility and inputs of QoS rules, as
+    /// most requests are.
     #[inline(always)]
     pub(crate) fn read_plain(
         tables: &Tables,
@@ -174,8 +174,7 @@ impl Request {
         )
     }
 
-    /// Whether a path may meet the request in one direction only, though it exists in both. Two
-    /// ports share a partition, or do not, in both.
+    /// Whether a path may meet the request in one direction only. Sharing a partition is symmetric.
     #[inline(always)]
     pub(crate) fn minds_direction(&self, tables: &Tables) -> bool {
         let Constraints { sl, mtu, rate, lifetime, .. } = self.constraints;

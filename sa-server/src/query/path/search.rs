@@ -140,7 +140,7 @@ impl Search<'_> {
         ControlFlow::Continue(())
     }
 
-    /// Whether the requester may learn of paths between two ports, and they of each other.
+    /// Whether the requester may see paths between two ports, and the ports may see each other.
     #[inline(always)]
     pub(crate) fn allows(&self, source: Classed<'_>, destination: Classed<'_>) -> bool {
         // Most ask for paths from themselves: those that they see are those that they can talk to.
@@ -300,8 +300,8 @@ impl Search<'_> {
         Gid::new(self.tables.subnet.prefix, port.guid)
     }
 
-    /// Whether every path to a port has a way back that is no worse: where all paths are alike in
-    /// both directions, one that exists is good enough.
+    /// Whether every path to a port has a reverse path that is no worse: true where paths are
+    /// symmetric.
     #[inline(always)]
     pub(crate) fn is_same_back(&self, destination: &EndPort) -> bool {
         !self.request.minds_direction(self.tables)
@@ -327,7 +327,7 @@ impl Search<'_> {
         )
     }
 
-    /// The same by what is known beforehand: the constraints, and what [`is_same_back`] says.
+    /// Same, with the constraints and the result of [`is_same_back`] already known.
     ///
     /// [`is_same_back`]: Self::is_same_back
     #[inline(always)]

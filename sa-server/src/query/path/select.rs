@@ -33,7 +33,7 @@ pub enum NoPath {
     Mtu,
     /// The rate asked for cannot be had.
     Rate,
-    /// The packet lifetime asked for cannot be had.
+    /// No path has the requested packet lifetime.
     Lifetime,
     /// The ends do not share the P_Key asked for.
     PKeyNotShared,
@@ -45,16 +45,16 @@ pub enum NoPath {
     NoPKeyShared,
     /// The SL asked for is not the level's.
     SlNotOfLevel,
-    /// The SL asked for is not the one that the route has to keep to.
+    /// The requested SL is not the one that the route requires.
     SlNotOfRoute,
     /// The SL is dropped on the way.
     SlDropped,
 }
 
-/// The path from `source` to `destination` (as found by `dlid`), if it is there and meets the
-/// request, whose constraints are a separate argument; values that may be less than the path has are
-/// lowered to the requested ones. Always inlined: most requests have no constraints, and where this is
-/// known at compile time, the checks are left out.
+/// The path from `source` to `destination` (found by `dlid`), if it exists and meets the request,
+/// whose constraints are a separate argument; values that may be below those of the path are
+/// lowered to the requested ones. Always inlined: most requests have no constraints, and where this
+/// is known at compile time, the compiler drops the checks.
 #[inline(always)]
 pub(crate) fn select(
     tables: &Tables,
@@ -175,8 +175,8 @@ fn pkey(
     }
 }
 
-/// Whether who constraints for an MTU means what links carry, whatever an adapter is faster with: the
-/// largest, or more than 1,024 bytes. "Greater than 1,024" is not taken for that, as with OpenSM.
+/// Whether a constraint on the MTU overrides the lower MTU that an adapter is faster with:
+/// "largest" and more than 1,024 bytes do, "greater than 1,024" does not, as with OpenSM.
 fn overrides_quirks(constraint: Constraint) -> bool {
     match constraint.selector {
         Selector::Largest => true,
@@ -185,7 +185,7 @@ fn overrides_quirks(constraint: Constraint) -> bool {
     }
 }
 
-/// A quantity whose codes follow its size, and which may be used below what the path has.
+/// A quantity whose codes are ordered by size and that may be used below the path's value.
 #[inline(always)]
 fn at_most(constraint: Option<Constraint>, have: u8) -> Option<u8> {
     let Some(Constraint { selector, value }) = constraint else { return Some(have) };

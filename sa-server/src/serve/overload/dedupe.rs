@@ -29,8 +29,8 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    /// What a request is known by; `None` for what is no request by itself: segments and
-    /// acknowledgements of a transfer differ in what is not looked at here.
+    /// The identity of a request; `None` for packets that are not requests (segments and
+    /// acknowledgements of a transfer).
     pub(super) fn of(packet: &Packet) -> Option<Self> {
         let (mad, address) = (SaMad::new(&packet.mad), &packet.address);
         let header = mad.header();

@@ -33,12 +33,12 @@ pub(super) struct Sources {
     place_of: Box<[u16]>,
     /// The first round in which a source may be served.
     eligible: Box<[u64]>,
-    /// Who is to be served in this round, and who in one to come.
+    /// Sources to serve in this round, and in a later one.
     links: Links,
     turns: List,
     later: List,
     round: u64,
-    /// The last round that anyone is put off to.
+    /// The last round to which any source is delayed.
     horizon: u64,
     /// Sources with equally many requests, by how many.
     ranks: Links,
@@ -125,7 +125,7 @@ impl Sources {
         Some(of(self.waiting[usize::from(of(self.turns))].requests))
     }
 
-    /// Puts a source off that was served: to the next round, and `rounds` further.
+    /// Delays a served source: to the next round, plus `rounds`.
     pub(super) fn put_off(&mut self, id: SourceId, rounds: u64) {
         let eligible = &mut self.eligible[usize::from(id)];
         *eligible = (*eligible).max(self.round + 1) + rounds;
@@ -138,14 +138,13 @@ impl Sources {
         }
     }
 
-    /// The request that gives way when there is no more room: the oldest one of the source with the
-    /// most.
+    /// The request to drop when the queue is full: the oldest of the source with the most.
     pub(super) fn to_give_way(&self) -> Option<u16> {
         let place = self.by_count[usize::from(self.most)].oldest;
         (place != NONE).then(|| self.waiting[usize::from(place)].requests.oldest)
     }
 
-    /// Goes to the next round in which anybody may be served. Whether there is one.
+    /// Advances to the next round in which a source may be served; `false` if there is none.
     fn begin_round(&mut self) -> bool {
         let mut place = self.later.oldest;
         let mut first = u64::MAX;

@@ -46,7 +46,7 @@ pub struct BacklogConfig {
     pub light_max: u16,
     /// Most requests for tables that wait.
     pub heavy_max: u16,
-    /// What waited longer is dropped: shorter than the time after which clients ask again.
+    /// Requests that have waited longer are dropped; shorter than the clients' retry interval.
     pub stale_after: Duration,
     /// The same for requests for tables, whose clients wait longer.
     pub heavy_stale_after: Duration,
@@ -64,13 +64,13 @@ impl Default for BacklogConfig {
     }
 }
 
-/// Requests that one source can have outstanding by right: what a Linux kernel allows a port.
+/// Requests that one source may have outstanding: what a Linux kernel allows per port.
 const OUTSTANDING_MAX: usize = 16;
-/// Of the time in which others wait, those that are costly get one part in so many.
+/// Costly requests get one part in this many of the time while others wait.
 const HEAVY_PART: u32 = 8;
-/// The most of that time that they can have saved up.
+/// Maximum of that time that they can accumulate.
 const CREDIT_MAX: Duration = Duration::from_millis(2);
-/// What a source may take at a turn before it is put off for more than one round.
+/// Time per turn after which a source is delayed by more than one round.
 const HEAVY_QUANTUM: Duration = Duration::from_micros(100);
 
 /// Requests that wait to be answered.
@@ -81,7 +81,7 @@ pub(crate) struct Backlog {
     /// Sources whose plain requests turned out to be costly.
     offenders: Offenders,
     hasher: Hasher,
-    /// Nanoseconds that those that are costly have to their credit, or took beyond it.
+    /// Nanoseconds of credit of costly requests; negative if exceeded.
     balance: i64,
 }
 
@@ -114,7 +114,7 @@ impl Backlog {
         !self.heavy.is_empty()
     }
 
-    /// Whether some source has more waiting than it can have outstanding by right.
+    /// Whether a source has more requests waiting than it may have outstanding.
     pub(crate) fn has_hog(&self) -> bool {
         self.light.sources().most() > OUTSTANDING_MAX
     }
@@ -134,8 +134,8 @@ impl Backlog {
         }
     }
 
-    /// Files what is costly among packets that are to be answered at once, and moves the others to
-    /// the front; returns how many these are.
+    /// Queues the costly packets of a batch and moves the others to the front; returns how many
+    /// these are.
     pub(crate) fn set_heavy_aside(
         &mut self,
         packets: &mut [Packet],
@@ -191,8 +191,8 @@ impl Backlog {
         taken
     }
 
-    /// Takes out a request that is costly, if it is time for one. `others_wait`: there are such
-    /// that are not. Report its cost to [`charge`](Self::charge).
+    /// Takes a costly request, if one is due. `others_wait`: whether requests wait that are not
+    /// costly. Report its cost to [`charge`](Self::charge).
     pub(crate) fn take_heavy(
         &mut self,
         now: Instant,
@@ -222,15 +222,14 @@ impl Backlog {
         self.balance = (self.balance + earned).min(nanoseconds(CREDIT_MAX));
     }
 
-    /// Notes that a plain request took as long as `time`: the source's requests are costly until it
-    /// has paid for that.
+    /// Records that a plain request took `time`: the source's requests count as costly until it has
+    /// paid for that.
     pub(crate) fn note_offence(&mut self, address: &Address, now: Instant, time: Duration) {
         let source = self.source(address);
         self.offenders.add(source, now, now + time * HEAVY_PART);
     }
 
-    /// Who is at the other end, as a number: its LID, or its GID if it has one, above all unicast
-    /// LIDs.
+    /// The source as a number: its LID, or for a GID a number above all unicast LIDs.
     fn source(&self, address: &Address) -> SourceId {
         match address.grh {
             None if address.lid.is_unicast() => address.lid.0,
@@ -248,8 +247,8 @@ pub(crate) struct CostlyRequest {
     pub(crate) arrived: Instant,
     source: SourceId,
     others_wait: bool,
-    /// Whether the request itself shows that it is costly. Who sent it pays for it by its turns;
-    /// its other requests have nothing to do with it.
+    /// Whether the request itself shows that it is costly. Its source pays with its own turns; the
+    /// source's other requests are not affected.
     pub(crate) was_known: bool,
 }
 
@@ -263,8 +262,8 @@ fn is_costly(packet: &Packet) -> bool {
     is_table(packet) || leaves_an_end_open(packet)
 }
 
-/// Whether a packet is a Get() of a path that does not name both of its ends. One that no path
-/// satisfies is found out only when all pairs of ports have been looked at.
+/// Whether a packet is a Get() of a path without both ends. If no path matches, this is known only
+/// after all pairs of ports have been examined.
 #[inline]
 fn leaves_an_end_open(packet: &Packet) -> bool {
     let mad = SaMad::new(&packet.mad);

@@ -13,16 +13,14 @@ use super::nanoseconds;
 /// How often a transport is to be read until it is empty. What it holds is no older than that as
 /// long as this succeeds.
 const DRAIN_EVERY: Duration = Duration::from_millis(5);
-/// The longest time that counts as spent since the transport was read: after a rest there is
-/// nothing to make up for.
+/// Maximum time that counts as elapsed since the last read, so that an idle period earns no credit.
 const SPENT_MAX: Duration = Duration::from_millis(20);
 /// The part of the time that may go into reading what is dropped.
 const SPARE_PART: u32 = 16;
-/// The same while there is a hog.
+/// Same while one source exceeds its share.
 const SPARE_PART_HOG: u32 = 3;
 
-/// While there is overload, the time after which what enters a transport's queue is to be read; and
-/// how often that is looked at.
+/// During overload, the maximum age in a transport's queue; and how often the limit is recomputed.
 const QUEUE_TIME: Duration = Duration::from_millis(50);
 const LIMIT_EVERY: Duration = Duration::from_millis(100);
 /// The least that a transport may hold.
@@ -39,7 +37,7 @@ pub(crate) struct Pace {
     read: Instant,
     /// Requests that were taken out of the backlog since then.
     taken: usize,
-    /// Nanoseconds that are left for reading what will be dropped, or were taken beyond that.
+    /// Remaining nanoseconds for reading packets that will be dropped; negative if exceeded.
     spare: i64,
     /// Packets received since the limit was looked at, and when that was.
     received: usize,
@@ -109,7 +107,7 @@ impl Pace {
         self.spare -= nanoseconds(beyond);
     }
 
-    /// What the transport's own queue is to be limited to, if that has to change.
+    /// The new limit for the transport's own queue, if it changes.
     pub(crate) fn queue_limit(&mut self, now: Instant) -> Option<usize> {
         let time = now.saturating_duration_since(self.looked);
         if time < LIMIT_EVERY {

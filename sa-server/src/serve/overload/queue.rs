@@ -66,13 +66,13 @@ impl Queue {
         self.by_age.is_empty()
     }
 
-    /// Who waits.
+    /// The sources with waiting requests.
     pub(super) fn sources(&self) -> &Sources {
         &self.sources
     }
 
-    /// Adds a request. One that it repeats gives way to it; else, if there is no place, the oldest
-    /// one of the source that has most.
+    /// Adds a request. It replaces the request that it repeats; if the queue is full, the oldest
+    /// request of the source with the most is dropped.
     pub(super) fn file(
         &mut self,
         packet: &Packet,
@@ -105,8 +105,8 @@ impl Queue {
         }
     }
 
-    /// Takes out the request whose turn it is, once all that wait have been waiting for less than
-    /// `patience` the oldest first, else the newest.
+    /// Takes the next request: the oldest first if all have waited less than `patience`, otherwise
+    /// the newest first.
     pub(super) fn take(
         &mut self,
         now: Instant,
@@ -122,7 +122,7 @@ impl Queue {
         Some(Taken { arrived, source })
     }
 
-    /// Has a source wait longer for its next turn.
+    /// Delays the next turn of a source.
     pub(super) fn put_off(&mut self, source: SourceId, rounds: u64) {
         self.sources.put_off(source, rounds);
     }

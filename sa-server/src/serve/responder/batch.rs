@@ -55,7 +55,7 @@ pub(super) struct BatchHandler<'a> {
 }
 
 impl BatchHandler<'_> {
-    /// Handles what can be looked at together: what is plain by the short way.
+    /// Answers the plain requests of the batch by the fast path.
     pub(super) fn handle_together(
         &mut self,
         batch: &mut [Packet],
@@ -82,7 +82,7 @@ impl BatchHandler<'_> {
         *self.plain = plain;
     }
 
-    /// Makes a Get() the answer to itself whose record stands in it already.
+    /// Completes the answer of a Get() whose record is already in its packet.
     #[inline]
     fn finish(&mut self, packet: &mut Packet, record_len: usize) -> Outcome {
         let subject = subject(packet);
@@ -111,7 +111,7 @@ impl BatchHandler<'_> {
         self.handle_request(packet, Data::Here(DATA_LEN))
     }
 
-    /// Counts what is no request of the class, or none that we could answer.
+    /// Counts packets that are not requests of the class, or cannot be answered.
     #[cold]
     pub(super) fn refuse(&self, reason: DropReason) -> Outcome {
         self.stats.count_requests(Subject::NONE, 1);
@@ -119,7 +119,7 @@ impl BatchHandler<'_> {
         Outcome::Nothing
     }
 
-    /// A packet for the SM, which clients take this port for.
+    /// Handles a packet that is addressed to the SM.
     #[cold]
     fn handle_smp(&mut self, packet: &mut Packet) -> Outcome {
         let tables = self.generation.map(|generation| &*generation.tables);
@@ -261,7 +261,7 @@ impl BatchHandler<'_> {
         Ok(Outcome::Send)
     }
 
-    /// Takes note of a Get() that was costly.
+    /// Records a costly Get().
     #[cold]
     fn note_costly(&mut self, packet: &Packet, steps: u32) {
         if self.costly.len() < COSTLY_MAX {

@@ -23,8 +23,7 @@ pub struct ResponderConfig {
     pub redirection: Redirection,
     /// GUID of the responder's own port, by which answers may leave.
     pub own_port: Option<Guid>,
-    /// Sends every request back as its own answer, without a look at the tables: what everything
-    /// around the answering costs.
+    /// Returns every request as its answer without reading the tables, to measure everything else.
     pub echo: bool,
 }
 

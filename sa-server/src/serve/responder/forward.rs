@@ -10,14 +10,14 @@ use crate::serve::open_requests::{OpenRequests, Rejected};
 use crate::sm::forward::{self, Submission, WorkerEnd};
 use crate::stats::DropReason;
 
-/// The way to the SM, and the requests that went it.
+/// The queue to the SM, and the forwarded requests.
 pub(super) struct Forward {
     pub(super) end: WorkerEnd,
     pub(super) open: OpenRequests,
 }
 
 impl Forward {
-    /// Keeps a request and passes it on; with `look_again` it only asks for what it would find.
+    /// Keeps a request and forwards it; with `look_again`, only as a barrier.
     pub(super) fn submit(
         &mut self,
         now: Instant,

@@ -61,8 +61,7 @@ pub struct Responder {
     transfers: Transfers,
     assemblies: Assemblies,
     forward: Option<Forward>,
-    /// Where records stand before they are the answer: the request is read as long as they are
-    /// sought.
+    /// Buffer for records while the request is still being read.
     scratch: Box<Scratch>,
     /// The plain requests of the batch at hand.
     plain: Vec<Plain>,
@@ -103,7 +102,7 @@ impl Responder {
         self.forward.as_ref().map(|forward| forward.end.descriptor())
     }
 
-    /// Whether a query that finds nothing registered asks an SM before it is answered.
+    /// Whether a query without a result waits for the SM before it is answered.
     pub fn asks_sm_when_empty(&self) -> bool {
         self.forward.as_ref().is_some_and(|forward| forward.end.is_reachable())
     }

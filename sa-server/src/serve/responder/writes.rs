@@ -24,12 +24,13 @@ impl BatchHandler<'_> {
         Ok(Outcome::Nothing)
     }
 
-    /// Whether a request that found nothing waits until the registry here is as it is at the SM:
-    /// what it asks for may just have been registered by way of another responder.
+    /// Whether a query without a result waits until the local registry equals the SM's: the record
+    /// may just have been registered through another responder.
     #[cold]
     pub(super) fn asks_sm(&mut self, packet: &Packet) -> Result<bool, DropReason> {
         match &mut self.forward {
-            // One that waits already, or finds no room to wait, must not hear a "no" meanwhile.
+            // A request that already waits, or for which there is no slot, must not be answered
+            // with "no records" meanwhile.
             Some(forward) if !self.is_requery && forward.end.is_reachable() => {
                 forward.submit(self.now, packet, true).map(|()| true)
             }

@@ -12,7 +12,7 @@ use crate::serve::own_port::Egress;
 use crate::serve::responder::{Outcome, Responder};
 use crate::stats::Kind;
 
-/// How long a worker answers requests that are costly before it looks around.
+/// How long a worker answers costly requests before it checks other work.
 const HEAVY_SLICE: Duration = Duration::from_micros(200);
 /// Segments of answers under way that go out before others are answered that wait.
 const SEGMENTS_WHILE_OTHERS_WAIT: usize = 16;
@@ -38,8 +38,8 @@ impl<T: Transport> Worker<T> {
         Ok(())
     }
 
-    /// Answers requests that are costly, if there are such and it is time for them: one, or as many
-    /// as there is time for. Whether there were.
+    /// Answers costly requests if due: one, or as many as time permits. Returns whether there were
+    /// any.
     pub(super) fn answer_heavy(
         &mut self,
         others_wait: bool,

@@ -8,8 +8,8 @@ use ib_mad::transport::{Packet, Transport};
 use super::Worker;
 
 impl<T: Transport> Worker<T> {
-    /// Takes all that waits at a transport that was another process's before, and drops all but the
-    /// last `keep` of it: who sent the rest has given up, or asked again.
+    /// Drains a transport inherited from another process, and drops all but the last `keep`
+    /// packets: the senders of the others have given up or repeated.
     pub fn take_over(&mut self, keep: usize, now: Instant) -> io::Result<()> {
         // What comes in faster than it is dropped is not inherited.
         const ROUNDS_MAX: usize = 16_384;
@@ -27,8 +27,8 @@ impl<T: Transport> Worker<T> {
         Ok(())
     }
 
-    /// Fills the batch with what is to be answered next. How many that are, and whether there may
-    /// be more with the transport.
+    /// Fills the batch with the next requests; returns their number, and whether the transport may
+    /// have more.
     pub(super) fn take_in(
         &mut self,
         now: Instant,

@@ -28,11 +28,10 @@ pub struct WorkerConfig {
     pub backlog: BacklogConfig,
     /// Most packets that wait to be sent. While they are that many nothing is answered.
     pub outbox_max: usize,
-    /// How often a worker looks around: for new tables, what its transport has lost and, if it is
-    /// idle, whether it is to stop.
+    /// How often a worker checks for new tables, transport losses and, if idle, whether to stop.
     pub look_around: Duration,
-    /// How long a worker without work keeps looking for some before it sleeps. It saves the
-    /// next request the time of waking up and costs a CPU.
+    /// How long an idle worker polls before it sleeps. Polling saves the wake-up time and costs a
+    /// CPU.
     pub busy_poll: Duration,
 }
 
@@ -69,7 +68,7 @@ pub struct Worker<T> {
     overflowed: u64,
     /// When the last turn began.
     now: Instant,
-    /// What it has to do with the responder's own port.
+    /// Role of the worker for the responder's own port.
     egress: Egress,
 }
 
@@ -118,8 +117,7 @@ impl<T: Transport> Worker<T> {
         &mut self.transport
     }
 
-    /// Goes on with another transport after the old one failed. What was to be sent by the old one
-    /// is sent by the new.
+    /// Continues with another transport after a failure; unsent packets are sent through it.
     pub fn replace_transport(&mut self, transport: T) {
         self.transport = transport;
         self.malformed = Malformed::default();
@@ -149,7 +147,7 @@ impl<T: Transport> Worker<T> {
         }
         let sent = self.send_segments(now, others_wait)?;
         let blocked = !self.outbox.is_empty();
-        // Who has sent looks again: what came meanwhile may already be with the transport.
+        // After sending, read again: the transport may already hold new packets.
         let waiting = self.backlog.len();
         let busy = (more || count > 0 || tables || waiting > 0 || sent) && !blocked;
         Ok(if busy { Next::Again } else { Next::Wait })
@@ -207,7 +205,7 @@ impl<T: Transport> Worker<T> {
         Ok(())
     }
 
-    /// What is due now and then, whether there is work or not.
+    /// Periodic work.
     fn look_around(&mut self, now: Instant) {
         self.responder.refresh();
         if self.pace.lifts_limit(now) {

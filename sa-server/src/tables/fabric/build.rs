@@ -14,7 +14,7 @@ use super::walk::{Before, Switches, Topology, columns};
 use super::{AliasPlace, Tables, Walked};
 use crate::tables::qos_match::{GroupSets, QosMatcher};
 
-/// The tables of one snapshot. What the same can be taken for as in those of another is.
+/// Builds the tables of one snapshot; parts equal to those of the previous one are reused.
 pub(super) fn build(
     plane: &FabricPlane,
     registry: &RegistryPlane,
@@ -79,7 +79,7 @@ fn topology(plane: &FabricPlane, switches: impl Into<Arc<Switches>>) -> Topology
     Topology { switches, lfts, sls }
 }
 
-/// Where packets went by the plane of tables.
+/// Results of walking the routes of the plane.
 fn topology_of(tables: &Tables) -> Topology<'_> {
     topology(&tables.plane, tables.walked.switches.clone())
 }

@@ -68,7 +68,7 @@ pub struct Tables {
     pub qos: QosMatcher,
     /// The plane that these tables were built of: its rows are shared with the snapshot.
     pub(crate) plane: Arc<FabricPlane>,
-    /// What paths were made from.
+    /// Inputs of the path classes.
     walked: Walked,
     sls: Sls,
     /// GUIDs of routers' ports, in the order of [`EndPorts::all`].
@@ -85,7 +85,7 @@ pub struct Tables {
 /// A port's own GUID, a place in its GUID table, and the alias there.
 type AliasPlace = (Guid, u8, Guid);
 
-/// What the walk of the routes of a plane was made over, and what came of it.
+/// Inputs and result of walking the routes of a plane.
 #[derive(Clone, Debug)]
 struct Walked {
     switches: Arc<Switches>,
@@ -98,8 +98,7 @@ impl Tables {
         build::build(fabric, registry, None)
     }
 
-    /// The same, where these are the tables of a plane that may be much like it: then most of the
-    /// work is to see what differs.
+    /// Same, starting from the tables of a similar plane: mostly finds the differences.
     #[must_use]
     pub fn rebuild(&self, fabric: &FabricPlane, registry: &RegistryPlane) -> Self {
         build::build(fabric, registry, Some(self))

@@ -28,7 +28,7 @@ pub struct Partitions {
     /// The P_Keys of every interned table in the order of OpenSM's, see [`place`]; empty unless
     /// ports may be full and limited members of one partition at once.
     both: Vec<Box<[PKey]>>,
-    /// What every table has to do with every other, see [`Pair`]; empty if they are too many.
+    /// The relation of every pair of tables, see [`Pair`]; empty if there are too many.
     pairs: Arc<[Pair]>,
     /// Distinct tables.
     sets: usize,
@@ -37,8 +37,8 @@ pub struct Partitions {
 /// Tables whose pairs are all written down: 128 KiB of them. Sites have a few dozen.
 const PAIRED_MAX: usize = 256;
 
-/// What two P_Key tables have in common: the first P_Key that they share, as the first one holds
-/// it, [`Pair::SEEN`] if there is none and yet they may know of each other, or else 0.
+/// Relation of two P_Key tables: the first P_Key they share, as the first one holds it;
+/// [`Pair::SEEN`] if they share none but may see each other; otherwise 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Pair(u16);
 
@@ -60,7 +60,7 @@ impl Partitions {
         }
     }
 
-    /// What was written down of two tables.
+    /// The precomputed relation of two tables.
     #[inline(always)]
     fn pair(&self, a: PKeySet, b: PKeySet) -> Option<Pair> {
         self.pairs.get(usize::from(a.0) * self.sets + usize::from(b.0)).copied()
@@ -158,8 +158,8 @@ impl Partitions {
         &self.base
     }
 
-    /// Whether a port with P_Key table `a` belongs to the partition of `pkey`, as full member or
-    /// limited. What has no valid P_Key is for everybody.
+    /// Whether a port with P_Key table `a` belongs to the partition of `pkey`, as full or limited
+    /// member. An invalid P_Key matches every port.
     #[inline]
     pub fn is_member(&self, a: PKeySet, pkey: PKey) -> bool {
         let is_in = |number: usize| self.word(a, number / 64).member >> (number % 64) & 1 == 1;
@@ -184,7 +184,7 @@ impl Partitions {
             + size_of_val(&*self.pairs)
     }
 
-    /// Writes down what every table has to do with every other.
+    /// Precomputes the relation of every pair of tables.
     fn paired(mut self) -> Self {
         if self.sets <= PAIRED_MAX {
             let all = || (0..self.sets as u16).map(PKeySet);

@@ -175,8 +175,8 @@ impl Paths {
         prefetch(&self.hosts.numbers, usize::from(row) * self.hosts.columns + usize::from(column));
     }
 
-    /// Whether the switch of `row`, and all of its kind, reach every destination: then each path to
-    /// it has a way back.
+    /// Whether the switch of `row` and all like it reach every destination; then each path has a
+    /// reverse path.
     #[inline]
     pub fn is_complete(&self, row: u16) -> bool {
         if usize::from(row) < self.hosts.rows { self.hosts.complete } else { self.others.complete }
@@ -233,7 +233,7 @@ impl Paths {
     }
 }
 
-/// Rows that a matrix is made of at a time: a cache line of each column's.
+/// Rows built at a time: a cache line of each column.
 const ROWS_AT_ONCE: usize = 64;
 
 /// A matrix of a part of all columns, equal parts once; and where each column's part is.

@@ -1,8 +1,8 @@
 //! The fabric plane in record form, which table answers are copied from.
 //!
 //! There is one flat array per record type, with each record as it appears in an answer, padded to
-//! the stride, and a parallel array of who may see it. [`crate::query`] decides which records
-//! match.
+//! the stride, and a parallel array of the owners that decide its visibility. [`crate::query`]
+//! decides which records match.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::guid_index::GuidIndex;
 use super::partition::PKeySet;
 use crate::tables::prefetch::prefetch;
 
-/// Whose a record is, for partition visibility.
+/// Owner of a record, for partition visibility.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
     /// P_Key table of the port.
@@ -83,8 +83,8 @@ impl<O> Records<O> {
     }
 }
 
-/// One node: where its records stand, and the rows that others of its records are made of when
-/// somebody asks for them.
+/// One node: the positions of its records, and the rows from which further records are built on
+/// demand.
 #[derive(Clone, Debug)]
 pub struct NodeRows {
     /// Node GUID.
@@ -146,7 +146,7 @@ impl From<Rows> for Range<u32> {
     }
 }
 
-/// Whose a link is.
+/// Owners of the ends of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkOwners {
     /// The end that the record begins with.

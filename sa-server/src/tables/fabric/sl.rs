@@ -16,7 +16,7 @@ pub(crate) const ALL_SLS: u16 = 0xFFFF;
 /// The VL that data packets cannot take.
 const DROP_VL: u8 = 15;
 
-/// What the tables know of SLs.
+/// SL tables.
 #[derive(Clone, Debug)]
 pub(super) struct Sls {
     /// SL by partition number.
@@ -156,7 +156,7 @@ impl Tables {
     }
 }
 
-/// Steps that a path takes which is walked, there and back.
+/// Steps of following a path in both directions.
 const WALK_COST: u32 = 16;
 /// What stands for the ports of a channel adapter in [`PortTables::sl_to_vl`].
 const CHANNEL_ADAPTER_PORTS: (u8, u8) = (0, 0);

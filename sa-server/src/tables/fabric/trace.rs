@@ -9,7 +9,7 @@ use sa_proto::snapshot::{Lft, Node, Port, find};
 
 use super::{EndPort, Tables};
 
-/// Switches that are followed at most: more than any path has that does not go round in circles.
+/// Maximum number of switches followed; more than any loop-free path has.
 const HOPS_MAX: usize = 256;
 
 /// A node that a packet leaves on its way, or the switch that it ends in.

@@ -38,7 +38,7 @@ pub(super) enum Hop {
 /// The switches of a fabric, one a row, and what is behind their ports.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Switches {
-    /// What they are called.
+    /// Their names.
     pub(super) guids: Vec<Guid>,
     /// Where a row's ports begin in `hops`, and the end of the last.
     pub(super) starts: Vec<u32>,
@@ -134,15 +134,15 @@ fn differences(now: &[u8], then: &[u8], fill: u8, differ: &mut [bool]) {
     }
 }
 
-/// What came of a walk before.
+/// Result of an earlier walk.
 #[derive(Clone, Copy)]
 pub(super) struct Before<'a> {
     pub(super) topology: &'a Topology<'a>,
     pub(super) columns: &'a Columns,
 }
 
-/// Walks the trees of all `lids`, which ascend, as far as they may be others than `before`. Beyond
-/// 65,535 distinct columns, more than there are unicast LIDs, there can be none.
+/// Walks the trees of all `lids` (ascending) that may differ from those of `before`. There are at
+/// most 65,535 distinct columns, because there are fewer unicast LIDs.
 pub(super) fn columns(
     topology: &Topology<'_>,
     lids: &[Lid],

@@ -50,7 +50,7 @@ impl Level {
         }
     }
 
-    /// What holds where no rule does: it grants everything and asks for nothing.
+    /// The level if no rule applies: it grants everything.
     pub(super) fn any() -> Self {
         let row = QosLevel {
             index: u32::MAX,

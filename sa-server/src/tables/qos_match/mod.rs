@@ -77,7 +77,7 @@ struct Rule {
 pub struct QosMatcher {
     rules: Vec<Rule>,
     levels: Vec<Level>,
-    /// What holds where no rule does.
+    /// The level if no rule applies.
     any: Level,
     sets: Sets,
     /// Set by QoS class; empty if no rule asks.
@@ -299,8 +299,8 @@ pub enum Criterion {
     PKey,
 }
 
-/// P_Keys that a request may name although the rule does not ask for one: a request with a P_Key
-/// means a virtual fabric that has it, so that no other one may answer, let alone with "no path".
+/// P_Keys that a request may name although the rule has no P_Key criterion. A request with a P_Key
+/// refers to a virtual fabric that has it, so rules of other virtual fabrics must not apply.
 fn implied_pkeys<'a>(row: &QosRule, level: Option<&'a Level>) -> Option<&'a [(u16, u16)]> {
     let pkeys = &level?.row().pkeys[..];
     (row.origin == RuleOrigin::VirtualFabric && !pkeys.is_empty()).then_some(pkeys)

@@ -36,7 +36,7 @@ pub struct Bottleneck {
     pub from: String,
     /// Node and port that it ends at; empty if it is port 0 of a switch.
     pub to: String,
-    /// What it bounds: bytes, or Gb/s as it is called.
+    /// The limit: bytes, or Gb/s (nominal).
     pub value: String,
 }
 

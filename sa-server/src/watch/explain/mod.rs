@@ -63,7 +63,7 @@ pub struct Explanation {
     pub rule: Option<Rule>,
     /// What keeps a path from being there.
     pub no_path: Option<NoPath>,
-    /// What keeps the way back from being there. A path without one is not reversible.
+    /// Why there is no reverse path. A path without one is not reversible.
     pub no_way_back: Option<NoPath>,
     /// Status of the answer; 0 if it has a record.
     pub status: u16,

@@ -58,7 +58,7 @@ pub struct PassedOver {
     pub failing: Option<Criterion>,
 }
 
-/// A PathRecord, as far as it means anything here.
+/// The relevant fields of a PathRecord.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Record {
     /// DGID.
@@ -99,7 +99,7 @@ pub(super) struct Decided {
     pub(super) dlid: Lid,
 }
 
-/// Asks as the source would, and looks at what was decided on the way.
+/// Runs the query of the source, and collects the decisions.
 pub(super) fn ask(
     tables: &Tables,
     registry: &RegistryPlane,
@@ -211,7 +211,7 @@ fn write(
     mask
 }
 
-/// What the query itself says.
+/// The result of the query.
 fn answer(query: &Query<'_>) -> (Status, Option<PathRecordRepr>) {
     let mut scratch = Scratch::new();
     let mut pool = Pool::new(PoolConfig::default());

@@ -120,8 +120,8 @@ impl Config {
     }
 }
 
-/// What the configuration file and the command line set, and what is odd about that. What is
-/// mistaken in the file keeps its value in `before`.
+/// Settings from the configuration file and the command line, with warnings. A setting with a
+/// mistake keeps its value from `before`.
 fn settings_of(
     options: &Options,
     before: Option<&Settings>,

@@ -48,7 +48,8 @@ pub enum ExposureError {
     FrontDoor(SocketAddr),
 }
 
-/// What may be open to other machines. The value holds warnings about what is.
+/// Checks that no listener is open to other machines without permission; returns warnings about
+/// those that are.
 pub(super) fn check(
     publish: SocketAddr,
     front_door: SocketAddr,

@@ -39,7 +39,7 @@ pub enum Action {
     Report,
 }
 
-/// What [`Action::ReadFiles`] read.
+/// The file contents read by [`Action::ReadFiles`].
 #[derive(Debug)]
 pub struct FilesRead {
     /// The policy, and what is odd about its files.

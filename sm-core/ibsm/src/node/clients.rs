@@ -91,8 +91,8 @@ impl Node {
             .collect()
     }
 
-    /// Those of them that every client can query: as targets of redirection, ascending by the
-    /// responder's identity, and as candidates for MasterSMLID.
+    /// Of these, the responders that every client can query: redirection targets, ascending by
+    /// responder id, and candidates for MasterSMLID.
     fn led_to(&self, serving: &BTreeMap<Guid, Serving>) -> (Vec<Target>, Vec<Candidate>) {
         let (mut targets, mut candidates) = (Vec::new(), Vec::new());
         if serving.is_empty() {

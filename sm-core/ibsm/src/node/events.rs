@@ -1,4 +1,4 @@
-//! What follows from events of the sweep.
+//! Handles events of the sweep.
 
 use std::time::{Duration, Instant};
 

@@ -57,7 +57,7 @@ pub(super) struct Jobs {
     is_checking_balance: bool,
 }
 
-/// What is logged of a routing job that is running.
+/// Log state of a running routing job.
 #[derive(Clone, Copy, Debug)]
 struct Routed {
     /// Number of the sweep that it belongs to.

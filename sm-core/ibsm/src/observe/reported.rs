@@ -180,7 +180,7 @@ pub(super) fn quantile_us(buckets: &[(u64, u64)], share: f64) -> Option<f64> {
     Some(lower as f64 / 1e3)
 }
 
-/// Adds one list of buckets to another, whatever their bounds.
+/// Adds one list of buckets to another; their bounds may differ.
 pub(super) fn merge(all: &mut Vec<(u64, u64)>, more: &[(u64, u64)]) {
     for &(bound, count) in more {
         match all.binary_search_by_key(&bound, |&(bound, _)| bound) {

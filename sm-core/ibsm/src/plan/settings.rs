@@ -9,8 +9,8 @@ use sm_config::{EngineNames, FileError, PolicyError, Settings, ValueError, file}
 use sm_core::manage::steering::{Places, Steered, steer};
 use sm_routing::{Engine, Torus2Qos};
 
-/// Settings and files, read once. They contain GUIDs, and apply to a site whatever is missing of
-/// it.
+/// Settings and files, read once. They refer to GUIDs, so they also apply to a fabric from which
+/// nodes are removed.
 #[derive(Clone, Debug, Default)]
 pub struct EngineSettings {
     settings: Settings,

@@ -28,12 +28,12 @@ pub(super) struct Metric {
 }
 
 impl Metric {
-    /// What only grows.
+    /// A counter.
     pub(super) fn counter(name: &'static str, help: &'static str, value: u64) -> Self {
         Self { name, help, labels: Vec::new(), value: Value::Counter(value) }
     }
 
-    /// What goes up and down.
+    /// A gauge.
     pub(super) fn gauge(name: &'static str, help: &'static str, value: f64) -> Self {
         Self { name, help, labels: Vec::new(), value: Value::Gauge(value) }
     }

@@ -341,8 +341,8 @@ fn sync_directory(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// What an operator should know of a state directory that was not there. Behind a mistyped name lie
-/// neither the LIDs of before nor what clients registered.
+/// Warning for a new state directory: a mistyped path contains neither the earlier LIDs nor the
+/// registrations.
 fn created(path: &Path) -> String {
     format!(
         "state directory {} is new: no LIDs and no registrations are known. If this subnet had a \

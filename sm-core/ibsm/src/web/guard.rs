@@ -14,9 +14,9 @@ use axum::response::{IntoResponse, Response};
 pub(super) enum Page {
     /// Users of this machine.
     Here,
-    /// Everyone who can reach the address.
+    /// All clients that can reach the address.
     Open,
-    /// Nobody: other machines can reach the address, and the operator has not allowed that.
+    /// No client: other machines can reach the address, and the operator did not permit that.
     Closed,
 }
 

@@ -1,5 +1,5 @@
-//! Positions of switches on the map. Equal fabrics give equal maps, in whatever order they were
-//! discovered.
+//! Positions of switches on the map. Equal fabrics give equal maps, regardless of the order of
+//! discovery.
 //!
 //! Fat trees are drawn in rows: leaf switches, which have the hosts, at the bottom, the others
 //! above; switches connected without the rows above are placed together. Any other fabric is drawn

@@ -1,8 +1,8 @@
 //! Which virtual fabric a multicast group belongs to.
 //!
 //! As for Service IDs: the first in the file whose applications name the MGID and whose member the
-//! port is, then the first that takes unmatched MGIDs. With security only full members count, since
-//! limited ones could not hear each other. Those in standby have no groups.
+//! port is, then the first that takes unmatched MGIDs. With security only full members count,
+//! because limited members cannot send to each other. Virtual fabrics in standby have no groups.
 
 use std::collections::HashSet;
 

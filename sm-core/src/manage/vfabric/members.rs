@@ -49,7 +49,7 @@ pub(super) fn resolve(groups: &[DeviceGroup], ports: &[EndPort]) -> Vec<Members>
     all
 }
 
-/// What a group has without those that it includes.
+/// Members of a group apart from those of included groups.
 fn named(group: &DeviceGroup, ports: &[EndPort]) -> Members {
     let select = group.select;
     let kinds = [

@@ -45,8 +45,8 @@ impl LinkSetup {
     }
 
     /// Handles the refusal of a step to Armed or Active; `false` if the port refused it before. A
-    /// port refuses a step that it has already taken, as when its answer was lost, so its PortInfo
-    /// is read.
+    /// port refuses a step that it has already taken, for example if the answer was lost, so its
+    /// PortInfo is read.
     pub(in crate::sweep) fn step_refused(&mut self, subnet: &mut Subnet, request: Request) -> bool {
         let is_new = self.read_again.insert((request.port(), request.kind == Kind::Arm));
         if is_new {
@@ -112,7 +112,7 @@ impl Subnet {
     }
 
     /// PortInfo to set so that a linked port is configured and armed, if it is not. A new master
-    /// sets it anyway, as the values it read may be another's idea.
+    /// always sets it, because the values may be those of another SM.
     pub(in crate::sweep) fn wanted_arming(&self, port: PortIndex) -> Option<link::PortInfoBytes> {
         let external = self.fabric.node_of(port).switch.is_some();
         let anyway = external && self.state.first_as_master || self.state.forced_links_changed;
@@ -149,8 +149,8 @@ impl Subnet {
         }
     }
 
-    /// The link of `port` was taken through Down, for its MTU or VLs to change: its other end is in
-    /// Initialize too. If it happened while arming, both are armed once more.
+    /// The link of `port` was taken through Down to change its MTU or VLs, so its far end is in
+    /// Initialize too. If this happened while arming, both ends are armed again.
     pub(in crate::sweep) fn link_was_reset(&mut self, request: Request, port: PortIndex) {
         let peer = self.fabric.port(port).peer();
         if let Some(peer) = peer {
@@ -176,7 +176,7 @@ impl Subnet {
     pub(in crate::sweep) fn is_linked(&self, port: PortIndex) -> bool {
         let entry = self.fabric.port(port);
         let peer = entry.peer().filter(|&peer| self.fabric.port(peer).known);
-        // Nobody can be reached who has no LID.
+        // A port without a LID cannot be addressed.
         let left_out = |port| self.fabric.is_left_out(port);
         entry.known && !left_out(port) && peer.is_some_and(|peer| !left_out(peer))
     }

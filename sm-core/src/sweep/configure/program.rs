@@ -41,7 +41,7 @@ impl Programming {
         Self { steps, tops_are_due: true, switches: Programmed::default() }
     }
 
-    /// What the rest of the sweep needs to know.
+    /// Data that later stages of the sweep need.
     pub(in crate::sweep) fn into_programmed(self) -> Programmed {
         self.switches
     }
@@ -142,7 +142,7 @@ impl Subnet {
         false
     }
 
-    /// SwitchInfo to set so that the switch forwards what it should, if it does not.
+    /// SwitchInfo to set; `None` if the switch already has the right values.
     pub(in crate::sweep) fn wanted_switch_info(&self, port: PortIndex) -> Option<[u8; 20]> {
         let switch = self.fabric.switch(self.fabric.node_of(port).switch?);
         let current = switch.switch_info();
@@ -189,8 +189,8 @@ impl Subnet {
         switch.info.copy_from_slice(&data[..20]);
         let got = switch.switch_info().linear_fdb_top();
         if self.state.first_as_master && switch.switch_info().port_state_change() {
-            // Something happened while we were at work. Later sweeps leave that to the next light
-            // one: a switch that always says so must not keep us busy.
+            // A change occurred during this sweep. Later sweeps leave it to the next light sweep: a
+            // switch that always reports a change must not cause endless sweeps.
             self.schedule.request(now, Cause::Timer);
         }
         if got != self.routing.top {

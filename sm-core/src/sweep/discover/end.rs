@@ -16,7 +16,7 @@ use crate::sweep::subnet::Subnet;
 /// Maximum number of ports with a link and no answer behind it that are probed again soon.
 const UNANSWERED_MAX: usize = 1024;
 
-/// How a discovery ends.
+/// Result of a discovery.
 enum End {
     /// The fabric is read: the election follows.
     Read,
@@ -139,7 +139,7 @@ impl Discovery {
         subnet.fabric.unlink(port);
     }
 
-    /// Settles which port each port GUID belongs to.
+    /// Resolves duplicate port GUIDs.
     fn settle_end_ports(&mut self, subnet: &mut Subnet) {
         for (owner, other) in subnet.fabric.settle_end_ports() {
             let guid = subnet.fabric.port(owner).guid;
@@ -258,7 +258,7 @@ impl Subnet {
         }
     }
 
-    /// Whether there are, or were once, other nodes than our own.
+    /// Whether the fabric has, or had, nodes other than the SM's own.
     pub(super) fn expects_others(&self) -> bool {
         let (hosts, switches) = self.fabric.counts();
         hosts + switches > 1 || self.lids.len() > 1

@@ -14,23 +14,23 @@ use sm_routing::multicast::{
     hops_around,
 };
 
-/// Trees to be planted, or looked at again.
+/// Trees to compute or to check.
 #[derive(Debug)]
 pub struct MulticastJob {
     pub(super) made: Arc<ActiveRouting>,
-    /// The routing that trees before were planted on, if its switches have other numbers.
+    /// The routing for which the previous trees were computed, if its switch numbers differ.
     pub(super) renumbered: Option<Arc<ActiveRouting>>,
-    /// The tables of `made`, for following routes unless that has been done.
+    /// The tables of `made`, to derive dependencies if that has not been done.
     pub(super) lfts: Vec<Arc<Lft>>,
     /// The VL by SL of links between switches.
     pub(super) vls: [u8; 16],
-    /// What came of both.
+    /// The dependencies and orders derived from both.
     pub(super) orders: Option<Arc<Orders>>,
-    /// Whether trees that deliver are looked at, too: for credit loops with what is routed now.
+    /// Whether trees that deliver are checked for credit loops, too.
     pub(super) proves: bool,
     /// Whether all groups are among these.
     pub(super) is_whole: bool,
-    /// What switches have room for.
+    /// Table sizes of switches.
     pub(super) room: Room,
     /// Switches that count as full from a block on.
     pub(super) closed: BTreeMap<Guid, u16>,
@@ -43,23 +43,24 @@ pub(super) struct Group {
     pub(super) mlid: Lid,
     pub(super) audience: Audience,
     pub(super) places: Vec<Place>,
-    /// What stands.
+    /// The current tree.
     pub(super) before: Option<Arc<Tree>>,
-    /// The tree that another subnet manager planted: kept if it is right.
+    /// The tree of another SM, kept if it is right.
     pub(super) inherited: Option<Tree>,
 }
 
-/// What came of a [`MulticastJob`].
+/// Result of a [`MulticastJob`].
 #[derive(Debug)]
 pub struct MulticastOutcome {
     pub(super) made: Arc<ActiveRouting>,
     pub(super) is_whole: bool,
     /// Switches that count as full from a block on, around which all trees were planted.
     pub(super) closed: BTreeMap<Guid, u16>,
-    /// What trees were verified by; `None` if nothing had to be planted, and nothing was proved.
+    /// The channel order the trees were checked with; `None` if no tree had to be computed or
+    /// checked.
     pub(super) orders: Option<Arc<Orders>>,
     pub(super) trees: Vec<Grown>,
-    /// Trees that were found wrong and are not used: a fault of ours.
+    /// Trees that were found wrong and are not used, because of an internal error.
     pub(super) defects: Vec<String>,
 }
 
@@ -68,24 +69,24 @@ pub(super) struct Grown {
     pub(super) mlid: Lid,
     pub(super) audience: Audience,
     pub(super) tree: Arc<Tree>,
-    /// Whether it is what stood before, by the same ports of the same switches.
+    /// Whether the tree is unchanged: the same ports of the same switches.
     pub(super) is_kept: bool,
     /// `None` if it adds to no credit loop, or was not checked.
     pub(super) fault: Option<Fault>,
 }
 
 impl MulticastJob {
-    /// Groups whose trees are planted.
+    /// Groups whose trees are computed.
     pub fn len(&self) -> usize {
         self.groups.len()
     }
 
-    /// Whether there is nothing to plant.
+    /// Whether the job has no trees to compute.
     pub fn is_empty(&self) -> bool {
         self.groups.is_empty()
     }
 
-    /// Plants the trees. May take a second.
+    /// Computes the trees. May take a second.
     pub fn run(mut self) -> MulticastOutcome {
         if let Some(before) = self.renumbered.take() {
             let (before, now) = (&*before, &*self.made);
@@ -138,8 +139,8 @@ impl MulticastJob {
         outcome
     }
 
-    /// What comes of it if all trees that stand deliver, to whom there is a way, so that there is
-    /// no hurry to find out what waits for what; `None` if any has to be planted.
+    /// The result if all current trees reach all reachable members, so that dependencies need not
+    /// be computed yet; `None` if any tree must be computed.
     fn all_stand(&self) -> Option<MulticastOutcome> {
         let mut standing = Standing::new(self.made.topology(), &self.room);
         let stands = |group: &Group| {
@@ -164,7 +165,7 @@ impl MulticastJob {
     }
 }
 
-/// Plants the tree of a group; why it is wrong if it is.
+/// Computes the tree of a group, or returns why it is wrong.
 fn plant(
     chooser: &mut Chooser<'_>,
     topology: &Topology,
@@ -186,7 +187,7 @@ fn plant(
     Ok(Grown { mlid, audience, tree, is_kept, fault: planted.fault })
 }
 
-/// A tree in the numbers of another routing, without switches that are no more.
+/// Converts a tree to the switch numbers of another routing; switches that are gone are omitted.
 fn renumbered(before: &ActiveRouting, now: &ActiveRouting, tree: &Tree) -> Tree {
     let number = |then: u16| before.switch(then).and_then(|index| now.number(index));
     let masks = tree.masks.iter().filter_map(|&(then, mask)| Some((number(then)?, mask)));
@@ -198,7 +199,7 @@ fn renumbered(before: &ActiveRouting, now: &ActiveRouting, tree: &Tree) -> Tree 
     Tree { root: tree.root.and_then(number), masks, unreached }
 }
 
-/// What was found in switches, as a tree; `None` if some of them are not routed.
+/// A tree read from switches; `None` if one of them is not part of the routing.
 pub(super) fn inherited_tree(
     made: &ActiveRouting,
     masks: &[(SwitchIndex, PortMask)],
@@ -209,7 +210,7 @@ pub(super) fn inherited_tree(
     Some(Tree { root: None, masks, unreached: Vec::new() })
 }
 
-/// Whether a tree's switches hang together: as many links as it takes, each from both ends.
+/// Whether the switches of a tree are connected: enough links, each set from both ends.
 fn is_one_piece(topology: &Topology, tree: &Tree) -> bool {
     let ends = tree.masks.iter().map(|(switch, mask)| {
         mask.ports().filter(|&port| topology.link_at(*switch, port).is_some()).count()

@@ -1,7 +1,7 @@
-//! Which switches have room for which trees, and the reports about those that lack it.
+//! Sizes of the multicast tables of switches, and the reports about tables that are too small.
 //!
-//! A switch may state the end of its table. If a block could be neither read nor written, the table
-//! counts as full from this block on: packets that are forwarded to it may go anywhere.
+//! A switch may report the end of its table. If a block can be neither read nor written, the table
+//! counts as full from this block on, because its contents are unknown.
 
 use std::collections::BTreeMap;
 
@@ -84,8 +84,8 @@ impl Multicast {
         }
     }
 
-    /// A switch did not take a block: if it may hold anything, and has not taken it for some time,
-    /// trees lead around the switch from now on.
+    /// A switch did not accept a block. If its contents are unknown and it has failed for some
+    /// time, trees avoid the switch from now on.
     pub(super) fn close_switch(&mut self, subnet: &mut Subnet, index: SwitchIndex) {
         let Some(block) = subnet.fabric.switch(index).mft.closed_from() else { return };
         let node = subnet.fabric.switch(index).node;
@@ -98,8 +98,7 @@ impl Multicast {
         }
     }
 
-    /// Trees may lead again over switches that have taken what they did not, that were reset, or
-    /// are gone.
+    /// Trees may use switches again that accepted the block, were reset, or are gone.
     pub(super) fn reopen_switches(&mut self, subnet: &mut Subnet) {
         let fabric = &subnet.fabric;
         self.closed.retain(|&guid, block| {
@@ -115,7 +114,7 @@ impl Multicast {
         });
     }
 
-    /// Switches that trees lead around since they do not take their tables, in words.
+    /// Switches that trees avoid because they accept no table, as text.
     pub(super) fn closed_warning(&self) -> Option<String> {
         let count = self.closed.len();
         (count > 0).then(|| {

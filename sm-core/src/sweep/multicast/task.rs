@@ -1,4 +1,4 @@
-//! The task between sweeps that writes multicast tables, and what callers use of it.
+//! The task that writes multicast tables between sweeps, and its public functions.
 
 use std::time::Instant;
 

@@ -1,16 +1,15 @@
-//! Writing multicast tables to switches: first what clears branches, then what adds some.
+//! Writes multicast tables to switches: first the blocks that clear branches, then those that add
+//! branches.
 //!
-//! Until the last block is written, switches hold branches of a tree before and of the one that
-//! takes its place. Both together can be a loop, and multicast packets have no hop limit. So an
-//! entry gets no new ports while any switch of the new tree may still forward its MLID by ports
-//! that are to go: a block that does both is written twice, any other once. Other MLIDs of the same
-//! block do not wait for it.
+//! Until the last block is written, switches hold branches of the old tree and of the new one. Both
+//! together can be a loop, and multicast packets have no hop limit. So an entry gets no new ports
+//! while any switch of the new tree may still forward its MLID by ports to be cleared: a block that
+//! does both is written twice, any other once. Other MLIDs of the same block do not wait for it.
 //!
 //! Switches outside the new tree delay no other write, regardless of what they hold: while those of
-//! the tree forward only to one another, a packet that got there from outside does not come back.
-//! A switch whose block could be neither read nor written may hold anything. If it does not accept
-//! the block within a few attempts, it is closed to trees from this block on (`room`), and so no
-//! part of them.
+//! the tree forward only to one another, a packet that left the tree does not come back. The
+//! contents of a block that could be neither read nor written are unknown. If the switch does not
+//! accept the block within a few attempts, trees avoid the switch from this block on (`room`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -27,8 +26,8 @@ use crate::smp::{Kind, Request};
 const BLOCK_BITS: u32 = 12;
 
 impl Multicast {
-    /// Sends blocks that switches are not known to hold. Later, if requests are outstanding or a
-    /// sweep is under way (not `is_between`).
+    /// Sends blocks that switches may not hold; later if requests are outstanding or a sweep is
+    /// under way (`is_between` is false).
     pub(in crate::sweep) fn write_blocks(
         &mut self,
         subnet: &mut Subnet,
@@ -36,7 +35,7 @@ impl Multicast {
         is_between: bool,
     ) {
         if self.made.is_none() && !self.membership.is_empty() {
-            // Trees are about to be planted; until then none of what stands is taken away.
+            // New trees are about to be computed; until then no branch is removed.
             return;
         }
         if !is_between || !subnet.exchange.is_idle() {
@@ -49,7 +48,8 @@ impl Multicast {
         self.adds = self.send_blocks(subnet);
     }
 
-    /// Adds the branches that waited for others to be cleared. Those of which that failed wait on.
+    /// Adds branches that waited for others to be cleared. Branches whose predecessors failed keep
+    /// waiting.
     pub(super) fn add_branches(&mut self, subnet: &mut Subnet, now: Instant) {
         if std::mem::take(&mut self.adds) && self.send_blocks(subnet) {
             let due = now + self.multicast_delay();
@@ -57,14 +57,13 @@ impl Multicast {
         }
     }
 
-    /// Sends blocks that were not sent since the last attempt began. Whether some entries are held
-    /// back.
+    /// Sends blocks that were not sent since the last attempt began; returns whether entries are
+    /// held back.
     fn send_blocks(&mut self, subnet: &mut Subnet) -> bool {
-        // What could not be read may be a tree that stays for a while, as others do.
+        // A block that could not be read may contain an inherited tree, which stays for a while.
         let may_stay = self.inherited_until.is_some();
         let (mut short, mut stale) = (BTreeSet::new(), Vec::new());
-        // By block the entries, a bit each, that switches in their trees may not have cleared of
-        // what is to go.
+        // By block: entries (one bit each) that a switch of the new tree may not have cleared yet.
         let mut strays: BTreeMap<u16, u32> = BTreeMap::new();
         for (index, switch) in subnet.fabric.switches() {
             let Some(port) = subnet.fabric.ports_of(switch.node).next() else { continue };
@@ -135,7 +134,7 @@ impl Multicast {
         }
     }
 
-    /// Tells the caller what was written, once nothing is on the wire.
+    /// Reports written tables to the caller, once nothing is outstanding.
     pub(super) fn report_written(&mut self, subnet: &mut Subnet) {
         if std::mem::take(&mut self.news) {
             subnet.events.push(Event::MulticastWritten);

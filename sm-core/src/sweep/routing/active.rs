@@ -1,4 +1,4 @@
-//! A routing that is in force, and what engines were asked for to make it.
+//! A routing in force, and the options that engines were given for it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -14,17 +14,17 @@ use sm_routing::multicast::Place;
 use sm_routing::verify::Unicast;
 use sm_routing::{HopMatrix, Lanes, Steering, Topology};
 
-/// What engines are asked for by operators.
+/// Operators' options for engines.
 #[derive(Clone, Debug)]
 pub(in crate::sweep) struct OperatorOptions {
     pub(super) steering: Steering,
-    /// What that was made from.
+    /// The files that they were compiled from.
     pub(super) files: Arc<RoutingFiles>,
-    /// Hash of that, and of the settings that say more.
+    /// Hash of the options and of related settings.
     pub(super) options_hash: u64,
 }
 
-/// A routing that is in force. Its tables are with the switches.
+/// A routing in force. Its tables are stored with the switches of the fabric.
 #[derive(Clone, Debug)]
 pub(in crate::sweep) struct ActiveRouting {
     /// Name of the engine.
@@ -33,34 +33,34 @@ pub(in crate::sweep) struct ActiveRouting {
     pub(super) hops: HopMatrix,
     /// By link: routes of hosts, if the engine has counted them.
     pub(super) loads: Vec<u32>,
-    /// Hops of the shortest ways, where the engine's are others.
+    /// Hops of shortest paths, where the engine's paths are longer.
     pub(super) distances: Option<HopMatrix>,
-    /// Which switch has which number.
+    /// Switch numbers.
     pub(super) switches: Vec<SwitchIndex>,
     pub(super) numbers: HashMap<SwitchIndex, u16>,
     pub(super) lanes: Lanes,
     /// Its tables, if it was proved that they deliver every LID from everywhere.
     pub(super) proved: Proved,
-    /// The SLs of its paths, ascending by switch; empty if it leaves them alone.
+    /// SLs of paths, ascending by switch; empty if the engine assigns none.
     pub(super) path_sls: Vec<Arc<PathSls>>,
     pub(super) asked: OperatorOptions,
-    /// Hosts that went since everything was routed, and the ways to them.
+    /// Hosts that left since the routing was computed, and the routes to them.
     pub(super) away: Away,
-    /// What its packets wait for, once somebody wants to know.
+    /// Dependencies between its channels, computed on demand.
     pub(super) unicast: OnceLock<Arc<Unicast>>,
 }
 
-/// What is known of tables.
+/// What is proved about tables.
 #[derive(Clone, Debug)]
 pub(super) enum Proved {
-    /// They need not deliver everything.
+    /// Nothing: they may lose packets.
     Nothing,
     /// They deliver every LID from everywhere.
     Whole(Vec<Arc<Lft>>),
 }
 
 impl ActiveRouting {
-    /// Notes which tables they are that were proved.
+    /// Records which tables were proved.
     pub(in crate::sweep) fn keep_proved(&mut self, fabric: &Fabric) {
         let lfts = self.lfts(fabric);
         if let Proved::Whole(proved) = &mut self.proved {
@@ -79,7 +79,8 @@ impl ActiveRouting {
         }
     }
 
-    /// What its packets wait for; `lfts` are its tables. Takes a tenth of a second and more, once.
+    /// The dependencies between channels; `lfts` are its tables. Computed once, which takes 0.1 s
+    /// or more.
     pub(in crate::sweep) fn unicast(&self, lfts: &[Arc<Lft>]) -> Arc<Unicast> {
         let lfts = || lfts.iter().map(|lft| &*lft.ports).collect::<Vec<_>>();
         let find = || Arc::new(Unicast::find(&self.topology, &lfts(), &self.lanes));
@@ -101,7 +102,7 @@ impl ActiveRouting {
         &self.topology
     }
 
-    /// Hops between switches by the shortest ways.
+    /// Hops of shortest paths between switches.
     pub(in crate::sweep) fn distances(&self) -> &HopMatrix {
         self.distances.as_ref().unwrap_or(&self.hops)
     }
@@ -111,7 +112,7 @@ impl ActiveRouting {
         self.engine
     }
 
-    /// What is to be known of it by the next run.
+    /// The origin to save for the next run.
     pub(in crate::sweep) fn origin(&self) -> Origin {
         Origin { engine: self.engine.to_owned(), options_hash: self.asked.options_hash }
     }

@@ -6,12 +6,12 @@ use crate::manage::throttled::ThrottledLinks;
 use crate::sweep::avoided::AvoidedSwitches;
 use sm_routing::{Destination, Topology, TopologyBuilder, TopologyError};
 
-/// What is to be routed.
+/// Input of the routing.
 #[derive(Clone, Copy)]
 pub(in crate::sweep) struct Routed<'a> {
     pub(in crate::sweep) fabric: &'a Fabric,
     pub(in crate::sweep) lids: &'a LidTable,
-    /// Switches that are left out.
+    /// Omitted switches.
     pub(in crate::sweep) avoided: &'a AvoidedSwitches,
     /// Links that are left out.
     pub(in crate::sweep) throttled: &'a ThrottledLinks,

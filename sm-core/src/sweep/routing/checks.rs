@@ -1,5 +1,5 @@
-//! Looks at the routing in force that take as long as routing itself, and are made by the caller
-//! when the tables are written.
+//! Checks of the routing in force that take as long as routing; the caller runs them after the
+//! tables are written.
 
 use std::sync::Arc;
 
@@ -10,15 +10,15 @@ use super::job::RoutingJob;
 use sm_routing::balance::most_to_hosts;
 use sm_routing::verify::CreditLoops;
 
-/// A look for credit loops in the routing in force: slower than routing, and of no consequence
-/// but a warning.
+/// A credit-loop check of the routing in force: slower than routing; its only consequence is a
+/// warning.
 #[derive(Debug)]
 pub struct LoopCheck {
     pub(super) made: Arc<ActiveRouting>,
     pub(super) lfts: Vec<Arc<Lft>>,
 }
 
-/// What came of a [`LoopCheck`].
+/// Result of a [`LoopCheck`].
 #[derive(Debug)]
 pub struct LoopFinding {
     pub(in crate::sweep) made: Arc<ActiveRouting>,
@@ -26,24 +26,23 @@ pub struct LoopFinding {
 }
 
 impl LoopCheck {
-    /// Looks. May take seconds.
+    /// Runs the check. May take seconds.
     pub fn run(self) -> LoopFinding {
         let loops = self.made.unicast(&self.lfts).loops.clone();
         LoopFinding { made: self.made, loops }
     }
 }
 
-/// Routes in force that were not made for the fabric as it is.
+/// Where the routes in force come from, if they were not computed for the current fabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::sweep) enum KeptRoutes {
     /// Another SM's, or an earlier run's.
     Inherited,
-    /// Ours, but for what changes of the fabric moved, and not held against a routing from nothing
-    /// then.
+    /// This SM's, with repairs after changes that were not compared with a routing from nothing.
     OverChanges,
 }
 
-/// A look at how good routes are that were kept. As long as routing itself.
+/// A balance check of kept routes. Takes as long as routing.
 #[derive(Debug)]
 pub struct BalanceCheck {
     pub(super) kept: KeptRoutes,
@@ -52,7 +51,7 @@ pub struct BalanceCheck {
     pub(super) job: RoutingJob,
 }
 
-/// What came of a [`BalanceCheck`].
+/// Result of a [`BalanceCheck`].
 #[derive(Debug)]
 pub struct BalanceFinding {
     pub(in crate::sweep) kept: KeptRoutes,
@@ -63,7 +62,7 @@ pub struct BalanceFinding {
 }
 
 impl BalanceCheck {
-    /// Looks. May take seconds.
+    /// Runs the check. May take seconds.
     pub fn run(self) -> BalanceFinding {
         let topology = self.made.topology();
         let worst = |lfts: &[Entries]| most_to_hosts(topology, lfts);

@@ -1,5 +1,4 @@
-//! What routing engines are given, and what becomes of their answers: work that needs no fabric, so
-//! that it can be done on another thread.
+//! The routing job and its result. It needs no fabric, so another thread can run it.
 
 use std::sync::{Arc, OnceLock};
 
@@ -15,7 +14,7 @@ use sm_routing::{
     self, Engine, HopMatrix, Lanes, MinHop, Previous, Routing, RoutingError, Topology, balance,
 };
 
-/// All that a routing engine needs, cut loose from the fabric.
+/// The complete input of a routing engine, copied from the fabric.
 #[derive(Debug)]
 pub struct RoutingJob {
     /// Number of the discovery it belongs to.
@@ -27,7 +26,7 @@ pub struct RoutingJob {
     pub(super) guids: Vec<Guid>,
     pub(super) asked: OperatorOptions,
     pub(super) before: Option<Before>,
-    /// Tables of another SM's, by switch, if there are no others to begin with.
+    /// Tables of another SM, by switch, if there is no previous routing.
     pub(super) inherited: Option<Vec<Arc<Lft>>>,
     /// Which engine made those, if that is known.
     pub(super) left_by: Option<Origin>,
@@ -35,16 +34,16 @@ pub struct RoutingJob {
     pub(super) engines_changed: bool,
 }
 
-/// What a routing has of the one before.
+/// How much a routing keeps of the previous one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::sweep) enum Kept {
     /// Nothing.
     Nothing,
-    /// What an engine that keeps routes made of it, which compares that with others from nothing
-    /// unless the fabric is large ([`sm_routing::is_kept_unseen`]).
+    /// Routes that the engine kept, and compared with a routing from nothing unless the fabric is
+    /// large ([`sm_routing::is_kept_unseen`]).
     Repaired,
-    /// All but hosts that came and went; their routes are those of before, or have been compared
-    /// with others from nothing.
+    /// Everything except hosts that came or went; their routes are the earlier ones, or were
+    /// compared with a routing from nothing.
     Followed,
     /// The same, not compared: the fabric is large.
     Copied,
@@ -59,7 +58,7 @@ pub(super) struct Before {
     pub(super) switches: Vec<Option<u16>>,
 }
 
-/// What came of a [`RoutingJob`].
+/// Result of a [`RoutingJob`].
 #[derive(Debug)]
 pub struct RoutingOutcome {
     pub(in crate::sweep) sweep: u32,
@@ -71,18 +70,18 @@ pub struct RoutingOutcome {
     pub(in crate::sweep) rejected: Vec<Rejection>,
 }
 
-/// Why an engine is not used.
+/// Why an engine was skipped.
 #[derive(Debug)]
 pub(in crate::sweep) enum Rejection {
     /// It could not route the fabric.
     Refused(RoutingError),
     /// Its tables are wrong.
     Defective(&'static str, Deliveries),
-    /// Packets could wait for each other in circles.
+    /// Its routes have credit loops.
     Loops(&'static str, CreditLoops),
 }
 
-/// The routing that is to come into force.
+/// The routing to put in force.
 #[derive(Debug)]
 pub(in crate::sweep) struct Chosen {
     pub(in crate::sweep) made: ActiveRouting,
@@ -90,13 +89,13 @@ pub(in crate::sweep) struct Chosen {
     pub(in crate::sweep) lfts: Vec<Entries>,
     /// What it has of the one before.
     pub(in crate::sweep) kept: Kept,
-    /// What was found about its credit loops, if that was looked at.
+    /// Result of the credit-loop check, if it was done.
     pub(in crate::sweep) loops: Option<CreditLoops>,
     /// Pairs of switch and LID that no path joins.
     pub(in crate::sweep) unreachable: u64,
 }
 
-/// A routing, and what is to be thought of it.
+/// A routing with its verification.
 #[derive(Debug)]
 struct Verified {
     routing: Routing,
@@ -109,7 +108,8 @@ struct Verified {
 }
 
 impl Verified {
-    /// Whether the engine keeps its word: what keeps routes apart by SL does so to have no loops.
+    /// Whether the engine's guarantee holds: one that separates routes by SL must be free of credit
+    /// loops.
     fn is_usable(&self) -> bool {
         let must_be_free = !matches!(self.routing.lanes, Lanes::Free);
         self.deliveries.is_sound() && !(must_be_free && self.has_loops())
@@ -187,7 +187,7 @@ impl RoutingJob {
         RoutingOutcome { sweep, switches, chosen, rejected }
     }
 
-    /// What is kept of the routing that is taken.
+    /// Converts the verified routing that was chosen.
     fn chosen(self, verified: Verified) -> Chosen {
         let Verified { routing, deliveries, loops, kept, away } = verified;
         let path_sls = self.path_sls(&routing.lanes);
@@ -215,7 +215,7 @@ impl RoutingJob {
     }
 
     fn attempt(&self, engine: &dyn Engine) -> Result<Verified, RoutingError> {
-        // What another engine made, or was made to other wishes, is not to be kept.
+        // Tables of another engine, or of this engine with other options, are not kept.
         let before = self.before.as_ref().filter(|before| {
             let (then, now) = (&before.made.asked, &self.asked);
             // Weights of links that are gone are no weights.
@@ -256,8 +256,8 @@ impl RoutingJob {
         Ok(made)
     }
 
-    /// Whether what switches hold is, as far as is known, of this engine's making and to the same
-    /// wishes.
+    /// Whether the tables in the switches were computed by this engine with the same options, as
+    /// far as known.
     fn may_inherit(&self, engine: &dyn Engine) -> bool {
         self.left_by.as_ref().is_none_or(|origin| {
             origin.engine == engine.name() && origin.options_hash == self.asked.options_hash
@@ -271,8 +271,8 @@ impl RoutingJob {
         Some(routing.lfts)
     }
 
-    /// The previous routing with other hosts, if the engine would otherwise reroute everything or
-    /// put routes on other lanes; `None` if it would not, or if that is not enough.
+    /// The previous routing with other hosts, if the engine would otherwise recompute everything or
+    /// use other lanes; `None` if it would not, or if that is not sufficient.
     fn with_other_hosts(
         &self,
         engine: &dyn Engine,
@@ -307,8 +307,7 @@ impl RoutingJob {
         followed.is_usable().then_some(followed)
     }
 
-    /// A routing by an engine, and what is to be thought of it; the previous one may have been
-    /// proved to be whole.
+    /// A routing by an engine, with its verification; the previous one may be proved complete.
     fn made_by(
         &self,
         engine: &dyn Engine,
@@ -320,7 +319,7 @@ impl RoutingJob {
         Ok(Verified { kept, ..self.verified(routing, previous.filter(|_| is_proved)) })
     }
 
-    /// What is to be thought of a routing; what it is held against was proved to be whole.
+    /// Verifies a routing; `proved` is a routing to compare with that was proved complete.
     fn verified(&self, routing: Routing, proved: Option<&Previous<'_>>) -> Verified {
         let deliveries = match proved {
             Some(previous) => verify::deliveries_since(&self.topology, &routing, previous),

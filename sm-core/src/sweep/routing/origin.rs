@@ -2,12 +2,12 @@
 
 use std::fmt::Write as _;
 
-/// Who made the tables in force, to be known again by the next run.
+/// The engine that computed the tables in force, saved for the next run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
     /// Name of the engine.
     pub engine: String,
-    /// Hash of what operators asked of it.
+    /// Hash of the operators' options.
     pub options_hash: u64,
 }
 

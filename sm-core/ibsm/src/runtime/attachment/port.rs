@@ -72,7 +72,7 @@ impl Port {
         }
     }
 
-    /// Its GUID, as the transport knows it without an SMP.
+    /// GUID of the port, which the transport knows without sending an SMP.
     pub(super) fn guid(&mut self) -> Option<Guid> {
         let local = match self {
             Self::Ibsim(ibsim) => ibsim.local_port().map_err(AttachError::from),
