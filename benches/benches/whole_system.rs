@@ -31,7 +31,7 @@ use ib_mad::wire::record::{LinkRecord, NodeRecord, PathRecord, link, node, path}
 use ib_mad::wire::sa::{ComponentMask, SaMad, attribute};
 use serde_json::{Value, json};
 
-/// Interval of queries to the responder while we wait for an answer to change.
+/// Interval of queries to the responder while waiting for an answer to change.
 const PROBE_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Brings a simulated fabric up with ibsm and ibsa, and one with opensm for comparison, and prints

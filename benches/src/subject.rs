@@ -28,7 +28,7 @@ pub struct Subject {
     now: Instant,
 }
 
-/// What a client received by RMPP.
+/// A response received by RMPP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
     /// Status of the answer.

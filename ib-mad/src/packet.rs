@@ -38,8 +38,8 @@ pub struct Address {
     pub grh: Option<Grh>,
 }
 
-/// What transports and relays exchange about a packet that is not in its headers. Answers keep it,
-/// so that they return the way their request came.
+/// Data about a packet that transports and relays exchange and its headers do not contain. Answers
+/// keep it, so that they return the way their request came.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Carrier {
     /// The socket address it came from or goes to, where a transport has several peers.

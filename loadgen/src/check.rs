@@ -36,7 +36,7 @@ pub enum Verdict {
     Wrong(Fault),
 }
 
-/// What is wrong with a response.
+/// Fault of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Fault {

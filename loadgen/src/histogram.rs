@@ -266,7 +266,7 @@ impl Timings {
         self.sum(|measured| &measured.due)
     }
 
-    /// The same from when they were first sent.
+    /// Same, from the time they were first sent.
     pub fn service(&self) -> Latencies {
         self.sum(|measured| &measured.service)
     }

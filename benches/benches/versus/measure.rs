@@ -13,7 +13,7 @@ pub(crate) trait Sa {
     fn load(&mut self, book: &Book) -> Self::Book;
     /// Feeds `total` of them, with at most `window` open.
     fn run(&mut self, book: &Self::Book, total: u64, window: u64) -> Report;
-    /// The same without the SA, for the cost of feeding.
+    /// Same without the SA, for the cost of feeding.
     fn echo(&mut self, book: &Self::Book, total: u64, window: u64) -> Report;
     /// Restricts it to one core, or allows all.
     fn set_cores(&mut self, one: bool);

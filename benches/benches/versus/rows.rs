@@ -146,7 +146,7 @@ pub(crate) fn print_table(ours: &Side, stock: &Side) {
     }
 }
 
-/// The same as an array with one object per row.
+/// Same as an array with one object per row.
 pub(crate) fn to_json(ours: &Side, stock: &Side) -> Value {
     let row = |(row, ours, stock): (Name, Figure, Figure)| {
         json!({

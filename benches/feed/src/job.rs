@@ -59,7 +59,7 @@ struct Clocks {
     process: Duration,
 }
 
-/// What the receiver must do next.
+/// Next step of the receiver.
 pub(crate) enum Step {
     /// Deliver the fed request; it is from this LID and QP.
     Deliver(u16, u32),
@@ -189,7 +189,8 @@ impl Job {
             }
             Next::Full(answers) => {
                 self.wake_at.store(answers, SeqCst);
-                // A thread that took the answer before we announced the wait did not wake us.
+                // A thread that took the answer before the wait was announced did not wake this
+                // one.
                 if self.session.done() >= answers { Step::Again } else { Step::Wait }
             }
             Next::Over => Step::Wait,

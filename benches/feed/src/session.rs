@@ -37,7 +37,7 @@ pub struct Session {
     failure: Mutex<Option<String>>,
 }
 
-/// What to do next.
+/// Next step.
 #[derive(Clone, Copy, Debug)]
 pub enum Next<'a> {
     /// Feed this request; it has been copied.

@@ -1,4 +1,4 @@
-//! Formats one MAD as text for people: logs, captures, failing tests.
+//! Formats one MAD as text for logs, captures and failing tests.
 //!
 //! Any bytes of any length are accepted; unknown parts are shown as hexadecimal digits. Keys are
 //! printed like any other field, so treat the text as confidential. Programs should read MADs

@@ -277,7 +277,7 @@ pub fn single_segment(mad: &[u8; MAD_LEN]) -> Option<(usize, Transmit)> {
     is_whole.then_some((data_len, Transmit::Ack { segment: 1, window_last: 1 }))
 }
 
-/// What to do with a segment.
+/// Action for a segment.
 enum Progress {
     Silent,
     Ack,

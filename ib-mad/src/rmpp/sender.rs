@@ -270,7 +270,8 @@ impl Sender {
         self.config.double_sided.then_some(Transmit::Ack { segment: 0, window_last: 1 })
     }
 
-    /// Repeats the turnaround ACK: the receiver repeats its last ACK if ours was lost.
+    /// Repeats the turnaround ACK: the receiver repeats its last ACK if the turnaround ACK was
+    /// lost.
     fn repeat_turnaround(&mut self, segment: u32) {
         let turnaround = self.turnaround();
         if let State::Over { outcome: Outcome::Complete, last_words, .. } = &mut self.state

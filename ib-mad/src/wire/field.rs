@@ -55,7 +55,7 @@ pub struct Layout {
 
 /// A type that a field of a layout can have.
 pub trait Field: Sized {
-    /// What a view returns: the value itself, or the raw code of a checked type.
+    /// Type that a view returns: the value itself, or the raw code of a checked type.
     type View: Copy + std::fmt::Debug;
     /// Reads bits `BIT..BIT + WIDTH`.
     fn read<const BIT: usize, const WIDTH: usize>(bytes: &[u8]) -> Self::View;

@@ -214,7 +214,7 @@ pub fn answer(mad: &mut [u8; MAD_LEN], status: Status) {
     smp.set_method(method).set_status(status).set_returning(directed).set_m_key(0);
 }
 
-/// What a node does with a directed-route SMP.
+/// Step of a node for a directed-route SMP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Forward it by this port.

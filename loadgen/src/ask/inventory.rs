@@ -27,7 +27,7 @@ pub fn finds_by_capability(mad: &[u8; MAD_LEN]) -> bool {
 }
 
 /// LIDs in a table of NodeRecords or PortInfoRecords, whose first field is the LID; `None` if the
-/// message is no table.
+/// message is not a table.
 pub fn lids(message: &[u8]) -> Option<impl Iterator<Item = Lid>> {
     let head: &[u8; HEADER_LEN] = message.first_chunk()?;
     let mut mad = [0; MAD_LEN];

@@ -99,7 +99,7 @@ impl TryFrom<Value> for Id {
 }
 
 impl Id {
-    /// The same as a P_Key.
+    /// Same as a P_Key.
     pub fn pkey(self) -> Option<PKey> {
         u16::try_from(self.0).ok().map(PKey).filter(|pkey| pkey.is_valid())
     }

@@ -97,7 +97,7 @@ impl Schedule {
         schedule
     }
 
-    /// The same, at a share of the dial's rate.
+    /// Same, at a share of the dial's rate.
     pub fn following(
         dial: Arc<Dial>,
         share: f64,

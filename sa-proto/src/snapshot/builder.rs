@@ -70,8 +70,8 @@ impl FabricPlane {
         self.checked_since(&Self::default())
     }
 
-    /// The same for a successor of a checked plane: checks only nodes that are not shared with it
-    /// and their neighbours.
+    /// Same for a successor of a checked plane: checks only nodes that are not shared with it, and
+    /// their neighbours.
     pub fn checked_since(mut self, before: &Self) -> Result<Self, BuildError> {
         macro_rules! sort_fabric {
             ({} fabric { $($f:ident: $fr:ident,)* } registry { $($r:ident: $rr:ident,)* }) => {

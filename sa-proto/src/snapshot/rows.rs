@@ -317,7 +317,7 @@ impl<R: Row> FromIterator<Arc<R>> for Rows<R> {
         let mut rows: Vec<_> = rows.into_iter().map(|row| (row.key(), row)).collect();
         if !rows.is_sorted_by(|a, b| a.0 < b.0) {
             rows.sort_by_key(|row| row.0);
-            // Of equal keys the later row is kept.
+            // If keys are equal, the later row is kept.
             rows.reverse();
             rows.dedup_by_key(|row| row.0);
             rows.reverse();

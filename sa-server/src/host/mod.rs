@@ -1,4 +1,4 @@
-//! What the responder takes from its host.
+//! Host facilities of the responder.
 //!
 //! - [`options`]: the command line.
 //! - `umad_port`, `verbs_port`: an InfiniBand port of this host.

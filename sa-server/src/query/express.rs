@@ -116,7 +116,7 @@ pub(crate) struct Plain {
     kind: Kind,
 }
 
-/// What a request asks for.
+/// Kind of record that a request asks for.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Kind {
     /// Something that goes the general way.

@@ -21,9 +21,9 @@ const GET_STEPS_MAX: u32 = 1 << 16;
 /// Most ends of a MultiPathRecord: its counts have 8 bits.
 const ENDS_MAX: usize = 2 * 255;
 
-/// What a worker needs while it searches, and keeps for the next search.
+/// Buffers that a worker needs for a search and keeps for the next one.
 pub(crate) struct Scratch {
-    /// What becomes the data part of the answer, if all records fit.
+    /// The data part of the answer, if all records fit.
     pub(crate) records: [u8; DATA_LEN],
     templates: Templates,
     /// Ends of a request that names many.
@@ -42,7 +42,7 @@ impl Scratch {
 
 /// The records found so far: up to 200 bytes of them in place, more in a buffer of the pool.
 pub(crate) struct Found<'a> {
-    /// What becomes the data part of the answer, if all records fit.
+    /// The data part of the answer, if all records fit.
     in_place: &'a mut [u8; DATA_LEN],
     /// All of the records, once they do not fit in place.
     spilled: Option<Vec<u8>>,

@@ -21,8 +21,8 @@ pub(super) const FAMILY: Family =
         .writable()
         .of_registry();
 
-/// What all records of a group have in common. P_Key, MTU, rate and lifetime are not here: they
-/// are not compared bit by bit.
+/// Components with equal values in all records of a group, without P_Key, MTU, rate and lifetime,
+/// which are not compared bit by bit.
 const GROUP_COMPONENTS: &[Component] = &[
     of(mc_member::MGID, "mgid"),
     of(mc_member::QKEY, "qkey"),

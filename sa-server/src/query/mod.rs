@@ -67,7 +67,7 @@ pub(crate) struct Query<'a> {
     pub(crate) is_rmpp: bool,
     /// Where the request came from.
     pub(crate) slid: Lid,
-    /// The same by its GRH, if it has one.
+    /// Source GID of its GRH, if it has one.
     pub(crate) sgid: Option<Gid>,
     /// Whether the requester proved with the SM_Key that it is trusted.
     pub(crate) trusted: bool,
@@ -186,17 +186,17 @@ impl Family {
         }
     }
 
-    /// The same, written through the SM's registry by Set() and Delete().
+    /// Same, written through the SM's registry by Set() and Delete().
     const fn writable(self) -> Self {
         Self { writable: true, deletable: true, ..self }
     }
 
-    /// The same, written through the SM's registry by Set(); Delete() is refused.
+    /// Same, written through the SM's registry by Set(); Delete() is refused.
     const fn settable(self) -> Self {
         Self { writable: true, ..self }
     }
 
-    /// The same for any method.
+    /// Same for any method.
     const fn refused(self) -> Self {
         Self { refused: true, ..self }
     }
@@ -213,7 +213,7 @@ impl Family {
         }
     }
 
-    /// The same, read from the registry plane.
+    /// Same, read from the registry plane.
     const fn of_registry(self) -> Self {
         Self { registry: true, ..self }
     }
@@ -309,7 +309,7 @@ pub(crate) fn family(attribute: AttributeId) -> Option<&'static Family> {
     BY_ATTRIBUTE.get(usize::from(attribute.0)).copied().flatten()
 }
 
-/// Whether some attribute hears this method.
+/// Whether some attribute answers this method.
 #[inline]
 pub(crate) fn is_defined(method: Method) -> bool {
     matches!(

@@ -36,7 +36,7 @@ fn find(query: &Query<'_>, found: &mut Found<'_>) -> Result<(), Refusal> {
     searched
 }
 
-/// The same, with room for all ends.
+/// Same, with buffers for all ends.
 fn find_between(
     query: &Query<'_>,
     ends: &mut Vec<End>,
@@ -62,7 +62,7 @@ fn find_between(
         levels: query.levels,
     };
     let counts = [sources.len(), destinations.len()];
-    // What of the index is not in the cache comes at once, not one after the other.
+    // Parts of the index that are not cached are then fetched in parallel, not one after the other.
     for gid in sources.clone().chain(destinations.clone()) {
         tables.end_ports.prefetch_guid(gid.guid());
     }

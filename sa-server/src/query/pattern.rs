@@ -112,7 +112,7 @@ impl Pattern {
             && (self.end <= words.len() || rest.is_empty() || self.rest_matches(words.len(), rest))
     }
 
-    /// The same of what is left behind `at` words.
+    /// Same for the bytes after the first `at` words.
     fn rest_matches(&self, at: usize, rest: &[u8]) -> bool {
         let bytes = rest.iter().zip(&self.value[at * WORD..]).zip(&self.mask[at * WORD..]);
         bytes.into_iter().all(|((have, want), mask)| (have ^ want) & mask == 0)

@@ -62,7 +62,7 @@ impl<'a> Query<'a> {
             None => (records.all_nodes(), None),
             Some(lid) => {
                 let node = records.node_by_lid(lid).map_or(&[][..], std::slice::from_ref);
-                // What has a node has a port: both tables are of the same LIDs.
+                // A LID with a node has a port: both tables have the same LIDs.
                 (node, Some(self.tables.end_ports.by_lid(lid).map_or(Lid::NONE, |port| port.lid)))
             }
         };

@@ -68,7 +68,7 @@ fn find(query: &Query<'_>, found: &mut Found<'_>) -> Result<(), Refusal> {
     let services = &query.registry.services;
     let service_id = request.service_id();
     let _: ControlFlow<()> = if has(service::SERVICE_ID) {
-        // What of the RID follows in its order narrows the search, too.
+        // Further components of the RID, in its order, narrow the search too.
         let gid = has(service::SERVICE_GID).then(|| request.service_gid());
         let first =
             ServiceRid { service_id, service_gid: gid.unwrap_or(Gid::ZERO), service_pkey: PKey(0) };

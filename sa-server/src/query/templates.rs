@@ -9,8 +9,8 @@ use ib_mad::wire::record::PathRecord;
 use crate::tables::PathClass;
 use crate::tables::qos_match::LevelSlot;
 
-/// What a path depends on, its ends' names aside, in one word: end classes of source and
-/// destination, MTU, rate and SL between the switches there and, where that matters, back, and
+/// All inputs of a path except the GIDs and LIDs of its ends, in one word: end classes of source
+/// and destination, MTU, rate and SL between the switches there and, where that matters, back, and
 /// whether the LIDs are the first choice between these ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kind(u64);
@@ -33,8 +33,7 @@ impl Kind {
         Self(classes | word(there) << 32 | back << 44 | u64::from(preference) << 57)
     }
 
-    /// The same of a path from one port, by what the row of its switch says: the number of the
-    /// path's class.
+    /// Same for a path from one port, by the row of its switch: the number of the path's class.
     #[inline(always)]
     pub(super) fn of_row(destination: u16, number: Option<u8>) -> Self {
         Self(1 << 63 | u64::from(destination) << 16 | u64::from(number.unwrap_or(0)) << 32)

@@ -45,7 +45,7 @@ pub enum StartError {
     Pin {
         /// The CPU.
         cpu: usize,
-        /// Those that are there.
+        /// Existing ones.
         allowed: Vec<usize>,
     },
     /// TLS with an SM cannot be set up.

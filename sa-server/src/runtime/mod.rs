@@ -76,8 +76,8 @@ pub fn run(options: Options) -> Result<(), StartError> {
     if let Some(address) = options.exposed_listen() {
         return Err(StartError::Exposed(address));
     }
-    // SAFETY: nothing of ours is open yet, so that what the environment names is what was passed
-    // on.
+    // SAFETY: this process has not opened a file yet, so that the environment names only inherited
+    // descriptors.
     let descriptors = unsafe { HeldDescriptors::of_environment(options.holder.as_deref()) };
     let store = descriptors.store().clone();
     keep_off(&options.pin)?;

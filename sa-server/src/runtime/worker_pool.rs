@@ -124,7 +124,7 @@ impl WorkerPool {
             let worker = Worker::new(transport, responder(), config);
             let mut worker = worker.with_egress(egress);
             if is_inherited {
-                // What waits is worth nothing before there are tables to answer it from.
+                // Waiting requests cannot be answered before there are tables.
                 let until = Instant::now() + TABLES_PATIENCE;
                 while begun.current().is_none() && Instant::now() < until && !stop.load(Relaxed) {
                     thread::sleep(Duration::from_millis(1));

@@ -12,14 +12,14 @@ use ib_mad::wire::sa::{DATA_LEN, SA_HEADER_LEN, SaMad};
 use crate::query::write_record;
 use crate::stats::{DropReason, Subject};
 
-/// What a request of our class is about.
+/// Subject of a request of the SA class.
 #[inline]
 pub(crate) fn subject(packet: &Packet) -> Subject {
     let mad = SaMad::new(&packet.mad);
     Subject::of(mad.header().attribute_id(), mad.header().method())
 }
 
-/// Whether a packet is a MAD of our class that is addressed to us.
+/// Whether a packet is a MAD of the SA class that is addressed to this responder.
 #[inline]
 pub(crate) fn check_class(packet: &Packet) -> Result<(), DropReason> {
     if packet.carrier.undelivered != 0 {

@@ -102,7 +102,7 @@ impl Transfer {
 /// How a transfer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ended {
-    /// What the request was about.
+    /// Subject of the request.
     pub(crate) subject: Subject,
     /// When it was read.
     pub(crate) begun: Instant,
@@ -202,7 +202,7 @@ impl Transfers {
         Ok(())
     }
 
-    /// Takes an ACK, STOP or ABORT. Whether there is such a transfer.
+    /// Handles an ACK, STOP or ABORT; returns whether there is such a transfer.
     pub(crate) fn handle_packet(&mut self, now: Instant, packet: &Packet, pool: &mut Pool) -> bool {
         let Some(&slot) = self.by_key.get(&Key::of(packet)) else { return false };
         if let Some(transfer) = &mut self.slots[slot] {
@@ -249,7 +249,7 @@ impl Transfers {
         if let Some(known) = self.next_timeout {
             return known;
         }
-        // Of the slots in use only: they are few of many.
+        // Only slots in use are visited: they are few of many.
         let live = self.by_key.values().filter_map(|&slot| self.slots[slot].as_ref());
         let next = live.filter_map(|transfer| transfer.sender.poll_timeout()).min();
         self.next_timeout = Some(next);

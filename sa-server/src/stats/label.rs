@@ -33,9 +33,9 @@ labels! {
         NotReady = "not_ready",
         /// Not a MAD of the SA class, or of another base version.
         NotSubnetAdministration = "not_subnet_administration",
-        /// A packet of ours that could not be delivered and came back.
+        /// A sent packet that was returned as undeliverable.
         Returned = "returned",
-        /// An answer to something that we did not ask.
+        /// A response without a matching request.
         UnexpectedResponse = "unexpected_response",
         /// An SM_Key that is neither 0 nor the right one.
         WrongSmKey = "wrong_sm_key",
@@ -69,7 +69,7 @@ labels! {
         WriteTimedOut = "write_timed_out",
         /// A write that the SM had dropped.
         WriteUnheard = "write_unheard",
-        /// In work when a worker failed, which is a bug of ours.
+        /// Being processed when a worker failed, which is a bug in ibsa.
         WorkerFailed = "worker_failed",
     }
 }

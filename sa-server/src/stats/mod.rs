@@ -36,8 +36,8 @@ pub struct Sessions {
     pub active: Counter,
 }
 
-/// What one worker counts. It shares no cache line with what another one does; processors fetch
-/// them in pairs.
+/// Counters of one worker. They share no cache line with those of another; processors fetch lines
+/// in pairs.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct Stats {
@@ -73,7 +73,7 @@ pub struct Stats {
     pub direct_answers: Counter,
     /// Datagrams received that were not as long as a packet.
     pub malformed_length: Counter,
-    /// Datagrams received that began with no envelope of ours.
+    /// Received datagrams without a valid envelope.
     pub malformed_envelope: Counter,
     /// Packets received in envelopes from untrusted addresses.
     pub malformed_stranger: Counter,

@@ -35,7 +35,7 @@ impl Requesters {
         self.by_lid.get(usize::from(lid)).map_or(0, |count| count.load(Relaxed))
     }
 
-    /// Takes in a batch that arrived.
+    /// Samples a received batch.
     #[inline]
     pub fn sample(&self, batch: &[Packet]) {
         // A Weyl sequence visits all places of a batch alike; its upper half scales to the length.

@@ -7,12 +7,12 @@ use ib_mad::wire::sa::{attribute, method};
 const METHODS: usize = method::REQUESTS.len() + 1;
 /// Attributes that are counted separately: those of the class, and one for all others.
 const ATTRIBUTES: usize = attribute::ALL.len() + 1;
-/// What a request is about: attribute and method.
+/// Subject of a request: attribute and method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Subject(pub(super) u8);
 
 impl Subject {
-    /// What is no request of the class.
+    /// Packets that are not requests of the class.
     pub const NONE: Self = Self(Self::COUNT as u8 - 1);
 
     pub(super) const COUNT: usize = ATTRIBUTES * METHODS;

@@ -10,7 +10,7 @@ use crate::stats::{Stats, Subject};
 /// begun is then flushed.
 pub(crate) struct Tally<'a> {
     stats: &'a Stats,
-    /// What the last requests were about, and how many in a row.
+    /// Subject of the last requests, and how many in a row had it.
     asked: Subject,
     requests: u64,
     /// Status of the last answers, and how many in a row had it.

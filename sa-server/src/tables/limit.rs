@@ -32,8 +32,8 @@ impl Limit {
         Self { mtu: self.mtu.min(other.mtu), rate: self.rate.min(other.rate) }
     }
 
-    /// What a port allows by its PortInfo. `capability_mask` is that of port 0 for the external
-    /// ports of a switch. A link without a valid rate counts as the slowest.
+    /// Limits of a port by its PortInfo. `capability_mask` is that of port 0 for the external ports
+    /// of a switch. A link without a valid rate counts as the slowest.
     pub(crate) fn of_port(
         info: &PortInfo<&[u8; PortInfo::LEN]>,
         capability_mask: CapabilityMask,
@@ -43,7 +43,7 @@ impl Limit {
         Self { mtu, rate: rate.rank() }
     }
 
-    /// The same with the rate as reported to requesters (`max_rate_enum`).
+    /// Same with the rate as reported to requesters (`max_rate_enum`).
     #[must_use]
     pub(crate) fn reported(self, subnet: &Subnet) -> Self {
         let rate = usize::from(self.rate).checked_sub(1).and_then(|at| Rate::BY_VALUE.get(at));

@@ -37,9 +37,9 @@ pub struct Serving {
 /// Everything that is measured. Read from any thread.
 #[derive(Debug, Default)]
 pub struct Metrics {
-    /// What each worker counts, by its name.
+    /// Counters of each worker, by its name.
     pub workers: Vec<(String, Arc<Stats>)>,
-    /// What is being answered from.
+    /// The snapshot being served.
     pub serving: ArcSwapOption<Serving>,
     /// How long snapshots took from their arrival to their use.
     pub applied: Histogram,

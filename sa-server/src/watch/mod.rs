@@ -1,4 +1,4 @@
-//! What operators see of a running responder.
+//! The view of a running responder for operators.
 //!
 //! - [`metrics`]: the Prometheus metrics; [`http`] serves them.
 //! - [`figures`]: the report that the manager receives once a second; [`top_requesters`]: the

@@ -9,7 +9,7 @@ use crate::stats::{Stats, StatusLabel, Subject};
 /// Minimum time between two lines.
 const PAUSE: Duration = Duration::from_secs(30);
 
-/// What was logged so far.
+/// Counts logged so far.
 #[derive(Debug, Default)]
 pub(crate) struct LimitLog {
     logged: u64,

@@ -52,17 +52,17 @@ pub fn all() -> Vec<Box<dyn Engine>> {
 pub struct Steering {
     /// Options that do not belong to one engine.
     pub common: CommonOptions,
-    /// Of `updn` and `ftree`, which rank switches alike.
+    /// Options of `updn` and `ftree`, which rank switches alike.
     pub updn: updn::Options,
-    /// Of `ftree` alone.
+    /// Options of `ftree` alone.
     pub ftree: ftree::Options,
-    /// Of `lash`.
+    /// Options of `lash`.
     pub lash: lash::Options,
-    /// Of `torus-2QoS`.
+    /// Options of `torus-2QoS`.
     pub torus: torus::Options,
-    /// Of `nue`.
+    /// Options of `nue`.
     pub nue: nue::Options,
-    /// Of `file`.
+    /// Options of `file`.
     pub file: file::Options,
 }
 

@@ -229,9 +229,9 @@ impl Neighbours {
 /// Which switches a list starts with.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum First {
-    /// Those with the fewest hops.
+    /// Ports with the fewest hops.
     Nearest,
-    /// Those with the most hops.
+    /// Ports with the most hops.
     Farthest,
 }
 

@@ -62,7 +62,7 @@ pub struct Layers {
     pub count: u8,
     /// Number of columns per row.
     columns: usize,
-    /// What a column represents.
+    /// Meaning of a column.
     by: Columns,
     layers: Vec<u8>,
 }
@@ -116,7 +116,7 @@ impl Layers {
         }
     }
 
-    /// What a column represents.
+    /// Meaning of a column.
     pub fn columns(&self) -> Columns {
         self.by
     }

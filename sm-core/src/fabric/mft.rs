@@ -140,9 +140,9 @@ impl MulticastTable {
         entries_of(&stray)
     }
 
-    /// Decides what is to be sent of a block next, whose entries `held_back`, a bit each, get no
-    /// ports that they are not known to have. Whether it differs from what the switch holds: then
-    /// it is what [`sent`](Self::sent) yields.
+    /// Decides the contents to send of a block next; entries of `held_back` (one bit each) get no
+    /// ports that they are not known to have. Returns whether they differ from those of the switch;
+    /// if so, [`sent`](Self::sent) returns them.
     pub fn send(&mut self, key: BlockKey, held_back: u32) -> bool {
         let least = self.bounds(key).least;
         let mut masks = *self.block(key);

@@ -2,7 +2,7 @@
 //!
 //! A node keeps its indices while it keeps its GUID, type and number of ports, over sweeps and
 //! absences. The fabric holds what agents last reported ([`Port::info`] and others, in wire
-//! format), and the forwarding tables that we last computed. It is discovered by `sweep`; the
+//! format), and the forwarding tables that this SM last computed. It is discovered by `sweep`; the
 //! intended configuration is decided in `manage` and `routing`.
 
 mod compact;
@@ -245,7 +245,7 @@ impl Fabric {
                 self.revive(index, bytes);
                 return Ok(index);
             }
-            // The same GUID with another type or number of ports: the old node is gone.
+            // Same GUID with another type or number of ports: the old node is gone.
             self.remove(index);
         }
         let ports = self.ports.len() + usize::from(info.num_ports()) + 1;

@@ -74,7 +74,7 @@ pub struct Directory<'a> {
 }
 
 impl<'a> Directory<'a> {
-    /// Of `ports` in the order of [`end_ports`].
+    /// Indexes `ports`, which are in the order of [`end_ports`].
     pub fn new(ports: &'a [EndPort]) -> Self {
         let mut by_description = HashMap::new();
         for ports in ports.chunk_by(|a, b| a.node == b.node) {

@@ -143,8 +143,8 @@ fn configured(
     bytes
 }
 
-/// AttributeModifier of PortInfo with bit 31, by which the SM says that it knows extended speeds,
-/// where the port has them.
+/// AttributeModifier of PortInfo, with bit 31, by which the SM reports support of extended speeds,
+/// if the port has them.
 pub fn modifier(fabric: &Fabric, port: PortIndex) -> u32 {
     const SM_SUPPORTS_EXTENDED_SPEEDS: u32 = 1 << 31;
     let extended =
@@ -263,7 +263,7 @@ fn set_enabled(settings: &Settings, info: &mut PortInfo<&mut PortInfoBytes>) {
     }
 }
 
-/// The same for extended speeds (`force_link_speed_ext`), of a link both ends of which have them.
+/// Same for extended speeds (`force_link_speed_ext`), if both ends of a link have them.
 fn set_extended_speeds(settings: &Settings, info: &mut PortInfo<&mut PortInfoBytes>) {
     /// LinkSpeedExtEnabled: no extended speed.
     const OFF: u8 = 30;

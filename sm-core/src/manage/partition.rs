@@ -1,7 +1,7 @@
 //! Partitions on a fabric: the members of each partition, and the multicast groups that exist
 //! from the beginning.
 //!
-//! What is not here: where a P_Key stands in a port's table, and what switches check (`pkey`).
+//! Not here: the positions of P_Keys in a port's table, and enforcement at switches (`pkey`).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -179,7 +179,7 @@ impl Wanted {
             Membership::Both | Membership::Full => Member { limited: false, full: true },
             Membership::Limited => Member { limited: true, full: false },
         };
-        // Of both, the limited one: OpenSM adds it last.
+        // If both, the limited one: OpenSM adds it last.
         let key = if member.limited { PKey(base) } else { PKey(base | 0x8000) };
         if rule.first {
             self.first = Some(key);

@@ -30,9 +30,9 @@ pub struct PKeyPlan {
 /// Which packets a switch checks at a port (PartitionEnforcementInbound and -Outbound).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Checks {
-    /// Those that come in.
+    /// Inbound packets.
     pub inbound: bool,
-    /// Those that go out.
+    /// Outbound packets.
     pub outbound: bool,
 }
 
@@ -115,7 +115,7 @@ impl PKeyPlan {
         is_ready.then_some(checks)
     }
 
-    /// Ports that should have a table, and how many of its blocks concern us.
+    /// Ports that should have a table, with the number of its blocks to manage.
     pub fn ports<'a>(&'a self, fabric: &'a Fabric) -> impl Iterator<Item = (PortIndex, u16)> + 'a {
         self.tables.ports().map(move |port| (port, blocks(capacity(fabric, port))))
     }
@@ -200,9 +200,9 @@ impl Rules {
         Self { keep: settings.keep_pkey_indexes, allow_both: settings.allow_both_pkeys }
     }
 
-    /// The table of a port that has `current` and should have `wanted`, and the keys that found no
-    /// place. The first key is given place 0, others stay where they are, new ones follow behind
-    /// the last of these; only when the end is reached, gaps are filled.
+    /// The table of a port that has `current` and should have `wanted`, and the keys that did not
+    /// fit. The first key gets index 0, others stay where they are, and new ones follow the last of
+    /// these; gaps are filled only when the end is reached.
     fn table(self, current: &[PKey], wanted: &PortKeys, capacity: u16) -> (Vec<PKey>, Vec<PKey>) {
         let capacity = usize::from(capacity);
         let mut table = vec![PKey::default(); capacity];

@@ -71,7 +71,7 @@ impl ThrottledLinks {
         })
     }
 
-    /// Number of throttled links still in use, because no route leads around them.
+    /// Number of throttled links still in use, because no route avoids them.
     pub fn needed(&self) -> usize {
         self.needed
     }

@@ -75,8 +75,8 @@ pub struct VirtualFabric {
 }
 
 impl VirtualFabrics {
-    /// Resolves what the file says on these end ports. `taken` are the P_Keys of `partitions.conf`,
-    /// which no virtual fabric is given unless it asks for one.
+    /// Resolves the file for these end ports. `taken` are the P_Keys of `partitions.conf`, which no
+    /// virtual fabric gets unless it names one.
     pub fn resolve(file: &OpaFm, ports: &[EndPort], taken: &[PKey]) -> Self {
         let mut warnings = Vec::new();
         let pkeys = assign::pkeys(&file.virtual_fabrics, taken, &mut warnings);
@@ -126,7 +126,7 @@ impl VirtualFabrics {
         &self.warnings
     }
 
-    /// Those that pass traffic, with their positions.
+    /// Virtual fabrics that pass traffic, with their positions.
     fn active(&self) -> impl Iterator<Item = (usize, &VirtualFabric)> {
         self.fabrics.iter().enumerate().filter(|(_, fabric)| !fabric.standby)
     }

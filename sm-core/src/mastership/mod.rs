@@ -1,6 +1,6 @@
-//! Which subnet manager is master (IBTA vol 1, 14.4.1): our own state, how we answer SMInfo, and
-//! what follows from the SMInfo of others. This module only decides; `sweep` polls the master and
-//! hands over to another.
+//! Which subnet manager is master (IBTA vol 1, 14.4.1): this SM's state, its answers to SMInfo, and
+//! decisions by the SMInfo of others. This module only decides; `sweep` polls the master and hands
+//! over to another.
 
 use ib_mad::types::Guid;
 use ib_mad::wire::MAD_LEN;
@@ -24,21 +24,21 @@ pub struct RemoteSm {
 pub enum Decision {
     /// We are master.
     Master,
-    /// That subnet manager is or becomes master; we are standby.
+    /// That SM is or becomes master; this one is standby.
     StandBy(RemoteSm),
-    /// We are master, and that subnet manager ranks above us: hand over to it.
+    /// This SM is master, and that one ranks above it: hand over.
     HandOver(RemoteSm),
-    /// That subnet manager is master, too, and ranks below us: it must hand over to us.
+    /// That SM is master, too, and ranks below this one: it must hand over.
     AwaitHandover(RemoteSm),
 }
 
 /// The effect of a Set(SMInfo) by another SM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Demand {
-    /// Become master: the subnet manager at the port with this GUID hands over to us.
+    /// Become master: the SM at the port with this GUID hands over.
     TakeOver(Guid),
-    /// The subnet manager at the port with this GUID handed over while we are discovering: repeat
-    /// the discovery, because its results are outdated.
+    /// The SM at the port with this GUID handed over during discovery: repeat the discovery,
+    /// because its results are outdated.
     LookAgain(Guid),
     /// The subnet manager at the port with this GUID acknowledged our handover and is master.
     StepDown(Guid),
@@ -91,7 +91,7 @@ impl Mastership {
         self.state = state;
     }
 
-    /// How many times we became master; the number of our current term, from 1.
+    /// How many times this SM became master; the number of its current term, from 1.
     pub fn tenure(&self) -> u32 {
         self.tenure
     }
@@ -116,20 +116,20 @@ impl Mastership {
         self.act_count
     }
 
-    /// Increments ActCount, by which subnet managers that poll us see that we are alive.
+    /// Increments ActCount, by which SMs that poll this one see that it is alive.
     pub fn act(&mut self) {
         self.act_count = self.act_count.wrapping_add(1);
     }
 
-    /// Decides by the other subnet managers found. A master found while we are not master stays
-    /// master, regardless of its priority: it hands over when it finds that we rank above it
+    /// Decides by the other SMs found. A master found while this SM is not master stays master,
+    /// regardless of its priority: it hands over when it finds that this SM ranks above it
     /// (14.4.1).
     pub fn decide(&self, others: &[RemoteSm]) -> Decision {
         let active = || others.iter().filter(|sm| sm.state != SmState::NotActive);
         let order = |sm: &&RemoteSm| (sm.priority, std::cmp::Reverse(sm.guid));
         let masters = || active().filter(|sm| sm.state == SmState::Master);
         if self.state == SmState::Master {
-            // A subnet manager in DISCOVERING will find us and go to STANDBY.
+            // An SM in DISCOVERING will find this one and go to STANDBY.
             let settled = active().filter(|sm| sm.state != SmState::Discovering);
             return match settled.filter(|sm| self.is_below(sm)).max_by_key(order) {
                 Some(sm) => Decision::HandOver(*sm),
@@ -143,7 +143,7 @@ impl Mastership {
         higher.map_or(Decision::Master, |sm| Decision::StandBy(*sm))
     }
 
-    /// Whether `other` ranks below us; as a master it must hand over to us.
+    /// Whether `other` ranks below this SM; as a master it must hand over.
     pub fn outranks(&self, other: &RemoteSm) -> bool {
         !self.is_below(other)
     }
@@ -158,7 +158,7 @@ impl Mastership {
         bytes
     }
 
-    /// Whether `other` ranks above us: by priority, then by lower GUID.
+    /// Whether `other` ranks above this SM: by priority, then by lower GUID.
     fn is_below(&self, other: &RemoteSm) -> bool {
         (other.priority, std::cmp::Reverse(other.guid))
             > (self.priority, std::cmp::Reverse(self.guid))

@@ -60,7 +60,7 @@ requests! {
     OwnNodeInfo: Get "NodeInfo" NODE_INFO, Sweep;
     /// NodeInfo of the node behind the port; `block` numbers the directed routes tried.
     Probe: Get "NodeInfo" NODE_INFO, Sweep;
-    /// The same again, to resolve a contradiction; `block` numbers it.
+    /// Same again, to resolve a contradiction; `block` numbers it.
     ProbeAgain: Get "NodeInfo" NODE_INFO, Sweep;
     /// NodeDescription of the port's node.
     NodeDescription: Get "NodeDescription" NODE_DESCRIPTION, Sweep;
@@ -118,7 +118,7 @@ requests! {
     Activate: Set "PortInfo" PORT_INFO, Sweep;
     /// SMInfo HANDOVER to the subnet manager behind the port.
     HandOver: Set "SMInfo" SM_INFO, Sweep;
-    /// SMInfo ACKNOWLEDGE to the subnet manager behind the port, which handed over to us.
+    /// SMInfo ACKNOWLEDGE to the SM at the port, which handed over to this one.
     Acknowledge: Set "SMInfo" SM_INFO, Sweep;
 }
 
@@ -161,7 +161,7 @@ impl Kind {
 /// Bit of the block number of a [`Kind::SetSlToVl`], which is otherwise the input port: applies to
 /// all input ports of the output port.
 pub const ALL_IN_PORTS: u16 = 1 << 8;
-/// The same for all output ports of the switch.
+/// Same for all output ports of the switch.
 pub const ALL_OUT_PORTS: u16 = 1 << 9;
 
 /// A request: kind, port and block.

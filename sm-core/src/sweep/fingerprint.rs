@@ -86,7 +86,7 @@ impl AcknowledgedTables {
 
 /// The hash of a switch's forwarding table.
 fn hash_of(ports: &[u8]) -> u64 {
-    // The same in each release and on each machine; blocks without routes at the end do not count.
+    // Equal in each release and on each machine; blocks without routes at the end do not count.
     let (words, _) = ports.as_chunks::<8>();
     let used = words.iter().rposition(|word| *word != [NO_ROUTE; 8]).map_or(0, |last| last + 1);
     let fold = |hash: u64, word: &[u8; 8]| {

@@ -142,7 +142,7 @@ impl Subnet {
         }
         let info = switch.switch_info();
         let top = info.multicast_fdb_top();
-        // A top at the maximum, as we set it, does not show how much is used.
+        // A top at the maximum, as this SM sets it, does not show how much is used.
         if top.0
             >= Lid::MULTICAST_FIRST.0.saturating_add(info.multicast_fdb_cap().saturating_sub(1))
         {

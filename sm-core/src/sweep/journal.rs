@@ -23,7 +23,7 @@ pub(super) struct Journal {
     warned: HashSet<NodeIndex>,
     /// Lines logged about errors.
     error_lines: usize,
-    /// Lines logged about oddities.
+    /// Lines logged about anomalies.
     oddity_lines: usize,
 }
 
@@ -77,7 +77,7 @@ impl Journal {
         }
     }
 
-    /// Counts an oddity and logs it.
+    /// Counts an anomaly and logs it.
     fn oddity(&mut self, text: fmt::Arguments<'_>) {
         self.report.oddities += 1;
         self.oddity_lines += 1;
@@ -90,8 +90,8 @@ impl Journal {
         }
     }
 
-    /// Counts an oddity of a node. Only the first about each node is logged as a warning: a node
-    /// that fails leaves many requests unanswered.
+    /// Counts an anomaly of a node. Only the first of each node is logged as a warning: a node that
+    /// fails leaves many requests unanswered.
     fn node_oddity(&mut self, node: NodeIndex, text: fmt::Arguments<'_>) {
         if self.warned.insert(node) {
             return self.oddity(text);

@@ -2,9 +2,9 @@
 //!
 //! A new master keeps the routes it finds, unless it knows that another engine, or the same engine
 //! with other options, computed them. [`CORRECTION_DELAY`] later, it compares them with the routes
-//! that the engine would compute without regard to them; it does the same with routes kept over
+//! that the engine would compute without regard to them; it does the same with routes kept across
 //! changes of a fabric that is too large to be routed twice at each change. If the most loaded link
-//! carries over 2 % more routes than it would then, all routes are recomputed, and the log says
+//! carries over 2 % more routes than it would then, all routes are recomputed, and the log states
 //! why.
 
 use std::time::{Duration, Instant};

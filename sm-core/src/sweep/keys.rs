@@ -32,7 +32,7 @@ pub(super) struct MKeys {
     pub(super) neighbours: Arc<Neighbours>,
     /// Whether the hint about M_Keys of other SMs was logged.
     pub(super) hinted: bool,
-    /// GUID of the port that we are attached to; 0 if the transport does not report it.
+    /// GUID of the SM's own port; 0 if the transport does not report it.
     own_port: Guid,
     /// Ports that get the configured M_Key before the remembered one, because it was answered last
     /// or the remembered one was not. At most as many as there are known M_Keys.
@@ -49,8 +49,8 @@ impl Sweeper {
         (self.subnet.m_keys.known, self.subnet.m_keys.neighbours) = (known, neighbours);
     }
 
-    /// Sets the GUID of the port that we are attached to, 0 if it is not known: the port may ignore
-    /// requests with a wrong M_Key.
+    /// Sets the GUID of the SM's own port, 0 if it is not known: the port may ignore requests with
+    /// a wrong M_Key.
     pub fn set_own_port(&mut self, guid: Guid) {
         self.subnet.m_keys.own_port = guid;
     }

@@ -24,15 +24,15 @@
 //!   that another SM left; `kept_routes`: recomputes kept routes that are unbalanced.
 //! - `configure`: LIDs, P_Keys, forwarding tables, links; `tables`: routing, as a job that the
 //!   caller runs ([`RoutingJob`]); `qos`, `sl_maps`, `fdr10`: other tables of ports; `avoided`:
-//!   switches that accept no tables; `throttled`: links that are not routed over; `service`: end
-//!   ports that came and went.
+//!   switches that accept no tables; `throttled`: links that routes avoid; `service`: end ports
+//!   that came and went.
 //! - Tasks between sweeps: `multicast`, `guid_info`, `shard`, `reregister`; `take_over`: moves the
 //!   LID of a responder's port to another port; `babble`: disables ports that send traps without
 //!   end.
 //! - `packets`: received packets; `encode`: requests as MADs; `view`: what callers may read; `log`:
 //!   log lines.
 //!
-//! What is not here: what ports and tables should hold (`manage`, `routing`), who is master
+//! Not here: the wanted contents of ports and tables (`manage`, `routing`), the election rules
 //! (`mastership`), and sockets, clocks and files (`runtime`).
 //!
 //! [`poll_transmit`]: Sweeper::poll_transmit
@@ -128,7 +128,7 @@ const LINES_MAX: usize = 10;
 /// The state machine of sweeps.
 #[derive(Debug)]
 pub struct Sweeper {
-    /// What sweeps and tasks read and write.
+    /// State that sweeps and tasks read and write.
     subnet: Subnet,
     /// The sweep under way.
     sweep: Sweep,
@@ -290,7 +290,7 @@ impl Sweeper {
 
     /// When [`handle_timeout`](Self::handle_timeout) is due.
     pub fn poll_timeout(&mut self) -> Option<Instant> {
-        // What is written between sweeps keeps the next one waiting until it is answered.
+        // Writes between sweeps delay the next sweep until they are answered.
         let idle = self.is_idle();
         let scheduled = self.subnet.schedule.next().filter(|_| idle);
         let grace = match &self.sweep.stage {

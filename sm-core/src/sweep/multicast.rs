@@ -281,7 +281,7 @@ impl Multicast {
         self.write_blocks(subnet, now, true);
     }
 
-    /// Replaces a tree of another SM.
+    /// Clears the tree that another SM left, which a tree of this SM replaces.
     fn clear_inherited_tree(&mut self, subnet: &mut Subnet, mlid: Lid) {
         for (index, _) in self.inherited.remove(&mlid).unwrap_or_default() {
             let ports = subnet.fabric.node(subnet.fabric.switch(index).node).port_count;
@@ -340,7 +340,7 @@ impl Multicast {
         if let Some(more @ 1..) = news.len().checked_sub(LINES_MAX) {
             warn!("{more} more multicast trees can deadlock");
         }
-        // Trees that were found wrong are planted again.
+        // Trees that were found wrong are computed again.
         for mlid in asked {
             let members = self.membership.get(&mlid);
             let planted = self.planted.get(&mlid).map(|(audience, _)| audience);

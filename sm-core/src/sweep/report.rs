@@ -1,4 +1,4 @@
-//! What a sweep did, and how long it took.
+//! The report of a sweep: results and durations.
 
 use std::fmt;
 use std::time::Duration;
@@ -70,12 +70,12 @@ impl fmt::Display for Phase {
     }
 }
 
-/// What a sweep found and did.
+/// Results of a sweep.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// Whether it walked the whole fabric.
     pub full: bool,
-    /// Whether it was the first since we are master.
+    /// Whether it was the first since this SM became master.
     pub first: bool,
     /// Cause of the sweep; `None` if unknown.
     pub cause: Option<Cause>,

@@ -62,9 +62,9 @@ impl PendingClients {
 /// another responder.
 #[derive(Debug, Default)]
 pub(super) struct Reregistration {
-    /// The copy of the registry of the master that we stand by for.
+    /// The copy of the registry of the polled master.
     registry_copy: RegistryCopy,
-    /// The SA database that we start with.
+    /// The SA database imported at the start.
     imported: ImportedRegistry,
     /// Whether the registrations with the previous master are known, until our first sweep ends.
     spared: bool,
@@ -284,26 +284,27 @@ impl Sweeper {
         self.subnet.pending_clients.count()
     }
 
-    /// Sets the tables that our last run left in switches, if the registrations with it are known
-    /// completely. To be called before we are master.
+    /// Sets the tables that the last run left in switches, if the registrations with it are known
+    /// completely. Call it before this SM is master.
     pub fn set_fingerprint(&mut self, left: Option<TableFingerprint>) {
         self.reregistration.fingerprint = left;
     }
 
-    /// Whether we are master and all clients have been asked: then the next run can continue from
-    /// [`TableFingerprint::of`].
+    /// Whether this SM is master and all clients have been asked: then the next run can continue
+    /// from [`TableFingerprint::of`].
     pub fn is_settled(&self) -> bool {
         self.subnet.state.up && !self.subnet.state.first_as_master && self.clients_to_ask() == 0
     }
 
-    /// Sets the state of the copy of the registry of the master that we stand by for. If it is
-    /// complete at a takeover, no client is asked to register again.
+    /// Sets the state of the copy of the polled master's registry. If it is complete at a takeover,
+    /// no client is asked to register again.
     pub fn set_registry_copy(&mut self, copy: RegistryCopy) {
         self.reregistration.registry_copy = copy;
     }
 
-    /// Sets the state of the SA database that we start with. To be called before we are master, and
-    /// when it changes: clients that wait for it are then asked, unless it has their registrations.
+    /// Sets the state of the SA database imported at the start. Call it before this SM is master,
+    /// and when it changes: clients that wait for it are then asked, unless it has their
+    /// registrations.
     pub fn set_imported_registry(&mut self, now: Instant, imported: ImportedRegistry) {
         self.reregistration.set_imported(&mut self.subnet, now, imported);
     }

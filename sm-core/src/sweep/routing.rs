@@ -212,7 +212,7 @@ impl RoutingState {
     }
 
     /// Puts a routing in force; its tables become the wanted ones of the switches. `loops` is the
-    /// result of the credit-loop check, if it was done; `kept` says how much of the previous
+    /// result of the credit-loop check, if it was done; `kept` states how much of the previous
     /// routing it keeps, and `replaces` whether the kept routes may be replaced if they are
     /// unbalanced. Returns whether credit loops are new.
     pub(super) fn adopt(

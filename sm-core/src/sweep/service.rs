@@ -8,7 +8,7 @@ use ib_mad::wire::attribute::PortState;
 
 use super::{Event, Sweeper};
 
-/// What a sweep changed.
+/// End ports that came into or went out of service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PortsChanged {
     /// Port GUIDs now in service, with P_Keys, ascending.

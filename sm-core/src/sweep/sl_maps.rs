@@ -26,7 +26,7 @@ impl Subnet {
         let mut decided: Option<(NodeIndex, bool)> = None;
         for &port in ports {
             let (node, num) = (self.fabric.port(port).node, self.fabric.port(port).num);
-            // What is set for all output ports says nothing of port 0.
+            // A map for all output ports does not include port 0.
             if num == PortNum(0) {
                 self.push_maps_of(port);
                 continue;
@@ -47,7 +47,7 @@ impl Subnet {
         }
     }
 
-    /// The same of one output port.
+    /// Same for one output port.
     fn push_maps_of(&mut self, port: PortIndex) {
         let stale: Vec<u8> =
             self.in_ports(port).filter(|&in_port| self.is_stale(port, in_port)).collect();
@@ -93,7 +93,7 @@ impl Subnet {
             }
             return self.note_map(port, request.block as u8, map);
         }
-        // No specification says which of the maps an answer shows.
+        // The specification does not define which of the maps an answer contains.
         let node = self.fabric.port(port).node;
         let of_all = request.block & ALL_OUT_PORTS != 0;
         let ports = if of_all { self.mapped_ports(node) } else { vec![port] };

@@ -28,7 +28,7 @@ pub(super) struct Subnet {
     pub(super) fabric: Fabric,
     pub(super) exchange: Exchange,
     pub(super) schedule: Schedule,
-    /// What earlier sweeps left.
+    /// State left by earlier sweeps.
     pub(super) state: SubnetState,
     pub(super) election: Election,
     pub(super) lids: LidTable,
@@ -40,7 +40,7 @@ pub(super) struct Subnet {
     pub(super) shards: Shards,
     pub(super) pending_clients: PendingClients,
     pub(super) events: Events,
-    /// Report, errors and oddities of the sweep under way, or of the last one.
+    /// Report, errors and anomalies of the current sweep, or of the last one.
     pub(super) journal: Journal,
 }
 

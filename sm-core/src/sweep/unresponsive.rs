@@ -74,7 +74,7 @@ fn is_of_discovery(kind: Kind) -> bool {
 impl Discovery {
     /// Probes the far end of a port's link.
     pub(super) fn probe(&mut self, subnet: &mut Subnet, port: PortIndex) {
-        // Its number says by which routes the node was probed, in case it does not answer.
+        // The number identifies the routes of the probe, in case the node does not answer.
         subnet.exchange.push(Request::block(Kind::Probe, port, self.unresponsive.reroutes));
     }
 
@@ -163,7 +163,7 @@ impl Discovery {
         if let Some(peer) = subnet.fabric.port(port).peer() {
             let far = subnet.fabric.port(peer).node;
             self.cut(subnet, port, peer);
-            // What is silent is no part of any route.
+            // A silent node is not part of any route.
             self.routes_changed |= !self.unresponsive.is_silent(far);
         }
     }

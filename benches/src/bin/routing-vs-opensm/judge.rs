@@ -9,7 +9,7 @@ use sm_routing::{DisplayWith, Lanes, Routing, Steering, engines, verify};
 pub(crate) struct Judgement {
     /// Mean number of links between switches per route.
     pub mean_hops: f64,
-    /// The same for the longest route.
+    /// Same for the longest route.
     pub most_hops: u32,
     /// Routes on the most loaded link; each direction of a link counts separately.
     pub worst: u32,

@@ -46,7 +46,7 @@ const REGISTER_AGENT2: c_ulong = libc::_IOWR::<RegisterRequest>(0x1B, 4);
 /// Flag: the program does RMPP itself.
 const USER_RMPP: u32 = 1;
 
-/// Looks up the C library's function that one of ours interposes.
+/// Looks up the C library's function that this library interposes.
 ///
 /// # Safety
 ///

@@ -166,7 +166,7 @@ impl Transfers {
             outgoing.sender.handle_packet(now, &rmpp);
             return self.settle(key);
         }
-        // A double-sided transfer turns around here, or the requester ends the one we receive.
+        // A double-sided transfer turns around here, or the requester ends the one being received.
         let key =
             InKey { key: Key::of(&header), from: packet.address.lid, method: header.method() };
         self.find_incoming(&key)?.receiver.handle_packet(now, &packet.mad);

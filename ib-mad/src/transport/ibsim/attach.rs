@@ -24,7 +24,7 @@ impl Ibsim {
         if let Some(slot) = slot {
             return Ok(slot);
         }
-        // The refusal does not say which of its two reasons applies: retry without one of them.
+        // The refusal does not state which of its two reasons applies: retry without one of them.
         match self.attach("", None, false)? {
             Some(slot) => {
                 self.detach(slot)?;

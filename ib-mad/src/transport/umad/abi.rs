@@ -74,7 +74,7 @@ impl AgentSpec {
         rmpp: Rmpp::None,
     };
 
-    /// The same by LID, as agents send traps.
+    /// Same by LID, as agents send traps.
     pub const SM_BY_LID: Self = Self { class: MgmtClass::SUBN_LID_ROUTED, ..Self::SM_DIRECTED };
 
     /// A client of subnet administration, which receives responses only.

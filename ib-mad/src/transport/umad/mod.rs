@@ -306,7 +306,7 @@ impl<D: Device> Umad<D> {
         self.port.local()
     }
 
-    /// What has passed through so far.
+    /// Counters of packets so far.
     pub fn counters(&self) -> UmadCounters {
         self.counters
     }

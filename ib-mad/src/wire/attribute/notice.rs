@@ -132,7 +132,7 @@ layout! {
 }
 
 impl SmNoticeRepr {
-    /// The same notice in the form of the other classes.
+    /// Same notice in the form of the other classes.
     pub fn issued_by(&self, issuer_gid: Gid) -> NoticeRepr {
         NoticeRepr {
             is_generic: self.is_generic,

@@ -41,8 +41,8 @@ fn answer(query: &Query<'_>, group: &MulticastGroup, single: bool) -> Option<Pat
     }
     let is_local = mgid_scope(group.mgid) == SCOPE_LINK_LOCAL;
     Some(PathRecordRepr {
-        // What the group does not lay down comes back as it was sent, selected or not, as with
-        // OpenSM.
+        // Fields that the group does not define are returned as they were sent, selected or not, as
+        // with OpenSM.
         service_id: request.service_id(),
         dgid: group.mgid,
         sgid: request.sgid(),

@@ -61,7 +61,7 @@ pub(crate) struct Request {
     pub(crate) numb_path: Option<u8>,
     /// Inputs of QoS rules. The path must have the P_Key, unless it is for raw packets.
     pub(crate) asked: Asked,
-    /// The same, looked up; `None` if no rule is in force.
+    /// Same, looked up; `None` if no rule is in force.
     pub(crate) criteria: Option<Criteria>,
 }
 

@@ -88,8 +88,8 @@ impl Search<'_> {
         ControlFlow::Continue(())
     }
 
-    /// The same from one port, for a table: most destinations are copies of one before, but for
-    /// their names.
+    /// Same from one port, for a table: most destinations are copies of an earlier one, except for
+    /// their GIDs and LIDs.
     fn all_from(
         &self,
         source: Classed<'_>,
@@ -102,7 +102,7 @@ impl Search<'_> {
         let tables = self.tables;
         let slids = self.lids(source, only);
         let is_alone = slids.1 == 1 && destinations.lid.is_none() && self.visible(source);
-        // Where every path has a way back, all there is to a path is what the row says of it.
+        // If every path has a reverse path, the row defines a path completely.
         let is_plain = !self.request.minds_direction(tables) && tables.all_paths_return();
         let row = if is_plain { tables.paths.row(source.0.row) } else { None };
         for port in destinations.ports {
@@ -275,7 +275,8 @@ impl Search<'_> {
         Some((record, level))
     }
 
-    /// What the path between two LIDs has in common with others of this search.
+    /// Kind of the path between two LIDs: paths of one search and kind differ only in their GIDs
+    /// and LIDs.
     #[inline]
     fn kind(
         &self,
@@ -379,7 +380,7 @@ impl Search<'_> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Path {
     parameters: Parameters,
-    /// Of the GIDs of both ends.
+    /// Prefix of the GIDs of both ends.
     prefix: u64,
     source: Guid,
     destination: Guid,

@@ -15,7 +15,7 @@ use ib_mad::wire::sa::SaMad;
 
 use super::links::NONE;
 
-/// What two packets have in common if one repeats the other.
+/// Identity of a request: equal for a request and its repeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Identity {
     tid: u64,

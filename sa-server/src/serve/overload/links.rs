@@ -10,7 +10,7 @@ struct Link {
     older: u16,
 }
 
-/// What links places. A place is in at most one list of the same links.
+/// Links between places. A place is in at most one list of the same links.
 #[derive(Debug)]
 pub(super) struct Links(Box<[Link]>);
 

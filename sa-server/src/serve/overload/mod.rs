@@ -48,7 +48,7 @@ pub struct BacklogConfig {
     pub heavy_max: u16,
     /// Requests that have waited longer are dropped; shorter than the clients' retry interval.
     pub stale_after: Duration,
-    /// The same for requests for tables, whose clients wait longer.
+    /// Same for requests for tables, whose clients wait longer.
     pub heavy_stale_after: Duration,
 }
 

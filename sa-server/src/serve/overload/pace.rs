@@ -92,7 +92,7 @@ impl Pace {
         self.received += count;
     }
 
-    /// What may be read now. Report the result to [`note_read`](Self::note_read).
+    /// How much may be read now. Report the result to [`note_read`](Self::note_read).
     pub(crate) fn allowance(&mut self, now: Instant, has_hog: bool) -> Allowance {
         let spent = now.saturating_duration_since(self.read).min(SPENT_MAX);
         let part = if has_hog { SPARE_PART_HOG } else { SPARE_PART };

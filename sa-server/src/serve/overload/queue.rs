@@ -24,7 +24,7 @@ pub(super) struct Queue {
     hasher: Hasher,
 }
 
-/// What is known of a waiting request.
+/// State of a waiting request.
 #[derive(Clone, Copy, Debug)]
 struct Note {
     arrived: Instant,

@@ -30,7 +30,7 @@ const STEP_NS: u64 = 20;
 /// The data of a request.
 #[derive(Clone, Copy)]
 pub(super) enum Data<'a> {
-    /// What the packet holds, so many bytes of it.
+    /// The record is in the packet, with this length in bytes.
     Here(usize),
     /// This; the packet holds the first of it.
     Whole(&'a [u8]),
@@ -61,7 +61,7 @@ impl BatchHandler<'_> {
         batch: &mut [Packet],
         mut outcome: impl FnMut(usize, Outcome),
     ) {
-        // What is part of a transfer is never plain.
+        // Packets of a transfer are never plain.
         if let [packet] = batch
             && SaMad::new(&packet.mad).rmpp().is_active()
         {
@@ -130,7 +130,7 @@ impl BatchHandler<'_> {
         }
     }
 
-    /// An answer to a report of ours.
+    /// Handles the answer to a report.
     #[cold]
     fn handle_report_answer(&mut self, packet: &Packet) -> Outcome {
         match &self.forward {

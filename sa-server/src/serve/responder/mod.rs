@@ -42,7 +42,7 @@ use forward::Forward;
 /// Costly requests reported at a time; a batch has no more.
 const COSTLY_MAX: usize = 64;
 
-/// What to do with a packet after it was handled.
+/// Action for a packet after it was handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Send it: the buffer holds the answer.
@@ -89,8 +89,8 @@ impl Responder {
         }
     }
 
-    /// The same, with a way to the SM for what only the SM can decide. Without one, writes are
-    /// dropped.
+    /// Same, with a queue to the SM for requests that only the SM can decide. Without one, writes
+    /// are dropped.
     pub fn with_exchange(mut self, end: WorkerEnd) -> Self {
         let open = OpenRequests::new(OPEN_MAX, PATIENCE, end.id_base(), end.first_serial());
         self.forward = Some(Forward { end, open });
@@ -114,7 +114,7 @@ impl Responder {
         }
     }
 
-    /// What this responder counts.
+    /// Counters of this responder.
     pub fn stats(&self) -> &Arc<Stats> {
         &self.stats
     }
@@ -264,7 +264,7 @@ impl Responder {
         }
     }
 
-    /// Looks for new tables, so that an idle worker does not hold on to old ones.
+    /// Checks for new tables, so that an idle worker does not keep old ones.
     pub fn refresh(&mut self) {
         self.tables.current();
     }

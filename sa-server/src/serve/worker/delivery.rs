@@ -128,7 +128,7 @@ impl<T: Transport> Worker<T> {
         sent.map(|()| now)
     }
 
-    /// Sends the next segments of transfers under way. Whether there may be more.
+    /// Sends the next segments of open transfers; returns whether there may be more.
     pub(super) fn send_segments(&mut self, now: Instant, others_wait: bool) -> io::Result<bool> {
         if !self.outbox.is_empty() {
             return Ok(false);

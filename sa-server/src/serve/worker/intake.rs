@@ -11,7 +11,7 @@ impl<T: Transport> Worker<T> {
     /// Drains a transport inherited from another process, and drops all but the last `keep`
     /// packets: the senders of the others have given up or repeated.
     pub fn take_over(&mut self, keep: usize, now: Instant) -> io::Result<()> {
-        // What comes in faster than it is dropped is not inherited.
+        // Packets that arrive faster than they are dropped are not inherited.
         const ROUNDS_MAX: usize = 16_384;
         for _ in 0..ROUNDS_MAX {
             let count = self.receive()?;
@@ -62,7 +62,7 @@ impl<T: Transport> Worker<T> {
         Ok((count, more))
     }
 
-    /// Files what has arrived, as far as there is time for it. Whether there may be more.
+    /// Queues received packets while time permits; returns whether there may be more.
     fn drain(&mut self, now: Instant, clock: &impl Fn() -> Instant) -> io::Result<bool> {
         let allowance = self.pace.allowance(now, self.backlog.has_hog());
         let (mut read, mut begin, mut at) = (0, now, now);
@@ -109,7 +109,7 @@ impl<T: Transport> Worker<T> {
         self.overflowed = overflowed;
     }
 
-    /// Counts datagrams that the transport passed over.
+    /// Counts datagrams that the transport skipped.
     pub(super) fn note_malformed(&mut self) {
         let malformed = self.transport.malformed();
         if malformed != self.malformed {

@@ -62,9 +62,9 @@ pub struct Worker<T> {
     outbox: Vec<Packet>,
     /// Segments on their way from the responder to the transport.
     segments: Box<[Packet]>,
-    /// What of the transport's malformed datagrams is in the statistics.
+    /// Malformed datagrams of the transport that the statistics already include.
     malformed: Malformed,
-    /// The same of the packets that it lost.
+    /// Same for packets that it lost.
     overflowed: u64,
     /// When the last turn began.
     now: Instant,
@@ -72,7 +72,7 @@ pub struct Worker<T> {
     egress: Egress,
 }
 
-/// What a turn leaves to do.
+/// Work left after a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// There is more to do at once.
@@ -102,7 +102,7 @@ impl<T: Transport> Worker<T> {
         }
     }
 
-    /// The same, with something to do with the responder's own port.
+    /// Same, with a role for the responder's own port.
     pub fn with_egress(self, egress: Egress) -> Self {
         Self { egress, ..self }
     }

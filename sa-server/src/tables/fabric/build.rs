@@ -93,7 +93,7 @@ fn place_of(row: &AliasGuid) -> AliasPlace {
     (row.port_guid, row.index, row.alias)
 }
 
-/// The same tables with other aliases.
+/// Same tables with other aliases.
 pub(super) fn with_alias_guids(
     tables: &Tables,
     old: &RegistryPlane,

@@ -12,7 +12,7 @@ use ib_mad::types::{Guid, Lid};
 use super::guid_index::slot;
 use crate::tables::prefetch::prefetch;
 
-/// What a query needs to know of an end port before anything else.
+/// Data of an end port that a query needs first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C, align(16))]
 pub struct EndPort {
@@ -171,9 +171,9 @@ impl EndPorts {
         (Self { slots, by_lid, own, all, aliased: Arc::default() }, refused)
     }
 
-    /// The same without some aliases and with others, each its port's record under that GUID. One
-    /// whose GUID is in use is refused; also returns how many that go had been, and how many that
-    /// come are.
+    /// Same without the aliases `gone` and with those of `come`, each its port's record under that
+    /// GUID. An alias whose GUID is in use is refused; also returns how many of `gone` existed, and
+    /// how many of `come` were added.
     pub(super) fn with_aliases(&self, gone: &[EndPort], come: &[EndPort]) -> (Self, [usize; 2]) {
         let leaving = gone.len();
         let gone: Vec<EndPort> =

@@ -6,7 +6,7 @@ use ib_mad::types::Guid;
 
 use crate::tables::prefetch::prefetch;
 
-/// What each of many GUIDs leads to. No device has GUID 0.
+/// An index by GUID. No device has GUID 0.
 #[derive(Clone, Debug)]
 pub(super) struct GuidIndex<V> {
     /// A power of two of them; GUID 0 marks an empty one.
@@ -33,7 +33,7 @@ impl<V: Copy + Default> GuidIndex<V> {
         Self { slots: slots.into() }
     }
 
-    /// What the GUID leads to.
+    /// The value of the GUID.
     #[inline]
     pub(super) fn get(&self, guid: Guid) -> Option<V> {
         let (found, value) = self.slots[place(&self.slots, guid)];

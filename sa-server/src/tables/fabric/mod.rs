@@ -33,7 +33,7 @@ use walk::Switches;
 use crate::tables::limit::{Limit, RateSupport};
 use crate::tables::qos_match::{GroupSet, QosMatcher};
 
-/// What end ports have in common that decides over their paths; interned, a few hundred at most.
+/// Attributes of end ports that determine their paths; interned, a few hundred at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct EndClass {
     /// P_Key table.

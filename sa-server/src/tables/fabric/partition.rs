@@ -83,8 +83,8 @@ impl Partitions {
         None
     }
 
-    /// The same where a port may be a full and a limited member at once: OpenSM then prefers what
-    /// both hold alike, then full to limited membership, then limited to full.
+    /// Same where a port may be a full and a limited member at once: OpenSM then prefers what both
+    /// hold alike, then full to limited membership, then limited to full.
     #[cold]
     fn first_shared_of_both(&self, a: PKeySet, b: PKeySet) -> Option<PKey> {
         let keys = |set: PKeySet| self.both.get(usize::from(set.0)).map_or(&[][..], |keys| keys);

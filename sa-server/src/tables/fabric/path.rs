@@ -64,12 +64,12 @@ impl Packed {
     /// No path.
     pub(super) const UNREACHABLE: Self = Self(0);
 
-    /// The same limits, hops unknown: the most there may be.
+    /// Same limits with unknown hops: the maximum.
     fn without_hops(self) -> Self {
         if self == Self::UNREACHABLE { self } else { Self(self.0 | 0xFF) }
     }
 
-    /// The same SL and MTU, and of the rate no more than that it is at least one of three.
+    /// Same SL and MTU; the rate is reduced to one of three lower bounds.
     fn coarse(self) -> Self {
         let mut class = self.without_hops().class();
         let at_most = |rate: &Rate| rate.rank() <= class.limit.rate;
@@ -252,7 +252,7 @@ fn share(columns: &[Vec<u8>], part: impl Fn(&[u8]) -> &[u8]) -> (Matrix, Vec<u16
         .collect();
     let rows = distinct.first().map_or(0, |part| part.len());
     let mut numbers = Vec::with_capacity(rows * distinct.len());
-    // Of each column some rows at a time, which stay cached.
+    // Some rows of each column at a time, so that they stay cached.
     let mut some = Vec::new();
     for first in (0..rows).step_by(ROWS_AT_ONCE) {
         let count = ROWS_AT_ONCE.min(rows - first);

@@ -158,7 +158,7 @@ pub struct LinkOwners {
 pub(super) const NO_NODE: u32 = u32::MAX;
 
 impl RecordTables {
-    /// The same with other multicast forwarding tables. Costs a step a node.
+    /// Same with other multicast forwarding tables. Takes one step per node.
     pub(super) fn with_multicast(&self, mfts: &[Arc<Mft>]) -> Self {
         let mut next = self.clone();
         let nodes = Arc::make_mut(&mut next.by_node);
@@ -233,7 +233,7 @@ impl RecordTables {
         self.by_guid.prefetch(guid);
     }
 
-    /// Makes the look-ups by LID and by GUID of what the records hold.
+    /// Builds the indices of the records by LID and GUID.
     pub(super) fn index(&mut self, end_ports: &EndPorts) {
         self.by_guid = GuidIndex::new(self.by_node.iter().map(|n| (n.guid, Rows::from(&n.nodes))));
         let mut described: Vec<(u64, u32)> = (0..)

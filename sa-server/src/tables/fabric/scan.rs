@@ -35,7 +35,7 @@ pub(super) struct Scanned<'a> {
 
 impl<'a> Scanned<'a> {
     fn port(&self, num: PortNum) -> Option<&'a Port> {
-        // Of a switch all ports are there, as a rule.
+        // A switch usually has all its ports in the table.
         let place = self.node.ports.get(usize::from(num.0)).filter(|port| port.num == num);
         if place.is_some() {
             return place;

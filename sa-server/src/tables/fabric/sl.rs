@@ -116,7 +116,7 @@ impl Tables {
         matches!(self.sls.through, Through::Always(_))
     }
 
-    /// What it costs to look at a pair of ports, in steps of a search.
+    /// Cost of a pair of ports, in steps of a search.
     #[inline]
     pub(crate) fn path_cost(&self) -> u32 {
         match self.sls.through {
@@ -158,7 +158,7 @@ impl Tables {
 
 /// Steps of following a path in both directions.
 const WALK_COST: u32 = 16;
-/// What stands for the ports of a channel adapter in [`PortTables::sl_to_vl`].
+/// The key for the ports of a channel adapter in [`PortTables::sl_to_vl`].
 const CHANNEL_ADAPTER_PORTS: (u8, u8) = (0, 0);
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ use crate::tables::limit::Limit;
 /// own.
 const ROWS_MIN: usize = 256;
 
-/// What lies behind one port of a switch.
+/// The far end of a switch port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hop {
     /// No link.

@@ -80,7 +80,7 @@ impl QosMatcher {
     }
 }
 
-/// What a rule asks of a number.
+/// Condition of a rule on a number.
 enum Asks<'a> {
     Nothing,
     /// That it is there and within one of these ranges.

@@ -16,9 +16,9 @@ const NAME_LEN_MAX: usize = 64;
 pub struct LevelSlot(u8);
 
 impl LevelSlot {
-    /// Of paths that fall under no level.
+    /// Paths without a level.
     pub const NONE: Self = Self(0);
-    /// Of levels that have no place of their own.
+    /// Levels without a counter of their own.
     pub const OTHER: Self = Self((SLOTS - 1) as u8);
 }
 

@@ -20,7 +20,7 @@ pub struct Level {
     pub lifetime: Option<u8>,
     /// Whether the path must have one of the level's P_Keys.
     pub has_pkeys: bool,
-    /// Those of them that any port has, without the membership bit, in the level's order.
+    /// P_Keys of the level that any port has, without the membership bit, in the level's order.
     pub pkeys: Box<[PKey]>,
     /// Where its paths are counted.
     pub slot: LevelSlot,

@@ -128,7 +128,7 @@ impl QosMatcher {
         self.sets.bytes() + self.service_ids.bytes() + ids * size_of::<SetId>()
     }
 
-    /// Looks up what a request asks.
+    /// Looks up the criteria of a request.
     #[inline]
     pub fn criteria(&self, asked: &Asked) -> Criteria {
         let set = |table: &[SetId], value: Option<usize>, without| match value {
@@ -281,7 +281,7 @@ impl QosMatcher {
     }
 }
 
-/// What a rule asks about.
+/// Criterion of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Criterion {

@@ -54,7 +54,7 @@ struct Masked {
     sets: Vec<SetId>,
 }
 
-/// What a request's ServiceID leads to.
+/// Result of a look-up by ServiceID.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Found {
     interval: SetId,
@@ -218,7 +218,7 @@ pub(super) fn intervals(
     always: Vec<u64>,
     sets: &mut SetsBuilder,
 ) -> (Vec<u64>, Vec<SetId>) {
-    // What begins or ends where; ranges of one rule may overlap, so they are counted.
+    // Where ranges begin or end; ranges of one rule may overlap, so they are counted.
     let mut edges: Vec<(u64, usize, i32)> = Vec::with_capacity(ranges.len() * 2);
     for &(first, last, rule) in ranges.iter().filter(|(first, last, _)| first <= last) {
         edges.push((first, rule, 1));

@@ -23,7 +23,7 @@ pub struct Hop {
     pub mtu: Option<u16>,
     /// Rate of that link, Gb/s as it is called.
     pub rate: Option<String>,
-    /// SLs that the node sends to VL15, which is to say drops.
+    /// SLs that the node maps to VL15, and so drops.
     pub dropped_sls: Vec<u8>,
 }
 
@@ -129,7 +129,7 @@ impl<'a> Link<'a> {
         Some(Self { from: (step.node, port), to })
     }
 
-    /// What both of its ends allow.
+    /// Limit that both of its ends allow.
     fn limit(&self) -> Limit {
         self.to.map_or(Limit::ANY, limit_of).min(limit_of(self.from))
     }
@@ -141,7 +141,7 @@ impl<'a> Link<'a> {
     }
 }
 
-/// What a port allows; a switch's external ports go by the capabilities of its port 0.
+/// Limits of a port; the external ports of a switch use the capabilities of its port 0.
 fn limit_of((node, port): (&Node, &Port)) -> Limit {
     let managed = if node.switch_info.is_some() { node.port(PortNum(0)) } else { Some(port) };
     let capabilities = managed.map_or(CapabilityMask::NONE, |port| info(port).capability_mask());

@@ -1,9 +1,9 @@
 //! Explains to operators why a path query gets its answer.
 //!
 //! [`explain`] calls the code that answers clients and reports the grounds: the hops in the
-//! forwarding tables, the links that limit MTU and rate, the rules passed over and the criterion
-//! that excluded them, the level, and the record that a client gets. It decides nothing itself. It
-//! is off the query path and may allocate.
+//! forwarding tables, the links that limit MTU and rate, the rules that did not match and the
+//! criterion that excluded them, the level, and the record that a client gets. It decides nothing
+//! itself. It is off the query path and may allocate.
 
 mod ends;
 mod hops;
@@ -23,7 +23,7 @@ pub use ends::{End, Name, NameError};
 pub use hops::{Bottleneck, Hop};
 pub use verdict::{Level, PassedOver, Record, Rule};
 
-/// What is to be explained.
+/// The path to explain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// Where the path begins; this port is the one that asks.
@@ -61,7 +61,7 @@ pub struct Explanation {
     pub passed_over: Vec<PassedOver>,
     /// The rule that matched; none if none did, or none is in force.
     pub rule: Option<Rule>,
-    /// What keeps a path from being there.
+    /// Why there is no path.
     pub no_path: Option<NoPath>,
     /// Why there is no reverse path. A path without one is not reversible.
     pub no_way_back: Option<NoPath>,

@@ -8,7 +8,7 @@ use crate::tables::cell::Generation;
 
 /// Bytes of JSON, at most.
 const LEN_MAX: usize = 192 * 1024;
-/// Maximum number of rules passed over, if all of them would be too long.
+/// Maximum number of reported rules that did not match, if all of them would be too long.
 const PASSED_OVER_MAX: usize = 200;
 
 /// Explains a path as JSON, or returns an error text.
@@ -33,7 +33,7 @@ pub(crate) fn reply(generation: &Generation, question: &Explain) -> Result<Strin
     if text.len() <= LEN_MAX {
         return Ok(text);
     }
-    // Those nearest to the one that matched say most.
+    // Rules nearest to the one that matched are the most useful.
     let count = explanation.passed_over.len();
     explanation.passed_over.drain(..count.saturating_sub(PASSED_OVER_MAX));
     let text = json(&explanation)?;

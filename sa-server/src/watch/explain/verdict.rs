@@ -22,11 +22,11 @@ use crate::tables::{EndPort, Tables};
 pub struct Rule {
     /// Its precedence: the lowest that accepts a request decides.
     pub index: u32,
-    /// What the operator calls it.
+    /// Name given by the operator.
     pub name: String,
     /// Where it comes from: `match_rule`, `ulp`, `default` or `virtual_fabric`.
     pub origin: &'static str,
-    /// What it grants.
+    /// The level that it grants.
     pub level: Option<Level>,
 }
 
@@ -52,7 +52,7 @@ pub struct Level {
 pub struct PassedOver {
     /// Its precedence.
     pub index: u32,
-    /// What the operator calls it.
+    /// Name given by the operator.
     pub name: String,
     /// The first criterion that does not hold.
     pub failing: Option<Criterion>,

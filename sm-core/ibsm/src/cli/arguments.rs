@@ -11,7 +11,7 @@ impl Options {
     /// and for help.
     pub fn from_arguments(arguments: impl IntoIterator<Item = OsString>) -> Self {
         let arguments: Vec<OsString> = arguments.into_iter().collect();
-        // What needs no subnet is not OpenSM's, and has no options with one dash.
+        // Commands that need no subnet are not OpenSM's, and have no options with one dash.
         let has_command = arguments.get(1).is_some_and(|first| {
             Self::command().get_subcommands().any(|command| *first == *command.get_name())
         });

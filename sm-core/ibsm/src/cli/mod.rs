@@ -36,7 +36,7 @@ pub const DEFAULT_CONFIG_FILE: &str = "/etc/opensm/opensm.conf";
 /// Everything a run of `ibsm` needs to know. Holding one is proof that it is usable.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// What OpenSM's file and options set.
+    /// Settings of OpenSM's file and options.
     pub settings: Settings,
     /// How the fabric is reached.
     pub transport: TransportKind,
@@ -54,7 +54,7 @@ pub struct Config {
     pub http: Option<SocketAddr>,
     /// Whether what is not protected may be open to other machines.
     pub insecure: bool,
-    /// What must outlive the process: LIDs, session epoch, transport identity.
+    /// Directory for state that must outlive the process: LIDs, session epoch, transport identity.
     pub state_dir: PathBuf,
     /// RDMA device or umad file to run on, if not any.
     pub device: Option<String>,

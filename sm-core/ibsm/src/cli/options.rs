@@ -1,4 +1,4 @@
-//! The command line of `ibsm`: OpenSM's options where we have them, and our own.
+//! The command line of `ibsm`: OpenSM's options where supported, and its own.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! What a driver does on behalf of a node.
+//! Actions that a driver does on behalf of a node.
 
 use std::error::Error;
 
@@ -44,7 +44,7 @@ pub enum Action {
 pub struct FilesRead {
     /// The policy, and what is odd about its files.
     pub policy: SitePolicy,
-    /// What was read, and errors.
+    /// The contents, and errors.
     pub reading: Reading,
     /// LIDs of `guid2lid`, if they were asked for.
     pub lids: Option<Result<LidTable, Box<dyn Error + Send + Sync>>>,

@@ -21,7 +21,7 @@ const INTERVAL: Duration = Duration::from_millis(5);
 #[derive(Debug, Default)]
 pub(super) struct HeldEvents {
     events: Vec<Event>,
-    /// What responders must serve.
+    /// The version that responders must serve.
     version: Version,
     /// When they are reported in any case, and when to check next.
     due: Option<(Instant, Instant)>,

@@ -25,13 +25,13 @@ pub enum Job {
 /// The result of a job, or the message of its panic.
 #[derive(Debug)]
 pub enum JobOutcome {
-    /// Of [`Job::Routing`].
+    /// Result of [`Job::Routing`].
     Routing(Result<Box<RoutingOutcome>, String>),
-    /// Of [`Job::Loops`].
+    /// Result of [`Job::Loops`].
     Loops(Result<LoopFinding, String>),
-    /// Of [`Job::Balance`].
+    /// Result of [`Job::Balance`].
     Balance(Result<BalanceFinding, String>),
-    /// Of [`Job::Multicast`].
+    /// Result of [`Job::Multicast`].
     Multicast(Result<Box<MulticastOutcome>, String>),
 }
 

@@ -80,9 +80,9 @@ use transmit::TransmitQueue;
 /// Packets moved at once.
 pub const BATCH: usize = 64;
 
-/// What a node is started with.
+/// Inputs for the start of a node.
 pub struct NodeParts {
-    /// What the configuration file and the command line set.
+    /// Settings from the configuration file and the command line.
     pub settings: Settings,
     /// Policy files as read at the start.
     pub policy: SitePolicy,
@@ -98,7 +98,7 @@ pub struct NodeParts {
     pub responder_command: String,
     /// The state machine of sweeps.
     pub sweeper: Sweeper,
-    /// What the state directory held at the start.
+    /// Contents of the state directory at the start.
     pub saved: SavedState,
     /// The connected responders.
     pub responders: Responders,

@@ -36,7 +36,7 @@ pub(super) struct Swept {
     pub(super) failed_in_a_row: u32,
     /// Whether our own port has a LID.
     pub(super) has_lid: bool,
-    /// Nodes found, ours among them.
+    /// Nodes found, including the SM's own.
     pub(super) found: usize,
     /// Links behind which no node answered.
     pub(super) unanswered: usize,

@@ -17,7 +17,7 @@ use sm_routing::multicast::Membership;
 pub trait SnapshotFeed {
     /// The current session, if one has begun.
     fn session(&self) -> Option<Session>;
-    /// Why responders hold a session above ours, if any does.
+    /// Why responders hold a session above this SM's, if any does.
     fn challenge(&self) -> Option<Challenge>;
     /// The version published last.
     fn version(&self) -> Version;

@@ -18,7 +18,7 @@ struct Refused {
     /// The time of day, as in the log.
     since: String,
     reason: String,
-    /// What is in force instead.
+    /// The setting in force instead.
     instead: &'static str,
 }
 

@@ -11,7 +11,7 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 /// A file that follows a table in memory.
 #[derive(Debug)]
 pub(super) struct StateFile {
-    /// The consequence if it is never written, for people.
+    /// The consequence if it is never written, for the log and the status.
     stake: &'static str,
     state: State,
     /// Why the last write failed; `None` if it did not.

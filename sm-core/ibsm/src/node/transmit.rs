@@ -51,7 +51,7 @@ impl TransmitQueue {
         self.requests.packets.clear();
     }
 
-    /// What to send now.
+    /// The packets to send now.
     pub(super) fn poll(&mut self, now: Instant, sweeper: &mut Sweeper) -> &[Packet] {
         self.yielded_answers = !self.answers.is_empty();
         if self.yielded_answers { self.answers.front() } else { self.requests.fill(sweeper, now) }
@@ -77,7 +77,7 @@ struct Requests {
 }
 
 impl Requests {
-    /// What to send now, filled up to a batch.
+    /// The packets to send now, up to a batch.
     fn fill(&mut self, sweeper: &mut Sweeper, now: Instant) -> &[Packet] {
         self.expire(sweeper);
         while self.packets.len() < BATCH {

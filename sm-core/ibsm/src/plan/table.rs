@@ -1,4 +1,4 @@
-//! The comparison as a table for people, one line per engine.
+//! The comparison as a text table, one line per engine.
 
 use std::fmt::Write as _;
 use std::time::Duration;

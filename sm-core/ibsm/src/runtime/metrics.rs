@@ -38,7 +38,7 @@ impl Metric {
         Self { name, help, labels: Vec::new(), value: Value::Gauge(value) }
     }
 
-    /// The same with one label more.
+    /// Same with another label.
     pub(super) fn with(mut self, label: &'static str, value: impl Into<String>) -> Self {
         self.labels.push((label, value.into()));
         self

@@ -40,8 +40,8 @@ pub(super) struct Pidfile {
 }
 
 impl Pidfile {
-    /// Takes `path`, unless the process that wrote it still runs. Whether it does is decided by the
-    /// lock, which ends with the process: its number may have been reused.
+    /// Takes `path`, unless the process that wrote it still runs. The lock, which ends with the
+    /// process, decides that: its process ID may have been reused.
     pub(super) fn take(path: &Path) -> Result<Self, PidfileError> {
         let failed = |source| PidfileError::Io { path: path.to_owned(), source };
         let mut options = OpenOptions::new();

@@ -7,9 +7,8 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-/// Who may see the page. It shows names, GUIDs and the topology of the fabric, and has no
-/// passwords: as with the other listeners, access from other machines must be enabled by the
-/// operator.
+/// Access to the page. It shows names, GUIDs and the topology of the fabric, and has no passwords:
+/// as with the other listeners, access from other machines must be enabled by the operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Page {
     /// Users of this machine.

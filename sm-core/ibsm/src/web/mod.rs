@@ -53,7 +53,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Metrics as text in the format that a request's `Accept` selects, with its content type.
 pub(crate) type RenderMetrics = Box<dyn Fn(&str) -> (&'static str, String) + Send + Sync>;
 
-/// The data to serve, and who may see it.
+/// The data to serve, and access to it.
 pub(crate) struct Web {
     pub(crate) observatory: Observatory,
     pub(crate) metrics: RenderMetrics,

@@ -12,8 +12,9 @@
 //! close a cycle of channels that each wait for the next. [`order`] decides which trees cannot; a
 //! tree that might is replaced by another one ([`choice`]), built by [`grow`].
 //!
-//! A switch without room for an MLID (SwitchInfo.MulticastFDBCap, or less if it does not accept its
-//! table) is not part of its tree: trees lead around it, and members behind it are not reached.
+//! A switch whose multicast table is too small for an MLID (SwitchInfo.MulticastFDBCap, or less if
+//! it does not accept its table) is not part of its tree: trees avoid it, and members behind it are
+//! not reached.
 //!
 //! Cost per group: switches × distinct switches of members for the root, shared by groups with
 //! members on the same switches, and members × hops for the tree.

@@ -6,7 +6,7 @@ use rayon::prelude::*;
 use super::super::{NO_ROUTE, Routing, Topology};
 use super::{Defect, DefectKind, Deliveries, Gap, Gaps};
 
-/// What happens to packets at a switch for a LID.
+/// The next step of packets for a LID at a switch.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Unknown,

@@ -27,7 +27,7 @@ struct Entry {
 }
 
 impl ByMgid {
-    /// Of rows as a snapshot has them.
+    /// Builds it from the rows of a snapshot.
     pub fn new(fabrics: &[VirtualFabric], groups: &[PortGroup]) -> Self {
         let mut rows: Vec<&VirtualFabric> = fabrics.iter().filter(|row| !row.standby).collect();
         rows.sort_unstable_by_key(|row| row.index);

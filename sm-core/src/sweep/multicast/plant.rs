@@ -54,7 +54,7 @@ pub(super) struct Group {
 pub struct MulticastOutcome {
     pub(super) made: Arc<ActiveRouting>,
     pub(super) is_whole: bool,
-    /// Switches that count as full from a block on, around which all trees were planted.
+    /// Switches that count as full from a block on, which all trees avoid.
     pub(super) closed: BTreeMap<Guid, u16>,
     /// The channel order the trees were checked with; `None` if no tree had to be computed or
     /// checked.

@@ -50,7 +50,7 @@ pub(in crate::sweep) struct ActiveRouting {
     pub(super) unicast: OnceLock<Arc<Unicast>>,
 }
 
-/// What is proved about tables.
+/// Proved properties of tables.
 #[derive(Clone, Debug)]
 pub(super) enum Proved {
     /// Nothing: they may lose packets.
@@ -87,7 +87,7 @@ impl ActiveRouting {
         self.unicast.get_or_init(find).clone()
     }
 
-    /// The same with other indices of switches; `None` if one of them has none.
+    /// Same with other switch indices; `None` if a switch has none.
     pub(in crate::sweep) fn renumbered(
         &self,
         moved: impl Fn(SwitchIndex) -> Option<SwitchIndex>,
@@ -117,7 +117,7 @@ impl ActiveRouting {
         Origin { engine: self.engine.to_owned(), options_hash: self.asked.options_hash }
     }
 
-    /// What operators asked of the engine.
+    /// Operators' options of the engine.
     pub(in crate::sweep) fn steering(&self) -> &Steering {
         &self.asked.steering
     }

@@ -45,7 +45,7 @@ pub(in crate::sweep) enum Kept {
     /// Everything except hosts that came or went; their routes are the earlier ones, or were
     /// compared with a routing from nothing.
     Followed,
-    /// The same, not compared: the fabric is large.
+    /// Same, but not compared, because the fabric is large.
     Copied,
 }
 
@@ -87,7 +87,7 @@ pub(in crate::sweep) struct Chosen {
     pub(in crate::sweep) made: ActiveRouting,
     /// Its tables, by switch.
     pub(in crate::sweep) lfts: Vec<Entries>,
-    /// What it has of the one before.
+    /// How much it keeps of the previous routing.
     pub(in crate::sweep) kept: Kept,
     /// Result of the credit-loop check, if it was done.
     pub(in crate::sweep) loops: Option<CreditLoops>,
@@ -100,7 +100,7 @@ pub(in crate::sweep) struct Chosen {
 struct Verified {
     routing: Routing,
     deliveries: Deliveries,
-    /// What was found about credit loops, if that was looked at.
+    /// Result of the credit-loop check, if it was done.
     loops: Option<CreditLoops>,
     kept: Kept,
     /// Hosts that went since everything was routed.

@@ -40,9 +40,9 @@ pub(super) enum Wanted {
 
 /// An open port, whose IsSM bit is set while it is open.
 pub(super) enum Port {
-    /// Of a simulated fabric.
+    /// A port of a simulated fabric.
     Ibsim(Box<Ibsim>),
-    /// Of this host.
+    /// A port of this host.
     Umad {
         umad: Box<Umad>,
         /// Packets that the kernel refused, as logged last.

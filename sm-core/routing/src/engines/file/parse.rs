@@ -49,7 +49,7 @@ pub struct Entry {
 pub struct DumpError {
     /// Line number, from 1.
     pub line: usize,
-    /// What is wrong on the line.
+    /// The fault on the line.
     pub wrong: String,
     /// The expected form.
     pub right: String,

@@ -55,11 +55,11 @@ pub struct Seed {
 pub struct ConfigError {
     /// Line number, from 1.
     pub line: usize,
-    /// What is wrong, and the expected form.
+    /// The fault, and the expected form.
     pub reason: ConfigErrorKind,
 }
 
-/// What is wrong with a line.
+/// Fault of a line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the messages name the fields")]
