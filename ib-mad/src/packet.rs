@@ -63,7 +63,7 @@ pub struct Carrier {
 pub struct Origin {
     /// The far end.
     pub address: Address,
-    /// The way to it.
+    /// The path to it.
     pub carrier: Carrier,
 }
 

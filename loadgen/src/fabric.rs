@@ -20,9 +20,9 @@ const HOPS_MAX: usize = 64;
 pub enum Expected {
     /// A path with this MTU and rate.
     Path {
-        /// The smallest of all ports on the way.
+        /// The smallest of all ports on the path.
         mtu: Mtu,
-        /// The smallest of all links on the way.
+        /// The lowest of all links on the path.
         rate: Rate,
     },
     /// No path: no shared partition, no route, or no return route.

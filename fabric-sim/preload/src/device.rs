@@ -46,7 +46,7 @@ struct Inner {
     /// Ports opened through the kernel's file interface, by our ends of their sockets.
     sockets: BTreeMap<FileId, Socket>,
     received: Box<[Packet]>,
-    /// Packets that the socket refused for lack of room.
+    /// Packets that the socket did not accept because it was full.
     unsent: Vec<Packet>,
     /// When the device thread next wakes without input.
     planned: Option<Instant>,

@@ -11,7 +11,7 @@ use super::trap;
 use crate::subnet::{Effect, PortIndex, Subnet};
 
 /// Checks the key of a request that arrived by `port`. Returns whether the requester showed the
-/// M_Key (or none is set), or `None` if the request is to be dropped.
+/// M_Key (or none is set), or `None` if the request must be dropped.
 pub(super) fn check(
     subnet: &mut Subnet,
     port: PortIndex,

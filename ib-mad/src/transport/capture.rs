@@ -156,7 +156,7 @@ impl<W: Write> PcapWriter<W> {
         Ok(Self { output, bytes_left, psn: 0, counters: CaptureCounters::default() })
     }
 
-    /// Writes one MAD with `time` since the epoch, or counts it as left out.
+    /// Writes one MAD with `time` since the epoch, or counts it as omitted.
     pub fn write(&mut self, time: Duration, direction: Direction, local: Lid, packet: &Packet) {
         let mut bytes = [0; RECORD_HEADER_LEN + PACKET_LEN_MAX];
         let (header, body) = bytes.split_at_mut(RECORD_HEADER_LEN);

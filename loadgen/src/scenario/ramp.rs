@@ -113,7 +113,7 @@ pub struct Ramp {
     refined: u32,
     /// Times that the present rate has been measured again.
     again: u32,
-    /// Whether no further rate is to be measured.
+    /// Whether the ramp has ended.
     finished: bool,
     steps: Vec<Step>,
 }

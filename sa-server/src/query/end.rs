@@ -10,7 +10,7 @@ pub(super) struct End {
     pub(super) class: EndClass,
     /// Whether it is the requester.
     pub(super) is_own: bool,
-    /// Whether the requester may know of it.
+    /// Whether the requester may see it.
     pub(super) is_visible: bool,
     /// Whether it has one LID, and can be reached by it.
     pub(super) has_one_lid: bool,

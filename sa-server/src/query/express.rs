@@ -111,7 +111,7 @@ pub(crate) struct Plain {
     requester: EndPort,
     source: Named,
     destination: Named,
-    /// Where the NodeRecord stands.
+    /// Position of the NodeRecord.
     node: u32,
     kind: Kind,
 }

@@ -95,7 +95,7 @@ impl<'a> Query<'a> {
         self.trusted && self.tables.subnet.trusted_see_all
     }
 
-    /// Whether `requester` may see what is for the members of a partition.
+    /// Whether `requester` may see records for the members of a partition.
     #[inline]
     fn may_see_partition(&self, requester: &EndPort, pkey: PKey) -> bool {
         let pkeys = self.tables.end_class(requester).pkeys;
@@ -260,7 +260,7 @@ impl Family {
     }
 }
 
-/// All that is served, then what is refused.
+/// All served attributes, then the refused ones.
 const SERVED: [&Family; 18] = [
     &path::FAMILY,
     &multi_path::FAMILY,

@@ -1,7 +1,7 @@
 //! MulticastForwardingTableRecord: the blocks of each visible switch's table up to the last in
 //! use, at every position that has ports.
 //!
-//! The snapshot leaves out blocks without routes; they are records like the others, all zero.
+//! The snapshot omits blocks without routes; they are records like the others, all zero.
 
 use std::ops::ControlFlow;
 

@@ -44,7 +44,7 @@ fn find(query: &Query<'_>, found: &mut Found<'_>) -> Result<(), Refusal> {
 
     let mut pattern = Pattern::new(COMPONENTS, mask, query.record);
     if mask.contains(node::NODE_DESCRIPTION) {
-        // A description is text: what follows its end in the request does not count.
+        // A description is text: bytes after its end in the request are ignored.
         pattern.require_bytes(NODE_DESCRIPTION, text(&request.node_description()));
     }
 

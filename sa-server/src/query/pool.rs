@@ -60,7 +60,7 @@ impl Pool {
         let fits = |buffer: &Vec<u8>| (capacity..=capacity * 2).contains(&buffer.capacity());
         let idle = self.idle.iter().position(fits).map(|at| self.idle.swap_remove(at));
         let size = idle.as_ref().map_or(capacity, Vec::capacity);
-        // Idle buffers of other sizes make room.
+        // Idle buffers of other sizes are freed.
         while self.lent + size + self.idle.iter().map(Vec::capacity).sum::<usize>() > total_max {
             if self.idle.pop().is_none() {
                 self.idle.extend(idle);

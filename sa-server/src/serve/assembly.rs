@@ -18,7 +18,7 @@ use crate::serve::transfer::{Key, source_max};
 
 /// Result of a segment.
 pub(crate) enum Progress {
-    /// More segments are to come, or the transfer is over.
+    /// More segments are expected, or the transfer is over.
     Waiting,
     /// The segment is all of the request, with so many bytes of data.
     Single(usize),
@@ -28,7 +28,7 @@ pub(crate) enum Progress {
     Refused,
     /// Not to be answered.
     Ignored,
-    /// No room for another transfer.
+    /// The table of transfers is full.
     Full,
 }
 
@@ -101,7 +101,7 @@ impl Assemblies {
     /// Takes a packet that may begin a request.
     pub(crate) fn begin(&mut self, now: Instant, packet: &mut Packet) -> Progress {
         let header = part::<0, _, _>(&packet.mad);
-        // A request of one segment is not remembered: its repeats are to be answered again.
+        // A request of one segment is not stored: its repeats are answered again.
         if let Some((data_len, ack)) = single_segment(&packet.mad) {
             if self.acks.len() < self.max {
                 self.acks.push_back((reply_header(header), ack, packet.origin()));

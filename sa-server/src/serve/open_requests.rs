@@ -78,7 +78,7 @@ impl OpenRequests {
         let key =
             (transfer::Key::of(packet), header.header().attribute_id(), header.header().method());
         let Entry::Vacant(place) = self.by_key.entry(key) else { return Err(Rejected::Repeated) };
-        // Known of each source that has a request, and hence no more than there are slots.
+        // One entry per source with a request, so at most one per slot.
         let slot = *self.free.last().ok_or(Rejected::TooMany)?;
         let held = self.by_source.entry(key.0.source()).or_insert(0);
         if *held as usize >= source_max(self.slots.len()) {

@@ -13,7 +13,7 @@ use crate::sm::forward::WorkerEnd;
 use crate::stats::Stats;
 use crate::tables::Tables;
 
-/// Takes an SMP; `true` if its answer now stands in `packet`.
+/// Handles an SMP; `true` if its answer is now in `packet`.
 pub(crate) fn handle(
     packet: &mut Packet,
     tables: Option<&Tables>,

@@ -80,7 +80,7 @@ struct Transfer {
     subject: Subject,
     /// When its request was read.
     begun: Instant,
-    /// Whether it stands in `Transfers::ready`.
+    /// Whether it is in `Transfers::ready`.
     queued: bool,
 }
 
@@ -212,8 +212,8 @@ impl Transfers {
         true
     }
 
-    /// Fills `packets` with those to send next. Transfers take turns. Fewer than there is room for
-    /// are all that there are now.
+    /// Fills `packets` with those to send next. Transfers take turns. If they do not fill it, there
+    /// are no others now.
     pub(crate) fn poll_transmit(
         &mut self,
         now: Instant,

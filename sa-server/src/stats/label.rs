@@ -49,7 +49,7 @@ labels! {
         Duplicate = "duplicate",
         /// Waited so long that its sender has given up or asked again.
         Stale = "stale",
-        /// The oldest of those that waited when there was no room for more.
+        /// The oldest waiting request, dropped because the queue was full.
         QueueFull = "queue_full",
         /// Dropped because the queue was full and its source had more than its share waiting.
         SourceShare = "source_share",

@@ -81,8 +81,8 @@ pub struct Stats {
     pub levels: LevelCounts,
     /// Requests by requester, estimated.
     pub requesters: Requesters,
-    /// Packets that the transport lost for want of room: requests before they were read, which are
-    /// no requests here, and over a ring answers.
+    /// Packets that the transport lost because a queue was full: requests before they were read,
+    /// which do not count as requests, and over a ring also answers.
     pub socket_overflow: Counter,
     requests: [Counter; Subject::COUNT],
     responses: [[Counter; STATUSES]; Subject::COUNT],

@@ -18,7 +18,7 @@ pub const LIDS: usize = Lid::UNICAST_LAST.0 as usize + 1;
 pub struct Requesters {
     /// Requests by source LID, estimated; they wrap.
     by_lid: Box<[AtomicU32]>,
-    /// Where the choice of samples stands.
+    /// State of the choice of samples.
     seed: AtomicU64,
 }
 

@@ -98,7 +98,7 @@ fn name_and_rid(hasher: &RandomState, row: &Service) -> (u64, ServiceRid) {
 /// Keys of a chunk, at most.
 const CHUNK_MAX: usize = 512;
 
-/// A sorted set whose clones share what did not change.
+/// A sorted set whose clones share unchanged parts.
 #[derive(Clone, Debug)]
 struct Sorted<K> {
     /// None of them empty.
@@ -115,7 +115,7 @@ impl<K: Copy + Ord> Sorted<K> {
     fn new(mut keys: Vec<K>) -> Self {
         keys.sort_unstable();
         keys.dedup();
-        // Room is left for what comes between.
+        // Leaves capacity for keys inserted in between.
         let chunks = keys.chunks(CHUNK_MAX * 3 / 4);
         Self { chunks: chunks.map(|chunk| Arc::new(chunk.to_vec())).collect() }
     }

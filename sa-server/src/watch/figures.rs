@@ -9,13 +9,13 @@ use crate::stats::{DropReason, Kind, Stats, StatusLabel, Subject};
 use crate::watch::metrics::Metrics;
 use crate::watch::top_requesters::TopRequesters;
 
-/// The reason of what was lost before it was read.
+/// The reason for packets lost before they were read.
 const SOCKET_OVERFLOW: &str = "socket_overflow";
 
 /// Maximum number of kinds of answers in a report: more than occur together.
 const KINDS_MAX: usize = 512;
 
-/// Makes reports of what is measured.
+/// Builds reports from the counters.
 #[derive(Debug)]
 pub struct Reporter {
     metrics: Arc<Metrics>,

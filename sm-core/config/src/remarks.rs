@@ -1,4 +1,4 @@
-//! Remarks on policy files: what is odd in them, but no error.
+//! Remarks on policy files: anomalies that are not errors.
 
 use std::path::Path;
 

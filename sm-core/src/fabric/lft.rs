@@ -100,7 +100,7 @@ impl ForwardingTable {
         Arc::new(Lft { switch: self.desired.switch, ports })
     }
 
-    /// Whether a block is to be sent.
+    /// Whether a block must be sent.
     pub fn is_stale(&self, block: u16) -> bool {
         let (word, bit) = (usize::from(block) / 64, block % 64);
         self.stale.get(word).is_some_and(|word| word >> bit & 1 == 1)

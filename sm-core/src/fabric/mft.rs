@@ -174,8 +174,8 @@ impl MulticastTable {
         !self.unknown.is_empty()
     }
 
-    /// Whether a block is to be sent for no other reason than that it may hold anything: of none of
-    /// its positions anything is wanted.
+    /// Whether a block must be sent only because its contents are unknown: none of its positions
+    /// has a wanted entry.
     pub fn is_cleared_blindly(&self, key: BlockKey) -> bool {
         self.unknown.contains_key(&key) && self.in_use(key.0) == 0
     }

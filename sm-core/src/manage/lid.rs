@@ -55,7 +55,7 @@ pub struct Request {
     pub guid: Guid,
     /// Base LID that its PortInfo holds; `Lid::NONE` if none.
     pub held: Lid,
-    /// 2^LMC: how many LIDs it is to have, a power of two.
+    /// 2^LMC: the number of LIDs it needs, a power of two.
     pub count: u16,
 }
 
@@ -248,8 +248,8 @@ impl LidTable {
         ports.iter().all(has_as_many) && self.by_guid.values().all(|range| used.take(*range))
     }
 
-    /// Reads `guid2lid`: a GUID, the first and the last LID per line. Invalid lines
-    /// are left out and listed, with one reason each.
+    /// Reads `guid2lid`: a GUID, the first and the last LID per line. Invalid lines are skipped and
+    /// listed, with one reason each.
     pub fn parse(text: &str) -> (Self, Vec<Rejected>) {
         let mut table = Self::default();
         let mut rejected = Vec::new();

@@ -37,7 +37,7 @@ impl AvoidedSwitches {
         self.switches.contains(&switch)
     }
 
-    /// Reduces what is written to avoided switches to one block each.
+    /// Reduces the writes to avoided switches to one block each.
     pub(super) fn limit_writes(&self, subnet: &Subnet, steps: &mut Steps) {
         if self.switches.is_empty() {
             return;

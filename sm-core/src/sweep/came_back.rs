@@ -1,6 +1,6 @@
-//! Finds what came back since the last sweep: links, retrained links, and nodes that were reset or
-//! reappeared. Logs each in one line, so that every change of the fabric leaves a trace. Links and
-//! nodes that are gone are logged where they are cut.
+//! Finds links and nodes that came back since the last sweep: new links, retrained links, and nodes
+//! that were reset or reappeared. Logs each in one line, so that the log shows every change of the
+//! fabric. Links and nodes that disappeared are logged where they are removed.
 
 use std::collections::BTreeSet;
 

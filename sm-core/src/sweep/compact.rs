@@ -9,7 +9,7 @@ use super::Sweeper;
 use crate::fabric::{Switch, SwitchIndex};
 
 impl Sweeper {
-    /// Drops what is known of absent nodes.
+    /// Removes absent nodes from the fabric.
     pub(super) fn compact_fabric(&mut self) {
         let guid = |(index, switch): (SwitchIndex, &Switch)| {
             (index, self.subnet.fabric.node(switch.node).guid)

@@ -4,7 +4,7 @@
 //! belong to switches. A partial one starts at the switches that reported a change and trusts
 //! links that stayed Active between known nodes.
 //!
-//! `answers`: attributes of nodes and ports; `end`: what follows once all are read.
+//! `answers`: attributes of nodes and ports; `end`: the end of a discovery, once all are read.
 
 mod answers;
 mod end;

@@ -32,7 +32,7 @@ struct Unicast {
     roster: Roster,
 }
 
-/// Which files are to be written.
+/// Which files to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DumpScope {
     /// Multicast tables.
@@ -84,7 +84,7 @@ impl DumpFileKind {
 }
 
 impl DumpJob {
-    /// The files that are to be written.
+    /// The files to write.
     pub fn files(&self) -> &[DumpFileKind] {
         &self.files
     }
@@ -221,7 +221,7 @@ fn roster(made: &ActiveRouting, fabric: &Fabric, lids: &LidTable) -> Roster {
         name: String::new(),
     };
     let destinations = made.topology().destinations().iter();
-    // Ports that went since are still in the tables, and have no names any more.
+    // Ports that disappeared since are still in the tables, but no longer have names.
     let ends =
         destinations.map(|to| by_lid.remove(&to.base_lid).unwrap_or_else(no_owner)).collect();
     Roster { switches, ends }

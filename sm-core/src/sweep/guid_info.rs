@@ -161,7 +161,8 @@ impl Task for AliasGuids {
 }
 
 impl Sweeper {
-    /// Sets what blocks of GUID tables are to hold. They are written when no sweep is under way.
+    /// Sets the wanted contents of blocks of GUID tables. They are written when no sweep is under
+    /// way.
     pub fn put_guid_blocks(&mut self, now: Instant, blocks: &[GuidBlock]) {
         self.aliases.put(now, blocks);
         self.run_tasks(now);

@@ -81,8 +81,8 @@ impl Inheriting {
 }
 
 impl Sweeper {
-    /// Starts to read tables in the first sweep as master, if they are to be kept. The top of a
-    /// switch's table shows whether it was ever programmed.
+    /// Starts to read tables in the first sweep as master, if they are kept. The top of a switch's
+    /// table shows whether it was ever programmed.
     pub(super) fn begin_inheriting(&mut self, now: Instant) {
         if !self.subnet.state.first_as_master {
             return self.begin_routing(now);

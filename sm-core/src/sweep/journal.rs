@@ -13,7 +13,7 @@ use crate::fabric::{NodeIndex, PortIndex};
 /// Maximum number of faulty ports that are retried soon; others are retried by the next full sweep.
 const FAULTS_MAX: usize = 1024;
 
-/// The report of a sweep, and what was logged about it.
+/// The report of a sweep, and the number of lines logged about it.
 #[derive(Debug, Default)]
 pub(super) struct Journal {
     pub(super) report: Report,

@@ -208,8 +208,8 @@ impl Sweeper {
         self.subnet.state.up = false;
     }
 
-    /// Changes our priority among subnet managers, 0 to 15. The next heavy sweep decides what
-    /// follows from it.
+    /// Changes the priority of this SM, 0 to 15. It takes effect with the election of the next
+    /// heavy sweep.
     pub fn set_priority(&mut self, priority: u8) {
         self.subnet.settings.sm_priority = priority;
         self.subnet.election.own.set_priority(priority);

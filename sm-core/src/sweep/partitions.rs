@@ -119,7 +119,7 @@ impl Subnet {
         &self.partitions.responders
     }
 
-    /// The partitions with those of virtual fabrics, which are resolved on the way.
+    /// The partitions with those of virtual fabrics, which this resolves.
     fn joined_partitions(&mut self) -> Arc<PartitionConfig> {
         let config = self.partitions.config.clone();
         let Some(file) = &self.partitions.virtual_fabric_file else {

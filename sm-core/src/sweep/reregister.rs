@@ -35,7 +35,7 @@ const RETRY_DELAY: Duration = Duration::from_secs(10);
 /// Maximum number of rounds.
 const ROUNDS_MAX: u32 = 5;
 
-/// Ports whose clients are still to be asked to register again.
+/// Ports whose clients have not been asked to register again yet.
 #[derive(Debug, Default)]
 pub(super) struct PendingClients {
     /// Ports to ask between sweeps.
@@ -279,7 +279,7 @@ impl Task for Reregistration {
 }
 
 impl Sweeper {
-    /// Number of clients that are still to be asked to register again.
+    /// Number of clients that have not been asked to register again yet.
     pub fn clients_to_ask(&self) -> usize {
         self.subnet.pending_clients.count()
     }

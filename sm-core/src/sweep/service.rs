@@ -38,8 +38,8 @@ impl InService {
 }
 
 impl Sweeper {
-    /// Finds the end ports that came and went. The first sweep of a master reports none, since it
-    /// does not know what was there before.
+    /// Finds the end ports that came into or went out of service. The first sweep of a master
+    /// reports none, because it does not know the earlier state.
     pub(super) fn compare_service(&mut self, first: bool) {
         let sm_port = self.subnet.fabric.sm_port();
         let serves = |&port: &_| {

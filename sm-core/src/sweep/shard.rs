@@ -32,7 +32,7 @@ pub(super) struct Shards {
     sharding: Option<Sharding>,
     sa_lids: Vec<SaLid>,
     spread: Spread,
-    /// Whether ports were moved that the caller does not know of yet.
+    /// Whether ports were moved since the caller last asked.
     has_moved: bool,
 }
 

@@ -70,7 +70,7 @@ impl SubnetState {
         self.discovery = self.discovery.wrapping_add(1);
     }
 
-    /// Forgets what has indices of the fabric in it.
+    /// Removes everything that refers to fabric indices.
     pub(super) fn forget_ports(&mut self) {
         self.unanswered.clear();
         self.faults.clear();

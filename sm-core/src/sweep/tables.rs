@@ -76,7 +76,7 @@ impl Sweeper {
         self.subnet.routing.set_files(files);
     }
 
-    /// Routing that is to be done, if any; each is yielded once. Its outcome goes to
+    /// The routing job that is due, if any; each is returned once. Pass its result to
     /// [`handle_routing`](Self::handle_routing).
     pub fn poll_routing(&mut self) -> Option<Box<RoutingJob>> {
         match &mut self.sweep.stage {

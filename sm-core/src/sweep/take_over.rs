@@ -23,7 +23,7 @@ use crate::manage::link;
 use crate::manage::shard::TakeOver;
 use crate::smp::{Kind, Request};
 
-/// A LID on its way to another port.
+/// A LID takeover in progress.
 #[derive(Debug)]
 pub(super) struct LidTakeOver {
     what: TakeOver,

@@ -58,7 +58,7 @@ pub fn main(options: &HoldOptions) -> ExitCode {
     }
 }
 
-/// A socket, and what is held.
+/// A socket, and the held descriptors.
 #[derive(Debug)]
 pub struct Holder {
     listener: OwnedFd,

@@ -100,7 +100,7 @@ impl HeldDescriptors {
             DescriptorStore::None => Ok(()),
             DescriptorStore::Holder(socket) => holder::keep(socket, name, descriptor),
             DescriptorStore::ServiceManager(address) => {
-                // Two may have the same name; the older one is of no use any more.
+                // Two may have the same name; the older one is no longer used.
                 let gone = format!("FDSTOREREMOVE=1\nFDNAME={name}");
                 notify(address, gone.as_bytes(), None)?;
                 notify(address, format!("FDSTORE=1\nFDNAME={name}").as_bytes(), Some(descriptor))

@@ -99,7 +99,7 @@ pub(crate) fn local_port(tables: &Tables, gid: Gid) -> Option<&EndPort> {
     if is_local(tables, gid) { tables.end_ports.by_guid(gid.guid()) } else { None }
 }
 
-/// The router's port on the way to a GID of another subnet.
+/// The router's port on the path to a GID of another subnet.
 #[cold]
 pub(crate) fn router(tables: &Tables, gid: Gid) -> Option<&EndPort> {
     tables.end_ports.by_guid(tables.router_to(gid.prefix())?)

@@ -52,7 +52,7 @@ fn answer(query: &Query<'_>, group: &MulticastGroup, single: bool) -> Option<Pat
         flow_label: terms.flow_label(),
         hop_limit: if is_local { terms.hop_limit() } else { HOP_LIMIT_GLOBAL },
         tclass: terms.tclass(),
-        // There is no way back from a group.
+        // There is no reverse path from a group.
         reversible: false,
         numb_path: 1,
         pkey: terms.pkey(),

@@ -45,7 +45,7 @@ pub(crate) struct ShownGids {
 pub(crate) type Classed<'a> = (&'a EndPort, &'a EndClass);
 
 impl Search<'_> {
-    /// Goes through all pairs of candidates. Breaks off when no more paths are wanted or allowed.
+    /// Examines all pairs of candidates. Stops when no further path is requested or allowed.
     #[inline]
     pub(crate) fn all(
         &self,
@@ -408,8 +408,8 @@ impl Path {
         let hop_limit = if gids.dgid.is_some() { HOP_LIMIT_MAX } else { 0 };
         let exactly = |value: u8| u64::from(Selector::Exactly.code() << 6 | value & 0x3F);
         let mut record = [0; PathRecord::LEN];
-        // Word by word, where the layout's setters would write bit by bit. ServiceID is left out,
-        // and so are all fields not named here.
+        // Word by word, where the layout's setters would write bit by bit. ServiceID is omitted,
+        // like all fields not named here.
         let (words, _) = record.as_chunks_mut::<8>();
         let gid = |shown: Option<Gid>, guid: Guid| {
             let (prefix, guid) =

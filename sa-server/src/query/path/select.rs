@@ -25,9 +25,9 @@ pub(crate) struct Parameters {
 pub enum NoPath {
     /// No route leads there.
     Unreachable,
-    /// Every SL is dropped on the way.
+    /// Every SL is dropped on the path.
     NoSlPasses,
-    /// The level's SL is dropped on the way.
+    /// The level's SL is dropped on the path.
     LevelSlDropped,
     /// The MTU asked for cannot be had.
     Mtu,
@@ -47,7 +47,7 @@ pub enum NoPath {
     SlNotOfLevel,
     /// The requested SL is not the one that the route requires.
     SlNotOfRoute,
-    /// The SL is dropped on the way.
+    /// The SL is dropped on the path.
     SlDropped,
 }
 
@@ -129,7 +129,7 @@ pub(crate) fn rule(
     tables.qos.find(criteria, source.groups, destination.groups)
 }
 
-/// Which P_Key the path is to have.
+/// Which P_Key the path must have.
 #[derive(Clone, Copy)]
 enum PKeyConstraint {
     /// Any that both ends share.

@@ -94,7 +94,7 @@ impl Known {
         None
     }
 
-    /// Adds a place; there must be no more than the table was made for.
+    /// Adds a place; the number of places must not exceed the size of the table.
     pub(super) fn insert(&mut self, hash: u32, place: u16) {
         let mut at = self.home(hash);
         while self.cells[at].place != NONE {

@@ -3,7 +3,7 @@
 //! Sources take turns in rounds: each is served once per round, and again only after all other
 //! waiting sources. A request that costs more than its share delays its source by as many rounds. A
 //! source that returns before the end of a round waits for the next one, so that frequent requests
-//! gain nothing. When there is no more room, the source with the most waiting requests loses one.
+//! gain nothing. When the queue is full, the source with the most waiting requests loses one.
 //!
 //! Every operation takes constant time, except rounds in which all waiting sources are delayed:
 //! those are skipped after one look at each source.

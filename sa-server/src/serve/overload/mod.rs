@@ -1,11 +1,11 @@
 //! Overload control: what happens to requests when more arrive than can be answered.
 //!
 //! A worker that keeps up does not use it. Otherwise requests wait in a [`Backlog`]: each request
-//! once, however often it is repeated (`dedupe`). Sources take turns, and when there is no room,
+//! once, however often it is repeated (`dedupe`). Sources take turns, and when the queue is full,
 //! the source with the most waiting requests loses its oldest (`fairness`). A request that has
 //! waited so long that its client has repeated it is dropped. While all requests are young, the
-//! oldest are answered first, else the newest, whose clients still wait. [`Pace`] limits how much
-//! is read only to be dropped.
+//! oldest are answered first, else the newest, whose clients still wait. [`Pace`] limits how many
+//! packets are read only to be dropped.
 //!
 //! Table requests always wait separately, as one can take as long as ten thousand others. They get
 //! an eighth of the time while others wait. So do Gets of a path with an open end, and all requests
@@ -109,7 +109,7 @@ impl Backlog {
         self.light.is_empty()
     }
 
-    /// Whether requests wait that are costly.
+    /// Whether costly requests wait.
     pub(crate) fn has_heavy(&self) -> bool {
         !self.heavy.is_empty()
     }
@@ -119,7 +119,7 @@ impl Backlog {
         self.light.sources().most() > OUTSTANDING_MAX
     }
 
-    /// Adds what has arrived.
+    /// Adds received packets.
     pub(crate) fn file(
         &mut self,
         packets: &[Packet],
@@ -161,7 +161,7 @@ impl Backlog {
         kept
     }
 
-    /// Drops what has waited too long.
+    /// Drops requests that have waited too long.
     pub(crate) fn drop_stale(&mut self, now: Instant, lost: &mut impl FnMut(&Packet, DropReason)) {
         self.light.drop_stale(now, self.config.stale_after, lost);
         self.heavy.drop_stale(now, self.config.heavy_stale_after, lost);
@@ -173,7 +173,7 @@ impl Backlog {
         self.heavy.keep_newest(count, lost);
     }
 
-    /// Takes out what is to be answered next, apart from what is costly. Returns how many.
+    /// Takes the next requests that are not costly; returns their number.
     pub(crate) fn take(
         &mut self,
         now: Instant,
@@ -207,7 +207,7 @@ impl Backlog {
         Some(CostlyRequest { arrived, source, others_wait, was_known: is_costly(packet) })
     }
 
-    /// Accounts for the time that a request took which was costly.
+    /// Accounts for the time that a costly request took.
     pub(crate) fn charge(&mut self, costly: CostlyRequest, time: Duration) {
         let rounds = time.as_nanos() / HEAVY_QUANTUM.as_nanos();
         self.heavy.put_off(costly.source, rounds as u64);
@@ -241,7 +241,7 @@ impl Backlog {
     }
 }
 
-/// A request that was taken out because it was time for one that is costly.
+/// A costly request that was due and taken from the queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CostlyRequest {
     pub(crate) arrived: Instant,

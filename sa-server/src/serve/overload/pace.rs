@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 
 use super::nanoseconds;
 
-/// How often a transport is to be read until it is empty. What it holds is no older than that as
-/// long as this succeeds.
+/// How often a transport is read until it is empty. As long as this succeeds, its packets are no
+/// older than that.
 const DRAIN_EVERY: Duration = Duration::from_millis(5);
 /// Maximum time that counts as elapsed since the last read, so that an idle period earns no credit.
 const SPENT_MAX: Duration = Duration::from_millis(20);
-/// The part of the time that may go into reading what is dropped.
+/// The share of time for reading packets that are dropped.
 const SPARE_PART: u32 = 16;
 /// Same while one source exceeds its share.
 const SPARE_PART_HOG: u32 = 3;
@@ -101,7 +101,8 @@ impl Pace {
         Allowance { packets: std::mem::take(&mut self.taken), spare }
     }
 
-    /// Notes that reading ended at `now`, and how long it went on beyond what was taken out.
+    /// Records that reading ended at `now`, and how long it took beyond the packets that were
+    /// taken.
     pub(crate) fn note_read(&mut self, now: Instant, beyond: Duration) {
         self.read = now;
         self.spare -= nanoseconds(beyond);
@@ -124,7 +125,7 @@ impl Pace {
         Some((limit as usize).max(QUEUE_MIN))
     }
 
-    /// Whether a limit is to be lifted, since there has been no overload for long.
+    /// Whether to lift a limit, because there was no overload for a long time.
     pub(crate) fn lifts_limit(&mut self, now: Instant) -> bool {
         let lifts = self.is_limited && now.saturating_duration_since(self.looked) > CALM_AFTER;
         self.is_limited &= !lifts;

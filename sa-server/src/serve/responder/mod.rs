@@ -97,7 +97,7 @@ impl Responder {
         self
     }
 
-    /// Becomes readable when the SM has decided something, or a report is to be sent.
+    /// Becomes readable when the SM has decided something, or a report is due.
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.forward.as_ref().map(|forward| forward.end.descriptor())
     }
@@ -202,8 +202,8 @@ impl Responder {
         self.poll_transmit_batch(now, std::slice::from_mut(packet)) > 0
     }
 
-    /// Fills `packets` with the next ones of transfers, decided writes and reports, and returns
-    /// their number; fewer than there is room for are all that there are to send now.
+    /// Fills `packets` with the next packets of transfers, decided writes and reports, and returns
+    /// their number. If they do not fill it, there are no others to send now.
     pub fn poll_transmit_batch(&mut self, now: Instant, packets: &mut [Packet]) -> usize {
         let mut filled = 0;
         while let Some(packet) = packets.get_mut(filled)
@@ -255,7 +255,7 @@ impl Responder {
     /// Accounts for a packet that waited and will not be handled.
     pub fn lose(&mut self, packet: &Packet, reason: DropReason) {
         if SaMad::new(&packet.mad).rmpp().is_active() {
-            // As good as lost on the way: transfers repeat what matters.
+            // Treated as lost: transfers repeat their packets.
             self.stats.transfer_packets.increment();
         } else {
             let is_ours = check_class(packet).is_ok();

@@ -61,7 +61,7 @@ impl BatchHandler<'_> {
         Outcome::Nothing
     }
 
-    /// Begins to send a table answer whose header stands in `packet`.
+    /// Starts to send a table answer whose header is in `packet`.
     #[cold]
     pub(super) fn begin_transfer(
         &mut self,

@@ -130,7 +130,7 @@ impl<T: Transport> Worker<T> {
         self.outbox.clear();
     }
 
-    /// Receives, answers and sends what can be without waiting.
+    /// Receives, answers and sends without waiting.
     pub fn turn(&mut self, clock: impl Fn() -> Instant) -> io::Result<Next> {
         self.flush()?;
         let now = clock();

@@ -290,7 +290,7 @@ impl Slots {
             if port.guid.0 == 0 {
                 break;
             }
-            // Where it would stand lies at the free place or before it, going round.
+            // Its home slot is the free place or before it, cyclically.
             let home = slot(port.guid) & mask;
             if (at.wrapping_sub(home) & mask) >= (at.wrapping_sub(free) & mask) {
                 self.0[free] = port;
@@ -300,7 +300,7 @@ impl Slots {
         self.0[free] = EndPort::EMPTY;
     }
 
-    /// Where a GUID stands, or would.
+    /// Slot of a GUID, or the free slot for it.
     fn place(&self, guid: Guid) -> usize {
         let mask = self.0.len() - 1;
         let mut at = slot(guid) & mask;

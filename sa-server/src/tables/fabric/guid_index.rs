@@ -47,7 +47,7 @@ impl<V: Copy + Default> GuidIndex<V> {
     }
 }
 
-/// Where the GUID stands, or would.
+/// Slot of the GUID, or the free slot for it.
 #[inline]
 fn place<V>(slots: &[(Guid, V)], guid: Guid) -> usize {
     let mask = slots.len() - 1;

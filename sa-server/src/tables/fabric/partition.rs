@@ -118,8 +118,8 @@ impl Partitions {
         of(set.full) || pkey.is_full() && of(set.member)
     }
 
-    /// Whether a port with P_Key table `a` may know of one with `b`: they share a partition, or
-    /// one of them has no P_Key table, which the specification allows switch ports (10.9.2).
+    /// Whether a port with P_Key table `a` may see one with `b`: they share a partition, or one of
+    /// them has no P_Key table, which the specification allows switch ports (10.9.2).
     #[inline(always)]
     pub fn visible(&self, a: PKeySet, b: PKeySet) -> bool {
         match self.pair(a, b) {

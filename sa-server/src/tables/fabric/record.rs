@@ -34,7 +34,7 @@ pub struct Records<O = Owner> {
 }
 
 impl<O> Records<O> {
-    /// None yet; there is room for `count`.
+    /// Empty, with capacity for `count` records.
     pub(super) fn new(record_len: usize, count: usize) -> Self {
         let stride = stride(record_len);
         let bytes = Vec::with_capacity(count * stride);

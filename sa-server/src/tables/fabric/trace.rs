@@ -42,7 +42,7 @@ pub enum Arrival {
     NoLink,
     /// To another node than it was sent to.
     Misdelivered,
-    /// Round in circles.
+    /// The route loops.
     Loop,
 }
 

@@ -35,7 +35,7 @@ pub(super) enum Hop {
     EndPort(Lid, u8),
 }
 
-/// The switches of a fabric, one a row, and what is behind their ports.
+/// The switches of a fabric, one per row, with the far ends of their ports.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Switches {
     /// Their names.
@@ -239,7 +239,7 @@ enum View {
 /// State of one destination's walk.
 struct Walk {
     views: Vec<View>,
-    /// Rows passed on the way to one whose view is known, and the limit of the link after each.
+    /// Rows passed before one whose view is known, and the limit of the link after each.
     trail: Vec<(usize, Limit)>,
 }
 

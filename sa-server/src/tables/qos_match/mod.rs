@@ -29,8 +29,8 @@ pub use level::Level;
 use service_id::{Found, ServiceIds};
 use sets::{Set, SetId, Sets};
 
-/// Rules that are compiled at most. The SM refuses policies that have more; of a snapshot that
-/// has them all the same, the last are left out; [`QosMatcher::left_out`] is their number.
+/// Maximum number of compiled rules. The SM refuses policies that have more; if a snapshot has
+/// more, the last are ignored; [`QosMatcher::left_out`] is their number.
 pub const RULES_MAX: usize = 1 << 14;
 
 /// Number of P_Keys without their membership bit.
@@ -182,7 +182,7 @@ impl QosMatcher {
         }
     }
 
-    /// The first of these rules, which stand in one word, that accepts the request.
+    /// The first of these rules, which are in one word, that accepts the request.
     #[inline]
     fn first(&self, word: usize, mut rules: u64, service: &Found) -> Option<RuleNumber> {
         while rules != 0 {

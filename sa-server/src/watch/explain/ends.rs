@@ -31,8 +31,7 @@ pub type NameError = Infallible;
 impl FromStr for Name {
     type Err = NameError;
 
-    /// Numbers up to 0xBFFF are LIDs, larger ones GUIDs; what is no number and no GID is a
-    /// description.
+    /// Numbers up to 0xBFFF are LIDs, larger ones GUIDs; other text is a description.
     fn from_str(text: &str) -> Result<Self, NameError> {
         let text = text.trim();
         let number = match text.strip_prefix("0x").or(text.strip_prefix("0X")) {

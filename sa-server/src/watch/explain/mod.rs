@@ -51,11 +51,11 @@ pub struct Explanation {
     pub hops: Vec<Hop>,
     /// Where that got it.
     pub arrival: Arrival,
-    /// The first link with the least MTU of the way; none if the way has no link.
+    /// The first link with the smallest MTU of the path; none if the path has no link.
     pub mtu_bound_by: Option<Bottleneck>,
     /// The end whose adapter has a quirk that lowers the reported MTU (`enable_quirks`).
     pub mtu_lowered_for: Option<String>,
-    /// The first link with the least rate of the way.
+    /// The first link with the lowest rate of the path.
     pub rate_bound_by: Option<Bottleneck>,
     /// Rules before the one that matched, all if none did, in order of precedence.
     pub passed_over: Vec<PassedOver>,

@@ -81,7 +81,7 @@ pub struct Record {
     pub rate: String,
     /// Packet lifetime n; 4.096 µs × 2^n.
     pub packet_life: u8,
-    /// Whether the way back is a path, too.
+    /// Whether the reverse path exists, too.
     pub reversible: bool,
     /// All 64 bytes, as hexadecimal digits.
     pub bytes: String,

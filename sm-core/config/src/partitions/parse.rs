@@ -38,7 +38,7 @@ pub enum PartitionSyntax {
     /// Neither a GUID nor a keyword.
     #[error("'{0}' is neither a port GUID nor ALL, ALL_CAS, ALL_SWITCHES, ALL_ROUTERS or SELF{hint}", hint = port_hint(.0))]
     Port(String),
-    /// A definition within another's properties.
+    /// A definition within the properties of another.
     #[error("'{header}' is not allowed among ports: is the ';' at the end of line {line} missing?")]
     Unended {
         /// The text found.

@@ -52,7 +52,7 @@ pub struct Config {
     pub sa_access: SaAccess,
     /// Where metrics and the live page are served, if anywhere.
     pub http: Option<SocketAddr>,
-    /// Whether what is not protected may be open to other machines.
+    /// Whether unprotected listeners may be open to other machines.
     pub insecure: bool,
     /// Directory for state that must outlive the process: LIDs, session epoch, transport identity.
     pub state_dir: PathBuf,

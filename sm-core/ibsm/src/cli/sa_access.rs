@@ -4,7 +4,7 @@ use clap::{Args, ValueEnum};
 
 use sm_core::sweep::Sharding;
 
-/// How clients reach responders: redirection, the way of responses, and sharding.
+/// How clients reach responders: redirection, the path of responses, and sharding.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 pub struct SaAccess {
     /// Name a responder's port in the response to ClassPortInfo, for clients that follow

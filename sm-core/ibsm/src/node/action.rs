@@ -14,7 +14,7 @@ pub enum Action {
     /// Read the policy files again with [`SitePolicy::reload`], and `guid2lid` if `lids`. The
     /// sweep waits for [`Node::handle_files`](super::Node::handle_files).
     ReadFiles {
-        /// Whether `guid2lid` is to be read.
+        /// Whether to read `guid2lid`.
         lids: bool,
     },
     /// Run a job on a thread, and return the result by
@@ -42,7 +42,7 @@ pub enum Action {
 /// The file contents read by [`Action::ReadFiles`].
 #[derive(Debug)]
 pub struct FilesRead {
-    /// The policy, and what is odd about its files.
+    /// The policy, and remarks on its files.
     pub policy: SitePolicy,
     /// The contents, and errors.
     pub reading: Reading,

@@ -1,4 +1,4 @@
-//! OpenSM's dump files: which of them are to be written, and when.
+//! OpenSM's dump files: which of them to write, and when.
 //!
 //! One job is written at a time. Changes in the meantime are written when it is done.
 
@@ -39,13 +39,13 @@ impl DumpFiles {
         self.scope = scope_of(settings);
     }
 
-    /// The files of a sweep are to be written: those that OpenSM always writes and, if the
-    /// settings ask for them, all.
+    /// Schedules the files of a sweep: those that OpenSM always writes and, if the settings request
+    /// them, all.
     pub(super) fn want_all(&mut self) {
         self.wanted = self.wanted.max(Some(self.scope));
     }
 
-    /// The files of multicast are to be written, if settings ask for them.
+    /// Schedules the files of multicast, if the settings request them.
     pub(super) fn want_multicast(&mut self) {
         if self.scope == DumpScope::Routing {
             self.wanted = self.wanted.max(Some(DumpScope::Multicast));

@@ -13,8 +13,7 @@ use sm_core::sweep::{Event, Report, STATE};
 const DEFERRED_DELAY: Duration = Duration::from_secs(1);
 
 impl Node {
-    /// Handles events up to a sweep that has to wait for files: what comes after is configured by
-    /// them.
+    /// Handles events up to a sweep that must wait for files, which configure it.
     pub(super) fn handle_events(&mut self, now: Instant) {
         // Reported once responders serve the snapshot that caused them.
         let mut of_ports = Vec::new();

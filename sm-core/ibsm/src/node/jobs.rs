@@ -89,7 +89,7 @@ impl Jobs {
         sweeper.poll_multicast(now).map(|job| Job::Multicast(Box::new(job)))
     }
 
-    /// The next check of what is in force, for which responders should not wait.
+    /// The next check of the routing in force, for which responders should not wait.
     pub(super) fn poll_check(&mut self, sweeper: &mut Sweeper) -> Option<Job> {
         if !self.is_checking_loops
             && let Some(check) = sweeper.poll_loop_check()

@@ -5,13 +5,13 @@
 //! (`runtime::service`) owns sockets, files, threads and the clock; a test or a simulation can
 //! take its place. A driver repeats these steps:
 //!
-//! 1. Hand over what has arrived: results of jobs and writes, signals and orders, packets.
+//! 1. Pass received input: results of jobs and writes, signals and orders, packets.
 //! 2. [`Node::handle_timeout`].
 //! 3. Send what [`Node::poll_transmit`] and [`Node::poll_forward`] yield.
 //! 4. Carry out what [`Node::poll_action`] yields, until it yields nothing.
 //! 5. Unless there was input or an action, wait until [`Node::poll_timeout`] or for input.
 //!
-//! - `events`: what follows from events of the sweep. `clients`: how clients reach responders.
+//! - `events`: handles events of the sweep. `clients`: how clients reach responders.
 //! - `publication`: sessions and snapshots; `session`: when one may begin; `held`: events that
 //!   wait until responders serve the snapshot that caused them.
 //! - `site`: operators' files. `files`, `state_file` and `dumps`: files of the state directory, and
@@ -182,13 +182,12 @@ impl Node {
         }
     }
 
-    /// Whether there is room for a batch of answers. If not, responses should wait in the socket.
+    /// Whether a batch of answers fits into the queue. If not, responses should wait in the socket.
     pub fn has_room_for_responses(&self) -> bool {
         self.transmit.answer_room() >= BATCH
     }
 
-    /// The fabric can be reached again, by the port with this GUID. What was known of it is
-    /// discarded.
+    /// The fabric can be reached again, by the port with this GUID. Its earlier state is discarded.
     pub fn handle_attached(&mut self, now: Instant, port: Guid) {
         self.attached = true;
         self.transmit.clear_requests();
@@ -268,7 +267,7 @@ impl Node {
         self.jobs.handle(now, outcome, &mut self.sweeper);
     }
 
-    /// Takes changes of the registry, and does what is due. Spurious calls are allowed. Returns
+    /// Applies changes of the registry, and does what is due. Spurious calls are allowed. Returns
     /// whether the registry had changes.
     pub fn handle_timeout(&mut self, now: Instant) -> bool {
         self.sweeper.set_imported_registry(now, self.registry.imported());
@@ -288,8 +287,8 @@ impl Node {
         self.transmit.poll(now, &mut self.sweeper)
     }
 
-    /// So many of the packets of the last [`poll_transmit`](Self::poll_transmit) were sent.
-    /// Returns whether the transport is to be offered more.
+    /// Records that `count` packets of the last [`poll_transmit`](Self::poll_transmit) were sent.
+    /// Returns whether to offer the transport more.
     pub fn handle_transmitted(&mut self, count: usize) -> bool {
         self.transmit.handle_transmitted(count)
     }
@@ -345,13 +344,13 @@ impl Node {
         due.into_iter().flatten().min()
     }
 
-    /// How the run ended, if it is to end. Yielded once.
+    /// The result of the run, if it must end. Returned once.
     pub fn poll_end(&mut self) -> Option<Result<(), NodeError>> {
         self.end.take()
     }
 
-    /// The run ends: releases held events, and marks all files as due that may be outdated.
-    /// What [`poll_write`](Self::poll_write) yields after this is to be written before the end.
+    /// The run ends: releases held events, and marks all files as due that may be outdated. Writes
+    /// that [`poll_write`](Self::poll_write) returns after this must be done before the end.
     pub fn shut_down(&mut self) {
         let events = self.publication.release_all();
         self.registry.notify(events);
@@ -413,7 +412,7 @@ impl Node {
         self.transmit.answers_dropped()
     }
 
-    /// Does what follows from events and deadlines, and queues actions.
+    /// Handles events and deadlines, and queues actions.
     fn advance(&mut self, now: Instant) {
         self.handle_events(now);
         if self.deferred_due.is_none()
@@ -444,7 +443,7 @@ impl Node {
         self.registry.set_open(is_on);
     }
 
-    /// Does what was deferred so that responders are served first.
+    /// Does the work that was deferred so that responders are served first.
     fn do_deferred(&mut self, now: Instant) {
         if self.deferred_due.is_some_and(|due| now < due) {
             return;

@@ -37,7 +37,7 @@ pub trait SnapshotFeed {
 pub trait RegistryLink {
     /// Takes the ports that a sweep found, and the groups of operators' files.
     fn fabric_changed(&self, ports: Ports, predefined: Vec<PredefinedGroup>, issuer: Issuer);
-    /// A session has begun: the registry is to be published in it.
+    /// A session has begun: the registry must be published in it.
     fn session_begun(&self);
     /// Epoch of the session in which the registry was published last; 0 if in none.
     fn published_epoch(&self) -> u64;

@@ -13,12 +13,12 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// An empty one, with room for all the packets that it may ever hold.
+    /// An empty ring, with capacity for `limit` packets.
     pub(super) fn new(limit: usize) -> Self {
         Self { packets: VecDeque::with_capacity(limit), limit, dropped: 0 }
     }
 
-    /// Copies a packet to the end, or counts it as dropped if there is no room.
+    /// Copies a packet to the end, or counts it as dropped if the ring is full.
     pub(super) fn push(&mut self, packet: &Packet) {
         if self.room() > 0 {
             self.packets.push_back(packet.clone());
@@ -27,7 +27,7 @@ impl Ring {
         }
     }
 
-    /// Packets for which there was no room.
+    /// Number of packets dropped because the ring was full.
     pub(super) fn dropped(&self) -> u64 {
         self.dropped
     }
@@ -42,7 +42,7 @@ impl Ring {
         self.packets.drain(..count);
     }
 
-    /// Packets for which there is room.
+    /// Number of free places.
     pub(super) fn room(&self) -> usize {
         self.limit - self.packets.len()
     }

@@ -31,7 +31,7 @@ enum Stage {
     /// Nothing to do: no session is requested, or the one requested has begun.
     #[default]
     Settled,
-    /// A session is to begin.
+    /// A session is requested.
     Requested,
     /// It has begun. The first snapshot waits for the registry.
     Waiting { session: Session, until: Instant },
@@ -48,7 +48,7 @@ impl SessionState {
         *self = Self { failures: self.failures, ..Self::default() };
     }
 
-    /// Whether a session is to begin now.
+    /// Whether to begin a session now.
     pub(super) fn is_due(&self, now: Instant) -> bool {
         self.stage == Stage::Requested && self.may_try(now)
     }

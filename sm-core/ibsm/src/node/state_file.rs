@@ -45,7 +45,7 @@ impl StateFile {
         }
     }
 
-    /// Whether the file is to be written now.
+    /// Whether to write the file now.
     fn is_due(&self, now: Instant) -> bool {
         match &self.state {
             State::Written | State::Begun { .. } => false,

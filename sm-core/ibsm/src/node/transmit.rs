@@ -31,17 +31,17 @@ impl Default for TransmitQueue {
 }
 
 impl TransmitQueue {
-    /// Queues an answer. If there is no room it is dropped and counted, and its requester retries.
+    /// Queues an answer. If the queue is full it is dropped and counted, and its requester retries.
     pub(super) fn push_answer(&mut self, packet: &Packet) {
         self.answers.push(packet);
     }
 
-    /// Answers for which there is room.
+    /// Number of answers that fit into the queue.
     pub(super) fn answer_room(&self) -> usize {
         self.answers.room()
     }
 
-    /// Answers for which there was no room.
+    /// Number of answers dropped because the queue was full.
     pub(super) fn answers_dropped(&self) -> u64 {
         self.answers.dropped()
     }
@@ -57,7 +57,7 @@ impl TransmitQueue {
         if self.yielded_answers { self.answers.front() } else { self.requests.fill(sweeper, now) }
     }
 
-    /// So many were sent. Returns whether the transport is to be offered more.
+    /// Records that `count` packets were sent. Returns whether to offer the transport more.
     pub(super) fn handle_transmitted(&mut self, count: usize) -> bool {
         if self.yielded_answers {
             self.answers.consume(count);

@@ -1,7 +1,7 @@
 //! A subnet from a net file as routing engines see it, with the names of its switches and ports.
 //!
 //! The topology follows the same rules as in a sweep: cables between switches are links, end ports
-//! with a LID are destinations, adapters back to back are left out.
+//! with a LID are destinations, adapters connected back to back are omitted.
 
 use std::collections::{HashMap, HashSet};
 

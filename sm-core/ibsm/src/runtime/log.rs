@@ -241,7 +241,7 @@ impl Syslog {
         let failed = |source| LogError { path: path.to_owned(), source };
         let socket = UnixDatagram::unbound().map_err(failed)?;
         socket.connect(path).map_err(failed)?;
-        // A log daemon that hangs must not stop the subnet manager; lines without room are lost.
+        // A log daemon that hangs must not stop the subnet manager; lines that do not fit are lost.
         socket.set_nonblocking(true).map_err(failed)?;
         Ok(Self { socket, tag: format!("ibsm[{}]: {prefix}", std::process::id()) })
     }

@@ -1,5 +1,5 @@
-//! Determines which switches have room for which MLIDs, and computes paths around those that have
-//! none.
+//! Determines for which MLIDs the tables of switches are large enough, and computes paths that
+//! avoid the others.
 
 use std::sync::Arc;
 

@@ -22,7 +22,7 @@ pub(in crate::sweep) type Steps = VecDeque<Vec<Request>>;
 #[derive(Debug)]
 pub(in crate::sweep) struct Programming {
     steps: Steps,
-    /// Whether SwitchInfo is still to be sent, after the last step.
+    /// Whether SwitchInfo must be sent after the last step.
     tops_are_due: bool,
     switches: Programmed,
 }

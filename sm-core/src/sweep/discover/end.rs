@@ -20,7 +20,7 @@ const UNANSWERED_MAX: usize = 1024;
 enum End {
     /// The fabric is read: the election follows.
     Read,
-    /// The SM's own port cannot be used: what is known of the fabric is kept.
+    /// The SM's own port cannot be used: the last known state of the fabric is kept.
     Abandoned,
 }
 

@@ -17,8 +17,8 @@ use crate::fabric::{NodeIndex, SwitchIndex};
 use crate::sweep::subnet::Subnet;
 use sm_routing::multicast::Room;
 
-/// Switches that were reported for lack of room: the number of MLIDs they have room for, by node
-/// GUID.
+/// Switches that were reported because their multicast table is too small: the number of its MLIDs,
+/// by node GUID.
 #[derive(Debug, Default)]
 pub(super) struct Short(BTreeMap<Guid, u16>);
 
@@ -30,7 +30,7 @@ impl Short {
 }
 
 impl Multicast {
-    /// The room of switches; reports those that lack room for these groups.
+    /// The table sizes of switches; reports those whose table is too small for these groups.
     pub(super) fn multicast_room(
         &mut self,
         subnet: &mut Subnet,

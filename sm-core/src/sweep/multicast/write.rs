@@ -142,7 +142,7 @@ impl Multicast {
     }
 }
 
-/// The number that stands for a block and position in a request.
+/// The number that represents a block and position in a request.
 pub(in crate::sweep) fn block_number((block, position): (u16, u8)) -> u16 {
     block | u16::from(position) << BLOCK_BITS
 }

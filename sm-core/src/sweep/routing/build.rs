@@ -13,7 +13,7 @@ pub(in crate::sweep) struct Routed<'a> {
     pub(in crate::sweep) lids: &'a LidTable,
     /// Omitted switches.
     pub(in crate::sweep) avoided: &'a AvoidedSwitches,
-    /// Links that are left out.
+    /// Omitted links.
     pub(in crate::sweep) throttled: &'a ThrottledLinks,
 }
 
