@@ -143,7 +143,7 @@ impl Fabric {
 
     fn port(&self, place: Place) -> (&Node, &Port) {
         let node = &self.plane.nodes[place.node];
-        (node, node.port(place.num).expect("found when the fabric was read"))
+        (node, node.port(place.num).expect("the port was found when the fabric was read"))
     }
 
     /// Follows the route from one port to the other's LID; `None` if the packet would not arrive.

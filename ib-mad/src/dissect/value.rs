@@ -14,7 +14,7 @@ use crate::wire::field::{FieldInfo, Layout, get_bits};
 /// Appends one line.
 pub(super) fn line(text: &mut String, depth: usize, what: Arguments<'_>) {
     let indent = depth * 2;
-    writeln!(text, "{:indent$}{what}", "").expect("strings grow");
+    writeln!(text, "{:indent$}{what}", "").expect("writing to a String does not fail");
 }
 
 /// Appends bytes as hexadecimal digits, 32 per line, without trailing zeros.

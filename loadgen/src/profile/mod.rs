@@ -84,7 +84,7 @@ impl Profile {
         if settings.is_empty() {
             return Ok(profile);
         }
-        let mut table: toml::Table = text.parse().expect("parsed just now");
+        let mut table: toml::Table = text.parse().expect("the text was parsed above");
         let model = profile.models().into_iter().find(|(_, is_there)| *is_there);
         for setting in settings {
             let fail = |why: String| ProfileError::Set(setting.clone(), why);

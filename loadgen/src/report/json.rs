@@ -308,7 +308,7 @@ impl Report {
             paths: &self.shown,
             examples: &self.examples,
         };
-        serde_json::to_string_pretty(&json).expect("numbers and strings only")
+        serde_json::to_string_pretty(&json).expect("the report serializes to JSON")
     }
 
     fn json_milestones(&self) -> Vec<JsonMilestone> {

@@ -147,7 +147,7 @@ impl Plan {
         match self {
             Self::Nothing => None,
             Self::Deltas(deltas) => {
-                let merged = merge_all(&deltas).expect("remembered deltas follow each other");
+                let merged = merge_all(&deltas).expect("stored deltas are consecutive");
                 merged.map(Encoder::delta)
             }
             Self::Buckets(snapshot, set) => {

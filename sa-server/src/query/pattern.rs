@@ -34,7 +34,7 @@ impl Component {
             }
             i += 1;
         }
-        panic!("no such field");
+        panic!("the layout has no field of this name");
     }
 }
 

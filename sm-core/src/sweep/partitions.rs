@@ -168,11 +168,11 @@ impl Subnet {
             let place = self.place(port);
             match keys {
                 Some(keys) => self.oddity(format_args!(
-                    "{place} has room for {capacity} P_Keys; not set: {keys}"
+                    "the P_Key table of {place} has {capacity} entries; not set: {keys}"
                 )),
                 None => self.oddity(format_args!(
-                    "{place} has room for {capacity} P_Keys, fewer than the port behind it has; \
-                     partition enforcement is off there"
+                    "the P_Key table of {place} has {capacity} entries, fewer than the port \
+                     behind it has P_Keys; partition enforcement is off there"
                 )),
             }
         }

@@ -112,7 +112,7 @@ fn places(memory: Mapping) -> (Place, Place) {
     let (requests, answers) = unsafe { (&raw mut (*shared).requests, &raw mut (*shared).answers) };
     let memory = Arc::new(memory);
     let place = |queue| Place {
-        queue: NonNull::new(queue).expect("within a mapping"),
+        queue: NonNull::new(queue).expect("the address is within a mapping"),
         _memory: Arc::clone(&memory),
     };
     (place(requests), place(answers))

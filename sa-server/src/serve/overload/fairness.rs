@@ -85,7 +85,7 @@ impl Sources {
     pub(super) fn add(&mut self, id: SourceId, requests: &mut Links, request: u16) {
         let mut place = self.place_of[usize::from(id)];
         if place == NONE {
-            place = self.free.pop().expect("no more sources than requests");
+            place = self.free.pop().expect("there are at most as many sources as requests");
             self.place_of[usize::from(id)] = place;
             let is_later = self.eligible[usize::from(id)] > self.round;
             self.waiting[usize::from(place)] = Waiting { id, is_later, ..Waiting::default() };

@@ -171,7 +171,7 @@ fn run(options: &Options) -> Result<String, CtlError> {
 
 /// Renders `value` as JSON.
 fn to_json(value: &impl serde::Serialize) -> String {
-    let text = serde_json::to_string_pretty(value).expect("text and numbers can be written");
+    let text = serde_json::to_string_pretty(value).expect("the value serializes to JSON");
     text + "\n"
 }
 

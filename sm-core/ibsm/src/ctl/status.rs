@@ -253,7 +253,7 @@ fn render_json(status: &Status) -> String {
         counters: by_name(&status.counters),
         warnings: &status.warnings,
     };
-    let text = serde_json::to_string_pretty(&json).expect("text and numbers can be written");
+    let text = serde_json::to_string_pretty(&json).expect("the value serializes to JSON");
     text + "\n"
 }
 

@@ -33,7 +33,7 @@ pub(super) fn routes() -> Router<Shared> {
 
 /// A JSON document of current data.
 pub(super) fn json(document: &impl Serialize) -> Response {
-    let text = serde_json::to_vec(document).expect("text and numbers can be written");
+    let text = serde_json::to_vec(document).expect("the value serializes to JSON");
     let headers = [(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")];
     (headers, text).into_response()
 }
@@ -99,7 +99,7 @@ impl MapCache {
             return bytes.clone();
         }
         let map = Map::of(snapshot.fabric(), etag.clone());
-        let text = serde_json::to_vec(&map).expect("text and numbers can be written");
+        let text = serde_json::to_vec(&map).expect("the value serializes to JSON");
         let bytes = Bytes::from(compressed(&text));
         *cached = Some((etag, bytes.clone()));
         bytes

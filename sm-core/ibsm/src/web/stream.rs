@@ -80,7 +80,7 @@ impl Streams {
 
 /// Formats a moment as an event.
 fn event(moment: &Moment) -> Bytes {
-    let text = serde_json::to_string(moment).expect("text and numbers can be written");
+    let text = serde_json::to_string(moment).expect("the value serializes to JSON");
     // JSON on a single line, since an event ends at a blank line.
     format!("id: {}\nevent: moment\ndata: {text}\n\n", moment.tick).into()
 }

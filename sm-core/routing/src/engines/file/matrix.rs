@@ -107,7 +107,7 @@ impl HopDump {
 }
 
 /// Returns the text that starts with a switch's GUID, if a line begins a switch.
-#[expect(clippy::unnecessary_wraps, reason = "as with tables")]
+#[expect(clippy::unnecessary_wraps, reason = "same signature as for tables")]
 fn begins(line: &str, _: usize) -> Result<Option<&str>, DumpError> {
     let rest = line.strip_prefix("Switch");
     Ok(rest.map(|rest| rest.split_once(" guid ").map_or("", |(_, guid)| guid)))

@@ -223,7 +223,8 @@ fn weigh(
         }
         for &switch in &order {
             let link = topology.link_at(switch, column[usize::from(switch)]);
-            choices[usize::from(switch)] = link.expect("a route leads somewhere") as u32;
+            choices[usize::from(switch)] =
+                link.expect("a route leaves by a port with a link") as u32;
         }
         change(loads, fabric, &order, &choices);
     }
