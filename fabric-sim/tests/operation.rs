@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 
 const IBFABRIC: &str = env!("CARGO_BIN_EXE_ibfabric");
 
-/// Ends the program with the test, whatever its result.
+/// Ends the program with the test, regardless of its result.
 struct Ended(Child);
 
 impl Drop for Ended {

@@ -356,7 +356,7 @@ fn wrong_console_lines_are_explained() {
     assert_eq!(bed.command("node-down H2\nnode H2").matches("Down").count(), 1);
 }
 
-/// The server keeps serving, whatever bytes arrive at its sockets.
+/// The server keeps serving after any bytes at its sockets.
 #[test]
 fn random_datagrams_do_no_harm() {
     let bed = Bed::new();

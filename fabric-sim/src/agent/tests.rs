@@ -649,7 +649,7 @@ fn a_reset_forgets_what_was_configured() {
 }
 
 proptest! {
-    /// Whatever a MAD contains, the agent answers, forwards or drops it.
+    /// The agent answers, forwards or drops every MAD, with any contents.
     #[test]
     fn any_bytes_are_handled_without_panic(
         mut bytes in prop::collection::vec(any::<u8>(), MAD_LEN),
@@ -672,7 +672,7 @@ proptest! {
         bench.send(at, &mut mad);
         let node: NodeIndex = bench.subnet[at].node;
         for port in bench.subnet.ports_of(node) {
-            // Whatever was accepted, PortInfo can still be decoded.
+            // After every accepted MAD, PortInfo can still be decoded.
             let info = *bench.subnet.port_info(port).into_inner();
             let view = PortInfo::new(&info).unwrap();
             prop_assert!(Mtu::from_code(view.neighbor_mtu()).is_some());

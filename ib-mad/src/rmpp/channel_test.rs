@@ -177,7 +177,7 @@ proptest! {
         }
     }
 
-    /// Whatever arrives, nothing panics, and memory stays within the received data and the limit.
+    /// Random segments cause no panic, and memory stays within the received data and the limit.
     #[test]
     fn arbitrary_packets_do_no_harm(
         packets in proptest::collection::vec(arbitrary_packet(), 1..200),

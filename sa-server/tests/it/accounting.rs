@@ -1,4 +1,4 @@
-//! Whatever arrives: no panic, and every request accounted for.
+//! Random packets: no panic, and every request is counted.
 
 use std::io;
 use std::os::fd::BorrowedFd;

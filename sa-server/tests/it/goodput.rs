@@ -2,7 +2,7 @@
 //! answer, and get no less than the most that it can.
 //!
 //! A responder that answers first what came first is held against them, too: it collapses, since
-//! each of its answers goes to somebody who has given up. So these tests can fail.
+//! each of its answers goes to a client that has given up. So these tests can fail.
 
 use std::cell::Cell;
 use std::cmp::Reverse;
@@ -326,7 +326,7 @@ fn serve(machine: Machine, crowds: &[Crowd], seconds: u64) -> Vec<Tally> {
     world.lock().unwrap().tallies.clone()
 }
 
-/// The same by a server that answers what came first, whatever its age.
+/// Same by a server that answers the oldest request first, regardless of its age.
 fn serve_in_order(machine: Machine, crowds: &[Crowd], seconds: u64) -> Vec<Tally> {
     let world = Arc::new(Mutex::new(World::new(machine, crowds, seconds)));
     let mut socket = Socket(Arc::clone(&world));

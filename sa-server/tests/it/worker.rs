@@ -27,7 +27,7 @@ struct Script {
     takes: usize,
     sent: Vec<Packet>,
     lost: u64,
-    /// How often somebody was about to wait.
+    /// How often a wait was about to begin.
     waits: Arc<AtomicU64>,
 }
 

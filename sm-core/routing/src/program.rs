@@ -177,7 +177,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the tables were, writing the program produces the new ones, and no unchanged
+        /// Writing the program produces the new tables from any previous ones, and no unchanged
         /// block is written.
         #[test]
         fn a_program_turns_old_tables_into_new_ones(

@@ -186,7 +186,7 @@ impl Sweeper {
         self.disabled_ports = ports;
     }
 
-    /// Enables ports that were disabled for a takeover, whatever its result. Ports that were
+    /// Enables ports that were disabled for a takeover, regardless of its result. Ports that were
     /// enabled otherwise are removed from the list.
     pub(super) fn enable_disabled_ports(&mut self, full: bool) {
         let before = self.disabled_ports.len();

@@ -32,7 +32,7 @@ pub(super) struct Unresponsive {
     /// Repeated requests, and the number of route changes at that time.
     again: HashMap<Request, u16>,
     /// Ports that have a link and no node behind it, though their own nodes answer.
-    mute: HashSet<PortIndex>,
+    dead_ends: HashSet<PortIndex>,
     /// How often routes changed in this discovery.
     reroutes: u16,
     /// Whether the last round found something new.
@@ -49,7 +49,7 @@ enum Standing {
 impl Unresponsive {
     /// Whether a route may go on from the node of a port, and through that port.
     fn is_usable(&self, node: NodeIndex, egress: PortIndex) -> bool {
-        !self.is_silent(node) && !self.mute.contains(&egress)
+        !self.is_silent(node) && !self.dead_ends.contains(&egress)
     }
 
     fn is_silent(&self, node: NodeIndex) -> bool {
@@ -132,8 +132,8 @@ impl Discovery {
         egress: PortIndex,
         ingress: PortIndex,
     ) {
-        self.unresponsive.mute.remove(&egress);
-        self.unresponsive.mute.remove(&ingress);
+        self.unresponsive.dead_ends.remove(&egress);
+        self.unresponsive.dead_ends.remove(&ingress);
         if !self.unresponsive.is_silent(node) {
             return;
         }
@@ -172,7 +172,7 @@ impl Discovery {
     /// not answered.
     pub(super) fn link_is_up(&mut self, subnet: &mut Subnet, request: Request) {
         if request.block == self.unresponsive.reroutes.wrapping_add(1) {
-            self.unresponsive.mute.insert(request.port());
+            self.unresponsive.dead_ends.insert(request.port());
         } else {
             self.probe(subnet, request.port());
         }
@@ -254,12 +254,12 @@ impl Discovery {
         for request in std::mem::take(&mut self.unresponsive.waiting) {
             self.given_up(subnet, request);
         }
-        let Unresponsive { nodes, mute, .. } = std::mem::take(&mut self.unresponsive);
+        let Unresponsive { nodes, dead_ends, .. } = std::mem::take(&mut self.unresponsive);
         let silent = nodes.into_iter().filter(|(_, standing)| *standing == Standing::Silent);
         self.silent.extend(silent.map(|(node, _)| node));
-        let mut mute: Vec<PortIndex> = mute.into_iter().collect();
-        mute.sort_unstable();
-        for port in mute {
+        let mut dead_ends: Vec<PortIndex> = dead_ends.into_iter().collect();
+        dead_ends.sort_unstable();
+        for port in dead_ends {
             // If the node next to the SM does not answer, nothing is known of the fabric: the last
             // state is kept.
             if Some(port) != subnet.fabric.sm_port()

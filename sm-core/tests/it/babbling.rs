@@ -1,4 +1,4 @@
-//! Ports that report errors for ever: their links are switched off if the site asks for that.
+//! Ports that keep sending error traps: their links are disabled with `babbling_port_policy`.
 
 use std::time::Duration;
 

@@ -244,7 +244,8 @@ fn a_duplicate_port_guid_leaves_one_port_out_and_the_rest_comes_up() {
     }
 }
 
-/// It was routed over for ever, and reported as a fault: its tables led packets anywhere.
+/// Routes kept using it, although its old table could lose packets, and each sweep reported a
+/// fault.
 #[test]
 fn a_spine_that_refuses_its_tables_is_avoided_until_it_takes_them() {
     for status in [Some(Status::INVALID_FIELD), None] {

@@ -229,7 +229,7 @@ fn loops_with_groups(bed: &Bed, plane: &FabricPlane, groups: &[(Lid, usize, usiz
     packets.has_loop()
 }
 
-/// Trees were planted by hops alone, whatever unicast waited for.
+/// Trees were chosen by hops alone, regardless of the dependencies of unicast.
 #[test]
 fn trees_of_groups_close_no_cycle_with_unicast() {
     let groups = [

@@ -249,7 +249,7 @@ fn end_ports_that_come_and_go_are_reported() {
     assert_eq!(came, [guid]);
 }
 
-/// A planting that failed was asked for again at once, for ever.
+/// Failed trees were computed again at once, without limit.
 #[test]
 fn trees_that_failed_are_planted_again_after_a_while() {
     let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
@@ -366,7 +366,8 @@ fn a_tree_that_was_left_broken_is_not_kept() {
     assert_eq!(heard(&mut bed, &listeners, sender, MLID), [2, 7, 12, 19]);
 }
 
-/// What could not be read counted as empty: entries of the master before stayed in it for ever.
+/// Blocks that could not be read counted as empty: entries of the previous master were never
+/// cleared.
 #[test]
 fn unreadable_blocks_are_cleared_with_unclaimed_ones() {
     for everywhere in [false, true] {

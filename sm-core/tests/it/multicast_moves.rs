@@ -134,7 +134,8 @@ fn left_with_mute(mute: impl Fn(&Bed) -> NodeIndex) -> Bed {
     bed
 }
 
-/// What it held was unknown, so that no entry of the block got a new port anywhere, for ever.
+/// The contents of its block were unknown, so no switch ever got a new port in an entry of that
+/// block.
 #[test]
 fn a_switch_that_ignores_tables_delays_a_sweep_briefly() {
     for after in [0, 70] {

@@ -120,8 +120,8 @@ fn an_engine_that_is_changed_while_we_run_is_in_force_with_the_next_heavy_sweep(
     assert!(bed.reports().last().unwrap().to_string().contains(", routed by ftree;"));
 }
 
-/// Where tables have over a million entries, routes are kept over a change without others beside
-/// them. Nobody looked how far they drifted.
+/// If tables have over a million entries, routes are kept across a change without a comparison. The
+/// loss of balance was never checked.
 #[test]
 fn what_is_kept_over_changes_of_a_large_fabric_is_held_against_a_routing_from_nothing() {
     for (lmc, looks) in [(0, 0), (7, 1)] {

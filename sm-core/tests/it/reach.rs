@@ -123,8 +123,9 @@ fn strike_at_random(net: &Net, seeds: std::ops::Range<u64>) {
     }
 }
 
-/// With few SMPs at once, the requests to switches behind a dead spine ran out of repeats before
-/// anybody was asked who knew of its death: they counted as gone, though other spines led to them.
+/// With few outstanding SMPs, the requests to switches behind a dead spine ran out of retries
+/// before a neighbour of the spine was queried: the switches counted as gone, although other spines
+/// reached them.
 #[test]
 fn in_fat_trees() {
     strike_at_random(&crate::common::fat_tree(2, 8, 20), 0..25);

@@ -155,7 +155,7 @@ fn fdr10_is_turned_off_and_on_and_left_alone() {
         assert_eq!(fdr10(&bed), [(expected, expected)].into(), "{value}");
     }
     assert_eq!(bed.sweeper().passed(Kind::SetMlnxExtPortInfo).sent, sent, "each port once");
-    // Nobody is asked who has nothing of it, or runs faster.
+    // Ports without FDR10 support, or with a faster link, are not queried.
     let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
     bed.bring_up();
     assert_eq!(bed.sweeper().passed(Kind::MlnxExtPortInfo).sent, 0);

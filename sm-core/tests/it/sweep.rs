@@ -442,7 +442,7 @@ fn a_second_manager_stands_by_and_takes_over_when_the_first_is_gone() {
     }
 }
 
-/// Nobody can send a trap when the switch next to the manager fails, and all others seem silent.
+/// No trap arrives when the switch next to the manager fails, and all other nodes stop answering.
 #[test]
 fn a_dead_switch_next_to_the_manager_is_noticed_soon_and_so_is_its_return() {
     let mut bed = Bed::with_manager(&fat_tree(3, 8, 128), Settings::default());

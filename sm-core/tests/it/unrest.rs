@@ -39,7 +39,7 @@ fn set(bed: &mut Bed, from: Endpoint, lid: Lid, attribute: (AttributeId, u32), d
     bed.fabric.send(now, from, &packet);
 }
 
-/// Tells the subnet manager with LID `lid` what to be.
+/// Sends Set(SMInfo) `control` to the subnet manager with LID `lid`.
 fn command(bed: &mut Bed, from: Endpoint, lid: Lid, control: SmControl) {
     let mut data = [0; 64];
     // Only a master has anything to command.
@@ -81,7 +81,7 @@ fn a_flapping_link_neither_keeps_the_fabric_busy_nor_hides_other_changes() {
     let issuers = ends.map(|node| bed.fabric.port(node, 0).unwrap().lid);
     let other = bed.hosts().into_iter().find(|&host| far_end(&bed, host, 1).0 != ends[1]);
     let other = other.filter(|&host| host != bed.hosts()[0]).unwrap_or(bed.hosts()[19]);
-    // Nobody but the ends of that link gets a trap through.
+    // Only traps from the ends of that link get through.
     bed.tamper = Some(Box::new(move |packet| {
         let Ok(smp) = Smp::new(&packet.mad) else { return };
         let is_trap = smp.method() == Method::TRAP;

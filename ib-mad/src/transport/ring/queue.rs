@@ -219,9 +219,9 @@ impl Consumer {
             let packet = &mut batch[taken.packets];
             let slot = self.place.slot(self.head);
             let mut envelope = [0; ENVELOPE_LEN];
-            // SAFETY: the slot is in the mapping. Whatever is written to it concurrently, these are
-            // the only reads of it, ordered before the store of `head` below; later code uses the
-            // copies.
+            // SAFETY: the slot is in the mapping. Any bytes may be written to it concurrently, but
+            // these are the only reads of it, ordered before the store of `head` below; later code
+            // uses the copies.
             unsafe {
                 (&raw mut envelope).copy_from_nonoverlapping(&raw const (*slot).envelope, 1);
                 (&raw mut packet.mad).copy_from_nonoverlapping(&raw const (*slot).mad, 1);

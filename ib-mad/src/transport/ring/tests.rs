@@ -191,7 +191,7 @@ fn positions_that_cannot_be_end_the_ring() {
     );
 }
 
-/// Whatever is in the shared memory at any moment: the server survives, and other clients are
+/// With any contents of the shared memory at any moment, the server survives, and other clients are
 /// answered.
 #[test]
 fn a_client_that_scribbles_harms_only_itself() {

@@ -193,7 +193,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is read from the wire is written back the same, except reserved bits.
+        /// Every envelope read from the wire is written back unchanged, except reserved bits.
         #[test]
         fn what_is_read_is_written_back(fill: [u8; 32]) {
             let mut bytes = [0; ENVELOPE_LEN];

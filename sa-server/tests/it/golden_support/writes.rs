@@ -131,7 +131,7 @@ impl Writes {
         if subscribes {
             inform_info[QPN].copy_from_slice(&[0, 0, 1]);
         }
-        // A request is about the GID, or without one about LIDs, whatever the GID; and about
+        // A request is about the GID, or without one about LIDs, regardless of the GID; and about
         // all that follows but reserved bytes.
         let by_gid = inform_info[..16] != [0; 16];
         let essence = |info: &[u8; 36]| {

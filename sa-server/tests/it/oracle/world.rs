@@ -144,7 +144,7 @@ fn change(dice: &mut Dice, node: &Node) -> Node {
     if let Some(info) = &mut node.switch_info {
         *info = dice.bytes(&[0, 0, 1, 0xFF]);
         info[14..16].copy_from_slice(&dice.one(&[0u16, 32, 64]).to_be_bytes());
-        // Without enhanced port 0 a switch has one LID, whatever its LMC.
+        // Without enhanced port 0 a switch has one LID, regardless of its LMC.
         info[16] &= !0x08;
     }
     node.description[..2].copy_from_slice(dice.one(&[b"ab", b"a\0", b"b\0"]));

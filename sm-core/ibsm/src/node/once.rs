@@ -165,7 +165,7 @@ pub(super) fn in_vain(state: SmState, master: Option<String>, given_up: u32) -> 
 mod tests {
     use super::*;
 
-    /// It used to stand by, and polled the master for ever.
+    /// It stood by, and polled the master indefinitely.
     #[test]
     fn beside_a_master_a_run_ends_and_names_it() {
         assert!(in_vain(SmState::Discovering, None, 0).is_none());
@@ -185,7 +185,7 @@ mod tests {
         assert!(nothing_up(true, 1, 0).is_none(), "there is no other node");
     }
 
-    /// With its own port down it waited for ever, too.
+    /// With its own port down it waited indefinitely, too.
     #[test]
     fn a_fabric_that_cannot_be_read_is_given_up() {
         let reason = in_vain(SmState::Discovering, None, ONCE_ATTEMPTS);

@@ -193,7 +193,7 @@ fn a_standby_of_opensm_takes_over_with_its_lids() {
 }
 
 /// As between two instances of OpenSM, neither accepts the other: OpenSM ignores ibsm (ERR 2F18). A
-/// defect that this test reproduces: ibsm obeyed the other SM's requests, whatever key it showed.
+/// defect that this test reproduces: ibsm obeyed the other SM's requests with any SM_Key.
 #[test]
 fn an_opensm_with_another_key_is_ignored_and_ignores_us() {
     let Some(mut bed) = bed() else { return };

@@ -124,7 +124,7 @@ proptest! {
         }
     }
 
-    /// An incremental proof finds all that a full proof does, whatever is wrong.
+    /// An incremental proof finds every fault that a full proof finds.
     #[test]
     fn a_proof_builds_on_the_one_before(
         whole in testing::any_topology(), first in Holes::any(), second in Holes::any(),

@@ -387,7 +387,7 @@ impl Bed {
     /// how long it took.
     pub(crate) fn settle(&mut self, limit: Duration, what: &str) -> Duration {
         let begun = self.clock.now();
-        // Looked at when a sweep has ended, or somebody became master: nothing else mends anything.
+        // Checked when a sweep has ended, or an SM became master: nothing else changes the result.
         let mut seen = None;
         loop {
             let marks: Vec<_> = self

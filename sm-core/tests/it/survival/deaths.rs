@@ -1,4 +1,4 @@
-//! The master dies after so many SMPs of a sweep, and somebody stands by or is there soon.
+//! The master dies after a number of SMPs of a sweep, and a standby exists or starts soon.
 
 use std::time::Duration;
 

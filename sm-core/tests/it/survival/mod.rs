@@ -1,9 +1,8 @@
-//! Whatever happens at whatever moment of a sweep: in the end there is one master, and the fabric
-//! is right. The tables are followed and the states read in the simulator, not by what a manager
-//! says.
+//! Failures at any moment of a sweep: in the end there is one master, and the fabric is configured
+//! correctly. Tables and states are checked in the simulator, not by the reports of a manager.
 //!
-//! Each moment is the time after so many SMPs of the manager's: on a small fabric all of them are
-//! gone through, on a larger one some.
+//! A moment is the time after a number of SMPs of the manager: on a small fabric every number is
+//! tried, on a larger one some.
 
 mod changes;
 mod deaths;

@@ -1,5 +1,5 @@
-//! Tests the rules of Nue: everything is delivered without credit loops, whatever the fabric and
-//! however few lanes there are. Also tests the quality of the routes.
+//! Tests the rules of Nue: everything is delivered without credit loops, on any fabric and however
+//! few lanes there are. Also tests the quality of the routes.
 
 use proptest::prelude::*;
 
