@@ -52,7 +52,7 @@ fn the_link_of_a_host_that_babbles_is_switched_off_at_its_switch_and_stays_off()
 fn a_port_of_a_switch_is_switched_off_at_the_end_nearer_to_us() {
     let mut bed = bed(true);
     let switches = bed.switches();
-    // A leaf that is not ours, and its link to a spine, which is nearer.
+    // A leaf other than the SM's, and its link to a spine, whose end is nearer to the SM.
     let (_, leaf, _) = far_host(&bed);
     let view = bed.fabric.node(leaf);
     let up = |port: &u8| {

@@ -11,7 +11,7 @@ use sm_core::smp::Kind;
 
 const MLID: Lid = Lid(0xC007);
 
-/// All was routed and all trees were planted from nothing.
+/// All routes and trees were computed from nothing.
 #[test]
 fn routes_and_trees_stay_when_room_is_used_again() {
     let graph = RandomGraph { switches: 9, degree: 4, hosts: 1200, radix: None };
@@ -40,7 +40,7 @@ fn routes_and_trees_stay_when_room_is_used_again() {
     assert_eq!(bed.failing_routings, 1, "nothing was routed");
     assert_eq!((written(&bed), bed.sweeper().multicast_trees()), (before, 1));
     bed.failing_routings = 0;
-    // What stands is known by its new numbers.
+    // The current trees have the new switch numbers.
     join(&mut bed, &[(MLID, &[1, 2, 20, 22])]);
     let listeners: Vec<_> =
         listeners(&mut bed).into_iter().filter(|(host, _)| *host < 30).collect();

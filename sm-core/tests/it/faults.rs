@@ -40,7 +40,7 @@ fn mend(bed: &mut Bed) {
     bed.assert_all_reachable();
 }
 
-/// Each client registers once; a port that is never right is tried ever less often, it alone.
+/// Each client registers once; only the faulty port is retried, at growing intervals.
 fn assert_quiet_with_one_fault(bed: &mut Bed) {
     let report = bed.bring_up();
     assert!(report.up && report.errors > 0 && !report.faults.is_empty(), "{report:?}");
@@ -152,7 +152,8 @@ fn a_port_that_cannot_be_read_costs_its_link_and_no_node() {
     }
 }
 
-/// What a switch is not known to hold is not published, nor is more of the plan sent to it.
+/// Blocks that a switch is not known to hold are not published, and the rest of the plan is not
+/// sent to it.
 #[test]
 fn a_refused_forwarding_block_is_published_as_leading_nowhere() {
     let mut bed = bed();
@@ -274,7 +275,7 @@ fn a_spine_that_refuses_its_tables_is_avoided_until_it_takes_them() {
         let sent = bed.sweeper().passed(Kind::SetForwarding).answered - before;
         let sweeps = bed.reports().len() - tries;
         assert!(sent <= sweeps as u64, "{sent} blocks in {sweeps} sweeps");
-        // The sweep in which it takes that block is followed by one that routes over it.
+        // After the sweep in which it accepts that block, the next one routes over it.
         bed.fabric.refuse_nothing();
         bed.run_for(MINUTE);
         assert_eq!(bed.sweeper().avoided_switches(), 0);
@@ -296,7 +297,7 @@ fn a_leaf_that_refuses_its_tables_is_not_avoided() {
     mend(&mut bed);
 }
 
-/// All ports say that they could be 12x.
+/// All ports report support of 12x.
 fn widen(bed: &mut Bed) {
     bed.lie = Some(Box::new(|_, packet| {
         let Ok(smp) = Smp::new(&packet.mad) else { return };

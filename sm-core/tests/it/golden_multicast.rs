@@ -1,8 +1,8 @@
 //! Recorded joins and leaves, and what OpenSM answered: the registry decides them in the order in
 //! which they were sent, on the ports of the recorded fabrics.
 //!
-//! What differs on purpose (decision 0013) is listed in [`differs`]; everything else is equal,
-//! MLIDs included.
+//! Intended differences (decision 0013) are listed in [`differs`]; everything else is equal, MLIDs
+//! included.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
@@ -93,7 +93,7 @@ impl Golden {
         answer[56..].chunks_exact(stride).map(<[u8]>::to_vec).collect()
     }
 
-    /// The end ports as they said they were, up to the last MLID that `ibsim`'s switches take.
+    /// The end ports as recorded, up to the last MLID that `ibsim`'s switches accept.
     fn ports(&self) -> Ports {
         let mut tables: BTreeMap<u16, Vec<PKey>> = BTreeMap::new();
         let infos = self.dump("portinfo/all/trusted");

@@ -49,7 +49,7 @@ fn plane(bed: &Bed) -> FabricPlane {
 /// Follows packets by a snapshot alone.
 struct Packets<'a> {
     plane: &'a FabricPlane,
-    /// What waits for what.
+    /// Dependencies between channels.
     next: BTreeMap<Channel, BTreeSet<Channel>>,
     lanes: BTreeSet<u8>,
 }
@@ -84,7 +84,7 @@ impl<'a> Packets<'a> {
         map[usize::from(sl / 2)] >> (4 * (1 - sl % 2)) & 0xF
     }
 
-    /// Sends a packet of a group, and all copies of it; yields who heard it.
+    /// Sends a packet of a group, and all copies of it; returns the receivers.
     fn send_group(&mut self, source: &Node, mlid: Lid, sl: u8) -> Vec<Guid> {
         let (first, in_port) = source.ports[0].peer.unwrap();
         let mut copies = vec![(first, in_port.0, None)];
@@ -348,7 +348,7 @@ fn lanes_of_a_torus_reach_paths_and_switches() {
     assert!(traffic(&plane).1, "without the datelines' SLs");
 }
 
-/// What asks the SM takes the SL of its own path to it.
+/// Ports query the SM on the SL of their own path to it.
 #[test]
 fn ports_ask_the_sm_on_the_lane_of_their_path() {
     let mut bed = Bed::with_manager(&torus(&[5], 1), with_engine("lash"));
@@ -417,8 +417,8 @@ fn lanes_are_those_that_sls_are_mapped_to() {
     assert_eq!(bed.sweeper().routing_engine(), "dnup");
 }
 
-/// Of two engines the one without credit loops is taken, whichever is named first; if there is
-/// none, the first.
+/// Of two engines the one without credit loops is used, in either order; if there is none, the
+/// first.
 #[test]
 fn an_engine_with_credit_loops_gives_way_to_one_without() {
     for (engines, used, free) in [

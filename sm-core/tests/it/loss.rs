@@ -82,7 +82,7 @@ fn flapping_links_and_rebooting_nodes_under_loss_leave_a_sound_fabric() {
         bed.fabric.link_up(now, switch, port).unwrap();
     }
     lose(&mut bed, 0.0);
-    // What the last of it led to is noticed by the next light sweep at the latest.
+    // The next light sweep detects the last effects of it at the latest.
     bed.run_for(Duration::from_secs(11));
     assert_settles(&mut bed, MINUTE * 3);
 }

@@ -68,7 +68,8 @@ fn a_lost_answer_to_setting_a_key_locks_no_port() {
     }
 }
 
-/// Another master set another key since we stood by last: ours is right, what we remember is not.
+/// Another master set another M_Key since this SM was standby: the configured one is right, the
+/// remembered one is not.
 #[test]
 fn a_key_remembered_of_yesterday_gives_way_to_the_one_that_is_set() {
     for level in [1, 2, 3] {

@@ -1,4 +1,4 @@
-//! Multicast trees on a simulated fabric: packets sent to an MLID, and who gets them.
+//! Multicast trees on a simulated fabric: packets sent to an MLID, and their receivers.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ pub(super) fn port_guid(bed: &Bed, host: NodeIndex) -> Guid {
 /// Makes the hosts of these numbers the members of the group, and waits until that is programmed.
 pub(super) fn join(bed: &mut Bed, groups: &[(Lid, &[usize])]) {
     let hosts = bed.hosts();
-    // Groups of which nothing is said are no more.
+    // Groups that are not listed no longer exist.
     let mut membership: Membership =
         (0xC000..0xC400).map(|mlid| (Lid(mlid), Audience::default())).collect();
     for (mlid, members) in groups {
@@ -38,7 +38,7 @@ pub(super) fn join(bed: &mut Bed, groups: &[(Lid, &[usize])]) {
     bed.run_for(Duration::from_millis(300));
 }
 
-/// Which of the hosts hear a packet that `sender` sends to `mlid`, how often each.
+/// Hosts that receive a packet from `sender` to `mlid`, each as often as it does.
 pub(super) fn heard(
     bed: &mut Bed,
     listeners: &[(usize, Endpoint)],
@@ -270,8 +270,8 @@ fn trees_that_failed_are_planted_again_after_a_while() {
     }
 }
 
-/// A fabric with groups whose master is gone: its trees are not those that planting from nothing
-/// would give, and one of them is of a group that no longer exists.
+/// A fabric with groups whose master is gone: its trees differ from those computed from nothing,
+/// and one of them belongs to a group that no longer exists.
 fn left_with_groups() -> Bed {
     let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
     bed.bring_up();
@@ -328,7 +328,8 @@ fn inherited_trees_stay_and_unclaimed_blocks_are_cleared() {
     assert!(heard(&mut bed, &listeners, sender, FAR).is_empty());
 }
 
-/// Without a registry: who registers again gets an MLID that is in use, with other members.
+/// Without a registry: a client that registers again gets an MLID that is in use, with other
+/// members.
 #[test]
 fn a_group_takes_the_place_of_what_the_master_before_had_there() {
     let mut bed = left_with_groups();
@@ -388,7 +389,7 @@ fn unreadable_blocks_are_cleared_with_unclaimed_ones() {
         bed.managers[0].sweeper.put_members(known);
         bed.bring_up();
         let listeners = listeners(&mut bed);
-        // On the same leaf, so that no other switch has a say in it.
+        // On the same leaf, so that no other switch is involved.
         let sender = listeners.iter().find(|(host, _)| *host == 8).unwrap().1;
         let hears =
             |bed: &mut Bed, mlid, host| heard(bed, &listeners, sender, mlid).contains(&host);

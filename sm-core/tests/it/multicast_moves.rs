@@ -81,7 +81,7 @@ fn a_block_is_written_twice_only_if_branches_of_it_go_and_others_come() {
     assert_eq!(bed.sweeper().passed(Kind::SetMulticast).sent, 6 + 4 + 4 + 2 * 2);
 }
 
-/// Has switches say that they forward no multicast.
+/// Makes switches report that they forward no multicast.
 fn without_room(bed: &mut Bed, switches: Vec<NodeIndex>) {
     bed.lie = Some(Box::new(move |node, packet| {
         let Ok(smp) = Smp::new(&packet.mad) else { return };
@@ -94,7 +94,8 @@ fn without_room(bed: &mut Bed, switches: Vec<NodeIndex>) {
     }));
 }
 
-/// Such a switch was root, or on the way, and never got its table: members behind it heard nothing.
+/// Such a switch was the root or part of a tree, and never got its table: members behind it
+/// received nothing.
 #[test]
 fn a_tree_leads_around_switches_without_multicast_tables() {
     let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
@@ -171,7 +172,7 @@ fn a_switch_that_ignores_tables_delays_a_sweep_briefly() {
     }
 }
 
-/// Who is behind it is not reached until it takes its tables.
+/// Members behind it are not reached until it accepts its tables.
 #[test]
 fn trees_lead_over_a_switch_again_that_takes_its_tables_at_last() {
     let leaf = |bed: &Bed| bed.fabric.port(bed.hosts()[17], 1).unwrap().link.unwrap().node;

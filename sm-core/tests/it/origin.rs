@@ -139,8 +139,8 @@ fn what_is_kept_over_changes_of_a_large_fabric_is_held_against_a_routing_from_no
     }
 }
 
-/// What hosts are worth to `lash` and `nue` changes with each that reboots: tables and lanes of all
-/// others were recomputed, and their connections went on with the previous SLs.
+/// The input of `lash` and `nue` changes with each host that reboots: tables and lanes of all other
+/// hosts were recomputed, while their connections kept the previous SLs.
 #[test]
 fn a_rebooting_host_moves_only_its_own_routes() {
     for engine in ["lash", "nue", "dfsssp"] {

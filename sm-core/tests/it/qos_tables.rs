@@ -75,7 +75,7 @@ fn a_switch_that_was_reset_gets_its_tables_again() {
     assert!(bed.sweeper().counters().transmitted - sent > 36, "they were set");
 }
 
-/// The maps that ports hold, by what the simulated ports say of themselves.
+/// The maps that the simulated ports hold.
 fn maps(bed: &Bed) -> Vec<[u8; 8]> {
     let all = bed.fabric.nodes().flat_map(|node| {
         let linked = (0..=40)
@@ -95,7 +95,7 @@ fn mapped(use_optimized_slvl: bool, refuse: Option<Refusal>) -> (Bed, u64) {
             bed.fabric.refuse(switch, rule).unwrap();
         }
     }
-    // Every fourth port of a switch says that it has two VLs only.
+    // Every fourth port of a switch reports only two VLs.
     bed.tamper = Some(Box::new(|packet| {
         let smp = Smp::new(&packet.mad).unwrap();
         let port = smp.attribute_modifier() & 0xFF;

@@ -129,7 +129,7 @@ fn a_low_top_of_multicast_tables_is_lifted() {
     }
 }
 
-/// What ports of a fabric may do of FDR10 and do, as far as it differs.
+/// Distinct pairs of enabled and active FDR10 of the fabric's ports.
 fn fdr10(bed: &Bed) -> BTreeSet<(bool, bool)> {
     let ports = bed.fabric.nodes().flat_map(|node| (1..=8).map(move |num| (node, num)));
     let linked = ports

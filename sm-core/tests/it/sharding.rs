@@ -50,7 +50,7 @@ fn spread(bed: &mut Bed, sa_lids: &[SaLid]) -> usize {
     moved
 }
 
-/// What the ports of hosts 4 and on ask.
+/// MasterSMLIDs of the ports of hosts 4 and on.
 fn asked(bed: &Bed) -> Vec<Lid> {
     (4..16).map(|host| bed.fabric.port(bed.hosts()[host], 1).unwrap().master_sm_lid).collect()
 }
@@ -153,7 +153,7 @@ fn a_trap_that_reached_a_responder_is_repressed_by_the_sm_itself() {
     assert_eq!(bed.managers[0].traps.len(), 1);
 }
 
-/// What is done to the old responder.
+/// Fate of the old responder.
 enum Death {
     /// Only its process dies: the port goes on.
     Process,
@@ -339,7 +339,7 @@ fn a_port_that_was_cut_off_comes_back_though_the_spare_took_nothing() {
     await_return(&mut bed);
 }
 
-/// The same if the switch obeyed and its answers were lost.
+/// Same if the switch executed the requests and its answers were lost.
 #[test]
 fn a_port_cut_off_unnoticed_comes_back() {
     let (mut bed, what) = with_silent_responder();
@@ -361,7 +361,8 @@ fn a_port_cut_off_unnoticed_comes_back() {
     await_return(&mut bed);
 }
 
-/// The same if we die while it is off: the next run has its number from the state directory.
+/// Same if the SM dies while the port is disabled: the next run reads its number from the state
+/// directory.
 #[test]
 fn a_port_that_was_cut_off_comes_back_after_a_restart() {
     let (mut bed, what) = with_silent_responder();

@@ -487,7 +487,7 @@ fn many_changes_at_once_are_all_found() {
     bed.assert_sound();
 }
 
-/// A pulled cable of the SM's own says nothing of the fabric.
+/// A pulled cable of the SM's own port does not change the known fabric.
 #[test]
 fn while_its_own_port_is_down_the_manager_keeps_the_fabric_it_knows() {
     let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());

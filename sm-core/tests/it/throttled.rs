@@ -21,7 +21,7 @@ fn uplinks(bed: &Bed) -> (NodeIndex, Vec<u8>) {
     (leaf, (1..=8).filter(leads_up).collect())
 }
 
-/// From now on these ports of a switch say that their links have one lane.
+/// From now on these ports of a switch report links with one lane.
 fn narrow(bed: &mut Bed, switch: NodeIndex, ports: &[u8]) {
     let ports = ports.to_vec();
     bed.lie = Some(Box::new(move |node, packet| {
@@ -60,7 +60,7 @@ fn a_throttled_link_is_avoided_if_the_operator_wants_that_and_another_way_leads_
         assert_eq!(ends, [!avoids; 2], "{engine}");
         assert_eq!(bed.sweeper().throttled_links(), usize::from(avoids));
 
-        // Reseated, it is routed over again.
+        // After the cable is reseated, routes use the link again.
         bed.lie = None;
         let now = bed.clock.now();
         bed.managers[0].sweeper.request_heavy_sweep(now);

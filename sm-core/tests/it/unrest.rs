@@ -121,7 +121,7 @@ fn a_master_that_returns_writes_every_table_again() {
     let now = bed.clock.now();
     bed.managers[0].sweeper.request_heavy_sweep(now);
     bed.run_until(MINUTE, "standby", |bed| bed.managers[0].standing_by.is_some());
-    // What was handed over is swept before it is spoilt.
+    // The handed-over subnet is swept before it is disturbed.
     bed.run_for(Duration::from_secs(1));
     let spine = *bed.switches().last().unwrap();
     let lid = bed.fabric.port(spine, 0).unwrap().lid;
@@ -192,8 +192,7 @@ fn a_fabric_replaced_while_unreachable_is_reconfigured() {
     bed.assert_all_reachable();
 }
 
-/// Each change waited for a subnet manager whose host had died, the port being up and said to have
-/// one.
+/// Each change waited for an SM whose host had died while its port stayed up with IsSM set.
 #[test]
 fn a_standby_that_has_fallen_silent_holds_no_change_up_and_is_a_rival_once_it_speaks() {
     let of_priority = |sm_priority| Settings { sm_priority, ..Settings::default() };
@@ -267,7 +266,7 @@ fn a_subnet_manager_that_is_mute_is_asked_again_and_holds_no_trap_up() {
     let asked = |bed: &Bed| bed.sweeper().passed(Kind::SmInfo).sent;
     let before = asked(&bed);
     bed.run_until(MINUTE * 2, "it is asked again", |bed| asked(bed) > before);
-    // All switches have said by then that nothing changed.
+    // All switches have reported by then that nothing changed.
     bed.run_for(Duration::from_millis(50));
     assert_eq!(bed.sweeper().phase(), Phase::Light);
     let (now, before) = (bed.clock.now(), bed.reports().len());

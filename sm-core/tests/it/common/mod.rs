@@ -22,7 +22,7 @@ pub(crate) const DISK: sm_config::ReadFile = &|path, _| std::fs::read(path);
 pub(crate) struct Manager {
     pub(crate) endpoint: Endpoint,
     pub(crate) sweeper: Sweeper,
-    /// What its sweeps reported, oldest first.
+    /// Reports of its sweeps, oldest first.
     pub(crate) reports: Vec<Report>,
     pub(crate) standing_by: Option<RemoteSm>,
     /// End ports that came and went, and traps, oldest first.
@@ -32,9 +32,9 @@ pub(crate) struct Manager {
     pub(crate) taken_over: Vec<(TakeOver, bool)>,
     /// How many more SMPs it gets out, if not all.
     pub(crate) sends_left: Option<u64>,
-    /// Whether its process is stopped: it neither hears nor says anything, and time passes it by.
+    /// Whether its process is stopped: it neither receives nor sends, and its timers do not run.
     pub(crate) stopped: bool,
-    /// What its guid2lid says, should it be read again.
+    /// Contents of its guid2lid, if it is read again.
     pub(crate) guid2lid: LidTable,
     node: NodeIndex,
 }
@@ -56,7 +56,7 @@ pub(crate) struct Bed {
     pub(crate) lie: Option<Lie>,
     /// How many routings to come fail.
     pub(crate) failing_routings: u32,
-    /// Looks at kept routes that were asked for.
+    /// Number of requested balance checks.
     pub(crate) balance_checks: usize,
     deliveries: Vec<Delivery>,
 }
@@ -69,7 +69,7 @@ pub(crate) fn fat_tree(levels: u8, radix: u8, hosts: usize) -> Net {
 
 impl Bed {
     pub(crate) fn new(net: &Net) -> Self {
-        // RUST_LOG=debug shows what the managers say of a test that fails.
+        // RUST_LOG=debug shows the managers' logs of a test that fails.
         let _ = tracing_subscriber::fmt()
             .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
             .with_test_writer()
@@ -128,7 +128,7 @@ impl Bed {
         self.crash(self.managers.len() - 1)
     }
 
-    /// The same with the manager `at`.
+    /// Same with the manager `at`.
     pub(crate) fn crash(&mut self, at: usize) -> Manager {
         let manager = self.managers.remove(at);
         self.fabric.detach(self.clock.now(), manager.endpoint);
@@ -341,9 +341,8 @@ impl Bed {
         }
     }
 
-    /// What is wrong with the fabric, though one manager should have it right: linked ports that
-    /// are not Active, end ports that know another master, LIDs of two ports, pairs that no packet
-    /// joins.
+    /// Faults of a fabric that one manager should have configured: linked ports that are not
+    /// Active, end ports with another MasterSMLID, LIDs of two ports, pairs without a path.
     pub(crate) fn what_is_wrong(&self) -> Option<String> {
         let state = |manager: &Manager| manager.sweeper.sm_state();
         let masters: Vec<&Manager> =

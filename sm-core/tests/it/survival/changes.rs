@@ -7,7 +7,7 @@ use fabric_sim::{NodeIndex, Probability};
 use super::{LIMIT, each, host_lids, large, manage, of_priority, run_for_smps, small};
 use crate::common::Bed;
 
-/// What happens, and is over after a while.
+/// A change that ends after a while.
 #[derive(Clone, Copy, Debug)]
 enum Change {
     /// A link between two switches flaps.

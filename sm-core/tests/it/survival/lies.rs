@@ -13,14 +13,14 @@ use sm_core::sweep::Phase;
 use super::{LIMIT, MINUTE, each, manage, of_priority, small};
 use crate::common::{Bed, Lie};
 
-/// What it does to the attribute of its answers, or of what it is asked.
+/// Change to the attribute in its answers, or in its requests.
 type Falsify = Box<dyn FnMut(Method, &mut [u8])>;
 
 struct Case {
     name: String,
     attribute: AttributeId,
     falsify: Falsify,
-    /// Whether the operator has to hear of it.
+    /// Whether it must be reported to the operator.
     is_reported: bool,
 }
 
@@ -73,7 +73,7 @@ fn port_info(
     })
 }
 
-/// What a switch, and some of it a host, may do wrong.
+/// Faults of a switch; some also of a host.
 fn cases(other: Guid) -> Vec<Case> {
     let mut changing = 0x7000_0000_u64;
     let mut random = 0x9E37_79B9_u64;
@@ -219,8 +219,7 @@ fn suffer(name: &str, which: usize, later: bool, begin: impl FnOnce(&mut Bed, No
     let sent = bed.sweeper().counters().transmitted;
     bed.run_for(MINUTE * 2);
     let sent = bed.sweeper().counters().transmitted - sent;
-    // What is wrong in ever new ways is looked at again each second, which costs this fabric up to
-    // 500 SMPs.
+    // Faults that change each time are retried each second, which costs this fabric up to 500 SMPs.
     assert!(sent < 150_000, "{what}: {sent} SMPs");
     bed.run_until(MINUTE, &what, |bed| bed.sweeper().phase() == Phase::Idle);
     let reports = &bed.reports()[ended..];
@@ -229,7 +228,7 @@ fn suffer(name: &str, which: usize, later: bool, begin: impl FnOnce(&mut Bed, No
         report.errors + report.oddities + report.duplicate_guids + report.unanswered as u64
     };
     let reported = reports.iter().map(reported).sum();
-    // What goes through a spine that does not do what it says cannot be right.
+    // Paths through a spine that does not do what it reports cannot work.
     if which < 2 {
         let lost = bed.cut_off_among(&others(&bed, liar));
         assert!(lost.is_empty(), "{what}: {} pairs, such as {}", lost.len(), lost[0]);
@@ -237,7 +236,7 @@ fn suffer(name: &str, which: usize, later: bool, begin: impl FnOnce(&mut Bed, No
     bed.lie = None;
     bed.fabric.refuse_nothing();
     let now = bed.clock.now();
-    // What it said and did is wrong in ways that it does not know of.
+    // Reboot it: the manager does not know which of its state is wrong.
     bed.fabric.reboot(now, liar).unwrap();
     bed.managers[0].sweeper.request_heavy_sweep(now);
     bed.settle_for_good(LIMIT, &what);

@@ -52,8 +52,8 @@ fn manage(bed: &mut Bed, host: usize, settings: Settings) {
     bed.manage(host, settings, LidTable::default());
 }
 
-/// Lets the manager `at` send so many SMPs, and then no more. Whether it had so many to send within
-/// a minute.
+/// Lets the manager `at` send `smps` SMPs, and no further ones; returns whether it had as many to
+/// send within a minute.
 fn run_for_smps(bed: &mut Bed, at: usize, smps: u64) -> bool {
     bed.managers[at].sends_left = Some(smps);
     let end = bed.clock.now() + MINUTE;

@@ -29,14 +29,14 @@ function route() {
     }
   }
   views[view].open?.(part);
-  tell();
+  showState();
 }
 
 function openNode(guid) {
   location.hash = `#/fabric/${guid}`;
 }
 
-function tell() {
+function showState() {
   const { moment, state } = live;
   document.body.dataset.connection = state;
   const age = live.age();
@@ -118,6 +118,6 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", themeChang
 window.addEventListener("hashchange", route);
 
 theme(storedTheme());
-live.listeners.add(tell);
+live.listeners.add(showState);
 route();
 live.start();

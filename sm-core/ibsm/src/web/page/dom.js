@@ -52,15 +52,15 @@ export function fill(body, rows, columns, { least = 0, none = "None", row: dress
         continue;
       }
       const name = column.class ?? "";
-      const told = column.text(value, cell);
-      if (told === undefined) {
+      const content = column.text(value, cell);
+      if (content === undefined) {
         if (cell.className === "none") cell.className = name;
         continue;
       }
       if (cell.firstElementChild) cell.replaceChildren();
-      setText(cell, told);
-      const dressed = column.soft?.(value) ? `${name} zero` : name;
-      if (cell.className !== dressed) cell.className = dressed;
+      setText(cell, content);
+      const className = column.soft?.(value) ? `${name} zero` : name;
+      if (cell.className !== className) cell.className = className;
     }
   }
 }

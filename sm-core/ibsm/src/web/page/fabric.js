@@ -146,8 +146,8 @@ const tone = (port) => (port.fault ? "bad" : !port.peer ? "none" : port.state !=
 class Search {
   constructor(chosen, map) {
     Object.assign(this, { chosen, map, input: byId("search"), list: byId("found"), found: [], at: 0 });
-    this.input.addEventListener("input", () => this.look());
-    this.input.addEventListener("focus", () => this.look());
+    this.input.addEventListener("input", () => this.lookUp());
+    this.input.addEventListener("focus", () => this.lookUp());
     this.input.addEventListener("blur", () => setTimeout(() => this.show(false), 120));
     this.input.addEventListener("keydown", (event) => this.key(event));
     this.input.form.addEventListener("submit", (event) => {
@@ -164,11 +164,11 @@ class Search {
 
   fabricChanged() {
     this.names = undefined;
-    if (document.activeElement === this.input) this.look();
+    if (document.activeElement === this.input) this.lookUp();
   }
 
   /** Lists matches: exact LID, GUID or name first, then names that start with the text or contain it. */
-  look() {
+  lookUp() {
     const text = this.input.value.trim().toLowerCase();
     const { map } = this.map();
     if (!text || !map) return this.show(false);

@@ -21,9 +21,9 @@ export class Live {
 
   start() {
     this.connect();
-    setInterval(() => this.look(), 500);
+    setInterval(() => this.checkAge(), 500);
     // A page in the background may have missed moments.
-    document.addEventListener("visibilitychange", () => this.look());
+    document.addEventListener("visibilitychange", () => this.checkAge());
   }
 
   /** Time since the last moment, in milliseconds. */
@@ -57,18 +57,18 @@ export class Live {
     this.turn("live", true);
   }
 
-  look() {
+  checkAge() {
     if (this.state === "live" && this.age() > STALE_MS) this.turn("stale");
-    else if (this.state !== "live") this.tell();
+    else if (this.state !== "live") this.notify();
   }
 
   turn(state, always = false) {
     if (this.state === state && !always) return;
     this.state = state;
-    this.tell();
+    this.notify();
   }
 
-  tell() {
+  notify() {
     for (const listener of this.listeners) listener(this);
   }
 
@@ -80,7 +80,7 @@ export class Live {
       const answer = await fetch("/api/v1/series");
       if (!answer.ok) return;
       this.history = await answer.json();
-      this.tell();
+      this.notify();
     } catch {
       // The stream reports the lost connection.
     } finally {
