@@ -60,7 +60,7 @@ fn main() -> ExitCode {
     ExitCode::from(u8::from(failed))
 }
 
-/// What the kernel returned: an answer, header and data, or a timeout.
+/// Result from the kernel: an answer, header and data, or a timeout.
 enum Heard {
     Answer(Vec<u8>),
     Silence,

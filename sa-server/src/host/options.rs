@@ -80,7 +80,7 @@ pub struct Options {
     #[arg(long, value_name = "SOCKET")]
     pub holder: Option<PathBuf>,
 
-    /// What the SM may do with the port that ibsa serves on
+    /// Use of the port that ibsa serves on, and so whether the SM may move its LID
     #[arg(long, value_enum, value_name = "USE", default_value_t)]
     pub port_use: PortUse,
 

@@ -60,8 +60,8 @@ pub(crate) struct Query<'a> {
     pub(crate) attribute_modifier: u32,
     /// The data part: the record as the requester filled it in.
     pub(crate) record: &'a [u8; DATA_LEN],
-    /// All of the data part: more than `record` if the request came in several packets, less if its
-    /// RMPP header says so.
+    /// The whole data part: longer than `record` if the request came in several packets, shorter if
+    /// its RMPP header says so.
     pub(crate) data: &'a [u8],
     /// Whether the request came by RMPP.
     pub(crate) is_rmpp: bool,

@@ -165,7 +165,7 @@ impl WorkerPool {
     pub(super) fn stop_all(self) {
         self.stop.store(true, Relaxed);
         for thread in self.threads {
-            // A worker that panics while it stops has said so on standard error.
+            // A worker that panics while it stops has reported this on standard error.
             let _ = thread.join();
         }
     }

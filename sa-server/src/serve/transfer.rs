@@ -110,7 +110,7 @@ pub(crate) struct Ended {
     pub(crate) is_complete: bool,
 }
 
-/// What transfers had to send.
+/// Packets written for transfers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Transmitted {
     /// Packets filled.

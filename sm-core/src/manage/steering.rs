@@ -42,7 +42,7 @@ pub struct Steered {
 }
 
 impl<'a> Places<'a> {
-    /// Those of a topology with these switches, by their numbers, and `ports`.
+    /// The places in a topology with these switches, by their numbers, and `ports`.
     pub fn new(
         topology: &'a Topology,
         switches: impl IntoIterator<Item = Guid>,

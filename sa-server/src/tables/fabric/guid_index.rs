@@ -20,7 +20,7 @@ impl<V: Copy + Default> Default for GuidIndex<V> {
 }
 
 impl<V: Copy + Default> GuidIndex<V> {
-    /// Of entries with equal GUIDs the first counts.
+    /// If entries have equal GUIDs, the first counts.
     pub(super) fn new(entries: impl ExactSizeIterator<Item = (Guid, V)>) -> Self {
         let len = (entries.len() * 2).next_power_of_two().max(2);
         let mut slots = vec![(Guid(0), V::default()); len];

@@ -60,7 +60,7 @@ pub struct OpenSmOptions {
     /// Refused: adaptive routing is configured in the switches, with their vendor's tools.
     #[arg(long = "ar", hide = true)]
     adaptive_routing: bool,
-    /// The same.
+    /// Refused, like --ar.
     #[arg(long = "ar_config_file", hide = true)]
     ar_config_file: Option<String>,
     /// Have lash look for a mesh to order switches by.

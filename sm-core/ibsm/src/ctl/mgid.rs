@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::{CtlError, to_json};
 use sm_config::parse_number;
 
-/// What to compose or decode.
+/// The MGID to compose or decode.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     ibsmctl mgid 224.0.0.1 --pkey 0x8001        ff12:401b:8001::1\n  \

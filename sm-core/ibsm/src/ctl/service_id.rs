@@ -16,7 +16,7 @@ use sm_config::parse_number;
 const PROTOCOL_EXPECTED: &str = "tcp, udp, sctp, sdp, ipoib, ipoib-cm, an IANA protocol number, \
                                  or a Service ID to decode";
 
-/// What to compose or decode.
+/// The Service ID to compose or decode.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     ibsmctl service-id tcp lustre              0x00000000010603db\n  \
