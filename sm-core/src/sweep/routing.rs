@@ -257,7 +257,7 @@ impl RoutingState {
         was_free && !self.loop_free
     }
 
-    /// Whether the last routing looked at was free of credit loops.
+    /// Whether the last checked routing was free of credit loops.
     pub(super) fn is_loop_free(&self) -> bool {
         self.loop_free
     }

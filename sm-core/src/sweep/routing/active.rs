@@ -142,7 +142,7 @@ impl ActiveRouting {
         &self.lanes
     }
 
-    /// The SLs of its paths, ascending by switch; empty if it leaves them alone.
+    /// SLs of paths, ascending by switch; empty if the engine assigns none.
     pub(in crate::sweep) fn path_sls(&self) -> &[Arc<PathSls>] {
         &self.path_sls
     }
