@@ -19,7 +19,10 @@ pub enum LinkError {
         port: PortRef,
     },
     /// The port has another cable already.
-    #[error("port {} of node {} is cabled to port {} of node {}", .port.port, .port.node, .peer.port, .peer.node)]
+    #[error(
+        "port {} of node {} is cabled to port {} of node {}",
+        .port.port, .port.node, .peer.port, .peer.node
+    )]
     InUse {
         /// The occupied port.
         port: PortRef,
@@ -139,7 +142,10 @@ pub enum Problem {
     Hint { what: &'static str, text: String, max: u16 },
     #[error("write include \"file\", with the file's name in double quotes")]
     IncludeLine,
-    #[error("files may include each other {limit} levels deep; does {path} include itself?", path = path.display())]
+    #[error(
+        "files may include each other {limit} levels deep; does {path} include itself?",
+        path = path.display()
+    )]
     IncludeDepth { path: PathBuf, limit: usize },
     #[error("cannot include {path}: this net was not read from a file", path = path.display())]
     IncludeWithoutFile { path: PathBuf },

@@ -32,7 +32,10 @@ pub enum PolicyError {
         source: io::Error,
     },
     /// The file existed before, and is missing now.
-    #[error("{} no longer exists; to remove what it configured, replace it with an empty file", path.display())]
+    #[error(
+        "{} no longer exists; to remove what it configured, replace it with an empty file",
+        path.display()
+    )]
     Gone {
         /// The file.
         path: PathBuf,

@@ -36,7 +36,10 @@ pub enum PartitionSyntax {
     #[error("P_Key '{0}' is not a number; write it like 0x7fff")]
     PKey(String),
     /// Neither a GUID nor a keyword.
-    #[error("'{0}' is neither a port GUID nor ALL, ALL_CAS, ALL_SWITCHES, ALL_ROUTERS or SELF{hint}", hint = port_hint(.0))]
+    #[error(
+        "'{0}' is neither a port GUID nor ALL, ALL_CAS, ALL_SWITCHES, ALL_ROUTERS or SELF{hint}",
+        hint = port_hint(.0)
+    )]
     Port(String),
     /// A definition within the properties of another.
     #[error("'{header}' is not allowed among ports: is the ';' at the end of line {line} missing?")]

@@ -15,7 +15,10 @@ const ATTEMPTS_MAX: usize = 16;
 #[non_exhaustive]
 pub enum PidfileError {
     /// Another process uses it.
-    #[error("--pidfile: {}: in use by process {pid}; stop that process, or choose another file", path.display())]
+    #[error(
+        "--pidfile: {}: in use by process {pid}; stop that process, or choose another file",
+        path.display()
+    )]
     Running {
         /// The file.
         path: PathBuf,

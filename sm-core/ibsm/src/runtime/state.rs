@@ -40,7 +40,10 @@ const DISABLED_PORTS: &str = "cut-ports";
 
 /// The state directory cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[error("state directory: {}: {source}; correct this, or choose another directory with --state-dir", path.display())]
+#[error(
+    "state directory: {}: {source}; correct this, or choose another directory with --state-dir",
+    path.display()
+)]
 pub struct StateError {
     path: PathBuf,
     source: io::Error,

@@ -79,7 +79,10 @@ pub enum ConfigErrorKind {
         max = Shape::RADIX_MAX
     )]
     Radix(String),
-    #[error("{0} switches are more than the {max} that can be routed", max = HopMatrix::SWITCHES_MAX)]
+    #[error(
+        "{0} switches are more than the {max} that can be routed",
+        max = HopMatrix::SWITCHES_MAX
+    )]
     TooMany(usize),
     #[error("'{0}' is not a switch GUID; write one such as 0x0002c90300000001")]
     Guid(String),
