@@ -249,7 +249,8 @@ fn paths_of_infinihosts_have_mtu_1024_with_quirks_only() {
     assert_eq!(mtus(0x001405, true), [4096; 4], "another's adapter of that number");
 }
 
-/// As OpenSM has it: who asks for more gets what links carry, but "more than 1,024" is not more.
+/// As OpenSM has it: a request for more gets the MTU of the links, but "more than 1,024" is not
+/// more.
 #[test]
 fn the_quirk_gives_way_to_who_asks_for_more() {
     let mut sa = Sa::of(&with_infinihosts(&[3], 0x0002C9, true));

@@ -167,7 +167,7 @@ proptest! {
     }
 }
 
-/// Who is a limited member sees itself, but none of the others, whose P_Keys are the same.
+/// A limited member sees itself, but none of the others with the same P_Keys.
 #[test]
 fn the_requesters_own_port_is_no_example_for_others() {
     let plane = CHAIN.plane(|port| {

@@ -237,7 +237,7 @@ mod tests {
         assert_eq!(order, [23, 22, 21, 20, 19, 18]);
     }
 
-    /// To be back at once is no way to be served more often than those who wait.
+    /// A source that returns at once is not served more often than sources that wait.
     #[test]
     fn a_source_that_comes_back_waits_for_the_next_round() {
         let mut bench = Bench::new();

@@ -19,7 +19,7 @@ use ib_mad::wire::{FieldInfo, attribute as attributes};
 use records::Record;
 use world::World;
 
-/// Somebody who chooses.
+/// A source of choices.
 pub(crate) trait Choices {
     /// Below `end`; 0 if that is 0.
     fn below(&mut self, end: usize) -> usize;
@@ -53,7 +53,7 @@ pub(crate) const TYPES: [AttributeId; 14] = [
     attribute::MC_MEMBER_RECORD,
 ];
 
-/// Who asks, and how.
+/// The requester, and how it sends requests.
 pub(crate) struct Request {
     pub(crate) id: AttributeId,
     pub(crate) mask: ComponentMask,

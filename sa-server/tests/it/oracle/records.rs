@@ -13,7 +13,7 @@ use super::world::World;
 /// A record that may be answered.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Record {
-    /// As a requester who may know everything is shown it.
+    /// The record as a trusted requester sees it.
     pub(crate) bytes: Vec<u8>,
     /// As others are shown it.
     pub(crate) public: Vec<u8>,
@@ -22,7 +22,7 @@ pub(crate) struct Record {
     /// Whose it is: P_Key table, and the port GUID of end ports.
     pub(crate) keys: Vec<PKey>,
     pub(crate) owner: Option<Guid>,
-    /// The partition whose members may see it, if not those who share one with the owner.
+    /// The partition whose members may see it, if not all ports that share one with the owner.
     pub(crate) partition: Option<PKey>,
     /// The other end of a link.
     pub(crate) other: Option<Box<Record>>,
