@@ -92,7 +92,7 @@ impl Exchange {
             queue: VecDeque::new(),
             generation: 0,
             loss: Loss::default(),
-            passed: Default::default(),
+            passed: [Passed::default(); Kind::ALL.len()],
         }
     }
 

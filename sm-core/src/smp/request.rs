@@ -1,45 +1,54 @@
-//! A request to be sent as an SMP, in 8 bytes, so that a million can be queued or outstanding.
+//! Requests: SMPs to be sent, in 8 bytes each, so that a million can be queued or outstanding; and
+//! the table of their kinds.
 
 use ib_mad::wire::mad::AttributeId;
 
 use crate::fabric::PortIndex;
 
-/// The part of the manager that sends a kind of request and handles its result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Owner {
-    /// The sweep under way, or what it shares with work between sweeps.
-    Sweep,
-    /// The task that disables ports whose error traps never end.
-    BabblingPorts,
-    /// The task that writes multicast trees.
-    Multicast,
-    /// The task that asks clients to register again.
-    Reregistration,
-    /// The task that writes alias GUIDs.
-    AliasGuids,
-}
-
-/// The table of requests. A row: the kind, its method, the attribute by name and by ID, the owner.
+/// The table of requests, by owner. A row: the kind, its method, the attribute by name and by ID.
 macro_rules! requests {
-    ($($(#[$doc:meta])* $kind:ident: $method:ident $name:literal $id:ident, $owner:ident;)*) => {
+    ($(
+        $(#[$owner_doc:meta])*
+        $owner:ident {
+            $($(#[$doc:meta])* $kind:ident: $method:ident $name:literal $id:ident;)*
+        }
+    )*) => {
         /// Kind of a request.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
         pub enum Kind {
-            $($(#[$doc])* $kind,)*
+            $($($(#[$doc])* $kind,)*)*
+        }
+
+        /// The part of the manager that sends a kind of request, encodes it and handles its
+        /// outcome; with the kind among its own.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Owner {
+            $($(#[$owner_doc])* $owner(kinds::$owner),)*
+        }
+
+        /// The kinds of each owner.
+        pub mod kinds {
+            $(
+                $(#[$owner_doc])*
+                #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+                pub enum $owner {
+                    $($(#[$doc])* $kind,)*
+                }
+            )*
         }
 
         impl Kind {
             /// All of them, in order.
-            pub const ALL: &'static [Self] = &[$(Self::$kind,)*];
+            pub const ALL: &'static [Self] = &[$($(Self::$kind,)*)*];
 
-            const ROWS: [Row; Self::ALL.len()] = [$(Row {
+            const ROWS: [Row; Self::ALL.len()] = [$($(Row {
                 is_set: requests!(@is_set $method),
                 name: concat!(stringify!($method), "(", $name, ")"),
                 attribute: $name,
                 attribute_id: AttributeId::$id,
-                owner: Owner::$owner,
-            },)*];
+                owner: Owner::$owner(kinds::$owner::$kind),
+            },)*)*];
         }
     };
     (@is_set Get) => { false };
@@ -56,70 +65,137 @@ struct Row {
 }
 
 requests! {
-    /// NodeInfo of the SM's own node.
-    OwnNodeInfo: Get "NodeInfo" NODE_INFO, Sweep;
-    /// NodeInfo of the node behind the port; `block` numbers the directed routes tried.
-    Probe: Get "NodeInfo" NODE_INFO, Sweep;
-    /// Same again, to resolve a contradiction; `block` numbers it.
-    ProbeAgain: Get "NodeInfo" NODE_INFO, Sweep;
-    /// NodeDescription of the port's node.
-    NodeDescription: Get "NodeDescription" NODE_DESCRIPTION, Sweep;
-    /// SwitchInfo of the port's node, in a discovery.
-    SwitchInfo: Get "SwitchInfo" SWITCH_INFO, Sweep;
-    /// SwitchInfo of the port's node, in a light sweep.
-    PortChange: Get "SwitchInfo" SWITCH_INFO, Sweep;
-    /// PortInfo of the port.
-    PortInfo: Get "PortInfo" PORT_INFO, Sweep;
-    /// PortInfo of a port towards an unresponsive node; `block` is a count, from 1, of the directed
-    /// routes without an answer from behind it.
-    LinkState: Get "PortInfo" PORT_INFO, Sweep;
-    /// Link speeds of the port outside PortInfo (vendor-specific).
-    MlnxExtPortInfo: Get "MlnxExtPortInfo" MLNX_EXT_PORT_INFO, Sweep;
-    /// A block of the port's P_Key table.
-    PKeys: Get "P_KeyTable" PKEY_TABLE, Sweep;
-    /// SMInfo of the subnet manager behind the port.
-    SmInfo: Get "SMInfo" SM_INFO, Sweep;
-    /// A block of the switch's linear forwarding table.
-    Forwarding: Get "LinearForwardingTable" LINEAR_FORWARDING_TABLE, Sweep;
-    /// A block and position of the switch's multicast forwarding table.
-    Multicast: Get "MulticastForwardingTable" MULTICAST_FORWARDING_TABLE, Sweep;
-    /// SwitchInfo with PortStateChange cleared.
-    ClearPortChange: Set "SwitchInfo" SWITCH_INFO, Sweep;
-    /// A block of the port's P_Key table.
-    SetPKeys: Set "P_KeyTable" PKEY_TABLE, Sweep;
-    /// PortInfo with the end port's addresses.
-    SetAddress: Set "PortInfo" PORT_INFO, Sweep;
-    /// PortInfo with the end port's addresses, between sweeps: its clients are asked to register
-    /// again, or moved to another responder.
-    Readdress: Set "PortInfo" PORT_INFO, Reregistration;
-    /// PortInfo that disables a port whose error traps never end.
-    DisableBabbling: Set "PortInfo" PORT_INFO, BabblingPorts;
-    /// PortInfo that disables a port of a switch, for a takeover of its LID.
-    DisablePort: Set "PortInfo" PORT_INFO, Sweep;
-    /// PortInfo that enables the port again.
-    EnablePort: Set "PortInfo" PORT_INFO, Sweep;
-    /// SwitchInfo with the top of the forwarding table.
-    SetSwitchInfo: Set "SwitchInfo" SWITCH_INFO, Sweep;
-    /// A block of the switch's linear forwarding table.
-    SetForwarding: Set "LinearForwardingTable" LINEAR_FORWARDING_TABLE, Sweep;
-    /// A block and position of the switch's multicast forwarding table.
-    SetMulticast: Set "MulticastForwardingTable" MULTICAST_FORWARDING_TABLE, Multicast;
-    /// The port's SL-to-VL map for packets from the input port that `block` names.
-    SetSlToVl: Set "SLtoVLMappingTable" SL_TO_VL_MAPPING_TABLE, Sweep;
-    /// A block of the port's VL arbitration table, counted from 0.
-    SetVlArbitration: Set "VLArbitrationTable" VL_ARBITRATION_TABLE, Sweep;
-    /// A block of the port's GUID table.
-    SetGuidInfo: Set "GUIDInfo" GUID_INFO, AliasGuids;
-    /// Enabled link speeds of the port outside PortInfo (vendor-specific).
-    SetMlnxExtPortInfo: Set "MlnxExtPortInfo" MLNX_EXT_PORT_INFO, Sweep;
-    /// PortInfo with the settings of the link and the step to Armed.
-    Arm: Set "PortInfo" PORT_INFO, Sweep;
-    /// PortInfo with the step to Active.
-    Activate: Set "PortInfo" PORT_INFO, Sweep;
-    /// SMInfo HANDOVER to the subnet manager behind the port.
-    HandOver: Set "SMInfo" SM_INFO, Sweep;
-    /// SMInfo ACKNOWLEDGE to the SM at the port, which handed over to this one.
-    Acknowledge: Set "SMInfo" SM_INFO, Sweep;
+    /// The discovery of the fabric.
+    Discovery {
+        /// NodeInfo of the SM's own node.
+        OwnNodeInfo: Get "NodeInfo" NODE_INFO;
+        /// NodeInfo of the node behind the port; `block` numbers the directed routes tried.
+        Probe: Get "NodeInfo" NODE_INFO;
+        /// Same again, to resolve a contradiction; `block` numbers it.
+        ProbeAgain: Get "NodeInfo" NODE_INFO;
+        /// NodeDescription of the port's node.
+        NodeDescription: Get "NodeDescription" NODE_DESCRIPTION;
+        /// SwitchInfo of the port's node.
+        SwitchInfo: Get "SwitchInfo" SWITCH_INFO;
+        /// SwitchInfo with PortStateChange cleared, before the switch's ports are read.
+        ClearPortChange: Set "SwitchInfo" SWITCH_INFO;
+        /// PortInfo of the port; `block` is not 0 if it is read to resolve a contradiction.
+        PortInfo: Get "PortInfo" PORT_INFO;
+        /// PortInfo of a port towards an unresponsive node; `block` is a count, from 1, of the
+        /// directed routes without an answer from behind it.
+        LinkState: Get "PortInfo" PORT_INFO;
+        /// A block of the port's P_Key table.
+        PKeys: Get "P_KeyTable" PKEY_TABLE;
+    }
+    /// The light sweep.
+    LightSweep {
+        /// SwitchInfo of the port's node, for its PortStateChange.
+        PortChange: Get "SwitchInfo" SWITCH_INFO;
+    }
+    /// The election of a master, and polling it.
+    Election {
+        /// SMInfo of the SM at the port.
+        SmInfo: Get "SMInfo" SM_INFO;
+        /// SMInfo of the master for which this manager stands by.
+        Poll: Get "SMInfo" SM_INFO;
+    }
+    /// Handovers between subnet managers.
+    Handover {
+        /// SMInfo HANDOVER to the SM at the port.
+        HandOver: Set "SMInfo" SM_INFO;
+        /// SMInfo ACKNOWLEDGE to the SM at the port, which handed over to this one.
+        Acknowledge: Set "SMInfo" SM_INFO;
+    }
+    /// Addresses of end ports, and the changes that a new master finds.
+    Addresses {
+        /// PortInfo with the end port's addresses.
+        SetAddress: Set "PortInfo" PORT_INFO;
+        /// SwitchInfo with PortStateChange cleared, after the switch's ports were read.
+        ClearOldPortChange: Set "SwitchInfo" SWITCH_INFO;
+        /// PortInfo of a port that no Set() is sent to, after PortStateChange was cleared.
+        RecheckPort: Get "PortInfo" PORT_INFO;
+    }
+    /// P_Key tables.
+    PKeyTables {
+        /// A block of the port's P_Key table.
+        SetPKeys: Set "P_KeyTable" PKEY_TABLE;
+    }
+    /// The tables that another subnet manager left.
+    Inheritance {
+        /// A block of the switch's linear forwarding table.
+        Forwarding: Get "LinearForwardingTable" LINEAR_FORWARDING_TABLE;
+        /// A block and position of the switch's multicast forwarding table.
+        Multicast: Get "MulticastForwardingTable" MULTICAST_FORWARDING_TABLE;
+    }
+    /// Linear forwarding tables.
+    ForwardingTables {
+        /// A block of the switch's linear forwarding table.
+        SetForwarding: Set "LinearForwardingTable" LINEAR_FORWARDING_TABLE;
+        /// SwitchInfo with the top of the forwarding table.
+        SetSwitchInfo: Set "SwitchInfo" SWITCH_INFO;
+    }
+    /// SL-to-VL maps.
+    SlMaps {
+        /// The port's SL-to-VL map for packets from the input port that `block` names.
+        SetSlToVl: Set "SLtoVLMappingTable" SL_TO_VL_MAPPING_TABLE;
+    }
+    /// VL arbitration tables.
+    VlArbitration {
+        /// A block of the port's VL arbitration table, counted from 0.
+        SetVlArbitration: Set "VLArbitrationTable" VL_ARBITRATION_TABLE;
+    }
+    /// FDR10, a vendor's link speed.
+    Fdr10 {
+        /// Link speeds of the port outside PortInfo (vendor-specific).
+        MlnxExtPortInfo: Get "MlnxExtPortInfo" MLNX_EXT_PORT_INFO;
+        /// Enabled link speeds of the port outside PortInfo (vendor-specific).
+        SetMlnxExtPortInfo: Set "MlnxExtPortInfo" MLNX_EXT_PORT_INFO;
+    }
+    /// Settings and states of links.
+    Links {
+        /// PortInfo with the settings of the link and the step to Armed; `block` counts how often
+        /// the link was reset by it.
+        Arm: Set "PortInfo" PORT_INFO;
+        /// PortInfo with the step to Active.
+        Activate: Set "PortInfo" PORT_INFO;
+        /// PortInfo of a port that refused one of these steps.
+        RefusedStep: Get "PortInfo" PORT_INFO;
+    }
+    /// The move of a LID to another port.
+    TakeOver {
+        /// PortInfo with the addresses of an end port that gives up a LID, or receives it.
+        MoveAddress: Set "PortInfo" PORT_INFO;
+        /// PortInfo that disables a port of a switch, since the port behind it keeps the LID.
+        DisablePort: Set "PortInfo" PORT_INFO;
+        /// A block of the switch's linear forwarding table, with the LID's new port.
+        MoveForwarding: Set "LinearForwardingTable" LINEAR_FORWARDING_TABLE;
+    }
+    /// Ports that were disabled to move a LID.
+    DisabledPorts {
+        /// PortInfo that enables the port again.
+        EnablePort: Set "PortInfo" PORT_INFO;
+    }
+    /// The task that disables ports whose error traps never end.
+    BabblingPorts {
+        /// PortInfo that disables the port.
+        DisableBabbling: Set "PortInfo" PORT_INFO;
+    }
+    /// The task that writes multicast trees.
+    Multicast {
+        /// A block and position of the switch's multicast forwarding table.
+        SetMulticast: Set "MulticastForwardingTable" MULTICAST_FORWARDING_TABLE;
+    }
+    /// The task that asks clients to register again.
+    Reregistration {
+        /// PortInfo with the end port's addresses, so that its clients register again, or use
+        /// another responder.
+        Readdress: Set "PortInfo" PORT_INFO;
+    }
+    /// The task that writes alias GUIDs.
+    AliasGuids {
+        /// A block of the port's GUID table.
+        SetGuidInfo: Set "GUIDInfo" GUID_INFO;
+    }
 }
 
 impl Kind {
@@ -152,7 +228,7 @@ impl Kind {
         self.row().name
     }
 
-    /// Which part of the manager handles its answer.
+    /// The part of the manager that encodes it and handles its outcome.
     pub fn owner(self) -> Owner {
         self.row().owner
     }
@@ -163,6 +239,17 @@ impl Kind {
 pub const ALL_IN_PORTS: u16 = 1 << 8;
 /// Same for all output ports of the switch.
 pub const ALL_OUT_PORTS: u16 = 1 << 9;
+
+/// The node that a request is sent to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Destination {
+    /// The SM's own node, before the fabric is known.
+    OwnNode,
+    /// The node of this port.
+    NodeOf(PortIndex),
+    /// The node behind this port, which may be unknown.
+    Behind(PortIndex),
+}
 
 /// A request: kind, port and block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -193,6 +280,15 @@ impl Request {
     /// Whether it sets tables of many ports of a switch, which takes the switch longer.
     pub fn is_for_all_ports(self) -> bool {
         self.kind == Kind::SetSlToVl && self.block & (ALL_IN_PORTS | ALL_OUT_PORTS) != 0
+    }
+
+    /// The node that it is sent to.
+    pub fn destination(self) -> Destination {
+        match self.kind {
+            Kind::OwnNodeInfo => Destination::OwnNode,
+            Kind::Probe | Kind::ProbeAgain => Destination::Behind(self.port()),
+            _ => Destination::NodeOf(self.port()),
+        }
     }
 
     /// The port concerned; meaningless for [`Kind::OwnNodeInfo`].

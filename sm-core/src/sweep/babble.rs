@@ -9,16 +9,17 @@ use std::time::{Duration, Instant};
 
 use ib_mad::types::{Lid, PortNum};
 use ib_mad::wire::attribute::{PortErrorDetails, SmNotice, TrapNumber};
-use ib_mad::wire::mad::Status;
 use ib_mad::wire::smp;
 use tracing::warn;
 
 use super::Sweeper;
+use super::owner::{OwnedRequest, RequestOwner};
 use super::schedule::Cause;
 use super::subnet::Subnet;
 use super::task::Task;
 use crate::fabric::PortIndex;
-use crate::smp::{Kind, Request};
+use crate::manage::link;
+use crate::smp::{Kind, Request, kinds};
 use crate::trap::Trap;
 
 /// Maximum number of traps in a row, as in OpenSM.
@@ -132,22 +133,29 @@ impl Task for BabblingPorts {
         }
         subnet.schedule.request(now, Cause::Asked);
     }
+}
 
-    fn write(&self, subnet: &Subnet, request: Request, data: &mut [u8; 64]) -> Option<()> {
-        *data = subnet.wanted_port_switch(request.port(), false);
-        Some(())
+impl RequestOwner for BabblingPorts {
+    type Kind = kinds::BabblingPorts;
+
+    fn encode(
+        &self,
+        subnet: &Subnet,
+        owned: OwnedRequest<Self::Kind>,
+        data: &mut [u8; 64],
+    ) -> Option<u32> {
+        let OwnedRequest { kind, request, .. } = owned;
+        match kind {
+            kinds::BabblingPorts::DisableBabbling => {
+                *data = subnet.wanted_port_switch(request.port(), false);
+                Some(link::modifier(&subnet.fabric, request.port()))
+            }
+        }
     }
 
-    fn answered(&mut self, subnet: &mut Subnet, _: Instant, request: Request, data: &[u8; 64]) {
+    fn answered(&mut self, subnet: &mut Subnet, owned: OwnedRequest<Self::Kind>, data: &[u8; 64]) {
+        let OwnedRequest { request, .. } = owned;
         subnet.port_info_set(request, data);
-    }
-
-    fn refused(&mut self, subnet: &mut Subnet, _: Instant, request: Request, status: Status) {
-        subnet.report_refusal(request, status);
-    }
-
-    fn silent(&mut self, subnet: &mut Subnet, _: Instant, request: Request) {
-        subnet.report_silence(request);
     }
 }
 

@@ -1,6 +1,7 @@
-//! Configuration of the fabric: LIDs and P_Keys, then forwarding tables (`program`), then links
-//! (`links`). Only what differs from the fabric's state is sent.
+//! Configuration of the fabric: LIDs and P_Keys (`addresses`), then forwarding tables (`program`),
+//! then links (`links`). Only what differs from the fabric's state is sent.
 
+mod addresses;
 mod links;
 mod program;
 
@@ -11,36 +12,16 @@ use ib_mad::types::{Guid, Lid};
 use ib_mad::wire::attribute::{PortInfo, PortState};
 use tracing::{info, warn};
 
-use super::current::Stage;
 use super::subnet::Subnet;
 use super::{Event, LINES_MAX, Sweeper};
-use crate::fabric::{NodeIndex, PortIndex};
+use crate::fabric::PortIndex;
 use crate::manage::{lid, link};
-use crate::smp::{Kind, Request};
+use crate::smp::Request;
+pub(super) use addresses::Addresses;
 pub(super) use links::LinkSetup;
 pub(super) use program::{Programmed, Programming, Steps};
 
 impl Sweeper {
-    /// Starts to configure the fabric; `full`: whether all of it was read.
-    pub(super) fn begin_addresses(&mut self, now: Instant, full: bool) {
-        self.enter(now, Stage::Addresses);
-        self.subnet.assign_lids();
-        self.subnet.admit_clients();
-        self.reregistration.stagger(&mut self.subnet, now);
-        self.subnet.set_pkeys();
-        self.enable_disabled_ports(full);
-        if self.subnet.state.first_as_master {
-            self.subnet.clear_port_changes();
-        }
-        let ports: Vec<PortIndex> = self.subnet.fabric.end_ports().collect();
-        for port in ports {
-            if self.subnet.wanted_address(port).is_some() {
-                self.subnet.exchange.push(Request::new(Kind::SetAddress, port));
-                self.subnet.journal.report.port_infos_set += 1;
-            }
-        }
-    }
-
     /// Ends a sweep: reports it, and starts the work between sweeps. `programmed` is `None` if the
     /// fabric could not be routed.
     pub(super) fn end_sweep(&mut self, now: Instant, programmed: Option<Programmed>) {
@@ -89,33 +70,6 @@ impl Sweeper {
 }
 
 impl Subnet {
-    /// Addresses that an end port should have; `None` for other ports, and if LIDs ran out.
-    fn wanted_addressing(&self, port: PortIndex) -> Option<link::Addressing> {
-        if !self.fabric.is_end_port(port) {
-            return None;
-        }
-        let range = self.lids.get(self.fabric.port(port).guid)?;
-        let reregistered = self.fabric.port(port).reregistered_in == self.election.tenure();
-        let sa = self.sa_of(port);
-        // Not every driver notifies its clients of another SA, but all notify them of this.
-        let moved = self.fabric.port(port).port_info().master_sm_lid() != sa.0;
-        // In the first sweep as master the SA moves for all ports.
-        let moved = moved && !self.state.first_as_master;
-        Some(link::Addressing {
-            base_lid: range.first,
-            lmc: link::lmc_of(&self.fabric, port, &self.settings),
-            sa,
-            reregister: (!reregistered || moved)
-                && !self.settings.no_clients_rereg
-                && !self.pending_clients.is_deferred(port),
-        })
-    }
-
-    /// PortInfo to set if an end port's addresses differ from those it should have.
-    pub(super) fn wanted_address(&self, port: PortIndex) -> Option<link::PortInfoBytes> {
-        link::addressed(&self.fabric, port, self.link_inputs(), self.wanted_addressing(port)?)
-    }
-
     /// Records the answer to a Set(PortInfo).
     pub(super) fn port_info_set(&mut self, request: Request, data: &[u8; 64]) {
         let port = request.port();
@@ -131,48 +85,6 @@ impl Subnet {
         let beyond = |state| matches!(state, Some(PortState::Armed | PortState::Active));
         if beyond(before) && !beyond(after) {
             self.link_was_reset(request, port);
-        }
-    }
-
-    /// Records the answer to a Set(PortInfo) with the addresses of an end port.
-    pub(super) fn address_set(&mut self, request: Request, data: &[u8; 64]) {
-        self.port_info_set(request, data);
-        let port = request.port();
-        if !self.pending_clients.is_deferred(port) {
-            self.fabric.port_mut(port).reregistered_in = self.election.tenure();
-        }
-        let wanted = self.lids.get(self.fabric.port(port).guid).map(|range| range.first);
-        let got = self.fabric.port(port).base_lid();
-        if wanted.is_some_and(|wanted| wanted != got) {
-            let place = self.place(port);
-            self.fault(port, format_args!("{place} reports LID {got} after another was set"));
-        }
-    }
-
-    /// Clears PortStateChange on all switches before anything is set that a reset would undo, so
-    /// that the next light sweep detects later changes.
-    fn clear_port_changes(&mut self) {
-        let switches: Vec<_> = self
-            .fabric
-            .switches()
-            .filter(|(_, switch)| switch.switch_info().port_state_change())
-            .map(|(_, switch)| switch.node)
-            .collect();
-        for node in switches {
-            if let Some(port) = self.fabric.ports_of(node).next() {
-                self.exchange.push(Request::new(Kind::ClearPortChange, port));
-            }
-        }
-    }
-
-    /// A change between the read of a switch's ports and the clearing of PortStateChange would go
-    /// unnoticed: reads again the ports that get no Set(), and port 0, whose LID shows a reset.
-    pub(super) fn read_unset_ports(&mut self, node: NodeIndex) {
-        for port in self.fabric.ports_of(node) {
-            let entry = self.fabric.port(port);
-            if entry.num.0 == 0 || entry.peer().is_none() {
-                self.exchange.push(Request::new(Kind::PortInfo, port));
-            }
         }
     }
 

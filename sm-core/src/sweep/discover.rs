@@ -4,27 +4,30 @@
 //! belong to switches. A partial one starts at the switches that reported a change and trusts
 //! links that stayed Active between known nodes.
 //!
-//! `answers`: attributes of nodes and ports; `end`: the end of a discovery, once all are read.
+//! `probes`: which node is behind a port; `answers`: attributes of nodes and ports; `end`: the end
+//! of a discovery, once all are read.
 
 mod answers;
 mod end;
+mod probes;
 
 use std::collections::HashSet;
 use std::time::Instant;
 
-use ib_mad::types::{Guid, PortNum};
-use ib_mad::wire::attribute::{NodeInfo, NodeType};
-use tracing::{debug, info};
+use ib_mad::types::Guid;
+use ib_mad::wire::mad::Status;
 
 use super::came_back::CameBack;
 use super::contradiction::Contradictions;
 use super::current::{Stage, Sweep};
+use super::owner::{OwnedRequest, RequestOwner};
 use super::subnet::Subnet;
 use super::unresponsive::Unresponsive;
 use super::{Event, Sweeper};
 use crate::fabric::{NodeIndex, PortIndex};
-use crate::manage::pkey;
-use crate::smp::{Kind, Request};
+use crate::manage::{link, pkey};
+use crate::smp::{Kind, Owner, Request, kinds};
+pub(super) use probes::Answerer;
 
 /// The stage that discovers the fabric.
 #[derive(Debug, Default)]
@@ -52,39 +55,8 @@ pub(super) struct Discovery {
     cut_links: usize,
     /// Switches that were reset: their tables are unknown.
     pub(super) reset: HashSet<NodeIndex>,
-}
-
-/// A NodeInfo that passed the checks.
-pub(super) struct Answerer {
-    pub(super) bytes: [u8; 40],
-    pub(super) kind: NodeType,
-    pub(super) guid: Guid,
-    pub(super) port_guid: Guid,
-    pub(super) port_count: u8,
-    pub(super) local_port: PortNum,
-}
-
-impl Answerer {
-    /// Checks a NodeInfo; returns the reason if it is invalid.
-    pub(super) fn parse(data: &[u8; 64]) -> Result<Self, &'static str> {
-        let mut bytes = [0; 40];
-        bytes.copy_from_slice(&data[..40]);
-        let info = NodeInfo::new(&bytes).map_err(|_| "NodeInfo is too short")?;
-        let kind = NodeType::from_code(info.node_type()).ok_or("its NodeType is reserved")?;
-        let (port_count, local_port) = (info.num_ports(), info.local_port_num());
-        let (guid, port_guid) = (info.node_guid(), info.port_guid());
-        if guid.0 == 0 || port_guid.0 == 0 {
-            return Err("its GUID is 0");
-        }
-        if port_count == 0 || port_count == u8::MAX {
-            return Err("its NumPorts is invalid");
-        }
-        let first = u8::from(kind != NodeType::Switch);
-        if !(first..=port_count).contains(&local_port.0) {
-            return Err("its LocalPortNum is not one of its ports");
-        }
-        Ok(Self { bytes, kind, guid, port_guid, port_count, local_port })
-    }
+    /// GUIDs of ports in Initialize: they may have been reset, and their alias GUIDs with them.
+    retrained: HashSet<Guid>,
 }
 
 impl Sweeper {
@@ -137,130 +109,6 @@ impl Sweeper {
 }
 
 impl Discovery {
-    /// Handles a response with status 0.
-    pub(super) fn answered(&mut self, subnet: &mut Subnet, request: Request, data: &[u8; 64]) {
-        let port = request.port();
-        match request.kind {
-            Kind::OwnNodeInfo => self.own_node_info(subnet, data),
-            Kind::Probe => self.probe_answered(subnet, port, data),
-            Kind::ProbeAgain => self.probed_again(subnet, request, Some(data)),
-            Kind::NodeDescription => subnet.node_description(port, data),
-            Kind::SwitchInfo => self.switch_info(subnet, port, data),
-            Kind::ClearPortChange => self.port_change_cleared(subnet, port, data),
-            Kind::PortInfo => self.port_info(subnet, request, data),
-            Kind::LinkState => self.link_state(subnet, request, data),
-            Kind::MlnxExtPortInfo => subnet.fdr10_answered(request, data),
-            Kind::PKeys => subnet.pkeys(request, data),
-            // A discovery sends nothing else.
-            _ => {}
-        }
-    }
-
-    pub(super) fn own_node_info(&mut self, subnet: &mut Subnet, data: &[u8; 64]) {
-        let answerer = match Answerer::parse(data) {
-            Ok(answerer) => answerer,
-            Err(reason) => {
-                return subnet.error(format_args!("cannot use the SM's own node: {reason}"));
-            }
-        };
-        let wanted = subnet.settings.guid;
-        if wanted.0 != 0 && wanted != answerer.port_guid {
-            self.is_fatal = true;
-            return subnet.events.push(Event::Fatal(format!(
-                "port {wanted} (-g) is not the local port, which is {}; omit -g, or select the \
-                 node with --node",
-                answerer.port_guid
-            )));
-        }
-        let Some(node) = subnet.add(&answerer) else { return };
-        let num = if answerer.kind == NodeType::Switch { PortNum(0) } else { answerer.local_port };
-        let Some(sm_port) = subnet.fabric.port_of(node, num) else { return };
-        if subnet.fabric.sm_port() != Some(sm_port) {
-            info!("running on {} port {num}, GUID {}", answerer.kind, answerer.port_guid);
-        }
-        subnet.fabric.set_sm_port(sm_port);
-        subnet.fabric.port_mut(sm_port).guid = answerer.port_guid;
-        subnet.election.own.set_guid(answerer.port_guid);
-        subnet.visit(node, sm_port);
-    }
-
-    /// Handles a NodeInfo received through `egress`.
-    pub(super) fn probe_answered(
-        &mut self,
-        subnet: &mut Subnet,
-        egress: PortIndex,
-        data: &[u8; 64],
-    ) {
-        match Answerer::parse(data) {
-            Ok(answerer) => self.observe(subnet, egress, &answerer),
-            Err(reason) => {
-                let place = subnet.place(egress);
-                subnet.oddity(format_args!("node behind {place} ignored: {reason}"));
-            }
-        }
-    }
-
-    /// Records that the link of `egress` leads to `answerer`.
-    fn observe(&mut self, subnet: &mut Subnet, egress: PortIndex, answerer: &Answerer) {
-        let known = subnet.fabric.find(answerer.guid).filter(|&node| self.is_current(subnet, node));
-        if let Some(node) = known {
-            let node_is = subnet.fabric.node(node);
-            if (node_is.kind, node_is.port_count) != (answerer.kind, answerer.port_count) {
-                return self.report_different_nodes(subnet, egress, node, answerer);
-            }
-        }
-        let Some(node) = known.or_else(|| subnet.add(answerer)) else { return };
-        let Some(ingress) = subnet.fabric.port_of(node, answerer.local_port) else { return };
-        if egress == ingress {
-            return self.leads_to_itself(subnet, egress);
-        }
-        if self.contradicts(subnet, egress, ingress) {
-            return;
-        }
-        self.confirm_link(subnet, egress, ingress, answerer);
-    }
-
-    /// Whether a node is present: seen by this discovery or, in a partial discovery, by any.
-    fn is_current(&self, subnet: &Subnet, node: NodeIndex) -> bool {
-        let node = subnet.fabric.node(node);
-        node.present && (node.seen == subnet.state.discovery || !self.full)
-    }
-
-    /// Links two ports, and starts to read a node that is new.
-    pub(super) fn confirm_link(
-        &mut self,
-        subnet: &mut Subnet,
-        egress: PortIndex,
-        ingress: PortIndex,
-        by: &Answerer,
-    ) {
-        let confirmed_before = subnet.is_confirmed(ingress);
-        self.note_link(subnet, egress, ingress);
-        subnet.fabric.link(egress, ingress);
-        for port in [egress, ingress] {
-            subnet.fabric.link_seen(port, subnet.state.discovery);
-        }
-        let node = subnet.fabric.port(ingress).node;
-        let is_switch = subnet.fabric.node(node).switch.is_some();
-        if !is_switch && subnet.fabric.port(ingress).guid != by.port_guid {
-            subnet.fabric.port_mut(ingress).guid = by.port_guid;
-        }
-        self.node_answered(subnet, node, egress, ingress);
-        let is_sm_node =
-            subnet.fabric.sm_port().is_some_and(|sm_port| subnet.fabric.port(sm_port).node == node);
-        if subnet.fabric.node(node).seen != subnet.state.discovery {
-            if subnet.fabric.node(node).is_new {
-                debug!("found {} {} behind {}", by.kind, by.guid, subnet.place(egress));
-            }
-            if is_switch && !is_sm_node && !subnet.fabric.leads_through(egress, node) {
-                subnet.fabric.set_upstream(node, egress);
-            }
-            subnet.visit(node, ingress);
-        } else if !is_switch && !confirmed_before {
-            subnet.visit_end_port(ingress);
-        }
-    }
-
     /// Sends further requests after all outstanding ones have ended; returns whether there were
     /// any.
     pub(super) fn continues(&mut self, subnet: &mut Subnet) -> bool {
@@ -272,6 +120,148 @@ impl Discovery {
             }
         }
         self.retries_silent(subnet)
+    }
+}
+
+impl RequestOwner for Discovery {
+    type Kind = kinds::Discovery;
+
+    fn encode(
+        &self,
+        subnet: &Subnet,
+        owned: OwnedRequest<Self::Kind>,
+        data: &mut [u8; 64],
+    ) -> Option<u32> {
+        let OwnedRequest { kind, request, .. } = owned;
+        match kind {
+            kinds::Discovery::OwnNodeInfo
+            | kinds::Discovery::Probe
+            | kinds::Discovery::ProbeAgain
+            | kinds::Discovery::NodeDescription
+            | kinds::Discovery::SwitchInfo => Some(0),
+            kinds::Discovery::ClearPortChange => {
+                data[..20].copy_from_slice(&subnet.cleared_switch_info(request.port())?);
+                Some(0)
+            }
+            kinds::Discovery::PortInfo | kinds::Discovery::LinkState => {
+                Some(link::modifier(&subnet.fabric, request.port()))
+            }
+            kinds::Discovery::PKeys => Some(subnet.pkey_modifier(request)),
+        }
+    }
+
+    fn answered(&mut self, subnet: &mut Subnet, owned: OwnedRequest<Self::Kind>, data: &[u8; 64]) {
+        let OwnedRequest { kind, request, .. } = owned;
+        let port = request.port();
+        match kind {
+            kinds::Discovery::OwnNodeInfo => self.own_node_info(subnet, data),
+            kinds::Discovery::Probe => self.probe_answered(subnet, port, data),
+            kinds::Discovery::ProbeAgain => self.probed_again(subnet, request, Some(data)),
+            kinds::Discovery::NodeDescription => subnet.node_description(port, data),
+            kinds::Discovery::SwitchInfo => self.switch_info(subnet, port, data),
+            kinds::Discovery::ClearPortChange => self.port_change_cleared(subnet, port, data),
+            kinds::Discovery::PortInfo => self.port_info(subnet, request, data),
+            kinds::Discovery::LinkState => self.link_state(subnet, request, data),
+            kinds::Discovery::PKeys => subnet.record_pkeys(request, data),
+        }
+    }
+
+    fn refused(&mut self, subnet: &mut Subnet, owned: OwnedRequest<Self::Kind>, status: Status) {
+        let OwnedRequest { kind, request, .. } = owned;
+        match kind {
+            kinds::Discovery::LinkState => self.link_is_up(subnet, request),
+            kinds::Discovery::OwnNodeInfo => {
+                let name = request.kind.name();
+                subnet.error(format_args!("{name} of the SM's own node: {status}"));
+            }
+            kinds::Discovery::Probe
+            | kinds::Discovery::ProbeAgain
+            | kinds::Discovery::NodeDescription
+            | kinds::Discovery::SwitchInfo
+            | kinds::Discovery::ClearPortChange
+            | kinds::Discovery::PortInfo
+            | kinds::Discovery::PKeys => {
+                subnet.report_refusal(request, status);
+                self.end_without_answer(subnet, kind, request);
+            }
+        }
+    }
+
+    /// Handles a request that was given up, unless it can be repeated by another route.
+    fn silent(&mut self, subnet: &mut Subnet, owned: OwnedRequest<Self::Kind>) {
+        let OwnedRequest { kind, request, .. } = owned;
+        if kind == kinds::Discovery::Probe {
+            return subnet.probe_unanswered(request);
+        }
+        if !self.defer(subnet, request) {
+            self.given_up(subnet, request);
+        }
+    }
+}
+
+impl Discovery {
+    /// Handles a request that is not repeated.
+    pub(super) fn given_up(&mut self, subnet: &mut Subnet, request: Request) {
+        let Owner::Discovery(kind) = request.kind.owner() else { return };
+        match kind {
+            kinds::Discovery::OwnNodeInfo => {
+                subnet.hint_at_m_key(request);
+                let name = request.kind.name();
+                subnet.error(format_args!("{name}: the SM's own node does not answer"));
+            }
+            // Reported at the end of the discovery, if no node is found there.
+            kinds::Discovery::Probe
+            | kinds::Discovery::ProbeAgain
+            | kinds::Discovery::LinkState => {}
+            kinds::Discovery::PortInfo => {
+                self.quiet.insert(subnet.fabric.port(request.port()).node);
+                subnet.report_silence(request);
+            }
+            kinds::Discovery::NodeDescription
+            | kinds::Discovery::SwitchInfo
+            | kinds::Discovery::ClearPortChange
+            | kinds::Discovery::PKeys => subnet.report_silence(request),
+        }
+        self.end_without_answer(subnet, kind, request);
+    }
+
+    /// Continues without the result of a request.
+    fn end_without_answer(
+        &mut self,
+        subnet: &mut Subnet,
+        kind: kinds::Discovery,
+        request: Request,
+    ) {
+        match kind {
+            kinds::Discovery::ProbeAgain => self.probed_again(subnet, request, None),
+            kinds::Discovery::SwitchInfo => {
+                self.silent.insert(subnet.fabric.port(request.port()).node);
+            }
+            kinds::Discovery::PortInfo => self.port_is_unread(subnet, request.port()),
+            kinds::Discovery::ClearPortChange => {
+                let node = subnet.fabric.port(request.port()).node;
+                if self.is_unreachable(subnet, request) {
+                    self.silent.insert(node);
+                } else {
+                    subnet.read_ports(node);
+                }
+            }
+            kinds::Discovery::OwnNodeInfo
+            | kinds::Discovery::Probe
+            | kinds::Discovery::NodeDescription
+            | kinds::Discovery::LinkState
+            | kinds::Discovery::PKeys => {}
+        }
+    }
+
+    /// PortInfo of `port` is refused, or not answered. That says nothing about the other ports of
+    /// its node: its link still leads where it led, but is not used until it can be read.
+    fn port_is_unread(&mut self, subnet: &mut Subnet, port: PortIndex) {
+        subnet.fabric.port_mut(port).known = false;
+        if let Some(peer) = subnet.fabric.port(port).peer().filter(|_| !self.full) {
+            subnet.fabric.link_seen(port, subnet.state.discovery);
+            subnet.fabric.link_seen(peer, subnet.state.discovery);
+        }
     }
 }
 
@@ -301,22 +291,6 @@ impl Subnet {
                     || self.fabric.port(port).peer().is_some()
             })
             .filter(|_| self.fabric.node(node).present)
-    }
-
-    fn is_confirmed(&self, port: PortIndex) -> bool {
-        let port = self.fabric.port(port);
-        port.peer().is_some() && port.link_seen == self.state.discovery
-    }
-
-    fn add(&mut self, answerer: &Answerer) -> Option<NodeIndex> {
-        let view = NodeInfo::new(&answerer.bytes[..]).ok()?;
-        match self.fabric.add(&view, answerer.kind) {
-            Ok(node) => Some(node),
-            Err(error) => {
-                self.oddity(format_args!("node {} ignored: {error}", answerer.guid));
-                None
-            }
-        }
     }
 
     /// Requests all attributes of a node; `port` is one by which it is reached.

@@ -8,18 +8,20 @@ use std::time::{Duration, Instant};
 
 use ib_mad::types::Guid;
 use ib_mad::wire::attribute::{CapabilityMask, SmInfo, SmState};
+use ib_mad::wire::mad::Status;
 use sa_proto::snapshot::SubnetManager;
 use tracing::{debug, info, warn};
 
 use super::current::{Stage, Sweep};
 use super::journal::Journal;
+use super::owner::{OwnedRequest, RequestOwner};
 use super::schedule::Cause;
 use super::subnet::Subnet;
 use super::{Event, Peer, STATE, Sweeper};
 use crate::fabric::PortIndex;
 use crate::manage::lid::LidTable;
 use crate::mastership::{Decision, RemoteSm};
-use crate::smp::{Kind, Request};
+use crate::smp::{Kind, Request, kinds};
 use sm_config::Settings;
 use state::Answer;
 pub(super) use state::Election;
@@ -29,6 +31,60 @@ const OTHERS_MAX: usize = 256;
 /// How often light sweeps ask those that are mute. Sweeps of a part of the fabric leave it to them,
 /// and ask themselves if that was not done for twice as long.
 const MUTE_INTERVAL: Duration = Duration::from_secs(60);
+
+/// The other subnet managers, as owner of the requests to them. What is known of them is in
+/// [`Election`].
+pub(super) struct OtherManagers;
+
+impl RequestOwner for OtherManagers {
+    type Kind = kinds::Election;
+
+    fn encode(&self, _: &Subnet, owned: OwnedRequest<Self::Kind>, _: &mut [u8; 64]) -> Option<u32> {
+        let OwnedRequest { kind, .. } = owned;
+        match kind {
+            kinds::Election::SmInfo | kinds::Election::Poll => Some(0),
+        }
+    }
+
+    fn answered(&mut self, subnet: &mut Subnet, owned: OwnedRequest<Self::Kind>, data: &[u8; 64]) {
+        let OwnedRequest { kind, request, now } = owned;
+        let port = request.port();
+        let at = subnet.fabric.port(port).guid;
+        subnet.election.unmute(|guid| guid == at);
+        match subnet.election.read(data) {
+            Answer::None => {
+                subnet.sm_failed(kind, port, "answers a poll with no state that there is");
+            }
+            Answer::Foreign(sm) => {
+                subnet.note_foreign_sm(port, sm);
+                subnet.sm_failed(kind, port, "answers a poll with another SM_Key than ours");
+            }
+            Answer::Peer(sm) => {
+                subnet.election.is_known_at(at);
+                match kind {
+                    kinds::Election::Poll => subnet.master_answered(now, port, sm),
+                    kinds::Election::SmInfo => subnet.election.put(port, sm),
+                }
+            }
+        }
+    }
+
+    fn refused(&mut self, subnet: &mut Subnet, owned: OwnedRequest<Self::Kind>, status: Status) {
+        let OwnedRequest { kind, request, .. } = owned;
+        if kind == kinds::Election::SmInfo {
+            subnet.report_refusal(request, status);
+        }
+        subnet.sm_failed(kind, request.port(), format_args!("refuses a poll: {status}"));
+    }
+
+    fn silent(&mut self, subnet: &mut Subnet, owned: OwnedRequest<Self::Kind>) {
+        let OwnedRequest { kind, request, now } = owned;
+        let port = request.port();
+        subnet.sm_is_mute(now, port);
+        debug!("{}: no answer from {}", request.kind.name(), subnet.place(port));
+        subnet.sm_failed(kind, port, "leaves a poll unanswered");
+    }
+}
 
 impl Sweeper {
     pub(super) fn begin_election(&mut self, now: Instant, full: bool) {
@@ -52,27 +108,6 @@ impl Sweeper {
         };
         for port in managers.into_iter().filter(asked).take(OTHERS_MAX) {
             self.subnet.exchange.push(Request::new(Kind::SmInfo, port));
-        }
-    }
-
-    pub(super) fn sm_info(&mut self, now: Instant, port: PortIndex, data: &[u8; 64]) {
-        let at = self.subnet.fabric.port(port).guid;
-        self.subnet.election.unmute(|guid| guid == at);
-        match self.subnet.election.read(data) {
-            Answer::None => {
-                self.sm_failed(port, "answers a poll with no state that there is");
-            }
-            Answer::Foreign(sm) => {
-                self.subnet.note_foreign_sm(port, sm);
-                self.sm_failed(port, "answers a poll with another SM_Key than ours");
-            }
-            Answer::Peer(sm) => {
-                self.subnet.election.is_known_at(at);
-                match self.sweep.stage {
-                    Stage::Poll => self.subnet.master_answered(now, port, sm),
-                    _ => self.subnet.election.put(port, sm),
-                }
-            }
         }
     }
 
@@ -246,29 +281,7 @@ impl Sweeper {
             return self.begin_discovery(now, None, Vec::new());
         };
         self.enter(now, Stage::Poll);
-        self.subnet.exchange.push(Request::new(Kind::SmInfo, port));
-    }
-
-    /// What a subnet manager was asked for has come to nothing: `how`, for the log, if it was a
-    /// poll.
-    pub(super) fn sm_failed(&mut self, port: PortIndex, how: impl Display) {
-        if !matches!(self.sweep.stage, Stage::Poll) {
-            return self.subnet.election.forget(port);
-        }
-        let polls_max = self.subnet.settings.polling_retry_number;
-        if self.subnet.election.miss_poll(polls_max) {
-            self.subnet.election.forget(port);
-            warn!(target: STATE, "the master {how}, {polls_max} in a row: looking for another");
-            return;
-        }
-        let missed = self.subnet.election.polls_missed();
-        let left = Duration::from_millis(u64::from(self.subnet.settings.sminfo_polling_timeout))
-            .saturating_mul(polls_max.saturating_sub(missed));
-        warn!(
-            "the master at {} {how}, {missed} of {polls_max}: takeover in {} s",
-            self.subnet.peer_place(port),
-            left.as_secs_f32().ceil()
-        );
+        self.subnet.exchange.push(Request::new(Kind::Poll, port));
     }
 
     pub(super) fn end_poll(&mut self, now: Instant) {
@@ -305,9 +318,31 @@ impl Subnet {
 
     /// A subnet manager left a question without answer: it is mute until it is heard of, and asked
     /// again once in a while.
-    pub(super) fn sm_is_mute(&mut self, now: Instant, port: PortIndex) {
+    fn sm_is_mute(&mut self, now: Instant, port: PortIndex) {
         self.election.mute(now, self.fabric.port(port).guid);
         self.schedule.await_mute(now + MUTE_INTERVAL);
+    }
+
+    /// What a subnet manager was asked for has come to nothing: `how`, for the log, if it was a
+    /// poll.
+    fn sm_failed(&mut self, kind: kinds::Election, port: PortIndex, how: impl Display) {
+        if kind == kinds::Election::SmInfo {
+            return self.election.forget(port);
+        }
+        let polls_max = self.settings.polling_retry_number;
+        if self.election.miss_poll(polls_max) {
+            self.election.forget(port);
+            warn!(target: STATE, "the master {how}, {polls_max} in a row: looking for another");
+            return;
+        }
+        let missed = self.election.polls_missed();
+        let left = Duration::from_millis(u64::from(self.settings.sminfo_polling_timeout))
+            .saturating_mul(polls_max.saturating_sub(missed));
+        warn!(
+            "the master at {} {how}, {missed} of {polls_max}: takeover in {} s",
+            self.peer_place(port),
+            left.as_secs_f32().ceil()
+        );
     }
 
     /// Ports at which a subnet manager runs, as they say.

@@ -8,11 +8,13 @@
 use ib_mad::wire::attribute::{
     LinkSpeeds, LinkSpeedsExt, MlnxExtPortInfo, MlnxLinkSpeeds, PortState,
 };
+use ib_mad::wire::mad::Status;
 use tracing::debug;
 
+use super::owner::{OwnedRequest, RequestOwner};
 use super::subnet::Subnet;
 use crate::fabric::PortIndex;
-use crate::smp::{Kind, Request};
+use crate::smp::{Kind, Request, kinds};
 
 /// StateChangeEnable: LinkSpeedEnabled is meant.
 const SPEED_ENABLED: u8 = 1;
@@ -35,20 +37,8 @@ impl Subnet {
         }
     }
 
-    /// A port reported its FDR10 setting, or accepted one.
-    pub(super) fn fdr10_answered(&mut self, request: Request, data: &[u8; 64]) {
-        let info = MlnxExtPortInfo::of(data);
-        let speeds = (info.link_speed_supported(), info.link_speed_enabled());
-        let port = request.port();
-        self.fabric.port_mut(port).mlnx_speeds = Some(speeds);
-        if request.kind == Kind::SetMlnxExtPortInfo && self.wanted_fdr10(port).is_some() {
-            let place = self.place(port);
-            self.node_oddity(port, format_args!("{place} did not change its FDR10 setting"));
-        }
-    }
-
     /// The FDR10 setting to write to a port; `None` if it has none or needs no change.
-    pub(super) fn wanted_fdr10(&self, port: PortIndex) -> Option<[u8; 64]> {
+    fn wanted_fdr10(&self, port: PortIndex) -> Option<[u8; 64]> {
         let (supported, enabled) = self.fabric.port(port).mlnx_speeds?;
         let has = |speeds: MlnxLinkSpeeds| speeds.0 & MlnxLinkSpeeds::FDR10.0 != 0;
         let wanted = match self.settings.fdr10 {
@@ -75,11 +65,68 @@ impl Subnet {
             }
         }
     }
+}
 
-    /// Handles a device that does not answer the attribute: not all firmware supports it.
-    pub(super) fn fdr10_unsupported(&mut self, request: Request) {
-        debug!("{} reports no FDR10 information", self.place(request.port()));
+/// FDR10, as owner of the requests that read and set it.
+pub(super) struct Fdr10;
+
+impl RequestOwner for Fdr10 {
+    type Kind = kinds::Fdr10;
+
+    fn encode(
+        &self,
+        subnet: &Subnet,
+        owned: OwnedRequest<Self::Kind>,
+        data: &mut [u8; 64],
+    ) -> Option<u32> {
+        let OwnedRequest { kind, request, .. } = owned;
+        match kind {
+            kinds::Fdr10::MlnxExtPortInfo => {}
+            kinds::Fdr10::SetMlnxExtPortInfo => *data = subnet.wanted_fdr10(request.port())?,
+        }
+        Some(subnet.fabric.port(request.port()).num.0.into())
     }
+
+    fn answered(&mut self, subnet: &mut Subnet, owned: OwnedRequest<Self::Kind>, data: &[u8; 64]) {
+        let OwnedRequest { kind, request, .. } = owned;
+        let info = MlnxExtPortInfo::of(data);
+        let speeds = (info.link_speed_supported(), info.link_speed_enabled());
+        let port = request.port();
+        subnet.fabric.port_mut(port).mlnx_speeds = Some(speeds);
+        match kind {
+            kinds::Fdr10::MlnxExtPortInfo => {}
+            kinds::Fdr10::SetMlnxExtPortInfo => {
+                if subnet.wanted_fdr10(port).is_some() {
+                    let place = subnet.place(port);
+                    subnet.node_oddity(
+                        port,
+                        format_args!("{place} did not change its FDR10 setting"),
+                    );
+                }
+            }
+        }
+    }
+
+    fn refused(&mut self, subnet: &mut Subnet, owned: OwnedRequest<Self::Kind>, status: Status) {
+        let OwnedRequest { kind, request, .. } = owned;
+        match kind {
+            kinds::Fdr10::MlnxExtPortInfo => report_no_support(subnet, request),
+            kinds::Fdr10::SetMlnxExtPortInfo => subnet.report_refusal(request, status),
+        }
+    }
+
+    fn silent(&mut self, subnet: &mut Subnet, owned: OwnedRequest<Self::Kind>) {
+        let OwnedRequest { kind, request, .. } = owned;
+        match kind {
+            kinds::Fdr10::MlnxExtPortInfo => report_no_support(subnet, request),
+            kinds::Fdr10::SetMlnxExtPortInfo => subnet.report_silence(request),
+        }
+    }
+}
+
+/// Logs that a device does not answer: not all firmware versions support the attribute.
+fn report_no_support(subnet: &Subnet, request: Request) {
+    debug!("{} reports no FDR10 information", subnet.place(request.port()));
 }
 
 /// Whether a device supports the attribute, by the vendor and device IDs that OpenSM lists.

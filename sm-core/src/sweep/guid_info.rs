@@ -9,11 +9,12 @@ use ib_mad::wire::mad::Status;
 use tracing::{debug, warn};
 
 use super::Sweeper;
+use super::owner::{OwnedRequest, RequestOwner};
 use super::subnet::Subnet;
 use super::task::Task;
 use crate::fabric::PortIndex;
 use crate::registry::{GUIDS_PER_BLOCK, GuidBlock};
-use crate::smp::{Kind, Request};
+use crate::smp::{Kind, Request, kinds};
 
 /// Delay before blocks that a port did not accept are sent again.
 const RETRY_DELAY: Duration = Duration::from_secs(2);
@@ -124,13 +125,28 @@ impl Task for AliasGuids {
         self.due = Some(now + RETRY_DELAY * (1 << self.attempts.min(RETRY_DOUBLINGS)));
         self.attempts += 1;
     }
+}
 
-    fn write(&self, subnet: &Subnet, request: Request, data: &mut [u8; 64]) -> Option<()> {
-        *data = self.wanted(key_of(subnet, request))?;
-        Some(())
+impl RequestOwner for AliasGuids {
+    type Kind = kinds::AliasGuids;
+
+    fn encode(
+        &self,
+        subnet: &Subnet,
+        owned: OwnedRequest<Self::Kind>,
+        data: &mut [u8; 64],
+    ) -> Option<u32> {
+        let OwnedRequest { kind, request, .. } = owned;
+        match kind {
+            kinds::AliasGuids::SetGuidInfo => {
+                *data = self.wanted(key_of(subnet, request))?;
+                Some(request.block.into())
+            }
+        }
     }
 
-    fn answered(&mut self, subnet: &mut Subnet, _: Instant, request: Request, data: &[u8; 64]) {
+    fn answered(&mut self, subnet: &mut Subnet, owned: OwnedRequest<Self::Kind>, data: &[u8; 64]) {
+        let OwnedRequest { request, .. } = owned;
         let key = key_of(subnet, request);
         // Entry 0 of block 0 is the port's own GUID, which a port need not return.
         let start = if key.1 == 0 { 8 } else { 0 };
@@ -150,12 +166,14 @@ impl Task for AliasGuids {
         }
     }
 
-    fn refused(&mut self, subnet: &mut Subnet, _: Instant, request: Request, status: Status) {
+    fn refused(&mut self, subnet: &mut Subnet, owned: OwnedRequest<Self::Kind>, status: Status) {
+        let OwnedRequest { request, .. } = owned;
         let (name, place) = (request.kind.name(), subnet.place(request.port()));
         warn!("{place} refused {name}: {status}");
     }
 
-    fn silent(&mut self, subnet: &mut Subnet, _: Instant, request: Request) {
+    fn silent(&mut self, subnet: &mut Subnet, owned: OwnedRequest<Self::Kind>) {
+        let OwnedRequest { request, .. } = owned;
         debug!("{}: no answer from {}", request.kind.name(), subnet.place(request.port()));
     }
 }

@@ -13,19 +13,20 @@ use ib_mad::packet::{Address, Carrier, Packet};
 use ib_mad::types::Guid;
 use ib_mad::wire::attribute::{
     CapabilityMask, LocalChanges, LocalChangesDetails, NodeType, NoticeType, ProducerType,
-    SmNotice, TrapNumber,
+    SmControl, SmNotice, SmState, TrapNumber,
 };
-use ib_mad::wire::mad::{AttributeId, Method};
+use ib_mad::wire::mad::{AttributeId, Method, Status};
 use ib_mad::wire::smp;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::current::Stage;
+use super::owner::{OwnedRequest, RequestOwner};
 use super::schedule::Cause;
 use super::subnet::Subnet;
 use super::{STATE, Sweeper};
 use crate::fabric::PortIndex;
 use crate::mastership::RemoteSm;
-use crate::smp::{Kind, Request};
+use crate::smp::{Kind, Request, kinds};
 
 /// How long before a master hands over its feed may have ended: it takes no registrations in
 /// between.
@@ -73,6 +74,8 @@ pub enum ImportedRegistry {
 pub(super) struct Handover {
     /// To whom the last election found that we have to hand over.
     offered: Option<RemoteSm>,
+    /// Whether that subnet manager answered our HANDOVER.
+    is_accepted: bool,
     /// Since when a master that comes after us has been found, and not handed over.
     awaited_since: Option<Instant>,
     /// Whether another subnet manager ruled since we did.
@@ -107,6 +110,53 @@ impl Handover {
     }
 }
 
+/// Handovers, as owner of the requests that they consist of. What is known of them is in
+/// [`Handover`].
+pub(super) struct HandoverMessages;
+
+impl RequestOwner for HandoverMessages {
+    type Kind = kinds::Handover;
+
+    fn encode(
+        &self,
+        subnet: &Subnet,
+        owned: OwnedRequest<Self::Kind>,
+        data: &mut [u8; 64],
+    ) -> Option<u32> {
+        let OwnedRequest { kind, .. } = owned;
+        // The other manager accepts an ACKNOWLEDGE only from one that shows Standby.
+        let (state, control) = match kind {
+            kinds::Handover::HandOver => (SmState::Master, SmControl::Handover),
+            kinds::Handover::Acknowledge => (SmState::Standby, SmControl::Acknowledge),
+        };
+        data[..21].copy_from_slice(&subnet.election.own.shown(state));
+        Some(control as u32)
+    }
+
+    fn answered(&mut self, subnet: &mut Subnet, owned: OwnedRequest<Self::Kind>, _: &[u8; 64]) {
+        let OwnedRequest { kind, request, .. } = owned;
+        match kind {
+            kinds::Handover::HandOver => {
+                let offered = subnet.election.handover.offered;
+                let place = offered.and_then(|sm| subnet.election.place_of(sm));
+                subnet.election.handover.is_accepted = place == Some(request.port());
+            }
+            kinds::Handover::Acknowledge => {}
+        }
+    }
+
+    fn refused(&mut self, subnet: &mut Subnet, owned: OwnedRequest<Self::Kind>, status: Status) {
+        let OwnedRequest { request, .. } = owned;
+        let (name, place) = (request.kind.name(), subnet.place(request.port()));
+        warn!("{name} of {place} is refused: {status}");
+    }
+
+    fn silent(&mut self, subnet: &mut Subnet, owned: OwnedRequest<Self::Kind>) {
+        let OwnedRequest { request, .. } = owned;
+        debug!("{}: no answer from {}", request.kind.name(), subnet.place(request.port()));
+    }
+}
+
 impl Sweeper {
     /// Asks a subnet manager that comes before us to take over.
     pub(super) fn hand_over(&mut self, now: Instant, sm: RemoteSm, full: bool) {
@@ -116,15 +166,9 @@ impl Sweeper {
         let place = self.subnet.peer_place(port);
         info!(target: STATE, "handing over to the subnet manager at {place}, priority {}", sm.priority);
         self.subnet.election.handover.offered = Some(sm);
+        self.subnet.election.handover.is_accepted = false;
         self.enter(now, Stage::HandOver { full });
         self.subnet.exchange.push(Request::new(Kind::HandOver, port));
-    }
-
-    pub(super) fn handover_answered(&mut self, now: Instant, port: PortIndex) {
-        let offered = self.subnet.election.handover.offered;
-        if let Some(sm) = offered.filter(|sm| self.subnet.election.place_of(*sm) == Some(port)) {
-            self.step_down(now, sm);
-        }
     }
 
     /// Another subnet manager says that it took over, however late.
@@ -142,6 +186,10 @@ impl Sweeper {
 
     /// The handover was not acknowledged, or we would stand by now: somebody has to rule.
     pub(super) fn end_handover(&mut self, now: Instant, full: bool) {
+        let Handover { offered, is_accepted, .. } = self.subnet.election.handover;
+        if let Some(sm) = offered.filter(|_| is_accepted) {
+            return self.step_down(now, sm);
+        }
         warn!("the handover is not acknowledged; ruling on, and trying again with the next sweep");
         self.go_on_as_master(now, full);
     }

@@ -15,10 +15,11 @@ use ib_mad::wire::attribute::{CapabilityMask, MFT_BLOCK_LEN, MFT_POSITION_PORTS}
 
 use super::current::Stage;
 use super::multicast::block_key;
+use super::owner::{OwnedRequest, RequestOwner};
 use super::subnet::Subnet;
 use super::{Sweeper, multicast};
 use crate::fabric::{PortIndex, SwitchIndex};
-use crate::smp::{Kind, Request};
+use crate::smp::{Kind, Request, kinds};
 
 /// Blocks of 32 MLIDs that may be empty in all switches before one that is not.
 const GAP_MAX: u16 = 4;
@@ -154,18 +155,29 @@ impl Subnet {
             None => (top.0 == Lid::MULTICAST_FIRST.0 - 1).then_some(None),
         }
     }
+}
 
-    /// A block of a switch's table was read.
-    pub(super) fn forwarding(&mut self, request: Request, data: &[u8; 64]) {
-        if let Some(index) = self.fabric.node_of(request.port()).switch {
-            self.fabric.lft_mut(index).learn(request.block, data);
+impl RequestOwner for Inheriting {
+    type Kind = kinds::Inheritance;
+
+    fn encode(&self, _: &Subnet, owned: OwnedRequest<Self::Kind>, _: &mut [u8; 64]) -> Option<u32> {
+        let OwnedRequest { kind, request, .. } = owned;
+        match kind {
+            kinds::Inheritance::Forwarding => Some(request.block.into()),
+            kinds::Inheritance::Multicast => Some(multicast::block_modifier(request)),
         }
     }
 
-    /// A block of a switch's multicast table was read.
-    pub(super) fn multicast_read(&mut self, request: Request, data: &[u8; 64]) {
-        if let Some(index) = self.fabric.node_of(request.port()).switch {
-            self.fabric.mft_mut(index).learn(block_key(request), data);
+    fn answered(&mut self, subnet: &mut Subnet, owned: OwnedRequest<Self::Kind>, data: &[u8; 64]) {
+        let OwnedRequest { kind, request, .. } = owned;
+        let Some(index) = subnet.fabric.node_of(request.port()).switch else { return };
+        match kind {
+            kinds::Inheritance::Forwarding => {
+                subnet.fabric.lft_mut(index).learn(request.block, data);
+            }
+            kinds::Inheritance::Multicast => {
+                subnet.fabric.mft_mut(index).learn(block_key(request), data);
+            }
         }
     }
 }

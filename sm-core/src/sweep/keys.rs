@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use ib_mad::types::{Guid, Lid, PortNum};
 use ib_mad::wire::attribute::PortInfo;
+use ib_mad::wire::mad::AttributeId;
 use ib_mad::wire::smp::Smp;
 use tracing::debug;
 
@@ -23,7 +24,7 @@ use super::Sweeper;
 use super::subnet::Subnet;
 use crate::fabric::PortIndex;
 use crate::manage::mkey::{MKeyTable, Neighbours};
-use crate::smp::{Kind, Request};
+use crate::smp::{Destination, Kind, Request};
 
 /// Known M_Keys, and the neighbour of each port at the time when all ports could be read.
 #[derive(Debug, Default)]
@@ -118,8 +119,12 @@ impl Subnet {
     /// Whether this is PortInfo of a port that holds an M_Key of its own and hides it.
     fn hides_m_key(&self, request: Request, answer: &[u8; 256]) -> bool {
         let Ok(smp) = Smp::new(&answer[..]) else { return false };
-        if request.kind != Kind::PortInfo || smp.status().0 != 0 || !self.has_m_key(request.port())
-        {
+        // A LinkState reads a port that has no M_Key, or the SM port once more.
+        let kind = request.kind;
+        let is_port_info = kind.attribute_id() == AttributeId::PORT_INFO
+            && !kind.is_set()
+            && kind != Kind::LinkState;
+        if !is_port_info || smp.status().0 != 0 || !self.has_m_key(request.port()) {
             return false;
         }
         let info = PortInfo::new(smp.data_bytes());
@@ -146,16 +151,15 @@ impl Subnet {
 
     /// The port whose M_Key protects the target of a request, with its remembered M_Key.
     fn m_keys_for(&self, request: Request) -> (Guid, Option<u64>) {
-        let holder = match request.kind {
-            Kind::OwnNodeInfo => Some(self.m_keys.own_port),
-            Kind::Probe | Kind::ProbeAgain if !self.settings.m_key_lookup => None,
-            Kind::Probe | Kind::ProbeAgain => {
-                let port = request.port();
+        let holder = match request.destination() {
+            Destination::OwnNode => Some(self.m_keys.own_port),
+            Destination::Behind(_) if !self.settings.m_key_lookup => None,
+            Destination::Behind(port) => {
                 let known = self.fabric.port(port).peer().map(|peer| self.m_key_holder(peer));
                 let end = (self.m_key_holder(port), self.fabric.port(port).num);
                 known.or_else(|| self.m_keys.neighbours.get(end).map(|(guid, _)| guid))
             }
-            _ => Some(self.m_key_holder(request.port())),
+            Destination::NodeOf(port) => Some(self.m_key_holder(port)),
         };
         let holder = holder.unwrap_or_default();
         (holder, self.m_keys.known.get(holder))

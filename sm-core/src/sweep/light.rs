@@ -10,16 +10,18 @@ use std::time::{Duration, Instant};
 
 use ib_mad::types::Lid;
 use ib_mad::wire::attribute::SwitchInfo;
+use ib_mad::wire::mad::Status;
 use tracing::{debug, info};
 
 use super::Sweeper;
 use super::current::Stage;
+use super::owner::{OwnedRequest, RequestOwner};
 use super::schedule::Cause;
 use super::subnet::Subnet;
 use crate::fabric::{NodeIndex, PortIndex};
 use crate::manage::link;
 use crate::mastership::Decision;
-use crate::smp::{Kind, Request};
+use crate::smp::{Kind, Request, kinds};
 
 /// How long a light sweep continues after the first change.
 const GRACE: Duration = Duration::from_millis(20);
@@ -44,7 +46,7 @@ impl Light {
     }
 
     /// Ends the stage soon, since a change or an unresponsive switch was seen.
-    pub(super) fn grant_grace(&mut self, now: Instant) {
+    fn grant_grace(&mut self, now: Instant) {
         self.grace_ends.get_or_insert(now + GRACE);
     }
 
@@ -54,28 +56,42 @@ impl Light {
             self.grant_grace(now);
         }
     }
+}
 
-    /// Records that a switch did not answer.
-    pub(super) fn switch_silent(&mut self, switch: NodeIndex) {
-        self.silent.insert(switch);
+impl RequestOwner for Light {
+    type Kind = kinds::LightSweep;
+
+    fn encode(&self, _: &Subnet, owned: OwnedRequest<Self::Kind>, _: &mut [u8; 64]) -> Option<u32> {
+        let OwnedRequest { kind, .. } = owned;
+        match kind {
+            kinds::LightSweep::PortChange => Some(0),
+        }
     }
 
-    /// Handles SwitchInfo of a switch.
-    pub(super) fn port_change(
-        &mut self,
-        subnet: &Subnet,
-        now: Instant,
-        port: PortIndex,
-        data: &[u8; 64],
-    ) {
-        let node = subnet.fabric.port(port).node;
+    fn answered(&mut self, subnet: &mut Subnet, owned: OwnedRequest<Self::Kind>, data: &[u8; 64]) {
+        let OwnedRequest { request, now, .. } = owned;
+        let node = subnet.fabric.port(request.port()).node;
         let Some(switch) = subnet.fabric.node(node).switch else { return };
-        let Ok(info) = SwitchInfo::new(&data[..]) else { return };
+        let info = SwitchInfo::of(data);
         let known = subnet.fabric.switch(switch).switch_info();
         if info.port_state_change() || info.linear_fdb_top() != known.linear_fdb_top() {
             self.changed.push(node);
             self.grant_grace(now);
         }
+    }
+
+    fn refused(&mut self, subnet: &mut Subnet, owned: OwnedRequest<Self::Kind>, status: Status) {
+        let OwnedRequest { request, .. } = owned;
+        subnet.report_refusal(request, status);
+        self.silent.insert(subnet.fabric.port(request.port()).node);
+    }
+
+    fn silent(&mut self, subnet: &mut Subnet, owned: OwnedRequest<Self::Kind>) {
+        let OwnedRequest { request, now, .. } = owned;
+        let port = request.port();
+        self.grant_grace(now);
+        debug!("{}: no answer from {}", request.kind.name(), subnet.place(port));
+        self.silent.insert(subnet.fabric.port(port).node);
     }
 }
 

@@ -3,7 +3,7 @@
 use tracing::trace;
 
 use super::subnet::Subnet;
-use crate::smp::{Kind, Request};
+use crate::smp::{Destination, Request};
 
 /// Target of lines that are logged at any log level, as OpenSM does: changes of mastership, and
 /// SUBNET UP.
@@ -12,7 +12,8 @@ pub const STATE: &str = "ibsm::state";
 impl Subnet {
     /// Logs an SMP at trace level; `way` is its direction.
     pub(super) fn trace_smp(&self, way: &str, request: Request) {
-        if tracing::enabled!(tracing::Level::TRACE) && request.kind != Kind::OwnNodeInfo {
+        if tracing::enabled!(tracing::Level::TRACE) && request.destination() != Destination::OwnNode
+        {
             let (name, block) = (request.kind.name(), request.block);
             trace!("{way} {name} block {block} of {}", self.place(request.port()));
         }

@@ -18,8 +18,8 @@
 //!
 //! - `light`: detects changes. `discover`: walks the fabric; `contradiction`: detects links that
 //!   cannot both exist, and duplicate GUIDs; `unresponsive`: probes silent nodes from all sides;
-//!   `unanswered`: handles refusals and silence; `came_back`: logs what came back; `compact`:
-//!   removes nodes that are gone; `keys`: chooses M_Keys.
+//!   `unanswered`: reports refused and unanswered requests; `came_back`: logs what came back;
+//!   `compact`: removes nodes that are gone; `keys`: chooses M_Keys.
 //! - `election`: elects the master; `handover`: hands over and takes over. `inherit`: reads tables
 //!   that another SM left; `kept_routes`: recomputes kept routes that are unbalanced.
 //! - `configure`: LIDs, P_Keys, forwarding tables, links; `tables`: routing, as a job that the
@@ -29,8 +29,9 @@
 //! - Tasks between sweeps: `multicast`, `guid_info`, `shard`, `reregister`; `take_over`: moves the
 //!   LID of a responder's port to another port; `babble`: disables ports that send traps without
 //!   end.
-//! - `packets`: received packets; `encode`: requests as MADs; `view`: what callers may read; `log`:
-//!   log lines.
+//! - `owner`: what each owner of requests implements, and which request goes to which; `task`: runs
+//!   the tasks; `packets`: encodes requests and handles received packets; `view`: what callers may
+//!   read; `log`: log lines.
 //!
 //! Not here: the wanted contents of ports and tables (`manage`, `routing`), the election rules
 //! (`mastership`), and sockets, clocks and files (`runtime`).
@@ -49,7 +50,6 @@ mod current;
 mod discover;
 mod dump;
 mod election;
-mod encode;
 mod events;
 mod fdr10;
 mod fingerprint;
@@ -63,6 +63,7 @@ mod lanes;
 mod light;
 mod log;
 mod multicast;
+mod owner;
 mod packets;
 mod partitions;
 mod peer;
@@ -108,6 +109,7 @@ pub use lanes::SlsOfPaths;
 pub use log::STATE;
 use multicast::Multicast;
 pub use multicast::{MulticastJob, MulticastOutcome};
+use owner::Step;
 pub use peer::Peer;
 pub use report::{Phase, Report};
 use reregister::Reregistration;
@@ -253,7 +255,7 @@ impl Sweeper {
                 _ => false,
             };
             let m_key = self.subnet.m_key_for(transmit.request, transmit.m_key);
-            if !is_unreachable && self.encode(transmit.request, transmit.tid, m_key, packet) {
+            if !is_unreachable && self.encode(now, transmit.request, transmit.tid, m_key, packet) {
                 self.subnet.exchange.set_m_key(transmit.tid, m_key);
                 let timeout_ms = transmit.timeout.as_millis();
                 packet.carrier.answer_timeout_ms = u32::try_from(timeout_ms).unwrap_or(u32::MAX);
@@ -322,7 +324,7 @@ impl Sweeper {
                 if let Some(m_key) = m_key {
                     self.subnet.note_m_key(request, m_key, false);
                 }
-                self.handle_silence(now, request);
+                self.pass_to_owner(now, request, Step::Silent);
             }
             if !self.subnet.exchange.is_idle() || matches!(self.sweep.stage, Stage::Route(_)) {
                 return;

@@ -31,7 +31,7 @@ use plant::{Group, Grown, inherited_tree};
 pub use plant::{MulticastJob, MulticastOutcome};
 use room::Short;
 use sm_routing::multicast::{Audience, Fault, Membership, Orders, Place, PortMask, Tree};
-pub(super) use write::{block_key, block_number};
+pub(super) use write::{block_key, block_modifier, block_number};
 
 /// Delay before a block that was not accepted is sent again; doubles each time.
 const RETRY_DELAY: Duration = Duration::from_secs(1);

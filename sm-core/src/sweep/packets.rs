@@ -1,50 +1,79 @@
-//! Packets that arrive: answers to what we asked, requests of other subnet managers, and traps.
+//! Packets: requests as MADs, responses to them, requests of other subnet managers, and traps.
 
 use std::time::Instant;
 
-use ib_mad::packet::{Address, Packet};
+use ib_mad::packet::{Address, Carrier, Packet};
 use ib_mad::types::{Lid, Sl};
 use ib_mad::wire::attribute::{SmState, TrapNumber};
-use ib_mad::wire::mad::{AttributeId, Method, MgmtClass};
+use ib_mad::wire::mad::{AttributeId, Method, MgmtClass, Status};
 use ib_mad::wire::smp::{self, Smp};
 use tracing::{debug, info, warn};
 
 use super::current::Stage;
+use super::owner::Step;
 use super::schedule::Cause;
 use super::subnet::Subnet;
 use super::{STATE, Sweeper, TrapNotice};
+use crate::fabric::DirectedRoute;
 use crate::mastership::Demand;
-use crate::smp::{Kind, Request};
+use crate::smp::{Destination, Request};
 use crate::trap;
 
 impl Sweeper {
-    /// Takes an SMP that arrived: an answer to one of ours, or one of ours that could not be
-    /// delivered. `true` if it is a request and its answer now stands in `packet`, to be sent.
+    /// Writes a request into `packet`, from the state at this time. `false` if there is nothing
+    /// left to send, or no route.
+    pub(super) fn encode(
+        &mut self,
+        now: Instant,
+        request: Request,
+        tid: u64,
+        m_key: u64,
+        packet: &mut Packet,
+    ) -> bool {
+        let Some(route) = self.subnet.route_of(request) else { return false };
+        let mut data = [0; 64];
+        let Some(attribute_modifier) = self.pass_to_owner(now, request, Step::Encode(&mut data))
+        else {
+            return false;
+        };
+        let method = if request.kind.is_set() { Method::SET } else { Method::GET };
+        let attribute_id = request.kind.attribute_id();
+        let header = smp::Request { method, attribute_id, attribute_modifier, tid, m_key };
+        if header.write_directed(&mut packet.mad, route.ports()).is_err() {
+            return false;
+        }
+        *Smp::of_mut(&mut packet.mad).data_bytes_mut() = data;
+        (packet.address, packet.carrier) = (Address::smi(Lid::PERMISSIVE), Carrier::default());
+        true
+    }
+
+    /// Handles a received SMP: a response, a request of another node, or a request of ours that
+    /// was returned as undeliverable. `true` if `packet` now holds a response to be sent.
     pub fn handle_packet(&mut self, now: Instant, packet: &mut Packet) -> bool {
-        let Ok(smp) = Smp::new(&packet.mad) else { return false };
+        let smp = Smp::of(&packet.mad);
         let (tid, method) = (smp.tid(), smp.method());
         if packet.carrier.undelivered != 0 {
-            // Who could not be reached just now may be at once, and repetitions must not be spent
-            // in that moment: the attempt has failed when its time is up, as if nothing had come.
-            debug!("an SMP came back undelivered");
+            // The destination may be reachable again in a moment, in which retries must not be
+            // used up: the attempt fails at its timeout, as if nothing had arrived.
+            debug!("an SMP was returned as undeliverable");
             return false;
         } else if method.is_response() {
             if smp.status().is_busy() {
-                // Nothing was done, and asking at once would not help: the attempt has failed when
-                // its time is up.
+                // Nothing was done, and an immediate retry would not help: the attempt fails at
+                // its timeout.
                 debug!("an agent is busy");
                 return false;
             }
             let attribute = smp.attribute_id();
             let asked = self.subnet.exchange.peek(tid);
-            // What answers something else is a stray, whatever its number.
-            if asked.is_none_or(|(request, _)| self.subnet.header_of(request).1 == attribute)
+            // A response with another attribute does not match, even with its TransactionID.
+            if asked.is_none_or(|(request, _)| request.kind.attribute_id() == attribute)
                 && let Some(request) = self.subnet.exchange.handle_answer(now, tid)
             {
                 if let Some(m_key) = asked.and_then(|(_, m_key)| m_key) {
                     self.subnet.check_m_key(request, m_key, &packet.mad);
                 }
-                self.handle_answer(now, request, &packet.mad);
+                self.handle_response(now, request, &packet.mad);
             }
         } else {
             return self.handle_request(now, packet);
@@ -53,64 +82,19 @@ impl Sweeper {
         false
     }
 
-    fn handle_answer(&mut self, now: Instant, request: Request, mad: &[u8; 256]) {
-        let Ok(smp) = Smp::new(&mad[..]) else { return };
-        let status = smp.status();
+    fn handle_response(&mut self, now: Instant, request: Request, mad: &[u8; 256]) {
         self.subnet.trace_smp("<-", request);
-        if status.0 != 0 {
-            return self.handle_refusal(now, request, status);
-        }
-        let data: &[u8; 64] = smp.data_bytes();
-        if let Some((task, subnet)) = self.task_of(request) {
-            return task.answered(subnet, now, request, data);
-        }
-        let port = request.port();
-        let subnet = &mut self.subnet;
-        match (&mut self.sweep.stage, request.kind) {
-            (Stage::Discover(discovery), kind) => {
-                discovery.answered(subnet, request, data);
-                if matches!(kind, Kind::PortInfo | Kind::LinkState) && subnet.is_training(port) {
-                    self.aliases.forget(subnet.fabric.port(port).guid);
-                }
-            }
-            (Stage::Light(light), Kind::PortChange) => light.port_change(subnet, now, port, data),
-            (Stage::Tables(tables), Kind::SetForwarding) => {
-                tables.block_set(subnet, request, data);
-            }
-            (Stage::Links(links), Kind::PortInfo) => links.port_info(subnet, now, port, data),
-            (_, Kind::SmInfo) => self.sm_info(now, port, data),
-            (_, Kind::HandOver) => self.handover_answered(now, port),
-            (_, Kind::SetAddress) => subnet.address_set(request, data),
-            (_, Kind::EnablePort) => {
-                subnet.port_info_set(request, data);
-                self.port_enabled(port);
-            }
-            (_, Kind::DisablePort | Kind::Arm | Kind::Activate) => {
-                subnet.port_info_set(request, data);
-            }
-            (_, Kind::PortInfo) => subnet.port_read_again(now, port, data),
-            (_, Kind::ClearPortChange) => subnet.port_change_cleared(port, data),
-            (_, Kind::SetMlnxExtPortInfo) => subnet.fdr10_answered(request, data),
-            (_, Kind::SetPKeys) => subnet.pkeys(request, data),
-            (_, Kind::SetSwitchInfo) => subnet.switch_info_set(now, port, data),
-            (_, Kind::Forwarding) => subnet.forwarding(request, data),
-            (_, Kind::Multicast) => subnet.multicast_read(request, data),
-            (_, Kind::SetForwarding) => {
-                subnet.forwarding_set(request, data);
-            }
-            (_, Kind::SetSlToVl) => {
-                subnet.map_set(request, *data.first_chunk().expect("8 bytes of 64"));
-            }
-            (_, Kind::SetVlArbitration) => subnet.vl_arbitration_set(request, data),
-            // Acknowledge has no result, tasks handled theirs, and the rest belongs to a discovery
-            // or a light sweep.
-            _ => {}
-        }
+        let smp = Smp::of(mad);
+        let step = match smp.status() {
+            Status(0) => Step::Answered(smp.data_bytes()),
+            status => Step::Refused(status),
+        };
+        self.pass_to_owner(now, request, step);
     }
 
-    /// A request of another node's: SMInfo and traps; all else is for the agent of our port.
+    /// Handles a request of another node: SMInfo and traps. Others are for the agent of our port.
     fn handle_request(&mut self, now: Instant, packet: &mut Packet) -> bool {
-        let Ok(smp) = Smp::new(&packet.mad) else { return false };
+        let smp = Smp::of(&packet.mad);
         let (class, method, attribute) = (smp.mgmt_class(), smp.method(), smp.attribute_id());
         if !matches!(class, MgmtClass::SUBN_LID_ROUTED | MgmtClass::SUBN_DIRECTED_ROUTE) {
             return false;
@@ -126,12 +110,12 @@ impl Sweeper {
                         self.subnet.schedule.request(now, Cause::Asked);
                     }
                     Demand::Disable => {
-                        warn!(target: STATE, "another subnet manager disabled us");
+                        warn!(target: STATE, "disabled by another subnet manager");
                         self.subnet.election.own.set_state(SmState::NotActive);
                         self.rest();
                     }
                     Demand::StandBy => {
-                        info!(target: STATE, "another subnet manager has us stand by again");
+                        info!(target: STATE, "another subnet manager requests standby");
                         self.subnet.schedule.request(now, Cause::Poll);
                     }
                     Demand::None => {}
@@ -143,8 +127,8 @@ impl Sweeper {
         }
     }
 
-    /// Takes a trap that reached a responder's port from `lid` on service level `sl`. The packet
-    /// that stops its repetition, to be sent; `None` if it was none, or we are not the master.
+    /// Handles a trap that a responder's port received from `lid` on service level `sl`. Returns
+    /// the TrapRepress to send; `None` if `mad` is not a trap, or this manager is not the master.
     pub fn handle_relayed_trap(
         &mut self,
         now: Instant,
@@ -170,7 +154,7 @@ impl Sweeper {
         self.note_port_error(now, &trap, &packet.mad);
         match trap.number {
             Some(TrapNumber::SYSTEM_IMAGE_GUID_CHANGE) => self.system_images.note(&notice),
-            // Whoever became a subnet manager, or another priority, says so.
+            // Sent by a port where a subnet manager started, or changed its priority.
             Some(TrapNumber::LOCAL_CHANGES) => {
                 let lids = &self.subnet.lids;
                 self.subnet
@@ -195,14 +179,23 @@ impl Sweeper {
                 light.trap_arrived(now);
             }
         }
-        // To its sender: the M_Key shown is that of the sender's port, never another's.
+        // It goes to the sender of the trap, so it carries the M_Key of the sender's port.
         trap::repress(&mut packet.mad, self.subnet.m_key_at(packet.address.lid));
         true
     }
 }
 
 impl Subnet {
-    /// A trap in words, with the names of the ports that it is about.
+    /// The directed route to the node that a request is sent to.
+    fn route_of(&self, request: Request) -> Option<DirectedRoute> {
+        match request.destination() {
+            Destination::OwnNode => Some(DirectedRoute::LOCAL),
+            Destination::NodeOf(port) => self.fabric.route_to(port),
+            Destination::Behind(port) => self.fabric.route_through(port),
+        }
+    }
+
+    /// A trap as text, with the names of the ports concerned.
     fn trap_words(&self, notice: &[u8; 64]) -> String {
         trap::words(notice, &|lid, num| match num {
             Some(num) => self.port_at(lid, num).map(|port| self.fabric.describe(port)),

@@ -4,16 +4,17 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ib_mad::types::{Guid, PKey};
-use ib_mad::wire::attribute::{PKEYS_PER_BLOCK, PKeyTable};
+use ib_mad::wire::attribute::{PKEYS_PER_BLOCK, PKeyTable, pkey_table_modifier};
 
 use super::Sweeper;
+use super::owner::{OwnedRequest, RequestOwner};
 use super::subnet::Subnet;
 use crate::fabric::PortIndex;
 use crate::manage::end_port::end_ports;
 use crate::manage::partition::Memberships;
 use crate::manage::pkey::{self, PKeyPlan};
 use crate::manage::vfabric::VirtualFabrics;
-use crate::smp::{Kind, Request};
+use crate::smp::{Kind, Request, kinds};
 use sm_config::PartitionConfig;
 use sm_config::opafm::OpaFm;
 
@@ -179,20 +180,58 @@ impl Subnet {
         self.partitions.reported = all.into_iter().map(|(port, _)| port).collect();
     }
 
-    /// Handles a block of a port's P_Key table that was read or set.
-    pub(super) fn pkeys(&mut self, request: Request, data: &[u8; 64]) {
+    /// Records a block of a port's P_Key table that was read or set.
+    pub(super) fn record_pkeys(&mut self, request: Request, data: &[u8; 64]) {
         let Ok(table) = PKeyTable::new(data) else { return };
         let mut keys = [PKey::default(); PKEYS_PER_BLOCK];
         for (key, read) in keys.iter_mut().zip(table.pkeys()) {
             *key = read;
         }
-        let (port, block) = (request.port(), request.block);
-        self.fabric.set_pkey_block(port, block, &keys);
-        let plan = &self.partitions.plan;
-        if request.kind == Kind::SetPKeys && plan.wanted_block(&self.fabric, port, block).is_some()
-        {
-            let place = self.place(port);
-            self.fault(
+        self.fabric.set_pkey_block(request.port(), request.block, &keys);
+    }
+
+    /// AttributeModifier of a P_KeyTable.
+    pub(super) fn pkey_modifier(&self, request: Request) -> u32 {
+        pkey_table_modifier(self.table_port(request), request.block)
+    }
+
+    /// The block that a port's P_Key table should hold, if it does not.
+    fn wanted_pkeys(&self, request: Request) -> Option<[PKey; PKEYS_PER_BLOCK]> {
+        self.partitions.plan.wanted_block(&self.fabric, request.port(), request.block)
+    }
+}
+
+/// P_Key tables, as owner of the requests that set them.
+pub(super) struct PKeyTables;
+
+impl RequestOwner for PKeyTables {
+    type Kind = kinds::PKeyTables;
+
+    fn encode(
+        &self,
+        subnet: &Subnet,
+        owned: OwnedRequest<Self::Kind>,
+        data: &mut [u8; 64],
+    ) -> Option<u32> {
+        let OwnedRequest { kind, request, .. } = owned;
+        match kind {
+            kinds::PKeyTables::SetPKeys => {
+                let mut table = PKeyTable::of_mut(data);
+                for (index, key) in subnet.wanted_pkeys(request)?.into_iter().enumerate() {
+                    table.set_pkey(index, key);
+                }
+                Some(subnet.pkey_modifier(request))
+            }
+        }
+    }
+
+    fn answered(&mut self, subnet: &mut Subnet, owned: OwnedRequest<Self::Kind>, data: &[u8; 64]) {
+        let OwnedRequest { request, .. } = owned;
+        subnet.record_pkeys(request, data);
+        if subnet.wanted_pkeys(request).is_some() {
+            let (port, block) = (request.port(), request.block);
+            let place = subnet.place(port);
+            subnet.fault(
                 port,
                 format_args!("{place}: P_Key block {block} differs from what was set"),
             );

@@ -5,10 +5,11 @@
 use ib_mad::types::PortNum;
 use ib_mad::wire::attribute::{CapabilityMask, PortState};
 
+use super::owner::{OwnedRequest, RequestOwner};
 use super::subnet::Subnet;
 use crate::fabric::{HeldQos, NodeIndex, PortIndex};
 use crate::manage::port_qos::{self, VL_ARB_BLOCKS};
-use crate::smp::{Kind, Request};
+use crate::smp::{Kind, Request, kinds};
 use sm_config::PortQos;
 
 impl Subnet {
@@ -77,7 +78,7 @@ impl Subnet {
 
     /// A block of the VL arbitration table that a port should hold; `None` if it has no such block,
     /// or one data VL only.
-    pub(super) fn wanted_block(&self, port: PortIndex, block: usize) -> Option<[u8; 64]> {
+    fn wanted_block(&self, port: PortIndex, block: usize) -> Option<[u8; 64]> {
         let info = self.fabric.port(port).port_info();
         if info.vl_cap() <= 1 {
             return None;
@@ -104,8 +105,38 @@ impl Subnet {
         self.qos_tables.of_port(self.fabric.node_of(port).kind, self.fabric.port(port).num)
     }
 
-    pub(super) fn vl_arbitration_set(&mut self, request: Request, data: &[u8; 64]) {
-        let held = self.fabric.port_mut(request.port()).qos.get_or_insert_default();
+    /// The number by which a port's tables are addressed: 0 on channel adapters and routers.
+    pub(super) fn table_port(&self, request: Request) -> u8 {
+        let is_switch = self.fabric.node_of(request.port()).switch.is_some();
+        if is_switch { self.fabric.port(request.port()).num.0 } else { 0 }
+    }
+}
+
+/// VL arbitration tables, as owner of the requests that set them.
+pub(super) struct VlArbitration;
+
+impl RequestOwner for VlArbitration {
+    type Kind = kinds::VlArbitration;
+
+    fn encode(
+        &self,
+        subnet: &Subnet,
+        owned: OwnedRequest<Self::Kind>,
+        data: &mut [u8; 64],
+    ) -> Option<u32> {
+        let OwnedRequest { kind, request, .. } = owned;
+        match kind {
+            kinds::VlArbitration::SetVlArbitration => {
+                *data = subnet.wanted_block(request.port(), request.block.into())?;
+                let block = u32::from(request.block) + 1;
+                Some(block << 16 | u32::from(subnet.table_port(request)))
+            }
+        }
+    }
+
+    fn answered(&mut self, subnet: &mut Subnet, owned: OwnedRequest<Self::Kind>, data: &[u8; 64]) {
+        let OwnedRequest { request, .. } = owned;
+        let held = subnet.fabric.port_mut(request.port()).qos.get_or_insert_default();
         held.set_block(request.block.into(), *data);
     }
 }

@@ -21,11 +21,13 @@ use ib_mad::wire::attribute::{CapabilityMask, PortState};
 use ib_mad::wire::mad::Status;
 use tracing::{debug, info, warn};
 
+use super::owner::{OwnedRequest, RequestOwner};
 use super::subnet::Subnet;
 use super::task::Task;
 use super::{ImportedRegistry, RegistryCopy, Sweeper, TableFingerprint};
 use crate::fabric::PortIndex;
-use crate::smp::{Kind, Request};
+use crate::manage::link;
+use crate::smp::{Kind, Request, kinds};
 
 /// Steps per second.
 const STEPS: u32 = 10;
@@ -258,22 +260,39 @@ impl Task for Reregistration {
     fn yields_to_sweeps(&self) -> bool {
         true
     }
+}
 
-    fn write(&self, subnet: &Subnet, request: Request, data: &mut [u8; 64]) -> Option<()> {
-        *data = subnet.wanted_address(request.port())?;
-        Some(())
+impl RequestOwner for Reregistration {
+    type Kind = kinds::Reregistration;
+
+    fn encode(
+        &self,
+        subnet: &Subnet,
+        owned: OwnedRequest<Self::Kind>,
+        data: &mut [u8; 64],
+    ) -> Option<u32> {
+        let OwnedRequest { kind, request, .. } = owned;
+        match kind {
+            kinds::Reregistration::Readdress => {
+                *data = subnet.wanted_address(request.port())?;
+                Some(link::modifier(&subnet.fabric, request.port()))
+            }
+        }
     }
 
-    fn answered(&mut self, subnet: &mut Subnet, _: Instant, request: Request, data: &[u8; 64]) {
+    fn answered(&mut self, subnet: &mut Subnet, owned: OwnedRequest<Self::Kind>, data: &[u8; 64]) {
+        let OwnedRequest { request, .. } = owned;
         subnet.address_set(request, data);
         subnet.client_moved();
     }
 
-    fn refused(&mut self, subnet: &mut Subnet, now: Instant, request: Request, _: Status) {
+    fn refused(&mut self, subnet: &mut Subnet, owned: OwnedRequest<Self::Kind>, _: Status) {
+        let OwnedRequest { request, now, .. } = owned;
         self.lost(subnet, now, request.port());
     }
 
-    fn silent(&mut self, subnet: &mut Subnet, now: Instant, request: Request) {
+    fn silent(&mut self, subnet: &mut Subnet, owned: OwnedRequest<Self::Kind>) {
+        let OwnedRequest { request, now, .. } = owned;
         self.lost(subnet, now, request.port());
     }
 }

@@ -11,14 +11,54 @@ use std::collections::BTreeMap;
 use ib_mad::types::PortNum;
 use ib_mad::wire::attribute::sl_to_vl_modifier;
 use ib_mad::wire::mad::Status;
-use tracing::warn;
+use tracing::{debug, warn};
 
+use super::owner::{OwnedRequest, RequestOwner};
 use super::subnet::Subnet;
 use crate::fabric::{NodeIndex, PortIndex};
-use crate::smp::{ALL_IN_PORTS, ALL_OUT_PORTS, Kind, Request};
+use crate::smp::{ALL_IN_PORTS, ALL_OUT_PORTS, Kind, Request, kinds};
 
 /// The map of all 16 SLs as it is on the wire.
 type Map = [u8; 8];
+
+/// SL-to-VL maps, as owner of the requests that set them.
+pub(super) struct SlMaps;
+
+impl RequestOwner for SlMaps {
+    type Kind = kinds::SlMaps;
+
+    fn encode(
+        &self,
+        subnet: &Subnet,
+        owned: OwnedRequest<Self::Kind>,
+        data: &mut [u8; 64],
+    ) -> Option<u32> {
+        let OwnedRequest { kind, request, .. } = owned;
+        match kind {
+            kinds::SlMaps::SetSlToVl => {
+                data[..8].copy_from_slice(&subnet.requested_map(request)?);
+                Some(subnet.map_modifier(request))
+            }
+        }
+    }
+
+    fn answered(&mut self, subnet: &mut Subnet, owned: OwnedRequest<Self::Kind>, data: &[u8; 64]) {
+        let OwnedRequest { request, .. } = owned;
+        subnet.map_set(request, *data.first_chunk().expect("8 bytes of 64"));
+    }
+
+    fn refused(&mut self, subnet: &mut Subnet, owned: OwnedRequest<Self::Kind>, status: Status) {
+        let OwnedRequest { request, .. } = owned;
+        if subnet.map_refused(request, status) {
+            return;
+        }
+        if subnet.settings.suppress_sl2vl_mad_status_errors {
+            let (name, place) = (request.kind.name(), subnet.place(request.port()));
+            return debug!("{name} of {place} is refused: {status}");
+        }
+        subnet.report_refusal(request, status);
+    }
+}
 
 impl Subnet {
     /// Sends SL-to-VL maps that `ports` are not known to hold. Ports of a node are consecutive.
@@ -63,7 +103,7 @@ impl Subnet {
     }
 
     /// AttributeModifier of a Set(SLtoVLMappingTable).
-    pub(super) fn map_modifier(&self, request: Request) -> u32 {
+    fn map_modifier(&self, request: Request) -> u32 {
         let out_port = self.table_port(request);
         match request.block & (ALL_IN_PORTS | ALL_OUT_PORTS) {
             0 => sl_to_vl_modifier(request.block as u8, out_port),
@@ -72,8 +112,8 @@ impl Subnet {
         }
     }
 
-    /// The map that such a request sets, and its ports.
-    pub(super) fn requested_map(&self, request: Request) -> Option<Map> {
+    /// The map that such a request sets.
+    fn requested_map(&self, request: Request) -> Option<Map> {
         let port = request.port();
         match request.block & (ALL_IN_PORTS | ALL_OUT_PORTS) {
             0 => self.wanted_map(port, request.block as u8),
@@ -83,7 +123,7 @@ impl Subnet {
     }
 
     /// A request was answered with `map`.
-    pub(super) fn map_set(&mut self, request: Request, map: Map) {
+    fn map_set(&mut self, request: Request, map: Map) {
         let port = request.port();
         let Some(asked) = self.requested_map(request) else { return };
         if !request.is_for_all_ports() {
@@ -108,7 +148,7 @@ impl Subnet {
     }
 
     /// Handles a refused request; returns whether it is sent again in another form.
-    pub(super) fn map_refused(&mut self, request: Request, status: Status) -> bool {
+    fn map_refused(&mut self, request: Request, status: Status) -> bool {
         if !request.is_for_all_ports() {
             return false;
         }

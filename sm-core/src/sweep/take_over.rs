@@ -11,9 +11,11 @@ use std::time::Instant;
 
 use ib_mad::types::{Guid, PortNum};
 use ib_mad::wire::attribute::{PortPhysState, PortState};
+use ib_mad::wire::mad::Status;
 use tracing::{debug, info, warn};
 
 use super::current::Stage;
+use super::owner::{OwnedRequest, RequestOwner};
 use super::schedule::Cause;
 use super::subnet::Subnet;
 use super::{Event, Sweeper};
@@ -21,7 +23,7 @@ use crate::fabric::{PortIndex, SwitchIndex};
 use crate::manage::lid::LidRange;
 use crate::manage::link;
 use crate::manage::shard::TakeOver;
-use crate::smp::{Kind, Request};
+use crate::smp::{Kind, Request, kinds};
 
 /// A LID takeover in progress.
 #[derive(Debug)]
@@ -91,7 +93,7 @@ impl Sweeper {
         let take_over = LidTakeOver { what, lids, spare_lids, spare, step };
         self.enter(now, Stage::TakeOver(take_over));
         match old {
-            Some(old) => self.subnet.exchange.push(Request::new(Kind::SetAddress, old)),
+            Some(old) => self.subnet.exchange.push(Request::new(Kind::MoveAddress, old)),
             None => self.enter_spare(what, lids, spare),
         }
         self.advance(now);
@@ -103,7 +105,7 @@ impl Sweeper {
         // Before any sweep looks where clients belong.
         self.subnet.shards.follow(what);
         self.subnet.events.push(Event::LidsChanged);
-        self.subnet.exchange.push(Request::new(Kind::SetAddress, spare));
+        self.subnet.exchange.push(Request::new(Kind::MoveAddress, spare));
     }
 
     /// Ends a step, whose requests are all answered or given up, and starts the next.
@@ -211,18 +213,83 @@ impl Sweeper {
             self.subnet.events.push(Event::DisabledPortsChanged);
         }
     }
+}
 
-    /// Handles the PortInfo of a port that was enabled.
-    pub(super) fn port_enabled(&mut self, port: PortIndex) {
-        if self.subnet.is_disabled(port) {
-            let place = self.subnet.place(port);
-            return self
-                .subnet
-                .fault(port, format_args!("{place} stays disabled after it was enabled"));
+impl RequestOwner for LidTakeOver {
+    type Kind = kinds::TakeOver;
+
+    fn encode(
+        &self,
+        subnet: &Subnet,
+        owned: OwnedRequest<Self::Kind>,
+        data: &mut [u8; 64],
+    ) -> Option<u32> {
+        let OwnedRequest { kind, request, .. } = owned;
+        let port = request.port();
+        match kind {
+            kinds::TakeOver::MoveAddress => *data = subnet.wanted_address(port)?,
+            kinds::TakeOver::DisablePort => *data = subnet.wanted_port_switch(port, false),
+            kinds::TakeOver::MoveForwarding => {
+                data.copy_from_slice(subnet.forwarding_block(request)?);
+                return Some(request.block.into());
+            }
         }
-        let guid = self.subnet.fabric.node_of(port).guid;
-        if self.disabled_ports.remove(&(guid, self.subnet.fabric.port(port).num)) {
-            self.subnet.events.push(Event::DisabledPortsChanged);
+        Some(link::modifier(&subnet.fabric, port))
+    }
+
+    fn answered(&mut self, subnet: &mut Subnet, owned: OwnedRequest<Self::Kind>, data: &[u8; 64]) {
+        let OwnedRequest { kind, request, .. } = owned;
+        match kind {
+            kinds::TakeOver::MoveAddress => subnet.address_set(request, data),
+            kinds::TakeOver::DisablePort => subnet.port_info_set(request, data),
+            kinds::TakeOver::MoveForwarding => {
+                subnet.forwarding_set(request, data);
+            }
+        }
+    }
+
+    /// Logs the refusal only: the end of the step decides how the takeover continues.
+    fn refused(&mut self, subnet: &mut Subnet, owned: OwnedRequest<Self::Kind>, status: Status) {
+        let OwnedRequest { request, .. } = owned;
+        let (name, place) = (request.kind.name(), subnet.place(request.port()));
+        warn!("{name} of {place} is refused: {status}");
+    }
+
+    fn silent(&mut self, subnet: &mut Subnet, owned: OwnedRequest<Self::Kind>) {
+        let OwnedRequest { request, .. } = owned;
+        debug!("{}: no answer from {}", request.kind.name(), subnet.place(request.port()));
+    }
+}
+
+impl RequestOwner for DisabledPorts {
+    type Kind = kinds::DisabledPorts;
+
+    fn encode(
+        &self,
+        subnet: &Subnet,
+        owned: OwnedRequest<Self::Kind>,
+        data: &mut [u8; 64],
+    ) -> Option<u32> {
+        let OwnedRequest { kind, request, .. } = owned;
+        match kind {
+            kinds::DisabledPorts::EnablePort => {
+                *data = subnet.wanted_port_switch(request.port(), true);
+                Some(link::modifier(&subnet.fabric, request.port()))
+            }
+        }
+    }
+
+    fn answered(&mut self, subnet: &mut Subnet, owned: OwnedRequest<Self::Kind>, data: &[u8; 64]) {
+        let OwnedRequest { request, .. } = owned;
+        subnet.port_info_set(request, data);
+        let port = request.port();
+        if subnet.is_disabled(port) {
+            let place = subnet.place(port);
+            return subnet.fault(port, format_args!("{place} stays disabled after it was enabled"));
+        }
+        let guid = subnet.fabric.node_of(port).guid;
+        if self.remove(&(guid, subnet.fabric.port(port).num)) {
+            subnet.events.push(Event::DisabledPortsChanged);
         }
     }
 }
@@ -262,7 +329,7 @@ impl Subnet {
             let Some(port) = self.fabric.ports_of(switch.node).next() else { continue };
             let blocks: Vec<u16> = switch.lft.stale_blocks().collect();
             for block in blocks {
-                self.exchange.push(Request::block(Kind::SetForwarding, port, block));
+                self.exchange.push(Request::block(Kind::MoveForwarding, port, block));
             }
         }
     }

@@ -16,7 +16,7 @@ use tracing::debug;
 use super::discover::Discovery;
 use super::subnet::Subnet;
 use crate::fabric::{NodeIndex, PortIndex};
-use crate::smp::{Kind, Request};
+use crate::smp::{Kind, Owner, Request, kinds};
 
 /// Maximum number of rounds per discovery. Every round but the last follows a node that answered or
 /// fell silent.
@@ -57,18 +57,10 @@ impl Unresponsive {
     }
 }
 
-/// Whether a discovery sends this request to nodes that may become unreachable.
-fn is_of_discovery(kind: Kind) -> bool {
-    matches!(
-        kind,
-        Kind::Probe
-            | Kind::LinkState
-            | Kind::NodeDescription
-            | Kind::SwitchInfo
-            | Kind::PortInfo
-            | Kind::PKeys
-            | Kind::ClearPortChange
-    )
+/// Whether a request of the discovery may be repeated by another route to its node.
+fn may_be_rerouted(request: Request) -> bool {
+    let Owner::Discovery(kind) = request.kind.owner() else { return false };
+    !matches!(kind, kinds::Discovery::OwnNodeInfo | kinds::Discovery::ProbeAgain)
 }
 
 impl Discovery {
@@ -93,7 +85,7 @@ impl Discovery {
     /// Records that a discovery request got no answer. `false` if the cause cannot be an
     /// unreachable node.
     pub(super) fn defer(&mut self, subnet: &mut Subnet, request: Request) -> bool {
-        if !is_of_discovery(request.kind) || subnet.is_sm_node(request.port()) {
+        if !may_be_rerouted(request) || subnet.is_sm_node(request.port()) {
             return false;
         }
         if self.mark_silent(subnet.fabric.port(request.port()).node) {
@@ -113,7 +105,7 @@ impl Discovery {
 
     /// Whether a request is not sent because its node is currently unreachable.
     pub(super) fn is_unreachable(&self, subnet: &Subnet, request: Request) -> bool {
-        is_of_discovery(request.kind)
+        may_be_rerouted(request)
             && self.unresponsive.is_silent(subnet.fabric.port(request.port()).node)
     }
 
@@ -155,7 +147,7 @@ impl Discovery {
     pub(super) fn link_state(&mut self, subnet: &mut Subnet, request: Request, data: &[u8; 64]) {
         let port = request.port();
         subnet.fabric.set_port_info(port, data);
-        subnet.note_training(port);
+        self.note_training(subnet, port);
         let state = subnet.fabric.port(port).state();
         if matches!(state, Some(PortState::Initialize | PortState::Armed | PortState::Active)) {
             return self.link_is_up(subnet, request);

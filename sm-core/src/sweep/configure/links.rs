@@ -3,16 +3,16 @@
 use std::collections::HashSet;
 use std::time::Instant;
 
-use ib_mad::types::Lid;
 use ib_mad::wire::attribute::{PortInfo, PortState};
+use ib_mad::wire::mad::Status;
 use tracing::debug;
 
 use super::program::Programmed;
 use crate::fabric::PortIndex;
 use crate::manage::link;
-use crate::smp::{Kind, Request};
+use crate::smp::{Kind, Request, kinds};
 use crate::sweep::current::Stage;
-use crate::sweep::schedule::Cause;
+use crate::sweep::owner::{OwnedRequest, RequestOwner};
 use crate::sweep::subnet::Subnet;
 use crate::sweep::{Phase, Sweeper};
 
@@ -47,28 +47,56 @@ impl LinkSetup {
     /// Handles the refusal of a step to Armed or Active; `false` if the port refused it before. A
     /// port refuses a step that it has already taken, for example if the answer was lost, so its
     /// PortInfo is read.
-    pub(in crate::sweep) fn step_refused(&mut self, subnet: &mut Subnet, request: Request) -> bool {
+    fn step_refused(&mut self, subnet: &mut Subnet, request: Request) -> bool {
         let is_new = self.read_again.insert((request.port(), request.kind == Kind::Arm));
         if is_new {
-            subnet.exchange.push(Request::new(Kind::PortInfo, request.port()));
+            subnet.exchange.push(Request::new(Kind::RefusedStep, request.port()));
         }
         is_new
     }
+}
 
-    /// Handles PortInfo of a port that refused a step. A port in the wrong state is reported at the
-    /// end of the sweep.
-    pub(in crate::sweep) fn port_info(
+impl RequestOwner for LinkSetup {
+    type Kind = kinds::Links;
+
+    fn encode(
         &self,
-        subnet: &mut Subnet,
-        now: Instant,
-        port: PortIndex,
-        data: &[u8; 64],
-    ) {
-        if [true, false].iter().any(|&arms| self.read_again.contains(&(port, arms))) {
-            subnet.fabric.port_mut(port).info = *data;
-        } else {
-            subnet.port_read_again(now, port, data);
+        subnet: &Subnet,
+        owned: OwnedRequest<Self::Kind>,
+        data: &mut [u8; 64],
+    ) -> Option<u32> {
+        let OwnedRequest { kind, request, .. } = owned;
+        let port = request.port();
+        match kind {
+            kinds::Links::Arm => *data = subnet.wanted_arming(port)?,
+            kinds::Links::Activate => *data = subnet.wanted_activation(port)?,
+            kinds::Links::RefusedStep => {}
         }
+        Some(link::modifier(&subnet.fabric, port))
+    }
+
+    fn answered(&mut self, subnet: &mut Subnet, owned: OwnedRequest<Self::Kind>, data: &[u8; 64]) {
+        let OwnedRequest { kind, request, .. } = owned;
+        match kind {
+            kinds::Links::Arm | kinds::Links::Activate => subnet.port_info_set(request, data),
+            // A port in the wrong state is reported at the end of the sweep.
+            kinds::Links::RefusedStep => {
+                subnet.fabric.port_mut(request.port()).info = *data;
+            }
+        }
+    }
+
+    fn refused(&mut self, subnet: &mut Subnet, owned: OwnedRequest<Self::Kind>, status: Status) {
+        let OwnedRequest { kind, request, .. } = owned;
+        let is_handled = match kind {
+            kinds::Links::Arm | kinds::Links::Activate => self.step_refused(subnet, request),
+            kinds::Links::RefusedStep => false,
+        };
+        if is_handled {
+            let (name, place) = (request.kind.name(), subnet.place(request.port()));
+            return debug!("{name} of {place} is refused: {status}");
+        }
+        subnet.report_refusal(request, status);
     }
 }
 
@@ -104,16 +132,13 @@ impl Sweeper {
 
 impl Subnet {
     /// PortInfo to set so that an armed port becomes active.
-    pub(in crate::sweep) fn wanted_activation(
-        &self,
-        port: PortIndex,
-    ) -> Option<link::PortInfoBytes> {
+    fn wanted_activation(&self, port: PortIndex) -> Option<link::PortInfoBytes> {
         link::active(&self.fabric, port, self.link_inputs(), self.wanted_addressing(port))
     }
 
     /// PortInfo to set so that a linked port is configured and armed, if it is not. A new master
     /// always sets it, because the values may be those of another SM.
-    pub(in crate::sweep) fn wanted_arming(&self, port: PortIndex) -> Option<link::PortInfoBytes> {
+    fn wanted_arming(&self, port: PortIndex) -> Option<link::PortInfoBytes> {
         let external = self.fabric.node_of(port).switch.is_some();
         let anyway = external && self.state.first_as_master || self.state.forced_links_changed;
         link::armed(&self.fabric, port, self.link_inputs(), self.wanted_addressing(port), anyway)
@@ -125,27 +150,6 @@ impl Subnet {
                 self.exchange.push(Request::new(Kind::Activate, port));
                 self.journal.report.port_infos_set += 1;
             }
-        }
-    }
-
-    /// Handles PortInfo of a port without a link, or of a switch's port 0, read after
-    /// PortStateChange was cleared. A change since the discovery starts another sweep.
-    pub(in crate::sweep) fn port_read_again(
-        &mut self,
-        now: Instant,
-        port: PortIndex,
-        data: &[u8; 64],
-    ) {
-        let Ok(info) = PortInfo::new(&data[..]) else { return };
-        let entry = self.fabric.port(port);
-        let state_changed = info.port_state() != entry.port_info().port_state();
-        let lost_its_lid = info.base_lid() == Lid::NONE && entry.base_lid() != Lid::NONE;
-        if state_changed || lost_its_lid {
-            debug!("{} changed during the sweep", self.fabric.describe(port));
-            if lost_its_lid {
-                self.switch_was_reset(entry.node);
-            }
-            self.schedule.request(now, Cause::Asked);
         }
     }
 

@@ -6,11 +6,13 @@ use std::time::Instant;
 
 use ib_mad::types::{Lid, Lifetime};
 use ib_mad::wire::attribute::{CapabilityMask, SwitchInfo};
+use ib_mad::wire::mad::Status;
 
 use crate::fabric::{NodeIndex, PortIndex};
-use crate::smp::{Kind, Request};
+use crate::smp::{Kind, Request, kinds};
 use crate::sweep::Sweeper;
 use crate::sweep::current::Stage;
+use crate::sweep::owner::{OwnedRequest, RequestOwner};
 use crate::sweep::schedule::Cause;
 use crate::sweep::subnet::Subnet;
 
@@ -89,24 +91,71 @@ impl Programming {
         }
     }
 
-    /// Handles the answer to a Set(LinearForwardingTable).
-    pub(in crate::sweep) fn block_set(
+    /// Handles a request without a result: a switch whose block is missing has failed.
+    fn end_without_answer(
         &mut self,
-        subnet: &mut Subnet,
+        subnet: &Subnet,
+        kind: kinds::ForwardingTables,
         request: Request,
-        data: &[u8; 64],
     ) {
-        let node = subnet.fabric.port(request.port()).node;
-        if subnet.forwarding_set(request, data) {
-            self.switches.done.insert(node);
-        } else {
-            self.switches.failed.insert(node);
+        match kind {
+            kinds::ForwardingTables::SetForwarding => {
+                self.switches.failed.insert(subnet.fabric.port(request.port()).node);
+            }
+            kinds::ForwardingTables::SetSwitchInfo => {}
+        }
+    }
+}
+
+impl RequestOwner for Programming {
+    type Kind = kinds::ForwardingTables;
+
+    fn encode(
+        &self,
+        subnet: &Subnet,
+        owned: OwnedRequest<Self::Kind>,
+        data: &mut [u8; 64],
+    ) -> Option<u32> {
+        let OwnedRequest { kind, request, .. } = owned;
+        match kind {
+            kinds::ForwardingTables::SetForwarding => {
+                data.copy_from_slice(subnet.forwarding_block(request)?);
+                Some(request.block.into())
+            }
+            kinds::ForwardingTables::SetSwitchInfo => {
+                data[..20].copy_from_slice(&subnet.wanted_switch_info(request.port())?);
+                Some(0)
+            }
         }
     }
 
-    /// Records that a switch refused a block, or did not answer.
-    pub(in crate::sweep) fn block_failed(&mut self, switch: NodeIndex) {
-        self.switches.failed.insert(switch);
+    fn answered(&mut self, subnet: &mut Subnet, owned: OwnedRequest<Self::Kind>, data: &[u8; 64]) {
+        let OwnedRequest { kind, request, now } = owned;
+        match kind {
+            kinds::ForwardingTables::SetForwarding => {
+                let node = subnet.fabric.port(request.port()).node;
+                if subnet.forwarding_set(request, data) {
+                    self.switches.done.insert(node);
+                } else {
+                    self.switches.failed.insert(node);
+                }
+            }
+            kinds::ForwardingTables::SetSwitchInfo => {
+                subnet.switch_info_set(now, request.port(), data);
+            }
+        }
+    }
+
+    fn refused(&mut self, subnet: &mut Subnet, owned: OwnedRequest<Self::Kind>, status: Status) {
+        let OwnedRequest { kind, request, .. } = owned;
+        subnet.report_refusal(request, status);
+        self.end_without_answer(subnet, kind, request);
+    }
+
+    fn silent(&mut self, subnet: &mut Subnet, owned: OwnedRequest<Self::Kind>) {
+        let OwnedRequest { kind, request, .. } = owned;
+        subnet.report_silence(request);
+        self.end_without_answer(subnet, kind, request);
     }
 }
 
@@ -125,6 +174,12 @@ impl Sweeper {
 }
 
 impl Subnet {
+    /// The block of a switch's forwarding table that a Set(LinearForwardingTable) sets.
+    pub(in crate::sweep) fn forwarding_block(&self, request: Request) -> Option<&[u8]> {
+        let switch = self.fabric.switch(self.fabric.node_of(request.port()).switch?);
+        switch.lft.block(request.block)
+    }
+
     /// Handles the answer to a Set(LinearForwardingTable); `false` if the switch holds another
     /// block.
     pub(in crate::sweep) fn forwarding_set(&mut self, request: Request, data: &[u8; 64]) -> bool {
@@ -143,7 +198,7 @@ impl Subnet {
     }
 
     /// SwitchInfo to set; `None` if the switch already has the right values.
-    pub(in crate::sweep) fn wanted_switch_info(&self, port: PortIndex) -> Option<[u8; 20]> {
+    fn wanted_switch_info(&self, port: PortIndex) -> Option<[u8; 20]> {
         let switch = self.fabric.switch(self.fabric.node_of(port).switch?);
         let current = switch.switch_info();
         let lifetime = Lifetime::from_low_bits(self.settings.packet_life_time);
@@ -177,12 +232,7 @@ impl Subnet {
         Lid(Lid::MULTICAST_FIRST.0.saturating_add(capacity - 1))
     }
 
-    pub(in crate::sweep) fn switch_info_set(
-        &mut self,
-        now: Instant,
-        port: PortIndex,
-        data: &[u8; 64],
-    ) {
+    fn switch_info_set(&mut self, now: Instant, port: PortIndex, data: &[u8; 64]) {
         let node = self.fabric.port(port).node;
         let Some(index) = self.fabric.node(node).switch else { return };
         let switch = self.fabric.switch_mut(index);

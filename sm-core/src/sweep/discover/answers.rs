@@ -1,4 +1,4 @@
-//! What nodes and ports say of themselves, and what is asked next for it.
+//! Attributes of nodes and ports, and the requests that follow from them.
 
 use ib_mad::types::Lid;
 use ib_mad::wire::attribute::{PortInfo, PortState};
@@ -11,7 +11,7 @@ use crate::smp::{Kind, Request};
 use crate::sweep::subnet::Subnet;
 
 impl Discovery {
-    /// Handles SwitchInfo with PortStateChange cleared: now the ports are read.
+    /// Handles the answer to a Set() that cleared PortStateChange: reads the ports.
     pub(super) fn port_change_cleared(
         &mut self,
         subnet: &mut Subnet,
@@ -23,7 +23,7 @@ impl Discovery {
         subnet.read_ports(node);
     }
 
-    /// Records SwitchInfo; whether ports changed since PortStateChange was last cleared.
+    /// Records SwitchInfo. `true` if ports changed since PortStateChange was last cleared.
     fn take_switch_info(&mut self, subnet: &mut Subnet, node: NodeIndex, data: &[u8; 64]) -> bool {
         let Some(index) = subnet.fabric.node(node).switch else { return false };
         if subnet.take_switch_info(node, data) {
@@ -37,33 +37,28 @@ impl Discovery {
         self.reset.insert(node);
     }
 
-    pub(in crate::sweep) fn switch_info(
-        &mut self,
-        subnet: &mut Subnet,
-        port: PortIndex,
-        data: &[u8; 64],
-    ) {
+    pub(super) fn switch_info(&mut self, subnet: &mut Subnet, port: PortIndex, data: &[u8; 64]) {
         let node = subnet.fabric.port(port).node;
         let changed = self.take_switch_info(subnet, node, data);
         if changed && subnet.election.is_master() && !subnet.state.first_as_master {
-            // Cleared before the ports are read: what changes after shows in the next light sweep.
+            // Cleared before the ports are read: the next light sweep sees later changes.
             subnet.exchange.push(Request::new(Kind::ClearPortChange, port));
         } else {
             subnet.read_ports(node);
         }
     }
 
-    /// A switch's port 0 was read that had LID `before`. With another one it has been reset,
-    /// whatever its top is: that may have been set since, by us who did not know.
+    /// Detects a reset of a switch: its port 0, which had LID `before`, has another one. The top of
+    /// its table does not show the reset if we have set it since.
     fn look_for_reset(&mut self, subnet: &mut Subnet, port0: PortIndex, before: Lid) {
         let entry = subnet.fabric.port(port0);
         let node = entry.node;
         if before == Lid::NONE || entry.base_lid() == before || self.reset.contains(&node) {
             return;
         }
-        debug!("{} has lost its LID: it was reset", subnet.fabric.describe(port0));
+        debug!("{} lost its LID: the switch was reset", subnet.fabric.describe(port0));
         self.note_reset(subnet, node);
-        // Those of ports that were read before this one.
+        // P_Key tables of the ports that were read before port 0.
         for port in subnet.fabric.ports_of(node).skip(1) {
             if subnet.fabric.port(port).peer().is_some() {
                 self.read_checked_pkeys(subnet, node, port, true);
@@ -71,12 +66,7 @@ impl Discovery {
         }
     }
 
-    pub(in crate::sweep) fn port_info(
-        &mut self,
-        subnet: &mut Subnet,
-        request: Request,
-        data: &[u8; 64],
-    ) {
+    pub(super) fn port_info(&mut self, subnet: &mut Subnet, request: Request, data: &[u8; 64]) {
         let port = request.port();
         let was = subnet.fabric.port(port).state();
         let checks = |info: PortInfo<&[u8; 64]>| {
@@ -90,9 +80,9 @@ impl Discovery {
         let state = subnet.fabric.port(port).state();
         if state != was {
             let name = |state: Option<PortState>| state.map_or("unknown".into(), |s| s.to_string());
-            debug!("{} is {}, was {}", subnet.fabric.describe(port), name(state), name(was));
+            debug!("{}: {}, was {}", subnet.fabric.describe(port), name(state), name(was));
         }
-        subnet.note_training(port);
+        self.note_training(subnet, port);
         self.note_port_state(subnet, port, was, lid_before);
         let node = subnet.fabric.port(port).node;
         let is_switch = subnet.fabric.node(node).switch.is_some();
@@ -135,8 +125,8 @@ impl Discovery {
         }
     }
 
-    /// The P_Key table of a switch's external port, which only the master changes: read once, and
-    /// again if the switch seems to have been reset, or another SM may have been master.
+    /// Reads the P_Key table of a switch's external port. Only the master changes it, so it is read
+    /// once, and again if the switch may have been reset, or another SM may have been master.
     fn read_checked_pkeys(
         &mut self,
         subnet: &mut Subnet,
@@ -153,11 +143,24 @@ impl Discovery {
         }
     }
 
+    /// Handles the state of a port that was read. In Initialize its link was retrained, perhaps
+    /// because its node was reset: discards what is known of it.
+    pub(in crate::sweep) fn note_training(&mut self, subnet: &mut Subnet, port: PortIndex) {
+        if subnet.fabric.port(port).state() != Some(PortState::Initialize) {
+            return;
+        }
+        let entry = subnet.fabric.port_mut(port);
+        entry.qos = None;
+        let guid = entry.guid;
+        subnet.election.unmute(|mute| mute == guid);
+        self.retrained.insert(guid);
+    }
+
     fn link_is_down(&mut self, subnet: &mut Subnet, request: Request) {
         let port = request.port();
         let Some(peer) = subnet.fabric.port(port).peer() else { return };
         if subnet.is_confirmed(port) {
-            // The far end has just answered by this link.
+            // The node at the far end has just answered over this link.
             return self.contradicted_by_down(subnet, port, peer, request.block);
         }
         self.cut(subnet, port, peer);
@@ -170,7 +173,7 @@ impl Discovery {
 }
 
 impl Subnet {
-    /// Records SwitchInfo; `true` if the switch was reset, as its LinearFDBTop shows.
+    /// Records SwitchInfo. `true` if its LinearFDBTop shows that the switch was reset.
     pub(in crate::sweep) fn take_switch_info(&mut self, node: NodeIndex, data: &[u8; 64]) -> bool {
         let Some(index) = self.fabric.node(node).switch else { return false };
         let before = self.fabric.switch(index).switch_info().linear_fdb_top();
@@ -182,44 +185,21 @@ impl Subnet {
         was_reset
     }
 
-    /// A switch was reset: the state of its tables is unknown.
+    /// Forgets the tables of a switch that was reset: their contents are unknown.
     pub(in crate::sweep) fn switch_was_reset(&mut self, node: NodeIndex) {
         let Some(index) = self.fabric.node(node).switch else { return };
         self.fabric.lft_mut(index).forget();
         self.fabric.mft_mut(index).forget();
-        // Port 0 included: it comes up by itself and is never seen in Initialize.
+        // Of port 0 too: it becomes active by itself and is never seen in Initialize.
         self.forget_port_tables(node);
     }
 
-    /// Handles SwitchInfo with PortStateChange cleared, after the discovery. Ports that are not set
-    /// are read again.
-    pub(in crate::sweep) fn port_change_cleared(&mut self, port: PortIndex, data: &[u8; 64]) {
-        let node = self.fabric.port(port).node;
-        self.take_switch_info(node, data);
-        self.read_unset_ports(node);
-    }
-
-    /// Whether a port is in Initialize: its link was retrained, perhaps because its node was reset.
-    pub(in crate::sweep) fn is_training(&self, port: PortIndex) -> bool {
-        self.fabric.port(port).state() == Some(PortState::Initialize)
-    }
-
-    /// A port was read. What is known of a retrained port is discarded.
-    pub(in crate::sweep) fn note_training(&mut self, port: PortIndex) {
-        if self.is_training(port) {
-            let entry = self.fabric.port_mut(port);
-            entry.qos = None;
-            let guid = entry.guid;
-            self.election.unmute(|mute| mute == guid);
-        }
-    }
-
-    pub(in crate::sweep) fn node_description(&mut self, port: PortIndex, data: &[u8; 64]) {
+    pub(super) fn node_description(&mut self, port: PortIndex, data: &[u8; 64]) {
         let node = self.fabric.port(port).node;
         self.fabric.node_mut(node).description = *data;
     }
 
-    pub(in crate::sweep) fn read_ports(&mut self, node: NodeIndex) {
+    pub(super) fn read_ports(&mut self, node: NodeIndex) {
         for port in self.fabric.ports_of(node) {
             self.exchange.push(Request::new(Kind::PortInfo, port));
         }
@@ -241,7 +221,8 @@ mod tests {
     use crate::sweep::Sweeper;
     use sm_config::Settings;
 
-    /// Port 0 of a switch is never seen in Initialize: what it held was still taken for known.
+    /// Port 0 of a switch is never seen in Initialize, so its tables were still regarded as known
+    /// after a reset.
     #[test]
     fn a_reset_switch_is_not_known_to_hold_tables_at_port_0() {
         let mut sweeper = Sweeper::new(Settings::default(), LidTable::default(), 1);

@@ -28,6 +28,7 @@ impl Sweeper {
     /// Ends a discovery: starts the election, or abandons the sweep.
     pub(in crate::sweep) fn end_discovery(&mut self, now: Instant, discovery: Discovery) {
         let full = discovery.full;
+        discovery.retrained.iter().for_each(|port| self.aliases.forget(*port));
         match discovery.end(&mut self.subnet) {
             End::Read => self.begin_election(now, full),
             End::Abandoned => self.give_up(now),

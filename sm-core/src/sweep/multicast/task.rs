@@ -4,9 +4,10 @@ use std::time::Instant;
 
 use ib_mad::wire::mad::Status;
 
-use super::{Membership, Multicast, MulticastJob, MulticastOutcome, block_key};
-use crate::smp::Request;
+use super::{Membership, Multicast, MulticastJob, MulticastOutcome, block_key, block_modifier};
+use crate::smp::kinds;
 use crate::sweep::Sweeper;
+use crate::sweep::owner::{OwnedRequest, RequestOwner};
 use crate::sweep::subnet::Subnet;
 use crate::sweep::task::Task;
 
@@ -32,22 +33,39 @@ impl Task for Multicast {
             self.report_written(subnet);
         }
     }
+}
 
-    fn write(&self, subnet: &Subnet, request: Request, data: &mut [u8; 64]) -> Option<()> {
-        let switch = subnet.fabric.switch(subnet.fabric.node_of(request.port()).switch?);
-        *data = *switch.mft.sent(block_key(request))?;
-        Some(())
+impl RequestOwner for Multicast {
+    type Kind = kinds::Multicast;
+
+    fn encode(
+        &self,
+        subnet: &Subnet,
+        owned: OwnedRequest<Self::Kind>,
+        data: &mut [u8; 64],
+    ) -> Option<u32> {
+        let OwnedRequest { kind, request, .. } = owned;
+        match kind {
+            kinds::Multicast::SetMulticast => {
+                let switch = subnet.fabric.switch(subnet.fabric.node_of(request.port()).switch?);
+                *data = *switch.mft.sent(block_key(request))?;
+                Some(block_modifier(request))
+            }
+        }
     }
 
-    fn answered(&mut self, subnet: &mut Subnet, _: Instant, request: Request, data: &[u8; 64]) {
+    fn answered(&mut self, subnet: &mut Subnet, owned: OwnedRequest<Self::Kind>, data: &[u8; 64]) {
+        let OwnedRequest { request, .. } = owned;
         self.block_set(subnet, request, data);
     }
 
-    fn refused(&mut self, subnet: &mut Subnet, now: Instant, request: Request, status: Status) {
+    fn refused(&mut self, subnet: &mut Subnet, owned: OwnedRequest<Self::Kind>, status: Status) {
+        let OwnedRequest { request, now, .. } = owned;
         self.block_lost(subnet, now, request, status);
     }
 
-    fn silent(&mut self, subnet: &mut Subnet, now: Instant, request: Request) {
+    fn silent(&mut self, subnet: &mut Subnet, owned: OwnedRequest<Self::Kind>) {
+        let OwnedRequest { request, now, .. } = owned;
         self.block_lost(subnet, now, request, "no answer");
     }
 }

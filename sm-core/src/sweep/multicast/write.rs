@@ -14,7 +14,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use ib_mad::wire::attribute::MFT_BLOCK_LEN;
+use ib_mad::wire::attribute::{MFT_BLOCK_LEN, multicast_forwarding_modifier};
 use tracing::warn;
 
 use super::super::subnet::Subnet;
@@ -145,6 +145,12 @@ impl Multicast {
 /// The number that represents a block and position in a request.
 pub(in crate::sweep) fn block_number((block, position): (u16, u8)) -> u16 {
     block | u16::from(position) << BLOCK_BITS
+}
+
+/// AttributeModifier of a MulticastForwardingTable.
+pub(in crate::sweep) fn block_modifier(request: Request) -> u32 {
+    let (block, position) = block_key(request);
+    multicast_forwarding_modifier(block, position)
 }
 
 /// Block and position that a request is about.
