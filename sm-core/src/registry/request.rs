@@ -112,6 +112,8 @@ impl Request {
 
 #[cfg(test)]
 mod tests {
+    use ib_mad::wire::sa::attribute;
+
     use super::*;
 
     fn mad(method: Method, attribute: AttributeId, sm_key: u64) -> [u8; MAD_LEN] {
