@@ -161,7 +161,7 @@ fn decode(messages: &[FromSm], held: &Snapshot) -> Snapshot {
             Message::Chunk(chunk) => {
                 decoder.as_mut().expect("begun").chunk(&chunk).expect("our own message");
             }
-            Message::Explain(_) => panic!("not of an update"),
+            _ => panic!("not of an update"),
             Message::End(end) => {
                 return decoder.expect("begun").finish(end, held).expect("our own message");
             }

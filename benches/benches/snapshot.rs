@@ -117,7 +117,7 @@ fn decode(messages: &[FromSm], held: &Snapshot) -> Snapshot {
                 let decoder = decoder.as_mut().expect("begun");
                 decoder.chunk(&chunk).expect("our own message");
             }
-            Message::Explain(_) => panic!("not of an update"),
+            _ => panic!("not of an update"),
             Message::End(end) => {
                 return decoder.expect("begun").finish(end, held).expect("our own message");
             }

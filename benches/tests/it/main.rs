@@ -3,6 +3,7 @@
 mod chaos;
 mod chaos_support;
 mod ctl;
+mod failback;
 mod faults;
 mod feed;
 mod golden_conversations;

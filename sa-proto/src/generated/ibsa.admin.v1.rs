@@ -66,6 +66,56 @@ pub struct Status {
     pub lmc: u32,
     #[prost(fixed64, tag = "23")]
     pub subnet_prefix: u64,
+    /// Subnet managers that follow the registry of this one.
+    #[prost(message, repeated, tag = "24")]
+    pub followers: ::prost::alloc::vec::Vec<Follower>,
+    /// The copy of the master's registry that this one keeps; absent without --follow, and while it is
+    /// master.
+    #[prost(message, optional, tag = "25")]
+    pub registry_copy: ::core::option::Option<RegistryCopy>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Follower {
+    #[prost(fixed64, tag = "1")]
+    pub port_guid: u64,
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    /// Whether it has stored all that is published.
+    #[prost(bool, tag = "3")]
+    pub in_step: bool,
+    /// How long that has been so.
+    #[prost(uint64, tag = "4")]
+    pub since_s: u64,
+    /// What it has stored.
+    #[prost(uint64, tag = "5")]
+    pub epoch: u64,
+    #[prost(uint64, tag = "6")]
+    pub registry_sequence: u64,
+    /// Changes that it has not stored.
+    #[prost(uint64, tag = "7")]
+    pub lag: u64,
+    /// Whether writes are acknowledged only once it has stored them (--follow-sync).
+    #[prost(bool, tag = "8")]
+    pub awaited: bool,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RegistryCopy {
+    #[prost(bool, tag = "1")]
+    pub in_step: bool,
+    /// How long that has been so.
+    #[prost(uint64, tag = "2")]
+    pub since_s: u64,
+    /// What is stored.
+    #[prost(uint64, tag = "3")]
+    pub epoch: u64,
+    #[prost(uint64, tag = "4")]
+    pub registry_sequence: u64,
+    /// Changes that the master has published and that are not stored.
+    #[prost(uint64, tag = "5")]
+    pub lag: u64,
+    /// How long ago the master last confirmed that it reaches this SM; absent if it never did.
+    #[prost(uint64, optional, tag = "6")]
+    pub contact_ms: ::core::option::Option<u64>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Peer {

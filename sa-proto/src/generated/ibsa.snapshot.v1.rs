@@ -21,7 +21,7 @@ pub struct Checksum {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct FromResponder {
-    #[prost(oneof = "from_responder::Message", tags = "1, 2, 3, 4, 5, 6")]
+    #[prost(oneof = "from_responder::Message", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10")]
     pub message: ::core::option::Option<from_responder::Message>,
 }
 /// Nested message and enum types in `FromResponder`.
@@ -41,6 +41,16 @@ pub mod from_responder {
         Stats(super::Stats),
         #[prost(message, tag = "6")]
         Explained(super::Explained),
+        #[prost(message, tag = "7")]
+        Holding(super::Holding),
+        /// The registry, as an Inquiry requests it: a full update without a fabric plane. The Holding
+        /// comes after it.
+        #[prost(message, tag = "8")]
+        Begin(super::Begin),
+        #[prost(message, tag = "9")]
+        Chunk(super::Chunk),
+        #[prost(message, tag = "10")]
+        End(super::End),
     }
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -64,6 +74,9 @@ pub struct Hello {
     /// What it answers from now; absent if nothing.
     #[prost(message, optional, tag = "7")]
     pub held: ::core::option::Option<Held>,
+    /// Port GUID of a subnet manager that follows the registry of this one; 0 for a responder.
+    #[prost(fixed64, tag = "8")]
+    pub sm_guid: u64,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FabricPort {
@@ -153,6 +166,16 @@ pub struct Refused {
     #[prost(message, optional, tag = "1")]
     pub held: ::core::option::Option<Version>,
 }
+/// The answer to a Heartbeat or an Inquiry. A follower also sends it, with number 0, whenever it has
+/// stored something.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Holding {
+    #[prost(uint64, tag = "1")]
+    pub number: u64,
+    /// A responder: what queries are answered from. A follower: what it has on disk. Zeros for nothing.
+    #[prost(message, optional, tag = "2")]
+    pub version: ::core::option::Option<Version>,
+}
 /// What the responder counted, once a second.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Stats {
@@ -240,7 +263,7 @@ pub struct Counter {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FromSm {
-    #[prost(oneof = "from_sm::Message", tags = "1, 2, 3, 4")]
+    #[prost(oneof = "from_sm::Message", tags = "1, 2, 3, 4, 5, 6")]
     pub message: ::core::option::Option<from_sm::Message>,
 }
 /// Nested message and enum types in `FromSm`.
@@ -253,10 +276,45 @@ pub mod from_sm {
         Chunk(super::Chunk),
         #[prost(message, tag = "3")]
         End(super::End),
-        /// May come between the messages of an update.
+        /// These may come between the messages of an update.
         #[prost(message, tag = "4")]
         Explain(super::Explain),
+        #[prost(message, tag = "5")]
+        Heartbeat(super::Heartbeat),
+        #[prost(message, tag = "6")]
+        Inquiry(super::Inquiry),
     }
+}
+/// From a master to a subnet manager that follows it, several times a second: by this the follower
+/// knows how old its knowledge is.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Heartbeat {
+    /// Ascends on a stream, from 1.
+    #[prost(uint64, tag = "1")]
+    pub number: u64,
+    /// Number of the last Heartbeat of this stream whose Holding has arrived; 0 if none has.
+    #[prost(uint64, tag = "2")]
+    pub confirmed: u64,
+    /// The version published last. Nothing above it has been acknowledged.
+    #[prost(message, optional, tag = "3")]
+    pub version: ::core::option::Option<Version>,
+    /// Identities of those that can have acknowledged writes to clients: responders of the feed, and
+    /// those with a stream of writes.
+    #[prost(fixed64, repeated, tag = "4")]
+    pub responders: ::prost::alloc::vec::Vec<u64>,
+    /// Whether writes are acknowledged only once the follower has stored them, until its lease ends.
+    #[prost(bool, tag = "5")]
+    pub awaited: bool,
+}
+/// A manager that becomes master asks which version a responder answers from, before it begins a
+/// session: no write was acknowledged that is not in the tables of some responder.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Inquiry {
+    #[prost(uint64, tag = "1")]
+    pub number: u64,
+    /// Whether to send the registry.
+    #[prost(bool, tag = "2")]
+    pub rows: bool,
 }
 /// Request of an operator to explain a path. A responder that cannot answer soon says so; the SM waits
 /// a few seconds.

@@ -59,4 +59,4 @@ pub use row::{Row, find};
 pub use rows::{Iter, Rows};
 pub use state::{SCHEMA, Snapshot};
 pub use tables::Table;
-pub use version::{Session, Version};
+pub use version::{RegistryVersion, Session, Version};

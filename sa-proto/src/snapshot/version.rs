@@ -28,7 +28,23 @@ pub struct Version {
     pub registry_sequence: u64,
 }
 
+/// The age of a registry: the session in which it was published or followed last, and its sequence
+/// number there. Ordered: of two registries, the one of the higher session is newer, whatever the
+/// sequence numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RegistryVersion {
+    /// The session.
+    pub session: Session,
+    /// Sequence number of the last write.
+    pub sequence: u64,
+}
+
 impl Version {
+    /// The version of the registry plane alone.
+    pub fn registry(self) -> RegistryVersion {
+        RegistryVersion { session: self.session, sequence: self.registry_sequence }
+    }
+
     /// The version of the empty snapshot, lower than any published one.
     pub const NONE: Self = Self {
         session: Session { epoch: 0, sm_guid: Guid(0) },
@@ -43,6 +59,12 @@ canonical!(Version { session, fabric_generation, registry_sequence });
 impl fmt::Display for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}@{}", self.epoch, self.sm_guid)
+    }
+}
+
+impl fmt::Display for RegistryVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.session, self.sequence)
     }
 }
 
@@ -66,5 +88,16 @@ mod tests {
         assert!(version(2, 1) > version(1, u64::MAX));
         assert!(version(2, 2) > version(2, 1));
         assert!(Version::NONE < version(1, 0));
+    }
+
+    /// A former master counted further in its old session than its successor in the new one.
+    #[test]
+    fn of_two_registries_that_of_the_later_session_is_newer() {
+        let version = |epoch, sequence| RegistryVersion {
+            session: Session { epoch, sm_guid: Guid(1) },
+            sequence,
+        };
+        assert!(version(6, 10) > version(5, 12));
+        assert!(version(6, 11) > version(6, 10));
     }
 }

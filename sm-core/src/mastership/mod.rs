@@ -62,6 +62,8 @@ pub struct Mastership {
     state: SmState,
     act_count: u32,
     tenure: u32,
+    /// Whether the subnet is not to be handed over to us for now.
+    refuses_handover: bool,
 }
 
 impl Mastership {
@@ -75,6 +77,7 @@ impl Mastership {
             state: SmState::Discovering,
             act_count: 0,
             tenure: 0,
+            refuses_handover: false,
         }
     }
 
@@ -104,6 +107,12 @@ impl Mastership {
     /// Sets our priority, 0 to 15.
     pub fn set_priority(&mut self, priority: u8) {
         self.priority = priority;
+    }
+
+    /// Refuses a handover to us, or accepts it again. A master whose HANDOVER is refused stays
+    /// master, and tries again.
+    pub fn set_refuses_handover(&mut self, refuses: bool) {
+        self.refuses_handover = refuses;
     }
 
     /// The SM_Key that other subnet managers must present.
@@ -237,6 +246,7 @@ impl Mastership {
         let from = asker.guid;
         let other = RemoteSm { guid: from, priority: asker.priority, state: shown };
         match (control, self.state) {
+            (SmControl::Handover, _) if self.refuses_handover => None,
             (SmControl::Handover, Standby) => Some(Demand::TakeOver(from)),
             // A master accepts a handover only from one of lower rank: two subnets were merged.
             (SmControl::Handover, Master) if self.outranks(&other) => Some(Demand::TakeOver(from)),
@@ -407,6 +417,22 @@ mod tests {
         assert_eq!(shown(&mut own, 0), 1);
         own.set_m_key(77);
         assert_eq!((shown(&mut own, 0), shown(&mut own, 77)), (0, 1));
+    }
+
+    #[test]
+    fn a_handover_is_refused_on_request() {
+        for state in [SmState::Standby, SmState::Master, SmState::Discovering] {
+            let mut own = own(3, state);
+            own.set_refuses_handover(true);
+            let mut mad = set_request(SmControl::Handover, 1);
+            SmInfo::new(&mut mad[smp::DATA]).unwrap().set_guid(Guid(99)).set_priority(2);
+            assert_eq!(own.answer(&mut mad), Demand::None, "{state}");
+            assert_eq!(Smp::new(&mad[..]).unwrap().status(), Status::INVALID_FIELD);
+            own.set_refuses_handover(false);
+            let mut mad = set_request(SmControl::Handover, 1);
+            SmInfo::new(&mut mad[smp::DATA]).unwrap().set_guid(Guid(99)).set_priority(2);
+            assert_ne!(own.answer(&mut mad), Demand::None, "{state}");
+        }
     }
 
     #[test]

@@ -32,8 +32,10 @@ pub(super) enum Stage {
     Elect {
         full: bool,
     },
+    /// `sweep`: whether the sweep that it interrupts read the whole fabric; `None` if it interrupts
+    /// none.
     HandOver {
-        full: bool,
+        sweep: Option<bool>,
     },
     Addresses,
     Inherit(Inheriting),

@@ -89,6 +89,8 @@ impl RequestOwner for OtherManagers {
 impl Sweeper {
     pub(super) fn begin_election(&mut self, now: Instant, full: bool) {
         self.enter(now, Stage::Elect { full });
+        let handover = &mut self.subnet.election.handover;
+        handover.elects_in_doubt = full && handover.is_in_doubt;
         self.subnet.election.forget_others();
         let managers = self.subnet.manager_ports();
         let there: HashSet<Guid> =
@@ -196,6 +198,17 @@ impl Sweeper {
         let decision = self.subnet.election.decide();
         debug!("election among us and {:?}: {decision:?}", self.subnet.election.others());
         match decision {
+            Decision::HandOver(sm) | Decision::AwaitHandover(sm)
+                if sm.state == SmState::Master && self.subnet.election.handover.is_in_doubt =>
+            {
+                warn!(target: STATE, "another subnet manager has become master");
+                return self.stand_by(now, sm);
+            }
+            _ => {}
+        }
+        let handover = &mut self.subnet.election.handover;
+        handover.is_doubt_settled |= std::mem::take(&mut handover.elects_in_doubt);
+        match decision {
             Decision::Master => {
                 self.subnet.election.handover.settle();
                 self.go_on_as_master(now, full);
@@ -223,6 +236,8 @@ impl Sweeper {
         let spares = self.reregistration.begin_tenure(&mut self.subnet, replaces_another);
         if spares {
             info!("what clients registered with the master before us is known: they are not asked");
+        } else if self.reregistration.awaits_copy() {
+            info!("finding out whether all registrations with the master before us are known");
         } else if replaces_another && !self.subnet.settings.no_clients_rereg {
             info!("asking all clients to register again");
         }
@@ -280,15 +295,19 @@ impl Sweeper {
         let Some(port) = self.subnet.election.master() else {
             return self.begin_discovery(now, None, Vec::new());
         };
+        self.subnet.election.is_probing = false;
         self.enter(now, Stage::Poll);
         self.subnet.exchange.push(Request::new(Kind::Poll, port));
     }
 
     pub(super) fn end_poll(&mut self, now: Instant) {
+        let was_probe = std::mem::take(&mut self.subnet.election.is_probing);
         if self.subnet.election.state() != SmState::Standby {
             // A SubnSet(SMInfo) changed our state meanwhile.
         } else if self.subnet.election.master().is_some() {
-            self.subnet.schedule.rearm_poll(now);
+            if !was_probe {
+                self.subnet.schedule.rearm_poll(now);
+            }
         } else {
             self.subnet.election.own.set_state(SmState::Discovering);
             self.subnet.schedule.request(now, Cause::Asked);
@@ -328,6 +347,9 @@ impl Subnet {
     fn sm_failed(&mut self, kind: kinds::Election, port: PortIndex, how: impl Display) {
         if kind == kinds::Election::SmInfo {
             return self.election.forget(port);
+        }
+        if self.election.is_probing {
+            return debug!("the master {how}, between regular polls");
         }
         let polls_max = self.settings.polling_retry_number;
         if self.election.miss_poll(polls_max) {

@@ -1,9 +1,10 @@
 //! Handing the subnet over to a subnet manager that comes before us, and taking over what another
 //! hands to us (IBTA vol 1, 14.4.1).
 //!
-//! The master hands over when an election finds it lower, with Set(SMInfo). It rules on until that
-//! is answered, or acknowledged by a Set(SMInfo) of the other's: OpenSM does the former only. Who
-//! stands by for a master that comes after it asks to be looked at, by trap 144 with SMPriority.
+//! The master hands over when an election finds it lower, with Set(SMInfo). It stays master until
+//! that is answered, or acknowledged by a Set(SMInfo) from the other: OpenSM does the former only.
+//! A standby that comes before its master asks for the handover, by trap 144 with SMPriority.
+//! [`with_copy`](super::with_copy) has what is different between managers that follow.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,35 +28,6 @@ use super::{STATE, Sweeper};
 use crate::fabric::PortIndex;
 use crate::mastership::RemoteSm;
 use crate::smp::{Kind, Request, kinds};
-
-/// How long before a master hands over its feed may have ended: it takes no registrations in
-/// between.
-const FEED_END_MARGIN: Duration = Duration::from_secs(2);
-
-/// What we hold of what clients registered with another subnet manager.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum RegistryCopy {
-    /// Nothing, or not all that came in.
-    #[default]
-    None,
-    /// All there was a moment ago.
-    Current,
-    /// All there was at that time, when the feed that it came by ended.
-    Ended(Instant),
-}
-
-impl RegistryCopy {
-    /// Whether nothing was registered beyond it with the master that was heard of last at `heard`:
-    /// one that died ends its feed, and one that lives on while its feed is broken goes on taking
-    /// registrations.
-    pub fn is_in_step(self, heard: Option<Instant>) -> bool {
-        match self {
-            Self::None => false,
-            Self::Current => true,
-            Self::Ended(ended) => heard.is_some_and(|heard| heard <= ended + FEED_END_MARGIN),
-        }
-    }
-}
 
 /// The registrations of another subnet manager's SA database (`-S`), imported at start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -88,10 +60,20 @@ pub(super) struct Handover {
     pub(super) taken_from: Option<Guid>,
     /// The master that is to be asked to hand over to us.
     asks_master: Option<PortIndex>,
+    /// Port GUIDs of subnet managers that follow our registry.
+    pub(super) followers: BTreeSet<Guid>,
+    /// Whether another master that is found replaces us.
+    pub(super) is_in_doubt: bool,
+    /// Whether the election under way asks all the others because of that, and whether one has
+    /// found no master.
+    pub(super) elects_in_doubt: bool,
+    pub(super) is_doubt_settled: bool,
+    /// Whether our copy of the master's registry is to be complete before we take over from it.
+    pub(super) awaits_copy: bool,
 }
 
 impl Handover {
-    /// Nobody is to hand over to anybody.
+    /// No handover is expected.
     pub(super) fn settle(&mut self) {
         self.offered = None;
         self.awaited_since = None;
@@ -163,11 +145,29 @@ impl Sweeper {
         let Some(port) = self.subnet.election.place_of(sm) else {
             return self.go_on_as_master(now, full);
         };
+        warn!(
+            target: STATE,
+            "the subnet manager at {} does not follow our registry: after the handover it asks \
+             clients to register again",
+            self.subnet.peer_place(port)
+        );
+        self.offer(now, port, sm, Some(full));
+    }
+
+    /// Sends HANDOVER to the subnet manager at `port`. `sweep`: whether the sweep that this
+    /// interrupts read the whole fabric; `None` if it interrupts none.
+    pub(super) fn offer(
+        &mut self,
+        now: Instant,
+        port: PortIndex,
+        sm: RemoteSm,
+        sweep: Option<bool>,
+    ) {
         let place = self.subnet.peer_place(port);
         info!(target: STATE, "handing over to the subnet manager at {place}, priority {}", sm.priority);
         self.subnet.election.handover.offered = Some(sm);
         self.subnet.election.handover.is_accepted = false;
-        self.enter(now, Stage::HandOver { full });
+        self.enter(now, Stage::HandOver { sweep });
         self.subnet.exchange.push(Request::new(Kind::HandOver, port));
     }
 
@@ -184,14 +184,19 @@ impl Sweeper {
         self.stand_by(now, rules);
     }
 
-    /// The handover was not acknowledged, or we would stand by now: somebody has to rule.
-    pub(super) fn end_handover(&mut self, now: Instant, full: bool) {
+    /// The handover was not acknowledged, or we would stand by now: we stay master.
+    pub(super) fn end_handover(&mut self, now: Instant, sweep: Option<bool>) {
         let Handover { offered, is_accepted, .. } = self.subnet.election.handover;
         if let Some(sm) = offered.filter(|_| is_accepted) {
             return self.step_down(now, sm);
         }
-        warn!("the handover is not acknowledged; ruling on, and trying again with the next sweep");
-        self.go_on_as_master(now, full);
+        match sweep {
+            Some(full) => {
+                warn!("handover not acknowledged; staying master, retrying with the next sweep");
+                self.go_on_as_master(now, full);
+            }
+            None => self.subnet.election.handover.settle(),
+        }
     }
 
     /// Waits for a master that comes after us to hand over what it rules, before anything there is
@@ -252,9 +257,12 @@ impl Sweeper {
 }
 
 impl Subnet {
-    /// Asks the master at `port` by a trap to hand over to us, since we come before it.
+    /// Asks the master at `port` by a trap to hand over to us, since we come before it; not before
+    /// our copy of its registry is complete.
     pub(super) fn ask_for_handover(&mut self, port: PortIndex) {
-        self.election.handover.asks_master = Some(port);
+        if !self.election.handover.awaits_copy {
+            self.election.handover.asks_master = Some(port);
+        }
     }
 
     /// Writes the trap that asks a master to hand over to us, if one is to be sent. It is not

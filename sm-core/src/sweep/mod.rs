@@ -85,6 +85,7 @@ mod throttled;
 mod unanswered;
 mod unresponsive;
 mod view;
+mod with_copy;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -102,7 +103,7 @@ pub use dump::{DumpFileKind, DumpJob, DumpScope};
 pub use events::{Event, TrapNotice};
 pub use fingerprint::{AcknowledgedTables, TableFingerprint};
 use guid_info::AliasGuids;
-pub use handover::{ImportedRegistry, RegistryCopy};
+pub use handover::ImportedRegistry;
 use journal::Journal;
 pub use kept_routes::CORRECTION_DELAY;
 pub use lanes::SlsOfPaths;
@@ -123,6 +124,7 @@ use sm_config::{NodeNames, QosTables, Settings};
 use subnet::Subnet;
 use system_images::SystemImages;
 pub use take_over::{DisabledPorts, TakeOverStart};
+pub use with_copy::RegistryCopy;
 
 /// Maximum number of log lines of one kind per sweep; further ones are only counted.
 const LINES_MAX: usize = 10;
@@ -410,7 +412,7 @@ impl Sweeper {
             Stage::Light(light) => self.end_light(now, light),
             Stage::Discover(discovery) => self.end_discovery(now, *discovery),
             Stage::Elect { full } => self.end_election(now, full),
-            Stage::HandOver { full } => self.end_handover(now, full),
+            Stage::HandOver { sweep } => self.end_handover(now, sweep),
             Stage::Addresses => self.begin_inheriting(now),
             Stage::Inherit(inheriting) => self.inherit_more(now, inheriting),
             Stage::Tables(tables) => self.begin_arming(now, tables.into_programmed()),

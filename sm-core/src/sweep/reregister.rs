@@ -8,7 +8,8 @@
 //! their clients have to know it.
 //!
 //! If the SA database of another subnet manager is imported (`-S`), all wait until it is read;
-//! ports with a registration in it are not asked.
+//! ports with a registration in it are not asked. While it is not known whether our copy of the
+//! previous master's registry is complete, all wait, too.
 //!
 //! After a restart the registry holds what clients registered. Active ports that still have our LID
 //! as MasterSMLID, and their own LID, wait until forwarding tables are read: if these show that no
@@ -70,6 +71,8 @@ pub(super) struct Reregistration {
     imported: ImportedRegistry,
     /// Whether the registrations with the previous master are known, until our first sweep ends.
     spared: bool,
+    /// Whether clients wait until that is known.
+    awaits_copy: bool,
     /// The tables that our last run left, until they are compared.
     fingerprint: Option<TableFingerprint>,
     due: Option<Instant>,
@@ -79,10 +82,41 @@ pub(super) struct Reregistration {
 impl Reregistration {
     /// Starts a term as master. `true` if clients need not register again.
     pub(super) fn begin_tenure(&mut self, subnet: &mut Subnet, replaces_another: bool) -> bool {
-        let heard = subnet.election.master_seen();
-        self.spared = replaces_another && self.registry_copy.is_in_step(heard);
+        self.spared = replaces_another && self.registry_copy == RegistryCopy::Complete;
+        self.awaits_copy = replaces_another && self.registry_copy == RegistryCopy::Pending;
         self.clear(subnet);
         self.spared
+    }
+
+    /// Whether clients wait until it is known whether our copy of the registry is complete.
+    pub(super) fn awaits_copy(&self) -> bool {
+        self.awaits_copy
+    }
+
+    /// It is known whether our copy of the previous master's registry is complete.
+    fn set_copy(&mut self, subnet: &mut Subnet, now: Instant, copy: RegistryCopy) {
+        self.registry_copy = copy;
+        let is_known = copy != RegistryCopy::Pending;
+        if !is_known || !std::mem::take(&mut self.awaits_copy) || !subnet.election.is_master() {
+            return;
+        }
+        if copy == RegistryCopy::Complete {
+            // For the first sweep, if it has not addressed ports yet.
+            self.spared = subnet.state.first_as_master;
+            self.spare_all(subnet);
+            info!("what clients registered with the master before us is known: they are not asked");
+        } else if !subnet.settings.no_clients_rereg {
+            info!("asking all clients to register again");
+            self.due = (!subnet.pending_clients.waiting.is_empty()).then_some(now);
+        }
+    }
+
+    /// Marks all ports as asked. Present ports only: the registrations of absent ones are removed.
+    fn spare_all(&mut self, subnet: &mut Subnet) {
+        let tenure = subnet.election.tenure();
+        let ports: Vec<PortIndex> = subnet.fabric.end_ports().collect();
+        ports.into_iter().for_each(|port| subnet.fabric.port_mut(port).reregistered_in = tenure);
+        self.clear(subnet);
     }
 
     /// A sweep as master addressed all ports.
@@ -108,11 +142,7 @@ impl Reregistration {
         }
         let tenure = subnet.election.tenure();
         if self.spared {
-            // Present ports only: the registrations of absent ones are removed.
-            let ports: Vec<PortIndex> = subnet.fabric.end_ports().collect();
-            ports
-                .into_iter()
-                .for_each(|port| subnet.fabric.port_mut(port).reregistered_in = tenure);
+            self.spare_all(subnet);
         }
         self.clear(subnet);
         if self.spared || subnet.settings.no_clients_rereg {
@@ -133,13 +163,13 @@ impl Reregistration {
         let ports = subnet.fabric.end_ports().filter(can_wait);
         let (unverified, mut ports): (Vec<_>, Vec<_>) =
             ports.partition(|port| has_fingerprint && is_still_ours(port));
-        ports.retain(|port| Some(*port) != subnet.fabric.sm_port());
+        ports.retain(|port| self.awaits_copy || Some(*port) != subnet.fabric.sm_port());
         ports.sort_unstable();
         let count = ports.len();
         let rate = subnet.settings.client_rereg_rate as usize;
         let awaits_import = self.imported == ImportedRegistry::Expected;
         let at_once = match rate {
-            _ if awaits_import => 0,
+            _ if awaits_import || self.awaits_copy => 0,
             0 => usize::MAX,
             rate => rate,
         };
@@ -148,6 +178,8 @@ impl Reregistration {
         subnet.pending_clients = PendingClients { waiting, unverified, lost: BTreeSet::new() };
         if awaits_import {
             debug!("{count} clients wait for the SA database to be read");
+        } else if self.awaits_copy {
+            debug!("{count} clients wait until it is known whether all registrations are");
         } else if count > at_once {
             info!("{count} clients are asked to register again, {rate} a second");
             self.due = Some(now + Duration::from_secs(1));
@@ -315,10 +347,11 @@ impl Sweeper {
         self.subnet.state.up && !self.subnet.state.first_as_master && self.clients_to_ask() == 0
     }
 
-    /// Sets the state of the copy of the polled master's registry. If it is complete at a takeover,
-    /// no client is asked to register again.
-    pub fn set_registry_copy(&mut self, copy: RegistryCopy) {
-        self.reregistration.registry_copy = copy;
+    /// Sets whether all registrations with the master before us are known: if so at a takeover, no
+    /// client is asked to register again. If that is pending at a takeover, clients wait until it
+    /// is set again.
+    pub fn set_registry_copy(&mut self, now: Instant, copy: RegistryCopy) {
+        self.reregistration.set_copy(&mut self.subnet, now, copy);
     }
 
     /// Sets the state of the SA database imported at the start. Call it before this SM is master,

@@ -379,11 +379,13 @@ fn a_new_priority_moves_the_subnet_with_the_next_heavy_sweep() {
     }
 }
 
-/// With a registry that was in step there is nothing to register again, however we came to rule.
+/// With a complete copy there is nothing to register again, however we became master. Whether it is
+/// complete may turn out later; clients are not asked before.
 #[test]
 fn a_new_master_asks_clients_to_register_again_unless_it_knows_what_they_registered() {
-    let kinds = [(0, false), (0, true), (1, false), (1, true), (2, false), (2, true)];
-    for (kind, hands_over) in kinds {
+    use RegistryCopy::{Complete, Incomplete, Pending};
+    let kinds = [Incomplete, Complete, Pending].map(|kind| [(kind, false), (kind, true)]);
+    for (kind, hands_over) in kinds.into_iter().flatten() {
         let mut bed = Bed::new(&fat_tree(2, 8, 20));
         let (first, second) = (bed.hosts()[3], bed.hosts()[14]);
         bed.manage(first, of_priority(3), LidTable::default());
@@ -391,12 +393,9 @@ fn a_new_master_asks_clients_to_register_again_unless_it_knows_what_they_registe
         let priority = if hands_over { 1 } else { 2 };
         bed.manage(second, of_priority(priority), LidTable::default());
         bed.run_until(MINUTE, "standby", |bed| bed.managers[1].standing_by.is_some());
-        let ended = bed.clock.now();
-        // The stream of the last ended long before the master handed over, or was last heard of.
-        let copies = [RegistryCopy::None, RegistryCopy::Current, RegistryCopy::Ended(ended)];
-        bed.managers[1].sweeper.set_registry_copy(copies[kind]);
+        let now = bed.clock.now();
+        bed.managers[1].sweeper.set_registry_copy(now, kind);
         bed.run_for(Duration::from_secs(18));
-        let in_step = kind == 1;
         let before = bed.fabric.counters().reregistrations;
         if hands_over {
             let now = bed.clock.now();
@@ -409,10 +408,156 @@ fn a_new_master_asks_clients_to_register_again_unless_it_knows_what_they_registe
             bed.run_until(MINUTE * 2, "take-over", |bed| bed.sweeper().is_up());
         }
         let asked = bed.fabric.counters().reregistrations - before;
-        let expected = if in_step { 0 } else { bed.end_ports().len() as u64 };
-        assert_eq!(asked, expected, "kind {kind}, hands over: {hands_over}");
+        let expected = if kind == Incomplete { bed.end_ports().len() as u64 } else { 0 };
+        assert_eq!(asked, expected, "{kind:?}, hands over: {hands_over}");
         bed.assert_all_reachable();
     }
+}
+
+#[test]
+fn clients_wait_until_it_is_known_whether_the_copy_is_complete() {
+    for known in [RegistryCopy::Complete, RegistryCopy::Incomplete] {
+        let mut bed = ruled();
+        join(&mut bed, 14, of_priority(2));
+        bed.run_until(MINUTE, "standby", |bed| bed.managers[1].standing_by.is_some());
+        let now = bed.clock.now();
+        bed.managers[1].sweeper.set_registry_copy(now, RegistryCopy::Pending);
+        bed.crash(0);
+        let before = bed.fabric.counters().reregistrations;
+        bed.run_until(MINUTE * 2, "take-over", |bed| bed.sweeper().is_up());
+        bed.run_for(Duration::from_secs(2));
+        let all = bed.end_ports().len() as u64;
+        assert_eq!(bed.fabric.counters().reregistrations, before);
+        let now = bed.clock.now();
+        bed.managers[0].sweeper.set_registry_copy(now, known);
+        bed.run_for(MINUTE);
+        let asked = bed.fabric.counters().reregistrations - before;
+        let expected = if known == RegistryCopy::Incomplete { all } else { 0 };
+        assert_eq!(asked, expected, "{known:?}");
+        bed.assert_all_reachable();
+    }
+}
+
+fn guid_of(bed: &Bed, at: usize) -> Guid {
+    let sm_port = bed.managers[at].sweeper.fabric().sm_port().unwrap();
+    bed.managers[at].sweeper.fabric().port(sm_port).guid
+}
+
+/// The preferred manager that returned got the subnet at once, and replaced the registry by its
+/// own, which was out of date.
+#[test]
+fn a_subnet_goes_to_a_manager_that_follows_only_when_the_caller_hands_it_over() {
+    let mut bed = ruled();
+    let host = bed.hosts()[14];
+    let follower = bed.fabric.port(host, 1).unwrap().guid;
+    bed.managers[0].sweeper.set_followers([follower].into());
+    join(&mut bed, 14, of_priority(4));
+    bed.run_for(MINUTE);
+    assert_eq!(states(&bed), [SmState::Master, SmState::Standby]);
+    assert_eq!(bed.sweeper().handover_candidate(), Some(follower));
+    let began = bed.clock.now();
+    bed.run_until(MINUTE, "a handover", |bed| bed.sweeper().phase() == Phase::Idle);
+    assert!(bed.managers[0].sweeper.hand_over_to(began, follower));
+    await_master(&mut bed, 1);
+    assert!(bed.clock.now() - began < Duration::from_secs(1));
+}
+
+#[test]
+fn a_manager_whose_copy_is_incomplete_neither_asks_for_the_subnet_nor_accepts_it() {
+    let mut bed = ruled();
+    join(&mut bed, 14, of_priority(4));
+    bed.managers[1].sweeper.set_awaits_copy(true);
+    bed.run_for(MINUTE * 2);
+    assert_eq!(states(&bed), [SmState::Master, SmState::Standby]);
+    assert!(bed.sweeper().is_up(), "a refused handover changes nothing");
+    let traps = bed.managers[0].traps.len();
+    let began = bed.clock.now();
+    bed.managers[1].sweeper.set_awaits_copy(false);
+    await_master(&mut bed, 1);
+    assert!(bed.managers[0].traps.len() > traps, "it asks at once");
+    assert!(bed.clock.now() - began < Duration::from_secs(1));
+
+    // One that dies is replaced in any case.
+    let mut bed = ruled();
+    join(&mut bed, 14, of_priority(2));
+    await_master(&mut bed, 0);
+    bed.managers[1].sweeper.set_awaits_copy(true);
+    bed.crash(0);
+    await_master(&mut bed, 0);
+}
+
+/// The caller has another handover end before it accepts registrations again.
+#[test]
+fn a_handover_by_the_caller_that_is_refused_leaves_the_master_as_it_was() {
+    let mut bed = ruled();
+    let host = bed.hosts()[14];
+    let follower = bed.fabric.port(host, 1).unwrap().guid;
+    bed.managers[0].sweeper.set_followers([follower].into());
+    join(&mut bed, 14, of_priority(4));
+    bed.managers[1].sweeper.set_awaits_copy(true);
+    bed.run_for(MINUTE);
+    bed.run_until(MINUTE, "no sweep", |bed| bed.sweeper().phase() == Phase::Idle);
+    let (now, before) = (bed.clock.now(), bed.reports().len());
+    assert!(bed.managers[0].sweeper.hand_over_to(now, follower));
+    assert_eq!(bed.sweeper().phase(), Phase::HandOver);
+    bed.run_until(MINUTE, "its end", |bed| bed.sweeper().phase() == Phase::Idle);
+    assert_eq!(states(&bed), [SmState::Master, SmState::Standby]);
+    assert_eq!(bed.reports().len(), before, "no sweep is part of it");
+    assert!(bed.sweeper().is_up());
+}
+
+/// A master whose process was stopped while another took over demanded the subnet back, and got it,
+/// with the registrations of before.
+#[test]
+fn a_master_in_doubt_stands_by_for_any_other_master() {
+    for priorities in [[5, 2], [2, 5]] {
+        let mut bed = Bed::new(&fat_tree(2, 8, 20));
+        let host = bed.hosts()[3];
+        bed.manage(host, of_priority(5), LidTable::default());
+        bed.bring_up();
+        join(&mut bed, 14, of_priority(2));
+        await_master(&mut bed, 0);
+        bed.managers[0].stopped = true;
+        bed.run_until(MINUTE * 3, "another master", |bed| states(bed)[1] == SmState::Master);
+        let guid = guid_of(&bed, 0);
+        bed.managers[1].sweeper.set_followers([guid].into());
+        bed.managers[1].sweeper.set_priority(priorities[1]);
+        bed.run_for(MINUTE);
+        bed.managers[0].stopped = false;
+        let now = bed.clock.now();
+        bed.managers[0].sweeper.set_priority(priorities[0]);
+        bed.managers[0].sweeper.set_in_doubt(true);
+        bed.managers[0].sweeper.set_awaits_copy(true);
+        bed.managers[0].sweeper.request_heavy_sweep(now);
+        await_master(&mut bed, 1);
+        bed.run_for(MINUTE);
+        assert_eq!(states(&bed), [SmState::Standby, SmState::Master]);
+    }
+}
+
+#[test]
+fn a_poll_between_the_regular_ones_shows_that_the_master_lives_and_counts_for_nothing_otherwise() {
+    let mut bed = ruled();
+    join(&mut bed, 14, of_priority(2));
+    await_master(&mut bed, 0);
+    bed.run_for(Duration::from_secs(3));
+    let now = bed.clock.now();
+    assert!(bed.managers[1].sweeper.master_seen().unwrap() < now);
+    assert!(bed.managers[1].sweeper.probe_master(now));
+    bed.run_for(Duration::from_millis(10));
+    assert!(bed.managers[1].sweeper.master_seen().unwrap() >= now);
+    bed.crash(0);
+    let died = bed.clock.now();
+    let mut probes = 0;
+    while states(&bed) == [SmState::Standby] {
+        let now = bed.clock.now();
+        probes += u32::from(bed.managers[0].sweeper.probe_master(now));
+        bed.run_for(Duration::from_millis(500));
+        assert!(bed.clock.now() < died + MINUTE * 2);
+    }
+    assert!(probes > 20, "{probes}");
+    let took = bed.clock.now() - died;
+    assert!(took > Duration::from_secs(30), "regular polls decide: {took:?}");
 }
 
 /// They were spared for as long as the master ruled, and had lost for good what they had
@@ -425,7 +570,8 @@ fn who_was_spared_and_lost_its_uplinks_is_asked_when_it_is_back() {
     bed.bring_up();
     bed.manage(second, of_priority(2), LidTable::default());
     bed.run_until(MINUTE, "standby", |bed| bed.managers[1].standing_by.is_some());
-    bed.managers[1].sweeper.set_registry_copy(RegistryCopy::Current);
+    let now = bed.clock.now();
+    bed.managers[1].sweeper.set_registry_copy(now, RegistryCopy::Complete);
     let before = bed.fabric.counters().reregistrations;
     bed.managers.swap(0, 1);
     bed.crash_manager();

@@ -9,14 +9,13 @@ use super::Answer;
 /// Outcomes in the order of the versions that they wait for.
 #[derive(Debug, Default)]
 pub(super) struct Held {
-    /// Ordered by sequence number, then epoch. Sequence numbers grow across sessions, and nearly
-    /// all outcomes arrive in this order.
+    /// Ordered by epoch, then sequence number. Nearly all outcomes arrive in this order.
     waiting: VecDeque<(Point, Answer)>,
     /// State of the tables.
     tables: Point,
 }
 
-/// A state of the registry. Sequence numbers grow within an epoch and across epochs.
+/// A state of the registry. Sequence numbers grow within an epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Point {
     epoch: u64,
@@ -28,10 +27,10 @@ impl Point {
         Self { epoch, sequence }
     }
 
-    /// Whether tables at this point contain the changes of `other`. A session begins with all
-    /// writes that the previous one acknowledged.
+    /// Whether tables at this point contain the changes of `other`. Those of another session do
+    /// not show that: it may have begun without a write that the previous one decided last.
     fn contains(self, other: Self) -> bool {
-        self.epoch >= other.epoch && self.sequence >= other.sequence
+        self.epoch == other.epoch && self.sequence >= other.sequence
     }
 }
 
@@ -42,15 +41,18 @@ impl From<Version> for Point {
 }
 
 impl Held {
-    /// Holds an outcome until the tables reach `point`; returns it if they have.
+    /// Holds an outcome until the tables reach `point`; returns it if they have. One of a session
+    /// that was replaced is discarded.
     pub(super) fn push(&mut self, point: Point, answer: Answer) -> Option<Answer> {
         if self.tables.contains(point) {
             return Some(answer);
         }
-        let order = |point: Point| (point.sequence, point.epoch);
+        if point.epoch < self.tables.epoch {
+            return None;
+        }
         match self.waiting.back() {
-            Some((last, _)) if order(*last) > order(point) => {
-                let at = self.waiting.partition_point(|(other, _)| order(*other) <= order(point));
+            Some((last, _)) if *last > point => {
+                let at = self.waiting.partition_point(|(other, _)| *other <= point);
                 self.waiting.insert(at, (point, answer));
             }
             _ => self.waiting.push_back((point, answer)),
@@ -58,9 +60,15 @@ impl Held {
         None
     }
 
-    /// The tables have reached `point`.
-    pub(super) fn advance(&mut self, point: Point) {
+    /// The tables have reached `point`. Returns how many outcomes of sessions that were replaced
+    /// are discarded: their clients repeat the requests.
+    pub(super) fn advance(&mut self, point: Point) -> usize {
+        let before = self.waiting.len();
+        if point.epoch > self.tables.epoch {
+            self.waiting.retain(|(waiting, _)| waiting.epoch >= point.epoch);
+        }
         self.tables = point;
+        before - self.waiting.len()
     }
 
     /// Takes the next outcome that the tables contain.
@@ -116,6 +124,19 @@ mod tests {
         assert!(held.push(Point::new(2, 10), answer(1)).is_none());
         held.advance(Point::new(2, 10));
         assert_eq!(popped(&mut held), [1]);
-        assert!(held.push(Point::new(1, 9), answer(2)).is_some(), "a later session contains it");
+    }
+
+    /// A client was answered for a write that the master had not passed on when another took over:
+    /// the new session's greater sequence number passed for it.
+    #[test]
+    fn an_outcome_of_a_replaced_session_is_discarded() {
+        let mut held = Held::default();
+        held.advance(Point::new(1, 10));
+        assert!(held.push(Point::new(1, 12), answer(1)).is_none());
+        assert!(held.push(Point::new(2, 3), answer(2)).is_none());
+        assert_eq!(held.advance(Point::new(2, 20)), 1);
+        assert_eq!(popped(&mut held), [2]);
+        assert!(held.push(Point::new(1, 9), answer(3)).is_none());
+        assert_eq!(held.len(), 0);
     }
 }

@@ -40,7 +40,7 @@ pub struct Counters {
     pub resent: AtomicU64,
     /// Writes given up because no outcome came in time.
     pub given_up: AtomicU64,
-    /// Outcomes discarded because too many waited for the tables.
+    /// Outcomes discarded because too many waited for the tables, or their session was replaced.
     pub discarded: AtomicU64,
     /// Streams opened.
     pub streams: AtomicU64,
@@ -129,7 +129,8 @@ impl Machine {
     /// Queries are answered from `version` from now on.
     pub(super) fn handle_version(&mut self, version: Version) {
         self.epoch = version.session.epoch;
-        self.held.advance(version.into());
+        let discarded = self.held.advance(version.into());
+        self.counters.discarded.fetch_add(discarded as u64, Relaxed);
     }
 
     /// Takes outcomes from the SM. Those of writes that are not in flight are ignored.

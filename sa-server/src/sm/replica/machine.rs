@@ -107,7 +107,10 @@ impl Machine {
             }
             // A kind of message that this release does not know, or none; or one that is no part of
             // updates and has been dealt with.
-            (None | Some(Message::Explain(_)), state) => Ok((state, Outcome::Nothing)),
+            (
+                None | Some(Message::Explain(_) | Message::Heartbeat(_) | Message::Inquiry(_)),
+                state,
+            ) => Ok((state, Outcome::Nothing)),
             (Some(_), Link::Lost) => Ok((Link::Lost, Outcome::Nothing)),
             (Some(_), Link::Refused) => Ok((Link::Refused, Outcome::Nothing)),
             (Some(Message::Chunk(chunk)), Link::Receiving(mut decoder)) => {

@@ -7,6 +7,7 @@
 
 mod asked;
 mod cache_dir;
+mod holding;
 mod link;
 mod machine;
 mod outage;
@@ -267,6 +268,12 @@ impl Replica {
         if let Some(proto::from_sm::Message::Chunk(chunk)) = &message.message {
             self.status.counters.bytes.fetch_add(chunk.data.len() as u64, Relaxed);
         }
+        if let Some(proto::from_sm::Message::Inquiry(inquiry)) = message.message {
+            if let Some(outbound) = &self.links[link] {
+                holding::answer(inquiry, self.installed.as_ref(), outbound);
+            }
+            return;
+        }
         let sm = self.config.sms[link].text.clone();
         match self.machine.handle(link, message) {
             Outcome::Nothing => {}
@@ -381,6 +388,7 @@ impl Replica {
                 r#use: identity.port_use.into(),
             }),
             held,
+            sm_guid: 0,
         }
     }
 

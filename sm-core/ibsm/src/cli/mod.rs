@@ -44,6 +44,8 @@ pub struct Config {
     pub publish: SocketAddr,
     /// Feeds of other subnet managers that are followed while standing by.
     pub follow: Vec<String>,
+    /// Whether registrations wait for standbys that follow.
+    pub follow_sync: bool,
     /// Our certificates, if connections there have TLS.
     pub tls: Option<TlsFiles>,
     /// Where the front door's envelopes come and go.
@@ -90,6 +92,7 @@ impl Config {
                 transport: options.transport(),
                 publish,
                 follow: options.follow.clone(),
+                follow_sync: options.follow_sync,
                 tls,
                 front_door,
                 sa_access: options.sa_access.clone(),

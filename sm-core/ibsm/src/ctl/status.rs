@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use sa_proto::proto::admin::{Counter, Peer, Responder, Status, StatusRequest};
+use sa_proto::proto::admin::{
+    Counter, Follower, Peer, RegistryCopy, Responder, Status, StatusRequest,
+};
 use serde::Serialize;
 
 use super::{CtlError, Sm};
@@ -72,6 +74,9 @@ fn render(status: &Status, counters: bool) -> String {
         "published       epoch {}, fabric generation {}, registry sequence {}",
         status.epoch, status.fabric_generation, status.registry_sequence
     );
+    for follower in &status.followers {
+        render_follower(&mut text, follower);
+    }
     let _ = writeln!(text, "responders      {}", status.responders.len());
     for responder in &status.responders {
         render_responder(&mut text, responder, state == "standby", counters);
@@ -110,6 +115,20 @@ fn render_peers(text: &mut String, status: &Status) {
     if !status.following.is_empty() {
         let _ = writeln!(text, "registry copy   {}", status.following);
     }
+}
+
+/// Formats a standby that follows the registry of this SM.
+fn render_follower(text: &mut String, follower: &Follower) {
+    let Follower { port_guid, name, in_step, since_s, epoch, registry_sequence, .. } = follower;
+    let not = if *in_step { "" } else { "not " };
+    let awaited = if follower.awaited { "; writes wait for it" } else { "" };
+    let _ = writeln!(
+        text,
+        "follower        {name}, port GUID {port_guid:#018x}: {not}in step for {}, holds epoch \
+         {epoch}, sequence {registry_sequence}, {} changes behind{awaited}",
+        duration(*since_s),
+        follower.lag
+    );
 }
 
 /// Formats a responder. One that is connected to a standby serves the data that the master
@@ -159,6 +178,8 @@ struct StatusJson<'a> {
     priority: u32,
     managers: Vec<PeerJson<'a>>,
     following: &'a str,
+    registry_copy: Option<RegistryCopyJson>,
+    followers: Vec<FollowerJson<'a>>,
     takes_over_after_ms: u64,
     sm_lid: u32,
     lmc: u32,
@@ -166,6 +187,56 @@ struct StatusJson<'a> {
     responders: Vec<ResponderJson<'a>>,
     counters: BTreeMap<&'a str, u64>,
     warnings: &'a [String],
+}
+
+#[derive(Serialize)]
+struct RegistryCopyJson {
+    in_step: bool,
+    since_seconds: u64,
+    epoch: u64,
+    registry_sequence: u64,
+    lag: u64,
+    contact_ms: Option<u64>,
+}
+
+impl From<&RegistryCopy> for RegistryCopyJson {
+    fn from(copy: &RegistryCopy) -> Self {
+        Self {
+            in_step: copy.in_step,
+            since_seconds: copy.since_s,
+            epoch: copy.epoch,
+            registry_sequence: copy.registry_sequence,
+            lag: copy.lag,
+            contact_ms: copy.contact_ms,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct FollowerJson<'a> {
+    port_guid: String,
+    name: &'a str,
+    in_step: bool,
+    since_seconds: u64,
+    epoch: u64,
+    registry_sequence: u64,
+    lag: u64,
+    awaited: bool,
+}
+
+impl<'a> From<&'a Follower> for FollowerJson<'a> {
+    fn from(follower: &'a Follower) -> Self {
+        Self {
+            port_guid: format!("{:#018x}", follower.port_guid),
+            name: &follower.name,
+            in_step: follower.in_step,
+            since_seconds: follower.since_s,
+            epoch: follower.epoch,
+            registry_sequence: follower.registry_sequence,
+            lag: follower.lag,
+            awaited: follower.awaited,
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -245,6 +316,8 @@ fn render_json(status: &Status) -> String {
         priority: status.priority,
         managers: status.peers.iter().map(PeerJson::from).collect(),
         following: &status.following,
+        registry_copy: status.registry_copy.as_ref().map(RegistryCopyJson::from),
+        followers: status.followers.iter().map(FollowerJson::from).collect(),
         takes_over_after_ms: status.takes_over_after_ms,
         sm_lid: status.sm_lid,
         lmc: status.lmc,
@@ -382,6 +455,28 @@ mod tests {
     }
 
     #[test]
+    fn a_follower_is_shown_with_what_it_holds() {
+        let follower = Follower {
+            port_guid: 0x17,
+            name: "standby of /var/lib/ibsm".into(),
+            in_step: true,
+            since_s: 65,
+            epoch: 9,
+            registry_sequence: 40,
+            lag: 2,
+            awaited: true,
+        };
+        let status = Status { followers: vec![follower], ..Status::default() };
+        let text = render(&status, false);
+        let expected = "port GUID 0x0000000000000017: in step for 1 min 5 s, holds epoch 9, \
+                        sequence 40, 2 changes behind; writes wait for it\n";
+        assert!(text.contains(expected), "{text}");
+        let json: serde_json::Value = serde_json::from_str(&render_json(&status)).unwrap();
+        assert_eq!(json["followers"][0]["in_step"], true);
+        assert_eq!(json["followers"][0]["lag"], 2);
+    }
+
+    #[test]
     fn warnings_are_shown() {
         let warnings = vec!["partitions.conf:2: bad; refused since noon".to_owned()];
         let text = render(&Status { warnings, ..Status::default() }, false);
@@ -401,8 +496,8 @@ mod tests {
         };
         let json: serde_json::Value = serde_json::from_str(&render_json(&status)).unwrap();
         let keys: Vec<&str> = json.as_object().unwrap().keys().map(String::as_str).collect();
-        let expected = "counters engines_passed_over epoch fabric_generation following lmc \
-            managers nodes ports priority registry_sequence responders routing_engine sm_guid \
+        let expected = "counters engines_passed_over epoch fabric_generation followers following \
+            lmc managers nodes ports priority registry_copy registry_sequence responders routing_engine sm_guid \
             sm_lid sm_state software subnet_prefix subnet_up switches takes_over_after_ms \
             uptime_seconds warnings";
         assert_eq!(keys.join(" "), expected);

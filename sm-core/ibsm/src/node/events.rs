@@ -91,8 +91,12 @@ impl Node {
 
     /// Publishes what a sweep found.
     fn publish(&mut self, now: Instant, full: bool) {
+        if full && self.succession.must_take_over_again(self.publication.feed()) {
+            warn!("responders follow another master, which is gone: taking over from it");
+            self.sweeper.take_over_again(now);
+            return;
+        }
         let policy = self.site.rows(&self.sweeper);
-        self.publication.prepare(now, full, &self.sweeper, self.registry.link());
         let settings = self.sweeper.settings();
         let parameters = SubnetParameters {
             prefix: settings.subnet_prefix,
@@ -104,7 +108,10 @@ impl Node {
             managers: self.sweeper.subnet_managers(),
             policy,
         };
+        // Before a session may begin: rows of ports that are not in the last list are deleted, and
+        // that may be of an earlier term.
         self.update_registry(&parameters);
+        self.publication.prepare(now, full, &self.sweeper, self.registry.link());
         let plane = self.sweeper.fabric().plane(&parameters);
         self.publication.publish(now, plane, self.registry.link());
     }

@@ -14,6 +14,7 @@
 //! - `events`: handles events of the sweep. `clients`: how clients reach responders.
 //! - `publication`: sessions and snapshots; `session`: when one may begin; `held`: events that
 //!   wait until responders serve the snapshot that caused them.
+//! - `succession`: mastership passes between managers without losing registrations.
 //! - `site`: operators' files. `files`, `state_file` and `dumps`: files of the state directory, and
 //!   dump files.
 //! - `jobs`: routing and other long work. `transmit`, `door`: packets to the fabric and to
@@ -42,6 +43,7 @@ mod session;
 mod site;
 mod state_file;
 mod status;
+mod succession;
 mod transmit;
 
 use std::collections::VecDeque;
@@ -72,9 +74,11 @@ use registry::RegistryExchange;
 pub use session::SessionState;
 use site::SiteFiles;
 use sm_config::{Settings, SitePolicy};
-use sm_core::sweep::{DumpJob, RegistryCopy, Sweeper};
+use sm_core::sweep::{DumpJob, Sweeper};
 use status::Board;
 pub use status::SweepTotals;
+use succession::Succession;
+pub use succession::{Beat, Followed, SuccessionCounters};
 use transmit::TransmitQueue;
 
 /// Packets moved at once.
@@ -117,7 +121,7 @@ pub struct Node {
     door: Door,
     responders: Responders,
     registry: RegistryExchange,
-    registry_copy: RegistryCopy,
+    succession: Succession,
     publication: Publication,
     clients: Clients,
     site: SiteFiles,
@@ -145,14 +149,14 @@ impl Node {
             door: Door::new(responders.clone(), &access),
             responders,
             registry: RegistryExchange::new(parts.registry),
-            registry_copy: RegistryCopy::None,
+            succession: Succession::new(parts.follows),
             publication: Publication::new(feed),
             clients: Clients::new(&access),
             dumps: DumpFiles::new(&settings),
             site: SiteFiles::new(settings, policy, remarks),
             files: StateFiles::new(parts.saved),
             jobs: Jobs::new(now),
-            status: Board::new(now, parts.follows, parts.responder_command),
+            status: Board::new(now, parts.responder_command),
             deferred_due: None,
             once: parts.once.then(Once::default),
             actions: VecDeque::new(),
@@ -166,6 +170,7 @@ impl Node {
 
     /// Takes a packet of the fabric. Its memory is used for an answer, if there is one.
     pub fn handle_packet(&mut self, now: Instant, packet: &mut Packet) {
+        self.succession.watch(now, &mut self.sweeper);
         let is_answer = match packet.address.local_qpn {
             Qpn::SMI => self.sweeper.handle_packet(now, packet),
             _ => self.door.admit(now, packet),
@@ -231,9 +236,8 @@ impl Node {
     }
 
     /// State of the copy of the master's registry that is kept while standing by.
-    pub fn handle_registry_copy(&mut self, copy: RegistryCopy) {
-        self.registry_copy = copy;
-        self.sweeper.set_registry_copy(copy);
+    pub fn handle_followed(&mut self, followed: Followed) {
+        self.succession.handle_followed(followed);
     }
 
     /// The result of [`Action::ReadFiles`].
@@ -270,6 +274,7 @@ impl Node {
     /// Applies changes of the registry, and does what is due. Spurious calls are allowed. Returns
     /// whether the registry had changes.
     pub fn handle_timeout(&mut self, now: Instant) -> bool {
+        self.succession.watch(now, &mut self.sweeper);
         self.sweeper.set_imported_registry(now, self.registry.imported());
         if self.attached {
             self.sweeper.handle_timeout(now);
@@ -337,6 +342,7 @@ impl Node {
             sweep_due,
             self.once.as_ref().and_then(Once::poll_timeout),
             self.publication.poll_timeout(),
+            self.succession.poll_timeout(),
             self.deferred_due,
             self.files.poll_timeout(),
             Some(self.status.due()),
@@ -397,6 +403,11 @@ impl Node {
         self.publication.session()
     }
 
+    /// Totals of handovers and takeovers.
+    pub fn succession(&self) -> SuccessionCounters {
+        self.succession.counters()
+    }
+
     /// Number of files of the state directory whose last write failed.
     pub fn files_behind(&self) -> usize {
         self.files.warnings().count()
@@ -438,8 +449,17 @@ impl Node {
     /// Publishes and answers as long as this SM is the master.
     fn follow_mastership(&mut self, now: Instant) {
         let link = self.registry.link();
+        let parts = succession::Parts {
+            sweeper: &mut self.sweeper,
+            feed: self.publication.feed(),
+            registry: link,
+            responders: &self.responders,
+        };
+        let outlook = self.succession.follow(now, parts);
+        self.publication.set_may_begin(outlook.may_begin);
         let is_on = self.publication.follow_mastership(now, &mut self.sweeper, link);
         self.door.set_open(is_on);
+        self.registry.acknowledge_until(outlook.vouched_until.filter(|_| is_on));
         self.registry.set_open(is_on);
     }
 

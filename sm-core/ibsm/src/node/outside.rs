@@ -2,10 +2,11 @@
 //! their own do the rest.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use ib_mad::transport::Packet;
 use ib_mad::types::Guid;
-use sa_proto::snapshot::{FabricPlane, Mft, Session, Version};
+use sa_proto::snapshot::{FabricPlane, Mft, RegistryVersion, Session, Version};
 
 use crate::publish::{Challenge, PublishError};
 use sm_core::notice::{Event, Issuer};
@@ -27,6 +28,9 @@ pub trait SnapshotFeed {
     fn renew(&self) -> Result<(), PublishError>;
     /// Ends the session.
     fn end_session(&self);
+    /// Asks all responders which registry they hold, and the one with this identity for its rows.
+    /// Returns the number of the question.
+    fn inquire(&self, rows_from: Option<u64>) -> u64;
     /// Publishes the fabric as a sweep found it.
     fn publish(&self, plane: FabricPlane) -> Result<Version, PublishError>;
     /// Publishes multicast tables, ascending by switch, without any other change of the fabric.
@@ -45,8 +49,14 @@ pub trait RegistryLink {
     fn sequence(&self) -> u64;
     /// State of the SA database that the registry begins with.
     fn imported(&self) -> ImportedRegistry;
-    /// Accepts writes from now on, or refuses them.
+    /// The registry on disk.
+    fn held(&self) -> RegistryVersion;
+    /// Accepts streams of writes from now on, or refuses them.
     fn set_open(&self, open: bool);
+    /// Acknowledges writes until then, or none for now: they wait.
+    fn acknowledge_until(&self, until: Option<Instant>);
+    /// Whether all writes wait, so that what is published has everything acknowledged.
+    fn is_sealed(&self) -> bool;
     /// Reports events to subscribers.
     fn notify(&self, events: Vec<Event>);
     /// Members of the MLIDs whose members changed since the last call.

@@ -30,6 +30,8 @@ pub(super) struct Publication {
     republish_due: Option<Instant>,
     /// Whether a sweep was requested, to find out if another SM is master.
     challenged: bool,
+    /// Whether a session may begin: the registry that it begins with is there.
+    may_begin: bool,
 }
 
 impl Publication {
@@ -40,7 +42,17 @@ impl Publication {
             held: HeldEvents::default(),
             republish_due: None,
             challenged: false,
+            may_begin: false,
         }
+    }
+
+    pub(super) fn feed(&self) -> &dyn SnapshotFeed {
+        &*self.feed
+    }
+
+    /// Sets whether a session may begin.
+    pub(super) fn set_may_begin(&mut self, may_begin: bool) {
+        self.may_begin = may_begin;
     }
 
     /// Begins a session after a sweep if this SM is master and has none, or if the sweep was full
@@ -174,7 +186,8 @@ impl Publication {
     /// Begins a session if one is requested and due.
     fn begin_session(&mut self, now: Instant, sweeper: &Sweeper, registry: &dyn RegistryLink) {
         let fabric = sweeper.fabric();
-        let Some(home) = fabric.sm_port().filter(|_| self.session.is_due(now)) else { return };
+        let is_due = self.may_begin && self.session.is_due(now);
+        let Some(home) = fabric.sm_port().filter(|_| is_due) else { return };
         let begun = self.feed.begin_session(fabric.port(home).guid);
         if begun.is_ok() {
             registry.session_begun();

@@ -47,6 +47,11 @@ impl RegistryExchange {
         self.link.set_open(open);
     }
 
+    /// Acknowledges writes until then, or none for now.
+    pub(super) fn acknowledge_until(&self, until: Option<Instant>) {
+        self.link.acknowledge_until(until);
+    }
+
     /// Reports events to subscribers.
     pub(super) fn notify(&self, events: Vec<Event>) {
         self.link.notify(events);

@@ -3,13 +3,12 @@
 use std::time::{Duration, Instant};
 
 use ib_mad::types::Lid;
-use ib_mad::wire::attribute::SmState;
 use tracing::{info, warn};
 
 use super::{Action, Node};
 use crate::observe::moment::FaultPort;
 use crate::observe::{Responder, SmStatus};
-use sm_core::sweep::{Phase, RegistryCopy, Report};
+use sm_core::sweep::{Phase, Report};
 
 /// How often the progress of a long phase is logged.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
@@ -75,20 +74,17 @@ pub(super) struct Board {
     progress_due: Instant,
     /// When a lack of responders is warned of, after the subnet came up.
     responders_due: Option<Instant>,
-    /// Whether the registry of another subnet manager is followed while standing by.
-    follows: bool,
     /// The command that starts a responder.
     responder_command: String,
 }
 
 impl Board {
-    pub(super) fn new(now: Instant, follows: bool, responder_command: String) -> Self {
+    pub(super) fn new(now: Instant, responder_command: String) -> Self {
         Self {
             sweeps: SweepTotals::default(),
             status_due: now,
             progress_due: now + PROGRESS_INTERVAL,
             responders_due: None,
-            follows,
             responder_command,
         }
     }
@@ -143,20 +139,6 @@ impl Node {
                 self.sweeper.outstanding()
             );
         }
-    }
-
-    /// State of the copy of the master's registry; empty unless `--follow` is given and this SM
-    /// is not master.
-    fn following(&self) -> String {
-        if !self.status.follows || self.sweeper.sm_state() == SmState::Master {
-            return String::new();
-        }
-        let held = match self.registry_copy {
-            RegistryCopy::None => "incomplete",
-            RegistryCopy::Current => "in step",
-            RegistryCopy::Ended(_) => "in step until its feed ended",
-        };
-        held.to_owned()
     }
 
     /// Whether this SM is master, the subnet is up, and no responder answers queries.
@@ -259,7 +241,7 @@ impl Node {
             subnet_prefix: self.sweeper.settings().subnet_prefix,
             priority: self.sweeper.settings().sm_priority,
             peers: self.sweeper.peers(now),
-            following: self.following(),
+            copy: self.succession.copy_status(now),
             takes_over_after: self.sweeper.patience(),
             phase: self.sweeper.phase().to_string(),
             quiet_sweeps,

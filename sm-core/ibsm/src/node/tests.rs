@@ -1,6 +1,7 @@
 //! A node on a simulated fabric in virtual time, without threads, sockets or files.
 
 mod outside;
+mod succession;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -51,11 +52,24 @@ struct Bed {
     dumps: usize,
     status: SmStatus,
     end: Option<Result<(), NodeError>>,
+    /// Another subnet manager.
+    peer: Option<Peer>,
+}
+
+/// Another subnet manager on the fabric: its sweeps alone.
+struct Peer {
+    endpoint: Endpoint,
+    sweeper: Sweeper,
 }
 
 impl Bed {
     /// Two spines, four leaves, eight hosts.
     fn new(settings: Settings, files: Files, once: bool) -> Self {
+        Self::build(settings, files, once, false)
+    }
+
+    /// The same; `follows`: whether the registry of another manager is followed.
+    fn build(settings: Settings, files: Files, once: bool, follows: bool) -> Self {
         let tree = FatTree { levels: 2, radix: 4, hosts: 8, oversubscription: (1, 1) };
         let net = generate(&Shape::FatTree(tree), &Common::default()).unwrap();
         let mut fabric = Fabric::new(&net, Options { seed: 7, ..Options::default() });
@@ -80,7 +94,7 @@ impl Bed {
             remarks: Vec::new(),
             access: SaAccess::default(),
             once,
-            follows: false,
+            follows,
             responder_command: "ibsa".to_owned(),
             sweeper,
             saved: SavedState { m_keys: MKeyTable::default(), neighbours, origin: None },
@@ -103,6 +117,7 @@ impl Bed {
             dumps: 0,
             status: SmStatus::default(),
             end: None,
+            peer: None,
         }
     }
 
@@ -127,15 +142,70 @@ impl Bed {
         self.fabric.poll(now, &mut deliveries, usize::MAX);
         busy |= !deliveries.is_empty();
         for mut delivery in deliveries {
-            self.node.handle_packet(now, &mut delivery.packet);
+            match &mut self.peer {
+                Some(peer) if peer.endpoint == delivery.endpoint => {
+                    if peer.sweeper.handle_packet(now, &mut delivery.packet) {
+                        self.fabric.send(now, peer.endpoint, &delivery.packet);
+                    }
+                }
+                _ => self.node.handle_packet(now, &mut delivery.packet),
+            }
         }
+        busy |= self.step_peer(now);
         self.end = self.end.take().or_else(|| self.node.poll_end());
         if !busy && !self.node.has_events() {
             let due = self.node.poll_timeout().into_iter().chain(self.fabric.poll_timeout(now));
+            let due = due.chain(self.peer.as_mut().and_then(|peer| peer.sweeper.poll_timeout()));
             // A deadline may have passed: time goes on nevertheless.
             let next = due.min().unwrap_or(now).max(now + Duration::from_micros(1));
             self.clock.advance_to(next);
         }
+    }
+
+    /// Moves the other manager; returns whether it did anything.
+    fn step_peer(&mut self, now: Instant) -> bool {
+        let Some(Peer { endpoint, sweeper }) = &mut self.peer else { return false };
+        sweeper.handle_timeout(now);
+        while let Some(job) = sweeper.poll_routing() {
+            sweeper.handle_routing(now, job.run());
+        }
+        if let Some(job) = sweeper.poll_multicast(now) {
+            sweeper.handle_multicast(now, job.run());
+        }
+        let (mut packet, mut busy) = (Packet::default(), false);
+        while sweeper.poll_transmit(now, &mut packet) {
+            busy = true;
+            self.fabric.send(now, *endpoint, &packet);
+        }
+        while let Some(event) = sweeper.poll_event() {
+            busy = true;
+            if matches!(event, sm_core::sweep::Event::Discovering) {
+                sweeper.files_are_read(now);
+            }
+        }
+        busy
+    }
+
+    /// Starts another manager at the last host; returns the GUID of its port.
+    fn add_peer(&mut self, settings: Settings) -> Guid {
+        let now = self.clock.now();
+        let is_host = |node: &NodeIndex| self.fabric.node(*node).node_type == NodeType::Ca;
+        let host = self.fabric.nodes().filter(is_host).last().unwrap();
+        let endpoint = self.fabric.attach(host, 0).unwrap();
+        self.fabric.set_takes_requests(endpoint, true);
+        self.fabric.set_is_sm(now, endpoint, true);
+        let guid = self.fabric.port(host, 1).unwrap().guid;
+        let mut sweeper = Sweeper::new(settings, LidTable::default(), 1000);
+        sweeper.set_own_port(guid);
+        sweeper.request_heavy_sweep(now);
+        self.peer = Some(Peer { endpoint, sweeper });
+        guid
+    }
+
+    /// Takes the other manager off the fabric without a word.
+    fn crash_peer(&mut self) {
+        let peer = self.peer.take().unwrap();
+        self.fabric.detach(self.clock.now(), peer.endpoint);
     }
 
     fn act(&mut self, now: Instant, action: Action) {

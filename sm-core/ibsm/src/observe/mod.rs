@@ -43,10 +43,10 @@ use moment::{
 use names::Names;
 pub(crate) use names::{etag, name as node_name};
 pub(crate) use reported::Reported;
-pub use responders::{RESPONDERS_MAX, Responder, Responders};
+pub use responders::{Follower, RESPONDERS_MAX, Responder, Responders};
 pub(crate) use responders::{responder_command, stats};
 use series::{COARSE, FINE, Fold, Series};
-pub use sm_status::SmStatus;
+pub use sm_status::{CopyStatus, SmStatus};
 pub use sweeps::{SWEEPS_MAX, SweepKind, Sweeps};
 use talkers::Talkers;
 use totals::attribute_name;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use arc_swap::{ArcSwap, Guard};
 use ib_mad::types::{Guid, Qpn};
 use sa_proto::proto::snapshot::{self as proto, FabricPort, Hello};
-use sa_proto::snapshot::Version;
+use sa_proto::snapshot::{RegistryVersion, Version};
 
 use super::Reported;
 use sm_core::manage::shard::PortUse;
@@ -67,8 +67,27 @@ pub struct Responder {
     pub stats: Arc<[(String, u64)]>,
     /// The figures that it last reported.
     pub(crate) figures: Option<Arc<Reported>>,
+    /// Number of the last inquiry that it answered, and the registry that it answers from.
+    pub(crate) holds: Option<(u64, RegistryVersion)>,
+    /// Set if it is a subnet manager that follows the registry.
+    pub follower: Option<Follower>,
     /// Distinguishes its connections.
     connection: u64,
+}
+
+/// What is known of a subnet manager that follows the registry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Follower {
+    /// GUID of its port.
+    pub sm_guid: Guid,
+    /// What it has stored; `None` before it said so.
+    pub stored: Option<RegistryVersion>,
+    /// Whether it has stored all that was published until a moment ago.
+    pub in_step: bool,
+    /// Since when that has been so.
+    pub since: Instant,
+    /// Whether writes are acknowledged only once it has stored them.
+    pub awaited: bool,
 }
 
 impl Responder {
@@ -94,6 +113,14 @@ impl Responder {
             lag: None,
             stats: Arc::default(),
             figures: None,
+            holds: None,
+            follower: (hello.sm_guid != 0).then(|| Follower {
+                sm_guid: Guid(hello.sm_guid),
+                stored: None,
+                in_step: false,
+                since,
+                awaited: false,
+            }),
             connection,
         }
     }

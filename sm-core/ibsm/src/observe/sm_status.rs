@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use ib_mad::types::{Guid, Lid};
+use sa_proto::snapshot::RegistryVersion;
 use sm_core::sweep::Peer;
 
 /// State of this SM, as `ibsmctl status` and the live page show it.
@@ -32,8 +33,8 @@ pub struct SmStatus {
     pub priority: u8,
     /// The other subnet managers that it has discovered.
     pub peers: Vec<Peer>,
-    /// State of its copy of the registry of the master that it follows; empty if it follows none.
-    pub following: String,
+    /// Its copy of the master's registry, while it follows one.
+    pub copy: Option<CopyStatus>,
     /// How long a master may be silent before this SM takes over.
     pub takes_over_after: Duration,
     /// `idle`, or the phase of the current sweep.
@@ -42,4 +43,32 @@ pub struct SmStatus {
     pub quiet_sweeps: u64,
     /// When the last of them ended, milliseconds since 1970.
     pub quiet_sweep_ms: Option<u64>,
+}
+
+/// The copy of the master's registry that a standby keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CopyStatus {
+    /// Whether it has all that the master had published until a moment ago.
+    pub in_step: bool,
+    /// How long that has been so.
+    pub since: Duration,
+    /// What is stored.
+    pub stored: RegistryVersion,
+    /// Changes that the master has published and that are not stored.
+    pub lag: u64,
+    /// How long ago the master and this SM last reached each other.
+    pub contact: Option<Duration>,
+}
+
+impl std::fmt::Display for CopyStatus {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { in_step, since, stored, lag, contact } = self;
+        let not = if *in_step { "" } else { "not " };
+        let since = since.as_secs();
+        write!(f, "{not}in step for {since} s, holds {stored}, {lag} changes behind; ")?;
+        match contact {
+            Some(contact) => write!(f, "contact {} ms ago", contact.as_millis()),
+            None => write!(f, "no contact with a master yet"),
+        }
+    }
 }

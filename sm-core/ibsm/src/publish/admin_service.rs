@@ -52,7 +52,7 @@ impl AdminService {
                               a moment"
                     .to_owned()
             }
-            state if sm.following.is_empty() => {
+            state if sm.copy.is_none() => {
                 format!(
                     "this SM is {state} and, without --follow, has no registry; query the master"
                 )

@@ -55,6 +55,10 @@ pub(super) enum Event {
     Stats(proto::Stats),
     /// It explains a path.
     Explained(proto::Explained),
+    /// It holds this registry.
+    Holding(u64, Version),
+    /// It sends a part of its registry.
+    Rows(Message),
 }
 
 /// One responder's end of the feed.
@@ -130,6 +134,13 @@ impl Feed {
             }
             (Message::Stats(stats), _) => Ok(Some(Event::Stats(stats))),
             (Message::Explained(explained), _) => Ok(Some(Event::Explained(explained))),
+            (Message::Holding(holding), _) => {
+                let version = Version::try_from(holding.version)?;
+                Ok(Some(Event::Holding(holding.number, version)))
+            }
+            (rows @ (Message::Begin(_) | Message::Chunk(_) | Message::End(_)), _) => {
+                Ok(Some(Event::Rows(rows)))
+            }
         }
     }
 
@@ -268,7 +279,7 @@ mod tests {
                     from_sm::Message::End(end) => {
                         return Some(decoder.unwrap().finish(end, held).unwrap());
                     }
-                    from_sm::Message::Explain(_) => panic!("not of an update"),
+                    _ => panic!("not of an update"),
                 }
             }
             panic!("update without an end");

@@ -7,15 +7,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
+use ib_mad::types::Guid;
 use sa_proto::proto::snapshot as proto;
+use sa_proto::proto::snapshot::from_sm;
 use sa_proto::snapshot::{Plan, Version};
 use tokio::sync::{mpsc, watch};
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::observe::{self, RESPONDERS_MAX, Reported, Responder};
+use crate::observe::{self, Follower, RESPONDERS_MAX, Reported, Responder};
 
 use super::batches::Batches;
 use super::feed::{Event, Feed, FeedError};
+use super::heartbeat::Heartbeats;
+use super::inquiry::{Inquiry, Recall};
 use super::{Shared, same_fabric};
 
 /// Batches of messages handed to a connection that it has not taken yet; a little more than half a
@@ -49,8 +53,12 @@ impl proto::snapshot_feed_server::SnapshotFeed for FeedService {
             shared: self.shared.clone(),
             peer,
             name: "?".into(),
+            id: 0,
+            sm_guid: Guid(0),
             is_client: false,
             acked: Version::NONE,
+            heartbeats: None,
+            recall: Recall::default(),
         };
         tokio::spawn(subscription.run(request.into_inner(), outbound, self.end.clone()));
         Ok(Response::new(Box::pin(Batches::new(stream))))
@@ -64,10 +72,18 @@ struct Subscription {
     peer: Option<IpAddr>,
     /// The responder's name, once it sent its greeting.
     name: Arc<str>,
+    /// Its identity; 0 before its greeting.
+    id: u64,
+    /// GUID of its port, if it is a subnet manager that follows the registry.
+    sm_guid: Guid,
     /// Whether it answers no queries, but only follows the snapshot.
     is_client: bool,
     /// The version it acknowledged last.
     acked: Version,
+    /// Heartbeats, if it is a subnet manager that follows the registry.
+    heartbeats: Option<Heartbeats>,
+    /// The registry that it is asked for.
+    recall: Recall,
 }
 
 /// How a connection ended.
@@ -109,6 +125,12 @@ impl Subscription {
         };
         let is_closing = matches!(end, End::Closing);
         match end {
+            End::Left(reason) if self.heartbeats.is_some() => {
+                tracing::warn!(
+                    standby = %self.name, %reason,
+                    "a standby that follows the registry disconnected"
+                );
+            }
             End::Left(reason) if self.is_client => {
                 tracing::debug!(client = %self.name, %reason, "snapshot client disconnected");
             }
@@ -141,10 +163,16 @@ impl Subscription {
     ) -> End {
         let mut feed = Feed::new(Instant::now());
         let mut asking = self.shared.inboxes.open(self.connection);
+        let mut inquiries = self.shared.inquiries.subscribe();
+        let mut writers = self.shared.writers.subscribe();
+        // Between the messages of updates: a question, or a heartbeat.
         let mut question = None;
         loop {
             self.begin_update(&mut feed, &mut announced);
-            let deadline = feed.poll_timeout();
+            let beat = self.heartbeats.as_ref().filter(|_| question.is_none());
+            let deadline =
+                feed.poll_timeout().into_iter().chain(beat.map(Heartbeats::poll_timeout));
+            let deadline = deadline.min();
             tokio::select! {
                 message = inbound.message() => {
                     let message = match message {
@@ -158,6 +186,10 @@ impl Subscription {
                             asking.answered(explained);
                             Ok(())
                         }
+                        Ok(Some(Event::Rows(rows))) => {
+                            self.take_rows(rows);
+                            Ok(())
+                        }
                         Ok(Some(event)) => self.note(event),
                         Err(error) => Err(End::from(error)),
                     };
@@ -166,6 +198,16 @@ impl Subscription {
                     }
                 }
                 next = asking.next(), if question.is_none() => question = Some(next),
+                Ok(()) = inquiries.changed(), if question.is_none() && self.id != 0 => {
+                    let inquiry = *inquiries.borrow_and_update();
+                    question = Some(self.inquire(inquiry));
+                }
+                Ok(()) = writers.changed(), if self.heartbeats.is_some() => {
+                    let responders = self.shared.acknowledging();
+                    if let Some(heartbeats) = &mut self.heartbeats {
+                        heartbeats.handle_responders(Instant::now(), &responders);
+                    }
+                }
                 permit = outbound.reserve(), if question.is_some() => {
                     let Ok(permit) = permit else { return End::Left("responder closed the feed".into()) };
                     if let Some(message) = question.take() {
@@ -182,8 +224,12 @@ impl Subscription {
                     }
                 }
                 () = sleep_until(deadline) => {
-                    if let Err(error) = feed.handle_timeout(Instant::now()) {
+                    let now = Instant::now();
+                    if let Err(error) = feed.handle_timeout(now) {
                         return error.into();
+                    }
+                    if question.is_none() {
+                        question = self.next_heartbeat(now);
                     }
                 }
             }
@@ -214,15 +260,77 @@ impl Subscription {
         }
     }
 
+    fn inquire(&mut self, inquiry: Inquiry) -> proto::FromSm {
+        let inquiry = inquiry.to(self.id);
+        self.recall.note_sent(&inquiry);
+        proto::FromSm { message: Some(from_sm::Message::Inquiry(inquiry)) }
+    }
+
+    /// Takes a part of the registry that the responder was asked for.
+    fn take_rows(&mut self, rows: proto::from_responder::Message) {
+        match self.recall.handle(rows, &self.shared.inquiries) {
+            Ok(true) => {
+                self.shared.counters.recalled.fetch_add(1, Relaxed);
+                tracing::info!(responder = %self.name, "fetched the registry of a responder");
+            }
+            Ok(false) => {}
+            Err(error) => {
+                tracing::warn!(
+                    responder = %self.name, %error,
+                    "the registry of a responder is unusable"
+                );
+            }
+        }
+    }
+
+    /// The heartbeat that is due, if any.
+    fn next_heartbeat(&mut self, now: Instant) -> Option<proto::FromSm> {
+        let heartbeats = self.heartbeats.as_mut()?;
+        let version = *self.shared.announced.borrow();
+        // Zero: this SM is not the master, or its first sweep has not ended.
+        let message = if version.fabric_generation == 0 {
+            heartbeats.skip(now);
+            None
+        } else {
+            let awaited = self.shared.sync.is_awaited(self.sm_guid);
+            heartbeats.poll(now, version, self.shared.acknowledging(), awaited)
+        };
+        self.note_step(now, |_| {});
+        Some(proto::FromSm { message: Some(from_sm::Message::Heartbeat(message?)) })
+    }
+
+    /// Updates what is listed of a follower; returns whether this connection is its current one.
+    fn note_step(&self, now: Instant, change: impl Fn(&mut Follower)) -> bool {
+        let Some(heartbeats) = &self.heartbeats else { return true };
+        let in_step = heartbeats.is_in_step(now);
+        let awaited = self.shared.sync.is_awaited(self.sm_guid);
+        self.shared.responders.update(self.connection, |entry| {
+            let Some(follower) = &mut entry.follower else { return };
+            change(follower);
+            follower.awaited = awaited;
+            if follower.in_step != in_step {
+                (follower.in_step, follower.since) = (in_step, now);
+            }
+        })
+    }
+
     /// Carries out an event outside of the feed.
     fn note(&mut self, event: Event) -> Result<(), End> {
         let responders = &self.shared.responders;
         let current = match event {
             Event::Hello(hello, serving) => {
                 let now = Instant::now();
-                let responder = Responder::new(&hello, serving, self.peer, now, self.connection);
+                let mut responder =
+                    Responder::new(&hello, serving, self.peer, now, self.connection);
                 self.name = responder.name.clone();
+                self.id = responder.id;
                 self.is_client = responder.is_client();
+                let sm_guid = responder.follower.map(|follower| follower.sm_guid);
+                self.heartbeats = sm_guid.map(|_| Heartbeats::new(now));
+                self.sm_guid = sm_guid.unwrap_or_default();
+                // What it says now answers an inquiry that it did not receive.
+                responder.holds =
+                    serving.map(|version| (self.shared.inquiries.number(), version.registry()));
                 if !responders.enter(&responder) {
                     let message = format!("the limit of {RESPONDERS_MAX} responders is reached");
                     return Err(End::Given(Status::resource_exhausted(message)));
@@ -235,7 +343,12 @@ impl Subscription {
                 let serving = serving.map(|version| version.to_string());
                 let serving = serving.as_deref().unwrap_or("nothing yet");
                 let id = format_args!("{:#x}", responder.id);
-                if self.is_client {
+                if let Some(sm_guid) = sm_guid {
+                    tracing::info!(
+                        standby = %self.name, %id, port = %sm_guid,
+                        "a standby that follows the registry connected"
+                    );
+                } else if self.is_client {
                     tracing::debug!(client = %self.name, %id, serving, "snapshot client connected");
                 } else {
                     tracing::info!(
@@ -243,6 +356,13 @@ impl Subscription {
                         front_door = ?responder.front_door, serving, "responder connected"
                     );
                 }
+                true
+            }
+            // What it has stored is another message.
+            Event::Acked(version, _) if self.heartbeats.is_some() => {
+                self.acked = version;
+                self.shared.accepted.fetch_max(version.session.epoch, Relaxed);
+                self.shared.counters.acks.fetch_add(1, Relaxed);
                 true
             }
             Event::Acked(version, Some(serving)) => {
@@ -299,7 +419,30 @@ impl Subscription {
                     (entry.stats, entry.figures) = (stats.clone(), figures.clone());
                 })
             }
-            Event::Explained(_) => true,
+            Event::Holding(number, version) => {
+                if !self.shared.note_held(version.session) {
+                    return Err(implausible(version));
+                }
+                let held = version.registry();
+                match &mut self.heartbeats {
+                    Some(heartbeats) => {
+                        let now = Instant::now();
+                        heartbeats.handle_holding(now, number, held);
+                        let published = *self.shared.announced.borrow();
+                        if number != 0 && published != Version::NONE {
+                            let in_step = heartbeats.is_in_step(now);
+                            let published = published.registry();
+                            self.shared.sync.note_reply(now, self.sm_guid, in_step, published);
+                        }
+                        self.shared.sync.note_stored(self.sm_guid, held);
+                        self.note_step(now, |follower| follower.stored = Some(held))
+                    }
+                    None => responders.update(self.connection, |entry| {
+                        entry.holds = Some((number, held));
+                    }),
+                }
+            }
+            Event::Explained(_) | Event::Rows(_) => true,
         };
         if current { Ok(()) } else { Err(End::Left("responder reconnected".into())) }
     }

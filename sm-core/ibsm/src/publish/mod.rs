@@ -11,6 +11,8 @@ mod batches;
 mod error;
 mod feed;
 mod feed_service;
+mod heartbeat;
+mod inquiry;
 mod observatory;
 mod registered;
 mod roles;
@@ -18,8 +20,10 @@ mod server;
 mod session;
 mod shared;
 mod status;
+mod sync;
 mod tls;
 mod virtual_fabrics;
+mod writers;
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -44,7 +48,11 @@ pub use observatory::Observatory;
 use server::serve;
 use shared::Shared;
 pub use status::Orders;
+pub use sync::{Acknowledged, SyncFollowers};
+pub use writers::Writers;
 
+/// How long a standby that follows counts as in step after it had stored all that was published.
+pub const LEASE: Duration = Duration::from_secs(2);
 /// Threads that serve responders.
 const THREADS: usize = 2;
 /// How long feeds may take to end in order when the SM shuts down.
@@ -167,6 +175,7 @@ impl Publisher {
     pub fn end_session(&self) {
         let mut writer = self.writer();
         if let Some(session) = writer.session.take() {
+            self.shared.sync.clear();
             self.shared.announced.send_replace(Version::NONE);
             tracing::info!(%session, "publishing session ended: this SM is no longer master");
         }
@@ -244,15 +253,15 @@ impl Publisher {
         Ok(version)
     }
 
-    /// Publishes the registry. Its sequence number must not go back; if it is that of the plane
-    /// published last, nothing is sent.
+    /// Publishes the registry. Within a session its sequence number must not go back; if it is that
+    /// of the plane published last, nothing is sent.
     pub fn publish_registry(&self, registry: RegistryPlane) -> Result<Version, PublishError> {
         let mut writer = self.writer();
         let session = writer.session.ok_or(PublishError::NoSession)?;
         let current = writer.cell.current();
         let before = current.version();
         let (known, offered) = (before.registry_sequence, registry.sequence);
-        if offered < known {
+        if offered < known && before.session == session {
             return Err(PublishError::StaleRegistry { current: known, offered });
         }
         if offered == known && before.session == session {
@@ -280,7 +289,7 @@ impl Publisher {
         let current = writer.cell.current();
         let before = current.version();
         let (known, offered) = (before.registry_sequence, changes.sequence);
-        if offered < known {
+        if offered < known && before.session == session {
             return Err(PublishError::StaleRegistry { current: known, offered });
         }
         if offered == known && before.session == session && changes.is_empty() {
@@ -337,9 +346,36 @@ impl Publisher {
         self.writer().cell.reader()
     }
 
+    /// Another manager was found to have published in this session. Ours will be above it.
+    pub fn note_session(&self, session: Session) {
+        self.shared.note_held(session);
+    }
+
     /// The connected responders.
     pub fn responders(&self) -> Responders {
         self.shared.responders.clone()
+    }
+
+    /// Asks all responders which registry they hold, and the one with identity `rows_from` for its
+    /// rows. Returns the number of the question, by which the answers are known
+    /// ([`responders`](Self::responders)).
+    pub fn inquire(&self, rows_from: Option<u64>) -> u64 {
+        self.shared.inquiries.ask(rows_from)
+    }
+
+    /// The registry that a responder was asked for, once it is there; the fabric plane is empty.
+    pub fn take_recalled(&self) -> Option<Arc<Snapshot>> {
+        self.shared.inquiries.take()
+    }
+
+    /// The followers that writes wait for.
+    pub fn sync_followers(&self) -> Arc<SyncFollowers> {
+        self.shared.sync.clone()
+    }
+
+    /// The list of those that write, to be kept by the service that they call.
+    pub fn writers(&self) -> Writers {
+        self.shared.writers.clone()
     }
 
     /// Sets the state of this SM for `ibsmctl status`.

@@ -8,7 +8,8 @@ use arc_swap::ArcSwap;
 use sa_proto::snapshot::{History, HistoryLimits, Session, Snapshot, Version};
 use tokio::sync::watch;
 
-use super::{Orders, asking, session};
+use super::inquiry::Inquiries;
+use super::{Orders, SyncFollowers, Writers, asking, session};
 use crate::observe::moment::Moment;
 use crate::observe::{Announcements, Observer, Responders, SmStatus, Sweeps};
 
@@ -26,6 +27,12 @@ pub(super) struct Shared {
     pub(super) responders: Responders,
     /// Queues of questions to responders.
     pub(super) inboxes: asking::Inboxes,
+    /// Questions about what they hold.
+    pub(super) inquiries: Inquiries,
+    /// Those with a stream of writes.
+    pub(super) writers: Writers,
+    /// Followers that writes wait for.
+    pub(super) sync: Arc<SyncFollowers>,
     /// Connections ever accepted; numbers them.
     pub(super) connections: AtomicU64,
     pub(super) counters: Counters,
@@ -77,6 +84,8 @@ counters! {
     implausible => "feed_epochs_implausible",
     /// Feeds to responders closed by this SM
     given_up => "feed_responders_given_up",
+    /// Registries fetched from responders at takeovers
+    recalled => "feed_registries_recalled",
     /// Connections whose TLS handshake failed
     turned_away => "tls_connections_turned_away",
 }
@@ -91,6 +100,9 @@ impl Shared {
             accepted: AtomicU64::new(0),
             responders: Responders::default(),
             inboxes: asking::Inboxes::default(),
+            inquiries: Inquiries::default(),
+            writers: Writers::default(),
+            sync: Arc::default(),
             connections: AtomicU64::new(0),
             counters: Counters::default(),
             sm: ArcSwap::default(),
@@ -122,6 +134,16 @@ impl Shared {
 
     pub(super) fn highest(&self) -> Session {
         *self.highest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Identities of those that can have acknowledged writes to clients, ascending.
+    pub(super) fn acknowledging(&self) -> Vec<u64> {
+        let mut ids = self.writers.ids();
+        let responders = self.responders.load();
+        ids.extend(responders.iter().filter(|entry| !entry.is_client()).map(|entry| entry.id));
+        ids.sort_unstable();
+        ids.dedup();
+        ids
     }
 
     /// Removes the responder of a connection. Returns whether queries are unanswered because of it.

@@ -1,8 +1,10 @@
 //! The answer to `ibsmctl status`, and requests of operators.
 
 use sa_proto::proto::admin;
+use sa_proto::snapshot::Version;
 
 use super::Shared;
+use crate::observe::{CopyStatus, Follower};
 use sm_core::sweep::Peer;
 
 /// Requests of operators that the SM has not taken yet.
@@ -15,6 +17,16 @@ pub struct Orders {
 }
 
 impl Shared {
+    /// A warning while writes should wait for a standby, and none is in step.
+    fn sync_warning(&self) -> Option<String> {
+        let is_master = self.announced.borrow().fabric_generation != 0;
+        let (awaited, _) = self.sync.counts().filter(|_| is_master)?;
+        (awaited == 0).then(|| {
+            "--follow-sync: no standby is in step; registrations are acknowledged without a copy"
+                .to_owned()
+        })
+    }
+
     /// The answer to `ibsmctl status`.
     pub(super) fn status(&self) -> admin::Status {
         let latest = self.history().latest().clone();
@@ -33,8 +45,13 @@ impl Shared {
             nodes: fabric.nodes.len() as u32,
             switches: fabric.nodes.iter().filter(|node| node.switch_info.is_some()).count() as u32,
             ports: fabric.nodes.iter().map(|node| node.ports.len() as u32).sum(),
+            followers: responders
+                .iter()
+                .filter_map(|entry| Some(follower(&entry.name, entry.follower?, version)))
+                .collect(),
             responders: responders
                 .iter()
+                .filter(|responder| responder.follower.is_none())
                 .map(|responder| admin::Responder {
                     id: responder.id,
                     name: responder.name.to_string(),
@@ -59,17 +76,46 @@ impl Shared {
                 .collect(),
             uptime_s: self.started.elapsed().as_secs(),
             subnet_up: sm.subnet_up,
-            warnings: sm.warnings.clone(),
+            warnings: sm.warnings.iter().cloned().chain(self.sync_warning()).collect(),
             routing_engine: sm.routing_engine.clone(),
             engines_passed_over: sm.engines_passed_over.clone(),
             priority: sm.priority.into(),
             peers: sm.peers.iter().map(peer).collect(),
-            following: sm.following.clone(),
+            following: sm.copy.map(|copy| copy.to_string()).unwrap_or_default(),
+            registry_copy: sm.copy.map(copy),
             takes_over_after_ms: sm.takes_over_after.as_millis() as u64,
             sm_lid: sm.lid.0.into(),
             lmc: sm.lmc.into(),
             subnet_prefix: sm.subnet_prefix,
         }
+    }
+}
+
+fn follower(name: &str, follower: Follower, published: Version) -> admin::Follower {
+    let Follower { sm_guid, stored, in_step, since, awaited } = follower;
+    let stored = stored.unwrap_or_default();
+    let is_of_session = stored.session == published.session;
+    let had = if is_of_session { stored.sequence } else { 0 };
+    admin::Follower {
+        port_guid: sm_guid.0,
+        name: name.to_owned(),
+        in_step,
+        since_s: since.elapsed().as_secs(),
+        epoch: stored.session.epoch,
+        registry_sequence: stored.sequence,
+        lag: published.registry_sequence.saturating_sub(had),
+        awaited,
+    }
+}
+
+fn copy(copy: CopyStatus) -> admin::RegistryCopy {
+    admin::RegistryCopy {
+        in_step: copy.in_step,
+        since_s: copy.since.as_secs(),
+        epoch: copy.stored.session.epoch,
+        registry_sequence: copy.stored.sequence,
+        lag: copy.lag,
+        contact_ms: copy.contact.map(|ago| ago.as_millis() as u64),
     }
 }
 

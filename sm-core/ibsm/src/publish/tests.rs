@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use sa_proto::proto::{admin, snapshot as proto};
-use sa_proto::snapshot::MftBlock;
+use sa_proto::snapshot::{MftBlock, RegistryVersion};
 use tokio_stream::StreamExt;
 
 use super::*;
-use crate::observe::Responder;
+use crate::observe::{CopyStatus, Responder};
 
 /// One that keeps its state there, on a port of the system's choice.
 fn publisher(state_dir: &Path) -> Publisher {
@@ -103,9 +103,15 @@ fn a_standby_does_not_list_the_registry() {
     let directory = tempfile::tempdir().unwrap();
     let publisher = publisher(directory.path());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let asked = |state: &str, following: &str| {
-        let (state, following) = (state.to_owned(), following.to_owned());
-        publisher.set_status(SmStatus { state, following, ..SmStatus::default() });
+    let asked = |state: &str, follows: bool| {
+        let copy = follows.then(|| CopyStatus {
+            in_step: true,
+            since: Duration::ZERO,
+            stored: RegistryVersion::default(),
+            lag: 0,
+            contact: None,
+        });
+        publisher.set_status(SmStatus { state: state.to_owned(), copy, ..SmStatus::default() });
         runtime.block_on(async {
             let url = format!("http://{}", publisher.address());
             let mut client = admin::admin_client::AdminClient::connect(url).await.unwrap();
@@ -115,17 +121,17 @@ fn a_standby_does_not_list_the_registry() {
             [groups, services, subscriptions.map(drop)]
         })
     };
-    for (state, following, reason) in [
-        ("standby", "", "has no registry"),
-        ("discovering", "", "not known yet"),
-        ("standby", "in step", "only for a takeover"),
+    for (state, follows, reason) in [
+        ("standby", false, "has no registry"),
+        ("discovering", false, "not known yet"),
+        ("standby", true, "only for a takeover"),
     ] {
-        for refused in asked(state, following) {
+        for refused in asked(state, follows) {
             let refusal = refused.unwrap_err();
             assert_eq!(refusal.code(), tonic::Code::FailedPrecondition);
             assert!(refusal.message().contains(reason), "{refusal}");
         }
     }
-    let listed = asked("master", "");
+    let listed = asked("master", false);
     assert!(listed.iter().all(Result::is_ok), "{listed:?}");
 }

@@ -182,21 +182,12 @@ fn run(options: Options, starting: &mut Option<Starting>) -> Result<(), RunError
     };
     let publisher = Publisher::start_with(publish, |end| setup.services(end))?;
     let publisher = Arc::new(publisher);
+    if config.follow_sync {
+        publisher.sync_followers().enable();
+    }
     let dump = SaDumpFile::of(&config.settings, &config.state_dir);
     dump.check();
     let registry = Arc::new(setup.start(config.state_dir.clone(), publisher.clone(), dump)?);
-    let followed = Arc::new(follow::Progress::default());
-    if !config.follow.is_empty() {
-        let following = Following {
-            urls: config.follow.clone(),
-            trust: ClientTrust::new(config.tls.clone(), config.insecure),
-            id: state.identity()?,
-            name: format!("standby of {}", config.state_dir.display()),
-        };
-        let urls = following.urls.join(", ");
-        registry.follow(following, &followed)?;
-        info!("following the registry of {urls} while standby");
-    }
     let door = DoorSocket::open(config.front_door).map_err(|source| RunError::Listen {
         address: config.front_door,
         option: "--front-door",
@@ -217,6 +208,19 @@ fn run(options: Options, starting: &mut Option<Starting>) -> Result<(), RunError
         })?;
     }
     let mut fabric = Attachment::open(&config, &state)?;
+    let followed = Arc::new(follow::Progress::default());
+    if !config.follow.is_empty() {
+        let following = Following {
+            urls: config.follow.clone(),
+            trust: ClientTrust::new(config.tls.clone(), config.insecure),
+            id: state.identity()?,
+            name: format!("standby of {}", config.state_dir.display()),
+            sm_guid: fabric.port_guid(),
+        };
+        let urls = following.urls.join(", ");
+        registry.follow(following, &followed)?;
+        info!("following the registry of {urls} while standby");
+    }
     let lids = state.lids()?;
     info!(
         "ibsm {} started at {}; {} LIDs known; listening for responders at {}",

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use ib_mad::transport::{Interest, Packet, wait};
+use sa_proto::snapshot::Session;
 use tracing::{error, info, warn};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{self, FormatTime};
@@ -74,6 +75,8 @@ pub(super) struct Service {
     node: Node,
     registry: Arc<RegistryHandle>,
     followed: Arc<Progress>,
+    /// The highest session of another manager that the publisher was given.
+    known_session: Session,
     publisher: Arc<Publisher>,
     files: StateFileWriter,
     dumps: DumpFileWriter,
@@ -116,6 +119,7 @@ impl Service {
             node,
             registry,
             followed,
+            known_session: Session::default(),
             publisher,
             metrics,
         })
@@ -152,7 +156,18 @@ impl Service {
         self.dumps.poll(&mut self.node)?;
         self.take_signals(now);
         self.node.handle_orders(now, self.publisher.take_orders());
-        self.node.handle_registry_copy(self.followed.followed().copy());
+        if let Some(snapshot) = self.publisher.take_recalled()
+            && self.followed.recall(&snapshot)
+        {
+            self.registry.followed_changed();
+        }
+        let followed = self.followed.followed();
+        let known = followed.publishing().max(self.registry.held().session);
+        if known > self.known_session && self.publisher.session().is_none() {
+            self.known_session = known;
+            self.publisher.note_session(known);
+        }
+        self.node.handle_followed(followed);
         busy |= self.receive()?;
         busy |= self.receive_responses()?;
         let now = Instant::now();

@@ -35,6 +35,8 @@ pub(in crate::sweep) struct Election {
     master_seen: Option<Instant>,
     /// Polls in a row that the master left unanswered.
     polls_missed: u32,
+    /// Whether the poll under way is additional to the regular ones.
+    pub(in crate::sweep) is_probing: bool,
 }
 
 /// What an SMInfo of another's means.
@@ -65,6 +67,7 @@ impl Election {
             master: None,
             master_seen: None,
             polls_missed: 0,
+            is_probing: false,
         }
     }
 
@@ -88,10 +91,38 @@ impl Election {
         &self.others
     }
 
-    /// What the others, if any, make of us.
+    /// The decision by what the others are. As master, one that follows our registry does not count
+    /// if it comes before us: the caller hands over to it.
     pub(in crate::sweep) fn decide(&self) -> Decision {
-        let others: Vec<RemoteSm> = self.others.iter().map(|(_, sm)| *sm).collect();
+        let others = self.others.iter().map(|(_, sm)| *sm);
+        let others: Vec<RemoteSm> = others.filter(|sm| !self.is_prepared_by_caller(sm)).collect();
         self.own.decide(&others)
+    }
+
+    fn is_prepared_by_caller(&self, sm: &RemoteSm) -> bool {
+        let Handover { followers, is_in_doubt, .. } = &self.handover;
+        let replaces_us = *is_in_doubt && sm.state == SmState::Master;
+        self.is_master() && followers.contains(&sm.guid) && !self.own.outranks(sm) && !replaces_us
+    }
+
+    /// The one to hand over to once it has stored our registry.
+    pub(in crate::sweep) fn handover_candidate(&self) -> Option<Guid> {
+        let others = self.others.iter().map(|(_, sm)| sm);
+        let standing_by = others.filter(|sm| sm.state == SmState::Standby);
+        let candidates = standing_by.filter(|sm| self.is_prepared_by_caller(sm));
+        candidates.max_by_key(|sm| (sm.priority, std::cmp::Reverse(sm.guid))).map(|sm| sm.guid)
+    }
+
+    pub(in crate::sweep) fn set_in_doubt(&mut self, in_doubt: bool) {
+        self.handover.is_in_doubt = in_doubt;
+        self.own.set_refuses_handover(in_doubt || self.handover.awaits_copy);
+    }
+
+    /// Returns whether it was awaited before.
+    pub(in crate::sweep) fn set_awaits_copy(&mut self, awaits: bool) -> bool {
+        let before = std::mem::replace(&mut self.handover.awaits_copy, awaits);
+        self.own.set_refuses_handover(awaits || self.handover.is_in_doubt);
+        before
     }
 
     /// Where one of the others is.

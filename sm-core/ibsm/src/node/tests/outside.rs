@@ -3,10 +3,11 @@
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Instant;
 
 use ib_mad::transport::Packet;
 use ib_mad::types::Guid;
-use sa_proto::snapshot::{FabricPlane, Mft, Session, Version};
+use sa_proto::snapshot::{FabricPlane, Mft, RegistryVersion, Session, Version};
 
 use crate::node::{RegistryLink, SnapshotFeed};
 use crate::publish::{Challenge, PublishError};
@@ -27,6 +28,9 @@ pub(super) struct Published {
     pub(super) planes: Vec<FabricPlane>,
     /// Whether the epoch cannot be saved.
     pub(super) is_disk_full: bool,
+    pub(super) challenge: Option<Challenge>,
+    /// The questions to responders: the one that each asked for its rows.
+    pub(super) inquiries: Vec<Option<u64>>,
 }
 
 impl TestFeed {
@@ -41,7 +45,7 @@ impl SnapshotFeed for TestFeed {
     }
 
     fn challenge(&self) -> Option<Challenge> {
-        None
+        self.lock().challenge
     }
 
     fn version(&self) -> Version {
@@ -68,6 +72,12 @@ impl SnapshotFeed for TestFeed {
         self.lock().session = None;
     }
 
+    fn inquire(&self, rows_from: Option<u64>) -> u64 {
+        let inquiries = &mut self.lock().inquiries;
+        inquiries.push(rows_from);
+        inquiries.len() as u64
+    }
+
     fn publish(&self, plane: FabricPlane) -> Result<Version, PublishError> {
         let mut feed = self.lock();
         let session = feed.session.ok_or(PublishError::NoSession)?;
@@ -91,6 +101,8 @@ pub(super) struct Registered {
     pub(super) ports: Option<Ports>,
     sessions: u64,
     pub(super) open: bool,
+    pub(super) held: RegistryVersion,
+    pub(super) acknowledge_until: Option<Instant>,
     pub(super) events: Vec<Event>,
 }
 
@@ -121,8 +133,20 @@ impl RegistryLink for TestRegistry {
         ImportedRegistry::None
     }
 
+    fn held(&self) -> RegistryVersion {
+        self.lock().held
+    }
+
     fn set_open(&self, open: bool) {
         self.lock().open = open;
+    }
+
+    fn acknowledge_until(&self, until: Option<Instant>) {
+        self.lock().acknowledge_until = until;
+    }
+
+    fn is_sealed(&self) -> bool {
+        self.lock().acknowledge_until.is_none()
     }
 
     fn notify(&self, events: Vec<Event>) {

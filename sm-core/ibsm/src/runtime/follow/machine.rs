@@ -2,6 +2,10 @@
 //! answer each message.
 //!
 //! This module never sends, waits or reads a clock. Only the registry of each snapshot is kept.
+//!
+//! Heartbeats of the master are answered with the version on disk. The next heartbeat says which
+//! answers arrived: by that the standby knows until when the master counted it as present, however
+//! long messages were on their way.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,11 +16,16 @@ use sa_proto::proto::snapshot::from_sm::Message;
 use sa_proto::proto::snapshot::resync::Reason;
 use sa_proto::proto::snapshot::{self as proto, FromResponder, FromSm};
 use sa_proto::snapshot::codec::{Decoder, UpdateError};
-use sa_proto::snapshot::{Session, Snapshot};
+use sa_proto::snapshot::{Session, Snapshot, Version};
 use tracing::{info, warn};
 
 use super::Progress;
+use crate::node::Beat;
 
+/// Answers to heartbeats remembered that are not confirmed.
+const UNCONFIRMED_MAX: usize = 64;
+/// Identities of responders taken from a heartbeat.
+const RESPONDERS_MAX: usize = 4096;
 /// Time between attempts to connect.
 const RECONNECT_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -56,8 +65,12 @@ struct Open {
     held: Arc<Snapshot>,
     /// The update that is being received.
     decoder: Option<Decoder>,
-    /// Session of the last snapshot.
+    /// Session of the last snapshot or heartbeat.
     session: Option<Session>,
+    /// The session that the log names.
+    logged: Option<Session>,
+    /// Numbers of heartbeats that were answered, and when, until the master confirms the answer.
+    unconfirmed: VecDeque<(u64, Instant)>,
 }
 
 impl Stream {
@@ -102,7 +115,9 @@ impl Stream {
     /// There is a connection. The greeting is the first message to send.
     pub(super) fn handle_connected(&mut self) {
         let held = Arc::new(Snapshot::empty());
-        self.state = State::Open(Box::new(Open { held, decoder: None, session: None }));
+        let unconfirmed = VecDeque::new();
+        let open = Open { held, decoder: None, session: None, logged: None, unconfirmed };
+        self.state = State::Open(Box::new(open));
         self.send(Reply::Hello(self.greeting.clone()));
     }
 
@@ -117,7 +132,7 @@ impl Stream {
         if let State::Open(open) = &self.state
             && let Some(session) = open.session
         {
-            progress.end(now, session);
+            progress.end(session);
         }
         self.outputs.clear();
         self.state = State::Waiting(now + RECONNECT_INTERVAL);
@@ -129,8 +144,14 @@ impl Stream {
     }
 
     /// Takes a message of the subnet manager.
-    pub(super) fn handle_message(&mut self, message: FromSm, progress: &Progress) {
+    pub(super) fn handle_message(&mut self, now: Instant, message: FromSm, progress: &Progress) {
         let State::Open(open) = &mut self.state else { return };
+        if let Some(Message::Heartbeat(heartbeat)) = message.message {
+            if let Some(holding) = open.beat(now, heartbeat, progress) {
+                self.send(Reply::Holding(holding));
+            }
+            return;
+        }
         let answer = match open.decode(message) {
             Ok(None) => return,
             Ok(Some(next)) if !progress.receive(&next) => {
@@ -138,7 +159,8 @@ impl Stream {
             }
             Ok(Some(next)) => {
                 let version = next.version();
-                if open.session.replace(version.session) != Some(version.session) {
+                open.session = Some(version.session);
+                if open.logged.replace(version.session) != Some(version.session) {
                     info!("following the registry of {}, session {}", self.url, version.session);
                 }
                 open.held = Arc::new(next);
@@ -153,6 +175,16 @@ impl Stream {
         self.send(answer);
     }
 
+    /// Something was stored: the master learns what is on disk.
+    pub(super) fn handle_stored(&mut self, progress: &Progress) {
+        if let State::Open(open) = &self.state
+            && open.session.is_some()
+        {
+            let version = Some(progress.last_stored().into());
+            self.send(Reply::Holding(proto::Holding { number: 0, version }));
+        }
+    }
+
     fn send(&mut self, message: Reply) {
         let message = Box::new(FromResponder { message: Some(message) });
         self.outputs.push_back(Output::Send(message));
@@ -160,6 +192,36 @@ impl Stream {
 }
 
 impl Open {
+    /// Takes a heartbeat; yields the answer. One that cannot be read is ignored, as are those of a
+    /// master that was replaced.
+    fn beat(
+        &mut self,
+        now: Instant,
+        heartbeat: proto::Heartbeat,
+        progress: &Progress,
+    ) -> Option<proto::Holding> {
+        let version = Version::try_from(heartbeat.version).ok()?;
+        if version.session < progress.followed().publishing() {
+            return None;
+        }
+        self.session = Some(version.session);
+        let mut contact = None;
+        while let Some(&(number, sent)) = self.unconfirmed.front()
+            && number <= heartbeat.confirmed
+        {
+            contact = Some(sent);
+            self.unconfirmed.pop_front();
+        }
+        if self.unconfirmed.len() == UNCONFIRMED_MAX {
+            self.unconfirmed.pop_front();
+        }
+        self.unconfirmed.push_back((heartbeat.number, now));
+        let responders = heartbeat.responders.into_iter().take(RESPONDERS_MAX).collect();
+        progress.beat(Beat { version, responders, awaited: heartbeat.awaited }, contact);
+        let version = Some(progress.last_stored().into());
+        Some(proto::Holding { number: heartbeat.number, version })
+    }
+
     /// Takes a part of an update; yields the snapshot at its end. Parts of no update are ignored.
     fn decode(&mut self, message: FromSm) -> Result<Option<Snapshot>, UpdateError> {
         match (message.message, self.decoder.take()) {
@@ -179,12 +241,10 @@ impl Open {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use ib_mad::types::Guid;
     use sa_proto::snapshot::codec::Encoder;
     use sa_proto::snapshot::{FabricPlane, RegistryPlane, Version, delta};
-    use sm_core::sweep::RegistryCopy;
-
-    use super::*;
 
     fn snapshot(epoch: u64, sequence: u64) -> Arc<Snapshot> {
         let session = Session { epoch, sm_guid: Guid(1) };
@@ -216,7 +276,7 @@ mod tests {
     }
 
     fn feed(stream: &mut Stream, progress: &Progress, update: Encoder) {
-        update.for_each(|message| stream.handle_message(message, progress));
+        update.for_each(|message| stream.handle_message(Instant::now(), message, progress));
     }
 
     fn acked(reply: Option<Reply>) -> Option<Version> {
@@ -267,28 +327,68 @@ mod tests {
         let Some(Reply::Refused(refused)) = sent(&mut old) else { panic!("accepted") };
         assert_eq!(Version::try_from(refused.held).unwrap().session.epoch, 6);
         old.handle_disconnected(now, "the stream ended".to_owned(), &progress);
-        assert_eq!(progress.followed().ended, None);
+        assert!(progress.followed().is_connected);
     }
 
-    /// The copy counts from the end of the stream on: a master that wrote later has more.
+    fn heartbeat(number: u64, confirmed: u64, version: Version) -> FromSm {
+        let heartbeat = proto::Heartbeat {
+            number,
+            confirmed,
+            version: Some(version.into()),
+            responders: vec![0x51],
+            awaited: false,
+        };
+        FromSm { message: Some(Message::Heartbeat(heartbeat)) }
+    }
+
+    /// In step was claimed for as long as the connection was not known to be broken: 17 s if its
+    /// packets were dropped silently. Messages that were delayed are no sign of a master that
+    /// reaches us, either.
     #[test]
-    fn a_silent_master_ends_the_copy_which_continues_after_a_reconnection() {
+    fn contact_is_when_an_answer_was_sent_that_the_master_confirms() {
+        let (start, progress) = (Instant::now(), Progress::default());
+        let at = |ms| start + Duration::from_millis(ms);
+        let mut stream = connected(start);
+        let version = snapshot(5, 1).version();
+        feed(&mut stream, &progress, Encoder::full(snapshot(5, 1)));
+        sent(&mut stream);
+        store(&progress);
+        stream.handle_stored(&progress);
+        let Some(Reply::Holding(holding)) = sent(&mut stream) else { panic!("not reported") };
+        assert_eq!((holding.number, Version::try_from(holding.version)), (0, Ok(version)));
+        stream.handle_message(at(0), heartbeat(1, 0, version), &progress);
+        let Some(Reply::Holding(holding)) = sent(&mut stream) else { panic!("no answer") };
+        assert_eq!((holding.number, Version::try_from(holding.version)), (1, Ok(version)));
+        assert_eq!(progress.followed().contact, None);
+        stream.handle_message(at(250), heartbeat(2, 1, version), &progress);
+        assert_eq!(progress.followed().contact, Some(at(0)));
+        assert!(progress.followed().is_in_step(at(250)));
+        // These were sent long ago, before the answers to them could arrive.
+        stream.handle_message(at(9000), heartbeat(3, 1, version), &progress);
+        stream.handle_message(at(9001), heartbeat(4, 1, version), &progress);
+        assert_eq!(progress.followed().contact, Some(at(0)));
+        assert!(!progress.followed().is_in_step(at(9001)));
+        assert_eq!(progress.followed().beat.unwrap().responders[..], [0x51]);
+        stream.handle_message(at(9300), heartbeat(5, 4, version), &progress);
+        assert_eq!(progress.followed().contact, Some(at(9001)));
+    }
+
+    #[test]
+    fn a_copy_continues_after_a_reconnection() {
         let (start, progress) = (Instant::now(), Progress::default());
         let mut stream = connected(start);
         feed(&mut stream, &progress, Encoder::full(snapshot(5, 1)));
-        store(&progress);
-        assert_eq!(progress.followed().copy(), RegistryCopy::Current);
+        assert!(progress.followed().is_connected);
         let silent = start + Duration::from_secs(60);
         stream.handle_disconnected(silent, "keep-alive timed out".to_owned(), &progress);
-        assert_eq!(progress.followed().copy(), RegistryCopy::Ended(silent));
+        assert!(!progress.followed().is_connected);
 
         let due = stream.poll_timeout().unwrap();
         assert!(due > silent && !stream.poll_connect(silent) && stream.poll_connect(due));
         stream.handle_connected();
-        assert_eq!(progress.followed().copy(), RegistryCopy::Ended(silent), "it may lack writes");
+        assert!(!progress.followed().is_connected, "it may lack writes");
         feed(&mut stream, &progress, Encoder::full(snapshot(5, 2)));
-        store(&progress);
-        assert_eq!(progress.followed().copy(), RegistryCopy::Current);
+        assert!(progress.followed().is_connected);
     }
 
     #[test]
@@ -312,13 +412,13 @@ mod tests {
         let mut stream = connected(now);
         let mut update: Vec<_> = Encoder::full(snapshot(5, 1)).collect();
         let end = update.pop().unwrap();
-        update.into_iter().for_each(|message| stream.handle_message(message, &progress));
+        update.into_iter().for_each(|message| stream.handle_message(now, message, &progress));
         stream.handle_disconnected(now, "reset".to_owned(), &progress);
         let now = stream.poll_timeout().unwrap();
         assert!(stream.poll_connect(now));
         stream.handle_connected();
         sent(&mut stream);
-        stream.handle_message(end, &progress);
+        stream.handle_message(now, end, &progress);
         assert!(stream.poll_output().is_none() && !progress.has_news());
     }
 }

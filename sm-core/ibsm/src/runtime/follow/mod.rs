@@ -3,8 +3,8 @@
 //! A standby is a client of the feed that answers no queries. `machine` decides, one
 //! [`Stream`] for each other subnet manager; a thread with a task for each drives them. The
 //! registry of each snapshot goes to the registry's thread by way of [`Progress`], and is made
-//! durable there. At a takeover [`RegistryCopy`](sm_core::sweep::RegistryCopy) says whether the
-//! copy was complete.
+//! durable there. What the copy is worth at a takeover is decided by the node
+//! (`node::succession`).
 
 mod machine;
 mod progress;
@@ -12,6 +12,7 @@ mod progress;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ib_mad::types::Guid;
 use sa_proto::proto::snapshot as proto;
 use sa_proto::proto::snapshot::FromResponder;
 use sa_proto::proto::snapshot::snapshot_feed_client::SnapshotFeedClient;
@@ -22,7 +23,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Endpoint;
 
 use machine::{Output, Stream};
-pub(super) use progress::Progress;
+pub(super) use progress::{News, Progress};
 
 /// How often a silent connection is probed, and how long an answer may take.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
@@ -40,6 +41,8 @@ pub(super) struct Following {
     /// Identity of this SM among the clients of a feed, not 0.
     pub(super) id: u64,
     pub(super) name: String,
+    /// GUID of the port of this SM.
+    pub(super) sm_guid: Guid,
 }
 
 /// Follows for as long as the process lives; `arrived` is called for each snapshot.
@@ -51,12 +54,13 @@ pub(super) fn start(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let run = move || {
         let streams = tokio::task::LocalSet::new();
-        let Following { urls, trust, id, name } = following;
+        let Following { urls, trust, id, name, sm_guid } = following;
         for url in urls {
             let greeting = proto::Hello {
                 schema: SCHEMA,
                 responder_id: id,
                 name: name.clone(),
+                sm_guid: sm_guid.0,
                 software: concat!("ibsm ", env!("CARGO_PKG_VERSION")).into(),
                 ..proto::Hello::default()
             };
@@ -100,13 +104,18 @@ impl Driver {
         self.carry_out(&outbound, arrived)?;
         let call = SnapshotFeedClient::new(channel).subscribe(ReceiverStream::new(messages)).await;
         let mut inbound = call.map_err(|status| trust::reason_of_status(&status))?.into_inner();
-        while let Some(message) =
-            inbound.message().await.map_err(|status| trust::reason_of_break(&status))?
-        {
-            self.stream.handle_message(message, &self.progress);
+        let mut stored = self.progress.subscribe();
+        loop {
+            tokio::select! {
+                message = inbound.message() => {
+                    let message = message.map_err(|status| trust::reason_of_break(&status))?;
+                    let Some(message) = message else { return Ok(()) };
+                    self.stream.handle_message(Instant::now(), message, &self.progress);
+                }
+                Ok(()) = stored.changed() => self.stream.handle_stored(&self.progress),
+            }
             self.carry_out(&outbound, arrived)?;
         }
-        Ok(())
     }
 
     fn carry_out(

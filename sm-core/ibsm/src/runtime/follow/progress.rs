@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use sa_proto::snapshot::{RegistryPlane, Session, Snapshot, Version};
+use tokio::sync::watch;
 
-use sm_core::sweep::RegistryCopy;
+use crate::node::{Beat, Followed};
 
 /// The last snapshot of a master, for the registry's thread.
 #[derive(Clone, Debug)]
@@ -15,34 +16,12 @@ pub(in crate::runtime) struct News {
     pub(in crate::runtime) plane: Arc<RegistryPlane>,
 }
 
-/// State of the copy.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::runtime) struct Followed {
-    /// The last version received completely; [`Version::NONE`] before the first.
-    pub(in crate::runtime) received: Version,
-    /// The last version on disk.
-    pub(in crate::runtime) stored: Version,
-    /// When the stream that it came by ended; `None` while it continues.
-    pub(in crate::runtime) ended: Option<Instant>,
-}
-
-impl Followed {
-    /// Whether a complete copy is on disk, and whether it is current.
-    pub(in crate::runtime) fn copy(&self) -> RegistryCopy {
-        match self.ended {
-            _ if self.received == Version::NONE || self.stored != self.received => {
-                RegistryCopy::None
-            }
-            None => RegistryCopy::Current,
-            Some(ended) => RegistryCopy::Ended(ended),
-        }
-    }
-}
-
 /// The copy, and the snapshot that is not on disk yet. Locked for moments only.
 #[derive(Debug, Default)]
 pub(in crate::runtime) struct Progress {
     state: Mutex<(Followed, Option<News>)>,
+    /// Changes when something is stored.
+    stored: watch::Sender<Version>,
 }
 
 impl Progress {
@@ -52,12 +31,27 @@ impl Progress {
 
     /// State of the copy.
     pub(in crate::runtime) fn followed(&self) -> Followed {
-        self.lock().0
+        self.lock().0.clone()
+    }
+
+    /// The last version on disk.
+    pub(super) fn last_stored(&self) -> Version {
+        self.lock().0.stored
+    }
+
+    /// Changes when something is stored.
+    pub(super) fn subscribe(&self) -> watch::Receiver<Version> {
+        self.stored.subscribe()
     }
 
     /// The last snapshot, if it is not on disk yet; earlier ones are superseded.
     pub(in crate::runtime) fn take(&self) -> Option<News> {
         self.lock().1.take()
+    }
+
+    /// The snapshot could not be stored. It is due again unless there is a newer one.
+    pub(in crate::runtime) fn put_back(&self, news: News) {
+        self.lock().1.get_or_insert(news);
     }
 
     /// Whether there is a snapshot to be written.
@@ -68,36 +62,67 @@ impl Progress {
     /// The snapshot of this version is on disk.
     pub(in crate::runtime) fn stored(&self, version: Version) {
         self.lock().0.stored = version;
+        self.stored.send_replace(version);
     }
 
     /// A snapshot was received. `false` if its session is older than one followed before: its
     /// master was replaced.
     pub(super) fn receive(&self, snapshot: &Snapshot) -> bool {
         let (version, mut state) = (snapshot.version(), self.lock());
-        if version.session < state.0.received.session {
+        if version.session < state.0.publishing() {
             return false;
         }
         state.0.received = version;
-        state.0.ended = None;
+        state.0.is_connected = true;
         state.1 = Some(News { version, plane: snapshot.registry().clone() });
         true
     }
 
+    /// The registry of a responder, fetched at a takeover. Returns whether it is newer than what
+    /// was received.
+    pub(in crate::runtime) fn recall(&self, snapshot: &Snapshot) -> bool {
+        let (version, mut state) = (snapshot.version(), self.lock());
+        if version.registry() <= state.0.received.registry() {
+            return false;
+        }
+        state.0.received = version;
+        state.1 = Some(News { version, plane: snapshot.registry().clone() });
+        true
+    }
+
+    /// A heartbeat arrived; `contact` is when an answer was sent that this one confirms.
+    pub(super) fn beat(&self, beat: Beat, contact: Option<Instant>) {
+        let (session, mut state) = (beat.version.session, self.lock());
+        let followed = &mut state.0;
+        if session < followed.publishing() {
+            return;
+        }
+        if followed.beat.as_ref().is_none_or(|last| last.version.session != session) {
+            followed.contact = None;
+        }
+        followed.contact = contact.or(followed.contact);
+        followed.beat = Some(beat);
+        followed.is_connected = true;
+    }
+
     /// The stream of a session ended.
-    pub(super) fn end(&self, now: Instant, session: Session) {
+    pub(super) fn end(&self, session: Session) {
         let mut state = self.lock();
-        if state.0.received.session == session {
-            state.0.ended.get_or_insert(now);
+        if state.0.publishing() == session {
+            state.0.is_connected = false;
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use ib_mad::types::Guid;
     use sa_proto::snapshot::FabricPlane;
 
     use super::*;
+    use crate::publish::LEASE;
 
     fn snapshot(epoch: u64, sequence: u64) -> Snapshot {
         let session = Session { epoch, sm_guid: Guid(1) };
@@ -105,29 +130,67 @@ mod tests {
         Snapshot::build(session, 1, FabricPlane::default(), registry).unwrap()
     }
 
+    fn beat(epoch: u64, sequence: u64) -> Beat {
+        let version = snapshot(epoch, sequence).version();
+        Beat { version, responders: Arc::default(), awaited: false }
+    }
+
     #[test]
-    fn a_copy_counts_once_it_is_on_disk() {
+    fn a_copy_counts_while_it_is_on_disk_and_the_master_confirms_contact() {
         let (progress, now) = (Progress::default(), Instant::now());
-        let copy = || progress.followed().copy();
-        assert_eq!(copy(), RegistryCopy::None, "nothing was received");
+        let in_step = |now| progress.followed().is_in_step(now);
         assert!(progress.receive(&snapshot(5, 1)));
-        assert_eq!(copy(), RegistryCopy::None, "it is not on disk");
-        let news = progress.take().unwrap();
-        progress.stored(news.version);
-        assert_eq!(copy(), RegistryCopy::Current);
-        progress.end(now, news.version.session);
-        assert_eq!(copy(), RegistryCopy::Ended(now));
+        progress.beat(beat(5, 1), None);
+        progress.stored(progress.take().unwrap().version);
+        assert!(!in_step(now), "nothing shows that the master hears us");
+        progress.beat(beat(5, 1), Some(now));
+        assert!(in_step(now));
+        assert!(!in_step(now + LEASE + Duration::from_millis(1)));
+        progress.beat(beat(5, 2), Some(now));
+        assert!(!in_step(now), "there is a newer one");
         assert!(progress.receive(&snapshot(5, 2)));
-        assert_eq!(copy(), RegistryCopy::None, "there is a newer one");
+        assert!(!in_step(now), "it is not on disk");
+        progress.stored(progress.take().unwrap().version);
+        assert!(in_step(now));
+        progress.end(snapshot(5, 2).version().session);
+        assert!(!in_step(now));
     }
 
     #[test]
     fn a_master_that_was_replaced_is_not_followed() {
-        let progress = Progress::default();
+        let (progress, now) = (Progress::default(), Instant::now());
         assert!(progress.receive(&snapshot(6, 3)));
+        progress.beat(beat(6, 3), Some(now));
         assert!(!progress.receive(&snapshot(5, 9)));
+        progress.beat(beat(5, 9), Some(now));
+        assert_eq!(progress.followed().beat, Some(beat(6, 3)));
         assert_eq!(progress.take().unwrap().plane.sequence, 3);
-        progress.end(Instant::now(), Session { epoch: 5, sm_guid: Guid(1) });
-        assert_eq!(progress.followed().ended, None, "the other stream continues");
+        progress.end(Session { epoch: 5, sm_guid: Guid(1) });
+        assert!(progress.followed().is_connected, "the other stream continues");
+        progress.beat(beat(7, 0), None);
+        assert_eq!(progress.followed().contact, None, "that was another master");
+    }
+
+    /// A standby counted further in the old session than the new master had come.
+    #[test]
+    fn a_responders_registry_counts_if_it_is_newer_by_session_then_by_sequence() {
+        let progress = Progress::default();
+        assert!(progress.receive(&snapshot(6, 10)));
+        assert!(!progress.recall(&snapshot(5, 12)) && !progress.recall(&snapshot(6, 10)));
+        assert!(progress.recall(&snapshot(6, 11)));
+        assert_eq!(progress.take().unwrap().plane.sequence, 11);
+    }
+
+    #[test]
+    fn what_could_not_be_stored_is_due_again_unless_there_is_newer() {
+        let progress = Progress::default();
+        progress.receive(&snapshot(5, 1));
+        let first = progress.take().unwrap();
+        progress.put_back(first.clone());
+        assert!(progress.has_news());
+        progress.take();
+        progress.receive(&snapshot(5, 2));
+        progress.put_back(first);
+        assert_eq!(progress.take().unwrap().version.registry_sequence, 2);
     }
 }

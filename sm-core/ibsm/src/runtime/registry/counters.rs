@@ -75,6 +75,8 @@ counters! {
     overflow => "registry_dropped_overflow";
     /// Writes dropped: this SM is not master, or its first sweep has not completed
     not_master => "registry_dropped_not_master";
+    /// Writes not answered: this SM ceased to be master before it was certain that it still was
+    unvouched => "registry_unanswered_mastership_unknown";
     /// Writes dropped: their responder follows a session with a higher epoch
     superseded_session => "registry_dropped_session";
     /// Writes dropped: malformed MAD

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ib_mad::types::PKey;
-use sa_proto::snapshot::{RegistryPlane, Session};
+use sa_proto::snapshot::{RegistryPlane, RegistryVersion, Session, Version};
 use tracing::{error, info, warn};
 
 use super::counters::Counters;
@@ -111,6 +111,13 @@ impl DurableRegistry {
     /// Sequence number of the last change on disk; 0 if there was none.
     pub(super) fn sequence(&self) -> u64 {
         self.registry.sequence()
+    }
+
+    /// Age of what is on disk.
+    pub(super) fn held(&self) -> RegistryVersion {
+        let session = self.store.as_ref().map_or(Version::NONE.session, RegistryStore::session);
+        let copy = self.followed.as_ref().map(|plane| plane.sequence);
+        RegistryVersion { session, sequence: copy.unwrap_or_else(|| self.registry.sequence()) }
     }
 
     /// All rows: of the copy while standing by, otherwise of the registry.

@@ -75,6 +75,10 @@ impl Registry for Service {
                         }
                     }
                     message = inbound.message() => match message {
+                        // Managers that follow must know of it before it can be answered.
+                        Ok(Some(writes)) if !this.is_listed(connection, writes.responder_id) => {
+                            break Some(Status::resource_exhausted("too many streams of writes"));
+                        }
                         Ok(Some(writes)) => this.take(writes, connection, &outbound),
                         Ok(None) | Err(_) => break None,
                     },
@@ -82,6 +86,9 @@ impl Registry for Service {
             };
             if let Some(status) = ended {
                 let _ = outbound.try_send(Err(status));
+            }
+            if let Some(writers) = this.shared.writers.get() {
+                writers.leave(connection);
             }
         });
         Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
@@ -93,6 +100,11 @@ fn not_master() -> Status {
 }
 
 impl Service {
+    fn is_listed(&self, connection: u64, responder_id: u64) -> bool {
+        let writers = self.shared.writers.get();
+        writers.is_none_or(|writers| writers.enter(connection, responder_id))
+    }
+
     fn take(&self, writes: proto::Writes, connection: u64, outbound: &Outbound) {
         let epoch = writes.epoch;
         let mut dropped = Vec::new();

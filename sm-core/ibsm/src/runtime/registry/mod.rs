@@ -21,6 +21,7 @@ mod log;
 mod notices;
 mod shared;
 mod store;
+mod synced;
 mod thread;
 
 use std::io::{self, Read};
@@ -30,9 +31,10 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use ib_mad::transport::Packet;
-use sa_proto::snapshot::RegistryPlane;
+use sa_proto::snapshot::{RegistryPlane, RegistryVersion};
 use tokio::sync::watch;
 use tonic::service::Routes;
 use tracing::error;
@@ -88,7 +90,17 @@ impl RegistrySetup {
             *shared.imported() = ImportedRegistry::Expected;
         }
         let stored = if durable.is_fresh() { None } else { Some(durable.sequence()) };
-        let thread = RegistryThread::new(shared, durable, responders, dump);
+        *shared.held() = durable.held();
+        // Set once, as this is called once.
+        let _ = shared.writers.set(publisher.writers());
+        let hook = Arc::downgrade(&shared);
+        let sync = publisher.sync_followers();
+        sync.set_hook(move || {
+            if let Some(shared) = hook.upgrade() {
+                shared.note_stored();
+            }
+        });
+        let thread = RegistryThread::new(shared, durable, responders, sync, dump);
         let thread =
             std::thread::Builder::new().name("registry".to_owned()).spawn(move || thread.run())?;
         Ok(RegistryHandle {
@@ -143,11 +155,43 @@ impl RegistryHandle {
     pub(super) fn follow(&self, following: Following, progress: &Arc<Progress>) -> io::Result<()> {
         self.shared.inbox().followed = Some(progress.clone());
         let shared = self.shared.clone();
-        follow::start(following, progress.clone(), move || {
-            // Under the lock: otherwise the thread might check just before and sleep right after.
-            drop(shared.inbox());
-            shared.arrived.notify_one();
-        })
+        follow::start(following, progress.clone(), move || shared.wake())
+    }
+
+    /// The copy has changed.
+    pub(super) fn followed_changed(&self) {
+        self.shared.wake();
+    }
+
+    /// Age of the registry on disk.
+    pub(super) fn held(&self) -> RegistryVersion {
+        *self.shared.held()
+    }
+
+    /// Acknowledges writes until then, or none for now: they wait.
+    pub(super) fn acknowledge_until(&self, until: Option<Instant>) {
+        let mut inbox = self.shared.inbox();
+        let before = std::mem::replace(&mut inbox.acknowledge_until, until);
+        let wakes = match until {
+            Some(_) => {
+                inbox.seal = false;
+                self.shared.sealed.store(false, Relaxed);
+                !inbox.writes.is_empty()
+            }
+            None => {
+                inbox.seal |= before.is_some();
+                inbox.seal
+            }
+        };
+        drop(inbox);
+        if wakes {
+            self.shared.arrived.notify_one();
+        }
+    }
+
+    /// Whether all writes wait.
+    pub(super) fn is_sealed(&self) -> bool {
+        self.shared.sealed.load(Relaxed)
     }
 
     /// State of the SA database that the registry is restored from.
@@ -163,6 +207,11 @@ impl RegistryHandle {
     /// Accepts writes from now on, or refuses them.
     pub(super) fn set_open(&self, open: bool) {
         self.shared.open.send_if_modified(|is| std::mem::replace(is, open) != open);
+        if !open {
+            // They would wait until this SM is master again, long after their clients gave up.
+            let dropped = std::mem::take(&mut self.shared.inbox().writes).len();
+            self.shared.counters.not_master.add(dropped);
+        }
     }
 
     /// Sets the front door's address, which is sent to responders.

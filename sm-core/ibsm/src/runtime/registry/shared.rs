@@ -3,16 +3,18 @@
 use std::collections::VecDeque;
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use ib_mad::transport::Packet;
 use sa_proto::proto::registry as proto;
+use sa_proto::snapshot::RegistryVersion;
 use tokio::sync::{broadcast, mpsc, watch};
 
 use super::counters::Counters;
 use super::notices::{NOTICES_MAX, NumberedNotice};
+use crate::publish::Writers;
 use crate::runtime::follow::Progress;
 use sm_core::notice::{Event, Issuer};
 use sm_core::registry::{self, GuidBlock, Ports, PredefinedGroup, Request};
@@ -49,12 +51,25 @@ pub(super) struct Inbox {
     pub(super) events: Vec<Event>,
     /// Whether a session may have begun or ended.
     pub(super) session: bool,
+    /// Until when writes may be acknowledged; `None` if not now. They wait.
+    pub(super) acknowledge_until: Option<Instant>,
+    /// Whether a follower that answers wait for has stored something.
+    pub(super) stored: bool,
+    /// Whether that was withdrawn, and the thread has not noticed yet.
+    pub(super) seal: bool,
     pub(super) stop: bool,
 }
 
 impl Inbox {
+    /// Whether writes may be acknowledged now.
+    pub(super) fn may_acknowledge(&self) -> bool {
+        self.acknowledge_until.is_some_and(|until| Instant::now() < until)
+    }
+
     pub(super) fn has_work(&self) -> bool {
-        !self.writes.is_empty()
+        (!self.writes.is_empty() && self.may_acknowledge())
+            || self.seal
+            || self.stored
             || self.ports.is_some()
             || self.predefined.is_some()
             || !self.events.is_empty()
@@ -73,6 +88,14 @@ pub(super) struct Shared {
     pub(super) published: AtomicU64,
     /// Whether writes are accepted: there is a session.
     pub(super) open: watch::Sender<bool>,
+    /// Whether the thread decides on no write until it is permitted again.
+    pub(super) sealed: AtomicBool,
+    /// Whether answers wait for followers.
+    pub(super) answers_wait: AtomicBool,
+    /// Age of the registry on disk.
+    pub(super) held: Mutex<RegistryVersion>,
+    /// The publisher's list of those that write, once there is one.
+    pub(super) writers: OnceLock<Writers>,
     pub(super) notices: broadcast::Sender<Arc<NumberedNotice>>,
     /// Notices of the last seconds, for responders that reconnect.
     pub(super) recent: Mutex<VecDeque<(Instant, Arc<NumberedNotice>)>>,
@@ -105,6 +128,10 @@ impl Shared {
             arrived: Condvar::new(),
             published: AtomicU64::new(0),
             open: watch::Sender::new(false),
+            sealed: AtomicBool::new(false),
+            answers_wait: AtomicBool::new(false),
+            held: Mutex::default(),
+            writers: OnceLock::new(),
             notices: broadcast::Sender::new(NOTICES_MAX),
             recent: Mutex::default(),
             front_door: watch::Sender::default(),
@@ -136,6 +163,10 @@ impl Shared {
         self.imported.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(super) fn held(&self) -> MutexGuard<'_, RegistryVersion> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(super) fn recent(&self) -> MutexGuard<'_, VecDeque<(Instant, Arc<NumberedNotice>)>> {
         self.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -157,6 +188,21 @@ impl Shared {
         }
         drop(inbox);
         self.arrived.notify_one();
+    }
+
+    /// Wakes the thread.
+    pub(super) fn wake(&self) {
+        // Under the lock: otherwise the thread might check just before and sleep right after.
+        drop(self.inbox());
+        self.arrived.notify_one();
+    }
+
+    /// A follower has stored something.
+    pub(super) fn note_stored(&self) {
+        if self.answers_wait.load(SeqCst) {
+            self.inbox().stored = true;
+            self.arrived.notify_one();
+        }
     }
 
     pub(super) fn ring(&self) {

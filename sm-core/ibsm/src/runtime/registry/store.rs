@@ -17,8 +17,9 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
+use ib_mad::types::Guid;
 use redb::{Database, ReadableDatabase, WriteTransaction};
-use sa_proto::snapshot::{RegistryChanges, RegistryPlane};
+use sa_proto::snapshot::{RegistryChanges, RegistryPlane, Session};
 
 use super::log;
 pub use error::StoreError;
@@ -50,6 +51,9 @@ pub(super) struct Stored {
     pub(super) fresh: bool,
 }
 
+/// The single values that name the session of the rows.
+const SESSION_KEYS: [&str; 2] = ["session_epoch", "session_sm_guid"];
+
 /// The file, open.
 #[derive(Debug)]
 pub(super) struct RegistryStore {
@@ -64,6 +68,9 @@ pub(super) struct RegistryStore {
     outcomes: VecDeque<Batch>,
     /// Size of the log at which it is folded, bytes.
     fold_len: usize,
+    /// Session of the last commit, and of the next one.
+    stored_session: Session,
+    session: Session,
     /// How the next commit fails.
     #[cfg(test)]
     pub(super) fault: Option<Fault>,
@@ -110,6 +117,8 @@ impl RegistryStore {
                 unfolded: RegistryChanges::default(),
                 outcomes: VecDeque::new(),
                 fold_len: FOLD_LEN,
+                stored_session: Session::default(),
+                session: Session::default(),
                 #[cfg(test)]
                 fault: None,
             };
@@ -153,6 +162,12 @@ impl RegistryStore {
         let meta = transaction.open_table(META).map_err(redb::Error::from)?;
         let sequence = meta.get("sequence").map_err(redb::Error::from)?;
         let sequence = sequence.map(|value| value.value());
+        let [epoch, sm_guid] = SESSION_KEYS.map(|key| meta.get(key));
+        let number = |value: Option<redb::AccessGuard<'_, u64>>| value.map_or(0, |v| v.value());
+        let epoch = number(epoch.map_err(redb::Error::from)?);
+        let sm_guid = Guid(number(sm_guid.map_err(redb::Error::from)?));
+        self.stored_session = Session { epoch, sm_guid };
+        self.session = self.stored_session;
         let mut plane = RegistryPlane::read(sequence.unwrap_or(0), &mut RowReader(&transaction))?;
         for_each_entry(&transaction, LOG, |number, _, entry| {
             self.next = self.next.max(number + 1);
@@ -175,6 +190,16 @@ impl RegistryStore {
         // schema.
         let fresh = sequence.is_none() && self.log_len == 0;
         Ok(Stored { plane, outcomes, fresh })
+    }
+
+    /// The session in which the rows were published or followed last; of epoch 0 if there is none.
+    pub(super) fn session(&self) -> Session {
+        self.stored_session
+    }
+
+    /// Has the next commit store this session.
+    pub(super) fn set_session(&mut self, session: Session) {
+        self.session = session;
     }
 
     /// Makes changes durable, all or none. After a failure the store must be reopened: it is
@@ -209,10 +234,18 @@ impl RegistryStore {
                 }
                 append(&mut table, number, &outcomes)?;
             }
+            if self.session != self.stored_session {
+                let mut meta = transaction.open_table(META)?;
+                let values = [self.session.epoch, self.session.sm_guid.0];
+                for (key, value) in SESSION_KEYS.into_iter().zip(values) {
+                    meta.insert(key, value)?;
+                }
+            }
             Ok(())
         });
         done.map_err(|error| self.failure(error))?;
         self.next += 1;
+        self.stored_session = self.session;
         self.outcomes.drain(..outdated);
         let last_s = changes.outcomes_put.iter().map(|(_, outcome)| outcome.at_s).max();
         let pieces = outcomes.len().div_ceil(PIECE_LEN) as u32;

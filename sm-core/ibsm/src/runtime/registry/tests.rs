@@ -52,6 +52,84 @@ fn await_published(handle: &RegistryHandle, epoch: u64) {
         wait(&mut interests, Some(left)).unwrap();
         handle.changed_membership();
     }
+    handle.acknowledge_until(Some(end + Duration::from_secs(3600)));
+}
+
+/// Waits until this is so.
+fn await_that(what: &str, is: impl Fn() -> bool) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while !is() {
+        assert!(Instant::now() < end, "{what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// A master in this session, with its connection.
+fn master(
+    directory: &tempfile::TempDir,
+) -> (RegistryHandle, Arc<Publisher>, Outbound, mpsc::Receiver<Outcomes>) {
+    let (handle, publisher) = handle(directory);
+    let session = publisher.begin_session(Guid(1)).unwrap();
+    handle.fabric_changed(ports(), Vec::new(), Issuer::default());
+    await_published(&handle, session.epoch);
+    let (outbound, inbound) = mpsc::channel(1024);
+    (handle, publisher, outbound, inbound)
+}
+
+type Outcomes = Result<proto::Outcomes, tonic::Status>;
+
+/// Writes were acknowledged up to the moment of a handover, after what the other had received.
+#[test]
+fn sealed_writes_wait_and_go_on_afterwards() {
+    let directory = tempfile::tempdir().unwrap();
+    let (handle, _publisher, outbound, mut inbound) = master(&directory);
+    assert!(!handle.is_sealed());
+    handle.acknowledge_until(None);
+    await_that("sealed", || handle.is_sealed());
+    handle.shared.submit([job(1, &outbound)]);
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(inbound.try_recv().is_err(), "it waits");
+    let later = Instant::now() + Duration::from_secs(3600);
+    handle.acknowledge_until(Some(later));
+    assert!(!handle.is_sealed());
+    assert_eq!(inbound.blocking_recv().unwrap().unwrap().outcomes[0].id, 1);
+}
+
+/// A process that was stopped acknowledged writes as soon as it continued.
+#[test]
+fn nothing_is_acknowledged_once_the_time_that_was_vouched_for_is_over() {
+    let directory = tempfile::tempdir().unwrap();
+    let (handle, _publisher, outbound, mut inbound) = master(&directory);
+    handle.acknowledge_until(Some(Instant::now()));
+    handle.shared.submit([job(1, &outbound)]);
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(inbound.try_recv().is_err());
+    handle.acknowledge_until(Some(Instant::now() + Duration::from_secs(3600)));
+    assert_eq!(inbound.blocking_recv().unwrap().unwrap().outcomes[0].id, 1);
+}
+
+#[test]
+fn an_answer_waits_for_a_follower_that_is_awaited() {
+    let directory = tempfile::tempdir().unwrap();
+    let (handle, publisher, outbound, mut inbound) = master(&directory);
+    let followers = publisher.sync_followers();
+    followers.enable();
+    let held = handle.held();
+    followers.note_reply(Instant::now(), Guid(7), true, held);
+    let before = RegistryVersion::default();
+    followers.note_stored(Guid(7), before);
+    handle.shared.submit([job(1, &outbound)]);
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(inbound.try_recv().is_err(), "it has not stored everything");
+    followers.note_stored(Guid(7), held);
+    assert_eq!(inbound.blocking_recv().unwrap().unwrap().outcomes[0].id, 1);
+    // It falls silent.
+    let began = Instant::now();
+    followers.note_stored(Guid(7), before);
+    handle.shared.submit([job(2, &outbound)]);
+    assert_eq!(inbound.blocking_recv().unwrap().unwrap().outcomes[0].id, 2);
+    assert!(began.elapsed() > Duration::from_secs(1), "not before its lease has ended");
+    assert_eq!(followers.counts(), Some((0, 1)));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -13,9 +13,11 @@ use tracing::error;
 use super::dump::{self, SaDumpFile};
 use super::durable::{DurableRegistry, Verdict, Work};
 use super::notices::{NOTICES_KEPT, NOTICES_MAX, numbered};
-use super::shared::{Job, Outbound, Shared};
+use super::shared::{Job, Outbound, Shared, WRITES_MAX};
+use super::synced::WaitingAnswers;
 use crate::observe::Responders;
-use crate::runtime::follow::Progress;
+use crate::publish::SyncFollowers;
+use crate::runtime::follow::{News, Progress};
 use sm_core::notice::{Damper, Event, Issuer};
 use sm_core::registry::{AnswerRecord, Ports, RegistryEvent};
 use sm_core::sweep::ImportedRegistry;
@@ -49,6 +51,14 @@ pub(super) struct RegistryThread {
     members_due: Instant,
     damper: Damper,
     followed: Option<Arc<Progress>>,
+    /// Followers that answers wait for, the answers, and when to look again without news.
+    sync: Arc<SyncFollowers>,
+    waiting: WaitingAnswers,
+    waiting_due: Option<Instant>,
+    /// A snapshot of the master that could not be stored; tried again with each turn.
+    unstored: Option<News>,
+    /// Until when the writes taken last may be acknowledged.
+    acknowledge_until: Option<Instant>,
     issuer: Issuer,
     /// Number of the last notice.
     number: u64,
@@ -61,6 +71,7 @@ impl RegistryThread {
         shared: Arc<Shared>,
         durable: DurableRegistry,
         responders: Responders,
+        sync: Arc<SyncFollowers>,
         dump: SaDumpFile,
     ) -> Self {
         Self {
@@ -72,6 +83,11 @@ impl RegistryThread {
             members_due: Instant::now(),
             damper: Damper::default(),
             followed: None,
+            sync,
+            waiting: WaitingAnswers::default(),
+            waiting_due: None,
+            unstored: None,
+            acknowledge_until: None,
             issuer: Issuer::default(),
             // Above those of the previous process, which sent fewer than a million a second.
             number: now_s() << 20,
@@ -152,14 +168,22 @@ impl RegistryThread {
             now + Duration::from_secs(due_s.saturating_sub(now_s())).max(EXPIRY_INTERVAL_MIN)
         });
         let members = self.durable.may_have_changed_members().then_some(self.members_due);
-        let due = [expiry, members, self.damper.poll_timeout(), self.dump.due()];
+        let due = [expiry, members, self.damper.poll_timeout(), self.dump.due(), self.waiting_due];
         let due = due.into_iter().flatten().fold(self.responders_due, Instant::min);
         let patience = due.saturating_duration_since(now);
         let inbox = self.shared.inbox();
         let waited =
             self.shared.arrived.wait_timeout_while(inbox, patience, |inbox| !inbox.has_work());
         let (mut inbox, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        let count = inbox.writes.len().min(BATCH_MAX);
+        // What was taken before is decided and published.
+        if std::mem::take(&mut inbox.seal) {
+            self.shared.sealed.store(true, Relaxed);
+            self.shared.ring();
+        }
+        inbox.stored = false;
+        let may_take = inbox.may_acknowledge() && self.waiting.len() < WRITES_MAX;
+        self.acknowledge_until = inbox.acknowledge_until;
+        let count = if may_take { inbox.writes.len().min(BATCH_MAX) } else { 0 };
         let jobs: Vec<_> = inbox.writes.drain(..count).collect();
         let (ports, predefined) = (inbox.ports.take(), inbox.predefined.take());
         let events = std::mem::take(&mut inbox.events);
@@ -197,10 +221,16 @@ impl RegistryThread {
     /// Stores the copy of the master's registry, if there is a newer one.
     fn follow(&mut self, now_s: u64) {
         let Some(followed) = &self.followed else { return };
-        if let Some(news) = followed.take()
-            && self.durable.follow(now_s, &news.plane)
-        {
+        if let Some(news) = self.unstored.take() {
+            followed.put_back(news);
+        }
+        let Some(news) = followed.take() else { return };
+        if self.durable.follow(now_s, news.version.session, &news.plane) {
+            *self.shared.held() = self.durable.held();
             followed.stored(news.version);
+        } else {
+            // While this SM is master, or the file cannot be written.
+            self.unstored = Some(news);
         }
     }
 
@@ -222,11 +252,41 @@ impl RegistryThread {
             self.durable.recover(now_s);
             vec![Verdict::Silence; jobs.len()]
         });
+        *self.shared.held() = self.durable.held();
         let epoch = self.durable.published().map_or(0, |session| session.epoch);
         if self.shared.published.swap(epoch, Relaxed) != epoch {
             self.shared.ring();
         }
-        self.answer(jobs, verdicts);
+        if !jobs.is_empty() {
+            self.waiting.push(self.durable.held(), (jobs, verdicts));
+        }
+        self.answer_waiting();
+    }
+
+    /// Answers writes that followers have stored, while it is certain that this SM is master.
+    fn answer_waiting(&mut self) {
+        self.waiting_due = None;
+        if self.waiting.len() == 0 {
+            return;
+        }
+        let dropped = self.waiting.drop_before(self.durable.held());
+        self.shared.counters.unvouched.add(dropped);
+        // This process may have been stopped since they were taken, and another SM be master.
+        let is_late = self.acknowledge_until.is_none_or(|until| Instant::now() >= until);
+        if is_late {
+            return;
+        }
+        // In this order: a follower that stores something in between wakes this thread.
+        self.shared.answers_wait.store(true, SeqCst);
+        let acknowledged = self.sync.acknowledged(Instant::now());
+        while let Some((jobs, verdicts)) = self.waiting.pop(acknowledged) {
+            self.answer(jobs, verdicts);
+        }
+        if self.waiting.len() == 0 {
+            self.shared.answers_wait.store(false, SeqCst);
+        } else {
+            self.waiting_due = acknowledged.due;
+        }
     }
 
     fn answer(&self, jobs: Vec<Job>, verdicts: Vec<Verdict>) {

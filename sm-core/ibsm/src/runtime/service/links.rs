@@ -1,10 +1,11 @@
 //! The publisher and the registry's thread, as the node uses them.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use ib_mad::transport::Packet;
 use ib_mad::types::Guid;
-use sa_proto::snapshot::{FabricPlane, Mft, Session, Version};
+use sa_proto::snapshot::{FabricPlane, Mft, RegistryVersion, Session, Version};
 
 use crate::node::{RegistryLink, SnapshotFeed};
 use crate::publish::{Challenge, PublishError, Publisher};
@@ -39,6 +40,10 @@ impl SnapshotFeed for Publisher {
         self.end_session();
     }
 
+    fn inquire(&self, rows_from: Option<u64>) -> u64 {
+        self.inquire(rows_from)
+    }
+
     fn publish(&self, plane: FabricPlane) -> Result<Version, PublishError> {
         self.publish(plane)
     }
@@ -69,8 +74,20 @@ impl RegistryLink for RegistryHandle {
         self.imported()
     }
 
+    fn held(&self) -> RegistryVersion {
+        self.held()
+    }
+
     fn set_open(&self, open: bool) {
         self.set_open(open);
+    }
+
+    fn acknowledge_until(&self, until: Option<Instant>) {
+        self.acknowledge_until(until);
+    }
+
+    fn is_sealed(&self) -> bool {
+        self.is_sealed()
     }
 
     fn notify(&self, events: Vec<Event>) {

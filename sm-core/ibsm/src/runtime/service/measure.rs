@@ -18,8 +18,34 @@ impl Service {
         metrics.extend(self.measure_smps());
         metrics.extend(self.measure_front_door());
         metrics.extend(self.measure_responders());
+        metrics.extend(self.measure_succession());
         metrics.extend(self.registry.metrics());
         metrics
+    }
+
+    /// Handovers and takeovers.
+    fn measure_succession(&self) -> Vec<Metric> {
+        let counters = self.node.succession();
+        let takeovers = |copy: &str, count| {
+            let help = "Takeovers from another subnet manager that was followed, by whether all \
+                        acknowledged registrations are known; if not, clients are asked again";
+            Metric::counter("takeovers", help, count).with("copy", copy)
+        };
+        vec![
+            takeovers("complete", counters.complete),
+            takeovers("incomplete", counters.incomplete),
+            Metric::counter(
+                "handovers_failed",
+                "Handovers to a standby that follows which failed; they are tried again",
+                counters.handovers_failed,
+            ),
+            Metric::counter(
+                "mastership_doubts",
+                "Times that another subnet manager might have become master unnoticed; \
+                 registrations waited until an election had found none",
+                counters.doubts,
+            ),
+        ]
     }
 
     fn measure_fabric(&self) -> Vec<Metric> {
@@ -293,6 +319,27 @@ impl Service {
                 let lag = gauge("responder_lag_generations", help, lag as f64);
                 metrics.push(lag.with("responder", &*name).with("plane", plane));
             }
+        }
+        let followers = || responders.iter().filter_map(|entry| entry.follower);
+        metrics.extend(followers().map(|follower| {
+            let help = "Whether a standby that follows the registry has stored all that was \
+                        published until a moment ago";
+            gauge("follower_in_step", help, f64::from(u8::from(follower.in_step)))
+                .with("sm", follower.sm_guid.to_string())
+        }));
+        metrics.extend(followers().map(|follower| {
+            let stored = follower.stored.unwrap_or_default();
+            let had = if stored.session == published.session { stored.sequence } else { 0 };
+            let lag = published.registry_sequence.saturating_sub(had);
+            let help = "Registry changes that a standby that follows has not stored";
+            gauge("follower_lag_changes", help, lag as f64).with("sm", follower.sm_guid.to_string())
+        }));
+        if let Some((awaited, lost)) = self.publisher.sync_followers().counts() {
+            let help = "Standbys that writes wait for (--follow-sync); if 0, writes are \
+                        acknowledged without a copy";
+            metrics.push(gauge("followers_awaited", help, awaited as f64));
+            let help = "Standbys that were silent for so long that writes went on without them";
+            metrics.push(Metric::counter("followers_lost", help, lost));
         }
         let feed = self.publisher.counters().into_iter();
         metrics.extend(feed.map(|(name, help, count)| Metric::counter(name, help, count)));

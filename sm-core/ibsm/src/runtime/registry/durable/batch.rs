@@ -52,8 +52,9 @@ impl DurableRegistry {
         if self.store.is_none() && now_s >= self.reopen_due_s {
             self.reopen(now_s);
         }
-        let is_master = self.publisher.session().is_some();
-        let Some(ports) = self.surroundings.ports.clone().filter(|_| is_master) else {
+        let session = self.publisher.session();
+        let ports = self.surroundings.ports.clone();
+        let Some((ports, session)) = ports.zip(session) else {
             self.counters.not_master.add(work.writes.len());
             return vec![Verdict::Silence; work.writes.len()];
         };
@@ -62,7 +63,7 @@ impl DurableRegistry {
             if self.store.is_none() {
                 break;
             }
-            match self.attempt(now_s, &ports, &work.writes) {
+            match self.attempt(now_s, session, &ports, &work.writes) {
                 Ok(verdicts) => return verdicts,
                 Err(failure) => {
                     self.counters.failures.add(1);
@@ -88,6 +89,7 @@ impl DurableRegistry {
     fn attempt(
         &mut self,
         now_s: u64,
+        session: Session,
         ports: &Ports,
         writes: &[Option<Request>],
     ) -> Result<Vec<Verdict>, StoreError> {
@@ -111,8 +113,11 @@ impl DurableRegistry {
         let changes = self.registry.take_changes();
         let events = self.take_events(&before);
         self.unsettled = Some(Unsettled { sequence: changes.rows.sequence, events });
-        if !changes.is_empty() {
-            let store = self.store.as_mut().expect("a store was there a moment ago");
+        let store = self.store.as_mut().expect("a store was there a moment ago");
+        // A session begins with a commit: from then on this registry is newer than what other
+        // managers hold.
+        if !changes.is_empty() || store.session() != session {
+            store.set_session(session);
             store.commit(&changes)?;
             self.counters.commits.add(1);
             self.fresh = false;

@@ -1,11 +1,15 @@
 //! Rows of another registry: to be restored at the start, or copied while its SM is master.
 
-use sa_proto::snapshot::{RegistryChanges, RegistryPlane};
+use sa_proto::snapshot::{RegistryChanges, RegistryPlane, Session};
 use tracing::error;
 
 use super::super::store::Stored;
 use super::DurableRegistry;
 use sm_core::registry::{Changes, Registry};
+
+/// By how much the sequence number grows at a takeover: the master before may have taken that many
+/// numbers, and given MGIDs by them, of which this SM knows nothing.
+const TAKEOVER_GAP: u64 = 1 << 20;
 
 impl DurableRegistry {
     /// Restores an empty registry from these rows; returns whether they could be stored.
@@ -34,9 +38,14 @@ impl DurableRegistry {
         false
     }
 
-    /// Stores a copy of the master's rows while standing by; returns whether it is on disk.
-    /// Sequence numbers never decrease, also across masters.
-    pub(in super::super) fn follow(&mut self, now_s: u64, plane: &RegistryPlane) -> bool {
+    /// Stores a copy of the master's rows in this session while standing by; returns whether it is
+    /// on disk.
+    pub(in super::super) fn follow(
+        &mut self,
+        now_s: u64,
+        session: Session,
+        plane: &RegistryPlane,
+    ) -> bool {
         if self.publisher.session().is_some() {
             return false;
         }
@@ -44,13 +53,13 @@ impl DurableRegistry {
             self.reopen(now_s);
         }
         let before = self.rows();
-        let mut plane = plane.clone();
-        plane.sequence = plane.sequence.max(before.sequence);
-        let rows = RegistryChanges::between(&before, &plane);
+        let rows = RegistryChanges::between(&before, plane);
         let Some(store) = &mut self.store else { return false };
-        if rows.is_empty() && plane.sequence == before.sequence && !self.fresh {
+        let is_same = rows.is_empty() && plane.sequence == before.sequence;
+        if is_same && store.session() == session && !self.fresh {
             return true;
         }
+        store.set_session(session);
         let changes = Changes { rows, ..Changes::default() };
         let kept = store.commit(&changes);
         if let Err(failure) = kept {
@@ -64,13 +73,14 @@ impl DurableRegistry {
         self.fresh = false;
         self.published = None;
         self.members.apply(&changes.rows);
-        self.followed = Some(plane);
+        self.followed = Some(plane.clone());
         true
     }
 
     /// Restores the registry from the copy, if there is one: this SM decides from now on.
     pub(super) fn begin_where_the_master_ended(&mut self) {
-        if let Some(plane) = self.followed.take() {
+        if let Some(mut plane) = self.followed.take() {
+            plane.sequence += TAKEOVER_GAP;
             self.replace_registry(Registry::restore(&plane, []));
         }
     }

@@ -372,7 +372,7 @@ fn what_another_master_has_is_kept_row_by_row_until_it_is_our_turn() {
     let bed = Bed::new();
     let mut durable = bed.open();
     for plane in &planes {
-        assert!(durable.follow(NOW_S, plane));
+        assert!(durable.follow(NOW_S, OTHERS, plane));
         assert!(durable.registry.plane().services.is_empty(), "nothing is made of it yet");
     }
     // Rows are the master's own, so that what stays is found to be the same at a glance.
@@ -387,11 +387,48 @@ fn what_another_master_has_is_kept_row_by_row_until_it_is_our_turn() {
     let gone = fewer.services.iter().next().unwrap().rid;
     fewer.services.remove(gone);
     fewer.sequence += 1;
-    assert!(durable.follow(NOW_S, &fewer));
+    assert!(durable.follow(NOW_S, OTHERS, &fewer));
     bed.publisher.begin_session(Guid(1)).unwrap();
     durable.turn(NOW_S, Work { ports: Some(Arc::new(ports())), ..Work::default() });
     assert!(durable.registry.plane().services.find(gone).is_none());
     assert_eq!(bed.published().services, fewer.services);
     assert_eq!(bed.published().members, last.members);
-    assert!(!durable.follow(NOW_S, &last), "we are the master");
+    assert!(!durable.follow(NOW_S, OTHERS, &last), "we are the master");
+}
+
+/// The session of another master.
+const OTHERS: Session = Session { epoch: 5, sm_guid: Guid(9) };
+
+/// A former master's registry counted as newer than its successor's, whose sequence numbers it had
+/// passed in the old session.
+#[test]
+fn the_age_of_a_registry_is_stored_with_it() {
+    let planes = planes_of_a_master(3);
+    let bed = Bed::new();
+    let mut durable = bed.open();
+    assert_eq!(durable.held(), RegistryVersion::default());
+    assert!(durable.follow(NOW_S, OTHERS, &planes[2]));
+    let followed = RegistryVersion { session: OTHERS, sequence: planes[2].sequence };
+    assert_eq!(durable.held(), followed);
+    // The same rows, of the next master: that alone is news.
+    let next = Session { epoch: 6, ..OTHERS };
+    assert!(durable.follow(NOW_S, next, &planes[2]));
+    // Its numbers may be lower.
+    assert!(durable.follow(NOW_S, next, &planes[1]));
+    let followed = RegistryVersion { session: next, sequence: planes[1].sequence };
+    assert_eq!(durable.held(), followed);
+    drop(durable);
+    let mut durable = bed.open();
+    assert_eq!(durable.held(), followed);
+
+    // A session that begins is newer at once, and its numbers are far above those of before.
+    assert!(durable.follow(NOW_S, next, &planes[2]));
+    let session = bed.publisher.begin_session(Guid(1)).unwrap();
+    durable.turn(NOW_S, Work { ports: Some(Arc::new(ports())), ..Work::default() });
+    let begun = durable.held();
+    assert_eq!(begun.session, session);
+    assert!(begun.sequence > planes[2].sequence + 1_000_000);
+    assert_eq!(bed.published().sequence, begun.sequence);
+    drop(durable);
+    assert_eq!(bed.open().held(), begun);
 }

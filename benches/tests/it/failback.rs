@@ -1,0 +1,356 @@
+//! Two subnet managers that follow each other: whichever is master, everything that was
+//! acknowledged is there, or its client was asked to register again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::support::{Host, Subnet, hosts};
+use benches::published;
+use benches::sandbox::{PATIENCE, Program, free_address};
+use ib_mad::types::PKey;
+use ib_mad::wire::mad::Method;
+use ib_mad::wire::record::ServiceRecord;
+use ib_mad::wire::record::service::component as svc;
+use ib_mad::wire::sa::{SaMad, attribute};
+use sa_proto::proto::admin::admin_client::AdminClient;
+use sa_proto::proto::admin::{Status, StatusRequest};
+use sa_proto::proto::registry as proto;
+use sa_proto::proto::registry::registry_client::RegistryClient;
+use sa_proto::snapshot::Snapshot;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Channel;
+
+/// What the network between two programs does.
+#[derive(Default)]
+struct Link {
+    /// Packets are dropped, and nothing shows it.
+    is_cut: AtomicBool,
+    delay_ms: AtomicU64,
+}
+
+/// Passes connections on to `to`; returns the address to use instead.
+fn proxy(to: SocketAddr) -> (SocketAddr, Arc<Link>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+    let (address, link) = (listener.local_addr().expect("it is bound"), Arc::new(Link::default()));
+    let shared = link.clone();
+    thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            // While packets are dropped, a connection is neither accepted nor refused.
+            while shared.is_cut.load(Relaxed) {
+                thread::sleep(Duration::from_millis(20));
+            }
+            let Ok(server) = TcpStream::connect(to) else { continue };
+            for (from, to) in [(&client, &server), (&server, &client)] {
+                let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+                let link = shared.clone();
+                thread::spawn(move || pass(from, to, &link));
+            }
+        }
+    });
+    (address, link)
+}
+
+fn pass(mut from: TcpStream, mut to: TcpStream, link: &Link) {
+    let mut buffer = vec![0; 1 << 16];
+    while let Ok(len @ 1..) = from.read(&mut buffer) {
+        thread::sleep(Duration::from_millis(link.delay_ms.load(Relaxed)));
+        while link.is_cut.load(Relaxed) {
+            thread::sleep(Duration::from_millis(20));
+        }
+        if to.write_all(&buffer[..len]).is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown(std::net::Shutdown::Both);
+}
+
+/// Two managers on one fabric, the first of which is preferred.
+struct Pair {
+    subnet: Subnet,
+    publish: [SocketAddr; 2],
+    /// Where each follows the other, and what is between them.
+    follow: [SocketAddr; 2],
+    links: [Arc<Link>; 2],
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Pair {
+    fn new(name: &str) -> Self {
+        let subnet = Subnet::new(name);
+        let publish = [free_address(), free_address()];
+        let [(second, first_link), (first, second_link)] = [proxy(publish[1]), proxy(publish[0])];
+        let config = subnet.sandbox.path("ibsm.conf");
+        let text = "sminfo_polling_timeout 300\npolling_retry_number 3\nsweep_interval 2\n";
+        std::fs::write(config, text).expect("the sandbox can be written");
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1);
+        let runtime = { runtime }.enable_all().build().expect("threads");
+        Self { subnet, publish, follow: [second, first], links: [first_link, second_link], runtime }
+    }
+
+    fn start(&self, at: usize) -> Program {
+        let sandbox = &self.subnet.sandbox;
+        let state = sandbox.path(&format!("state-{at}"));
+        let config = sandbox.path("ibsm.conf");
+        let publish = self.publish[at].to_string();
+        let follow = format!("http://{}", self.follow[at]);
+        let node = format!("node{:05} HCA-1", at + 1);
+        let mut args = vec!["--transport", "ibsim", "--socket", sandbox.socket()];
+        args.extend(["--node", &node, "--publish", &publish, "--follow", &follow]);
+        args.extend(["--state-dir", state.to_str().expect("UTF-8")]);
+        args.extend(["-F", config.to_str().expect("UTF-8"), "-p", ["9", "3"][at]]);
+        sandbox.ours("ibsm", &format!("ibsm-{at}"), &args)
+    }
+
+    fn responder(&self) -> Program {
+        let sandbox = &self.subnet.sandbox;
+        let cache = sandbox.path("cache");
+        let urls = self.publish.map(|address| format!("http://{address}"));
+        let mut args = vec!["--sm", &urls[0], "--sm", &urls[1], "--name", "r1"];
+        args.extend(["--transport", "udp", "--listen", "127.0.0.1:0"]);
+        args.extend(["--cache-dir", cache.to_str().expect("UTF-8")]);
+        sandbox.ours("ibsa", "ibsa", &args)
+    }
+
+    fn status(&self, at: usize) -> Option<Status> {
+        self.runtime.block_on(async {
+            let url = format!("http://{}", self.publish[at]);
+            let channel = Channel::from_shared(url).unwrap().connect().await.ok()?;
+            let answer = AdminClient::new(channel).get_status(StatusRequest {}).await;
+            Some(answer.ok()?.into_inner())
+        })
+    }
+
+    /// Waits until the manager `at` reports this.
+    fn await_status(&self, at: usize, what: &str, is: impl Fn(&Status) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let status = self.status(at);
+            if status.as_ref().is_some_and(&is) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{what}: {status:?}");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn await_in_step(&self, at: usize) {
+        self.await_status(at, "in step", |status| status.following.starts_with("in step"));
+    }
+
+    fn await_master(&self, at: usize) {
+        self.await_status(at, "master", |status| status.subnet_up);
+    }
+
+    fn snapshot(&self, at: usize) -> Snapshot {
+        self.runtime.block_on(published::snapshot(&format!("http://{}", self.publish[at])))
+    }
+}
+
+/// A client that writes to whichever manager accepts it, and keeps what was acknowledged.
+struct Writer {
+    publish: [SocketAddr; 2],
+    host: Host,
+    next: u64,
+    /// Services acknowledged, and whether they are registered or deleted.
+    acknowledged: BTreeMap<u64, bool>,
+}
+
+impl Writer {
+    fn new(pair: &Pair, snapshot: &Snapshot) -> Self {
+        let host = hosts(snapshot)[5];
+        Self { publish: pair.publish, host, next: 1, acknowledged: BTreeMap::new() }
+    }
+
+    fn request(&self, service: u64, method: Method) -> proto::Write {
+        let mut bytes = [0; 256];
+        let mut mad = SaMad::new(&mut bytes);
+        let mask = svc::SERVICE_ID | svc::SERVICE_GID | svc::SERVICE_PKEY;
+        let tid = service << 1 | u64::from(method == Method::DELETE);
+        mad.write_request(method, attribute::SERVICE_RECORD, tid, mask);
+        ServiceRecord::new(&mut mad.data_mut()[..176])
+            .unwrap()
+            .set_service_id(service)
+            .set_service_gid(self.host.gid)
+            .set_service_pkey(PKey::DEFAULT_FULL);
+        let requester = proto::Requester {
+            lid: self.host.lid.0.into(),
+            qpn: 1,
+            pkey: PKey::DEFAULT_FULL.0.into(),
+            ..Default::default()
+        };
+        proto::Write { id: tid, mad: bytes.to_vec().into(), requester: Some(requester) }
+    }
+
+    /// Registers `count` services and deletes a third of them, until all is acknowledged.
+    async fn write(&mut self, count: u64) {
+        let services: Vec<u64> = (self.next..self.next + count).collect();
+        self.next += count;
+        let deleted: Vec<u64> = services.iter().copied().filter(|id| id % 3 == 0).collect();
+        self.send(&services, Method::SET).await;
+        self.send(&deleted, Method::DELETE).await;
+    }
+
+    async fn send(&mut self, services: &[u64], method: Method) {
+        let requests = services.iter().map(|&service| self.request(service, method));
+        let mut open: BTreeMap<u64, proto::Write> =
+            requests.map(|write| (write.id, write)).collect();
+        let deadline = Instant::now() + PATIENCE;
+        for at in (0..2).cycle() {
+            if open.is_empty() {
+                break;
+            }
+            assert!(Instant::now() < deadline, "{} writes are unanswered", open.len());
+            let url = format!("http://{}", self.publish[at]);
+            let Ok(channel) = Channel::from_shared(url).unwrap().connect().await else {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                continue;
+            };
+            let (say, said) = mpsc::channel(1);
+            let writes = open.values().cloned().collect();
+            let _ = say.send(proto::Writes { responder_id: 0x51, writes, epoch: 0 }).await;
+            let call = RegistryClient::new(channel).write(ReceiverStream::new(said));
+            let Ok(Ok(answer)) = tokio::time::timeout(Duration::from_secs(1), call).await else {
+                continue;
+            };
+            let mut outcomes = answer.into_inner();
+            while !open.is_empty() {
+                let next = tokio::time::timeout(Duration::from_secs(1), outcomes.message()).await;
+                let Ok(Ok(Some(message))) = next else { break };
+                for outcome in message.outcomes {
+                    if !outcome.dropped && open.remove(&outcome.id).is_some() {
+                        self.acknowledged.insert(outcome.id >> 1, method == Method::SET);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Acknowledged services that are not there, and deleted ones that are.
+    fn differences(&self, snapshot: &Snapshot) -> (usize, usize) {
+        let there: BTreeSet<u64> =
+            snapshot.registry().services.iter().map(|service| service.rid.service_id).collect();
+        let wrong = |is_registered: bool| {
+            let wrong = |(id, registered): &(&u64, &bool)| {
+                **registered == is_registered && there.contains(*id) != is_registered
+            };
+            self.acknowledged.iter().filter(wrong).count()
+        };
+        (wrong(true), wrong(false))
+    }
+}
+
+const ASKED: &str = "asking all clients to register again";
+
+/// The preferred manager returned, took the subnet at once, and its registry of before replaced the
+/// current one: with a slow feed 1,500 of 2,250 acknowledged records were lost, and 750 deleted
+/// ones came back.
+#[test]
+fn a_preferred_manager_that_returns_takes_over_with_everything_that_was_acknowledged() {
+    let pair = Pair::new("failback");
+    let mut first = pair.start(0);
+    pair.await_master(0);
+    let second = pair.start(1);
+    pair.await_in_step(1);
+    let mut writer = Writer::new(&pair, &pair.snapshot(0));
+    pair.runtime.block_on(writer.write(100));
+    first.kill_and_wait();
+    pair.await_master(1);
+    pair.runtime.block_on(writer.write(600));
+    // The returning manager needs a while for its copy.
+    pair.links[0].delay_ms.store(150, Relaxed);
+    let first = pair.start(0);
+    let deadline = Instant::now() + PATIENCE;
+    // Writes go on until it is master.
+    while pair.status(0).is_none_or(|status| !status.subnet_up) {
+        pair.runtime.block_on(writer.write(30));
+        assert!(Instant::now() < deadline, "{}", first.log());
+    }
+    pair.runtime.block_on(writer.write(30));
+    assert_eq!(writer.differences(&pair.snapshot(0)), (0, 0), "{}", first.log());
+    assert!(!first.log().contains(ASKED), "{}", first.log());
+    second.wait_for("standing by");
+}
+
+/// A master that was stopped went on with its old session, demanded the subnet back, and replaced
+/// the registry of the one that had taken over.
+#[test]
+fn a_master_that_was_stopped_and_continues_brings_nothing_of_before_back() {
+    let pair = Pair::new("pause");
+    let first = pair.start(0);
+    pair.await_master(0);
+    let _second = pair.start(1);
+    pair.await_in_step(1);
+    let mut writer = Writer::new(&pair, &pair.snapshot(0));
+    pair.runtime.block_on(writer.write(100));
+    first.signal(libc::SIGSTOP);
+    pair.await_master(1);
+    let stopped = std::mem::replace(&mut writer.publish[0], pair.publish[1]);
+    pair.runtime.block_on(writer.write(300));
+    writer.publish[0] = stopped;
+    first.signal(libc::SIGCONT);
+    pair.runtime.block_on(writer.write(30));
+    let deadline = Instant::now() + PATIENCE;
+    while pair.status(1).is_none_or(|status| status.sm_state != "standby") {
+        pair.runtime.block_on(writer.write(30));
+        assert!(Instant::now() < deadline, "{}", first.log());
+    }
+    pair.await_master(0);
+    pair.runtime.block_on(writer.write(30));
+    assert_eq!(writer.differences(&pair.snapshot(0)), (0, 0), "{}", first.log());
+}
+
+/// The feed was black-holed while the master went on, and died: the standby claimed to know all
+/// registrations, and asked no client.
+#[test]
+fn a_standby_whose_feed_was_cut_off_asks_clients_to_register_again() {
+    let pair = Pair::new("black-hole");
+    let mut first = pair.start(0);
+    pair.await_master(0);
+    let second = pair.start(1);
+    pair.await_in_step(1);
+    let mut writer = Writer::new(&pair, &pair.snapshot(0));
+    pair.runtime.block_on(writer.write(10));
+    pair.links[1].is_cut.store(true, Relaxed);
+    let cut = Instant::now();
+    while cut.elapsed() < Duration::from_secs(6) {
+        pair.runtime.block_on(writer.write(1));
+        thread::sleep(Duration::from_millis(500));
+    }
+    first.kill_and_wait();
+    pair.await_master(1);
+    second.wait_for(ASKED);
+}
+
+/// A responder holds what it answered clients for: it is fetched, and no client is asked.
+#[test]
+fn what_the_copy_lacks_is_fetched_from_a_responder() {
+    let pair = Pair::new("recall");
+    let mut first = pair.start(0);
+    pair.await_master(0);
+    let second = pair.start(1);
+    let responder = pair.responder();
+    responder.wait_for("serving generation");
+    pair.await_in_step(1);
+    let mut writer = Writer::new(&pair, &pair.snapshot(0));
+    pair.runtime.block_on(writer.write(10));
+    // The last writes reach the responder, not the standby.
+    pair.links[1].is_cut.store(true, Relaxed);
+    pair.runtime.block_on(writer.write(30));
+    let deadline = Instant::now() + PATIENCE;
+    let published = pair.snapshot(0).version().registry_sequence;
+    while pair.status(0).is_some_and(|status| {
+        status.responders.iter().any(|entry| entry.registry_sequence < published)
+    }) {
+        assert!(Instant::now() < deadline, "the responder lags");
+    }
+    first.kill_and_wait();
+    pair.await_master(1);
+    second.wait_for("holds a newer registry");
+    assert_eq!(writer.differences(&pair.snapshot(1)), (0, 0), "{}", second.log());
+}

@@ -1,0 +1,90 @@
+//! Whether another subnet manager may have become master unnoticed.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use sa_proto::snapshot::Session;
+
+use super::NO_SESSION;
+
+/// Why that may be so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// This process did not run for so long.
+    Stopped(Duration),
+    /// Another manager publishes in a higher session.
+    Session(Session),
+    /// Responders follow a higher session.
+    Rival,
+    /// A handover was offered and not answered.
+    Handover,
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stopped(time) => {
+                write!(f, "this process did not run for {:.1} s", time.as_secs_f32())
+            }
+            Self::Session(session) => write!(f, "another manager publishes in session {session}"),
+            Self::Rival => write!(f, "responders follow another manager"),
+            Self::Handover => write!(f, "the handover may have taken place unnoticed"),
+        }
+    }
+}
+
+/// Whether the mastership is in doubt.
+#[derive(Debug, Default)]
+pub(super) struct Doubt {
+    cause: Option<Cause>,
+    /// The last look at the clock.
+    last: Option<Instant>,
+    /// Session of another master that no election found: it manages a fabric of its own.
+    elsewhere: Session,
+    /// Whether the responders' session was a cause already.
+    rival_known: bool,
+}
+
+impl Doubt {
+    /// How long this process did not run, if that was longer than `limit`.
+    pub(super) fn watch(&mut self, now: Instant, limit: Duration) -> Option<Duration> {
+        let last = self.last.replace(now)?;
+        Some(now.saturating_duration_since(last)).filter(|gap| *gap > limit)
+    }
+
+    /// A new cause in the state of the feeds: our session, that of another manager whose feed is
+    /// open, and whether responders follow another manager.
+    pub(super) fn cause_now(
+        &mut self,
+        ours: Session,
+        other: Option<Session>,
+        rival: bool,
+    ) -> Option<Cause> {
+        let other = other.filter(|other| *other > ours && *other != self.elsewhere);
+        let is_news = rival && !self.rival_known;
+        self.rival_known = rival;
+        other.map(Cause::Session).or(is_news.then_some(Cause::Rival))
+    }
+
+    /// Raises a doubt; returns whether there was none.
+    pub(super) fn raise(&mut self, cause: Cause) -> bool {
+        let is_new = self.cause.is_none() || matches!(cause, Cause::Stopped(_));
+        self.cause.get_or_insert(cause);
+        is_new
+    }
+
+    pub(super) fn is_raised(&self) -> bool {
+        self.cause.is_some()
+    }
+
+    /// An election found no other master; `other` is the session of one whose feed is open.
+    pub(super) fn settle(&mut self, other: Option<Session>) {
+        self.cause = None;
+        self.elsewhere = other.unwrap_or(NO_SESSION);
+    }
+
+    /// This SM is not master.
+    pub(super) fn clear(&mut self) {
+        (self.cause, self.elsewhere, self.rival_known) = (None, NO_SESSION, false);
+    }
+}

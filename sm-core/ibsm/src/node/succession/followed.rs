@@ -1,0 +1,69 @@
+//! The copy of another manager's registry, as the node sees it.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use sa_proto::snapshot::{Session, Version};
+
+use crate::publish::LEASE;
+
+/// What a heartbeat of the master said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Beat {
+    /// The version published last.
+    pub version: Version,
+    /// Identities of those that can have acknowledged writes to clients.
+    pub responders: Arc<[u64]>,
+    /// Whether writes are acknowledged only once this standby has stored them.
+    pub awaited: bool,
+}
+
+/// State of the copy.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Followed {
+    /// The last version received completely; [`Version::NONE`] before the first.
+    pub received: Version,
+    /// The last version on disk.
+    pub stored: Version,
+    /// The last heartbeat.
+    pub beat: Option<Beat>,
+    /// When an answer was sent whose arrival the master has confirmed: it reached this standby at
+    /// that time, and the other way round.
+    pub contact: Option<Instant>,
+    /// Whether a stream is open on which a master publishes.
+    pub is_connected: bool,
+}
+
+impl Followed {
+    /// Whether all that the master had published at the last contact is on disk, and that was a
+    /// moment ago.
+    pub fn is_in_step(&self, now: Instant) -> bool {
+        let is_recent = self.contact.is_some_and(|contact| now <= contact + LEASE);
+        let is_stored = self.beat.as_ref().is_some_and(|beat| {
+            self.stored.registry() >= beat.version.registry()
+                && self.stored.session == beat.version.session
+        });
+        self.is_connected && is_recent && is_stored
+    }
+
+    /// The highest session followed so far.
+    pub fn publishing(&self) -> Session {
+        let beat = self.beat.as_ref().map_or(self.received.session, |beat| beat.version.session);
+        beat.max(self.received.session)
+    }
+
+    /// The session of the master whose feed is open.
+    pub(super) fn connected(&self) -> Option<Session> {
+        self.is_connected.then(|| self.publishing())
+    }
+
+    /// Changes that the master has published and that are not on disk.
+    pub(super) fn lag(&self) -> u64 {
+        let published = self.beat.as_ref().map_or(self.received, |beat| beat.version);
+        let published = published.max(self.received);
+        if self.stored.session != published.session {
+            return published.registry_sequence;
+        }
+        published.registry_sequence.saturating_sub(self.stored.registry_sequence)
+    }
+}

@@ -1,0 +1,315 @@
+//! How mastership passes between managers without the loss of registrations that were acknowledged.
+//!
+//! - [`followed`]: the copy of another manager's registry, and what a standby may do with it.
+//! - [`takeover`]: after a takeover, finds out whether the copy has all that was acknowledged.
+//! - [`handover`]: hands over to a manager that follows our registry, once it has stored all of it.
+//! - [`doubt`]: a master that may have been replaced unnoticed acknowledges nothing until an
+//!   election has found no other.
+//!
+//! Not here: the election (`sweep` of sm-core), and the stream of the copy (`runtime::follow`).
+
+mod doubt;
+mod followed;
+mod handover;
+mod takeover;
+
+use std::time::{Duration, Instant};
+
+use ib_mad::wire::attribute::SmState;
+use sa_proto::snapshot::Session;
+use tracing::{info, warn};
+
+use super::{RegistryLink, SnapshotFeed};
+use crate::observe::{CopyStatus, Responders};
+use crate::publish::{Challenge, LEASE};
+use doubt::{Cause, Doubt};
+pub use followed::{Beat, Followed};
+use handover::PreparedHandover;
+use sm_core::sweep::{RegistryCopy, Sweeper};
+use takeover::{Evidence, Finding, TakeOver};
+
+/// Least time that a node vouches for its mastership at a time. Managers that poll each other more
+/// often than is usual could take over sooner.
+const VOUCHED_MIN: Duration = Duration::from_millis(500);
+/// How long a standby waits for a master's feed that cannot be reached before it accepts a handover
+/// without a copy.
+const FEED_PATIENCE: Duration = Duration::from_secs(60);
+/// A master whose feed was silent for so long is polled between the regular polls, and how often.
+const FEED_SILENCE: Duration = Duration::from_secs(1);
+const PROBE_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Totals since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SuccessionCounters {
+    /// Handovers to a manager that follows that failed.
+    pub handovers_failed: u64,
+    /// Times that this master may have been replaced unnoticed.
+    pub doubts: u64,
+    /// Takeovers with a copy that was shown to be complete.
+    pub complete: u64,
+    /// Takeovers with a copy that was not.
+    pub incomplete: u64,
+}
+
+/// What follows for publication and for writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Outlook {
+    /// Whether a session may begin: the registry that it begins with is there.
+    pub(super) may_begin: bool,
+    /// Until when writes may be acknowledged; `None` if not.
+    pub(super) vouched_until: Option<Instant>,
+}
+
+/// See the module.
+pub(super) struct Succession {
+    /// Whether the registry of other managers is followed.
+    follows: bool,
+    followed: Followed,
+    doubt: Doubt,
+    takeover: TakeOver,
+    handover: PreparedHandover,
+    /// Since when this standby has reached no master's feed.
+    unreachable_since: Option<Instant>,
+    probe_due: Option<Instant>,
+    /// Whether the copy was in step at the last turn, and since when that has been so.
+    step: Option<(bool, Instant)>,
+    counters: SuccessionCounters,
+    due: Option<Instant>,
+}
+
+/// What a node acts with.
+pub(super) struct Parts<'a> {
+    pub(super) sweeper: &'a mut Sweeper,
+    pub(super) feed: &'a dyn SnapshotFeed,
+    pub(super) registry: &'a dyn RegistryLink,
+    pub(super) responders: &'a Responders,
+}
+
+impl Succession {
+    pub(super) fn new(follows: bool) -> Self {
+        Self {
+            follows,
+            followed: Followed::default(),
+            doubt: Doubt::default(),
+            takeover: TakeOver::default(),
+            handover: PreparedHandover::default(),
+            unreachable_since: None,
+            probe_due: None,
+            step: None,
+            counters: SuccessionCounters::default(),
+            due: None,
+        }
+    }
+
+    /// Takes the state of the copy.
+    pub(super) fn handle_followed(&mut self, followed: Followed) {
+        self.followed = followed;
+    }
+
+    pub(super) fn counters(&self) -> SuccessionCounters {
+        self.counters
+    }
+
+    /// When [`follow`](Self::follow) is due.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// Must be called before anything that arrives is handled: notices that this process was
+    /// stopped for so long that another manager may have taken over.
+    pub(super) fn watch(&mut self, now: Instant, sweeper: &mut Sweeper) {
+        let stopped = self.doubt.watch(now, vouched(sweeper));
+        if let Some(stopped) = stopped.filter(|_| sweeper.sm_state() == SmState::Master) {
+            self.raise(now, Cause::Stopped(stopped), sweeper);
+        }
+    }
+
+    fn raise(&mut self, now: Instant, cause: Cause, sweeper: &mut Sweeper) {
+        if self.doubt.raise(cause) {
+            self.counters.doubts += 1;
+            warn!("{cause}: no registration is acknowledged until the other managers were asked");
+            sweeper.doubt(now);
+        }
+    }
+
+    /// Does what is due, and returns what follows from it. Spurious calls are allowed.
+    pub(super) fn follow(&mut self, now: Instant, parts: Parts<'_>) -> Outlook {
+        let Parts { sweeper, feed, registry, responders } = parts;
+        self.due = None;
+        let is_master = sweeper.sm_state() == SmState::Master;
+        if is_master {
+            self.follow_as_master(now, sweeper, feed, registry, responders);
+        } else {
+            self.doubt.clear();
+            sweeper.set_in_doubt(false);
+            self.takeover.reset();
+            self.follow_as_standby(now, sweeper);
+        }
+        self.handover.follow(now, sweeper, responders);
+        let may_acknowledge = is_master
+            && feed.session().is_some()
+            && !self.doubt.is_raised()
+            && !self.handover.holds_writes();
+        let may_begin = is_master && (!self.follows || self.takeover.is_settled());
+        let vouched = vouched(sweeper);
+        if is_master {
+            self.wake(Some(now + vouched / 4));
+        }
+        Outlook { may_begin, vouched_until: may_acknowledge.then(|| now + vouched) }
+    }
+
+    fn follow_as_master(
+        &mut self,
+        now: Instant,
+        sweeper: &mut Sweeper,
+        feed: &dyn SnapshotFeed,
+        registry: &dyn RegistryLink,
+        responders: &Responders,
+    ) {
+        sweeper.set_awaits_copy(false);
+        (self.unreachable_since, self.probe_due, self.step) = (None, None, None);
+        let Some(session) = feed.session() else {
+            if self.follows {
+                self.take_over(now, sweeper, feed, registry, responders);
+            }
+            return;
+        };
+        let rival = feed.challenge() == Some(Challenge::Rival);
+        if let Some(cause) = self.doubt.cause_now(session, self.followed.connected(), rival) {
+            self.raise(now, cause, sweeper);
+        }
+        if self.doubt.is_raised() && sweeper.is_doubt_settled() {
+            info!("no other subnet manager is master: registrations are acknowledged again");
+            self.doubt.settle(self.followed.connected());
+        }
+        // A master that none of our elections found replaces us if its part of the fabric is
+        // joined to ours.
+        let is_outranked = self.followed.connected().is_some_and(|other| other > session);
+        sweeper.set_in_doubt(self.doubt.is_raised() || is_outranked);
+        if self.doubt.is_raised() {
+            return;
+        }
+        let sealed = registry.is_sealed();
+        let published = feed.version();
+        let failed = self.handover.poll(now, sweeper, responders, (session, published), sealed);
+        if let Some(failed) = failed {
+            self.counters.handovers_failed += 1;
+            if failed.may_have_happened {
+                self.raise(now, Cause::Handover, sweeper);
+            }
+        }
+        self.wake(self.handover.poll_timeout(now));
+    }
+
+    /// Finds out what the copy is worth, before a session begins.
+    fn take_over(
+        &mut self,
+        now: Instant,
+        sweeper: &mut Sweeper,
+        feed: &dyn SnapshotFeed,
+        registry: &dyn RegistryLink,
+        responders: &Responders,
+    ) {
+        let evidence = Evidence {
+            followed: &self.followed,
+            held: registry.held(),
+            responders: &responders.load(),
+            heard: sweeper.master_seen(),
+        };
+        let finding = self.takeover.poll(now, &evidence, |rows_from| feed.inquire(rows_from));
+        self.wake(self.takeover.poll_timeout(now));
+        match finding {
+            Some(Finding::Complete) => {
+                self.counters.complete += 1;
+                sweeper.set_registry_copy(now, RegistryCopy::Complete);
+            }
+            Some(Finding::Incomplete(reason)) => {
+                // Without another master before this one nothing was acknowledged elsewhere.
+                if sweeper.awaits_registry_copy() {
+                    self.counters.incomplete += 1;
+                    warn!("registrations may be missing: {reason}");
+                }
+                sweeper.set_registry_copy(now, RegistryCopy::Incomplete);
+            }
+            None => {}
+        }
+    }
+
+    fn follow_as_standby(&mut self, now: Instant, sweeper: &mut Sweeper) {
+        if !self.follows {
+            return;
+        }
+        sweeper.set_registry_copy(now, RegistryCopy::Pending);
+        let in_step = self.followed.is_in_step(now);
+        if self.step.is_none_or(|(was, _)| was != in_step) {
+            self.step = Some((in_step, now));
+        }
+        if self.followed.is_connected {
+            self.unreachable_since = None;
+        }
+        let waits = self.followed.is_connected || {
+            let since = *self.unreachable_since.get_or_insert(now);
+            now < since + FEED_PATIENCE
+        };
+        sweeper.set_awaits_copy(!in_step && waits);
+        self.probe(now, sweeper);
+    }
+
+    /// Finds out whether a master whose feed fell silent lives: only then can it have acknowledged
+    /// more than the copy has.
+    fn probe(&mut self, now: Instant, sweeper: &mut Sweeper) {
+        let Some(contact) = self.followed.contact else { return };
+        let is_claimed = sweeper.master_seen().is_some_and(|heard| heard <= contact + LEASE);
+        if sweeper.sm_state() != SmState::Standby || !is_claimed {
+            return;
+        }
+        let due = self.probe_due.unwrap_or(now).max(contact + FEED_SILENCE);
+        if now < due {
+            return self.wake(Some(due));
+        }
+        let sent = sweeper.probe_master(now);
+        let wait = if sent { PROBE_INTERVAL } else { PROBE_INTERVAL / 10 };
+        self.probe_due = Some(now + wait);
+        self.wake(self.probe_due);
+    }
+
+    fn wake(&mut self, due: Option<Instant>) {
+        self.due = self.due.into_iter().chain(due).min();
+    }
+
+    /// Whether, after a full sweep, everything is to be taken over again: responders follow another
+    /// master that is no longer found, and whose feed is gone.
+    pub(super) fn must_take_over_again(&self, feed: &dyn SnapshotFeed) -> bool {
+        self.follows && feed.challenge() == Some(Challenge::Rival) && !self.followed.is_connected
+    }
+
+    /// State of the copy for operators; `None` unless a registry is followed and this SM is not
+    /// master.
+    pub(super) fn copy_status(&self, now: Instant) -> Option<CopyStatus> {
+        let (in_step, since) = self.step?;
+        let Followed { stored, .. } = self.followed;
+        let contact = self.followed.contact.map(|at| now.saturating_duration_since(at));
+        Some(CopyStatus {
+            in_step,
+            since: now.saturating_duration_since(since),
+            stored: stored.registry(),
+            lag: self.followed.lag(),
+            contact,
+        })
+    }
+}
+
+/// How long a master may act without another look at whether it still is: no other takes over
+/// sooner. A standby may have polled us just before this process was stopped.
+fn vouched(sweeper: &Sweeper) -> Duration {
+    let settings = sweeper.settings();
+    let interval = Duration::from_millis(u64::from(settings.sminfo_polling_timeout));
+    let polls = settings.polling_retry_number.saturating_sub(1);
+    interval.saturating_mul(polls).max(VOUCHED_MIN)
+}
+
+/// Used where a session is compared that need not exist.
+const NO_SESSION: Session = sa_proto::snapshot::Version::NONE.session;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,171 @@
+//! After a takeover: whether the copy has all that was acknowledged by the master before.
+//!
+//! A responder answers a client only when its own tables contain the write. So nothing was
+//! acknowledged that none of those holds which could acknowledge: the master named them in its
+//! heartbeats. The new master asks all of them before it begins a session, and fetches the registry
+//! of one that holds a newer one.
+
+use std::time::{Duration, Instant};
+
+use sa_proto::snapshot::RegistryVersion;
+use tracing::info;
+
+use super::{Followed, NO_SESSION};
+use crate::observe::Responder;
+use crate::publish::LEASE;
+
+/// How long responders may take to answer.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
+/// How long it may take to fetch and store a responder's registry.
+const ROWS_PATIENCE: Duration = Duration::from_secs(5);
+/// How often answers are looked for.
+const INTERVAL: Duration = Duration::from_millis(10);
+
+/// What is known of the master before.
+pub(super) struct Evidence<'a> {
+    pub(super) followed: &'a Followed,
+    /// The registry on disk.
+    pub(super) held: RegistryVersion,
+    pub(super) responders: &'a [Responder],
+    /// When that master was last heard of in the fabric.
+    pub(super) heard: Option<Instant>,
+}
+
+/// What was found out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Finding {
+    /// Everything that was acknowledged is there.
+    Complete,
+    /// That is not certain, for this reason.
+    Incomplete(String),
+}
+
+/// The questions of one term as master.
+#[derive(Debug, Default)]
+pub(super) struct TakeOver {
+    stage: Stage,
+}
+
+#[derive(Debug, Default)]
+enum Stage {
+    /// Nothing was asked.
+    #[default]
+    New,
+    /// Responders were asked, by the question with this number, what they hold.
+    Asking { number: u64, until: Instant },
+    /// One was asked for its registry, which is this.
+    Fetching { number: u64, target: RegistryVersion, until: Instant },
+    /// All is known.
+    Settled,
+}
+
+impl TakeOver {
+    /// This SM is not master.
+    pub(super) fn reset(&mut self) {
+        self.stage = Stage::New;
+    }
+
+    /// Whether a session may begin.
+    pub(super) fn is_settled(&self) -> bool {
+        matches!(self.stage, Stage::Settled)
+    }
+
+    /// When to call [`poll`](Self::poll) next.
+    pub(super) fn poll_timeout(&self, now: Instant) -> Option<Instant> {
+        (!self.is_settled()).then_some(now + INTERVAL)
+    }
+
+    /// Goes on; yields the result, once. `inquire` asks all responders what they hold, and one for
+    /// its rows, and returns the number of the question.
+    pub(super) fn poll(
+        &mut self,
+        now: Instant,
+        evidence: &Evidence<'_>,
+        inquire: impl Fn(Option<u64>) -> u64,
+    ) -> Option<Finding> {
+        if let Stage::New = self.stage {
+            self.stage = Stage::Asking { number: inquire(None), until: now + ANSWER_PATIENCE };
+        }
+        if let Stage::Asking { number, until } = self.stage {
+            if now < until && !evidence.is_answered(number) {
+                return None;
+            }
+            match evidence.newest(number) {
+                Some((id, target)) if target > evidence.held => {
+                    info!("responder {id:#x} holds a newer registry, {target}: fetching it");
+                    inquire(Some(id));
+                    self.stage = Stage::Fetching { number, target, until: now + ROWS_PATIENCE };
+                }
+                _ => return self.settle(evidence, number),
+            }
+        }
+        if let Stage::Fetching { number, target, until } = self.stage
+            && (evidence.held >= target || now >= until)
+        {
+            return self.settle(evidence, number);
+        }
+        None
+    }
+
+    fn settle(&mut self, evidence: &Evidence<'_>, number: u64) -> Option<Finding> {
+        self.stage = Stage::Settled;
+        Some(evidence.judge(number).map_or(Finding::Complete, Finding::Incomplete))
+    }
+}
+
+impl Evidence<'_> {
+    /// Answers to the question with this number, or a later one.
+    fn answers(&self, number: u64) -> impl Iterator<Item = (u64, RegistryVersion)> {
+        self.responders.iter().filter_map(move |entry| {
+            let (answered, held) = entry.holds?;
+            (answered >= number).then_some((entry.id, held))
+        })
+    }
+
+    fn newest(&self, number: u64) -> Option<(u64, RegistryVersion)> {
+        self.answers(number).max_by_key(|(_, held)| *held)
+    }
+
+    /// Those that the master named and that have not answered.
+    fn missing(&self, number: u64) -> impl Iterator<Item = u64> {
+        let named = self.followed.beat.iter().flat_map(|beat| beat.responders.iter().copied());
+        named.filter(move |id| !self.answers(number).any(|(answered, _)| answered == *id))
+    }
+
+    /// Whether all have answered that can be expected to.
+    fn is_answered(&self, number: u64) -> bool {
+        let mut connected = self.responders.iter().filter(|entry| !entry.is_client());
+        let all = connected.all(|entry| self.answers(number).any(|(id, _)| id == entry.id));
+        all && self.missing(number).next().is_none()
+    }
+
+    /// Why it is not certain that all is there that was acknowledged.
+    fn judge(&self, number: u64) -> Option<String> {
+        let Followed { received, beat, contact, .. } = self.followed;
+        if received.session == NO_SESSION {
+            return Some("nothing was received from the master before this one".to_owned());
+        }
+        let Some(beat) = beat.as_ref().filter(|beat| beat.version.session == received.session)
+        else {
+            return Some("the master before this one sent no heartbeats".to_owned());
+        };
+        // It lived on while its feed did not arrive here.
+        let is_recent = self.heard.zip(*contact).is_some_and(|(heard, at)| heard <= at + LEASE);
+        if !is_recent {
+            return Some("the feed was interrupted while the master before this one lived".into());
+        }
+        if let Some((id, held)) = self.newest(number).filter(|(_, held)| *held > self.held) {
+            return Some(format!("responder {id:#x} holds {held}, which could not be fetched"));
+        }
+        // Then nothing was acknowledged that this SM has not stored.
+        if beat.awaited {
+            return None;
+        }
+        if self.held < beat.version.registry() {
+            let behind = beat.version.registry();
+            return Some(format!("the last of them, up to {behind}, did not arrive here"));
+        }
+        let missing = self.missing(number).next()?;
+        Some(format!("responder {missing:#x} has not reported what it holds"))
+    }
+}

@@ -1,0 +1,199 @@
+//! What a copy is worth at a takeover, by what is known of the master before.
+
+use std::sync::Arc;
+
+use sa_proto::proto::snapshot::Hello;
+use sa_proto::snapshot::{RegistryVersion, Version};
+
+use super::takeover::{Evidence, Finding, TakeOver};
+use super::*;
+use crate::observe::Responder;
+
+fn version(epoch: u64, registry_sequence: u64) -> Version {
+    let session = Session { epoch, ..Session::default() };
+    Version { session, fabric_generation: 1, registry_sequence }
+}
+
+/// A responder that has answered the question with this number, if any.
+fn responder(id: u64, holds: Option<(u64, Version)>) -> Responder {
+    let front_door = vec!["127.0.0.1:1".to_owned()];
+    let hello = Hello { responder_id: id, front_door, ..Hello::default() };
+    let mut responder = Responder::new(&hello, None, None, Instant::now(), id);
+    responder.holds = holds.map(|(number, version)| (number, version.registry()));
+    responder
+}
+
+/// A standby that had stored sequence 10 of epoch 5 when its master was heard of last, which then
+/// named responders 1 and 2.
+struct Case {
+    now: Instant,
+    followed: Followed,
+    held: RegistryVersion,
+    responders: Vec<Responder>,
+    heard: Option<Instant>,
+    takeover: TakeOver,
+    asked: std::cell::RefCell<Vec<Option<u64>>>,
+}
+
+impl Case {
+    fn new() -> Self {
+        let now = Instant::now();
+        let known = version(5, 10);
+        let followed = Followed {
+            received: known,
+            stored: known,
+            beat: Some(Beat { version: known, responders: Arc::new([1, 2]), awaited: false }),
+            contact: Some(now),
+            is_connected: false,
+        };
+        Self {
+            now: now + Duration::from_secs(40),
+            followed,
+            held: known.registry(),
+            responders: vec![responder(1, None), responder(2, None)],
+            heard: Some(now),
+            takeover: TakeOver::default(),
+            asked: Vec::new().into(),
+        }
+    }
+
+    fn poll(&mut self) -> Option<Finding> {
+        let evidence = Evidence {
+            followed: &self.followed,
+            held: self.held,
+            responders: &self.responders,
+            heard: self.heard,
+        };
+        let inquire = |rows_from| {
+            self.asked.borrow_mut().push(rows_from);
+            self.asked.borrow().len() as u64
+        };
+        self.takeover.poll(self.now, &evidence, inquire)
+    }
+
+    /// Both responders say what they hold.
+    fn answer(&mut self, first: Version, second: Version) {
+        self.responders = vec![responder(1, Some((1, first))), responder(2, Some((1, second)))];
+    }
+
+    /// The result after both said that they hold what the standby does.
+    fn finding(mut self) -> Finding {
+        assert_eq!(self.poll(), None);
+        self.answer(version(5, 10), version(5, 10));
+        self.poll().expect("a result at once")
+    }
+}
+
+fn is_incomplete(finding: &Finding) -> bool {
+    matches!(finding, Finding::Incomplete(_))
+}
+
+#[test]
+fn a_copy_is_complete_if_all_that_could_acknowledge_hold_no_more() {
+    let mut case = Case::new();
+    assert_eq!(case.poll(), None);
+    assert!(!case.takeover.is_settled());
+    case.answer(version(5, 10), version(5, 9));
+    assert_eq!(case.poll(), Some(Finding::Complete));
+    assert!(case.takeover.is_settled());
+    assert_eq!(case.poll(), None, "once");
+    assert_eq!(*case.asked.borrow(), [None]);
+}
+
+#[test]
+fn a_responder_that_holds_more_is_asked_for_it() {
+    let mut case = Case::new();
+    case.poll();
+    case.answer(version(5, 12), version(5, 10));
+    assert_eq!(case.poll(), None);
+    assert_eq!(*case.asked.borrow(), [None, Some(1)]);
+    assert!(!case.takeover.is_settled());
+    case.held = version(5, 12).registry();
+    assert_eq!(case.poll(), Some(Finding::Complete));
+
+    let mut case = Case::new();
+    case.poll();
+    case.answer(version(5, 12), version(5, 10));
+    case.poll();
+    case.now += Duration::from_secs(60);
+    assert!(is_incomplete(&case.poll().unwrap()), "it never arrived");
+}
+
+/// A former master had counted further in its session than its successor.
+#[test]
+fn the_session_decides_which_registry_is_newer() {
+    let mut case = Case::new();
+    case.held = version(5, 10).registry();
+    case.poll();
+    case.answer(version(4, 99), version(5, 10));
+    assert_eq!(case.poll(), Some(Finding::Complete));
+    let mut case = Case::new();
+    case.poll();
+    case.answer(version(6, 1), version(5, 10));
+    case.poll();
+    assert_eq!(*case.asked.borrow(), [None, Some(1)]);
+}
+
+#[test]
+fn a_silent_responder_that_could_acknowledge_leaves_it_open() {
+    for responders in [
+        vec![responder(1, Some((1, version(5, 10)))), responder(2, None)],
+        vec![responder(1, Some((1, version(5, 10))))],
+    ] {
+        let mut case = Case::new();
+        case.poll();
+        case.responders = responders;
+        assert_eq!(case.poll(), None, "it has a moment to answer");
+        case.now += Duration::from_secs(1);
+        assert!(is_incomplete(&case.poll().unwrap()));
+    }
+}
+
+/// The feed was black-holed for 12 s while the master acknowledged writes and then died: the
+/// standby claimed to know all registrations, and had one of seven.
+#[test]
+fn a_master_that_lived_on_while_its_feed_was_interrupted_may_have_acknowledged_more() {
+    let mut case = Case::new();
+    let contact = case.followed.contact.unwrap();
+    case.heard = Some(contact + LEASE);
+    assert_eq!(case.finding(), Finding::Complete);
+    let mut case = Case::new();
+    case.heard = Some(contact + LEASE + Duration::from_secs(10));
+    assert!(is_incomplete(&case.finding()));
+    let mut case = Case::new();
+    case.followed.contact = None;
+    assert!(is_incomplete(&case.finding()));
+}
+
+#[test]
+fn what_was_published_last_must_have_arrived() {
+    let mut case = Case::new();
+    case.followed.beat.as_mut().unwrap().version = version(5, 11);
+    assert!(is_incomplete(&case.finding()));
+    let mut case = Case::new();
+    case.followed.beat = None;
+    assert!(is_incomplete(&case.finding()), "an earlier release sends no heartbeats");
+    let mut case = Case::new();
+    case.followed = Followed::default();
+    assert!(is_incomplete(&case.finding()));
+}
+
+/// Writes waited for this standby: what it has not stored was not acknowledged.
+#[test]
+fn a_master_that_waited_for_the_standby_acknowledged_no_more_than_that_has() {
+    let mut case = Case::new();
+    let beat = case.followed.beat.as_mut().unwrap();
+    (beat.awaited, beat.version) = (true, version(5, 11));
+    case.poll();
+    case.responders.clear();
+    case.now += Duration::from_secs(1);
+    assert_eq!(case.poll(), Some(Finding::Complete));
+}
+
+#[test]
+fn without_responders_there_is_nothing_to_wait_for() {
+    let mut case = Case::new();
+    case.followed.beat.as_mut().unwrap().responders = Arc::default();
+    case.responders.clear();
+    assert_eq!(case.poll(), Some(Finding::Complete));
+}

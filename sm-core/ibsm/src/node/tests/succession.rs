@@ -1,0 +1,217 @@
+//! Mastership that passes between managers, as a node sees it.
+
+use ib_mad::wire::attribute::SmState;
+use sa_proto::snapshot::{Session, Version};
+use sm_core::sweep::Phase;
+
+use super::*;
+use crate::node::{Beat, Followed};
+use crate::publish::{Challenge, LEASE};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn state(bed: &Bed) -> SmState {
+    bed.node.sweeper().sm_state()
+}
+
+fn acknowledges(bed: &Bed) -> bool {
+    bed.registry.lock().acknowledge_until.is_some_and(|until| until > bed.clock.now())
+}
+
+fn of_priority(sm_priority: u8) -> Settings {
+    Settings { sm_priority, ..settings() }
+}
+
+/// Lists the other manager as one that follows, which has stored this version.
+fn list_follower(bed: &Bed, guid: Guid, stored: Version) {
+    let hello = Hello { responder_id: 9, sm_guid: guid.0, ..Hello::default() };
+    let mut entry = Responder::new(&hello, None, None, bed.clock.now(), 9);
+    let follower = entry.follower.as_mut().unwrap();
+    (follower.in_step, follower.stored) = (true, Some(stored.registry()));
+    assert!(bed.responders.enter(&entry));
+}
+
+/// A preferred manager that returned got the subnet at once, and replaced the registry by its own,
+/// which was out of date: writes were acknowledged up to the handover, whatever it had.
+#[test]
+fn a_manager_that_follows_gets_the_subnet_with_everything_that_was_acknowledged() {
+    let mut bed = Bed::new(of_priority(3), Files::new(), false);
+    bed.bring_up();
+    let guid = bed.add_peer(of_priority(9));
+    list_follower(&bed, guid, Version::NONE);
+    bed.run_until(MINUTE, |bed| !acknowledges(bed));
+    assert_eq!(bed.node.sweeper().phase(), Phase::Idle, "writes wait");
+    // It does not store the rest: writes go on after a while.
+    let sealed = bed.clock.now();
+    bed.run_until(MINUTE, acknowledges);
+    let waited = bed.clock.now() - sealed;
+    assert!(waited <= Duration::from_millis(5100), "{waited:?}");
+    assert_eq!(state(&bed), SmState::Master);
+    assert_eq!(bed.node.succession().handovers_failed, 1);
+
+    let published = bed.feed.version();
+    list_follower(&bed, guid, published);
+    bed.run_until(MINUTE, |bed| state(bed) == SmState::Standby);
+    bed.run_until(MINUTE, |bed| bed.peer.as_ref().unwrap().sweeper.is_up());
+    bed.run_for(Duration::from_secs(1));
+    assert!(bed.feed.lock().session.is_none() && !acknowledges(&bed));
+}
+
+#[test]
+fn a_refused_handover_to_a_follower_leaves_the_master_in_doubt_for_a_moment() {
+    let mut bed = Bed::new(of_priority(3), Files::new(), false);
+    bed.bring_up();
+    let guid = bed.add_peer(of_priority(9));
+    bed.peer.as_mut().unwrap().sweeper.set_awaits_copy(true);
+    list_follower(&bed, guid, bed.feed.version());
+    bed.run_until(MINUTE, |bed| bed.node.succession().handovers_failed > 0);
+    assert!(!acknowledges(&bed));
+    bed.run_until(UP_TIME, acknowledges);
+    assert_eq!((state(&bed), bed.node.succession().doubts), (SmState::Master, 1));
+}
+
+/// A master that was stopped while another took over went on as before when it was continued.
+#[test]
+fn a_master_that_was_stopped_acknowledges_nothing_until_an_election() {
+    let mut bed = Bed::new(settings(), Files::new(), false);
+    bed.bring_up();
+    bed.run_for(Duration::from_secs(2));
+    assert!(acknowledges(&bed));
+    let later = bed.clock.now() + MINUTE;
+    bed.clock.advance_to(later);
+    assert!(!acknowledges(&bed), "that was vouched for a while only");
+    bed.step();
+    assert!(!acknowledges(&bed));
+    let sweeps = bed.node.sweeps().full;
+    bed.run_until(UP_TIME, acknowledges);
+    assert_eq!((state(&bed), bed.node.succession().doubts), (SmState::Master, 1));
+    bed.run_for(Duration::from_secs(2));
+    assert!(bed.node.sweeps().full > sweeps && acknowledges(&bed));
+    assert_eq!(bed.node.succession().doubts, 1);
+}
+
+/// The state of a stream on which another manager publishes in this epoch.
+fn publishing(bed: &Bed, epoch: u64) -> Followed {
+    let session = Session { epoch, sm_guid: Guid(99) };
+    let version = Version { session, fabric_generation: 1, registry_sequence: 7 };
+    Followed {
+        received: version,
+        stored: version,
+        beat: Some(Beat { version, responders: Arc::default(), awaited: false }),
+        contact: Some(bed.clock.now()),
+        is_connected: true,
+    }
+}
+
+#[test]
+fn a_master_stands_by_for_one_of_a_higher_session_in_its_fabric() {
+    let mut bed = Bed::build(of_priority(9), Files::new(), false, true);
+    bed.bring_up();
+    bed.run_for(Duration::from_secs(2));
+    bed.add_peer(Settings { ignore_other_sm: true, ..of_priority(1) });
+    bed.run_until(UP_TIME, |bed| bed.peer.as_ref().unwrap().sweeper.is_up());
+    let followed = publishing(&bed, 6);
+    bed.node.handle_followed(followed);
+    let now = bed.clock.now();
+    while bed.node.poll_action(now).is_some() {}
+    assert!(!acknowledges(&bed), "at once");
+    bed.run_until(UP_TIME, |bed| state(bed) == SmState::Standby);
+    bed.run_for(Duration::from_secs(1));
+    assert!(bed.feed.lock().session.is_none());
+}
+
+/// Both halves of a fabric that was split have their rightful master.
+#[test]
+fn a_master_of_a_higher_session_in_another_fabric_changes_nothing_here() {
+    let mut bed = Bed::build(of_priority(9), Files::new(), false, true);
+    bed.bring_up();
+    bed.run_for(Duration::from_secs(2));
+    let followed = publishing(&bed, 6);
+    bed.node.handle_followed(followed);
+    bed.run_until(UP_TIME, |bed| bed.node.succession().doubts == 1);
+    bed.run_until(UP_TIME, acknowledges);
+    bed.run_for(MINUTE);
+    assert_eq!((state(&bed), bed.node.succession().doubts), (SmState::Master, 1));
+    assert_eq!(bed.feed.lock().session.unwrap().epoch, 1);
+}
+
+/// A standby with a copy of what the master had, which has died.
+fn took_over(responders: &[u64]) -> Bed {
+    let mut bed = Bed::build(of_priority(1), Files::new(), false, true);
+    bed.add_peer(of_priority(9));
+    bed.run_until(MINUTE, |bed| {
+        state(bed) == SmState::Standby && bed.peer.as_ref().unwrap().sweeper.is_up()
+    });
+    for &id in responders {
+        let front_door = vec!["127.0.0.1:1".to_owned()];
+        let hello = Hello { responder_id: id, front_door, ..Hello::default() };
+        assert!(bed.responders.enter(&Responder::new(&hello, None, None, bed.clock.now(), id)));
+    }
+    let mut followed = publishing(&bed, 6);
+    bed.registry.lock().held = followed.stored.registry();
+    followed.beat.as_mut().unwrap().responders = responders.into();
+    followed.is_connected = false;
+    bed.node.handle_followed(followed);
+    bed.crash_peer();
+    bed.run_until(MINUTE * 2, |bed| state(bed) == SmState::Master);
+    bed
+}
+
+#[test]
+fn a_new_master_begins_its_session_when_responders_have_said_what_they_hold() {
+    for answers in [true, false] {
+        let mut bed = took_over(&[7]);
+        let began = bed.clock.now();
+        let before = bed.fabric.counters().reregistrations;
+        bed.run_for(Duration::from_millis(100));
+        assert_eq!(bed.feed.lock().inquiries, [None]);
+        assert!(bed.feed.lock().session.is_none(), "not before");
+        if answers {
+            let held = bed.registry.lock().held;
+            assert!(bed.responders.update(7, |entry| entry.holds = Some((1, held))));
+        }
+        bed.run_until(MINUTE, |bed| bed.feed.lock().session.is_some());
+        let took = bed.clock.now() - began;
+        assert_eq!(took < Duration::from_secs(1), answers, "{took:?}");
+        bed.run_for(MINUTE);
+        let asked = bed.fabric.counters().reregistrations - before;
+        assert_eq!(asked == 0, answers, "{asked}");
+        let counters = bed.node.succession();
+        assert_eq!((counters.complete, counters.incomplete), (answers.into(), (!answers).into()));
+        assert!(acknowledges(&bed));
+    }
+}
+
+#[test]
+fn a_standby_polls_a_master_whose_feed_fell_silent() {
+    let mut bed = Bed::build(of_priority(1), Files::new(), false, true);
+    bed.add_peer(of_priority(9));
+    bed.run_until(MINUTE, |bed| {
+        state(bed) == SmState::Standby && bed.peer.as_ref().unwrap().sweeper.is_up()
+    });
+    bed.run_for(Duration::from_secs(1));
+    let followed = publishing(&bed, 6);
+    let contact = followed.contact.unwrap();
+    bed.node.handle_followed(followed);
+    bed.run_for(Duration::from_secs(4));
+    let seen = bed.node.sweeper().master_seen().unwrap();
+    assert!(seen > contact + LEASE, "regular polls are 10 s apart");
+    assert!(!bed.status.copy.unwrap().in_step, "it claims nothing any more");
+}
+
+/// The master before had written more, and its registrations were replaced by ours.
+#[test]
+fn a_master_whose_responders_follow_another_that_is_gone_takes_over_from_it() {
+    let mut bed = Bed::build(of_priority(9), Files::new(), false, true);
+    bed.bring_up();
+    bed.run_for(Duration::from_secs(2));
+    let before = bed.fabric.counters().reregistrations;
+    let inquiries = bed.feed.lock().inquiries.len();
+    bed.feed.lock().challenge = Some(Challenge::Rival);
+    bed.run_until(MINUTE, |bed| bed.feed.lock().inquiries.len() > inquiries);
+    bed.feed.lock().challenge = None;
+    bed.run_until(MINUTE, acknowledges);
+    assert_eq!(bed.feed.lock().session.unwrap().epoch, 2);
+    bed.run_for(MINUTE);
+    assert!(bed.fabric.counters().reregistrations > before, "clients are asked");
+}

@@ -1,0 +1,162 @@
+//! Heartbeats to a subnet manager that follows the registry, and what its answers show.
+//!
+//! A heartbeat says what is published and which responders can have acknowledged writes, so that
+//! the follower knows how old its knowledge is. This module decides; it never sends, waits or reads
+//! a clock.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use sa_proto::proto::snapshot as proto;
+use sa_proto::snapshot::{RegistryVersion, Version};
+
+use super::LEASE;
+
+/// Time between two heartbeats.
+const INTERVAL: Duration = Duration::from_millis(250);
+/// Heartbeats remembered whose version the follower has not stored.
+const REMEMBERED_MAX: usize = 64;
+
+/// The heartbeats of one stream.
+#[derive(Debug)]
+pub(super) struct Heartbeats {
+    due: Instant,
+    number: u64,
+    /// Number of the last one that was answered.
+    confirmed: u64,
+    /// When heartbeats were sent that said more than the follower has stored, and what they said.
+    unmatched: VecDeque<(Instant, RegistryVersion)>,
+    /// The follower had stored all that was published at this time.
+    current_at: Option<Instant>,
+    /// The last list of responders that was sent.
+    responders: Vec<u64>,
+}
+
+impl Heartbeats {
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            due: now,
+            number: 0,
+            confirmed: 0,
+            unmatched: VecDeque::new(),
+            current_at: None,
+            responders: Vec::new(),
+        }
+    }
+
+    /// When to call [`poll`](Self::poll) next.
+    pub(super) fn poll_timeout(&self) -> Instant {
+        self.due
+    }
+
+    /// The list of responders may have changed: the next heartbeat is due at once if it has.
+    pub(super) fn handle_responders(&mut self, now: Instant, responders: &[u64]) {
+        if self.responders != responders {
+            self.due = now;
+        }
+    }
+
+    /// There is nothing to say now: this SM is not master.
+    pub(super) fn skip(&mut self, now: Instant) {
+        self.due = now + INTERVAL;
+    }
+
+    /// The next heartbeat, if it is due.
+    pub(super) fn poll(
+        &mut self,
+        now: Instant,
+        version: Version,
+        responders: Vec<u64>,
+        awaited: bool,
+    ) -> Option<proto::Heartbeat> {
+        if now < self.due {
+            return None;
+        }
+        self.due = now + INTERVAL;
+        self.number += 1;
+        if self.unmatched.len() == REMEMBERED_MAX {
+            self.unmatched.pop_front();
+        }
+        self.unmatched.push_back((now, version.registry()));
+        self.responders.clone_from(&responders);
+        Some(proto::Heartbeat {
+            number: self.number,
+            confirmed: self.confirmed,
+            version: Some(version.into()),
+            responders,
+            awaited,
+        })
+    }
+
+    /// The follower has stored this version, and received the heartbeat with this number unless it
+    /// is 0.
+    pub(super) fn handle_holding(&mut self, now: Instant, number: u64, held: RegistryVersion) {
+        if self.confirmed == 0 && number != 0 {
+            // The first contact is confirmed at once.
+            self.due = now;
+        }
+        self.confirmed = self.confirmed.max(number.min(self.number));
+        while let Some(&(sent, version)) = self.unmatched.front()
+            && version <= held
+        {
+            self.unmatched.pop_front();
+            self.current_at = Some(sent);
+        }
+    }
+
+    /// Whether the follower has stored all that was published a moment ago.
+    pub(super) fn is_in_step(&self, now: Instant) -> bool {
+        self.current_at.is_some_and(|at| now <= at + LEASE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ib_mad::types::Guid;
+    use sa_proto::snapshot::Session;
+
+    use super::*;
+
+    fn version(registry_sequence: u64) -> Version {
+        let session = Session { epoch: 5, sm_guid: Guid(1) };
+        Version { session, fabric_generation: 1, registry_sequence }
+    }
+
+    #[test]
+    fn heartbeats_are_spaced_and_a_new_responder_is_announced_at_once() {
+        let now = Instant::now();
+        let mut beats = Heartbeats::new(now);
+        let first = beats.poll(now, version(1), vec![7], false).unwrap();
+        assert_eq!((first.number, first.confirmed, &*first.responders), (1, 0, &[7][..]));
+        assert!(beats.poll(now, version(1), vec![7], false).is_none());
+        beats.handle_responders(now, &[7]);
+        assert_eq!(beats.poll_timeout(), now + INTERVAL);
+        beats.handle_responders(now, &[7, 8]);
+        beats.handle_holding(now, 1, version(1).registry());
+        let second = beats.poll(now, version(1), vec![7, 8], true).unwrap();
+        assert_eq!((second.number, second.confirmed, second.awaited), (2, 1, true));
+    }
+
+    #[test]
+    fn a_follower_is_in_step_as_long_as_it_stores_what_is_published() {
+        let start = Instant::now();
+        let mut beats = Heartbeats::new(start);
+        assert!(!beats.is_in_step(start));
+        beats.poll(start, version(10), Vec::new(), false);
+        beats.handle_holding(start, 1, version(9).registry());
+        assert!(!beats.is_in_step(start), "it lacks a write");
+        beats.handle_holding(start, 0, version(10).registry());
+        assert!(beats.is_in_step(start));
+        // It is a little late each time, as under load.
+        let mut now = start;
+        for sequence in 1..40 {
+            now = start + INTERVAL * sequence;
+            let number = u64::from(sequence);
+            beats.poll(now, version(10 + 10 * number), Vec::new(), false);
+            beats.handle_holding(now, number, version(5 + 10 * number).registry());
+            assert!(beats.is_in_step(now), "{sequence}");
+        }
+        let silent = now + LEASE + INTERVAL;
+        assert!(!beats.is_in_step(silent));
+    }
+}

@@ -1,0 +1,216 @@
+//! Followers that writes wait for (`--follow-sync`).
+//!
+//! A follower that is in step is awaited: a write is acknowledged once all of them have stored it.
+//! One that is silent is awaited until its claim to be in step has ended by its own clock, and
+//! [`MARGIN`] longer; then writes go on without it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use ib_mad::types::Guid;
+use sa_proto::snapshot::RegistryVersion;
+use tracing::{info, warn};
+
+use super::LEASE;
+
+/// More than the error of two clocks over [`LEASE`].
+const MARGIN: Duration = Duration::from_secs(1);
+/// Followers awaited at a time.
+const AWAITED_MAX: usize = 16;
+
+type Hook = Box<dyn Fn() + Send + Sync>;
+
+/// The followers that writes wait for.
+#[derive(Default)]
+pub struct SyncFollowers {
+    state: Mutex<State>,
+    /// Called when one has stored something.
+    hook: OnceLock<Hook>,
+}
+
+impl fmt::Debug for SyncFollowers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.state.fmt(f)
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    is_on: bool,
+    awaited: BTreeMap<Guid, Awaited>,
+    lost: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Awaited {
+    stored: RegistryVersion,
+    /// What was published when it began to be awaited: until it has stored that, there may be
+    /// writes that were acknowledged without it.
+    joined: RegistryVersion,
+    /// How long it is awaited if it stays silent.
+    until: Instant,
+}
+
+/// Which writes may be acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Acknowledged {
+    /// Those up to this version; all if `None`.
+    pub up_to: Option<RegistryVersion>,
+    /// When to ask again, if no follower stores anything before.
+    pub due: Option<Instant>,
+}
+
+impl SyncFollowers {
+    /// Has writes wait for followers from now on.
+    pub fn enable(&self) {
+        self.lock().is_on = true;
+    }
+
+    /// Sets what is called when a follower has stored something. Only the first counts.
+    pub fn set_hook(&self, hook: impl Fn() + Send + Sync + 'static) {
+        let _ = self.hook.set(Box::new(hook));
+    }
+
+    /// A follower has stored this.
+    pub(crate) fn note_stored(&self, guid: Guid, stored: RegistryVersion) {
+        if let Some(awaited) = self.lock().awaited.get_mut(&guid) {
+            awaited.stored = stored;
+        }
+        if let Some(hook) = self.hook.get() {
+            hook();
+        }
+    }
+
+    /// A follower answered a heartbeat; it is awaited from now on if it is in step.
+    pub(crate) fn note_reply(
+        &self,
+        now: Instant,
+        guid: Guid,
+        in_step: bool,
+        published: RegistryVersion,
+    ) {
+        let mut state = self.lock();
+        let until = now + LEASE + MARGIN;
+        if let Some(awaited) = state.awaited.get_mut(&guid) {
+            awaited.until = until;
+        } else if state.is_on && in_step && state.awaited.len() < AWAITED_MAX {
+            let stored = RegistryVersion::default();
+            state.awaited.insert(guid, Awaited { stored, joined: published, until });
+            info!("writes wait for the standby at port {guid}");
+        }
+    }
+
+    /// Whether all that was acknowledged is stored by this follower.
+    pub(super) fn is_awaited(&self, guid: Guid) -> bool {
+        self.lock().awaited.get(&guid).is_some_and(|awaited| awaited.stored >= awaited.joined)
+    }
+
+    /// Which writes may be acknowledged. Followers that were silent for too long count no more.
+    pub fn acknowledged(&self, now: Instant) -> Acknowledged {
+        let mut state = self.lock();
+        let before = state.awaited.len();
+        state.awaited.retain(|guid, awaited| {
+            let is_silent = now >= awaited.until;
+            if is_silent {
+                let silence = (LEASE + MARGIN).as_secs();
+                warn!(
+                    "the standby at port {guid} was silent for {silence} s: writes go on without it"
+                );
+            }
+            !is_silent
+        });
+        state.lost += (before - state.awaited.len()) as u64;
+        let followers = state.awaited.values();
+        Acknowledged {
+            up_to: followers.clone().map(|awaited| awaited.stored).min(),
+            due: followers.map(|awaited| awaited.until).min(),
+        }
+    }
+
+    /// This SM is not master any more.
+    pub(super) fn clear(&self) {
+        self.lock().awaited.clear();
+    }
+
+    /// Followers awaited, and how many were lost; `None` if writes do not wait.
+    pub fn counts(&self) -> Option<(usize, u64)> {
+        let state = self.lock();
+        state.is_on.then_some((state.awaited.len(), state.lost))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sa_proto::snapshot::Session;
+
+    use super::*;
+
+    fn version(sequence: u64) -> RegistryVersion {
+        RegistryVersion { session: Session { epoch: 5, sm_guid: Guid(1) }, sequence }
+    }
+
+    fn enabled() -> SyncFollowers {
+        let followers = SyncFollowers::default();
+        followers.enable();
+        followers
+    }
+
+    #[test]
+    fn a_write_is_acknowledged_once_all_followers_in_step_have_it() {
+        let (now, followers) = (Instant::now(), enabled());
+        let up_to = || followers.acknowledged(now).up_to;
+        followers.note_reply(now, Guid(7), false, version(10));
+        assert_eq!(up_to(), None, "one that is not in step is not awaited");
+        followers.note_reply(now, Guid(7), true, version(10));
+        followers.note_reply(now, Guid(8), true, version(10));
+        assert!(up_to().is_some_and(|up_to| up_to < version(1)));
+        followers.note_stored(Guid(7), version(12));
+        followers.note_stored(Guid(8), version(11));
+        assert_eq!(up_to(), Some(version(11)));
+    }
+
+    /// Writes that were acknowledged before it joined may be missing.
+    #[test]
+    fn a_follower_can_rely_on_being_awaited_when_it_has_what_was_published_before() {
+        let (now, followers) = (Instant::now(), enabled());
+        followers.note_reply(now, Guid(7), true, version(10));
+        followers.note_stored(Guid(7), version(9));
+        assert!(!followers.is_awaited(Guid(7)));
+        followers.note_stored(Guid(7), version(10));
+        assert!(followers.is_awaited(Guid(7)));
+    }
+
+    #[test]
+    fn a_silent_follower_is_awaited_until_its_lease_has_surely_ended() {
+        let (start, followers) = (Instant::now(), enabled());
+        followers.note_reply(start, Guid(7), true, version(10));
+        followers.note_stored(Guid(7), version(10));
+        let due = followers.acknowledged(start).due.unwrap();
+        assert!(due > start + LEASE);
+        followers.note_stored(Guid(7), version(11));
+        assert_eq!(
+            followers.acknowledged(start).due,
+            Some(due),
+            "only answers to heartbeats count"
+        );
+        let before = due - Duration::from_millis(1);
+        assert_eq!(followers.acknowledged(before).up_to, Some(version(11)));
+        assert_eq!(followers.acknowledged(due), Acknowledged { up_to: None, due: None });
+        assert_eq!(followers.counts(), Some((0, 1)));
+        assert!(!followers.is_awaited(Guid(7)));
+    }
+
+    #[test]
+    fn without_the_option_nothing_waits() {
+        let (now, followers) = (Instant::now(), SyncFollowers::default());
+        followers.note_reply(now, Guid(7), true, version(10));
+        assert_eq!(followers.acknowledged(now), Acknowledged { up_to: None, due: None });
+        assert_eq!(followers.counts(), None);
+    }
+}

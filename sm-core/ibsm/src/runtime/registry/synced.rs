@@ -1,0 +1,95 @@
+//! Answers that wait until followers have stored the writes (`--follow-sync`).
+
+use std::collections::VecDeque;
+
+use sa_proto::snapshot::RegistryVersion;
+
+use super::durable::Verdict;
+use super::shared::Job;
+use crate::publish::Acknowledged;
+
+/// Writes decided, and the results.
+type Batch = (Vec<Job>, Vec<Verdict>);
+
+/// Batches that wait, oldest first.
+#[derive(Default)]
+pub(super) struct WaitingAnswers {
+    batches: VecDeque<(RegistryVersion, Batch)>,
+    writes: usize,
+}
+
+impl WaitingAnswers {
+    /// Adds a batch whose last change has this version.
+    pub(super) fn push(&mut self, version: RegistryVersion, batch: Batch) {
+        self.writes += batch.0.len();
+        self.batches.push_back((version, batch));
+    }
+
+    /// The next batch that may be answered.
+    pub(super) fn pop(&mut self, acknowledged: Acknowledged) -> Option<Batch> {
+        let (version, _) = self.batches.front()?;
+        if acknowledged.up_to.is_some_and(|up_to| up_to < *version) {
+            return None;
+        }
+        let (_, batch) = self.batches.pop_front()?;
+        self.writes -= batch.0.len();
+        Some(batch)
+    }
+
+    /// Removes batches of sessions that have ended; returns how many writes these were.
+    pub(super) fn drop_before(&mut self, current: RegistryVersion) -> usize {
+        let before = self.writes;
+        self.batches.retain(|(version, _)| version.session >= current.session);
+        self.writes = self.batches.iter().map(|(_, (jobs, _))| jobs.len()).sum();
+        before - self.writes
+    }
+
+    /// Writes that wait.
+    pub(super) fn len(&self) -> usize {
+        self.writes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ib_mad::types::Guid;
+    use sa_proto::snapshot::Session;
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    fn version(epoch: u64, sequence: u64) -> RegistryVersion {
+        RegistryVersion { session: Session { epoch, sm_guid: Guid(1) }, sequence }
+    }
+
+    fn batch(id: u64) -> Batch {
+        let (outbound, _) = mpsc::channel(1);
+        let job = Job { id, request: None, epoch: 0, connection: 1, outbound };
+        (vec![job], vec![Verdict::Dropped])
+    }
+
+    fn popped(waiting: &mut WaitingAnswers, up_to: Option<RegistryVersion>) -> Vec<u64> {
+        let acknowledged = Acknowledged { up_to, due: None };
+        std::iter::from_fn(|| waiting.pop(acknowledged)).map(|(jobs, _)| jobs[0].id).collect()
+    }
+
+    #[test]
+    fn a_batch_is_answered_once_followers_have_its_last_change() {
+        let mut waiting = WaitingAnswers::default();
+        waiting.push(version(5, 10), batch(1));
+        waiting.push(version(5, 20), batch(2));
+        assert_eq!(popped(&mut waiting, Some(version(5, 9))), [0u64; 0]);
+        assert_eq!(popped(&mut waiting, Some(version(5, 19))), [1]);
+        assert_eq!(waiting.len(), 1);
+        assert_eq!(popped(&mut waiting, None), [2], "no follower is awaited");
+    }
+
+    #[test]
+    fn batches_of_a_session_that_ended_are_never_answered() {
+        let mut waiting = WaitingAnswers::default();
+        waiting.push(version(5, 10), batch(1));
+        waiting.push(version(6, 11), batch(2));
+        assert_eq!(waiting.drop_before(version(6, 0)), 1);
+        assert_eq!(popped(&mut waiting, None), [2]);
+    }
+}
