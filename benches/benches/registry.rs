@@ -99,6 +99,7 @@ fn request(id: u64, tid: u64) -> Request {
             sl: Sl::from_low_bits(0),
             pkey: PKey::DEFAULT_FULL,
         },
+        seen: u64::MAX,
         trusted: false,
     }
 }

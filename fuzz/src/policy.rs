@@ -75,8 +75,12 @@ fn read_settings(path: &Path, text: &str) {
 /// A parsed dump must be written so that it reads the same, and must form a registry.
 fn read_dump(text: &[u8]) {
     let port = |guid: Guid| (guid != Guid(0)).then_some((Lid(guid.0 as u16), 32));
-    let around =
-        Surroundings { now_s: 1_000, pkeys: &[PKey::DEFAULT_FULL, PKey(0x8001)], port: &port };
+    let around = Surroundings {
+        now_s: 1_000,
+        wall_s: 1_000,
+        pkeys: &[PKey::DEFAULT_FULL, PKey(0x8001)],
+        port: &port,
+    };
     let Ok(rows) = dump::read(text, &around) else { return };
     let written = dump::write(&rows, &around);
     let again = dump::read(&written, &around).expect("what was written is read");

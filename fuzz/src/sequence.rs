@@ -4,7 +4,7 @@
 //!
 //! The registry's changes are applied to the responder's tables after each write, as an SM and its
 //! responders do. For any input: a refused write changes nothing, a repeat gets the answer of the
-//! first, changes add up to the rows, restored state equals the stored one, queries find what a
+//! first while that is true, what is answered with OK is so, changes add up to the rows, restored state equals the stored one, queries find what a
 //! plain reference finds, and every request is accounted for.
 
 use std::collections::{BTreeMap, HashMap};
@@ -18,9 +18,9 @@ use ib_mad::wire::MAD_LEN;
 use ib_mad::wire::attribute::{NodeInfo, NodeType, PortInfo};
 use ib_mad::wire::mad::{AttributeId, Method, Status};
 use ib_mad::wire::record::mc_member::component as mc;
-use ib_mad::wire::record::{McMemberRecord, components_of, layout_of, stride};
+use ib_mad::wire::record::{McMemberRecord, ServiceRecord, components_of, layout_of, stride};
 use ib_mad::wire::sa::{ComponentMask, SaMad, attribute};
-use sa_proto::snapshot::{Partition, RegistryPlane, Version};
+use sa_proto::snapshot::{MulticastMemberRid, Partition, RegistryPlane, ServiceRid, Version};
 use sa_server::serve::responder::{Outcome as Sent, Responder, ResponderConfig};
 use sa_server::stats::Stats;
 use sa_server::tables::Tables;
@@ -248,14 +248,17 @@ impl Bed {
         let before = self.world.registry.clone();
         let again = self.decide(&request);
         let known = &mut self.known[number];
-        if known.at_s + RETRY_WINDOW_S >= self.now_s {
-            let first = &known.reply;
-            assert_eq!(
-                (again.status, &again.data, again.dropped),
-                (first.status, &first.data, false),
-                "a repeat got another answer: {request:?}"
-            );
+        let is_recent = known.at_s + RETRY_WINDOW_S >= self.now_s;
+        // What a granted request left may have been changed since: then it is decided again.
+        if is_recent && (known.reply.status != Status::OK || before == self.world.registry) {
+            let (first, is_refused) = (&known.reply, again.status != Status::OK);
+            let is_same = (again.status, &again.data) == (first.status, &first.data);
+            let is_so = is_same || first.status == Status::OK && (is_refused || again.dropped);
+            assert!(is_so, "a repeat got another answer: {request:?}: {again:?}");
             assert_eq!(before, self.world.registry, "a repeat changed something");
+            if !is_same {
+                self.known.remove(number);
+            }
         } else if again.dropped {
             self.known.remove(number);
         } else {
@@ -269,8 +272,43 @@ impl Bed {
         assert_eq!(reply.sequence, self.registry.sequence());
         if reply.dropped || reply.status != Status::OK || request.method == Method::GET {
             assert_eq!(before, self.registry.plane(), "refused, and changed: {request:?}");
+        } else {
+            let data = reply.data.as_ref().map_or(request.data, |data| data.data());
+            assert!(self.is_so(request, &data), "OK, but it is not so: {request:?}");
         }
         reply
+    }
+
+    /// Whether the rows are as the answer to a granted request about a member or a service says.
+    fn is_so(&self, request: &Request, answer: &[u8; 200]) -> bool {
+        let (plane, sets) = (&self.world.registry, request.method == Method::SET);
+        match request.attribute {
+            attribute::MC_MEMBER_RECORD => {
+                let (asked, answer) = (&request.data[..52], &answer[..52]);
+                let asked = McMemberRecord::new(asked).unwrap();
+                let mgid = McMemberRecord::new(answer).unwrap().mgid();
+                let port_gid = Gid::new(self.ports.prefix, asked.port_gid().guid());
+                let member = plane.members.find(MulticastMemberRid { mgid, port_gid });
+                let held = member.map_or(0, |member| member.join_state);
+                let state = asked.join_state().0;
+                if sets { held & state == state } else { held & state == 0 }
+            }
+            attribute::SERVICE_RECORD => {
+                let record = ServiceRecord::new(&request.data[..176]).unwrap();
+                let rid = ServiceRid {
+                    service_id: record.service_id(),
+                    service_gid: record.service_gid(),
+                    service_pkey: record.service_pkey(),
+                };
+                let row = plane.services.find(rid);
+                // ServiceLease may be left out.
+                let same = |row: &[u8; 176]| {
+                    row[..28] == request.data[..28] && row[32..] == request.data[32..176]
+                };
+                if sets { row.is_some_and(|row| same(&row.record)) } else { row.is_none() }
+            }
+            _ => true,
+        }
     }
 
     /// Changes the registry, and applies the changes as the store and responders do.

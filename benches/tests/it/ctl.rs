@@ -87,7 +87,12 @@ impl Subnet {
             pkey: PKey::DEFAULT_FULL.0.into(),
             ..Default::default()
         };
-        let write = proto::Write { id: 1, mad: mad.to_vec().into(), requester: Some(requester) };
+        let write = proto::Write {
+            id: 1,
+            mad: mad.to_vec().into(),
+            requester: Some(requester),
+            seen: u64::MAX,
+        };
         let writes = proto::Writes { responder_id: 0x51, writes: vec![write], epoch: 0 };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {

@@ -65,7 +65,7 @@ fn write(host: Host, id: u64, mad: &[u8; 256]) -> proto::Write {
         pkey: PKey::DEFAULT_FULL.0.into(),
         ..Default::default()
     };
-    proto::Write { id, mad: mad.to_vec().into(), requester: Some(requester) }
+    proto::Write { id, mad: mad.to_vec().into(), requester: Some(requester), seen: u64::MAX }
 }
 
 /// A client that repeats requests until they are answered.

@@ -22,6 +22,11 @@ pub struct Write {
     pub mad: ::prost::bytes::Bytes,
     #[prost(message, optional, tag = "3")]
     pub requester: ::core::option::Option<Requester>,
+    /// Sequence number of the registry that the responder answered from when it read the request. A
+    /// repeat that was overtaken by a later change of its record is executed only if that change is
+    /// included.
+    #[prost(uint64, tag = "4")]
+    pub seen: u64,
 }
 /// Where a request came from.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -413,6 +413,10 @@ pub struct End {
     /// Checksum of the state that the update leads to.
     #[prost(message, optional, tag = "1")]
     pub checksum: ::core::option::Option<Checksum>,
+    /// Registry time when this message was sent, ns; 0 if unknown. Expiry times of leases are in
+    /// registry time; an SM that takes over continues it.
+    #[prost(uint64, tag = "2")]
+    pub registry_time_ns: u64,
 }
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]

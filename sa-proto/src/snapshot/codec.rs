@@ -128,7 +128,7 @@ impl Encoder {
     }
 
     fn new(begin: proto::Begin, content: Content, checksum: Checksum) -> Self {
-        let end = Some(proto::End { checksum: Some(checksum.into()) });
+        let end = Some(proto::End { checksum: Some(checksum.into()), registry_time_ns: 0 });
         Self { begin: Some(begin), content, table: 0, item: 0, pending: Vec::new(), end }
     }
 

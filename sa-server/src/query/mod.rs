@@ -34,7 +34,7 @@ mod vl_arbitration;
 
 use ib_mad::types::{Gid, Lid, PKey};
 use ib_mad::wire::mad::{AttributeId, Method, Status};
-use ib_mad::wire::sa::{ComponentMask, DATA_LEN};
+use ib_mad::wire::sa::{ComponentMask, DATA_LEN, attribute};
 
 use sa_proto::snapshot::RegistryPlane;
 
@@ -230,6 +230,13 @@ impl Family {
     #[inline]
     pub(crate) fn is_registry(&self) -> bool {
         self.registry
+    }
+
+    /// Whether the answer depends on what clients registered.
+    #[cold]
+    pub(crate) fn reads_registry(&self, query: &Query<'_>) -> bool {
+        let is_path = self.attribute == attribute::PATH_RECORD;
+        self.registry || is_path && path::names_registered(query)
     }
 
     /// Finds the records for an accepted `method` of this attribute.

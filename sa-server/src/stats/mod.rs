@@ -55,6 +55,8 @@ pub struct Stats {
     pub batches: Counter,
     /// Requests passed on to the SM.
     pub forwarded: Counter,
+    /// Queries that waited for the SM's sequence number.
+    pub reads_asked: Counter,
     /// Answers to reports that came in.
     pub report_answers: Counter,
     /// Answers to reports that were lost because too many waited.
@@ -102,6 +104,7 @@ impl Default for Stats {
             rmpp_in: Sessions::default(),
             batches: Counter::default(),
             forwarded: Counter::default(),
+            reads_asked: Counter::default(),
             report_answers: Counter::default(),
             report_answers_lost: Counter::default(),
             reports_sent: Counter::default(),

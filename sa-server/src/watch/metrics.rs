@@ -245,6 +245,11 @@ impl Metrics {
     fn encode_writes(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         const FORWARDED: Family =
             Family::number("writes_forwarded", "Client writes forwarded to the SM");
+        const READS_ASKED: Family = Family::number(
+            "reads_asked",
+            "Queries that waited for the SM's sequence number: they found nothing registered, or \
+             there was no proof that the tables are current",
+        );
         const IN_FLIGHT: Family = Family::number(
             "writes_in_flight",
             "Messages to the SM without an outcome yet: writes, and queries that wait for earlier \
@@ -274,6 +279,7 @@ impl Metrics {
 
         let writes = &*self.writes;
         FORWARDED.counter(encoder)?.of(self.sum(|stats| stats.forwarded.get()))?;
+        READS_ASKED.counter(encoder)?.of(self.sum(|stats| stats.reads_asked.get()))?;
         IN_FLIGHT.gauge(encoder)?.of(writes.in_flight.load(Relaxed))?;
         ROUND_TRIP.histogram(encoder)?.times(&[], [&writes.round_trip])?;
         HELD.gauge(encoder)?.of(writes.held.load(Relaxed))?;

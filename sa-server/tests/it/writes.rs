@@ -6,12 +6,13 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use ib_mad::transport::{Interest, Packet, wait};
-use ib_mad::types::Lid;
+use ib_mad::types::{Gid, Guid, Lid, PKey};
 use ib_mad::wire::mad::{AttributeId, Method, Status};
+use ib_mad::wire::record::{PathRecord, ServiceRecord, path, service};
 use ib_mad::wire::sa::{ComponentMask, SaMad, attribute};
 use sa_proto::proto::registry as proto;
 use sa_proto::proto::registry::registry_server::{Registry, RegistryServer};
-use sa_proto::snapshot::{Session, Snapshot, Version};
+use sa_proto::snapshot::{RegistryPlane, Service, ServiceRid, Session, Version};
 use sa_server::serve::responder::{Outcome, Responder, ResponderConfig};
 use sa_server::sm::forward::{Exchange, Forwarding};
 use sa_server::sm::replica::Upstream;
@@ -121,8 +122,13 @@ impl Bed {
 
     /// Queries are answered from this version now.
     fn serve(&mut self, version: Version) {
+        self.serve_registry(version, RegistryPlane::default());
+    }
+
+    /// The same, with these records.
+    fn serve_registry(&mut self, version: Version, registry: RegistryPlane) {
         let fabric = crate::common::Chain { switches: 1, hosts_each: 8 }.plane(|_| {});
-        let registry = Snapshot::empty().registry().clone();
+        let registry = Arc::new(RegistryPlane { sequence: version.registry_sequence, ..registry });
         let tables = Arc::new(Tables::build(&fabric, &registry));
         self.publisher.publish(Arc::new(Generation::new(version, tables, registry)));
         self.versions.send_replace(version);
@@ -153,8 +159,9 @@ impl Bed {
         }
     }
 
+    /// Writes that the SM has received, without barriers.
     fn seen(&self) -> usize {
-        self.seen.lock().unwrap().len()
+        self.seen.lock().unwrap().iter().filter(|write| !write.mad.is_empty()).count()
     }
 }
 
@@ -205,7 +212,9 @@ fn an_answer_waits_until_its_own_tables_hold_it() {
     );
     assert_eq!(answer.address.lid, Lid(3));
     let seen = bed.seen.lock().unwrap();
-    assert_eq!((seen[0].requester.as_ref().unwrap().lid, seen[0].mad.len()), (3, 256));
+    let write = seen.iter().find(|write| !write.mad.is_empty()).unwrap();
+    let requester = write.requester.as_ref().unwrap();
+    assert_eq!((requester.lid, write.mad.len(), write.seen), (3, 256, 10));
     drop(seen);
     assert!(bed.stats.balances());
     assert_eq!((bed.stats.responses(), bed.stats.in_flight()), (1, 0));
@@ -304,6 +313,79 @@ fn a_repeat_of_a_read_that_waits_is_dropped() {
     assert!(bed.stats.balances());
 }
 
+/// A registry with one service, at all GIDs.
+fn with_service() -> RegistryPlane {
+    let service_pkey = PKey::DEFAULT_FULL;
+    let rid = ServiceRid { service_pkey, ..ServiceRid::default() };
+    let mut record = [0; 176];
+    ServiceRecord::new(&mut record[..]).unwrap().set_service_pkey(service_pkey);
+    let mut registry = RegistryPlane::default();
+    registry.services.insert(Arc::new(Service { rid, record, expires_s: None }));
+    registry
+}
+
+fn read_service(tid: u64) -> Packet {
+    let mut packet = request(Method::GET, attribute::SERVICE_RECORD, 3, tid);
+    SaMad::new(&mut packet.mad).sa_mut().set_component_mask(service::component::SERVICE_ID);
+    packet
+}
+
+fn path_to(dgid: Gid, tid: u64) -> Packet {
+    let mut packet = request(Method::GET, attribute::PATH_RECORD, 3, tid);
+    let mut mad = SaMad::new(&mut packet.mad);
+    mad.sa_mut().set_component_mask(path::component::SLID | path::component::DGID);
+    let mut record = PathRecord::new(mad.data_mut()).unwrap();
+    record.set_slid(Lid(3)).set_dgid(dgid);
+    packet
+}
+
+/// Records that had been changed or deleted by way of another responder were read as they were
+/// before, for as long as the feed was slow.
+#[test]
+fn a_read_of_what_is_registered_waits_until_the_tables_are_as_recent_as_the_sm() {
+    // The SM is a change ahead of the tables: it has deleted the service.
+    let mut bed = Bed::new(LONG, |write| done(write, 11));
+    bed.serve_registry(version(1, 10), with_service());
+    while !bed.responder.asks_sm_when_empty() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(bed.hand_in(&read_service(1)), Outcome::Nothing);
+    let prefix = 0xFE80_0000_0000_0000;
+    let host = crate::common::Chain::host_guid(4);
+    assert_eq!(bed.hand_in(&path_to(Gid::new(prefix, host), 2)), Outcome::Send, "not registered");
+    let mut group = [0; 16];
+    group[..2].copy_from_slice(&[0xFF, 0x12]);
+    assert_eq!(bed.hand_in(&path_to(Gid(group), 3)), Outcome::Nothing);
+    let alias = Gid::new(prefix, Guid(0xA11A5));
+    assert_eq!(bed.hand_in(&path_to(alias, 4)), Outcome::Nothing);
+    assert!(bed.answer(SHORT).is_none());
+    bed.serve(version(1, 11));
+    for _ in 0..3 {
+        let answer = bed.answer(LONG).expect("the tables are as recent as the SM");
+        assert_eq!(SaMad::new(&answer.mad).header().status(), Status::SA_NO_RECORDS);
+    }
+    assert!(bed.stats.balances());
+}
+
+#[test]
+fn a_read_of_what_is_registered_is_answered_at_once_if_proven_current_or_without_an_sm() {
+    let mut bed = Bed::new(LONG, |write| done(write, 10));
+    bed.serve_registry(version(1, 10), with_service());
+    let until = Instant::now() + LONG;
+    let mut tid = 1;
+    // Until the first proof.
+    while bed.hand_in(&read_service(tid)) != Outcome::Send {
+        assert!(Instant::now() < until, "nothing was proven");
+        bed.answer(SHORT);
+        tid += 1;
+    }
+    bed.upstream.send_replace(None);
+    while bed.responder.asks_sm_when_empty() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(bed.hand_in(&read_service(0)), Outcome::Send, "from what is held");
+}
+
 #[test]
 fn what_the_sm_drops_is_not_answered() {
     let mut bed = Bed::new(LONG, |write| {
@@ -321,7 +403,8 @@ fn what_the_sm_drops_is_not_answered() {
 fn an_outcome_of_a_later_session_waits_for_it() {
     let mut outcomes: VecDeque<u64> = [2].into();
     let mut bed = Bed::new(LONG, move |write| {
-        let epoch = outcomes.pop_front().unwrap_or(1);
+        let is_barrier = write.mad.is_empty();
+        let epoch = if is_barrier { None } else { outcomes.pop_front() }.unwrap_or(1);
         done(write, 10).map(|outcome| proto::Outcome { epoch, ..outcome })
     });
     bed.hand_in(&join(3, 1));

@@ -1,11 +1,47 @@
 //! Tables that record which rows changed, and the change sets for the store and the publisher.
 
+use std::hash::{BuildHasher, Hash};
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
-use sa_proto::snapshot::{self, RegistryChanges, Row, Rows};
+use foldhash::fast::FixedState;
+use ib_mad::types::{Gid, Guid};
+use sa_proto::snapshot::{
+    self, AliasGuid, MulticastGroup, MulticastMember, MulticastMemberRid, RegistryChanges, Row,
+    Rows, Service, ServiceRid, Subscription,
+};
 
+use super::clock::Stamp;
 use super::outcome::{Outcome, OutcomeKey};
+
+/// Slots for the sequence numbers of changes, in each table.
+const SLOTS: usize = 1 << 12;
+
+/// A row of the registry.
+pub(super) trait Registered: Row {
+    /// What requests name the row by.
+    type Subject: Hash;
+    /// The subject of this row.
+    fn subject(&self) -> Self::Subject;
+}
+
+macro_rules! subjects {
+    ($($row:ident: $subject:ident by $($field:ident).+;)*) => {$(
+        impl Registered for $row {
+            type Subject = $subject;
+            fn subject(&self) -> $subject {
+                self.$($field).+
+            }
+        }
+    )*};
+}
+subjects! {
+    MulticastGroup: Gid by mgid;
+    MulticastMember: MulticastMemberRid by rid;
+    Service: ServiceRid by rid;
+    Subscription: Gid by rid.subscriber_gid;
+    AliasGuid: Guid by port_guid;
+}
 
 /// A table, and the keys of rows that changed since changes were last taken.
 #[derive(Debug)]
@@ -14,18 +50,44 @@ pub(super) struct Tracked<R: Row> {
     changes: snapshot::Changes<R>,
     /// Counts changes.
     version: u64,
+    /// Sequence number of the change in progress.
+    sequence: u64,
+    /// Sequence number of the last change of a subject, by its hash. Subjects that share a slot
+    /// have that of the later change.
+    changed: Box<[u64]>,
 }
 
-impl<R: Row> Default for Tracked<R> {
+impl<R: Registered> Default for Tracked<R> {
     fn default() -> Self {
-        Self::restore(&Rows::default())
+        Self::restore(&Rows::default(), 0)
     }
 }
 
-impl<R: Row> Tracked<R> {
-    /// A table of `rows`, unchanged.
-    pub(super) fn restore(rows: &Rows<R>) -> Self {
-        Self { rows: rows.clone(), changes: snapshot::Changes::<R>::new(), version: 0 }
+impl<R: Registered> Tracked<R> {
+    /// A table of `rows`, unchanged since sequence number `sequence`.
+    pub(super) fn restore(rows: &Rows<R>, sequence: u64) -> Self {
+        Self {
+            rows: rows.clone(),
+            changes: snapshot::Changes::<R>::new(),
+            version: 0,
+            sequence,
+            changed: vec![sequence; SLOTS].into(),
+        }
+    }
+
+    /// Changes from now on have this sequence number.
+    pub(super) fn begin(&mut self, sequence: u64) {
+        self.sequence = sequence;
+    }
+
+    /// Sequence number of the last change of a subject, or a later one.
+    pub(super) fn changed_at(&self, subject: R::Subject) -> u64 {
+        self.changed[slot(&subject)]
+    }
+
+    fn note(&mut self, subject: R::Subject) {
+        self.changed[slot(&subject)] = self.sequence;
+        self.version += 1;
     }
 
     /// The row with this key.
@@ -39,17 +101,17 @@ impl<R: Row> Tracked<R> {
         if self.get(key).is_some_and(|old| **old == row) {
             return;
         }
+        self.note(row.subject());
         let row = Arc::new(row);
         self.rows.insert(row.clone());
         self.changes.insert(key, Some(row));
-        self.version += 1;
     }
 
     /// Removes the row with this key.
     pub(super) fn remove(&mut self, key: R::Key) -> Option<Arc<R>> {
         let row = self.rows.remove(key)?;
         self.changes.insert(key, None);
-        self.version += 1;
+        self.note(row.subject());
         Some(row)
     }
 
@@ -84,6 +146,10 @@ impl<R: Row> Tracked<R> {
     }
 }
 
+fn slot(subject: &impl Hash) -> usize {
+    FixedState::default().hash_one(subject) as usize % SLOTS
+}
+
 /// Everything that changed since changes were last taken: one transaction of the
 /// store; its rows also enter the next snapshot.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -92,8 +158,10 @@ pub struct Changes {
     pub rows: RegistryChanges,
     /// Outcomes to be stored.
     pub outcomes_put: Vec<(OutcomeKey, Outcome)>,
-    /// Outcomes older than this, in seconds since 1970, can be deleted.
+    /// Outcomes older than this, in seconds of registry time, can be deleted.
     pub outcomes_since_s: u64,
+    /// Registry time to be stored, if it is due.
+    pub stamp: Option<Stamp>,
 }
 
 impl Changes {

@@ -10,7 +10,7 @@ use ib_mad::types::Guid;
 use ib_mad::wire::mad::{Method, Status};
 use ib_mad::wire::record::GuidInfoRecord;
 use ib_mad::wire::record::guid_info::component;
-use ib_mad::wire::sa::ComponentMask;
+use ib_mad::wire::sa::{ComponentMask, DATA_LEN};
 use sa_proto::snapshot::AliasGuid;
 
 use super::{Answer, AnswerRecord, Core, EndPort, Ports, Refusal, Registry, Request, multicast};
@@ -115,6 +115,27 @@ pub(super) fn write(core: &mut Core, ports: &Ports, request: &Request) -> Answer
         bytes.copy_from_slice(&guid.0.to_be_bytes());
     }
     Ok(AnswerRecord::new(&data))
+}
+
+/// The sequence number of the change that ended the effect of a granted request, or a later one;
+/// `None` if it lasts: the entries that it named are as answered.
+pub(super) fn ended(
+    core: &Core,
+    ports: &Ports,
+    request: &Request,
+    answer: &[u8; DATA_LEN],
+) -> Option<u64> {
+    let record = GuidInfoRecord::of(&request.data);
+    // Without its port, it will be refused.
+    let Some(port) = ports.by_lid(record.lid()) else { return Some(0) };
+    let number = record.block_num();
+    let (answered, held) =
+        (GuidInfoRecord::of(answer).guid_info(), core.guid_info.block(port.guid, number).guids);
+    let lasts = entries(port, number, request.component_mask).into_iter().all(|index| {
+        let at = usize::from(index) % GUIDS_PER_BLOCK;
+        answered.as_chunks::<8>().0[at] == held[at].0.to_be_bytes()
+    });
+    (!lasts).then(|| core.alias_guids.changed_at(port.guid))
 }
 
 /// Table indices of the entries in `mask`, within the size of the port's table.

@@ -65,20 +65,46 @@ pub(super) fn write(core: &mut Core, ports: &Ports, request: &Request) -> Answer
             (rid(number), 0)
         }
     };
-    let mut inform_info = wanted;
-    InformInfo::of_mut(&mut inform_info).set_qpn(qpn);
-    core.subscriptions.put(Subscription {
+    core.subscriptions.put(row_of(request, rid, responder));
+    Ok(AnswerRecord::new(&wanted))
+}
+
+/// The row of a subscription.
+fn row_of(request: &Request, rid: SubscriptionRid, responder: u64) -> Subscription {
+    let requester = &request.requester;
+    let mut inform_info = *part::<0, LEN, _>(&request.data);
+    InformInfo::of_mut(&mut inform_info).set_qpn(requester.qpn);
+    Subscription {
         rid,
         inform_info,
-        lid: request.requester.slid,
-        qpn,
-        sl: request.requester.sl,
-        pkey: request.requester.pkey,
-        grh: request.requester.sgid.is_some(),
+        lid: requester.slid,
+        qpn: requester.qpn,
+        sl: requester.sl,
+        pkey: requester.pkey,
+        grh: requester.sgid.is_some(),
         trusted: request.trusted,
         responder,
-    });
-    Ok(AnswerRecord::new(&wanted))
+    }
+}
+
+/// The sequence number of the change that ended the effect of a granted request, or a later one;
+/// `None` if it lasts: the QP is, or is not, subscribed as requested.
+pub(super) fn ended(core: &Core, ports: &Ports, request: &Request) -> Option<u64> {
+    let wanted = part::<0, LEN, _>(&request.data);
+    let info = InformInfo::of(wanted);
+    // Without its port, it will be refused.
+    let Some(requester) = ports.by_lid(request.requester.slid) else { return Some(0) };
+    let subscriber_gid = Gid::new(ports.prefix, requester.guid);
+    let subscribes = info.subscribe() == 1;
+    let qpn = if subscribes { request.requester.qpn } else { info.qpn() };
+    let rid = |enumeration| SubscriptionRid { subscriber_gid, enumeration };
+    let mut mine = core.subscriptions.range(rid(0)..=rid(u16::MAX)).map(|row| &**row);
+    let row = mine.find(|row| row.qpn == qpn && same(&row.inform_info, wanted));
+    let lasts = match row {
+        Some(row) => subscribes && *row == row_of(request, row.rid, row.responder),
+        None => !subscribes,
+    };
+    (!lasts).then(|| core.subscriptions.changed_at(subscriber_gid))
 }
 
 /// The refusal, which also clears Subscribe (o13-13.1.1).

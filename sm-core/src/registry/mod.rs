@@ -12,6 +12,7 @@
 mod answer;
 mod assign;
 mod changes;
+mod clock;
 pub mod dump;
 mod guid_info;
 mod inform;
@@ -43,6 +44,7 @@ use sa_proto::snapshot::{
 pub use answer::AnswerRecord;
 pub use changes::Changes;
 use changes::Tracked;
+pub use clock::{GAP_MAX, HostTime, RegistryClock, Stamp};
 pub use guid_info::{GUIDS_PER_BLOCK, GuidBlock};
 pub use inform::SUBSCRIPTIONS_PER_PORT_MAX;
 pub use membership::Members;
@@ -87,6 +89,8 @@ pub struct Counters {
     pub dropped: u64,
     /// Repeated requests answered from the stored outcome.
     pub repeated: u64,
+    /// Repeats dropped because their record was changed after they were received.
+    pub overtaken: u64,
     /// Outcomes discarded before they expired, because the table was full.
     pub outcomes_forgotten_early: u64,
     /// Records refused because the registry is full.
@@ -107,6 +111,7 @@ impl std::ops::AddAssign for Counters {
             refused,
             dropped,
             repeated,
+            overtaken,
             outcomes_forgotten_early,
             records_refused,
             quota_refused,
@@ -117,6 +122,7 @@ impl std::ops::AddAssign for Counters {
         self.refused += refused;
         self.dropped += dropped;
         self.repeated += repeated;
+        self.overtaken += overtaken;
         self.outcomes_forgotten_early += outcomes_forgotten_early;
         self.records_refused += records_refused;
         self.quota_refused += quota_refused;
@@ -168,7 +174,7 @@ macro_rules! core {
             fn restore(plane: &RegistryPlane) -> Self {
                 Self {
                     sequence: plane.sequence,
-                    $($table: Tracked::restore(&plane.$table),)*
+                    $($table: Tracked::restore(&plane.$table, plane.sequence),)*
                     ..Self::default()
                 }
             }
@@ -179,6 +185,11 @@ macro_rules! core {
                     sequence: self.sequence,
                     $($table: self.$table.rows().clone(),)*
                 }
+            }
+
+            /// Changes from now on have this sequence number.
+            fn begin(&mut self, sequence: u64) {
+                $(self.$table.begin(sequence);)*
             }
 
             /// Takes the changes of rows since the last call.
@@ -235,6 +246,7 @@ impl Registry {
         outcomes: impl IntoIterator<Item = (OutcomeKey, Outcome)>,
     ) -> Self {
         let mut core = Core::restore(plane);
+        core.begin(plane.sequence + 1);
         guid_info::restore(&mut core);
         multicast::restore(&mut core);
         service::restore(&mut core);
@@ -248,7 +260,12 @@ impl Registry {
         }
     }
 
-    /// Decides on a request and applies the change. `now_s` is in seconds since 1970.
+    /// Decides on a request and applies the change. `now_s` is in seconds of registry time.
+    ///
+    /// A repeat gets the answer of the first, as long as this is true: what a granted request left
+    /// is still there. If it is not, the repeat is decided like a new request if its responder had
+    /// seen the change that ended it. Otherwise it may have been sent before that change, which it
+    /// would undo; it is dropped, and its client, if it still waits, sends it again.
     pub fn write(&mut self, now_s: u64, ports: &Ports, request: &Request) -> Reply {
         if request.method == Method::GET {
             return self.reply(Status::OK, None);
@@ -256,10 +273,23 @@ impl Registry {
         self.retry_window_s = ports.settings.retry_window_s;
         let key = request.key();
         let since_s = now_s.saturating_sub(self.retry_window_s);
-        if let Some(first) = self.outcomes.find(&key, since_s) {
-            self.core.counters.repeated += 1;
+        if let Some(first) = self.outcomes.find(&key, since_s..=now_s) {
             let (status, data) = (first.status, first.data.clone());
-            return self.reply(status, data);
+            let ended = match status {
+                Status::OK => self.effect_ended(now_s, ports, request, data.as_ref()),
+                _ => None,
+            };
+            match ended {
+                None => {
+                    self.core.counters.repeated += 1;
+                    return self.reply(status, data);
+                }
+                Some(sequence) if request.seen < sequence => {
+                    self.core.counters.overtaken += 1;
+                    return self.drop_request();
+                }
+                Some(_) => {}
+            }
         }
         let decided = self.change(|core| decide(core, now_s, ports, request));
         let (status, data) = match decided {
@@ -267,10 +297,7 @@ impl Registry {
             Ok(data) => (Status::OK, Some(data).filter(|data| !data.is(&request.data))),
             Err(Refusal::Status(status)) => (status, None),
             Err(Refusal::WithData(status, data)) => (status, Some(data)),
-            Err(Refusal::Silent) => {
-                self.core.counters.dropped += 1;
-                return Reply { dropped: true, ..self.reply(Status::OK, None) };
-            }
+            Err(Refusal::Silent) => return self.drop_request(),
         };
         let count = match status {
             Status::OK => &mut self.core.counters.granted,
@@ -297,7 +324,7 @@ impl Registry {
         self.change(|core| service::expire(core, now_s));
     }
 
-    /// When the next record expires (see [`expire`](Self::expire)), in seconds since 1970.
+    /// When the next record expires (see [`expire`](Self::expire)), in seconds of registry time.
     pub fn next_expiry(&self) -> Option<u64> {
         let outcome = self.outcomes.oldest_s().map(|at_s| at_s + self.retry_window_s + 1);
         [outcome, service::next_expiry(&self.core)].into_iter().flatten().min()
@@ -322,7 +349,8 @@ impl Registry {
         // These rows are not published yet, so the assignment belongs to the same change.
         assign::changed(&mut self.core);
         let (outcomes_put, outcomes_since_s) = self.outcomes.take_changes();
-        Changes { rows: self.core.take_changes(), outcomes_put, outcomes_since_s }
+        let rows = self.core.take_changes();
+        Changes { rows, outcomes_put, outcomes_since_s, stamp: None }
     }
 
     /// The next event, oldest first.
@@ -354,9 +382,36 @@ impl Registry {
         Reply { status, data, dropped: false, sequence: self.core.sequence }
     }
 
+    fn drop_request(&mut self) -> Reply {
+        self.core.counters.dropped += 1;
+        Reply { dropped: true, ..self.reply(Status::OK, None) }
+    }
+
+    /// The sequence number of the change that ended what a granted request left, or a later one;
+    /// `None` if its effect lasts. `answer` is what it was answered with, if not its own data.
+    fn effect_ended(
+        &self,
+        now_s: u64,
+        ports: &Ports,
+        request: &Request,
+        answer: Option<&AnswerRecord>,
+    ) -> Option<u64> {
+        let core = &self.core;
+        let answer = answer.map_or(request.data, AnswerRecord::data);
+        let ended = match request.attribute {
+            attribute::MC_MEMBER_RECORD => multicast::ended(core, ports, request, &answer),
+            attribute::SERVICE_RECORD => service::ended(core, now_s, request),
+            AttributeId::INFORM_INFO => inform::ended(core, ports, request),
+            attribute::GUID_INFO_RECORD => guid_info::ended(core, ports, request, &answer),
+            _ => None,
+        };
+        ended.map(|sequence| sequence.min(core.sequence))
+    }
+
     /// Runs `act` and increments the sequence number if any row changed.
     fn change<T>(&mut self, act: impl FnOnce(&mut Core) -> T) -> T {
         let before = self.core.version();
+        self.core.begin(self.core.sequence + 1);
         let result = act(&mut self.core);
         if self.core.version() != before {
             self.core.sequence += 1;

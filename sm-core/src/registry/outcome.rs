@@ -5,6 +5,7 @@
 //! memory only, so that refused requests cause no disk writes.
 
 use std::collections::{HashMap, VecDeque};
+use std::ops::RangeInclusive;
 
 use foldhash::fast::RandomState;
 use ib_mad::types::{Gid, Lid, Qpn};
@@ -42,7 +43,7 @@ pub struct Outcome {
     pub status: Status,
     /// Data of the answer; `None` if it equals the request's.
     pub data: Option<AnswerRecord>,
-    /// Time of the decision, in seconds since 1970 by the SM's clock.
+    /// Registry time of the decision, in seconds.
     pub at_s: u64,
 }
 
@@ -68,7 +69,7 @@ pub(super) struct Outcomes {
     refused: Ages,
     next: u64,
     put: Vec<(OutcomeKey, Outcome)>,
-    /// Older outcomes are not kept, seconds since 1970.
+    /// Older outcomes are not kept, seconds of registry time.
     since_s: u64,
     /// Outcomes discarded before they expired.
     pub(super) forgotten_early: u64,
@@ -96,9 +97,10 @@ impl Outcomes {
         outcomes
     }
 
-    /// The outcome of this request, if it was decided at `since_s` or later.
-    pub(super) fn find(&self, key: &OutcomeKey, since_s: u64) -> Option<&Outcome> {
-        self.by_key.get(key).map(|kept| &kept.outcome).filter(|outcome| outcome.at_s >= since_s)
+    /// The outcome of this request, if it was decided within `time_s`.
+    pub(super) fn find(&self, key: &OutcomeKey, time_s: RangeInclusive<u64>) -> Option<&Outcome> {
+        let outcome = self.by_key.get(key).map(|kept| &kept.outcome);
+        outcome.filter(|outcome| time_s.contains(&outcome.at_s))
     }
 
     /// Stores the outcome of a request.
@@ -194,12 +196,15 @@ mod tests {
         for (at_s, data) in [(5, data(199)), (6, data(7)), (7, None)] {
             let outcome = Outcome { status: Status::OK, data, at_s };
             outcomes.keep(key(1), outcome.clone());
-            assert_eq!(outcomes.find(&key(1), 5), Some(&outcome));
+            assert_eq!(outcomes.find(&key(1), 5..=99), Some(&outcome));
         }
         outcomes.keep(key(1), outcome(Status::SA_REQ_INVALID, 8));
         assert_eq!((outcomes.granted.len, outcomes.refused.len), (0, 1));
         outcomes.expire(8);
-        assert!(outcomes.find(&key(1), 8).is_some(), "the first three are over, the last is not");
+        assert!(
+            outcomes.find(&key(1), 8..=99).is_some(),
+            "the first three are over, the last is not"
+        );
         outcomes.expire(9);
         assert_eq!((outcomes.by_key.len(), outcomes.oldest_s()), (0, None));
     }
@@ -209,12 +214,16 @@ mod tests {
         let mut outcomes = Outcomes::default();
         outcomes.keep(key(1), outcome(Status::OK, 5));
         outcomes.keep(key(2), outcome(Status::SA_REQ_INVALID, 5));
-        assert!(outcomes.find(&key(1), 5).is_some() && outcomes.find(&key(2), 5).is_some());
+        assert!(
+            outcomes.find(&key(1), 5..=99).is_some() && outcomes.find(&key(2), 5..=99).is_some()
+        );
         let (put, _) = outcomes.take_changes();
         assert_eq!(put.len(), 1);
         assert_eq!(put[0].0, key(1));
         let restored = Outcomes::restore(put);
-        assert!(restored.find(&key(1), 5).is_some() && restored.find(&key(2), 5).is_none());
+        assert!(
+            restored.find(&key(1), 5..=99).is_some() && restored.find(&key(2), 5..=99).is_none()
+        );
     }
 
     #[test]
@@ -222,7 +231,7 @@ mod tests {
         let mut outcomes = Outcomes::default();
         outcomes.keep(key(1), outcome(Status::OK, 5));
         outcomes.keep(key(2), outcome(Status::OK, 6));
-        assert!(outcomes.find(&key(1), 6).is_none(), "too old for a repeat");
+        assert!(outcomes.find(&key(1), 6..=99).is_none(), "too old for a repeat");
         outcomes.take_changes();
         outcomes.expire(6);
         assert_eq!(outcomes.oldest_s(), Some(6));
@@ -236,12 +245,14 @@ mod tests {
             outcomes.keep(key(tid), outcome(Status::OK, 5));
         }
         assert_eq!(outcomes.forgotten_early, 1);
-        assert!(outcomes.find(&key(0), 0).is_none() && outcomes.find(&key(1), 0).is_some());
+        assert!(
+            outcomes.find(&key(0), 0..=99).is_none() && outcomes.find(&key(1), 0..=99).is_some()
+        );
         // Refusals cannot evict granted outcomes.
         for tid in 0..=OUTCOMES_MAX as u64 {
             outcomes.keep(key(1 << 32 | tid), outcome(Status::SA_REQ_INVALID, 5));
         }
-        assert!(outcomes.find(&key(1), 0).is_some());
+        assert!(outcomes.find(&key(1), 0..=99).is_some());
         assert_eq!(outcomes.forgotten_early, 2);
     }
 }

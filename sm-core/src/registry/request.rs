@@ -43,6 +43,9 @@ pub struct Request {
     pub tid: u64,
     /// Source address.
     pub requester: Requester,
+    /// Sequence number of the registry that its responder answered from when it read the request:
+    /// all changes up to it were made before. `u64::MAX` if nothing lies between.
+    pub seen: u64,
     /// Whether it carried the SM_Key.
     pub trusted: bool,
 }
@@ -65,7 +68,7 @@ pub enum Drop {
 }
 
 impl Request {
-    /// Parses a MAD. Requests that carry `sa_key` are trusted; if it is 0 none is.
+    /// Parses a MAD that was just read. Requests that carry `sa_key` are trusted; if it is 0 none is.
     pub fn read(mad: &[u8; MAD_LEN], requester: Requester, sa_key: u64) -> Result<Self, Drop> {
         let mad = SaMad::new(mad);
         let header = mad.header();
@@ -91,6 +94,7 @@ impl Request {
             data: *mad.data(),
             tid: header.tid(),
             requester,
+            seen: u64::MAX,
             trusted: sm_key != 0,
         })
     }

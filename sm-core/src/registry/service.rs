@@ -67,12 +67,7 @@ pub(super) fn restore(core: &mut Core) {
 
 /// Handles a Set() or Delete() of ServiceRecord.
 pub(super) fn write(core: &mut Core, now_s: u64, ports: &Ports, request: &Request) -> Answer {
-    let record = ServiceRecord::of(&request.data);
-    let rid = ServiceRid {
-        service_id: record.service_id(),
-        service_gid: record.service_gid(),
-        service_pkey: record.service_pkey(),
-    };
+    let rid = rid_of(request);
     let requester = ports.by_lid(request.requester.slid).ok_or(Status::SA_REQ_INVALID)?;
     check_pkey(core, ports, requester, request, &rid)?;
     // An expired lease counts as gone, even if `expire` has not run yet.
@@ -103,6 +98,37 @@ pub(super) fn write(core: &mut Core, now_s: u64, ports: &Ports, request: &Reques
     }
 }
 
+/// The sequence number of the change that ended the effect of a granted request, or a later one;
+/// `None` if it lasts: the service is, or is not, registered as requested. A repeat does not extend
+/// its lease.
+pub(super) fn ended(core: &Core, now_s: u64, request: &Request) -> Option<u64> {
+    let rid = rid_of(request);
+    let row = core.services.get(rid).filter(|row| row.expires_s.is_none_or(|end| end > now_s));
+    let lasts = match request.method {
+        Method::DELETE => row.is_none(),
+        _ => row.is_some_and(|row| row.record == record_of(request)),
+    };
+    (!lasts).then(|| core.services.changed_at(rid))
+}
+
+fn rid_of(request: &Request) -> ServiceRid {
+    let record = ServiceRecord::of(&request.data);
+    ServiceRid {
+        service_id: record.service_id(),
+        service_gid: record.service_gid(),
+        service_pkey: record.service_pkey(),
+    }
+}
+
+/// The record that a Set() stores.
+fn record_of(request: &Request) -> [u8; LEN] {
+    let mut record = *part::<0, LEN, _>(&request.data);
+    if !request.component_mask.contains(component::SERVICE_LEASE) {
+        ServiceRecord::of_mut(&mut record).set_service_lease(LEASE_INDEFINITE);
+    }
+    record
+}
+
 fn set(
     core: &mut Core,
     now_s: u64,
@@ -110,18 +136,13 @@ fn set(
     rid: ServiceRid,
     asked_by: Guid,
 ) -> AnswerRecord {
-    let mut record = *part::<0, LEN, _>(&request.data);
-    let mask = request.component_mask;
-    let mut view = ServiceRecord::of_mut(&mut record);
-    if !mask.contains(component::SERVICE_LEASE) {
-        view.set_service_lease(LEASE_INDEFINITE);
-    }
-    let lease = view.service_lease();
+    let mut record = record_of(request);
+    let lease = ServiceRecord::of(&record).service_lease();
     let expires_s = (lease != LEASE_INDEFINITE).then(|| now_s + u64::from(lease));
     let row = Service { rid, record, expires_s };
     core.service.add(&row, asked_by);
     core.services.put(row);
-    if !mask.contains(component::SERVICE_PKEY) {
+    if !request.component_mask.contains(component::SERVICE_PKEY) {
         // The answer differs from the stored record because clients expect what OpenSM answers.
         ServiceRecord::of_mut(&mut record).set_service_pkey(PKey::DEFAULT_FULL);
     }
@@ -214,7 +235,7 @@ pub(super) fn expire(core: &mut Core, now_s: u64) {
     }
 }
 
-/// When the next lease expires, in seconds since 1970.
+/// When the next lease expires, in seconds of registry time.
 pub(super) fn next_expiry(core: &Core) -> Option<u64> {
     core.service.leases.first().map(|(expires_s, _)| *expires_s)
 }

@@ -70,6 +70,7 @@ pub fn request(
             sl: Sl::from_low_bits(0),
             pkey: PKey::DEFAULT_FULL,
         },
+        seen: u64::MAX,
         trusted: false,
     }
 }

@@ -141,6 +141,6 @@ fn chunks_out_of_place_are_refused() {
     assert!(decoder.chunk(&chunk(1, &[])).is_err(), "descending tables");
     let mut decoder = begin();
     decoder.chunk(&chunk(1, &[0, 0, 0, 9, 1])).unwrap();
-    let end = proto::End { checksum: Some(Checksum::default().into()) };
+    let end = proto::End { checksum: Some(Checksum::default().into()), registry_time_ns: 0 };
     assert!(decoder.finish(end, &Snapshot::empty()).is_err(), "ends within a row");
 }

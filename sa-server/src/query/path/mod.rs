@@ -51,6 +51,15 @@ fn find(query: &Query<'_>, found: &mut Found<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// Whether a request names an end by a group's MGID, or by what is or may be an alias GUID.
+pub(super) fn names_registered(query: &Query<'_>) -> bool {
+    let (source, destination) = Request::ends(query.mask, query.record);
+    [source.gid, destination.gid].into_iter().flatten().any(|gid| {
+        let is_own = || query.tables.end_ports.by_own_guid(gid.guid()).is_some();
+        gid.is_multicast() || is_local(query.tables, gid) && !is_own()
+    })
+}
+
 /// The ports that may be the source. `None` if no port has its GID or LID.
 #[inline]
 fn source<'a>(tables: &'a Tables, end: &End) -> Option<Candidates<'a>> {

@@ -44,8 +44,10 @@ pub(super) struct BatchHandler<'a> {
     pub(super) transfers: &'a mut Transfers,
     pub(super) assemblies: &'a mut Assemblies,
     pub(super) forward: Option<&'a mut Forward>,
-    /// Whether the SM has confirmed that the local registry is current.
+    /// Whether the SM has confirmed that the local registry is current, or cannot.
     pub(super) is_requery: bool,
+    /// Whether the local registry may lack changes that the SM can be asked for.
+    pub(super) may_be_outdated: bool,
     pub(super) scratch: &'a mut Scratch,
     pub(super) plain: &'a mut Vec<Plain>,
     pub(super) tally: Tally<'a>,
@@ -67,7 +69,8 @@ impl BatchHandler<'_> {
         {
             return outcome(0, self.handle(packet));
         }
-        let Some(generation) = self.generation else {
+        // What is looked up together does not ask the SM.
+        let Some(generation) = self.generation.filter(|_| !self.may_be_outdated) else {
             return batch.iter_mut().enumerate().for_each(|(i, it)| outcome(i, self.handle(it)));
         };
         let mut plain = std::mem::take(self.plain);
@@ -211,6 +214,9 @@ impl BatchHandler<'_> {
             redirection: self.redirection,
             levels: &self.stats.levels,
         };
+        if self.may_be_outdated && family.reads_registry(&query) && self.asks_sm(packet)? {
+            return Ok(Outcome::Nothing);
+        }
         let mut found = Found::new(self.scratch, self.pool, family.record_len, !wants_many);
         let searched = family.find(method, &query, &mut found);
         let found = found.finish();

@@ -17,21 +17,33 @@ pub(super) struct Forward {
 }
 
 impl Forward {
-    /// Keeps a request and forwards it; with `look_again`, only as a barrier.
-    pub(super) fn submit(
+    /// Keeps a write and forwards it; `seen` is the sequence number of the local registry.
+    pub(super) fn submit_write(
         &mut self,
         now: Instant,
         packet: &Packet,
-        look_again: bool,
+        seen: u64,
+    ) -> Result<(), DropReason> {
+        let mad = Bytes::copy_from_slice(&packet.mad);
+        let request = forward::Request { mad, address: packet.address, seen };
+        self.submit(now, packet, Some(request))
+    }
+
+    /// Keeps a query, which is answered once the local registry equals the SM's.
+    pub(super) fn submit_query(&mut self, now: Instant, packet: &Packet) -> Result<(), DropReason> {
+        self.submit(now, packet, None)
+    }
+
+    fn submit(
+        &mut self,
+        now: Instant,
+        packet: &Packet,
+        request: Option<forward::Request>,
     ) -> Result<(), DropReason> {
         let id = self.open.begin(now, packet).map_err(|rejected| match rejected {
             Rejected::Repeated => DropReason::Duplicate,
             Rejected::TooMany => DropReason::TooManyWrites,
         })?;
-        let request = (!look_again).then(|| forward::Request {
-            mad: Bytes::copy_from_slice(&packet.mad),
-            address: packet.address,
-        });
         if self.end.submit(Submission { id, at: now, request }) {
             return Ok(());
         }

@@ -104,7 +104,7 @@ impl Responder {
 
     /// Whether a query without a result waits for the SM before it is answered.
     pub fn asks_sm_when_empty(&self) -> bool {
-        self.forward.as_ref().is_some_and(|forward| forward.end.is_reachable())
+        self.forward.as_ref().is_some_and(|forward| forward.end.may_ask())
     }
 
     /// Clears the readable state of the descriptor; `poll_transmit_batch` returns the packets.
@@ -180,6 +180,7 @@ impl Responder {
         } = self;
         let generation: Option<&Generation> = tables.current().map(|current| &**current);
         let (forward, is_requery) = (forward.as_mut(), false);
+        let may_be_outdated = forward.as_ref().is_some_and(|forward| forward.end.must_ask(now));
         BatchHandler {
             generation,
             redirection,
@@ -188,6 +189,7 @@ impl Responder {
             assemblies,
             forward,
             is_requery,
+            may_be_outdated,
             scratch,
             plain,
             tally: Tally::new(stats),

@@ -19,20 +19,23 @@ impl BatchHandler<'_> {
     #[cold]
     pub(super) fn forward_write(&mut self, packet: &Packet) -> Result<Outcome, DropReason> {
         let forward = self.forward.as_mut().ok_or(DropReason::NoSm)?;
-        forward.submit(self.now, packet, false)?;
+        let seen = self.generation.map_or(0, |generation| generation.registry.sequence);
+        forward.submit_write(self.now, packet, seen)?;
         self.stats.forwarded.increment();
         Ok(Outcome::Nothing)
     }
 
-    /// Whether a query without a result waits until the local registry equals the SM's: the record
-    /// may just have been registered through another responder.
+    /// Whether a query waits until the local registry equals the SM's: it has no result, or that may
+    /// be outdated, because the record may just have been written through another responder.
     #[cold]
     pub(super) fn asks_sm(&mut self, packet: &Packet) -> Result<bool, DropReason> {
         match &mut self.forward {
             // A request that already waits, or for which there is no slot, must not be answered
-            // with "no records" meanwhile.
-            Some(forward) if !self.is_requery && forward.end.is_reachable() => {
-                forward.submit(self.now, packet, true).map(|()| true)
+            // meanwhile.
+            Some(forward) if !self.is_requery && forward.end.may_ask() => {
+                forward.submit_query(self.now, packet)?;
+                self.stats.reads_asked.increment();
+                Ok(true)
             }
             _ => Ok(false),
         }
@@ -55,6 +58,7 @@ impl Responder {
                 Verdict::Requery => {
                     let mut handler = self.handler(now);
                     handler.is_requery = true;
+                    handler.may_be_outdated = false;
                     handler.handle_request(packet, Data::Here(DATA_LEN)) == Outcome::Send
                 }
                 Verdict::NoReply => {

@@ -146,6 +146,8 @@ impl Client {
                 () = exchange.submitted(), if !has_submissions => has_submissions = true,
                 () = sleep_until(self.machine.poll_timeout()) => {
                     self.machine.handle_timeout(Instant::now());
+                    // It may be time for a message without submissions.
+                    has_submissions = true;
                 }
             }
         }
@@ -157,6 +159,7 @@ impl Client {
     }
 
     fn deliver(&mut self) {
+        self.exchange.set_reads(self.machine.reads());
         self.exchange.answer(std::iter::from_fn(|| self.machine.poll_answer()));
     }
 }

@@ -5,12 +5,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
 
 use crossbeam_queue::ArrayQueue;
 use ib_mad::transport::Packet;
 use tokio::sync::Notify;
 
-use super::{Answer, OPEN_MAX, Submission};
+use super::{Answer, OPEN_MAX, Reads, Submission};
 
 /// Submissions of all workers that the control plane has not taken yet.
 const SUBMISSIONS_MAX: usize = 8192;
@@ -23,6 +24,9 @@ const TRAPS_MAX: usize = 1024;
 /// Responses to Reports that wait to be processed.
 const REPORT_ANSWERS_MAX: usize = 1024;
 
+/// Time at which reads ask the SM if it cannot be asked.
+const NEVER: u64 = u64::MAX;
+
 /// Queues shared by the workers and the control plane.
 #[derive(Debug)]
 pub struct Exchange {
@@ -30,6 +34,10 @@ pub struct Exchange {
     submitted: Notify,
     /// Whether an SM accepts writes.
     reachable: AtomicBool,
+    /// From when on reads of registered records ask the SM, ns since `begin`; [`NEVER`] if it
+    /// cannot be asked.
+    reads_ask_from: AtomicU64,
+    begin: Instant,
     /// Reports that the first worker sends.
     reports: ArrayQueue<Packet>,
     report_answers: ArrayQueue<Packet>,
@@ -66,6 +74,8 @@ impl Exchange {
             submissions: ArrayQueue::new(SUBMISSIONS_MAX),
             submitted: Notify::new(),
             reachable: AtomicBool::new(false),
+            reads_ask_from: AtomicU64::new(NEVER),
+            begin: Instant::now(),
             reports: ArrayQueue::new(REPORTS_MAX),
             report_answers: ArrayQueue::new(REPORT_ANSWERS_MAX),
             report_answered: Notify::new(),
@@ -85,6 +95,24 @@ impl Exchange {
     /// Sets whether an SM accepts writes.
     pub fn set_reachable(&self, reachable: bool) {
         self.reachable.store(reachable, Relaxed);
+        if !reachable {
+            self.set_reads(Reads::AsHeld);
+        }
+    }
+
+    /// Sets what reads of registered records do first.
+    pub(crate) fn set_reads(&self, reads: Reads) {
+        let ask_from = match reads {
+            Reads::AsHeld => NEVER,
+            Reads::Ask => 0,
+            Reads::AskFrom(at) => self.since_begin(at),
+        };
+        self.reads_ask_from.store(ask_from, Relaxed);
+    }
+
+    fn since_begin(&self, at: Instant) -> u64 {
+        // NEVER is centuries away.
+        at.saturating_duration_since(self.begin).as_nanos() as u64
     }
 
     /// Takes the next submission.
@@ -172,6 +200,17 @@ impl WorkerEnd {
         self.exchange.reachable.load(Relaxed)
     }
 
+    /// Whether the SM can be asked for its sequence number.
+    pub(crate) fn may_ask(&self) -> bool {
+        self.exchange.reads_ask_from.load(Relaxed) != NEVER
+    }
+
+    /// Whether reads of registered records must ask first: the tables may be outdated.
+    pub(crate) fn must_ask(&self, now: Instant) -> bool {
+        let ask_from = self.exchange.reads_ask_from.load(Relaxed);
+        ask_from != NEVER && self.exchange.since_begin(now) >= ask_from
+    }
+
     /// Queues a request for the control plane; `false` if the queue is full.
     pub(crate) fn submit(&self, submission: Submission) -> bool {
         let taken = self.exchange.submissions.push(submission).is_ok();
@@ -253,6 +292,22 @@ mod tests {
         worker.clear_wakeup();
         assert_eq!(ready(&worker), 0);
         assert!(worker.take_answer().is_some() && worker.take_answer().is_some());
+    }
+
+    #[test]
+    fn reads_ask_from_the_time_set_and_only_an_sm_that_answers() {
+        let exchange = Exchange::new(1).unwrap();
+        let (worker, now) = (exchange.worker(0), Instant::now());
+        let asks = |reads| {
+            exchange.set_reads(reads);
+            let at = |ms| now + Duration::from_millis(ms);
+            (worker.may_ask(), worker.must_ask(at(0)), worker.must_ask(at(10)))
+        };
+        assert_eq!(asks(Reads::AsHeld), (false, false, false));
+        assert_eq!(asks(Reads::Ask), (true, true, true));
+        assert_eq!(asks(Reads::AskFrom(now + Duration::from_millis(10))), (true, false, true));
+        exchange.set_reachable(false);
+        assert!(!worker.may_ask() && !worker.must_ask(now + Duration::from_secs(9)));
     }
 
     #[test]

@@ -29,7 +29,7 @@ impl Point {
 
     /// Whether tables at this point contain the changes of `other`. Those of another session do
     /// not show that: it may have begun without a write that the previous one decided last.
-    fn contains(self, other: Self) -> bool {
+    pub(super) fn contains(self, other: Self) -> bool {
         self.epoch == other.epoch && self.sequence >= other.sequence
     }
 }

@@ -116,6 +116,12 @@ impl InFlight {
         self.writes.pop_front()?
     }
 
+    /// Numbers of barriers without an outcome.
+    pub(super) fn barriers(&self) -> Vec<u64> {
+        let barriers = self.iter().filter(|(_, sent)| sent.request.is_none());
+        barriers.map(|(number, _)| number).collect()
+    }
+
     /// Writes without an outcome and their numbers, oldest first.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, &Sent)> {
         let numbered = (self.first..).zip(&self.writes);

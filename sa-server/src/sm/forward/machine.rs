@@ -15,6 +15,7 @@ use sa_proto::metrics::Histogram;
 use sa_proto::proto::registry as proto;
 use sa_proto::snapshot::Version;
 
+use super::currency::{Currency, Reads};
 use super::held::{Held, Point};
 use super::in_flight::{InFlight, Sent};
 use super::{Answer, Request, Submission, Verdict};
@@ -24,6 +25,8 @@ const BATCH_MAX: usize = 1024;
 /// Outcomes that may still wait for the tables when expired writes are removed; if there are more,
 /// all are discarded, as they belong to a session that was replaced.
 const HELD_MAX: usize = 16_384;
+/// Id of the submission that is a barrier of the machine's own. No worker has it.
+const PROOF: u64 = u64::MAX;
 /// Delay before a stream is opened again after the previous one broke.
 const RETRY_DELAY: Duration = Duration::from_millis(200);
 /// Interval at which expired writes are removed.
@@ -66,6 +69,7 @@ pub(super) struct Machine {
     /// Answers to return now.
     ready: VecDeque<Answer>,
     held: Held,
+    currency: Currency,
     /// When expired writes are removed next; `None` while there is nothing to expire.
     expiry: Option<Instant>,
 }
@@ -91,6 +95,7 @@ impl Machine {
             in_flight: InFlight::default(),
             ready: VecDeque::new(),
             held: Held::default(),
+            currency: Currency::default(),
             expiry: None,
         }
     }
@@ -104,6 +109,7 @@ impl Machine {
     /// an empty one, which the SM does not answer.
     pub(super) fn handle_connect(&mut self, now: Instant) -> proto::Writes {
         self.link = Link::Up;
+        self.currency.handle_connect(now);
         self.expire(now);
         self.in_flight.forget_messages();
         let sent = self.in_flight.iter();
@@ -119,11 +125,18 @@ impl Machine {
     /// The stream broke, or could not be opened.
     pub(super) fn handle_disconnect(&mut self, now: Instant) {
         self.link = Link::Down { retry: Some(now + RETRY_DELAY) };
+        self.currency.handle_disconnect();
     }
 
     /// The stream, if there is one, is closed in favour of another SM; connects without delay.
     pub(super) fn handle_upstream(&mut self) {
         self.link = Link::Down { retry: None };
+        self.currency.handle_disconnect();
+    }
+
+    /// What reads of registered records do first.
+    pub(super) fn reads(&self) -> Reads {
+        self.currency.reads()
     }
 
     /// Queries are answered from `version` from now on.
@@ -131,6 +144,7 @@ impl Machine {
         self.epoch = version.session.epoch;
         let discarded = self.held.advance(version.into());
         self.counters.discarded.fetch_add(discarded as u64, Relaxed);
+        self.currency.advance(version.into());
     }
 
     /// Takes outcomes from the SM. Those of writes that are not in flight are ignored.
@@ -140,12 +154,18 @@ impl Machine {
             self.counters.outcomes.fetch_add(1, Relaxed);
             self.counters.round_trip.record(now.saturating_duration_since(sent.since), 1);
             let point = Point::new(outcome.epoch, outcome.sequence);
+            if sent.request.is_none() {
+                let decides = !outcome.dropped && outcome.status == u32::from(Status::OK.0);
+                self.currency.handle_outcome(now, outcome.id, decides.then_some(point));
+            }
             let verdict = verdict(&sent, outcome);
             for id in sent.others {
                 let answer = Answer { id, verdict: verdict.clone() };
                 self.ready.extend(self.held.push(point, answer));
             }
-            self.ready.extend(self.held.push(point, Answer { id: sent.id, verdict }));
+            if sent.id != PROOF {
+                self.ready.extend(self.held.push(point, Answer { id: sent.id, verdict }));
+            }
         }
         self.arm_expiry(now);
         self.update_gauges();
@@ -168,6 +188,11 @@ impl Machine {
         }
         let mut writes = Vec::new();
         let mut barrier = None;
+        if self.currency.is_due() {
+            let proof = Submission { id: PROOF, at: now, request: None };
+            writes.extend(self.submit(now, proof, &mut barrier));
+            barrier.into_iter().for_each(|number| self.currency.handle_sent(now, number));
+        }
         while writes.len() < BATCH_MAX
             && let Some(submission) = next()
         {
@@ -226,12 +251,15 @@ impl Machine {
             Link::Up if self.in_flight.may_send() => None,
             Link::Up => self.in_flight.poll_stall(),
         };
-        [link, self.expiry].into_iter().flatten().min()
+        [link, self.expiry, self.currency.poll_timeout()].into_iter().flatten().min()
     }
 
-    /// Does what is due: allows a new stream or message, removes expired writes. Spurious calls are
-    /// allowed.
+    /// Does what is due: allows a new stream or message, removes expired writes, has the next
+    /// message seek proof. Spurious calls are allowed.
     pub(super) fn handle_timeout(&mut self, now: Instant) {
+        if self.currency.handle_timeout(now) {
+            self.release_reads();
+        }
         match self.link {
             Link::Down { retry: Some(due) } if due <= now => {
                 self.link = Link::Down { retry: None };
@@ -244,6 +272,16 @@ impl Machine {
             self.expiry = None;
             self.arm_expiry(now);
         }
+    }
+
+    /// The SM does not answer: reads that wait for it are answered from what is held.
+    fn release_reads(&mut self) {
+        for number in self.in_flight.barriers() {
+            let Some(sent) = self.in_flight.answered(number) else { continue };
+            let ids = sent.others.into_iter().chain([sent.id]).filter(|id| *id != PROOF);
+            self.ready.extend(ids.map(|id| Answer { id, verdict: Verdict::Requery }));
+        }
+        self.update_gauges();
     }
 
     /// Removes writes whose clients have timed out; the workers have removed theirs.
@@ -292,6 +330,7 @@ fn encode(number: u64, request: Option<&Request>) -> proto::Write {
         id: number,
         mad: request.map(|request| request.mad.clone()).unwrap_or_default(),
         requester: request.map(|request| requester(&request.address)),
+        seen: request.map_or(0, |request| request.seen),
     }
 }
 

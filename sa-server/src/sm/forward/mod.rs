@@ -6,10 +6,14 @@
 //! tables contain the write, so that the next query finds it. The worker then answers in the stored
 //! buffer.
 //!
+//! Reads of what is registered are outdated by one second at most ([`currency`]): without recent
+//! proof that the tables are current, they ask the SM for its sequence number first.
+//!
 //! A repeat of an open write is dropped, as its answer is pending. A repeat of an answered write is
 //! forwarded again; the SM remembers the first outcome.
 
 mod client;
+mod currency;
 mod exchange;
 mod held;
 mod in_flight;
@@ -22,6 +26,7 @@ use ib_mad::wire::mad::Status;
 use sa_proto::prost::bytes::Bytes;
 
 pub use client::Forwarding;
+pub(crate) use currency::Reads;
 pub use exchange::{Exchange, WorkerEnd};
 pub use machine::Counters;
 
@@ -46,6 +51,8 @@ pub(crate) struct Submission {
 pub(crate) struct Request {
     pub(crate) mad: Bytes,
     pub(crate) address: Address,
+    /// Sequence number of the registry that was answered from when it was read.
+    pub(crate) seen: u64,
 }
 
 /// The result of a submission.

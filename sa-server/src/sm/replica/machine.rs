@@ -253,7 +253,7 @@ mod tests {
         let messages: Vec<_> = delta(&first, &second)
             .map(|mut message| {
                 if let Some(Message::End(end)) = &mut message.message {
-                    *end = proto::End { checksum: Some(first.checksum().into()) };
+                    end.checksum = Some(first.checksum().into());
                 }
                 message
             })

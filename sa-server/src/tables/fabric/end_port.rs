@@ -214,7 +214,7 @@ impl EndPorts {
     }
 
     /// The port whose own GUID this is.
-    pub(super) fn by_own_guid(&self, guid: Guid) -> Option<&EndPort> {
+    pub(crate) fn by_own_guid(&self, guid: Guid) -> Option<&EndPort> {
         let key = guid.0.swap_bytes();
         self.own.binary_search_by_key(&key, in_order).ok().map(|at| &self.own[at])
     }

@@ -1,6 +1,7 @@
 //! The gRPC service of `ibsmctl`: queries of the SM's state, and orders.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use ib_mad::types::Gid;
 use sa_proto::proto::admin;
@@ -134,7 +135,8 @@ impl admin::admin_server::Admin for AdminService {
         _request: Request<admin::ServicesRequest>,
     ) -> Result<Response<Self::ListServicesStream>, Status> {
         self.knows_registry()?;
-        Ok(self.answer(|snapshot, send| registered::services(snapshot, send)))
+        let time = self.shared.registry_time(Instant::now()).unwrap_or_default();
+        Ok(self.answer(move |snapshot, send| registered::services(snapshot, time, send)))
     }
 
     async fn list_subscriptions(

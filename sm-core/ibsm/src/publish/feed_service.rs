@@ -452,8 +452,12 @@ impl Subscription {
         use sa_proto::prost::Message;
         let (mut messages, mut len) = (Vec::new(), 0);
         while len < BATCH_LEN
-            && let Some(message) = feed.poll_transmit(Instant::now())
+            && let Some(mut message) = feed.poll_transmit(Instant::now())
         {
+            if let Some(proto::from_sm::Message::End(end)) = &mut message.message {
+                let time = self.shared.registry_time(Instant::now()).unwrap_or_default();
+                end.registry_time_ns = time.as_nanos() as u64;
+            }
             len += message.encoded_len();
             messages.push(message);
         }

@@ -336,6 +336,12 @@ impl Publisher {
         self.shared.announced.send_replace(version);
     }
 
+    /// Sets registry time, which followers continue and leases are shown by.
+    pub fn set_registry_time(&self, time: Duration) {
+        let mut set = self.shared.registry_time.lock().unwrap_or_else(PoisonError::into_inner);
+        *set = Some((Instant::now(), time));
+    }
+
     /// The version published last.
     pub fn version(&self) -> Version {
         self.writer().cell.current().version()

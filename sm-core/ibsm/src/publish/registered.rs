@@ -1,7 +1,7 @@
 //! The registry as `ibsmctl` lists it: rows of the published snapshot, in messages of bounded size.
 
 use std::collections::HashMap;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use ib_mad::types::{Gid, Guid, PortNum};
 use sa_proto::proto::admin;
@@ -92,10 +92,14 @@ fn group(row: &MulticastGroup) -> admin::Group {
     admin::Group { record, predefined, members: Vec::new() }
 }
 
-/// Services.
-pub(super) fn services(snapshot: &Snapshot, send: impl FnMut(admin::Services) -> bool) {
+/// Services, with what is left of their leases at this registry time.
+pub(super) fn services(
+    snapshot: &Snapshot,
+    time: Duration,
+    send: impl FnMut(admin::Services) -> bool,
+) {
     let ports = Ports::of(snapshot);
-    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
+    let now_s = time.as_secs();
     let rows = snapshot.registry().services.iter().map(|row| service(row, &ports, now_s));
     in_batches(rows, |services| admin::Services { services }, send);
 }
@@ -265,17 +269,17 @@ mod tests {
         record[Service::KEY].copy_from_slice(b"secret secret se");
         record[48..53].copy_from_slice(b"DAPL\0");
         let mut registry = RegistryPlane::default();
-        registry.services.insert(Arc::new(Service { rid, record, expires_s: Some(5) }));
+        registry.services.insert(Arc::new(Service { rid, record, expires_s: Some(105) }));
         let alias = AliasGuid { alias: Guid(0xA1), port_guid: Guid(0x11), index: 1 };
         registry.alias_guids.insert(Arc::new(alias));
         let mut listed = Vec::new();
-        services(&snapshot(registry), |message| {
+        services(&snapshot(registry), Duration::from_secs(100), |message| {
             listed.extend(message.services);
             true
         });
         assert_eq!(
             (listed[0].name.as_str(), listed[0].has_key, listed[0].left_s),
-            ("DAPL", true, Some(0))
+            ("DAPL", true, Some(5))
         );
         assert_eq!(listed[0].port.as_ref().unwrap().node, "host-1", "by its alias");
         assert!(!format!("{:?}", listed[0]).contains("secret"));

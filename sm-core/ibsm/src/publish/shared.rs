@@ -46,6 +46,8 @@ pub(super) struct Shared {
     pub(super) moments: watch::Sender<Arc<Moment>>,
     pub(super) sweeps: Sweeps,
     pub(super) started: Instant,
+    /// Registry time at a moment; `None` before the registry's thread has set it.
+    pub(super) registry_time: Mutex<Option<(Instant, Duration)>>,
 }
 
 macro_rules! counters {
@@ -112,7 +114,14 @@ impl Shared {
             moments: watch::Sender::default(),
             sweeps: Sweeps::default(),
             started: now,
+            registry_time: Mutex::default(),
         }
+    }
+
+    /// Registry time at `now`; `None` before it is known.
+    pub(super) fn registry_time(&self, now: Instant) -> Option<Duration> {
+        let set = *self.registry_time.lock().unwrap_or_else(PoisonError::into_inner);
+        set.map(|(at, time)| time + now.saturating_duration_since(at))
     }
 
     pub(super) fn history(&self) -> MutexGuard<'_, History> {

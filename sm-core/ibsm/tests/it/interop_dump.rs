@@ -139,7 +139,8 @@ fn await_that<T>(what: &str, mut happened: impl FnMut() -> Option<T>) -> T {
 
 fn around() -> Surroundings<'static> {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
-    Surroundings { now_s: now.as_secs(), pkeys: &[PKey::DEFAULT_FULL], port: &|_| None }
+    let now_s = now.as_secs();
+    Surroundings { now_s, wall_s: now_s, pkeys: &[PKey::DEFAULT_FULL], port: &|_| None }
 }
 
 /// A client of the subnet administration.

@@ -29,8 +29,10 @@ pub use write::write;
 /// Context that the text needs besides the rows.
 #[derive(Clone, Copy)]
 pub struct Surroundings<'a> {
-    /// Current time, seconds since 1970.
+    /// Registry time, in seconds.
     pub now_s: u64,
+    /// Wall clock, in seconds since 1970: the text has OpenSM's time.
+    pub wall_s: u64,
     /// P_Key table of the SM's port: the text names P_Keys by their index in it.
     pub pkeys: &'a [PKey],
     /// Base LID of a port, and the size of its GUID table (GUIDCap).

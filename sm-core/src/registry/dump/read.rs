@@ -147,7 +147,8 @@ impl Loading {
             .set_service_pkey(rid.service_pkey)
             .set_service_lease(lease)
             .set_service_name(name);
-        let expires_s = (lease != LEASE_INDEFINITE).then_some(modified + left);
+        let left = (modified + left).saturating_sub(around.wall_s);
+        let expires_s = (lease != LEASE_INDEFINITE).then_some(around.now_s + left);
         if expires_s.is_none_or(|expires| expires > around.now_s) {
             self.services.entry(rid).or_insert(Service { rid, record, expires_s });
         }

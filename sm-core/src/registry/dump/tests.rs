@@ -17,7 +17,8 @@ const NOW_S: u64 = 1_700_000_000;
 const WRITTEN: &[u8] = include_bytes!("../../../tests/golden/opensm-sa.dump");
 
 fn around(port: &dyn Fn(Guid) -> Option<(Lid, u8)>) -> Surroundings<'_> {
-    Surroundings { now_s: NOW_S, pkeys: &[PKey::DEFAULT_FULL, PKey(0x8001)], port }
+    let pkeys = &[PKey::DEFAULT_FULL, PKey(0x8001)];
+    Surroundings { now_s: NOW_S, wall_s: NOW_S, pkeys, port }
 }
 
 fn parse(text: &[u8]) -> Result<RegistryPlane, DumpError> {

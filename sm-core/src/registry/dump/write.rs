@@ -167,8 +167,8 @@ impl Text {
         }
         // 32-bit seconds end in 2106; after that a lease is written as one without end.
         let (changed, left) = match row.expires_s {
-            Some(expires) => (around.now_s, expires.saturating_sub(around.now_s)),
-            None => (around.now_s, u64::from(u32::MAX)),
+            Some(expires) => (around.wall_s, expires.saturating_sub(around.now_s)),
+            None => (around.wall_s, u64::from(u32::MAX)),
         };
         let saturated = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
         self.put(format_args!(

@@ -16,9 +16,11 @@ use std::ops::Bound;
 
 use foldhash::fast::RandomState;
 use ib_mad::types::{Gid, Guid, Lid, Rate, SUBNET_PREFIX_DEFAULT};
+use ib_mad::wire::field::part;
 use ib_mad::wire::mad::{Method, Status};
 use ib_mad::wire::record::mc_member::component;
 use ib_mad::wire::record::{JoinState, Selector};
+use ib_mad::wire::sa::DATA_LEN;
 use sa_proto::snapshot::{MulticastGroup, MulticastMember, MulticastMemberRid, limited_rate};
 
 use super::mlid::{Class, Mlids, solicited_node};
@@ -213,6 +215,39 @@ fn join(core: &mut Core, ports: &Ports, request: &Request, asked: &Asked) -> Ans
         .set_proxy_join(member.proxy_join);
     core.members.put(member);
     Ok(AnswerRecord::new(&record))
+}
+
+/// The sequence number of the change that ended the effect of a granted request, or a later one;
+/// `None` if it lasts: the port is, or is not, a member of the group described in `answer`.
+pub(super) fn ended(
+    core: &Core,
+    ports: &Ports,
+    request: &Request,
+    answer: &[u8; DATA_LEN],
+) -> Option<u64> {
+    let asked = Asked::of(request);
+    let answer: &Record = part::<0, _, _>(answer);
+    // The SA may have chosen the MGID.
+    let mgid = view(answer).mgid();
+    let port_gid = Gid::new(ports.prefix, asked.view().port_gid().guid());
+    let rid = MulticastMemberRid { mgid, port_gid };
+    let state = asked.join_state().0;
+    let held = core.members.get(rid).map_or(0, |member| member.join_state);
+    let lasts = match request.method {
+        Method::DELETE => held & state == 0,
+        _ => {
+            let answered = |group: &MulticastGroup| {
+                let mut record = group.record;
+                edit(&mut record)
+                    .set_port_gid(view(answer).port_gid())
+                    .set_join_state(view(answer).join_state())
+                    .set_proxy_join(view(answer).proxy_join());
+                record == *answer
+            };
+            held & state == state && core.groups.get(mgid).is_some_and(|group| answered(group))
+        }
+    };
+    (!lasts).then(|| core.groups.changed_at(mgid).max(core.members.changed_at(rid)))
 }
 
 /// The record of a new group, without its MLID.

@@ -248,16 +248,17 @@ fn a_repeat_gets_the_answer_of_the_first() {
     let first = write(&mut registry, creation.clone());
     assert_eq!(write(&mut registry, creation.clone()), first);
     assert_eq!(registry.plane().groups.len(), 1);
-    let made = view(&record(&first)).mgid();
-    let gone = About { mgid: made, ..about(1, 1, mgid(1), FULL) }.delete();
-    let left = write(&mut registry, gone.clone());
-    assert_eq!((left.status, write(&mut registry, gone.clone())), (Status::OK, left));
-    assert!(registry.plane().groups.is_empty());
     // Also after a restart, and not for ever.
-    let changes = registry.take_changes();
+    let mut changes = registry.take_changes();
     let mut restarted = Registry::restore(&registry.plane(), changes.outcomes_put.clone());
     assert_eq!(write(&mut restarted, creation.clone()).data, first.data);
     assert_eq!(restarted.counters().repeated, 1);
+    let made = view(&record(&first)).mgid();
+    let gone = About { mgid: made, ..about(1, 1, mgid(1), FULL) }.delete();
+    let left = write(&mut restarted, gone.clone());
+    assert_eq!((left.status, write(&mut restarted, gone.clone())), (Status::OK, left));
+    assert!(restarted.plane().groups.is_empty());
+    changes.outcomes_put.extend(restarted.take_changes().outcomes_put);
     let later = NOW_S + Settings::default().retry_window_s + 1;
     assert_eq!(restarted.next_expiry(), Some(later));
     restarted.expire(later);
@@ -265,6 +266,41 @@ fn a_repeat_gets_the_answer_of_the_first() {
     assert!(changes.outcomes_put.iter().all(|(_, outcome)| outcome.at_s < since_s));
     let again = restarted.write(later, &ports(), &creation);
     assert_ne!(view(&record(&again)).mgid(), made, "an MGID never comes back");
+}
+
+/// A client that joined, left, and joined again with the TransactionID of its first request got
+/// the stored answer, OK, and was no member.
+#[test]
+fn a_request_whose_effect_was_undone_is_decided_again() {
+    let mut registry = Registry::default();
+    let first = join(1, 1, FULL);
+    for _ in 0..3 {
+        let joined = write(&mut registry, first.clone());
+        assert_eq!((joined.status, members(&registry).len()), (Status::OK, 1));
+        assert_eq!(status(&mut registry, leave(1, 1, FULL)), OK);
+    }
+    assert_eq!(registry.counters().repeated, 0);
+}
+
+/// A repeat that a responder sends again on its next stream can arrive after the client has left.
+#[test]
+fn a_late_repeat_does_not_undo_what_its_client_did_since() {
+    let mut registry = Registry::default();
+    let creation = About { mgid: Gid::ZERO, ..about(1, 1, mgid(1), FULL) }.set();
+    let first = Request { seen: registry.sequence(), ..creation };
+    let made = view(&record(&write(&mut registry, first.clone()))).mgid();
+    let repeat = write(&mut registry, first.clone());
+    assert!(repeat.status == Status::OK && !repeat.dropped, "nothing has overtaken it");
+    let left = About { mgid: made, ..about(1, 1, mgid(1), FULL) }.delete();
+    assert_eq!(status(&mut registry, left), OK);
+    assert!(write(&mut registry, first.clone()).dropped);
+    assert!(members(&registry).is_empty() && registry.plane().groups.is_empty());
+    assert_eq!((registry.counters().repeated, registry.counters().overtaken), (1, 1));
+    // Its client did send it after that: it counts its requests from 1 again.
+    let seen = registry.sequence();
+    let again = write(&mut registry, Request { seen, ..first });
+    assert_ne!(view(&record(&again)).mgid(), made);
+    assert_eq!(members(&registry).len(), 1);
 }
 
 #[test]

@@ -63,6 +63,31 @@ fn a_port_sets_changes_and_deletes_its_own_service() {
     assert_eq!(status(&mut registry, delete(1, RID, record(1, 0))), Status::SA_NO_RECORDS);
 }
 
+/// The answer of the first was repeated, and the service had been changed, deleted, or had expired.
+#[test]
+fn a_request_for_a_service_that_has_changed_is_decided_again() {
+    let mut registry = Registry::default();
+    let first = set(1, RID, record(1, 1));
+    let other = set(1, RID, numbered(ID, gid(1)));
+    assert_eq!(status(&mut registry, first.clone()), Status::OK);
+    assert_eq!(status(&mut registry, other.clone()), Status::OK);
+    let late = Request { seen: registry.sequence() - 1, ..first.clone() };
+    assert!(write(&mut registry, late).dropped);
+    assert_eq!(services(&registry)[0].record[Service::KEY], [5; 16]);
+    assert_eq!(status(&mut registry, first.clone()), Status::OK);
+    assert_eq!(services(&registry)[0].record[Service::KEY], [1; 16]);
+    assert_eq!(status(&mut registry, delete(1, RID, record(1, 1))), Status::OK);
+    assert_eq!(status(&mut registry, first), Status::OK);
+    assert_eq!(services(&registry).len(), 1);
+
+    let short = set(1, WITH_LEASE, leased(3));
+    assert_eq!(status(&mut registry, short.clone()), Status::OK);
+    registry.expire(NOW_S + 3);
+    assert!(services(&registry).is_empty());
+    assert_eq!(registry.write(NOW_S + 3, &ports(), &short).status, Status::OK);
+    assert_eq!(services(&registry)[0].expires_s, Some(NOW_S + 6));
+}
+
 /// OpenSM lets any port do all of this.
 #[test]
 fn the_service_of_another_port_cannot_be_written() {

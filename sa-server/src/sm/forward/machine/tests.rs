@@ -3,6 +3,7 @@
 use ib_mad::types::Lid;
 use sa_proto::snapshot::Session;
 
+use super::super::currency::{PROOF_AGE_MAX, PROOF_INTERVAL, SILENCE_MAX};
 use super::*;
 
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -55,7 +56,7 @@ impl Bed {
         let at = self.now;
         self.submissions.extend(ids.into_iter().map(|id| {
             let address = Address { lid: Lid(id as u16), ..Address::default() };
-            let request = Request { mad: vec![id as u8].into(), address };
+            let request = Request { mad: vec![id as u8].into(), address, seen: id };
             Submission { id, at, request: Some(request) }
         }));
     }
@@ -121,6 +122,7 @@ fn a_write_carries_the_request_and_its_requester() {
         bed.machine.poll_transmit(bed.now, || bed.submissions.pop_front()).expect("a message");
     let write = &message.writes[0];
     assert_eq!((&write.mad[..], write.requester.as_ref().unwrap().lid), (&[9][..], 9));
+    assert_eq!(write.seen, 9);
 }
 
 #[test]
@@ -178,7 +180,8 @@ fn a_silent_sm_delays_the_next_message_briefly_and_the_write_expires() {
     bed.submit([3]);
     assert_eq!(bed.transmit(), None);
     bed.run(STEP * 100);
-    assert_eq!(bed.transmit(), Some(vec![2]), "the first two may never be answered");
+    let with_barrier = Some(vec![2, 3]);
+    assert_eq!(bed.transmit(), with_barrier, "the first two may never be answered");
     bed.receive([outcome(0, 1, 10)]);
     assert_eq!(bed.answered(), [1], "late, but in time for its client");
     bed.run(PATIENCE + EXPIRY_INTERVAL);
@@ -194,9 +197,9 @@ fn a_submission_whose_client_has_timed_out_is_not_sent() {
     bed.submit([1]);
     bed.run(PATIENCE + STEP);
     bed.submit([2]);
-    assert_eq!(bed.transmit(), Some(vec![0]));
-    assert_eq!((count(&bed.counters.given_up), count(&bed.counters.sent)), (1, 1));
-    bed.receive([outcome(0, 1, 10)]);
+    assert_eq!(bed.transmit(), Some(vec![0, 1]), "a barrier and the second");
+    assert_eq!((count(&bed.counters.given_up), count(&bed.counters.sent)), (1, 2));
+    bed.receive([outcome(1, 1, 10)]);
     assert_eq!(bed.answered(), [2]);
 }
 
@@ -230,7 +233,7 @@ fn writes_that_expired_without_a_stream_are_not_sent_again() {
     bed.transmit();
     bed.machine.handle_disconnect(bed.now);
     bed.run(PATIENCE / 2 + STEP);
-    assert_eq!(numbers(&bed.connect()), [1]);
+    assert_eq!(numbers(&bed.connect()), [1, 2], "a barrier and the second");
     assert_eq!(count(&bed.counters.given_up), 1);
 }
 
@@ -289,5 +292,48 @@ fn no_more_writes_are_in_flight_than_allowed() {
     }
     assert_eq!(sent as u64, count(&bed.counters.in_flight));
     assert_eq!(sent, 16_384);
-    assert_eq!(bed.submissions.len(), BATCH_MAX);
+    assert_eq!(bed.submissions.len(), BATCH_MAX + 1, "one of them is a barrier");
+}
+
+/// Reads of records that had been changed or deleted by way of another responder were answered as
+/// before for as long as the feed was slow.
+#[test]
+fn reads_ask_the_sm_unless_the_tables_were_current_within_the_bound() {
+    let mut bed = Bed::connected();
+    assert_eq!(bed.machine.reads(), Reads::Ask);
+    bed.run(Duration::ZERO);
+    let asked = bed.now;
+    assert_eq!(bed.transmit(), Some(vec![0]), "a message without submissions");
+    bed.run(STEP);
+    bed.receive([outcome(0, 1, 11)]);
+    assert_eq!(bed.machine.reads(), Reads::Ask, "the tables lack a write");
+    bed.machine.handle_version(version(1, 11));
+    assert_eq!(bed.machine.reads(), Reads::AskFrom(asked + PROOF_AGE_MAX));
+    assert!(bed.answers().is_empty(), "no worker asked");
+    bed.run(PROOF_INTERVAL);
+    assert_eq!(bed.transmit(), Some(vec![1]));
+    // A registry that cannot decide proves nothing.
+    let refused = proto::Outcome { status: Status::SA_NO_RESOURCES.0.into(), ..outcome(1, 1, 0) };
+    bed.receive([refused]);
+    assert_eq!(bed.machine.reads(), Reads::AskFrom(asked + PROOF_AGE_MAX));
+    bed.machine.handle_disconnect(bed.now);
+    assert_eq!(bed.machine.reads(), Reads::AsHeld);
+}
+
+/// An SM behind a connection that loses all packets kept reads waiting until their clients gave up.
+#[test]
+fn reads_that_a_silent_sm_does_not_answer_are_answered_from_what_is_held() {
+    let mut bed = Bed::connected();
+    bed.run(Duration::ZERO);
+    bed.submit_barriers([1, 2]);
+    assert_eq!(bed.transmit(), Some(vec![0]), "they share a write");
+    bed.submit([3]);
+    assert_eq!(bed.transmit(), Some(vec![1]));
+    bed.run(SILENCE_MAX);
+    assert_eq!(bed.machine.reads(), Reads::AsHeld);
+    assert_eq!(bed.answers(), [(1, Verdict::Requery), (2, Verdict::Requery)]);
+    assert_eq!(count(&bed.counters.in_flight), 1, "the write waits");
+    assert_eq!(bed.transmit(), Some(vec![2]), "it is tried again");
+    bed.receive([outcome(2, 1, 10)]);
+    assert_eq!(bed.machine.reads(), Reads::AskFrom(bed.now + PROOF_AGE_MAX));
 }

@@ -152,12 +152,17 @@ impl Stream {
             }
             return;
         }
+        let time_ns = match &message.message {
+            Some(Message::End(end)) => end.registry_time_ns,
+            _ => 0,
+        };
         let answer = match open.decode(message) {
             Ok(None) => return,
             Ok(Some(next)) if !progress.receive(&next) => {
                 Reply::Refused(proto::Refused { held: Some(progress.followed().received.into()) })
             }
             Ok(Some(next)) => {
+                progress.note_registry_time(time_ns);
                 let version = next.version();
                 open.session = Some(version.session);
                 if open.logged.replace(version.session) != Some(version.session) {
@@ -301,6 +306,23 @@ mod tests {
         feed(&mut stream, &progress, Encoder::delta(delta));
         assert_eq!(acked(sent(&mut stream)), Some(second.version()));
         assert_eq!(progress.take().unwrap().plane.sequence, 2);
+    }
+
+    #[test]
+    fn the_registry_time_of_an_update_is_noted_with_it() {
+        let (now, progress) = (Instant::now(), Progress::default());
+        let mut stream = connected(now);
+        assert_eq!(progress.registry_time(), None);
+        for (sequence, seconds) in [(1, 5_000), (2, 5_060)] {
+            let time = Duration::from_secs(seconds);
+            for mut message in Encoder::full(snapshot(5, sequence)) {
+                if let Some(Message::End(end)) = &mut message.message {
+                    end.registry_time_ns = time.as_nanos() as u64;
+                }
+                stream.handle_message(message, &progress);
+            }
+            assert_eq!(progress.registry_time(), Some(time));
+        }
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! State of the copy of a master's registry, shared by the streams, the registry's thread and the
 //! service loop.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use sa_proto::snapshot::{RegistryPlane, Session, Snapshot, Version};
 use tokio::sync::watch;
@@ -22,6 +23,8 @@ pub(in crate::runtime) struct Progress {
     state: Mutex<(Followed, Option<News>)>,
     /// Changes when something is stored.
     stored: watch::Sender<Version>,
+    /// Registry time of the master, as it was in its last update, ns; 0 if it is unknown.
+    registry_time_ns: AtomicU64,
 }
 
 impl Progress {
@@ -52,6 +55,18 @@ impl Progress {
     /// The snapshot could not be stored. It is due again unless there is a newer one.
     pub(in crate::runtime) fn put_back(&self, news: News) {
         self.lock().1.get_or_insert(news);
+    }
+
+    /// Registry time of the master, as it was in its last update; each is yielded once, since it
+    /// is outdated afterwards.
+    pub(in crate::runtime) fn take_registry_time(&self) -> Option<Duration> {
+        let time_ns = self.registry_time_ns.swap(0, Relaxed);
+        (time_ns != 0).then(|| Duration::from_nanos(time_ns))
+    }
+
+    /// An update has this registry time.
+    pub(super) fn note_registry_time(&self, time_ns: u64) {
+        self.registry_time_ns.store(time_ns, Relaxed);
     }
 
     /// Whether there is a snapshot to be written.

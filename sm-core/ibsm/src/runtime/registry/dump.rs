@@ -18,8 +18,8 @@ use sa_proto::snapshot::RegistryPlane;
 use tracing::{error, info, warn};
 
 use sm_config::Settings;
-use sm_core::registry::Ports;
 use sm_core::registry::dump::{self, Surroundings};
+use sm_core::registry::{Ports, Stamp};
 
 /// Least time between two writes of the file.
 const INTERVAL: Duration = Duration::from_secs(10);
@@ -70,7 +70,8 @@ impl SaDumpFile {
         let failure = match read(path) {
             Err(failure) => failure.to_string(),
             Ok(text) => {
-                let parsed = with(0, &Ports::default(), |around| dump::read(&text, around));
+                let (now, ports) = (Stamp::default(), Ports::default());
+                let parsed = with(now, &ports, |around| dump::read(&text, around));
                 parsed.err()?.to_string()
             }
         };
@@ -83,7 +84,7 @@ impl SaDumpFile {
     }
 
     /// Reads the registry, if a file is named and valid.
-    pub(super) fn read(&self, now_s: u64, ports: &Ports) -> Option<RegistryPlane> {
+    pub(super) fn read(&self, time: Stamp, ports: &Ports) -> Option<RegistryPlane> {
         let path = self.read_from.as_ref()?;
         let text = match read(path) {
             Ok(text) => text,
@@ -95,7 +96,7 @@ impl SaDumpFile {
                 return None;
             }
         };
-        match with(now_s, ports, |around| dump::read(&text, around)) {
+        match with(time, ports, |around| dump::read(&text, around)) {
             Ok(plane) => {
                 info!("registry restored from {}", path.display());
                 Some(plane)
@@ -120,7 +121,7 @@ impl SaDumpFile {
     pub(super) fn keep(
         &mut self,
         now: Instant,
-        now_s: u64,
+        time: Stamp,
         ports: Option<&Arc<Ports>>,
         plane: &RegistryPlane,
         last: bool,
@@ -143,7 +144,7 @@ impl SaDumpFile {
             self.finish();
             self.written = Some(plane.sequence);
             let write = move || {
-                let text = with(now_s, &ports, |around| dump::write(&plane, around));
+                let text = with(time, &ports, |around| dump::write(&plane, around));
                 if let Err(failure) = replace(&path, &text) {
                     warn!(
                         "cannot write {}: {failure}; OpenSM cannot restore the current registry \
@@ -185,11 +186,12 @@ pub(super) fn registered_ports(plane: &RegistryPlane) -> BTreeSet<Guid> {
     members.chain(services).chain(subscriptions).chain(aliases).collect()
 }
 
-fn with<T>(now_s: u64, ports: &Ports, act: impl FnOnce(&Surroundings<'_>) -> T) -> T {
+fn with<T>(now: Stamp, ports: &Ports, act: impl FnOnce(&Surroundings<'_>) -> T) -> T {
+    let (now_s, wall_s) = (now.time.as_secs(), now.host.wall.as_secs());
     let own = ports.by_guid(ports.sm_port_guid);
     let port = |guid: Guid| ports.by_guid(guid).map(|port| (port.lid, port.guid_cap));
     let pkeys = own.map(|port| port.pkeys.clone()).unwrap_or_default();
-    act(&Surroundings { now_s, pkeys: &pkeys, port: &port })
+    act(&Surroundings { now_s, wall_s, pkeys: &pkeys, port: &port })
 }
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {
@@ -222,7 +224,13 @@ mod tests {
     use sa_proto::snapshot::AliasGuid;
 
     use super::*;
+    use sm_core::registry::HostTime;
     use sm_core::registry::testing::{GUIDS, NOW_S, ports};
+
+    fn time() -> Stamp {
+        let now = Duration::from_secs(NOW_S);
+        Stamp { time: now, host: HostTime { wall: now, ..HostTime::default() } }
+    }
 
     fn plane(sequence: u64, aliases: u64) -> RegistryPlane {
         let alias = |n| Arc::new(AliasGuid { alias: Guid(n), port_guid: GUIDS[0], index: n as u8 });
@@ -242,7 +250,7 @@ mod tests {
         assert!(problem.ends_with("sa.dump: line 1: unknown record type"), "{problem}");
         std::fs::write(
             &path,
-            dump::write(&plane(1, 2), &Surroundings { now_s: NOW_S, pkeys: &[], port: &|_| None }),
+            with(time(), &Ports::default(), |around| dump::write(&plane(1, 2), around)),
         )
         .unwrap();
         assert_eq!(file.problem(), None);
@@ -256,13 +264,13 @@ mod tests {
         let settings = Settings { sa_db_dump: true, ..Settings::default() };
         let (mut file, now) = (SaDumpFile::of(&settings, directory.path()), Instant::now());
         let ports = Arc::new(ports());
-        file.keep(now, NOW_S, Some(&ports), &plane(1, 2), false);
+        file.keep(now, time(), Some(&ports), &plane(1, 2), false);
         file.finish();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         let name = path.to_str().unwrap().to_owned();
         let settings = Settings { sa_db_file: Some(name), ..Settings::default() };
         let other = SaDumpFile::of(&settings, directory.path());
-        let read = other.read(NOW_S, &ports).unwrap();
+        let read = other.read(time(), &ports).unwrap();
         assert_eq!(read.alias_guids, plane(0, 2).alias_guids);
     }
 
@@ -275,7 +283,7 @@ mod tests {
         let ports = Arc::new(ports());
         let mut keep = |seconds, sequence, last| {
             let now = now + Duration::from_secs(seconds);
-            file.keep(now, NOW_S, Some(&ports), &plane(sequence, sequence), last);
+            file.keep(now, time(), Some(&ports), &plane(sequence, sequence), last);
             if !last {
                 file.finish();
             }
@@ -301,14 +309,14 @@ mod tests {
         let (release, released) = std::sync::mpsc::channel::<()>();
         file.writer = Some(std::thread::spawn(move || released.recv().unwrap_or(())));
         for sequence in 1..=3 {
-            file.keep(now, NOW_S, Some(&ports), &plane(sequence, sequence), false);
-            file.keep(now + INTERVAL * 2, NOW_S, Some(&ports), &plane(sequence, sequence), false);
+            file.keep(now, time(), Some(&ports), &plane(sequence, sequence), false);
+            file.keep(now + INTERVAL * 2, time(), Some(&ports), &plane(sequence, sequence), false);
             assert!(!path.exists() && file.due().is_some());
         }
         drop(release);
-        file.keep(now + INTERVAL * 9, NOW_S, Some(&ports), &plane(3, 3), true);
+        file.keep(now + INTERVAL * 9, time(), Some(&ports), &plane(3, 3), true);
         let text = fs::read_to_string(&path).unwrap();
-        let all = with(NOW_S, &ports, |around| dump::write(&plane(3, 3), around));
+        let all = with(time(), &ports, |around| dump::write(&plane(3, 3), around));
         assert_eq!(text.as_bytes(), all);
     }
 
@@ -319,8 +327,8 @@ mod tests {
         let settings =
             Settings { sa_db_file: Some(path.to_str().unwrap().into()), ..Settings::default() };
         let file = SaDumpFile::of(&settings, directory.path());
-        assert_eq!(file.read(NOW_S, &ports()), None);
+        assert_eq!(file.read(time(), &ports()), None);
         fs::write(&path, "Something else: x\n").unwrap();
-        assert_eq!(file.read(NOW_S, &ports()), None);
+        assert_eq!(file.read(time(), &ports()), None);
     }
 }

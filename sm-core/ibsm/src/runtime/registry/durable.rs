@@ -15,9 +15,10 @@ mod follow;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ib_mad::types::PKey;
-use sa_proto::snapshot::{RegistryPlane, RegistryVersion, Session, Version};
+use sa_proto::snapshot::{RegistryChanges, RegistryPlane, RegistryVersion, Session, Version};
 use tracing::{error, info, warn};
 
 use super::counters::Counters;
@@ -25,11 +26,17 @@ use super::store::{RegistryStore, StoreError, Stored};
 use crate::publish::Publisher;
 use batch::Surroundings;
 pub(super) use batch::{Verdict, Work};
-use sm_core::registry::{self, GuidBlock, Members, Ports, Registry, RegistryEvent};
+use sm_core::registry::{
+    self, Changes, GuidBlock, HostTime, Members, Ports, Registry, RegistryClock, RegistryEvent,
+    Stamp,
+};
 use sm_routing::multicast::Membership;
 
 /// How long to wait before a file that failed is opened again, seconds.
 const REOPEN_INTERVAL_S: u64 = 2;
+/// Least time between two stamps of registry time on disk. A restart continues exactly from any of
+/// them; only if a boot lies between and the wall clock was set back does an older one matter.
+const STAMP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// An event for subscribers, and the group's P_Key.
 pub(super) type GroupEvent = (RegistryEvent, Option<PKey>);
@@ -41,8 +48,13 @@ pub(super) struct DurableRegistry {
     fresh: bool,
     /// `None` while the file cannot be used; then the registry is empty, too.
     store: Option<RegistryStore>,
-    /// When to reopen it, seconds since 1970.
+    /// When to reopen it, seconds of registry time.
     reopen_due_s: u64,
+    clock: RegistryClock,
+    /// The current time.
+    now: Stamp,
+    /// The stamp on disk; `None` if it is unknown.
+    stamped: Option<Stamp>,
     registry: Registry,
     /// The copy of the master's registry that is on disk. The registry is restored from it at a
     /// takeover; until then rows suffice, and each update costs only its changes.
@@ -73,18 +85,23 @@ struct Unsettled {
 }
 
 impl DurableRegistry {
-    /// Reads the registry from the file in `directory`.
+    /// Reads the registry from the file in `directory`, and continues its time.
     pub(super) fn open(
         directory: PathBuf,
         publisher: Arc<Publisher>,
         counters: Arc<Counters>,
+        now: HostTime,
     ) -> Result<Self, StoreError> {
         let (store, stored) = RegistryStore::open(&directory)?;
+        let clock = RegistryClock::new(now, stored.stamp);
         let mut this = Self {
             fresh: false,
             directory,
             store: Some(store),
             reopen_due_s: 0,
+            clock,
+            now: clock.stamp(now),
+            stamped: None,
             registry: Registry::default(),
             followed: None,
             counted: registry::Counters::default(),
@@ -98,9 +115,41 @@ impl DurableRegistry {
             counters,
         };
         this.adopt(stored);
+        this.advance(now);
         let sequence = this.registry.sequence();
         info!(sequence, records = records(&this.registry.plane()), "registry read");
         Ok(this)
+    }
+
+    /// Sets the time; returns registry time, in seconds. `now` does not decrease.
+    pub(super) fn advance(&mut self, now: HostTime) -> u64 {
+        self.now = self.clock.stamp(now);
+        self.publisher.set_registry_time(self.now.time);
+        self.now.time.as_secs()
+    }
+
+    /// The current time.
+    pub(super) fn now(&self) -> Stamp {
+        self.now
+    }
+
+    /// The stamp for the next commit, if the one on disk is older than [`STAMP_INTERVAL`].
+    fn due_stamp(&self) -> Option<Stamp> {
+        let is_recent = |on_disk: Stamp| {
+            // A time that was set back is stored at once.
+            let age = self.now.time.checked_sub(on_disk.time);
+            age.is_some_and(|age| age < STAMP_INTERVAL)
+        };
+        (!self.stamped.is_some_and(is_recent)).then_some(self.now)
+    }
+
+    /// Commits changes, with the time if it is due.
+    fn commit(&mut self, mut changes: Changes) -> Result<RegistryChanges, StoreError> {
+        changes.stamp = self.due_stamp();
+        let store = self.store.as_mut().expect("the caller has looked for it");
+        store.commit(&changes)?;
+        self.stamped = changes.stamp.or(self.stamped);
+        Ok(changes.rows)
     }
 
     /// Whether nothing has ever been stored: the registry may be restored from a dump.
@@ -156,6 +205,7 @@ impl DurableRegistry {
     fn reopen(&mut self, now_s: u64) -> Option<bool> {
         // The file must be closed first: it is locked.
         self.store = None;
+        self.stamped = None;
         self.published = None;
         self.followed = None;
         self.replace_registry(Registry::default());
@@ -189,7 +239,7 @@ impl DurableRegistry {
         std::mem::take(&mut self.events)
     }
 
-    /// When to call [`turn`](Self::turn) without work, seconds since 1970.
+    /// When to call [`turn`](Self::turn) without work, seconds of registry time.
     pub(super) fn due_s(&self) -> Option<u64> {
         // Only the master expires leases.
         if self.publisher.session().is_none() || self.surroundings.ports.is_none() {

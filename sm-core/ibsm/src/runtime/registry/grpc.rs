@@ -162,7 +162,8 @@ fn read(write: &proto::Write, sa_key: u64) -> Result<Option<registry::Request>, 
         sl: Sl::from_low_bits(from.sl as u16),
         pkey: PKey(from.pkey as u16),
     };
-    registry::Request::read(mad, requester, sa_key).map(Some).map_err(Some)
+    let request = registry::Request::read(mad, requester, sa_key).map_err(Some)?;
+    Ok(Some(registry::Request { seen: write.seen, ..request }))
 }
 
 #[tonic::async_trait]

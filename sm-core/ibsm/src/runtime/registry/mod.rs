@@ -11,12 +11,14 @@
 //! - [`store`]: [`RegistryStore`](store::RegistryStore), the file `registry.redb`; [`log`]: its
 //!   entries.
 //! - [`dump`]: [`SaDumpFile`], `opensm-sa.dump` for a migration from or to OpenSM.
+//! - [`host_clock`]: the host's clocks, for registry time.
 //! - [`grpc`]: the services that responders call; [`notices`]: what they send of events.
 
 mod counters;
 mod dump;
 mod durable;
 mod grpc;
+mod host_clock;
 mod log;
 mod notices;
 mod shared;
@@ -42,6 +44,7 @@ use tracing::error;
 use crate::publish::Publisher;
 pub(super) use dump::SaDumpFile;
 use durable::DurableRegistry;
+use host_clock::HostClock;
 use notices::NOTICES_MAX;
 use shared::Shared;
 use sm_core::notice::{Event, Issuer};
@@ -83,7 +86,8 @@ impl RegistrySetup {
         dump: SaDumpFile,
     ) -> Result<RegistryHandle, super::RunError> {
         let counters = self.shared.counters.clone();
-        let durable = DurableRegistry::open(directory, publisher.clone(), counters)?;
+        let clock = HostClock::open();
+        let durable = DurableRegistry::open(directory, publisher.clone(), counters, clock.now())?;
         let responders = publisher.responders();
         let shared = self.shared.clone();
         if dump.is_named() && durable.is_fresh() {
@@ -100,7 +104,7 @@ impl RegistrySetup {
                 shared.note_stored();
             }
         });
-        let thread = RegistryThread::new(shared, durable, responders, sync, dump);
+        let thread = RegistryThread::new(shared, durable, responders, sync, dump, clock);
         let thread =
             std::thread::Builder::new().name("registry".to_owned()).spawn(move || thread.run())?;
         Ok(RegistryHandle {
@@ -267,6 +271,11 @@ impl RegistryHandle {
                 "registry_repeats",
                 "Repeated requests answered like the first",
                 decisions.repeated,
+            ),
+            counter(
+                "registry_repeats_overtaken",
+                "Repeats dropped: their record was changed after they were received",
+                decisions.overtaken,
             ),
             counter(
                 "registry_outcomes_forgotten",

@@ -2,7 +2,7 @@
 //!
 //! There is one table for each kind of row, from canonical key to canonical row
 //! ([`sa_proto::snapshot::encoding`]); one of single values, the schema and the sequence number;
-//! and two with one entry for each commit: the log of changes since the tables of rows were updated
+//! one with registry time; and two with one entry for each commit: the log of changes since the tables of rows were updated
 //! last ([`log`]), and outcomes. A commit is one transaction, and durable when it returns. It
 //! appends to log and outcomes, a few pages whatever rows change. After [`FOLD_LEN`] of changes the
 //! log is folded into the tables of rows. The registry decides what the rows contain.
@@ -24,9 +24,10 @@ use sa_proto::snapshot::{RegistryChanges, RegistryPlane, Session};
 use super::log;
 pub use error::StoreError;
 use error::failure;
-use sm_core::registry::{Changes, Outcome, OutcomeKey};
+use sm_core::registry::{Changes, Outcome, OutcomeKey, Stamp};
 use tables::{
     LOG, META, OUTCOMES, PIECE_LEN, ReadError, RowReader, RowWriter, append, for_each_entry,
+    put_stamp, read_stamp,
 };
 
 /// Layout of the file. A file with another layout is refused.
@@ -47,6 +48,8 @@ pub(super) struct Stored {
     pub(super) plane: RegistryPlane,
     /// Outcomes that repeats are answered with.
     pub(super) outcomes: Vec<(OutcomeKey, Outcome)>,
+    /// Registry time when it was last stored.
+    pub(super) stamp: Option<Stamp>,
     /// Whether nothing was ever stored.
     pub(super) fresh: bool,
 }
@@ -81,7 +84,7 @@ pub(super) struct RegistryStore {
 struct Batch {
     number: u64,
     pieces: u32,
-    /// Time of the last of them, seconds since 1970.
+    /// Time of the last of them, seconds of registry time.
     last_s: u64,
 }
 
@@ -189,7 +192,8 @@ impl RegistryStore {
         // Each commit stores one. A process that ended before its first commit left only the
         // schema.
         let fresh = sequence.is_none() && self.log_len == 0;
-        Ok(Stored { plane, outcomes, fresh })
+        let stamp = read_stamp(&transaction)?;
+        Ok(Stored { plane, outcomes, stamp, fresh })
     }
 
     /// The session in which the rows were published or followed last; of epoch 0 if there is none.
@@ -240,6 +244,9 @@ impl RegistryStore {
                 for (key, value) in SESSION_KEYS.into_iter().zip(values) {
                     meta.insert(key, value)?;
                 }
+            }
+            if let Some(stamp) = &changes.stamp {
+                put_stamp(transaction, stamp)?;
             }
             Ok(())
         });

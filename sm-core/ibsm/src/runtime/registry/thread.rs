@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::{Arc, OnceLock, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
 
 use sa_proto::prost::bytes::Bytes;
 use sa_proto::proto::registry as proto;
@@ -12,6 +12,7 @@ use tracing::error;
 
 use super::dump::{self, SaDumpFile};
 use super::durable::{DurableRegistry, Verdict, Work};
+use super::host_clock::HostClock;
 use super::notices::{NOTICES_KEPT, NOTICES_MAX, numbered};
 use super::shared::{Job, Outbound, Shared, WRITES_MAX};
 use super::synced::WaitingAnswers;
@@ -63,6 +64,7 @@ pub(super) struct RegistryThread {
     /// Number of the last notice.
     number: u64,
     dump: SaDumpFile,
+    clock: HostClock,
 }
 
 impl RegistryThread {
@@ -73,9 +75,12 @@ impl RegistryThread {
         responders: Responders,
         sync: Arc<SyncFollowers>,
         dump: SaDumpFile,
+        clock: HostClock,
     ) -> Self {
         Self {
             shared,
+            // Above those of the previous process, which sent fewer than a million a second.
+            number: durable.now().time.as_secs() << 20,
             durable,
             responders,
             known: Vec::new(),
@@ -89,9 +94,8 @@ impl RegistryThread {
             unstored: None,
             acknowledge_until: None,
             issuer: Issuer::default(),
-            // Above those of the previous process, which sent fewer than a million a second.
-            number: now_s() << 20,
             dump,
+            clock,
         }
     }
 
@@ -99,10 +103,11 @@ impl RegistryThread {
     fn import(&mut self, ports: &Ports) {
         let mut imported = ImportedRegistry::None;
         if self.durable.is_fresh()
-            && let Some(plane) = self.dump.read(now_s(), ports)
+            && let Some(plane) = self.dump.read(self.durable.now(), ports)
         {
             let known = Arc::new(dump::registered_ports(&plane));
-            if self.durable.begin_with(now_s(), plane) {
+            let now_s = self.durable.advance(self.clock.now());
+            if self.durable.begin_with(now_s, plane) {
                 imported = ImportedRegistry::Read(known);
             }
         }
@@ -118,6 +123,7 @@ impl RegistryThread {
     pub(super) fn run(mut self) {
         loop {
             let (jobs, mut work, events, stop) = self.wait();
+            self.durable.advance(self.clock.now());
             if let Some(ports) = &work.ports {
                 self.import(ports);
             }
@@ -136,7 +142,8 @@ impl RegistryThread {
             self.notify(events);
             // While the file cannot be read, the dump keeps its contents.
             if let Some(plane) = self.durable.plane() {
-                self.dump.keep(Instant::now(), now_s(), self.durable.ports(), &plane, stop);
+                let time = self.durable.now();
+                self.dump.keep(Instant::now(), time, self.durable.ports(), &plane, stop);
             }
             if stop {
                 self.dump.finish();
@@ -164,8 +171,9 @@ impl RegistryThread {
     /// Waits until there is something to do, and takes it.
     fn wait(&mut self) -> (Vec<Job>, Work, Vec<Event>, bool) {
         let now = Instant::now();
+        let time = self.durable.now().time;
         let expiry = self.durable.due_s().map(|due_s| {
-            now + Duration::from_secs(due_s.saturating_sub(now_s())).max(EXPIRY_INTERVAL_MIN)
+            now + Duration::from_secs(due_s).saturating_sub(time).max(EXPIRY_INTERVAL_MIN)
         });
         let members = self.durable.may_have_changed_members().then_some(self.members_due);
         let due = [expiry, members, self.damper.poll_timeout(), self.dump.due(), self.waiting_due];
@@ -225,6 +233,9 @@ impl RegistryThread {
             followed.put_back(news);
         }
         let Some(news) = followed.take() else { return };
+        if let Some(time) = followed.take_registry_time() {
+            self.durable.follow_time(time);
+        }
         if self.durable.follow(now_s, news.version.session, &news.plane) {
             *self.shared.held() = self.durable.held();
             followed.stored(news.version);
@@ -242,8 +253,8 @@ impl RegistryThread {
         let verdicts = vec![Verdict::Dropped; refused.len()];
         self.answer(refused, verdicts);
         work.writes = jobs.iter_mut().map(|job| job.request.take()).collect();
-        let now_s = now_s();
-        self.follow(now_s);
+        self.follow(self.durable.now().time.as_secs());
+        let now_s = self.durable.now().time.as_secs();
         let durable = &mut self.durable;
         let done = catch_unwind(AssertUnwindSafe(|| durable.turn(now_s, work)));
         let verdicts = done.unwrap_or_else(|_| {
@@ -358,15 +369,4 @@ fn record_bytes(record: &AnswerRecord) -> Bytes {
         empty if empty.is_empty() => Bytes::from_static(&[0]),
         trimmed => trimmed.clone(),
     }
-}
-
-/// The time for leases and the age of outcomes, in seconds since 1970: the system's time when it
-/// was first read, plus the time since. Setting the clock expires no lease.
-pub(super) fn now_s() -> u64 {
-    static BEGIN: OnceLock<(Instant, Duration)> = OnceLock::new();
-    let (begin, then) = BEGIN.get_or_init(|| {
-        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        (Instant::now(), since_1970)
-    });
-    (*then + begin.elapsed()).as_secs()
 }

@@ -116,16 +116,19 @@ impl DurableRegistry {
         let store = self.store.as_mut().expect("a store was there a moment ago");
         // A session begins with a commit: from then on this registry is newer than what other
         // managers hold.
-        if !changes.is_empty() || store.session() != session {
+        let rows = if changes.is_empty() && store.session() == session {
+            changes.rows
+        } else {
             store.set_session(session);
-            store.commit(&changes)?;
+            let rows = self.commit(changes)?;
             self.counters.commits.add(1);
             self.fresh = false;
-        }
-        self.settle(changes.rows.sequence);
+            rows
+        };
+        self.settle(rows.sequence);
         self.unapplied = Surroundings::default();
-        self.members.apply(&changes.rows);
-        let session = match self.publish(&changes.rows) {
+        self.members.apply(&rows);
+        let session = match self.publish(&rows) {
             Ok(session) => session,
             Err(failure) => {
                 // It is durable: a retry gets the answer that this request would have got.

@@ -1,5 +1,7 @@
 //! Rows of another registry: to be restored at the start, or copied while its SM is master.
 
+use std::time::Duration;
+
 use sa_proto::snapshot::{RegistryChanges, RegistryPlane, Session};
 use tracing::error;
 
@@ -19,9 +21,11 @@ impl DurableRegistry {
         let changes = Changes { rows, ..Changes::default() };
         for _ in 0..2 {
             // After a failure the file may hold them: the commit succeeded after all.
-            let Some(store) = self.store.as_mut().filter(|_| self.fresh) else { return false };
-            match store.commit(&changes) {
-                Ok(()) => {
+            if self.store.is_none() || !self.fresh {
+                return false;
+            }
+            match self.commit(changes.clone()) {
+                Ok(_) => {
                     self.adopt(Stored { plane, ..Stored::default() });
                     return true;
                 }
@@ -60,21 +64,32 @@ impl DurableRegistry {
             return true;
         }
         store.set_session(session);
-        let changes = Changes { rows, ..Changes::default() };
-        let kept = store.commit(&changes);
-        if let Err(failure) = kept {
-            self.counters.failures.add(1);
-            let reason = sa_proto::with_causes(&failure);
-            error!("cannot store the registry of the master that is followed: {reason}");
-            self.reopen(now_s);
-            return false;
-        }
+        // Outcomes of our own session, in the time of our own registry, are of no use any more.
+        let changes = Changes { rows, outcomes_since_s: u64::MAX, ..Changes::default() };
+        let rows = match self.commit(changes) {
+            Ok(rows) => rows,
+            Err(failure) => {
+                self.counters.failures.add(1);
+                let reason = sa_proto::with_causes(&failure);
+                error!("cannot store the registry of the master that is followed: {reason}");
+                self.reopen(now_s);
+                return false;
+            }
+        };
         self.counters.commits.add(1);
         self.fresh = false;
         self.published = None;
-        self.members.apply(&changes.rows);
+        self.members.apply(&rows);
         self.followed = Some(plane.clone());
         true
+    }
+
+    /// Continues the time of the master that is followed; does nothing while we are the master.
+    pub(in super::super) fn follow_time(&mut self, time: Duration) {
+        if self.publisher.session().is_none() {
+            self.clock.follow(self.now.host, time);
+            self.advance(self.now.host);
+        }
     }
 
     /// Restores the registry from the copy, if there is one: this SM decides from now on.

@@ -13,6 +13,12 @@ use crate::publish::PublishConfig;
 use sm_core::registry::Request;
 use sm_core::registry::testing::{NOW_S, gid, ports, request};
 
+/// Clocks of a host that has run since 1970, on its first boot.
+fn host(now_s: u64) -> HostTime {
+    let now = Duration::from_secs(now_s);
+    HostTime { boot: 1, since_boot: now, wall: now }
+}
+
 struct Bed {
     directory: tempfile::TempDir,
     publisher: Arc<Publisher>,
@@ -33,8 +39,12 @@ impl Bed {
     }
 
     fn open(&self) -> DurableRegistry {
+        self.open_at(host(NOW_S))
+    }
+
+    fn open_at(&self, now: HostTime) -> DurableRegistry {
         let path = self.directory.path().to_owned();
-        DurableRegistry::open(path, self.publisher.clone(), self.counters.clone()).unwrap()
+        DurableRegistry::open(path, self.publisher.clone(), self.counters.clone(), now).unwrap()
     }
 
     /// A durable of a master that has swept.
@@ -330,6 +340,64 @@ fn a_lease_is_over_when_its_time_is() {
     assert!(due_s.is_none_or(|due_s| due_s > NOW_S + 5), "{due_s:?}");
     durable.turn(NOW_S + 60, Work::default());
     assert_eq!(durable.due_s(), None);
+}
+
+/// What is published of services after a turn at this time of the host.
+fn services_at(bed: &Bed, durable: &mut DurableRegistry, now: HostTime) -> usize {
+    let now_s = durable.advance(now);
+    durable.turn(now_s, Work { ports: Some(Arc::new(ports())), ..Work::default() });
+    bed.published().services.len()
+}
+
+/// A step of the wall clock ended leases at a restart, or extended them, and kept outcomes for as
+/// long as the step.
+#[test]
+fn registry_time_continues_over_a_restart_when_the_clock_was_set() {
+    for wall_s in [NOW_S - 900, NOW_S + 3_600] {
+        let bed = Bed::new();
+        let mut durable = bed.master();
+        let create = group();
+        durable.turn(NOW_S, work([service(1, 60), create.clone()]));
+        drop(durable);
+        bed.publisher.end_session();
+        bed.publisher.begin_session(Guid(1)).unwrap();
+        let at = |passed| HostTime { wall: Duration::from_secs(wall_s), ..host(NOW_S + passed) };
+        let mut durable = bed.open_at(at(20));
+        assert_eq!(services_at(&bed, &mut durable, at(59)), 1);
+        let now_s = durable.advance(at(59));
+        durable.turn(now_s, work([create]));
+        assert_eq!(durable.registry_counters().repeated, 0, "that is too long for a repeat");
+        assert_eq!(services_at(&bed, &mut durable, at(60)), 0);
+    }
+}
+
+/// The clocks of two managers differed by an hour: a takeover ended leases, or extended them.
+#[test]
+fn leases_of_a_master_that_was_followed_last_as_long_as_there() {
+    let (time, plane) = {
+        let bed = Bed::new();
+        let mut durable = bed.master();
+        durable.turn(NOW_S, work([service(1, 60)]));
+        (durable.now().time, plane(&durable))
+    };
+    for wall_s in [NOW_S - 900, NOW_S + 3_600] {
+        let bed = Bed::new();
+        let at = |passed| HostTime {
+            boot: 2,
+            since_boot: Duration::from_secs(7 + passed),
+            wall: Duration::from_secs(wall_s + passed),
+        };
+        let mut durable = bed.open_at(at(0));
+        durable.follow_time(time);
+        assert!(durable.follow(durable.now().time.as_secs(), &plane));
+        drop(durable);
+        // It is continued after a restart of the standby, too.
+        let mut durable = bed.open_at(at(30));
+        bed.publisher.begin_session(Guid(1)).unwrap();
+        assert_eq!(services_at(&bed, &mut durable, at(59)), 1);
+        durable.follow_time(Duration::ZERO);
+        assert_eq!(services_at(&bed, &mut durable, at(60)), 0, "a master follows no other");
+    }
 }
 
 #[test]

@@ -1,10 +1,12 @@
 //! The tables of the file: writing and reading rows and entries.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use redb::{ReadableTable, TableDefinition, WriteTransaction};
-use sa_proto::snapshot::encoding::{Canonical, Malformed, decode};
+use sa_proto::snapshot::encoding::{Canonical, Malformed, Reader, decode};
 use sa_proto::snapshot::{self, ReadRows, Row, Rows, WriteChanges};
+use sm_core::registry::{HostTime, Stamp};
 
 type Bytes = TableDefinition<'static, &'static [u8], &'static [u8]>;
 /// Bytes of an entry that are stored as one piece: with the library's overhead they fill two pages.
@@ -16,6 +18,9 @@ pub(super) type Numbered = TableDefinition<'static, (u64, u32), &'static [u8]>;
 pub(super) const META: TableDefinition<'static, &'static str, u64> = TableDefinition::new("meta");
 pub(super) const LOG: Numbered = TableDefinition::new("log");
 pub(super) const OUTCOMES: Numbered = TableDefinition::new("outcomes");
+/// Registry time, under [`STAMP`].
+const CLOCK: TableDefinition<'static, &'static str, &'static [u8]> = TableDefinition::new("clock");
+const STAMP: &str = "stamp";
 
 /// The table that holds rows of a kind.
 pub(super) fn table_of<R: Row>() -> Bytes {
@@ -73,6 +78,34 @@ pub(super) fn append(
         table.insert((number, piece), bytes)?;
     }
     Ok(())
+}
+
+/// Stores registry time.
+pub(super) fn put_stamp(transaction: &WriteTransaction, stamp: &Stamp) -> Result<(), redb::Error> {
+    let mut value = Vec::new();
+    let Stamp { time, host } = stamp;
+    ((host.boot >> 64) as u64).put(&mut value);
+    (host.boot as u64).put(&mut value);
+    for time in [time, &host.since_boot, &host.wall] {
+        // Enough until the year 2554.
+        (time.as_nanos() as u64).put(&mut value);
+    }
+    transaction.open_table(CLOCK)?.insert(STAMP, &value[..])?;
+    Ok(())
+}
+
+/// Reads what [`put_stamp`] stored; `None` if nothing was.
+pub(super) fn read_stamp(transaction: &redb::ReadTransaction) -> Result<Option<Stamp>, ReadError> {
+    let mut stamp = None;
+    for_each(transaction, CLOCK, |_, value| {
+        let mut input = Reader::new(value);
+        let mut number = || u64::take(&mut input);
+        let boot = u128::from(number()?) << 64 | u128::from(number()?);
+        let [time, since_boot, wall] = [number()?, number()?, number()?].map(Duration::from_nanos);
+        stamp = Some(Stamp { time, host: HostTime { boot, since_boot, wall } });
+        input.finish()
+    })?;
+    Ok(stamp)
 }
 
 pub(super) enum ReadError {

@@ -1,6 +1,7 @@
 //! The file: commits, restarts, damage.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ib_mad::types::{Gid, Guid, Lid, PKey, Qpn};
 use ib_mad::wire::mad::{AttributeId, Method, Status};
@@ -8,7 +9,7 @@ use sa_proto::snapshot::{AliasGuid, MulticastGroup, Service, ServiceRid};
 
 use super::tables::table_of;
 use super::*;
-use sm_core::registry::AnswerRecord;
+use sm_core::registry::{AnswerRecord, HostTime};
 
 fn alias(n: u64) -> Arc<AliasGuid> {
     Arc::new(AliasGuid { alias: Guid(n), port_guid: Guid(n + 1), index: 1 })
@@ -60,6 +61,9 @@ fn commit_and_open_again(fold_len: usize) {
     second.rows.alias_guids.extend([2, 77].map(|n| (Guid(n), None)));
     second.outcomes_put.push((key(2), outcome.clone()));
     second.outcomes_since_s = 41;
+    let [time, since_boot, wall] = [5, 6, 7].map(Duration::from_millis);
+    let stamp = Stamp { time, host: HostTime { boot: u128::MAX - 1, since_boot, wall } };
+    second.stamp = Some(stamp);
     store.commit(&second).unwrap();
     drop(store);
     let (mut store, stored) = RegistryStore::open(directory.path()).unwrap();
@@ -67,7 +71,7 @@ fn commit_and_open_again(fold_len: usize) {
     assert_eq!(stored.plane.alias_guids, vec![alias(1), alias(3)].into());
     assert_eq!(**stored.plane.groups.get(0).unwrap(), group);
     assert_eq!(**stored.plane.services.get(0).unwrap(), service);
-    assert_eq!(stored.outcomes, [(key(2), outcome)]);
+    assert_eq!((stored.outcomes, stored.stamp), (vec![(key(2), outcome)], Some(stamp)));
     assert!(!stored.fresh);
 
     // A reopened store continues where it was.
@@ -82,6 +86,7 @@ fn commit_and_open_again(fold_len: usize) {
     assert_eq!(stored.plane.alias_guids, vec![alias(1)].into());
     assert_eq!(stored.plane.groups.len(), 1);
     assert!(stored.outcomes.is_empty());
+    assert_eq!(stored.stamp, Some(stamp), "a commit without one keeps the last");
 }
 
 /// A commit must leave nothing behind that grows.

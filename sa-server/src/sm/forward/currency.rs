@@ -1,0 +1,238 @@
+//! Proof that the tables contain what is registered.
+//!
+//! The SM answers a barrier with the sequence number that contains all writes acknowledged before
+//! the barrier was sent. Once the tables contain it, they were current at that time, however long
+//! the barrier, its answer and the feed took. So a barrier is sent again and again, and a proof
+//! counts from the time when its barrier was sent. While there is no recent proof, reads of what is
+//! registered send a barrier of their own. An SM that does not answer barriers cannot be asked;
+//! then reads are answered from what is held.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use super::held::Point;
+
+/// How often proof is sought.
+pub(super) const PROOF_INTERVAL: Duration = Duration::from_millis(250);
+/// How long a proof counts: the longest time by which an answer about what is registered can be
+/// outdated while the SM answers.
+pub(super) const PROOF_AGE_MAX: Duration = Duration::from_secs(1);
+/// How long the SM may take to answer a barrier before it counts as unreachable for reads.
+pub(super) const SILENCE_MAX: Duration = Duration::from_secs(1);
+/// Answers of the SM that the tables have not reached; further ones prove nothing.
+const PENDING_MAX: usize = 8;
+
+/// What reads of registered records do first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reads {
+    /// Nothing: the SM cannot be asked.
+    AsHeld,
+    /// Ask the SM for its sequence number.
+    Ask,
+    /// The same from this time on, nothing before.
+    AskFrom(Instant),
+}
+
+/// The barriers sent for proof, and the last proof.
+#[derive(Debug, Default)]
+pub(super) struct Currency {
+    probe: Probe,
+    /// Points that the tables have not reached, and when they were asked for.
+    pending: VecDeque<(Point, Instant)>,
+    /// When the tables are known to have been current.
+    proven: Option<Instant>,
+    /// State of the tables.
+    tables: Point,
+    /// Whether the SM did not answer the last barrier in time.
+    is_silent: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Probe {
+    /// There is no stream.
+    #[default]
+    None,
+    /// The next barrier is due at this time.
+    Waiting(Instant),
+    /// The next message, which has been waited for since, contains one.
+    Due(Instant),
+    /// Write `number` is a barrier, sent at this time.
+    Sent { number: u64, at: Instant },
+}
+
+impl Currency {
+    /// A stream is opened.
+    pub(super) fn handle_connect(&mut self, now: Instant) {
+        self.handle_disconnect();
+        self.probe = Probe::Waiting(now);
+    }
+
+    /// The stream has ended.
+    pub(super) fn handle_disconnect(&mut self) {
+        self.probe = Probe::None;
+        self.pending.clear();
+        self.is_silent = false;
+    }
+
+    /// Whether the next message must contain a barrier.
+    pub(super) fn is_due(&self) -> bool {
+        matches!(self.probe, Probe::Due(_))
+    }
+
+    /// Write `number` of a message sent now is a barrier.
+    pub(super) fn handle_sent(&mut self, now: Instant, number: u64) {
+        self.probe = Probe::Sent { number, at: now };
+    }
+
+    /// Write `number` has an outcome; `point` is that of a registry that decides.
+    pub(super) fn handle_outcome(&mut self, now: Instant, number: u64, point: Option<Point>) {
+        let Probe::Sent { number: sent, at } = self.probe else { return };
+        if number != sent {
+            return;
+        }
+        self.is_silent = false;
+        self.probe = Probe::Waiting(now.max(at + PROOF_INTERVAL));
+        match point {
+            Some(point) if self.tables.contains(point) => self.prove(at),
+            Some(point) if self.pending.len() < PENDING_MAX => self.pending.push_back((point, at)),
+            _ => {}
+        }
+    }
+
+    /// The tables have reached `point`.
+    pub(super) fn advance(&mut self, point: Point) {
+        self.tables = point;
+        while let Some(&(pending, at)) = self.pending.front()
+            && point.contains(pending)
+        {
+            self.pending.pop_front();
+            self.prove(at);
+        }
+    }
+
+    fn prove(&mut self, at: Instant) {
+        self.proven = self.proven.max(Some(at));
+    }
+
+    /// What reads do first.
+    pub(super) fn reads(&self) -> Reads {
+        match self.proven {
+            _ if self.is_silent || self.probe == Probe::None => Reads::AsHeld,
+            Some(proven) => Reads::AskFrom(proven + PROOF_AGE_MAX),
+            None => Reads::Ask,
+        }
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) is due.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        match self.probe {
+            Probe::Waiting(due) => Some(due),
+            Probe::Sent { at, .. } => Some(at + SILENCE_MAX),
+            Probe::Due(since) if !self.is_silent => Some(since + SILENCE_MAX),
+            Probe::None | Probe::Due(_) => None,
+        }
+    }
+
+    /// Does what is due; returns whether the SM became silent. Spurious calls are allowed.
+    pub(super) fn handle_timeout(&mut self, now: Instant) -> bool {
+        if self.poll_timeout().is_none_or(|due| now < due) {
+            return false;
+        }
+        let was_silent = self.is_silent;
+        self.is_silent |= !matches!(self.probe, Probe::Waiting(_));
+        if !self.is_due() {
+            self.probe = Probe::Due(now);
+        }
+        self.is_silent && !was_silent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// Connected, with tables at sequence number 10.
+    fn connected(now: Instant) -> Currency {
+        let mut currency = Currency::default();
+        currency.advance(Point::new(1, 10));
+        assert_eq!(currency.reads(), Reads::AsHeld, "there is no stream");
+        currency.handle_connect(now);
+        assert_eq!(currency.reads(), Reads::Ask, "nothing is proven");
+        currency
+    }
+
+    fn probe(currency: &mut Currency, number: u64) -> Instant {
+        let now = currency.poll_timeout().expect("a barrier is due");
+        currency.handle_timeout(now);
+        assert!(currency.is_due());
+        currency.handle_sent(now, number);
+        now
+    }
+
+    #[test]
+    fn a_proof_counts_from_the_time_when_its_barrier_was_sent() {
+        let start = Instant::now();
+        let mut currency = connected(start);
+        let sent = probe(&mut currency, 7);
+        assert_eq!(sent, start, "at once");
+        currency.handle_outcome(start + 100 * MS, 6, Some(Point::new(1, 10)));
+        assert_eq!(currency.reads(), Reads::Ask, "that was another write");
+        currency.handle_outcome(start + 100 * MS, 7, Some(Point::new(1, 12)));
+        assert_eq!(currency.reads(), Reads::Ask, "the tables lack two changes");
+        currency.advance(Point::new(1, 12));
+        assert_eq!(currency.reads(), Reads::AskFrom(start + PROOF_AGE_MAX));
+        let next = probe(&mut currency, 8);
+        assert_eq!(next, start + PROOF_INTERVAL);
+        currency.handle_outcome(next, 8, None);
+        assert_eq!(currency.reads(), Reads::AskFrom(start + PROOF_AGE_MAX), "no registry decided");
+    }
+
+    #[test]
+    fn a_feed_that_lags_by_less_than_the_bound_leaves_no_gap() {
+        let start = Instant::now();
+        let mut currency = connected(start);
+        for (number, point) in (0..4).map(|number| (number, Point::new(1, 11 + number))) {
+            let sent = probe(&mut currency, number);
+            currency.handle_outcome(sent, number, Some(point));
+        }
+        assert_eq!(currency.reads(), Reads::Ask);
+        currency.advance(Point::new(1, 12));
+        assert_eq!(currency.reads(), Reads::AskFrom(start + PROOF_INTERVAL + PROOF_AGE_MAX));
+    }
+
+    #[test]
+    fn an_sm_that_does_not_answer_is_not_asked_until_it_does() {
+        for gets_out in [true, false] {
+            let start = Instant::now();
+            let mut currency = connected(start);
+            if gets_out {
+                probe(&mut currency, 1);
+            } else {
+                currency.handle_timeout(start);
+            }
+            let due = currency.poll_timeout().unwrap();
+            assert!(!currency.handle_timeout(due - MS) && currency.reads() == Reads::Ask);
+            assert!(currency.handle_timeout(due));
+            assert_eq!((due, currency.reads()), (start + SILENCE_MAX, Reads::AsHeld));
+            assert!(currency.is_due(), "it is tried again");
+            currency.handle_sent(due, 2);
+            currency.handle_outcome(due + MS, 2, Some(Point::new(1, 10)));
+            assert_eq!(currency.reads(), Reads::AskFrom(due + PROOF_AGE_MAX));
+        }
+    }
+
+    #[test]
+    fn what_a_stream_owed_is_forgotten_with_it() {
+        let start = Instant::now();
+        let mut currency = connected(start);
+        let sent = probe(&mut currency, 1);
+        currency.handle_outcome(sent, 1, Some(Point::new(1, 11)));
+        currency.handle_disconnect();
+        assert_eq!((currency.reads(), currency.poll_timeout()), (Reads::AsHeld, None));
+        currency.handle_connect(sent + MS);
+        currency.advance(Point::new(1, 11));
+        assert_eq!(currency.reads(), Reads::Ask);
+    }
+}

@@ -1,0 +1,142 @@
+//! Registry time: the clock of leases, and of how long outcomes are kept.
+//!
+//! It belongs to the registry, not to the host that runs it. It begins as the time since 1970 of
+//! the first host, and from then on only advances: within a boot with the host's time since boot,
+//! even if its wall clock is set; from one boot to the next with the wall clock. A standby
+//! continues the time of the master that it followed. The caller reads the host's clocks, and
+//! stores a [`Stamp`] with the rows.
+
+use std::time::Duration;
+
+/// The longest time that counts as having passed between two boots. A longer one is taken for a
+/// wrong wall clock.
+pub const GAP_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// Clocks of a host, read at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HostTime {
+    /// Identity of the boot; 0 if it is unknown.
+    pub boot: u128,
+    /// Time since the boot, including time in which the host was suspended.
+    pub since_boot: Duration,
+    /// Wall clock: time since 1970.
+    pub wall: Duration,
+}
+
+/// Registry time at a moment of a host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stamp {
+    /// Registry time.
+    pub time: Duration,
+    /// Clocks of the host.
+    pub host: HostTime,
+}
+
+/// The registry's clock.
+#[derive(Clone, Copy, Debug)]
+pub struct RegistryClock {
+    /// A moment of the current boot.
+    anchor: Stamp,
+}
+
+impl RegistryClock {
+    /// Continues from the stamp that was stored last; without one, from the host's wall clock.
+    pub fn new(now: HostTime, stored: Option<Stamp>) -> Self {
+        let time = stored.map_or(now.wall, |stored| stored.time + elapsed(stored.host, now));
+        Self { anchor: Stamp { time, host: now } }
+    }
+
+    /// The stamp of this moment. Between two moments of a boot its time does not decrease.
+    pub fn stamp(&self, now: HostTime) -> Stamp {
+        let passed = now.since_boot.saturating_sub(self.anchor.host.since_boot);
+        Stamp { time: self.anchor.time + passed, host: now }
+    }
+
+    /// Continues the time of another registry, whose rows replace ours.
+    pub fn follow(&mut self, now: HostTime, time: Duration) {
+        self.anchor = Stamp { time, host: now };
+    }
+}
+
+/// Time that passed on a host since a moment.
+fn elapsed(since: HostTime, now: HostTime) -> Duration {
+    if now.boot != 0 && now.boot == since.boot {
+        return now.since_boot.saturating_sub(since.since_boot);
+    }
+    now.wall.saturating_sub(since.wall).min(GAP_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn host(boot: u128, since_boot_s: u64, wall_s: u64) -> HostTime {
+        let (since_boot, wall) = (Duration::from_secs(since_boot_s), Duration::from_secs(wall_s));
+        HostTime { boot, since_boot, wall }
+    }
+
+    fn restarted(at: HostTime, stored: Stamp) -> u64 {
+        RegistryClock::new(at, Some(stored)).stamp(at).time.as_secs()
+    }
+
+    #[test]
+    fn a_step_of_the_wall_clock_changes_nothing_within_a_boot() {
+        let clock = RegistryClock::new(host(1, 100, 5_000), None);
+        let stored = clock.stamp(host(1, 130, 9_000));
+        assert_eq!(stored.time.as_secs(), 5_030);
+        for wall_s in [0, 1_400, 5_060, 90_000] {
+            assert_eq!(restarted(host(1, 160, wall_s), stored), 5_060);
+        }
+    }
+
+    #[test]
+    fn between_boots_the_wall_clock_counts_within_bounds() {
+        let stored = RegistryClock::new(host(1, 100, 5_000), None).stamp(host(1, 130, 5_030));
+        assert_eq!(restarted(host(2, 10, 5_100), stored), 5_100);
+        assert_eq!(restarted(host(2, 10, 1_000), stored), 5_030, "a clock that was set back");
+        let gap_s = GAP_MAX.as_secs();
+        assert_eq!(restarted(host(2, 10, 5_030 + 2 * gap_s), stored), 5_030 + gap_s);
+        let unknown = Stamp { host: HostTime { boot: 0, ..stored.host }, ..stored };
+        assert_eq!(restarted(host(0, 900, 5_040), unknown), 5_040, "the boot is unknown");
+    }
+
+    #[test]
+    fn the_time_of_another_registry_is_continued() {
+        let mut clock = RegistryClock::new(host(1, 100, 5_000), None);
+        clock.follow(host(1, 200, 5_100), Duration::from_secs(1_500));
+        let stored = clock.stamp(host(1, 203, 5_103));
+        assert_eq!(stored.time.as_secs(), 1_503);
+        assert_eq!(restarted(host(1, 210, 9_999), stored), 1_510);
+    }
+
+    proptest! {
+        /// Runs, restarts and boots; wall clocks that are set to anything.
+        #[test]
+        fn stored_time_never_decreases(
+            steps in vec((any::<bool>(), any::<bool>(), 0..100_u64, any::<u32>()), 1..40),
+        ) {
+            let mut now = host(1, 50, 1_000_000);
+            let mut clock = RegistryClock::new(now, None);
+            let mut stored = clock.stamp(now);
+            for (boots, restarts, passed, wall) in steps {
+                if boots {
+                    now = HostTime { boot: now.boot + 1, since_boot: Duration::ZERO, ..now };
+                }
+                now.since_boot += Duration::from_secs(passed);
+                now.wall = Duration::from_secs(wall.into());
+                if boots || restarts {
+                    clock = RegistryClock::new(now, Some(stored));
+                }
+                let next = clock.stamp(now);
+                prop_assert!(next.time >= stored.time);
+                if !boots {
+                    prop_assert_eq!(next.time, stored.time + Duration::from_secs(passed));
+                }
+                stored = next;
+            }
+        }
+    }
+}
