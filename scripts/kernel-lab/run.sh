@@ -31,7 +31,7 @@ work=$target/kernel-lab
 if [[ -n $build ]]; then
     # Built like the workspace's other tests, so that little has to be compiled.
     [[ -n ${IBSM_PROGRAMS-} ]] || cargo build --quiet --workspace --bins
-    cargo build --quiet -p ib-mad --example sa_client --example add_grh
+    cargo build --quiet -p ib-mad --example sa_client --example sa_port_manager --example add_grh
     # The transport verbs needs additional build tools.
     rm -f "$target/debug/examples/ud_client"
     if command -v cmake >/dev/null && [[ -n $(compgen -G '/usr/lib/llvm-*/lib/libclang*.so*') ]]; then
@@ -46,7 +46,7 @@ scratch=$(mktemp -d "${TMPDIR:-/tmp}/kernel-lab.XXXXXX")
 trap 'rm -rf "$scratch"' EXIT
 ours=$scratch/ours
 mkdir -p "$ours"/{bin,lib,lab}
-programs=("$target/debug/ibsa" "$target/debug/examples/sa_client")
+programs=("$target"/debug/{ibsa,examples/sa_client,examples/sa_port_manager})
 [[ ! -e $target/debug/examples/ud_client ]] || programs+=("$target/debug/examples/ud_client")
 for program in "${programs[@]}"; do strip -o "$ours/bin/${program##*/}" "$program"; done
 strip -o "$ours/lib/libadd_grh.so" "$target/debug/examples/libadd_grh.so"

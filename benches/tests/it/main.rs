@@ -1,5 +1,6 @@
 //! Whole systems of real programs. One binary, since each takes seconds to link.
 
+mod at_sm_port;
 mod chaos;
 mod chaos_support;
 mod ctl;

@@ -17,12 +17,15 @@ use ib_mad::wire::mad::MgmtClass;
 
 use crate::info::Info;
 use crate::issm::Issm;
+use crate::keeper;
 use crate::socket::{self, Read, Socket};
 use crate::stack::{FileId, Registration, Stack};
 use crate::umad::{Errno, Header};
 
 /// Packets sent or received per step.
 const BATCH: usize = 64;
+/// How long methods may still be registered for a file that was closed.
+const TAKEN_PATIENCE: Duration = Duration::from_millis(200);
 /// How long the exit handler waits for the lock.
 const DETACH_PATIENCE: Duration = Duration::from_millis(500);
 
@@ -35,6 +38,13 @@ pub(crate) struct Device {
     /// A duplicate of the client's data socket, for waiting on it without the lock.
     data: OwnedFd,
     issm: Issm,
+    /// Id of the node.
+    node: String,
+    /// Whether the server delivers requests by declared methods: stock ibsim delivers all of a
+    /// node's to one client.
+    declares: bool,
+    /// Files that this process opened and others serve.
+    kept: Mutex<Vec<keeper::File>>,
 }
 
 struct Inner {
@@ -78,17 +88,22 @@ impl Device {
         }
     }
 
-    fn attach() -> Result<&'static Self, IbsimError> {
+    /// Attaches to the server as a new client, without a thread that serves it.
+    pub(crate) fn connect() -> Result<Self, IbsimError> {
         let mut ibsim = Ibsim::connect(&IbsimOptions::default())?;
         let info = Info::read(&mut ibsim)?;
         let mut stack = Stack::new(ibsim.client_id().number);
         stack.set_port(&info.pkeys, info.gid());
         let data = ibsim.descriptor().map(|data| data.try_clone_to_owned());
-        let device = Self {
+        let declares = ibsim.declare_methods(MgmtClass::SUBN_ADM, 0)?;
+        Ok(Self {
             pid: process_id(),
             wake: event_descriptor()?,
             data: data.unwrap_or_else(|| Err(io::ErrorKind::NotFound.into()))?,
             issm: Issm::new()?,
+            node: ibsim.node().to_owned(),
+            declares,
+            kept: Mutex::default(),
             inner: Mutex::new(Inner {
                 ibsim: Some(ibsim),
                 stack,
@@ -99,10 +114,13 @@ impl Device {
                 planned: None,
                 is_lost: false,
             }),
-        };
+        })
+    }
+
+    fn attach() -> Result<&'static Self, IbsimError> {
         // Once per process.
-        let device: &'static Self = Box::leak(Box::new(device));
-        spawn_without_signals(|| device.run())?;
+        let device: &'static Self = Box::leak(Box::new(Self::connect()?));
+        spawn_without_signals(|| device.run(None))?;
         // SAFETY: `detach` is a function of this library, which is never unloaded.
         unsafe { libc::atexit(detach) };
         Ok(device)
@@ -144,8 +162,51 @@ impl Device {
         })
     }
 
-    /// Opens the port as a file for reading and writing messages: one end of a socket pair.
+    /// Serves a file that another process has opened, and its requests on the control socket, until
+    /// all descriptors of the file are closed or the server ends.
+    pub(crate) fn keep(&self, socket: Socket, control: &OwnedFd) {
+        let id = socket.id();
+        {
+            let mut inner = self.lock();
+            inner.stack.open(id);
+            inner.sockets.insert(id, socket);
+        }
+        keeper::answer(control, 0);
+        self.run(Some((id, control)));
+        // Detaches from the server.
+        drop(self.lock().ibsim.take());
+    }
+
+    /// Registers an agent for a file that this process keeps. The process of a file whose last
+    /// owner has just died may still have the methods; in the kernel they are free at once.
+    fn register_kept(&self, file: FileId, registration: Registration) -> Result<u32, Errno> {
+        let until = Instant::now() + TAKEN_PATIENCE;
+        loop {
+            match self.register(file, registration) {
+                Err(Errno(libc::EINVAL)) if Instant::now() < until => {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                done => return done,
+            }
+        }
+    }
+
+    /// The node's id.
+    pub(crate) fn node(&self) -> &str {
+        &self.node
+    }
+
+    /// Opens the port as a file for reading and writing messages: one end of a socket pair. It is
+    /// served by a process of its own, so that it may be passed to another process that outlives
+    /// this one; where the server cannot deliver requests to it there, by this process.
     pub(crate) fn open_socket(&self) -> Result<RawFd, Errno> {
+        if self.declares {
+            let (theirs, file) = keeper::File::open(&self.node)?;
+            let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+            kept.retain(keeper::File::is_served);
+            kept.push(file);
+            return Ok(theirs.into_raw_fd());
+        }
         let (socket, theirs) = Socket::pair().map_err(|error| errno(&error))?;
         let opened = self.with(|inner| {
             inner.stack.open(socket.id());
@@ -164,6 +225,11 @@ impl Device {
         registration: Registration,
     ) -> Result<u32, Errno> {
         let inode = socket::inode(theirs).map_err(|error| errno(&error))?;
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(file) = kept.iter().find(|file| file.is_of(inode)) {
+            return file.register(registration);
+        }
+        drop(kept);
         let found = {
             let inner = self.lock();
             inner.sockets.values().find(|socket| socket.is_of(inode)).map(Socket::id)
@@ -228,9 +294,16 @@ impl Device {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The device thread's loop.
-    fn run(&self) {
+    /// The device thread's loop. `kept`: the file that this process exists for, and its control
+    /// socket.
+    fn run(&self, kept: Option<(FileId, &OwnedFd)>) {
+        let mut control = kept.map(|(_, control)| control);
         loop {
+            if let (Some(open), Some((id, _))) = (control, kept)
+                && !keeper::take_request(open, |registration| self.register_kept(id, registration))
+            {
+                control = None;
+            }
             let (timeout, is_full, sockets) = {
                 let mut inner = self.lock();
                 if inner.ibsim.is_none() || inner.is_lost {
@@ -243,6 +316,9 @@ impl Device {
                 }
                 let now = Instant::now();
                 inner.step(now);
+                if kept.is_some() && inner.sockets.is_empty() {
+                    return;
+                }
                 inner.planned = inner.stack.poll_timeout();
                 let timeout = inner.planned.map(|due| due.saturating_duration_since(now));
                 (timeout, !inner.unsent.is_empty(), inner.socket_descriptors())
@@ -252,6 +328,7 @@ impl Device {
                 Interest::read(self.wake.as_fd()),
                 Interest::read(self.issm.descriptor()),
             ];
+            interests.extend(control.map(|control| Interest::read(control.as_fd())));
             let waited = sockets.iter().take(WAIT_MAX - interests.len());
             interests.extend(
                 waited.map(|(socket, is_full)| Interest::read_or_write(socket.as_fd(), *is_full)),

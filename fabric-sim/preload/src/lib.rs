@@ -9,12 +9,14 @@
 //! - [`umad`]: the header before each MAD.
 //! - `device`: the socket, its thread and the lock. `issm`: the file that makes a process an SM.
 //! - `export`: libibumad's functions, except those that return names of codes; and the device's
-//!   file and sysfs, for programs without libibumad, such as ours. `socket`: such an open file.
+//!   file and sysfs, for programs without libibumad, such as ours. `socket`: such an open file;
+//!   `keeper`: the process that serves it.
 
 mod device;
 pub mod export;
 mod info;
 mod issm;
+mod keeper;
 mod socket;
 #[cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 pub mod stack;

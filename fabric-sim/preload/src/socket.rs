@@ -11,6 +11,11 @@ use crate::umad::{Errno, HEADER_LEN, Header};
 
 /// The longest message that is passed on in one write.
 const MESSAGE_LEN_MAX: usize = 1 << 16;
+/// Start of our end's abstract name, by which any process recognizes the other end as a device
+/// file. The node and a number follow.
+const NAME: &[u8] = b"\0ibfabric-umad/";
+/// Limit of the node's part in the name.
+const NODE_LEN_MAX: usize = 64;
 
 /// Our end.
 #[derive(Debug)]
@@ -36,17 +41,29 @@ pub(crate) enum Read {
 impl Socket {
     /// Creates a socket pair; returns our end and the program's.
     pub(crate) fn pair() -> io::Result<(Self, OwnedFd)> {
-        let mut ends = [-1; 2];
-        let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-        // SAFETY: there is room for both descriptors.
-        if unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr()) } < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: both are new and have no other owner.
-        let [ours, theirs] = ends.map(|end| unsafe { OwnedFd::from_raw_fd(end) });
+        let [ours, theirs] = pair(libc::SOCK_NONBLOCK)?;
         let inode = inode(theirs.as_raw_fd())?;
         let buffer = vec![0; MESSAGE_LEN_MAX].into_boxed_slice();
         Ok((Self { ours, inode, held: Vec::new(), buffer }, theirs))
+    }
+
+    /// Names our end after the node, so that [`node_of`] recognizes the program's end. `number`
+    /// differs from file to file of a process.
+    pub(crate) fn set_name(&self, node: &str, number: u32) -> io::Result<()> {
+        let node = &node.as_bytes()[..node.len().min(NODE_LEN_MAX)];
+        let tail = format!("/{}-{number}", std::process::id());
+        let name = [NAME, node, tail.as_bytes()].concat();
+        // SAFETY: all-zero bytes are valid for an address.
+        let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
+        address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+        for (to, from) in address.sun_path.iter_mut().zip(&name) {
+            *to = *from as libc::c_char;
+        }
+        let len = std::mem::offset_of!(libc::sockaddr_un, sun_path) + name.len();
+        // SAFETY: the address is readable for this length.
+        let bound =
+            unsafe { libc::bind(self.id(), (&raw const address).cast(), len as libc::socklen_t) };
+        if bound < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
     /// The stack's number for this port.
@@ -116,6 +133,35 @@ impl Socket {
     }
 }
 
+/// A pair of connected sockets that preserve message boundaries, with these flags.
+pub(crate) fn pair(flags: i32) -> io::Result<[OwnedFd; 2]> {
+    let mut ends = [-1; 2];
+    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | flags;
+    // SAFETY: there is room for both descriptors.
+    if unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr()) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: both are new and have no other owner.
+    Ok(ends.map(|end| unsafe { OwnedFd::from_raw_fd(end) }))
+}
+
+/// The node of a device file, whichever process opened it; `None` if the descriptor is not the
+/// program's end of one.
+pub(crate) fn node_of(file: RawFd) -> Option<Vec<u8>> {
+    // SAFETY: all-zero bytes are valid for an address.
+    let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
+    let mut len = size_of::<libc::sockaddr_un>() as libc::socklen_t;
+    // SAFETY: the address is writable for this length.
+    if unsafe { libc::getpeername(file, (&raw mut address).cast(), &raw mut len) } < 0 {
+        return None;
+    }
+    let len = (len as usize).checked_sub(std::mem::offset_of!(libc::sockaddr_un, sun_path))?;
+    let name: Vec<u8> = address.sun_path.iter().take(len).map(|&byte| byte as u8).collect();
+    let rest = name.strip_prefix(NAME)?;
+    let end = rest.iter().rposition(|&byte| byte == b'/')?;
+    Some(rest[..end].to_vec())
+}
+
 /// Inode of an open file.
 pub(crate) fn inode(file: RawFd) -> io::Result<u64> {
     // SAFETY: a struct of numbers, and written before it is read.
@@ -125,4 +171,21 @@ pub(crate) fn inode(file: RawFd) -> io::Result<u64> {
         return Err(io::Error::last_os_error());
     }
     Ok(status.st_ino)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_file_is_recognized_wherever_it_was_passed_to() {
+        let (ours, theirs) = Socket::pair().unwrap();
+        assert_eq!(node_of(theirs.as_raw_fd()), None, "it has no name yet");
+        ours.set_name("Hca1/x", 7).unwrap();
+        let passed_on = theirs.try_clone().unwrap();
+        assert_eq!(node_of(passed_on.as_raw_fd()).as_deref(), Some(&b"Hca1/x"[..]));
+        assert_eq!(node_of(ours.id()), None, "the other end");
+        let [other, _end] = pair(0).unwrap();
+        assert_eq!(node_of(other.as_raw_fd()), None);
+    }
 }

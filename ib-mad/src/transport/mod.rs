@@ -11,6 +11,8 @@
 //! - [`memory`]: a network for tests, with virtual time and seeded faults.
 //! - [`capture`]: any of these, recording its packets to a file that tshark reads.
 //!
+//! [`local`] is not a transport: it passes descriptors between processes of this host.
+//!
 //! # Examples
 //!
 //! A packet between two ports of an in-memory network; other transports differ in how they are
@@ -41,6 +43,7 @@
 
 pub mod capture;
 pub mod ibsim;
+pub mod local;
 mod mapping;
 pub mod memory;
 mod mmsg;

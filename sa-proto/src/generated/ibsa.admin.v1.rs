@@ -73,6 +73,9 @@ pub struct Status {
     /// master.
     #[prost(message, optional, tag = "25")]
     pub registry_copy: ::core::option::Option<RegistryCopy>,
+    /// Which process reads SA requests at its port, in words; empty if the transport does not say.
+    #[prost(string, tag = "26")]
+    pub sa_port: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Follower {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
 use ib_mad::transport::udp::Engine;
+use ib_mad::transport::umad::sharing::SOCKET_NAME;
 use sa_proto::proto::snapshot as proto;
 
 use sa_proto::trust::{ClientTrust, TlsFiles, TrustError};
@@ -18,6 +19,8 @@ Examples:
   ibsa --sm https://sm1:7471 --sm https://sm2:7471 --transport umad --cache-dir /var/lib/ibsa \\
        --tls-ca ca.pem --tls-cert sa.pem --tls-key sa.key
                                                       at a port of this host, two managers
+  ibsa --sm http://127.0.0.1:7471 --transport umad --at-sm-port
+                                                      on the manager's host, at its port
   ibsa hold /run/ibsa.hold                            keeps the umad file of
                                                       `ibsa --holder /run/ibsa.hold` open
                                                       during restarts";
@@ -79,6 +82,16 @@ pub struct Options {
     /// not needed under systemd with FileDescriptorStoreMax=
     #[arg(long, value_name = "SOCKET")]
     pub holder: Option<PathBuf>,
+
+    /// umad: answer the queries that clients send to the SM's LID, on the SM's host at the SM's
+    /// port (--device, --port). They are answered while ibsm restarts; while ibsa restarts, ibsm
+    /// forwards them
+    #[arg(long)]
+    pub at_sm_port: bool,
+
+    /// State directory of the ibsm at that port, in which its socket is
+    #[arg(long, value_name = "DIR", env = "OSM_CACHE_DIR", default_value = "/var/lib/ibsm")]
+    pub sm_state_dir: PathBuf,
 
     /// Use of the port that ibsa serves on, and so whether the SM may move its LID
     #[arg(long, value_enum, value_name = "USE", default_value_t)]
@@ -151,6 +164,11 @@ impl Options {
         )?;
         let trust = ClientTrust::new(files, self.insecure);
         self.sms.iter().map(|sm| sm.clone().with_trust(trust.clone())).collect()
+    }
+
+    /// The socket of the ibsm whose port is shared, with `--at-sm-port`.
+    pub(crate) fn sm_socket(&self) -> Option<PathBuf> {
+        self.at_sm_port.then(|| self.sm_state_dir.join(SOCKET_NAME))
     }
 
     /// The address of the front door, if it is open to other hosts without `--insecure`.

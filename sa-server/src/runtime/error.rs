@@ -68,6 +68,9 @@ pub enum StartError {
     /// The port of this host cannot be used.
     #[error("{0}")]
     Umad(#[from] UmadError),
+    /// Only a umad port can be shared with its SM.
+    #[error("--at-sm-port needs --transport umad")]
+    AtSmPort,
     /// The queue pair cannot be made.
     #[cfg(feature = "verbs")]
     #[error("{0}")]

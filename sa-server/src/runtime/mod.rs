@@ -21,6 +21,7 @@ use tracing_subscriber::EnvFilter;
 use crate::host::handover::HeldDescriptors;
 use crate::host::options::{Options, TransportKind};
 use crate::host::placement::{self, Builders};
+use crate::host::sm_port::SmPort;
 use crate::host::umad_port::Opener;
 #[cfg(feature = "verbs")]
 use crate::host::verbs_port;
@@ -42,7 +43,7 @@ use attachment::{Fabric, attach};
 use builder::Builder;
 pub use error::StartError;
 use listen::listen;
-use worker_pool::{WorkerPool, rebind_never};
+use worker_pool::{Queue, WorkerPool, rebind_never};
 
 /// How often retired tables are looked at.
 const RECLAIM_INTERVAL: Duration = Duration::from_secs(1);
@@ -76,6 +77,9 @@ pub fn run(options: Options) -> Result<(), StartError> {
     if let Some(address) = options.exposed_listen() {
         return Err(StartError::Exposed(address));
     }
+    if options.at_sm_port && options.transport != TransportKind::Umad {
+        return Err(StartError::AtSmPort);
+    }
     // SAFETY: this process has not opened a file yet, so that the environment names only inherited
     // descriptors.
     let descriptors = unsafe { HeldDescriptors::of_environment(options.holder.as_deref()) };
@@ -88,6 +92,9 @@ pub fn run(options: Options) -> Result<(), StartError> {
     }
     let cache_dir = options.cache_dir.as_deref().map(CacheDir::open).transpose()?;
     let id = cache_dir.as_ref().map_or_else(passing_identity, CacheDir::responder_id);
+    let name = options.name.clone().unwrap_or_else(|| format!("ibsa-{}", std::process::id()));
+    let sm_port = options.sm_socket().map(|socket| SmPort::new(socket, id, name.clone()));
+    let sm_port = sm_port.transpose()?;
     let publisher = Publisher::new();
     let mut pool = WorkerPool {
         stop: Arc::new(AtomicBool::new(false)),
@@ -110,7 +117,7 @@ pub fn run(options: Options) -> Result<(), StartError> {
             Some((Fabric::Ibsim(Box::new(ibsim)), guid, Qpn::GSI))
         }
         TransportKind::Umad => {
-            let mut opener = Opener::new(&options, descriptors);
+            let mut opener = Opener::new(&options, descriptors, sm_port.clone());
             let opened = opener.open()?;
             let guid = opened.guid;
             Some((Fabric::Umad(Box::new((opened, opener))), guid, Qpn::GSI))
@@ -124,11 +131,14 @@ pub fn run(options: Options) -> Result<(), StartError> {
         TransportKind::Udp => None,
     };
     if let Some((transport, guid, qpn)) = attached {
-        port = Some((guid, qpn));
         fabric = Some(transport);
-        // The worker started last, after those of the front door.
-        let own_port = OwnPort::new(Arc::clone(&pool.exchange), usize::from(options.workers));
-        pool.own_port = Some((guid, own_port));
+        // Clients are not led to the SM's port: they go there by themselves.
+        if sm_port.is_none() {
+            port = Some((guid, qpn));
+            // The worker started last, after those of the front door.
+            let own_port = OwnPort::new(Arc::clone(&pool.exchange), usize::from(options.workers));
+            pool.own_port = Some((guid, own_port));
+        }
     }
     let front_door = listen(&options)?;
     let peers = Peers::new(&options.believe);
@@ -138,7 +148,7 @@ pub fn run(options: Options) -> Result<(), StartError> {
         let egress =
             pool.own_port.as_ref().map_or(Egress::Back, |(_, port)| Egress::By(Arc::clone(port)));
         let udp = Guarded::new(udp, peers.clone());
-        pool.start(format!("udp-{i}"), udp, egress, false, |_| Ok(()), rebind_never)?;
+        pool.start(format!("udp-{i}"), udp, egress, Queue::Empty, |_| Ok(()), rebind_never)?;
     }
     match fabric {
         Some(Fabric::Ibsim(ibsim)) => pool.start_ibsim(*ibsim, options.clone())?,
@@ -146,7 +156,8 @@ pub fn run(options: Options) -> Result<(), StartError> {
         #[cfg(feature = "verbs")]
         Some(Fabric::Verbs(verbs)) => {
             let (egress, give_up) = (pool.own_egress(), verbs_port::give_up);
-            pool.start("verbs".to_owned(), *verbs, egress, false, verbs_port::upkeep, give_up)?;
+            let (queue, upkeep) = (Queue::Empty, verbs_port::upkeep);
+            pool.start("verbs".to_owned(), *verbs, egress, queue, upkeep, give_up)?;
         }
         None => {}
     }
@@ -158,7 +169,7 @@ pub fn run(options: Options) -> Result<(), StartError> {
             log_rings(&mut logged, rings.counters());
             Ok(())
         };
-        pool.start("ring".to_owned(), rings, Egress::Back, false, upkeep, rebind_never)?;
+        pool.start("ring".to_owned(), rings, Egress::Back, Queue::Empty, upkeep, rebind_never)?;
     }
     let metrics =
         Arc::new(Metrics { workers: std::mem::take(&mut pool.workers), ..Metrics::default() });
@@ -169,12 +180,21 @@ pub fn run(options: Options) -> Result<(), StartError> {
     }
     tracing::info!(front_door = %address, transport = ?options.transport, "ready for queries");
     store.report_ready();
+    if let Some(sm_port) = sm_port {
+        // A reader that lasted would keep a generation from being freed.
+        let mut waiting = Some(pool.tables.clone());
+        let is_ready = move || {
+            waiting.take_if(|tables| tables.current().is_some());
+            waiting.is_none()
+        };
+        sm_port.start(is_ready)?;
+    }
 
     let config = ReplicaConfig {
         sms,
         identity: Identity {
             id,
-            name: options.name.clone().unwrap_or_else(|| format!("ibsa-{}", std::process::id())),
+            name,
             front_door: vec![address],
             port,
             port_use: options.port_use.into(),

@@ -13,8 +13,10 @@ use ib_mad::types::Guid;
 
 use super::StartError;
 use super::attachment::attach;
+use crate::host::gate::{Gate, Gated};
 use crate::host::options::Options;
 use crate::host::placement;
+use crate::host::sm_port::SmPort;
 use crate::host::umad_port::{self, Opened, Opener};
 use crate::query::redirect::Redirection;
 use crate::serve::own_port::{Egress, OwnPort};
@@ -32,6 +34,20 @@ const REATTACH_DELAY: Duration = Duration::from_secs(1);
 const INHERITED_MAX: usize = 1024;
 /// How long they wait for the snapshot on disk to be read.
 const TABLES_PATIENCE: Duration = Duration::from_secs(1);
+
+/// How often a worker that waits for its gate looks whether it is to stop.
+const GATE_INTERVAL: Duration = Duration::from_millis(100);
+
+/// What a transport's queue holds when its worker begins.
+#[derive(Clone, Debug)]
+pub(super) enum Queue {
+    /// Nothing.
+    Empty,
+    /// What another process has left.
+    Inherited,
+    /// The same, once the gate opens. Another process reads it until then.
+    Shared(Arc<Gate>),
+}
 
 /// The workers.
 pub(super) struct WorkerPool {
@@ -55,9 +71,17 @@ impl WorkerPool {
         (opened, mut opener): (Opened, Opener),
     ) -> Result<(), StartError> {
         let Opened { umad, is_inherited, .. } = opened;
-        let reopen = move || opener.reopen();
-        let egress = self.own_egress();
-        self.start("umad".to_owned(), umad, egress, is_inherited, umad_port::upkeep(), reopen)
+        let gate = opener.sm_port().map(SmPort::gate).map(Arc::clone);
+        let queue = match (&gate, is_inherited) {
+            (Some(gate), _) => Queue::Shared(Arc::clone(gate)),
+            (None, true) => Queue::Inherited,
+            (None, false) => Queue::Empty,
+        };
+        let umad = Gated::new(umad, gate.clone());
+        let reopen = move || Some(Gated::new(opener.reopen()?, gate.clone()));
+        let mut upkeep = umad_port::upkeep();
+        let upkeep = move |umad: &mut Gated<_>| upkeep(umad.inner_mut());
+        self.start("umad".to_owned(), umad, self.own_egress(), queue, upkeep, reopen)
     }
 
     /// Role of the worker for the responder's own port.
@@ -74,17 +98,17 @@ impl WorkerPool {
                 None
             }
         };
-        self.start("ibsim".to_owned(), ibsim, self.own_egress(), false, upkeep, reattach)
+        self.start("ibsim".to_owned(), ibsim, self.own_egress(), Queue::Empty, upkeep, reattach)
     }
 
-    /// Starts a worker that runs until `stop` is set. `is_inherited`: another process had the
-    /// transport before. `reopen` is tried once a second after the transport has failed.
+    /// Starts a worker that runs until `stop` is set. `reopen` is tried once a second after the
+    /// transport has failed.
     pub(super) fn start<T: Transport + 'static>(
         &mut self,
         name: String,
         transport: T,
         egress: Egress,
-        is_inherited: bool,
+        queue: Queue,
         mut upkeep: impl FnMut(&mut T) -> io::Result<()> + Send + 'static,
         mut reopen: impl FnMut() -> Option<T> + Send + 'static,
     ) -> Result<(), StartError> {
@@ -123,7 +147,13 @@ impl WorkerPool {
             }
             let worker = Worker::new(transport, responder(), config);
             let mut worker = worker.with_egress(egress);
-            if is_inherited {
+            if let Queue::Shared(gate) = &queue {
+                while !gate.is_open() && !stop.load(Relaxed) {
+                    // An error shows again at once.
+                    let _ = gate.wait(GATE_INTERVAL);
+                }
+            }
+            if !matches!(queue, Queue::Empty) {
                 // Waiting requests cannot be answered before there are tables.
                 let until = Instant::now() + TABLES_PATIENCE;
                 while begun.current().is_none() && Instant::now() < until && !stop.load(Relaxed) {
@@ -132,6 +162,8 @@ impl WorkerPool {
                 // An error shows again at once.
                 let _ = worker.take_over(INHERITED_MAX, Instant::now());
             }
+            // It would keep its generation from being freed.
+            drop(begun);
             while !stop.load(Relaxed) {
                 let ran = catch_unwind(AssertUnwindSafe(|| {
                     worker.run(&stop, UPKEEP_INTERVAL, &mut upkeep)

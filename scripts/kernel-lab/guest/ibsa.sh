@@ -143,4 +143,104 @@ start
 ask $SA_GID path:none
 stop -TERM
 
+title "at the SM's port, without its manager: killed, stopped and upgraded with a holder"
+# Debian's saquery asks all the time; every Get must be answered, and none with status 0x000c.
+ibsa hold /run/ibsa.hold >hold.log 2>&1 &
+holder=$!
+until [ -S /run/ibsa.hold ]; do sleep 0.05; done
+# at_port [OPTION...]
+at_port() {
+	start --at-sm-port --sm-state-dir /lab "$@"
+	until grep -q 'reading SA requests' ibsa.log; do sleep 0.05; done
+}
+mount --bind sm_lid /sys/class/infiniband/rxe0/ports/1/sm_lid
+# under_queries: runs the disturbance that its arguments name while two clients query.
+under_queries() {
+	: >queries.log
+	sa_client rxe0 $SA_GID steady:12 >steady.log &
+	client=$!
+	(
+		asked=0 wrong=0
+		while kill -0 $client 2>/dev/null; do
+			asked=$((asked + 1))
+			query -c >one.log 2>&1 && grep -q 'Capability mask' one.log || {
+				wrong=$((wrong + 1))
+				cat one.log >>queries.log
+			}
+		done
+		echo "$asked $wrong" >saquery.count
+	) &
+	asker=$!
+	sleep 0.5
+	"$@"
+	wait $client || failed=1
+	cat steady.log
+	wait $asker
+	read -r asked wrong <saquery.count
+	if [ "$asked" -gt 5 ] && [ "$wrong" = 0 ]; then
+		pass "saquery: $asked queries, all answered"
+	else
+		fail "saquery: $wrong of $asked queries failed"
+		head -20 queries.log
+	fi
+}
+disturb_holder() {
+	for signal in KILL TERM KILL; do
+		sleep 0.7
+		stop -$signal
+		at_port --holder /run/ibsa.hold
+		grep -q 'took over QP1' ibsa.log || fail "QP1 was not taken over after SIG$signal"
+	done
+	sleep 0.7
+	old=$ibsa
+	rm -rf /lab/cache2
+	cp -r /lab/cache /lab/cache2
+	ibsa --sm http://127.0.0.1:1 --transport umad --at-sm-port --sm-state-dir /lab --device rxe1 \
+		--cache-dir /lab/cache2 --holder /run/ibsa.hold >new.log 2>&1 &
+	ibsa=$!
+	until grep -q 'reading SA requests' new.log; do sleep 0.05; done
+	kill -TERM $old
+	wait $old 2>/dev/null
+}
+at_port --holder /run/ibsa.hold
+under_queries disturb_holder
+stop -TERM
+kill $holder
+wait $holder 2>/dev/null
+
+title "at the SM's port, with the file shared by a manager: either is killed"
+# sa_port_manager does what ibsm does at its port, which needs QP0.
+manager() {
+	sa_port_manager rxe1 /lab/sa-port >manager.log 2>&1 &
+	manager=$!
+	until grep -q listening manager.log; do sleep 0.05; done
+}
+disturb_shared() {
+	# The file passes from the manager to ibsa, back, and to the manager's successor.
+	for signal in KILL TERM; do
+		sleep 0.7
+		stop -$signal
+		at_port
+		grep -q 'took over QP1' ibsa.log || fail "the manager's file was not taken"
+	done
+	for round in 1 2; do
+		sleep 0.7
+		kill -KILL $manager
+		wait $manager 2>/dev/null
+		sleep 0.5
+		manager
+		until grep -q 'reads now' manager.log; do sleep 0.05; done
+	done
+	sleep 0.7
+	stop -KILL
+	at_port
+}
+manager
+at_port
+under_queries disturb_shared
+stop -TERM
+kill $manager
+wait $manager 2>/dev/null
+umount /sys/class/infiniband/rxe0/ports/1/sm_lid
+
 [ $failed = 0 ]

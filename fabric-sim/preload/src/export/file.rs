@@ -3,7 +3,8 @@
 //! concern the device are passed to the C library unchanged.
 //!
 //! The open file is one end of a SOCK_SEQPACKET pair; the device holds the other. Reading, writing
-//! and polling are the kernel's own. One difference from a umad file: a malformed write is
+//! and polling are the kernel's own. statx(2) shows it as the device, so that a process recognizes
+//! a file that it was passed. One difference from a umad file: a malformed write is
 //! discarded, not reported.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulong, c_void};
@@ -14,6 +15,7 @@ use ib_mad::wire::mad::MgmtClass;
 use super::set_errno;
 use crate::device::Device;
 use crate::info::{CA_NAME, Info};
+use crate::socket;
 use crate::stack::Registration;
 use crate::umad::Errno;
 
@@ -195,6 +197,54 @@ pub unsafe extern "C" fn ioctl(file: c_int, request: c_ulong, argument: *mut c_v
         }
         Err(error) => failed(error),
     }
+}
+
+/// Device number of umad files, as on Linux, for the port of the node with this id.
+fn device_number(node: &[u8]) -> (u32, u32) {
+    // FNV-1a. Linux has 20 bits for the minor number.
+    let hash = node
+        .iter()
+        .fold(0x811C_9DC5, |hash: u32, &byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    (231, hash & 0xF_FFFF)
+}
+
+/// statx(2), by which Rust's standard library reads the attributes of files.
+///
+/// # Safety
+///
+/// As the C library's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn statx(
+    directory: c_int,
+    path: *const c_char,
+    flags: c_int,
+    mask: c_uint,
+    status: *mut libc::statx,
+) -> c_int {
+    type Statx =
+        unsafe extern "C" fn(c_int, *const c_char, c_int, c_uint, *mut libc::statx) -> c_int;
+    // SAFETY: a path is a C string.
+    let name = (!path.is_null()).then(|| unsafe { CStr::from_ptr(path) }.to_bytes());
+    let number = match name {
+        Some(UMAD) => match Device::get() {
+            Ok(device) => Some(device_number(device.node().as_bytes())),
+            Err(error) => return failed(error),
+        },
+        Some([]) | None => socket::node_of(directory).map(|node| device_number(&node)),
+        Some(_) => None,
+    };
+    let Some((major, minor)) = number else {
+        // SAFETY: the caller's own arguments, passed on.
+        return unsafe { next::<Statx>(c"statx")(directory, path, flags, mask, status) };
+    };
+    // SAFETY: all-zero bytes are valid for a struct of numbers.
+    let mut shown: libc::statx = unsafe { std::mem::zeroed() };
+    shown.stx_mask = libc::STATX_BASIC_STATS;
+    shown.stx_mode = (libc::S_IFCHR | 0o600) as u16;
+    (shown.stx_rdev_major, shown.stx_rdev_minor, shown.stx_nlink) = (major, minor, 1);
+    // SAFETY: guaranteed by the caller.
+    unsafe { status.write(shown) };
+    0
 }
 
 /// Open directories of the class: stream, position, and the entry returned last.

@@ -16,10 +16,12 @@
 //!   Sending has no back-pressure.
 //! - RMPP is done here: every segment is a packet.
 //!
-//! The header is in [`Header`], the system calls in `abi`, sysfs in [`UmadPort`].
+//! The header is in [`Header`], the system calls in `abi`, sysfs in [`UmadPort`]. [`sharing`]: how
+//! a subnet manager and a responder share the file of the SA class.
 
 mod abi;
 mod header;
+pub mod sharing;
 mod sysfs;
 mod tables;
 #[cfg(test)]
@@ -151,9 +153,12 @@ impl UmadOptions {
         Self { port, agents, answer_timeout: Duration::from_millis(900) }
     }
 
-    /// Manages the subnet at `port`, and serves its administration there.
+    /// Manages the subnet at `port`, and sends packets of its administration from there. Requests
+    /// of that class need a file of their own ([`sa_responder`](Self::sa_responder)), which other
+    /// processes may have too; responses to requests sent here arrive here.
     pub fn subnet_manager(port: UmadPort, answer_timeout: Duration) -> Self {
-        let agents = vec![AgentSpec::SM_DIRECTED, AgentSpec::SM_BY_LID, AgentSpec::SA_RESPONDER];
+        let client = AgentSpec::sa_client(Rmpp::Owner);
+        let agents = vec![AgentSpec::SM_DIRECTED, AgentSpec::SM_BY_LID, client];
         Self { port, agents, answer_timeout }
     }
 }
@@ -404,6 +409,9 @@ impl<D: Device> Transport for Umad<D> {
         // As many reads as there is room: what remains is reported when the file is polled.
         for _ in 0..batch.len() {
             match self.device.read(&mut self.buffer) {
+                // No message is empty: the device is gone.
+                Ok(0) if filled > 0 => break,
+                Ok(0) => return Err(io::Error::from_raw_os_error(libc::EIO)),
                 Ok(len) if self.take(len, &mut batch[filled]) => filled += 1,
                 Ok(_) => self.counters.malformed += 1,
                 Err(error) => match (error.kind(), error.raw_os_error()) {

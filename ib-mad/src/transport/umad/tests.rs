@@ -225,6 +225,36 @@ fn a_device_that_is_gone_fails_after_what_it_still_had() {
     assert!(umad.send(&batch).is_err());
 }
 
+/// An empty read counted as a malformed message, and the file stayed readable: the reader looped.
+#[test]
+fn a_file_at_its_end_is_one_whose_device_is_gone() {
+    let sysfs = Sysfs::new("end");
+    let mut umad = umad(&sysfs, vec![Ok(request(1, |_| {})), Ok(vec![]), Ok(vec![])]);
+    let mut batch = vec![Packet::default(); 4];
+    assert_eq!(umad.receive(&mut batch).unwrap(), 1);
+    assert_eq!(umad.receive(&mut batch).unwrap_err().raw_os_error(), Some(libc::EIO));
+}
+
+/// The manager's file has no agent that receives requests of subnet administration, so that
+/// another process can serve them; what it sends in that class leaves by its client agent.
+#[test]
+fn the_managers_file_leaves_requests_of_the_sa_to_another_one() {
+    let sysfs = Sysfs::new("manager");
+    let options = UmadOptions::subnet_manager(sysfs.port(), Duration::from_millis(90));
+    let serves = |spec: &&AgentSpec| spec.class == MgmtClass::SUBN_ADM && spec.methods != 0;
+    assert_eq!(options.agents.iter().find(serves), None);
+    let device = Scripted {
+        reads: RefCell::default(),
+        writes: RefCell::default(),
+        written: RefCell::default(),
+        descriptor: UnixDatagram::unbound().unwrap(),
+    };
+    let mut umad = Umad::new(device, &options).unwrap();
+    umad.send(&[answer()]).unwrap();
+    assert_eq!(umad.counters().refused, 0);
+    assert_eq!(written(&umad, 0).agent_id(), 2);
+}
+
 fn answer() -> Packet {
     let address = Address { lid: Lid(5), pkey: PKey(0xFFFF), ..Address::default() };
     let mut packet = Packet::to(address);

@@ -5,7 +5,6 @@
 //! duplicate of the descriptor if one was requested and is held, or a short error text.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io::{self, IsTerminal};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -13,11 +12,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use rustix::fs::Mode;
-use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
-
-use super::rights;
+use ib_mad::transport::local;
+use rustix::net::SocketFlags;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
 /// Most descriptors that are held.
 const HELD_MAX: usize = 16;
@@ -68,46 +65,38 @@ pub struct Holder {
 impl Holder {
     /// Serves at `path`, in place of one that was killed there.
     pub fn bind(path: &Path) -> io::Result<Self> {
-        if connect(path).is_ok() {
-            return Err(io::Error::new(
-                io::ErrorKind::AddrInUse,
-                "another holder serves there; leave it, or choose another socket",
-            ));
-        }
-        match fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let listener = seqpacket()?;
-        // Linux gives the file the socket's own mode, so that no other user can connect before it
-        // is set.
-        rustix::fs::fchmod(&listener, Mode::RUSR | Mode::WUSR)?;
-        rustix::net::bind(&listener, &SocketAddrUnix::new(path)?)?;
-        rustix::net::listen(&listener, 16)?;
+        let listener =
+            local::listen(path, SocketFlags::empty()).map_err(|error| match error.kind() {
+                io::ErrorKind::AddrInUse => io::Error::new(
+                    io::ErrorKind::AddrInUse,
+                    "another holder serves there; leave it, or choose another socket",
+                ),
+                _ => error,
+            })?;
         Ok(Self { listener, held: BTreeMap::new() })
     }
 
     /// Serves this many connections, or until the socket fails.
     pub fn serve(mut self, connections: Option<usize>) -> io::Result<()> {
         for _ in 0..connections.unwrap_or(usize::MAX) {
-            let connection = rustix::net::accept_with(&self.listener, SocketFlags::CLOEXEC)?;
-            if let Err(error) = self.serve_one(&connection) {
+            let served = match local::accept(&self.listener, SocketFlags::empty()) {
+                Ok((connection, pid)) => self.serve_one(&connection, pid),
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(error),
+                Err(error) => return Err(error),
+            };
+            if let Err(error) = served {
                 tracing::warn!(%error, "connection failed");
             }
         }
         Ok(())
     }
 
-    fn serve_one(&mut self, connection: &OwnedFd) -> io::Result<()> {
+    fn serve_one(&mut self, connection: &OwnedFd, pid: i32) -> io::Result<()> {
         for direction in [Timeout::Recv, Timeout::Send] {
             set_socket_timeout(connection, direction, Some(PATIENCE))?;
         }
-        let peer = socket_peercred(connection)?;
-        if !peer.uid.is_root() && peer.uid != rustix::process::geteuid() {
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "another user's process"));
-        }
         let mut buffer = [0; MESSAGE_LEN_MAX];
-        let (len, descriptor) = rights::receive(connection, &mut buffer)?;
+        let (len, descriptor) = local::receive(connection, &mut buffer)?;
         if len == 0 {
             return Ok(());
         }
@@ -116,17 +105,17 @@ impl Holder {
             (Some(("KEEP", name)), Some(descriptor)) => {
                 let is_new = !self.held.contains_key(name);
                 if name.len() > NAME_LEN_MAX || (is_new && self.held.len() >= HELD_MAX) {
-                    return rights::send(connection, b"no room", None);
+                    return local::send(connection, b"no room", None);
                 }
-                tracing::info!(name, pid = peer.pid.as_raw_nonzero(), "holding descriptor");
+                tracing::info!(name, pid, "holding descriptor");
                 self.held.insert(name.to_owned(), descriptor);
-                rights::send(connection, b"OK", None)
+                local::send(connection, b"OK", None)
             }
             (Some(("TAKE", name)), None) => {
-                tracing::info!(name, pid = peer.pid.as_raw_nonzero(), "descriptor handed over");
-                rights::send(connection, b"OK", self.held.get(name).map(AsFd::as_fd))
+                tracing::info!(name, pid, "descriptor handed over");
+                local::send(connection, b"OK", self.held.get(name).map(AsFd::as_fd))
             }
-            _ => rights::send(connection, b"not understood", None),
+            _ => local::send(connection, b"not understood", None),
         }
     }
 }
@@ -146,13 +135,13 @@ fn ask(
     message: &str,
     descriptor: Option<BorrowedFd<'_>>,
 ) -> io::Result<Option<OwnedFd>> {
-    let connection = connect(socket)?;
+    let connection = local::connect(socket)?;
     for direction in [Timeout::Recv, Timeout::Send] {
         set_socket_timeout(&connection, direction, Some(PATIENCE))?;
     }
-    rights::send(&connection, message.as_bytes(), descriptor)?;
+    local::send(&connection, message.as_bytes(), descriptor)?;
     let mut buffer = [0; MESSAGE_LEN_MAX];
-    let (len, descriptor) = rights::receive(&connection, &mut buffer)?;
+    let (len, descriptor) = local::receive(&connection, &mut buffer)?;
     match &buffer[..len] {
         b"OK" => Ok(descriptor),
         other => Err(io::Error::other(format!(
@@ -162,19 +151,10 @@ fn ask(
     }
 }
 
-fn connect(path: &Path) -> io::Result<OwnedFd> {
-    let connection = seqpacket()?;
-    rustix::net::connect(&connection, &SocketAddrUnix::new(path)?)?;
-    Ok(connection)
-}
-
-fn seqpacket() -> io::Result<OwnedFd> {
-    Ok(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
     use std::os::unix::fs::PermissionsExt;
     use std::os::unix::net::UnixDatagram;
 

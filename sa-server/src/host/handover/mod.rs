@@ -7,7 +7,6 @@
 //! The worker of the successor decides which queued requests are too old to answer.
 
 pub mod holder;
-mod rights;
 
 use std::io;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
@@ -15,6 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
+use ib_mad::transport::local;
 use rustix::net::SocketAddrUnix;
 
 /// The first descriptor that a service manager passes on (sd_listen_fds(3)).
@@ -144,7 +144,7 @@ fn notify(
     message: &[u8],
     descriptor: Option<BorrowedFd<'_>>,
 ) -> io::Result<()> {
-    rights::send_to(&UnixDatagram::unbound()?, address, message, descriptor)
+    local::send_to(&UnixDatagram::unbound()?, address, message, descriptor)
 }
 
 #[cfg(test)]
@@ -184,7 +184,7 @@ mod tests {
         descriptors.store().report_ready();
         let mut buffer = [0; 200];
         let mut next = || {
-            let (len, descriptor) = rights::receive(&manager, &mut buffer).unwrap();
+            let (len, descriptor) = local::receive(&manager, &mut buffer).unwrap();
             (String::from_utf8_lossy(&buffer[..len]).into_owned(), descriptor)
         };
         let (text, descriptor) = next();

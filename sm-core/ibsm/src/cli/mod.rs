@@ -25,7 +25,7 @@ pub use opensm_options::OpenSmOptions;
 pub(crate) use options::SYSLOG;
 pub use options::{Command, Options, TransportKind};
 pub use plan::{EngineNames, Failing, PlanOptions};
-pub use sa_access::{RedirectMode, ReturnWay, SaAccess};
+pub use sa_access::{RedirectMode, ReturnWay, SaAccess, SaMode};
 use sm_config::file::FileError;
 use sm_config::{Settings, file, verify};
 pub use trust::{ExposureError, TlsOptions};

@@ -231,7 +231,9 @@ Examples:
   ibsm --state-dir ./state
       Manage the subnet at this host's first port that is up, and serve responders.
   ibsa --sm http://127.0.0.1:7471 --transport udp
-      A responder on the same host; it answers the queries that reach the SM's port.
+      A responder on the same host; ibsm forwards queries that reach the SM's port to it.
+  ibsa --sm http://127.0.0.1:7471 --transport umad --at-sm-port
+      A responder at the SM's port itself; queries there are answered while ibsm restarts.
   ibsm -c ibsm.conf
       Write all settings with their explanation to a file for -F.
   ibnetdiscover | ibsm plan -

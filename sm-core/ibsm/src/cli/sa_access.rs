@@ -7,6 +7,11 @@ use sm_core::sweep::Sharding;
 /// How clients reach responders: redirection, the path of responses, and sharding.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 pub struct SaAccess {
+    /// umad: which process reads SA requests at this SM's port. auto: a responder of this host
+    /// (ibsa --at-sm-port); without one, this SM, which forwards them to responders. internal:
+    /// this SM. external: a responder of this host; this SM never opens the SA class.
+    #[arg(long, value_enum, value_name = "MODE", default_value = "auto")]
+    pub sa: SaMode,
     /// Name a responder's port in the response to ClassPortInfo, for clients that follow
     /// redirection (advertise), or also redirect all other queries (require), which stock tools do
     /// not follow.
@@ -37,6 +42,19 @@ impl SaAccess {
     pub fn sharding(&self) -> Option<Sharding> {
         self.shard.map(|share| Sharding { share, virtualized: self.shard_virtualized })
     }
+}
+
+/// Which process reads SA requests at the SM's port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum SaMode {
+    /// A responder of this host that shares the port (`ibsa --at-sm-port`); this SM while there is
+    /// none.
+    #[default]
+    Auto,
+    /// This SM, for the front door.
+    Internal,
+    /// A responder of this host.
+    External,
 }
 
 /// The way of responses to queries at the SM's port.

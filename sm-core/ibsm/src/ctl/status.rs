@@ -77,6 +77,9 @@ fn render(status: &Status, counters: bool) -> String {
     for follower in &status.followers {
         render_follower(&mut text, follower);
     }
+    if !status.sa_port.is_empty() {
+        let _ = writeln!(text, "SA at SM port   {}", status.sa_port);
+    }
     let _ = writeln!(text, "responders      {}", status.responders.len());
     for responder in &status.responders {
         render_responder(&mut text, responder, state == "standby", counters);
@@ -180,6 +183,7 @@ struct StatusJson<'a> {
     following: &'a str,
     registry_copy: Option<RegistryCopyJson>,
     followers: Vec<FollowerJson<'a>>,
+    sa_port: &'a str,
     takes_over_after_ms: u64,
     sm_lid: u32,
     lmc: u32,
@@ -318,6 +322,7 @@ fn render_json(status: &Status) -> String {
         following: &status.following,
         registry_copy: status.registry_copy.as_ref().map(RegistryCopyJson::from),
         followers: status.followers.iter().map(FollowerJson::from).collect(),
+        sa_port: &status.sa_port,
         takes_over_after_ms: status.takes_over_after_ms,
         sm_lid: status.sm_lid,
         lmc: status.lmc,
@@ -477,6 +482,14 @@ mod tests {
     }
 
     #[test]
+    fn the_process_that_reads_at_the_sms_port_is_shown_where_it_is_known() {
+        let status = Status { sa_port: "r1 (process 7)".into(), ..Status::default() };
+        let text = render(&status, false);
+        assert!(text.contains("\nSA at SM port   r1 (process 7)\n"), "{text}");
+        assert!(!render(&Status::default(), false).contains("SA at SM port"));
+    }
+
+    #[test]
     fn warnings_are_shown() {
         let warnings = vec!["partitions.conf:2: bad; refused since noon".to_owned()];
         let text = render(&Status { warnings, ..Status::default() }, false);
@@ -497,9 +510,9 @@ mod tests {
         let json: serde_json::Value = serde_json::from_str(&render_json(&status)).unwrap();
         let keys: Vec<&str> = json.as_object().unwrap().keys().map(String::as_str).collect();
         let expected = "counters engines_passed_over epoch fabric_generation followers following \
-            lmc managers nodes ports priority registry_copy registry_sequence responders routing_engine sm_guid \
-            sm_lid sm_state software subnet_prefix subnet_up switches takes_over_after_ms \
-            uptime_seconds warnings";
+            lmc managers nodes ports priority registry_copy registry_sequence responders \
+            routing_engine sa_port sm_guid sm_lid sm_state software subnet_prefix subnet_up \
+            switches takes_over_after_ms uptime_seconds warnings";
         assert_eq!(keys.join(" "), expected);
         assert_eq!(json["sm_guid"], "0x0000000000000010");
         assert_eq!(json["subnet_up"], true);

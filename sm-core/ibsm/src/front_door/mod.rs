@@ -3,10 +3,12 @@
 //!
 //! It decides where a packet goes, by setting [`Carrier::peer`](ib_mad::transport::Carrier::peer),
 //! and keeps no state of a query. Only multi-packet transfers and reports leave a pin behind, so
-//! that the next packet of the client reaches the responder that holds the transfer. What is not
-//! here: sockets (`runtime`), and the answers themselves (the responders).
+//! that the next packet of the client reaches the responder that holds the transfer. [`PortReader`]
+//! decides whether requests come here at all. What is not here: sockets (`runtime`), and the
+//! answers themselves (the responders).
 
 mod pins;
+mod reader;
 mod redirect;
 
 use std::net::SocketAddr;
@@ -22,6 +24,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use crate::cli::{RedirectMode, ReturnWay};
 use crate::observe::Responder;
 use pins::Pins;
+pub use reader::{ConnectionId, PortReader, PortService};
 use redirect::Redirection;
 pub use redirect::Target;
 use sm_core::sweep::SlsOfPaths;
@@ -89,14 +92,15 @@ struct Transaction {
     lid: Lid,
     qpn: Qpn,
     gid: Option<Gid>,
-    tid: u64,
+    tid: u32,
 }
 
 impl Transaction {
-    /// The top 16 bits of a TransactionID are a simulator's.
+    /// The upper half of a request's TransactionID is the kernel's (the top 16 bits a simulator's),
+    /// and only the response shows it.
     fn new(address: &Address, tid: u64) -> Self {
         let gid = address.grh.map(|grh| grh.remote_gid);
-        Self { lid: address.lid, qpn: address.qpn, gid, tid: tid & 0xFFFF_FFFF_FFFF }
+        Self { lid: address.lid, qpn: address.qpn, gid, tid: tid as u32 }
     }
 }
 
@@ -236,7 +240,7 @@ fn choose(responders: &[Responder], client: &Address) -> Option<(u64, SocketAddr
     }
     let (score, chosen) = responders
         .iter()
-        .filter(|responder| responder.serving.is_some() && !responder.front_door.is_empty())
+        .filter(|responder| responder.answers())
         .map(|responder| (xxh3_64_with_seed(&key, responder.id), responder))
         .max_by_key(|(score, responder)| (*score, responder.id))?;
     let addresses = &chosen.front_door;
@@ -446,6 +450,8 @@ mod tests {
         assert_ne!(peer_of(&mut door, &many[1..], ack).port(), 9001);
     }
 
+    /// The kernel's half of the TransactionID made it another transaction: with several responders
+    /// the answer reached one that had sent nothing, at umad ports only.
     #[test]
     fn the_answer_to_a_report_finds_its_sender() {
         let (few, many) = (responders([1]), responders(1..=8));
@@ -454,7 +460,9 @@ mod tests {
             let mut report = packet(lid, Method::REPORT, 5);
             report.carrier.peer = few[0].front_door.first().copied();
             assert!(door.release(Instant::now(), &few, &mut report));
-            assert_eq!(peer_of(&mut door, &many, packet(lid, Method::REPORT_RESP, 5)).port(), 9001);
+            // The upper half is the kernel's.
+            let answer = packet(lid, Method::REPORT_RESP, 0x0000_0006_0000_0005);
+            assert_eq!(peer_of(&mut door, &many, answer).port(), 9001);
         }
     }
 }

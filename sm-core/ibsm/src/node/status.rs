@@ -6,6 +6,7 @@ use ib_mad::types::Lid;
 use tracing::{info, warn};
 
 use super::{Action, Node};
+use crate::front_door::PortService;
 use crate::observe::moment::FaultPort;
 use crate::observe::{Responder, SmStatus};
 use sm_core::sweep::{Phase, Report};
@@ -76,6 +77,8 @@ pub(super) struct Board {
     responders_due: Option<Instant>,
     /// The command that starts a responder.
     responder_command: String,
+    /// Which process reads SA requests at the SM's port.
+    port_service: PortService,
 }
 
 impl Board {
@@ -86,6 +89,7 @@ impl Board {
             progress_due: now + PROGRESS_INTERVAL,
             responders_due: None,
             responder_command,
+            port_service: PortService::default(),
         }
     }
 
@@ -173,6 +177,7 @@ impl Node {
         if self.lacks_responders() {
             warnings.push(self.no_responder());
         }
+        warnings.extend(self.status.port_service.warning());
         warnings.extend(self.publication.session().warning());
         warnings.extend(self.files.warnings());
         warnings.extend(self.sweeper.foreign_sms().take(LISTED_MAX).map(|place| {
@@ -218,6 +223,11 @@ impl Node {
         self.actions.push_back(Action::Report);
     }
 
+    /// Which process reads SA requests at the SM's port, for the status.
+    pub fn handle_port_service(&mut self, service: PortService) {
+        self.status.port_service = service;
+    }
+
     /// The status of this SM, with these totals. `time_ms` is the time of day, milliseconds since
     /// 1970.
     pub fn status(&mut self, now: Instant, time_ms: u64, counters: Vec<(String, u64)>) -> SmStatus {
@@ -242,6 +252,7 @@ impl Node {
             priority: self.sweeper.settings().sm_priority,
             peers: self.sweeper.peers(now),
             copy: self.succession.copy_status(now),
+            sa_port: self.status.port_service.describe(),
             takes_over_after: self.sweeper.patience(),
             phase: self.sweeper.phase().to_string(),
             quiet_sweeps,

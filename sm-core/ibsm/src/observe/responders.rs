@@ -133,6 +133,11 @@ impl Responder {
         self.front_door.is_empty() && self.port.is_none()
     }
 
+    /// Whether the front door may choose it: it serves a snapshot, and has an address.
+    pub fn answers(&self) -> bool {
+        self.serving.is_some() && !self.front_door.is_empty()
+    }
+
     /// Number of its connection.
     pub(crate) fn connection(&self) -> u64 {
         self.connection

@@ -35,6 +35,8 @@ pub struct SmStatus {
     pub peers: Vec<Peer>,
     /// Its copy of the master's registry, while it follows one.
     pub copy: Option<CopyStatus>,
+    /// Which process reads SA requests at its port; empty if the transport does not say.
+    pub sa_port: String,
     /// How long a master may be silent before this SM takes over.
     pub takes_over_after: Duration,
     /// `idle`, or the phase of the current sweep.

@@ -83,6 +83,7 @@ impl Shared {
             peers: sm.peers.iter().map(peer).collect(),
             following: sm.copy.map(|copy| copy.to_string()).unwrap_or_default(),
             registry_copy: sm.copy.map(copy),
+            sa_port: sm.sa_port.clone(),
             takes_over_after_ms: sm.takes_over_after.as_millis() as u64,
             sm_lid: sm.lid.0.into(),
             lmc: sm.lmc.into(),

@@ -10,6 +10,7 @@ mod log;
 mod metrics;
 mod pidfile;
 mod registry;
+mod sa_port;
 mod service;
 mod signals;
 mod state;
@@ -39,6 +40,7 @@ use pidfile::Pidfile;
 pub use pidfile::PidfileError;
 pub use registry::StoreError;
 use registry::{RegistrySetup, SaDumpFile};
+use sa_port::SaPort;
 use service::{Parts, Service};
 use signals::Signals;
 use sm_config::{PolicyError, Reading, SitePolicy, node_names};
@@ -221,6 +223,9 @@ fn run(options: Options, starting: &mut Option<Starting>) -> Result<(), RunError
         registry.follow(following, &followed)?;
         info!("following the registry of {urls} while standby");
     }
+    let sa_port = fabric.umad_port().cloned();
+    let sa_port = sa_port.map(|port| SaPort::start(config.sa_access.sa, port, &config.state_dir));
+    let sa_port = sa_port.transpose()?;
     let lids = state.lids()?;
     info!(
         "ibsm {} started at {}; {} LIDs known; listening for responders at {}",
@@ -261,6 +266,7 @@ fn run(options: Options, starting: &mut Option<Starting>) -> Result<(), RunError
         state,
         saved,
         fabric,
+        sa_port,
         sweeper,
         publisher,
         registry,

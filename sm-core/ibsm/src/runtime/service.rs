@@ -29,6 +29,7 @@ use super::follow::Progress;
 use super::log::Log;
 use super::metrics::Metrics;
 use super::registry::RegistryHandle;
+use super::sa_port::SaPort;
 use super::signals::{Signal, Signals};
 use super::state::StateDir;
 use crate::cli::{Config, disk};
@@ -51,6 +52,8 @@ pub(super) struct Parts {
     pub(super) state: StateDir,
     pub(super) saved: SavedState,
     pub(super) fabric: Attachment,
+    /// Requests of subnet administration, where they have a file of their own.
+    pub(super) sa_port: Option<SaPort>,
     pub(super) sweeper: Sweeper,
     pub(super) publisher: Arc<Publisher>,
     pub(super) registry: Arc<RegistryHandle>,
@@ -69,6 +72,7 @@ pub(super) struct Service {
     log: Log,
     signals: Signals,
     fabric: Attachment,
+    sa_port: Option<SaPort>,
     workers: Workers,
     incoming: Box<[Packet]>,
     door: DoorSocket,
@@ -87,7 +91,7 @@ impl Service {
     /// Starts the threads. Fails if the system has no more of them.
     pub(super) fn new(parts: Parts) -> std::io::Result<Self> {
         let Parts { config, log, signals, state, saved, fabric, sweeper, publisher, .. } = parts;
-        let Parts { registry, followed, door, metrics, policy, remarks, .. } = parts;
+        let Parts { registry, followed, door, metrics, policy, remarks, sa_port, .. } = parts;
         metrics.show_light_sweeps(Arc::clone(sweeper.light_sweeps()));
         let node = Node::new(
             Instant::now(),
@@ -114,6 +118,7 @@ impl Service {
             log,
             signals,
             fabric,
+            sa_port,
             incoming: vec![Packet::default(); BATCH].into_boxed_slice(),
             door,
             node,
@@ -215,6 +220,12 @@ impl Service {
                 );
             }
             self.node.handle_attached(now, self.fabric.port_guid());
+            if let Some(sa_port) = &mut self.sa_port {
+                sa_port.reattach(self.fabric.umad_port().cloned());
+            }
+        }
+        if let Some(sa_port) = &mut self.sa_port {
+            sa_port.maintain(now, &self.publisher.responders().load());
         }
         if !self.fabric.is_attached() {
             self.node.handle_detached();
@@ -231,7 +242,15 @@ impl Service {
             for packet in &mut self.incoming[..got] {
                 self.node.handle_packet(now, packet);
             }
-            if got < self.incoming.len() {
+            let asked = match &mut self.sa_port {
+                Some(sa_port) => sa_port.receive(&mut self.incoming),
+                None => 0,
+            };
+            any |= asked > 0;
+            for packet in &mut self.incoming[..asked] {
+                self.node.handle_packet(now, packet);
+            }
+            if got.max(asked) < self.incoming.len() {
                 break;
             }
         }
@@ -303,6 +322,8 @@ impl Service {
     /// Updates status and metrics.
     fn report(&mut self, now: Instant) {
         let metrics = self.collect();
+        let service = self.sa_port.as_ref().map(SaPort::service).unwrap_or_default();
+        self.node.handle_port_service(service);
         let status = self.node.status(now, unix_ms(), measure::totals(&metrics));
         self.publisher.set_status(status);
         self.metrics.set(metrics);
@@ -312,6 +333,7 @@ impl Service {
     fn wait(&mut self, blocked: bool) -> Result<(), RunError> {
         let now = Instant::now();
         let due = self.fabric.due();
+        let due = self.sa_port.as_ref().map_or(due, |sa_port| sa_port.due().min(due));
         let due = self.node.poll_timeout().map_or(due, |node| node.min(due));
         let timeout = Some(due.saturating_duration_since(now));
         let mut interests: Vec<Interest<'_>> =
@@ -325,7 +347,14 @@ impl Service {
         let door_blocked = !self.node.poll_forward().is_empty();
         let door = self.door.descriptor();
         interests.extend(door.map(|door| Interest::read_or_write(door, door_blocked)));
+        let first = interests.len();
+        let sa_port = self.sa_port.iter().flat_map(SaPort::descriptors);
+        interests.extend(sa_port.map(Interest::read));
         wait(&mut interests, timeout)?;
+        let is_readable = interests[first..].iter().any(Interest::is_readable);
+        if let Some(sa_port) = self.sa_port.as_mut().filter(|_| is_readable) {
+            sa_port.note_readable();
+        }
         Ok(())
     }
 

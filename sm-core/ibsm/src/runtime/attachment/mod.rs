@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use ib_mad::transport::Packet;
 use ib_mad::transport::ibsim::{ClientId, IbsimOptions, Role};
+use ib_mad::transport::umad::UmadPort;
 use ib_mad::types::Guid;
 use tracing::{info, warn};
 
@@ -74,6 +75,11 @@ impl Attachment {
     /// GUID of the port; 0 if it is unknown.
     pub(super) fn port_guid(&mut self) -> Guid {
         self.port.as_mut().and_then(Port::guid).unwrap_or_default()
+    }
+
+    /// The port attached to, if it is one of this host.
+    pub(super) fn umad_port(&self) -> Option<&UmadPort> {
+        self.port.as_ref()?.umad_port()
     }
 
     pub(super) fn is_attached(&self) -> bool {

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use ib_mad::transport::ibsim::{ClientId, Ibsim, IbsimError, IbsimOptions};
@@ -21,6 +22,14 @@ pub enum AttachError {
     /// The port of this host.
     #[error("{0}")]
     Umad(#[from] UmadError),
+    /// The socket at which responders of this host share the port.
+    #[error("cannot listen at {}: {source}", path.display())]
+    SaSocket {
+        /// Its path.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
 }
 
 /// Which port to open.
@@ -84,6 +93,14 @@ impl Port {
                 debug!("cannot read the GUID of the local port: {failure}");
                 None
             }
+        }
+    }
+
+    /// The port, if it is one of this host.
+    pub(super) fn umad_port(&self) -> Option<&UmadPort> {
+        match self {
+            Self::Ibsim(_) => None,
+            Self::Umad { umad, .. } => Some(umad.port()),
         }
     }
 

@@ -312,16 +312,16 @@ mod tests {
     fn the_registry_time_of_an_update_is_noted_with_it() {
         let (now, progress) = (Instant::now(), Progress::default());
         let mut stream = connected(now);
-        assert_eq!(progress.registry_time(), None);
+        assert_eq!(progress.take_registry_time(), None);
         for (sequence, seconds) in [(1, 5_000), (2, 5_060)] {
             let time = Duration::from_secs(seconds);
             for mut message in Encoder::full(snapshot(5, sequence)) {
                 if let Some(Message::End(end)) = &mut message.message {
                     end.registry_time_ns = time.as_nanos() as u64;
                 }
-                stream.handle_message(message, &progress);
+                stream.handle_message(now, message, &progress);
             }
-            assert_eq!(progress.registry_time(), Some(time));
+            assert_eq!(progress.take_registry_time(), Some(time));
         }
     }
 

@@ -6,6 +6,7 @@ use ib_mad::wire::attribute::SmState;
 use sa_proto::snapshot::Version;
 
 use super::Service;
+use crate::front_door::PortService;
 use crate::observe::SweepKind;
 use crate::runtime::metrics::{Metric, Value};
 use sm_core::smp::{Kind, Passed};
@@ -17,6 +18,7 @@ impl Service {
         let mut metrics = self.measure_fabric();
         metrics.extend(self.measure_smps());
         metrics.extend(self.measure_front_door());
+        metrics.extend(self.measure_sa_port());
         metrics.extend(self.measure_responders());
         metrics.extend(self.measure_succession());
         metrics.extend(self.registry.metrics());
@@ -275,6 +277,28 @@ impl Service {
                 "front_door_pins",
                 "Multi-packet transfers and reports pinned to a responder",
                 pins as f64,
+            ),
+        ]
+    }
+
+    /// Which process reads SA requests at the SM's port.
+    fn measure_sa_port(&self) -> Vec<Metric> {
+        let Some(sa_port) = &self.sa_port else { return Vec::new() };
+        let service = sa_port.service();
+        let reads = |process: &str, reads: bool| {
+            let help = "1 for the process that reads SA requests at the SM's port: ibsm, a \
+                        responder (ibsa), or none";
+            Metric::gauge("sa_port_reader", help, f64::from(u8::from(reads)))
+                .with("process", process)
+        };
+        vec![
+            reads("ibsm", service == PortService::Manager),
+            reads("ibsa", matches!(service, PortService::Responder { .. })),
+            reads("none", service == PortService::NoProcess),
+            Metric::counter(
+                "sa_port_reader_changes",
+                "Changes of the process that reads SA requests at the SM's port",
+                sa_port.changes(),
             ),
         ]
     }
