@@ -162,10 +162,10 @@ fn decode(messages: &[FromSm], held: &Snapshot) -> Snapshot {
             Message::Chunk(chunk) => {
                 decoder.as_mut().expect("begun").chunk(&chunk).expect("our own message");
             }
-            _ => panic!("not of an update"),
             Message::End(end) => {
                 return decoder.expect("begun").finish(end, held).expect("our own message");
             }
+            _ => panic!("not of an update"),
         }
     }
     unreachable!("an encoder ends what it begins")

@@ -117,10 +117,10 @@ fn decode(messages: &[FromSm], held: &Snapshot) -> Snapshot {
                 let decoder = decoder.as_mut().expect("begun");
                 decoder.chunk(&chunk).expect("our own message");
             }
-            _ => panic!("not of an update"),
             Message::End(end) => {
                 return decoder.expect("begun").finish(end, held).expect("our own message");
             }
+            _ => panic!("not of an update"),
         }
     }
     unreachable!("an encoder ends what it begins")

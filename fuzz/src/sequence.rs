@@ -4,8 +4,9 @@
 //!
 //! The registry's changes are applied to the responder's tables after each write, as an SM and its
 //! responders do. For any input: a refused write changes nothing, a repeat gets the answer of the
-//! first while that is true, what is answered with OK is so, changes add up to the rows, restored state equals the stored one, queries find what a
-//! plain reference finds, and every request is accounted for.
+//! first while that is true, what is answered with OK is so, changes add up to the rows, restored
+//! state equals the stored one, queries find what a plain reference finds, and every request is
+//! accounted for.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

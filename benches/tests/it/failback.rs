@@ -88,8 +88,8 @@ impl Pair {
         let config = subnet.sandbox.path("ibsm.conf");
         let text = "sminfo_polling_timeout 300\npolling_retry_number 3\nsweep_interval 2\n";
         std::fs::write(config, text).expect("the sandbox can be written");
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1);
-        let runtime = { runtime }.enable_all().build().expect("threads");
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = runtime.worker_threads(1).enable_all().build().expect("threads");
         Self { subnet, publish, follow: [second, first], links: [first_link, second_link], runtime }
     }
 
@@ -184,7 +184,7 @@ impl Writer {
             pkey: PKey::DEFAULT_FULL.0.into(),
             ..Default::default()
         };
-        proto::Write { id: tid, mad: bytes.to_vec().into(), requester: Some(requester) }
+        proto::Write { id: tid, mad: bytes.to_vec().into(), requester: Some(requester), seen: 0 }
     }
 
     /// Registers `count` services and deletes a third of them, until all is acknowledged.
@@ -214,7 +214,8 @@ impl Writer {
             let (say, said) = mpsc::channel(1);
             let writes = open.values().cloned().collect();
             let _ = say.send(proto::Writes { responder_id: 0x51, writes, epoch: 0 }).await;
-            let call = RegistryClient::new(channel).write(ReceiverStream::new(said));
+            let mut client = RegistryClient::new(channel);
+            let call = client.write(ReceiverStream::new(said));
             let Ok(Ok(answer)) = tokio::time::timeout(Duration::from_secs(1), call).await else {
                 continue;
             };

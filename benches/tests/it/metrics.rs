@@ -148,6 +148,16 @@ async fn every_request_is_answered_dropped_or_in_flight_and_no_counter_falls() {
     explained(&http, &responder.http);
 }
 
+/// Documented metrics of managers that are followed or run at a umad port.
+const ELSEWHERE: [&str; 6] = [
+    "ibsm_follower_in_step",
+    "ibsm_follower_lag_changes",
+    "ibsm_followers_awaited",
+    "ibsm_followers_lost_total",
+    "ibsm_sa_port_reader",
+    "ibsm_sa_port_reader_changes_total",
+];
+
 /// Every metric is in the documentation, the documentation has no other, and Prometheus's own
 /// linter reports nothing.
 fn explained(ibsm: &str, ibsa: &str) {
@@ -165,7 +175,8 @@ fn explained(ibsm: &str, ibsa: &str) {
         .collect();
     let undocumented: Vec<_> = served.difference(&documented).collect();
     assert!(undocumented.is_empty(), "not in docs/metrics.md: {undocumented:?}");
-    let unserved: Vec<_> = documented.difference(&served).collect();
+    let unserved: Vec<_> =
+        documented.difference(&served).filter(|name| !ELSEWHERE.contains(&name.as_str())).collect();
     assert!(unserved.is_empty(), "only in docs/metrics.md: {unserved:?}");
 
     if can_interoperate_with("promtool") {

@@ -68,7 +68,8 @@ pub enum Drop {
 }
 
 impl Request {
-    /// Parses a MAD that was just read. Requests that carry `sa_key` are trusted; if it is 0 none is.
+    /// Parses a MAD that was just read. Requests that carry `sa_key` are trusted; if it is 0 none
+    /// is.
     pub fn read(mad: &[u8; MAD_LEN], requester: Requester, sa_key: u64) -> Result<Self, Drop> {
         let mad = SaMad::new(mad);
         let header = mad.header();

@@ -296,7 +296,7 @@ fn errors_name_the_source_of_a_dead_socket() {
         IbsimError::NoServer { socket: socket.to_owned() }.with_origin(variable)
     };
     assert!(at("sim", None).contains("the default, since IBSIM_SOCKNAME is not set"));
-    assert!(at("a", Some("a")).contains("The name is from IBSIM_SOCKNAME"));
+    assert!(at("a", Some("a")).contains("from IBSIM_SOCKNAME"));
     assert!(at("a", Some("b")).contains("though IBSIM_SOCKNAME is 'b'"));
     assert!(at("a", None).starts_with("no ibsim answers at socket 'a'"));
 }

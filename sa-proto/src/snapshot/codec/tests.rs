@@ -26,7 +26,9 @@ fn receive(
             Message::Begin(begin) => decoder = Some(Decoder::new(begin)?),
             Message::Chunk(chunk) => decoder.as_mut().unwrap().chunk(&chunk)?,
             Message::End(end) => return decoder.take().unwrap().finish(end, held),
-            Message::Explain(_) => panic!("not of an update"),
+            Message::Explain(_) | Message::Heartbeat(_) | Message::Inquiry(_) => {
+                panic!("not of an update")
+            }
         }
     }
     panic!("no end");

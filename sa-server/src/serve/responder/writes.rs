@@ -25,8 +25,8 @@ impl BatchHandler<'_> {
         Ok(Outcome::Nothing)
     }
 
-    /// Whether a query waits until the local registry equals the SM's: it has no result, or that may
-    /// be outdated, because the record may just have been written through another responder.
+    /// Whether a query waits until the local registry equals the SM's: it has no result, or that
+    /// may be outdated, because the record may just have been written through another responder.
     #[cold]
     pub(super) fn asks_sm(&mut self, packet: &Packet) -> Result<bool, DropReason> {
         match &mut self.forward {

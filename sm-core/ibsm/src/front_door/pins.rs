@@ -64,7 +64,7 @@ mod tests {
     use super::*;
     use ib_mad::types::{Lid, Qpn};
 
-    fn transaction(tid: u64) -> Transaction {
+    fn transaction(tid: u32) -> Transaction {
         Transaction { lid: Lid(4), qpn: Qpn(1), gid: None, tid }
     }
 
@@ -89,11 +89,11 @@ mod tests {
     fn there_are_never_more_than_the_limit() {
         let now = Instant::now();
         let mut pins = Pins::default();
-        for tid in 0..PINS_MAX as u64 * 2 {
+        for tid in 0..PINS_MAX as u32 * 2 {
             pins.set(now, transaction(tid), peer(7));
             assert!(pins.len() <= PINS_MAX);
         }
         assert_eq!(pins.get(now, &transaction(0)), None);
-        assert_eq!(pins.get(now, &transaction(PINS_MAX as u64 * 2 - 1)), Some(peer(7)));
+        assert_eq!(pins.get(now, &transaction(PINS_MAX as u32 * 2 - 1)), Some(peer(7)));
     }
 }

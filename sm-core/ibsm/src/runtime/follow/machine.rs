@@ -322,6 +322,7 @@ mod tests {
                 stream.handle_message(now, message, &progress);
             }
             assert_eq!(progress.take_registry_time(), Some(time));
+            assert_eq!(progress.take_registry_time(), None, "it would be outdated");
         }
     }
 

@@ -23,7 +23,7 @@ pub(in crate::runtime) struct Progress {
     state: Mutex<(Followed, Option<News>)>,
     /// Changes when something is stored.
     stored: watch::Sender<Version>,
-    /// Registry time of the master, as it was in its last update, ns; 0 if it is unknown.
+    /// Registry time of the master in its last update, ns, until it is taken; then 0.
     registry_time_ns: AtomicU64,
 }
 
@@ -57,8 +57,7 @@ impl Progress {
         self.lock().1.get_or_insert(news);
     }
 
-    /// Registry time of the master, as it was in its last update; each is yielded once, since it
-    /// is outdated afterwards.
+    /// Registry time of the master, if an update with it was received since the last call.
     pub(in crate::runtime) fn take_registry_time(&self) -> Option<Duration> {
         let time_ns = self.registry_time_ns.swap(0, Relaxed);
         (time_ns != 0).then(|| Duration::from_nanos(time_ns))

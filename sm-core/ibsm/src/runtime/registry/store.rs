@@ -2,10 +2,11 @@
 //!
 //! There is one table for each kind of row, from canonical key to canonical row
 //! ([`sa_proto::snapshot::encoding`]); one of single values, the schema and the sequence number;
-//! one with registry time; and two with one entry for each commit: the log of changes since the tables of rows were updated
-//! last ([`log`]), and outcomes. A commit is one transaction, and durable when it returns. It
-//! appends to log and outcomes, a few pages whatever rows change. After [`FOLD_LEN`] of changes the
-//! log is folded into the tables of rows. The registry decides what the rows contain.
+//! one with registry time; and two with one entry for each commit: the log of changes since the
+//! tables of rows were updated last ([`log`]), and outcomes. A commit is one transaction, and
+//! durable when it returns. It appends to log and outcomes, a few pages for any rows. After
+//! [`FOLD_LEN`] of changes the log is folded into the tables of rows. The registry decides what the
+//! rows contain.
 
 mod error;
 mod tables;

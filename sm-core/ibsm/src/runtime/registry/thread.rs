@@ -232,10 +232,10 @@ impl RegistryThread {
         if let Some(news) = self.unstored.take() {
             followed.put_back(news);
         }
-        let Some(news) = followed.take() else { return };
         if let Some(time) = followed.take_registry_time() {
             self.durable.follow_time(time);
         }
+        let Some(news) = followed.take() else { return };
         if self.durable.follow(now_s, news.version.session, &news.plane) {
             *self.shared.held() = self.durable.held();
             followed.stored(news.version);

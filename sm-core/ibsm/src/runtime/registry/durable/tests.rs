@@ -389,7 +389,7 @@ fn leases_of_a_master_that_was_followed_last_as_long_as_there() {
         };
         let mut durable = bed.open_at(at(0));
         durable.follow_time(time);
-        assert!(durable.follow(durable.now().time.as_secs(), &plane));
+        assert!(durable.follow(durable.now().time.as_secs(), OTHERS, &plane));
         drop(durable);
         // It is continued after a restart of the standby, too.
         let mut durable = bed.open_at(at(30));
