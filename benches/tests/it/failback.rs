@@ -194,9 +194,13 @@ impl Writer {
         let deleted: Vec<u64> = services.iter().copied().filter(|id| id % 3 == 0).collect();
         self.send(&services, Method::SET).await;
         self.send(&deleted, Method::DELETE).await;
+        // A port may register 16,384 services.
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 
     async fn send(&mut self, services: &[u64], method: Method) {
+        // Until it is acknowledged, either state is right.
+        services.iter().for_each(|service| drop(self.acknowledged.remove(service)));
         let requests = services.iter().map(|&service| self.request(service, method));
         let mut open: BTreeMap<u64, proto::Write> =
             requests.map(|write| (write.id, write)).collect();
@@ -224,7 +228,9 @@ impl Writer {
                 let next = tokio::time::timeout(Duration::from_secs(1), outcomes.message()).await;
                 let Ok(Ok(Some(message))) = next else { break };
                 for outcome in message.outcomes {
-                    if !outcome.dropped && open.remove(&outcome.id).is_some() {
+                    let is_open = !outcome.dropped && open.remove(&outcome.id).is_some();
+                    // A repeat at another manager is refused if the work is done.
+                    if is_open && outcome.status == 0 {
                         self.acknowledged.insert(outcome.id >> 1, method == Method::SET);
                     }
                 }

@@ -46,6 +46,15 @@ impl Followed {
         self.is_connected && is_recent && is_stored
     }
 
+    /// Whether all that the connected master is known to have published is on disk. By this a
+    /// standby accepts a handover: the master makes sure that nothing is missing.
+    pub(super) fn has_caught_up(&self) -> bool {
+        let published = self.beat.as_ref().map_or(self.received, |beat| beat.version);
+        self.is_connected
+            && self.stored.session == self.publishing()
+            && self.stored.registry() >= published.registry()
+    }
+
     /// The highest session followed so far.
     pub fn publishing(&self) -> Session {
         let beat = self.beat.as_ref().map_or(self.received.session, |beat| beat.version.session);

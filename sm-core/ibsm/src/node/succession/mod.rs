@@ -119,9 +119,28 @@ impl Succession {
     /// stopped for so long that another manager may have taken over.
     pub(super) fn watch(&mut self, now: Instant, sweeper: &mut Sweeper) {
         let stopped = self.doubt.watch(now, vouched(sweeper));
-        if let Some(stopped) = stopped.filter(|_| sweeper.sm_state() == SmState::Master) {
+        if sweeper.sm_state() != SmState::Master {
+            // What arrives may be a handover.
+            return self.set_awaits_copy(now, sweeper);
+        }
+        if let Some(stopped) = stopped {
             self.raise(now, Cause::Stopped(stopped), sweeper);
         }
+    }
+
+    /// Whether a standby accepts a handover, by the state of its copy.
+    fn set_awaits_copy(&mut self, now: Instant, sweeper: &mut Sweeper) {
+        if !self.follows {
+            return;
+        }
+        if self.followed.is_connected {
+            self.unreachable_since = None;
+        }
+        let waits = self.followed.is_connected || {
+            let since = *self.unreachable_since.get_or_insert(now);
+            now < since + FEED_PATIENCE
+        };
+        sweeper.set_awaits_copy(!self.followed.has_caught_up() && waits);
     }
 
     fn raise(&mut self, now: Instant, cause: Cause, sweeper: &mut Sweeper) {
@@ -244,14 +263,7 @@ impl Succession {
         if self.step.is_none_or(|(was, _)| was != in_step) {
             self.step = Some((in_step, now));
         }
-        if self.followed.is_connected {
-            self.unreachable_since = None;
-        }
-        let waits = self.followed.is_connected || {
-            let since = *self.unreachable_since.get_or_insert(now);
-            now < since + FEED_PATIENCE
-        };
-        sweeper.set_awaits_copy(!in_step && waits);
+        self.set_awaits_copy(now, sweeper);
         self.probe(now, sweeper);
     }
 

@@ -180,14 +180,14 @@ impl Stream {
         self.send(answer);
     }
 
-    /// Something was stored: the master learns what is on disk.
-    pub(super) fn handle_stored(&mut self, progress: &Progress) {
-        if let State::Open(open) = &self.state
-            && open.session.is_some()
-        {
-            let version = Some(progress.last_stored().into());
-            self.send(Reply::Holding(proto::Holding { number: 0, version }));
-        }
+    /// Something was stored: what to send to the master, if it publishes. Only the last version
+    /// counts, so that this may wait for the connection.
+    pub(super) fn stored(&self, progress: &Progress) -> Option<FromResponder> {
+        let State::Open(open) = &self.state else { return None };
+        open.session?;
+        let version = Some(progress.last_stored().into());
+        let message = Some(Reply::Holding(proto::Holding { number: 0, version }));
+        Some(FromResponder { message })
     }
 
     fn send(&mut self, message: Reply) {
@@ -376,8 +376,8 @@ mod tests {
         feed(&mut stream, &progress, Encoder::full(snapshot(5, 1)));
         sent(&mut stream);
         store(&progress);
-        stream.handle_stored(&progress);
-        let Some(Reply::Holding(holding)) = sent(&mut stream) else { panic!("not reported") };
+        let reported = stream.stored(&progress).and_then(|message| message.message);
+        let Some(Reply::Holding(holding)) = reported else { panic!("not reported") };
         assert_eq!((holding.number, Version::try_from(holding.version)), (0, Ok(version)));
         stream.handle_message(at(0), heartbeat(1, 0, version), &progress);
         let Some(Reply::Holding(holding)) = sent(&mut stream) else { panic!("no answer") };

@@ -29,8 +29,9 @@ pub(super) use progress::{News, Progress};
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(3);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// Messages that the connection has not taken yet.
-const OUTBOUND_MAX: usize = 16;
+/// Messages that the connection has not taken yet. What is stored is not among them: it is sent
+/// when there is room.
+const OUTBOUND_MAX: usize = 64;
 
 /// The subnet managers to follow, and the identity of this one.
 #[derive(Clone, Debug)]
@@ -105,6 +106,7 @@ impl Driver {
         let call = SnapshotFeedClient::new(channel).subscribe(ReceiverStream::new(messages)).await;
         let mut inbound = call.map_err(|status| trust::reason_of_status(&status))?.into_inner();
         let mut stored = self.progress.subscribe();
+        let mut has_stored = false;
         loop {
             tokio::select! {
                 message = inbound.message() => {
@@ -112,7 +114,13 @@ impl Driver {
                     let Some(message) = message else { return Ok(()) };
                     self.stream.handle_message(Instant::now(), message, &self.progress);
                 }
-                Ok(()) = stored.changed() => self.stream.handle_stored(&self.progress),
+                Ok(()) = stored.changed(), if !has_stored => has_stored = true,
+                Ok(permit) = outbound.reserve(), if has_stored => {
+                    has_stored = false;
+                    if let Some(message) = self.stream.stored(&self.progress) {
+                        permit.send(message);
+                    }
+                }
             }
             self.carry_out(&outbound, arrived)?;
         }

@@ -80,7 +80,7 @@ impl DurableRegistry {
             return vec![Verdict::Dropped; work.writes.len()];
         }
         self.counters.refused_unstored.add(work.writes.len());
-        let epoch = self.published.map_or(0, |session| session.epoch);
+        let epoch = session.epoch;
         let refused =
             Verdict::Answer { status: Status::SA_NO_RESOURCES, data: None, epoch, sequence: 0 };
         vec![refused; work.writes.len()]
