@@ -200,7 +200,9 @@ impl Writer {
 
     async fn send(&mut self, services: &[u64], method: Method) {
         // Until it is acknowledged, either state is right.
-        services.iter().for_each(|service| drop(self.acknowledged.remove(service)));
+        for service in services {
+            self.acknowledged.remove(service);
+        }
         let requests = services.iter().map(|&service| self.request(service, method));
         let mut open: BTreeMap<u64, proto::Write> =
             requests.map(|write| (write.id, write)).collect();

@@ -25,7 +25,7 @@ pub fn summary(bytes: &[u8]) -> String {
     let mut text =
         format!("{class} {} {}", header.method(), attribute_name(class, header.attribute_id()));
     let mut add = |what: std::fmt::Arguments<'_>| {
-        text.write_fmt(what).expect("writing to a String does not fail")
+        text.write_fmt(what).expect("writing to a String does not fail");
     };
     if header.attribute_modifier() != 0 {
         add(format_args!(" modifier {:#x}", header.attribute_modifier()));

@@ -71,7 +71,7 @@ impl Journal {
         match self.error_lines {
             n if n <= LINES_MAX => warn!("{text}"),
             n if n == LINES_MAX + 1 => {
-                warn!("further errors of this sweep are logged at debug level only")
+                warn!("further errors of this sweep are logged at debug level only");
             }
             _ => debug!("{text}"),
         }
@@ -84,7 +84,7 @@ impl Journal {
         match self.oddity_lines {
             n if n <= LINES_MAX => warn!("{text}"),
             n if n == LINES_MAX + 1 => {
-                warn!("further warnings of this sweep are logged at debug level only")
+                warn!("further warnings of this sweep are logged at debug level only");
             }
             _ => debug!("{text}"),
         }

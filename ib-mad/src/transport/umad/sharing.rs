@@ -3,7 +3,7 @@
 //!
 //! The kernel frees a class when the last descriptor of its file is closed, so manager and
 //! responder each keep one, and either may die. The manager listens at a Unix socket
-//! ([`local`](crate::transport::local)); a responder keeps one connection to it:
+//! ([`local`]); a responder keeps one connection to it:
 //!
 //! ```text
 //! responder                          manager

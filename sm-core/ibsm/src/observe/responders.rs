@@ -114,7 +114,7 @@ impl Responder {
             stats: Arc::default(),
             figures: None,
             holds: None,
-            follower: (hello.sm_guid != 0).then(|| Follower {
+            follower: (hello.sm_guid != 0).then_some(Follower {
                 sm_guid: Guid(hello.sm_guid),
                 stored: None,
                 in_step: false,

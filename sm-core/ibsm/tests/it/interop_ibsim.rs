@@ -131,7 +131,7 @@ fn state_that_cannot_be_written_is_written_once_possible() {
         std::fs::remove_dir_all(state.join(name)).unwrap();
     }
     bed.await_line(&log, "session begun");
-    bed.await_line(&log, "state file written again");
+    bed.await_line(&log, "state file written");
     assert!(state.join("guid2lid").is_file() && state.join("epoch").is_file());
     signal(&ibsm, libc::SIGTERM);
     ibsm.wait().unwrap();

@@ -132,7 +132,7 @@ impl Discovery {
             match self.cut_links {
                 n if n <= LINES_MAX => warn!("link down: {a} - {b}"),
                 n if n == LINES_MAX + 1 => {
-                    warn!("further links that are down are logged at debug level only")
+                    warn!("further links that are down are logged at debug level only");
                 }
                 _ => debug!("link down: {a} - {b}"),
             }

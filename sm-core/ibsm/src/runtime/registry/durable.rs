@@ -164,7 +164,8 @@ impl DurableRegistry {
 
     /// Age of what is on disk.
     pub(super) fn held(&self) -> RegistryVersion {
-        let session = self.store.as_ref().map_or(Version::NONE.session, RegistryStore::session);
+        let session =
+            self.store.as_ref().map_or(Version::NONE.session, RegistryStore::stored_session);
         let copy = self.followed.as_ref().map(|plane| plane.sequence);
         RegistryVersion { session, sequence: copy.unwrap_or_else(|| self.registry.sequence()) }
     }

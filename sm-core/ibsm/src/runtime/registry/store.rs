@@ -198,12 +198,12 @@ impl RegistryStore {
     }
 
     /// The session in which the rows were published or followed last; of epoch 0 if there is none.
-    pub(super) fn session(&self) -> Session {
+    pub(super) fn stored_session(&self) -> Session {
         self.stored_session
     }
 
     /// Has the next commit store this session.
-    pub(super) fn set_session(&mut self, session: Session) {
+    pub(super) fn set_next_session(&mut self, session: Session) {
         self.session = session;
     }
 

@@ -116,10 +116,10 @@ impl DurableRegistry {
         let store = self.store.as_mut().expect("a store was there a moment ago");
         // A session begins with a commit: from then on this registry is newer than what other
         // managers hold.
-        let rows = if changes.is_empty() && store.session() == session {
+        let rows = if changes.is_empty() && store.stored_session() == session {
             changes.rows
         } else {
-            store.set_session(session);
+            store.set_next_session(session);
             let rows = self.commit(changes)?;
             self.counters.commits.add(1);
             self.fresh = false;

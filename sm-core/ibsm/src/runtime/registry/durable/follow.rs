@@ -60,10 +60,10 @@ impl DurableRegistry {
         let rows = RegistryChanges::between(&before, plane);
         let Some(store) = &mut self.store else { return false };
         let is_same = rows.is_empty() && plane.sequence == before.sequence;
-        if is_same && store.session() == session && !self.fresh {
+        if is_same && store.stored_session() == session && !self.fresh {
             return true;
         }
-        store.set_session(session);
+        store.set_next_session(session);
         // Outcomes of our own session, in the time of our own registry, are of no use any more.
         let changes = Changes { rows, outcomes_since_s: u64::MAX, ..Changes::default() };
         let rows = match self.commit(changes) {
