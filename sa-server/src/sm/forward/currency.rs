@@ -102,6 +102,7 @@ impl Currency {
     /// The tables have reached `point`.
     pub(super) fn advance(&mut self, point: Point) {
         self.tables = point;
+        self.pending.retain(|(pending, _)| !point.replaces(*pending));
         while let Some(&(pending, at)) = self.pending.front()
             && point.contains(pending)
         {
@@ -200,6 +201,21 @@ mod tests {
         assert_eq!(currency.reads(), Reads::Ask);
         currency.advance(Point::new(1, 12));
         assert_eq!(currency.reads(), Reads::AskFrom(start + PROOF_INTERVAL + PROOF_AGE_MAX));
+    }
+
+    /// An answer from a session that was replaced while the stream continued was waited for ever,
+    /// and with it all later ones: each read asked.
+    #[test]
+    fn an_answer_of_a_replaced_session_does_not_hold_up_later_ones() {
+        let mut currency = connected(Instant::now());
+        let sent = probe(&mut currency, 1);
+        currency.handle_outcome(sent, 1, Some(Point::new(1, 12)));
+        currency.advance(Point::new(2, 5));
+        assert_eq!(currency.reads(), Reads::Ask, "that proves nothing about this session");
+        let sent = probe(&mut currency, 2);
+        currency.handle_outcome(sent, 2, Some(Point::new(2, 6)));
+        currency.advance(Point::new(2, 6));
+        assert_eq!(currency.reads(), Reads::AskFrom(sent + PROOF_AGE_MAX));
     }
 
     #[test]

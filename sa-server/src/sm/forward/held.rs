@@ -32,6 +32,11 @@ impl Point {
     pub(super) fn contains(self, other: Self) -> bool {
         self.epoch == other.epoch && self.sequence >= other.sequence
     }
+
+    /// Whether tables at this point belong to a later session than `other`.
+    pub(super) fn replaces(self, other: Self) -> bool {
+        self.epoch > other.epoch
+    }
 }
 
 impl From<Version> for Point {
