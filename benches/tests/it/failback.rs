@@ -147,6 +147,14 @@ impl Pair {
         self.await_status(at, "master", |status| status.subnet_up);
     }
 
+    /// Waits until the manager at `at` has stored what the other one publishes.
+    fn await_copy(&self, at: usize) {
+        let published = self.snapshot(1 - at).registry().sequence;
+        self.await_status(at, "a copy of all that is published", |status| {
+            status.registry_copy.is_some_and(|copy| copy.registry_sequence >= published)
+        });
+    }
+
     fn snapshot(&self, at: usize) -> Snapshot {
         self.runtime.block_on(published::snapshot(&format!("http://{}", self.publish[at])))
     }
@@ -268,6 +276,7 @@ fn a_preferred_manager_that_returns_takes_over_with_everything_that_was_acknowle
     pair.await_in_step(1);
     let mut writer = Writer::new(&pair, &pair.snapshot(0));
     pair.runtime.block_on(writer.write(100));
+    pair.await_copy(1);
     first.kill_and_wait();
     pair.await_master(1);
     pair.runtime.block_on(writer.write(600));

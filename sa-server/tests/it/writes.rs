@@ -226,6 +226,7 @@ fn a_refusal_carries_the_request_back() {
         Some(proto::Outcome {
             id: write.id,
             status: Status::SA_REQ_INVALID.0.into(),
+            epoch: 1,
             ..proto::Outcome::default()
         })
     });

@@ -46,13 +46,18 @@ impl From<Version> for Point {
 }
 
 impl Held {
+    /// Whether the tables belong to a later session than `point`: they will not reach it.
+    pub(super) fn replaces(&self, point: Point) -> bool {
+        self.tables.replaces(point)
+    }
+
     /// Holds an outcome until the tables reach `point`; returns it if they have. One of a session
     /// that was replaced is discarded.
     pub(super) fn push(&mut self, point: Point, answer: Answer) -> Option<Answer> {
         if self.tables.contains(point) {
             return Some(answer);
         }
-        if point.epoch < self.tables.epoch {
+        if self.replaces(point) {
             return None;
         }
         match self.waiting.back() {

@@ -160,15 +160,27 @@ impl Machine {
             }
             let verdict = verdict(&sent, outcome);
             for id in sent.others {
-                let answer = Answer { id, verdict: verdict.clone() };
-                self.ready.extend(self.held.push(point, answer));
+                self.deliver(point, Answer { id, verdict: verdict.clone() });
             }
             if sent.id != PROOF {
-                self.ready.extend(self.held.push(point, Answer { id: sent.id, verdict }));
+                self.deliver(point, Answer { id: sent.id, verdict });
             }
         }
         self.arm_expiry(now);
         self.update_gauges();
+    }
+
+    /// Passes on an answer once the tables contain what it refers to. Silence refers to nothing.
+    fn deliver(&mut self, point: Point, answer: Answer) {
+        match answer.verdict {
+            Verdict::NoReply => self.ready.push_back(answer),
+            Verdict::Reply(..) | Verdict::Requery if self.held.replaces(point) => {
+                self.counters.discarded.fetch_add(1, Relaxed);
+            }
+            Verdict::Reply(..) | Verdict::Requery => {
+                self.ready.extend(self.held.push(point, answer));
+            }
+        }
     }
 
     /// Whether [`poll_transmit`](Self::poll_transmit) would send a submission.
