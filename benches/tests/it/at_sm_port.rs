@@ -129,7 +129,7 @@ enum Repeats {
     Soon,
 }
 
-/// What became of queries.
+/// Numbers of queries by result.
 #[derive(Debug, Default)]
 struct Tally {
     /// Those with an answer other than OK, by status.

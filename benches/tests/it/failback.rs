@@ -264,7 +264,7 @@ impl Writer {
 
 const ASKED: &str = "asking all clients to register again";
 
-/// The preferred manager returned, took the subnet at once, and its registry of before replaced the
+/// The preferred manager returned, took the subnet at once, and its outdated registry replaced the
 /// current one: with a slow feed 1,500 of 2,250 acknowledged records were lost, and 750 deleted
 /// ones came back.
 #[test]

@@ -14,7 +14,7 @@ use ib_mad::transport::{Interest, Malformed, Packet, Transport, wait};
 #[derive(Debug)]
 pub(crate) struct Gate {
     is_open: AtomicBool,
-    /// Has a datagram while the gate is open, to wake its waiter.
+    /// Contains a datagram while the gate is open, which wakes the waiting thread.
     wake: UnixDatagram,
     waker: UnixDatagram,
 }

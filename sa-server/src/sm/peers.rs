@@ -11,10 +11,11 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use ib_mad::transport::{Malformed, Packet, Transport};
 
-/// Batches of strangers' packets passed over before the worker is given its turn.
+/// Maximum number of batches from untrusted senders that are discarded before the worker gets its
+/// turn.
 const ROUNDS_MAX: usize = 16;
 
-/// Who is believed. Clones show the same.
+/// The trusted senders. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Peers {
     /// Named by the operator.
@@ -29,12 +30,12 @@ impl Peers {
         Self { named: named.iter().map(IpAddr::to_canonical).collect(), doors: Arc::default() }
     }
 
-    /// Says where the manager's front door is from now on; nowhere if `doors` is empty.
+    /// Sets the addresses of the manager's front door; none if `doors` is empty.
     pub fn set_doors(&self, doors: impl IntoIterator<Item = SocketAddr>) {
         self.doors.store(Arc::new(doors.into_iter().map(canonical).collect()));
     }
 
-    /// Whether what comes from `peer` is believed.
+    /// Whether `peer` is trusted.
     pub fn believes(&self, peer: SocketAddr) -> bool {
         let peer = canonical(peer);
         peer.ip().is_loopback()
@@ -64,7 +65,7 @@ impl<T> Guarded<T> {
         Self { inner, peers, strangers: 0, logged: false }
     }
 
-    /// Moves what is believed to the front; how much that is.
+    /// Moves packets from trusted senders to the front; returns their number.
     fn sift(&mut self, batch: &mut [Packet]) -> usize {
         let mut kept = 0;
         for at in 0..batch.len() {

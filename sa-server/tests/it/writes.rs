@@ -340,8 +340,8 @@ fn path_to(dgid: Gid, tid: u64) -> Packet {
     packet
 }
 
-/// Records that had been changed or deleted by way of another responder were read as they were
-/// before, for as long as the feed was slow.
+/// Reads of records that had been changed or deleted through another responder got the old records
+/// for as long as the feed was slow.
 #[test]
 fn a_read_of_what_is_registered_waits_until_the_tables_are_as_recent_as_the_sm() {
     // The SM is a change ahead of the tables: it has deleted the service.

@@ -62,7 +62,7 @@ pub struct Mastership {
     state: SmState,
     act_count: u32,
     tenure: u32,
-    /// Whether the subnet is not to be handed over to us for now.
+    /// Whether this SM refuses a handover for now.
     refuses_handover: bool,
 }
 
@@ -109,8 +109,8 @@ impl Mastership {
         self.priority = priority;
     }
 
-    /// Refuses a handover to us, or accepts it again. A master whose HANDOVER is refused stays
-    /// master, and tries again.
+    /// Sets whether this SM refuses a handover. A master whose HANDOVER is refused stays master,
+    /// and tries again.
     pub fn set_refuses_handover(&mut self, refuses: bool) {
         self.refuses_handover = refuses;
     }

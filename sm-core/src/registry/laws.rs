@@ -60,7 +60,7 @@ fn step() -> impl Strategy<Value = Step> {
     let member = (lid.clone(), lid.clone(), 0..3_u8, 1..9_u8, any::<bool>());
     prop_oneof![
         6 => service.prop_map(|(slid, owner, id, lease, key, delete)| {
-            // 11 stands for ever.
+            // 11 stands for a lease that never expires.
             let lease = if lease == 11 { u32::MAX } else { lease };
             Step::Service { slid, owner, id, lease, key, delete }
         }),
@@ -191,7 +191,7 @@ proptest! {
         }
         let outcomes = registry.take_changes().outcomes_put;
         let mut restored = Registry::restore(&registry.plane(), outcomes);
-        // What was chosen for ports and given up is forgotten, and with it the numbers.
+        // GUIDs that were chosen for ports and then released are forgotten, with their numbers.
         let last = last.filter(|last| last.attribute != attribute::GUID_INFO_RECORD);
         let chooses = |step: &&Step| !matches!(step, Step::Alias { guid: 0, delete: false, .. });
         for step in after.iter().filter(chooses).filter(|step| !matches!(step, Step::Time(_))) {

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ib_mad::types::{Gid, Lid};
 use ib_mad::wire::record::McMemberRecord;
 
-/// What groups must have in common to share an MLID.
+/// Parameters that groups must share to share an MLID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Class {
     /// P_Key without the membership bit.

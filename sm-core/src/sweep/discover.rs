@@ -172,7 +172,7 @@ impl RequestOwner for Discovery {
             kinds::Discovery::LinkState => self.link_is_up(subnet, request),
             kinds::Discovery::OwnNodeInfo => {
                 let name = request.kind.name();
-                subnet.error(format_args!("{name} of the SM's own node: {status}"));
+                subnet.error(format_args!("the SM's own node rejected {name}: {status}"));
             }
             kinds::Discovery::Probe
             | kinds::Discovery::ProbeAgain

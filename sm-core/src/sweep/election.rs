@@ -1,4 +1,4 @@
-//! Other subnet managers: asking who they are, standing by for one, taking over from it.
+//! Other subnet managers: polls them, stands by for the master, and takes over from it.
 
 mod state;
 
@@ -26,14 +26,13 @@ use sm_config::Settings;
 use state::Answer;
 pub(super) use state::Election;
 
-/// Subnet managers remembered of one discovery.
+/// Maximum number of other SMs that an election polls, and of foreign or mute ones remembered.
 const OTHERS_MAX: usize = 256;
-/// How often light sweeps ask those that are mute. Sweeps of a part of the fabric leave it to them,
-/// and ask themselves if that was not done for twice as long.
+/// Interval at which light sweeps poll SMs that did not answer. Partial sweeps leave this to light
+/// sweeps, and poll such SMs only after twice this interval.
 const MUTE_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The other subnet managers, as owner of the requests to them. What is known of them is in
-/// [`Election`].
+/// Owner of the requests to other SMs, whose state is in [`Election`].
 pub(super) struct OtherManagers;
 
 impl RequestOwner for OtherManagers {
@@ -53,11 +52,11 @@ impl RequestOwner for OtherManagers {
         subnet.election.unmute(|guid| guid == at);
         match subnet.election.read(data) {
             Answer::None => {
-                subnet.sm_failed(kind, port, "answers a poll with no state that there is");
+                subnet.sm_failed(kind, port, "unknown SMInfo state");
             }
             Answer::Foreign(sm) => {
                 subnet.note_foreign_sm(port, sm);
-                subnet.sm_failed(kind, port, "answers a poll with another SM_Key than ours");
+                subnet.sm_failed(kind, port, "different SM_Key");
             }
             Answer::Peer(sm) => {
                 subnet.election.is_known_at(at);
@@ -74,7 +73,7 @@ impl RequestOwner for OtherManagers {
         if kind == kinds::Election::SmInfo {
             subnet.report_refusal(request, status);
         }
-        subnet.sm_failed(kind, request.port(), format_args!("refuses a poll: {status}"));
+        subnet.sm_failed(kind, request.port(), format_args!("rejected: {status}"));
     }
 
     fn silent(&mut self, subnet: &mut Subnet, owned: OwnedRequest<Self::Kind>) {
@@ -82,7 +81,7 @@ impl RequestOwner for OtherManagers {
         let port = request.port();
         subnet.sm_is_mute(now, port);
         debug!("{}: no answer from {}", request.kind.name(), subnet.place(port));
-        subnet.sm_failed(kind, port, "leaves a poll unanswered");
+        subnet.sm_failed(kind, port, "no answer");
     }
 }
 
@@ -100,8 +99,8 @@ impl Sweeper {
             return;
         }
         let sm_port = self.subnet.fabric.sm_port();
-        // A host that died with its HCA alive is a subnet manager's for ever. What a sweep of a
-        // part mends must not wait for it each time.
+        // The SM of a host that hung with IsSM still set never answers. Partial sweeps must not
+        // wait for it each time.
         let asked = |port: &PortIndex| {
             let guid = self.subnet.fabric.port(*port).guid;
             let since = self.subnet.election.mute_since(guid);
@@ -113,17 +112,17 @@ impl Sweeper {
         }
     }
 
-    /// Subnet managers that show another SM_Key than ours, in words.
+    /// SMs with another SM_Key, as text.
     pub fn foreign_sms(&self) -> impl Iterator<Item = &str> {
         self.subnet.election.foreign_sms()
     }
 
-    /// Answers of subnet managers that showed another SM_Key than ours.
+    /// Number of SMInfo answers with another SM_Key.
     pub fn foreign_answers(&self) -> u64 {
         self.subnet.election.foreign_answers()
     }
 
-    /// The subnet managers of the subnet, ours among them, as the last discovery found them.
+    /// The SMs of the subnet found by the last discovery, including this one.
     pub fn subnet_managers(&self) -> Vec<SubnetManager> {
         let row = |port: PortIndex, info: [u8; 21]| {
             let port = self.subnet.fabric.port(port);
@@ -148,25 +147,25 @@ impl Sweeper {
         rows
     }
 
-    /// Whether LIDs are to be stated again before the sweep that begins needs them: we stood by,
-    /// and `honor_guid2lid_file` has a site put into the file what is to count then.
+    /// Whether the caller must set the LIDs again before the next sweep: this SM was standby, and
+    /// with `honor_guid2lid_file` the site may have changed the file meanwhile.
     pub fn wants_lids(&self) -> bool {
         self.subnet.settings.honor_guid2lid_file && self.subnet.election.handover.stood_by
     }
 
-    /// States the LIDs that were given out before, in place of those known.
+    /// Replaces the known LIDs with those assigned earlier.
     pub fn set_lids(&mut self, lids: LidTable) {
         self.subnet.lids = lids;
         self.subnet.election.handover.stood_by = false;
     }
 
-    /// The port of the master that we stand by for, in words.
+    /// Port of the master that is polled in standby, as text.
     pub fn master(&self) -> Option<String> {
         self.subnet.election.master().map(|port| self.subnet.fabric.describe(port))
     }
 
-    /// The subnet managers that the last discovery found, and the master that we stand by for: of
-    /// that one also how long ago it answered last.
+    /// The other SMs found by the last discovery; for the master that is polled, with the time
+    /// since its last answer.
     pub fn peers(&self, now: Instant) -> Vec<Peer> {
         let stands_by = self.subnet.election.state() == SmState::Standby;
         let master = self.subnet.election.master().filter(|_| stands_by);
@@ -186,7 +185,7 @@ impl Sweeper {
         self.subnet.election.others().iter().map(peer).collect()
     }
 
-    /// How long a master may leave polls unanswered until we look for another.
+    /// How long a master may leave polls unanswered before this SM starts a discovery.
     pub fn patience(&self) -> Duration {
         let Settings { sminfo_polling_timeout, polling_retry_number, .. } = &self.subnet.settings;
         Duration::from_millis(u64::from(*sminfo_polling_timeout))
@@ -196,7 +195,7 @@ impl Sweeper {
     pub(super) fn end_election(&mut self, now: Instant, full: bool) {
         self.subnet.election.handover.taken_from = None;
         let decision = self.subnet.election.decide();
-        debug!("election among us and {:?}: {decision:?}", self.subnet.election.others());
+        debug!("election: other SMs {:?}, decision {decision:?}", self.subnet.election.others());
         match decision {
             Decision::HandOver(sm) | Decision::AwaitHandover(sm)
                 if sm.state == SmState::Master && self.subnet.election.handover.is_in_doubt =>
@@ -219,25 +218,25 @@ impl Sweeper {
         }
     }
 
-    /// Goes on with the sweep, as master.
+    /// Continues the sweep as master.
     pub(super) fn go_on_as_master(&mut self, now: Instant, full: bool) {
         if !self.subnet.election.is_master() {
-            info!(target: STATE, "master: no other subnet manager comes before us");
+            info!(target: STATE, "becoming master: no other subnet manager has higher precedence");
             self.become_master();
         }
         self.subnet.journal.report.first = self.subnet.state.first_as_master;
         self.begin_addresses(now, full);
     }
 
-    /// The subnet is ours from now on. Whoever had it before may have written tables of its own, so
-    /// that nothing is known any more of what switches hold.
+    /// Starts a term as master. Another SM may have written tables, so the tables of all switches
+    /// count as unknown.
     pub(super) fn become_master(&mut self) {
         let replaces_another = self.subnet.election.become_master();
         let spares = self.reregistration.begin_tenure(&mut self.subnet, replaces_another);
         if spares {
-            info!("what clients registered with the master before us is known: they are not asked");
+            info!("the copy of the registry is complete: clients are not asked to register again");
         } else if self.reregistration.awaits_copy() {
-            info!("finding out whether all registrations with the master before us are known");
+            info!("finding out whether the copy of the registry is complete");
         } else if replaces_another && !self.subnet.settings.no_clients_rereg {
             info!("asking all clients to register again");
         }
@@ -256,7 +255,7 @@ impl Sweeper {
         }
     }
 
-    /// Leaves everything as it stands, and does nothing more until it is asked to.
+    /// Abandons the sweep and all pending work; nothing is sent until something is scheduled again.
     pub(super) fn rest(&mut self) {
         self.subnet.exchange.cancel_all();
         self.abandon_take_over();
@@ -283,7 +282,7 @@ impl Sweeper {
         self.subnet.election.stand_by(now, port);
         self.rest();
         self.subnet.schedule.rearm_poll(now);
-        // Who rules meanwhile routes as it likes.
+        // The other master computes its own routes.
         self.subnet.routing.forget_origin();
         if sm.state == SmState::Master && self.subnet.election.own.outranks(&sm) {
             self.subnet.ask_for_handover(port);
@@ -316,8 +315,8 @@ impl Sweeper {
 }
 
 impl Subnet {
-    /// Asks those that are mute, once in a while: two masters that each missed the other's answer
-    /// would never hear of one another. The light sweep that does so is cut short by a trap.
+    /// Polls SMs that did not answer, at [`MUTE_INTERVAL`]: otherwise two masters that each missed
+    /// the other's answer would both continue. A trap ends this light sweep early.
     pub(super) fn ask_mute(&mut self, now: Instant) -> bool {
         let mut asks = false;
         if self.settings.ignore_other_sm || !self.election.has_mute() {
@@ -335,39 +334,41 @@ impl Subnet {
         asks
     }
 
-    /// A subnet manager left a question without answer: it is mute until it is heard of, and asked
-    /// again once in a while.
+    /// Records that an SM did not answer: it is polled again at [`MUTE_INTERVAL`].
     fn sm_is_mute(&mut self, now: Instant, port: PortIndex) {
         self.election.mute(now, self.fabric.port(port).guid);
         self.schedule.await_mute(now + MUTE_INTERVAL);
     }
 
-    /// What a subnet manager was asked for has come to nothing: `how`, for the log, if it was a
-    /// poll.
+    /// Handles a failed request to another SM; `how` is the reason for the log, if it was a poll.
     fn sm_failed(&mut self, kind: kinds::Election, port: PortIndex, how: impl Display) {
         if kind == kinds::Election::SmInfo {
             return self.election.forget(port);
         }
         if self.election.is_probing {
-            return debug!("the master {how}, between regular polls");
+            return debug!("an additional poll of the master failed ({how})");
         }
         let polls_max = self.settings.polling_retry_number;
         if self.election.miss_poll(polls_max) {
             self.election.forget(port);
-            warn!(target: STATE, "the master {how}, {polls_max} in a row: looking for another");
+            warn!(
+                target: STATE,
+                "the master at {} failed {polls_max} polls in a row ({how}): looking for another",
+                self.peer_place(port)
+            );
             return;
         }
         let missed = self.election.polls_missed();
         let left = Duration::from_millis(u64::from(self.settings.sminfo_polling_timeout))
             .saturating_mul(polls_max.saturating_sub(missed));
         warn!(
-            "the master at {} {how}, {missed} of {polls_max}: takeover in {} s",
+            "the master at {} failed poll {missed} of {polls_max} ({how}): takeover in {} s",
             self.peer_place(port),
             left.as_secs_f32().ceil()
         );
     }
 
-    /// Ports at which a subnet manager runs, as they say.
+    /// End ports that have IsSM set.
     fn manager_ports(&self) -> Vec<PortIndex> {
         let runs = |port: &PortIndex| {
             let mask = self.fabric.port(*port).port_info().capability_mask();
@@ -376,21 +377,20 @@ impl Subnet {
         self.fabric.end_ports().filter(runs).collect()
     }
 
-    /// Reports once that a subnet manager showed another SM_Key.
+    /// Reports an SM with another SM_Key, once.
     fn note_foreign_sm(&mut self, port: PortIndex, sm: RemoteSm) {
         let (fabric, at) = (&self.fabric, self.fabric.port(port).guid);
         if self.election.put_foreign(at, || fabric.describe(port)) {
             let place = self.place(port);
             warn!(
-                "the subnet manager at {place}, {} with priority {}, does not show our SM_Key: it \
-                 is left out, and neither handed over to nor stood by for",
+                "the subnet manager at {place}, {} with priority {}, has another SM_Key: it is \
+                 ignored in elections and handovers",
                 sm.state, sm.priority
             );
         }
     }
 
-    /// Where another subnet manager is, in words: with the GUID of its port, by which it names
-    /// itself.
+    /// Text that identifies another SM: node, port and port GUID.
     pub(super) fn peer_place(&self, port: PortIndex) -> String {
         format!("{}, port GUID {}", self.fabric.describe(port), self.fabric.port(port).guid)
     }
@@ -402,7 +402,7 @@ impl Subnet {
                 self.ask_for_handover(port);
             }
         } else {
-            info!(target: STATE, "the master has become {}", sm.state);
+            info!(target: STATE, "the master changed its state to {}", sm.state);
             self.election.master_is_gone();
         }
     }

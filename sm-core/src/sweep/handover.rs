@@ -1,10 +1,10 @@
-//! Handing the subnet over to a subnet manager that comes before us, and taking over what another
-//! hands to us (IBTA vol 1, 14.4.1).
+//! Handover of mastership to an SM with higher precedence, and from one with lower precedence (IBTA
+//! vol 1, 14.4.1).
 //!
-//! The master hands over when an election finds it lower, with Set(SMInfo). It stays master until
-//! that is answered, or acknowledged by a Set(SMInfo) from the other: OpenSM does the former only.
-//! A standby that comes before its master asks for the handover, by trap 144 with SMPriority.
-//! [`with_copy`](super::with_copy) has what is different between managers that follow.
+//! A master that loses an election sends Set(SMInfo) HANDOVER. It stays master until that is
+//! answered, or until the other SM sends Set(SMInfo) ACKNOWLEDGE; OpenSM only answers. A standby
+//! with higher precedence than the master requests the handover by trap 144 with SMPriority.
+//! [`with_copy`](super::with_copy) has what differs if one SM follows the registry of the other.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use crate::fabric::PortIndex;
 use crate::mastership::RemoteSm;
 use crate::smp::{Kind, Request, kinds};
 
-/// The registrations of another subnet manager's SA database (`-S`), imported at start.
+/// The SA database of another SM (`-S`), imported at the start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ImportedRegistry {
     /// There is none, or it cannot be used.
@@ -37,38 +37,39 @@ pub enum ImportedRegistry {
     None,
     /// It will be read once LIDs are known.
     Expected,
-    /// It was read; these ports have something registered in it, by their GUIDs.
+    /// It was read; these port GUIDs have registrations in it.
     Read(Arc<BTreeSet<Guid>>),
 }
 
-/// What is known of handovers, from us and to us.
+/// State of handovers, in both directions.
 #[derive(Debug, Default)]
 pub(super) struct Handover {
-    /// To whom the last election found that we have to hand over.
+    /// The SM that was offered a handover.
     offered: Option<RemoteSm>,
-    /// Whether that subnet manager answered our HANDOVER.
+    /// Whether that SM answered HANDOVER.
     is_accepted: bool,
-    /// Since when a master that comes after us has been found, and not handed over.
+    /// Since when a master with lower precedence has been found that has not handed over.
     awaited_since: Option<Instant>,
-    /// Whether another subnet manager ruled since we did.
+    /// Whether another SM was master since this SM was.
     pub(super) follows_another: bool,
-    /// Whether LIDs are to be taken over as the master before us gave them out.
+    /// Whether to keep the LIDs that the previous master assigned.
     inherits_lids: bool,
-    /// Whether we stood by since the LIDs known to us were stated.
+    /// Whether this SM was standby since its LIDs were set.
     pub(super) stood_by: bool,
-    /// Who handed the subnet over to us, until the next election.
+    /// The SM that handed over to this one, until the next election.
     pub(super) taken_from: Option<Guid>,
-    /// The master that is to be asked to hand over to us.
+    /// The master to which a trap that requests a handover is to be sent.
     asks_master: Option<PortIndex>,
-    /// Port GUIDs of subnet managers that follow our registry.
+    /// Port GUIDs of SMs that follow this SM's registry.
     pub(super) followers: BTreeSet<Guid>,
-    /// Whether another master that is found replaces us.
+    /// Whether this SM stands by for any other master that it finds.
     pub(super) is_in_doubt: bool,
-    /// Whether the election under way asks all the others because of that, and whether one has
-    /// found no master.
+    /// Whether the current election polls all other SMs because of that, and whether such an
+    /// election has found no other master.
     pub(super) elects_in_doubt: bool,
     pub(super) is_doubt_settled: bool,
-    /// Whether our copy of the master's registry is to be complete before we take over from it.
+    /// Whether no handover is requested or accepted until this SM's copy of the master's registry
+    /// is complete.
     pub(super) awaits_copy: bool,
 }
 
@@ -81,19 +82,18 @@ impl Handover {
         self.asks_master = None;
     }
 
-    /// We are master from now on.
+    /// Starts a term as master.
     pub(super) fn begin_tenure(&mut self) {
         self.inherits_lids |= std::mem::take(&mut self.follows_another);
     }
 
-    /// Whether LIDs that ports hold go before ours, this once.
+    /// Whether LIDs that ports hold have precedence over ours; `true` once.
     pub(super) fn take_inherits_lids(&mut self) -> bool {
         std::mem::take(&mut self.inherits_lids)
     }
 }
 
-/// Handovers, as owner of the requests that they consist of. What is known of them is in
-/// [`Handover`].
+/// Owner of the requests of handovers, whose state is in [`Handover`].
 pub(super) struct HandoverMessages;
 
 impl RequestOwner for HandoverMessages {
@@ -140,7 +140,7 @@ impl RequestOwner for HandoverMessages {
 }
 
 impl Sweeper {
-    /// Asks a subnet manager that comes before us to take over.
+    /// Hands over to an SM with higher precedence that does not follow this SM's registry.
     pub(super) fn hand_over(&mut self, now: Instant, sm: RemoteSm, full: bool) {
         let Some(port) = self.subnet.election.place_of(sm) else {
             return self.go_on_as_master(now, full);
@@ -171,11 +171,11 @@ impl Sweeper {
         self.subnet.exchange.push(Request::new(Kind::HandOver, port));
     }
 
-    /// Another subnet manager says that it took over, however late.
+    /// Another SM acknowledged a handover, possibly late.
     pub(super) fn handover_acknowledged(&mut self, now: Instant, from: Guid) {
         match self.subnet.election.handover.offered.filter(|sm| sm.guid == from) {
             Some(sm) => self.step_down(now, sm),
-            None => warn!("the port {from} acknowledges a handover that we never offered it"),
+            None => warn!("port {from} acknowledged a handover that it was not offered"),
         }
     }
 
@@ -184,7 +184,7 @@ impl Sweeper {
         self.stand_by(now, rules);
     }
 
-    /// The handover was not acknowledged, or we would stand by now: we stay master.
+    /// Ends a handover: steps down if the other SM answered, otherwise stays master.
     pub(super) fn end_handover(&mut self, now: Instant, sweep: Option<bool>) {
         let Handover { offered, is_accepted, .. } = self.subnet.election.handover;
         if let Some(sm) = offered.filter(|_| is_accepted) {
@@ -199,8 +199,8 @@ impl Sweeper {
         }
     }
 
-    /// Waits for a master that comes after us to hand over what it rules, before anything there is
-    /// configured: two that write at once would undo each other's work.
+    /// Waits until a master with lower precedence has handed over, before anything is configured:
+    /// two masters would overwrite each other's settings.
     pub(super) fn await_handover(&mut self, now: Instant, sm: RemoteSm, full: bool) {
         let Some(port) = self.subnet.election.place_of(sm) else {
             return self.go_on_as_master(now, full);
@@ -212,21 +212,29 @@ impl Sweeper {
         let is_new = self.subnet.election.handover.awaited_since.is_none();
         let since = *self.subnet.election.handover.awaited_since.get_or_insert(now);
         if is_new {
-            info!(target: STATE, "another master at {place}, priority {}: it is to hand over to us", sm.priority);
+            info!(
+                target: STATE,
+                "another master at {place}, priority {}, has lower precedence: waiting for it to \
+                 hand over",
+                sm.priority
+            );
         } else if now >= since + patience {
-            warn!("the master at {place}, priority {}, does not hand over; ruling", sm.priority);
+            warn!(
+                "the master at {place}, priority {}, did not hand over in time: continuing as \
+                 master",
+                sm.priority
+            );
             return self.go_on_as_master(now, full);
         }
         self.subnet.ask_for_handover(port);
         self.subnet.schedule.request(now + interval, Cause::Asked);
     }
 
-    /// A subnet manager hands over what it ruled: all, or its part of what was two subnets.
-    /// Whatever was being done was meant for another fabric: it ends here, and a sweep of all
-    /// begins.
+    /// Another SM handed over: its whole subnet, or its half of two joined subnets. The current
+    /// sweep does not include it, so that sweep is abandoned and a full sweep starts.
     pub(super) fn handed_to_us(&mut self, now: Instant, from: Guid) {
         if self.subnet.election.handover.taken_from == Some(from) {
-            // It did not hear our answer, and says it again.
+            // It did not get the answer and sent the request again.
             return;
         }
         self.rest();
@@ -234,22 +242,35 @@ impl Sweeper {
             self.subnet.fabric.end_ports().find(|&port| self.subnet.fabric.port(port).guid == from);
         match port {
             Some(port) => {
-                info!(target: STATE, "the master at {} hands the subnet over to us", self.subnet.peer_place(port));
+                info!(
+                    target: STATE,
+                    "the master at {} handed over to this subnet manager",
+                    self.subnet.peer_place(port)
+                );
                 self.subnet.exchange.push(Request::new(Kind::Acknowledge, port));
             }
-            None => info!(target: STATE, "the master at port {from} hands the subnet over to us"),
+            None => {
+                info!(
+                    target: STATE,
+                    "the master at port {from} handed over to this subnet manager"
+                );
+            }
         }
         self.subnet.election.follow_another(now);
         self.subnet.election.handover.taken_from = Some(from);
-        // What is ours now is another fabric than the one that was up, if one was.
+        // The subnet is no longer the one that was up, if one was.
         self.subnet.state.up = false;
         self.become_master();
         self.subnet.schedule.request(now, Cause::TakeOver);
     }
 
-    /// A master gives up what it ruled while we look around: what was heard of it is no longer so.
+    /// A master handed over during a discovery, so its SMInfo is outdated: starts discovery again.
     pub(super) fn look_for_master_again(&mut self, now: Instant, from: Guid) {
-        info!(target: STATE, "the master at port {from} hands the subnet over to us; looking again");
+        info!(
+            target: STATE,
+            "the master at port {from} handed over to this subnet manager during a discovery: \
+             starting another"
+        );
         self.rest();
         self.subnet.election.follow_another(now);
         self.subnet.schedule.request(now, Cause::Asked);
@@ -257,16 +278,16 @@ impl Sweeper {
 }
 
 impl Subnet {
-    /// Asks the master at `port` by a trap to hand over to us, since we come before it; not before
-    /// our copy of its registry is complete.
+    /// Requests a handover from the master at `port` by trap, because this SM has higher
+    /// precedence; not before this SM's copy of its registry is complete.
     pub(super) fn ask_for_handover(&mut self, port: PortIndex) {
         if !self.election.handover.awaits_copy {
             self.election.handover.asks_master = Some(port);
         }
     }
 
-    /// Writes the trap that asks a master to hand over to us, if one is to be sent. It is not
-    /// repeated: each poll of that master sends another.
+    /// Encodes the trap that requests a handover, if one is due. It is not repeated: each poll of
+    /// that master sends another.
     pub(super) fn write_priority_trap(&mut self, packet: &mut Packet) -> bool {
         let Some((sm_port, master)) =
             self.fabric.sm_port().zip(self.election.handover.asks_master.take())

@@ -8,8 +8,8 @@
 //! their clients have to know it.
 //!
 //! If the SA database of another subnet manager is imported (`-S`), all wait until it is read;
-//! ports with a registration in it are not asked. While it is not known whether our copy of the
-//! previous master's registry is complete, all wait, too.
+//! ports with a registration in it are not asked. All wait as well until it is known whether this
+//! SM's copy of the previous master's registry is complete.
 //!
 //! After a restart the registry holds what clients registered. Active ports that still have our LID
 //! as MasterSMLID, and their own LID, wait until forwarding tables are read: if these show that no
@@ -71,7 +71,7 @@ pub(super) struct Reregistration {
     imported: ImportedRegistry,
     /// Whether the registrations with the previous master are known, until our first sweep ends.
     spared: bool,
-    /// Whether clients wait until that is known.
+    /// Whether clients wait until it is known whether the copy is complete.
     awaits_copy: bool,
     /// The tables that our last run left, until they are compared.
     fingerprint: Option<TableFingerprint>,
@@ -88,12 +88,12 @@ impl Reregistration {
         self.spared
     }
 
-    /// Whether clients wait until it is known whether our copy of the registry is complete.
+    /// Whether clients wait until it is known whether this SM's copy of the registry is complete.
     pub(super) fn awaits_copy(&self) -> bool {
         self.awaits_copy
     }
 
-    /// It is known whether our copy of the previous master's registry is complete.
+    /// Sets whether this SM's copy of the previous master's registry is complete.
     fn set_copy(&mut self, subnet: &mut Subnet, now: Instant, copy: RegistryCopy) {
         self.registry_copy = copy;
         let is_known = copy != RegistryCopy::Pending;
@@ -104,7 +104,7 @@ impl Reregistration {
             // For the first sweep, if it has not addressed ports yet.
             self.spared = subnet.state.first_as_master;
             self.spare_all(subnet);
-            info!("what clients registered with the master before us is known: they are not asked");
+            info!("the copy of the registry is complete: clients are not asked to register again");
         } else if !subnet.settings.no_clients_rereg {
             info!("asking all clients to register again");
             self.due = (!subnet.pending_clients.waiting.is_empty()).then_some(now);
@@ -179,7 +179,7 @@ impl Reregistration {
         if awaits_import {
             debug!("{count} clients wait for the SA database to be read");
         } else if self.awaits_copy {
-            debug!("{count} clients wait until it is known whether all registrations are");
+            debug!("{count} clients wait until it is known whether the registry is complete");
         } else if count > at_once {
             info!("{count} clients are asked to register again, {rate} a second");
             self.due = Some(now + Duration::from_secs(1));
@@ -347,7 +347,7 @@ impl Sweeper {
         self.subnet.state.up && !self.subnet.state.first_as_master && self.clients_to_ask() == 0
     }
 
-    /// Sets whether all registrations with the master before us are known: if so at a takeover, no
+    /// Sets whether this SM has all registrations of the previous master: if so at a takeover, no
     /// client is asked to register again. If that is pending at a takeover, clients wait until it
     /// is set again.
     pub fn set_registry_copy(&mut self, now: Instant, copy: RegistryCopy) {

@@ -68,7 +68,7 @@ impl Subnet {
         let nodes = self.fabric.nodes().flat_map(|(index, _)| self.fabric.ports_of(index));
         for port in nodes.filter(is_unread).collect::<Vec<_>>() {
             let place = self.place(port);
-            self.fault(port, format_args!("{place} cannot be read, and its link is not used"));
+            self.fault(port, format_args!("{place} cannot be read; its link is not used"));
         }
     }
 }

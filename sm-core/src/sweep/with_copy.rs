@@ -1,11 +1,12 @@
-//! Elections and handovers between subnet managers of which one keeps a copy of the other's registry.
+//! Elections and handovers between SMs of which one keeps a copy of the other's registry.
 //!
-//! To a standby that follows our registry, elections hand nothing over
-//! ([`Sweeper::set_followers`]): the caller has it store all of the registry first, then calls
-//! [`Sweeper::hand_over_to`]. A standby that follows the master's registry neither asks for the
-//! subnet nor accepts it before its copy is complete ([`Sweeper::set_awaits_copy`]). A master that
-//! may have been replaced unnoticed stands by for any other that it finds
-//! ([`Sweeper::set_in_doubt`]). Not here: the copy itself, and how the caller judges it.
+//! An election does not hand over to a standby that follows this SM's registry
+//! ([`Sweeper::set_followers`]): the caller first waits until that SM has stored the whole
+//! registry, then calls [`Sweeper::hand_over_to`]. A standby that follows the master's registry
+//! neither requests nor accepts a handover before its copy is complete
+//! ([`Sweeper::set_awaits_copy`]). A master that may have been replaced unnoticed stands by for any
+//! other that it finds ([`Sweeper::set_in_doubt`]). Not here: the copy itself, and how the caller
+//! judges it.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -16,33 +17,33 @@ use ib_mad::wire::attribute::SmState;
 use super::Sweeper;
 use super::schedule::Cause;
 
-/// Whether all that clients registered with the master before us is known.
+/// Whether this SM has all registrations of the previous master.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RegistryCopy {
-    /// No, or it cannot be shown.
+    /// No, or not known for certain.
     #[default]
     Incomplete,
-    /// That is found out when we become master; clients are not asked before.
+    /// Not known until some time after this SM becomes master; clients are not asked before.
     Pending,
     /// Yes.
     Complete,
 }
 
 impl Sweeper {
-    /// Sets the port GUIDs of the subnet managers that follow our registry.
+    /// Sets the port GUIDs of the SMs that follow this SM's registry.
     pub fn set_followers(&mut self, followers: BTreeSet<Guid>) {
         self.subnet.election.handover.followers = followers;
     }
 
-    /// The subnet manager to hand over to once it has stored our registry: it comes before us,
-    /// follows, and stands by.
+    /// The SM to hand over to once it has stored this SM's registry: it follows, is in standby, and
+    /// has higher precedence.
     pub fn handover_candidate(&self) -> Option<Guid> {
         self.subnet.election.handover_candidate()
     }
 
-    /// Hands over to a subnet manager that follows our registry and has stored all of it. Returns
-    /// whether that began: no sweep is under way, and the other is still found. It has failed if we
-    /// are still master after phase [`HandOver`](super::Phase::HandOver).
+    /// Starts a handover to an SM that follows this SM's registry and has stored all of it. Returns
+    /// `false` if a sweep is in progress, or if the other SM is no longer found. The handover has
+    /// failed if this SM is still master after phase [`HandOver`](super::Phase::HandOver).
     pub fn hand_over_to(&mut self, now: Instant, guid: Guid) -> bool {
         let others = self.subnet.election.others();
         let found = others.iter().find(|(_, sm)| sm.guid == guid).copied();
@@ -52,14 +53,15 @@ impl Sweeper {
         true
     }
 
-    /// Sets whether another subnet manager may have become master unnoticed: if an election finds
-    /// one, we stand by for it, even if we come before it. No handover is accepted meanwhile.
+    /// Sets whether another SM may have become master unnoticed: if an election finds such a
+    /// master, this SM stands by for it, even if that one has lower precedence. No handover is
+    /// accepted meanwhile.
     pub fn set_in_doubt(&mut self, in_doubt: bool) {
         self.subnet.election.set_in_doubt(in_doubt);
     }
 
-    /// The same, and asks all the others now. [`is_doubt_settled`](Self::is_doubt_settled) shows
-    /// that none of them is master.
+    /// Marks the mastership of this SM as doubtful, and polls all other SMs now.
+    /// [`is_doubt_settled`](Self::is_doubt_settled) shows that none of them is master.
     pub fn doubt(&mut self, now: Instant) {
         self.subnet.election.set_in_doubt(true);
         let handover = &mut self.subnet.election.handover;
@@ -72,15 +74,14 @@ impl Sweeper {
         self.subnet.election.handover.is_doubt_settled
     }
 
-    /// Whether, as a new master, we wait for [`set_registry_copy`](Self::set_registry_copy) to ask
-    /// clients.
+    /// Whether this SM, as a new master, asks clients only after
+    /// [`set_registry_copy`](Self::set_registry_copy).
     pub fn awaits_registry_copy(&self) -> bool {
         self.reregistration.awaits_copy()
     }
 
-    /// Sets whether our copy of the master's registry is to be complete before we take over from
-    /// it: until then we neither ask for a handover nor accept one. A master that dies is replaced
-    /// all the same.
+    /// Sets whether this SM's copy of the master's registry is still incomplete: while it is, no
+    /// handover is requested or accepted. A master that dies is replaced regardless.
     pub fn set_awaits_copy(&mut self, awaits: bool) {
         let was_awaited = self.subnet.election.set_awaits_copy(awaits);
         let election = &self.subnet.election;
@@ -96,7 +97,7 @@ impl Sweeper {
         }
     }
 
-    /// Another subnet manager was master meanwhile, and is no longer found: takes over as from it.
+    /// Takes over again: another SM was master in the meantime, and is no longer found.
     pub fn take_over_again(&mut self, now: Instant) {
         self.rest();
         self.subnet.election.follow_another(now);
@@ -105,8 +106,8 @@ impl Sweeper {
         self.subnet.schedule.request(now, Cause::TakeOver);
     }
 
-    /// Polls the master between the regular polls, to learn whether it lives; no answer counts for
-    /// nothing. Returns whether it could be sent now.
+    /// Polls the master between the regular polls, to learn whether it is alive. A failure is not
+    /// counted as a missed poll. Returns whether the poll could be sent now.
     pub fn probe_master(&mut self, now: Instant) -> bool {
         let is_standby = self.subnet.election.state() == SmState::Standby;
         if !is_standby || !self.is_idle() || self.subnet.election.master().is_none() {
@@ -117,12 +118,12 @@ impl Sweeper {
         true
     }
 
-    /// When a master other than us was last heard of.
+    /// When another master was last heard from.
     pub fn master_seen(&self) -> Option<Instant> {
         self.subnet.election.master_seen()
     }
 
-    /// Number of our current, or last, term as master, from 1.
+    /// Number of this SM's current, or last, term as master, from 1.
     pub fn tenure(&self) -> u32 {
         self.subnet.election.tenure()
     }

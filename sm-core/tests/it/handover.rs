@@ -110,9 +110,9 @@ fn a_master_hands_over_to_one_of_higher_priority_and_takes_over_when_it_dies() {
 fn a_master_whose_answers_say_nothing_is_replaced_and_the_log_says_what_it_did() {
     type Spoil = fn(&mut Packet);
     let spoils: [(Spoil, &str); 3] = [
-        (|packet| packet.mad[smp::DATA][20] = 0x3F, "with no state that there is"),
-        (|packet| packet.mad[smp::DATA][8] ^= 1, "with another SM_Key than ours"),
-        (|packet| packet.mad[5] = 0x0C, "refuses a poll: "),
+        (|packet| packet.mad[smp::DATA][20] = 0x3F, "(unknown SMInfo state)"),
+        (|packet| packet.mad[smp::DATA][8] ^= 1, "(different SM_Key)"),
+        (|packet| packet.mad[5] = 0x0C, "(rejected: "),
     ];
     for (spoil, words) in spoils {
         let (mut bed, log) = (ruled(), Log::default());
@@ -128,7 +128,7 @@ fn a_master_whose_answers_say_nothing_is_replaced_and_the_log_says_what_it_did()
             bed.run_until(MINUTE * 3, "another master", |bed| states(bed)[1] == SmState::Master);
         });
         let text = log.text();
-        assert!(text.contains(words) && !text.contains("unanswered"), "{words}: {text}");
+        assert!(text.contains(words) && !text.contains("(no answer)"), "{words}: {text}");
     }
 }
 
@@ -507,7 +507,7 @@ fn a_handover_by_the_caller_that_is_refused_leaves_the_master_as_it_was() {
 }
 
 /// A master whose process was stopped while another took over demanded the subnet back, and got it,
-/// with the registrations of before.
+/// with its outdated registrations.
 #[test]
 fn a_master_in_doubt_stands_by_for_any_other_master() {
     for priorities in [[5, 2], [2, 5]] {

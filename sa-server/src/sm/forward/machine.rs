@@ -188,8 +188,8 @@ impl Machine {
         self.link == Link::Up && self.in_flight.may_send()
     }
 
-    /// The next message for the stream, made of what `next` yields; `None` if it yields nothing, or
-    /// if nothing may be sent now. Submissions stay in their queue until they can be sent.
+    /// The next message for the stream, built from what `next` yields; `None` if it yields nothing,
+    /// or if nothing may be sent now. Submissions stay in their queue until they can be sent.
     pub(super) fn poll_transmit(
         &mut self,
         now: Instant,

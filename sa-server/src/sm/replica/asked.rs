@@ -26,7 +26,7 @@ impl Asked {
         Self { explain, in_work: JoinSet::new() }
     }
 
-    /// Takes a question of the SM at `link`; what to answer at once, if anything.
+    /// Handles an explain request from the SM at `link`; returns an immediate answer, if any.
     pub(super) fn take(
         &mut self,
         link: usize,
@@ -46,7 +46,7 @@ impl Asked {
         None
     }
 
-    /// The next answer, and the link that it is for. Waits for ever if nothing is in work.
+    /// The next answer and its link. Never completes if no request is in progress.
     pub(super) async fn next(&mut self) -> (usize, proto::FromResponder) {
         loop {
             match self.in_work.join_next().await {

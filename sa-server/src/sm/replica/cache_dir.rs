@@ -36,7 +36,7 @@ pub enum CacheDirError {
     Io {
         /// The directory.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the operating system.
         #[source]
         error: io::Error,
     },
@@ -97,7 +97,8 @@ pub fn passing_identity() -> u64 {
 
 /// Locks a file for this process; `false` if another one has it.
 fn lock(file: &File) -> io::Result<bool> {
-    // SAFETY: the descriptor is open for as long as the borrow; flock touches no memory of ours.
+    // SAFETY: the descriptor is open for as long as the borrow; flock accesses no memory of this
+    // process.
     if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
         return Ok(true);
     }

@@ -16,17 +16,17 @@ use super::SmUrl;
 /// Messages to an SM that its connection has not taken yet.
 pub(super) const OUTBOUND_MAX: usize = 16;
 
-/// What happens on a link, for the one task that decides.
+/// An event on a link, for the task that decides.
 #[derive(Debug)]
 pub(super) struct Event {
     /// Which link.
     pub(super) link: usize,
-    /// What happened.
+    /// Kind of the event.
     pub(super) kind: EventKind,
 }
 
 impl Event {
-    /// Takes out the question that it is, if it is one.
+    /// Takes the explain request out of the message, if it is one.
     pub(super) fn take_question(&mut self) -> Option<Explain> {
         let EventKind::Message(message) = &mut self.kind else { return None };
         match message.message.take() {
@@ -65,8 +65,8 @@ pub(super) enum Reason {
     Closed,
 }
 
-/// A reason, with a hint where it looks as if a web server had answered: that of `ibsm --http` is
-/// the one that is mistaken for the feed.
+/// A reason, with a hint if a web server seems to have answered: the address of `ibsm --http` is
+/// easily mistaken for that of the feed.
 fn hinted(reason: String) -> String {
     const OF_WEB_SERVERS: [&str; 3] =
         ["does not speak plain HTTP/2", "grpc-status header missing", "invalid HTTP version"];
@@ -85,7 +85,8 @@ pub(super) async fn run(link: usize, sm: SmUrl, events: mpsc::Sender<Event>) {
             Ok(()) => Reason::Closed,
             Err(reason) => reason,
         };
-        // One that ended soon was refused, by us or by the SM, and will be again.
+        // A connection that ended soon was refused by one of the two sides, and will be refused
+        // again.
         if begun.elapsed() > Backoff::LAST {
             backoff.reset();
         }

@@ -28,28 +28,29 @@ enum Link {
     Idle,
     /// An update is coming in.
     Receiving(Box<Decoder>),
-    /// An update could not be used; nothing counts before the next one begins.
+    /// An update failed; messages are ignored until the next update begins.
     Lost,
-    /// Its SM was replaced; nothing counts before an update of a session that is not lower.
+    /// An update was refused; messages are ignored until an update with an equal or higher session
+    /// begins.
     Refused,
 }
 
-/// What a message leads to.
+/// Result of a message.
 #[derive(Debug)]
 pub(super) enum Outcome {
     /// Nothing yet.
     Nothing,
-    /// This is what to answer from; acknowledge once that is so.
+    /// Serve this snapshot, and acknowledge it once it is served.
     Install(Arc<Snapshot>),
-    /// What is held is up to date; acknowledge.
+    /// The held snapshot is current; acknowledge it.
     Confirmed(Version),
     /// The update cannot be used; ask for everything.
     Resync(Reason, UpdateError),
-    /// The SM's session is lower than that of what is held; say so.
+    /// The SM's session is below that of the held snapshot; refuse the update with this version.
     Refuse {
         /// The SM's session.
         offered: Session,
-        /// What is held.
+        /// Version of the held snapshot.
         held: Version,
     },
 }
@@ -60,7 +61,7 @@ impl Machine {
         Self { held, links: std::iter::repeat_with(Link::default).take(links).collect() }
     }
 
-    /// What is held.
+    /// The held snapshot.
     pub(super) fn held(&self) -> &Arc<Snapshot> {
         &self.held
     }
@@ -143,7 +144,7 @@ impl Machine {
     }
 }
 
-/// What to report to the SM about an update that could not be applied.
+/// The reason to report to the SM for an update that could not be applied.
 fn reason(error: &UpdateError) -> Reason {
     match error {
         UpdateError::WrongBase { .. } | UpdateError::Delta(DeltaError::WrongBase { .. }) => {

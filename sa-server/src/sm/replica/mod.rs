@@ -44,7 +44,7 @@ const EVENTS_MAX: usize = 8;
 /// How often counters are reported to the SMs.
 const STATS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What this responder announces about itself to SMs.
+/// The identity that a responder announces to SMs.
 #[derive(Clone, Debug)]
 pub struct Identity {
     /// Stable over restarts, not 0; from [`CacheDir::responder_id`] or
@@ -57,16 +57,16 @@ pub struct Identity {
     pub front_door: Vec<std::net::SocketAddr>,
     /// GUID of the fabric port and the QP that it answers on, if it has one.
     pub port: Option<(Guid, Qpn)>,
-    /// What that port is for.
+    /// What that port is used for.
     pub port_use: proto::PortUse,
 }
 
-/// What to subscribe to, and where to keep it.
+/// Settings of the subscription: the SMs, and where to store the snapshot.
 #[derive(Debug)]
 pub struct ReplicaConfig {
     /// The SMs; all are subscribed to, and the one with the highest session counts.
     pub sms: Vec<SmUrl>,
-    /// Who we are.
+    /// What this responder announces to SMs.
     pub identity: Identity,
     /// Where to keep the last snapshot; it is not kept without.
     pub cache_dir: Option<CacheDir>,
@@ -88,7 +88,7 @@ pub async fn run(
     run_explaining(config, status, on_snapshot, stats, None, shutdown).await;
 }
 
-/// The same; paths that operators ask about are explained by `explain`, on threads of their own.
+/// Like [`run`]; `explain` explains the paths that operators ask about, on threads of its own.
 pub async fn run_explaining(
     config: ReplicaConfig,
     status: Arc<ReplicaStatus>,
@@ -117,8 +117,11 @@ pub async fn run_explaining(
     let held = replica.machine.held().clone();
     if held.version() != Version::NONE && replica.install(&held).await {
         replica.status.serve(held.version(), Source::Cache);
-        tracing::info!(version = %held.version(), "serving the cached snapshot; changes since \
-            then, and secrets, are missing until an SM connects");
+        tracing::info!(
+            version = %held.version(),
+            "serving the cached snapshot; until an SM connects, it lacks secrets and all changes \
+             since it was saved"
+        );
     }
     let (events, mut inbox) = mpsc::channel(EVENTS_MAX);
     let mut links = JoinSet::new();
@@ -188,8 +191,8 @@ fn is_small_step(last: &Snapshot, next: &Snapshot) -> bool {
         && last.registry().alias_guids.is_same(&next.registry().alias_guids)
 }
 
-/// Hands a snapshot over, and once more if that panics: what was kept from the one before, and may
-/// be to blame, is gone then. Whether it is answered from.
+/// Passes a snapshot to the caller, and again if that panics, because the state kept from the
+/// previous one may be the cause. Returns whether it is served.
 fn attempt(on_snapshot: &mut OnSnapshot, snapshot: &Arc<Snapshot>) -> bool {
     (0..2).any(|_| catch_unwind(AssertUnwindSafe(|| on_snapshot(snapshot))).is_ok())
 }
@@ -203,14 +206,14 @@ struct Replica {
     links: Vec<Option<mpsc::Sender<proto::FromResponder>>>,
     /// The connections themselves.
     channels: Vec<Option<Channel>>,
-    /// Whether each SM has said anything on its connection.
+    /// Whether each SM has sent a message on its connection.
     heard: Vec<bool>,
     /// Logging state of each SM that is not connected.
     outages: Vec<Outage>,
     saver: Saver,
     /// Away while it is called.
     on_snapshot: Option<OnSnapshot>,
-    /// What it was called with last.
+    /// The snapshot that it was last called with.
     installed: Option<Arc<Snapshot>>,
     status: Arc<ReplicaStatus>,
     config: ReplicaConfig,
@@ -237,7 +240,8 @@ impl Replica {
                 if self.links[link].take().is_some() {
                     self.status.counters.connected.fetch_sub(1, Relaxed);
                 }
-                // Not one line an attempt. An SM that said nothing has refused us, and will again.
+                // Not every attempt is logged. An SM that closed without a message refused us, and
+                // will again.
                 if std::mem::take(&mut self.heard[link]) {
                     if self.status.source() == Source::Sm(url.clone()) {
                         tracing::warn!(
@@ -311,9 +315,8 @@ impl Replica {
             Outcome::Refuse { offered, held } => {
                 tracing::warn!(
                     sm, %offered, held = %held,
-                    "update refused: the SM's session is older than the one served; a master then \
-                     starts \
-                     a newer session"
+                    "update refused: the SM's session is below that of the snapshot served; if \
+                     that SM is master, it starts a higher session"
                 );
                 self.status.counters.refused.fetch_add(1, Relaxed);
                 self.send(link, machine::refused(held));
@@ -339,11 +342,11 @@ impl Replica {
         self.installed.as_ref().map_or(Version::NONE, |snapshot| snapshot.version())
     }
 
-    /// Has the caller answer queries from `snapshot`; whether it does. Otherwise it goes on
-    /// answering from the one before: all responders get the same snapshots, and what brings one
-    /// down would bring down all, each time they start.
+    /// Lets the caller serve `snapshot`; returns whether it does. If not, the previous one stays in
+    /// use: all responders get the same snapshots, and one that fails here would fail everywhere,
+    /// at each start.
     async fn install(&mut self, snapshot: &Arc<Snapshot>) -> bool {
-        let mut on_snapshot = self.on_snapshot.take().expect("it is called by one task only");
+        let mut on_snapshot = self.on_snapshot.take().expect("only one task calls this");
         let is_small = self.installed.as_ref().is_some_and(|last| is_small_step(last, snapshot));
         let (on_snapshot, done) = if is_small {
             let done = attempt(&mut on_snapshot, snapshot);

@@ -46,13 +46,13 @@ impl FromStr for SmUrl {
 }
 
 impl SmUrl {
-    /// The same, trusted by what `trust` says. Fails if it could never be connected to so.
+    /// The same with this trust. Fails if no connection could ever succeed with it.
     pub fn with_trust(self, trust: ClientTrust) -> Result<Self, TrustError> {
         trust.endpoint(&self.text)?;
         Ok(Self { trust, ..self })
     }
 
-    /// What to connect to; certificates are read each time.
+    /// The endpoint to connect to; certificates are read each time.
     pub(super) fn endpoint(&self) -> Result<Endpoint, TrustError> {
         Ok(self
             .trust

@@ -8,7 +8,7 @@ use sa_proto::snapshot::Version;
 use tokio::sync::watch;
 use tonic::transport::Channel;
 
-/// What the replica is doing, for metrics and for people. Read from any thread.
+/// State of the replica, for metrics and operators. Read from any thread.
 #[derive(Debug, Default)]
 pub struct ReplicaStatus {
     source: ArcSwap<Source>,
@@ -78,7 +78,8 @@ impl ReplicaStatus {
         self.counters.list()
     }
 
-    /// Takes in that `url` is followed no longer: what it published is held, and grows old.
+    /// Records that `url` is no longer followed: its snapshot is still served, and becomes
+    /// outdated.
     pub(super) fn lose(&self, url: &str) {
         if matches!(&**self.source.load(), Source::Sm(followed) if followed == url) {
             self.source.store(Arc::new(Source::Cache));

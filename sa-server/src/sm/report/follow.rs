@@ -74,7 +74,7 @@ pub(crate) async fn run(
     }
 }
 
-/// The next message of a stream, or `None` once it has ended; waits for ever without a stream.
+/// The next message of a stream, or `None` once it has ended; never completes without a stream.
 async fn next(stream: &mut Option<Streaming<proto::Notices>>) -> Option<proto::Notices> {
     match stream {
         Some(stream) => stream.message().await.ok().flatten(),

@@ -6,22 +6,23 @@ use sa_proto::snapshot::Subscription;
 
 use crate::tables::Tables;
 
-/// A notice, and who may hear of it.
+/// A notice, and the subscribers that may receive it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     /// The notice as it is on the wire, with its issuer's GID.
     pub notice: [u8; 80],
-    /// Only subscribers that proved trust may hear of it.
+    /// Only trusted subscribers receive it.
     pub trusted_only: bool,
-    /// The port that it is about; only who shares a partition with it hears of it.
+    /// The port it concerns; only subscribers that share a partition with it receive it.
     pub subject: Option<Guid>,
     /// P_Keys of what it is about, where that is no port or may be gone.
     pub subject_pkeys: Vec<PKey>,
-    /// Of events with the same key only the latest need be reported; 0 has no such others.
+    /// Only the latest event with the same key has to be reported; an event with key 0 supersedes
+    /// none.
     pub supersedes_key: u64,
 }
 
-/// Whether `subscription` asks for `event`, and its subscriber may hear of it.
+/// Whether `subscription` matches `event`, and its subscriber may receive it.
 pub(super) fn concerns(event: &Event, subscription: &Subscription, tables: &Tables) -> bool {
     let notice = Notice::of(&event.notice);
     let wanted = InformInfo::of(&subscription.inform_info);
@@ -30,8 +31,8 @@ pub(super) fn concerns(event: &Event, subscription: &Subscription, tables: &Tabl
         && may_hear(event, subscription, tables)
 }
 
-/// Whether a notice is what an InformInfo asks for. A GID that is not zero decides alone who the
-/// issuer must be; else the range of LIDs does.
+/// Whether a notice matches an InformInfo. A GID other than zero alone selects the issuer,
+/// otherwise the LID range does.
 fn is_wanted(
     wanted: &InformInfo<&[u8; InformInfo::LEN]>,
     notice: &Notice<&[u8; Notice::LEN]>,

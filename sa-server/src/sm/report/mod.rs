@@ -37,10 +37,10 @@ pub struct ReportConfig {
     pub retries: u32,
     /// Reports that wait for one subscription; when there are more, the oldest are lost.
     pub waiting_max: usize,
-    /// Reports that wait for all subscriptions of one port; what comes on top takes the place of
-    /// the oldest of the same subscription, or is lost.
+    /// Maximum number of waiting reports for all subscriptions of one port; a further one replaces
+    /// the oldest of its subscription, or is lost.
     pub port_max: usize,
-    /// Reports that wait, all in all; what comes on top is lost.
+    /// Maximum number of waiting reports in total; further ones are lost.
     pub total_max: usize,
     /// TransactionIDs count up from here.
     pub first_tid: u32,
@@ -60,7 +60,7 @@ impl Default for ReportConfig {
     }
 }
 
-/// What became of reports.
+/// Counts of events, and of reports by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Events taken.
@@ -96,10 +96,10 @@ pub struct Reports {
     waiting: usize,
     /// How many wait for each port.
     waiting_for: HashMap<Gid, usize>,
-    /// Subscriptions of ours.
+    /// Subscriptions assigned to this responder.
     ours: Ours,
     tid: u32,
-    /// What became of reports so far.
+    /// Counts of reports by outcome so far.
     pub counters: Counters,
 }
 
@@ -139,7 +139,7 @@ impl Reports {
         }
     }
 
-    /// Takes an event: begins a report for every subscription of ours that it concerns.
+    /// Handles an event: starts a report for every subscription of this responder that it matches.
     pub fn handle_event(&mut self, now: Instant, generation: &Generation, event: &Event) {
         self.counters.events += 1;
         self.ours.follow(self.responder_id, &generation.registry.subscriptions);
@@ -155,7 +155,7 @@ impl Reports {
         }
     }
 
-    /// Forgets subscriptions that are gone or another's now.
+    /// Removes subscriptions that are gone or assigned to another responder.
     pub fn handle_registry(&mut self, now: Instant, generation: &Generation) {
         let rows = &generation.registry.subscriptions;
         let is_ours = |rid: &SubscriptionRid| {
@@ -290,7 +290,7 @@ impl Reports {
         self.start(rid);
     }
 
-    /// So many reports of a subscription no longer wait.
+    /// Subtracts reports of a subscription that no longer wait.
     fn forget_waiting(&mut self, rid: SubscriptionRid, count: usize) {
         self.waiting -= count;
         if let Some(held) = self.waiting_for.get_mut(&rid.subscriber_gid) {

@@ -12,14 +12,14 @@ use super::Event;
 /// Subscriptions of one responder.
 #[derive(Debug, Default)]
 pub(super) struct Ours {
-    /// The table that `by_trap` was made of.
+    /// The table that `by_trap` was built from.
     followed: Rows<Subscription>,
     /// Ours of it, by trap number or device id; those to all have [`TrapNumber::ALL`].
     by_trap: HashMap<TrapNumber, BTreeMap<SubscriptionRid, Arc<Subscription>>>,
 }
 
 impl Ours {
-    /// Takes in a newer table; costs what differs.
+    /// Updates the index from a newer table, in time proportional to the changes.
     pub(super) fn follow(&mut self, responder: u64, rows: &Rows<Subscription>) {
         for (old, new) in rows.differences(&self.followed) {
             if let Some(old) = old {
@@ -38,7 +38,7 @@ impl Ours {
         self.followed = rows.clone();
     }
 
-    /// Those that may want to hear of an event: they name its trap, or none.
+    /// Subscriptions that may match an event: those to its trap, and those to all traps.
     pub(super) fn about(&self, event: &Event) -> impl Iterator<Item = &Subscription> {
         let notice = Notice::of(&event.notice);
         let named = Some(notice.trap_number()).filter(|trap| *trap != TrapNumber::ALL);

@@ -38,11 +38,11 @@ pub struct PortReader {
     responders: Vec<Connected>,
     named: Option<ConnectionId>,
     messages: VecDeque<(ConnectionId, FromManager)>,
-    /// The last reader that went without a successor, by its id in the feed, and when.
+    /// The last reader that ended without a successor: its id in the feed, and when it ended.
     gone: Option<(u64, Instant)>,
     /// Whether this process has the file.
     has_file: bool,
-    /// When it will be logged that nothing reads; none while something does or once it was.
+    /// When to log that nothing reads; `None` while something does, or once it was logged.
     warning_due: Option<Instant>,
     was_read: bool,
     was_read_here: bool,
@@ -109,7 +109,7 @@ impl PortReader {
         self.responders.insert(0, responder);
     }
 
-    /// A responder can answer queries; with `is_spare`, others that can precede it.
+    /// A responder can answer queries. With `is_spare`, others that can do so come before it.
     pub fn handle_ready(&mut self, connection: ConnectionId, is_spare: bool) {
         let place = self.responders.iter().position(|other| other.connection == connection);
         let Some(place) = place.filter(|&place| !self.responders[place].is_ready) else { return };
@@ -216,7 +216,7 @@ impl PortReader {
 }
 
 impl PortService {
-    /// For operators; empty if there is nothing to say.
+    /// Text for operators; empty if the transport has no separate file.
     pub fn describe(&self) -> String {
         match self {
             Self::Inseparable => String::new(),

@@ -53,7 +53,7 @@ pub trait RegistryLink {
     fn held(&self) -> RegistryVersion;
     /// Accepts streams of writes from now on, or refuses them.
     fn set_open(&self, open: bool);
-    /// Acknowledges writes until then, or none for now: they wait.
+    /// Lets writes be acknowledged until this time; `None`: they wait.
     fn acknowledge_until(&self, until: Option<Instant>);
     /// Whether all writes wait, so that what is published has everything acknowledged.
     fn is_sealed(&self) -> bool;

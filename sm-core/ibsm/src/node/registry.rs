@@ -47,7 +47,7 @@ impl RegistryExchange {
         self.link.set_open(open);
     }
 
-    /// Acknowledges writes until then, or none for now.
+    /// Lets writes be acknowledged until this time; `None`: they wait.
     pub(super) fn acknowledge_until(&self, until: Option<Instant>) {
         self.link.acknowledge_until(until);
     }

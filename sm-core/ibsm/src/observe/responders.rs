@@ -82,7 +82,7 @@ pub struct Follower {
     pub sm_guid: Guid,
     /// What it has stored; `None` before it said so.
     pub stored: Option<RegistryVersion>,
-    /// Whether it has stored all that was published until a moment ago.
+    /// Whether it is in step: it has stored everything published until recently.
     pub in_step: bool,
     /// Since when that has been so.
     pub since: Instant,

@@ -50,7 +50,7 @@ pub struct SmStatus {
 /// The copy of the master's registry that a standby keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CopyStatus {
-    /// Whether it has all that the master had published until a moment ago.
+    /// Whether it is in step: it has everything that the master had published until recently.
     pub in_step: bool,
     /// How long that has been so.
     pub since: Duration,

@@ -67,7 +67,7 @@ pub(super) struct Asking {
 impl Asking {
     /// The next question to send. Pending while too many are open.
     pub(super) async fn next(&mut self) -> FromSm {
-        // Those whose requester has given up.
+        // Removes requests whose requester has given up.
         self.open.retain(|_, answer| !answer.is_closed());
         if self.open.len() >= OPEN_MAX {
             return std::future::pending().await;
@@ -114,7 +114,7 @@ pub(super) async fn explain(
         }
         Ok(Ok(Outcome::Failure(reason))) => Err(Status::not_found(reason)),
         Ok(Err(_)) => Err(failed("disconnected before it answered; retry")),
-        Err(_) => Err(failed("did not answer in time; it may run another release than ibsm")),
+        Err(_) => Err(failed("did not answer in time; it may be of another release than ibsm")),
     }
 }
 

@@ -39,13 +39,13 @@ pub(super) enum FeedError {
     Timeout,
 }
 
-/// What a message of the responder means for others than its feed.
+/// What a responder's message causes outside its feed.
 #[derive(Debug, PartialEq)]
 pub(super) enum Event {
     /// It sent its greeting.
     Hello(Box<proto::Hello>, Option<Version>),
-    /// It holds this version now, and answers from it; or from the other, if it could not build
-    /// tables from it.
+    /// The responder has this version and answers queries from it, or from the second one if it
+    /// could not build tables.
     Acked(Version, Option<Version>),
     /// It needs a full update, for this reason.
     Resync(proto::resync::Reason),
@@ -64,7 +64,7 @@ pub(super) enum Event {
 /// One responder's end of the feed.
 pub(super) struct Feed {
     state: State,
-    /// What the responder holds once it has applied what was sent.
+    /// The version that the responder holds after it applied everything sent.
     held: Option<Held>,
     /// The session it accepted last; it refuses every lower one.
     accepted: Session,
@@ -174,7 +174,8 @@ impl Feed {
         session >= self.accepted
     }
 
-    /// What to plan an update from, if one can be begun; pass the plan to [`begin`](Self::begin).
+    /// What the responder holds, as the base of the next update, if one can begin; pass the plan to
+    /// [`begin`](Self::begin).
     pub(super) fn ready(&self) -> Option<Option<&Held>> {
         matches!(self.state, State::Idle).then_some(self.held.as_ref())
     }

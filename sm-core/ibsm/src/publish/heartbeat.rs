@@ -24,7 +24,8 @@ pub(super) struct Heartbeats {
     number: u64,
     /// Number of the last one that was answered.
     confirmed: u64,
-    /// When heartbeats were sent that said more than the follower has stored, and what they said.
+    /// Heartbeats with a version that the follower has not stored: when they were sent, and the
+    /// version.
     unmatched: VecDeque<(Instant, RegistryVersion)>,
     /// The follower had stored all that was published at this time.
     current_at: Option<Instant>,
@@ -56,7 +57,7 @@ impl Heartbeats {
         }
     }
 
-    /// There is nothing to say now: this SM is not master.
+    /// Skips a heartbeat: this SM is not master.
     pub(super) fn skip(&mut self, now: Instant) {
         self.due = now + INTERVAL;
     }
@@ -104,7 +105,7 @@ impl Heartbeats {
         }
     }
 
-    /// Whether the follower has stored all that was published a moment ago.
+    /// Whether the follower is in step: it has stored everything published until recently.
     pub(super) fn is_in_step(&self, now: Instant) -> bool {
         self.current_at.is_some_and(|at| now <= at + LEASE)
     }

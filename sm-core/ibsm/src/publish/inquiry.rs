@@ -25,7 +25,7 @@ impl Inquiry {
     }
 }
 
-/// The last question, and the rows that came of it.
+/// The last question, and the rows received in answer.
 #[derive(Debug)]
 pub(super) struct Inquiries {
     last: watch::Sender<Inquiry>,

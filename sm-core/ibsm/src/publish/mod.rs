@@ -71,7 +71,7 @@ pub struct PublishConfig {
     pub history: HistoryLimits,
 }
 
-/// Why responders hold a session above ours.
+/// Why responders hold a session above this SM's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Challenge {
     /// No responder has accepted our session: its epoch is too low. [`Publisher::renew`] begins one
@@ -109,8 +109,8 @@ impl Publisher {
         Self::start_with(config, |_| Routes::default())
     }
 
-    /// The same, with other services at the same address. They must end when the receiver that they
-    /// are created with loses its sender.
+    /// Like [`start`](Self::start), with other services at the same address. They must end when the
+    /// receiver that they are created with loses its sender.
     pub fn start_with(
         config: PublishConfig,
         services: impl FnOnce(watch::Receiver<()>) -> Routes,
@@ -186,7 +186,7 @@ impl Publisher {
         self.writer().session
     }
 
-    /// Why responders hold a session above ours, if any does.
+    /// Why responders hold a session above this SM's, if any does.
     pub fn challenge(&self) -> Option<Challenge> {
         let session = self.session()?;
         let accepted = self.shared.accepted.load(Relaxed) >= session.epoch;
@@ -321,10 +321,7 @@ impl Publisher {
     fn put(&self, writer: &mut Writer, current: &Snapshot, next: Snapshot, delta: Delta) {
         let version = next.version();
         let next = Arc::new(next);
-        writer
-            .cell
-            .publish(next.clone())
-            .expect("epochs are above the last one taken, generations grow");
+        writer.cell.publish(next.clone()).expect("epochs and generations only increase");
         let changes = delta.changes();
         if same_fabric(version, current.version()) {
             tracing::debug!(%version, changes, "registry published");
@@ -336,7 +333,7 @@ impl Publisher {
         self.shared.announced.send_replace(version);
     }
 
-    /// Sets registry time, which followers continue and leases are shown by.
+    /// Sets registry time: followers continue it, and the time left of leases is computed from it.
     pub fn set_registry_time(&self, time: Duration) {
         let mut set = self.shared.registry_time.lock().unwrap_or_else(PoisonError::into_inner);
         *set = Some((Instant::now(), time));
@@ -352,7 +349,8 @@ impl Publisher {
         self.writer().cell.reader()
     }
 
-    /// Another manager was found to have published in this session. Ours will be above it.
+    /// Records that another manager published in this session. The next session of this SM will be
+    /// above it.
     pub fn note_session(&self, session: Session) {
         self.shared.note_held(session);
     }
@@ -379,7 +377,7 @@ impl Publisher {
         self.shared.sync.clone()
     }
 
-    /// The list of those that write, to be kept by the service that they call.
+    /// The list of responders that write; the service that they call maintains it.
     pub fn writers(&self) -> Writers {
         self.shared.writers.clone()
     }

@@ -10,7 +10,7 @@ use tonic::codegen::{Service, http};
 use tonic::transport::server::{TcpConnectInfo, TlsConnectInfo};
 use tower_layer::Layer;
 
-/// Services and who may call them, by the path of a call.
+/// Services and the roles that may call them, by the path of a call.
 const SERVICES: [(&str, Role); 4] = [
     ("/ibsa.snapshot.v1.SnapshotFeed/", Role::Responder),
     ("/ibsa.registry.v1.Registry/", Role::Responder),

@@ -22,14 +22,14 @@ pub(super) struct Shared {
     pub(super) announced: watch::Sender<Version>,
     /// The highest session that a responder was found to hold.
     pub(super) highest: Mutex<Session>,
-    /// The epoch of the last session of ours that a responder has accepted.
+    /// The epoch of the last session of this SM that a responder has accepted.
     pub(super) accepted: AtomicU64,
     pub(super) responders: Responders,
     /// Queues of questions to responders.
     pub(super) inboxes: asking::Inboxes,
     /// Questions about what they hold.
     pub(super) inquiries: Inquiries,
-    /// Those with a stream of writes.
+    /// Responders with a stream of writes.
     pub(super) writers: Writers,
     /// Followers that writes wait for.
     pub(super) sync: Arc<SyncFollowers>,
@@ -145,7 +145,7 @@ impl Shared {
         *self.highest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Identities of those that can have acknowledged writes to clients, ascending.
+    /// Identities of responders that may have acknowledged writes to clients, ascending.
     pub(super) fn acknowledging(&self) -> Vec<u64> {
         let mut ids = self.writers.ids();
         let responders = self.responders.load();

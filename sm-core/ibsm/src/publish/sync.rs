@@ -63,7 +63,7 @@ pub struct Acknowledged {
 }
 
 impl SyncFollowers {
-    /// Has writes wait for followers from now on.
+    /// Makes writes wait for followers from now on.
     pub fn enable(&self) {
         self.lock().is_on = true;
     }
@@ -107,7 +107,7 @@ impl SyncFollowers {
         self.lock().awaited.get(&guid).is_some_and(|awaited| awaited.stored >= awaited.joined)
     }
 
-    /// Which writes may be acknowledged. Followers that were silent for too long count no more.
+    /// Which writes may be acknowledged. Followers that were silent for too long no longer count.
     pub fn acknowledged(&self, now: Instant) -> Acknowledged {
         let mut state = self.lock();
         let before = state.awaited.len();

@@ -148,7 +148,7 @@ async fn run(
     }
 }
 
-/// Those whose handshake failed.
+/// Counts and logs peers whose handshake failed.
 struct TurnedAway {
     shared: Arc<Shared>,
     logged: std::sync::Mutex<Option<Instant>>,

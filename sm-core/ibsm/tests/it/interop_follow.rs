@@ -149,7 +149,7 @@ fn thousands_of_records_outlive_the_master() {
     drop(master);
     bed.await_line(&log, "SUBNET UP");
     let text = std::fs::read_to_string(&log).unwrap();
-    assert!(text.contains("what clients registered with the master before us is known"), "{text}");
+    assert!(text.contains("registry is complete: clients are not asked"), "{text}");
     assert!(!text.contains("asking all clients to register again"), "{text}");
     // The subnet is up a moment before the registry is published; responders wait for both.
     let (feed, end) = (feed_of(&log, None), Instant::now() + Duration::from_secs(30));
@@ -192,7 +192,7 @@ fn succeed(mut bed: Bed, tls: Option<&Certificates>) {
     drop(master);
     bed.await_line(&log, "SUBNET UP");
     let text = std::fs::read_to_string(&log).unwrap();
-    assert!(text.contains("what clients registered with the master before us is known"), "{text}");
+    assert!(text.contains("registry is complete: clients are not asked"), "{text}");
     await_group(&feed_of(&log, tls), tls);
 
     // A standby that does not follow must ask clients to register again.

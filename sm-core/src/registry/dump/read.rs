@@ -45,8 +45,8 @@ pub enum Problem {
 
 /// Parses text into rows, with sequence number 0.
 ///
-/// Of records with the same key the first counts. Groups without a member that keeps them alive are
-/// left out, and so are leases that expired by `around.now_s`.
+/// If records have the same key, the first counts. Groups without a member that keeps them alive
+/// are left out, and so are leases that expired by `around.now_s`.
 pub fn read(text: &[u8], around: &Surroundings<'_>) -> Result<RegistryPlane, DumpError> {
     let mut loading = Loading::default();
     for (index, line) in text.split(|byte| *byte == b'\n').enumerate() {

@@ -52,7 +52,7 @@ impl std::fmt::Display for Halves {
 
 impl Text {
     fn put(&mut self, text: std::fmt::Arguments<'_>) {
-        self.0.write_fmt(text).expect("a vector takes everything");
+        self.0.write_fmt(text).expect("writing to a Vec does not fail");
     }
 
     fn alias_guids(&mut self, aliases: &Rows<AliasGuid>, around: &Surroundings<'_>) {

@@ -165,7 +165,8 @@ impl Bed {
         }
     }
 
-    /// Has a request decided, and stores the result; returns the answer if it is OK.
+    /// Lets the registry decide on a request, and stores the result; returns the answer if it is
+    /// OK.
     fn decide(&mut self, request: &Request) -> Option<[u8; 200]> {
         let reply = self.registry.write(self.now_s(), &self.there, request);
         let before = self.stored.clone();

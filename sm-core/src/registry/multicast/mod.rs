@@ -375,7 +375,7 @@ fn take_away(core: &mut Core, rid: MulticastMemberRid, state: u8) -> u8 {
         return left;
     }
     let keepers = core.multicast.keepers.get_mut(&rid.mgid);
-    let keepers = keepers.expect("members that keep a group alive are counted");
+    let keepers = keepers.expect("a group with such members has a count");
     *keepers -= 1;
     if *keepers > 0 {
         return left;

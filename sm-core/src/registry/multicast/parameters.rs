@@ -78,8 +78,7 @@ impl Asked {
             && (!rate_counts || Rate::from_code(self.view().rate()).is_some())
     }
 
-    /// The same request with P_Key and SL of a virtual fabric, which override the requested
-    /// values.
+    /// This request with P_Key and SL of a virtual fabric, which override the requested values.
     pub(super) fn within(&self, fabric: GroupParameters) -> Self {
         let mut record = self.record;
         let mut asked = edit(&mut record);

@@ -1,5 +1,5 @@
-//! Who else manages the subnet, as far as is known, and what follows from that: an answer to each
-//! question about it. Nothing here sends or logs.
+//! State of the election: this SM's state, the other SMs, and the master. Nothing here sends or
+//! logs.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -13,40 +13,40 @@ use crate::mastership::{Decision, Mastership, RemoteSm};
 use crate::sweep::handover::Handover;
 use sm_config::Settings;
 
-/// Our own state among subnet managers, the others of the subnet, and the master among them.
+/// This SM's SMInfo state, the other SMs, and the master among them.
 #[derive(Debug)]
 pub(in crate::sweep) struct Election {
-    /// Our own state, and how SMInfo is answered.
+    /// This SM's SMInfo state, and its answers to SMInfo requests.
     pub(in crate::sweep) own: Mastership,
-    /// What is known of handovers.
+    /// State of handovers.
     pub(in crate::sweep) handover: Handover,
-    /// The others that the last discovery found, and where.
+    /// The other SMs found by the last discovery, with their ports.
     others: Vec<(PortIndex, RemoteSm)>,
-    /// Those that show another SM_Key: the GUIDs of their ports, and where they are, in words.
+    /// SMs with another SM_Key: port GUIDs, and places as text.
     foreign_sms: Vec<(Guid, String)>,
-    /// Times that one did.
+    /// Number of SMInfo answers with another SM_Key.
     foreign_answers: u64,
-    /// Ports that say that a subnet manager runs there, and that left the last question to it
-    /// without answer; and when they did, or were asked again.
+    /// Port GUIDs of SMs that did not answer the last request, with the time when that was found,
+    /// or when they were polled again.
     mute: HashMap<Guid, Instant>,
-    /// The port of the master that we stand by for.
+    /// The port of the master that is polled in standby.
     master: Option<PortIndex>,
-    /// When a master other than us was last heard of.
+    /// When another master was last heard from.
     master_seen: Option<Instant>,
-    /// Polls in a row that the master left unanswered.
+    /// Polls in a row that failed.
     polls_missed: u32,
-    /// Whether the poll under way is additional to the regular ones.
+    /// Whether the current poll is sent in addition to the regular ones.
     pub(in crate::sweep) is_probing: bool,
 }
 
-/// What an SMInfo of another's means.
+/// Evaluation of an SMInfo received from another SM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::sweep) enum Answer {
-    /// It says nothing that could be understood.
+    /// Its SMState is unknown.
     None,
-    /// It is of another administration: none to us. With its GUID it is not to be believed, either.
+    /// It has another SM_Key: ignored, and its GUID is not trusted.
     Foreign(RemoteSm),
-    /// It is one of the subnet's.
+    /// It is an SM of this subnet.
     Peer(RemoteSm),
 }
 
@@ -71,28 +71,28 @@ impl Election {
         }
     }
 
-    /// Our own state.
+    /// This SM's state.
     pub(in crate::sweep) fn state(&self) -> SmState {
         self.own.state()
     }
 
-    /// Whether the subnet is ours.
+    /// Whether this SM is master.
     pub(in crate::sweep) fn is_master(&self) -> bool {
         self.own.state() == SmState::Master
     }
 
-    /// Numbers our present time as master, from 1.
+    /// Number of this SM's current term as master, from 1.
     pub(in crate::sweep) fn tenure(&self) -> u32 {
         self.own.tenure()
     }
 
-    /// The others that the last discovery found, and where.
+    /// The other SMs found by the last discovery, with their ports.
     pub(in crate::sweep) fn others(&self) -> &[(PortIndex, RemoteSm)] {
         &self.others
     }
 
-    /// The decision by what the others are. As master, one that follows our registry does not count
-    /// if it comes before us: the caller hands over to it.
+    /// Decides by the state of the other SMs. While this SM is master, one that follows its
+    /// registry and has higher precedence does not count: the caller hands over to it.
     pub(in crate::sweep) fn decide(&self) -> Decision {
         let others = self.others.iter().map(|(_, sm)| *sm);
         let others: Vec<RemoteSm> = others.filter(|sm| !self.is_prepared_by_caller(sm)).collect();
@@ -105,7 +105,7 @@ impl Election {
         self.is_master() && followers.contains(&sm.guid) && !self.own.outranks(sm) && !replaces_us
     }
 
-    /// The one to hand over to once it has stored our registry.
+    /// The SM to hand over to once it has stored this SM's registry.
     pub(in crate::sweep) fn handover_candidate(&self) -> Option<Guid> {
         let others = self.others.iter().map(|(_, sm)| sm);
         let standing_by = others.filter(|sm| sm.state == SmState::Standby);
@@ -118,19 +118,19 @@ impl Election {
         self.own.set_refuses_handover(in_doubt || self.handover.awaits_copy);
     }
 
-    /// Returns whether it was awaited before.
+    /// Returns the earlier value.
     pub(in crate::sweep) fn set_awaits_copy(&mut self, awaits: bool) -> bool {
         let before = std::mem::replace(&mut self.handover.awaits_copy, awaits);
         self.own.set_refuses_handover(awaits || self.handover.is_in_doubt);
         before
     }
 
-    /// Where one of the others is.
+    /// Port of one of the other SMs.
     pub(in crate::sweep) fn place_of(&self, sm: RemoteSm) -> Option<PortIndex> {
         self.others.iter().find(|(_, other)| *other == sm).map(|(port, _)| *port)
     }
 
-    /// What an SMInfo means. With SM_Key 0 a site says that any will do.
+    /// Evaluates an SMInfo. With SM_Key 0 any key is accepted.
     pub(in crate::sweep) fn read(&self, data: &[u8; 64]) -> Answer {
         let Ok(info) = SmInfo::new(data) else { return Answer::None };
         let Some(state) = SmState::from_code(info.sm_state()) else { return Answer::None };
@@ -142,18 +142,18 @@ impl Election {
         }
     }
 
-    /// One of the others answered at a port with this GUID: it is not foreign, if it ever was.
+    /// An SM with a valid SM_Key answered at this port GUID: it is not foreign, if it ever was.
     pub(in crate::sweep) fn is_known_at(&mut self, guid: Guid) {
         self.foreign_sms.retain(|(foreign, _)| *foreign != guid);
     }
 
-    /// Takes in what one of the others says of itself.
+    /// Records the SMInfo of another SM.
     pub(in crate::sweep) fn put(&mut self, port: PortIndex, sm: RemoteSm) {
         self.forget(port);
         self.others.push((port, sm));
     }
 
-    /// Nobody at `port` says anything that counts.
+    /// Removes the SM at `port`.
     pub(in crate::sweep) fn forget(&mut self, port: PortIndex) {
         self.others.retain(|(at, _)| *at != port);
     }
@@ -163,7 +163,7 @@ impl Election {
         self.others.clear();
     }
 
-    /// Forgets what has indices of the fabric in it.
+    /// Removes everything that refers to indices of the fabric.
     pub(in crate::sweep) fn forget_ports(&mut self) {
         self.others.clear();
         self.master = None;
@@ -185,45 +185,46 @@ impl Election {
         true
     }
 
-    /// Forgets foreign and mute ones that are no longer there.
+    /// Removes foreign and mute SMs whose ports are no longer present.
     pub(in crate::sweep) fn keep_known(&mut self, is_there: impl Fn(Guid) -> bool) {
         self.foreign_sms.retain(|(guid, _)| is_there(*guid));
         self.mute.retain(|guid, _| is_there(*guid));
     }
 
-    /// Nobody answered at the port with this GUID, or it is only now being asked again.
+    /// Records that the SM at this port GUID did not answer, or is being polled again.
     pub(in crate::sweep) fn mute(&mut self, now: Instant, guid: Guid) {
         if self.mute.len() < OTHERS_MAX || self.mute.contains_key(&guid) {
             self.mute.insert(guid, now);
         }
     }
 
-    /// Since when the port with this GUID has not answered, or when it was asked last.
+    /// When the SM at this port GUID stopped answering, or was last polled.
     pub(in crate::sweep) fn mute_since(&self, guid: Guid) -> Option<Instant> {
         self.mute.get(&guid).copied()
     }
 
-    /// Whether there are any that do not answer.
+    /// Whether any SM does not answer.
     pub(in crate::sweep) fn has_mute(&self) -> bool {
         !self.mute.is_empty()
     }
 
-    /// These ports answered, or their links were retrained: their SMs may answer again.
+    /// Marks the SMs at these ports as responsive: the ports answered, or their links were
+    /// retrained.
     pub(in crate::sweep) fn unmute(&mut self, node_answered: impl Fn(Guid) -> bool) {
         self.mute.retain(|guid, _| !node_answered(*guid));
     }
 
-    /// Where foreign ones are, in words.
+    /// Places of the SMs with another SM_Key, as text.
     pub(in crate::sweep) fn foreign_sms(&self) -> impl Iterator<Item = &str> {
         self.foreign_sms.iter().map(|(_, place)| &**place)
     }
 
-    /// Times that a foreign one answered.
+    /// Number of SMInfo answers with another SM_Key.
     pub(in crate::sweep) fn foreign_answers(&self) -> u64 {
         self.foreign_answers
     }
 
-    /// We stand by for the subnet manager at `port`, which is or will be master.
+    /// Starts to stand by for the SM at `port`, which is or becomes master.
     pub(in crate::sweep) fn stand_by(&mut self, now: Instant, port: PortIndex) {
         self.own.set_state(SmState::Standby);
         self.master = Some(port);
@@ -233,12 +234,12 @@ impl Election {
         self.handover.stood_by = true;
     }
 
-    /// The port of the master that we stand by for, or did.
+    /// Port of the master that is, or was last, polled.
     pub(in crate::sweep) fn master(&self) -> Option<PortIndex> {
         self.master
     }
 
-    /// When a master other than us was last heard of.
+    /// When another master was last heard from.
     pub(in crate::sweep) fn master_seen(&self) -> Option<Instant> {
         self.master_seen
     }
@@ -249,13 +250,12 @@ impl Election {
         self.polls_missed = 0;
     }
 
-    /// The master is master no more.
+    /// Records that the other SM is no longer master.
     pub(in crate::sweep) fn master_is_gone(&mut self) {
         self.master = None;
     }
 
-    /// The master left a poll without answer. Whether that was one too many, and we look for
-    /// another.
+    /// Counts a failed poll; returns whether the limit is reached: then the master counts as gone.
     pub(in crate::sweep) fn miss_poll(&mut self, polls_max: u32) -> bool {
         self.polls_missed += 1;
         let is_gone = self.polls_missed >= polls_max;
@@ -265,20 +265,20 @@ impl Election {
         is_gone
     }
 
-    /// Polls in a row that the master left unanswered.
+    /// Polls in a row that failed.
     pub(in crate::sweep) fn polls_missed(&self) -> u32 {
         self.polls_missed
     }
 
-    /// A master hands over what it ruled, or did while we looked around: what becomes of that is
-    /// settled by what follows.
+    /// Records that another SM was master and no longer is: it handed over, or is no longer found.
+    /// The next election decides.
     pub(in crate::sweep) fn follow_another(&mut self, now: Instant) {
         self.handover.settle();
         self.handover.follows_another = true;
         self.master_seen = Some(now);
     }
 
-    /// The subnet is ours from now on. Whether another subnet manager ruled it since we did.
+    /// Becomes master; returns whether another SM was master in between.
     pub(in crate::sweep) fn become_master(&mut self) -> bool {
         self.own.set_state(SmState::Master);
         let replaces_another = self.handover.follows_another;
@@ -286,7 +286,7 @@ impl Election {
         replaces_another
     }
 
-    /// What we handed over is ruled by `sm` now.
+    /// Records that `sm` took over after a handover by this SM.
     pub(in crate::sweep) fn has_taken_over(&mut self, sm: RemoteSm) -> RemoteSm {
         let rules = RemoteSm { state: SmState::Master, ..sm };
         self.others.iter_mut().filter(|(_, known)| *known == sm).for_each(|entry| entry.1 = rules);

@@ -295,8 +295,8 @@ fn no_more_writes_are_in_flight_than_allowed() {
     assert_eq!(bed.submissions.len(), BATCH_MAX + 1, "one of them is a barrier");
 }
 
-/// Reads of records that had been changed or deleted by way of another responder were answered as
-/// before for as long as the feed was slow.
+/// Reads of records that had been changed or deleted through another responder got the old answer
+/// for as long as the feed was slow.
 #[test]
 fn reads_ask_the_sm_unless_the_tables_were_current_within_the_bound() {
     let mut bed = Bed::connected();

@@ -10,7 +10,7 @@ use super::NO_SESSION;
 /// Why that may be so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cause {
-    /// This process did not run for so long.
+    /// This process did not run for this long.
     Stopped(Duration),
     /// Another manager publishes in a higher session.
     Session(Session),

@@ -12,7 +12,7 @@ use crate::publish::LEASE;
 pub struct Beat {
     /// The version published last.
     pub version: Version,
-    /// Identities of those that can have acknowledged writes to clients.
+    /// Identities of responders that may have acknowledged writes to clients.
     pub responders: Arc<[u64]>,
     /// Whether writes are acknowledged only once this standby has stored them.
     pub awaited: bool,
@@ -27,16 +27,16 @@ pub struct Followed {
     pub stored: Version,
     /// The last heartbeat.
     pub beat: Option<Beat>,
-    /// When an answer was sent whose arrival the master has confirmed: it reached this standby at
-    /// that time, and the other way round.
+    /// When the last answer was sent that the master has confirmed: at that time master and standby
+    /// could reach each other.
     pub contact: Option<Instant>,
     /// Whether a stream is open on which a master publishes.
     pub is_connected: bool,
 }
 
 impl Followed {
-    /// Whether all that the master had published at the last contact is on disk, and that was a
-    /// moment ago.
+    /// Whether everything that the master had published at the last contact is on disk, and that
+    /// contact is recent.
     pub fn is_in_step(&self, now: Instant) -> bool {
         let is_recent = self.contact.is_some_and(|contact| now <= contact + LEASE);
         let is_stored = self.beat.as_ref().is_some_and(|beat| {
@@ -46,8 +46,8 @@ impl Followed {
         self.is_connected && is_recent && is_stored
     }
 
-    /// Whether all that the connected master is known to have published is on disk. By this a
-    /// standby accepts a handover: the master makes sure that nothing is missing.
+    /// Whether everything that the connected master is known to have published is on disk. If so, a
+    /// standby accepts a handover; the master ensures that nothing is missing.
     pub(super) fn has_caught_up(&self) -> bool {
         let published = self.beat.as_ref().map_or(self.received, |beat| beat.version);
         self.is_connected

@@ -14,7 +14,7 @@ use sm_core::sweep::{Phase, Sweeper};
 
 /// How long writes wait for the follower.
 const SEALED_MAX: Duration = Duration::from_secs(5);
-/// How often the follower is looked at meanwhile.
+/// How often the follower is checked meanwhile.
 const INTERVAL: Duration = Duration::from_millis(5);
 /// Delay before another attempt after one that failed; doubled for each further one.
 const RETRY_DELAY: Duration = Duration::from_secs(10);
@@ -46,9 +46,9 @@ pub(super) struct PreparedHandover {
 enum Stage {
     #[default]
     Idle,
-    /// Writes wait until this follower has stored everything, until then.
+    /// Writes wait until this follower has stored everything, but no longer than until this time.
     Sealed(Guid, Instant),
-    /// It was offered the handover.
+    /// This follower was offered the handover.
     Offered(Guid),
 }
 
@@ -86,8 +86,8 @@ impl PreparedHandover {
         }
     }
 
-    /// Goes on, as master. `published` is our session and the version published last; `sealed`
-    /// whether no write is decided any more.
+    /// Does what is due, as master. `published` is this SM's session and the version published
+    /// last; `sealed` whether all writes wait.
     pub(super) fn poll(
         &mut self,
         now: Instant,

@@ -28,22 +28,23 @@ use handover::PreparedHandover;
 use sm_core::sweep::{RegistryCopy, Sweeper};
 use takeover::{Evidence, Finding, TakeOver};
 
-/// Least time that a node vouches for its mastership at a time. Managers that poll each other more
-/// often than is usual could take over sooner.
+/// Minimum time for which a node vouches for its mastership. Managers that poll each other
+/// unusually often could take over sooner.
 const VOUCHED_MIN: Duration = Duration::from_millis(500);
 /// How long a standby waits for a master's feed that cannot be reached before it accepts a handover
 /// without a copy.
 const FEED_PATIENCE: Duration = Duration::from_secs(60);
-/// A master whose feed was silent for so long is polled between the regular polls, and how often.
+/// After this silence of its feed a master is also polled between the regular polls, at
+/// [`PROBE_INTERVAL`].
 const FEED_SILENCE: Duration = Duration::from_secs(1);
 const PROBE_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Totals since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SuccessionCounters {
-    /// Handovers to a manager that follows that failed.
+    /// Failed handovers to a manager that follows.
     pub handovers_failed: u64,
-    /// Times that this master may have been replaced unnoticed.
+    /// How often this master may have been replaced unnoticed.
     pub doubts: u64,
     /// Takeovers with a copy that was shown to be complete.
     pub complete: u64,
@@ -51,7 +52,7 @@ pub struct SuccessionCounters {
     pub incomplete: u64,
 }
 
-/// What follows for publication and for writes.
+/// What the node may publish and acknowledge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Outlook {
     /// Whether a session may begin: the registry that it begins with is there.
@@ -146,7 +147,9 @@ impl Succession {
     fn raise(&mut self, now: Instant, cause: Cause, sweeper: &mut Sweeper) {
         if self.doubt.raise(cause) {
             self.counters.doubts += 1;
-            warn!("{cause}: no registration is acknowledged until the other managers were asked");
+            warn!(
+                "{cause}: acknowledging no registrations until the other managers have been asked"
+            );
             sweeper.doubt(now);
         }
     }
@@ -220,7 +223,7 @@ impl Succession {
         self.wake(self.handover.poll_timeout(now));
     }
 
-    /// Finds out what the copy is worth, before a session begins.
+    /// Determines whether the copy is complete, before a session begins.
     fn take_over(
         &mut self,
         now: Instant,
@@ -267,8 +270,8 @@ impl Succession {
         self.probe(now, sweeper);
     }
 
-    /// Finds out whether a master whose feed fell silent lives: only then can it have acknowledged
-    /// more than the copy has.
+    /// Finds out whether a master whose feed fell silent is alive: only then can it have
+    /// acknowledged more than the copy has.
     fn probe(&mut self, now: Instant, sweeper: &mut Sweeper) {
         let Some(contact) = self.followed.contact else { return };
         let is_claimed = sweeper.master_seen().is_some_and(|heard| heard <= contact + LEASE);
@@ -311,8 +314,8 @@ impl Succession {
     }
 }
 
-/// How long a master may act without another look at whether it still is: no other takes over
-/// sooner. A standby may have polled us just before this process was stopped.
+/// How long a master may act without checking again that it still is master: no other takes over
+/// sooner. A standby may have polled this SM just before this process was stopped.
 fn vouched(sweeper: &Sweeper) -> Duration {
     let settings = sweeper.settings();
     let interval = Duration::from_millis(u64::from(settings.sminfo_polling_timeout));
@@ -320,7 +323,7 @@ fn vouched(sweeper: &Sweeper) -> Duration {
     interval.saturating_mul(polls).max(VOUCHED_MIN)
 }
 
-/// Used where a session is compared that need not exist.
+/// Stands for a session that does not exist, in comparisons.
 const NO_SESSION: Session = sa_proto::snapshot::Version::NONE.session;
 
 #[cfg(test)]

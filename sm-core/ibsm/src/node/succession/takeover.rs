@@ -1,9 +1,9 @@
-//! After a takeover: whether the copy has all that was acknowledged by the master before.
+//! After a takeover: whether the copy has everything that the previous master acknowledged.
 //!
-//! A responder answers a client only when its own tables contain the write. So nothing was
-//! acknowledged that none of those holds which could acknowledge: the master named them in its
-//! heartbeats. The new master asks all of them before it begins a session, and fetches the registry
-//! of one that holds a newer one.
+//! A responder answers a client only when its own tables contain the write. So each acknowledged
+//! write is held by a responder that could acknowledge it, and the master named these responders in
+//! its heartbeats. The new master asks all of them before it begins a session, and fetches the
+//! registry of one that holds a newer one.
 
 use std::time::{Duration, Instant};
 
@@ -18,25 +18,25 @@ use crate::publish::LEASE;
 const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
 /// How long it may take to fetch and store a responder's registry.
 const ROWS_PATIENCE: Duration = Duration::from_secs(5);
-/// How often answers are looked for.
+/// How often answers are checked.
 const INTERVAL: Duration = Duration::from_millis(10);
 
-/// What is known of the master before.
+/// What is known of the previous master.
 pub(super) struct Evidence<'a> {
     pub(super) followed: &'a Followed,
     /// The registry on disk.
     pub(super) held: RegistryVersion,
     pub(super) responders: &'a [Responder],
-    /// When that master was last heard of in the fabric.
+    /// When that master was last heard from in the fabric.
     pub(super) heard: Option<Instant>,
 }
 
 /// What was found out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Finding {
-    /// Everything that was acknowledged is there.
+    /// Everything that was acknowledged is held here.
     Complete,
-    /// That is not certain, for this reason.
+    /// This is not certain, for this reason.
     Incomplete(String),
 }
 
@@ -55,7 +55,7 @@ enum Stage {
     Asking { number: u64, until: Instant },
     /// One was asked for its registry, which is this.
     Fetching { number: u64, target: RegistryVersion, until: Instant },
-    /// All is known.
+    /// The result is known.
     Settled,
 }
 
@@ -75,8 +75,8 @@ impl TakeOver {
         (!self.is_settled()).then_some(now + INTERVAL)
     }
 
-    /// Goes on; yields the result, once. `inquire` asks all responders what they hold, and one for
-    /// its rows, and returns the number of the question.
+    /// Does what is due; returns the result, once. `inquire` asks all responders what they hold,
+    /// and one for its rows, and returns the number of the question.
     pub(super) fn poll(
         &mut self,
         now: Instant,
@@ -126,33 +126,33 @@ impl Evidence<'_> {
         self.answers(number).max_by_key(|(_, held)| *held)
     }
 
-    /// Those that the master named and that have not answered.
+    /// Responders that the master named and that have not answered.
     fn missing(&self, number: u64) -> impl Iterator<Item = u64> {
         let named = self.followed.beat.iter().flat_map(|beat| beat.responders.iter().copied());
         named.filter(move |id| !self.answers(number).any(|(answered, _)| answered == *id))
     }
 
-    /// Whether all have answered that can be expected to.
+    /// Whether all responders that can be expected to answer have done so.
     fn is_answered(&self, number: u64) -> bool {
         let mut connected = self.responders.iter().filter(|entry| !entry.is_client());
         let all = connected.all(|entry| self.answers(number).any(|(id, _)| id == entry.id));
         all && self.missing(number).next().is_none()
     }
 
-    /// Why it is not certain that all is there that was acknowledged.
+    /// Why it is not certain that everything acknowledged is held here.
     fn judge(&self, number: u64) -> Option<String> {
         let Followed { received, beat, contact, .. } = self.followed;
         if received.session == NO_SESSION {
-            return Some("nothing was received from the master before this one".to_owned());
+            return Some("nothing was received from the previous master".to_owned());
         }
         let Some(beat) = beat.as_ref().filter(|beat| beat.version.session == received.session)
         else {
-            return Some("the master before this one sent no heartbeats".to_owned());
+            return Some("the previous master sent no heartbeats".to_owned());
         };
-        // It lived on while its feed did not arrive here.
+        // It was alive while its feed did not arrive here.
         let is_recent = self.heard.zip(*contact).is_some_and(|(heard, at)| heard <= at + LEASE);
         if !is_recent {
-            return Some("the feed was interrupted while the master before this one lived".into());
+            return Some("the feed was interrupted while the previous master was alive".into());
         }
         if let Some((id, held)) = self.newest(number).filter(|(_, held)| *held > self.held) {
             return Some(format!("responder {id:#x} holds {held}, which could not be fetched"));
@@ -163,7 +163,7 @@ impl Evidence<'_> {
         }
         if self.held < beat.version.registry() {
             let behind = beat.version.registry();
-            return Some(format!("the last of them, up to {behind}, did not arrive here"));
+            return Some(format!("the latest changes, up to {behind}, were not received"));
         }
         let missing = self.missing(number).next()?;
         Some(format!("responder {missing:#x} has not reported what it holds"))

@@ -4,8 +4,8 @@
 //! This module never sends, waits or reads a clock. Only the registry of each snapshot is kept.
 //!
 //! Heartbeats of the master are answered with the version on disk. The next heartbeat says which
-//! answers arrived: by that the standby knows until when the master counted it as present, however
-//! long messages were on their way.
+//! answers arrived: from this the standby knows until when the master counted it as present,
+//! however long messages were on their way.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

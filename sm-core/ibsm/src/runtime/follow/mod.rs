@@ -1,10 +1,9 @@
 //! Follows the registry of a master while standing by: keeps a copy of what clients register there.
 //!
-//! A standby is a client of the feed that answers no queries. `machine` decides, one
-//! [`Stream`] for each other subnet manager; a thread with a task for each drives them. The
-//! registry of each snapshot goes to the registry's thread by way of [`Progress`], and is made
-//! durable there. What the copy is worth at a takeover is decided by the node
-//! (`node::succession`).
+//! A standby is a client of the feed that answers no queries. `machine` decides, one [`Stream`] for
+//! each other subnet manager; a thread with a task for each drives them. The registry of each
+//! snapshot goes to the registry's thread by way of [`Progress`], and is made durable there. The
+//! node (`node::succession`) decides whether the copy is complete at a takeover.
 
 mod machine;
 mod progress;

@@ -119,7 +119,7 @@ const WRITES: [(AttributeId, Method, bool); 16] = [
     (attribute::GUID_INFO_RECORD, Method::SET, false),
     (attribute::GUID_INFO_RECORD, Method::DELETE, true),
     (attribute::GUID_INFO_RECORD, Method::DELETE, false),
-    // What fits none of them.
+    // All other requests.
     (AttributeId(0), Method(0), true),
     (AttributeId(0), Method(0), false),
 ];

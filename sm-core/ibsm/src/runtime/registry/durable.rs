@@ -34,8 +34,8 @@ use sm_routing::multicast::Membership;
 
 /// How long to wait before a file that failed is opened again, seconds.
 const REOPEN_INTERVAL_S: u64 = 2;
-/// Least time between two stamps of registry time on disk. A restart continues exactly from any of
-/// them; only if a boot lies between and the wall clock was set back does an older one matter.
+/// Minimum time between two stamps of registry time on disk. A restart continues exactly from any
+/// of them; only if a boot lies between and the wall clock was set back does an older one matter.
 const STAMP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// An event for subscribers, and the group's P_Key.
@@ -63,7 +63,7 @@ pub(super) struct DurableRegistry {
     counted: registry::Counters,
     /// Ports, predefined groups and responders.
     surroundings: Surroundings,
-    /// Those that the registry has not applied yet: all, after it was read back.
+    /// Those parts that the registry has not applied yet: all, after it was read back.
     unapplied: Surroundings,
     /// A commit that may or may not be on disk.
     unsettled: Option<Unsettled>,
@@ -146,7 +146,7 @@ impl DurableRegistry {
     /// Commits changes, with the time if it is due.
     fn commit(&mut self, mut changes: Changes) -> Result<RegistryChanges, StoreError> {
         changes.stamp = self.due_stamp();
-        let store = self.store.as_mut().expect("the caller has looked for it");
+        let store = self.store.as_mut().expect("the caller has checked that it is open");
         store.commit(&changes)?;
         self.stamped = changes.stamp.or(self.stamped);
         Ok(changes.rows)
@@ -252,9 +252,9 @@ impl DurableRegistry {
         }
     }
 
-    /// Whether a responder that follows the session with this epoch follows a later one than ours:
-    /// then another SM is master. A responder that follows an earlier one is about to follow ours,
-    /// and is answered from ours.
+    /// Whether a responder that follows the session with this epoch follows a later one than this
+    /// SM's: then another SM is master. A responder with an earlier epoch is about to follow this
+    /// SM's session, and is answered from it.
     pub(super) fn is_superseded_by(&self, epoch: u64) -> bool {
         self.publisher.session().is_some_and(|session| session.epoch < epoch)
     }

@@ -172,7 +172,7 @@ impl RegistryHandle {
         *self.shared.held()
     }
 
-    /// Acknowledges writes until then, or none for now: they wait.
+    /// Lets writes be acknowledged until this time; `None`: they wait.
     pub(super) fn acknowledge_until(&self, until: Option<Instant>) {
         let mut inbox = self.shared.inbox();
         let before = std::mem::replace(&mut inbox.acknowledge_until, until);

@@ -202,7 +202,7 @@ impl RegistryStore {
         self.stored_session
     }
 
-    /// Has the next commit store this session.
+    /// Makes the next commit store this session.
     pub(super) fn set_next_session(&mut self, session: Session) {
         self.session = session;
     }

@@ -38,7 +38,7 @@ impl Service {
             takeovers("incomplete", counters.incomplete),
             Metric::counter(
                 "handovers_failed",
-                "Handovers to a standby that follows which failed; they are tried again",
+                "Failed handovers to a standby that follows; they are tried again",
                 counters.handovers_failed,
             ),
             Metric::counter(

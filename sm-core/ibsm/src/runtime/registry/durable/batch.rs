@@ -36,7 +36,7 @@ pub(in super::super) enum Verdict {
     Silence,
 }
 
-/// What the registry needs besides its rows.
+/// What the registry depends on besides its rows.
 #[derive(Clone, Default)]
 pub(super) struct Surroundings {
     pub(super) ports: Option<Arc<Ports>>,
@@ -113,7 +113,7 @@ impl DurableRegistry {
         let changes = self.registry.take_changes();
         let events = self.take_events(&before);
         self.unsettled = Some(Unsettled { sequence: changes.rows.sequence, events });
-        let store = self.store.as_mut().expect("a store was there a moment ago");
+        let store = self.store.as_mut().expect("the caller has checked that it is open");
         // A session begins with a commit: from then on this registry is newer than what other
         // managers hold.
         let rows = if changes.is_empty() && store.stored_session() == session {

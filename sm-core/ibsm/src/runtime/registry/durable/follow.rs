@@ -9,8 +9,8 @@ use super::super::store::Stored;
 use super::DurableRegistry;
 use sm_core::registry::{Changes, Registry};
 
-/// By how much the sequence number grows at a takeover: the master before may have taken that many
-/// numbers, and given MGIDs by them, of which this SM knows nothing.
+/// By how much the sequence number grows at a takeover: the previous master may have used up to
+/// that many numbers, and chosen MGIDs by them, that this SM does not know.
 const TAKEOVER_GAP: u64 = 1 << 20;
 
 impl DurableRegistry {

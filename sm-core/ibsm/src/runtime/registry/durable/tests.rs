@@ -489,7 +489,7 @@ fn the_age_of_a_registry_is_stored_with_it() {
     let mut durable = bed.open();
     assert_eq!(durable.held(), followed);
 
-    // A session that begins is newer at once, and its numbers are far above those of before.
+    // A session that begins is newer at once, and its numbers are far above the earlier ones.
     assert!(durable.follow(NOW_S, next, &planes[2]));
     let session = bed.publisher.begin_session(Guid(1)).unwrap();
     durable.turn(NOW_S, Work { ports: Some(Arc::new(ports())), ..Work::default() });
