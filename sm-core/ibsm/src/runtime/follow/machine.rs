@@ -69,6 +69,8 @@ struct Open {
     session: Option<Session>,
     /// The session that the log names.
     logged: Option<Session>,
+    /// Number of the heartbeat that is to be answered; 0 if only something was stored.
+    unsent: Option<u64>,
     /// Numbers of heartbeats that were answered, and when, until the master confirms the answer.
     unconfirmed: VecDeque<(u64, Instant)>,
 }
@@ -116,7 +118,8 @@ impl Stream {
     pub(super) fn handle_connected(&mut self) {
         let held = Arc::new(Snapshot::empty());
         let unconfirmed = VecDeque::new();
-        let open = Open { held, decoder: None, session: None, logged: None, unconfirmed };
+        let open =
+            Open { held, decoder: None, session: None, logged: None, unsent: None, unconfirmed };
         self.state = State::Open(Box::new(open));
         self.send(Reply::Hello(self.greeting.clone()));
     }
@@ -144,13 +147,10 @@ impl Stream {
     }
 
     /// Takes a message of the subnet manager.
-    pub(super) fn handle_message(&mut self, now: Instant, message: FromSm, progress: &Progress) {
+    pub(super) fn handle_message(&mut self, message: FromSm, progress: &Progress) {
         let State::Open(open) = &mut self.state else { return };
         if let Some(Message::Heartbeat(heartbeat)) = message.message {
-            if let Some(holding) = open.beat(now, heartbeat, progress) {
-                self.send(Reply::Holding(holding));
-            }
-            return;
+            return open.beat(heartbeat, progress);
         }
         let time_ns = match &message.message {
             Some(Message::End(end)) => end.registry_time_ns,
@@ -180,13 +180,33 @@ impl Stream {
         self.send(answer);
     }
 
-    /// Something was stored: what to send to the master, if it publishes. Only the last version
-    /// counts, so that this may wait for the connection.
-    pub(super) fn stored(&self, progress: &Progress) -> Option<FromResponder> {
-        let State::Open(open) = &self.state else { return None };
-        open.session?;
+    /// Something was stored: the master is to learn of it, if it publishes.
+    pub(super) fn handle_stored(&mut self) {
+        if let State::Open(open) = &mut self.state
+            && open.session.is_some()
+        {
+            open.unsent.get_or_insert(0);
+        }
+    }
+
+    /// Whether [`holding`](Self::holding) has something to send. It waits for room in the
+    /// connection, as only the last version and the last heartbeat count.
+    pub(super) fn has_holding(&self) -> bool {
+        matches!(&self.state, State::Open(open) if open.unsent.is_some())
+    }
+
+    /// What is on disk, as an answer to the last heartbeat if there was one since the last call.
+    pub(super) fn holding(&mut self, now: Instant, progress: &Progress) -> Option<FromResponder> {
+        let State::Open(open) = &mut self.state else { return None };
+        let number = open.unsent.take()?;
+        if number != 0 {
+            if open.unconfirmed.len() == UNCONFIRMED_MAX {
+                open.unconfirmed.pop_front();
+            }
+            open.unconfirmed.push_back((number, now));
+        }
         let version = Some(progress.last_stored().into());
-        let message = Some(Reply::Holding(proto::Holding { number: 0, version }));
+        let message = Some(Reply::Holding(proto::Holding { number, version }));
         Some(FromResponder { message })
     }
 
@@ -197,17 +217,12 @@ impl Stream {
 }
 
 impl Open {
-    /// Takes a heartbeat; yields the answer. One that cannot be read is ignored, as are those of a
-    /// master that was replaced.
-    fn beat(
-        &mut self,
-        now: Instant,
-        heartbeat: proto::Heartbeat,
-        progress: &Progress,
-    ) -> Option<proto::Holding> {
-        let version = Version::try_from(heartbeat.version).ok()?;
+    /// Takes a heartbeat. One that cannot be read is ignored, as are those of a master that was
+    /// replaced.
+    fn beat(&mut self, heartbeat: proto::Heartbeat, progress: &Progress) {
+        let Ok(version) = Version::try_from(heartbeat.version) else { return };
         if version.session < progress.followed().publishing() {
-            return None;
+            return;
         }
         self.session = Some(version.session);
         let mut contact = None;
@@ -217,14 +232,9 @@ impl Open {
             contact = Some(sent);
             self.unconfirmed.pop_front();
         }
-        if self.unconfirmed.len() == UNCONFIRMED_MAX {
-            self.unconfirmed.pop_front();
-        }
-        self.unconfirmed.push_back((heartbeat.number, now));
+        self.unsent = Some(heartbeat.number);
         let responders = heartbeat.responders.into_iter().take(RESPONDERS_MAX).collect();
         progress.beat(Beat { version, responders, awaited: heartbeat.awaited }, contact);
-        let version = Some(progress.last_stored().into());
-        Some(proto::Holding { number: heartbeat.number, version })
     }
 
     /// Takes a part of an update; yields the snapshot at its end. Parts of no update are ignored.
@@ -281,7 +291,7 @@ mod tests {
     }
 
     fn feed(stream: &mut Stream, progress: &Progress, update: Encoder) {
-        update.for_each(|message| stream.handle_message(Instant::now(), message, progress));
+        update.for_each(|message| stream.handle_message(message, progress));
     }
 
     fn acked(reply: Option<Reply>) -> Option<Version> {
@@ -319,7 +329,7 @@ mod tests {
                 if let Some(Message::End(end)) = &mut message.message {
                     end.registry_time_ns = time.as_nanos() as u64;
                 }
-                stream.handle_message(now, message, &progress);
+                stream.handle_message(message, &progress);
             }
             assert_eq!(progress.take_registry_time(), Some(time));
             assert_eq!(progress.take_registry_time(), None, "it would be outdated");
@@ -376,23 +386,30 @@ mod tests {
         feed(&mut stream, &progress, Encoder::full(snapshot(5, 1)));
         sent(&mut stream);
         store(&progress);
-        let reported = stream.stored(&progress).and_then(|message| message.message);
-        let Some(Reply::Holding(holding)) = reported else { panic!("not reported") };
-        assert_eq!((holding.number, Version::try_from(holding.version)), (0, Ok(version)));
-        stream.handle_message(at(0), heartbeat(1, 0, version), &progress);
-        let Some(Reply::Holding(holding)) = sent(&mut stream) else { panic!("no answer") };
-        assert_eq!((holding.number, Version::try_from(holding.version)), (1, Ok(version)));
+        stream.handle_stored();
+        let answer = |stream: &mut Stream, now| {
+            let message = stream.holding(now, &progress).and_then(|message| message.message);
+            let Some(Reply::Holding(holding)) = message else { panic!("no answer") };
+            (holding.number, Version::try_from(holding.version).unwrap())
+        };
+        assert_eq!(answer(&mut stream, start), (0, version));
+        assert!(!stream.has_holding());
+        stream.handle_message(heartbeat(1, 0, version), &progress);
+        assert_eq!(answer(&mut stream, at(0)), (1, version));
         assert_eq!(progress.followed().contact, None);
-        stream.handle_message(at(250), heartbeat(2, 1, version), &progress);
+        stream.handle_message(heartbeat(2, 1, version), &progress);
+        answer(&mut stream, at(250));
         assert_eq!(progress.followed().contact, Some(at(0)));
         assert!(progress.followed().is_in_step(at(250)));
-        // These were sent long ago, before the answers to them could arrive.
-        stream.handle_message(at(9000), heartbeat(3, 1, version), &progress);
-        stream.handle_message(at(9001), heartbeat(4, 1, version), &progress);
+        // These were sent long ago, before the answers to them could arrive. One answer is enough.
+        stream.handle_message(heartbeat(3, 1, version), &progress);
+        stream.handle_message(heartbeat(4, 1, version), &progress);
+        stream.handle_stored();
+        assert_eq!(answer(&mut stream, at(9001)), (4, version));
         assert_eq!(progress.followed().contact, Some(at(0)));
         assert!(!progress.followed().is_in_step(at(9001)));
         assert_eq!(progress.followed().beat.unwrap().responders[..], [0x51]);
-        stream.handle_message(at(9300), heartbeat(5, 4, version), &progress);
+        stream.handle_message(heartbeat(5, 4, version), &progress);
         assert_eq!(progress.followed().contact, Some(at(9001)));
     }
 
@@ -435,13 +452,13 @@ mod tests {
         let mut stream = connected(now);
         let mut update: Vec<_> = Encoder::full(snapshot(5, 1)).collect();
         let end = update.pop().unwrap();
-        update.into_iter().for_each(|message| stream.handle_message(now, message, &progress));
+        update.into_iter().for_each(|message| stream.handle_message(message, &progress));
         stream.handle_disconnected(now, "reset".to_owned(), &progress);
         let now = stream.poll_timeout().unwrap();
         assert!(stream.poll_connect(now));
         stream.handle_connected();
         sent(&mut stream);
-        stream.handle_message(now, end, &progress);
+        stream.handle_message(end, &progress);
         assert!(stream.poll_output().is_none() && !progress.has_news());
     }
 }

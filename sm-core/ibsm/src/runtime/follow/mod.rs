@@ -30,7 +30,7 @@ const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(3);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Messages that the connection has not taken yet. What is stored is not among them: it is sent
 /// when there is room.
-const OUTBOUND_MAX: usize = 64;
+const OUTBOUND_MAX: usize = 16;
 
 /// The subnet managers to follow, and the identity of this one.
 #[derive(Clone, Debug)]
@@ -105,18 +105,16 @@ impl Driver {
         let call = SnapshotFeedClient::new(channel).subscribe(ReceiverStream::new(messages)).await;
         let mut inbound = call.map_err(|status| trust::reason_of_status(&status))?.into_inner();
         let mut stored = self.progress.subscribe();
-        let mut has_stored = false;
         loop {
             tokio::select! {
                 message = inbound.message() => {
                     let message = message.map_err(|status| trust::reason_of_break(&status))?;
                     let Some(message) = message else { return Ok(()) };
-                    self.stream.handle_message(Instant::now(), message, &self.progress);
+                    self.stream.handle_message(message, &self.progress);
                 }
-                Ok(()) = stored.changed(), if !has_stored => has_stored = true,
-                Ok(permit) = outbound.reserve(), if has_stored => {
-                    has_stored = false;
-                    if let Some(message) = self.stream.stored(&self.progress) {
+                Ok(()) = stored.changed() => self.stream.handle_stored(),
+                Ok(permit) = outbound.reserve(), if self.stream.has_holding() => {
+                    if let Some(message) = self.stream.holding(Instant::now(), &self.progress) {
                         permit.send(message);
                     }
                 }
