@@ -306,6 +306,7 @@ fn a_master_that_was_stopped_and_continues_brings_nothing_of_before_back() {
     pair.await_in_step(1);
     let mut writer = Writer::new(&pair, &pair.snapshot(0));
     pair.runtime.block_on(writer.write(100));
+    pair.await_copy(1);
     first.signal(libc::SIGSTOP);
     pair.await_master(1);
     let stopped = std::mem::replace(&mut writer.publish[0], pair.publish[1]);

@@ -30,6 +30,12 @@ pub enum RegistryCopy {
 }
 
 impl Sweeper {
+    /// Port GUID of the subnet manager that handed the subnet over to this one, until the election
+    /// of the sweep that follows.
+    pub fn taken_from(&self) -> Option<Guid> {
+        self.subnet.election.handover.taken_from
+    }
+
     /// Sets the port GUIDs of the SMs that follow this SM's registry.
     pub fn set_followers(&mut self, followers: BTreeSet<Guid>) {
         self.subnet.election.handover.followers = followers;

@@ -123,7 +123,7 @@ fn a_broken_or_missing_file_keeps_its_content_and_an_unconfigured_one_has_none()
     assert!(errors[0].starts_with(&format!("{}:2: 'root' is not a GUID", path.display())));
     std::fs::remove_file(&path).unwrap();
     let (errors, _) = reading(&mut files, &settings);
-    assert!(errors[0].contains("roots is gone"), "{errors:?}");
+    assert!(errors[0].contains("roots no longer exists"), "{errors:?}");
     assert!(Arc::ptr_eq(files.roots.as_ref().unwrap(), &first));
 
     std::fs::write(&path, "0x3\n").unwrap();

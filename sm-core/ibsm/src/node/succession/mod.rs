@@ -69,6 +69,8 @@ pub(super) struct Succession {
     doubt: Doubt,
     takeover: TakeOver,
     handover: PreparedHandover,
+    /// Whether the copy had everything that was published when this SM was last not master.
+    caught_up: bool,
     /// Since when this standby has reached no master's feed.
     unreachable_since: Option<Instant>,
     probe_due: Option<Instant>,
@@ -94,6 +96,7 @@ impl Succession {
             doubt: Doubt::default(),
             takeover: TakeOver::default(),
             handover: PreparedHandover::default(),
+            caught_up: false,
             unreachable_since: None,
             probe_due: None,
             step: None,
@@ -122,6 +125,7 @@ impl Succession {
         let stopped = self.doubt.watch(now, vouched(sweeper));
         if sweeper.sm_state() != SmState::Master {
             // What arrives may be a handover.
+            self.caught_up = self.followed.has_caught_up();
             return self.set_awaits_copy(now, sweeper);
         }
         if let Some(stopped) = stopped {
@@ -223,6 +227,12 @@ impl Succession {
         self.wake(self.handover.poll_timeout(now));
     }
 
+    /// Whether the followed master handed over to this SM: it does so once it acknowledges nothing
+    /// more and this SM has stored all that it published, so that no responder need be asked.
+    fn is_handed_over(&self, sweeper: &Sweeper) -> bool {
+        self.caught_up && sweeper.taken_from() == Some(self.followed.publishing().sm_guid)
+    }
+
     /// Determines whether the copy is complete, before a session begins.
     fn take_over(
         &mut self,
@@ -232,6 +242,11 @@ impl Succession {
         registry: &dyn RegistryLink,
         responders: &Responders,
     ) {
+        if !self.takeover.is_settled() && self.is_handed_over(sweeper) {
+            self.takeover.settle_by_handover();
+            self.counters.complete += 1;
+            return sweeper.set_registry_copy(now, RegistryCopy::Complete);
+        }
         let evidence = Evidence {
             followed: &self.followed,
             held: registry.held(),

@@ -65,6 +65,11 @@ impl TakeOver {
         self.stage = Stage::New;
     }
 
+    /// The previous master vouches that nothing is missing.
+    pub(super) fn settle_by_handover(&mut self) {
+        self.stage = Stage::Settled;
+    }
+
     /// Whether a session may begin.
     pub(super) fn is_settled(&self) -> bool {
         matches!(self.stage, Stage::Settled)

@@ -62,7 +62,7 @@ fn numbers_prevail_when_repeated_and_default_otherwise() {
 fn a_line_that_makes_no_sense_is_an_error_with_its_number() {
     for (text, reason) in [
         ("", "1: no shape; write 'torus' or 'mesh' and three radices, such as 'torus 8 8 8'"),
-        ("torus 3 3", "1: 'torus' lacks a radix for each of x, y and z (1 for an unused axis)"),
+        ("torus 3 3", "1: 'torus' needs a radix for each of x, y and z (1 for an unused axis)"),
         (
             "torus 3 0 3",
             "1: '0' is not a radix; write a number from 1 to 254, then t for a ring or m for a line",
@@ -81,7 +81,7 @@ fn a_line_that_makes_no_sense_is_an_error_with_its_number() {
             "2: unknown keyword 'xq_link'; write one of torus, mesh, xp_link, xm_link, yp_link, \
              ym_link, zp_link, zm_link, x_dateline, y_dateline, z_dateline, next_seed, portgroup_max_ports, port_order, max_changes",
         ),
-        ("torus 5 5 1\nxp_link 1 # 2", "2: 'xp_link' lacks the GUIDs of two switches"),
+        ("torus 5 5 1\nxp_link 1 # 2", "2: 'xp_link' needs the GUIDs of two switches"),
         (
             "torus 5 5 1\nxp_link 1 x2",
             "2: 'x2' is not a switch GUID; write one such as 0x0002c90300000001",
