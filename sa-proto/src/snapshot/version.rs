@@ -29,8 +29,8 @@ pub struct Version {
 }
 
 /// The age of a registry: the session in which it was published or followed last, and its sequence
-/// number there. Ordered: of two registries, the one of the higher session is newer, whatever the
-/// sequence numbers.
+/// number there. Of two registries, the one of the higher session is newer; sequence numbers count
+/// only within a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RegistryVersion {
     /// The session.

@@ -62,7 +62,7 @@ pub struct Mastership {
     state: SmState,
     act_count: u32,
     tenure: u32,
-    /// Whether this SM refuses a handover for now.
+    /// Whether this SM refuses handovers: its copy of the registry is not complete yet.
     refuses_handover: bool,
 }
 

@@ -249,7 +249,7 @@ impl Multicast {
         Some(Group { mlid, audience, places, before, inherited })
     }
 
-    /// Records the trees that were read from switches; they stay for now.
+    /// Records the trees that were read from switches. They stay until replaced or cleared.
     pub(super) fn keep_inherited_trees(&mut self, subnet: &mut Subnet, now: Instant) {
         let mut inherited: BTreeMap<Lid, Vec<(SwitchIndex, PortMask)>> = BTreeMap::new();
         for (index, switch) in subnet.fabric.switches() {

@@ -32,7 +32,7 @@ fn list_follower(bed: &Bed, guid: Guid, stored: Version) {
 }
 
 /// A preferred manager that returned got the subnet at once, and replaced the registry by its own,
-/// which was out of date: writes were acknowledged up to the handover, whatever it had.
+/// which was out of date: the old master acknowledged writes until the handover.
 #[test]
 fn a_manager_that_follows_gets_the_subnet_with_everything_that_was_acknowledged() {
     let mut bed = Bed::new(of_priority(3), Files::new(), false);
