@@ -34,7 +34,7 @@ impl Tally {
         Self { ledgers, counts, spare, interval, steps: false, step, total }
     }
 
-    /// Gathers what the threads have handed over.
+    /// Adds up the tallies that the threads have handed over.
     pub fn gather(&mut self) {
         for (ledger, counts) in self.ledgers.iter().zip(&mut self.counts) {
             ledger.take(&mut self.spare);

@@ -6,12 +6,12 @@
 //! The modules, lowest first. A module imports only modules above it in this list:
 //!
 //! 1. [`tables`]: the snapshot in the form that queries read.
-//! 2. [`stats`]: what workers count.
+//! 2. [`stats`]: the workers' counters.
 //! 3. [`query`]: finds the records that answer a query.
 //! 4. [`sm`]: the connection to the subnet manager.
 //! 5. [`serve`]: from a packet to its answer: responders, transfers, workers.
-//! 6. [`watch`]: what operators see: metrics, figures, explanations.
-//! 7. [`host`]: what the responder takes from its host: options, ports, CPUs.
+//! 6. [`watch`]: output for operators: metrics, figures, explanations.
+//! 7. [`host`]: options, ports and CPUs of the responder's host.
 //! 8. [`runtime`]: starts and connects all of them.
 
 pub mod host;

@@ -1,8 +1,8 @@
 //! The decisions of the subnet manager, without I/O.
 //!
-//! From the wire up: [`fabric`] holds what is known, [`sweep`] discovers it and configures it as
+//! From the wire up: [`fabric`] holds the known state, [`sweep`] discovers it and configures it as
 //! [`manage`] and `sm_routing` decide, [`mastership`] elects one manager, [`trap`] and [`notice`]
-//! turn what happens into events, [`registry`] decides on what clients register, and [`dump`]
+//! turn changes into events, [`registry`] decides on what clients register, and [`dump`]
 //! renders tables as text. Packets and time are arguments. Sockets, clocks, threads and files
 //! belong to the programs (`ibsm`); `clippy.toml` beside this crate's `Cargo.toml` forbids them
 //! here.

@@ -277,7 +277,7 @@ impl Device {
         received
     }
 
-    /// Runs `act` on the device, then sends what it queued and wakes readers.
+    /// Runs `act` on the device, then sends the queued packets and wakes readers.
     fn with<T>(&self, act: impl FnOnce(&mut Inner) -> Result<T, Errno>) -> Result<T, Errno> {
         let mut inner = self.lock();
         let done = act(&mut inner);
@@ -374,7 +374,7 @@ impl Inner {
         copies.collect()
     }
 
-    /// Reads what programs wrote to their sockets, and drops sockets that they closed.
+    /// Reads the messages in the programs' sockets, and drops sockets that they closed.
     fn take_written(&mut self, now: Instant) {
         let mut closed = Vec::new();
         for (&file, socket) in &mut self.sockets {

@@ -86,7 +86,7 @@ impl Socket {
         !self.held.is_empty()
     }
 
-    /// Reads what the program wrote. Malformed messages are discarded.
+    /// Reads the program's messages. Malformed ones are discarded.
     pub(crate) fn read(&mut self) -> Read {
         let mut buffer = [0; HEADER_LEN + MAD_LEN];
         loop {

@@ -233,7 +233,7 @@ fn configure_end_port(subnet: &mut Subnet, port: PortIndex, kind: Kind, asked: &
     }
 }
 
-/// Applies what [`check_states`] allowed.
+/// Applies the state changes that [`check_states`] allowed.
 fn change_states(subnet: &mut Subnet, port: PortIndex, state: PortState, phys: PortPhysState) {
     match state {
         PortState::Armed | PortState::Active => {

@@ -1,4 +1,4 @@
-//! The subcommands of `ibfabric`: their options and what each does.
+//! The subcommands of `ibfabric`: their options and effects.
 
 pub mod exec;
 pub mod generate;

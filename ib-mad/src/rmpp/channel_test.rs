@@ -10,7 +10,7 @@ use crate::wire::sa::SaMad;
 
 const LATENCY: Duration = Duration::from_millis(1);
 
-/// What the channel does to a packet, taken from the test case in turn.
+/// The channel's treatment of a packet; the test case lists one for each packet.
 #[derive(Clone, Copy, Debug)]
 enum Fate {
     Deliver,

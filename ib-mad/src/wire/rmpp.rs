@@ -92,7 +92,7 @@ named_codes! {
     BAD_TYPE = 121, "bad RMPPType (BadT)";
     /// The NewWindowLast of an ACK is less than an earlier one, or than its segment number.
     NEW_WINDOW_LAST_TOO_SMALL = 122, "NewWindowLast too small (W2S)";
-    /// The segment number of an ACK is beyond what was sent.
+    /// The segment number of an ACK is beyond the last segment sent.
     SEGMENT_TOO_BIG = 123, "SegmentNumber too big (S2B)";
     /// The status is undefined for the packet type.
     ILLEGAL_STATUS = 124, "illegal RMPPStatus";

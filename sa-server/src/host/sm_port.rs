@@ -97,7 +97,7 @@ impl SmPort {
     }
 }
 
-/// The connection, and what was said on it.
+/// The connection to the manager, and its state.
 struct Link {
     port: SmPort,
     connection: Option<Connection>,
@@ -130,7 +130,7 @@ impl Link {
         }
     }
 
-    /// Connects, says what there is to say, and does what the manager says.
+    /// Connects, sends this responder's state, and follows the manager's instructions.
     fn follow(&mut self, is_ready: &mut impl FnMut() -> bool) -> io::Result<()> {
         let number = self.port.file.lock().unwrap_or_else(PoisonError::into_inner).number;
         if self.connection.as_ref().is_some_and(|connection| connection.file != number) {

@@ -105,7 +105,7 @@ impl<'a> Express<'a> {
     }
 }
 
-/// A request of the fast path, with what was found for it so far.
+/// A request of the fast path, with the results of its lookups so far.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Plain {
     requester: EndPort,

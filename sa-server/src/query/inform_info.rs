@@ -22,7 +22,7 @@ pub(super) const FAMILY: Family =
 
 const INFORM_INFO_AT: usize = 24;
 
-/// Compared with what the requester is shown: an untrusted one finds QPN 0.
+/// Compared with the value shown to the requester: an untrusted one finds QPN 0.
 const COMPONENTS: &[Component] = &[
     Component::of(inform_info::SUBSCRIBER_GID, InformInfoRecord::FIELDS, "subscriber_gid", 0),
     Component::of(inform_info::ENUMERATION, InformInfoRecord::FIELDS, "enumeration", 0),

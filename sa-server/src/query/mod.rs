@@ -108,7 +108,7 @@ impl<'a> Query<'a> {
         self.sees_all() || self.tables.may_see(requester, owner)
     }
 
-    /// Whether `requester` may see what belongs to an end port.
+    /// Whether `requester` may see the records of an end port.
     #[inline]
     fn may_see_port(&self, requester: &EndPort, port: &EndPort) -> bool {
         let pkeys = |port| self.tables.end_class(port).pkeys;
@@ -149,7 +149,7 @@ pub(crate) struct Family {
     /// [`Family::is_write`].
     writable: bool,
     deletable: bool,
-    /// Whether Get() and GetTable() read what clients registered: see [`Family::is_registry`].
+    /// Whether Get() and GetTable() read registrations: see [`Family::is_registry`].
     registry: bool,
     /// Whether every method of the class is answered, with a refusal.
     refused: bool,
@@ -232,7 +232,7 @@ impl Family {
         self.registry
     }
 
-    /// Whether the answer depends on what clients registered.
+    /// Whether the answer depends on registrations of clients.
     #[cold]
     pub(crate) fn reads_registry(&self, query: &Query<'_>) -> bool {
         let is_path = self.attribute == attribute::PATH_RECORD;

@@ -48,7 +48,7 @@ fn find(query: &Query<'_>, found: &mut Found<'_>) -> Result<(), Refusal> {
         pattern.require_bytes(NODE_DESCRIPTION, text(&request.node_description()));
     }
 
-    // The narrowest of what the request names, or else all.
+    // The narrowest selection that the request permits, or else all.
     let rows = if mask.contains(node::LID) {
         let Some(base) = query.tables.end_ports.by_lid(request.lid()) else { return Ok(()) };
         pattern.require_bytes(0, &base.lid.0.to_be_bytes());

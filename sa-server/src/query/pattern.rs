@@ -53,7 +53,7 @@ const fn same(a: &str, b: &str) -> bool {
     true
 }
 
-/// Bytes to compare, and what they must be.
+/// Positions of the bytes to compare, and the required values.
 pub(super) struct Pattern {
     mask: [u8; DATA_LEN],
     value: [u8; DATA_LEN],

@@ -314,7 +314,7 @@ fn keep_off(pinned: &[usize]) -> Result<(), StartError> {
     Ok(())
 }
 
-/// Logs what clients of rings missed since the last line.
+/// Logs clients of rings that were refused or disconnected, and answers lost, since the last line.
 fn log_rings(logged: &mut RingCounters, now: RingCounters) {
     let (refused, expelled) = (now.refused - logged.refused, now.expelled - logged.expelled);
     let dropped = now.dropped - logged.dropped;

@@ -38,14 +38,14 @@ const TABLES_PATIENCE: Duration = Duration::from_secs(1);
 /// How often a worker that waits for its gate looks whether it is to stop.
 const GATE_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What a transport's queue holds when its worker begins.
+/// Content of a transport's queue when its worker begins.
 #[derive(Clone, Debug)]
 pub(super) enum Queue {
     /// Nothing.
     Empty,
-    /// What another process has left.
+    /// Packets that the previous process had not read.
     Inherited,
-    /// The same, once the gate opens. Another process reads it until then.
+    /// As `Inherited`, once the gate opens. Until then another process reads the queue.
     Shared(Arc<Gate>),
 }
 

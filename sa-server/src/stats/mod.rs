@@ -205,7 +205,7 @@ impl Stats {
         &self.latency[kind as usize]
     }
 
-    /// Counts what a failed worker had in work as dropped.
+    /// Counts the requests that a failed worker was processing as dropped.
     pub(crate) fn abandon(&self) {
         let ended = self.responses() + self.dropped_total();
         let lost = self.requests().saturating_sub(ended);

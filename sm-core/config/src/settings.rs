@@ -128,7 +128,7 @@ macro_rules! settings {
                 }
             }
 
-            /// Describes how an accepted text is read where that is probably not what was meant.
+            /// Describes how an accepted text is read if its author probably meant something else.
             pub(super) fn reading(key: &str, text: &str) -> Option<&'static str> {
                 use $crate::value::Value;
                 match key {

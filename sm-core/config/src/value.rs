@@ -78,7 +78,7 @@ pub(super) trait Value: Sized {
     fn salvage(_text: &str) -> Option<Self> {
         None
     }
-    /// Describes how an accepted text is read where that is probably not what was meant.
+    /// Describes how an accepted text is read if its author probably meant something else.
     fn reading(_text: &str) -> Option<&'static str> {
         None
     }

@@ -2,7 +2,7 @@
 //!
 //! [`deliveries`] is a proof by potential: engines supply hops that fall at each step, and a route
 //! along which a number falls must end. It checks each entry once and does not trust the engine;
-//! [`deliveries_since`] checks only what differs from a routing that was proved before.
+//! [`deliveries_since`] checks only the differences from a routing that was proved before.
 //! [`walk::deliveries`] follows all routes without a potential; it is slower and shares no code
 //! with the proof, so that each checks the other in tests. [`credit_loops`] searches for cycles of
 //! links that depend on each other's buffers, [`credit_loops_on_lanes`] does so per lane. The

@@ -173,7 +173,7 @@ pub fn has_link_layer(fabric: &Fabric, port: PortIndex) -> bool {
     }
 }
 
-/// Sets what the two ends of a link have to agree on, and its timeouts.
+/// Sets the values that the two ends of a link must agree on, and its timeouts.
 fn set_link(fabric: &Fabric, port: PortIndex, subnet: Subnet<'_>, bytes: &mut PortInfoBytes) {
     let settings = subnet.settings;
     let current = fabric.port(port);

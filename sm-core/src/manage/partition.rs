@@ -60,7 +60,7 @@ impl Memberships {
             };
             found.ports.insert(port, keys);
         }
-        // Most ports share what they are to have.
+        // Most ports share one wanted table.
         let mut seen = HashSet::new();
         for keys in found.ports.values().filter(|keys| seen.insert(Arc::as_ptr(keys))) {
             found.occupied.extend(keys.keys.iter().map(|key| PKey(key.base())));

@@ -7,7 +7,7 @@ use sm_config::PortQos;
 /// Blocks of VL arbitration tables, in their order on the wire: two of low, two of high priority.
 pub const VL_ARB_BLOCKS: usize = 4;
 const BLOCK_ENTRIES: usize = 32;
-/// The VL that data packets cannot take: what is mapped to it is dropped.
+/// The VL that data packets cannot take: packets mapped to it are dropped.
 const DROP_VL: u8 = 15;
 
 /// The SL-to-VL map for a port whose OperationalVLs have this code: VLs that the port does not

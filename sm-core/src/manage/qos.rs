@@ -35,7 +35,7 @@ impl PartitionMembers<'_> {
     }
 }
 
-/// Adds what `policy`, from the file at `path`, comes to on these ports and partitions.
+/// Adds the rules and levels of `policy`, from the file at `path`, for these ports and partitions.
 pub fn compile(
     policy: &QosPolicy,
     path: &Path,

@@ -19,7 +19,7 @@ const SLOTS: usize = 1 << 12;
 
 /// A row of the registry.
 pub(super) trait Registered: Row {
-    /// What requests name the row by.
+    /// The key by which requests name the row.
     type Subject: Hash;
     /// The subject of this row.
     fn subject(&self) -> Self::Subject;

@@ -1,6 +1,6 @@
 //! InformInfo: event subscriptions (13.4.8.3).
 //!
-//! A subscription belongs to one QP of one port and is identified by what it selects: source,
+//! A subscription belongs to one QP of one port and is identified by its selection: source,
 //! type, number and producer. Its addressing (SL, path bits, P_Key, GRH) and response
 //! time are not part of that; subscribing again updates them. Matching events against
 //! subscriptions is done by the responders.

@@ -1,4 +1,4 @@
-//! The registry: what clients register with the SA. Multicast groups and their members,
+//! The registry: clients' registrations with the SA. Multicast groups and their members,
 //! services, event subscriptions and alias GUIDs change only here.
 //!
 //! It is a state machine: requests and end ports go in; answers, changes and events come out. It
@@ -262,10 +262,11 @@ impl Registry {
 
     /// Decides on a request and applies the change. `now_s` is in seconds of registry time.
     ///
-    /// A repeat gets the answer of the first, as long as this is true: what a granted request left
-    /// is still there. If it is not, the repeat is decided like a new request if its responder had
-    /// seen the change that ended it. Otherwise it may have been sent before that change, which it
-    /// would undo; it is dropped, and its client, if it still waits, sends it again.
+    /// A repeat gets the answer of the first, as long as it is true: the effect of a granted
+    /// request is still there. If it is not, the repeat is decided like a new request if its
+    /// responder had seen the change that ended it. Otherwise it may have been sent before that
+    /// change, which it would undo; it is dropped, and its client, if it still waits, sends it
+    /// again.
     pub fn write(&mut self, now_s: u64, ports: &Ports, request: &Request) -> Reply {
         if request.method == Method::GET {
             return self.reply(Status::OK, None);
@@ -387,8 +388,9 @@ impl Registry {
         Reply { dropped: true, ..self.reply(Status::OK, None) }
     }
 
-    /// The sequence number of the change that ended what a granted request left, or a later one;
-    /// `None` if its effect lasts. `answer` is what it was answered with, if not its own data.
+    /// The sequence number of the change that ended the effect of a granted request, or a later
+    /// one; `None` if the effect lasts. `answer` is the data of the answer, if not that of the
+    /// request.
     fn effect_ended(
         &self,
         now_s: u64,

@@ -52,7 +52,8 @@ impl Discovery {
         }
     }
 
-    /// Logs what came back, once all nodes have names. The line of a node covers its links.
+    /// Logs links and nodes that came back, once all nodes have names. The line of a node covers
+    /// its links.
     pub(super) fn report_returned(&mut self, subnet: &mut Subnet) {
         if !subnet.state.up {
             return;

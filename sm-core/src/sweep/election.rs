@@ -259,7 +259,7 @@ impl Sweeper {
     pub(super) fn rest(&mut self) {
         self.subnet.exchange.cancel_all();
         self.abandon_take_over();
-        // The pending event describes what is about to change, or another SM's subnet.
+        // The pending event describes a state that is about to change, or another SM's subnet.
         self.subnet.events.drop_configured();
         self.sweep = Sweep::default();
         self.subnet.journal = Journal::default();

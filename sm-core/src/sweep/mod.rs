@@ -8,9 +8,9 @@
 //!
 //! State, which decides and answers questions:
 //!
-//! - `current`: the sweep under way, as a stage; `subnet`: what stages and tasks share; `state`:
-//!   what earlier sweeps left; `schedule`: when to sweep next, and why; `journal`, `report`: what a
-//!   sweep did; `events`: events for the caller.
+//! - `current`: the sweep under way, as a stage; `subnet`: data that stages and tasks share;
+//!   `state`: results of earlier sweeps; `schedule`: when to sweep next, and why; `journal`,
+//!   `report`: what a sweep did; `events`: events for the caller.
 //! - `election::state`: the other subnet managers; `routing`: engines and the routing in force;
 //!   `partitions`, `multicast`, `guid_info`, `shard`, `reregister`: the wanted state of each.
 //!
@@ -18,7 +18,7 @@
 //!
 //! - `light`: detects changes. `discover`: walks the fabric; `contradiction`: detects links that
 //!   cannot both exist, and duplicate GUIDs; `unresponsive`: probes silent nodes from all sides;
-//!   `unanswered`: reports refused and unanswered requests; `came_back`: logs what came back;
+//!   `unanswered`: reports refused and unanswered requests; `came_back`: logs returned nodes;
 //!   `compact`: removes nodes that are gone; `keys`: chooses M_Keys.
 //! - `election`: elects the master; `handover`: hands over and takes over. `inherit`: reads tables
 //!   that another SM left; `kept_routes`: recomputes kept routes that are unbalanced.
@@ -29,7 +29,7 @@
 //! - Tasks between sweeps: `multicast`, `guid_info`, `shard`, `reregister`; `take_over`: moves the
 //!   LID of a responder's port to another port; `babble`: disables ports that send traps without
 //!   end.
-//! - `owner`: what each owner of requests implements, and which request goes to which; `task`: runs
+//! - `owner`: the trait of each owner of requests, and which request goes to which; `task`: runs
 //!   the tasks; `packets`: encodes requests and handles received packets; `view`: what callers may
 //!   read; `log`: log lines.
 //!
@@ -206,7 +206,7 @@ impl Sweeper {
         self.subnet.fabric = Fabric::with_names(Arc::new(names));
     }
 
-    /// Records that the fabric cannot be reached: what was found may be outdated. See
+    /// Records that the fabric cannot be reached: its known state may be outdated. See
     /// [`restart`](Self::restart) for when it is back.
     pub fn fabric_lost(&mut self) {
         self.subnet.state.up = false;
@@ -309,7 +309,7 @@ impl Sweeper {
             .min()
     }
 
-    /// Does what is due. Spurious calls are allowed.
+    /// Performs due work. Spurious calls are allowed.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.subnet.exchange.handle_timeout(now);
         self.end_grace(now);
@@ -319,7 +319,7 @@ impl Sweeper {
         self.run_yielding_tasks(now);
     }
 
-    /// Ends finished stages and starts what is due.
+    /// Ends finished stages and starts due ones.
     fn advance(&mut self, now: Instant) {
         loop {
             while let Some((request, m_key)) = self.subnet.exchange.poll_given_up(now) {

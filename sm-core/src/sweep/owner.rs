@@ -58,7 +58,7 @@ pub(super) trait RequestOwner {
     }
 }
 
-/// What a request needs of its owner.
+/// Functions that a request needs of its owner.
 pub(super) enum Step<'a> {
     /// It is about to be sent: its data.
     Encode(&'a mut [u8; 64]),

@@ -1,4 +1,4 @@
-//! P_Key tables of end ports, and what switches check, by the policy in force.
+//! P_Key tables of end ports, and of switch ports that check P_Keys, by the policy in force.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -233,7 +233,7 @@ impl RequestOwner for PKeyTables {
             let place = subnet.place(port);
             subnet.fault(
                 port,
-                format_args!("{place}: P_Key block {block} differs from what was set"),
+                format_args!("{place}: P_Key block {block} differs from the block that was set"),
             );
         }
     }

@@ -91,7 +91,7 @@ impl Subnet {
         self.fabric.port(port).qos.as_deref()
     }
 
-    /// Forgets what the ports of a node hold.
+    /// Discards the known tables of a node's ports.
     pub(super) fn forget_port_tables(&mut self, node: NodeIndex) {
         for port in self.fabric.ports_of(node) {
             self.fabric.port_mut(port).qos = None;

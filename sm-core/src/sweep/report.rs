@@ -99,7 +99,7 @@ pub struct Report {
     pub vanished: usize,
     /// Links and nodes that came back or were reset, a line each; the first of them.
     pub came_back: Vec<String>,
-    /// Set() requests sent, by what they set: P_Key blocks, PortInfo, SwitchInfo, LFT blocks.
+    /// Set() requests sent, by attribute: P_Key blocks, PortInfo, SwitchInfo, LFT blocks.
     pub pkey_blocks_set: u64,
     /// PortInfo of any phase.
     pub port_infos_set: u64,

@@ -129,7 +129,7 @@ impl Subnet {
         if !request.is_for_all_ports() {
             if asked != map {
                 let place = self.place(port);
-                self.fault(port, format_args!("{place}: SL-to-VL map differs from what was set"));
+                self.fault(port, format_args!("{place}: SL-to-VL map differs from that set"));
             }
             return self.note_map(port, request.block as u8, map);
         }

@@ -1,4 +1,4 @@
-//! The subnet: what the phases of a sweep and the tasks between sweeps share.
+//! The subnet: data that the phases of a sweep and the tasks between sweeps share.
 
 use std::time::Duration;
 

@@ -16,7 +16,7 @@ pub(super) trait Task: fmt::Debug {
     /// requests are outstanding.
     fn poll_timeout(&self) -> Option<Instant>;
 
-    /// Does what is due: pushes requests to the subnet's exchange. No sweep is under way, and
+    /// Performs due work: pushes requests to the subnet's exchange. No sweep is under way, and
     /// nothing is outstanding. Spurious calls are allowed.
     fn handle_timeout(&mut self, subnet: &mut Subnet, now: Instant);
 
@@ -25,8 +25,8 @@ pub(super) trait Task: fmt::Debug {
         false
     }
 
-    /// Called between sweeps whenever nothing is outstanding: sends what waited for that, or
-    /// reports to the caller.
+    /// Called between sweeps when no request is outstanding: sends the requests that waited for
+    /// that, or reports to the caller.
     fn settled(&mut self, _subnet: &mut Subnet, _now: Instant) {}
 }
 

@@ -17,7 +17,7 @@ const OUI: usize = 37;
 /// Bit of BM's attribute modifier that marks a response.
 const BM_RESPONSE: u32 = 1;
 
-/// What an agent sends and receives.
+/// The packets that an agent sends and receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Registration {
     /// Management class.

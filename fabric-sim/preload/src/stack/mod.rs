@@ -42,7 +42,7 @@ const REPORT_LEN: usize = 24;
 /// Bit in the status of directed-route responses.
 const DIRECTION: u16 = 0x8000;
 
-/// Counts of what was discarded.
+/// Numbers of discarded packets and messages, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Packets that no agent registered for.
@@ -82,7 +82,7 @@ impl Stack {
         }
     }
 
-    /// Counts of what was discarded so far.
+    /// Numbers of packets and messages discarded so far.
     pub fn counters(&self) -> Counters {
         self.counters
     }

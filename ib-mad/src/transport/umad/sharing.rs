@@ -32,7 +32,7 @@ const NAME_LEN_MAX: usize = 100;
 /// Limit of a message in bytes.
 const MESSAGE_LEN_MAX: usize = 128;
 
-/// What a responder sends.
+/// A message from a responder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FromResponder {
     /// It can serve the port. Its descriptor comes with this message, if it has one.
@@ -48,7 +48,7 @@ pub enum FromResponder {
     Spare,
 }
 
-/// What the manager sends.
+/// A message from the manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FromManager {
     /// The descriptor comes with this message.

@@ -51,7 +51,7 @@ pub enum VerbsError {
     #[error("{0} is not a member of the default partition")]
     NoPartition(String),
     /// A resource cannot be created.
-    #[error("verbs: cannot make {what}: {source}")]
+    #[error("verbs: cannot create {what}: {source}")]
     Setup {
         /// The resource.
         what: &'static str,

@@ -51,7 +51,7 @@ fn find(query: &Query<'_>, found: &mut Found<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Whether a request names an end by a group's MGID, or by what is or may be an alias GUID.
+/// Whether a request names an end by a group's MGID, or by an actual or possible alias GUID.
 pub(super) fn names_registered(query: &Query<'_>) -> bool {
     let (source, destination) = Request::ends(query.mask, query.record);
     [source.gid, destination.gid].into_iter().flatten().any(|gid| {

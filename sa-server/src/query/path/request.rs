@@ -11,7 +11,7 @@ use crate::query::{Query, Refusal};
 use crate::tables::Tables;
 use crate::tables::qos_match::{Asked, Criteria};
 
-/// What the request specifies about one end.
+/// The components of a request that specify one end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct End {
     pub(crate) gid: Option<Gid>,
@@ -25,8 +25,8 @@ pub(crate) struct Constraint {
     pub(crate) value: u8,
 }
 
-/// What a request demands of a path besides its ends. Most requests demand nothing; where this is
-/// known at compile time, the compiler drops the checks.
+/// Requirements of a request for its paths, apart from the ends. Most requests demand nothing;
+/// where this is known at compile time, the compiler drops the checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Constraints {
     pub(crate) sl: Option<Sl>,

@@ -229,7 +229,7 @@ impl Search<'_> {
         ControlFlow::Continue(())
     }
 
-    /// Adds a path to what was found.
+    /// Adds a path to the result.
     #[inline]
     pub(crate) fn push(
         &self,

@@ -69,7 +69,7 @@ impl BatchHandler<'_> {
         {
             return outcome(0, self.handle(packet));
         }
-        // What is looked up together does not ask the SM.
+        // Lookups in a batch do not ask the SM.
         let Some(generation) = self.generation.filter(|_| !self.may_be_outdated) else {
             return batch.iter_mut().enumerate().for_each(|(i, it)| outcome(i, self.handle(it)));
         };

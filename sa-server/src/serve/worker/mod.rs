@@ -249,7 +249,7 @@ impl<T: Transport> Worker<T> {
         Ok(())
     }
 
-    /// Sends what the transport did not take before.
+    /// Sends the packets that the transport has not accepted so far.
     fn flush(&mut self) -> io::Result<()> {
         while !self.outbox.is_empty() {
             let sent = self.transport.send(&self.outbox)?;

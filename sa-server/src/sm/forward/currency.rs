@@ -1,11 +1,11 @@
-//! Proof that the tables contain what is registered.
+//! Proof that the tables contain the current registrations.
 //!
 //! The SM answers a barrier with the sequence number that contains all writes acknowledged before
 //! the barrier was sent. Once the tables contain it, they were current at that time, however long
 //! the barrier, its answer and the feed took. So a barrier is sent again and again, and a proof
-//! counts from the time when its barrier was sent. While there is no recent proof, reads of what is
-//! registered send a barrier of their own. An SM that does not answer barriers cannot be asked;
-//! then reads are answered from what is held.
+//! counts from the time when its barrier was sent. While there is no recent proof, each
+//! read of registrations sends its own barrier. An SM that does not answer barriers cannot be asked;
+//! then reads are answered from the held snapshot.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use super::held::Point;
 
 /// How often proof is sought.
 pub(super) const PROOF_INTERVAL: Duration = Duration::from_millis(250);
-/// How long a proof counts: the longest time by which an answer about what is registered can be
+/// How long a proof counts: the longest time by which an answer about registrations can be
 /// outdated while the SM answers.
 pub(super) const PROOF_AGE_MAX: Duration = Duration::from_secs(1);
 /// How long the SM may take to answer a barrier before it counts as unreachable for reads.
@@ -22,7 +22,7 @@ pub(super) const SILENCE_MAX: Duration = Duration::from_secs(1);
 /// Answers of the SM that the tables have not reached; further ones prove nothing.
 const PENDING_MAX: usize = 8;
 
-/// What reads of registered records do first.
+/// The step that precedes a read of registered records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reads {
     /// Nothing: the SM cannot be asked.
@@ -115,7 +115,7 @@ impl Currency {
         self.proven = self.proven.max(Some(at));
     }
 
-    /// What reads do first.
+    /// The step that precedes a read.
     pub(super) fn reads(&self) -> Reads {
         match self.proven {
             _ if self.is_silent || self.probe == Probe::None => Reads::AsHeld,
@@ -134,7 +134,7 @@ impl Currency {
         }
     }
 
-    /// Does what is due; returns whether the SM became silent. Spurious calls are allowed.
+    /// Performs due work; returns whether the SM became silent. Spurious calls are allowed.
     pub(super) fn handle_timeout(&mut self, now: Instant) -> bool {
         if self.poll_timeout().is_none_or(|due| now < due) {
             return false;

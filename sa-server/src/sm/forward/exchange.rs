@@ -100,7 +100,7 @@ impl Exchange {
         }
     }
 
-    /// Sets what reads of registered records do first.
+    /// Sets the step that precedes a read of registered records.
     pub(crate) fn set_reads(&self, reads: Reads) {
         let ask_from = match reads {
             Reads::AsHeld => NEVER,

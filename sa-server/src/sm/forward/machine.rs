@@ -134,7 +134,7 @@ impl Machine {
         self.currency.handle_disconnect();
     }
 
-    /// What reads of registered records do first.
+    /// The step that precedes a read of registered records.
     pub(super) fn reads(&self) -> Reads {
         self.currency.reads()
     }
@@ -170,7 +170,7 @@ impl Machine {
         self.update_gauges();
     }
 
-    /// Passes on an answer once the tables contain what it refers to. Silence refers to nothing.
+    /// Passes on an answer once the tables contain the rows that it refers to.
     fn deliver(&mut self, point: Point, answer: Answer) {
         match answer.verdict {
             Verdict::NoReply => self.ready.push_back(answer),
@@ -266,7 +266,7 @@ impl Machine {
         [link, self.expiry, self.currency.poll_timeout()].into_iter().flatten().min()
     }
 
-    /// Does what is due: allows a new stream or message, removes expired writes, has the next
+    /// Performs due work: allows a new stream or message, removes expired writes, has the next
     /// message seek proof. Spurious calls are allowed.
     pub(super) fn handle_timeout(&mut self, now: Instant) {
         if self.currency.handle_timeout(now) {
@@ -286,7 +286,7 @@ impl Machine {
         }
     }
 
-    /// The SM does not answer: reads that wait for it are answered from what is held.
+    /// The SM does not answer: reads that wait for it are answered from the held snapshot.
     fn release_reads(&mut self) {
         for number in self.in_flight.barriers() {
             let Some(sent) = self.in_flight.answered(number) else { continue };

@@ -6,7 +6,7 @@
 //! tables contain the write, so that the next query finds it. The worker then answers in the stored
 //! buffer.
 //!
-//! Reads of what is registered are outdated by one second at most ([`currency`]): without recent
+//! Reads of registrations are outdated by one second at most ([`currency`]): without recent
 //! proof that the tables are current, they ask the SM for its sequence number first.
 //!
 //! A repeat of an open write is dropped, as its answer is pending. A repeat of an answered write is

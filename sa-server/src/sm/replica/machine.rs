@@ -13,7 +13,7 @@ use sa_proto::snapshot::codec::{Decoder, UpdateError};
 use sa_proto::snapshot::delta::DeltaError;
 use sa_proto::snapshot::{Session, Snapshot, Version};
 
-/// The links and what is held.
+/// The links and the held snapshot.
 #[derive(Debug)]
 pub(super) struct Machine {
     held: Arc<Snapshot>,
@@ -56,7 +56,7 @@ pub(super) enum Outcome {
 }
 
 impl Machine {
-    /// Begins with what a cache held, or with nothing.
+    /// Begins with the snapshot of a cache file, or with an empty one.
     pub(super) fn new(held: Arc<Snapshot>, links: usize) -> Self {
         Self { held, links: std::iter::repeat_with(Link::default).take(links).collect() }
     }
@@ -76,7 +76,7 @@ impl Machine {
         })
     }
 
-    /// Forgets what had come in over a link that broke.
+    /// Discards the incomplete update of a link that broke.
     pub(super) fn disconnect(&mut self, link: usize) {
         self.links[link] = Link::Idle;
     }

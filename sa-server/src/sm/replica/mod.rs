@@ -57,7 +57,7 @@ pub struct Identity {
     pub front_door: Vec<std::net::SocketAddr>,
     /// GUID of the fabric port and the QP that it answers on, if it has one.
     pub port: Option<(Guid, Qpn)>,
-    /// What that port is used for.
+    /// Use of that port.
     pub port_use: proto::PortUse,
 }
 
@@ -66,7 +66,7 @@ pub struct Identity {
 pub struct ReplicaConfig {
     /// The SMs; all are subscribed to, and the one with the highest session counts.
     pub sms: Vec<SmUrl>,
-    /// What this responder announces to SMs.
+    /// Data about this responder that it announces to SMs.
     pub identity: Identity,
     /// Where to keep the last snapshot; it is not kept without.
     pub cache_dir: Option<CacheDir>,
@@ -77,7 +77,7 @@ pub struct ReplicaConfig {
 /// Keeps this responder up to date until `shutdown`.
 ///
 /// `on_snapshot` is called on a thread of its own with each new snapshot, the cached one first,
-/// and returns once queries are answered from it. `stats` yields what is reported to the SMs.
+/// and returns once queries are answered from it. `stats` yields the figures reported to the SMs.
 pub async fn run(
     config: ReplicaConfig,
     status: Arc<ReplicaStatus>,

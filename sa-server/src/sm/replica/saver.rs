@@ -33,7 +33,7 @@ impl Saver {
         }
     }
 
-    /// Does what is due: yields the outcome of a write that ended. Cancelling it loses nothing.
+    /// Performs due work: yields the outcome of a write that ended. Cancelling it loses nothing.
     pub(super) async fn step(&mut self) -> Result<Version, CacheError> {
         loop {
             if let Some(writing) = &mut self.writing {
@@ -57,7 +57,7 @@ impl Saver {
         }
     }
 
-    /// Writes what is still to be written, at once.
+    /// Writes the pending snapshot, if there is one, at once.
     pub(super) async fn finish(mut self) -> Option<Result<Version, CacheError>> {
         let mut last = None;
         while self.writing.is_some() || self.newest.is_some() {

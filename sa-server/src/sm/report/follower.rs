@@ -144,7 +144,7 @@ impl Follower {
         [retry, self.reports.poll_timeout()].into_iter().flatten().min()
     }
 
-    /// Does what is due: allows a new stream, repeats Reports. Spurious calls are allowed.
+    /// Performs due work: allows a new stream, repeats Reports. Spurious calls are allowed.
     pub fn handle_timeout(&mut self, now: Instant) {
         if let Link::Down { retry: Some(due) } = self.link
             && due <= now

@@ -15,7 +15,7 @@ pub struct Event {
     pub trusted_only: bool,
     /// The port it concerns; only subscribers that share a partition with it receive it.
     pub subject: Option<Guid>,
-    /// P_Keys of what it is about, where that is no port or may be gone.
+    /// P_Keys of its subject, if that is not a port or may no longer exist.
     pub subject_pkeys: Vec<PKey>,
     /// Only the latest event with the same key has to be reported; an event with key 0 supersedes
     /// none.
@@ -55,7 +55,7 @@ fn is_wanted(
             || wanted.producer_type() == notice.producer_type())
 }
 
-/// Whether the subscriber shares a partition with what the event is about (o13-17.1.1).
+/// Whether the subscriber shares a partition with the subject of the event (IBA o13-17.1.1).
 fn may_hear(event: &Event, subscription: &Subscription, tables: &Tables) -> bool {
     let Some(subscriber) = tables.end_ports.by_lid(subscription.lid) else { return false };
     let own = tables.end_class(subscriber).pkeys;

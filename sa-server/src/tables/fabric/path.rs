@@ -278,7 +278,7 @@ struct Numbers {
 }
 
 impl Numbers {
-    /// Numbers what `columns` hold after `simplify`; `None` if a byte cannot.
+    /// Numbers the distinct views in `columns` after `simplify`; `None` if there are more than 256.
     fn of(columns: &[Arc<[Packed]>], simplify: impl Fn(Packed) -> Packed) -> Option<Self> {
         let mut met = vec![false; Packed::COUNT];
         for view in columns.iter().flat_map(|column| column.iter()) {

@@ -21,7 +21,7 @@ use super::walk::{Hop, Switches};
 use crate::tables::limit::{Limit, RateSupport, quirk_mtu};
 use crate::tables::qos_match::GroupSets;
 
-/// A node with what its ports share.
+/// A node with the properties that its ports share.
 pub(super) struct Scanned<'a> {
     node: &'a Arc<Node>,
     subnet: &'a Subnet,

@@ -29,7 +29,7 @@ const ROWS_MIN: usize = 256;
 pub(super) enum Hop {
     /// No link.
     Nothing,
-    /// Another switch, and what the link to it allows.
+    /// Another switch, and the limits of the link to it.
     Switch(u16, Limit),
     /// An end port, by its base LID and LMC.
     EndPort(Lid, u8),

@@ -64,7 +64,7 @@ pub struct Criteria {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RuleNumber(pub u32);
 
-/// A rule with what it grants.
+/// A rule with its level.
 #[derive(Clone, Debug)]
 struct Rule {
     row: Arc<QosRule>,

@@ -1,5 +1,5 @@
 //! The subnet manager. All it does is in the library; see `ibsm::runtime`, and `ibsm::plan` for
-//! what needs no subnet.
+//! commands that need no subnet.
 
 use std::process::ExitCode;
 

@@ -38,7 +38,7 @@ pub enum ConfigError {
     /// The configuration has mistakes, and `--strict` accepts none.
     #[error("{}\nibsm does not start with these mistakes because of --strict", mistakes.join("\n"))]
     Mistakes {
-        /// Each with its place and what would be used without `--strict`.
+        /// Each with its place and the value that would be used without `--strict`.
         mistakes: Vec<String>,
     },
     /// An option of the command line is refused.

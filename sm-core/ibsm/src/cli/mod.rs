@@ -1,6 +1,6 @@
 //! The command line of `ibsm`, joined with the configuration file it names.
 //!
-//! - [`Options`]: what the command line says; it takes precedence over the file.
+//! - [`Options`]: the command line; it takes precedence over the file.
 //! - [`Config`]: everything a run uses, checked before anything starts.
 //!
 //! Formats of files, and defaults, are in [`sm_config`]; this module reads and writes the files.
@@ -117,7 +117,7 @@ impl Config {
     }
 
     /// Reads the settings again, as [`load`](Self::load) did.
-    /// A key whose value is mistaken keeps what it has in [`settings`](Self::settings).
+    /// A key with an invalid value keeps its value in [`settings`](Self::settings).
     pub fn reread(&self) -> Result<(Settings, Vec<String>), ConfigError> {
         settings_of(&self.options, Some(&self.settings))
     }

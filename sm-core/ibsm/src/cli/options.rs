@@ -48,8 +48,8 @@ pub struct Options {
     /// after a takeover.
     #[arg(long, value_name = "URL")]
     pub follow: Vec<String>,
-    /// As master, acknowledge a registration only once the standbys that follow and are in step have
-    /// stored it. A standby that is silent for 3 s is not waited for any longer.
+    /// As master, acknowledge a registration only once the standbys that follow and are in step
+    /// have stored it. A standby that is silent for 3 s is not waited for any longer.
     #[arg(long)]
     pub follow_sync: bool,
     /// Address from which SA queries are forwarded to responders (UDP).

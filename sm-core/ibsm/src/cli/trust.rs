@@ -1,4 +1,4 @@
-//! Certificates, and what may be open to other machines without them.
+//! Certificates, and the addresses that may be open to other machines without them.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

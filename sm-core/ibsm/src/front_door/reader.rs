@@ -26,7 +26,7 @@ const WARNING_PATIENCE: Duration = Duration::from_secs(5);
 /// A connection of a responder.
 pub type ConnectionId = u64;
 
-/// What is logged and shown while nothing reads.
+/// Warning that is logged and shown while no process reads.
 const NOT_READ: &str = "no process answers SA requests at the SM's port: start ibsa --transport \
                         umad --at-sm-port on this host";
 
@@ -226,7 +226,7 @@ impl PortService {
         }
     }
 
-    /// What is wrong.
+    /// The current warning, if any.
     pub fn warning(&self) -> Option<String> {
         (*self == Self::NoProcess).then(|| NOT_READ.to_owned())
     }

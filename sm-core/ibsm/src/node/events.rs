@@ -89,7 +89,7 @@ impl Node {
         self.note_sweep(now, report);
     }
 
-    /// Publishes what a sweep found.
+    /// Publishes the result of a sweep.
     fn publish(&mut self, now: Instant, full: bool) {
         if full && self.succession.must_take_over_again(self.publication.feed()) {
             warn!("responders follow another master, which is gone: taking over from it");
@@ -136,7 +136,8 @@ impl Node {
         }
     }
 
-    /// Ends a run with `--once` when responders serve what was published, or if it cannot succeed.
+    /// Ends a run with `--once` when responders serve the published snapshot, or if it cannot
+    /// succeed.
     pub(super) fn end_once(&mut self, now: Instant) {
         let Some(once) = &mut self.once else { return };
         if !once.is_up() {

@@ -7,8 +7,8 @@
 //!
 //! 1. Pass received input: results of jobs and writes, signals and orders, packets.
 //! 2. [`Node::handle_timeout`].
-//! 3. Send what [`Node::poll_transmit`] and [`Node::poll_forward`] yield.
-//! 4. Carry out what [`Node::poll_action`] yields, until it yields nothing.
+//! 3. Send the packets that [`Node::poll_transmit`] and [`Node::poll_forward`] yield.
+//! 4. Carry out the actions that [`Node::poll_action`] yields, until it yields none.
 //! 5. Unless there was input or an action, wait until [`Node::poll_timeout`] or for input.
 //!
 //! - `events`: handles events of the sweep. `clients`: how clients reach responders.
@@ -18,7 +18,7 @@
 //! - `site`: operators' files. `files`, `state_file` and `dumps`: files of the state directory, and
 //!   dump files.
 //! - `jobs`: routing and other long work. `transmit`, `door`: packets to the fabric and to
-//!   responders. `registry`: exchange with the registry. `status`: what operators see. `once`:
+//!   responders. `registry`: exchange with the registry. `status`: status for operators. `once`:
 //!   when a run with `--once` ends.
 //! - `outside`: the snapshot feed and the registry as the node uses them.
 
@@ -271,7 +271,7 @@ impl Node {
         self.jobs.handle(now, outcome, &mut self.sweeper);
     }
 
-    /// Applies changes of the registry, and does what is due. Spurious calls are allowed. Returns
+    /// Applies changes of the registry, and performs due work. Spurious calls are allowed. Returns
     /// whether the registry had changes.
     pub fn handle_timeout(&mut self, now: Instant) -> bool {
         self.succession.watch(now, &mut self.sweeper);

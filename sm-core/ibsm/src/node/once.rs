@@ -1,5 +1,5 @@
 //! When a run with `--once` ends: as soon as another subnet manager is master, or when the subnet
-//! is up and the responders serve what was published.
+//! is up and the responders serve the published snapshot.
 //!
 //! A responder that waited for this subnet manager is connected by then, or retries in a moment.
 
@@ -13,7 +13,7 @@ use super::error::ONCE_ATTEMPTS;
 
 /// How long responders may take to connect, if none has.
 const CONNECTING: Duration = Duration::from_secs(1);
-/// How long those that are connected may take to serve what was published.
+/// How long those that are connected may take to serve the published snapshot.
 const SERVING: Duration = Duration::from_secs(5);
 /// How often to check.
 const INTERVAL: Duration = Duration::from_millis(20);
@@ -78,7 +78,7 @@ impl Once {
     }
 
     /// Whether nothing is left to wait for. `responders` yields how many are connected, and how
-    /// many of them do not serve what was published last.
+    /// many of them do not serve the snapshot published last.
     pub(super) fn is_over(
         &mut self,
         now: Instant,
@@ -112,7 +112,7 @@ impl AwaitServing {
     }
 
     /// Whether nothing is left to wait for, with so many responders connected, and so many of them
-    /// that do not serve what was published last.
+    /// that do not serve the snapshot published last.
     fn is_over(&mut self, now: Instant, connected: usize, behind: usize) -> bool {
         let elapsed = now.saturating_duration_since(self.began);
         self.due = now + INTERVAL;

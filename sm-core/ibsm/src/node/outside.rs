@@ -24,7 +24,7 @@ pub trait SnapshotFeed {
     fn version(&self) -> Version;
     /// Begins a session of the SM whose port has this GUID. Its epoch is saved first.
     fn begin_session(&self, sm_guid: Guid) -> Result<Session, PublishError>;
-    /// Begins a session above all that responders hold, with what was published last.
+    /// Begins a session above all that responders hold, with the snapshot published last.
     fn renew(&self) -> Result<(), PublishError>;
     /// Ends the session.
     fn end_session(&self);
@@ -45,7 +45,7 @@ pub trait RegistryLink {
     fn session_begun(&self);
     /// Epoch of the session in which the registry was published last; 0 if in none.
     fn published_epoch(&self) -> u64;
-    /// Sequence number of what is published.
+    /// Sequence number of the published registry.
     fn sequence(&self) -> u64;
     /// State of the SA database that the registry begins with.
     fn imported(&self) -> ImportedRegistry;
@@ -55,7 +55,7 @@ pub trait RegistryLink {
     fn set_open(&self, open: bool);
     /// Lets writes be acknowledged until this time; `None`: they wait.
     fn acknowledge_until(&self, until: Option<Instant>);
-    /// Whether all writes wait, so that what is published has everything acknowledged.
+    /// Whether all writes wait, so that the published registry has all that was acknowledged.
     fn is_sealed(&self) -> bool;
     /// Reports events to subscribers.
     fn notify(&self, events: Vec<Event>);

@@ -19,7 +19,7 @@ use sm_core::sweep::Sweeper;
 /// How long multicast tables wait for others to be published with them.
 const REPUBLISH_DELAY: Duration = Duration::from_secs(1);
 
-/// Sessions, and what waits to be published.
+/// Sessions, and the data that waits to be published.
 pub(super) struct Publication {
     feed: Arc<dyn SnapshotFeed>,
     /// The session, and the plane that waits for it.
@@ -75,7 +75,7 @@ impl Publication {
         self.begin_session(now, sweeper, registry);
     }
 
-    /// Publishes what a sweep found, as soon as there is a session.
+    /// Publishes the result of a sweep, as soon as there is a session.
     pub(super) fn publish(
         &mut self,
         now: Instant,

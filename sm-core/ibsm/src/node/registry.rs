@@ -16,7 +16,7 @@ use sm_core::notice::{Event, Issuer};
 use sm_core::registry::{self, Ports, PredefinedGroup};
 use sm_core::sweep::{ImportedRegistry, PortsChanged, Sweeper, TrapNotice};
 
-/// The registry, and what it was sent.
+/// The registry, and the data last sent to it.
 pub(super) struct RegistryExchange {
     link: Arc<dyn RegistryLink>,
     /// Ports by LID as of the last sweep, for traps, which name their sender by LID.
@@ -85,7 +85,7 @@ impl RegistryExchange {
 }
 
 impl Node {
-    /// Sends the registry what a sweep found.
+    /// Sends the registry the ports that a sweep found.
     pub(super) fn update_registry(&mut self, parameters: &SubnetParameters) {
         let settings = registry_settings(self.sweeper.settings());
         let ports = Ports::of(self.sweeper.fabric(), parameters, settings);

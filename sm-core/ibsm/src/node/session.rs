@@ -103,7 +103,7 @@ impl SessionState {
         matches!(self.stage, Stage::Waiting { .. })
     }
 
-    /// Stores what a sweep found, to be published as soon as possible.
+    /// Stores the result of a sweep, to be published as soon as possible.
     pub(super) fn offer(&mut self, plane: FabricPlane) {
         self.plane = Some(plane);
     }

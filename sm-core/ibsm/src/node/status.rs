@@ -67,7 +67,7 @@ impl SweepTotals {
     }
 }
 
-/// Totals and deadlines of what operators see.
+/// Totals and deadlines for the status that operators see.
 pub(super) struct Board {
     sweeps: SweepTotals,
     /// When status is updated, and progress logged next.

@@ -75,12 +75,12 @@ pub struct Responder {
     connection: u64,
 }
 
-/// What is known of a subnet manager that follows the registry.
+/// State of a subnet manager that follows the registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Follower {
     /// GUID of its port.
     pub sm_guid: Guid,
-    /// What it has stored; `None` before it said so.
+    /// The version that it has stored; `None` before its first report.
     pub stored: Option<RegistryVersion>,
     /// Whether it is in step: it has stored everything published until recently.
     pub in_step: bool,

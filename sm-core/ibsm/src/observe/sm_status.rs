@@ -54,7 +54,7 @@ pub struct CopyStatus {
     pub in_step: bool,
     /// How long that has been so.
     pub since: Duration,
-    /// What is stored.
+    /// The stored version.
     pub stored: RegistryVersion,
     /// Changes that the master has published and that are not stored.
     pub lag: u64,

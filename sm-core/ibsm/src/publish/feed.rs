@@ -1,4 +1,4 @@
-//! One responder's end of the feed, as the SM sees it: what is sent to it, and when.
+//! One responder's end of the feed, as the SM sees it: which messages are sent to it, and when.
 //!
 //! This module decides; it never sends, waits or reads a clock. There is one update at a time, and
 //! the next begins after the responder has acknowledged it: a slow responder gets fewer and larger
@@ -39,7 +39,7 @@ pub(super) enum FeedError {
     Timeout,
 }
 
-/// What a responder's message causes outside its feed.
+/// Effect of a responder's message outside its feed.
 #[derive(Debug, PartialEq)]
 pub(super) enum Event {
     /// It sent its greeting.
@@ -71,7 +71,7 @@ pub(super) struct Feed {
     /// Whether it has had an update on this connection.
     confirmed: bool,
     resyncs: u32,
-    /// When the feed is closed, unless the responder sends what it owes.
+    /// When the feed is closed, unless the responder sends the answer that is due.
     deadline: Option<Instant>,
 }
 

@@ -299,7 +299,7 @@ impl Subscription {
         Some(proto::FromSm { message: Some(from_sm::Message::Heartbeat(message?)) })
     }
 
-    /// Updates what is listed of a follower; returns whether this connection is its current one.
+    /// Updates the entry of a follower; returns whether this connection is its current one.
     fn note_step(&self, now: Instant, change: impl Fn(&mut Follower)) -> bool {
         let Some(heartbeats) = &self.heartbeats else { return true };
         let in_step = heartbeats.is_in_step(now);
@@ -328,7 +328,7 @@ impl Subscription {
                 let sm_guid = responder.follower.map(|follower| follower.sm_guid);
                 self.heartbeats = sm_guid.map(|_| Heartbeats::new(now));
                 self.sm_guid = sm_guid.unwrap_or_default();
-                // What it says now answers an inquiry that it did not receive.
+                // Its first message answers an inquiry that it did not receive.
                 responder.holds =
                     serving.map(|version| (self.shared.inquiries.number(), version.registry()));
                 if !responders.enter(&responder) {
@@ -358,7 +358,7 @@ impl Subscription {
                 }
                 true
             }
-            // What it has stored is another message.
+            // It reports the stored version by another message.
             Event::Acked(version, _) if self.heartbeats.is_some() => {
                 self.acked = version;
                 self.shared.accepted.fetch_max(version.session.epoch, Relaxed);
@@ -389,7 +389,7 @@ impl Subscription {
                 let lag = self.shared.lag(version, Instant::now());
                 responders.update(self.connection, |entry| {
                     entry.serving = Some(version);
-                    // It cannot have what was announced before it connected.
+                    // It cannot have versions announced before it connected.
                     entry.lag = lag.map(|lag| lag.min(entry.since.elapsed()));
                 })
             }

@@ -1,8 +1,8 @@
-//! Heartbeats to a subnet manager that follows the registry, and what its answers show.
+//! Heartbeats to a subnet manager that follows the registry, and conclusions from its answers.
 //!
-//! A heartbeat says what is published and which responders can have acknowledged writes, so that
-//! the follower knows how old its knowledge is. This module decides; it never sends, waits or reads
-//! a clock.
+//! A heartbeat has the published version and states which responders can have acknowledged writes,
+//! so that the follower knows how old its knowledge is. This module decides; it never sends, waits
+//! or reads a clock.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

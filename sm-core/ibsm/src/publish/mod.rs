@@ -2,8 +2,8 @@
 //! and serves responders over gRPC.
 //!
 //! [`Publisher`] is called by the SM's own threads and never waits for a responder; a tokio runtime
-//! of its own serves them. [`feed`] decides what a responder is sent. Not here: the contents of the
-//! planes (`sweep`, `registry` of sm-core).
+//! of its own serves them. [`feed`] decides which messages a responder gets. Not here: the contents
+//! of the planes (`sweep`, `registry` of sm-core).
 
 mod admin_service;
 mod asking;

@@ -92,7 +92,7 @@ fn group(row: &MulticastGroup) -> admin::Group {
     admin::Group { record, predefined, members: Vec::new() }
 }
 
-/// Services, with what is left of their leases at this registry time.
+/// Services, with the rest of their leases at this registry time.
 pub(super) fn services(
     snapshot: &Snapshot,
     time: Duration,

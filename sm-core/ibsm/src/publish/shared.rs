@@ -27,7 +27,7 @@ pub(super) struct Shared {
     pub(super) responders: Responders,
     /// Queues of questions to responders.
     pub(super) inboxes: asking::Inboxes,
-    /// Questions about what they hold.
+    /// Questions about the versions that they hold.
     pub(super) inquiries: Inquiries,
     /// Responders with a stream of writes.
     pub(super) writers: Writers,

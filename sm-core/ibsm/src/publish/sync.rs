@@ -68,7 +68,7 @@ impl SyncFollowers {
         self.lock().is_on = true;
     }
 
-    /// Sets what is called when a follower has stored something. Only the first counts.
+    /// Sets the function to call when a follower has stored a change. Only the first call counts.
     pub fn set_hook(&self, hook: impl Fn() + Send + Sync + 'static) {
         let _ = self.hook.set(Box::new(hook));
     }

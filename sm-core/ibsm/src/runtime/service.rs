@@ -361,7 +361,7 @@ impl Service {
     /// Writes all files of the state directory that are outdated, and waits until they are written.
     fn finish_files(&mut self) -> std::io::Result<()> {
         let now = Instant::now();
-        // Writes that have begun may be older than what is in memory.
+        // Writes that have begun may be older than the content in memory.
         self.await_writes(now)?;
         self.node.retry_writes();
         while let Some(write) = self.node.poll_write(now) {

@@ -96,7 +96,7 @@ impl<'a> Flows<'a> {
                 self.arrived[peer] |= 1 << place;
             }
         }
-        // Discards what arrived at the egress switch.
+        // Discards flows that arrived at the egress switch.
         for (arrived, inflow) in
             self.arrived.iter_mut().zip(self.inflow.chunks_mut(Batch::LIDS_MAX))
         {

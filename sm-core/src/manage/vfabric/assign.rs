@@ -37,7 +37,7 @@ pub(super) fn sls(fabrics: &[VirtualFabric], warnings: &mut Vec<String>) -> Vec<
     let qos = || fabrics.iter().filter_map(|fabric| fabric.qos.as_ref());
     let mut used: BTreeSet<u8> =
         qos().flat_map(|qos| [qos.base_sl, qos.multicast_sl]).flatten().map(Sl::get).collect();
-    // SL 0 is what all have that ask for nothing.
+    // SL 0 is for all virtual fabrics that request no SL.
     used.insert(0);
     let mut of_group: HashMap<&str, Sl> = HashMap::new();
     let mut next = |name: &str| {

@@ -10,7 +10,7 @@ use crate::registry::{
     AnswerRecord, HostTime, Outcome, OutcomeKey, RegistryClock, Settings, Stamp,
 };
 
-/// What happens next.
+/// The next event.
 #[derive(Clone, Debug)]
 enum Act {
     /// A request, for a group whose MGID the SA chooses if `chooses`.

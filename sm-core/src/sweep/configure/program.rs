@@ -192,7 +192,7 @@ impl Subnet {
         let (place, block) = (self.place(request.port()), request.block);
         self.fault(
             request.port(),
-            format_args!("{place}: LFT block {block} differs from what was set"),
+            format_args!("{place}: LFT block {block} differs from the block that was set"),
         );
         false
     }

@@ -144,7 +144,7 @@ impl Discovery {
     }
 
     /// Handles the state of a port that was read. In Initialize its link was retrained, perhaps
-    /// because its node was reset: discards what is known of it.
+    /// because its node was reset: discards its known state.
     pub(in crate::sweep) fn note_training(&mut self, subnet: &mut Subnet, port: PortIndex) {
         if subnet.fabric.port(port).state() != Some(PortState::Initialize) {
             return;

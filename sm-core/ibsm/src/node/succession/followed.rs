@@ -7,7 +7,7 @@ use sa_proto::snapshot::{Session, Version};
 
 use crate::publish::LEASE;
 
-/// What a heartbeat of the master said.
+/// Content of a heartbeat of the master.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Beat {
     /// The version published last.

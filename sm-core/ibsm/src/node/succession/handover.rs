@@ -86,7 +86,7 @@ impl PreparedHandover {
         }
     }
 
-    /// Does what is due, as master. `published` is this SM's session and the version published
+    /// Performs due work, as master. `published` is this SM's session and the version published
     /// last; `sealed` whether all writes wait.
     pub(super) fn poll(
         &mut self,

@@ -1,6 +1,6 @@
 //! How mastership passes between managers without the loss of registrations that were acknowledged.
 //!
-//! - [`followed`]: the copy of another manager's registry, and what a standby may do with it.
+//! - [`followed`]: the copy of another manager's registry, and its state.
 //! - [`takeover`]: after a takeover, finds out whether the copy has all that was acknowledged.
 //! - [`handover`]: hands over to a manager that follows our registry, once it has stored all of it.
 //! - [`doubt`]: a master that may have been replaced unnoticed acknowledges nothing until an
@@ -52,7 +52,7 @@ pub struct SuccessionCounters {
     pub incomplete: u64,
 }
 
-/// What the node may publish and acknowledge.
+/// Whether the node may publish and acknowledge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Outlook {
     /// Whether a session may begin: the registry that it begins with is there.
@@ -80,7 +80,7 @@ pub(super) struct Succession {
     due: Option<Instant>,
 }
 
-/// What a node acts with.
+/// Parts of the node that succession acts on.
 pub(super) struct Parts<'a> {
     pub(super) sweeper: &'a mut Sweeper,
     pub(super) feed: &'a dyn SnapshotFeed,
@@ -124,7 +124,7 @@ impl Succession {
     pub(super) fn watch(&mut self, now: Instant, sweeper: &mut Sweeper) {
         let stopped = self.doubt.watch(now, vouched(sweeper));
         if sweeper.sm_state() != SmState::Master {
-            // What arrives may be a handover.
+            // A packet that arrives may be a handover.
             self.caught_up = self.followed.has_caught_up();
             return self.set_awaits_copy(now, sweeper);
         }
@@ -158,7 +158,7 @@ impl Succession {
         }
     }
 
-    /// Does what is due, and returns what follows from it. Spurious calls are allowed.
+    /// Performs due work; returns what the node may do now. Spurious calls are allowed.
     pub(super) fn follow(&mut self, now: Instant, parts: Parts<'_>) -> Outlook {
         let Parts { sweeper, feed, registry, responders } = parts;
         self.due = None;

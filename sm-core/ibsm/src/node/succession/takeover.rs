@@ -21,7 +21,7 @@ const ROWS_PATIENCE: Duration = Duration::from_secs(5);
 /// How often answers are checked.
 const INTERVAL: Duration = Duration::from_millis(10);
 
-/// What is known of the previous master.
+/// Facts about the previous master and its registry.
 pub(super) struct Evidence<'a> {
     pub(super) followed: &'a Followed,
     /// The registry on disk.
@@ -31,7 +31,7 @@ pub(super) struct Evidence<'a> {
     pub(super) heard: Option<Instant>,
 }
 
-/// What was found out.
+/// The result of the questions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Finding {
     /// Everything that was acknowledged is held here.
@@ -48,10 +48,10 @@ pub(super) struct TakeOver {
 
 #[derive(Debug, Default)]
 enum Stage {
-    /// Nothing was asked.
+    /// Responders have not been asked yet.
     #[default]
     New,
-    /// Responders were asked, by the question with this number, what they hold.
+    /// Responders were asked for their versions, by the question with this number.
     Asking { number: u64, until: Instant },
     /// One was asked for its registry, which is this.
     Fetching { number: u64, target: RegistryVersion, until: Instant },
@@ -80,8 +80,8 @@ impl TakeOver {
         (!self.is_settled()).then_some(now + INTERVAL)
     }
 
-    /// Does what is due; returns the result, once. `inquire` asks all responders what they hold,
-    /// and one for its rows, and returns the number of the question.
+    /// Performs due work; returns the result, once. `inquire` asks all responders for their
+    /// versions, and one for its rows, and returns the number of the question.
     pub(super) fn poll(
         &mut self,
         now: Instant,
@@ -171,6 +171,6 @@ impl Evidence<'_> {
             return Some(format!("the latest changes, up to {behind}, were not received"));
         }
         let missing = self.missing(number).next()?;
-        Some(format!("responder {missing:#x} has not reported what it holds"))
+        Some(format!("responder {missing:#x} has not reported its version"))
     }
 }

@@ -104,8 +104,8 @@ impl Attachment {
         })
     }
 
-    /// Sends what the transport takes; returns how many. Without a fabric, all are lost and
-    /// counted.
+    /// Sends as many packets as the transport accepts; returns their number. Without a fabric, all
+    /// are lost and counted.
     pub(super) fn send(&mut self, now: Instant, batch: &[Packet]) -> usize {
         if let Some(port) = &mut self.port {
             match port.send(batch) {

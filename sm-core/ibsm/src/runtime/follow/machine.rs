@@ -195,7 +195,8 @@ impl Stream {
         matches!(&self.state, State::Open(open) if open.unsent.is_some())
     }
 
-    /// What is on disk, as an answer to the last heartbeat if there was one since the last call.
+    /// The version on disk, as an answer to the last heartbeat if there was one since the last
+    /// call.
     pub(super) fn holding(&mut self, now: Instant, progress: &Progress) -> Option<FromResponder> {
         let State::Open(open) = &mut self.state else { return None };
         let number = open.unsent.take()?;

@@ -1,4 +1,4 @@
-//! Follows the registry of a master while standing by: keeps a copy of what clients register there.
+//! Follows the registry of a master while standing by: keeps a copy of the registrations there.
 //!
 //! A standby is a client of the feed that answers no queries. `machine` decides, one [`Stream`] for
 //! each other subnet manager; a thread with a task for each drives them. The registry of each

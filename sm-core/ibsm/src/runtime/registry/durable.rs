@@ -162,7 +162,7 @@ impl DurableRegistry {
         self.registry.sequence()
     }
 
-    /// Age of what is on disk.
+    /// Version on disk.
     pub(super) fn held(&self) -> RegistryVersion {
         let session =
             self.store.as_ref().map_or(Version::NONE.session, RegistryStore::stored_session);

@@ -12,7 +12,7 @@
 //!   entries.
 //! - [`dump`]: [`SaDumpFile`], `opensm-sa.dump` for a migration from or to OpenSM.
 //! - [`host_clock`]: the host's clocks, for registry time.
-//! - [`grpc`]: the services that responders call; [`notices`]: what they send of events.
+//! - [`grpc`]: the services that responders call; [`notices`]: the events for them.
 
 mod counters;
 mod dump;

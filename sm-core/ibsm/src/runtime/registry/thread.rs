@@ -183,7 +183,7 @@ impl RegistryThread {
         let waited =
             self.shared.arrived.wait_timeout_while(inbox, patience, |inbox| !inbox.has_work());
         let (mut inbox, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        // What was taken before is decided and published.
+        // Writes taken before are decided and published.
         if std::mem::take(&mut inbox.seal) {
             self.shared.sealed.store(true, Relaxed);
             self.shared.ring();

@@ -36,7 +36,7 @@ pub(in super::super) enum Verdict {
     Silence,
 }
 
-/// What the registry depends on besides its rows.
+/// Inputs of the registry apart from its rows.
 #[derive(Clone, Default)]
 pub(super) struct Surroundings {
     pub(super) ports: Option<Arc<Ports>>,
@@ -196,7 +196,7 @@ impl DurableRegistry {
 }
 
 impl Surroundings {
-    /// Takes what changed.
+    /// Takes the changed rows.
     fn take(&mut self, work: &Work) {
         if work.ports.is_some() {
             self.ports.clone_from(&work.ports);

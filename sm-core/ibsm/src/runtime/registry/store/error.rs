@@ -23,7 +23,7 @@ pub enum StoreError {
         /// The file.
         path: PathBuf,
     },
-    /// The file is not what this program wrote.
+    /// The content of the file is damaged.
     #[error(
         "registry {} is damaged ({reason}); restore it from a backup, or move it away and start \
          again: clients must then register again", path.display()
