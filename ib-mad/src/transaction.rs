@@ -228,7 +228,7 @@ impl<T> Transactions<T> {
         self.slots[self.find(tid)? as usize].context.as_ref()
     }
 
-    /// Same, mutable.
+    /// As [`get`](Self::get), mutable.
     pub fn get_mut(&mut self, tid: u64) -> Option<&mut T> {
         let index = self.find(tid)?;
         self.slots[index as usize].context.as_mut()

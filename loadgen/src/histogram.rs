@@ -266,7 +266,7 @@ impl Timings {
         self.sum(|measured| &measured.due)
     }
 
-    /// Same, from the time they were first sent.
+    /// Latencies from the time when each query was first sent.
     pub fn service(&self) -> Latencies {
         self.sum(|measured| &measured.service)
     }

@@ -135,7 +135,7 @@ pub enum Draw {
     PerPort(usize, Pattern),
 }
 
-/// Which destinations a port queries.
+/// Selection of the destinations that a port queries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pattern {

@@ -32,7 +32,7 @@ pub(crate) struct Socket {
 pub(crate) enum Read {
     /// A message.
     Message(Header, Vec<u8>),
-    /// None at present.
+    /// No message is available.
     Nothing,
     /// The program has closed its end.
     End,

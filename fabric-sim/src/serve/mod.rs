@@ -108,7 +108,7 @@ pub struct Server {
 /// Use of the terminal on standard input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Keyboard {
-    /// None: no terminal, or it is not ours to read.
+    /// Input is not read: it is not a terminal, or belongs to another job.
     NotWanted,
     /// Commands are read from it.
     Watched,

@@ -32,7 +32,7 @@ pub enum LinkError {
     /// Both ends are the same port.
     #[error("port {} of node {} cannot be cabled to itself", .port.port, .port.node)]
     ToItself {
-        /// That port.
+        /// The port.
         port: PortRef,
     },
 }

@@ -162,7 +162,7 @@ pub fn reply_header(header: &[u8; HEADER_LEN]) -> [u8; HEADER_LEN] {
 pub enum Outcome {
     /// The receiver has the whole message.
     Complete,
-    /// This side ended it, and notifies the peer.
+    /// This side ended the transfer and notifies the peer.
     Ended(RmppStatus),
     /// The peer sent STOP or ABORT.
     EndedByPeer(RmppStatus),

@@ -56,7 +56,7 @@ pub enum ProfileError {
     /// The file has an error.
     #[error("{file}:{line}: {what}")]
     Parse {
-        /// Which file.
+        /// Path of the file.
         file: String,
         /// The line.
         line: usize,

@@ -125,7 +125,7 @@ tables! {
         outstanding: Whole<1, 1024>,
         /// Destinations per port.
         destinations: Whole<1, 65_536>,
-        /// Which destinations.
+        /// Selection of destinations.
         pattern: Pattern,
         /// Queries a second of all ports together.
         rate: Rate,
@@ -140,7 +140,7 @@ tables! {
         within: Time,
         /// Destinations per port.
         peers: Whole<1, 65_536>,
-        /// Which destinations.
+        /// Selection of destinations.
         pattern: Pattern,
         /// Outstanding queries per port.
         outstanding: Whole<1, 1024>,
@@ -170,7 +170,7 @@ tables! {
         within: Time,
         /// Destinations per port.
         destinations: Whole<1, 65_536>,
-        /// Which destinations.
+        /// Selection of destinations.
         pattern: Pattern,
         /// Outstanding queries per port.
         depth: Whole<1, 1024>,

@@ -99,7 +99,7 @@ impl TryFrom<Value> for Id {
 }
 
 impl Id {
-    /// Same as a P_Key.
+    /// The number as a P_Key; `None` if it is not a valid one.
     pub fn pkey(self) -> Option<PKey> {
         u16::try_from(self.0).ok().map(PKey).filter(|pkey| pkey.is_valid())
     }

@@ -193,7 +193,7 @@ pub struct Malformed {
     pub refused: Errors,
     /// Answered with an ABORT.
     pub aborted: u64,
-    /// Not answered.
+    /// Queries that were not answered.
     pub silent: u64,
 }
 

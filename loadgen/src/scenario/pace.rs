@@ -97,7 +97,7 @@ impl Schedule {
         schedule
     }
 
-    /// Same, at a share of the dial's rate.
+    /// A schedule at a share of the dial's rate.
     pub fn following(
         dial: Arc<Dial>,
         share: f64,

@@ -17,7 +17,7 @@ pub const RETIRED_MAX: usize = 16;
 
 /// A value derived from one version of the state.
 pub trait Versioned {
-    /// That version.
+    /// The version of this value.
     fn version(&self) -> Version;
 }
 

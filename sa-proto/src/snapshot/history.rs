@@ -59,7 +59,7 @@ pub struct Held {
 /// The update that a responder needs.
 #[derive(Debug)]
 pub enum Plan {
-    /// None: it is up to date.
+    /// No update: the responder is up to date.
     Nothing,
     /// These deltas, merged into one.
     Deltas(Vec<Arc<Delta>>),

@@ -125,7 +125,7 @@ pub struct Credentials {
     pub chain: Vec<CertificateDer<'static>>,
     /// Our private key.
     pub key: PrivateKeyDer<'static>,
-    /// Same as PEM text, for [`tonic`].
+    /// The files as PEM text, for [`tonic`].
     pub(super) pem: [Vec<u8>; 3],
 }
 

@@ -58,7 +58,7 @@ impl Ca {
         self.put(directory, name, self.issue(names, uris))
     }
 
-    /// The same with an expired certificate.
+    /// As [`write`](Self::write), with an expired certificate.
     pub(crate) fn write_expired(&self, directory: &Path, name: &str, names: &[&str]) -> TlsFiles {
         let mut params = self.params(names, &[]);
         params.not_before = rcgen::date_time_ymd(2001, 1, 1);

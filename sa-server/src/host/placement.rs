@@ -39,7 +39,7 @@ pub fn keep_to(cpus: &[usize]) -> io::Result<()> {
 pub struct Builders(Arc<Mutex<Vec<libc::pid_t>>>);
 
 impl Builders {
-    /// None yet.
+    /// Creates an empty list of builder threads.
     pub fn new() -> Self {
         Self::default()
     }

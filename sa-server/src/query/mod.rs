@@ -121,9 +121,9 @@ impl<'a> Query<'a> {
 /// Why a request gets no records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// It is answered with this status.
+    /// The request is answered with this status.
     Status(Status),
-    /// It is not answered.
+    /// The request is not answered.
     Unheard(DropReason),
 }
 
@@ -186,17 +186,17 @@ impl Family {
         }
     }
 
-    /// Same, written through the SM's registry by Set() and Delete().
+    /// The family, with Set() and Delete() executed by the SM's registry.
     const fn writable(self) -> Self {
         Self { writable: true, deletable: true, ..self }
     }
 
-    /// Same, written through the SM's registry by Set(); Delete() is refused.
+    /// The family, with Set() executed by the SM's registry, and Delete() refused.
     const fn settable(self) -> Self {
         Self { writable: true, ..self }
     }
 
-    /// Same for any method.
+    /// The family, with every method refused.
     const fn refused(self) -> Self {
         Self { refused: true, ..self }
     }
@@ -213,7 +213,7 @@ impl Family {
         }
     }
 
-    /// Same, read from the registry plane.
+    /// The family, read from the registry plane.
     const fn of_registry(self) -> Self {
         Self { registry: true, ..self }
     }

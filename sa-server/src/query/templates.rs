@@ -33,7 +33,7 @@ impl Kind {
         Self(classes | word(there) << 32 | back << 44 | u64::from(preference) << 57)
     }
 
-    /// Same for a path from one port, by the row of its switch: the number of the path's class.
+    /// The class of a path from one port, by the row of its switch: the number of the path's class.
     #[inline(always)]
     pub(super) fn of_row(destination: u16, number: Option<u8>) -> Self {
         Self(1 << 63 | u64::from(destination) << 16 | u64::from(number.unwrap_or(0)) << 32)

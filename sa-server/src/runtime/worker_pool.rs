@@ -41,7 +41,7 @@ const GATE_INTERVAL: Duration = Duration::from_millis(100);
 /// Content of a transport's queue when its worker begins.
 #[derive(Clone, Debug)]
 pub(super) enum Queue {
-    /// Nothing.
+    /// The queue is empty.
     Empty,
     /// Packets that the previous process had not read.
     Inherited,

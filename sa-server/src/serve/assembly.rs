@@ -26,7 +26,7 @@ pub(crate) enum Progress {
     Whole(Vec<u8>),
     /// The segment is malformed: `packet` has become the ABORT to send.
     Refused,
-    /// Not to be answered.
+    /// The packet is not answered.
     Ignored,
     /// The table of transfers is full.
     Full,

@@ -29,7 +29,7 @@ pub(crate) struct Open {
 /// Why a request cannot be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rejected {
-    /// It is among those that wait already.
+    /// The request is a repeat of one that already waits.
     Repeated,
     /// Too many requests wait, in total or from its source.
     TooMany,

@@ -60,7 +60,7 @@ impl OwnPort {
 /// Role of a worker for the responder's own port.
 #[derive(Clone, Debug, Default)]
 pub enum Egress {
-    /// Nothing: all answers leave as their requests came.
+    /// No answers: all leave by the transport of their requests.
     #[default]
     Back,
     /// Answers to requests that allow it leave by that port.

@@ -13,7 +13,7 @@ macro_rules! labels {
         }
 
         impl $name {
-            /// All of them, in order.
+            /// All labels, in order.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
             /// Name as a metric label.

@@ -24,7 +24,7 @@ impl Subject {
         Self(BY_ATTRIBUTE[attribute] + BY_METHOD[usize::from(method.0)])
     }
 
-    /// All there are.
+    /// All subjects.
     pub fn all() -> impl Iterator<Item = Self> {
         (0..Self::COUNT as u8).map(Self)
     }

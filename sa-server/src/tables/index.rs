@@ -101,7 +101,7 @@ const CHUNK_MAX: usize = 512;
 /// A sorted set whose clones share unchanged parts.
 #[derive(Clone, Debug)]
 struct Sorted<K> {
-    /// None of them empty.
+    /// The keys in ascending order, in chunks that are not empty.
     chunks: Vec<Arc<Vec<K>>>,
 }
 

@@ -14,7 +14,7 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// Nothing passes.
+    /// No packet passes.
     pub const NONE: Self = Self { mtu: 0, rate: 0 };
     /// Everything passes.
     pub const ANY: Self = Self { mtu: Mtu::B4096.code(), rate: Rate::BY_VALUE.len() as u8 };

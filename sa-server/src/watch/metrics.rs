@@ -43,7 +43,7 @@ pub struct Metrics {
     pub serving: ArcSwapOption<Serving>,
     /// How long snapshots took from their arrival to their use.
     pub applied: Histogram,
-    /// Which QoS level is counted where.
+    /// The counter of each QoS level.
     pub levels: LevelNames,
     /// The state of the subscription.
     pub replica: Arc<ReplicaStatus>,
@@ -73,7 +73,7 @@ impl Metrics {
         self.serving.load().is_some()
     }
 
-    /// All of it as text.
+    /// All metrics as text.
     pub fn render(self: &Arc<Self>, format: Format) -> String {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(Process));

@@ -67,7 +67,7 @@ pub struct Steering {
 }
 
 impl From<CommonOptions> for Steering {
-    /// These, and no option of a single engine.
+    /// Common options, without options of a single engine.
     fn from(common: CommonOptions) -> Self {
         Self { common, ..Self::default() }
     }

@@ -226,7 +226,7 @@ impl Neighbours {
     }
 }
 
-/// Which switches a list starts with.
+/// The switches that a list starts with.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum First {
     /// Ports with the fewest hops.

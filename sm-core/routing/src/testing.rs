@@ -24,7 +24,7 @@ pub(crate) fn topology(net: &Net, lmc: u8) -> Topology {
     topology_without(net, lmc, |_| false)
 }
 
-/// The same without some of the links, selected by number; hosts' links do not count.
+/// The topology of a net without some links, by number; hosts' links do not count.
 pub(crate) fn topology_without(net: &Net, lmc: u8, cut: impl Fn(usize) -> bool) -> Topology {
     let mut builder = TopologyBuilder::new();
     let mut switch_of = vec![None; net.nodes().len()];

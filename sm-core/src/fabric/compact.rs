@@ -12,7 +12,7 @@ impl Fabric {
         self.nodes.len() - self.present_count > self.present_count + 1024
     }
 
-    /// Same fabric without slots of absent nodes. All indices change.
+    /// The fabric without slots of absent nodes. All indices change.
     pub fn compacted(mut self) -> Self {
         let names = std::mem::take(&mut self.names);
         let pkey_tables = std::mem::take(&mut self.pkey_tables);

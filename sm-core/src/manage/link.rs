@@ -263,7 +263,7 @@ fn set_enabled(settings: &Settings, info: &mut PortInfo<&mut PortInfoBytes>) {
     }
 }
 
-/// Same for extended speeds (`force_link_speed_ext`), if both ends of a link have them.
+/// Sets the extended speeds that a link may have (`force_link_speed_ext`), if both ends have them.
 fn set_extended_speeds(settings: &Settings, info: &mut PortInfo<&mut PortInfoBytes>) {
     /// LinkSpeedExtEnabled: no extended speed.
     const OFF: u8 = 30;

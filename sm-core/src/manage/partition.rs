@@ -73,7 +73,7 @@ impl Memberships {
         self.shared_keys(port).map(|keys| &**keys)
     }
 
-    /// Same; ports with equal P_Keys mostly share the allocation.
+    /// The P_Keys of a port; ports with equal P_Keys mostly share the allocation.
     pub fn shared_keys(&self, port: PortIndex) -> Option<&Arc<PortKeys>> {
         self.ports.get(&port)
     }

@@ -27,7 +27,7 @@ pub struct PKeyPlan {
     pub unchecked: Vec<PortIndex>,
 }
 
-/// Which packets a switch checks at a port (PartitionEnforcementInbound and -Outbound).
+/// The packets that a switch checks at a port (PartitionEnforcementInbound and -Outbound).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Checks {
     /// Inbound packets.

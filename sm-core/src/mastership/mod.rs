@@ -28,7 +28,7 @@ pub enum Decision {
     StandBy(RemoteSm),
     /// This SM is master, and that one ranks above it: hand over.
     HandOver(RemoteSm),
-    /// That SM is master, too, and ranks below this one: it must hand over.
+    /// That SM is also master and ranks below this one: it must hand over.
     AwaitHandover(RemoteSm),
 }
 

@@ -138,7 +138,7 @@ enum Refusal {
     Status(Status),
     /// Answered with this status and data instead of the request's.
     WithData(Status, AnswerRecord),
-    /// Not answered.
+    /// The request is not answered.
     Silent,
 }
 

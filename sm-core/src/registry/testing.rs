@@ -75,7 +75,7 @@ pub fn request(
     }
 }
 
-/// The same request with the SM_Key.
+/// The request with the SM_Key.
 pub fn trusted(request: Request) -> Request {
     Request { trusted: true, ..request }
 }

@@ -39,7 +39,7 @@ macro_rules! requests {
         }
 
         impl Kind {
-            /// All of them, in order.
+            /// All kinds, in order.
             pub const ALL: &'static [Self] = &[$($(Self::$kind,)*)*];
 
             const ROWS: [Row; Self::ALL.len()] = [$($(Row {
@@ -71,7 +71,7 @@ requests! {
         OwnNodeInfo: Get "NodeInfo" NODE_INFO;
         /// NodeInfo of the node behind the port; `block` numbers the directed routes tried.
         Probe: Get "NodeInfo" NODE_INFO;
-        /// Same again, to resolve a contradiction; `block` numbers it.
+        /// NodeInfo read again, to resolve a contradiction; `block` numbers it.
         ProbeAgain: Get "NodeInfo" NODE_INFO;
         /// NodeDescription of the port's node.
         NodeDescription: Get "NodeDescription" NODE_DESCRIPTION;
@@ -237,7 +237,7 @@ impl Kind {
 /// Bit of the block number of a [`Kind::SetSlToVl`], which is otherwise the input port: applies to
 /// all input ports of the output port.
 pub const ALL_IN_PORTS: u16 = 1 << 8;
-/// Same for all output ports of the switch.
+/// Selects all output ports of the switch.
 pub const ALL_OUT_PORTS: u16 = 1 << 9;
 
 /// The node that a request is sent to.

@@ -26,7 +26,7 @@ use crate::trap::Trap;
 const TRAPS_MAX: u32 = 250;
 /// A row ends after this time without a trap.
 const PAUSE: Duration = Duration::from_secs(5);
-/// Same after more than [`LONG`] consecutive traps.
+/// The pause that ends a row of more than [`LONG`] consecutive traps.
 const LONG_PAUSE: Duration = Duration::from_secs(60);
 const LONG: u32 = 10;
 /// Maximum number of rows. Others are counted when some of these have ended.

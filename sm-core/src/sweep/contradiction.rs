@@ -36,7 +36,7 @@ struct Contradiction {
     settled: bool,
 }
 
-/// That the link of `from` leads to `to`.
+/// The claim that the link of `from` leads to `to`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Claim {
     from: PortIndex,

@@ -32,7 +32,7 @@ struct Unicast {
     roster: Roster,
 }
 
-/// Which files to write.
+/// The files to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DumpScope {
     /// Multicast tables.

@@ -33,7 +33,7 @@ pub enum Event {
     DisabledPortsChanged,
     /// A [`take_over`](super::Sweeper::take_over) has ended.
     TakenOver {
-        /// Which.
+        /// The takeover.
         what: TakeOver,
         /// Whether the spare, and no other port, has the LIDs.
         done: bool,
@@ -116,7 +116,7 @@ impl Events {
         self.trap_lines.admits(now)
     }
 
-    /// Same for debug lines.
+    /// Whether a debug line about a trap may be logged now.
     pub(super) fn admits_trap_detail(&mut self, now: Instant) -> bool {
         self.trap_details.admits(now)
     }

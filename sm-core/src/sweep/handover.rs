@@ -32,12 +32,12 @@ use crate::smp::{Kind, Request, kinds};
 /// The SA database of another SM (`-S`), imported at the start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ImportedRegistry {
-    /// There is none, or it cannot be used.
+    /// There is no SA database, or it cannot be used.
     #[default]
     None,
-    /// It will be read once LIDs are known.
+    /// The SA database will be read once LIDs are known.
     Expected,
-    /// It was read; these port GUIDs have registrations in it.
+    /// The SA database was read; these port GUIDs have registrations in it.
     Read(Arc<BTreeSet<Guid>>),
 }
 

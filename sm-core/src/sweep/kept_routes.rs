@@ -26,7 +26,7 @@ impl Sweeper {
         self.subnet.routing.set_origin(origin);
     }
 
-    /// Which engine computed the tables in force, if any.
+    /// The engine that computed the tables in force, if any.
     pub fn origin(&self) -> Option<Origin> {
         self.subnet.routing.made().map(|made| made.origin())
     }

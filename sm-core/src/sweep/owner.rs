@@ -58,9 +58,9 @@ pub(super) trait RequestOwner {
     }
 }
 
-/// Functions that a request needs of its owner.
+/// A step in the life of a request, which its owner handles.
 pub(super) enum Step<'a> {
-    /// It is about to be sent: its data.
+    /// The request is about to be sent: fill in this data.
     Encode(&'a mut [u8; 64]),
     /// A response with status 0 arrived, with this attribute.
     Answered(&'a [u8; 64]),

@@ -52,7 +52,7 @@ pub(super) struct RoutingState {
     pub(super) top: Lid,
     /// Whether switches hold tables of another SM, of which routes are kept.
     pub(super) has_inherited: bool,
-    /// Which engine computed those, if an earlier run saved that.
+    /// The engine that computed those, if an earlier run saved that.
     left_by: Option<Origin>,
     /// Whether the next routing keeps no routes.
     keeps_nothing: bool,

@@ -246,7 +246,7 @@ impl Schedule {
         awaited
     }
 
-    /// The same ports, removed from the schedule.
+    /// Removes from the schedule the ports whose traps are due; returns their LIDs.
     pub(super) fn take_issuers(&mut self, now: Instant) -> Vec<Lid> {
         let mut taken = Vec::new();
         for (lid, issuer) in &mut self.issuers {

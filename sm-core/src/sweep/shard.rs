@@ -17,7 +17,7 @@ use crate::fabric::PortIndex;
 use crate::manage::shard::{SaLid, Spread, TakeOver};
 use crate::smp::{Kind, Request};
 
-/// Which clients are distributed over responders.
+/// The clients that are distributed over responders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sharding {
     /// Percentage of the ports that can be.

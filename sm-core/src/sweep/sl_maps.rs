@@ -87,7 +87,7 @@ impl Subnet {
         }
     }
 
-    /// Same for one output port.
+    /// Requests the maps of one output port.
     fn push_maps_of(&mut self, port: PortIndex) {
         let stale: Vec<u8> =
             self.in_ports(port).filter(|&in_port| self.is_stale(port, in_port)).collect();

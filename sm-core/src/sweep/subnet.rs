@@ -36,7 +36,7 @@ pub(super) struct Subnet {
     pub(super) partitions: Partitioning,
     /// Routing engines, and the routing in force.
     pub(super) routing: RoutingState,
-    /// Which responder each client queries.
+    /// The responder that each client queries.
     pub(super) shards: Shards,
     pub(super) pending_clients: PendingClients,
     pub(super) events: Events,

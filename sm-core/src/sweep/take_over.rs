@@ -54,9 +54,9 @@ pub type DisabledPorts = BTreeSet<(Guid, PortNum)>;
 /// Whether a LID can be taken over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TakeOverStart {
-    /// It is under way: [`Event::TakenOver`] reports its end.
+    /// The takeover has begun: [`Event::TakenOver`] reports its end.
     Begun,
-    /// Not while a sweep is under way: try again.
+    /// A sweep is under way: try again.
     NotNow,
     /// The ports are not there, or do not have equally many LIDs.
     Impossible,

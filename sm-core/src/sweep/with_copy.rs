@@ -20,12 +20,13 @@ use super::schedule::Cause;
 /// Whether this SM has all registrations of the previous master.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RegistryCopy {
-    /// No, or not known for certain.
+    /// The copy is incomplete, or not known to be complete.
     #[default]
     Incomplete,
-    /// Not known until some time after this SM becomes master; clients are not asked before.
+    /// Whether it is complete is known some time after this SM becomes master; clients wait until
+    /// then.
     Pending,
-    /// Yes.
+    /// The copy is complete.
     Complete,
 }
 

@@ -27,7 +27,7 @@ pub struct Trap {
 pub enum Meaning {
     /// The issuer or the state of its ports changed: read it again.
     Changed,
-    /// Nothing: the fabric did not change.
+    /// The fabric did not change: nothing need be read.
     Noted,
 }
 

@@ -14,7 +14,7 @@ pub struct IbsimOptions {
     pub socket: String,
     /// Id or description of the node to attach to; `None` for the server's default.
     pub node: Option<String>,
-    /// Which requests to receive.
+    /// The requests that the client receives.
     pub role: Role,
     /// A QP above 1 whose packets to receive as well. On stock ibsim this is the only way to
     /// receive requests on a node whose QP0 and QP1 belong to another client.
@@ -44,7 +44,7 @@ impl Default for IbsimOptions {
 /// The requests that a client receives. Responses to its own requests reach every client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// None.
+    /// Receives no requests.
     Client,
     /// Requests of subnet administration. Stock ibsim also delivers SMPs for SMInfo and traps.
     Responder,

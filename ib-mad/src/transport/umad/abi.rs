@@ -13,10 +13,10 @@ use crate::wire::mad::{Method, MgmtClass};
 /// Version of the interface, as in `abi_version`.
 pub const ABI_VERSION: u32 = 5;
 
-/// Which side does RMPP for an agent.
+/// The implementation of RMPP that an agent uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rmpp {
-    /// None: the class has no RMPP.
+    /// The class has no RMPP.
     None,
     /// The owner of the file: it reads and writes single segments.
     Owner,
@@ -36,7 +36,7 @@ pub struct AgentSpec {
     pub version: u8,
     /// Methods whose requests are delivered, as a bit set; empty for a client.
     pub methods: u128,
-    /// Which side does RMPP.
+    /// The implementation of RMPP.
     pub rmpp: Rmpp,
 }
 
@@ -74,7 +74,7 @@ impl AgentSpec {
         rmpp: Rmpp::None,
     };
 
-    /// Same by LID, as agents send traps.
+    /// As [`SM_DIRECTED`](Self::SM_DIRECTED), for LID-routed SMPs: agents send traps by LID.
     pub const SM_BY_LID: Self = Self { class: MgmtClass::SUBN_LID_ROUTED, ..Self::SM_DIRECTED };
 
     /// A client of subnet administration, which receives responses only.

@@ -42,9 +42,9 @@ pub enum FromResponder {
         /// Its name, for operators.
         name: String,
     },
-    /// It can answer queries.
+    /// The responder can answer queries.
     Ready,
-    /// It can, but another responder was named reader after it.
+    /// The responder can answer queries, but another one was named reader after it.
     Spare,
 }
 

@@ -30,7 +30,7 @@ macro_rules! bit_set {
                 Self(self.0 | other.0)
             }
 
-            /// These bits without those of `other`.
+            /// The bits of `self` without those of `other`.
             #[must_use]
             pub const fn without(self, other: Self) -> Self {
                 Self(self.0 & !other.0)

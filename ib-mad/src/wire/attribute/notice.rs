@@ -132,7 +132,7 @@ layout! {
 }
 
 impl SmNoticeRepr {
-    /// Same notice in the form of the other classes.
+    /// The notice in the form of the other classes, with the issuer's GID.
     pub fn issued_by(&self, issuer_gid: Gid) -> NoticeRepr {
         NoticeRepr {
             is_generic: self.is_generic,

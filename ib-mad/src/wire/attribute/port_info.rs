@@ -226,7 +226,7 @@ layout! {
         guid_cap: u8 [400 .. 408],
         /// Requests clients behind the port to reregister.
         client_reregister: bool [408 .. 409],
-        /// Which P_Key traps for multicast packets are suppressed.
+        /// Suppression of P_Key traps for multicast packets.
         multicast_pkey_trap_suppression_enabled: u8 [409 .. 411],
         /// Minimum time between two traps, and maximum packet time across the subnet, 4.096 µs ×
         /// 2^n.

@@ -129,14 +129,14 @@ pub(crate) fn rule(
     tables.qos.find(criteria, source.groups, destination.groups)
 }
 
-/// Which P_Key the path must have.
+/// Requirement for the P_Key of the path.
 #[derive(Clone, Copy)]
 enum PKeyConstraint {
     /// Any that both ends share.
     Any,
-    /// This one.
+    /// Exactly this P_Key.
     Exactly(PKey),
-    /// None: raw packets carry none.
+    /// No P_Key: raw packets carry none.
     Raw,
 }
 

@@ -32,7 +32,7 @@ const STEP_NS: u64 = 20;
 pub(super) enum Data<'a> {
     /// The record is in the packet, with this length in bytes.
     Here(usize),
-    /// This; the packet holds the first of it.
+    /// This message; the packet holds its first segment.
     Whole(&'a [u8]),
 }
 

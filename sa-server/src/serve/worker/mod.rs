@@ -64,7 +64,7 @@ pub struct Worker<T> {
     segments: Box<[Packet]>,
     /// Malformed datagrams of the transport that the statistics already include.
     malformed: Malformed,
-    /// Same for packets that it lost.
+    /// Packets lost by the transport that the statistics already include.
     overflowed: u64,
     /// When the last turn began.
     now: Instant,
@@ -75,9 +75,9 @@ pub struct Worker<T> {
 /// Work left after a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// There is more to do at once.
+    /// The worker has more to do at once.
     Again,
-    /// Nothing, until something arrives or time passes.
+    /// The worker has nothing to do until a packet arrives or time passes.
     Wait,
 }
 

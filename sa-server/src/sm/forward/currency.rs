@@ -25,11 +25,11 @@ const PENDING_MAX: usize = 8;
 /// The step that precedes a read of registered records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reads {
-    /// Nothing: the SM cannot be asked.
+    /// No step: the SM does not answer, and reads use the held tables.
     AsHeld,
     /// Ask the SM for its sequence number.
     Ask,
-    /// The same from this time on, nothing before.
+    /// As `Ask`, from this time on; before it, no step is needed.
     AskFrom(Instant),
 }
 
@@ -49,7 +49,7 @@ pub(super) struct Currency {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Probe {
-    /// There is no stream.
+    /// No stream to an SM is open.
     #[default]
     None,
     /// The next barrier is due at this time.

@@ -19,7 +19,7 @@ pub(super) const OUTBOUND_MAX: usize = 16;
 /// An event on a link, for the task that decides.
 #[derive(Debug)]
 pub(super) struct Event {
-    /// Which link.
+    /// Index of the link.
     pub(super) link: usize,
     /// Kind of the event.
     pub(super) kind: EventKind,

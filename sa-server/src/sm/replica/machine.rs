@@ -38,7 +38,7 @@ enum Link {
 /// Result of a message.
 #[derive(Debug)]
 pub(super) enum Outcome {
-    /// Nothing yet.
+    /// The message has no effect yet.
     Nothing,
     /// Serve this snapshot, and acknowledge it once it is served.
     Install(Arc<Snapshot>),

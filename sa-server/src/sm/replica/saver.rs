@@ -13,7 +13,7 @@ use tokio::time::Instant;
 pub(super) struct Saver {
     path: Option<PathBuf>,
     interval: Duration,
-    /// Not written yet.
+    /// The snapshot that is to be written.
     newest: Option<Arc<Snapshot>>,
     writing: Option<JoinHandle<Result<Version, CacheError>>>,
     /// When the next file may be written.

@@ -38,7 +38,7 @@ impl Upstream {
 /// Where the snapshot that is answered from came from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Source {
-    /// There is none.
+    /// No snapshot is held.
     #[default]
     Nothing,
     /// The cache file, or an SM that is no longer followed: it may be out of date.

@@ -87,7 +87,7 @@ pub struct Reports {
     responder_id: u64,
     config: ReportConfig,
     queues: HashMap<SubscriptionRid, Queue>,
-    /// Which subscription a transaction belongs to.
+    /// The subscription that each transaction belongs to.
     by_tid: HashMap<u32, SubscriptionRid>,
     /// When the report on the wire is due again, by transaction.
     deadlines: BTreeSet<(Instant, u32)>,
@@ -339,7 +339,7 @@ impl Reports {
     }
 }
 
-/// Which report is lost when too many wait.
+/// The report that was discarded because too many wait.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Lost {
     None,

@@ -24,12 +24,12 @@ pub(super) struct Sls {
     through: Through,
 }
 
-/// Which SLs get through.
+/// The SLs that all links of a path accept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Through {
-    /// These on every path.
+    /// The same SLs on every path; one bit for each.
     Always(u16),
-    /// It depends.
+    /// Other SLs on other paths.
     ByPath,
 }
 

@@ -83,9 +83,9 @@ impl QosMatcher {
 /// Condition of a rule on a number.
 enum Asks<'a> {
     Nothing,
-    /// That it is there and within one of these ranges.
+    /// The field is present and within one of these ranges.
     Must(&'a [(u16, u16)]),
-    /// That it is within one of these ranges if it is there.
+    /// The field is absent, or within one of these ranges.
     IfThere(&'a [(u16, u16)]),
 }
 

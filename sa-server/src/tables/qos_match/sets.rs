@@ -14,7 +14,7 @@ pub(super) struct Sets {
     stride: usize,
 }
 
-/// One of them.
+/// One of the sets.
 #[derive(Clone, Copy)]
 pub(super) struct Set<'a> {
     words: &'a [u64],
@@ -55,7 +55,7 @@ impl Set<'_> {
         self.words.get(at).copied().unwrap_or(0)
     }
 
-    /// Which of 64 words have any bit.
+    /// A bit for each of 64 words that is not zero.
     #[inline]
     pub(super) fn summary(self, part: usize) -> u64 {
         self.words.get(part).copied().unwrap_or(0)

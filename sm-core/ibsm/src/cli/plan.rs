@@ -54,7 +54,7 @@ pub struct PlanOptions {
 /// The elements to remove, one at a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Failing {
-    /// Nothing.
+    /// No failures are tried.
     #[default]
     None,
     /// Links between switches.

@@ -38,7 +38,7 @@ pub struct SaAccess {
 }
 
 impl SaAccess {
-    /// Which clients are spread over responders.
+    /// The clients to spread over responders; `None` without `--shard`.
     pub fn sharding(&self) -> Option<Sharding> {
         self.shard.map(|share| Sharding { share, virtualized: self.shard_virtualized })
     }
@@ -67,10 +67,10 @@ pub enum ReturnWay {
     Direct,
 }
 
-/// Which requests are redirected.
+/// The requests that are redirected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum RedirectMode {
-    /// None.
+    /// No requests.
     #[default]
     Off,
     /// The response to ClassPortInfo names a responder's port.

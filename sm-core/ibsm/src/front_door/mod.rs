@@ -78,11 +78,11 @@ pub struct FrontDoor {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Passage {
-    /// It goes to the responder at its [`peer`](ib_mad::transport::Carrier::peer).
+    /// The packet goes to the responder at its [`peer`](ib_mad::transport::Carrier::peer).
     ToResponder,
-    /// It has become the answer to its client.
+    /// The packet is now the answer to its client.
     ToClient,
-    /// It was dropped, and counted.
+    /// The packet was dropped, and counted.
     Dropped,
 }
 

@@ -78,7 +78,7 @@ impl Door {
         self.outgoing.front()
     }
 
-    /// So many of them were sent.
+    /// Reports that `count` of these packets were sent.
     pub(super) fn handle_forwarded(&mut self, count: usize) {
         self.outgoing.consume(count);
     }

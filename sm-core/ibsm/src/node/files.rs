@@ -60,15 +60,15 @@ impl StateWrite {
 /// The result of a [`StateWrite`].
 #[derive(Debug)]
 pub enum WriteOutcome {
-    /// It was written.
+    /// The file was written.
     Done(StateWrite),
-    /// It could not be written.
+    /// The file could not be written.
     Failed(StateWrite, Box<dyn Error + Send + Sync>),
     /// A write panicked, with this message; it is unknown which.
     Panicked(String),
 }
 
-/// Which files of the state directory are outdated.
+/// The files of the state directory that are outdated.
 pub(super) struct StateFiles {
     saved: SavedState,
     lids: StateFile,
@@ -85,7 +85,7 @@ pub(super) struct StateFiles {
 }
 
 impl StateFiles {
-    /// Nothing is outdated.
+    /// State in which no file is outdated.
     pub(super) fn new(saved: SavedState) -> Self {
         let unreachable = "ports with an M_Key may be unreachable after a restart";
         let cut = "a port disabled for a takeover may stay disabled after a restart";

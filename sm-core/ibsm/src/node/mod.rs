@@ -303,7 +303,7 @@ impl Node {
         self.door.poll_forward()
     }
 
-    /// So many of the packets of [`poll_forward`](Self::poll_forward) were sent.
+    /// Reports that `count` packets of [`poll_forward`](Self::poll_forward) were sent.
     pub fn handle_forwarded(&mut self, count: usize) {
         self.door.handle_forwarded(count);
     }

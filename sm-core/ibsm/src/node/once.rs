@@ -45,7 +45,7 @@ pub(super) struct Swept {
 /// The consequence of a sweep.
 #[derive(Debug)]
 pub(super) enum Next {
-    /// Nothing.
+    /// Continue the run.
     GoOn,
     /// Another heavy sweep.
     Sweep,

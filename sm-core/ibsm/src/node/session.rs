@@ -33,7 +33,7 @@ enum Stage {
     Settled,
     /// A session is requested.
     Requested,
-    /// It has begun. The first snapshot waits for the registry.
+    /// The session has begun. The first snapshot waits for the registry.
     Waiting { session: Session, until: Instant },
 }
 

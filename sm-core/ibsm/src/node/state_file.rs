@@ -24,9 +24,9 @@ enum State {
     Written,
     /// The file is outdated.
     Behind,
-    /// It is being written; if it was `touched` since, the write is outdated, too.
+    /// The file is being written; if its content was `touched` since, the write is outdated, too.
     Begun { touched: bool },
-    /// It could not be written, and is retried.
+    /// The file could not be written; the write is retried.
     Failed { due: Instant },
 }
 

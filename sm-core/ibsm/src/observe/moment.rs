@@ -136,15 +136,15 @@ pub struct DropRate {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Standing {
-    /// It serves the latest version.
+    /// The responder serves the latest version.
     Current,
-    /// It serves an older version.
+    /// The responder serves an older version.
     Behind,
-    /// It has no snapshot to serve.
+    /// The responder has no snapshot to serve.
     Waiting,
-    /// It is connected, but has not reported for seconds.
+    /// The responder is connected, but has not reported for seconds.
     Silent,
-    /// It is not connected.
+    /// The responder is not connected.
     #[default]
     Down,
 }

@@ -42,22 +42,22 @@ pub(super) enum FeedError {
 /// Effect of a responder's message outside its feed.
 #[derive(Debug, PartialEq)]
 pub(super) enum Event {
-    /// It sent its greeting.
+    /// The responder sent its greeting.
     Hello(Box<proto::Hello>, Option<Version>),
     /// The responder has this version and answers queries from it, or from the second one if it
     /// could not build tables.
     Acked(Version, Option<Version>),
-    /// It needs a full update, for this reason.
+    /// The responder needs a full update, for this reason.
     Resync(proto::resync::Reason),
-    /// It refused an update, since it holds this version, of a higher session.
+    /// The responder refused an update: it holds this version, of a higher session.
     Refused(Version),
-    /// It reports its counters.
+    /// The responder reports its counters.
     Stats(proto::Stats),
-    /// It explains a path.
+    /// The responder explains a path.
     Explained(proto::Explained),
-    /// It holds this registry.
+    /// The responder holds this version of the registry.
     Holding(u64, Version),
-    /// It sends a part of its registry.
+    /// The responder sends a part of its registry.
     Rows(Message),
 }
 
@@ -76,9 +76,9 @@ pub(super) struct Feed {
 }
 
 enum State {
-    /// It has not sent its greeting.
+    /// The responder has not sent its greeting.
     New,
-    /// It has applied all that was sent.
+    /// The responder has applied all that was sent.
     Idle,
     /// An update is being sent.
     Sending { encoder: Box<Encoder>, target: Held },

@@ -90,7 +90,7 @@ struct Subscription {
 enum End {
     /// The responder disconnected, or the connection broke.
     Left(String),
-    /// This SM closed it.
+    /// This SM closed the feed.
     Given(Status),
     /// The SM shuts down.
     Closing,

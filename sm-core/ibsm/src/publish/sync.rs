@@ -53,10 +53,10 @@ struct Awaited {
     until: Instant,
 }
 
-/// Which writes may be acknowledged.
+/// Limit of the writes that may be acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Acknowledged {
-    /// Those up to this version; all if `None`.
+    /// Writes up to this version; all writes if `None`.
     pub up_to: Option<RegistryVersion>,
     /// When to ask again, if no follower stores anything before.
     pub due: Option<Instant>,

@@ -4,7 +4,7 @@ use ib_mad::types::{Mtu, Rate};
 use sa_proto::proto::admin;
 use sa_proto::snapshot::{FabricPlane, IdMatch, Snapshot, VirtualFabric};
 
-/// All of them, by precedence.
+/// All virtual fabrics, by precedence.
 pub(super) fn list(snapshot: &Snapshot) -> admin::VirtualFabrics {
     let plane = snapshot.fabric();
     admin::VirtualFabrics {

@@ -27,7 +27,7 @@ pub enum BackgroundError {
     Failed(String),
 }
 
-/// Which of the two processes this is.
+/// The role of this process after a start in the background.
 #[derive(Debug)]
 pub(super) enum Role {
     /// The foreground process, which ends: the other has started.

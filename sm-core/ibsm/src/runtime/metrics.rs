@@ -38,7 +38,7 @@ impl Metric {
         Self { name, help, labels: Vec::new(), value: Value::Gauge(value) }
     }
 
-    /// Same with another label.
+    /// The metric with one more label.
     pub(super) fn with(mut self, label: &'static str, value: impl Into<String>) -> Self {
         self.labels.push((label, value.into()));
         self
@@ -104,7 +104,7 @@ impl Board {
         }
     }
 
-    /// All of it as text, in one format.
+    /// All metrics as text, in one format.
     fn render(self: &Arc<Self>, format: Format) -> String {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(Process));

@@ -34,7 +34,7 @@ pub(super) struct SaPort {
     port: Option<UmadPort>,
     file: Option<Umad>,
     reader: PortReader,
-    /// None in [`SaMode::Internal`].
+    /// The socket for responders; `None` in [`SaMode::Internal`].
     listener: Option<OwnedFd>,
     connections: BTreeMap<ConnectionId, Peer>,
     last_connection: ConnectionId,

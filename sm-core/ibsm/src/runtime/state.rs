@@ -158,7 +158,7 @@ impl StateDir {
         Ok(ports)
     }
 
-    /// Which engine computed the tables that switches hold, as the last run left it.
+    /// The engine that computed the tables in the switches, as saved by the last run.
     pub(super) fn origin(&self) -> Result<Option<Origin>, StateError> {
         Ok(Origin::parse(&self.read_cache("routing")?))
     }

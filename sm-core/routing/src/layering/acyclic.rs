@@ -14,11 +14,11 @@ use super::order::Order;
 /// The result of adding a dependency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Addition {
-    /// It already existed.
+    /// The edge already existed.
     Old,
-    /// It was added.
+    /// The edge was added.
     New,
-    /// It would close a cycle.
+    /// The edge would close a cycle, and was not added.
     Refused,
 }
 

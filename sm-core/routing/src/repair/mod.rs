@@ -144,7 +144,7 @@ pub(super) struct Repaired {
 enum Change {
     /// All routes stay.
     None,
-    /// There may be more paths than before over these new links, or there are new LIDs.
+    /// New links that may add paths, or new LIDs.
     More(Vec<(u16, usize)>),
     /// The routes of these LIDs at these switches had to be moved.
     Fewer(Vec<(Lid, u16)>),

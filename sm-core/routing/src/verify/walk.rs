@@ -13,7 +13,7 @@ enum Fate {
     /// The current walk passed here; passing again means a loop.
     OnTheWay,
     Delivered,
-    /// There is no entry.
+    /// A switch has no entry for the LID.
     NoRoute,
     Lost,
 }

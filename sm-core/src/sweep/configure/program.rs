@@ -29,7 +29,7 @@ pub(in crate::sweep) struct Programming {
     switches: Programmed,
 }
 
-/// Which switches acknowledged the blocks of their forwarding tables.
+/// Switches by whether they acknowledged the blocks of their forwarding tables.
 #[derive(Debug, Default)]
 pub(in crate::sweep) struct Programmed {
     /// Switches that did not acknowledge a block. Later steps skip them.

@@ -44,9 +44,9 @@ pub(in crate::sweep) struct Election {
 pub(in crate::sweep) enum Answer {
     /// Its SMState is unknown.
     None,
-    /// It has another SM_Key: ignored, and its GUID is not trusted.
+    /// The SM has another SM_Key: it is ignored, and its GUID is not trusted.
     Foreign(RemoteSm),
-    /// It is an SM of this subnet.
+    /// The SM belongs to this subnet.
     Peer(RemoteSm),
 }
 

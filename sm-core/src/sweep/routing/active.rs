@@ -53,9 +53,9 @@ pub(in crate::sweep) struct ActiveRouting {
 /// Proved properties of tables.
 #[derive(Clone, Debug)]
 pub(super) enum Proved {
-    /// Nothing: they may lose packets.
+    /// The tables were not checked and may lose packets.
     Nothing,
-    /// They deliver every LID from everywhere.
+    /// The tables deliver every LID from everywhere.
     Whole(Vec<Arc<Lft>>),
 }
 
@@ -87,7 +87,7 @@ impl ActiveRouting {
         self.unicast.get_or_init(find).clone()
     }
 
-    /// Same with other switch indices; `None` if a switch has none.
+    /// The routing with other switch indices; `None` if a switch has none.
     pub(in crate::sweep) fn renumbered(
         &self,
         moved: impl Fn(SwitchIndex) -> Option<SwitchIndex>,

@@ -38,7 +38,7 @@ impl LoopCheck {
 pub(in crate::sweep) enum KeptRoutes {
     /// Another SM's, or an earlier run's.
     Inherited,
-    /// This SM's, with repairs after changes that were not compared with a routing from nothing.
+    /// Routes of this SM, repaired after changes and not compared with a routing from scratch.
     OverChanges,
 }
 

@@ -28,7 +28,7 @@ pub struct RoutingJob {
     pub(super) before: Option<Before>,
     /// Tables of another SM, by switch, if there is no previous routing.
     pub(super) inherited: Option<Vec<Arc<Lft>>>,
-    /// Which engine made those, if that is known.
+    /// The engine that computed those, if known.
     pub(super) left_by: Option<Origin>,
     /// Whether the list of engines changed.
     pub(super) engines_changed: bool,
@@ -37,7 +37,7 @@ pub struct RoutingJob {
 /// How much a routing keeps of the previous one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::sweep) enum Kept {
-    /// Nothing.
+    /// The job keeps no routes.
     Nothing,
     /// Routes that the engine kept, and compared with a routing from nothing unless the fabric is
     /// large ([`sm_routing::is_kept_unseen`]).
@@ -45,7 +45,7 @@ pub(in crate::sweep) enum Kept {
     /// Everything except hosts that came or went; their routes are the earlier ones, or were
     /// compared with a routing from nothing.
     Followed,
-    /// Same, but not compared, because the fabric is large.
+    /// Kept, but not compared, because the fabric is large.
     Copied,
 }
 
@@ -62,7 +62,7 @@ pub(super) struct Before {
 #[derive(Debug)]
 pub struct RoutingOutcome {
     pub(in crate::sweep) sweep: u32,
-    /// Which switch has which number.
+    /// The fabric's index of each switch, by its number in the topology.
     pub(in crate::sweep) switches: Vec<SwitchIndex>,
     /// `None` if no engine could route the fabric.
     pub(in crate::sweep) chosen: Option<Chosen>,
@@ -73,7 +73,7 @@ pub struct RoutingOutcome {
 /// Why an engine was skipped.
 #[derive(Debug)]
 pub(in crate::sweep) enum Rejection {
-    /// It could not route the fabric.
+    /// The engine could not route the fabric.
     Refused(RoutingError),
     /// Its tables are wrong.
     Defective(&'static str, Deliveries),

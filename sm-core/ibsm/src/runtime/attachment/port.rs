@@ -32,7 +32,7 @@ pub enum AttachError {
     },
 }
 
-/// Which port to open.
+/// The port to open.
 #[derive(Clone, Debug)]
 pub(super) enum Wanted {
     /// A node of a simulated fabric.

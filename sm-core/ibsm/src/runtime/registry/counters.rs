@@ -39,7 +39,7 @@ macro_rules! counters {
             writes: [Total; WRITES.len()],
         }
         impl Counters {
-            /// All of them.
+            /// All counters.
             pub(super) fn list(&self) -> Vec<Metric> {
                 let mut list =
                     vec![$(Metric::counter($label, concat!($($doc),+).trim_ascii(), self.$name.get())),*];

@@ -76,7 +76,7 @@ pub(super) struct Leftovers {
     candidates: Vec<Branch>,
 }
 
-/// There is no further link.
+/// Represents no further link.
 const NONE: u32 = u32::MAX;
 
 impl Leftovers {

@@ -18,7 +18,7 @@ pub(super) struct Tree {
 
 /// Why a switch gets another path.
 enum Task {
-    /// It has no other path, or switches that have none send through it.
+    /// The switch has no other path, or switches that have no other send through it.
     Must(u16),
     /// Its turn is no longer allowed.
     Loose(u16),
