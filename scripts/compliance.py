@@ -19,13 +19,14 @@ in a test module or a test file counts as tested, any other as implemented.
 import re
 import subprocess
 import sys
+import textwrap
 from collections import defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 OUTPUT = ROOT / "docs" / "compliance.md"
 
-STATEMENT = r"[Co]\d+-\d[\dx.-]*[\dx]"
+STATEMENT = r"[Co]\d+-\d+(?:[.-][\dx]+)*"
 SECTION = r"(?:[3-9]|1\d|20)(?:\.\d+)+"
 PART = rf"(?:{STATEMENT}|{SECTION}|chapter \d+)"
 CITATION = re.compile(rf"\bIBA ({PART}(?:(?:, | and ){PART})*)")
@@ -118,6 +119,33 @@ SUBJECTS = {
     "16.1": "Performance management class",
     "16.1.3.5": "PortCounters",
     "16.1.4.11": "PortCountersExtended",
+    "C10-116": "P_Keys: validity",
+    "C13-32.1.2": "Event forwarding: address of reports",
+    "C14-9": "Directed-route SMP: processing of requests",
+    "C14-13": "Directed-route SMP: processing of responses",
+    "C14-24.1.1.5": "GUIDInfo: assignment of GUIDs",
+    "C14-38.1.1": "Set(SMInfo): controls, and refusal of invalid transitions",
+    "C14-44": "M_Key: report of ports with an unknown one",
+    "C14-60.2.1": "Mastership: a master waits for one of lower rank to hand over",
+    "C14-62.1.1.11": "PortInfo: VLHighLimit goes with VL arbitration",
+    "C14-62.1.1.22": "GUIDInfo: set by the subnet manager",
+    "C14-72.1.1": "Trap 64: port in service",
+    "C14-72.1.2": "Trap 65: port out of service",
+    "C15-0.1.5": "SM_Key in requests and answers",
+    "C15-0.1.8.7": "GetMulti: for MultiPathRecord only",
+    "C15-0.1.13": "ServiceRecord: partition of requester and service",
+    "C15-0.1.14": "ServiceRecord: ServiceKey",
+    "C15-0.1.21": "Records: partition shared with the requester",
+    "C15-0.1.23.2": "P_KeyTableRecord: for trusted requesters",
+    "C15-0.1.23.4": "InformInfoRecord: QPN for trusted requesters only",
+    "C15-0.1.27": "Component masks: numbers of components",
+    "C15-0.1.30": "Get: error if several records match",
+    "o13-2.1.1": "InformInfo: QPN of an unsubscription",
+    "o13-12.1.1": "InformInfo: the answer repeats the request",
+    "o14-12.1.11": "Traps 66 and 67: multicast group created, deleted",
+    "o15-0.1.8": "MCMemberRecord: creation with parameters that cannot be met",
+    "o15-0.1.13": "MCMemberRecord: join of a group that the port cannot use",
+    "o15-0.2.7": "MultiPathRecord: answered with PathRecords",
     "C14-24.2.1": "PortInfo of a port that is down: only the states are valid",
     "C15-0.2-1.16": "InformInfo: restricted to trusted requesters",
     "o13-13.1.1": "InformInfo: refusal of a subscription",
@@ -279,14 +307,15 @@ def render(files):
                     subjects.setdefault(part, subject(comment.text))
     statements = [part for part in places if part[0] in "Co"]
     sections = [part for part in places if part not in statements]
-    text = HEADER
+    gaps = [part for part in sorted(places, key=order) if not places[part][1]]
+    text = HEADER + wrapped(f"No test cites: {', '.join(gaps)}." if gaps else "Tests cite all.")
     for title, cited in (("Compliance statements", statements), ("Sections", sections)):
         implemented = sum(1 for part in cited if places[part][0])
         tested = sum(1 for part in cited if places[part][1])
         text += f"\n## {title}\n\n{len(cited)} cited: {implemented} in code, {tested} in tests.\n\n"
         text += f"| {title[:-1].lower()} | subject | implemented | tested |\n|---|---|---|---|\n"
         for part in sorted(cited, key=order):
-            code, tests = ("<br>".join(where) for where in places[part])
+            code, tests = ("<br>".join(where) or "none" for where in places[part])
             about = SUBJECTS.get(part) or subjects.get(part, "")
             text += f"| {part} | {about} | {code} | {tests} |\n"
     return text
@@ -296,10 +325,15 @@ HEADER = """# Compliance with the specification
 
 Sections and compliance statements of the InfiniBand Architecture Specification, volume 1, release
 1.5, that the code and its tests cite. A row says where to look; it does not say that the section is
-implemented completely, and code that cites nothing is not listed.
+implemented completely, and code that cites nothing is not listed. Statements have the numbers that
+OpenSM and the Linux kernel cite; other releases of the specification number some of them otherwise.
 
 Written by `scripts/compliance.py`; `scripts/test.sh docs` fails if it is not up to date.
 """
+
+
+def wrapped(text):
+    return "\n" + "\n".join(textwrap.wrap(text, 100, break_on_hyphens=False)) + "\n"
 
 
 def subject(text):

@@ -1,4 +1,4 @@
-//! Redirection (IBTA vol 1, 13.5.1): determines the port that requests go to instead of the SA's
+//! Redirection (IBA 13.5.1): determines the port that requests go to instead of the SA's
 //! own.
 //!
 //! A client sends ClassPortInfo queries to the SA, then to the port that the response names. Any

@@ -24,7 +24,7 @@ impl PKey {
         self.0 & 0x8000 != 0
     }
 
-    /// Whether this table entry holds a key: a base of 0 is invalid (IBA 10.9.3).
+    /// Whether this table entry holds a key: a base of 0 is invalid (IBA 10.9.3, C10-116).
     #[inline]
     pub const fn is_valid(self) -> bool {
         self.base() != 0
@@ -118,7 +118,7 @@ impl fmt::Display for Qpn {
 mod tests {
     use super::*;
 
-    /// IBA 10.9.3.
+    /// IBA 10.9.3, C10-116.
     #[test]
     fn limited_members_cannot_talk_to_each_other() {
         let (full, limited) = (PKey(0x8001), PKey(0x0001));

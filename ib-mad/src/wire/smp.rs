@@ -260,6 +260,7 @@ pub fn step(smp: &mut [u8; MAD_LEN], arrived_by: Option<PortNum>, is_switch: boo
     }
 }
 
+/// A request on its way out, at one node (IBA C14-9).
 fn step_out(
     smp: &mut Smp<&mut [u8; MAD_LEN]>,
     arrived_by: Option<PortNum>,
@@ -299,6 +300,7 @@ fn step_out(
     }
 }
 
+/// A response on its way back, at one node (IBA C14-13).
 fn step_back(
     smp: &mut Smp<&mut [u8; MAD_LEN]>,
     arrived_by: Option<PortNum>,
@@ -393,6 +395,7 @@ mod tests {
         assert_eq!(mad[32..], before[32..]);
     }
 
+    /// Proves IBA 14.2.1.1.
     #[test]
     fn a_trap_is_answered_by_trap_repress() {
         let mut mad = [0; MAD_LEN];
@@ -404,7 +407,7 @@ mod tests {
         assert_eq!(smp.tid(), get_node_info().tid);
     }
 
-    /// IBA 14.2.2.
+    /// IBA 14.2.2, C14-9, C14-13.
     #[test]
     fn a_channel_adapter_passes_nothing_on() {
         let mut mad = directed(&[1, 2]);
@@ -412,7 +415,7 @@ mod tests {
         assert_eq!(step(&mut mad, Some(PortNum(1)), false), Step::Discard(Discard::NotASwitch));
     }
 
-    /// IBA 14.2.2.
+    /// IBA 14.2.2, C14-9, C14-13.
     #[test]
     fn a_mixed_route_goes_on_by_lid_and_begins_its_return_at_the_switch() {
         let mut mad = directed(&[1]);

@@ -11,7 +11,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::encoding::{Canonical, Malformed, Reader};
 
-/// Entries of a block of a linear forwarding table (14.2.5.10), one byte each.
+/// Entries of a block of a linear forwarding table (IBA 14.2.5.10), one byte each.
 pub(super) const BLOCK_LEN: usize = 64;
 /// Limit of blocks of a table by LID: all unicast LIDs.
 pub(super) const BLOCKS_MAX: usize = (Lid::UNICAST_LAST.0 as usize + 1) / BLOCK_LEN;

@@ -188,7 +188,7 @@ pub struct PathSls {
 }
 
 impl Lft {
-    /// Entries in a block of the table (14.2.5.10).
+    /// Entries in a block of the table (IBA 14.2.5.10).
     pub const BLOCK_LEN: usize = BLOCK_LEN;
     /// Entry of a destination without a route.
     pub const NO_ROUTE: u8 = 0xFF;

@@ -168,7 +168,7 @@ pub struct MulticastGroup {
     pub predefined: bool,
 }
 
-/// Identifies a member of a multicast group: the RID of MCMemberRecord (15.2.5.17).
+/// Identifies a member of a multicast group: the RID of MCMemberRecord (IBA 15.2.5.17).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MulticastMemberRid {
     /// MGID of the group.
@@ -188,7 +188,7 @@ pub struct MulticastMember {
     pub proxy_join: bool,
 }
 
-/// Identifies a service: the RID of ServiceRecord (15.2.5.14).
+/// Identifies a service: the RID of ServiceRecord (IBA 15.2.5.14).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServiceRid {
     /// ServiceID.
@@ -217,7 +217,7 @@ impl Service {
     pub const KEY: Range<usize> = 32..48;
 }
 
-/// Identifies a subscription: the RID of InformInfoRecord (15.2.5.12).
+/// Identifies a subscription: the RID of InformInfoRecord (IBA 15.2.5.12).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SubscriptionRid {
     /// GID of the subscriber.

@@ -76,7 +76,8 @@ fn find(query: &Query<'_>, found: &mut Found<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// A subscription as the requester may see it; the QPN is for the trusted (C15-0.2-1.16).
+/// A subscription as the requester may see it; the QPN is for the trusted (IBA C15-0.2-1.16,
+/// C15-0.1.23.4).
 fn shown(row: &Subscription, trusted: bool) -> [u8; InformInfoRecord::LEN] {
     let mut inform_info = row.inform_info;
     InformInfo::of_mut(&mut inform_info).set_qpn(if trusted { row.qpn } else { Qpn(0) });

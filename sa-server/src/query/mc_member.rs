@@ -1,8 +1,8 @@
 //! MCMemberRecord: groups, and for trusted requesters their members.
 //!
 //! An untrusted requester sees groups: one record each, without PortGID, JoinState and ProxyJoin
-//! (15.2.5.17.2). With a PortGID it sees the groups that this port has joined. A trusted requester
-//! sees members. Both see groups of their own partitions only.
+//! (IBA 15.2.5.17.2). With a PortGID it sees the groups that this port has joined. A trusted
+//! requester sees members. Both see groups of their own partitions only.
 
 use std::ops::ControlFlow;
 

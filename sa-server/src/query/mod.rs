@@ -102,7 +102,8 @@ impl<'a> Query<'a> {
         self.sees_all() || self.tables.partitions.is_member(pkeys, pkey)
     }
 
-    /// Whether `requester` may see a record of `owner`: its own, or one it shares a partition with.
+    /// Whether `requester` may see a record of `owner`: its own, or one it shares a partition with
+    /// (IBA C15-0.1.21).
     #[inline]
     fn may_see(&self, requester: &EndPort, owner: &Owner) -> bool {
         self.sees_all() || self.tables.may_see(requester, owner)
@@ -163,7 +164,7 @@ impl Family {
         Self { record_len, find: Some(find), ..Self::unserved(attribute) }
     }
 
-    /// A record requested by GetMulti().
+    /// A record requested by GetMulti() (IBA C15-0.1.8.7).
     const fn multi(attribute: AttributeId, record_len: usize, find: Find) -> Self {
         Self { is_multi: true, ..Self::readable(attribute, record_len, find) }
     }

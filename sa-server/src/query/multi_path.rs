@@ -21,6 +21,7 @@ use super::{Family, Found, Query, Refusal};
 use crate::tables::{EndPort, Tables};
 
 pub(super) const FAMILY: Family = Family {
+    // IBA o15-0.2.7.
     answered_as: attribute::PATH_RECORD,
     ..Family::multi(attribute::MULTI_PATH_RECORD, PathRecord::LEN, find)
 };

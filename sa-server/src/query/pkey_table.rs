@@ -1,5 +1,5 @@
 //! P_KeyTableRecord: the blocks of each visible port's table, for trusted requesters only
-//! (15.2.5.11).
+//! (IBA 15.2.5.11, C15-0.1.23.2).
 
 use std::ops::ControlFlow;
 

@@ -1,5 +1,5 @@
 //! Attributes of the SA class that this responder does not support. Their requests are refused as
-//! the specification requires (13.4.7, code 3), so that clients do not wait for an answer.
+//! the specification requires (IBA 13.4.7, code 3), so that clients do not wait for an answer.
 //!
 //! Attributes that the class does not define are not listed here and get no answer.
 

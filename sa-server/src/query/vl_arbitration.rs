@@ -15,7 +15,7 @@ use super::{Family, Found, Query, Refusal};
 pub(super) const FAMILY: Family =
     Family::readable(attribute::VL_ARBITRATION_TABLE_RECORD, VlArbitrationTableRecord::LEN, find);
 
-/// Blocks 1 and 2 are the low-priority table, 3 and 4 the high-priority one (14.2.5.9).
+/// Blocks 1 and 2 are the low-priority table, 3 and 4 the high-priority one (IBA 14.2.5.9).
 const BLOCKS: std::ops::RangeInclusive<u8> = 1..=4;
 
 fn find(query: &Query<'_>, found: &mut Found<'_>) -> Result<(), Refusal> {

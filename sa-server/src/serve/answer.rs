@@ -50,6 +50,7 @@ pub(crate) fn make_answer(packet: &mut Packet, status: Status) {
         .set_resp_time(0)
         .set_flags(RmppFlags::default())
         .set_rmpp_status(RmppStatus::NORMAL);
+    // Answers have no SM_Key (IBA C15-0.1.5).
     mad.sa_mut().set_sm_key(0);
     if matches!(method, Method::GET_TABLE | Method::GET_MULTI) {
         mad.sa_mut().set_attribute_offset(0);

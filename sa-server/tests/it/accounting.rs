@@ -119,6 +119,7 @@ fn requests_without_a_snapshot_are_not_answered() {
     assert_eq!(responder.stats().dropped(DropReason::NotReady), 1);
 }
 
+/// Proves IBA C15-0.1.5.
 #[test]
 fn the_sm_key_opens_nothing_unless_it_is_right() {
     let mut responder = responder();

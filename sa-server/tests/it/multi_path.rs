@@ -89,6 +89,7 @@ fn lids(records: &[Answer]) -> Vec<(u16, u16)> {
     records.iter().map(|record| (record.slid().0, record.dlid().0)).collect()
 }
 
+/// Proves IBA o15-0.2.7.
 #[test]
 fn all_gids_of_a_request_of_many_packets_are_served() {
     let plane = TWO.plane(|_| {});

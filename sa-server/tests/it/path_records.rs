@@ -170,7 +170,7 @@ fn one_way_paths_are_marked_and_refused_if_reversible_is_required() {
     let mut both_ways = also(path_request(1, 1, 3, 5), path::REVERSIBLE);
     record(&mut both_ways).set_reversible(true);
     assert_eq!(sa.ask(both_ways.clone()).0, Status::SA_NO_RECORDS);
-    // A zero is no wish (15.2.5.16).
+    // A zero is no wish (IBA 15.2.5.16).
     record(&mut both_ways).set_reversible(false);
     assert_eq!(sa.ask(both_ways).0, Status::OK);
 }

@@ -40,6 +40,7 @@ fn asked(sa: &mut Sa, world: &World, request: &Request, method: Method) -> (Stat
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(160))]
 
+    /// Proves IBA C15-0.1.21, C15-0.1.23.2, C15-0.1.23.4.
     #[test]
     fn queries_find_what_the_reference_finds(seed in any::<u64>()) {
         let world = World::new(seed);
@@ -63,6 +64,7 @@ proptest! {
                 );
                 let single = match want {
                     Ok(records) if records.is_empty() => (Status::SA_NO_RECORDS, records),
+                    // IBA C15-0.1.30.
                     Ok(records) if records.len() > 1 => (Status::SA_TOO_MANY_RECORDS, Vec::new()),
                     Ok(records) => (Status::OK, records),
                     Err(status) => (status, Vec::new()),

@@ -92,6 +92,7 @@ fn an_event_goes_to_each_local_subscription() {
     assert!(sent(&mut reports, now).is_empty());
 }
 
+/// Proves IBA 13.4.11.
 #[test]
 fn a_report_is_repeated_until_it_is_answered() {
     let now = Instant::now();
@@ -178,6 +179,7 @@ fn a_port_that_never_answers_does_not_silence_others() {
     assert_eq!(to_others, 1);
 }
 
+/// Proves IBA C13-32.1.2.
 #[test]
 fn a_report_is_sent_again_to_where_its_subscriber_is_now() {
     let now = Instant::now();
@@ -236,6 +238,7 @@ fn only_the_trusted_hear_what_is_for_them() {
     assert_eq!(lids, [Lid(2)]);
 }
 
+/// Proves IBA o13-17.1.1.
 #[test]
 fn who_shares_no_partition_with_the_subject_does_not_hear_of_it() {
     let now = Instant::now();

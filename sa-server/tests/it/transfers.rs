@@ -323,7 +323,7 @@ fn headers_that_opensm_overlooks_are_overlooked() {
 }
 
 /// GetMulti() of another record than MultiPathRecord is refused however it comes. By RMPP it is
-/// acknowledged first: an acknowledgement has status 0 and is no answer.
+/// acknowledged first: an acknowledgement has status 0 and is no answer (IBA C15-0.1.8.7).
 #[test]
 fn get_multi_of_paths_is_refused_with_and_without_rmpp() {
     let mut responder = responder(&SMALL, ResponderConfig::default());

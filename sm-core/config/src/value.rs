@@ -7,7 +7,7 @@ use ib_mad::types::Guid;
 use sm_routing::engines;
 use sm_routing::text::leading_number;
 
-/// In which direction switches check P_Keys on links to end ports (10.9.3.1.3).
+/// In which direction switches check P_Keys on links to end ports (IBA 10.9.3.1.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PartEnforce {
     /// Packets in both directions.

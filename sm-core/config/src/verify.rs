@@ -5,7 +5,7 @@ use super::settings::Settings;
 
 /// Most SMPs on the wire that OpenSM takes.
 const WIRE_SMPS_MAX: u32 = i32::MAX as u32;
-/// Rates as codes of PathRecords (15.2.5.16): 2.5, 300 and 1,200 Gb/s, and no limit.
+/// Rates as codes of PathRecords (IBA 15.2.5.16): 2.5, 300 and 1,200 Gb/s, and no limit.
 const RATE_MIN: u8 = 2;
 const RATE_300: u8 = 18;
 const RATE_MAX: u8 = 24;

@@ -34,7 +34,7 @@ pub struct SubnetParameters {
 }
 
 /// A PortInfo with the two states only: the other fields mean nothing while a port is down
-/// (C14-24.2.1), and OpenSM shows none of them.
+/// (IBA C14-24.2.1), and OpenSM shows none of them.
 fn states_only<T: AsRef<[u8]>>(port_info: &PortInfo<T>) -> [u8; 64] {
     let mut info = [0; 64];
     let mut states = PortInfo::of_mut(&mut info);

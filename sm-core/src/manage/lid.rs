@@ -1,4 +1,4 @@
-//! LID assignment (IBTA vol 1, 14.4.4): every end port gets 2^LMC consecutive LIDs, and keeps
+//! LID assignment (IBA 14.4.4): every end port gets 2^LMC consecutive LIDs, and keeps
 //! them for as long as it can.
 //!
 //! In order of precedence a port has the LIDs it had before (over restarts, by its GUID), those
@@ -465,6 +465,7 @@ mod tests {
     }
 
     proptest! {
+        /// Proves IBA 14.4.4.
         #[test]
         fn ranges_are_aligned_disjoint_and_stable(
             ports in proptest::collection::btree_map(1u64..40, (0u16..60, 0u32..3), 1..30),

@@ -1,5 +1,5 @@
 //! The PortInfo that a port should have: addresses of end ports, link settings, and the transition
-//! of a link from Initialize through Armed to Active (IBTA vol 1, 7.2.7, 14.2.5.6).
+//! of a link from Initialize through Armed to Active (IBA 7.2.7, 14.2.5.6).
 
 use ib_mad::types::{Lid, Mtu, Sl};
 use ib_mad::wire::attribute::{
@@ -198,6 +198,7 @@ fn set_link(fabric: &Fabric, port: PortIndex, subnet: Subnet<'_>, bytes: &mut Po
         .set_link_down_default_state(PortPhysState::Polling);
     if let Some(qos) = subnet.qos {
         // With one data VL there is no arbitration.
+        // It goes with the arbitration table of the port (IBA C14-62.1.1.11).
         let limit = qos.of_port(fabric.node(current.node).kind, current.num).high_limit;
         info.set_vl_high_limit(if own.vl_cap() <= 1 { 0 } else { limit });
     }

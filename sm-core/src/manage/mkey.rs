@@ -1,5 +1,5 @@
 //! M_Keys of ports, and the links between ports: needed to reach ports that answer only requests
-//! with their M_Key (IBTA vol 1, 14.2.4).
+//! with their M_Key (IBA 14.2.4).
 //!
 //! Both tables are pure data. Their files, `guid2mkey` and `neighbors`, are read and written by
 //! `runtime` in OpenSM's format, so that either subnet manager can follow the other.

@@ -1,4 +1,4 @@
-//! P_Key tables (IBTA vol 1, 10.9, 14.2.5.7): the index of each P_Key of an end port, and what the
+//! P_Key tables (IBA 10.9, 14.2.5.7): the index of each P_Key of an end port, and what the
 //! switch port at the other end of its link checks.
 //!
 //! Queue pairs name P_Keys by table index. So a P_Key keeps its index,
@@ -350,13 +350,15 @@ mod tests {
         assert_eq!(table(BOTH, &[0xffff, 0x8001], &wanted, 64), (expected, 0));
     }
 
+    /// Proves IBA 10.9.3.1.3.
     #[test]
     fn a_switch_checks_for_the_full_member_where_a_port_is_both() {
         assert_eq!(checked(&keys(&[0xffff, 1, 0, 2, 0x8001])), keys(&[0xffff, 2, 0x8001]));
     }
 
     proptest! {
-        /// Each key stands there once, as far as there is room; what stood there and may stay does.
+        /// Each key stands there once, as far as there is room; what stood there and may stay does
+        /// (IBA 10.9.2).
         #[test]
         fn a_table_has_exactly_its_keys(
             current in proptest::collection::vec(0u16..24, 0..40),

@@ -1,4 +1,4 @@
-//! The intended SL-to-VL mapping and VL arbitration tables of a port (7.6.9, 7.6.6).
+//! The intended SL-to-VL mapping and VL arbitration tables of a port (IBA 7.6.9, 7.6.6).
 
 use ib_mad::wire::attribute::data_vls;
 

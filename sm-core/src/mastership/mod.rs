@@ -1,4 +1,4 @@
-//! Which subnet manager is master (IBTA vol 1, 14.4.1): this SM's state, its answers to SMInfo, and
+//! Which subnet manager is master (IBA 14.4.1): this SM's state, its answers to SMInfo, and
 //! decisions by the SMInfo of others. This module only decides; `sweep` polls the master and hands
 //! over to another.
 
@@ -132,7 +132,7 @@ impl Mastership {
 
     /// Decides by the other SMs found. A master found while this SM is not master stays master,
     /// regardless of its priority: it hands over when it finds that this SM ranks above it
-    /// (14.4.1).
+    /// (IBA 14.4.1).
     pub fn decide(&self, others: &[RemoteSm]) -> Decision {
         let active = || others.iter().filter(|sm| sm.state != SmState::NotActive);
         let order = |sm: &&RemoteSm| (sm.priority, std::cmp::Reverse(sm.guid));
@@ -232,8 +232,9 @@ impl Mastership {
         demand
     }
 
-    /// The effect of Set(SMInfo), by the state machine of 14.4.1; `None` if it is
-    /// refused. The sender must present our SM_Key and be in the state that matches the request.
+    /// The effect of Set(SMInfo), by the state machine of 14.4.1; `None` if it is refused. The
+    /// sender must present our SM_Key and be in the state that matches the request (IBA
+    /// C14-38.1.1).
     fn demand(&self, asker: Asker, control: SmControl) -> Option<Demand> {
         use SmState::{Discovering, Master, NotActive, Standby};
         let shown = match control {
@@ -350,7 +351,7 @@ mod tests {
     }
 
     /// A master accepted HANDOVER from any SM with the SM_Key, and discarded the switches' tables.
-    /// IBA 14.4.1.
+    /// IBA 14.4.1, C14-38.1.1.
     #[test]
     fn a_demand_needs_the_state_that_goes_with_it_and_a_handover_to_a_master_a_lower_rank() {
         let answered = |state, control, shown, priority| {

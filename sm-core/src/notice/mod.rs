@@ -1,5 +1,5 @@
 //! Notices for event subscribers, built from traps, sweep results and changes of
-//! multicast groups (IBTA vol 1, 13.4.8.2, 13.4.11, 14.2.5.1).
+//! multicast groups (IBA 13.4.8.2, 13.4.11, 14.2.5.1).
 //!
 //! Pure: bytes in, bytes out. Every byte of a notice is defined. [`Damper`] prevents a storm of
 //! events from becoming a storm of reports. The responder that sends reports matches subscriptions
@@ -51,22 +51,22 @@ pub struct Issuer {
 }
 
 impl Issuer {
-    /// An end port came into service (trap 64).
+    /// An end port came into service (trap 64) (IBA C14-72.1.1).
     pub fn port_in_service(&self, port: Guid, pkeys: &[PKey]) -> Event {
         self.port(TrapNumber::GID_IN_SERVICE, port, pkeys)
     }
 
-    /// An end port that had `pkeys` went out of service (trap 65).
+    /// An end port that had `pkeys` went out of service (trap 65) (IBA C14-72.1.2).
     pub fn port_out_of_service(&self, port: Guid, pkeys: &[PKey]) -> Event {
         self.port(TrapNumber::GID_OUT_OF_SERVICE, port, pkeys)
     }
 
-    /// A multicast group was created (trap 66).
+    /// A multicast group was created (trap 66) (IBA o14-12.1.11).
     pub fn group_created(&self, mgid: Gid, pkey: Option<PKey>) -> Event {
         self.group(TrapNumber::MULTICAST_GROUP_CREATED, mgid, pkey)
     }
 
-    /// A multicast group was deleted (trap 67).
+    /// A multicast group was deleted (trap 67) (IBA o14-12.1.11).
     pub fn group_deleted(&self, mgid: Gid, pkey: Option<PKey>) -> Event {
         self.group(TrapNumber::MULTICAST_GROUP_DELETED, mgid, pkey)
     }
@@ -147,6 +147,7 @@ mod tests {
 
     const UNDEFINED: &str = "................................................................";
 
+    /// Proves IBA C14-72.1.1, C14-72.1.2, o14-12.1.11.
     #[test]
     fn notices_of_ports_and_groups_are_as_recorded_without_stack_memory() {
         let port = Guid(0x0C42_A103_0000_00B1);

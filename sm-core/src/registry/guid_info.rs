@@ -1,4 +1,4 @@
-//! GUIDInfoRecord: alias GUIDs (15.2.5.18).
+//! GUIDInfoRecord: alias GUIDs (IBA 15.2.5.18).
 //!
 //! Only the port itself or a trusted requester may set its alias GUIDs. The answer is the resulting
 //! block; an unchanged entry shows the client that the GUID is in use elsewhere.
@@ -23,7 +23,7 @@ const COMPANY: u64 = 0x0014_0500_0000_0000;
 /// Maximum number of released SA-assigned GUIDs remembered for their former ports.
 const REMEMBERED_MAX: usize = 1 << 18;
 
-/// A block of a port's GUID table (GUIDInfo, 14.2.5.5).
+/// A block of a port's GUID table (GUIDInfo, IBA 14.2.5.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GuidBlock {
     /// GUID of the port.

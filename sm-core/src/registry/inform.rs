@@ -1,4 +1,4 @@
-//! InformInfo: event subscriptions (13.4.8.3).
+//! InformInfo: event subscriptions (IBA 13.4.8.3).
 //!
 //! A subscription belongs to one QP of one port and is identified by its selection: source,
 //! type, number and producer. Its addressing (SL, path bits, P_Key, GRH) and response
@@ -35,7 +35,7 @@ pub(super) fn write(core: &mut Core, ports: &Ports, request: &Request) -> Answer
         return Err(Status::SA_REQ_INVALID.into());
     }
     let subscribes = info.subscribe() == 1;
-    // A subscription is for the requesting QP; an unsubscription names the QP.
+    // A subscription is for the requesting QP; an unsubscription names the QP (IBA o13-2.1.1).
     let qpn = if subscribes { request.requester.qpn } else { info.qpn() };
     let rid = |enumeration| SubscriptionRid {
         subscriber_gid: Gid::new(ports.prefix, requester.guid),
@@ -66,6 +66,7 @@ pub(super) fn write(core: &mut Core, ports: &Ports, request: &Request) -> Answer
         }
     };
     core.subscriptions.put(row_of(request, rid, responder));
+    // The answer repeats the request (IBA o13-12.1.1).
     Ok(AnswerRecord::new(&wanted))
 }
 
@@ -107,7 +108,7 @@ pub(super) fn ended(core: &Core, ports: &Ports, request: &Request) -> Option<u64
     (!lasts).then(|| core.subscriptions.changed_at(subscriber_gid))
 }
 
-/// The refusal, which also clears Subscribe (o13-13.1.1).
+/// The refusal, which also clears Subscribe (IBA o13-13.1.1).
 fn not_subscribed(request: &Request) -> Refusal {
     let mut data = request.data;
     data[SUBSCRIBE] = 0;
@@ -128,7 +129,8 @@ pub(super) fn same(a: &[u8; LEN], b: &[u8; LEN]) -> bool {
 }
 
 /// Whether it names a trap restricted to trusted subscribers, 256 to 259
-/// (C15-0.2-1.16). A subscription for all traps does not: responders filter these from its reports.
+/// (IBA C15-0.2-1.16). A subscription for all traps does not: responders filter these from its
+/// reports.
 pub(super) fn needs_trust<T: AsRef<[u8]>>(info: &InformInfo<T>) -> bool {
     let trap = info.trap_number();
     info.is_generic() != 0 && trap >= TrapNumber(256) && trap <= TrapNumber(259)
@@ -148,7 +150,7 @@ pub(super) fn free_number<'a>(rows: impl Iterator<Item = &'a Subscription>) -> O
     (count < SUBSCRIPTIONS_PER_PORT_MAX).then_some(free)
 }
 
-/// Whether the requester shares a partition with every named source (o13-14.1.1).
+/// Whether the requester shares a partition with every named source (IBA o13-14.1.1).
 fn may_hear_of<T: AsRef<[u8]>>(ports: &Ports, requester: &EndPort, info: &InformInfo<T>) -> bool {
     if info.gid() != Gid::ZERO {
         // The prefix is ignored; an alias is not a source.

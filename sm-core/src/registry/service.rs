@@ -1,4 +1,4 @@
-//! ServiceRecord: services and their leases (15.2.5.14).
+//! ServiceRecord: services and their leases (IBA 15.2.5.14).
 //!
 //! A service belongs to the port of its ServiceGID. That port, requesters with the ServiceKey, and
 //! trusted requesters can change and delete it. A service at a multicast GID belongs to
@@ -163,7 +163,8 @@ fn shown(mut record: [u8; LEN], request: &Request) -> AnswerRecord {
     AnswerRecord::new(&record)
 }
 
-/// A given ServiceP_Key must be a P_Key of both the requester and the service's port.
+/// A given ServiceP_Key must be a P_Key of both the requester and the service's port (IBA
+/// C15-0.1.13).
 fn check_pkey(
     core: &Core,
     ports: &Ports,
@@ -185,7 +186,8 @@ fn check_pkey(
     if has(requester) && has(port) { Ok(()) } else { Err(Status::SA_REQ_INVALID.into()) }
 }
 
-/// Whether this requester may write the service at `gid`, or the stored one, `known`.
+/// Whether this requester may write the service at `gid`, or the stored one, `known` (IBA
+/// C15-0.1.14).
 fn may_write(
     core: &Core,
     ports: &Ports,

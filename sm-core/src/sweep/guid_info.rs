@@ -1,4 +1,5 @@
-//! Alias GUIDs in the GUID tables of ports (IBA 14.2.5.5): written between sweeps as the registry
+//! Alias GUIDs in the GUID tables of ports (IBA 14.2.5.5, C14-24.1.1.5,
+//! C14-62.1.1.22): written between sweeps as the registry
 //! has them, and again to a port that was reset.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};

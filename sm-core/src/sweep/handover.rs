@@ -1,5 +1,5 @@
-//! Handover of mastership to an SM with higher precedence, and from one with lower precedence (IBTA
-//! vol 1, 14.4.1).
+//! Handover of mastership to an SM with higher precedence, and from one with lower precedence (IBA
+//! 14.4.1).
 //!
 //! A master that loses an election sends Set(SMInfo) HANDOVER. It stays master until that is
 //! answered, or until the other SM sends Set(SMInfo) ACKNOWLEDGE; OpenSM only answers. A standby
@@ -200,7 +200,7 @@ impl Sweeper {
     }
 
     /// Waits until a master with lower precedence has handed over, before anything is configured:
-    /// two masters would overwrite each other's settings.
+    /// two masters would overwrite each other's settings (IBA C14-60.2.1).
     pub(super) fn await_handover(&mut self, now: Instant, sm: RemoteSm, full: bool) {
         let Some(port) = self.subnet.election.place_of(sm) else {
             return self.go_on_as_master(now, full);

@@ -1,4 +1,4 @@
-//! Chooses the M_Key of each request, and tracks the M_Keys of ports (IBTA vol 1, 14.2.4).
+//! Chooses the M_Key of each request, and tracks the M_Keys of ports (IBA 14.2.4).
 //!
 //! A port at protection level 0 shows its M_Key to every requester, so it is known once PortInfo is
 //! read. At level 1 PortInfo can be read, but its M_Key reads as 0; at levels 2 and 3 requests with
@@ -193,7 +193,7 @@ impl Subnet {
     }
 
     /// Handles a Set() without an answer: the known M_Key may be wrong. Returns the reason and the
-    /// remedy, for the log.
+    /// remedy, for the log (IBA C14-44).
     pub(super) fn suspect_m_key(&mut self, port: PortIndex) -> Option<String> {
         let guid = self.m_key_holder(port);
         let node = self.fabric.port(port).node;

@@ -1,6 +1,6 @@
 //! Chooses the requests that set the SL-to-VL maps of ports: a switch has one for every pair of
 //! ports, 1,300 with 36 ports. A switch that reports support
-//! (SwitchInfo.OptimizedSLtoVLMappingProgramming, IBTA vol 1, 14.2.5.8) accepts one map for all of
+//! (SwitchInfo.OptimizedSLtoVLMappingProgramming, IBA 14.2.5.8) accepts one map for all of
 //! them, or for all input ports of one output port, if `use_optimized_slvl` allows it.
 //!
 //! The request for all ports goes first; after its answer, single maps are sent where they differ.

@@ -1,5 +1,5 @@
 //! Traps: unsolicited reports of agents, the TrapRepress that acknowledges them, and which
-//! of them report a change of the fabric (IBTA vol 1, 14.2.5.1, 14.4.10).
+//! of them report a change of the fabric (IBA 14.2.5.1, 14.4.10).
 
 mod words;
 

@@ -5,7 +5,7 @@ use ib_mad::wire::attribute::{
     BadKeyDetails, BadMKeyDetails, BadPKeySwitchPortDetails, PortErrorDetails, SmNotice, TrapNumber,
 };
 
-/// Bits of DataValid in trap 259 (IBTA vol 1, 14.2.5.1, table of traps): valid fields.
+/// Bits of DataValid in trap 259 (IBA 14.2.5.1, table of traps): valid fields.
 mod valid {
     pub(super) const LID1: u16 = 1 << 0;
     pub(super) const LID2: u16 = 1 << 1;

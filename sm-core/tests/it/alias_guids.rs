@@ -24,6 +24,7 @@ fn put(bed: &mut Bed, blocks: &[GuidBlock]) {
     bed.run_for(Duration::from_secs(5));
 }
 
+/// Proves IBA C14-24.1.1.5, C14-62.1.1.22.
 #[test]
 fn aliases_are_written_to_their_port_and_again_after_it_was_reset() {
     let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());

@@ -228,6 +228,7 @@ fn replay(path: &str, predefined: &str) -> usize {
     replayed
 }
 
+/// Proves IBA o15-0.1.x, o15-0.2.x, o15-0.2.4.
 #[test]
 fn joins_on_a_fabric_of_one_partition() {
     let replayed = replay("../ib-mad/tests/golden/random-default.json.gz", "mcquery/all/h1");

@@ -173,8 +173,8 @@ fn an_expired_lease_opens_ports_with_unknown_keys() {
     }
 }
 
-/// Level 1, without a lease: readable ports are read, ports that cannot be set are reported by
-/// node.
+/// Level 1, without a lease: readable ports are read, ports that cannot be set are reported by node
+/// (IBA C14-44).
 #[test]
 fn a_port_that_cannot_be_opened_is_reported_by_guid() {
     let (mut bed, keys, neighbours) = left_behind(1, 0);

@@ -35,6 +35,7 @@ fn without_qos_no_table_is_touched() {
     assert!(report.phases.iter().all(|(phase, _)| *phase != Phase::PortTables));
 }
 
+/// Proves IBA 7.6.6, 7.6.9.
 #[test]
 fn with_qos_every_linked_port_gets_its_tables_once() {
     let settings = Settings { qos: true, ..Settings::default() };
@@ -138,7 +139,8 @@ fn a_switch_that_does_not_take_what_it_says_gets_its_maps_singly() {
     assert_eq!((maps(&refused), rows(&refused)), (maps(&singly), rows(&singly)));
 }
 
-/// The limits were read from the settings and written nowhere: ports kept what their firmware has.
+/// The limits were read from the settings and written nowhere: ports kept what their firmware has
+/// (IBA C14-62.1.1.11).
 #[test]
 fn with_qos_ports_get_the_high_priority_limit_of_their_kind() {
     let limits = |qos: bool| {

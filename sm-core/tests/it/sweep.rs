@@ -110,7 +110,7 @@ fn a_cut_link_is_routed_around_and_taken_back_by_partial_sweeps() {
     assert_eq!(bed.fabric.port(spine, 1).unwrap().state, PortState::Active);
 }
 
-/// An agent repeats its trap until it is repressed; each would be another sweep.
+/// An agent repeats its trap until it is repressed; each would be another sweep (IBA 14.4.10).
 #[test]
 fn traps_are_repressed() {
     let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());

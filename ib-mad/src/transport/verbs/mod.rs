@@ -264,6 +264,7 @@ fn is_fatal(error: &io::Error) -> bool {
 mod tests {
     use super::*;
 
+    /// Proves IBA 8.3.
     #[test]
     fn a_grh_is_read_from_our_end_and_nothing_else_passes_for_one() {
         let mut bytes = [0; GRH_LEN];

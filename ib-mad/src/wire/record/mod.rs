@@ -1,4 +1,5 @@
-//! SA records (IBA 15.2.5): one module each, with the record's layout and its component-mask bits.
+//! SA records (IBA 15.2.5, C15-0.1.27): one module each, with the record's layout and its
+//! component-mask bits.
 //!
 //! Attributes embedded in a record (NodeInfo in NodeRecord, …) are byte arrays here; their layouts
 //! are in [`attribute`](super::attribute). Use views for requests, whose unmasked fields are
@@ -169,7 +170,7 @@ mod tests {
         }
     }
 
-    /// All named bits, as numbered by `ib_types.h` (IB_…_COMPMASK_…). IBA 15.2.5.
+    /// All named bits, as numbered by `ib_types.h` (IB_…_COMPMASK_…). IBA 15.2.5 (IBA C15-0.1.27).
     #[test]
     fn components_have_the_numbers_of_the_specification() {
         for (id, bits) in [

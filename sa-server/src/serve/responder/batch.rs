@@ -168,6 +168,7 @@ impl BatchHandler<'_> {
         let mad = SaMad::new(&packet.mad);
         let (header, sa) = (mad.header(), mad.sa());
         let sm_key = sa.sm_key();
+        // Any other SM_Key is a guess (IBA C15-0.1.5).
         if sm_key != 0 && sm_key != tables.subnet.sa_key {
             return Err(DropReason::WrongSmKey);
         }
@@ -238,6 +239,7 @@ impl BatchHandler<'_> {
             (Ok(()), Some(Exhausted::TooMany)) => Status::SA_NO_RESOURCES,
             (Ok(()), None) if wants_many || found.count == 1 => Status::OK,
             (Ok(()), None) if found.count == 0 => Status::SA_NO_RECORDS,
+            // A Get() that matches several records is an error (IBA C15-0.1.30).
             (Ok(()), None) => Status::SA_TOO_MANY_RECORDS,
         };
         make_answer(packet, status);

@@ -3,8 +3,8 @@
 //! The SM answers a barrier with the sequence number that contains all writes acknowledged before
 //! the barrier was sent. Once the tables contain it, they were current at that time, however long
 //! the barrier, its answer and the feed took. So a barrier is sent again and again, and a proof
-//! counts from the time when its barrier was sent. While there is no recent proof, each
-//! read of registrations sends its own barrier. An SM that does not answer barriers cannot be asked;
+//! counts from the time when its barrier was sent. While there is no recent proof, each read of
+//! registrations sends its own barrier. An SM that does not answer barriers cannot be asked;
 //! then reads are answered from the held snapshot.
 
 use std::collections::VecDeque;

@@ -1,4 +1,4 @@
-//! Which subscriptions match a notice (13.4.8.3, 13.4.11).
+//! Which subscriptions match a notice (IBA 13.4.8.3, 13.4.11).
 
 use ib_mad::types::{Gid, Guid, Lid, PKey};
 use ib_mad::wire::attribute::{InformInfo, Notice, ProducerType, TrapNumber};

@@ -347,7 +347,7 @@ enum Lost {
     Newest,
 }
 
-/// Where reports of a subscription go.
+/// Where reports of a subscription go (IBA C13-32.1.2).
 fn address_of(row: &Subscription) -> Address {
     let grh = row.grh.then(|| Grh {
         remote_gid: row.rid.subscriber_gid,

@@ -119,7 +119,7 @@ impl Partitions {
     }
 
     /// Whether a port with P_Key table `a` may see one with `b`: they share a partition, or one of
-    /// them has no P_Key table, which the specification allows switch ports (10.9.2).
+    /// them has no P_Key table, which the specification allows switch ports (IBA 10.9.2).
     #[inline(always)]
     pub fn visible(&self, a: PKeySet, b: PKeySet) -> bool {
         match self.pair(a, b) {

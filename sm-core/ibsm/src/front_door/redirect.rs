@@ -1,4 +1,4 @@
-//! Redirection of clients from the SM's port to responders' ports (IBTA vol 1, 13.5.1).
+//! Redirection of clients from the SM's port to responders' ports (IBA 13.5.1).
 //!
 //! Only the front door redirects. Requests at a responder's own port do not pass through it, so
 //! that a client is redirected only once.
@@ -199,6 +199,7 @@ mod tests {
         (lid, qp, pkey, info.redirect_qkey(), info.redirect_sl())
     }
 
+    /// Proves IBA 13.5.1.
     #[test]
     fn a_required_redirect_answers_with_status_2_and_the_fields_at_byte_56() {
         let redirection = redirection(RedirectMode::Require, [1]);

@@ -55,6 +55,7 @@ fn rows(registry: &Registry) -> Vec<Subscription> {
     registry.plane().subscriptions.iter().map(|row| (**row).clone()).collect()
 }
 
+/// Proves IBA o13-12.1.1.
 #[test]
 fn subscribing_twice_to_one_thing_makes_one_subscription() {
     let mut registry = Registry::default();
@@ -126,6 +127,7 @@ fn a_gid_leaves_lids_without_meaning() {
     assert_eq!(status(&mut registry, off(1, info(64))), INVALID, "not the one of every source");
 }
 
+/// Proves IBA o13-2.1.1.
 #[test]
 fn a_subscription_is_for_the_qp_that_asks() {
     let mut registry = Registry::default();

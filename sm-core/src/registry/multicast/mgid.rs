@@ -1,5 +1,5 @@
-//! MGIDs: which a client may request (o15-0.1.5, 4.1.1), which belong to an IPoIB broadcast group,
-//! and MGIDs that the SA generates.
+//! MGIDs: which a client may request (IBA o15-0.1.5, 4.1.1), which belong to an IPoIB broadcast
+//! group, and MGIDs that the SA generates.
 
 use ib_mad::types::Gid;
 

@@ -1,4 +1,4 @@
-//! Multicast groups and their members (MCMemberRecord, 15.2.5.17; o15-0.1.x, o15-0.2.x).
+//! Multicast groups and their members (MCMemberRecord, IBA 15.2.5.17, o15-0.1.x, o15-0.2.x).
 //!
 //! A group exists while it has a full member or a send-only full member
 //! or while a configuration file predefines it. When the last of these members leaves, the
@@ -171,6 +171,7 @@ fn join(core: &mut Core, ports: &Ports, request: &Request, asked: &Asked) -> Ans
         None => (describe(core, ports, port, within.as_ref().unwrap_or(asked), fabric)?, true),
     };
     let state = asked.join_state().0;
+    // The port must be able to use the group's parameters (IBA o15-0.1.13).
     let fits = asked.selects(&group) && carries(port, &group) && state != 0;
     if !fits || !port.has_pkey(view(&group).pkey()) {
         return Err(invalid.into());
@@ -292,8 +293,8 @@ fn describe(
     Ok(record)
 }
 
-/// Whether `requester` may change the membership `held` of `port` (o15-0.2.1): the port itself, and
-/// if another port added it, any port in the group's partition.
+/// Whether `requester` may change the membership `held` of `port` (IBA o15-0.2.1): the port itself,
+/// and if another port added it, any port in the group's partition.
 fn may_change(held: &MulticastMember, group: &Record, port: &EndPort, requester: &EndPort) -> bool {
     if held.proxy_join {
         requester.has_pkey(view(group).pkey())
@@ -330,7 +331,7 @@ fn choose_mlid(core: &mut Core, ports: &Ports, group: &Record, asked: Lid) -> Re
     Ok(mlid)
 }
 
-/// Clears join states of a membership; deletes it when none is left (o15-0.1.14).
+/// Clears join states of a membership; deletes it when none is left (IBA o15-0.1.14).
 fn leave(core: &mut Core, ports: &Ports, request: &Request, asked: &Asked) -> Answer {
     let invalid = Status::SA_REQ_INVALID;
     let mgid = asked.view().mgid();

@@ -1,5 +1,5 @@
-//! Group parameters in a request: their values in a new group (o15-0.2.3), and
-//! whether they match an existing group (o15-0.2.4).
+//! Group parameters in a request: their values in a new group (IBA o15-0.2.3), and
+//! whether they match an existing group (IBA o15-0.2.4).
 
 use ib_mad::types::{Mtu, PKey, Rate};
 use ib_mad::wire::field::part;
@@ -90,8 +90,8 @@ impl Asked {
     }
 
     /// Parameters for a new group on behalf of `port`, MTU and rate within what a virtual fabric
-    /// allows: the requested values, else the port's. The caller fills in MGID and MLID.
-    /// `None` if the request cannot be satisfied.
+    /// allows: the requested values, else the port's. The caller fills in MGID and MLID. `None` if
+    /// the request cannot be satisfied (IBA o15-0.1.8).
     pub(super) fn realize(
         &self,
         port: &EndPort,

@@ -102,6 +102,7 @@ fn the_service_of_another_port_cannot_be_written() {
     assert_eq!(status(&mut registry, trusted(delete(2, RID, record(1, 0)))), Status::OK);
 }
 
+/// Proves IBA C15-0.1.14.
 #[test]
 fn the_key_of_a_service_allows_to_write_it() {
     let mut registry = Registry::default();
@@ -125,6 +126,7 @@ fn keys_are_shown_to_trusted_requesters_only() {
     assert!(!format!("{:?}", services(&registry)).contains('7'));
 }
 
+/// Proves IBA C15-0.1.13.
 #[test]
 fn a_service_needs_its_id_and_gid_and_a_partition_of_both_ends() {
     let mut registry = Registry::default();

@@ -171,6 +171,7 @@ fn a_stored_group_that_nothing_keeps_is_taken_out() {
     assert_eq!(restored.take_changes().rows.sequence, plane.sequence + 1);
 }
 
+/// Proves IBA o15-0.2.3.
 #[test]
 fn new_groups_have_the_rate_that_is_reported() {
     let mut ports = ports();
@@ -185,4 +186,26 @@ fn new_groups_have_the_rate_that_is_reported() {
         reported < real && Rate::from_code(reported) < Rate::from_code(real),
         "{reported}, {real}"
     );
+}
+
+/// A port neither creates nor joins a group whose MTU its link does not have (IBA o15-0.1.8,
+/// o15-0.1.13).
+#[test]
+fn a_group_beyond_the_mtu_of_a_port_is_refused_to_it() {
+    let mut ends = end_ports();
+    ends[1].mtu = Mtu::B2048;
+    let ports = Ports::new(SUBNET_PREFIX_DEFAULT, GUIDS[0], ends);
+    let create = |lid| {
+        let mtu = component::MTU_SELECTOR | component::MTU;
+        let asked = about(lid, lid, mgid(1), FULL).with(mtu, |record| {
+            record.set_mtu_selector(Selector::Exactly).set_mtu(Mtu::B4096);
+        });
+        asked.set()
+    };
+    let mut registry = Registry::default();
+    let mut status = |request: &Request| registry.write(NOW_S, &ports, request).status;
+    assert_eq!(status(&create(2)), Status::SA_REQ_INVALID, "it creates none");
+    assert_eq!(status(&create(1)), Status::OK);
+    assert_eq!(status(&join(2, 1, FULL)), Status::SA_REQ_INVALID, "it joins none");
+    assert_eq!(status(&join(3, 1, FULL)), Status::OK);
 }
