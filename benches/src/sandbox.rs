@@ -12,6 +12,8 @@ use std::sync::{LazyLock, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
+
 /// How long a started program may take to log an expected line. Generous, because a test must not
 /// depend on a quiet machine.
 pub const PATIENCE: Duration = Duration::from_secs(120);
@@ -164,6 +166,15 @@ impl Sandbox {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
+    /// How many times a port of the served fabric was asked to register again: set requests with
+    /// ClientReregister that its agents carried out.
+    pub fn reregistrations(&self) -> u64 {
+        let text = self.control(&["status"]);
+        let status: Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"));
+        let count = &status["fabric"]["reregistrations"];
+        count.as_u64().unwrap_or_else(|| panic!("no number of reregistrations in {status}"))
+    }
+
     fn start(&self, name: &str, mut command: Command) -> Program {
         let log = self.path(&format!("{name}.log"));
         let file = fs::OpenOptions::new().create(true).append(true).open(&log);
@@ -179,6 +190,35 @@ impl Sandbox {
         let child = command.spawn().unwrap_or_else(|error| panic!("{name} did not start: {error}"));
         Program { name: name.to_owned(), child, log, offset }
     }
+}
+
+/// The status of the manager that publishes at `url`, as `ibsmctl status --json` prints it, once
+/// `is` accepts it. `options` are further options of `ibsmctl`.
+///
+/// # Panics
+///
+/// If that takes longer than [`PATIENCE`]; `what` describes what was awaited.
+pub fn await_status(url: &str, options: &[&str], what: &str, is: impl Fn(&Value) -> bool) -> Value {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let output = Command::new(binary("ibsmctl"))
+            .args(["--sm", url])
+            .args(options)
+            .args(["status", "--json"])
+            .output()
+            .expect("ibsmctl runs");
+        match serde_json::from_slice(&output.stdout) {
+            Ok(status) if is(&status) => return status,
+            _ => assert!(Instant::now() < deadline, "no status with {what}: {output:?}"),
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Whether a status lists at least one responder, and all of them answer from the latest snapshot.
+pub fn all_responders_are_current(status: &Value) -> bool {
+    let responders = status["responders"].as_array().map_or(&[][..], Vec::as_slice);
+    !responders.is_empty() && responders.iter().all(|responder| responder["current"] == true)
 }
 
 /// The output of a tool.

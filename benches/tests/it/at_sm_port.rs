@@ -12,7 +12,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use benches::sandbox::{
-    NET_EXAMPLES, PATIENCE, Program, Sandbox, binary, can_interoperate, free_address,
+    NET_EXAMPLES, PATIENCE, Program, Sandbox, await_status, binary, can_interoperate, free_address,
 };
 use ib_mad::transport::ibsim::{Ibsim, IbsimOptions};
 use ib_mad::transport::{Address, Interest, Packet, Transport, wait};
@@ -86,12 +86,17 @@ impl Site {
     }
 
     fn urls(&self) -> Vec<String> {
-        self.publish.values().map(|address| format!("http://{address}")).collect()
+        self.publish.keys().map(|node| self.url(node)).collect()
+    }
+
+    /// Where the manager at `node` publishes.
+    fn url(&self, node: &str) -> String {
+        format!("http://{}", self.publish[node])
     }
 
     /// What `ibsmctl status` prints for the manager at `node`, once that contains `text`.
     fn status(&self, node: &str, text: &str) -> String {
-        let url = format!("http://{}", self.publish[node]);
+        let url = self.url(node);
         let deadline = Instant::now() + PATIENCE;
         loop {
             let (_, said) =
@@ -258,7 +263,7 @@ fn queries_at_the_managers_port_are_answered_while_it_is_killed_and_restarted() 
         ibsm.wait();
         storm.pass();
         ibsm = site.ibsm(NODE, &[]);
-        ibsm.wait_for("responder 'r1' (process ");
+        site.status(NODE, "SA at SM port   r1 (process ");
         ibsm.wait_for("SUBNET UP");
         storm.pass();
     }
@@ -276,7 +281,7 @@ fn queries_are_answered_at_both_ports_through_a_failover() {
     first.wait_for("SUBNET UP");
     let _r1 = site.ibsa(MASTER, "r1", &[]);
     let mut second = site.ibsm(STANDBY, &["-p", "5"]);
-    second.wait_for("standing by");
+    await_status(&site.url(STANDBY), &[], "standby", |status| status["sm_state"] == "standby");
     let _r3 = site.ibsa(STANDBY, "r3", &[]);
     site.status(STANDBY, "SA at SM port   r3 (process ");
     let storms = [MASTER, STANDBY].map(|node| site.storm(node, Repeats::Never));
@@ -286,8 +291,8 @@ fn queries_are_answered_at_both_ports_through_a_failover() {
     second.kill_and_wait();
     pass();
     second = site.ibsm(STANDBY, &["-p", "5"]);
-    second.wait_for("responder 'r3' (process ");
-    second.wait_for("standing by");
+    site.status(STANDBY, "SA at SM port   r3 (process ");
+    await_status(&site.url(STANDBY), &[], "standby", |status| status["sm_state"] == "standby");
     pass();
 
     // The master dies, the standby takes over, and the first one returns.
@@ -357,7 +362,7 @@ fn an_external_responder_has_the_port_and_the_manager_keeps_it_open() {
     storm.pass();
     ibsm.kill_and_wait();
     storm.pass();
-    ibsm = site.ibsm(NODE, &["--sa", "external"]);
-    ibsm.wait_for("responder 'r2' (process ");
+    let _again = site.ibsm(NODE, &["--sa", "external"]);
+    site.status(NODE, "SA at SM port   r2 (process ");
     storm.end();
 }

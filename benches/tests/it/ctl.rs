@@ -5,7 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use benches::sandbox::{PATIENCE, Program, Sandbox, binary, can_interoperate_with, free_address};
+use crate::support::scrape::Scrape;
+use benches::sandbox::{
+    PATIENCE, Program, Sandbox, all_responders_are_current, await_status, binary,
+    can_interoperate_with, free_address,
+};
 use ib_mad::types::{Gid, Guid, PKey};
 use ib_mad::wire::mad::Method;
 use ib_mad::wire::record::mc_member::component as mc;
@@ -14,7 +18,7 @@ use ib_mad::wire::record::{JoinState, McMemberRecord, ServiceRecord};
 use ib_mad::wire::sa::{SaMad, attribute};
 use sa_proto::proto::registry as proto;
 use sa_proto::proto::registry::registry_client::RegistryClient;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const A: &str = "node00002 HCA-1";
 const B: &str = "node00012 HCA-1";
@@ -28,8 +32,13 @@ struct Subnet {
 }
 
 impl Subnet {
-    /// `sm` and `responder` are their additional arguments.
-    fn new(name: &str, scheme: &str, sm: &[&str], responder: &[&str]) -> Self {
+    fn plain(name: &str) -> Self {
+        Self::new(name, "http", &[], &[], &[])
+    }
+
+    /// `sm`, `responder` and `admin` are additional arguments: of `ibsm`, `ibsa`, and `ibsmctl`
+    /// when it waits for the others.
+    fn new(name: &str, scheme: &str, sm: &[&str], responder: &[&str], admin: &[&str]) -> Self {
         let sandbox = Sandbox::new(name);
         let net = sandbox.path("fat-tree.net");
         let status = Command::new(binary("ibfabric"))
@@ -53,7 +62,7 @@ impl Subnet {
         let ibsa = sandbox.ours("ibsa", "ibsa", &args);
         ibsa.wait_for("serving generation");
         // The SM also knows, once it has the acknowledgement.
-        ibsm.wait_for("responder serves");
+        await_status(&url, admin, "a current responder", all_responders_are_current);
         Self { url, publish, sandbox, _programs: vec![fabric, ibsm, ibsa] }
     }
 
@@ -110,7 +119,7 @@ impl Subnet {
 
 #[test]
 fn a_path_is_explained_by_name_guid_lid_and_gid() {
-    let subnet = Subnet::new("ctl-explain", "http", &[], &[]);
+    let subnet = Subnet::plain("ctl-explain");
     let output = subnet.output(&["explain", A, B]);
     assert!(output.starts_with(&format!("from      {A}/P1, ca, GUID 0x")), "{output}");
     for line in ["path      yes; status 0x0000, ok", "rule      none in force", "responder r1"] {
@@ -144,7 +153,7 @@ fn a_path_is_explained_by_name_guid_lid_and_gid() {
 
 #[test]
 fn top_prints_without_a_terminal() {
-    let subnet = Subnet::new("ctl-top", "http", &[], &[]);
+    let subnet = Subnet::plain("ctl-top");
     let deadline = Instant::now() + PATIENCE;
     // The reported state is at most a second old.
     let moment = loop {
@@ -165,34 +174,40 @@ fn top_prints_without_a_terminal() {
 
 #[test]
 fn a_sweep_and_new_routes_are_to_be_had() {
-    let subnet = Subnet::new("ctl-orders", "http", &[], &[]);
-    let ibsm = &subnet._programs[1];
-    // A new responder also causes one.
-    let asked_for = || ibsm.log().matches("cause: requested").count();
-    let before = asked_for();
-    assert!(subnet.output(&["sweep"]).contains("a heavy sweep begins"));
-    ibsm.wait_for("sweep requested: ");
-    ibsm.wait_for_nth("cause: requested", before + 1);
-    let before = asked_for();
-    let output = subnet.output(&["reroute"]);
-    assert!(output.contains("all routes are recomputed"), "{output}");
-    ibsm.wait_for("reroute requested: ");
-    ibsm.wait_for_nth("cause: requested", before + 1);
+    let http = free_address().to_string();
+    let subnet = Subnet::new("ctl-orders", "http", &["--http", &http], &[], &[]);
+    let count = |series: &str| Scrape::of(&http).0.get(series).map_or(0, |count| *count as u64);
+    let await_more = |series: &str, before: u64| {
+        let deadline = Instant::now() + PATIENCE;
+        while count(series) == before {
+            assert!(Instant::now() < deadline, "{series} is still {before}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    // Nothing in the fabric changes, so that no other cause starts one.
+    for (order, answer) in
+        [("sweep", "a heavy sweep begins"), ("reroute", "all routes are recomputed")]
+    {
+        let series = "ibsm_sweeps_total{kind=\"full\"}";
+        let before = count(series);
+        let output = subnet.output(&[order]);
+        assert!(output.contains(answer), "{output}");
+        await_more(series, before);
+    }
 }
 
 #[test]
 fn explain_without_a_responder_says_so() {
-    let mut subnet = Subnet::new("ctl-alone", "http", &[], &[]);
+    let mut subnet = Subnet::plain("ctl-alone");
     subnet._programs.pop().expect("the responder").kill();
-    let ibsm = subnet._programs.last().expect("the SM");
-    ibsm.wait_for("responder disconnected");
+    await_status(&subnet.url, &[], "no responder", |status| status["responders"] == json!([]));
     let refusal = subnet.refusal(&["explain", A, B]);
     assert!(refusal.contains("no responder is connected"), "{refusal}");
 }
 
 #[test]
 fn what_ports_registered_is_listed_with_their_names() {
-    let subnet = Subnet::new("ctl-registered", "http", &[], &[]);
+    let subnet = Subnet::plain("ctl-registered");
     assert_eq!(subnet.output(&["services"]), "no services\n");
     assert_eq!(subnet.output(&["subscriptions"]), "no subscriptions\n");
     let explained = subnet.json(&["explain", A, B, "--json"]);
@@ -277,7 +292,9 @@ fn with_certificates_each_program_may_do_what_its_role_is_for() {
     let sm = certificates.options("sm");
     let responder = certificates.options("responder");
     let admin = certificates.options("admin");
-    let subnet = Subnet::new("ctl-tls", "https", &with(&[], &sm), &with(&[], &responder));
+    let [of_sm, of_responder, of_admin] =
+        [&sm, &responder, &admin].map(|options| with(&[], options));
+    let subnet = Subnet::new("ctl-tls", "https", &of_sm, &of_responder, &of_admin);
 
     assert!(subnet.output(&with(&["status"], &admin)).contains("responders      1\n  r1 ("));
     assert!(subnet.output(&with(&["explain", A, B], &admin)).contains("responder r1"));

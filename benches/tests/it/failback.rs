@@ -18,7 +18,7 @@ use ib_mad::wire::record::ServiceRecord;
 use ib_mad::wire::record::service::component as svc;
 use ib_mad::wire::sa::{SaMad, attribute};
 use sa_proto::proto::admin::admin_client::AdminClient;
-use sa_proto::proto::admin::{Status, StatusRequest};
+use sa_proto::proto::admin::{Counter, Status, StatusRequest};
 use sa_proto::proto::registry as proto;
 use sa_proto::proto::registry::registry_client::RegistryClient;
 use sa_proto::snapshot::Snapshot;
@@ -140,7 +140,18 @@ impl Pair {
     }
 
     fn await_in_step(&self, at: usize) {
-        self.await_status(at, "in step", |status| status.following.starts_with("in step"));
+        self.await_status(at, "in step", |status| {
+            status.registry_copy.is_some_and(|copy| copy.in_step)
+        });
+    }
+
+    /// Waits until the ports were asked to register again since there were `before` requests.
+    fn await_reregistrations(&self, before: u64) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.subnet.sandbox.reregistrations() == before {
+            assert!(Instant::now() < deadline, "no client was asked to register again");
+            thread::sleep(Duration::from_millis(20));
+        }
     }
 
     fn await_master(&self, at: usize) {
@@ -262,8 +273,6 @@ impl Writer {
     }
 }
 
-const ASKED: &str = "asking all clients to register again";
-
 /// The preferred manager returned, took the subnet at once, and its outdated registry replaced the
 /// current one: with a slow feed 1,500 of 2,250 acknowledged records were lost, and 750 deleted
 /// ones came back.
@@ -280,6 +289,7 @@ fn a_preferred_manager_that_returns_takes_over_with_everything_that_was_acknowle
     first.kill_and_wait();
     pair.await_master(1);
     pair.runtime.block_on(writer.write(600));
+    let asked = pair.subnet.sandbox.reregistrations();
     // The returning manager needs a while for its copy.
     pair.links[0].delay_ms.store(150, Relaxed);
     let first = pair.start(0);
@@ -291,8 +301,9 @@ fn a_preferred_manager_that_returns_takes_over_with_everything_that_was_acknowle
     }
     pair.runtime.block_on(writer.write(30));
     assert_eq!(writer.differences(&pair.snapshot(0)), (0, 0), "{}", first.log());
-    assert!(!first.log().contains(ASKED), "{}", first.log());
-    second.wait_for("standing by");
+    pair.await_status(1, "standby", |status| status.sm_state == "standby");
+    assert_eq!(pair.subnet.sandbox.reregistrations(), asked, "{}", first.log());
+    drop(second);
 }
 
 /// A master that was stopped went on with its old session, demanded the subnet back, and replaced
@@ -331,10 +342,11 @@ fn a_standby_whose_feed_was_cut_off_asks_clients_to_register_again() {
     let pair = Pair::new("black-hole");
     let mut first = pair.start(0);
     pair.await_master(0);
-    let second = pair.start(1);
+    let _second = pair.start(1);
     pair.await_in_step(1);
     let mut writer = Writer::new(&pair, &pair.snapshot(0));
     pair.runtime.block_on(writer.write(10));
+    let asked = pair.subnet.sandbox.reregistrations();
     pair.links[1].is_cut.store(true, Relaxed);
     let cut = Instant::now();
     while cut.elapsed() < Duration::from_secs(6) {
@@ -342,8 +354,9 @@ fn a_standby_whose_feed_was_cut_off_asks_clients_to_register_again() {
         thread::sleep(Duration::from_millis(500));
     }
     first.kill_and_wait();
+    assert_eq!(pair.subnet.sandbox.reregistrations(), asked, "before the takeover");
     pair.await_master(1);
-    second.wait_for(ASKED);
+    pair.await_reregistrations(asked);
 }
 
 /// A responder holds what it answered clients for: it is fetched, and no client is asked.
@@ -368,8 +381,13 @@ fn what_the_copy_lacks_is_fetched_from_a_responder() {
     }) {
         assert!(Instant::now() < deadline, "the responder lags");
     }
+    let asked = pair.subnet.sandbox.reregistrations();
     first.kill_and_wait();
     pair.await_master(1);
-    second.wait_for("holds a newer registry");
+    pair.await_status(1, "a registry fetched from a responder", |status| {
+        let recalled = |counter: &&Counter| counter.name == "feed_registries_recalled";
+        status.counters.iter().find(recalled).is_some_and(|counter| counter.value == 1)
+    });
+    assert_eq!(pair.subnet.sandbox.reregistrations(), asked, "{}", second.log());
     assert_eq!(writer.differences(&pair.snapshot(1)), (0, 0), "{}", second.log());
 }

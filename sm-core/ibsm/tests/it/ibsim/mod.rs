@@ -1,14 +1,20 @@
 //! A test bed on stock `ibsim`: the simulator, and programs that run against it.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fs::File;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use fabric_sim::serve::Server;
 use fabric_sim::{Fabric, Options};
 use ib_mad::netlist::Net;
+use serde_json::Value;
 
 const EXAMPLES: &str = "/usr/share/doc/ibsim-utils/net-examples";
 const PROGRAMS: [&str; 6] =
@@ -21,6 +27,8 @@ pub(crate) struct Bed {
     children: Vec<Child>,
     /// Number of managers started so far; each has a log of its own.
     managers: usize,
+    /// Addresses of managers, by node and purpose.
+    addresses: RefCell<BTreeMap<(String, &'static str), String>>,
 }
 
 impl Drop for Bed {
@@ -73,6 +81,7 @@ impl Bed {
             dir: tempfile::tempdir().unwrap(),
             children: Vec::new(),
             managers: 0,
+            addresses: RefCell::default(),
         })
     }
 
@@ -93,11 +102,13 @@ impl Bed {
         command
     }
 
-    /// `ibsm` on `node`, with a state directory of that name.
+    /// `ibsm` on `node`, with a state directory of that name, and addresses of its own.
     pub(crate) fn ibsm(&self, node: &str) -> Command {
         let mut command = self.command(env!("CARGO_BIN_EXE_ibsm"));
         let state = self.dir.path().join(format!("state-{node}"));
-        command.args(["--transport", "ibsim", "--publish", "127.0.0.1:0", "--node", node]);
+        let (publish, http) = (self.address(node, "publish"), self.address(node, "http"));
+        command.args(["--transport", "ibsim", "--publish", &publish, "--http", &http]);
+        command.args(["--node", node]);
         command.arg("--state-dir").arg(state).env_remove("RUST_LOG").env_remove("OSM_TMP_DIR");
         command
     }
@@ -111,6 +122,65 @@ impl Bed {
         let child = ibsm.spawn().unwrap();
         self.await_line(&log, "SUBNET UP");
         child
+    }
+
+    /// Where the `ibsm` on `node` listens for `purpose`.
+    pub(crate) fn address(&self, node: &str, purpose: &'static str) -> String {
+        let mut addresses = self.addresses.borrow_mut();
+        addresses.entry((node.to_owned(), purpose)).or_insert_with(free_address).clone()
+    }
+
+    /// What `ibsmctl`, with these options and words, prints as JSON about the `ibsm` on `node`.
+    fn ask(&self, node: &str, options: &[String], words: &[&str]) -> Option<Value> {
+        let scheme = if options.is_empty() { "http" } else { "https" };
+        let url = format!("{scheme}://{}", self.address(node, "publish"));
+        let mut ibsmctl = Command::new(env!("CARGO_BIN_EXE_ibsmctl"));
+        let output = ibsmctl.args(options).args(["--sm", &url]).args(words).output().unwrap();
+        serde_json::from_slice(&output.stdout).ok()
+    }
+
+    /// The status of the `ibsm` on `node`, once `is` accepts it. `tls` are the TLS options of an
+    /// operator, if it needs any.
+    pub(crate) fn await_status(
+        &self,
+        node: &str,
+        tls: &[String],
+        what: &str,
+        is: impl Fn(&Value) -> bool,
+    ) -> Value {
+        let end = Instant::now() + Duration::from_secs(60);
+        loop {
+            let status = self.ask(node, tls, &["status", "--json"]);
+            match status {
+                Some(status) if is(&status) => return status,
+                _ => assert!(Instant::now() < end, "no status with {what}: {status:?}"),
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// A sample of the metrics of the `ibsm` on `node`, by its series; `None` while it serves none.
+    pub(crate) fn metric(&self, node: &str, series: &str) -> Option<f64> {
+        let mut stream = TcpStream::connect(self.address(node, "http")).ok()?;
+        write!(stream, "GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n").ok()?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).ok()?;
+        let mut samples = text.lines().filter_map(|line| line.rsplit_once(' '));
+        let (_, value) = samples.find(|(name, _)| *name == series)?;
+        value.parse().ok()
+    }
+
+    /// Waits until a metric has a value that `is` accepts.
+    pub(crate) fn await_metric(&self, node: &str, series: &str, is: impl Fn(f64) -> bool) {
+        let end = Instant::now() + Duration::from_secs(60);
+        loop {
+            let value = self.metric(node, series);
+            if value.is_some_and(&is) {
+                return;
+            }
+            assert!(Instant::now() < end, "{series} is {value:?}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     pub(crate) fn await_line(&self, log: &Path, text: &str) {
@@ -132,6 +202,20 @@ impl Bed {
         let output = command.arg(program).args(&words[1..]).env("SIM_HOST", node).output().unwrap();
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
+}
+
+/// An address on loopback whose port is free. It is below the range of ports that the system
+/// assigns, and is returned only once per process, so that it stays free until it is used, and
+/// while its user restarts.
+fn free_address() -> String {
+    const PORTS: std::ops::Range<u32> = 10_000..32_000;
+    static NEXT: LazyLock<AtomicU32> = LazyLock::new(|| AtomicU32::new(std::process::id() * 67));
+    let addresses = PORTS.map(|_| {
+        let next = NEXT.fetch_add(1, Ordering::Relaxed) % PORTS.len() as u32;
+        format!("127.0.0.1:{}", PORTS.start + next)
+    });
+    let is_free = |address: &String| TcpListener::bind(address).is_ok();
+    addresses.into_iter().find(is_free).expect("loopback has a free port")
 }
 
 /// Finds a program on the usual paths; the tools are in /usr/sbin, which may not be in PATH.
