@@ -5,7 +5,7 @@ pub struct StatusRequest {}
 pub struct SweepRequest {}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RerouteRequest {}
-/// The order is taken; what comes of it is seen in the log and by Watch.
+/// The request was accepted. Its effect appears in the log and in Watch.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Ordered {}
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -36,16 +36,16 @@ pub struct Status {
     pub counters: ::prost::alloc::vec::Vec<Counter>,
     #[prost(uint64, tag = "12")]
     pub uptime_s: u64,
-    /// Whether this SM is the master, and the subnet is up.
+    /// Whether this SM is the master and the subnet is up.
     #[prost(bool, tag = "13")]
     pub subnet_up: bool,
-    /// What is wrong now and needs an operator, a line each.
+    /// Current problems that need an operator, one line each.
     #[prost(string, repeated, tag = "14")]
     pub warnings: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// The engine whose routes are in force; empty if there are none.
+    /// The engine that computed the current routes; empty if there are no routes.
     #[prost(string, tag = "15")]
     pub routing_engine: ::prost::alloc::string::String,
-    /// Why engines that are wanted before it are not used, a line each.
+    /// Engines with higher preference that are not used, one line each with the reason.
     #[prost(string, repeated, tag = "16")]
     pub engines_passed_over: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(uint32, tag = "17")]
@@ -53,27 +53,28 @@ pub struct Status {
     /// The other subnet managers that this one knows of.
     #[prost(message, repeated, tag = "18")]
     pub peers: ::prost::alloc::vec::Vec<Peer>,
-    /// How far it is with the registry of the master that it follows; empty if it follows none.
+    /// State of the copy of the master's registry, as text; empty if this SM follows no master.
     #[prost(string, tag = "19")]
     pub following: ::prost::alloc::string::String,
-    /// How long a standby leaves a silent master to be master.
+    /// Time after which a standby takes over from a master that does not answer.
     #[prost(uint64, tag = "20")]
     pub takes_over_after_ms: u64,
-    /// Of its port; 0 while it has none.
+    /// LID of the SM's port; 0 if it has none.
     #[prost(uint32, tag = "21")]
     pub sm_lid: u32,
     #[prost(uint32, tag = "22")]
     pub lmc: u32,
     #[prost(fixed64, tag = "23")]
     pub subnet_prefix: u64,
-    /// Subnet managers that follow the registry of this one.
+    /// Subnet managers that follow the registry of this SM.
     #[prost(message, repeated, tag = "24")]
     pub followers: ::prost::alloc::vec::Vec<Follower>,
-    /// The copy of the master's registry that this one keeps; absent without --follow, and while it is
+    /// This SM's copy of the master's registry. Absent without --follow and while this SM is the
     /// master.
     #[prost(message, optional, tag = "25")]
     pub registry_copy: ::core::option::Option<RegistryCopy>,
-    /// Which process reads SA requests at its port, in words; empty if the transport does not say.
+    /// Text that names the process which reads SA requests at the SM's port; empty if the transport
+    /// does not report it.
     #[prost(string, tag = "26")]
     pub sa_port: ::prost::alloc::string::String,
 }
@@ -83,18 +84,18 @@ pub struct Follower {
     pub port_guid: u64,
     #[prost(string, tag = "2")]
     pub name: ::prost::alloc::string::String,
-    /// Whether it has stored all that is published.
+    /// Whether it has stored all published changes.
     #[prost(bool, tag = "3")]
     pub in_step: bool,
-    /// How long that has been so.
+    /// Seconds since in_step last changed.
     #[prost(uint64, tag = "4")]
     pub since_s: u64,
-    /// What it has stored.
+    /// Version of the registry that it has stored.
     #[prost(uint64, tag = "5")]
     pub epoch: u64,
     #[prost(uint64, tag = "6")]
     pub registry_sequence: u64,
-    /// Changes that it has not stored.
+    /// Number of published changes that it has not stored.
     #[prost(uint64, tag = "7")]
     pub lag: u64,
     /// Whether writes are acknowledged only once it has stored them (--follow-sync).
@@ -105,18 +106,18 @@ pub struct Follower {
 pub struct RegistryCopy {
     #[prost(bool, tag = "1")]
     pub in_step: bool,
-    /// How long that has been so.
+    /// Seconds since in_step last changed.
     #[prost(uint64, tag = "2")]
     pub since_s: u64,
-    /// What is stored.
+    /// Version of the stored registry.
     #[prost(uint64, tag = "3")]
     pub epoch: u64,
     #[prost(uint64, tag = "4")]
     pub registry_sequence: u64,
-    /// Changes that the master has published and that are not stored.
+    /// Number of changes that the master has published and that are not stored here.
     #[prost(uint64, tag = "5")]
     pub lag: u64,
-    /// How long ago the master last confirmed that it reaches this SM; absent if it never did.
+    /// Time since the master last confirmed that it reaches this SM; absent if it never did.
     #[prost(uint64, optional, tag = "6")]
     pub contact_ms: ::core::option::Option<u64>,
 }
@@ -124,7 +125,7 @@ pub struct RegistryCopy {
 pub struct Peer {
     #[prost(fixed64, tag = "1")]
     pub port_guid: u64,
-    /// Node and port in words.
+    /// Node and port, as text.
     #[prost(string, tag = "2")]
     pub place: ::prost::alloc::string::String,
     #[prost(uint32, tag = "3")]
@@ -133,10 +134,10 @@ pub struct Peer {
     pub sm_state: ::prost::alloc::string::String,
     #[prost(uint32, tag = "5")]
     pub priority: u32,
-    /// How long ago it answered last, if it is the master that is stood by for.
+    /// Time since its last answer, if it is the master and this SM is its standby.
     #[prost(uint64, optional, tag = "6")]
     pub answered_ms: ::core::option::Option<u64>,
-    /// Polls in a row that it left unanswered since.
+    /// Polls that it has not answered since then.
     #[prost(uint32, tag = "7")]
     pub polls_missed: u32,
 }
@@ -164,7 +165,7 @@ pub struct Responder {
     pub registry_sequence: u64,
     #[prost(uint64, tag = "10")]
     pub connected_s: u64,
-    /// Totals since the responder started, as it last reported them.
+    /// Totals since the responder started, from its last report.
     #[prost(message, repeated, tag = "11")]
     pub counters: ::prost::alloc::vec::Vec<Counter>,
 }
@@ -181,7 +182,7 @@ pub struct VirtualFabricsRequest {}
 pub struct VirtualFabrics {
     #[prost(uint64, tag = "1")]
     pub fabric_generation: u64,
-    /// By precedence: the first that fits decides.
+    /// By precedence: the first that matches applies.
     #[prost(message, repeated, tag = "2")]
     pub fabrics: ::prost::alloc::vec::Vec<VirtualFabric>,
 }
@@ -203,7 +204,7 @@ pub struct VirtualFabric {
     pub rate_max: u32,
     #[prost(bool, tag = "7")]
     pub security: bool,
-    /// Whether it has SLs of its own.
+    /// Whether it has its own SL (elements QOS, QOSGroup).
     #[prost(bool, tag = "8")]
     pub qos: bool,
     #[prost(bool, tag = "9")]
@@ -224,7 +225,7 @@ pub struct VirtualFabric {
     #[prost(string, repeated, tag = "16")]
     pub limited_members: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
-/// From first to last, or, if there is a mask, those that equal first in its bits.
+/// The range from first to last. With a mask: all IDs that equal `first` in the bits of the mask.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ServiceIds {
     #[prost(fixed64, tag = "1")]
@@ -234,7 +235,7 @@ pub struct ServiceIds {
     #[prost(fixed64, optional, tag = "3")]
     pub mask: ::core::option::Option<u64>,
 }
-/// Those that equal value in the bits of mask, 16 bytes each.
+/// All MGIDs that equal `value` in the bits of `mask`; 16 bytes each.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Mgids {
     #[prost(bytes = "vec", tag = "1")]
@@ -261,19 +262,20 @@ pub struct Explanation {
     /// Name of the responder that explains.
     #[prost(string, tag = "1")]
     pub responder: ::prost::alloc::string::String,
-    /// As in Explained.json of the snapshot feed.
+    /// As Explained.json of the snapshot feed.
     #[prost(string, tag = "2")]
     pub json: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GroupsRequest {
-    /// Only this one, 16 bytes; empty for all.
+    /// Restricts the answer to one group, 16 bytes; empty for all groups.
     #[prost(bytes = "vec", tag = "1")]
     pub mgid: ::prost::alloc::vec::Vec<u8>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Groups {
-    /// A group whose MGID is that of the last one of the message before goes on with its members.
+    /// If the first group has the MGID of the last group in the message before, its members
+    /// continue the list of that group.
     #[prost(message, repeated, tag = "1")]
     pub groups: ::prost::alloc::vec::Vec<Group>,
 }
@@ -282,7 +284,7 @@ pub struct Group {
     /// MCMemberRecord as it is on the wire, 52 bytes, without PortGID, JoinState and ProxyJoin.
     #[prost(bytes = "vec", tag = "1")]
     pub record: ::prost::alloc::vec::Vec<u8>,
-    /// From a configuration file: it is there without members.
+    /// Defined in a configuration file; exists also without members.
     #[prost(bool, tag = "2")]
     pub predefined: bool,
     #[prost(message, repeated, tag = "3")]
@@ -326,10 +328,10 @@ pub struct Service {
     pub pkey: u32,
     #[prost(string, tag = "4")]
     pub name: ::prost::alloc::string::String,
-    /// Seconds left of its lease; absent if that never ends.
+    /// Seconds until its lease ends; absent if the lease is unlimited.
     #[prost(uint64, optional, tag = "5")]
     pub left_s: ::core::option::Option<u64>,
-    /// Whether a ServiceKey guards it. The key itself is a secret.
+    /// Whether it is protected by a ServiceKey. The key itself is not shown.
     #[prost(bool, tag = "6")]
     pub has_key: bool,
 }
@@ -354,10 +356,12 @@ pub struct Subscription {
     pub lid: u32,
     #[prost(uint32, tag = "5")]
     pub qpn: u32,
-    /// Whether it hears of what concerns trust.
+    /// Whether the subscriber is trusted, and receives reports that only trusted subscribers may
+    /// see.
     #[prost(bool, tag = "6")]
     pub trusted: bool,
-    /// Name of the responder that reports; its number if it is not connected, empty if there is none.
+    /// Name of the responder that sends the reports; its number if it is not connected; empty if
+    /// there is none.
     #[prost(string, tag = "7")]
     pub responder: ::prost::alloc::string::String,
 }
@@ -525,7 +529,8 @@ pub mod admin_client {
                 .insert(GrpcMethod::new("ibsa.admin.v1.Admin", "Explain"));
             self.inner.unary(req, path, codec).await
         }
-        /// Registrations of clients, in the order of the snapshot's rows, in as many messages as it takes.
+        /// Registrations of clients, in the order of the snapshot's rows, split over several
+        /// messages.
         pub async fn list_groups(
             &mut self,
             request: impl tonic::IntoRequest<super::GroupsRequest>,
@@ -598,7 +603,7 @@ pub mod admin_client {
                 .insert(GrpcMethod::new("ibsa.admin.v1.Admin", "ListSubscriptions"));
             self.inner.server_streaming(req, path, codec).await
         }
-        /// The current state, then once a second. Slow readers miss some.
+        /// The current state, then the state once a second. A slow reader misses some of them.
         pub async fn watch(
             &mut self,
             request: impl tonic::IntoRequest<super::WatchRequest>,
@@ -622,7 +627,7 @@ pub mod admin_client {
             req.extensions_mut().insert(GrpcMethod::new("ibsa.admin.v1.Admin", "Watch"));
             self.inner.server_streaming(req, path, codec).await
         }
-        /// Has the master begin a heavy sweep within a second.
+        /// Makes the master start a heavy sweep within a second.
         pub async fn sweep(
             &mut self,
             request: impl tonic::IntoRequest<super::SweepRequest>,
@@ -643,7 +648,7 @@ pub mod admin_client {
             req.extensions_mut().insert(GrpcMethod::new("ibsa.admin.v1.Admin", "Sweep"));
             self.inner.unary(req, path, codec).await
         }
-        /// The same, and recompute all routes.
+        /// As Sweep, and the master recomputes all routes.
         pub async fn reroute(
             &mut self,
             request: impl tonic::IntoRequest<super::RerouteRequest>,
@@ -700,7 +705,8 @@ pub mod admin_server {
             >
             + std::marker::Send
             + 'static;
-        /// Registrations of clients, in the order of the snapshot's rows, in as many messages as it takes.
+        /// Registrations of clients, in the order of the snapshot's rows, split over several
+        /// messages.
         async fn list_groups(
             &self,
             request: tonic::Request<super::GroupsRequest>,
@@ -737,17 +743,17 @@ pub mod admin_server {
             >
             + std::marker::Send
             + 'static;
-        /// The current state, then once a second. Slow readers miss some.
+        /// The current state, then the state once a second. A slow reader misses some of them.
         async fn watch(
             &self,
             request: tonic::Request<super::WatchRequest>,
         ) -> std::result::Result<tonic::Response<Self::WatchStream>, tonic::Status>;
-        /// Has the master begin a heavy sweep within a second.
+        /// Makes the master start a heavy sweep within a second.
         async fn sweep(
             &self,
             request: tonic::Request<super::SweepRequest>,
         ) -> std::result::Result<tonic::Response<super::Ordered>, tonic::Status>;
-        /// The same, and recompute all routes.
+        /// As Sweep, and the master recomputes all routes.
         async fn reroute(
             &self,
             request: tonic::Request<super::RerouteRequest>,

@@ -3,8 +3,8 @@
 pub struct FollowRequest {
     #[prost(fixed64, tag = "1")]
     pub responder_id: u64,
-    /// Number of the last notice that the responder had; 0 if it had none. Those of the last seconds
-    /// that follow it come first: nothing is missed when a stream breaks, or the SM starts again.
+    /// Number of the last notice that the responder received; 0 if none. Later notices of the last
+    /// seconds come first, so that none is lost when a stream breaks or the SM restarts.
     #[prost(uint64, tag = "2")]
     pub after: u64,
 }
@@ -12,15 +12,15 @@ pub struct FollowRequest {
 pub struct Notices {
     #[prost(message, repeated, tag = "1")]
     pub notices: ::prost::alloc::vec::Vec<Notice>,
-    /// Where the SM's front door takes reports: host:port of a UDP socket. An unspecified address
-    /// stands for the one that this connection leads to. In the first message of a stream, which may
-    /// have no notices; and whenever it changes.
+    /// UDP address (host:port) at which the SM's front door accepts reports. An unspecified address
+    /// means the address that this connection leads to. Set in the first message of a stream, which
+    /// may have no notices, and when it changes.
     #[prost(string, tag = "2")]
     pub front_door: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Notice {
-    /// Ascends, over restarts of the SM as well.
+    /// Increases with each notice, also across restarts of the SM.
     #[prost(uint64, tag = "1")]
     pub number: u64,
     /// Notice as it is on the wire, 80 bytes with IssuerGID.
@@ -29,15 +29,17 @@ pub struct Notice {
     /// Only trusted subscribers may receive it.
     #[prost(bool, tag = "3")]
     pub trusted_only: bool,
-    /// The end port it is about: only subscribers that share a partition with it receive it. 0 if all
-    /// may receive it, or if `subject_pkeys` restricts it.
+    /// Port GUID of the end port that the notice is about: only subscribers that share a partition
+    /// with that port receive the notice. 0 if all may receive it, or if `subject_pkeys` restricts
+    /// it.
     #[prost(fixed64, tag = "4")]
     pub subject_port_guid: u64,
     /// Notices with the same non-zero key supersede each other: only the latest need be reported.
     #[prost(uint64, tag = "5")]
     pub supersedes_key: u64,
-    /// P_Keys, with membership bits, of the port or group it is about, where that may be gone: only
-    /// subscribers that can talk to one who has one of them hear of it.
+    /// P_Keys, with membership bits, of the port or group that the notice is about. Used when that
+    /// port or group may no longer exist: only subscribers with a matching P_Key receive the
+    /// notice.
     #[prost(uint32, repeated, tag = "6")]
     pub subject_pkeys: ::prost::alloc::vec::Vec<u32>,
 }
@@ -53,7 +55,7 @@ pub struct Trap {
     /// The SMP, 256 bytes.
     #[prost(bytes = "bytes", tag = "1")]
     pub mad: ::prost::bytes::Bytes,
-    /// LID that it came from, and its SL.
+    /// Source LID and SL of the packet.
     #[prost(uint32, tag = "2")]
     pub lid: u32,
     #[prost(uint32, tag = "3")]
@@ -156,8 +158,8 @@ pub mod events_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// Notices from now on, and those of the last seconds. A responder reports each to the subscribers that are its own: those
-        /// whose Subscription row names it.
+        /// Notices from now on, preceded by those of the last seconds. A responder sends each as a
+        /// Report to the subscribers whose Subscription row names this responder.
         pub async fn follow(
             &mut self,
             request: impl tonic::IntoRequest<super::FollowRequest>,
@@ -182,8 +184,8 @@ pub mod events_client {
                 .insert(GrpcMethod::new("ibsa.event.v1.Events", "Follow"));
             self.inner.server_streaming(req, path, codec).await
         }
-        /// Traps that fabric agents sent to a responder's port. The SM repeats none of it to the agent
-        /// through the responder: it sends TrapRepress itself.
+        /// Traps that fabric agents sent to a responder's port. The responder does not answer the
+        /// agent; the SM sends TrapRepress.
         pub async fn relay(
             &mut self,
             request: impl tonic::IntoStreamingRequest<Message = super::Traps>,
@@ -227,14 +229,14 @@ pub mod events_server {
             >
             + std::marker::Send
             + 'static;
-        /// Notices from now on, and those of the last seconds. A responder reports each to the subscribers that are its own: those
-        /// whose Subscription row names it.
+        /// Notices from now on, preceded by those of the last seconds. A responder sends each as a
+        /// Report to the subscribers whose Subscription row names this responder.
         async fn follow(
             &self,
             request: tonic::Request<super::FollowRequest>,
         ) -> std::result::Result<tonic::Response<Self::FollowStream>, tonic::Status>;
-        /// Traps that fabric agents sent to a responder's port. The SM repeats none of it to the agent
-        /// through the responder: it sends TrapRepress itself.
+        /// Traps that fabric agents sent to a responder's port. The responder does not answer the
+        /// agent; the SM sends TrapRepress.
         async fn relay(
             &self,
             request: tonic::Request<tonic::Streaming<super::Traps>>,

@@ -6,8 +6,8 @@ pub struct Writes {
     pub responder_id: u64,
     #[prost(message, repeated, tag = "2")]
     pub writes: ::prost::alloc::vec::Vec<Write>,
-    /// Epoch of the session that the responder answers queries from; 0 if it has none. An SM whose
-    /// own is lower has been superseded, and drops the writes.
+    /// Epoch of the session that the responder answers queries from; 0 if it has none. An SM with a
+    /// lower epoch has been superseded, and drops the writes.
     #[prost(uint64, tag = "3")]
     pub epoch: u64,
 }
@@ -16,15 +16,15 @@ pub struct Write {
     /// Chosen by the responder; unique among its open writes of this stream.
     #[prost(uint64, tag = "1")]
     pub id: u64,
-    /// The request, 256 bytes from the MAD header on. Empty: no change; the outcome
+    /// The request, 256 bytes from the MAD header on. If empty, nothing changes, and the outcome
     /// has the sequence number that includes all acknowledged writes.
     #[prost(bytes = "bytes", tag = "2")]
     pub mad: ::prost::bytes::Bytes,
     #[prost(message, optional, tag = "3")]
     pub requester: ::core::option::Option<Requester>,
-    /// Sequence number of the registry that the responder answered from when it read the request. A
-    /// repeat that was overtaken by a later change of its record is executed only if that change is
-    /// included.
+    /// Sequence number of the registry that the responder answered from when it read the request.
+    /// If the request is a repeat and its record has changed since the original, the SM executes it
+    /// only if this number includes that change.
     #[prost(uint64, tag = "4")]
     pub seen: u64,
 }
@@ -58,16 +58,16 @@ pub struct Outcome {
     /// MAD status of the answer.
     #[prost(uint32, tag = "2")]
     pub status: u32,
-    /// The record answered, 200 bytes at most, from the data's first byte on; what is left out is zero.
-    /// The request's if empty.
+    /// The record in the answer, from its first byte, at most 200 bytes; missing bytes are zero. If
+    /// empty, the answer has the record of the request.
     #[prost(bytes = "bytes", tag = "3")]
     pub data: ::prost::bytes::Bytes,
-    /// Epoch and sequence number of the registry that the answer must not precede.
+    /// The responder answers only when its tables include this epoch and sequence number.
     #[prost(uint64, tag = "4")]
     pub epoch: u64,
     #[prost(uint64, tag = "5")]
     pub sequence: u64,
-    /// Not to be answered at all.
+    /// The responder sends no answer.
     #[prost(bool, tag = "6")]
     pub dropped: bool,
 }
