@@ -10,7 +10,10 @@
 # The in-process benchmarks: cargo bench -p benches (see docs/benchmarks.md).
 set -euo pipefail
 
-command -v cargo >/dev/null || { echo "bench: cargo is missing; install Rust from https://rustup.rs" >&2; exit 1; }
+command -v cargo >/dev/null || {
+    echo "bench: cargo is missing; install Rust from https://rustup.rs" >&2
+    exit 1
+}
 
 # Paths are relative to the caller's directory; cargo runs benchmarks in the package's.
 arguments=()

@@ -9,8 +9,14 @@ cd "$(dirname "$0")/.."
 
 seconds=${1:-5}
 [[ $seconds =~ ^[1-9][0-9]*$ ]] || { echo "usage: scripts/demo.sh [SECONDS]" >&2; exit 2; }
-command -v cargo >/dev/null || { echo "demo: cargo is missing; install Rust from https://rustup.rs" >&2; exit 1; }
-command -v cc >/dev/null || { echo "demo: a C compiler is missing; try: apt-get install gcc libc6-dev" >&2; exit 1; }
+command -v cargo >/dev/null || {
+    echo "demo: cargo is missing; install Rust from https://rustup.rs" >&2
+    exit 1
+}
+command -v cc >/dev/null || {
+    echo "demo: a C compiler is missing; try: apt-get install gcc libc6-dev" >&2
+    exit 1
+}
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/ibsm-demo.XXXXXX")
 socket=demo-$$
@@ -56,7 +62,11 @@ wait_for() {
     local pid=${pids[-1]}
     for ((i = 0; i < 1200; i++)); do
         grep -q -- "$2" "$work/$1.log" 2>/dev/null && return
-        kill -0 "$pid" 2>/dev/null || { sleep 0.2; echo "demo: $1 ended before it logged '$2'" >&2; exit 1; }
+        kill -0 "$pid" 2>/dev/null || {
+            sleep 0.2
+            echo "demo: $1 ended before it logged '$2'" >&2
+            exit 1
+        }
         sleep 0.05
     done
     echo "demo: $1 did not log '$2' within a minute" >&2
@@ -66,10 +76,12 @@ wait_for() {
 programs=(ibsm ibsa ibsmctl ibstorm ibfabric)
 bin=${CARGO_TARGET_DIR:-target}/demo
 say "Building ${programs[*]}"
-[[ -x $bin/ibsm ]] || echo "  The first build takes about 3 minutes on 2 cores (downloads not included)."
+[[ -x $bin/ibsm ]] ||
+    echo "  The first build takes about 3 minutes on 2 cores (downloads not included)."
 begun=$SECONDS
 cargo build --profile demo "${programs[@]/#/--bin=}"
-echo "  Built in $((SECONDS - begun)) s, with few optimisations; use 'cargo build --release' to measure."
+echo "  Built in $((SECONDS - begun)) s, with few optimisations;" \
+    "use 'cargo build --release' to measure."
 
 say "A three-level fat tree of 648 hosts"
 "$bin/ibfabric" generate fat-tree --levels 3 --radix 36 --hosts 648 --seed 1 -o "$work/fat-tree.net"

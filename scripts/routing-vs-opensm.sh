@@ -50,11 +50,13 @@ case $set in
   small)
     fabric tree2 fat-tree --levels 2 --radix 16 --hosts 128
     fabric tree2-trunks fat-tree --levels 2 --radix 36 --hosts 100
-    fabric tree2-holes fat-tree --levels 2 --radix 16 --hosts 128 --missing-links 6 --missing-hosts 12
+    fabric tree2-holes fat-tree --levels 2 --radix 16 --hosts 128 --missing-links 6 \
+        --missing-hosts 12
     fabric tree2-over fat-tree --levels 2 --radix 24 --hosts 150 --oversubscription 2:1
     fabric tree3 fat-tree --levels 3 --radix 8 --hosts 128
     fabric tree3-links fat-tree --levels 3 --radix 8 --hosts 128 --missing-links 4
-    fabric tree3-holes fat-tree --levels 3 --radix 12 --hosts 200 --missing-links 3 --missing-switches 3 --missing-hosts 8
+    fabric tree3-holes fat-tree --levels 3 --radix 12 --hosts 200 --missing-links 3 \
+        --missing-switches 3 --missing-hosts 8
     fabric tree3-part fat-tree --levels 3 --radix 16 --hosts 140
     fabric torus2 torus --dims 6x6 --hosts-per-switch 3
     fabric torus2-holes torus --dims 8x7 --hosts-per-switch 2 --missing-links 3
@@ -66,28 +68,35 @@ case $set in
     fabric cube hypercube --dimensions 6 --hosts-per-switch 2
     fabric cube-holes hypercube --dimensions 6 --hosts-per-switch 2 --missing-links 4
     fabric dragonfly dragonfly --groups 9 --routers 4 --hosts-per-router 3 --global-links 2
-    fabric dragonfly-holes dragonfly --groups 9 --routers 4 --hosts-per-router 3 --global-links 2 --missing-links 5
+    fabric dragonfly-holes dragonfly --groups 9 --routers 4 --hosts-per-router 3 \
+        --global-links 2 --missing-links 5
     fabric random random --switches 40 --degree 4 --hosts 120
     fabric random-dense random --switches 30 --degree 8 --hosts 130
     ;;
   middle)
     fabric tree2-648 fat-tree --levels 2 --radix 36 --hosts 648
-    fabric tree2-648-holes fat-tree --levels 2 --radix 36 --hosts 648 --missing-links 3 --missing-switches 2 --missing-hosts 7
+    fabric tree2-648-holes fat-tree --levels 2 --radix 36 --hosts 648 --missing-links 3 \
+        --missing-switches 2 --missing-hosts 7
     fabric tree3-500 fat-tree --levels 3 --radix 16 --hosts 500
-    fabric tree3-600-holes fat-tree --levels 3 --radix 16 --hosts 600 --missing-links 3 --missing-hosts 7
-    fabric tree3-600-lost fat-tree --levels 3 --radix 16 --hosts 600 --missing-switches 4 --missing-hosts 5
-    fabric tree3-540-over fat-tree --levels 3 --radix 18 --hosts 540 --oversubscription 2:1 --missing-links 2
+    fabric tree3-600-holes fat-tree --levels 3 --radix 16 --hosts 600 --missing-links 3 \
+        --missing-hosts 7
+    fabric tree3-600-lost fat-tree --levels 3 --radix 16 --hosts 600 --missing-switches 4 \
+        --missing-hosts 5
+    fabric tree3-540-over fat-tree --levels 3 --radix 18 --hosts 540 --oversubscription 2:1 \
+        --missing-links 2
     fabric torus3-512 torus --dims 8x8x8 --hosts-per-switch 1
     fabric torus3-512-holes torus --dims 8x8x8 --hosts-per-switch 1 --missing-links 1
     fabric torus2-500 torus --dims 10x10 --hosts-per-switch 5
     fabric mesh2-500 mesh --dims 10x10 --hosts-per-switch 5 --missing-links 2
     fabric cube-512 hypercube --dimensions 8 --hosts-per-switch 2 --missing-links 2
-    fabric dragonfly-540 dragonfly --groups 19 --routers 6 --hosts-per-router 5 --global-links 3 --missing-links 3
+    fabric dragonfly-540 dragonfly --groups 19 --routers 6 --hosts-per-router 5 --global-links 3 \
+        --missing-links 3
     fabric random-500 random --switches 100 --degree 6 --hosts 500
     fabric random-600 random --switches 200 --degree 4 --hosts 600 --missing-hosts 10
     ;;
   large)
-    fabric tree3-2000-holes fat-tree --levels 3 --radix 24 --hosts 2000 --missing-links 2 --missing-hosts 6
+    fabric tree3-2000-holes fat-tree --levels 3 --radix 24 --hosts 2000 --missing-links 2 \
+        --missing-hosts 6
     fabric tree2-1800-lost fat-tree --levels 2 --radix 64 --hosts 1800 --missing-switches 3
     fabric torus3-1728 torus --dims 12x12x12 --hosts-per-switch 1 --missing-links 1
     fabric mesh3-1000 mesh --dims 10x10x10 --hosts-per-switch 1

@@ -102,18 +102,24 @@ step_layers() {
     has_no_io sm-core sm-core
 }
 
-# has_no_io CRATE DIR [OPTION...]: nothing that CRATE is built from does I/O, and its lib.rs turns on
+# has_no_io CRATE DIR [OPTION...]: no dependency of CRATE does I/O, and its lib.rs turns on
 # the lints of clippy.toml, which forbid I/O of std.
 has_no_io() {
     local crate=$1 dir=$2 found
     shift 2
     if found=$(cargo tree -p "$crate" -e normal --prefix none --format '{p}' "$@" |
-        grep -E '^(tokio|tonic|hyper|axum|mio|socket2|rustix|nix|libc|redb|procfs|async-|futures)' | sort -u); then
+        grep -E \
+            '^(tokio|tonic|hyper|axum|mio|socket2|rustix|nix|libc|redb|procfs|async-|futures)' |
+        sort -u); then
         printf '%s must do no I/O, but depends on: %s\n' "$crate" "${found//$'\n'/, }"
         return 1
     fi
-    grep -q '^#!\[cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))\]$' \
-        "$dir/src/lib.rs" || { echo "$dir/src/lib.rs does not turn on the lints of clippy.toml"; return 1; }
+    grep -q \
+        '^#!\[cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))\]$' \
+        "$dir/src/lib.rs" || {
+            echo "$dir/src/lib.rs does not turn on the lints of clippy.toml"
+            return 1
+        }
     cargo check -p "$crate" "$@"
 }
 
@@ -128,7 +134,8 @@ may_use() {
 
 # dependencies CRATE EDGES: the crates of this workspace that CRATE depends on, itself included.
 dependencies() {
-    cargo tree -p "$1" -e "$2" --prefix none --format '{p}' | grep -F "($PWD/" | cut -d' ' -f1 | sort -u
+    cargo tree -p "$1" -e "$2" --prefix none --format '{p}' |
+        grep -F "($PWD/" | cut -d' ' -f1 | sort -u
 }
 
 step_tests() {
@@ -177,7 +184,9 @@ step_kernel() {
     use_tested_programs
     scripts/kernel-lab/run.sh
     sed -n 's/^skipped: */skipped: /p' "$logs/kernel" >>"$logs/notes"
-    note "$(grep -c '^PASS' "$logs/kernel") checks on Linux $(sed -n 's/^kernel \([^,]*\),.*/\1/p' "$logs/kernel")"
+    local release
+    release=$(sed -n 's/^kernel \([^,]*\),.*/\1/p' "$logs/kernel")
+    note "$(grep -c '^PASS' "$logs/kernel") checks on Linux $release"
 }
 
 # Installs the kernel lab's packages if that needs no password, or prints why the lab cannot run.
@@ -192,7 +201,8 @@ lab_absence() {
         absent=$(absent_packages "${lab_needs[@]}")
     fi
     [[ -z $absent ]] || { echo "Debian packages are missing: $absent"; return 1; }
-    [[ -e ${CARGO_TARGET_DIR:-target}/kernel-lab/kernel/done || -n $(apt-cache pkgnames linux-image-amd64) ]] ||
+    [[ -e ${CARGO_TARGET_DIR:-target}/kernel-lab/kernel/done ||
+        -n $(apt-cache pkgnames linux-image-amd64) ]] ||
         { echo "package linux-image-amd64 is not available (run apt-get update?)"; return 1; }
 }
 
@@ -201,7 +211,8 @@ lab_absence() {
 step_versus() {
     command -v opensm || { note "skipped: opensm is not installed"; return; }
     use_tested_programs
-    timeout 600 cargo bench --profile dev -p benches --bench versus -- --hosts 64 --quick --json "$logs/versus.json"
+    timeout 600 cargo bench --profile dev -p benches --bench versus -- --hosts 64 --quick --json \
+        "$logs/versus.json"
     # Every row of the table on standard output is in the file, with a ratio above 0.
     local rows ratios
     rows=$(grep -c '"name"' "$logs/versus.json")
@@ -259,8 +270,10 @@ step_fuzz() {
         note "fuzzed with libFuzzer, ${each} s each: ${targets[*]}"
         for target in "${targets[@]}"; do
             "${mutate[@]}" seed "$target" "fuzz/corpus/$target"
-            timeout $((each + 120)) cargo +nightly fuzz run --features libfuzzer --sanitizer none "$target" -- \
-                -max_total_time="$each" -timeout=10 -rss_limit_mb=2048 -max_len=8192 -print_final_stats=1
+            timeout $((each + 120)) cargo +nightly fuzz run --features libfuzzer \
+                --sanitizer none "$target" -- \
+                -max_total_time="$each" -timeout=10 -rss_limit_mb=2048 -max_len=8192 \
+                -print_final_stats=1
         done
     else
         note "fuzzed with the mutation loop, ${each} s each: ${targets[*]}"
@@ -275,7 +288,10 @@ libfuzzer_ready() {
         cargo +nightly --version || { echo "no nightly toolchain"; return 1; }
         cargo fuzz --version || cargo install cargo-fuzz --locked ||
             { echo "cargo-fuzz cannot be installed"; return 1; }
-        cargo +nightly fuzz build --features libfuzzer --sanitizer none || { echo "the targets do not build with libFuzzer"; return 1; }
+        cargo +nightly fuzz build --features libfuzzer --sanitizer none || {
+            echo "the targets do not build with libFuzzer"
+            return 1
+        }
     } >"$logs/libfuzzer" 2>&1
 }
 
@@ -311,7 +327,10 @@ if [[ ${1-} == -l ]]; then
     exit
 fi
 for name in "$@"; do
-    declare -F "step_$name" >/dev/null || { echo "no step '$name'; the steps are: ${steps[*]}" >&2; exit 2; }
+    declare -F "step_$name" >/dev/null || {
+        echo "no step '$name'; the steps are: ${steps[*]}" >&2
+        exit 2
+    }
 done
 for name in "${@:-${steps[@]}}"; do run_step "$name"; done
 if (($# == 0)); then echo "all checks passed in $SECONDS s"; else echo "passed: $*"; fi

@@ -2,7 +2,7 @@
 //! to verify them and to order their blocks for writing?
 //!
 //! CPU time of all cores and wall time in milliseconds, from the topology of a fabric to the tables
-//! of all switches: from nothing, and after a cable between two switches was cut, with the previous
+//! of all switches: from scratch, and after a cable between two switches was cut, with the previous
 //! tables available. The figures of quality beside them: routes from hosts to hosts' LIDs on the
 //! most loaded link, and their mean per link.
 

@@ -320,10 +320,12 @@ fn print_table(ours: &[Figures], stock: &[Figures]) {
     }
 }
 
+fn row(name: &str, unit: &str, value: f64) -> Value {
+    json!({ "figure": name, "unit": unit, "value": value })
+}
+
 fn to_json(rounds: &[Figures]) -> Value {
-    let round = |figures: &Figures| {
-        let figure = |&(name, unit, value): &(&str, &str, f64)| json!({ "figure": name, "unit": unit, "value": value });
-        figures.iter().map(figure).collect::<Value>()
-    };
+    let figure = |&(name, unit, value): &(&str, &str, f64)| row(name, unit, value);
+    let round = |figures: &Figures| figures.iter().map(figure).collect::<Value>();
     rounds.iter().map(round).collect()
 }

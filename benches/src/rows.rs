@@ -173,7 +173,7 @@ impl Stand {
     }
 }
 
-/// Gives hosts one of 64 P_Key tables: besides the default partition, one to four of 16 others.
+/// Gives hosts one of 64 P_Key tables: the default partition and one to four of 16 others.
 fn spread_partitions(plane: &mut FabricPlane) {
     const PARTITIONS: u16 = 16;
     for (nth, node) in plane.nodes.iter_mut().enumerate() {

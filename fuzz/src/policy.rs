@@ -121,9 +121,10 @@ pub fn seeds() -> Vec<Vec<u8>> {
         # more\nA=0x2, indx0, ipoib, sl=3 : 0x1=full, 0x2=limited, ALL_SWITCHES=both ;\n\
         B , mgid=ff12:401b::0707,sl=1,Q_Key=0x1,TClass=2,FlowLabel=3 : ALL_CAS;\n";
     let qos = "port-groups\n port-group\n name: Storage\n use: x\n port-guid: 0x1-0x3,0x9\n \
-        port-name: node1 HCA-1/P1\n pkey: 0x0FFF-0x0FFF\n partition: Default\n node-type: CA,SELF\n \
-        end-port-group\nend-port-groups\nqos-setup\n vlarb-tables\n end-vlarb-tables\nend-qos-setup\n\
-        qos-levels\n qos-level\n name: DEFAULT\n sl: 0\n end-qos-level\n qos-level\n name: L\n sl: 3\n \
+        port-name: node1 HCA-1/P1\n pkey: 0x0FFF-0x0FFF\n partition: Default\n \
+        node-type: CA,SELF\n end-port-group\nend-port-groups\nqos-setup\n vlarb-tables\n \
+        end-vlarb-tables\nend-qos-setup\nqos-levels\n qos-level\n name: DEFAULT\n sl: 0\n \
+        end-qos-level\n qos-level\n name: L\n sl: 3\n \
         mtu-limit: 4\n rate-limit: 3\n packet-life: 16\n pkey: 0x7FFF\n end-qos-level\n\
         end-qos-levels\nqos-match-rules\n qos-match-rule\n use: y\n qos-class: 7-9,11\n \
         source: Storage\n destination: Storage\n service-id: 0x100-0x1FF\n pkey: 0xFFFF\n \
@@ -149,8 +150,9 @@ pub fn seeds() -> Vec<Vec<u8>> {
         Service Record: id=0x1 gid=0xfe80000000000000:0x1 pkey=0xffff lease=0xFFFFFFFF \
         key=0x0:0x0 name='a' data8=0x0:0x0 data16=0x0:0x0 data32=0x0:0x0 data64=0x0:0x0 \
         modified_time=0x1 lease_period=0xFFFFFFFF\n";
-    let settings = "lmc 0x2 # two bits\nqos TRUE\nqos_sl2vl 0,1,2, 3;4\nqos_ca_vlarb_high 0:4,15:1\n\
-        routing_engine ftree, updn bogus\nlog_prefix \" a 'b' \"\nsm_priority 16\npart_enforce x\n\
+    let settings = "lmc 0x2 # two bits\nqos TRUE\nqos_sl2vl 0,1,2, 3;4\n\
+        qos_ca_vlarb_high 0:4,15:1\nrouting_engine ftree, updn bogus\nlog_prefix \" a 'b' \"\n\
+        sm_priority 16\npart_enforce x\n\
         cc_ca_cong_setting_ccti_timer 3 20\ncc_cct 1:2,3:4x\ncc_sw_cong_setting_victim_mask 0x1f\n\
         qos_high_limit 9 x\nm_key -1\nsweep_intervall 3\r\ndimn_ports_file /a\n";
     let files = [&[partitions][..], &[qos, ulps], &[fabrics], &[routes], &[dump], &[settings]];

@@ -112,7 +112,7 @@ struct Bed {
     ports: Ports,
     registry: Registry,
     now_s: u64,
-    /// The contents of the store besides the rows.
+    /// The contents of the store other than the rows.
     outcomes: HashMap<OutcomeKey, Outcome>,
     known: Vec<Known>,
     tid: u64,

@@ -14,7 +14,7 @@ pub struct Packet {
     pub mad: [u8; MAD_LEN],
     /// The remote address.
     pub address: Address,
-    /// Data for transports and relays besides the address.
+    /// Data for transports and relays other than the address.
     pub carrier: Carrier,
 }
 

@@ -17,10 +17,17 @@ fi
 
 if [[ ! -e $work/kernel/done ]]; then
     apt-cache show linux-image-amd64 >/dev/null 2>&1 || apt-get update -qq
-    package=$(apt-cache depends linux-image-amd64 | awk '/Depends: linux-image-[0-9]/ { print $2; exit }')
-    [[ -n $package ]] || { echo "package linux-image-amd64 not found: the kernel lab needs Debian"; exit 1; }
+    package=$(apt-cache depends linux-image-amd64 |
+        awk '/Depends: linux-image-[0-9]/ { print $2; exit }')
+    [[ -n $package ]] || {
+        echo "package linux-image-amd64 not found: the kernel lab needs Debian"
+        exit 1
+    }
     rm -rf "$work/kernel" && mkdir "$work/kernel"
-    (cd "$work" && apt-get download -qq "$package" && dpkg-deb -x "$package"_*.deb kernel && rm "$package"_*.deb)
+    (
+        cd "$work" && apt-get download -qq "$package" &&
+            dpkg-deb -x "$package"_*.deb kernel && rm "$package"_*.deb
+    )
     touch "$work/kernel/done"
 fi
 version=$(ls "$work/kernel/lib/modules")
@@ -37,7 +44,8 @@ chmod +x "$root/init"
 
 # Modules, in load order. rdma_rxe requests crc32 by name, so it is not among the dependencies.
 for module in crc32_generic veth sch_netem rdma_rxe ib_umad ib_uverbs; do
-    modprobe -d "$work/kernel" -S "$version" --show-depends "$module" 2>/dev/null | awk '$1 == "insmod" { print $2 }'
+    modprobe -d "$work/kernel" -S "$version" --show-depends "$module" 2>/dev/null |
+        awk '$1 == "insmod" { print $2 }'
 done | awk '!seen[$0]++' | while read -r file; do
     cp "$file" "$root/modules/"
     basename "$file" >>"$root/modules/order"
@@ -65,4 +73,5 @@ if compgen -G "$verbs/librxe-rdmav*.so" >/dev/null; then
 fi
 
 (cd "$root" && find . | cpio -o -H newc --quiet | gzip -1) >"$work/base.cpio.gz"
-echo "kernel $version, $(wc -l <"$root/modules/order") modules, $(du -k "$work/base.cpio.gz" | cut -f1) KiB"
+echo "kernel $version, $(wc -l <"$root/modules/order") modules," \
+    "$(du -k "$work/base.cpio.gz" | cut -f1) KiB"

@@ -34,8 +34,10 @@ if [[ -n $build ]]; then
     cargo build --quiet -p ib-mad --example sa_client --example sa_port_manager --example add_grh
     # The transport verbs needs additional build tools.
     rm -f "$target/debug/examples/ud_client"
-    if command -v cmake >/dev/null && [[ -n $(compgen -G '/usr/lib/llvm-*/lib/libclang*.so*') ]]; then
-        cargo build --quiet -p ib-mad -p sa-server --features sa-server/verbs,ib-mad/verbs --bin ibsa --example ud_client
+    if command -v cmake >/dev/null &&
+        [[ -n $(compgen -G '/usr/lib/llvm-*/lib/libclang*.so*') ]]; then
+        cargo build --quiet -p ib-mad -p sa-server --features sa-server/verbs,ib-mad/verbs \
+            --bin ibsa --example ud_client
     else
         echo "skipped: verbs, because cmake or libclang is missing"
     fi
@@ -53,7 +55,8 @@ strip -o "$ours/lib/libadd_grh.so" "$target/debug/examples/libadd_grh.so"
 "$lab/libraries.sh" "$ours" "${programs[@]}"
 "$target/debug/lab-snapshot" "$ours/lab/cache"
 cp "$script" "$ours/lab/main"
-(cd "$ours" && find . | cpio -o -H newc --quiet | gzip -1) | cat "$work/base.cpio.gz" - >"$scratch/initrd"
+(cd "$ours" && find . | cpio -o -H newc --quiet | gzip -1) |
+    cat "$work/base.cpio.gz" - >"$scratch/initrd"
 
 status=0
 timeout "$seconds" qemu-system-x86_64 -accel tcg,thread=multi -cpu max -m 1024 -smp 1 \

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::MAD_LEN;
 use crate::book::{Book, Request};
 
-/// Offsets in a MAD (13.4.2, 15.2.1.1).
+/// Offsets in a MAD (IBA 13.4.2, 15.2.1.1).
 const METHOD: usize = 3;
 const STATUS: usize = 4;
 const TID: usize = 8;

@@ -120,7 +120,10 @@ impl Browser {
             format!("--user-data-dir={}", profile.display()),
         ]);
         let capabilities = json!({
-            "goog:chromeOptions": { "args": arguments, "perfLoggingPrefs": { "enableNetwork": true } },
+            "goog:chromeOptions": {
+                "args": arguments,
+                "perfLoggingPrefs": { "enableNetwork": true },
+            },
             "goog:loggingPrefs": { "browser": "ALL", "performance": "ALL" },
         });
         let Value::Object(capabilities) = capabilities else { unreachable!("it is an object") };
@@ -178,7 +181,12 @@ impl Browser {
     }
 
     async fn size(&self, width: u32, height: u32) {
-        let metrics = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600 });
+        let metrics = json!({
+            "width": width,
+            "height": height,
+            "deviceScaleFactor": 1,
+            "mobile": width < 600,
+        });
         self.devtools("Emulation.setDeviceMetricsOverride", metrics).await;
     }
 
@@ -248,7 +256,8 @@ async fn watch(browser: &Browser, subnet: &mut Subnet) {
     browser.theme("light").await;
     browser.client.goto(&subnet.page).await.expect("the page loads");
     browser.until("document.body.dataset.connection === 'live'").await;
-    let states = "[...document.querySelectorAll('#responders tbody tr')].map((row) => row.cells[0].innerText + ' ' + row.cells[1].innerText).join()";
+    let states = "[...document.querySelectorAll('#responders tbody tr')]\
+                  .map((row) => row.cells[0].innerText + ' ' + row.cells[1].innerText).join()";
     browser.until(&format!("{states} === 'r1 current,r2 current'")).await;
     assert_eq!(browser.eval("document.getElementById('subnet').innerText").await, "Subnet up");
 
@@ -295,7 +304,8 @@ async fn numbers_are_those_of_the_api(browser: &Browser, subnet: &Subnet) {
     let talkers = browser.api("/api/v1/talkers").await;
     assert!(talkers.as_array().is_some_and(|talkers| !talkers.is_empty()), "{talkers}");
     // Rates change: the curve has several values by now, and gets more.
-    let length = "fetch('/api/v1/series').then((a) => a.json()).then((s) => s.total.answers_per_s.filter((n) => n > 100).length >= 5)";
+    let length = "fetch('/api/v1/series').then((a) => a.json())\
+                  .then((s) => s.total.answers_per_s.filter((n) => n > 100).length >= 5)";
     let moved = format!("const done = arguments[0]; {length}.then(done)");
     while browser.client.execute_async(&moved, vec![]).await.expect("the API answers") != true {
         assert!(Instant::now() < deadline, "rates do not change");

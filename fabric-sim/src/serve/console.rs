@@ -52,8 +52,9 @@ pub enum Command {
 
 /// Output of `help`.
 pub const HELP: &str = "\
-status | check | node NODE | link-down NODE PORT | link-up NODE PORT | node-down NODE | node-up NODE | \
-reboot NODE | loss SHARE [NODE PORT] | delay MICROSECONDS [NODE PORT] | chaos MILLISECONDS|off | trap 129|130|131 NODE PORT | \
+status | check | node NODE | link-down NODE PORT | link-up NODE PORT | node-down NODE | \
+node-up NODE | reboot NODE | loss SHARE [NODE PORT] | delay MICROSECONDS [NODE PORT] | \
+chaos MILLISECONDS|off | trap 129|130|131 NODE PORT | \
 description NODE TEXT | system-image-guid NODE GUID | help | quit \
 (NODE: id, \"description\" or 0xGUID; SHARE: 0.01 or 1%)";
 

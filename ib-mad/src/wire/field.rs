@@ -338,7 +338,10 @@ macro_rules! layout {
     (
         $(#[$doc:meta])*
         $vis:vis struct $view:ident($repr:ident): $name:literal, $len:literal bytes {
-            $( $(#[$field_doc:meta])* $field:ident: $type:ty [$from:literal .. $to:literal] ),* $(,)?
+            $(
+                $(#[$field_doc:meta])*
+                $field:ident: $type:ty [$from:literal .. $to:literal]
+            ),* $(,)?
         }
     ) => {
         $(#[$doc])*
@@ -377,7 +380,9 @@ macro_rules! layout {
         impl<T: ::core::convert::AsRef<[u8]>> $view<T> {
             /// Wraps `buffer` after checking its length, which is all that accessors require.
             #[inline]
-            pub fn new(buffer: T) -> ::core::result::Result<Self, $crate::wire::field::DecodeError> {
+            pub fn new(
+                buffer: T,
+            ) -> ::core::result::Result<Self, $crate::wire::field::DecodeError> {
                 let got = buffer.as_ref().len();
                 if got < $len {
                     return ::core::result::Result::Err($crate::wire::field::DecodeError::Truncated {
@@ -493,7 +498,10 @@ macro_rules! layout {
             }
 
             /// Writes all fields, and no reserved bits.
-            pub fn emit<T: ::core::convert::AsRef<[u8]> + ::core::convert::AsMut<[u8]>>(&self, view: &mut $view<T>) {
+            pub fn emit<T>(&self, view: &mut $view<T>)
+            where
+                T: ::core::convert::AsRef<[u8]> + ::core::convert::AsMut<[u8]>,
+            {
                 let bytes = view.buffer.as_mut();
                 $( <$type as $crate::wire::field::Field>::write::<{ $from }, { $to - $from }>(
                     ::core::clone::Clone::clone(&self.$field),

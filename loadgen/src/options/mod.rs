@@ -58,8 +58,14 @@ arrived; 2 if the storm could not start.";
 
 /// Loads Subnet Administration responders with the requests of clients and checks the answers.
 #[derive(Parser, Clone, Debug)]
-#[command(name = "ibstorm", version, after_long_help = EXAMPLES, after_help = "See --help for examples.",
-          arg_required_else_help = true, args_conflicts_with_subcommands = true)]
+#[command(
+    name = "ibstorm",
+    version,
+    after_long_help = EXAMPLES,
+    after_help = "See --help for examples.",
+    arg_required_else_help = true,
+    args_conflicts_with_subcommands = true,
+)]
 pub struct Options {
     /// A command other than running a storm.
     #[command(subcommand)]
@@ -71,7 +77,13 @@ pub struct Options {
 
     /// udp: address or name of a responder; may be repeated. Batches go to all of them in turn,
     /// retries to the next one.
-    #[arg(help_heading = WHERE, long, value_name = "HOST:PORT", value_delimiter = ',', value_parser = target)]
+    #[arg(
+        help_heading = WHERE,
+        long,
+        value_name = "HOST:PORT",
+        value_delimiter = ',',
+        value_parser = target,
+    )]
     pub target: Vec<SocketAddr>,
 
     /// ring: Unix socket of a responder on this host, as in `ibsa --ring PATH`.
@@ -95,7 +107,13 @@ pub struct Options {
     pub sa_lid: Option<u16>,
 
     /// ibsim: whether to follow redirection by ClassPortInfo or status 0x0002.
-    #[arg(help_heading = WHERE, long, value_enum, value_name = "WHAT", default_value_t = Redirects::Follow)]
+    #[arg(
+        help_heading = WHERE,
+        long,
+        value_enum,
+        value_name = "WHAT",
+        default_value_t = Redirects::Follow,
+    )]
     pub redirects: Redirects,
 
     /// SM that provides the snapshot: the ports to query, and the expected answers. May be
@@ -120,7 +138,13 @@ pub struct Options {
     pub insecure: bool,
 
     /// How long to wait for a snapshot.
-    #[arg(help_heading = WHAT, long, value_name = "TIME", default_value = "30s", value_parser = duration)]
+    #[arg(
+        help_heading = WHAT,
+        long,
+        value_name = "TIME",
+        default_value = "30s",
+        value_parser = duration,
+    )]
     pub wait: Duration,
 
     /// File of ports to query, in place of a snapshot: one per line, LID, GID or both, then a name.
@@ -177,7 +201,12 @@ pub struct Options {
     pub duration: Option<Duration>,
 
     /// Stop after this number of queries.
-    #[arg(help_heading = HOW_MUCH, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(
+        help_heading = HOW_MUCH,
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u64).range(1..),
+    )]
     pub queries: Option<u64>,
 
     /// Threads among which queries are divided; each has its own socket.
@@ -186,7 +215,13 @@ pub struct Options {
     pub threads: u32,
 
     /// Pin each thread to its own core, starting at core N; an error if there are too few cores.
-    #[arg(help_heading = HOW_MUCH, long, value_name = "N", num_args = 0..=1, default_missing_value = "0")]
+    #[arg(
+        help_heading = HOW_MUCH,
+        long,
+        value_name = "N",
+        num_args = 0..=1,
+        default_missing_value = "0",
+    )]
     pub pin: Option<u16>,
 
     /// Time after which a query is sent again. Linux waits a tenth of its caller's timeout

@@ -51,7 +51,10 @@ pub struct Profile {
 }
 
 macro_rules! tables {
-    ($( $(#[$doc:meta])* $name:ident { $( $(#[$field_doc:meta])* $field:ident: $kind:ty, )* } )*) => {
+    ($(
+        $(#[$doc:meta])*
+        $name:ident { $( $(#[$field_doc:meta])* $field:ident: $kind:ty, )* }
+    )*) => {
         $(
             $(#[$doc])*
             #[derive(Clone, Debug, Default, Deserialize)]

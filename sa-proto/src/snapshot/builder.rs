@@ -207,7 +207,8 @@ mod tests {
             gone in proptest::option::of(0..5u64),
             links in proptest::collection::vec(
                 (0..5usize, 0..2usize, proptest::option::of((0..5u64, 0..3u8))), 0..3),
-            (with_key, repeated) in (proptest::option::of(0..5usize), proptest::option::of(0..20usize)),
+            (with_key, repeated) in
+                (proptest::option::of(0..5usize), proptest::option::of(0..20usize)),
         ) {
             let before = ring(5).checked().unwrap();
             let mut after = before.clone();

@@ -213,14 +213,17 @@ mod tests {
             prop_assert_eq!(&loaded.fabric().nodes, &saved.fabric().nodes);
             prop_assert_eq!(&loaded.fabric().lfts, &saved.fabric().lfts);
             prop_assert_eq!(loaded.fabric().subnet.sa_key, 0);
-            prop_assert!(loaded.registry().services.iter().all(|s| s.record[Service::KEY] == [0; 16]));
+            let services = &loaded.registry().services;
+            prop_assert!(services.iter().all(|s| s.record[Service::KEY] == [0; 16]));
             prop_assert_eq!(loaded.registry().services.len(), saved.registry().services.len());
             prop_assert_eq!(&loaded.registry().members, &saved.registry().members);
             prop_assert_eq!(loaded.checksum(), without_secrets(&saved).checksum());
         }
 
         #[test]
-        fn damage_anywhere_is_found(saved in snapshot(3), at: usize, flip in 1..=255u8, cut: usize) {
+        fn damage_anywhere_is_found(
+            saved in snapshot(3), at: usize, flip in 1..=255u8, cut: usize,
+        ) {
             let directory = tempfile::tempdir().unwrap();
             let path = file(&directory);
             save(&path, &saved).unwrap();

@@ -172,7 +172,8 @@ macro_rules! delta {
                     })
                 };
                 let sequence = self.target.registry_sequence;
-                let registry = if self.registry_changes() == 0 && sequence == old.registry.sequence {
+                let is_same = self.registry_changes() == 0 && sequence == old.registry.sequence;
+                let registry = if is_same {
                     old.registry.clone()
                 } else {
                     Arc::new(RegistryPlane {

@@ -117,7 +117,12 @@ pub struct Options {
     pub cache_dir: Option<PathBuf>,
 
     /// Number of threads that answer queries from --listen
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u16).range(1..=64),
+    )]
     pub workers: u16,
 
     /// System interface for the datagrams of --listen
@@ -136,7 +141,12 @@ pub struct Options {
 
     /// Microseconds to poll for queries before a thread sleeps: lower latency, but each thread uses
     /// a full CPU
-    #[arg(long, value_name = "US", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=1_000_000))]
+    #[arg(
+        long,
+        value_name = "US",
+        default_value_t = 0,
+        value_parser = clap::value_parser!(u64).range(..=1_000_000),
+    )]
     pub busy_poll: u64,
 
     /// Return every query as its own answer, to measure the cost of the loop without queries.

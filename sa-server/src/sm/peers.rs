@@ -25,7 +25,7 @@ pub struct Peers {
 }
 
 impl Peers {
-    /// Believes this host, and `named` besides.
+    /// Trusts this host, and the addresses in `named`.
     pub fn new(named: &[IpAddr]) -> Self {
         Self { named: named.iter().map(IpAddr::to_canonical).collect(), doors: Arc::default() }
     }

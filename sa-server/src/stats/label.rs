@@ -5,7 +5,10 @@ use ib_mad::wire::mad::Status;
 
 /// Declares an enum whose variants are indices and have names for metrics.
 macro_rules! labels {
-    ($(#[$doc:meta])* pub enum $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $text:literal,)* }) => {
+    (
+        $(#[$doc:meta])*
+        pub enum $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $text:literal,)* }
+    ) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum $name {

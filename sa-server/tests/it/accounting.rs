@@ -54,7 +54,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn any_sequence_of_packets_is_accounted_for(packets in prop::collection::vec(any_packet(), 1..64)) {
+    fn any_sequence_of_packets_is_accounted_for(
+        packets in prop::collection::vec(any_packet(), 1..64),
+    ) {
         let mut responder = responder();
         let mut now = Instant::now();
         let mut out = Packet::default();

@@ -134,6 +134,7 @@ proptest! {
         // Any of the components that say which paths are wanted, the ends aside.
         let wishes = ComponentMask(u64::from(components) & 0x3F_F800) | path::SGID;
         let wishes = if bytes[0] & 1 == 0 { wishes } else { wishes | path::SERVICE_ID };
+        let selector = if bytes[6] & 1 == 1 { Selector::Greater } else { Selector::Largest };
         let mut record = [0; 64];
         PathRecord::new(&mut record[..])
             .unwrap()
@@ -145,7 +146,7 @@ proptest! {
             .set_sl(Sl::from_low_bits(u16::from(bytes[5] % 4 / 3 * 3)))
             .set_mtu_selector(Selector::Less)
             .set_mtu(Mtu::B4096)
-            .set_rate_selector(if bytes[6] & 1 == 1 { Selector::Greater } else { Selector::Largest })
+            .set_rate_selector(selector)
             .set_rate(Rate::Gbps2_5)
             .set_packet_life_time_selector(Selector::Largest);
         let mut table =

@@ -12,7 +12,8 @@ transport=umad
 # is no SM to follow.
 start() {
 	: >ibsa.log
-	ibsa --sm http://127.0.0.1:1 --transport $transport --device rxe1 --cache-dir /lab/cache "$@" >>ibsa.log 2>&1 &
+	ibsa --sm http://127.0.0.1:1 --transport $transport --device rxe1 --cache-dir /lab/cache "$@" \
+		>>ibsa.log 2>&1 &
 	ibsa=$!
 	until grep -q 'serving generation' ibsa.log; do
 		kill -0 $ibsa 2>/dev/null || { fail "ibsa $*"; cat ibsa.log; return; }
@@ -49,7 +50,11 @@ lossy() {
 		tries=$((tries + 1))
 	done
 	rtc qdisc del dev "$1" root
-	if [ "${lost:-0}" -gt 0 ]; then pass "$2 despite $lost frames lost at $1"; else fail "no frame lost at $1"; fi
+	if [ "${lost:-0}" -gt 0 ]; then
+		pass "$2 despite $lost frames lost at $1"
+	else
+		fail "no frame lost at $1"
+	fi
 }
 lossy v1 tables:4
 lossy v0 multi:3
@@ -65,7 +70,12 @@ expect() {
 	shift 2
 	query "$@" >query.log 2>&1
 	got=$(grep -c "$text" query.log)
-	if [ "$got" = "$wanted" ]; then pass "saquery $*: $got x $text"; else fail "saquery $*: $got x $text"; head -20 query.log; fi
+	if [ "$got" = "$wanted" ]; then
+		pass "saquery $*: $got x $text"
+	else
+		fail "saquery $*: $got x $text"
+		head -20 query.log
+	fi
 }
 expect 1 'Capability mask[.]' -c
 expect 126 'NodeRecord dump' NR
@@ -127,7 +137,8 @@ sleep 0.7
 # An upgrade: the new process starts before the old one ends. A cache directory has one user.
 old=$ibsa
 cp -r /lab/cache /lab/cache2
-ibsa --sm http://127.0.0.1:1 --transport umad --device rxe1 --cache-dir /lab/cache2 --holder /run/ibsa.hold >new.log 2>&1 &
+ibsa --sm http://127.0.0.1:1 --transport umad --device rxe1 --cache-dir /lab/cache2 \
+	--holder /run/ibsa.hold >new.log 2>&1 &
 ibsa=$!
 until grep -q 'serving generation' new.log; do sleep 0.05; done
 kill -TERM $old

@@ -295,7 +295,8 @@ settings! {
         /// Whether the log file is appended to rather than truncated at start.
         accum_log_file: bool = true, start;
         /// File of log flags by module.
-        per_module_logging_file: Option<String> = Some("/etc/opensm/per-module-logging.conf".to_owned()), start;
+        per_module_logging_file: Option<String> =
+            Some("/etc/opensm/per-module-logging.conf".to_owned()), start;
         /// Directory of dump files, opensm-sa.dump among them; (null) is the state directory.
         dump_files_dir: Option<String> = None, start;
         /// Whether PathRecords from or to InfiniHost adapters (2003), which are faster that way,

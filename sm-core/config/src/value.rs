@@ -232,7 +232,8 @@ impl std::ops::Deref for EngineNames {
 /// No name is the default, as are `none` and `null`.
 impl Value for Option<EngineNames> {
     const EXPECTED: &'static str = "names among minhop, updn, dnup, file, ftree, lash, dor, \
-                                    torus-2QoS, nue, dfsssp, sssp and no_fallback, separated by commas";
+                                    torus-2QoS, nue, dfsssp, sssp and no_fallback, separated by \
+                                    commas";
     fn parse(text: &str) -> Option<Self> {
         if ["", "none", "null", "(null)"].iter().any(|none| text.eq_ignore_ascii_case(none)) {
             return Some(None);

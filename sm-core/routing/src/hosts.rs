@@ -283,7 +283,8 @@ mod tests {
                 }
                 let stays = |to: &&Destination| before.owner(to.base_lid) == Some(to);
                 for to in after.destinations().iter().filter(stays) {
-                    for (switch, lid) in after.switches().flat_map(|s| to.lids().map(move |l| (s, l))) {
+                    let lids = |s| to.lids().map(move |lid| (s, lid));
+                    for (switch, lid) in after.switches().flat_map(lids) {
                         prop_assert_eq!(new.port(switch, lid), old.port(switch, lid));
                         let sl = |lanes: &Lanes| lanes.sl(switch, to.egress_switch, lid);
                         prop_assert_eq!(sl(&new.lanes), sl(&old.lanes));

@@ -67,7 +67,7 @@ pub struct Layers {
     layers: Vec<u8>,
 }
 
-/// How a route's layer is indexed besides its source switch.
+/// How a route's layer is indexed, in addition to its source switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Columns {
     /// By the destination's egress switch.

@@ -23,7 +23,7 @@ impl DirectedRoute {
         &self.ports[..usize::from(self.hops)]
     }
 
-    /// The route that goes on through `egress`; `None` if it would be too long.
+    /// The route that continues through `egress`; `None` if it would be too long.
     pub fn extended(mut self, egress: PortNum) -> Option<Self> {
         *self.ports.get_mut(usize::from(self.hops))? = egress;
         self.hops += 1;

@@ -228,7 +228,7 @@ fn choose(
     Err(Status::SA_NO_RESOURCES.into())
 }
 
-/// An alias that is a member of a group cannot be removed (the port would go on receiving).
+/// An alias that is a member of a group cannot be removed (the port would continue to receive).
 fn delete(core: &mut Core, port: &EndPort, entries: &[u8]) -> Result<(), Refusal> {
     let alias = |index: &u8| core.guid_info.by_port.get(&(port.guid, *index)).copied();
     let aliases: Vec<_> = entries.iter().filter_map(alias).collect();

@@ -165,7 +165,8 @@ proptest! {
                 (Step::Time(passed), _) => {
                     now_s += passed;
                     registry.expire(now_s);
-                    let ends = registry.plane().services.iter().filter_map(|row| row.expires_s).min();
+                    let plane = registry.plane();
+                    let ends = plane.services.iter().filter_map(|row| row.expires_s).min();
                     assert!(ends.is_none_or(|end| end > now_s), "a lease that is over");
                     let next = registry.next_expiry();
                     assert!(ends.is_none_or(|end| next.is_some_and(|next| next <= end)));

@@ -236,7 +236,7 @@ impl Sweeper {
         if spares {
             info!("the copy of the registry is complete: clients are not asked to register again");
         } else if self.reregistration.awaits_copy() {
-            info!("finding out whether the copy of the registry is complete");
+            info!("checking whether the copy of the registry is complete");
         } else if replaces_another && !self.subnet.settings.no_clients_rereg {
             info!("asking all clients to register again");
         }

@@ -130,7 +130,7 @@ impl RequestOwner for HandoverMessages {
     fn refused(&mut self, subnet: &mut Subnet, owned: OwnedRequest<Self::Kind>, status: Status) {
         let OwnedRequest { request, .. } = owned;
         let (name, place) = (request.kind.name(), subnet.place(request.port()));
-        warn!("{name} of {place} is refused: {status}");
+        warn!("{place} refused {name}: {status}");
     }
 
     fn silent(&mut self, subnet: &mut Subnet, owned: OwnedRequest<Self::Kind>) {
@@ -164,7 +164,10 @@ impl Sweeper {
         sweep: Option<bool>,
     ) {
         let place = self.subnet.peer_place(port);
-        info!(target: STATE, "handing over to the subnet manager at {place}, priority {}", sm.priority);
+        info!(
+            target: STATE,
+            "handing over to the subnet manager at {place}, priority {}", sm.priority
+        );
         self.subnet.election.handover.offered = Some(sm);
         self.subnet.election.handover.is_accepted = false;
         self.enter(now, Stage::HandOver { sweep });

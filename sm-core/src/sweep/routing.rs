@@ -195,7 +195,7 @@ impl RoutingState {
         })
     }
 
-    /// The input that recomputes a routing from nothing.
+    /// The input that recomputes a routing from scratch.
     fn job_of(&self, made: &ActiveRouting, fabric: &Fabric) -> RoutingJob {
         RoutingJob {
             sweep: 0,

@@ -54,7 +54,7 @@ impl RequestOwner for SlMaps {
         }
         if subnet.settings.suppress_sl2vl_mad_status_errors {
             let (name, place) = (request.kind.name(), subnet.place(request.port()));
-            return debug!("{name} of {place} is refused: {status}");
+            return debug!("{place} refused {name}: {status}");
         }
         subnet.report_refusal(request, status);
     }

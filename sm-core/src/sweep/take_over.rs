@@ -252,7 +252,7 @@ impl RequestOwner for LidTakeOver {
     fn refused(&mut self, subnet: &mut Subnet, owned: OwnedRequest<Self::Kind>, status: Status) {
         let OwnedRequest { request, .. } = owned;
         let (name, place) = (request.kind.name(), subnet.place(request.port()));
-        warn!("{name} of {place} is refused: {status}");
+        warn!("{place} refused {name}: {status}");
     }
 
     fn silent(&mut self, subnet: &mut Subnet, owned: OwnedRequest<Self::Kind>) {

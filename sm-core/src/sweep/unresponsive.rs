@@ -47,7 +47,7 @@ enum Standing {
 }
 
 impl Unresponsive {
-    /// Whether a route may go on from the node of a port, and through that port.
+    /// Whether a route may continue from the node of a port, and through that port.
     fn is_usable(&self, node: NodeIndex, egress: PortIndex) -> bool {
         !self.is_silent(node) && !self.dead_ends.contains(&egress)
     }
@@ -137,7 +137,7 @@ impl Discovery {
             let before = subnet.fabric.upstream(node);
             subnet.fabric.set_upstream(node, egress);
             if before != Some(egress) {
-                debug!("another route to {}", subnet.place(ingress));
+                debug!("trying another route to {}", subnet.place(ingress));
                 self.unresponsive.reroutes = self.unresponsive.reroutes.wrapping_add(1);
             }
         }

@@ -119,7 +119,8 @@ mod tests {
         });
         assert_eq!(
             line,
-            "trap 129 'local link integrity' from LID 17 (switch 'leaf001'): switch 'leaf001' port 9"
+            "trap 129 'local link integrity' from LID 17 (switch 'leaf001'): \
+             switch 'leaf001' port 9"
         );
         let unknown = said(TrapNumber::FLOW_CONTROL_UPDATE, |details| {
             PortErrorDetails::new(&mut details[..])

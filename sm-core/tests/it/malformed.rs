@@ -29,7 +29,10 @@ fn spoil(packet: &mut Packet, choice: u64) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(64) })]
+    #![proptest_config(ProptestConfig {
+        failure_persistence: None,
+        ..ProptestConfig::with_cases(64)
+    })]
 
     #[test]
     fn spoilt_answers_delay_the_subnet_but_break_nothing(
@@ -70,7 +73,8 @@ proptest! {
 
     #[test]
     fn any_packet_is_taken_at_any_time(
-        packets in prop::collection::vec((prop::collection::vec(any::<u8>(), 256), 0u16..8), 1..200),
+        packets in
+            prop::collection::vec((prop::collection::vec(any::<u8>(), 256), 0u16..8), 1..200),
     ) {
         let mut bed = Bed::with_manager(&fat_tree(2, 6, 12), Settings::default());
         for (bytes, class) in packets {

@@ -270,7 +270,7 @@ fn trees_that_failed_are_planted_again_after_a_while() {
     }
 }
 
-/// A fabric with groups whose master is gone: its trees differ from those computed from nothing,
+/// A fabric with groups whose master is gone: its trees differ from those computed from scratch,
 /// and one of them belongs to a group that no longer exists.
 fn left_with_groups() -> Bed {
     let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());

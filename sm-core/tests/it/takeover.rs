@@ -23,7 +23,7 @@ fn tables(bed: &Bed) -> Vec<(NodeIndex, Vec<u8>)> {
 fn left_by(before: Settings) -> Bed {
     let mut bed = Bed::with_manager(&fat_tree(3, 8, 100), before);
     bed.bring_up();
-    // Cut and mended, so that routes are not those that a routing from nothing would give.
+    // Cut and mended, so that routes are not those that a routing from scratch would give.
     let spine = *bed.switches().last().unwrap();
     for up in [false, true] {
         let now = bed.clock.now();

@@ -282,12 +282,15 @@ proptest! {
     #[test]
     fn what_is_written_reads_back_the_same(net in net()) {
         let text = net.to_string();
-        let again = Net::parse("net", &text).map_err(|e| TestCaseError::fail(format!("{e}\n{text}")))?;
+        let fails = |e| TestCaseError::fail(format!("{e}\n{text}"));
+        let again = Net::parse("net", &text).map_err(fails)?;
         prop_assert_eq!(again, net, "{}", text);
     }
 
     #[test]
-    fn no_text_makes_the_reader_panic(text in "(Switch|Ca|Rt|\\[|\\]|\\(|\"|@|#|=| |lid|[0-9x]|\n){0,60}") {
+    fn no_text_makes_the_reader_panic(
+        text in "(Switch|Ca|Rt|\\[|\\]|\\(|\"|@|#|=| |lid|[0-9x]|\n){0,60}",
+    ) {
         let _ = Net::parse("net", &text);
     }
 }

@@ -28,7 +28,7 @@ macro_rules! field {
         pub fn $get(&self) -> $int {
             <$int>::$from(self.array($at))
         }
-        #[doc = concat!("Sets what [`", stringify!($get), "`](Self::", stringify!($get), ") yields.")]
+        #[doc = concat!("Sets the value that [`Self::", stringify!($get), "`] returns.")]
         pub fn $set(&mut self, value: $int) -> &mut Self {
             self.0[$at..$at + size_of::<$int>()].copy_from_slice(&value.$to());
             self

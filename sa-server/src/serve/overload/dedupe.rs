@@ -159,10 +159,12 @@ mod tests {
                 }
                 for place in 1..=32 {
                     let hash = model.get(&place).copied();
-                    let found = (0..9).map(|hash: u32| hash.wrapping_sub(3).wrapping_mul(7)).filter(|&hash| {
+                    let hashes = (0..9).map(|hash: u32| hash.wrapping_sub(3).wrapping_mul(7));
+                    let found = hashes.filter(|&hash| {
                         known.find(hash, |other| other == place).is_some()
                     });
-                    prop_assert_eq!(found.collect::<Vec<_>>(), hash.into_iter().collect::<Vec<_>>());
+                    let wanted = hash.into_iter().collect::<Vec<_>>();
+                    prop_assert_eq!(found.collect::<Vec<_>>(), wanted);
                 }
             }
         }

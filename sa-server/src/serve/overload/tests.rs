@@ -90,7 +90,9 @@ proptest! {
                         if repeats {
                             prop_assert_eq!((key, reason), ((lid, tid), DropReason::Duplicate));
                         } else {
-                            let count = |lid| model.keys().filter(|(other, _)| *other == lid).count();
+                            let count = |lid| {
+                                model.keys().filter(|(other, _)| *other == lid).count()
+                            };
                             let most = (0..9).map(count).max().unwrap();
                             prop_assert_eq!(count(key.0), most);
                             let sources = (0..9).filter(|&lid| count(lid) > 0).count();
@@ -109,7 +111,8 @@ proptest! {
                         prop_assert!(model.remove(&key).is_some(), "{key:?} was not waiting");
                         let (lid, waiting) = (key.0, model.keys().map(|key| key.0));
                         served.remove(&lid);
-                        for other in waiting.filter(|&other| other != lid).collect::<BTreeSet<_>>() {
+                        let others = waiting.filter(|&other| other != lid);
+                        for other in others.collect::<BTreeSet<_>>() {
                             let times = served.entry(other).or_default().entry(lid).or_default();
                             *times += 1;
                             prop_assert!(*times <= 2, "{lid} again, and {other} waits");

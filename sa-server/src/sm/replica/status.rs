@@ -17,7 +17,7 @@ pub struct ReplicaStatus {
     pub(super) counters: Counters,
 }
 
-/// The SM that is followed, for calls besides the feed.
+/// The SM that is followed, for calls other than the feed.
 #[derive(Clone, Debug)]
 pub struct Upstream {
     /// Its URL.

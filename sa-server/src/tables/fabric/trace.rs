@@ -19,7 +19,7 @@ pub struct Step<'a> {
     pub node: &'a Node,
     /// Port by which it came in; 0 where it starts.
     pub entry: PortNum,
-    /// Port by which it goes on; 0 if it ends in this switch.
+    /// Port by which the packet leaves; 0 if it ends in this switch.
     pub exit: PortNum,
 }
 

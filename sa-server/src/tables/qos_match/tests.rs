@@ -159,7 +159,16 @@ prop_compose! {
         service_ids in service_ids(),
     ) -> QosRule {
         let origin = if is_fabric { RuleOrigin::VirtualFabric } else { RuleOrigin::MatchRule };
-        QosRule { level, origin, sources, destinations, pkeys, qos_classes, service_ids, ..any_rule(0) }
+        QosRule {
+            level,
+            origin,
+            sources,
+            destinations,
+            pkeys,
+            qos_classes,
+            service_ids,
+            ..any_rule(0)
+        }
     }
 }
 
@@ -200,7 +209,10 @@ proptest! {
             prop_assert_eq!(compiled.find(&asked, from, to), want);
             for (number, rule) in (0..).zip(&plane.qos_rules) {
                 let failing = compiled.matcher.failing(
-                    RuleNumber(number), &asked, |group| is_in(from, group), |group| is_in(to, group),
+                    RuleNumber(number),
+                    &asked,
+                    |group| is_in(from, group),
+                    |group| is_in(to, group),
                 );
                 prop_assert_eq!(failing.is_none(), accepted(rule), "{:?}", failing);
             }

@@ -36,7 +36,8 @@ const DEFINITIONS: &str = "<Common><Applications>
 </Application>
 <Application><Name>iSER</Name><ServiceID>0x1060cbc</ServiceID></Application>
 <Application><Name>Lustre</Name><ServiceID>0x10603db</ServiceID></Application>
-<Application><Name>RDMA_Apps</Name><ServiceIDRange>0x1000000-0x1ffffff</ServiceIDRange></Application>
+<Application><Name>RDMA_Apps</Name>
+<ServiceIDRange>0x1000000-0x1ffffff</ServiceIDRange></Application>
 <Application><Name>Networking</Name>
   <IncludeApplication>IPv4</IncludeApplication><IncludeApplication>IPv6</IncludeApplication>
   <IncludeApplication>IPoIBCM</IncludeApplication><IncludeApplication>RDS</IncludeApplication>

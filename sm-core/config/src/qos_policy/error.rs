@@ -23,7 +23,7 @@ pub struct QosPolicyError {
     pub others: Box<Others>,
 }
 
-/// Errors of a file besides the first.
+/// Errors of a file after the first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Others {
     /// Further errors, with their line numbers.

@@ -294,7 +294,8 @@ fn all_mistakes_of_a_file_are_reported_but_no_consequential_ones() {
         2\n\
                 end-qos-level\nend-qos-levels\nqos-ulps\nmpi: 3\nsdp: 17\nend-qos-ulps\n\
                 qos-match-rules\nqos-match-rule\nqos-level-name: Fast\nsource: Nobody\n\
-                end-qos-match-rule\nqos-match-rule\nuse: x\nend-qos-match-rule\nend-qos-match-rules";
+                end-qos-match-rule\nqos-match-rule\nuse: x\nend-qos-match-rule\n\
+                end-qos-match-rules";
     let error = parse(Path::new("p"), text).unwrap_err();
     let lines: Vec<_> = error.others.listed.iter().map(|(line, _)| *line).collect();
     assert_eq!(

@@ -13,11 +13,13 @@ use sm_config::parse_number;
 /// Options of `explain`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
-    ibsmctl explain host-1 host-7                          By name; NAME/P2 if a node has several ports.\n  \
+    ibsmctl explain host-1 host-7                          By name; NAME/P2 if a node has \
+    several ports.\n  \
     ibsmctl explain 12 0x0002c90300000001                  By LID and by GUID.\n  \
     ibsmctl explain host-1 fe80::2:c903:0:1 --pkey 0x8001  By GID, for a given P_Key.\n\
-    \nA name matches a NodeDescription, its part before the adapter (host-1 for 'host-1 HCA-1'), or a\n\
-    unique prefix. A responder evaluates the query as for a client at A. The exit status is 0 also if\n\
+    \nA name matches a NodeDescription, its part before the adapter (host-1 for \
+    'host-1 HCA-1'), or a\nunique prefix. A responder evaluates the query as for a client at A. \
+    The exit status is 0 also if\n\
     there is no path.")]
 pub struct Options {
     /// Requesting port, the source of the path: name, GUID, LID or GID.
@@ -337,7 +339,8 @@ fn record(text: &mut String, record: &Record) {
     let _ = writeln!(text, "          DGID {}, DLID {}", record.dgid, record.dlid);
     let _ = writeln!(
         text,
-        "          P_Key {}, SL {}, MTU {}, rate {}, packet life {} ({}), hop limit {}, {reversible}",
+        "          P_Key {}, SL {}, MTU {}, rate {}, packet life {} ({}), hop limit {}, \
+         {reversible}",
         record.pkey,
         record.sl,
         record.mtu,

@@ -202,7 +202,8 @@ mod tests {
     }
 
     const TEXT: &str = "\
-ff12:401b:ffff::1  MLID 0xc001, P_Key 0xffff, SL 2, MTU 2048, rate 10 Gb/s, Q_Key 0x00000b1b, predefined; 3 members
+ff12:401b:ffff::1  MLID 0xc001, P_Key 0xffff, SL 2, MTU 2048, rate 10 Gb/s, Q_Key 0x00000b1b, \
+predefined; 3 members
   host-1/P1          fe80::1  full
   a node/P1          fe80::2  non-member, send-only full
   not in the fabric  fe80::3  send-only non-member, by proxy

@@ -149,8 +149,8 @@ mod tests {
         assert_eq!(
             text(&[all, one]),
             "not in the fabric  no GID #1  all traps; to LID 4, QP 0x1; r1 reports\n\
-             not in the fabric  no GID #1  trap 257, type 2, from LID 3 to 9, trusted; to LID 4, QP 0x1; \
-             no responder reports\n"
+             not in the fabric  no GID #1  trap 257, type 2, from LID 3 to 9, trusted; to LID 4, \
+             QP 0x1; no responder reports\n"
         );
         assert_eq!(text(&[]), "no subscriptions\n");
     }

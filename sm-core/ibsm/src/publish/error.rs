@@ -24,7 +24,10 @@ pub enum PublishError {
     #[error(transparent)]
     Trust(#[from] TrustError),
     /// The epoch cannot be saved.
-    #[error("cannot save the session epoch in {}; choose another directory with --state-dir", state_dir.display())]
+    #[error(
+        "cannot save the session epoch in {}; choose another directory with --state-dir",
+        state_dir.display()
+    )]
     State {
         /// The directory.
         state_dir: PathBuf,

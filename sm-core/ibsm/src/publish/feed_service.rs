@@ -86,6 +86,9 @@ struct Subscription {
     recall: Recall,
 }
 
+/// Reason for the end of a connection that the responder closed.
+const CLOSED: &str = "responder closed the feed";
+
 /// How a connection ended.
 enum End {
     /// The responder disconnected, or the connection broke.
@@ -139,7 +142,7 @@ impl Subscription {
             }
             End::Given(status) => {
                 let reason = status.message();
-                tracing::warn!(responder = %self.name, reason, "feed to responder closed by this SM");
+                tracing::warn!(responder = %self.name, reason, "closing the feed to a responder");
                 self.shared.counters.given_up.fetch_add(1, Relaxed);
                 // It may not be reading any more: do not wait.
                 let _ = outbound.try_send(Err(status));
@@ -209,13 +212,13 @@ impl Subscription {
                     }
                 }
                 permit = outbound.reserve(), if question.is_some() => {
-                    let Ok(permit) = permit else { return End::Left("responder closed the feed".into()) };
+                    let Ok(permit) = permit else { return End::Left(CLOSED.into()) };
                     if let Some(message) = question.take() {
                         permit.send(Ok(vec![message]));
                     }
                 }
                 permit = outbound.reserve(), if feed.is_sending() => {
-                    let Ok(permit) = permit else { return End::Left("responder closed the feed".into()) };
+                    let Ok(permit) = permit else { return End::Left(CLOSED.into()) };
                     permit.send(Ok(self.next_messages(&mut feed)));
                 }
                 result = announced.changed(), if feed.ready().is_some() => {

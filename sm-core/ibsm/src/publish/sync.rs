@@ -2,7 +2,7 @@
 //!
 //! A follower that is in step is awaited: a write is acknowledged once all of them have stored it.
 //! One that is silent is awaited until its claim to be in step has ended by its own clock, and
-//! [`MARGIN`] longer; then writes go on without it.
+//! [`MARGIN`] longer; then writes continue without it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -49,7 +49,7 @@ struct Awaited {
     /// What was published when it began to be awaited: until it has stored that, there may be
     /// writes that were acknowledged without it.
     joined: RegistryVersion,
-    /// How long it is awaited if it stays silent.
+    /// Until when writes wait for it if it stays silent.
     until: Instant,
 }
 
@@ -116,7 +116,8 @@ impl SyncFollowers {
             if is_silent {
                 let silence = (LEASE + MARGIN).as_secs();
                 warn!(
-                    "the standby at port {guid} was silent for {silence} s: writes go on without it"
+                    "the standby at port {guid} was silent for {silence} s: writes no longer wait \
+                     for it"
                 );
             }
             !is_silent

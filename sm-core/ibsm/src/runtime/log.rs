@@ -144,7 +144,7 @@ fn filter_of(settings: &Settings) -> (String, Vec<String>) {
 /// The log file in the background if none is configured: standard output is closed.
 const DAEMON_LOG: &str = "/var/log/ibsm.log";
 
-/// The log file, if there is one besides standard output.
+/// The log file, if there is one in addition to standard output.
 fn path_of(settings: &Settings) -> Option<&str> {
     settings.log_path().or_else(|| settings.daemon.then_some(DAEMON_LOG))
 }

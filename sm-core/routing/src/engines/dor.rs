@@ -98,14 +98,15 @@ mod tests {
         ) {
             let mut steering = Steering::default();
             if backwards {
-                steering.common.port_orders =
-                    topology.switches().map(|s| (1..=topology.port_count(s)).rev().collect()).collect();
+                let order = |s| (1..=topology.port_count(s)).rev().collect();
+                steering.common.port_orders = topology.switches().map(order).collect();
             }
             let routing = routed(&topology, &steering);
             testing::check_all(&topology, &routing)?;
             for destination in topology.destinations() {
                 let row = routing.hops.row(destination.egress_switch);
-                for switch in topology.switches().filter(|&switch| switch != destination.egress_switch) {
+                let others = topology.switches().filter(|&s| s != destination.egress_switch);
+                for switch in others {
                     let closer = |link: &&crate::Link| {
                         row[usize::from(link.peer)] < row[usize::from(switch)]
                     };

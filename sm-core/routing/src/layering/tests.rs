@@ -75,7 +75,8 @@ proptest! {
         let mut list: Vec<u32> = (0..12).collect();
         for (at, count, before) in moves {
             let other = list[at];
-            let moved: Vec<u32> = list.iter().copied().filter(|&l| l != other).take(count).collect();
+            let others = list.iter().copied().filter(|&link| link != other);
+            let moved: Vec<u32> = others.take(count).collect();
             list.retain(|link| !moved.contains(link));
             let place = list.iter().position(|&link| link == other).unwrap();
             if before {

@@ -198,7 +198,8 @@ proptest! {
                 let labels: &Labels = labels;
                 Labelled { hops: &labels.hops, phases: labels.all_phases() }
             };
-            repair(&after, labelled(&now), &previous, labelled(&then), |egress_switch| now.path_rules(egress_switch), scope)
+            let rules = |egress_switch| now.path_rules(egress_switch);
+            repair(&after, labelled(&now), &previous, labelled(&then), rules, scope)
         });
         let tables = |repaired: Option<Repaired>| {
             let dealt = repaired.map(|repaired| repaired.dealt);

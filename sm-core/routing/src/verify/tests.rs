@@ -276,9 +276,11 @@ proptest! {
             prop_assert!(walk.is_sound(), "{:?}", walk.defects);
             prop_assert_eq!(proof, walk);
         } else {
-            let on_lids = |found: &Deliveries| found.defects.iter().any(|d| d.kind != DefectKind::Stray);
+            let on_lids =
+                |found: &Deliveries| found.defects.iter().any(|d| d.kind != DefectKind::Stray);
             // A port that is not nearer may still lead there by chance; nothing else may differ.
-            let by_luck = |d: &Defect| d.kind == DefectKind::NotCloser || d.kind == DefectKind::Stray;
+            let by_luck =
+                |d: &Defect| matches!(d.kind, DefectKind::NotCloser | DefectKind::Stray);
             prop_assert!(!on_lids(&proof) || !walk.is_sound() || proof.defects.iter().all(by_luck));
         }
     }

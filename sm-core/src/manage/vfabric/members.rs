@@ -13,7 +13,7 @@ use sm_config::opafm::DeviceGroup;
 pub(super) struct Members {
     /// Kinds of nodes all of whose ports are members; bits of [`PortGroup`].
     pub(super) node_types: u8,
-    /// Positions of end ports that are members besides.
+    /// Positions of end ports that are also members.
     pub(super) ports: BTreeSet<usize>,
 }
 

@@ -26,7 +26,7 @@ use ib_mad::types::{Guid, Lid, PKey};
 pub use read::{DumpError, Problem, read};
 pub use write::write;
 
-/// Context that the text needs besides the rows.
+/// Context that the text needs in addition to the rows.
 #[derive(Clone, Copy)]
 pub struct Surroundings<'a> {
     /// Registry time, in seconds.

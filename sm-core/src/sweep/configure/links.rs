@@ -94,7 +94,7 @@ impl RequestOwner for LinkSetup {
         };
         if is_handled {
             let (name, place) = (request.kind.name(), subnet.place(request.port()));
-            return debug!("{name} of {place} is refused: {status}");
+            return debug!("{place} refused {name}: {status}");
         }
         subnet.report_refusal(request, status);
     }

@@ -56,8 +56,8 @@ pub struct BalanceCheck {
 pub struct BalanceFinding {
     pub(in crate::sweep) kept: KeptRoutes,
     pub(in crate::sweep) made: Arc<ActiveRouting>,
-    /// Routes to hosts on the link that has most, as it is and from nothing; none if the engine
-    /// could not route from nothing.
+    /// Routes to hosts on the link that has most, as it is and from scratch; none if the engine
+    /// could not route from scratch.
     pub(in crate::sweep) worst: Option<(u32, u32)>,
 }
 

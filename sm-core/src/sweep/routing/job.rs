@@ -39,11 +39,11 @@ pub struct RoutingJob {
 pub(in crate::sweep) enum Kept {
     /// The job keeps no routes.
     Nothing,
-    /// Routes that the engine kept, and compared with a routing from nothing unless the fabric is
+    /// Routes that the engine kept, and compared with a routing from scratch unless the fabric is
     /// large ([`sm_routing::is_kept_unseen`]).
     Repaired,
     /// Everything except hosts that came or went; their routes are the earlier ones, or were
-    /// compared with a routing from nothing.
+    /// compared with a routing from scratch.
     Followed,
     /// Kept, but not compared, because the fabric is large.
     Copied,

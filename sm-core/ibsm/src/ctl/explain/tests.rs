@@ -9,8 +9,10 @@ const GRANTED: &str = r#"{
              "port_guid": "0x0000000000000022", "lid": 8, "lmc": 2, "pkeys": ["0xffff"]},
   "off_subnet": null,
   "hops": [
-    {"node": "host-1", "node_guid": "0x10", "entry": 0, "exit": 1, "mtu": 4096, "rate": "100 Gb/s", "dropped_sls": []},
-    {"node": "leaf", "node_guid": "0x30", "entry": 3, "exit": 17, "mtu": 2048, "rate": "25 Gb/s", "dropped_sls": [14, 15]}
+    {"node": "host-1", "node_guid": "0x10", "entry": 0, "exit": 1, "mtu": 4096,
+     "rate": "100 Gb/s", "dropped_sls": []},
+    {"node": "leaf", "node_guid": "0x30", "entry": 3, "exit": 17, "mtu": 2048,
+     "rate": "25 Gb/s", "dropped_sls": [14, 15]}
   ],
   "arrival": "delivered",
   "mtu_bound_by": {"hop": 1, "from": "leaf/P17", "to": "host-2/P2", "value": "2048"},
@@ -42,7 +44,8 @@ level     'gold': SL 3, MTU up to 2048, P_Keys 0x0001 0x0010-0x001f
   not 1 unnamed: the source is in none of its groups
 record    SGID fe80::11, SLID 4
           DGID fe80::22, DLID 8
-          P_Key 0xffff, SL 3, MTU 2048, rate 25 Gb/s, packet life 18 (1.1 s), hop limit 0, reversible
+          P_Key 0xffff, SL 3, MTU 2048, rate 25 Gb/s, packet life 18 (1.1 s), hop limit 0, \
+reversible
           00ff
 responder ibsa-1
 ";
@@ -95,7 +98,8 @@ fn an_mtu_lowered_for_an_adapter_is_shown_with_its_name() {
     let mut explanation: Explanation = serde_json::from_str(GRANTED).unwrap();
     explanation.mtu_lowered_for = Some("host-2".to_owned());
     let text = text(&explanation, &asked(), "ibsa-1");
-    let line = "MTU sent  2048 bytes, unless the request asks for more: host-2 is an InfiniHost (enable_quirks)";
+    let line = "MTU sent  2048 bytes, unless the request asks for more: host-2 is an InfiniHost \
+                (enable_quirks)";
     assert!(text.lines().any(|other| other == line), "{text}");
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A standby is a client of the feed that answers no queries. `machine` decides, one [`Stream`] for
 //! each other subnet manager; a thread with a task for each drives them. The registry of each
-//! snapshot goes to the registry's thread by way of [`Progress`], and is made durable there. The
+//! snapshot goes to the registry's thread through [`Progress`], and is made durable there. The
 //! node (`node::succession`) decides whether the copy is complete at a takeover.
 
 mod machine;

@@ -41,8 +41,10 @@ macro_rules! counters {
         impl Counters {
             /// All counters.
             pub(super) fn list(&self) -> Vec<Metric> {
-                let mut list =
-                    vec![$(Metric::counter($label, concat!($($doc),+).trim_ascii(), self.$name.get())),*];
+                let mut list = vec![$({
+                    let help = concat!($($doc),+).trim_ascii();
+                    Metric::counter($label, help, self.$name.get())
+                }),*];
                 list.extend(WRITES.iter().zip(&self.writes).map(|(kind, total)| {
                     let (attribute, method, is_granted) = *kind;
                     let help = "Writes decided, by attribute, method and outcome";

@@ -362,7 +362,7 @@ impl Service {
             let help = "Standbys that writes wait for (--follow-sync); if 0, writes are \
                         acknowledged without a copy";
             metrics.push(gauge("followers_awaited", help, awaited as f64));
-            let help = "Standbys that were silent for so long that writes went on without them";
+            let help = "Standbys that were silent for so long that writes continued without them";
             metrics.push(Metric::counter("followers_lost", help, lost));
         }
         let feed = self.publisher.counters().into_iter();

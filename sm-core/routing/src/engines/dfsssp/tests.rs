@@ -46,7 +46,8 @@ proptest! {
             let steering = steering(lanes);
             let mut distances = Distances::new("dfsssp", &topology, &steering.common).unwrap();
             let lfts = &routing.lfts;
-            let all = super::layers(&topology, &steering.common, &mut distances, lfts, Pairs::WithHosts);
+            let common = &steering.common;
+            let all = super::layers(&topology, common, &mut distances, lfts, Pairs::WithHosts);
             prop_assert_eq!(all, None);
         }
         let count = layers(&routing).count;

@@ -158,7 +158,9 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_read_or_refused(text in "(Unicast lids guid |0x|[0-9a-f]{1,5}| |:|\n|-|é){0,30}") {
+    fn any_text_is_read_or_refused(
+        text in "(Unicast lids guid |0x|[0-9a-f]{1,5}| |:|\n|-|é){0,30}",
+    ) {
         let _ = Dump::parse(&text);
     }
 }

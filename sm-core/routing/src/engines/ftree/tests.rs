@@ -84,7 +84,8 @@ proptest! {
         let topology = testing::topology_without(&net, 1, |number| number == cut);
         let lids = |part: usize| {
             let hosts = topology.destinations().iter().filter(|to| to.is_host()).enumerate();
-            hosts.filter(|(index, _)| (index % every == 0) == (part == 0)).map(|(_, to)| to.base_lid).collect::<Vec<Lid>>()
+            let hosts = hosts.filter(|(index, _)| (index % every == 0) == (part == 0));
+            hosts.map(|(_, to)| to.base_lid).collect::<Vec<Lid>>()
         };
         let common = CommonOptions {
             compute_nodes: Some(lids(1)), io_nodes: lids(0), ..CommonOptions::default()

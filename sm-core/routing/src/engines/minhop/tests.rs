@@ -52,7 +52,8 @@ proptest! {
     fn nothing_moves_while_nothing_changes(topology in testing::any_topology()) {
         let routing = routed(&topology);
         let previous = Previous::same_switches(&topology, &routing);
-        prop_assert_eq!(&MinHop.route(&topology, &Steering::default(), Some(&previous)).unwrap(), &routing);
+        let again = MinHop.route(&topology, &Steering::default(), Some(&previous)).unwrap();
+        prop_assert_eq!(&again, &routing);
     }
 
     /// Routes that are still shortest stay, unless the switch has more ports to choose from, or the
@@ -66,14 +67,15 @@ proptest! {
         let cut = cut.index(before.link_count() / 2);
         let after = testing::topology_without(&net, lmc, |number| number == cut);
         let old = routed(&before);
-        let new = MinHop.route(&after, &Steering::default(), Some(&Previous::same_switches(&before, &old))).unwrap();
+        let previous = Previous::same_switches(&before, &old);
+        let new = MinHop.route(&after, &Steering::default(), Some(&previous)).unwrap();
         check(&after, &new)?;
         let most = |routing: &Routing| f64::from(testing::spread(&after, routing).max);
         let enough = most(&routed(&after)) * 1.02;
         prop_assert!(most(&new) <= enough);
         let (mut moved, mut has_gained) = (0, false);
         for destination in after.destinations() {
-            let (then, now) = (old.hops.row(destination.egress_switch), new.hops.row(destination.egress_switch));
+            let [then, now] = [&old, &new].map(|of| of.hops.row(destination.egress_switch));
             for switch in after.switches().filter(|&switch| switch != destination.egress_switch) {
                 let closer = |hops: &[u8], peer: u16| {
                     hops[usize::from(peer)].checked_add(1) == Some(hops[usize::from(switch)])
@@ -99,7 +101,8 @@ proptest! {
         let loads = LinkLoads::count(&before, &old).to_hosts;
         let lost: u32 = loads.iter().enumerate().filter(|&(at, _)| must(at)).map(|(_, &l)| l).sum();
         let worst = loads.iter().copied().max().unwrap_or(0);
-        prop_assert!(moved == 0 || has_gained || f64::from(worst + lost) > enough, "{} moved", moved);
+        let is_enough = f64::from(worst + lost) > enough;
+        prop_assert!(moved == 0 || has_gained || is_enough, "{} moved", moved);
     }
 
     #[test]
@@ -107,7 +110,7 @@ proptest! {
         let topology = testing::topology(&testing::fat_tree(2, 16, hosts), lmc);
         let routing = routed(&topology);
         for destination in topology.destinations().iter().filter(|d| d.is_host()) {
-            for switch in topology.switches().filter(|&switch| switch != destination.egress_switch) {
+            for switch in topology.switches().filter(|&s| s != destination.egress_switch) {
                 let mut ports: Vec<u8> =
                     destination.lids().map(|lid| routing.port(switch, lid)).collect();
                 ports.sort_unstable();
@@ -297,7 +300,7 @@ proptest! {
         prop_assert_eq!(&again, &routing);
         for destination in topology.destinations() {
             let costs = costs(&topology, &steering.common.hop_weights, destination.egress_switch);
-            for switch in topology.switches().filter(|&switch| switch != destination.egress_switch) {
+            for switch in topology.switches().filter(|&s| s != destination.egress_switch) {
                 let port = routing.port(switch, destination.base_lid);
                 let Some(link) = topology.link_at(switch, port) else {
                     prop_assert_eq!(costs[usize::from(switch)], u32::MAX);

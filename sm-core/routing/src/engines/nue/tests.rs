@@ -153,11 +153,12 @@ proptest! {
         let most = egress_switches(&topology).iter().map(lids).max().unwrap_or(0);
         let total: usize = egress_switches(&topology).iter().map(lids).sum();
         let layers = partition::layers(&distances, egress_switches(&topology), lanes);
-        prop_assert_eq!(layers.len(), usize::from(lanes).min(egress_switches(&topology).len()).max(1));
-        let mut switches: Vec<u16> = layers.iter().flatten().map(|egress_switch| egress_switch.switch).collect();
+        let count = egress_switches(&topology).len();
+        prop_assert_eq!(layers.len(), usize::from(lanes).min(count).max(1));
+        let mut switches: Vec<u16> = layers.iter().flatten().map(|egress| egress.switch).collect();
         switches.sort_unstable();
         let all = egress_switches(&topology);
-        prop_assert_eq!(switches, all.iter().map(|egress_switch| egress_switch.switch).collect::<Vec<_>>());
+        prop_assert_eq!(switches, all.iter().map(|egress| egress.switch).collect::<Vec<_>>());
         for layer in &layers {
             let sum: usize = layer.iter().map(lids).sum();
             // Each of up to three cuts misses its share by half an egress switch at most.

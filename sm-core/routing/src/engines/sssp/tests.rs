@@ -46,12 +46,14 @@ proptest! {
     ) {
         let weights = (0..topology.link_count()).map(|link| seed[link % seed.len()]);
         let weights: Vec<u16> = weights.collect();
-        let steering = Steering::from(CommonOptions { hop_weights: weights.clone(), ..CommonOptions::default() });
+        let common = CommonOptions { hop_weights: weights.clone(), ..CommonOptions::default() };
+        let steering = Steering::from(common);
         let routing = routed(&topology, &steering);
         testing::check_all(&topology, &routing)?;
         for destination in topology.destinations() {
             let costs = costs_to(&topology, &weights, destination.egress_switch);
-            for (switch, lid) in topology.switches().flat_map(|s| destination.lids().map(move |l| (s, l))) {
+            let lids = |s| destination.lids().map(move |lid| (s, lid));
+            for (switch, lid) in topology.switches().flat_map(lids) {
                 let port = routing.port(switch, lid);
                 let Some(link) = topology.link_at(switch, port) else { continue };
                 let next = costs[usize::from(topology.link(link).peer)];

@@ -115,7 +115,9 @@ proptest! {
     }
 
     #[test]
-    fn nothing_moves_while_nothing_changes(topology in testing::any_topology(), root in any::<u16>()) {
+    fn nothing_moves_while_nothing_changes(
+        topology in testing::any_topology(), root in any::<u16>(),
+    ) {
         let steering = rooted(&[root % topology.switch_count() as u16]);
         let routing = UpDown::FromRoots.route(&topology, &steering, None).unwrap();
         let previous = Previous::same_switches(&topology, &routing);

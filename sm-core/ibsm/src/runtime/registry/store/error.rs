@@ -18,7 +18,10 @@ pub enum StoreError {
         source: Box<redb::Error>,
     },
     /// Another process has it open.
-    #[error("registry {} is in use: is another ibsm running? choose another directory with --state-dir", path.display())]
+    #[error(
+        "registry {} is in use: is another ibsm running? choose another directory with --state-dir",
+        path.display()
+    )]
     InUse {
         /// The file.
         path: PathBuf,

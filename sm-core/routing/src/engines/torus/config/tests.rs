@@ -65,7 +65,8 @@ fn a_line_that_makes_no_sense_is_an_error_with_its_number() {
         ("torus 3 3", "1: 'torus' needs a radix for each of x, y and z (1 for an unused axis)"),
         (
             "torus 3 0 3",
-            "1: '0' is not a radix; write a number from 1 to 254, then t for a ring or m for a line",
+            "1: '0' is not a radix; write a number from 1 to 254, then t for a ring or m for a \
+             line",
         ),
         ("mesh 90 90 90", "1: 729000 switches are more than the 16384 that can be routed"),
         (
@@ -79,7 +80,8 @@ fn a_line_that_makes_no_sense_is_an_error_with_its_number() {
         (
             "torus 5 5 1\nxq_link 1 2",
             "2: unknown keyword 'xq_link'; write one of torus, mesh, xp_link, xm_link, yp_link, \
-             ym_link, zp_link, zm_link, x_dateline, y_dateline, z_dateline, next_seed, portgroup_max_ports, port_order, max_changes",
+             ym_link, zp_link, zm_link, x_dateline, y_dateline, z_dateline, next_seed, \
+             portgroup_max_ports, port_order, max_changes",
         ),
         ("torus 5 5 1\nxp_link 1 # 2", "2: 'xp_link' needs the GUIDs of two switches"),
         (
@@ -113,7 +115,8 @@ fn a_line_that_makes_no_sense_is_an_error_with_its_number() {
         ),
         (
             "torus 5 4 1\nxp_link 1 2\nyp_link 1 3",
-            "2: y is a ring of four switches, which needs both 'yp_link' and 'ym_link' in each seed",
+            "2: y is a ring of four switches, which needs both 'yp_link' and 'ym_link' in each \
+             seed",
         ),
         (
             "mesh 5 5 1\nxm_link 1 2\nyp_link 1 3",
