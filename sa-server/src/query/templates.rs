@@ -130,7 +130,7 @@ mod tests {
         }
     }
 
-    /// No two kinds share a word: each part has bits of its own.
+    /// No two kinds share a word: each part has separate bits.
     #[test]
     fn every_part_of_a_kind_counts() {
         let class = |limit, sl| PathClass { limit, hops: 2, sl };

@@ -127,7 +127,7 @@ mod tests {
 
     use super::*;
 
-    /// Hands over packets from these, and has no descriptor.
+    /// A transport that delivers these packets, and has no descriptor.
     struct From(VecDeque<SocketAddr>);
 
     impl Transport for From {

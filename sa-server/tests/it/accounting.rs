@@ -21,7 +21,7 @@ fn responder() -> Responder {
     Responder::new(publisher.reader(), ResponderConfig::default(), Arc::new(Stats::default()))
 }
 
-/// A packet of our class more often than not, with anything in it.
+/// A packet with random content, mostly of the SA class.
 fn any_packet() -> impl Strategy<Value = Packet> {
     let attribute = prop_oneof![
         4 => prop::sample::select(vec![0x01u16, 0x11, 0x12, 0x20, 0x35, 0x35, 0x38, 0x3A]),
@@ -192,8 +192,7 @@ fn under_overload_the_newest_are_answered_first_and_the_stale_dropped() {
     assert!(stats.balances());
 }
 
-/// What a process that was killed left behind in its umad file: who sent it has long given up, but
-/// for the last.
+/// Requests left in the umad file of a killed process: all senders but the last have given up.
 #[test]
 fn of_an_inherited_queue_only_the_end_is_answered() {
     let transport = Flood { left: 10_000, tid: 0, takes: usize::MAX, answered: Vec::new() };
@@ -209,7 +208,7 @@ fn of_an_inherited_queue_only_the_end_is_answered() {
     assert!(stats.balances());
 }
 
-/// A port without LIDs, as of RoCE, is known by the GID in its GRH, and by nothing else.
+/// A port without LIDs, as with RoCE, is identified only by the GID in its GRH.
 #[test]
 fn a_requester_without_a_lid_is_known_by_its_gid() {
     let mut responder = responder();

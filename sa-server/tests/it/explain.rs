@@ -88,7 +88,7 @@ fn every_hop_and_the_narrowest_links_are_listed() {
     assert_eq!((record.slid, record.dlid, explanation.status), (1, 5, 0));
 }
 
-/// Links were reported as the bound, with more than the record had.
+/// Links were reported as the limit although they allow more than the record has.
 #[test]
 fn port_0_of_a_switch_may_be_what_bounds_the_path() {
     let mut plane = plane();
@@ -181,7 +181,7 @@ fn a_name_that_several_ports_have_is_refused() {
     assert!(matches!(refused, Err(ExplainError::Ambiguous { count: 9, .. })));
 }
 
-/// Levels "fast" with SL 1 and "slow" with SL 2 and MTU 512; rules by everything.
+/// Levels "fast" with SL 1 and "slow" with SL 2 and MTU 512; rules with all criteria.
 fn with_policy(plane: &mut FabricPlane) {
     let level = |index, name: &str, mtu_limit| QosLevel {
         index,
@@ -260,7 +260,7 @@ fn the_matching_rule_and_earlier_mismatches_are_explained() {
     assert_eq!(explanation.rule.unwrap().origin, "default");
 }
 
-/// The record is that which a client gets, byte by byte.
+/// The record is byte for byte the one that a client gets.
 #[test]
 fn the_explained_record_is_the_record_sent() {
     let mut plane = plane();

@@ -1,5 +1,5 @@
-//! A fabric with four partitions, full, limited and both: what each requester may see of it, and
-//! by which P_Key ports reach each other.
+//! A fabric with four partitions, with full, limited and both memberships: the records that each
+//! requester may see, and the P_Keys of paths.
 
 use std::path::Path;
 

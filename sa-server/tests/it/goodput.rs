@@ -29,7 +29,7 @@ const DEADLINE: Duration = Duration::from_secs(2);
 /// The way there and back.
 const LATENCY: Duration = Duration::from_micros(20);
 
-/// Clients that ask for the same, at so many queries a second all together.
+/// Clients with the same kind of query, with this total number of queries per second.
 #[derive(Clone, Copy)]
 struct Crowd {
     ports: u16,
@@ -53,7 +53,7 @@ impl Crowd {
 /// What the server at hand costs and holds.
 #[derive(Clone, Copy)]
 struct Machine {
-    /// To read a request, and to send an answer.
+    /// Time to read a request, and to send an answer.
     read: Duration,
     send: Duration,
     /// To answer a request for a table.
@@ -70,8 +70,8 @@ const SLOW: Machine = Machine {
     table: Duration::from_millis(20),
     socket_max: 20_000,
 };
-/// One to which reading costs half as much as answering, as with plain datagrams: everything a
-/// hundred times slower than in life, and a buffer that holds as much time.
+/// A server for which reading costs half as much as answering, as with plain datagrams: all times
+/// are a hundred times longer than in reality, and the buffer holds as much time.
 const PLAIN: Machine = Machine {
     read: Duration::from_micros(100),
     send: Duration::from_micros(200),
@@ -87,7 +87,7 @@ impl Machine {
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
-    /// A port of this crowd has something to ask.
+    /// A port of this group has a query to send.
     Ask { crowd: usize },
     /// A packet of this query reaches the server.
     Arrive { tid: u64 },
@@ -122,7 +122,7 @@ impl Tally {
     }
 }
 
-/// Clients, the network and the socket, with a clock of their own.
+/// Clients, the network and the socket, with a simulated clock.
 struct World {
     now: Duration,
     machine: Machine,
@@ -180,7 +180,7 @@ impl World {
         }
     }
 
-    /// Lets time pass and clients do what they do meanwhile.
+    /// Advances time; clients act when their time comes.
     fn advance_to(&mut self, now: Duration) {
         while let Some(&Reverse((at, event))) = self.events.peek()
             && at <= now
@@ -253,7 +253,7 @@ impl World {
     }
 }
 
-/// The server's socket, by which time passes as the server works.
+/// The server's socket, which advances time as the server works.
 #[derive(Clone)]
 struct Socket(Arc<Mutex<World>>);
 
@@ -303,7 +303,7 @@ fn responder() -> (Responder, Arc<Stats>) {
     (Responder::new(publisher.reader(), ResponderConfig::default(), Arc::clone(&stats)), stats)
 }
 
-/// Has a worker serve crowds for so many seconds that count; how they fared.
+/// Lets a worker serve groups of clients for a number of measured seconds; returns their results.
 fn serve(machine: Machine, crowds: &[Crowd], seconds: u64) -> Vec<Tally> {
     let world = Arc::new(Mutex::new(World::new(machine, crowds, seconds)));
     let (responder, stats) = responder();
@@ -326,7 +326,7 @@ fn serve(machine: Machine, crowds: &[Crowd], seconds: u64) -> Vec<Tally> {
     world.lock().unwrap().tallies.clone()
 }
 
-/// Same by a server that answers the oldest request first, regardless of its age.
+/// The same for a server that answers the oldest request first, regardless of its age.
 fn serve_in_order(machine: Machine, crowds: &[Crowd], seconds: u64) -> Vec<Tally> {
     let world = Arc::new(Mutex::new(World::new(machine, crowds, seconds)));
     let mut socket = Socket(Arc::clone(&world));
@@ -342,7 +342,7 @@ fn serve_in_order(machine: Machine, crowds: &[Crowd], seconds: u64) -> Vec<Tally
     world.lock().unwrap().tallies.clone()
 }
 
-/// Queries resolved a second, as a share of what the machine could answer.
+/// Queries resolved per second, relative to the capacity of the machine.
 fn goodput(machine: Machine, tally: Tally, seconds: u64) -> f64 {
     f64::from(tally.resolved) / seconds as f64 / machine.capacity()
 }

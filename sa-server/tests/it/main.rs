@@ -1,5 +1,5 @@
-//! The responder from outside: what it answers, and what it counts. One binary, since each takes
-//! seconds to link.
+//! The responder from outside: its answers and counters. One binary, since each takes seconds to
+//! link.
 
 mod accounting;
 mod common;

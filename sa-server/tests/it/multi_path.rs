@@ -21,7 +21,7 @@ fn gid(host: u16) -> Gid {
     Gid::new(SUBNET_PREFIX_DEFAULT, Chain::host_guid(host))
 }
 
-/// The data of a request; `numb_path` is left out if it is none.
+/// The data of a request; without NumbPath if `numb_path` is `None`.
 fn data(sources: &[Gid], destinations: &[Gid], numb_path: Option<u8>) -> (ComponentMask, Vec<u8>) {
     let mut data = vec![0; MultiPathRecord::LEN + 16 * (sources.len() + destinations.len())];
     write_gids(&mut data, sources, destinations).unwrap();
@@ -191,7 +191,7 @@ fn ports_that_the_requester_may_not_know_of_get_no_paths() {
     }
 }
 
-/// An InfiniHost at either end, as for PathRecord; the other host of each side is none.
+/// An InfiniHost at either end, as for PathRecord; the other hosts are none.
 #[test]
 fn paths_of_infinihosts_have_mtu_1024_unless_more_is_requested() {
     let mut plane = TWO.plane(|_| {});

@@ -1,5 +1,4 @@
-//! Tables in which other multicast forwarding tables, or alias GUIDs, take the place of those
-//! before.
+//! Tables updated with other multicast forwarding tables, or other alias GUIDs.
 
 use std::sync::Arc;
 

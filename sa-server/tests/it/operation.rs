@@ -5,7 +5,7 @@ use std::net::{TcpStream, UdpSocket};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// Ends the program with the test, however that ends.
+/// Ends the program when the test ends, also if it fails.
 struct Ended(Child);
 
 impl Drop for Ended {
@@ -15,7 +15,7 @@ impl Drop for Ended {
     }
 }
 
-/// Starts a responder; its log, standard output and error alike.
+/// Starts a responder; returns its log, standard output and error together.
 fn start(arguments: &[&str]) -> (Ended, BufReader<PipeReader>) {
     let (reader, writer) = std::io::pipe().unwrap();
     let child = Command::new(env!("CARGO_BIN_EXE_ibsa"))

@@ -68,7 +68,8 @@ impl WorkerPool {
         Self { door, own, port }
     }
 
-    /// What leaves by the front door and by the port, once `packet` has come by the former.
+    /// Packets that leave by the front door and by the port, after `packet` arrived by the front
+    /// door.
     fn pass(&mut self, packet: Packet) -> (Vec<Packet>, Vec<Packet>) {
         self.door.transport_mut().arriving.push_back(packet);
         self.door.turn(Instant::now).unwrap();

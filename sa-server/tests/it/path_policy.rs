@@ -1,5 +1,5 @@
-//! What policy does to paths, where the recorded fabrics have no cases: SLs that do not get
-//! through, virtual fabrics, other subnets, levels of every kind.
+//! Effects of policy on paths for which the recorded fabrics have no cases: SLs that are dropped on
+//! the way, virtual fabrics, other subnets, levels of every kind.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -165,7 +165,7 @@ fn half_a_service_id_is_insufficient() {
     }
 }
 
-/// Tables of the second switch: what comes in from the first loses SL 1 on its way to the hosts.
+/// Tables of the second switch: packets from the first lose SL 1 on their way to the hosts.
 fn with_drops(plane: &mut FabricPlane) {
     plane.subnet.qos = true;
     let switches = plane.nodes.iter().filter(|node| node.switch_info.is_some());

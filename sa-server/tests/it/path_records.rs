@@ -1,5 +1,5 @@
-//! PathRecords that the recorded fabrics have no cases of: LMC, hosts without a switch between
-//! them, ways without a way back, limits of single links.
+//! PathRecords for which the recorded fabrics have no cases: LMC, hosts connected without a switch,
+//! paths without a return path, limits of single links.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -360,7 +360,7 @@ fn class_port_info_redirects_only_where_it_was_configured() {
     }
 }
 
-/// Two switches whose engine sends packets on SLs of its own, and which of their bits it decides.
+/// Two switches whose engine assigns SLs to packets, and the SL bits that the engine decides.
 fn with_path_sls(engine_sls: u8) -> FabricPlane {
     let mut plane = TWO.plane(|_| {});
     plane.subnet.engine_sls = engine_sls;

@@ -18,7 +18,7 @@ use sa_proto::snapshot::{FabricPlane, IdMatch, Lft, QosLevel, QosRule, RegistryP
 
 const CHAIN: Chain = Chain { switches: 4, hosts_each: 5 };
 
-/// Ports of many classes: MTUs, rates, partitions; some routes that lead nowhere, and perhaps
+/// Ports of many classes: MTUs, rates, partitions; some routes that lead nowhere, and optionally
 /// rules.
 fn plane(seed: u64, rules: bool) -> FabricPlane {
     // Any port's own dice, so that their order does not matter.
@@ -192,8 +192,8 @@ const NO_RECORDS: u16 = 0x0300;
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Requests of any components, plain ones most of the time, with ends named by GID, by LID, by
-    /// both or by neither, rightly or wrongly.
+    /// Requests with random components, mostly simple ones, with ends named by GID, LID, both or
+    /// neither, correctly or not.
     #[test]
     fn a_get_says_what_comes_first_in_a_table(seed in any::<u64>(), rules in any::<bool>()) {
         let mut sa = Sa::new(&plane(seed, rules), &RegistryPlane::default());

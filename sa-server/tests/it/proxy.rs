@@ -1,4 +1,4 @@
-//! What clients that take a responder's port for the SM's send to its QP0.
+//! Requests to QP0 of a responder's port by clients that take it for the SM's port.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -25,7 +25,7 @@ fn smp(method: Method, attribute_id: AttributeId) -> Packet {
     packet
 }
 
-/// A responder whose snapshot has the master's SMInfo, and its way to the SM.
+/// A responder whose snapshot has the master's SMInfo, and its exchange with the SM.
 fn responder() -> (Responder, Arc<Exchange>) {
     let info =
         SmInfoRepr { guid: SM, sm_key: 0, act_count: 9, priority: 3, sm_state: SmState::Master };

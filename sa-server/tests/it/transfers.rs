@@ -1,4 +1,4 @@
-//! Table answers of several segments, and clients that do not play by the rules.
+//! Table answers of several segments, and clients that violate the protocol.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -37,7 +37,7 @@ fn drain(responder: &mut Responder, now: Instant) -> Vec<Packet> {
     all
 }
 
-/// What the client of the transfer that `segment` belongs to sends.
+/// The packet that the client of the transfer of `segment` sends.
 fn reply(segment: &Packet, transmit: &Transmit) -> Packet {
     let header = ib_mad::rmpp::reply_header(segment.mad.first_chunk().unwrap());
     let mut packet = segment.clone();
@@ -45,7 +45,7 @@ fn reply(segment: &Packet, transmit: &Transmit) -> Packet {
     packet
 }
 
-/// Lets time pass until nothing is due, without any packet arriving.
+/// Advances time until nothing is due, without any arriving packet.
 fn wait_out(responder: &mut Responder, mut now: Instant) -> Instant {
     while let Some(due) = responder.poll_timeout() {
         now = now.max(due);
@@ -179,8 +179,8 @@ fn an_answer_beyond_all_bounds_is_refused_by_status() {
     assert!(!mad.rmpp().is_active());
 }
 
-/// A client that asks for all nodes until it has them, over a network that loses, repeats and
-/// reorders.
+/// A client that requests all nodes until it has them, over a network that loses, repeats and
+/// reorders packets.
 #[test]
 fn a_table_arrives_whole_over_a_bad_network() {
     let chain = Chain { switches: 10, hosts_each: 30 };
@@ -289,9 +289,9 @@ fn a_request_by_rmpp_is_acknowledged_and_answered_every_time() {
     assert_eq!(responder.stats().in_flight(), 0);
 }
 
-/// What of a request's headers OpenSM does not look at, we do not look at either: its class
-/// version, and an RMPP header that is not marked as in use. The recorded cases
-/// `malformed/class-version-*` and `malformed/rmpp-*` have some of them; here are all.
+/// Headers that OpenSM ignores are ignored here as well: the class version, and an RMPP header that
+/// is not marked as active. The recorded cases `malformed/class-version-*` and `malformed/rmpp-*`
+/// have some of them; here are all.
 #[test]
 fn headers_that_opensm_overlooks_are_overlooked() {
     use ib_mad::wire::record::node::component::LID;

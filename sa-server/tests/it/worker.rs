@@ -1,5 +1,5 @@
-//! A worker's loop: what is due when there is always work, what becomes of answers when a transport
-//! fails, and the modes for measuring.
+//! A worker's loop: upkeep under continuous load, answers when a transport fails, and the modes for
+//! measuring.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -15,10 +15,10 @@ use sa_server::serve::responder::{Responder, ResponderConfig};
 use sa_server::serve::worker::{Next, Worker, WorkerConfig};
 use sa_server::stats::Stats;
 
-/// Has something to read in each of so many calls, and fails or is full on request.
+/// A transport that has packets in each of a number of calls, and fails or is full on request.
 #[derive(Default)]
 struct Script {
-    /// Calls that bring a batch of two, and those between that bring nothing.
+    /// Number of calls that return two packets, and of the calls between them that return none.
     receives: u64,
     pause: u64,
     calls: u64,
@@ -79,8 +79,8 @@ fn methods(packets: &[Packet]) -> Vec<(Method, Status)> {
     packets.iter().map(said).collect()
 }
 
-/// Upkeep, and counting what was lost, used to wait until nothing arrived for a moment: under load,
-/// when it matters, a port's tables were never read again.
+/// Upkeep, and the count of lost packets, waited for an idle moment: under load, when it matters, a
+/// port's tables were never read again.
 #[test]
 fn who_always_has_work_looks_around_all_the_same() {
     let script = Script { receives: u64::MAX, lost: 7, ..Script::default() };
@@ -99,7 +99,7 @@ fn who_always_has_work_looks_around_all_the_same() {
     assert_eq!(worker.responder().stats().socket_overflow.get(), 7);
 }
 
-/// What a transport had not taken when it failed used to be lost, though counted as answered.
+/// Answers that a transport had not accepted when it failed were lost, though counted as answered.
 #[test]
 fn answers_that_a_failed_transport_did_not_take_are_its_successors() {
     let script = Script { receives: 1, fails: true, takes: 1, ..Script::default() };
@@ -133,7 +133,7 @@ fn an_echo_sends_requests_back_as_they_came_but_for_the_method() {
     assert_eq!((stats.requests(), stats.responses()), (2, 2));
 }
 
-/// It looks again and again instead of waiting, and answers what it finds.
+/// The worker polls instead of waiting, and answers the packets that it finds.
 #[test]
 fn who_polls_busily_answers_without_having_waited() {
     for (busy_poll, waited) in [(Duration::from_secs(600), false), (Duration::ZERO, true)] {

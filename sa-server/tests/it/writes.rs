@@ -1,4 +1,4 @@
-//! Writes: from a client's request by way of a responder to an SM, which a test plays, and back.
+//! Writes: from a client's request through a responder to an SM that the test simulates, and back.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -120,7 +120,7 @@ impl Bed {
         bed
     }
 
-    /// Queries are answered from this version now.
+    /// Makes queries be answered from this version.
     fn serve(&mut self, version: Version) {
         self.serve_registry(version, RegistryPlane::default());
     }
@@ -167,7 +167,7 @@ impl Bed {
 
 /// Long enough for a busy machine.
 const LONG: Duration = Duration::from_secs(60);
-/// Long enough for what must not come to come, if the machine is not busy.
+/// Long enough for an unwanted message to arrive, unless the machine is busy.
 const SHORT: Duration = Duration::from_millis(150);
 
 fn request(method: Method, attribute: AttributeId, lid: u16, tid: u64) -> Packet {
@@ -340,8 +340,8 @@ fn path_to(dgid: Gid, tid: u64) -> Packet {
     packet
 }
 
-/// Reads of records that had been changed or deleted through another responder got the old records
-/// for as long as the feed was slow.
+/// Reads of records that had been changed or deleted through another responder returned the old
+/// records while the feed was slow.
 #[test]
 fn a_read_of_what_is_registered_waits_until_the_tables_are_as_recent_as_the_sm() {
     // The SM is a change ahead of the tables: it has deleted the service.

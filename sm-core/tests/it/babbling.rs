@@ -22,7 +22,7 @@ fn babble(bed: &mut Bed, node: NodeIndex, port: u8, traps: u32) {
     }
 }
 
-/// The last host, and the switch and port that it is at.
+/// The last host, and the switch port that it is connected to.
 fn far_host(bed: &Bed) -> (NodeIndex, NodeIndex, u8) {
     let host = *bed.hosts().last().unwrap();
     let link = bed.fabric.port(host, 1).unwrap().link.unwrap();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::common::{Bed, fat_tree};
 use sm_config::Settings;
 
-/// Only the SUBNET UP line, and the lines of links and nodes that came back, show why a sweep ran.
+/// Only the SUBNET UP line and the lines about returned links and nodes show why a sweep ran.
 #[test]
 fn returned_nodes_are_logged_with_the_trap_that_reported_them() {
     // Time goes on to the next light sweep where nothing else is due, and that would come first.

@@ -1,4 +1,4 @@
-//! Most of what there was is powered down, and its room used again.
+//! Most nodes are powered down, and their slots are used for others.
 
 use std::time::Duration;
 

@@ -13,7 +13,7 @@ use sm_core::sweep::{DumpFileKind, DumpJob, DumpScope};
 use sm_routing::multicast::{Audience, Membership};
 
 const NET: &str = include_str!("../../src/dump/golden/tree.net");
-/// Four leaves beneath two spines, with two hosts each but one.
+/// Four leaves below two spines, with two hosts each, except one leaf with a single host.
 const FAT: &str = include_str!("../../src/dump/golden/fat.net");
 /// 3 by 3 by 2 switches, with a host each.
 const TORUS: &str = include_str!("../../src/dump/golden/torus.net");
@@ -136,7 +136,7 @@ fn roots_of_updn_are_those_of_opensm() {
     assert!(!of_fat_tree("minhop").contains_key("opensm-updn-roots.dump"));
 }
 
-/// Leaves begin with the one that is found first, with OpenSM with that of the lowest GUID.
+/// We list leaves in the order of discovery, OpenSM begins with the lowest GUID.
 #[test]
 fn hosts_in_the_order_of_ftree_are_those_of_opensm() {
     let expected = include_str!("../../src/dump/golden/fat.opensm-ftree-ca-order.dump");
@@ -151,7 +151,7 @@ fn hosts_in_the_order_of_ftree_are_those_of_opensm() {
     assert_eq!(ours, theirs);
 }
 
-/// The seed is not at the origin, and x leads the other way than the names have it.
+/// The seed is not at the origin, and x is listed in the opposite direction.
 #[test]
 fn places_in_a_torus_are_those_of_opensm() {
     let mut settings = Settings { partition_config_file: None, ..Settings::default() };

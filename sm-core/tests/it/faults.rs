@@ -1,4 +1,4 @@
-//! Ports and nodes that do not do as they should: the rest of the fabric comes up all the same.
+//! Ports and nodes that do not work correctly: the rest of the fabric comes up nevertheless.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ fn refuse(bed: &mut Bed, node: NodeIndex, refusal: Refusal) {
     bed.fabric.refuse(node, refusal).unwrap();
 }
 
-/// Runs until all is well and no fault is left.
+/// Runs until the fabric is configured and no fault is reported.
 fn mend(bed: &mut Bed) {
     bed.fabric.refuse_nothing();
     bed.run_until(MINUTE * 3, "no faults left", |bed| {
@@ -128,8 +128,8 @@ fn a_busy_agent_is_asked_again() {
     bed.assert_all_reachable();
 }
 
-/// The SM's own leaf refuses one port to a spine, or is silent about it: the spine is reached by
-/// other links, and that one is not used.
+/// The leaf of the SM refuses, or does not answer, requests for one of its ports to a spine: the
+/// spine is reached by other links, and that link is not used.
 #[test]
 fn a_port_that_cannot_be_read_costs_its_link_and_no_node() {
     for status in [Some(Status::INVALID_FIELD), Some(Status::BUSY), None] {
@@ -283,7 +283,7 @@ fn a_spine_that_refuses_its_tables_is_avoided_until_it_takes_them() {
     }
 }
 
-/// Hosts hang on it: to avoid it would cut them off.
+/// The switch has hosts: avoiding it would disconnect them.
 #[test]
 fn a_leaf_that_refuses_its_tables_is_not_avoided() {
     let mut bed = bed();

@@ -138,7 +138,7 @@ impl Golden {
         self.facts.roles[role].guid.parse().unwrap()
     }
 
-    /// The groups that were there from the beginning, in the order in which they got their MLIDs.
+    /// The groups that existed from the start, in the order in which they got their MLIDs.
     fn predefined(&self, dump: &str) -> Vec<PredefinedGroup> {
         let records = self.dump(dump).into_iter();
         let mut records: Vec<[u8; 52]> = records.map(|r| r[..52].try_into().unwrap()).collect();
@@ -151,7 +151,7 @@ impl Golden {
     }
 }
 
-/// Why our answer is another than the recorded one, if it is meant to be.
+/// Reason for an intended difference between our answer and the recorded one.
 fn differs(ours: &mut [u8; 52], theirs: &mut [u8; 52], made: &mut HashMap<Gid, Gid>) {
     // ProxyJoin is what is registered, not what was in the request.
     ours[49] = 0;

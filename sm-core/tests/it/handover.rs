@@ -1,5 +1,5 @@
-//! Subnet managers that hand the subnet over to one another: one rules in the end, the one that
-//! comes first, and what need not change does not.
+//! Subnet managers that hand over the subnet: in the end the one with the highest precedence is
+//! master, and settings that need not change stay.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
@@ -23,7 +23,7 @@ fn of_priority(sm_priority: u8) -> Settings {
     Settings { sm_priority, ..Settings::default() }
 }
 
-/// A bed with a settled master of priority 3.
+/// A bed with one manager of priority 3, which is master.
 fn ruled() -> Bed {
     let mut bed = Bed::new(&fat_tree(2, 8, 20));
     let host = bed.hosts()[3];
@@ -41,7 +41,7 @@ fn states(bed: &Bed) -> Vec<SmState> {
     bed.managers.iter().map(|manager| manager.sweeper.sm_state()).collect()
 }
 
-/// Runs until the manager `at` rules a fabric that is up, and all others stand by.
+/// Runs until the manager `at` is master of a fabric that is up, and all others are standby.
 fn await_master(bed: &mut Bed, at: usize) {
     bed.run_until(MINUTE * 3, "one master", |bed| {
         let rules = |i: usize| bed.managers[i].sweeper.sm_state() == SmState::Master;
@@ -69,7 +69,7 @@ fn control_of(packet: &Packet) -> Option<(Method, SmControl)> {
     is_info.then_some((smp.method(), control))
 }
 
-/// Loses what `lost` says, on its way to the managers.
+/// Drops the packets to managers for which `lost` returns true.
 fn lose(bed: &mut Bed, lost: impl Fn(Method, SmControl) -> bool + 'static) {
     bed.tamper = Some(Box::new(move |packet| {
         if control_of(packet).is_some_and(|(method, control)| lost(method, control)) {
@@ -104,8 +104,8 @@ fn a_master_hands_over_to_one_of_higher_priority_and_takes_over_when_it_dies() {
     bed.assert_all_reachable();
 }
 
-/// One whose master answered in no known state stood by for ever, and whatever else came instead of
-/// an answer was logged as silence.
+/// A standby whose master answered with an unknown state stayed standby for ever, and other invalid
+/// answers were logged as missing ones.
 #[test]
 fn a_master_whose_answers_say_nothing_is_replaced_and_the_log_says_what_it_did() {
     type Spoil = fn(&mut Packet);
@@ -194,7 +194,7 @@ fn who_gets_no_acknowledgement_rules_on_and_tries_again() {
     await_master(&mut bed, 1);
 }
 
-/// OpenSM answers the handover and acknowledges nothing; others may do it the other way round.
+/// OpenSM answers the handover and sends no acknowledgement; others may only acknowledge.
 #[test]
 fn an_answer_or_an_acknowledgement_is_enough() {
     for lost in [Method::GET_RESP, Method::SET] {
@@ -216,7 +216,7 @@ fn node(id: &str, kind: NodeKind, guid: u64, ports: u8) -> Node {
     node
 }
 
-/// Two switches with three hosts each, joined by port 8 of either.
+/// Two switches with three hosts each, connected by their ports 8.
 fn two_halves() -> Net {
     let mut net = Net::new();
     for (half, guid) in [(0, 0x100), (1, 0x200)] {
@@ -232,8 +232,8 @@ fn two_halves() -> Net {
     net
 }
 
-/// Each gave out the same LIDs; the lower one hands its half over, regardless of which finds the
-/// other first (IBA C14-60.2.1).
+/// Both masters assigned the same LIDs. The one with lower precedence hands over, regardless of
+/// which finds the other first (IBA C14-60.2.1).
 #[test]
 fn of_two_masters_that_meet_one_rules_both_halves() {
     for priorities in [[2, 5], [5, 2], [3, 3]] {
@@ -271,8 +271,8 @@ fn handover_from(guid: Guid) -> Packet {
     packet
 }
 
-/// The sweep under way went on to its end with all forgotten that it had planned, and was
-/// published; the one that followed no longer read what the other's switches held.
+/// The sweep in progress continued with its plan discarded, and its result was published; the sweep
+/// that followed did not read the tables of the other manager's switches.
 #[test]
 fn a_handover_in_the_middle_of_a_sweep_ends_it_and_begins_one_of_all() {
     let mut smps = 0;
@@ -312,7 +312,7 @@ fn a_handover_in_the_middle_of_a_sweep_ends_it_and_begins_one_of_all() {
     assert!(smps > 100);
 }
 
-/// Any SM that a host started took the subnet, and was sent our SM_Key as it did.
+/// Any SM that a host started took over the subnet, and was sent our SM_Key in the process.
 #[test]
 fn a_subnet_manager_with_another_key_gets_nothing() {
     let mut bed = ruled();
@@ -338,7 +338,7 @@ fn a_subnet_manager_with_another_key_gets_nothing() {
     await_master(&mut bed, 1);
 }
 
-/// A key of 0 says that any other will do, as with OpenSM.
+/// With an SM_Key of 0 any other key is accepted, as by OpenSM.
 #[test]
 fn without_a_key_any_other_will_do() {
     let mut bed = Bed::new(&fat_tree(2, 8, 20));
@@ -351,7 +351,7 @@ fn without_a_key_any_other_will_do() {
     assert_eq!(bed.sweeper().foreign_sms().count(), 0);
 }
 
-/// A master that cannot be got to hand over does not keep the other from its work for ever.
+/// If a master does not hand over, the other one continues after a while.
 #[test]
 fn a_master_that_keeps_its_half_is_ruled_over_in_the_end() {
     let mut bed = ruled();
@@ -368,7 +368,7 @@ fn a_master_that_keeps_its_half_is_ruled_over_in_the_end() {
     assert_eq!(states(&bed), [SmState::Master, SmState::Master]);
 }
 
-/// As when an operator changes sm_priority and has the settings read again.
+/// An operator changes sm_priority and sends SIGHUP.
 #[test]
 fn a_new_priority_moves_the_subnet_with_the_next_heavy_sweep() {
     let mut bed = ruled();
@@ -383,8 +383,8 @@ fn a_new_priority_moves_the_subnet_with_the_next_heavy_sweep() {
     }
 }
 
-/// With a complete copy there is nothing to register again, however we became master. Whether it is
-/// complete may turn out later; clients are not asked before.
+/// With a complete copy clients need not register again, however this manager became master. If it
+/// is not yet known whether the copy is complete, clients wait.
 #[test]
 fn a_new_master_asks_clients_to_register_again_unless_it_knows_what_they_registered() {
     use RegistryCopy::{Complete, Incomplete, Pending};
@@ -447,8 +447,8 @@ fn guid_of(bed: &Bed, at: usize) -> Guid {
     bed.managers[at].sweeper.fabric().port(sm_port).guid
 }
 
-/// The preferred manager that returned got the subnet at once, and replaced the registry by its
-/// own, which was out of date.
+/// A preferred manager that returned took over at once, and replaced the registry by its outdated
+/// one.
 #[test]
 fn a_subnet_goes_to_a_manager_that_follows_only_when_the_caller_hands_it_over() {
     let mut bed = ruled();
@@ -490,7 +490,7 @@ fn a_manager_whose_copy_is_incomplete_neither_asks_for_the_subnet_nor_accepts_it
     await_master(&mut bed, 0);
 }
 
-/// The caller has another handover end before it accepts registrations again.
+/// The caller ends the handover before it accepts registrations again.
 #[test]
 fn a_handover_by_the_caller_that_is_refused_leaves_the_master_as_it_was() {
     let mut bed = ruled();
@@ -510,8 +510,8 @@ fn a_handover_by_the_caller_that_is_refused_leaves_the_master_as_it_was() {
     assert!(bed.sweeper().is_up());
 }
 
-/// A master whose process was stopped while another took over demanded the subnet back, and got it,
-/// with its outdated registrations.
+/// A master whose process was stopped while another took over requested the subnet back, and got it
+/// with outdated registrations.
 #[test]
 fn a_master_in_doubt_stands_by_for_any_other_master() {
     for priorities in [[5, 2], [2, 5]] {
@@ -564,8 +564,8 @@ fn a_poll_between_the_regular_ones_shows_that_the_master_lives_and_counts_for_no
     assert!(took > Duration::from_secs(30), "regular polls decide: {took:?}");
 }
 
-/// They were spared for as long as the master ruled, and had lost for good what they had
-/// registered.
+/// Such hosts were never asked to register again while this manager was master, and their
+/// registrations were lost.
 #[test]
 fn who_was_spared_and_lost_its_uplinks_is_asked_when_it_is_back() {
     let mut bed = Bed::new(&fat_tree(2, 8, 20));
@@ -612,7 +612,7 @@ fn an_inactive_sm_touches_nothing_until_it_stands_by() {
     assert_eq!(bed.sweeper().counters().transmitted, 0);
 }
 
-/// A site keeps the file of its standby in step with the master's by other means.
+/// An operator copies the master's guid2lid to the standby by other means.
 #[test]
 fn guid2lid_counts_again_when_a_standby_takes_over_and_is_to_honor_it() {
     for honor_guid2lid_file in [false, true] {

@@ -1,5 +1,5 @@
-//! Engines that keep routes apart by SL: whether packets, on the SLs of a snapshot and by
-//! the tables that switches were given, can ever wait for each other in a circle.
+//! Engines that separate routes by SL: packets, on the SLs of a snapshot and by the programmed
+//! tables, never wait for each other in a cycle.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -110,7 +110,7 @@ impl<'a> Packets<'a> {
         heard
     }
 
-    /// The ports by which a switch forwards what is sent to a group.
+    /// The ports by which a switch forwards packets to a group.
     fn group_ports(&self, switch: Guid, mlid: Lid) -> Vec<u8> {
         let Some(mft) = find(&self.plane.mfts, switch) else { return Vec::new() };
         let number = usize::from(mlid.0 - 0xC000);
@@ -171,8 +171,8 @@ impl<'a> Packets<'a> {
     }
 }
 
-/// Sends packets between all hosts; yields the lanes between switches that they took, and whether
-/// they can wait for each other in a circle.
+/// Sends packets between all hosts; returns the lanes of links between switches that they used, and
+/// whether packets can wait for each other in a cycle.
 fn traffic(plane: &FabricPlane) -> (usize, bool) {
     let packets = unicast(plane);
     (packets.lanes.len(), packets.has_loop())
@@ -210,8 +210,8 @@ fn join(bed: &mut Bed, groups: &[(Lid, usize, usize, u8)]) {
     bed.run_for(Duration::from_secs(1));
 }
 
-/// Sends packets between all hosts, and from all members of groups to the others; whether they can
-/// wait for each other in a circle.
+/// Sends packets between all hosts, and from each member of a group to the others; returns whether
+/// they can wait for each other in a cycle.
 fn loops_with_groups(bed: &Bed, plane: &FabricPlane, groups: &[(Lid, usize, usize, u8)]) -> bool {
     let mut packets = unicast(plane);
     let hosts: BTreeMap<Guid, &Node> =
@@ -261,7 +261,7 @@ fn trees_of_groups_close_no_cycle_with_unicast() {
     }
 }
 
-/// A switch's ports are given by the names that operators know.
+/// The cycle is described by the names that operators know.
 #[test]
 fn a_tree_that_must_close_a_cycle_is_used_and_reported() {
     let mut bed = Bed::with_manager(&torus(&[9], 2), with_engine("lash"));
@@ -304,7 +304,8 @@ fn layers_reach_paths_and_switches() {
     }
 }
 
-/// On a torus an SL has another VL at each switch, by the ports that a packet comes and goes by.
+/// On a torus the VL of an SL depends on the switch and on the ports by which a packet arrives and
+/// leaves.
 #[test]
 fn lanes_of_a_torus_reach_paths_and_switches() {
     let directory = tempfile::tempdir().unwrap();
@@ -369,7 +370,7 @@ fn ports_ask_the_sm_on_the_lane_of_their_path() {
     assert!(sls.len() > 1, "a ring has paths to one host on two lanes");
 }
 
-/// SLs that the front door gives redirected clients, from any host to any host.
+/// SLs that the front door gives redirected clients, between any two hosts.
 #[test]
 fn the_sl_between_two_hosts_follows_from_their_lids() {
     let mut bed = Bed::with_manager(&torus(&[5], 2), with_engine("lash"));
@@ -393,7 +394,7 @@ fn the_sl_between_two_hosts_follows_from_their_lids() {
     assert_eq!(bed.sweeper().sls_of_paths().sl(Lid(1), Lid(2), chosen), chosen);
 }
 
-/// Ports that have a single data VL keep nothing apart.
+/// Ports with a single data VL cannot separate routes.
 #[test]
 fn an_engine_without_enough_lanes_is_passed_over() {
     let mut settings = with_engine("lash,dfsssp,dnup");
@@ -407,7 +408,7 @@ fn an_engine_without_enough_lanes_is_passed_over() {
     bed.assert_all_reachable();
 }
 
-/// SLs that the operator maps to one VL are no lanes either.
+/// SLs that the operator maps to one VL do not separate routes either.
 #[test]
 fn lanes_are_those_that_sls_are_mapped_to() {
     let mut settings = with_engine("dfsssp,dnup");
@@ -417,8 +418,8 @@ fn lanes_are_those_that_sls_are_mapped_to() {
     assert_eq!(bed.sweeper().routing_engine(), "dnup");
 }
 
-/// Of two engines the one without credit loops is used, in either order; if there is none, the
-/// first.
+/// Of two engines the one without credit loops is used, in either order. If both have them, the
+/// first one is used.
 #[test]
 fn an_engine_with_credit_loops_gives_way_to_one_without() {
     for (engines, used, free) in [
@@ -439,7 +440,7 @@ fn an_engine_with_credit_loops_gives_way_to_one_without() {
     assert_eq!(bed.sweeper().routing_engine(), "sssp");
 }
 
-/// Where a request sets forwarding tables or lanes, in the order sent.
+/// Position of requests for forwarding tables or lanes, in the order sent.
 fn recorded(bed: &mut Bed) -> Arc<Mutex<Vec<AttributeId>>> {
     let sent = Arc::new(Mutex::new(Vec::new()));
     let log = sent.clone();
@@ -455,7 +456,8 @@ fn recorded(bed: &mut Bed) -> Arc<Mutex<Vec<AttributeId>>> {
     sent
 }
 
-/// New routes used old lanes until all ports were set, a fabric's worth of requests later.
+/// New routes used the old lanes until all ports were set, which takes as many requests as the
+/// fabric has ports.
 #[test]
 fn ports_in_use_know_lanes_before_switches_know_routes() {
     let mut bed = Bed::with_manager(&torus(&[4, 4], 2), with_engine("minhop"));

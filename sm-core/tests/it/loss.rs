@@ -1,4 +1,4 @@
-//! Fabrics that do not do as they should for long: they come up all the same, under one master.
+//! Fabrics that misbehave for a long time: they come up nevertheless, under one master.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn lose(bed: &mut Bed, share: f64) {
     bed.fabric.set_loss(None, Probability::new(share).unwrap()).unwrap();
 }
 
-/// Whether the manager `at` rules all of the fabric, and found nothing wrong with it.
+/// Whether the manager `at` is master of the whole fabric, and reports no fault.
 fn is_right(bed: &Bed, at: usize) -> bool {
     let (manager, all) = (&bed.managers[at], (bed.hosts().len(), bed.switches().len()));
     let sweeper = &manager.sweeper;
@@ -28,7 +28,7 @@ fn is_right(bed: &Bed, at: usize) -> bool {
         && manager.reports.last().is_some_and(|report| report.errors == 0)
 }
 
-/// One master of all managers, and the fabric as it should be, once it is left in peace.
+/// There is one master of all managers, and the fabric is configured, once faults end.
 fn assert_settles(bed: &mut Bed, limit: Duration) {
     bed.run_until(limit, "one master and a sound fabric", |bed| {
         let masters: Vec<usize> = (0..bed.managers.len())
@@ -39,8 +39,8 @@ fn assert_settles(bed: &mut Bed, limit: Duration) {
     bed.assert_all_reachable();
 }
 
-/// With three retries some of the thousands of requests always ran out of them, so that each sweep
-/// missed other nodes; and ports whose answer to a step was lost refused to take it twice.
+/// With three retries some of the thousands of requests always failed, so that each sweep missed
+/// other nodes; and ports whose answer to a change of state was lost refused to repeat it.
 #[test]
 fn a_fabric_that_loses_much_comes_up() {
     for (share, limit) in [(0.05, 9), (0.1, 30)] {
@@ -87,7 +87,7 @@ fn flapping_links_and_rebooting_nodes_under_loss_leave_a_sound_fabric() {
     assert_settles(&mut bed, MINUTE * 3);
 }
 
-/// Its answers are changed on their way: SwitchInfo with a wrong top, forwarding blocks with wrong
+/// The answers of a node are changed: SwitchInfo with a wrong top, forwarding blocks with wrong
 /// entries, PortInfo with a wrong state.
 #[test]
 fn a_switch_that_answers_wrongly_is_a_fault_until_it_answers_right() {

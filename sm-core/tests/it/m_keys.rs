@@ -1,5 +1,5 @@
-//! Ports with an M_Key of another subnet manager's: what is known of it is used, what can be learnt
-//! is learnt, and what cannot be learnt is reported.
+//! Ports with the M_Key of another subnet manager: known keys are used, readable ones are learned,
+//! and unknown ones are reported.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -25,8 +25,8 @@ fn keyed(m_key: u64, level: u8, lease: u16) -> Settings {
     Settings { m_key, m_key_protection_level, m_key_lease_period, ..Settings::default() }
 }
 
-/// A fabric whose ports have the M_Key FIRST, its manager having died, and what that one
-/// remembered.
+/// A fabric whose ports have the M_Key FIRST and whose manager died, and the keys that the manager
+/// had stored.
 fn left_behind(level: u8, lease: u16) -> (Bed, MKeyTable, Arc<Neighbours>) {
     let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), keyed(FIRST, level, lease));
     bed.bring_up();
@@ -68,8 +68,8 @@ fn a_lost_answer_to_setting_a_key_locks_no_port() {
     }
 }
 
-/// Another master set another M_Key since this SM was standby: the configured one is right, the
-/// remembered one is not.
+/// Another master set another M_Key while this SM was standby: the configured key is right, the
+/// stored one is not.
 #[test]
 fn a_key_remembered_of_yesterday_gives_way_to_the_one_that_is_set() {
     for level in [1, 2, 3] {
@@ -91,8 +91,8 @@ fn a_key_remembered_of_yesterday_gives_way_to_the_one_that_is_set() {
     }
 }
 
-/// At level 1 every requester is answered: one lost question made the key that is set look right,
-/// two more had the only right one forgotten.
+/// At level 1 every requester is answered: one lost request made a wrong key look right, and two
+/// more made the manager forget the right one.
 #[test]
 fn a_right_key_is_not_forgotten_for_packets_that_are_lost() {
     let (mut bed, keys, neighbours) = left_behind(1, 0);
@@ -192,7 +192,7 @@ fn a_port_that_cannot_be_opened_is_reported_by_guid() {
     assert_eq!(bed.fabric.port(open, 1).unwrap().state, PortState::Active);
 }
 
-/// An agent goes on repeating a trap whose repression shows another M_Key than its own.
+/// An agent repeats a trap until the repression shows the agent's M_Key.
 #[test]
 fn traps_are_repressed_with_the_key_of_the_port_that_sent_them() {
     let (mut bed, ..) = left_behind(0, 0);

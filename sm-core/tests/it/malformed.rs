@@ -1,5 +1,4 @@
-//! Answers and requests that are not what they should be: nothing panics, and once they stop the
-//! subnet comes up.
+//! Malformed answers and requests: nothing panics, and the subnet comes up once they stop.
 
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use proptest::prelude::*;
 use sm_config::Settings;
 use sm_core::sweep::Phase;
 
-/// Changes `packet` as `choice` says: anything from one bit to all of it.
+/// Changes `packet` by `choice`: from a single bit to all of it.
 fn spoil(packet: &mut Packet, choice: u64) {
     let place = choice as usize >> 8;
     match choice % 7 {

@@ -22,7 +22,8 @@ pub(super) fn port_guid(bed: &Bed, host: NodeIndex) -> Guid {
     bed.fabric.port(host, 1).unwrap().guid
 }
 
-/// Makes the hosts of these numbers the members of the group, and waits until that is programmed.
+/// Makes the hosts with these numbers the members of the group, and waits until the tables are
+/// programmed.
 pub(super) fn join(bed: &mut Bed, groups: &[(Lid, &[usize])]) {
     let hosts = bed.hosts();
     // Groups that are not listed no longer exist.
@@ -38,7 +39,7 @@ pub(super) fn join(bed: &mut Bed, groups: &[(Lid, &[usize])]) {
     bed.run_for(Duration::from_millis(300));
 }
 
-/// Hosts that receive a packet from `sender` to `mlid`, each as often as it does.
+/// Hosts that receive a packet from `sender` to `mlid`, once for each copy.
 pub(super) fn heard(
     bed: &mut Bed,
     listeners: &[(usize, Endpoint)],
@@ -114,7 +115,7 @@ fn a_tree_is_repaired_when_a_link_or_switch_fails() {
     }
 }
 
-/// All trees were recomputed whenever a link went, each at random on other branches.
+/// After each failed link all trees were recomputed, with other branches chosen at random.
 #[test]
 fn trees_that_a_failure_does_not_touch_stay_as_they_are() {
     let mut bed = Bed::with_manager(&fat_tree(2, 8, 32), Settings::default());
@@ -270,8 +271,8 @@ fn trees_that_failed_are_planted_again_after_a_while() {
     }
 }
 
-/// A fabric with groups whose master is gone: its trees differ from those computed from scratch,
-/// and one of them belongs to a group that no longer exists.
+/// A fabric with groups whose master is gone: its trees differ from newly computed ones, and one of
+/// them belongs to a group that no longer exists.
 fn left_with_groups() -> Bed {
     let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
     bed.bring_up();
@@ -299,8 +300,8 @@ pub(super) fn members(bed: &Bed, groups: &[(Lid, &[usize])]) -> Membership {
     groups.iter().map(|(mlid, hosts)| (*mlid, guids(hosts))).collect()
 }
 
-/// As after -S, or with a registry that followed the master's. Tables were taken for empty: blocks
-/// were written again, and entries of unknown groups stayed in them.
+/// After -S, or with a copy of the master's registry. Tables were assumed to be empty: blocks were
+/// written again, and entries of unknown groups stayed.
 #[test]
 fn inherited_trees_stay_and_unclaimed_blocks_are_cleared() {
     let mut bed = left_with_groups();
@@ -328,8 +329,7 @@ fn inherited_trees_stay_and_unclaimed_blocks_are_cleared() {
     assert!(heard(&mut bed, &listeners, sender, FAR).is_empty());
 }
 
-/// Without a registry: a client that registers again gets an MLID that is in use, with other
-/// members.
+/// Without a registry: a client that registers again gets an MLID that other members already use.
 #[test]
 fn a_group_takes_the_place_of_what_the_master_before_had_there() {
     let mut bed = left_with_groups();
@@ -349,7 +349,7 @@ fn a_group_takes_the_place_of_what_the_master_before_had_there() {
     assert_eq!(heard(&mut bed, &listeners, sender, MLID), [5, 19]);
 }
 
-/// A tree that does not reach all members, since a switch was reset meanwhile, is recomputed.
+/// A tree that misses members because a switch was reset is recomputed.
 #[test]
 fn a_tree_that_was_left_broken_is_not_kept() {
     let mut bed = left_with_groups();
@@ -367,8 +367,8 @@ fn a_tree_that_was_left_broken_is_not_kept() {
     assert_eq!(heard(&mut bed, &listeners, sender, MLID), [2, 7, 12, 19]);
 }
 
-/// Blocks that could not be read counted as empty: entries of the previous master were never
-/// cleared.
+/// Blocks that could not be read were assumed to be empty, and entries of the previous master were
+/// never cleared.
 #[test]
 fn unreadable_blocks_are_cleared_with_unclaimed_ones() {
     for everywhere in [false, true] {
@@ -403,7 +403,8 @@ fn unreadable_blocks_are_cleared_with_unclaimed_ones() {
     }
 }
 
-/// Blocks were read up to the first that is empty everywhere; what lay behind was never found.
+/// Blocks were read up to the first one that is empty in all switches; entries beyond it were never
+/// found.
 #[test]
 fn trees_behind_empty_blocks_are_found() {
     // Four blocks are empty between; or as many as the switches' tops leave room for.

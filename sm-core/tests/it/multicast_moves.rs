@@ -1,4 +1,4 @@
-//! Multicast trees that move, and those that cannot go everywhere.
+//! Multicast trees that change, and switches that trees must avoid.
 
 use std::time::Duration;
 
@@ -43,8 +43,8 @@ fn refuse_tables(bed: &mut Bed, switches: &[NodeIndex]) {
     }
 }
 
-/// Half of a ring and the other half are a loop, and packets went round it until the last switch
-/// had taken its table.
+/// The two halves of a ring form a loop, in which packets circulated until the last switch had its
+/// table.
 #[test]
 fn a_tree_that_moves_is_no_loop_though_switches_do_not_take_their_tables() {
     let (mut bed, switches) = ring();
@@ -94,8 +94,8 @@ fn without_room(bed: &mut Bed, switches: Vec<NodeIndex>) {
     }));
 }
 
-/// Such a switch was the root or part of a tree, and never got its table: members behind it
-/// received nothing.
+/// A switch that refused its table was the root or part of a tree: members behind it received
+/// nothing.
 #[test]
 fn a_tree_leads_around_switches_without_multicast_tables() {
     let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
@@ -118,8 +118,8 @@ fn groups(hosts: &'static [usize]) -> Vec<(Lid, &'static [usize])> {
     (0..16).map(|number| (Lid(0xC000 + number), hosts)).collect()
 }
 
-/// A fabric with groups whose master is gone. A switch neither returns nor accepts multicast tables
-/// from now on, but has those of before.
+/// A fabric with groups whose master is gone. From now on one switch neither returns nor accepts
+/// multicast tables, but keeps its earlier ones.
 fn left_with_mute(mute: impl Fn(&Bed) -> NodeIndex) -> Bed {
     let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
     bed.bring_up();
@@ -135,8 +135,7 @@ fn left_with_mute(mute: impl Fn(&Bed) -> NodeIndex) -> Bed {
     bed
 }
 
-/// The contents of its block were unknown, so no switch ever got a new port in an entry of that
-/// block.
+/// The content of a block was unknown, so that no switch got a new port in an entry of that block.
 #[test]
 fn a_switch_that_ignores_tables_delays_a_sweep_briefly() {
     for after in [0, 70] {
@@ -172,7 +171,7 @@ fn a_switch_that_ignores_tables_delays_a_sweep_briefly() {
     }
 }
 
-/// Members behind it are not reached until it accepts its tables.
+/// Members behind the switch are not reached until it accepts its tables.
 #[test]
 fn trees_lead_over_a_switch_again_that_takes_its_tables_at_last() {
     let leaf = |bed: &Bed| bed.fabric.port(bed.hosts()[17], 1).unwrap().link.unwrap().node;
@@ -214,7 +213,7 @@ fn a_switch_that_takes_other_tables_than_it_was_sent_is_asked_ever_more_rarely()
     assert!(more < 40, "{more} in ten minutes");
 }
 
-/// Sends to each of these MLIDs from everywhere, and returns whether a packet circulated.
+/// Sends packets to each of these MLIDs from all hosts, and returns whether one of them circulated.
 fn is_round(bed: &mut Bed, senders: &[(usize, Endpoint)], mlids: &[Lid]) -> bool {
     let now = bed.clock.now();
     for mlid in mlids {
@@ -232,8 +231,8 @@ fn is_round(bed: &mut Bed, senders: &[(usize, Endpoint)], mlids: &[Lid]) -> bool
     bed.fabric.counters().dropped(DropReason::MulticastLimit) > 0
 }
 
-/// Trees that move at random over a torus, whose switches now and then refuse writes or
-/// asked, leave it unanswered, or lose the answer; and masters that know nothing of one another.
+/// Trees that change at random on a torus, whose switches sometimes refuse a write, do not answer
+/// it, or lose the answer; and new masters without knowledge of their predecessors.
 #[test]
 fn whatever_switches_take_no_packet_goes_round() {
     let shape =

@@ -1,5 +1,5 @@
-//! Whose routes are in force: another engine reroutes, those of another subnet manager are kept
-//! for a while, and recomputed if they are worse.
+//! Origin of the routes in force: another engine recomputes them; those of another subnet manager
+//! are kept for a while, and recomputed if they are worse.
 
 use std::time::Duration;
 
@@ -23,8 +23,8 @@ fn settings(engine: &str) -> Settings {
     settings
 }
 
-/// Where switches forward hosts' LIDs to. Those of switches are another matter: ftree has no routes
-/// from one root to another.
+/// Entries of switches for hosts' LIDs. LIDs of switches are left out: ftree has no routes from one
+/// root to another.
 fn tables(bed: &Bed) -> Vec<Vec<u8>> {
     let lid = |&host: &NodeIndex| bed.fabric.port(host, 1).unwrap().lid;
     let lids: Vec<Lid> = bed.hosts().iter().map(lid).collect();
@@ -42,8 +42,8 @@ fn fresh(engine: &str) -> Vec<Vec<u8>> {
     tables(&bed)
 }
 
-/// A fabric that was brought up with `dor`, and the same with a manager of other settings that has
-/// just taken over, with or without knowledge of the engine.
+/// A fabric that was brought up with `dor`, and taken over by a manager with other settings, which
+/// does or does not know the engine.
 fn taken_over(settings: Settings, is_reported: bool) -> Bed {
     let mut bed = Bed::with_manager(&net(), self::settings("dor"));
     bed.bring_up();
@@ -63,8 +63,8 @@ fn run_past_the_correction(bed: &mut Bed) {
     assert_eq!(bed.sweeper().phase(), Phase::Idle);
 }
 
-/// The tables of the engine before were kept under the new one's name, with four times the load on
-/// the busiest link.
+/// The tables of the previous engine were kept under the name of the new one, with four times the
+/// load on the busiest link.
 #[test]
 fn another_engine_reroutes_at_the_next_start() {
     let bed = taken_over(settings("ftree"), true);
@@ -120,8 +120,8 @@ fn an_engine_that_is_changed_while_we_run_is_in_force_with_the_next_heavy_sweep(
     assert!(bed.reports().last().unwrap().to_string().contains(", routed by ftree;"));
 }
 
-/// If tables have over a million entries, routes are kept across a change without a comparison. The
-/// loss of balance was never checked.
+/// With over a million table entries, routes are kept after a change without a comparison. Their
+/// balance was never checked.
 #[test]
 fn what_is_kept_over_changes_of_a_large_fabric_is_held_against_a_routing_from_nothing() {
     for (lmc, looks) in [(0, 0), (7, 1)] {
@@ -173,7 +173,8 @@ fn a_rebooting_host_moves_only_its_own_routes() {
     }
 }
 
-/// Hosts that come up one after the other took the ways of the first one at their switch, for good.
+/// Hosts that come up one after the other permanently took the routes of the first one at their
+/// switch.
 #[test]
 fn hosts_that_are_powered_on_leave_routes_as_balanced_as_from_nothing() {
     for engine in ["dfsssp", "nue"] {
@@ -196,7 +197,7 @@ fn hosts_that_are_powered_on_leave_routes_as_balanced_as_from_nothing() {
     }
 }
 
-/// Hosts' LIDs on the port of a switch that leads to most of them.
+/// Number of hosts' LIDs on the port of a switch that leads to most of them.
 fn most_on_a_port(tables: &[Vec<u8>]) -> usize {
     let most = |row: &Vec<u8>| {
         let on = |port: &u8| row.iter().filter(|other| *other == port).count();
@@ -205,7 +206,7 @@ fn most_on_a_port(tables: &[Vec<u8>]) -> usize {
     tables.iter().map(most).max().unwrap()
 }
 
-/// The setting was logged as changed, and routes stayed as they were.
+/// The changed setting was logged, but the routes were not recomputed.
 #[test]
 fn options_of_rerouting_engines_apply_with_the_next_heavy_sweep() {
     let grid = Grid { dims: vec![4, 4], wraps: true, hosts_per_switch: 3, radix: None };

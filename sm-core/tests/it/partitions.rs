@@ -1,5 +1,5 @@
-//! Partitions in force: P_Key tables of ports and what switches check, against a simulated fabric
-//! in virtual time, and against what OpenSM was recorded to do.
+//! Partitions in force: P_Key tables of ports and of switch ports that check them, on a simulated
+//! fabric in virtual time, compared with recordings of OpenSM.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -50,7 +50,7 @@ fn tables(bed: &Bed, host: usize) -> (Vec<u16>, Vec<u16>) {
     (table(bed, host, 1), table(bed, far.node, far.port))
 }
 
-/// Ports of switches, whether they lead to a host, and what they check.
+/// Ports of switches: whether they lead to a host, and the P_Keys that they check.
 fn checks(bed: &Bed) -> Vec<(NodeIndex, u8, bool, (bool, bool))> {
     let mut found = Vec::new();
     for switch in bed.switches() {
@@ -238,7 +238,7 @@ fn a_port_that_keeps_another_table_is_a_fault_and_is_not_checked_against() {
     bed.assert_all_reachable();
 }
 
-/// A recorded fabric, its partitions, and what OpenSM made of them.
+/// A recorded fabric, its partitions, and the tables that OpenSM programmed.
 struct Golden {
     json: serde_json::Value,
 }

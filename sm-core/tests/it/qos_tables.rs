@@ -87,7 +87,7 @@ fn maps(bed: &Bed) -> Vec<[u8; 8]> {
     all.collect()
 }
 
-/// A fabric with QoS set up, ports of switches having VLs of two kinds.
+/// A fabric with QoS, where ports of switches have two different numbers of VLs.
 fn mapped(use_optimized_slvl: bool, refuse: Option<Refusal>) -> (Bed, u64) {
     let settings = Settings { qos: true, use_optimized_slvl, ..Settings::default() };
     let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), settings);
@@ -139,7 +139,7 @@ fn a_switch_that_does_not_take_what_it_says_gets_its_maps_singly() {
     assert_eq!((maps(&refused), rows(&refused)), (maps(&singly), rows(&singly)));
 }
 
-/// The limits were read from the settings and written nowhere: ports kept what their firmware has
+/// The limits were read from the settings and never written: ports kept those of their firmware
 /// (IBA C14-62.1.1.11).
 #[test]
 fn with_qos_ports_get_the_high_priority_limit_of_their_kind() {

@@ -1,4 +1,4 @@
-//! Switches and links die at any moment of a sweep: what can be reached stays published.
+//! Switches and links fail at any moment of a sweep: nodes that can be reached stay published.
 
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
@@ -22,7 +22,7 @@ impl Dice {
     }
 }
 
-/// The nodes that some way over links leads to from the manager's host.
+/// The nodes that can be reached from the manager's host.
 fn reachable(bed: &Bed) -> HashSet<NodeIndex> {
     let home = bed.hosts()[0];
     let (mut reached, mut queue) = (HashSet::from([home]), VecDeque::from([home]));
@@ -44,7 +44,7 @@ fn reachable(bed: &Bed) -> HashSet<NodeIndex> {
     reached
 }
 
-/// Fails if a node that can be reached is not in what the manager has just published.
+/// Fails if the manager has just published a fabric without a node that can be reached.
 fn assert_none_is_missing(bed: &Bed, what: &str) {
     let fabric = bed.sweeper().fabric();
     for node in reachable(bed) {
@@ -68,7 +68,7 @@ fn watch(bed: &mut Bed, time: Duration, what: &str) {
     });
 }
 
-/// One of the switches or links that the manager is not attached by dies.
+/// A switch or link fails, other than the manager's own.
 fn strike(bed: &mut Bed, dice: &mut Dice) -> String {
     let now = bed.clock.now();
     let home = bed.fabric.port(bed.hosts()[0], 1).unwrap().link.unwrap().node;
@@ -143,7 +143,7 @@ fn in_random_graphs() {
     }
 }
 
-/// As it was seen by an operator: several leaves report a spine's death, and each was last reached
+/// Reported by an operator: several leaves report a spine's failure, and each was last reached
 /// through that spine.
 #[test]
 fn one_spine_of_four_dies_and_nothing_else() {

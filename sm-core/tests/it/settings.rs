@@ -104,7 +104,8 @@ fn refused_maps_of_sls_are_no_errors_if_so_set() {
     }
 }
 
-/// OpenSM sets the top to the last MLID of the blocks in use: groups beyond receive nothing.
+/// OpenSM sets MulticastFDBTop to the last MLID of the blocks in use: groups beyond it receive
+/// nothing.
 #[test]
 fn a_low_top_of_multicast_tables_is_lifted() {
     for (used, expected) in [("TRUE", 0xC3FF), ("FALSE", 0xC01F)] {

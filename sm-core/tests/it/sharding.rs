@@ -1,5 +1,5 @@
 //! The SA port of each end port, on a simulated fabric in virtual time: MasterSMLID by port, and
-//! the LID of a responder that died in the hands of another, with never two owners.
+//! the LID of a failed responder, which another takes over without ever having two owners.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -292,7 +292,7 @@ fn a_port_that_cannot_be_fenced_keeps_its_lid() {
     bed.assert_all_reachable();
 }
 
-/// A bed in which host 1 answers nothing, and host 3 is to take over from it.
+/// A bed in which host 1 does not answer, and host 3 is to take over its LID.
 fn with_silent_responder() -> (Bed, TakeOver) {
     let mut bed = bed();
     let both = sa_lids(&bed, &[1, 2]);
@@ -312,7 +312,7 @@ fn begin(bed: &mut Bed, what: TakeOver) {
     assert_eq!(bed.managers[0].sweeper.take_over(now, what), TakeOverStart::Begun);
 }
 
-/// Runs until the host that was cut off is back, and nothing is left to be switched on.
+/// Runs until the host that was disconnected is back, and no port remains disabled.
 fn await_return(bed: &mut Bed) {
     bed.fabric.refuse_nothing();
     bed.run_until(SECOND * 120, "the old one is back", |bed| {
@@ -323,8 +323,8 @@ fn await_return(bed: &mut Bed) {
     bed.assert_all_reachable();
 }
 
-/// Only a successful takeover enabled the link again that it had disabled: after a failed one the
-/// host stayed disconnected until an operator enabled the port.
+/// Only a successful takeover enabled the link that it had disabled: after a failed one the host
+/// stayed disconnected until an operator enabled the port.
 #[test]
 fn a_port_that_was_cut_off_comes_back_though_the_spare_took_nothing() {
     let (mut bed, what) = with_silent_responder();
@@ -339,7 +339,7 @@ fn a_port_that_was_cut_off_comes_back_though_the_spare_took_nothing() {
     await_return(&mut bed);
 }
 
-/// Same if the switch executed the requests and its answers were lost.
+/// The switch executes the requests and its answers are lost.
 #[test]
 fn a_port_cut_off_unnoticed_comes_back() {
     let (mut bed, what) = with_silent_responder();
@@ -361,7 +361,7 @@ fn a_port_cut_off_unnoticed_comes_back() {
     await_return(&mut bed);
 }
 
-/// Same if the SM dies while the port is disabled: the next run reads its number from the state
+/// The SM dies while the port is disabled: the next run reads the port's number from the state
 /// directory.
 #[test]
 fn a_port_that_was_cut_off_comes_back_after_a_restart() {

@@ -1,4 +1,4 @@
-//! Operators' files steer the tables that switches get, and are followed when they change.
+//! Operators' files affect the tables of switches, and changed files take effect.
 
 use std::path::Path;
 

@@ -239,7 +239,7 @@ fn a_switch_that_dies_is_dropped_and_returns_with_its_lid() {
     assert_eq!(bed.fabric.port(spine, 0).unwrap().lid, lid);
 }
 
-/// A switch that reboots between two looks forgets its tables; only its own state shows that.
+/// A switch that reboots between two light sweeps loses its tables; only its own state shows that.
 #[test]
 fn a_rebooted_switch_gets_its_tables_again() {
     let settings = Settings { sweep_on_trap: false, ..Settings::default() };
@@ -375,8 +375,8 @@ fn lids_are_kept_over_a_restart_even_if_ports_lost_theirs() {
     bed.assert_all_reachable();
 }
 
-/// MTU and VLs of a link can only change in Initialize, so that Active links have to go down and
-/// come back.
+/// MTU and VLs of a link can change only in Initialize, so that Active links must go down and come
+/// up again.
 #[test]
 fn a_new_master_with_fewer_vls_takes_active_links_through_initialize() {
     let net = fat_tree(2, 8, 20);
@@ -509,8 +509,8 @@ fn while_its_own_port_is_down_the_manager_keeps_the_fabric_it_knows() {
     bed.assert_all_reachable();
 }
 
-/// A simulator hands SMPs back at once while a node changes its client; repeated as quickly, all
-/// attempts would be spent in a moment.
+/// While a node changes its client, the simulator returns SMPs at once. Repeated as quickly, all
+/// retries would be used up immediately.
 #[test]
 fn a_moment_in_which_smps_come_back_undelivered_costs_no_node() {
     let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());

@@ -1,4 +1,4 @@
-//! Taking a subnet over that another subnet manager has brought up: what is right stays.
+//! Takeovers of a subnet that another subnet manager has brought up: correct settings stay.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -108,8 +108,8 @@ fn reassign_lfts_recomputes_routes() {
     assert_eq!(tables(&untouched), rerouted);
 }
 
-/// A bed whose master of before is gone, and the new one has asked the first clients to register
-/// again; how many there are in all, and the counter of before.
+/// A bed whose previous master is gone, and whose new master has asked the first clients to
+/// register again; the number of clients, and the earlier count of requests.
 fn asked_first(rate: u32, mute: bool) -> (Bed, u64, u64) {
     let mut bed = left_by(Settings::default());
     let before = bed.fabric.counters().reregistrations;
@@ -132,7 +132,7 @@ fn asked_first(rate: u32, mute: bool) -> (Bed, u64, u64) {
     (bed, all, before)
 }
 
-/// All were asked by the first sweep, and all at once sent the SA what they had to register.
+/// The first sweep asked all clients at once, and all of them sent their registrations at once.
 #[test]
 fn clients_are_asked_to_register_again_a_few_at_a_time_and_once() {
     let (mut bed, all, before) = asked_first(20, false);
@@ -173,7 +173,8 @@ fn a_silent_client_is_asked_again_and_delays_no_other() {
     assert_eq!(bed.sweeper().clients_to_ask(), 0);
 }
 
-/// All were asked although `-S` was read, and ten thousand registered what was known.
+/// All clients were asked although `-S` was read, and ten thousand sent registrations that were
+/// known.
 #[test]
 fn clients_in_an_imported_sa_database_are_not_asked() {
     let mut bed = left_by(Settings::default());
@@ -225,8 +226,8 @@ fn an_sa_database_that_cannot_be_used_has_all_clients_asked_once() {
     assert_eq!((asked(&bed), bed.sweeper().clients_to_ask()), (all, 0));
 }
 
-/// What a run leaves that is started again on the same port: the fabric, its LIDs, what it kept of
-/// tables, and how many were asked to register again so far.
+/// State after a run that is restarted on the same port: the fabric, its LIDs, the saved tables,
+/// and the number of requests to register again so far.
 fn stopped(settings: Settings) -> (Bed, LidTable, TableFingerprint, u64) {
     let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), settings);
     bed.bring_up();
@@ -255,7 +256,7 @@ fn start_again(
     bed.fabric.counters().reregistrations - before
 }
 
-/// Each restart had all clients register again, though all they had registered was on disk.
+/// Each restart asked all clients to register again, although all registrations were on disk.
 #[test]
 fn a_plain_restart_asks_no_client_to_register_again() {
     for rate in [1000, 5, 0] {
@@ -302,7 +303,7 @@ fn all_are_asked_if_another_manager_ran_on_the_same_port_meanwhile() {
     assert_eq!(start_again(&mut bed, Settings::default(), lids, Some(left)), all);
 }
 
-/// Where another SM computes the same routes, its tables cannot be distinguished.
+/// If another SM computes the same routes, its tables cannot be distinguished from ours.
 #[test]
 fn all_are_asked_where_routes_have_no_choice() {
     let tree = include_str!("../../src/dump/golden/tree.net");

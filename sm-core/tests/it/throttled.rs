@@ -11,7 +11,7 @@ use sm_config::Settings;
 
 use crate::common::{Bed, fat_tree};
 
-/// Ports of the leaf that the third host hangs on which lead to spines.
+/// Ports to spines of the leaf of the third host.
 fn uplinks(bed: &Bed) -> (NodeIndex, Vec<u8>) {
     let leaf = bed.fabric.port(bed.hosts()[2], 1).unwrap().link.unwrap().node;
     let leads_up = |&num: &u8| {
@@ -21,7 +21,7 @@ fn uplinks(bed: &Bed) -> (NodeIndex, Vec<u8>) {
     (leaf, (1..=8).filter(leads_up).collect())
 }
 
-/// From now on these ports of a switch report links with one lane.
+/// Makes these ports of a switch report links with one lane.
 fn narrow(bed: &mut Bed, switch: NodeIndex, ports: &[u8]) {
     let ports = ports.to_vec();
     bed.lie = Some(Box::new(move |node, packet| {

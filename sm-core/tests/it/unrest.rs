@@ -1,5 +1,5 @@
-//! Endless activity: traps without end, links behind which no node answers, and subnet
-//! managers that come and go.
+//! Continuous activity: endless traps, links without a node that answers, and subnet managers that
+//! come and go.
 
 use std::time::Duration;
 
@@ -192,7 +192,7 @@ fn a_fabric_replaced_while_unreachable_is_reconfigured() {
     bed.assert_all_reachable();
 }
 
-/// Each change waited for an SM whose host had died while its port stayed up with IsSM set.
+/// Each change was delayed by an SM whose host had died while its port stayed up with IsSM set.
 #[test]
 fn a_standby_that_has_fallen_silent_holds_no_change_up_and_is_a_rival_once_it_speaks() {
     let of_priority = |sm_priority| Settings { sm_priority, ..Settings::default() };
@@ -225,7 +225,7 @@ fn a_standby_that_has_fallen_silent_holds_no_change_up_and_is_a_rival_once_it_sp
     assert_eq!(bed.managers[0].sweeper.sm_state(), SmState::Standby);
 }
 
-/// Two masters that each missed the other's answer went on side by side until some trap.
+/// Two masters that each missed the other's answer coexisted until a trap arrived.
 #[test]
 fn without_light_sweeps_a_subnet_manager_that_is_mute_is_asked_again_too() {
     let settings = Settings { sm_priority: 3, sweep_interval: 0, ..Settings::default() };
@@ -281,7 +281,7 @@ fn a_subnet_manager_that_is_mute_is_asked_again_and_holds_no_trap_up() {
     });
 }
 
-/// Only sweeps of the whole fabric read NodeInfo of nodes that are known.
+/// NodeInfo of known nodes is read only by full sweeps.
 #[test]
 fn a_new_system_image_guid_is_known_by_its_trap() {
     let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());

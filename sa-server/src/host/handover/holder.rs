@@ -158,7 +158,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
     use std::os::unix::net::UnixDatagram;
 
-    /// A holder at a socket of its own, for so many connections.
+    /// A holder with its own socket, for a number of connections.
     fn serve(connections: usize) -> (tempfile::TempDir, PathBuf, std::thread::JoinHandle<()>) {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("holder");

@@ -153,7 +153,7 @@ mod tests {
     use std::os::fd::{AsFd, AsRawFd};
     use std::os::unix::fs::MetadataExt;
 
-    /// Whether two descriptors are of one open file.
+    /// Whether two descriptors refer to the same open file.
     fn is_same(a: &impl AsRawFd, b: &impl AsRawFd) -> bool {
         let inode =
             |number: i32| std::fs::metadata(format!("/proc/self/fd/{number}")).unwrap().ino();

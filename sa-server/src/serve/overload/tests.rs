@@ -1,4 +1,4 @@
-//! Laws of a backlog that hold for any arrivals.
+//! Properties of the backlog that hold for any arrivals.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ fn request(lid: u16, method: Method, tid: u64) -> Packet {
     packet
 }
 
-/// For a path between two ports that it names.
+/// A request for a path between two named ports.
 fn get(lid: u16, tid: u64) -> Packet {
     get_with(path::DGID | path::SGID, lid, tid)
 }
@@ -67,8 +67,9 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// No request is lost without a word, none waits twice or for too long, room is taken from
-    /// those who have most, and none is served a third time while another waits.
+    /// Each request is answered or reported as dropped, none waits twice or for too long, room is
+    /// taken from sources with most requests, and no source is served a third time while another
+    /// waits.
     #[test]
     fn every_request_is_kept_once_and_its_end_is_reported(
         steps in prop::collection::vec(step(), 1..300),
@@ -162,7 +163,7 @@ fn a_repeat_takes_the_place_of_what_it_repeats_and_is_younger() {
     assert_eq!(backlog.len(), 1);
 }
 
-/// Two that differ in one of these are two requests.
+/// Two requests that differ in one of these fields are different requests.
 #[test]
 fn requests_differ_by_qp_gid_peer_method_attribute_and_tid() {
     let change: [fn(&mut Packet); 6] = [
@@ -192,7 +193,7 @@ fn acknowledgements_of_a_transfer_are_no_repeats_of_each_other() {
     assert_eq!(take(&mut backlog, now, 4).len(), 2, "and they wait for no table");
 }
 
-/// A table that takes 14 ms lets the others have seven times that before the next.
+/// After a table that took 14 ms, other requests get seven times as long before the next table.
 #[test]
 fn tables_get_an_eighth_of_the_time_while_others_wait() {
     let (mut backlog, mut now) = (backlog(64), Instant::now());
@@ -248,8 +249,8 @@ fn whose_gets_are_dear_waits_with_the_tables_until_that_is_paid() {
     assert_eq!(file(&mut backlog, now + 80 * MS), [1, 2]);
 }
 
-/// A flood of Gets with senseless masks had each of them answered before any good query, and had
-/// the good queries of the same source wait with the tables for eight times as long as that took.
+/// A flood of Gets with meaningless masks was answered before any valid query, and delayed valid
+/// queries of the same source for eight times as long as that took.
 #[test]
 fn a_get_that_leaves_an_end_open_waits_with_the_tables_and_is_no_offence() {
     let (mut backlog, now) = (backlog(64), Instant::now());

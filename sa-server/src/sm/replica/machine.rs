@@ -200,7 +200,7 @@ mod tests {
         Encoder::delta(Arc::new(delta::construct(old, new)))
     }
 
-    /// Takes all of an update; what its last message that led to anything did.
+    /// Handles all messages of an update; returns the last outcome that has an effect.
     fn feed(machine: &mut Machine, link: usize, update: Encoder) -> Outcome {
         let outcomes = update.map(|message| machine.handle(link, message));
         outcomes

@@ -383,7 +383,7 @@ mod tests {
     }
 
     proptest! {
-        /// The bit sets say what comparing the tables key by key says, for any size.
+        /// The bit sets give the same result as a comparison of the tables, for any size.
         #[test]
         fn bit_sets_agree_with_the_tables(
             a in proptest::collection::vec(0u16..400, 0..90),

@@ -400,7 +400,8 @@ mod tests {
         assert_eq!(paths.class(256, 0, Lid(0)), last);
     }
 
-    /// 16 SLs of links of many kinds: the SL must be right, and what is promised must be there.
+    /// 16 SLs on links of many kinds: the SL must be right, and the path must have the returned MTU
+    /// and rate.
     #[test]
     fn rates_are_given_up_before_sls_are() {
         let kinds = || {

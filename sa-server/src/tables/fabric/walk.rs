@@ -397,7 +397,7 @@ mod tests {
         assert_eq!(views[0][..2], [class(Limit::ANY, 1), class(FAST, 2)]);
     }
 
-    /// Some switches with up to 5 ports, and tables of up to 140 LIDs; anything may be wrong.
+    /// Some switches with up to 5 ports, and tables of up to 140 LIDs, with random entries.
     fn any_fabric() -> impl Strategy<Value = (Vec<Vec<Hop>>, Vec<Vec<u8>>)> {
         let limit = prop_oneof![Just(FAST), Just(SLOW)];
         let hop = prop_oneof![

@@ -52,7 +52,7 @@ fn plane(rules: Vec<QosRule>) -> FabricPlane {
     }
 }
 
-/// A port: of this GUID, and whether it is a switch's.
+/// A port with this GUID, of a switch or not.
 type Port = (u64, bool);
 
 struct Compiled {
@@ -87,7 +87,7 @@ fn is_in((guid, is_switch): Port, group: u32) -> bool {
     }
 }
 
-/// What the documentation of rules says, criterion by criterion.
+/// The documented behaviour of rules, criterion by criterion.
 fn accepts_all(rule: &QosRule, plane: &FabricPlane, asked: &Asked, from: Port, to: Port) -> bool {
     let Some(level) = plane.qos_levels.iter().find(|level| level.index == rule.level) else {
         return false;
@@ -191,8 +191,8 @@ fn port() -> impl Strategy<Value = Port> {
 }
 
 proptest! {
-    /// The bit sets find the rule that reading one after the other finds, and what explains a rule
-    /// that was passed over agrees with why it was.
+    /// The bit sets find the same rule as a sequential search, and the explanation of a skipped
+    /// rule gives the reason why it does not match.
     #[test]
     fn the_first_rule_whose_criteria_all_hold_is_found(
         mut rules in proptest::collection::vec(rule(), 0..150),

@@ -20,7 +20,7 @@ use sa_server::tables::cell::{Generation, Publisher};
 /// The SM_Key of the fabric.
 pub(crate) const SM_KEY: u64 = 0x1234;
 
-/// Switches in a row, each with hosts. Hosts have LIDs from 1 on, switches those behind them.
+/// Switches in a row, each with hosts. Hosts have LIDs from 1; switches have those that follow.
 pub(crate) struct Chain {
     pub(crate) switches: u16,
     pub(crate) hosts_each: u16,

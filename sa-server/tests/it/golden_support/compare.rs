@@ -9,7 +9,7 @@ use sa_proto::snapshot::{FabricPlane, RegistryPlane};
 
 use super::{Case, Golden, Got, Sa, Writes, bytes, guid};
 
-/// Attributes that are served, and whether they are written, too: writes are the registry's.
+/// Attributes that are served, and whether they are writable; writes are decided by the registry.
 const SERVED: &[(&str, bool)] = &[
     ("0x0001", false),
     ("0x0003", true),
@@ -31,8 +31,8 @@ const SERVED: &[(&str, bool)] = &[
     ("0x00f3", false),
 ];
 
-/// Cases that are meant to differ, by their id (`*` stands for anything), and why; in full in
-/// docs/decisions/0007.
+/// Cases with intended differences, by their id (`*` matches anything), with the reason; details
+/// are in docs/decisions/0007.
 const DIFFERENT: &[(&str, &str)] = &[
     ("malformed/status/*", "the status of a request is not its answer's"),
     ("portinfo/*/base-lid/*", "PortInfo's LID selects by itself, without the record's LID"),
@@ -78,7 +78,7 @@ const UNSERVED: &str = "an attribute of the class that is not served is refused"
 pub(crate) const BEYOND_TABLE: &str = "a P_Key table ends where it ends";
 const NOT_COMPARED: &str = "a component of the record that OpenSM does not compare";
 
-/// What is compared of an answer: header fields that mean something, and the records, sorted.
+/// Compared parts of an answer: header fields with a meaning, and the records, sorted.
 fn digest(answer: &[u8]) -> (Vec<u8>, Vec<Vec<u8>>) {
     let is_rmpp = answer[26] & 1 == 1;
     let is_error = answer[4..6] != [0, 0];
@@ -119,8 +119,8 @@ fn blank(attribute: u16, record: &mut [u8]) {
     }
 }
 
-/// The recorded answer without two mistakes in the layout of records: P_KeyTableRecord has
-/// BlockNum in the byte order of the SA's host, MCMemberRecord ProxyJoin in the lowest bit.
+/// The recorded answer without two errors in the layout of records: P_KeyTableRecord has BlockNum
+/// in the byte order of the SA's host, MCMemberRecord has ProxyJoin in the lowest bit.
 fn mend(mut answer: Vec<u8>) -> Vec<u8> {
     let attribute = u16::from_be_bytes([answer[16], answer[17]]);
     let stride = usize::from(u16::from_be_bytes([answer[44], answer[45]])) * 8;
@@ -163,7 +163,7 @@ fn same(want: &Got, got: &Got) -> bool {
     }
 }
 
-/// Whether an id is one of a pattern's, in which `*` stands for anything.
+/// Whether an id matches a pattern, in which `*` matches anything.
 fn is_like(pattern: &str, id: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == id,

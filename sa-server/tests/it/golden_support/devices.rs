@@ -1,4 +1,4 @@
-//! What OpenSM had programmed into the devices, from the unfiltered dumps of a golden file.
+//! Tables that OpenSM had programmed into the devices, from the unfiltered dumps of a golden file.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -91,7 +91,7 @@ impl Devices {
         mfts
     }
 
-    /// Without tables that are all zero, which ports without tables report.
+    /// Removes tables that are all zero, which ports without tables report.
     pub(super) fn port_tables(&self, node_of: impl Fn(u16) -> Guid) -> Vec<PortTables> {
         let mut rows: BTreeMap<Guid, PortTables> = BTreeMap::new();
         for (&lid, tables) in &self.sl_to_vl {
@@ -114,7 +114,7 @@ impl Devices {
     }
 }
 
-/// Where `content` stands among the distinct ones.
+/// Position of `content` among the distinct ones.
 fn index<T: Copy + PartialEq>(all: &mut Vec<T>, content: &T) -> u16 {
     let at = all.iter().position(|known| known == content).unwrap_or_else(|| {
         all.push(*content);

@@ -1,4 +1,5 @@
-//! What the recorded writes have left in the registry, case by case: a plain model of OpenSM's.
+//! Effects of the recorded writes on the registry, case by case: a simple model of OpenSM's
+//! registry.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,7 +31,7 @@ pub(crate) struct Writes {
 }
 
 impl Writes {
-    /// The groups that were there from the beginning.
+    /// The groups that existed from the start.
     pub(crate) fn new(groups: &[Vec<u8>]) -> Self {
         let mut writes = Self::default();
         for record in groups {
@@ -42,7 +43,7 @@ impl Writes {
         writes
     }
 
-    /// Takes over what a successful Set() or Delete() did.
+    /// Applies a successful Set() or Delete().
     pub(crate) fn apply(&mut self, golden: &Golden, case: &Case) {
         if case.id == "service/lease/expired" {
             // Leases of no more than a second.

@@ -28,9 +28,9 @@ pub(crate) struct Manager {
     /// End ports that came and went, and traps, oldest first.
     pub(crate) changes: Vec<PortsChanged>,
     pub(crate) traps: Vec<TrapNotice>,
-    /// Takeovers that ended, and whether they did well.
+    /// Takeovers that ended, and whether they succeeded.
     pub(crate) taken_over: Vec<(TakeOver, bool)>,
-    /// How many more SMPs it gets out, if not all.
+    /// Number of further SMPs that it can send; `None` if there is no limit.
     pub(crate) sends_left: Option<u64>,
     /// Whether its process is stopped: it neither receives nor sends, and its timers do not run.
     pub(crate) stopped: bool,
@@ -42,7 +42,7 @@ pub(crate) struct Manager {
 /// Something done to a packet.
 pub(crate) type Tamper = Box<dyn FnMut(&mut Packet)>;
 
-/// Something done to a packet that a node answers, or is asked if it is on its way there.
+/// A function that changes a packet that a node is to receive, or has answered.
 pub(crate) type Lie = Box<dyn FnMut(NodeIndex, &mut Packet)>;
 
 /// A fabric, its managers, and the time.
@@ -52,7 +52,7 @@ pub(crate) struct Bed {
     pub(crate) managers: Vec<Manager>,
     /// Changes packets on their way to the managers.
     pub(crate) tamper: Option<Tamper>,
-    /// Changes requests and answers of directed routes, by the node that they are for or from.
+    /// Changes directed-route requests to a node, and its answers.
     pub(crate) lie: Option<Lie>,
     /// How many routings to come fail.
     pub(crate) failing_routings: u32,
@@ -123,7 +123,7 @@ impl Bed {
         });
     }
 
-    /// Takes the last manager off the fabric without a word, as a crash would.
+    /// Removes the last manager from the fabric without notice, as a crash does.
     pub(crate) fn crash_manager(&mut self) -> Manager {
         self.crash(self.managers.len() - 1)
     }
@@ -187,7 +187,7 @@ impl Bed {
         self.reports().last().unwrap().clone()
     }
 
-    /// Moves everything one step: what can be sent is sent, and time goes on to the next event.
+    /// Performs one step: sends all pending packets, and advances time to the next event.
     fn step(&mut self) {
         let now = self.clock.now();
         let mut packet = Packet::default();
@@ -302,8 +302,8 @@ impl Bed {
         ends
     }
 
-    /// Fails unless every end port reaches every LID of every other by the tables as they are
-    /// programmed, over active links only, and no two share a LID.
+    /// Fails unless every end port reaches every LID of every other by the programmed tables, over
+    /// active links only, and no two ports share a LID.
     pub(crate) fn assert_all_reachable(&self) {
         let ends = self.end_ports();
         let mut owners = vec![None; 0xC000];
@@ -382,8 +382,8 @@ impl Bed {
         (!routes.is_whole()).then(|| format!("{routes:?}"))
     }
 
-    /// Runs until one manager has the fabric right; fails if that takes longer than `limit`. Yields
-    /// how long it took.
+    /// Runs until one manager has configured the fabric correctly; fails if that takes longer than
+    /// `limit`. Returns the time that it took.
     pub(crate) fn settle(&mut self, limit: Duration, what: &str) -> Duration {
         let begun = self.clock.now();
         // Checked when a sweep has ended, or an SM became master: nothing else changes the result.
@@ -410,7 +410,7 @@ impl Bed {
         }
     }
 
-    /// As [`settle`](Self::settle), and it stays so for a minute.
+    /// As [`settle`](Self::settle), and the fabric stays configured for a minute.
     pub(crate) fn settle_for_good(&mut self, limit: Duration, what: &str) -> Duration {
         let took = self.settle(limit, what);
         self.run_for(Duration::from_secs(61));
@@ -418,7 +418,7 @@ impl Bed {
         took
     }
 
-    /// The nodes of `ends` that a packet does not reach from another of them.
+    /// The nodes of `ends` that are not reached by packets from at least one other of them.
     pub(crate) fn cut_off_among(&self, ends: &[(NodeIndex, u8, Lid, u8)]) -> Vec<String> {
         let pairs = ends.iter().flat_map(|from| ends.iter().map(move |to| (from, to)));
         pairs
@@ -476,7 +476,7 @@ impl Bed {
     }
 }
 
-/// The node that a directed route leads to, which begins at `from`.
+/// The node at the end of a directed route that begins at `from`.
 fn directed_to(fabric: &Fabric, from: NodeIndex, packet: &Packet) -> Option<NodeIndex> {
     let smp = Smp::new(&packet.mad).ok()?;
     let mut node = from;

@@ -118,7 +118,7 @@ fn smps(mut bed: Bed) -> u64 {
     bed.managers[0].sweeper.counters().transmitted - before
 }
 
-/// With each change after each `step`th SMP of the sweep that `scene` sets going.
+/// Makes each change after every `step`th SMP of the sweep that `scene` starts.
 fn change_at_each(step: usize, loss: f64, scene: impl Fn() -> Bed, keeps_lids: bool) {
     let all = smps(scene());
     let moments = (0..=all).step_by(step).enumerate();

@@ -32,7 +32,8 @@ fn after_resets(bed: Bed) -> Bed {
     bed
 }
 
-/// Dies after each `step`th SMP of what `scene` sets going; the other has the fabric in the end.
+/// The master dies after every `step`th SMP of the sweep that `scene` starts; the other manager
+/// then has the fabric.
 fn kill_at_each(step: usize, scene: impl Fn() -> Bed, keeps_lids: bool) {
     let all = smps_until_settled(&mut scene(), 0);
     assert!(all > 60, "only {all} SMPs");

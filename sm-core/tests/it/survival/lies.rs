@@ -1,5 +1,5 @@
-//! A node answers wrongly, for as long as it pleases: no sweep hangs, the others are served, the
-//! operator gets a report, and when it answers truthfully again all is right.
+//! A node answers wrongly for some time: no sweep hangs, the other nodes are served, the operator
+//! gets a report, and the fabric is configured once the node answers correctly.
 
 use std::time::Duration;
 
@@ -178,7 +178,7 @@ fn lie_of(liar: NodeIndex, mut case: Case) -> Lie {
     })
 }
 
-/// One that is not at the manager's own leaf: a host, its leaf, and a spine.
+/// A node that is not at the manager's leaf: a host, its leaf, and a spine.
 fn liars(bed: &Bed) -> [NodeIndex; 3] {
     let host = *bed.hosts().last().unwrap();
     let leaf = bed.fabric.port(host, 1).unwrap().link.unwrap().node;

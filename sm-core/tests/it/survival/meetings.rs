@@ -33,7 +33,7 @@ fn two_and_three_started_at_once() {
     }
 }
 
-/// A master comes back, with what it knew before or with nothing, after so many SMPs of its heir.
+/// A master returns, with or without its earlier state, after a number of SMPs of its successor.
 #[test]
 fn a_master_that_comes_back_while_another_takes_over() {
     for (after, knows) in (0..420).step_by(7).flat_map(|after| [(after, true), (after, false)]) {
@@ -55,7 +55,7 @@ fn a_master_that_comes_back_while_another_takes_over() {
     }
 }
 
-/// A process that is stopped for long goes on as master when it wakes.
+/// A process that was stopped for a long time continues as master.
 #[test]
 fn a_master_that_slept_through_its_succession() {
     for priorities in [[3, 3], [3, 2], [2, 3]] {
@@ -82,7 +82,7 @@ fn a_master_that_slept_through_its_succession() {
     }
 }
 
-/// Stopped in the middle of a sweep, it wakes with requests that are no longer answered.
+/// A master that was stopped during a sweep continues, with requests that are no longer answered.
 #[test]
 fn a_master_that_slept_in_the_middle_of_a_sweep() {
     for after in (0..420).step_by(7) {
@@ -98,7 +98,7 @@ fn a_master_that_slept_in_the_middle_of_a_sweep() {
     }
 }
 
-/// The heir dies in turn after so many SMPs of its own, and a third takes over.
+/// The successor dies, too, after a number of its SMPs, and a third manager takes over.
 #[test]
 fn one_death_after_the_other() {
     for (bed, step) in [(small as fn() -> Bed, 5), (large, 801)] {
@@ -123,7 +123,7 @@ fn one_death_after_the_other() {
     }
 }
 
-/// The master hands over, and dies at some moment of it, or who gets the subnet does.
+/// The master hands over, and it or its successor dies at some moment of that.
 #[test]
 fn a_death_during_a_handover() {
     for (dies, after) in (0..120).step_by(2).flat_map(|after| [(0, after), (1, after)]) {
@@ -179,8 +179,7 @@ fn part(bed: &mut Bed, apart: bool) {
     }
 }
 
-/// The fabric falls apart under one master and another that stands by, each in a half of its own;
-/// all LIDs are as they were when it is one again.
+/// The fabric is split between a master and a standby, and joined again: all LIDs are as before.
 #[test]
 fn halves_that_part_and_meet_again() {
     for priorities in [[3, 3], [3, 9], [9, 3]] {
@@ -201,7 +200,7 @@ fn halves_that_part_and_meet_again() {
     }
 }
 
-/// Two subnets with the same LIDs become one, after so many SMPs of one master's sweep.
+/// Two subnets with the same LIDs are joined after a number of SMPs of one master's sweep.
 #[test]
 fn two_subnets_that_become_one() {
     for (priorities, after) in [[3, 3], [3, 9], [9, 3]]
@@ -219,8 +218,8 @@ fn two_subnets_that_become_one() {
     }
 }
 
-/// A subnet manager that says it is master and never gives way is misconfigured: it is
-/// reported, and ours manages what it can.
+/// A subnet manager that claims to be master and never hands over is misconfigured: it is reported,
+/// and ours manages what it can.
 #[test]
 fn two_masters_of_whom_one_is_deaf() {
     let mut bed = small();

@@ -17,7 +17,8 @@ use fabric_sim::NodeIndex;
 use sm_config::Settings;
 use sm_core::manage::lid::LidTable;
 
-/// A standby notices after 40 s that its master is gone, and a last retry may be a minute away.
+/// A standby detects after 40 s that its master is gone, and a last retry may follow a minute
+/// later.
 const LIMIT: Duration = Duration::from_secs(180);
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -52,8 +53,8 @@ fn manage(bed: &mut Bed, host: usize, settings: Settings) {
     bed.manage(host, settings, LidTable::default());
 }
 
-/// Lets the manager `at` send `smps` SMPs, and no further ones; returns whether it had as many to
-/// send within a minute.
+/// Lets the manager `at` send `smps` SMPs and no more; returns whether it had that many to send
+/// within a minute.
 fn run_for_smps(bed: &mut Bed, at: usize, smps: u64) -> bool {
     bed.managers[at].sends_left = Some(smps);
     let end = bed.clock.now() + MINUTE;

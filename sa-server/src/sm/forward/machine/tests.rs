@@ -1,4 +1,4 @@
-//! The machine against an SM that the test plays, in virtual time.
+//! The machine and an SM that the test simulates, in virtual time.
 
 use ib_mad::types::Lid;
 use sa_proto::snapshot::Session;
@@ -40,7 +40,7 @@ impl Bed {
         Self { machine, counters, submissions: VecDeque::new(), now: Instant::now() }
     }
 
-    /// With an open stream, and nothing in flight.
+    /// A machine with an open stream, and no write in flight.
     fn connected() -> Self {
         let mut bed = Self::new();
         assert!(bed.connect().writes.is_empty());
@@ -296,8 +296,8 @@ fn no_more_writes_are_in_flight_than_allowed() {
     assert_eq!(bed.submissions.len(), BATCH_MAX + 1, "one of them is a barrier");
 }
 
-/// Reads of records that had been changed or deleted through another responder got the old answer
-/// for as long as the feed was slow.
+/// Reads of records that had been changed or deleted through another responder returned the old
+/// ones while the feed was slow.
 #[test]
 fn reads_ask_the_sm_unless_the_tables_were_current_within_the_bound() {
     let mut bed = Bed::connected();
