@@ -130,7 +130,8 @@ mod tests {
         assert!(!pin(2000), "more than a set has room for: this was a panic");
     }
 
-    /// A nonexistent core was reported late by kernels that reject it, and not at all by others.
+    /// Regression: a nonexistent core was reported late by kernels that reject it, and not at all
+    /// by others.
     #[test]
     fn cores_are_looked_for_before_threads_are_kept_on_them() {
         let allowed = [0, 1, 2, 3, 6];

@@ -166,7 +166,7 @@ mod tests {
     use crate::workload::{By, Draw, WorkloadOptions};
     use ib_mad::transport::ring::RingServer;
 
-    /// The error did not name the path, nor the limit of clients.
+    /// Regression: the error did not name the path, nor the limit of clients.
     #[test]
     fn a_ring_that_cannot_be_had_is_named() {
         use clap::Parser;

@@ -168,7 +168,7 @@ mod tests {
         assert_eq!((waited, reason.as_str()), (patience, ""));
     }
 
-    /// The same reason was printed every second, and repeated by the error.
+    /// Regression: the same reason was printed every second, and repeated by the error.
     #[test]
     fn only_a_changed_reason_is_reported_again() {
         let mut reported = Vec::new();

@@ -247,8 +247,9 @@ fn ask(
     tally.longest = tally.longest.max(begun.elapsed());
 }
 
-/// When `ibsm` died, queries at its port were unanswered on a simulated fabric, and answered with
-/// status 0x000c on Linux, until a manager ran again: the process that reads them was the manager.
+/// Regression: when `ibsm` died, queries at its port were unanswered on a simulated fabric, and
+/// answered with status 0x000c on Linux, until a manager ran again: the process that reads them was
+/// the manager.
 #[test]
 fn queries_at_the_managers_port_are_answered_while_it_is_killed_and_restarted() {
     const NODE: &str = "Hca1";
@@ -270,7 +271,7 @@ fn queries_at_the_managers_port_are_answered_while_it_is_killed_and_restarted() 
     storm.end();
 }
 
-/// The port of a standby is served from what its master publishes, so that it answers before
+/// The port of a standby is served with data that its master publishes, so that it answers before
 /// clients learn its LID.
 #[test]
 fn queries_are_answered_at_both_ports_through_a_failover() {

@@ -273,9 +273,9 @@ impl Writer {
     }
 }
 
-/// The preferred manager returned, took the subnet at once, and its outdated registry replaced the
-/// current one: with a slow feed 1,500 of 2,250 acknowledged records were lost, and 750 deleted
-/// ones came back.
+/// Regression: the preferred manager returned and took over at once, and its outdated registry
+/// replaced the current one: with a slow feed 1,500 of 2,250 acknowledged records were lost, and
+/// 750 deleted ones came back.
 #[test]
 fn a_preferred_manager_that_returns_takes_over_with_everything_that_was_acknowledged() {
     let pair = Pair::new("failback");
@@ -306,8 +306,8 @@ fn a_preferred_manager_that_returns_takes_over_with_everything_that_was_acknowle
     drop(second);
 }
 
-/// A master that was stopped went on with its old session, demanded the subnet back, and replaced
-/// the registry of the one that had taken over.
+/// Regression: a master that was stopped continued its old session, requested the subnet back, and
+/// replaced the registry of the one that had taken over.
 #[test]
 fn a_master_that_was_stopped_and_continues_brings_nothing_of_before_back() {
     let pair = Pair::new("pause");
@@ -335,8 +335,8 @@ fn a_master_that_was_stopped_and_continues_brings_nothing_of_before_back() {
     assert_eq!(writer.differences(&pair.snapshot(0)), (0, 0), "{}", first.log());
 }
 
-/// The feed was black-holed while the master went on, and died: the standby claimed to know all
-/// registrations, and asked no client.
+/// Regression: Packets of the feed were dropped while the master continued, and died: the standby
+/// claimed to know all registrations, and asked no client.
 #[test]
 fn a_standby_whose_feed_was_cut_off_asks_clients_to_register_again() {
     let pair = Pair::new("black-hole");
@@ -359,7 +359,8 @@ fn a_standby_whose_feed_was_cut_off_asks_clients_to_register_again() {
     pair.await_reregistrations(asked);
 }
 
-/// A responder holds what it answered clients for: it is fetched, and no client is asked.
+/// A responder has the writes that it acknowledged: its registry is fetched, and no client is
+/// asked.
 #[test]
 fn what_the_copy_lacks_is_fetched_from_a_responder() {
     let pair = Pair::new("recall");

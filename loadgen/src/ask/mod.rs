@@ -407,8 +407,8 @@ pub(crate) mod tests {
         Workload::draw(&options, Ports::parse(&list).unwrap(), None).unwrap()
     }
 
-    /// srp_daemon queries every node of a list, including those that it shares no P_Key with: the
-    /// refusal was counted as an error, though the snapshot has no such path.
+    /// Regression: srp_daemon queries every node of a list, including those that it shares no P_Key
+    /// with: the refusal was counted as an error, though the snapshot has no such path.
     #[test]
     fn a_path_to_a_lid_is_rightly_refused_where_no_partition_is_shared() {
         let fabric = Fabric::new(Arc::new(fabric::tests::plane()));

@@ -232,8 +232,9 @@ mod tests {
         assert!(form.starts_with("storm.toml:2: ") && form.contains("`rmpp-stray`"), "{form}");
     }
 
-    /// With two models, the error named the one later in an internal list, not in the file, and its
-    /// line was searched in comments too; a table name was reported as an "unknown field".
+    /// Regression: with two models, the error named the one later in an internal list, not in the
+    /// file, and its line was searched in comments too; a table name was reported as an "unknown
+    /// field".
     #[test]
     fn errors_about_tables_say_what_is_wrong_with_which() {
         let wrong = |text: &str| Profile::parse("storm.toml", text).unwrap_err().to_string();

@@ -90,8 +90,8 @@ fn json_has_every_count() {
     assert!((1_230.0..1_240.0).contains(&p99), "{p99}");
 }
 
-/// A storm without responses was reported with "0 a second over 0.00 s", and a short one with no
-/// time.
+/// Regression: a storm without responses was reported with "0 a second over 0.00 s", and a short
+/// one with no time.
 #[test]
 fn rates_need_a_measured_interval() {
     let answered = |report: &Report| {
@@ -106,7 +106,7 @@ fn rates_need_a_measured_interval() {
     assert_eq!(answered(&short), "answered                 10   2,500 a second over 4.00 ms");
 }
 
-/// Goodput included correct refusals; `resolved` did in some places only.
+/// Regression: Goodput included correct refusals; `resolved` did in some places only.
 #[test]
 fn resolved_means_the_same_everywhere() {
     let mut counts =
@@ -174,8 +174,9 @@ fn a_generator_that_may_be_the_limit_says_so() {
     assert!(busy.to_string().contains("the limits of ibstorm"));
 }
 
-/// The schedule was reported as not kept where some queries were sent 3.6 ms late, although all
-/// were sent and most of their latency had other causes; and where clients waited for windows.
+/// Regression: the schedule was reported as not kept where some queries were sent 3.6 ms late,
+/// although all were sent and most of their latency had other causes; and where clients waited for
+/// windows.
 #[test]
 fn lateness_counts_where_it_matters() {
     // A query per millisecond for half a second.
@@ -236,8 +237,8 @@ fn step(queries: u64, resolved: u64) -> ramp::Measured {
     }
 }
 
-/// "knee: below the first rate" was reported for an interrupted ramp, and JSON had the same null
-/// for both.
+/// Regression: "knee: below the first rate" was reported for an interrupted ramp, and JSON had the
+/// same null for both.
 #[test]
 fn the_end_of_a_ramp_is_reported() {
     let cases = [

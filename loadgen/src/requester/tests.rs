@@ -139,7 +139,7 @@ fn latencies_count_from_when_queries_were_due() {
     assert_eq!(latencies.percentile(1.0).as_millis(), 8);
 }
 
-/// A correct refusal was counted as resolved by kind, but not in the sum.
+/// Regression: a correct refusal was counted as resolved by kind, but not in the sum.
 #[test]
 fn expected_refusals_are_counted_apart_in_total_and_by_kind() {
     let start = Instant::now();

@@ -295,7 +295,7 @@ pub(crate) mod tests {
         assert!((300..=301).contains(&milestone.reached(30.0).unwrap().as_millis()));
     }
 
-    /// A correct refusal was counted as a resolved path here, but not in the sum.
+    /// Regression: a correct refusal was counted as a resolved path here, but not in the sum.
     #[test]
     fn what_is_rightly_refused_is_neither_reached_nor_waited_for() {
         let mut milestone = Milestone::new("", 3);

@@ -319,8 +319,8 @@ mod tests {
         assert_eq!((ramp.knee(), ramp.steps().len()), (Knee::Generator(None), 3));
     }
 
-    /// A ramp stopped before its first step ended was reported with the knee below its first rate:
-    /// neither has a sustained rate.
+    /// Regression: a ramp stopped before its first step ended was reported with the knee below its
+    /// first rate: neither has a sustained rate.
     #[test]
     fn a_ramp_that_is_cut_short_finds_nothing() {
         let mut ramp = Ramp::new(options());

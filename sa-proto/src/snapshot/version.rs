@@ -90,7 +90,8 @@ mod tests {
         assert!(Version::NONE < version(1, 0));
     }
 
-    /// A former master counted further in its old session than its successor in the new one.
+    /// Regression: a former master counted further in its old session than its successor in the new
+    /// one.
     #[test]
     fn of_two_registries_that_of_the_later_session_is_newer() {
         let version = |epoch, sequence| RegistryVersion {

@@ -133,7 +133,8 @@ mod tests {
         assert!(reason(&alert).ends_with("alert NoApplicationProtocol"));
     }
 
-    /// After a peer in use was killed, the message suggested a problem with certificates.
+    /// Regression: after a peer in use was killed, the message suggested a problem with
+    /// certificates.
     #[test]
     fn certificates_are_suspected_only_before_a_connection_was_in_use() {
         let broken = || io::Error::new(io::ErrorKind::BrokenPipe, "stream closed: broken pipe");

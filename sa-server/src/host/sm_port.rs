@@ -272,7 +272,7 @@ mod tests {
         assert!(with_file && said(&manager) == FromResponder::Ready && bench.is_reading());
     }
 
-    /// After a restart of the manager two processes would read.
+    /// Regression: after a restart of the manager two processes would read.
     #[test]
     fn a_responder_that_rests_goes_on_resting_without_the_manager() {
         let mut bench = Bench::new();

@@ -309,8 +309,8 @@ mod tests {
         assert_eq!(scratch.records[..9], [1, 1, 1, 1, 1, 1, 1, 1, 0xA5]);
     }
 
-    /// A Get() that named no port, with components that no path has, took as long as 2 million
-    /// ordinary ones.
+    /// Regression: a Get() that named no port, with components that no path has, took as long as 2
+    /// million ordinary ones.
     #[test]
     fn a_get_searches_for_less_long_than_a_table() {
         for (single, most) in [(true, GET_STEPS_MAX), (false, STEPS_MAX)] {

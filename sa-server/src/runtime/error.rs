@@ -88,7 +88,7 @@ fn socket_variable() -> Option<String> {
 mod tests {
     use super::*;
 
-    /// What the system said was left out.
+    /// Regression: the message left out the error of the system.
     #[test]
     fn a_fatal_error_is_reported_with_its_cause() {
         let error = CacheDirError::Io { path: "/x".into(), error: io::Error::other("full") };

@@ -313,8 +313,8 @@ mod tests {
         Key { lid: Lid(lid), qpn: Qpn(1), gid: None, tid }
     }
 
-    /// One client that requested tables and never acknowledged them prevented all others from
-    /// getting theirs.
+    /// Regression: one client that requested tables and never acknowledged them prevented all
+    /// others from getting theirs.
     #[test]
     fn one_source_leaves_room_for_the_others() {
         let mut transfers = Transfers::new(64, SenderConfig::default());
@@ -328,7 +328,7 @@ mod tests {
         assert!((2..=16).all(|lid| begin(key(lid, 0))));
     }
 
-    /// Four large tables that are never acknowledged took all memory.
+    /// Regression: four large tables that are never acknowledged took all memory.
     #[test]
     fn one_source_leaves_memory_for_the_others() {
         let mut transfers = Transfers::new(64, SenderConfig::default());

@@ -172,7 +172,7 @@ mod tests {
         assert!(!peers.believes(at("192.0.2.1:5")), "it is followed no more");
     }
 
-    /// They were answered for any sender.
+    /// Regression: Envelopes were answered for any sender.
     #[test]
     fn strangers_are_counted_and_hide_nothing_behind_them() {
         let (stranger, door) = (at("192.0.2.9:5"), at("192.0.2.1:5"));

@@ -228,8 +228,8 @@ mod tests {
     use super::*;
     use ib_mad::wire::mad::{AttributeId, Method};
 
-    /// Workers' counters were adjacent in memory: each worker wrote to cache lines of its
-    /// neighbour.
+    /// Regression: workers' counters were adjacent in memory: each worker wrote to cache lines of
+    /// its neighbour.
     #[test]
     fn workers_share_no_cache_line() {
         assert_eq!((align_of::<Stats>(), size_of::<Stats>() % 128), (128, 0));

@@ -71,7 +71,7 @@ mod tests {
     use ib_mad::wire::mad::{Method, Status};
     use ib_mad::wire::sa::attribute;
 
-    /// `saquery -p` on a large fabric failed, and the responder reported no reason.
+    /// Regression: `saquery -p` on a large fabric failed, and the responder reported no reason.
     #[test]
     fn refusals_are_logged_at_once_and_then_at_most_every_30_seconds() {
         let (stats, start) = (Stats::default(), Instant::now());

@@ -88,7 +88,7 @@ fn every_hop_and_the_narrowest_links_are_listed() {
     assert_eq!((record.slid, record.dlid, explanation.status), (1, 5, 0));
 }
 
-/// Links were reported as the limit although they allow more than the record has.
+/// Regression: links were reported as the limit although they allow more than the record has.
 #[test]
 fn port_0_of_a_switch_may_be_what_bounds_the_path() {
     let mut plane = plane();
@@ -137,7 +137,7 @@ fn ports_go_by_name_guid_lid_and_gid() {
     assert!(matches!(ask(&plane, &group), Err(ExplainError::Multicast(_))));
 }
 
-/// `ibsmctl explain 'node00002 HCA-1' node00012`, an example of its help, was refused.
+/// Regression: `ibsmctl explain 'node00002 HCA-1' node00012`, an example of its help, was refused.
 #[test]
 fn a_name_matches_without_the_adapter_suffix_or_by_unique_prefix() {
     let mut plane = plane();

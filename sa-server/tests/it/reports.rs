@@ -162,7 +162,8 @@ fn queues_are_bounded_and_losses_counted() {
     assert_eq!(counters.reports as usize, reports.len() + counters.overflowed as usize);
 }
 
-/// One port could fill the queue of waiting reports, so that no other port received any.
+/// Regression: one port could fill the queue of waiting reports, so that no other port received
+/// any.
 #[test]
 fn a_port_that_never_answers_does_not_silence_others() {
     let now = Instant::now();

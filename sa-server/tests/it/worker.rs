@@ -79,8 +79,8 @@ fn methods(packets: &[Packet]) -> Vec<(Method, Status)> {
     packets.iter().map(said).collect()
 }
 
-/// Upkeep, and the count of lost packets, waited for an idle moment: under load, when it matters, a
-/// port's tables were never read again.
+/// Regression: Upkeep, and the count of lost packets, waited for an idle moment: under load, when
+/// it matters, a port's tables were never read again.
 #[test]
 fn who_always_has_work_looks_around_all_the_same() {
     let script = Script { receives: u64::MAX, lost: 7, ..Script::default() };
@@ -99,7 +99,8 @@ fn who_always_has_work_looks_around_all_the_same() {
     assert_eq!(worker.responder().stats().socket_overflow.get(), 7);
 }
 
-/// Answers that a transport had not accepted when it failed were lost, though counted as answered.
+/// Regression: answers that a transport had not accepted when it failed were lost, though counted
+/// as answered.
 #[test]
 fn answers_that_a_failed_transport_did_not_take_are_its_successors() {
     let script = Script { receives: 1, fails: true, takes: 1, ..Script::default() };

@@ -295,7 +295,8 @@ fn without_an_sm_a_write_is_dropped_when_its_client_has_given_up() {
     assert!(tid == 2, "the first was given up");
 }
 
-/// A repeat of a read that waited for the SM got "no records", and then the read was answered.
+/// Regression: a repeat of a read that waited for the SM got "no records", and then the read was
+/// answered.
 #[test]
 fn a_repeat_of_a_read_that_waits_is_dropped() {
     let mut bed = Bed::new(LONG, |write| done(write, 11));
@@ -340,8 +341,8 @@ fn path_to(dgid: Gid, tid: u64) -> Packet {
     packet
 }
 
-/// Reads of records that had been changed or deleted through another responder returned the old
-/// records while the feed was slow.
+/// Regression: reads of records that had been changed or deleted through another responder returned
+/// the old records while the feed was slow.
 #[test]
 fn a_read_of_what_is_registered_waits_until_the_tables_are_as_recent_as_the_sm() {
     // The SM is a change ahead of the tables: it has deleted the service.

@@ -131,7 +131,7 @@ mod tests {
         }
     }
 
-    /// A defect that this test reproduces: `--strict` started with such lines.
+    /// Regression: `--strict` started with such lines.
     #[test]
     fn an_ignored_line_is_a_mistake_and_an_odd_line_that_is_read_is_not() {
         let mut remarks = Remarks::default();

@@ -70,7 +70,7 @@ fn placed(path: &Path, line: Option<usize>, text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// A defect that this test reproduces: mistakes after many other remarks did not prevent a
+    /// Regression: mistakes after many other remarks did not prevent a
     /// start with `--strict`.
     #[test]
     fn a_mistake_counts_however_much_was_remarked_on_before() {

@@ -320,7 +320,7 @@ mod tests {
         assert!(follow(&bare, &whole, &old), "the last host of a switch may go");
         assert!(!follow(&whole, &bare, &of_bare), "and is no first one when it comes back");
     }
-    /// A defect that this test reproduces: all new hosts of a switch took the paths of one existing
+    /// Regression: all new hosts of a switch took the paths of one existing
     /// host.
     #[test]
     fn new_hosts_take_paths_in_turn() {

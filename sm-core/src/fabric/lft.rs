@@ -164,7 +164,7 @@ mod tests {
         assert!(Arc::ptr_eq(&table.published(), table.desired()), "no copy is made");
     }
 
-    /// What another SM programmed is not sent again.
+    /// Blocks that another SM programmed are not sent again.
     #[test]
     fn blocks_that_were_read_are_not_sent_unless_they_differ() {
         let mut table = ForwardingTable::unknown(Guid(1));
@@ -176,8 +176,8 @@ mod tests {
         assert_eq!(stale(&table), [0, 2, 3]);
     }
 
-    /// A block that left the table and came back is probably unchanged, but nothing
-    /// says so; it must be sent.
+    /// A block that left the table and came back is probably unchanged, but this is not certain; it
+    /// must be sent.
     #[test]
     fn a_block_that_comes_back_is_sent() {
         let mut table = ForwardingTable::unknown(Guid(1));

@@ -296,7 +296,7 @@ mod tests {
         assert_eq!(table.stale_blocks(), [(1, 0)]);
     }
 
-    /// A block that could not be read counted as empty: what another master had put there stayed.
+    /// A block that could not be read was taken for empty: entries of another master stayed in it.
     #[test]
     fn a_block_that_may_hold_anything_is_sent_though_nothing_is_wanted_of_it() {
         let mut table = MulticastTable::default();
@@ -309,7 +309,7 @@ mod tests {
         assert!(table.stale_blocks().is_empty() && table.published(Guid(1)).is_none());
     }
 
-    /// Ports above 15 of a tree that is ours below could be the other half of a loop.
+    /// Ports above 15 of a tree of which we know ports below 16 could form a loop with them.
     #[test]
     fn a_block_in_use_at_another_position_is_not_left_for_later() {
         let mut table = MulticastTable::default();
@@ -361,7 +361,8 @@ mod tests {
         assert!(table.published(Guid(1)).is_none(), "unknown");
     }
 
-    /// The answer was lost, the switch had taken it, and the old content was wanted again.
+    /// The answer to a write was lost after the switch had applied it, and the earlier content is
+    /// wanted again.
     #[test]
     fn a_block_whose_answer_was_lost_is_sent_again_even_if_it_is_what_it_was_before() {
         let mut table = MulticastTable::default();

@@ -81,7 +81,7 @@ mod tests {
         assert_eq!(cleared.len(), 1, "no invalid keys are kept at the end");
     }
 
-    /// Above 4,096 tables in use, all were scanned for each new one.
+    /// Regression: above 4,096 tables in use, all were scanned for each new one.
     #[test]
     fn unused_tables_are_looked_for_seldom_however_many_are_in_use() {
         let mut tables = PKeyTables::default();

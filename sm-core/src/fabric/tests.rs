@@ -142,7 +142,7 @@ fn compaction_drops_the_absent_and_changes_nothing_else() {
     assert!(!fabric.switch(index).lft.is_stale(0));
 }
 
-/// All links were looked at after each sweep.
+/// After each sweep all links were examined.
 #[test]
 fn links_are_new_once() {
     let mut fabric = line(1);

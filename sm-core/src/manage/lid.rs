@@ -400,7 +400,7 @@ mod tests {
         assert_eq!((first(&table, 1), first(&table, 2), first(&table, 3)), (7, 1, 2));
     }
 
-    /// LIDs of before would be taken from ports that work with those of another master.
+    /// LIDs of an earlier run would be taken from ports that have those of another master.
     #[test]
     fn what_another_gave_out_goes_before_what_was_known() {
         let (mut table, _) = LidTable::parse("0x1 1 1\n0x2 2 2\n0x3 3 3\n0x4 4 4\n0x5 9 9");

@@ -433,9 +433,9 @@ mod tests {
         (width, speed, info.link_speed_ext_enabled().0)
     }
 
-    /// Keys of force_link_width, force_link_speed and force_link_speed_ext, and what they come to
-    /// for a port that supports 1x and 4x, up to 5 Gb/s and 14 and 25 Gb/s, of which it has less
-    /// on.
+    /// Values of force_link_width, force_link_speed and force_link_speed_ext, and their effect on a
+    /// port that supports 1x and 4x, up to 5 Gb/s and 14 and 25 Gb/s, and has fewer of these
+    /// enabled.
     #[test]
     fn widths_and_speeds_are_as_forced_within_what_is_supported() {
         let (mut fabric, leaf, host) = pair(PortState::Initialize);
@@ -482,7 +482,8 @@ mod tests {
         }
     }
 
-    /// Some simulators and old firmware do not report the change; it was set again forever.
+    /// Regression: some simulators and old firmware do not report the change; it was set again
+    /// forever.
     #[test]
     fn what_is_supported_is_asked_for_only_beside_something_else() {
         let (mut fabric, leaf, _) = pair(PortState::Active);

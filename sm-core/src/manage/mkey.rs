@@ -166,7 +166,7 @@ fn number(word: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// As OpenSM 3.3.23 wrote them, but for the second key.
+    /// As written by OpenSM 3.3.23, except for the second key.
     const GUID2MKEY: &str = "0x0000000000100004 0x0000000000000000\n\n\
                              0x000000000010000a 0x00000000000beef5\n\n";
     const NEIGHBORS: &str = "0x0000000000100007:1 0x0000000000200000:2\n\n\

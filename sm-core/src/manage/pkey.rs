@@ -357,8 +357,8 @@ mod tests {
     }
 
     proptest! {
-        /// Each key stands there once, as far as there is room; what stood there and may stay does
-        /// (IBA 10.9.2).
+        /// Each key is in the table once, as far as there is room; keys that may stay keep their
+        /// places (IBA 10.9.2).
         #[test]
         fn a_table_has_exactly_its_keys(
             current in proptest::collection::vec(0u16..24, 0..40),

@@ -252,7 +252,7 @@ mod tests {
     }
 
     proptest! {
-        /// A client whose SA LID stays moves only to a new one.
+        /// A client moves only to a new SA LID, as long as its own is valid.
         #[test]
         fn clients_move_only_from_removed_or_to_added_sa_lids(
             before in proptest::collection::btree_set(1u64..40, 0..8),

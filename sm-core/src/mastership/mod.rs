@@ -350,8 +350,8 @@ mod tests {
         assert_eq!(answered(master, SmControl::Discover), (Demand::None, refused));
     }
 
-    /// A master accepted HANDOVER from any SM with the SM_Key, and discarded the switches' tables.
-    /// IBA 14.4.1, C14-38.1.1.
+    /// Regression: a master accepted HANDOVER from any SM with the SM_Key, and discarded the
+    /// switches' tables. IBA 14.4.1, C14-38.1.1.
     #[test]
     fn a_demand_needs_the_state_that_goes_with_it_and_a_handover_to_a_master_a_lower_rank() {
         let answered = |state, control, shown, priority| {

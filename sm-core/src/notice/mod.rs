@@ -131,7 +131,7 @@ mod tests {
         sm_port_guid: Guid(0x0C42_A103_0000_0001),
     };
 
-    /// A report of a recording; what is `..` there is the recorder's stack memory.
+    /// A recorded report; `..` stands for bytes of the recorder's stack memory.
     fn recorded(hex: &str) -> [Option<u8>; NOTICE_LEN] {
         let hex: String = hex.split_whitespace().collect();
         let byte = |at: usize| u8::from_str_radix(&hex[2 * at..2 * at + 2], 16).ok();

@@ -113,7 +113,7 @@ mod tests {
     }
 
     proptest! {
-        /// Runs, restarts and boots; wall clocks that are set to anything.
+        /// Runs, restarts and boots, with wall clocks set to random times.
         #[test]
         fn stored_time_never_decreases(
             steps in vec((any::<bool>(), any::<bool>(), 0..100_u64, any::<u32>()), 1..40),

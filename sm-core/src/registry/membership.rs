@@ -164,7 +164,7 @@ mod tests {
         assert_eq!(lists(&plane), BTreeMap::from([(Lid(0xC001), heard)]));
     }
 
-    /// Trees were judged as if all groups sent on SL 0.
+    /// Regression: trees were checked as if all groups sent on SL 0.
     #[test]
     fn the_sls_of_an_mlid_are_those_of_its_groups() {
         let with_sl = |mgid, mlid, sl| {

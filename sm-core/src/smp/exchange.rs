@@ -264,8 +264,8 @@ mod tests {
         );
     }
 
-    /// Ports with other M_Keys than the one tried first drop what shows it: where all did, that
-    /// counted as loss of half of all packets, and repeats went out after 16 ms.
+    /// Regression: ports drop requests with an M_Key other than theirs: in a fabric where all ports
+    /// did, this counted as loss of half of all packets, and requests were repeated after 16 ms.
     #[test]
     fn what_is_dropped_for_its_m_key_is_not_lost() {
         let timeout = Duration::from_millis(200);

@@ -145,7 +145,8 @@ impl Limit {
 mod tests {
     use super::*;
 
-    /// Traps pushed out that a sweep had ended, and with it what was to be published.
+    /// Regression: Traps displaced the event that a sweep had ended, so that its result was not
+    /// published.
     #[test]
     fn a_storm_of_traps_pushes_no_other_event_out() {
         let mut events = Events::default();

@@ -427,7 +427,7 @@ impl Sweeper {
 mod tests {
     use super::*;
 
-    /// After the simulator was gone, the subnet was still reported as up.
+    /// Regression: after the simulator was gone, the subnet was still reported as up.
     #[test]
     fn a_fabric_that_is_lost_is_not_up() {
         let mut sweeper = Sweeper::new(Settings::default(), LidTable::default(), 1);
@@ -436,7 +436,7 @@ mod tests {
         assert!(!sweeper.is_up());
     }
 
-    /// A sweep that was asked for lay about for up to a second.
+    /// Regression: a requested sweep began up to a second late.
     #[test]
     fn pending_events_are_announced() {
         let mut sweeper = Sweeper::new(Settings::default(), LidTable::default(), 1);
@@ -447,8 +447,8 @@ mod tests {
         assert!(!sweeper.has_events());
     }
 
-    /// The next sweep could begin in the call that ended the one before, and paths were published
-    /// with the routing forgotten.
+    /// Regression: the next sweep could begin in the call that ended the previous one, and paths
+    /// were published without the routing.
     #[test]
     fn no_sweep_begins_before_what_the_last_one_found_is_taken() {
         let mut sweeper = Sweeper::new(Settings::default(), LidTable::default(), 1);

@@ -378,7 +378,7 @@ mod tests {
         (there.iter().map(|engine| engine.name()).collect(), missing)
     }
 
-    /// An engine that there was not was taken without a word, and minhop routed.
+    /// Regression: an unknown engine was accepted without a message, and minhop was used.
     #[test]
     fn engines_are_tried_in_order_and_unknown_ones_reported() {
         assert_eq!(names("FTree, updn"), (vec!["ftree", "updn", "minhop"], vec![]));

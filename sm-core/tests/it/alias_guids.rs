@@ -55,8 +55,8 @@ fn what_is_asked_for_before_the_subnet_is_up_is_written_when_it_is() {
     assert_eq!(bed.fabric.guids(host, 1).unwrap()[2], Guid(0x22));
 }
 
-/// A port that returned got its former aliases, although the registry had given them to another
-/// port in the meantime.
+/// Regression: a port that returned got its former aliases, although the registry had given them to
+/// another port in the meantime.
 #[test]
 fn a_port_that_was_away_does_not_get_its_old_aliases_back() {
     let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
@@ -73,7 +73,7 @@ fn a_port_that_was_away_does_not_get_its_old_aliases_back() {
     assert_eq!(bed.fabric.guids(host, 1).unwrap()[1], Guid(0));
 }
 
-/// The answer to an earlier request was taken for the answer to the current one.
+/// Regression: the answer to an earlier request was taken for the answer to the current one.
 #[test]
 fn aliases_that_change_while_they_are_being_written_are_written_again() {
     let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());

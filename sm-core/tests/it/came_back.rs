@@ -33,7 +33,7 @@ fn returned_nodes_are_logged_with_the_trap_that_reported_them() {
     assert!(report.reason().starts_with("trap 128 of '"), "{report}");
 }
 
-/// A reboot between two sweeps left no trace.
+/// Regression: a reboot between two sweeps left no trace.
 #[test]
 fn a_reset_switch_or_host_is_reported_in_one_line() {
     let settings = Settings { sweep_on_trap: false, ..Settings::default() };

@@ -11,7 +11,7 @@ use sm_core::smp::Kind;
 
 const MLID: Lid = Lid(0xC007);
 
-/// All routes and trees were computed from scratch.
+/// Regression: all routes and trees were computed from scratch.
 #[test]
 fn routes_and_trees_stay_when_room_is_used_again() {
     let graph = RandomGraph { switches: 9, degree: 4, hosts: 1200, radix: None };

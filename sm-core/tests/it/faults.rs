@@ -245,8 +245,8 @@ fn a_duplicate_port_guid_leaves_one_port_out_and_the_rest_comes_up() {
     }
 }
 
-/// Routes kept using it, although its old table could lose packets, and each sweep reported a
-/// fault.
+/// Regression: routes still used a switch that refuses its table, although its old table could lose
+/// packets, and each sweep reported a fault.
 #[test]
 fn a_spine_that_refuses_its_tables_is_avoided_until_it_takes_them() {
     for status in [Some(Status::INVALID_FIELD), None] {

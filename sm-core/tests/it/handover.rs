@@ -104,8 +104,8 @@ fn a_master_hands_over_to_one_of_higher_priority_and_takes_over_when_it_dies() {
     bed.assert_all_reachable();
 }
 
-/// A standby whose master answered with an unknown state stayed standby for ever, and other invalid
-/// answers were logged as missing ones.
+/// Regression: a standby whose master answered with an unknown state stayed standby for ever, and
+/// other invalid answers were logged as missing ones.
 #[test]
 fn a_master_whose_answers_say_nothing_is_replaced_and_the_log_says_what_it_did() {
     type Spoil = fn(&mut Packet);
@@ -271,8 +271,8 @@ fn handover_from(guid: Guid) -> Packet {
     packet
 }
 
-/// The sweep in progress continued with its plan discarded, and its result was published; the sweep
-/// that followed did not read the tables of the other manager's switches.
+/// Regression: the sweep in progress continued with its plan discarded, and its result was
+/// published; the sweep that followed did not read the tables of the other manager's switches.
 #[test]
 fn a_handover_in_the_middle_of_a_sweep_ends_it_and_begins_one_of_all() {
     let mut smps = 0;
@@ -312,7 +312,8 @@ fn a_handover_in_the_middle_of_a_sweep_ends_it_and_begins_one_of_all() {
     assert!(smps > 100);
 }
 
-/// Any SM that a host started took over the subnet, and was sent our SM_Key in the process.
+/// Regression: any SM that a host started took over the subnet, and was sent our SM_Key in the
+/// process.
 #[test]
 fn a_subnet_manager_with_another_key_gets_nothing() {
     let mut bed = ruled();
@@ -447,8 +448,8 @@ fn guid_of(bed: &Bed, at: usize) -> Guid {
     bed.managers[at].sweeper.fabric().port(sm_port).guid
 }
 
-/// A preferred manager that returned took over at once, and replaced the registry by its outdated
-/// one.
+/// Regression: a preferred manager that returned took over at once, and replaced the registry by
+/// its outdated one.
 #[test]
 fn a_subnet_goes_to_a_manager_that_follows_only_when_the_caller_hands_it_over() {
     let mut bed = ruled();
@@ -510,8 +511,8 @@ fn a_handover_by_the_caller_that_is_refused_leaves_the_master_as_it_was() {
     assert!(bed.sweeper().is_up());
 }
 
-/// A master whose process was stopped while another took over requested the subnet back, and got it
-/// with outdated registrations.
+/// Regression: a master whose process was stopped while another took over requested the subnet
+/// back, and got it with outdated registrations.
 #[test]
 fn a_master_in_doubt_stands_by_for_any_other_master() {
     for priorities in [[5, 2], [2, 5]] {
@@ -564,8 +565,8 @@ fn a_poll_between_the_regular_ones_shows_that_the_master_lives_and_counts_for_no
     assert!(took > Duration::from_secs(30), "regular polls decide: {took:?}");
 }
 
-/// Such hosts were never asked to register again while this manager was master, and their
-/// registrations were lost.
+/// Regression: hosts that lost their uplinks after a takeover with a complete copy were not asked
+/// to register again when they returned, and their registrations were lost.
 #[test]
 fn who_was_spared_and_lost_its_uplinks_is_asked_when_it_is_back() {
     let mut bed = Bed::new(&fat_tree(2, 8, 20));

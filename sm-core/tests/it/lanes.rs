@@ -229,7 +229,7 @@ fn loops_with_groups(bed: &Bed, plane: &FabricPlane, groups: &[(Lid, usize, usiz
     packets.has_loop()
 }
 
-/// Trees were chosen by hops alone, regardless of the dependencies of unicast.
+/// Regression: trees were chosen by hops alone, regardless of the dependencies of unicast.
 #[test]
 fn trees_of_groups_close_no_cycle_with_unicast() {
     let groups = [
@@ -456,8 +456,8 @@ fn recorded(bed: &mut Bed) -> Arc<Mutex<Vec<AttributeId>>> {
     sent
 }
 
-/// New routes used the old lanes until all ports were set, which takes as many requests as the
-/// fabric has ports.
+/// Regression: New routes used the old lanes until all ports were set, which takes as many requests
+/// as the fabric has ports.
 #[test]
 fn ports_in_use_know_lanes_before_switches_know_routes() {
     let mut bed = Bed::with_manager(&torus(&[4, 4], 2), with_engine("minhop"));

@@ -39,8 +39,9 @@ fn assert_settles(bed: &mut Bed, limit: Duration) {
     bed.assert_all_reachable();
 }
 
-/// With three retries some of the thousands of requests always failed, so that each sweep missed
-/// other nodes; and ports whose answer to a change of state was lost refused to repeat it.
+/// Regression: with three retries some of the thousands of requests always failed, so that each
+/// sweep missed other nodes; and ports whose answer to a change of state was lost refused to repeat
+/// it.
 #[test]
 fn a_fabric_that_loses_much_comes_up() {
     for (share, limit) in [(0.05, 9), (0.1, 30)] {

@@ -91,8 +91,8 @@ fn a_key_remembered_of_yesterday_gives_way_to_the_one_that_is_set() {
     }
 }
 
-/// At level 1 every requester is answered: one lost request made a wrong key look right, and two
-/// more made the manager forget the right one.
+/// Regression: at level 1 every requester is answered: one lost request made a wrong key look
+/// right, and two more made the manager forget the right one.
 #[test]
 fn a_right_key_is_not_forgotten_for_packets_that_are_lost() {
     let (mut bed, keys, neighbours) = left_behind(1, 0);

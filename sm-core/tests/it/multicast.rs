@@ -115,7 +115,8 @@ fn a_tree_is_repaired_when_a_link_or_switch_fails() {
     }
 }
 
-/// After each failed link all trees were recomputed, with other branches chosen at random.
+/// Regression: after each failed link all trees were recomputed, with other branches chosen at
+/// random.
 #[test]
 fn trees_that_a_failure_does_not_touch_stay_as_they_are() {
     let mut bed = Bed::with_manager(&fat_tree(2, 8, 32), Settings::default());
@@ -250,7 +251,7 @@ fn end_ports_that_come_and_go_are_reported() {
     assert_eq!(came, [guid]);
 }
 
-/// Failed trees were computed again at once, without limit.
+/// Regression: Failed trees were computed again at once, without limit.
 #[test]
 fn trees_that_failed_are_planted_again_after_a_while() {
     let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
@@ -300,8 +301,8 @@ pub(super) fn members(bed: &Bed, groups: &[(Lid, &[usize])]) -> Membership {
     groups.iter().map(|(mlid, hosts)| (*mlid, guids(hosts))).collect()
 }
 
-/// After -S, or with a copy of the master's registry. Tables were assumed to be empty: blocks were
-/// written again, and entries of unknown groups stayed.
+/// Regression: after -S, or with a copy of the master's registry. Tables were assumed to be empty:
+/// blocks were written again, and entries of unknown groups stayed.
 #[test]
 fn inherited_trees_stay_and_unclaimed_blocks_are_cleared() {
     let mut bed = left_with_groups();
@@ -367,8 +368,8 @@ fn a_tree_that_was_left_broken_is_not_kept() {
     assert_eq!(heard(&mut bed, &listeners, sender, MLID), [2, 7, 12, 19]);
 }
 
-/// Blocks that could not be read were assumed to be empty, and entries of the previous master were
-/// never cleared.
+/// Regression: blocks that could not be read were assumed to be empty, and entries of the previous
+/// master were never cleared.
 #[test]
 fn unreadable_blocks_are_cleared_with_unclaimed_ones() {
     for everywhere in [false, true] {
@@ -403,8 +404,8 @@ fn unreadable_blocks_are_cleared_with_unclaimed_ones() {
     }
 }
 
-/// Blocks were read up to the first one that is empty in all switches; entries beyond it were never
-/// found.
+/// Regression: blocks were read up to the first one that is empty in all switches; entries beyond
+/// it were never found.
 #[test]
 fn trees_behind_empty_blocks_are_found() {
     // Four blocks are empty between; or as many as the switches' tops leave room for.

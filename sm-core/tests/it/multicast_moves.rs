@@ -43,8 +43,8 @@ fn refuse_tables(bed: &mut Bed, switches: &[NodeIndex]) {
     }
 }
 
-/// The two halves of a ring form a loop, in which packets circulated until the last switch had its
-/// table.
+/// Regression: the two halves of a ring form a loop, in which packets circulated until the last
+/// switch had its table.
 #[test]
 fn a_tree_that_moves_is_no_loop_though_switches_do_not_take_their_tables() {
     let (mut bed, switches) = ring();
@@ -94,8 +94,8 @@ fn without_room(bed: &mut Bed, switches: Vec<NodeIndex>) {
     }));
 }
 
-/// A switch that refused its table was the root or part of a tree: members behind it received
-/// nothing.
+/// Regression: a switch that refused its table was the root or part of a tree: members behind it
+/// received nothing.
 #[test]
 fn a_tree_leads_around_switches_without_multicast_tables() {
     let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
@@ -135,7 +135,8 @@ fn left_with_mute(mute: impl Fn(&Bed) -> NodeIndex) -> Bed {
     bed
 }
 
-/// The content of a block was unknown, so that no switch got a new port in an entry of that block.
+/// Regression: the content of a block was unknown, so that no switch got a new port in an entry of
+/// that block.
 #[test]
 fn a_switch_that_ignores_tables_delays_a_sweep_briefly() {
     for after in [0, 70] {

@@ -63,8 +63,8 @@ fn run_past_the_correction(bed: &mut Bed) {
     assert_eq!(bed.sweeper().phase(), Phase::Idle);
 }
 
-/// The tables of the previous engine were kept under the name of the new one, with four times the
-/// load on the busiest link.
+/// Regression: the tables of the previous engine were kept under the name of the new one, with four
+/// times the load on the busiest link.
 #[test]
 fn another_engine_reroutes_at_the_next_start() {
     let bed = taken_over(settings("ftree"), true);
@@ -120,8 +120,8 @@ fn an_engine_that_is_changed_while_we_run_is_in_force_with_the_next_heavy_sweep(
     assert!(bed.reports().last().unwrap().to_string().contains(", routed by ftree;"));
 }
 
-/// With over a million table entries, routes are kept after a change without a comparison. Their
-/// balance was never checked.
+/// Regression: with over a million table entries, routes are kept after a change without a
+/// comparison. Their balance was never checked.
 #[test]
 fn what_is_kept_over_changes_of_a_large_fabric_is_held_against_a_routing_from_nothing() {
     for (lmc, looks) in [(0, 0), (7, 1)] {
@@ -139,8 +139,8 @@ fn what_is_kept_over_changes_of_a_large_fabric_is_held_against_a_routing_from_no
     }
 }
 
-/// The input of `lash` and `nue` changes with each host that reboots: tables and lanes of all other
-/// hosts were recomputed, while their connections kept the previous SLs.
+/// Regression: the input of `lash` and `nue` changes with each host that reboots: tables and lanes
+/// of all other hosts were recomputed, while their connections kept the previous SLs.
 #[test]
 fn a_rebooting_host_moves_only_its_own_routes() {
     for engine in ["lash", "nue", "dfsssp"] {
@@ -173,8 +173,8 @@ fn a_rebooting_host_moves_only_its_own_routes() {
     }
 }
 
-/// Hosts that come up one after the other permanently took the routes of the first one at their
-/// switch.
+/// Regression: hosts that come up one after the other permanently took the routes of the first one
+/// at their switch.
 #[test]
 fn hosts_that_are_powered_on_leave_routes_as_balanced_as_from_nothing() {
     for engine in ["dfsssp", "nue"] {
@@ -206,7 +206,7 @@ fn most_on_a_port(tables: &[Vec<u8>]) -> usize {
     tables.iter().map(most).max().unwrap()
 }
 
-/// The changed setting was logged, but the routes were not recomputed.
+/// Regression: the changed setting was logged, but the routes were not recomputed.
 #[test]
 fn options_of_rerouting_engines_apply_with_the_next_heavy_sweep() {
     let grid = Grid { dims: vec![4, 4], wraps: true, hosts_per_switch: 3, radix: None };

@@ -87,7 +87,8 @@ fn a_qos_policy_counts_with_qos_and_comes_behind_virtual_fabrics() {
     assert!(on.qos && !off.qos);
 }
 
-/// Hosts could not join a group whose MTU exceeds that of their links, and nothing reported it.
+/// Regression: hosts could not join a group whose MTU exceeds that of their links, and nothing
+/// reported it.
 #[test]
 fn a_group_whose_mtu_is_beyond_its_members_links_is_remarked_on() {
     let mut bed = Bed::with_manager(&fat_tree(2, 4, 8), Settings::default());

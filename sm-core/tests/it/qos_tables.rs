@@ -139,8 +139,8 @@ fn a_switch_that_does_not_take_what_it_says_gets_its_maps_singly() {
     assert_eq!((maps(&refused), rows(&refused)), (maps(&singly), rows(&singly)));
 }
 
-/// The limits were read from the settings and never written: ports kept those of their firmware
-/// (IBA C14-62.1.1.11).
+/// Regression: the limits were read from the settings and never written: ports kept those of their
+/// firmware (IBA C14-62.1.1.11).
 #[test]
 fn with_qos_ports_get_the_high_priority_limit_of_their_kind() {
     let limits = |qos: bool| {

@@ -123,9 +123,9 @@ fn strike_at_random(net: &Net, seeds: std::ops::Range<u64>) {
     }
 }
 
-/// With few outstanding SMPs, the requests to switches behind a dead spine ran out of retries
-/// before a neighbour of the spine was queried: the switches counted as gone, although other spines
-/// reached them.
+/// Regression: with few outstanding SMPs, the requests to switches behind a dead spine ran out of
+/// retries before a neighbour of the spine was queried: the switches counted as gone, although
+/// other spines reached them.
 #[test]
 fn in_fat_trees() {
     strike_at_random(&crate::common::fat_tree(2, 8, 20), 0..25);

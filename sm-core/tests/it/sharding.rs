@@ -323,8 +323,8 @@ fn await_return(bed: &mut Bed) {
     bed.assert_all_reachable();
 }
 
-/// Only a successful takeover enabled the link that it had disabled: after a failed one the host
-/// stayed disconnected until an operator enabled the port.
+/// Regression: only a successful takeover enabled the link that it had disabled: after a failed one
+/// the host stayed disconnected until an operator enabled the port.
 #[test]
 fn a_port_that_was_cut_off_comes_back_though_the_spare_took_nothing() {
     let (mut bed, what) = with_silent_responder();

@@ -394,7 +394,7 @@ fn a_new_master_with_fewer_vls_takes_active_links_through_initialize() {
     }
 }
 
-/// The fabric was published as the SM's own node alone, and the subnet reported as up.
+/// Regression: the fabric was published as the SM's own node alone, and the subnet reported as up.
 #[test]
 fn a_silent_fabric_is_neither_up_nor_forgotten() {
     let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());

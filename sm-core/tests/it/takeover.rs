@@ -132,7 +132,8 @@ fn asked_first(rate: u32, mute: bool) -> (Bed, u64, u64) {
     (bed, all, before)
 }
 
-/// The first sweep asked all clients at once, and all of them sent their registrations at once.
+/// Regression: the first sweep asked all clients at once, and all of them sent their registrations
+/// at once.
 #[test]
 fn clients_are_asked_to_register_again_a_few_at_a_time_and_once() {
     let (mut bed, all, before) = asked_first(20, false);
@@ -173,8 +174,8 @@ fn a_silent_client_is_asked_again_and_delays_no_other() {
     assert_eq!(bed.sweeper().clients_to_ask(), 0);
 }
 
-/// All clients were asked although `-S` was read, and ten thousand sent registrations that were
-/// known.
+/// Regression: all clients were asked although `-S` was read, and ten thousand sent registrations
+/// that were known.
 #[test]
 fn clients_in_an_imported_sa_database_are_not_asked() {
     let mut bed = left_by(Settings::default());
@@ -256,7 +257,8 @@ fn start_again(
     bed.fabric.counters().reregistrations - before
 }
 
-/// Each restart asked all clients to register again, although all registrations were on disk.
+/// Regression: each restart asked all clients to register again, although all registrations were on
+/// disk.
 #[test]
 fn a_plain_restart_asks_no_client_to_register_again() {
     for rate in [1000, 5, 0] {

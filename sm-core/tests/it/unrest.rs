@@ -192,7 +192,8 @@ fn a_fabric_replaced_while_unreachable_is_reconfigured() {
     bed.assert_all_reachable();
 }
 
-/// Each change was delayed by an SM whose host had died while its port stayed up with IsSM set.
+/// Regression: each change was delayed by an SM whose host had died while its port stayed up with
+/// IsSM set.
 #[test]
 fn a_standby_that_has_fallen_silent_holds_no_change_up_and_is_a_rival_once_it_speaks() {
     let of_priority = |sm_priority| Settings { sm_priority, ..Settings::default() };
@@ -225,7 +226,7 @@ fn a_standby_that_has_fallen_silent_holds_no_change_up_and_is_a_rival_once_it_sp
     assert_eq!(bed.managers[0].sweeper.sm_state(), SmState::Standby);
 }
 
-/// Two masters that each missed the other's answer coexisted until a trap arrived.
+/// Regression: two masters that each missed the other's answer coexisted until a trap arrived.
 #[test]
 fn without_light_sweeps_a_subnet_manager_that_is_mute_is_asked_again_too() {
     let settings = Settings { sm_priority: 3, sweep_interval: 0, ..Settings::default() };

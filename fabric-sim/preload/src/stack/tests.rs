@@ -399,8 +399,8 @@ fn an_answer_to_an_earlier_request_of_the_same_name_does_not_stand_in_the_way() 
     assert_eq!(read(&mut bench.asker).unwrap().1.len(), 556);
 }
 
-/// Completed transfers are remembered for some time and were counted as active: the 4,097th table
-/// within ten seconds was never received.
+/// Regression: Completed transfers are remembered for some time and were counted as active: the
+/// 4,097th table within ten seconds was never received.
 #[test]
 fn a_quick_asker_gets_every_table() {
     let mut bench = Bench::new();
@@ -415,8 +415,8 @@ fn a_quick_asker_gets_every_table() {
     assert!(bench.asker.poll_timeout().is_none());
 }
 
-/// osmtest, run twice within ten seconds, sent GetMulti() with the same transaction ids: they were
-/// acknowledged as repeats, and not answered.
+/// Regression: osmtest, run twice within ten seconds, sent GetMulti() with the same transaction
+/// ids: they were acknowledged as repeats, and not answered.
 #[test]
 fn a_program_run_again_is_not_taken_for_its_predecessor() {
     let mut bench = Bench::new();

@@ -295,8 +295,8 @@ proptest! {
     }
 }
 
-/// A command of control characters was written as a `do` without a command, which no reader
-/// accepts. Found by fuzzing.
+/// Regression: a command of control characters was written as a `do` line without a command, which
+/// no reader accepts. Found by fuzzing.
 #[test]
 fn commands_of_nothing_printable_are_not_written() {
     let mut net = parse("Switch 2 \"a\"\ndo \0\n");

@@ -330,7 +330,8 @@ mod tests {
         assert_eq!(read.node, vec![b'x'; NODE_NAME_MAX]);
     }
 
-    /// `saquery` under `libumad2sim` showed garbage records after the only one of a table.
+    /// Regression: `saquery` under `libumad2sim` showed garbage records after the only one of a
+    /// table.
     #[test]
     fn the_last_segment_is_as_long_as_what_it_carries() {
         let mut mad = [0; MAD_LEN];

@@ -225,7 +225,8 @@ fn a_device_that_is_gone_fails_after_what_it_still_had() {
     assert!(umad.send(&batch).is_err());
 }
 
-/// An empty read counted as a malformed message, and the file stayed readable: the reader looped.
+/// Regression: an empty read counted as a malformed message, and the file stayed readable: the
+/// reader looped.
 #[test]
 fn a_file_at_its_end_is_one_whose_device_is_gone() {
     let sysfs = Sysfs::new("end");
@@ -298,8 +299,8 @@ fn only_requests_wait_for_an_answer() {
     assert_eq!(written(&umad, 0).qkey(), QKEY_GSI);
 }
 
-/// All requests had one timeout, also those that take longer or are retried sooner because of
-/// losses: the kernel dropped responses after it, and refused retries before it.
+/// Regression: all requests had one timeout, also those that take longer or are retried sooner
+/// because of losses: the kernel dropped responses after it, and refused retries before it.
 #[test]
 fn a_request_waits_as_long_as_it_says() {
     let sysfs = Sysfs::new("own-timeout");

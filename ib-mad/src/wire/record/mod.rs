@@ -170,7 +170,7 @@ mod tests {
         }
     }
 
-    /// All named bits, as numbered by `ib_types.h` (IB_…_COMPMASK_…). IBA 15.2.5 (IBA C15-0.1.27).
+    /// All named bits, as numbered by `ib_types.h` (IB_…_COMPMASK_…). IBA 15.2.5, C15-0.1.27.
     #[test]
     fn components_have_the_numbers_of_the_specification() {
         for (id, bits) in [

@@ -249,8 +249,8 @@ fn whose_gets_are_dear_waits_with_the_tables_until_that_is_paid() {
     assert_eq!(file(&mut backlog, now + 80 * MS), [1, 2]);
 }
 
-/// A flood of Gets with meaningless masks was answered before any valid query, and delayed valid
-/// queries of the same source for eight times as long as that took.
+/// Regression: a flood of Gets with meaningless masks was answered before any valid query, and
+/// delayed valid queries of the same source for eight times as long as that took.
 #[test]
 fn a_get_that_leaves_an_end_open_waits_with_the_tables_and_is_no_offence() {
     let (mut backlog, now) = (backlog(64), Instant::now());

@@ -203,8 +203,8 @@ mod tests {
         assert_eq!(currency.reads(), Reads::AskFrom(start + PROOF_INTERVAL + PROOF_AGE_MAX));
     }
 
-    /// An answer from a session that was replaced while the stream stayed open was awaited for
-    /// ever, with all later ones, so that each read asked the SM.
+    /// Regression: an answer from a session that was replaced while the stream stayed open was
+    /// awaited for ever, with all later ones, so that each read asked the SM.
     #[test]
     fn an_answer_of_a_replaced_session_does_not_hold_up_later_ones() {
         let mut currency = connected(Instant::now());

@@ -136,8 +136,8 @@ mod tests {
         assert_eq!(popped(&mut held), [1]);
     }
 
-    /// A client got an answer to a write that the master had not passed on when another took over:
-    /// the greater sequence number of the new session was accepted for it.
+    /// Regression: a client got an answer to a write that the master had not passed on when another
+    /// took over: the greater sequence number of the new session was accepted for it.
     #[test]
     fn an_outcome_of_a_replaced_session_is_discarded() {
         let mut held = Held::default();

@@ -132,7 +132,7 @@ counters! {
 mod tests {
     use super::*;
 
-    /// The metric still named an SM that had died.
+    /// Regression: the metric still named an SM that had died.
     #[test]
     fn what_a_lost_sm_published_counts_as_cached() {
         let status = ReplicaStatus::default();

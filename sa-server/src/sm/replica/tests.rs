@@ -10,8 +10,8 @@ fn snapshot(generation: u64) -> Arc<Snapshot> {
     Arc::new(Snapshot::build(session, generation, fabric, RegistryPlane::default()).unwrap())
 }
 
-/// A snapshot from which tables could not be built ended all responders of the subnet, again after
-/// each restart, because each received the same snapshot.
+/// Regression: a snapshot from which tables could not be built ended all responders of the subnet,
+/// again after each restart, because each received the same snapshot.
 #[tokio::test]
 async fn a_snapshot_that_no_tables_can_be_made_of_leaves_the_one_before() {
     let served = Arc::new(std::sync::Mutex::new(Vec::new()));

@@ -136,7 +136,7 @@ fn mistakes_are_ignored_and_reported_with_their_place() {
     assert_eq!((settings.m_key_protection_level, settings.qos_swe_high_limit), (2, 9));
     assert_eq!(kept, [""; 0], "at start no value is in force yet");
 
-    // A defect that this test reproduces: at a SIGHUP, a typo in the engine's name caused a full
+    // Regression: at a SIGHUP, a typo in the engine's name caused a full
     // reroute by minhop, which does not avoid credit loops.
     let text = format!("{text}qos yes\nroutin_engine updn\n");
     let Parsed { mistakes, kept, .. } = parse(Path::new("sm.conf"), &text, true).unwrap();

@@ -335,7 +335,7 @@ fn input_that_opensm_ignores_is_reported() {
     }
 }
 
-/// A defect that this test reproduces: such flags did not prevent a start with `--strict`.
+/// Regression: such flags did not prevent a start with `--strict`.
 #[test]
 fn ignored_flags_are_mistakes_and_odd_ones_are_not() {
     for flags in ["qos", "defmember=none", "sl=16", "scope=0", "mtu"] {

@@ -286,7 +286,7 @@ fn an_undefined_name_is_rejected_with_its_line() {
     assert_eq!(refusal(&text), "qos-policy.conf:6: there is no port group 'Nobody' in this file");
 }
 
-/// A defect that this test reproduces: only the first mistake was reported, so correcting a file
+/// Regression: only the first mistake was reported, so correcting a file
 /// took as many attempts as it had mistakes.
 #[test]
 fn all_mistakes_of_a_file_are_reported_but_no_consequential_ones() {

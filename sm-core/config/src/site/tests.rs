@@ -72,7 +72,7 @@ fn a_qos_policy_counts_with_qos_only_and_outlives_a_bad_line() {
 
     assert_eq!(policy.instead_of(&errors[0]), "what was read before is in force");
 
-    // A defect that this test reproduces: the error was reported twice at start, once with the text
+    // Regression: the error was reported twice at start, once with the text
     // for previous content.
     let (without, Reading { remarks, errors, .. }) = SitePolicy::load(&on, DISK).unwrap();
     assert_eq!(without.qos, None, "it comes up without");

@@ -420,7 +420,7 @@ mod tests {
         assert!(!render(&Status::default(), false).contains("routing"));
     }
 
-    /// A defect that this test reproduces: the text named neither the master nor this SM.
+    /// Regression: the text named neither the master nor this SM.
     #[test]
     fn a_standby_shows_the_master_and_the_takeover_time() {
         let master = Peer {

@@ -450,8 +450,8 @@ mod tests {
         assert_ne!(peer_of(&mut door, &many[1..], ack).port(), 9001);
     }
 
-    /// The kernel's half of the TransactionID made it another transaction: with several responders
-    /// the answer reached one that had sent nothing, at umad ports only.
+    /// Regression: the kernel's half of the TransactionID made it another transaction: with several
+    /// responders the answer was sent to one that had sent no request. At umad ports only.
     #[test]
     fn the_answer_to_a_report_finds_its_sender() {
         let (few, many) = (responders([1]), responders(1..=8));

@@ -300,8 +300,8 @@ mod tests {
         assert_eq!(messages(&mut reader), expected);
     }
 
-    /// Requests read at once went to the responder that had died, as long as its feed was not known
-    /// to have ended, or were dropped for lack of another one.
+    /// Regression: requests read immediately went to the responder that had died, until its feed
+    /// was known to have ended, or were dropped if there was no other one.
     #[test]
     fn requests_wait_until_another_responder_can_answer_them() {
         let now = Instant::now();

@@ -217,7 +217,8 @@ mod tests {
         }
     }
 
-    /// All clients got the same SL, with which packets of some would have left their lanes.
+    /// Regression: all clients got the same SL, by which packets of some would have left their
+    /// lanes.
     #[test]
     fn each_client_gets_the_sl_of_its_own_path() {
         let own = |client: Lid, target: &Target| Sl::from_low_bits(client.0 + target.lid.0 % 100);

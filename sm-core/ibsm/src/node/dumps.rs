@@ -118,7 +118,7 @@ mod tests {
         assert!(files.poll(&sweeper).is_none());
     }
 
-    /// SIGHUP applied the log flags, except this one.
+    /// Regression: SIGHUP applied the log flags, except this one.
     #[test]
     fn a_change_of_settings_applies_from_the_next_files_on() {
         let mut files = DumpFiles::new(&of(3));

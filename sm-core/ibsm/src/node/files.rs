@@ -313,7 +313,8 @@ mod tests {
         std::iter::from_fn(|| files.poll_write(Instant::now(), sweeper, || 7)).collect()
     }
 
-    /// If that write had panicked, the next one that succeeded was removed in its place.
+    /// Regression: if the write of the tables panicked, the next file that was written was removed
+    /// in their place.
     #[test]
     fn tables_whose_write_panicked_are_removed_once() {
         let (mut files, mut sweeper) = files();
@@ -330,8 +331,8 @@ mod tests {
         assert!(polled(&mut files, &mut sweeper).is_empty());
     }
 
-    /// Another subnet manager became master while the file was being written, and the next run
-    /// assumed that it had written the tables itself.
+    /// Regression: another subnet manager became master while the file was being written, and the
+    /// next run assumed that it had written the tables itself.
     #[test]
     fn tables_are_removed_after_a_write_that_had_begun() {
         let (mut files, mut sweeper) = files();

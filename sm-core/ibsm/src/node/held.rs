@@ -112,7 +112,7 @@ mod tests {
         assert_eq!((held.poll_timeout(), held.release(now, &served)), (None, vec![]));
     }
 
-    /// They were lost.
+    /// Regression: Events that were still held at the end were lost.
     #[test]
     fn held_events_are_reported_at_the_end_and_discarded_under_another_master() {
         let (mut held, now) = (HeldEvents::default(), Instant::now());

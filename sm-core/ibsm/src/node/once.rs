@@ -165,7 +165,8 @@ pub(super) fn in_vain(state: SmState, master: Option<String>, given_up: u32) -> 
 mod tests {
     use super::*;
 
-    /// It stood by, and polled the master indefinitely.
+    /// Regression: with -o, a manager that found another master stood by and polled it
+    /// indefinitely.
     #[test]
     fn beside_a_master_a_run_ends_and_names_it() {
         assert!(in_vain(SmState::Discovering, None, 0).is_none());
@@ -176,7 +177,8 @@ mod tests {
         assert!(matches!(in_vain(SmState::NotActive, None, 0), Some(NodeError::Disabled)));
     }
 
-    /// Behind a switch with a foreign M_Key it said SUBNET UP, with status 0.
+    /// Regression: with -o, behind a switch with a foreign M_Key, the program logged SUBNET UP and
+    /// ended with status 0.
     #[test]
     fn a_subnet_of_the_own_port_alone_is_not_up_if_there_is_a_silent_node_behind_it() {
         assert!(matches!(nothing_up(false, 1, 0), Some(NodeError::NothingUp)));
@@ -185,7 +187,7 @@ mod tests {
         assert!(nothing_up(true, 1, 0).is_none(), "there is no other node");
     }
 
-    /// With its own port down it waited indefinitely, too.
+    /// Regression: with -o and its own port down, the program waited indefinitely.
     #[test]
     fn a_fabric_that_cannot_be_read_is_given_up() {
         let reason = in_vain(SmState::Discovering, None, ONCE_ATTEMPTS);

@@ -88,7 +88,7 @@ mod tests {
         assert_eq!(ring.dropped(), 0);
     }
 
-    /// Answers that found no room were gone without a trace.
+    /// Regression: answers for which there was no room were dropped and not counted.
     #[test]
     fn what_finds_no_room_is_counted() {
         let mut ring = Ring::new(2);

@@ -156,8 +156,8 @@ mod tests {
         (session, Instant::now())
     }
 
-    /// A state directory that was full at a takeover left a master without an SA until some port's
-    /// link changed: there was no retry.
+    /// Regression: a state directory that was full at a takeover left a master without an SA until
+    /// some port's link changed: there was no retry.
     #[test]
     fn a_session_that_could_not_begin_is_retried_and_its_plane_published() {
         let (mut session, now) = requested();

@@ -136,8 +136,8 @@ mod tests {
         file.note(now, Err(&std::io::Error::from(std::io::ErrorKind::StorageFull)))
     }
 
-    /// A file whose write failed was not written again until its content changed: LIDs of hosts
-    /// added while the disk was full were assigned again, to other ports, after a restart.
+    /// Regression: a file whose write failed was not written again until its content changed: LIDs
+    /// of hosts added while the disk was full were assigned again, to other ports, after a restart.
     #[test]
     fn a_failed_write_is_retried_until_it_succeeds() {
         let mut file = StateFile::new("LIDs are lost");
@@ -162,7 +162,7 @@ mod tests {
         assert!(file.is_due(due));
     }
 
-    /// A change during a write was in neither file.
+    /// Regression: a change of the content during a write was lost.
     #[test]
     fn a_file_that_changes_while_it_is_written_is_written_again() {
         let mut file = StateFile::new("LIDs are lost");

@@ -121,7 +121,7 @@ impl Bed {
         }
     }
 
-    /// One turn of a driver; then time goes on to the next event.
+    /// One turn of a driver; then time advances to the next event.
     fn step(&mut self) {
         let now = self.clock.now();
         let mut busy = self.node.handle_timeout(now);
@@ -162,7 +162,7 @@ impl Bed {
         }
     }
 
-    /// Moves the other manager; returns whether it did anything.
+    /// Runs the other manager; returns whether it did anything.
     fn step_peer(&mut self, now: Instant) -> bool {
         let Some(Peer { endpoint, sweeper }) = &mut self.peer else { return false };
         sweeper.handle_timeout(now);
@@ -202,7 +202,7 @@ impl Bed {
         guid
     }
 
-    /// Takes the other manager off the fabric without a word.
+    /// Removes the other manager from the fabric without notice.
     fn crash_peer(&mut self) {
         let peer = self.peer.take().unwrap();
         self.fabric.detach(self.clock.now(), peer.endpoint);
@@ -426,8 +426,8 @@ fn a_changed_partition_file_takes_effect_and_a_faulty_one_does_not() {
     assert!(bed.status.warnings.iter().any(|line| line.contains("partitions.conf refused")));
 }
 
-/// A state directory that was full at the start left a master without an SA until some link
-/// changed.
+/// Regression: a state directory that was full at the start left a master without an SA until some
+/// link changed.
 #[test]
 fn a_full_state_directory_delays_publication_and_files() {
     let mut bed = Bed::new(settings(), Files::new(), false);

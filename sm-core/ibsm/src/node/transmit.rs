@@ -111,8 +111,8 @@ mod tests {
     use sm_config::Settings;
     use sm_core::manage::lid::LidTable;
 
-    /// Requests that the transport did not take while this SM was master were sent later, when
-    /// another one was.
+    /// Regression: requests that the transport did not accept while this SM was master were sent
+    /// later, when another SM was master.
     #[test]
     fn queued_requests_are_not_sent_after_the_sweep_was_aborted() {
         let mut sweeper = Sweeper::new(Settings::default(), LidTable::default(), 1);

@@ -229,7 +229,7 @@ mod tests {
         assert_eq!(Rates::between(&b, &a), None, "of an earlier run");
     }
 
-    /// A defect that this test reproduces: queries for records that do not exist made a fabric
+    /// Regression: queries for records that do not exist made a fabric
     /// without faults look broken.
     #[test]
     fn no_records_is_an_answer_and_no_error() {

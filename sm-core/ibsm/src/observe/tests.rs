@@ -192,7 +192,7 @@ fn missed_seconds_are_unknown() {
     assert_eq!(bed.observer.history(Range::Minutes).total.answers_per_s.len(), COARSE);
 }
 
-/// A defect that this test reproduces: a responder without a cache directory has a new identity
+/// Regression: a responder without a cache directory has a new identity
 /// after each restart, and its previous ones were listed as `down` for a day.
 #[test]
 fn a_departed_responder_is_replaced_by_one_at_its_address_or_forgotten() {

@@ -294,7 +294,7 @@ fn invalid_settings_and_files_are_reported() {
     assert!(message.contains("roots:2: "), "{message}");
 }
 
-/// A defect that this test reproduces: one broken torus-2QoS.conf ended the plan for all engines,
+/// Regression: one broken torus-2QoS.conf ended the plan for all engines,
 /// and mistakes in the settings were not reported.
 #[test]
 fn a_broken_file_of_one_engine_is_a_refusal_of_that_one() {

@@ -91,8 +91,8 @@ mod tests {
         assert!(next_epoch(directory.path(), u64::MAX, at(10)).is_err());
     }
 
-    /// One responder that reported the second-highest epoch used up all epochs, and since the file
-    /// kept it, the SA never answered again.
+    /// Regression: one responder that reported the second-highest epoch used up all epochs, and
+    /// since the file kept it, the SA never answered again.
     #[test]
     fn an_epoch_that_no_sm_can_have_taken_counts_for_nothing() {
         assert!(is_plausible(1000 + AHEAD_MAX, at(1000)));

@@ -176,7 +176,7 @@ mod tests {
         assert_eq!(up_to(), Some(version(11)));
     }
 
-    /// Writes that were acknowledged before it joined may be missing.
+    /// Writes that were acknowledged before a follower joined may be missing in its copy.
     #[test]
     fn a_follower_can_rely_on_being_awaited_when_it_has_what_was_published_before() {
         let (now, followers) = (Instant::now(), enabled());

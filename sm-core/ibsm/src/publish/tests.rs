@@ -40,7 +40,7 @@ fn multicast_tables_are_published_alone_and_not_before_a_fabric_is() {
     assert_eq!((snapshot.version(), &snapshot.fabric().mfts), (second, &mfts));
 }
 
-/// Any client that could connect made this SM take the highest epoch, and keep it.
+/// Regression: any client that could connect made this SM take the highest epoch, and keep it.
 #[test]
 fn a_responder_that_reports_an_impossible_epoch_is_refused() {
     let directory = tempfile::tempdir().unwrap();
@@ -78,7 +78,7 @@ fn a_responder_that_reports_an_impossible_epoch_is_refused() {
     assert!(publisher.counters().iter().any(counted));
 }
 
-/// A standby, and every master that ended, warned that queries are not answered.
+/// Regression: a standby, and every master that ended, warned that queries are not answered.
 #[test]
 fn the_last_responder_is_missed_only_by_a_master() {
     let directory = tempfile::tempdir().unwrap();
@@ -97,7 +97,7 @@ fn the_last_responder_is_missed_only_by_a_master() {
     assert!(!leaves(3));
 }
 
-/// A standby reported that there are no groups.
+/// Regression: a standby reported that there are no groups.
 #[test]
 fn a_standby_does_not_list_the_registry() {
     let directory = tempfile::tempdir().unwrap();

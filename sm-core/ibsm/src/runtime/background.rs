@@ -94,7 +94,7 @@ fn await_start(report: impl Read) -> Result<Role, BackgroundError> {
 mod tests {
     use super::*;
 
-    /// The foreground process ended with status 0 even if the other failed.
+    /// Regression: the foreground process ended with status 0 even if the other failed.
     #[test]
     fn the_foreground_process_reports_the_result_of_the_start() {
         let start = |act: &dyn Fn(Starting)| {

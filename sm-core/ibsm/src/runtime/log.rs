@@ -330,7 +330,7 @@ mod tests {
         assert_eq!(read(&path), "rail1 two\n");
     }
 
-    /// In the background, a log without a file was lost.
+    /// Regression: a log without a file was lost in the background.
     #[test]
     fn in_the_background_there_is_always_a_log() {
         let mut settings = Settings { daemon: true, ..Settings::default() };
@@ -344,7 +344,7 @@ mod tests {
         assert_eq!(path_of(&settings), None);
     }
 
-    /// A prefix that ends in a digit ran into the time.
+    /// Regression: a prefix that ends in a digit was not separated from the time.
     #[test]
     fn a_prefix_is_set_off_from_the_line() {
         assert_eq!(line_prefix(Some("rail0")), "rail0: ");

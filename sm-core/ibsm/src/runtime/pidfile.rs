@@ -99,7 +99,8 @@ impl Drop for Pidfile {
 mod tests {
     use super::*;
 
-    /// A successor opened the file just before it was removed, and locked a file without a name.
+    /// Regression: the next process opened the file just before it was removed, and locked a file
+    /// without a name.
     #[test]
     fn one_that_is_removed_between_opening_and_locking_is_made_again() {
         let dir = tempfile::tempdir().unwrap();

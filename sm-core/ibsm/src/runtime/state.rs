@@ -399,7 +399,8 @@ mod tests {
         assert_eq!(state.m_keys().unwrap().0.get(Guid(1)), Some(0xaa));
     }
 
-    /// One that could not be read just now was renamed away, and with the next failure overwritten.
+    /// Regression: a state file that could temporarily not be read was renamed, and overwritten
+    /// after the next failure.
     #[test]
     fn a_cache_that_may_be_read_the_next_time_ends_the_start_and_none_is_overwritten() {
         let dir = tempfile::tempdir().unwrap();
@@ -426,7 +427,8 @@ mod tests {
         assert!(refusal.contains("remove guid2mkey.refused*") && keys.exists(), "{refusal}");
     }
 
-    /// No state file counted as written where directories cannot be synced.
+    /// Regression: on file systems where directories cannot be synced, no state file counted as
+    /// written.
     #[test]
     fn a_file_system_that_cannot_sync_directories_will_do() {
         assert!(!sync_directory(Path::new("/proc/self")).unwrap(), "procfs cannot");

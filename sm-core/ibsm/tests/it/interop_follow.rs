@@ -177,7 +177,7 @@ fn thousands_of_records_outlive_the_master() {
     assert_eq!(groups(&feed, None), before);
 }
 
-/// A defect that this test reproduces: a manager's certificate was valid for a server only, so that
+/// Regression: a manager's certificate was valid for a server only, so that
 /// no manager could follow another.
 #[test]
 fn a_standby_that_follows_takes_over_with_certificates() {

@@ -114,7 +114,7 @@ fn hup_sweeps_and_lids_survive_a_restart() {
 }
 
 /// At first neither the epoch nor the LIDs can be written; then they can, and nothing else happens
-/// in the fabric. A defect that this test reproduces: the master stayed without an SA, and a
+/// in the fabric. Regression: the master stayed without an SA, and a
 /// restart assigned other LIDs.
 #[test]
 fn state_that_cannot_be_written_is_written_once_possible() {

@@ -42,7 +42,7 @@ proptest! {
         prop_assert_eq!(&planted(&topology, &members, number), &tree);
     }
 
-    /// A defect that this test reproduces: a switch without room could be the root, or on a path,
+    /// Regression: a switch without room could be the root, or on a path,
     /// and the tree passed the check.
     #[test]
     fn trees_lead_around_switches_without_room(
@@ -94,7 +94,7 @@ proptest! {
     }
 }
 
-/// A defect that this test reproduces: members behind a switch without room are never reached. Each
+/// Regression: members behind a switch without room are never reached. Each
 /// time the fabric was routed from scratch, such trees counted as broken, and all dependencies were
 /// computed before anything was repaired.
 #[test]

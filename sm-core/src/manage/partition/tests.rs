@@ -50,7 +50,7 @@ fn port(fabric: &Fabric, guid: u64) -> PortIndex {
     fabric.end_ports().find(|&port| fabric.port(port).guid == Guid(guid)).unwrap()
 }
 
-/// P_Keys of a port, the one to stand first ahead.
+/// P_Keys of a port, beginning with the one for index 0.
 fn keys(found: &Memberships, fabric: &Fabric, guid: u64) -> Vec<u16> {
     let keys = found.keys(port(fabric, guid)).unwrap();
     let others = keys.keys.iter().filter(|key| **key != keys.first);
@@ -158,7 +158,7 @@ fn sls_of_partitions_hold_with_qos_only_and_those_of_groups_always() {
 }
 
 proptest! {
-    /// The plain reading of the manual: every rule in turn, over all ports.
+    /// A direct implementation of the manual: every rule in turn, over all ports.
     #[test]
     fn memberships_are_those_of_the_rules_one_after_another(
         rules in proptest::collection::vec((1u16..4, 0usize..6, 1u64..4, 0usize..3), 0..20),

@@ -167,7 +167,7 @@ fn plain_settings_are_handed_on() {
     assert_eq!((steering.ftree.max_reverse_hops, steering.lash.start_lane), (255, 2));
 }
 
-/// Chance goes before another port to begin with, as in OpenSM.
+/// The random choice comes before the choice of another first port, as in OpenSM.
 #[test]
 fn ties_are_broken_as_settings_say() {
     let topology = topology();

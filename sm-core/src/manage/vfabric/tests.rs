@@ -45,8 +45,8 @@ fn rows(all: &VirtualFabrics, partitions: &[PKey]) -> RuleSet {
     rows
 }
 
-/// What a request gets, by a plain reading of the rules: the name of its virtual fabric, or why
-/// there is no path.
+/// The virtual fabric of a request, by a direct evaluation of the rules, or the reason why there is
+/// no path.
 fn find(rows: &RuleSet, ends: (u64, u64), id: Option<u64>, pkey: Option<u16>) -> Option<String> {
     let is_in = |groups: &Option<Vec<u32>>, guid: u64| {
         let port = ports().into_iter().find(|port| port.guid.0 == guid).unwrap();

@@ -1,4 +1,4 @@
-//! Alias GUIDs: whose they are, and what the port's table is to hold.
+//! Alias GUIDs: their owners, and the wanted contents of ports' tables.
 
 use super::*;
 use crate::registry::testing::ports;
@@ -32,7 +32,7 @@ fn delete(slid: u16, entries: &[u32]) -> Request {
     about(Method::DELETE, slid, slid, 0, &entries)
 }
 
-/// The block that a request is answered with.
+/// The block in the answer to a request.
 fn block(registry: &mut Registry, request: Request) -> Vec<u64> {
     let reply = write(registry, request.clone());
     assert_eq!(reply.status, Status::OK);
@@ -86,7 +86,7 @@ fn a_guid_of_0_leaves_the_choice_to_us_and_we_stay_with_it() {
     assert_eq!(block(&mut registry, set(3, &[(3, 0)]))[3], COMPANY | 6);
 }
 
-/// The client got an error status, although half of its request had been applied.
+/// Regression: the client got an error status, although half of its request had been applied.
 #[test]
 fn a_request_that_is_refused_changes_nothing() {
     let mut registry = Registry::default();

@@ -247,8 +247,8 @@ fn holds(bed: &Bed, plane: &RegistryPlane, request: &Request, answer: &[u8; 200]
 }
 
 proptest! {
-    /// A client that joined, left, and joined with the first request's TransactionID got OK and
-    /// was no member; after a step of the clock at a restart, for as long as the step.
+    /// Regression: a client that joined, left, and joined with the first request's TransactionID
+    /// got OK and was no member; after a step of the clock at a restart, for as long as the step.
     #[test]
     fn what_is_answered_with_ok_is_so(acts in vec(act(), 0..80)) {
         let mut bed = Bed::new();

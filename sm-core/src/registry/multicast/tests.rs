@@ -268,8 +268,8 @@ fn a_repeat_gets_the_answer_of_the_first() {
     assert_ne!(view(&record(&again)).mgid(), made, "an MGID never comes back");
 }
 
-/// A client that joined, left, and joined again with the TransactionID of its first request got
-/// the stored answer, OK, and was no member.
+/// Regression: a client that joined, left, and joined again with the TransactionID of its first
+/// request got the stored answer, OK, and was no member.
 #[test]
 fn a_request_whose_effect_was_undone_is_decided_again() {
     let mut registry = Registry::default();

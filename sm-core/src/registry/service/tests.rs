@@ -63,7 +63,8 @@ fn a_port_sets_changes_and_deletes_its_own_service() {
     assert_eq!(status(&mut registry, delete(1, RID, record(1, 0))), Status::SA_NO_RECORDS);
 }
 
-/// The answer of the first was repeated, and the service had been changed, deleted, or had expired.
+/// Regression: a repeat got the answer of the first request, although the service had been changed,
+/// deleted, or had expired.
 #[test]
 fn a_request_for_a_service_that_has_changed_is_decided_again() {
     let mut registry = Registry::default();

@@ -221,8 +221,8 @@ mod tests {
     use crate::sweep::Sweeper;
     use sm_config::Settings;
 
-    /// Port 0 of a switch is never seen in Initialize, so its tables were still regarded as known
-    /// after a reset.
+    /// Regression: Port 0 of a switch is never seen in Initialize, so its tables were still
+    /// regarded as known after a reset.
     #[test]
     fn a_reset_switch_is_not_known_to_hold_tables_at_port_0() {
         let mut sweeper = Sweeper::new(Settings::default(), LidTable::default(), 1);

@@ -140,7 +140,7 @@ impl Subnet {
 mod tests {
     use super::*;
 
-    /// Two jobs that lacked room in turn were reported each time.
+    /// Regression: two jobs that lacked room alternately were reported each time.
     #[test]
     fn full_tables_are_reported_once_per_switch_and_capacity() {
         let mut short = Short::default();

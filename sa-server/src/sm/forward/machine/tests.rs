@@ -296,8 +296,8 @@ fn no_more_writes_are_in_flight_than_allowed() {
     assert_eq!(bed.submissions.len(), BATCH_MAX + 1, "one of them is a barrier");
 }
 
-/// Reads of records that had been changed or deleted through another responder returned the old
-/// ones while the feed was slow.
+/// Regression: reads of records that had been changed or deleted through another responder returned
+/// the old ones while the feed was slow.
 #[test]
 fn reads_ask_the_sm_unless_the_tables_were_current_within_the_bound() {
     let mut bed = Bed::connected();
@@ -321,7 +321,8 @@ fn reads_ask_the_sm_unless_the_tables_were_current_within_the_bound() {
     assert_eq!(bed.machine.reads(), Reads::AsHeld);
 }
 
-/// An SM behind a connection that loses all packets kept reads waiting until their clients gave up.
+/// Regression: an SM behind a connection that loses all packets kept reads waiting until their
+/// clients gave up.
 #[test]
 fn reads_that_a_silent_sm_does_not_answer_are_answered_from_what_is_held() {
     let mut bed = Bed::connected();

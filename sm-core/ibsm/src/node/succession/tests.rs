@@ -1,4 +1,4 @@
-//! What a copy is worth at a takeover, by what is known of the master before.
+//! The value of a copy at a takeover, by the known facts about the previous master.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ fn responder(id: u64, holds: Option<(u64, Version)>) -> Responder {
     responder
 }
 
-/// A standby that had stored sequence 10 of epoch 5 when its master was heard of last, which then
+/// A standby that had stored sequence 10 of epoch 5 when its master last sent a heartbeat, which
 /// named responders 1 and 2.
 struct Case {
     now: Instant,
@@ -76,7 +76,7 @@ impl Case {
         self.responders = vec![responder(1, Some((1, first))), responder(2, Some((1, second)))];
     }
 
-    /// The result after both said that they hold what the standby does.
+    /// The result after both responders reported the version that the standby holds.
     fn finding(mut self) -> Finding {
         assert_eq!(self.poll(), None);
         self.answer(version(5, 10), version(5, 10));
@@ -119,7 +119,7 @@ fn a_responder_that_holds_more_is_asked_for_it() {
     assert!(is_incomplete(&case.poll().unwrap()), "it never arrived");
 }
 
-/// A former master had counted further in its session than its successor.
+/// Regression: a former master had a higher sequence number in its session than its successor.
 #[test]
 fn the_session_decides_which_registry_is_newer() {
     let mut case = Case::new();
@@ -149,8 +149,8 @@ fn a_silent_responder_that_could_acknowledge_leaves_it_open() {
     }
 }
 
-/// The feed was black-holed for 12 s while the master acknowledged writes and then died: the
-/// standby claimed to know all registrations, and had one of seven.
+/// Regression: Packets of the feed were dropped for 12 s while the master acknowledged writes and
+/// then died: the standby claimed to know all registrations, and had one of seven.
 #[test]
 fn a_master_that_lived_on_while_its_feed_was_interrupted_may_have_acknowledged_more() {
     let mut case = Case::new();
@@ -178,7 +178,7 @@ fn what_was_published_last_must_have_arrived() {
     assert!(is_incomplete(&case.finding()));
 }
 
-/// Writes waited for this standby: what it has not stored was not acknowledged.
+/// Writes waited for this standby: only writes that it has stored were acknowledged.
 #[test]
 fn a_master_that_waited_for_the_standby_acknowledged_no_more_than_that_has() {
     let mut case = Case::new();

@@ -1,4 +1,4 @@
-//! Mastership that passes between managers, as a node sees it.
+//! Changes of mastership, as a node sees them.
 
 use ib_mad::wire::attribute::SmState;
 use sa_proto::snapshot::{Session, Version};
@@ -31,8 +31,8 @@ fn list_follower(bed: &Bed, guid: Guid, stored: Version) {
     assert!(bed.responders.enter(&entry));
 }
 
-/// A preferred manager that returned got the subnet at once, and replaced the registry by its own,
-/// which was out of date: the old master acknowledged writes until the handover.
+/// Regression: a preferred manager that returned took over at once, and replaced the registry by
+/// its outdated one: the old master acknowledged writes until the handover.
 #[test]
 fn a_manager_that_follows_gets_the_subnet_with_everything_that_was_acknowledged() {
     let mut bed = Bed::new(of_priority(3), Files::new(), false);
@@ -70,7 +70,7 @@ fn a_refused_handover_to_a_follower_leaves_the_master_in_doubt_for_a_moment() {
     assert_eq!((state(&bed), bed.node.succession().doubts), (SmState::Master, 1));
 }
 
-/// A master that was stopped while another took over went on as before when it was continued.
+/// Regression: a master that was stopped while another took over continued as before.
 #[test]
 fn a_master_that_was_stopped_acknowledges_nothing_until_an_election() {
     let mut bed = Bed::new(settings(), Files::new(), false);
@@ -120,7 +120,7 @@ fn a_master_stands_by_for_one_of_a_higher_session_in_its_fabric() {
     assert!(bed.feed.lock().session.is_none());
 }
 
-/// Both halves of a fabric that was split have their rightful master.
+/// Both halves of a fabric that was split have a master, and each is right.
 #[test]
 fn a_master_of_a_higher_session_in_another_fabric_changes_nothing_here() {
     let mut bed = Bed::build(of_priority(9), Files::new(), false, true);
@@ -135,7 +135,7 @@ fn a_master_of_a_higher_session_in_another_fabric_changes_nothing_here() {
     assert_eq!(bed.feed.lock().session.unwrap().epoch, 1);
 }
 
-/// A standby with a copy of what the master had, which has died.
+/// A standby with a copy of the registry of a master that has died.
 fn took_over(responders: &[u64]) -> Bed {
     let mut bed = Bed::build(of_priority(1), Files::new(), false, true);
     bed.add_peer(of_priority(9));
@@ -199,7 +199,7 @@ fn a_standby_polls_a_master_whose_feed_fell_silent() {
     assert!(!bed.status.copy.unwrap().in_step, "it claims nothing any more");
 }
 
-/// The master before had written more, and its registrations were replaced by ours.
+/// Regression: the previous master had a newer registry, and it was replaced by ours.
 #[test]
 fn a_master_whose_responders_follow_another_that_is_gone_takes_over_from_it() {
     let mut bed = Bed::build(of_priority(9), Files::new(), false, true);

@@ -1,4 +1,4 @@
-//! Tests of sites built from files, whole and after failures.
+//! Tests of fabrics read from files, complete and after failures.
 
 use super::*;
 use sm_routing::Link;

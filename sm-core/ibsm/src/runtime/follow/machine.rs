@@ -375,9 +375,9 @@ mod tests {
         FromSm { message: Some(Message::Heartbeat(heartbeat)) }
     }
 
-    /// In step was claimed for as long as the connection was not known to be broken: 17 s if its
-    /// packets were dropped silently. Messages that were delayed are no sign of a master that
-    /// reaches us, either.
+    /// Regression: a standby claimed to be in step until its connection was known to be broken: for
+    /// 17 s if packets were dropped silently. Delayed messages do not prove that the master reaches
+    /// this SM, either.
     #[test]
     fn contact_is_when_an_answer_was_sent_that_the_master_confirms() {
         let (start, progress) = (Instant::now(), Progress::default());

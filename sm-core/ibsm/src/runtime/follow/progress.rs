@@ -185,7 +185,8 @@ mod tests {
         assert_eq!(progress.followed().contact, None, "that was another master");
     }
 
-    /// A standby counted further in the old session than the new master had come.
+    /// Regression: the standby's sequence number in the old session was above that of the new
+    /// master.
     #[test]
     fn a_responders_registry_counts_if_it_is_newer_by_session_then_by_sequence() {
         let progress = Progress::default();

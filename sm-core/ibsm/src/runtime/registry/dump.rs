@@ -238,7 +238,7 @@ mod tests {
         RegistryPlane { sequence, alias_guids, ..RegistryPlane::default() }
     }
 
-    /// Only an SM that became master reported it.
+    /// Regression: an unusable file was reported only by an SM that became master.
     #[test]
     fn an_unusable_file_is_reported_at_the_start() {
         let directory = tempfile::tempdir().unwrap();

@@ -78,7 +78,8 @@ fn master(
 
 type Outcomes = Result<proto::Outcomes, tonic::Status>;
 
-/// Writes were acknowledged up to the moment of a handover, after what the other had received.
+/// Regression: writes were acknowledged until the moment of a handover, after the other manager had
+/// received the registry.
 #[test]
 fn sealed_writes_wait_and_go_on_afterwards() {
     let directory = tempfile::tempdir().unwrap();
@@ -155,7 +156,8 @@ fn queued_writes_are_answered_in_batches_and_a_full_connection_delays_no_other()
     drop(handle);
 }
 
-/// Writes that the other SM accepted since would be missing here, and this one would be lost there.
+/// Writes that the other SM has accepted since would be missing here, and this write would be lost
+/// there.
 #[test]
 fn writes_of_responders_that_follow_a_later_session_are_dropped() {
     let directory = tempfile::tempdir().unwrap();

@@ -137,7 +137,7 @@ fn scrambled(dims: &[u16], wraps: bool, seed: u64) -> (Topology, Topology) {
     (plain, builder.build().unwrap())
 }
 
-/// A defect that this test reproduces: the option assumed that ports are numbered by dimension,
+/// Regression: the option assumed that ports are numbered by dimension,
 /// regardless of the cables.
 #[test]
 fn meshes_and_tori_are_found_however_they_are_cabled() {

@@ -314,7 +314,7 @@ proptest! {
     }
 }
 
-/// A defect that this test reproduces: `scatter_ports` and `port_shifting` had no effect. They
+/// Regression: `scatter_ports` and `port_shifting` had no effect. They
 /// choose only among equals, so balance stays the same.
 #[test]
 fn ties_are_broken_as_the_operator_asks_at_no_cost_in_balance() {

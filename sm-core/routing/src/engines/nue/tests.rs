@@ -200,7 +200,7 @@ fn check_ways(
     Ok(())
 }
 
-/// A defect that this test reproduces: shortest paths that fit in one lane were reported as
+/// Regression: shortest paths that fit in one lane were reported as
 /// layered, so that SLs of the QoS policy were replaced by 0.
 #[test]
 fn paths_on_one_lane_leave_sls_alone() {

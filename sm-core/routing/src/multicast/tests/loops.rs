@@ -201,7 +201,7 @@ proptest! {
     }
 }
 
-/// A defect that this test reproduces: most members on one leaf made that leaf the root; branches
+/// Regression: most members on one leaf made that leaf the root; branches
 /// came to it from two spines, down and up again, where unicast never turns.
 #[test]
 fn a_tree_rooted_at_a_leaf_of_a_fat_tree_does_not_come_down_and_go_up() {

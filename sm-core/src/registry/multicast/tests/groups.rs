@@ -1,4 +1,4 @@
-//! What groups are made of: files, virtual fabrics, broadcast groups, MLIDs.
+//! Origin of groups' parameters: files, virtual fabrics, broadcast groups, MLIDs.
 
 use sa_proto::snapshot::{PortGroup, VirtualFabric};
 

@@ -182,8 +182,8 @@ fn note(alive: &mut BTreeMap<Gid, bool>, event: RegistryEvent) {
     assert_eq!(alive.insert(mgid, now).unwrap_or(false), !now, "{mgid} was already so");
 }
 
-/// What a write costs must not grow with what is registered: counted in rows reported as changed
-/// and in membership entries looked at, not in time.
+/// The cost of a write must not grow with the number of registrations: counted in rows reported as
+/// changed and membership entries examined, not in time.
 #[test]
 fn a_write_among_200_000_members_lists_its_own_rows_only() {
     const GROUPS: u64 = 2_000;

@@ -85,7 +85,7 @@ fn forever(id: u64) -> Request {
     service(id, u32::MAX)
 }
 
-/// A group that the SA makes up the MGID of.
+/// A request for a group whose MGID the SA chooses.
 fn group() -> Request {
     let mut record = [0; 52];
     McMemberRecord::new(&mut record[..])
@@ -203,7 +203,7 @@ fn while_the_file_cannot_be_used_writes_are_refused_and_what_is_published_stays(
     assert_eq!(ids, [1, 4]);
 }
 
-/// A refusal would be final, and the record there all the same.
+/// A refusal would be final, although the record may be on disk.
 #[test]
 fn what_may_be_on_disk_is_not_refused() {
     for (fault, stored) in [(Fault::Before, 0), (Fault::After, 1)] {
@@ -342,15 +342,15 @@ fn a_lease_is_over_when_its_time_is() {
     assert_eq!(durable.due_s(), None);
 }
 
-/// What is published of services after a turn at this time of the host.
+/// The published services after a turn at this time of the host.
 fn services_at(bed: &Bed, durable: &mut DurableRegistry, now: HostTime) -> usize {
     let now_s = durable.advance(now);
     durable.turn(now_s, Work { ports: Some(Arc::new(ports())), ..Work::default() });
     bed.published().services.len()
 }
 
-/// A step of the wall clock ended leases at a restart, or extended them, and kept outcomes for as
-/// long as the step.
+/// Regression: a step of the wall clock ended leases at a restart, or extended them, and kept
+/// outcomes for as long as the step.
 #[test]
 fn registry_time_continues_over_a_restart_when_the_clock_was_set() {
     for wall_s in [NOW_S - 900, NOW_S + 3_600] {
@@ -371,7 +371,8 @@ fn registry_time_continues_over_a_restart_when_the_clock_was_set() {
     }
 }
 
-/// The clocks of two managers differed by an hour: a takeover ended leases, or extended them.
+/// Regression: the clocks of two managers differed by an hour: a takeover ended leases, or extended
+/// them.
 #[test]
 fn leases_of_a_master_that_was_followed_last_as_long_as_there() {
     let (time, plane) = {
@@ -419,7 +420,7 @@ fn groups_that_come_and_go_are_reported_with_their_partition() {
     assert!(durable.changed_members().is_empty());
 }
 
-/// What a master held after each of some writes.
+/// The registry of a master after each of some writes.
 fn planes_of_a_master(writes: u64) -> Vec<RegistryPlane> {
     let bed = Bed::new();
     let mut durable = bed.master();
@@ -431,7 +432,7 @@ fn planes_of_a_master(writes: u64) -> Vec<RegistryPlane> {
     planes.collect()
 }
 
-/// Each batch of the master's rebuilt all that the registry keeps beside its rows.
+/// Regression: with each batch of changes of the master, all indices of the registry were rebuilt.
 #[test]
 fn what_another_master_has_is_kept_row_by_row_until_it_is_our_turn() {
     let planes = planes_of_a_master(40);
@@ -467,8 +468,8 @@ fn what_another_master_has_is_kept_row_by_row_until_it_is_our_turn() {
 /// The session of another master.
 const OTHERS: Session = Session { epoch: 5, sm_guid: Guid(9) };
 
-/// A former master's registry counted as newer than its successor's, whose sequence numbers it had
-/// passed in the old session.
+/// Regression: a former master's registry counted as newer than its successor's, because its
+/// sequence number in the old session was higher.
 #[test]
 fn the_age_of_a_registry_is_stored_with_it() {
     let planes = planes_of_a_master(3);
