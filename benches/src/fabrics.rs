@@ -70,7 +70,7 @@ pub fn middle_cable(net: &Net) -> (NodeIndex, u8) {
     (NodeIndex(node), port)
 }
 
-/// A snapshot of `plane` in a session of its own, without registrations.
+/// A snapshot of `plane` in a separate session, without registrations.
 pub fn snapshot(plane: FabricPlane, generation: u64) -> Snapshot {
     let session = Session { epoch: 1, sm_guid: Guid(1) };
     Snapshot::build(session, generation, plane, RegistryPlane::default())

@@ -23,7 +23,7 @@ struct Site {
     _fabric: Program,
 }
 
-/// A responder with a port of its own.
+/// A responder with its own port.
 struct Responder {
     program: Program,
     lid: u16,

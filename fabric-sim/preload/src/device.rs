@@ -197,7 +197,7 @@ impl Device {
     }
 
     /// Opens the port as a file for reading and writing messages: one end of a socket pair. It is
-    /// served by a process of its own, so that it may be passed to another process that outlives
+    /// served by a separate process, so that it may be passed to another process that outlives
     /// this one; where the server cannot deliver requests to it there, by this process.
     pub(crate) fn open_socket(&self) -> Result<RawFd, Errno> {
         if self.declares {

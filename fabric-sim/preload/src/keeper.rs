@@ -1,7 +1,7 @@
 //! Open device files that outlive the process that opened them, as the kernel's do while any
 //! process has a descriptor.
 //!
-//! Each file opened by a program without libibumad is served by a process of its own, a client of
+//! Each file opened by a program without libibumad is served by a separate process, a client of
 //! the server at the same node. It is forked from the program, keeps nothing of it but the other
 //! end of the file, and ends when the last descriptor of the file is closed, or the server ends. So
 //! a file that was passed to another process keeps its agents and its queue when the first one

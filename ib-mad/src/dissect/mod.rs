@@ -63,7 +63,7 @@ pub fn summary(bytes: &[u8]) -> String {
     text
 }
 
-/// The MAD in full: its summary, then every field on a line of its own.
+/// The MAD in full: its summary, then every field on a separate line.
 pub fn dissect(bytes: &[u8]) -> String {
     let mut text = summary(bytes);
     text.push('\n');

@@ -6,7 +6,7 @@
 //! [`wire::rmpp`](crate::wire::rmpp).
 //!
 //! A message is 56 bytes of header and any number of data bytes. It is sent as segments of
-//! [`DATA_LEN`] data bytes, each behind a header of its own whose SA part counts as payload.
+//! [`DATA_LEN`] data bytes, each behind its own header, whose SA part counts as payload.
 //!
 //! A *double-sided* transfer has a message in each direction: a GetMulti() of several segments and
 //! its response (IBA 13.6.6). The requester reverses the direction by an ACK of segment 0, which

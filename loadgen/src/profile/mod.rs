@@ -265,7 +265,7 @@ mod tests {
             ),
             (
                 "seed = 1\nclosed = 5\n",
-                "2: closed is a table, not a key; write [closed] on a line of its own",
+                "2: closed is a table, not a key; write [closed] on a separate line",
             ),
             (
                 "[[closed]]\n",

@@ -54,7 +54,7 @@ pub(super) fn check_entry(name: &str, is_table: bool) -> Result<(), String> {
             Err(format!("{name} is a key, not a table; write {name} = ... before the first table"))
         }
         (false, true, _) => {
-            Err(format!("{name} is a table, not a key; write [{name}] on a line of its own"))
+            Err(format!("{name} is a table, not a key; write [{name}] on a separate line"))
         }
         (true, ..) => Err(format!(
             "[{name}]: unknown table; a profile has [query], [retry] and one model of {}",

@@ -2,7 +2,7 @@
 //!
 //! An untrusted requester sees groups: one record each, without PortGID, JoinState and ProxyJoin
 //! (IBA 15.2.5.17.2). With a PortGID it sees the groups that this port has joined. A trusted
-//! requester sees members. Both see groups of their own partitions only.
+//! requester sees members. Both see only groups of their partitions.
 
 use std::ops::ControlFlow;
 

@@ -15,7 +15,7 @@ pub(super) struct SeenPort<'a> {
 }
 
 impl SeenPort<'_> {
-    /// Whether it is a port with a LID of its own.
+    /// Whether it is a port with its own LID.
     pub(super) fn is_end_port(&self) -> bool {
         !self.node.is_switch || self.port.num == PortNum(0)
     }

@@ -18,7 +18,7 @@ pub(super) const FAMILY: Family =
 
 const DATA: usize = 28;
 
-/// The words of ServiceData8 to ServiceData64 are components of their own.
+/// The words of ServiceData8 to ServiceData64 are separate components.
 const COMPONENTS: &[Component; 6 + DATA + 2] = &{
     let mut all = [of(service::SERVICE_ID, "service_id"); 6 + DATA + 2];
     all[1] = of(service::SERVICE_GID, "service_gid");

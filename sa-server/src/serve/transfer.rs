@@ -127,7 +127,7 @@ pub(crate) struct Transfers {
     config: SenderConfig,
     slots: Vec<Option<Transfer>>,
     free: Vec<usize>,
-    /// Hashed with a seed of its own: clients choose the keys.
+    /// Hashed with a random seed, because clients choose the keys.
     by_key: HashMap<Key, usize, RandomState>,
     /// Slots that may have something to send, each once; the next to send is in front.
     ready: VecDeque<usize>,

@@ -27,7 +27,7 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// Pause after accepting failed, usually because too many descriptors are open.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves from a thread of its own for as long as the process lives. Returns the address.
+/// Serves from a separate thread for as long as the process lives. Returns the address.
 pub fn serve(address: SocketAddr, metrics: Arc<Metrics>) -> io::Result<SocketAddr> {
     let listener = TcpListener::bind(address)?;
     listener.set_nonblocking(true)?;

@@ -191,7 +191,7 @@ settings! {
         long_transaction_timeout: u32 = 500, start;
         /// Milliseconds after which SA requests in a queue are dropped.
         max_msg_fifo_timeout: u32 = 10_000, start,
-            idle("responders drop queued requests by age limits of their own (decision 27)");
+            idle("responders have separate age limits for queued requests (decision 27)");
         /// Whether one thread handles SA queries.
         single_thread: bool = false, start,
             idle("SA queries are answered by ibsa; set its number of workers there");

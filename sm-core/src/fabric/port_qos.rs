@@ -62,7 +62,7 @@ pub(super) fn row<'a>(
             if is_switch {
                 row.sl_to_vl.push(((in_port, num), index));
             } else {
-                // The first port's stands for all that have none of their own.
+                // That of the first port applies to all ports without one.
                 row.sl_to_vl.push(((num, num), index));
                 if row.sl_to_vl.len() == 1 {
                     row.sl_to_vl.push(((0, 0), index));

@@ -52,7 +52,7 @@ pub struct VirtualFabric {
     pub security: bool,
     /// P_Key without the membership bit.
     pub pkey: PKey,
-    /// Whether it has SLs of its own.
+    /// Whether it has its own SLs.
     pub qos: bool,
     /// SL of unicast paths.
     pub base_sl: Sl,

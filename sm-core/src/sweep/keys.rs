@@ -116,7 +116,7 @@ impl Subnet {
         }
     }
 
-    /// Whether this is PortInfo of a port that holds an M_Key of its own and hides it.
+    /// Whether this is PortInfo of a port that holds its own M_Key and hides it.
     fn hides_m_key(&self, request: Request, answer: &[u8; 256]) -> bool {
         let Ok(smp) = Smp::new(&answer[..]) else { return false };
         // A LinkState reads a port that has no M_Key, or the SM port once more.
@@ -131,7 +131,7 @@ impl Subnet {
         info.is_ok_and(|info| info.m_key() == 0 && info.m_key_protect_bits() != 0)
     }
 
-    /// Whether a port holds an M_Key of its own (of a switch, only port 0 does).
+    /// Whether a port holds its own M_Key (of a switch, only port 0 does).
     fn has_m_key(&self, port: PortIndex) -> bool {
         self.fabric.node_of(port).switch.is_none() || self.fabric.port(port).num == PortNum(0)
     }
@@ -168,7 +168,7 @@ impl Subnet {
     /// Updates the known M_Key from the PortInfo of an end port.
     pub(super) fn learn_m_key(&mut self, port: PortIndex) {
         if !self.has_m_key(port) {
-            return; // It holds no M_Key of its own.
+            return; // It holds no M_Key.
         }
         let info = self.fabric.port(port).port_info();
         let (m_key, is_shown) = (info.m_key(), info.m_key() != 0 || info.m_key_protect_bits() == 0);

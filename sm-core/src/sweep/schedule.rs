@@ -178,7 +178,7 @@ impl Schedule {
             known.trap = trap;
         }
         let ready = known.hold_down.ready(0).max(self.storm.ready(STORM_SWEEPS));
-        // The trap has no delay of its own: it is handled with the next one that is due, unless its
+        // The trap has no separate delay: it is handled with the next one that is due, unless its
         // issuer is held down.
         let due = *known.due.get_or_insert(ready.map_or(now, |ready| ready.max(now)));
         self.want(due.max(now + TRAP_DELAY), Cause::Trap);

@@ -1,7 +1,7 @@
 //! Sharding: MasterSMLID and MasterSMSL of end ports, which name the responder that their clients
 //! query. Written by sweeps, and between them when clients move to another responder.
 //!
-//! This is not a task of its own, since an end port has one PortInfo for its responder and for
+//! This is not a separate task, since an end port has one PortInfo for its responder and for
 //! ClientReregister: the task of `reregister` owns its writes between sweeps.
 
 use std::collections::BTreeSet;

@@ -65,7 +65,7 @@ impl Default for SubnetState {
 }
 
 impl SubnetState {
-    /// Begins another discovery, which has a number of its own.
+    /// Begins another discovery, which has its own number.
     pub(super) fn begin_discovery(&mut self) {
         self.discovery = self.discovery.wrapping_add(1);
     }

@@ -19,7 +19,7 @@ pub(super) struct Shared {
     answers: Queue,
 }
 
-/// Each field has a single writer unless stated, and cache lines of its own.
+/// Each field has a single writer unless stated, and its own cache lines.
 #[repr(C)]
 struct Queue {
     /// Packets appended since the start; written by the producer.

@@ -154,7 +154,7 @@ impl UmadOptions {
     }
 
     /// Manages the subnet at `port`, and sends packets of its administration from there. Requests
-    /// of that class need a file of their own ([`sa_responder`](Self::sa_responder)), which other
+    /// of that class need a separate file ([`sa_responder`](Self::sa_responder)), which other
     /// processes may have too; responses to requests sent here arrive here.
     pub fn subnet_manager(port: UmadPort, answer_timeout: Duration) -> Self {
         let client = AgentSpec::sa_client(Rmpp::Owner);

@@ -42,7 +42,7 @@ impl Constraints {
     pub(crate) const NONE: Self =
         Self { sl: None, mtu: None, rate: None, lifetime: None, raw: false };
 
-    /// The constraints on the reverse path, which has an SL of its own if the engine assigns SLs.
+    /// The constraints on the reverse path, which has a separate SL if the engine assigns SLs.
     #[inline(always)]
     pub(crate) fn back(self, tables: &Tables) -> Self {
         if tables.subnet.engine_sls == 0 { self } else { Self { sl: None, ..self } }

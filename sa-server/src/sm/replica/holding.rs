@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use super::machine::message;
 
 /// Sends the version of the snapshot that queries are answered from, after its registry if that is
-/// requested. A task of its own waits for the connection.
+/// requested. A separate task waits for the connection.
 pub(super) fn answer(
     inquiry: proto::Inquiry,
     serving: Option<&Arc<Snapshot>>,

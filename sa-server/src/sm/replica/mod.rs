@@ -76,7 +76,7 @@ pub struct ReplicaConfig {
 
 /// Keeps this responder up to date until `shutdown`.
 ///
-/// `on_snapshot` is called on a thread of its own with each new snapshot, the cached one first,
+/// `on_snapshot` is called on a separate thread with each new snapshot, the cached one first,
 /// and returns once queries are answered from it. `stats` yields the figures reported to the SMs.
 pub async fn run(
     config: ReplicaConfig,
@@ -88,7 +88,7 @@ pub async fn run(
     run_explaining(config, status, on_snapshot, stats, None, shutdown).await;
 }
 
-/// Like [`run`]; `explain` explains the paths that operators ask about, on threads of its own.
+/// Like [`run`]; `explain` explains the paths that operators ask about, on separate threads.
 pub async fn run_explaining(
     config: ReplicaConfig,
     status: Arc<ReplicaStatus>,

@@ -64,7 +64,7 @@ impl Follower {
     }
 
     /// A stream to the SM at this URL is being opened; returns the request for it. Another SM has a
-    /// front door and event numbers of its own.
+    /// own front door and event numbers.
     pub fn handle_connect(&mut self, sm: &str) -> proto::FollowRequest {
         self.link = Link::Up { opened: None };
         if self.sm != sm {

@@ -84,7 +84,7 @@ impl<'a> Scanned<'a> {
         (info.base_lid(), if has_lmc { info.lmc() } else { 0 })
     }
 
-    /// The P_Key table; that of port 0 where an external port has none of its own.
+    /// The P_Key table; that of port 0 if an external port has none.
     pub(super) fn keys<'p>(&self, port: &'p Port) -> &'p [PKey]
     where
         'a: 'p,

@@ -6,7 +6,7 @@ use arc_swap::ArcSwap;
 use sa_proto::metrics::Counter;
 
 /// Places of counters: one for paths that fall under no level, one for levels that came too late
-/// to get one of their own.
+/// to get a separate one.
 const SLOTS: usize = 256;
 /// Maximum length of a reported name, in bytes.
 const NAME_LEN_MAX: usize = 64;
@@ -18,7 +18,7 @@ pub struct LevelSlot(u8);
 impl LevelSlot {
     /// Paths without a level.
     pub const NONE: Self = Self(0);
-    /// Levels without a counter of their own.
+    /// Levels without a separate counter.
     pub const OTHER: Self = Self((SLOTS - 1) as u8);
 }
 

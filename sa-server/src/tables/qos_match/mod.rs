@@ -91,7 +91,7 @@ pub struct QosMatcher {
     by_source: Box<[SetId]>,
     by_destination: Box<[SetId]>,
     left_out: usize,
-    /// Whether some level has P_Keys of its own.
+    /// Whether some level restricts P_Keys.
     refuses: bool,
 }
 

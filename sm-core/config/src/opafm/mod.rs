@@ -59,7 +59,7 @@ pub struct VirtualFabric {
     pub pkey: Option<PKey>,
     /// Whether limited members cannot reach each other, and ports outside cannot reach any member.
     pub security: bool,
-    /// Quality of service; `None` if it has no QoS of its own.
+    /// Quality of service; `None` if it has no QoS section.
     pub qos: Option<Qos>,
     /// Largest MTU; `None` is unlimited.
     pub mtu_max: Option<Mtu>,

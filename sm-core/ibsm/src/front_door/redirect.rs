@@ -90,7 +90,7 @@ impl Redirection {
     }
 
     /// Writes redirect fields into an answer to Get(ClassPortInfo); returns whether it was one. The
-    /// answer is for this client alone, so that it has the SL of its own path.
+    /// answer is for this client alone, so that it has the SL of that client's path.
     pub(super) fn advertise(&self, packet: &mut Packet, sl: impl Fn(Lid, &Target) -> Sl) -> bool {
         if self.mode == RedirectMode::Off || !is_class_port_info(packet) {
             return false;

@@ -51,7 +51,7 @@ pub use sweeps::{SWEEPS_MAX, SweepKind, Sweeps};
 use talkers::Talkers;
 use totals::attribute_name;
 
-/// Types of answers with a history of their own; all others share one.
+/// Types of answers with a separate history; all others share one.
 const TYPES_MAX: usize = 15;
 /// Reasons of drops with a history.
 const REASONS_MAX: usize = 32;

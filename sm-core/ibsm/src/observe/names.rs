@@ -38,7 +38,7 @@ impl Names {
             for port in &node.ports {
                 ends += u32::from(port.peer.is_some());
                 let Ok(info) = PortInfo::new(&port.info[..]) else { continue };
-                // Switch ports other than port 0 have no LID of their own.
+                // Switch ports other than port 0 have no LID.
                 if node.switch_info.is_some() && port.num.0 != 0 {
                     continue;
                 }

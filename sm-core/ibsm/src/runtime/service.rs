@@ -52,7 +52,7 @@ pub(super) struct Parts {
     pub(super) state: StateDir,
     pub(super) saved: SavedState,
     pub(super) fabric: Attachment,
-    /// Requests of subnet administration, where they have a file of their own.
+    /// Requests of subnet administration, if they have a separate file.
     pub(super) sa_port: Option<SaPort>,
     pub(super) sweeper: Sweeper,
     pub(super) publisher: Arc<Publisher>,

@@ -79,7 +79,7 @@ impl Bed {
         command
     }
 
-    /// Runs `opensm` with a directory of its own; it reads `dump` if given.
+    /// Runs `opensm` with a separate directory; it reads `dump` if given.
     fn opensm(&self, name: &str, dump: Option<&Path>) -> OpenSm {
         let dir = self.dir.path().join(name);
         std::fs::create_dir(&dir).unwrap();

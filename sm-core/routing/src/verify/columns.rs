@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn lids_with_equal_columns_are_examined_once() {
-        // LIDs 1 to 3 are on switch 0, 4 to 6 on switch 1, each behind a port of its own.
+        // LIDs 1 to 3 are on switch 0, 4 to 6 on switch 1, each behind a separate port.
         let pair = testing::pair(2, 3, 1);
         let mut lfts = vec![vec![NO_ROUTE; pair.table_len()]; 2];
         for to in pair.destinations() {

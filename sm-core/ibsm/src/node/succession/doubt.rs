@@ -39,7 +39,7 @@ pub(super) struct Doubt {
     cause: Option<Cause>,
     /// The last look at the clock.
     last: Option<Instant>,
-    /// Session of another master that no election found: it manages a fabric of its own.
+    /// Session of another master that no election found: it manages another fabric.
     elsewhere: Session,
     /// Whether the responders' session was a cause already.
     rival_known: bool,

@@ -1,7 +1,7 @@
 //! `opensm-sa.dump`: the registry is restored from it at a migration from OpenSM, and written to it
 //! for a migration back. `sm_core::registry::dump` parses and renders the text.
 //!
-//! The file is written by a thread of its own, so that clients do not wait for a million records
+//! The file is written by a separate thread, so that clients do not wait for a million records
 //! or a slow disk. There is one at a time; changes in the meantime are written by the next.
 
 use std::collections::BTreeSet;

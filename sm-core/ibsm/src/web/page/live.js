@@ -37,7 +37,7 @@ export class Live {
     source.addEventListener("moment", (event) => this.take(JSON.parse(event.data)));
     source.addEventListener("error", () => {
       this.turn("lost");
-      // The browser reconnects by itself unless the request was refused.
+      // The browser reconnects automatically unless the request was refused.
       if (source.readyState === EventSource.CLOSED) {
         this.timer = setTimeout(() => this.connect(), 3000);
       }

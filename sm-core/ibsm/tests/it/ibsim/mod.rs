@@ -25,7 +25,7 @@ pub(crate) struct Bed {
     pub(crate) socket: String,
     pub(crate) dir: tempfile::TempDir,
     children: Vec<Child>,
-    /// Number of managers started so far; each has a log of its own.
+    /// Number of managers started so far; each has a separate log.
     managers: usize,
     /// Addresses of managers, by node and purpose.
     addresses: RefCell<BTreeMap<(String, &'static str), String>>,

@@ -1,7 +1,7 @@
 //! Builds one tree of routes per LID: up from its egress switch to a root by the least used links,
 //! and down from there to all other switches.
 //!
-//! A tree is built in a column of its own, one byte per switch, which fits in the nearest cache;
+//! A tree is built in a separate column, one byte per switch, which fits in the nearest cache;
 //! the columns of a batch are then written to the tables together.
 
 use super::branches::{Branches, Leftovers};
