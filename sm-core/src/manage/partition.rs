@@ -22,7 +22,7 @@ const LINK_LOCAL: u8 = 2;
 pub struct PortKeys {
     /// All of them, each once, in the order in which free places of the table are given out.
     pub keys: Vec<PKey>,
-    /// The one that is to stand first in the table.
+    /// The P_Key for the first entry of the table.
     pub first: PKey,
 }
 

@@ -119,7 +119,7 @@ impl QosMatcher {
         self.left_out
     }
 
-    /// Bytes of all bit sets and of what leads to them.
+    /// Size of all bit sets and of their indices, bytes.
     pub fn bytes(&self) -> usize {
         let ids = self.by_qos_class.len()
             + self.by_pkey.len()

@@ -83,7 +83,7 @@ impl SaPort {
         self.upkeep_due = Instant::now();
     }
 
-    /// Takes connections and messages, and does what is due; `responders` are those of the feed.
+    /// Accepts connections and messages, and performs due work; `responders` are those of the feed.
     pub(super) fn maintain(&mut self, now: Instant, responders: &[Responder]) {
         if now >= self.look_due {
             self.look_due = now + LOOK_INTERVAL;

@@ -145,7 +145,8 @@ fn the_page_knows_all_phases_of_sweeps() {
     let items = |name: &str| -> Vec<String> {
         let (_, rest) = script.split_once(&format!("const {name} = [")).unwrap();
         let list = rest.split(']').next().unwrap();
-        list.split(", ").map(|item| item.trim_matches('"').to_owned()).collect()
+        let items = list.split(',').map(|item| item.trim().trim_matches('"').to_owned());
+        items.filter(|item| !item.is_empty()).collect()
     };
     let phases = [
         Phase::Light,

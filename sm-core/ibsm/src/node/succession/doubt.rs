@@ -7,7 +7,7 @@ use sa_proto::snapshot::Session;
 
 use super::NO_SESSION;
 
-/// Why that may be so.
+/// Reason why another manager may be master.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cause {
     /// This process did not run for this long.

@@ -49,9 +49,13 @@ function showState() {
   pill(byId("connection"), ...connection);
   if (!moment) return;
   const { sm } = moment;
-  const subnet = sm.subnet_up ? ["good", "Subnet up"]
-    : sm.state === "master" ? ["bad", "Subnet not up"]
-    : sm.state ? ["warn", `SM ${sm.state}`] : ["none", "SM starting"];
+  const subnet = sm.subnet_up
+    ? ["good", "Subnet up"]
+    : sm.state === "master"
+      ? ["bad", "Subnet not up"]
+      : sm.state
+        ? ["warn", `SM ${sm.state}`]
+        : ["none", "SM starting"];
   pill(byId("subnet"), ...(state === "lost" ? ["none", "Subnet unknown"] : subnet));
   const title = `${state === "live" ? subnet[1] : connection[1]} · ibsm`;
   if (document.title !== title) document.title = title;

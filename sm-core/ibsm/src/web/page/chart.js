@@ -4,7 +4,10 @@
 import { colour, context, make, onTheme, setText } from "./dom.js";
 import { clock, NONE } from "./format.js";
 
-const LEFT = 52, RIGHT = 8, TOP = 8, BOTTOM = 20;
+const LEFT = 52,
+  RIGHT = 8,
+  TOP = 8,
+  BOTTOM = 20;
 const charts = new Set();
 /** Time at the cursor, in milliseconds since 1970. */
 let cursor;
@@ -16,7 +19,11 @@ export class Chart {
    */
   constructor(figure, { stacked = false, log = false, axis, value, floor = 1, label }) {
     Object.assign(this, { stacked, log, axis, value, floor, top: floor });
-    this.canvas = make("canvas", { tabIndex: 0, role: "img", "aria-label": `${label}. Left and right arrow keys move through time.` });
+    this.canvas = make("canvas", {
+      tabIndex: 0,
+      role: "img",
+      "aria-label": `${label}. Left and right arrow keys move through time.`,
+    });
     this.none = make("p", { class: "none", hidden: true });
     this.keys = make("ul", { class: "keys" });
     figure.append(make("div", { class: "plot" }, this.canvas, this.none), this.keys);
@@ -42,7 +49,10 @@ export class Chart {
     this.draw();
   }
 
-  /** Sets the upper end of the axis. It is lowered only for a large drop: a steady axis is easier to read. */
+  /**
+   * Sets the upper end of the axis. It is lowered only for a large drop: a steady axis is easier to
+   * read.
+   */
   scale() {
     let most = 0;
     const { series, length } = this.data;
@@ -54,7 +64,10 @@ export class Chart {
       }
       most = Math.max(most, sum);
     }
-    const wanted = Math.max(this.log ? 10 ** Math.ceil(Math.log10(Math.max(most, 1e-9))) : nice(most * 1.05), this.floor);
+    const wanted = Math.max(
+      this.log ? 10 ** Math.ceil(Math.log10(Math.max(most, 1e-9))) : nice(most * 1.05),
+      this.floor,
+    );
     if (wanted > this.top || most < this.top * 0.4) this.top = wanted;
     if (!this.log) return;
     let least = this.top;
@@ -76,7 +89,13 @@ export class Chart {
     if (by === undefined) return;
     const { end, step, length } = this.data;
     const to = (cursor ?? end) + (Number.isFinite(by) ? by * step : 0);
-    point(by === -Infinity ? end - (length - 1) * step : by === Infinity ? end : Math.min(Math.max(to, end - (length - 1) * step), end));
+    point(
+      by === -Infinity
+        ? end - (length - 1) * step
+        : by === Infinity
+          ? end
+          : Math.min(Math.max(to, end - (length - 1) * step), end),
+    );
     event.preventDefault();
   }
 
@@ -139,7 +158,10 @@ export class Chart {
   times(c, plot, x) {
     const { end, step, length } = this.data;
     const span = (length - 1) * step;
-    const every = [15e3, 30e3, 60e3, 120e3, 300e3, 600e3, 3600e3, 7200e3, 14400e3, 21600e3].find((one) => span / one <= plot.w / 80) ?? 43200e3;
+    const every =
+      [15e3, 30e3, 60e3, 120e3, 300e3, 600e3, 3600e3, 7200e3, 14400e3, 21600e3].find(
+        (one) => span / one <= plot.w / 80,
+      ) ?? 43200e3;
     const shift = new Date(end).getTimezoneOffset() * 60e3;
     c.textBaseline = "alphabetic";
     c.fillStyle = colour("--soft");
@@ -187,10 +209,12 @@ export class Chart {
       c.strokeStyle = c.fillStyle = colour(name);
       c.lineWidth = 1.75;
       const known = new Uint8Array(length);
-      for (let back = 0; back < length; back++) known[back] = values[values.length - 1 - back] == null ? 0 : 1;
+      for (let back = 0; back < length; back++)
+        known[back] = values[values.length - 1 - back] == null ? 0 : 1;
       for (const [from, to] of runs(known)) {
         c.beginPath();
-        for (let back = from; back <= to; back++) c.lineTo(x(back), y(values[values.length - 1 - back]));
+        for (let back = from; back <= to; back++)
+          c.lineTo(x(back), y(values[values.length - 1 - back]));
         if (from === to) {
           c.arc(x(from), y(values[values.length - 1 - from]), 1.5, 0, 7);
           c.fill();

@@ -48,7 +48,7 @@ export function fill(body, rows, columns, { least = 0, none = "None", row: dress
         const empty = at === 0 && c === 0;
         if (cell.firstElementChild) cell.replaceChildren();
         setText(cell, empty ? none : "\u00a0");
-        cell.className = empty ? "none" : column.class ?? "";
+        cell.className = empty ? "none" : (column.class ?? "");
         continue;
       }
       const name = column.class ?? "";

@@ -15,13 +15,22 @@ export class FabricView {
     this.map = new FabricMap(byId("map").querySelector("canvas"), (number) => {
       location.hash = number === undefined ? "#/fabric" : `#/fabric/${this.map.node(number).guid}`;
     });
-    const zoom = { in: () => this.map.zoom(1.8, undefined, undefined, true), out: () => this.map.zoom(1 / 1.8, undefined, undefined, true), all: () => this.map.map && this.map.fit(true) };
-    byId("map").querySelector(".zoom").addEventListener("click", (event) => zoom[event.target.dataset.zoom]?.());
-    this.search = new Search((number) => {
-      location.hash = `#/fabric/${this.map.node(number).guid}`;
-      // If it is selected already, bring it back into view.
-      if (this.map.node(number).guid === this.guid) this.map.centre(number);
-    }, () => this.map);
+    const zoom = {
+      in: () => this.map.zoom(1.8, undefined, undefined, true),
+      out: () => this.map.zoom(1 / 1.8, undefined, undefined, true),
+      all: () => this.map.map && this.map.fit(true),
+    };
+    byId("map")
+      .querySelector(".zoom")
+      .addEventListener("click", (event) => zoom[event.target.dataset.zoom]?.());
+    this.search = new Search(
+      (number) => {
+        location.hash = `#/fabric/${this.map.node(number).guid}`;
+        // If it is selected already, bring it back into view.
+        if (this.map.node(number).guid === this.guid) this.map.centre(number);
+      },
+      () => this.map,
+    );
     byId("detail").addEventListener("keydown", (event) => event.key === "Escape" && this.close());
   }
 
@@ -52,7 +61,9 @@ export class FabricView {
     if (this.loading) return this.loading;
     const etag = this.live.moment?.fabric.etag;
     if (this.etag !== undefined && (etag === undefined || etag === this.etag)) return undefined;
-    this.loading = this.fetchMap().finally(() => { this.loading = undefined; });
+    this.loading = this.fetchMap().finally(() => {
+      this.loading = undefined;
+    });
     return this.loading;
   }
 
@@ -66,10 +77,14 @@ export class FabricView {
       this.map.load(map);
       this.numbers = new Map();
       const { switches, hosts } = map;
-      for (const [at, guid] of [...switches.guid, ...hosts.guid].entries()) this.numbers.set(guid, at);
+      for (const [at, guid] of [...switches.guid, ...hosts.guid].entries())
+        this.numbers.set(guid, at);
       this.map.select(this.numbers.get(this.guid));
       empty.hidden = this.numbers.size > 0;
-      setText(empty, "No fabric is published yet: the first sweep has not ended, or this manager is not the master");
+      setText(
+        empty,
+        "No fabric is published yet: the first sweep has not ended, or this manager is not master",
+      );
       this.search.fabricChanged();
       if (this.guid !== undefined && !byId("detail").hidden) this.showDetail(this.guid);
       this.markFaults();
@@ -107,45 +122,129 @@ export class FabricView {
       return;
     }
     if (this.guid !== guid) return;
-    const shut = make("button", { type: "button", class: "quiet", "aria-label": "Close", onclick: () => this.close() }, "✕");
+    const shut = make(
+      "button",
+      { type: "button", class: "quiet", "aria-label": "Close", onclick: () => this.close() },
+      "✕",
+    );
     panel.hidden = false;
     if (!node) {
-      panel.replaceChildren(make("header", {}, make("h2", {}, "Not found"), shut), make("p", {}, `No node in the fabric has GUID ${guid}.`));
+      panel.replaceChildren(
+        make("header", {}, make("h2", {}, "Not found"), shut),
+        make("p", {}, `No node in the fabric has GUID ${guid}.`),
+      );
       return;
     }
     const linked = node.ports.filter((port) => port.peer);
     const slow = linked.filter((port) => port.shortfall);
     const terms = [
-      ["Kind", node.kind], ["LID", node.lid ? String(node.lid) : NONE], ["Node GUID", node.guid, true],
-      ["Ports with a link", `${linked.length} of ${node.ports.filter((port) => port.number > 0).length}`],
+      ["Kind", node.kind],
+      ["LID", node.lid ? String(node.lid) : NONE],
+      ["Node GUID", node.guid, true],
+      [
+        "Ports with a link",
+        `${linked.length} of ${node.ports.filter((port) => port.number > 0).length}`,
+      ],
       ["Degraded links", count(slow.length)],
     ];
-    const list = make("dl", {}, ...terms.flatMap(([term, text, mono]) => [make("dt", {}, term), make("dd", { class: mono ? "mono" : "" }, text)]));
+    const list = make(
+      "dl",
+      {},
+      ...terms.flatMap(([term, text, mono]) => [
+        make("dt", {}, term),
+        make("dd", { class: mono ? "mono" : "" }, text),
+      ]),
+    );
     const faults = node.faults.length
-      ? make("ul", { class: "faults", "aria-label": "Errors of the last sweep" }, ...node.faults.map((fault) => make("li", {}, fault))) : null;
-    panel.replaceChildren(make("header", {}, make("h2", {}, node.name || node.guid), shut), list, ...(faults ? [faults] : []), this.portTable(node));
+      ? make(
+          "ul",
+          { class: "faults", "aria-label": "Errors of the last sweep" },
+          ...node.faults.map((fault) => make("li", {}, fault)),
+        )
+      : null;
+    panel.replaceChildren(
+      make("header", {}, make("h2", {}, node.name || node.guid), shut),
+      list,
+      ...(faults ? [faults] : []),
+      this.portTable(node),
+    );
   }
 
   portTable(node) {
-    const row = (port) => make("tr", {},
-      make("td", { class: "n" }, String(port.number)),
-      make("td", {}, make("span", { class: "dot", "data-tone": tone(port) }, port.fault ? `${port.state}, error` : port.state)),
-      make("td", {}, port.link ?? (port.physical_state === "LinkUp" ? "" : port.physical_state), port.shortfall ? make("small", {}, `both ends support ${port.shortfall}`) : null),
-      make("td", { class: "wide" }, port.peer
-        ? make("button", { type: "button", class: "link", title: `${port.peer.name} · ${port.peer.guid}`, onclick: () => { location.hash = `#/fabric/${port.peer.guid}`; } }, `${port.peer.name} /${port.peer.port}`)
-        : NONE));
-    const head = ["Port", "State", "Link", "Neighbour"].map((title, at) => make("th", { scope: "col", class: at === 0 ? "n" : "" }, title));
+    const row = (port) =>
+      make(
+        "tr",
+        {},
+        make("td", { class: "n" }, String(port.number)),
+        make(
+          "td",
+          {},
+          make(
+            "span",
+            { class: "dot", "data-tone": tone(port) },
+            port.fault ? `${port.state}, error` : port.state,
+          ),
+        ),
+        make(
+          "td",
+          {},
+          port.link ?? (port.physical_state === "LinkUp" ? "" : port.physical_state),
+          port.shortfall ? make("small", {}, `both ends support ${port.shortfall}`) : null,
+        ),
+        make(
+          "td",
+          { class: "wide" },
+          port.peer
+            ? make(
+                "button",
+                {
+                  type: "button",
+                  class: "link",
+                  title: `${port.peer.name} · ${port.peer.guid}`,
+                  onclick: () => {
+                    location.hash = `#/fabric/${port.peer.guid}`;
+                  },
+                },
+                `${port.peer.name} /${port.peer.port}`,
+              )
+            : NONE,
+        ),
+      );
+    const head = ["Port", "State", "Link", "Neighbour"].map((title, at) =>
+      make("th", { scope: "col", class: at === 0 ? "n" : "" }, title),
+    );
     const rows = node.ports.filter((port) => port.number > 0 || node.ports.length === 1).map(row);
-    return make("table", {}, make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...rows));
+    return make(
+      "table",
+      {},
+      make("thead", {}, make("tr", {}, ...head)),
+      make("tbody", {}, ...rows),
+    );
   }
 }
 
-const tone = (port) => (port.fault ? "bad" : !port.peer ? "none" : port.state !== "Active" ? "bad" : port.shortfall ? "warn" : "good");
+const tone = (port) =>
+  port.fault
+    ? "bad"
+    : !port.peer
+      ? "none"
+      : port.state !== "Active"
+        ? "bad"
+        : port.shortfall
+          ? "warn"
+          : "good";
 
 /** The search box, which finds nodes by name, GUID or LID. */
 class Search {
   constructor(chosen, map) {
-    Object.assign(this, { chosen, map, input: byId("search"), list: byId("found"), found: [], at: 0 });
+    Object.assign(this, {
+      chosen,
+      map,
+      input: byId("search"),
+      list: byId("found"),
+      found: [],
+      at: 0,
+    });
     this.input.addEventListener("input", () => this.lookUp());
     this.input.addEventListener("focus", () => this.lookUp());
     this.input.addEventListener("blur", () => setTimeout(() => this.show(false), 120));
@@ -167,7 +266,7 @@ class Search {
     if (document.activeElement === this.input) this.lookUp();
   }
 
-  /** Lists matches: exact LID, GUID or name first, then names that start with the text or contain it. */
+  /** Lists matches: exact LID, GUID or name first, then names that start with or contain the text. */
   lookUp() {
     const text = this.input.value.trim().toLowerCase();
     const { map } = this.map();
@@ -182,27 +281,41 @@ class Search {
       else if (name === text) ranks[0].push(at);
       else if (name.startsWith(text)) ranks[1].push(at);
       else if (name.includes(text)) ranks[2].push(at);
-      else if (text.startsWith("0x") && text.length > 3 && guids[at].includes(text.slice(2))) ranks[3].push(at);
+      else if (text.startsWith("0x") && text.length > 3 && guids[at].includes(text.slice(2)))
+        ranks[3].push(at);
     }
     const all = ranks.flat();
     this.found = all.slice(0, FOUND_MAX);
     this.at = 0;
     const item = (number, at) => {
       const node = this.map().node(number);
-      return make("li", { id: `found-${at}`, role: "option", "data-number": String(number) },
-        make("span", {}, node.name || node.guid), make("small", {}, `${node.kind} · LID ${node.lid || NONE}`), make("small", { class: "mono" }, node.guid));
+      return make(
+        "li",
+        { id: `found-${at}`, role: "option", "data-number": String(number) },
+        make("span", {}, node.name || node.guid),
+        make("small", {}, `${node.kind} · LID ${node.lid || NONE}`),
+        make("small", { class: "mono" }, node.guid),
+      );
     };
     const said = (text) => make("li", { class: "said" }, text);
-    const more = all.length > FOUND_MAX ? [said(`and ${count(all.length - FOUND_MAX)} more: enter more of the name`)] : [];
-    this.list.replaceChildren(...(all.length ? this.found.map(item) : [said("No node has this name, GUID or LID")]), ...more);
+    const more =
+      all.length > FOUND_MAX
+        ? [said(`and ${count(all.length - FOUND_MAX)} more: enter more of the name`)]
+        : [];
+    this.list.replaceChildren(
+      ...(all.length ? this.found.map(item) : [said("No node has this name, GUID or LID")]),
+      ...more,
+    );
     this.show(true);
   }
 
   show(is) {
     this.list.hidden = !is;
     this.input.setAttribute("aria-expanded", String(is));
-    for (const [at, item] of [...this.list.querySelectorAll("li[data-number]")].entries()) item.setAttribute("aria-selected", String(at === this.at));
-    if (is && this.found.length) this.input.setAttribute("aria-activedescendant", `found-${this.at}`);
+    for (const [at, item] of [...this.list.querySelectorAll("li[data-number]")].entries())
+      item.setAttribute("aria-selected", String(at === this.at));
+    if (is && this.found.length)
+      this.input.setAttribute("aria-activedescendant", `found-${this.at}`);
     else this.input.removeAttribute("aria-activedescendant");
   }
 

@@ -41,7 +41,8 @@ export function millis(value) {
   return duration(value / 1e3);
 }
 
-const digits = (value) => (value < 9.995 ? value.toFixed(2) : value < 99.95 ? value.toFixed(1) : value.toFixed(0));
+const digits = (value) =>
+  value < 9.995 ? value.toFixed(2) : value < 99.95 ? value.toFixed(1) : value.toFixed(0);
 
 /** A duration in seconds: 42 s, 3 min 7 s, 5 h 12 min, 3 d 4 h. */
 export function duration(seconds) {
@@ -53,7 +54,8 @@ export function duration(seconds) {
   return `${Math.floor(s / 86_400)} d ${Math.floor((s % 86_400) / 3600)} h`;
 }
 
-export const percent = (share) => (share > 0 && share < 0.0005 ? "< 0.1 %" : `${(share * 100).toFixed(1)} %`);
+export const percent = (share) =>
+  share > 0 && share < 0.0005 ? "< 0.1 %" : `${(share * 100).toFixed(1)} %`;
 
 /** An instant, in milliseconds since 1970, in local time. */
 export function clock(ms, withSeconds = true) {
@@ -72,7 +74,13 @@ export function when(ms) {
 
 /** The name of a method in the specification. */
 export function method(name) {
-  const names = { get: "Get", get_table: "GetTable", get_multi: "GetMulti", set: "Set", delete: "Delete" };
+  const names = {
+    get: "Get",
+    get_table: "GetTable",
+    get_multi: "GetMulti",
+    set: "Set",
+    delete: "Delete",
+  };
   return names[name] ?? name;
 }
 

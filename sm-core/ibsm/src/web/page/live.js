@@ -101,34 +101,53 @@ export class Live {
     const known = moment.total.answers_per_s != null;
     for (const [name, list] of Object.entries(history.total)) push(list, moment.total[name]);
     const follow = (list, now, same, enter, value) => {
-      for (const one of now) if (!list.some((other) => same(other, one))) list.push(enter(one, length));
-      for (const one of list) value(one, now.find((other) => same(one, other)));
+      for (const one of now)
+        if (!list.some((other) => same(other, one))) list.push(enter(one, length));
+      for (const one of list)
+        value(
+          one,
+          now.find((other) => same(one, other)),
+        );
     };
     const empty = (length) => new Array(length).fill(null);
     const named = history.types.some((type) => type.attribute === "other");
-    follow(history.types, named ? [] : moment.types,
+    follow(
+      history.types,
+      named ? [] : moment.types,
       (a, b) => a.attribute === b.attribute && a.method === b.method,
       (type, length) => ({ attribute: type.attribute, method: type.method, per_s: empty(length) }),
-      () => {});
+      () => {},
+    );
     let others = moment.types.reduce((sum, type) => sum + type.per_s, 0);
     for (const type of history.types) {
       if (type.attribute === "other") continue;
-      const now = moment.types.find((one) => one.attribute === type.attribute && one.method === type.method);
+      const now = moment.types.find(
+        (one) => one.attribute === type.attribute && one.method === type.method,
+      );
       others -= now?.per_s ?? 0;
-      push(type.per_s, known ? now?.per_s ?? 0 : null);
+      push(type.per_s, known ? (now?.per_s ?? 0) : null);
     }
     const other = history.types.find((type) => type.attribute === "other");
     if (other) push(other.per_s, known ? Math.max(0, others) : null);
-    follow(history.drops, moment.drops, (a, b) => a.reason === b.reason,
+    follow(
+      history.drops,
+      moment.drops,
+      (a, b) => a.reason === b.reason,
       (drop, length) => ({ reason: drop.reason, per_s: empty(length) }),
-      (drop, now) => push(drop.per_s, known ? now?.per_s ?? 0 : null));
-    follow(history.responders, moment.responders, (a, b) => a.id === b.id,
+      (drop, now) => push(drop.per_s, known ? (now?.per_s ?? 0) : null),
+    );
+    follow(
+      history.responders,
+      moment.responders,
+      (a, b) => a.id === b.id,
       (responder, length) => ({
-        id: responder.id, name: responder.name,
+        id: responder.id,
+        name: responder.name,
         load: Object.fromEntries(Object.keys(history.total).map((name) => [name, empty(length)])),
       }),
       (responder, now) => {
         for (const [name, list] of Object.entries(responder.load)) push(list, now?.load[name]);
-      });
+      },
+    );
   }
 }

@@ -7,11 +7,15 @@
 
 import { colour, context, onTheme } from "./dom.js";
 
-const DEGRADED = 1, INACTIVE = 2;
+const DEGRADED = 1,
+  INACTIVE = 2;
 /** Limits of lines drawn, at rest and while moving; time after which the map is at rest. */
-const LINES_MAX = 6000, LINES_MOVING = 1500, REST_MS = 140;
+const LINES_MAX = 6000,
+  LINES_MOVING = 1500,
+  REST_MS = 140;
 /** Height of the hosts below a switch, and of the gap above them, in rows. */
-const HOSTS = { tree: 0.8, distance: 0.5 }, GAP = 0.14;
+const HOSTS = { tree: 0.8, distance: 0.5 },
+  GAP = 0.14;
 const MARGIN = { x: 30, top: 76, bottom: 64 };
 const SLOT_MAX = 260;
 /** Height of a host with a readable name, in pixels. */
@@ -33,8 +37,11 @@ export class FabricMap {
     canvas.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
     canvas.addEventListener("pointerdown", (event) => this.down(event));
     canvas.addEventListener("pointermove", (event) => this.move(event));
-    for (const name of ["pointerup", "pointercancel"]) canvas.addEventListener(name, (event) => this.up(event));
-    canvas.addEventListener("dblclick", (event) => this.zoom(2.5, event.offsetX, event.offsetY, true));
+    for (const name of ["pointerup", "pointercancel"])
+      canvas.addEventListener(name, (event) => this.up(event));
+    canvas.addEventListener("dblclick", (event) =>
+      this.zoom(2.5, event.offsetX, event.offsetY, true),
+    );
     canvas.addEventListener("keydown", (event) => this.key(event));
   }
 
@@ -87,7 +94,13 @@ export class FabricMap {
     const { switches, hosts } = this.map;
     const isSwitch = number < this.count;
     const [list, at] = isSwitch ? [switches, number] : [hosts, number - this.count];
-    return { number, name: list.name[at], guid: list.guid[at], lid: list.lid[at], kind: isSwitch ? "switch" : "host" };
+    return {
+      number,
+      name: list.name[at],
+      guid: list.guid[at],
+      lid: list.lid[at],
+      kind: isSwitch ? "switch" : "host",
+    };
   }
 
   select(number) {
@@ -130,11 +143,14 @@ export class FabricMap {
     const zoom = Math.min(Math.max(from.zoom * factor, 0.7), this.zoomMax());
     const before = this.scales(from);
     const after = this.scales({ zoom });
-    this.glideTo({
-      zoom,
-      x: from.x + (x - middle.x) * (1 / before.sx - 1 / after.sx),
-      y: from.y + (y - middle.y) * (1 / before.sy - 1 / after.sy),
-    }, glide);
+    this.glideTo(
+      {
+        zoom,
+        x: from.x + (x - middle.x) * (1 / before.sx - 1 / after.sx),
+        y: from.y + (y - middle.y) * (1 / before.sy - 1 / after.sy),
+      },
+      glide,
+    );
   }
 
   /** Centres the view on a node, large enough to be readable. */
@@ -168,7 +184,11 @@ export class FabricMap {
     const eased = 1 - (1 - part) ** 3;
     const mix = (a, b) => a + (b - a) * eased;
     const { from, goal } = this;
-    this.view = { x: mix(from.x, goal.x), y: mix(from.y, goal.y), zoom: from.zoom * (goal.zoom / from.zoom) ** eased };
+    this.view = {
+      x: mix(from.x, goal.x),
+      y: mix(from.y, goal.y),
+      zoom: from.zoom * (goal.zoom / from.zoom) ** eased,
+    };
     if (part < 1) return this.draw();
     [this.view, this.goal, this.began] = [goal, undefined, undefined];
   }
@@ -195,7 +215,10 @@ export class FabricMap {
   move(event) {
     const last = this.pointers.get(event.pointerId);
     if (!last) {
-      this.canvas.classList.toggle("pointing", this.map !== undefined && this.at(event.offsetX, event.offsetY) !== undefined);
+      this.canvas.classList.toggle(
+        "pointing",
+        this.map !== undefined && this.at(event.offsetX, event.offsetY) !== undefined,
+      );
       return;
     }
     const now = { x: event.offsetX, y: event.offsetY };
@@ -215,7 +238,8 @@ export class FabricMap {
   up(event) {
     const was = this.pointers.delete(event.pointerId);
     this.canvas.classList.remove("moving");
-    if (was && !this.moved && event.type === "pointerup" && this.map) this.picked(this.at(event.offsetX, event.offsetY));
+    if (was && !this.moved && event.type === "pointerup" && this.map)
+      this.picked(this.at(event.offsetX, event.offsetY));
   }
 
   shift(px, py, glide = false) {
@@ -226,7 +250,12 @@ export class FabricMap {
   }
 
   key(event) {
-    const steps = { ArrowLeft: [-90, 0], ArrowRight: [90, 0], ArrowUp: [0, -70], ArrowDown: [0, 70] };
+    const steps = {
+      ArrowLeft: [-90, 0],
+      ArrowRight: [90, 0],
+      ArrowUp: [0, -70],
+      ArrowDown: [0, 70],
+    };
     if (event.ctrlKey || event.metaKey || event.altKey || !this.map) return;
     if (steps[event.key]) this.shift(...steps[event.key], true);
     else if (event.key === "+" || event.key === "=") this.zoom(1.6, undefined, undefined, true);
@@ -241,9 +270,11 @@ export class FabricMap {
   /** The switch nearest to the middle. */
   nearest() {
     const { sx, sy } = this.scales();
-    const away = (at) => Math.hypot((this.x[at] - this.view.x) * sx, (this.row[at] - this.view.y) * sy);
+    const away = (at) =>
+      Math.hypot((this.x[at] - this.view.x) * sx, (this.row[at] - this.view.y) * sy);
     let best;
-    for (let at = 0; at < this.count; at++) if (best === undefined || away(at) < away(best)) best = at;
+    for (let at = 0; at < this.count; at++)
+      if (best === undefined || away(at) < away(best)) best = at;
     return best;
   }
 
@@ -252,10 +283,19 @@ export class FabricMap {
   frame(view = this.view) {
     const { sx, sy } = this.scales(view);
     const middle = this.middle();
-    const box = { w: Math.max(Math.min(sx * 0.8, 150), 1), h: Math.min(Math.max(sx * 0.22, 5), 26) };
-    const cell = { w: Math.max(Math.min(sx * 0.8, 180), 1), h: Math.min((this.depth * sy) / this.most, CELL_MAX + 2) };
+    const box = {
+      w: Math.max(Math.min(sx * 0.8, 150), 1),
+      h: Math.min(Math.max(sx * 0.22, 5), 26),
+    };
+    const cell = {
+      w: Math.max(Math.min(sx * 0.8, 180), 1),
+      h: Math.min((this.depth * sy) / this.most, CELL_MAX + 2),
+    };
     return {
-      sx, sy, box, cell,
+      sx,
+      sy,
+      box,
+      cell,
       px: (x) => middle.x + (x - view.x) * sx,
       py: (y) => middle.y + (y - view.y) * sy,
       x: (px) => view.x + (px - middle.x) / sx,
@@ -272,11 +312,16 @@ export class FabricMap {
   at(px, py) {
     const f = this.frame();
     const slack = Math.max(0, (10 - f.box.w) / 2);
-    let best, least = Infinity;
+    let best,
+      least = Infinity;
     for (let place = 0; place < this.places; place++) {
       const dx = Math.abs(f.px(this.x[place]) - px);
       if (dx > f.box.w / 2 + slack && dx > f.cell.w / 2 + slack) continue;
-      if (place < this.count && Math.abs(f.py(this.row[place]) - py) <= f.box.h / 2 + 3 && dx < least) {
+      if (
+        place < this.count &&
+        Math.abs(f.py(this.row[place]) - py) <= f.box.h / 2 + 3 &&
+        dx < least
+      ) {
         [best, least] = [place, dx];
       }
       const under = Math.floor((py - this.hostsTop(f, place)) / f.cell.h);
@@ -322,20 +367,35 @@ export class FabricMap {
     const seen = [];
     for (let at = 0; at < this.places; at++) if (isSeen(at)) seen.push(at);
     this.paintHosts(c, f, seen, height);
-    this.paintSwitches(c, f, seen.filter((at) => at < this.count), height);
+    this.paintSwitches(
+      c,
+      f,
+      seen.filter((at) => at < this.count),
+      height,
+    );
     this.paintMarks(c, f);
   }
 
   paintLinks(c, f, width, height) {
     const inside = (a, b, most) => Math.max(a, b) >= 0 && Math.min(a, b) <= most;
-    const visible = this.lines.filter(({ a, b }) => inside(f.px(this.x[a]), f.px(this.x[b]), width) && inside(f.py(this.row[a]), f.py(this.row[b]), height));
+    const visible = this.lines.filter(
+      ({ a, b }) =>
+        inside(f.px(this.x[a]), f.px(this.x[b]), width) &&
+        inside(f.py(this.row[a]), f.py(this.row[b]), height),
+    );
     const most = this.moving ? LINES_MOVING : LINES_MAX;
     const every = 2 ** Math.ceil(Math.log2(Math.max(visible.length / most, 1)));
     const trace = ({ a, b }) => {
-      const [xa, ya, xb, yb] = [f.px(this.x[a]), f.py(this.row[a]), f.px(this.x[b]), f.py(this.row[b])];
+      const [xa, ya, xb, yb] = [
+        f.px(this.x[a]),
+        f.py(this.row[a]),
+        f.px(this.x[b]),
+        f.py(this.row[b]),
+      ];
       c.moveTo(xa, ya);
       // Within a row a straight line would be hidden by the switches.
-      if (this.row[a] === this.row[b]) c.quadraticCurveTo((xa + xb) / 2, ya - Math.min(Math.abs(xa - xb) / 2, f.sy * 0.4), xb, yb);
+      if (this.row[a] === this.row[b])
+        c.quadraticCurveTo((xa + xb) / 2, ya - Math.min(Math.abs(xa - xb) / 2, f.sy * 0.4), xb, yb);
       else c.lineTo(xb, yb);
     };
     c.strokeStyle = colour("--edge");
@@ -343,9 +403,13 @@ export class FabricMap {
     c.lineWidth = 1;
     c.beginPath();
     // The choice of omitted lines does not depend on the view, or they would flicker.
-    for (const line of visible) if (every === 1 || (line.a * 31 + line.b * 17) % every === 0) trace(line);
+    for (const line of visible)
+      if (every === 1 || (line.a * 31 + line.b * 17) % every === 0) trace(line);
     c.stroke();
-    for (const [flag, tint, dash] of [[DEGRADED, "--warn", []], [INACTIVE, "--bad", [6, 4]]]) {
+    for (const [flag, tint, dash] of [
+      [DEGRADED, "--warn", []],
+      [INACTIVE, "--bad", [6, 4]],
+    ]) {
       c.strokeStyle = colour(tint);
       c.globalAlpha = 0.95;
       c.lineWidth = 2;
@@ -355,7 +419,8 @@ export class FabricMap {
       c.stroke();
     }
     c.setLineDash([]);
-    const own = this.selected === undefined ? undefined : this.bySwitch.get(this.home(this.selected));
+    const own =
+      this.selected === undefined ? undefined : this.bySwitch.get(this.home(this.selected));
     if (own) {
       c.strokeStyle = colour("--accent");
       c.globalAlpha = 0.9;
@@ -412,12 +477,18 @@ export class FabricMap {
       c.textBaseline = "middle";
       c.textAlign = "left";
       c.fillStyle = colour("--text");
-      for (const [text, x, y] of texts) c.fillText(fitted(c, text, f.cell.w - 12), x + 6, y + (f.cell.h - 2) / 2);
+      for (const [text, x, y] of texts)
+        c.fillText(fitted(c, text, f.cell.w - 12), x + 6, y + (f.cell.h - 2) / 2);
     }
     for (const [flags, places] of flagged.entries()) {
       c.fillStyle = colour(flags & INACTIVE ? "--bad" : "--warn");
       for (const [x, y] of places) {
-        c.fillRect(x, y, labelled ? 4 : Math.max(f.cell.w, 2), Math.max(f.cell.h - (labelled ? 2 : 1), 2));
+        c.fillRect(
+          x,
+          y,
+          labelled ? 4 : Math.max(f.cell.w, 2),
+          Math.max(f.cell.h - (labelled ? 2 : 1), 2),
+        );
       }
     }
   }
@@ -442,7 +513,12 @@ export class FabricMap {
     c.textBaseline = "middle";
     c.textAlign = "center";
     c.fillStyle = colour("--text");
-    for (const at of inside) c.fillText(fitted(c, this.map.switches.name[at], w - 10), f.px(this.x[at]), f.py(this.row[at]) + 0.5);
+    for (const at of inside)
+      c.fillText(
+        fitted(c, this.map.switches.name[at], w - 10),
+        f.px(this.x[at]),
+        f.py(this.row[at]) + 0.5,
+      );
   }
 
   /** Draws rings around nodes with faults, the subnet manager and the selected node. */
@@ -468,7 +544,12 @@ export class FabricMap {
     const host = number - this.count;
     const place = this.home(number) < 0 ? this.count : this.home(number);
     const { w, h } = f.cell;
-    return { x: f.px(this.x[place]) - w / 2, y: this.hostsTop(f, place) + (host - this.first[place]) * h, w, h: Math.max(h - 2, 1) };
+    return {
+      x: f.px(this.x[place]) - w / 2,
+      y: this.hostsTop(f, place) + (host - this.first[place]) * h,
+      w,
+      h: Math.max(h - 2, 1),
+    };
   }
 }
 

@@ -2,7 +2,18 @@
 
 import { byId, choice, facts, fill, make, onTheme, setAttribute, setText } from "./dom.js";
 import { Chart, spark } from "./chart.js";
-import { count, duration, method, micros, millis, NONE, percent, rate, short, words } from "./format.js";
+import {
+  count,
+  duration,
+  method,
+  micros,
+  millis,
+  NONE,
+  percent,
+  rate,
+  short,
+  words,
+} from "./format.js";
 
 const COLOURS = ["--s0", "--s1", "--s2", "--s3", "--s4", "--s5", "--s6", "--s7"];
 const SPARK_LEN = 60;
@@ -18,10 +29,33 @@ export class Overview {
     this.day = undefined;
     this.tiles = tiles(byId("tiles"));
     this.charts = {
-      rate: new Chart(byId("chart-rate"), { stacked: true, axis: short, value: rate, floor: 10, label: "Answers per second" }),
-      latency: new Chart(byId("chart-latency"), { log: true, axis: micros1, value: micros, floor: 10, label: "Latency in the responder" }),
-      drops: new Chart(byId("chart-drops"), { stacked: true, axis: short, value: rate, floor: 4, label: "Requests dropped per second" }),
-      lag: new Chart(byId("chart-lag"), { axis: (ms) => (ms === 0 ? "0" : millis(ms)), value: millis, floor: 20, label: "Snapshot lag" }),
+      rate: new Chart(byId("chart-rate"), {
+        stacked: true,
+        axis: short,
+        value: rate,
+        floor: 10,
+        label: "Answers per second",
+      }),
+      latency: new Chart(byId("chart-latency"), {
+        log: true,
+        axis: micros1,
+        value: micros,
+        floor: 10,
+        label: "Latency in the responder",
+      }),
+      drops: new Chart(byId("chart-drops"), {
+        stacked: true,
+        axis: short,
+        value: rate,
+        floor: 4,
+        label: "Requests dropped per second",
+      }),
+      lag: new Chart(byId("chart-lag"), {
+        axis: (ms) => (ms === 0 ? "0" : millis(ms)),
+        value: millis,
+        floor: 20,
+        label: "Snapshot lag",
+      }),
     };
     choice(byId("range"), "range", (range) => {
       this.range = range;
@@ -44,8 +78,14 @@ export class Overview {
       none: "No responder has connected. Start one: ibsa --sm http://…",
       row: (row, responder) => row.classList.toggle("gone", responder?.state === "down"),
     });
-    fill(byId("types").tBodies[0], moment.types.slice(0, 12), TYPES, { least: 5, none: "No answers yet." });
-    fill(byId("talkers").tBodies[0], moment.talkers.slice(0, 15), this.talkers, { least: 15, none: "No requests." });
+    fill(byId("types").tBodies[0], moment.types.slice(0, 12), TYPES, {
+      least: 5,
+      none: "No answers yet.",
+    });
+    fill(byId("talkers").tBodies[0], moment.talkers.slice(0, 15), this.talkers, {
+      least: 15,
+      none: "No requests.",
+    });
     if (this.range === "24h") this.loadDay();
     this.showCharts();
   }
@@ -59,8 +99,19 @@ export class Overview {
       ["Epoch", sm.epoch ? String(sm.epoch) : NONE],
       ["Fabric generation", count(sm.fabric_generation)],
       ["Registry sequence", count(sm.registry_sequence)],
-      ["Fabric", `${count(fabric.hosts)} hosts · ${count(fabric.switches)} switches · ${count(fabric.links)} links`],
-      ["Last sweep", sm.phase && sm.phase !== "idle" ? `running: ${words(sm.phase)}` : ended == null ? NONE : `${duration(ended)} ago`],
+      [
+        "Fabric",
+        `${count(fabric.hosts)} hosts · ${count(fabric.switches)} switches · ` +
+          `${count(fabric.links)} links`,
+      ],
+      [
+        "Last sweep",
+        sm.phase && sm.phase !== "idle"
+          ? `running: ${words(sm.phase)}`
+          : ended == null
+            ? NONE
+            : `${duration(ended)} ago`,
+      ],
     ]);
   }
 
@@ -79,14 +130,38 @@ export class Overview {
       setAttribute(tile.value, "data-tone", tone ?? "");
     };
     const errors = total.errors_per_s;
-    set("rate", rate(total.answers_per_s), errors == null ? "no data" : `${rate(errors)} errors/s · ${rate(total.no_records_per_s)} no records/s`);
-    set("latency", micros(total.p99_us), `p50 ${micros(total.p50_us)} · p99.9 ${micros(total.p999_us)}`);
-    set("drops", rate(total.dropped_per_s), total.dropped_per_s == null ? "no data" : `${percent(share)} of requests`, total.dropped_per_s > 0 ? "warn" : undefined);
+    set(
+      "rate",
+      rate(total.answers_per_s),
+      errors == null
+        ? "no data"
+        : `${rate(errors)} errors/s · ${rate(total.no_records_per_s)} no records/s`,
+    );
+    set(
+      "latency",
+      micros(total.p99_us),
+      `p50 ${micros(total.p50_us)} · p99.9 ${micros(total.p999_us)}`,
+    );
+    set(
+      "drops",
+      rate(total.dropped_per_s),
+      total.dropped_per_s == null ? "no data" : `${percent(share)} of requests`,
+      total.dropped_per_s > 0 ? "warn" : undefined,
+    );
     set("flight", count(total.in_flight), "requests being answered");
     const all = responders.length;
-    set("responders", all ? `${current} of ${all}`.replace(" ", "\u00a0").replace(" ", "\u00a0") : "0", there.length === current && current === all ? "all current" : `${there.length} connected`, all === 0 || current === 0 ? "bad" : current < all ? "warn" : undefined);
+    set(
+      "responders",
+      all ? `${current} of ${all}`.replace(" ", "\u00a0").replace(" ", "\u00a0") : "0",
+      there.length === current && current === all ? "all current" : `${there.length} connected`,
+      all === 0 || current === 0 ? "bad" : current < all ? "warn" : undefined,
+    );
     const last = Math.max(...there.map((responder) => responder.last_update_ms ?? 0), 0);
-    set("lag", total.lag_ms === 0 ? "0 ms" : millis(total.lag_ms), there.length ? `last update took ${millis(last)}` : "no responder");
+    set(
+      "lag",
+      total.lag_ms === 0 ? "0 ms" : millis(total.lag_ms),
+      there.length ? `last update took ${millis(last)}` : "no responder",
+    );
     if (!history) return;
     const lately = (list) => {
       const last = list.slice(-SPARK_LEN);
@@ -119,20 +194,52 @@ export class Overview {
     const length = { "5m": 300, "15m": 900, "24h": 1440 }[this.range];
     const time = { end: history.time_ms, step: history.step_s * 1000, length };
     const { total } = history;
-    const none = isDay && total.answers_per_s.length === 0 ? "Available after ibsm has run for a minute" : undefined;
-    const named = this.split === "types"
-      ? history.types.map((type) => [type.attribute === "other" ? "other" : `${type.attribute} ${method(type.method)}`, type.per_s])
-      : history.responders.map((responder) => [responder.name, responder.load.answers_per_s]);
+    const none =
+      isDay && total.answers_per_s.length === 0
+        ? "Available after ibsm has run for a minute"
+        : undefined;
+    const named =
+      this.split === "types"
+        ? history.types.map((type) => [
+            type.attribute === "other" ? "other" : `${type.attribute} ${method(type.method)}`,
+            type.per_s,
+          ])
+        : history.responders.map((responder) => [responder.name, responder.load.answers_per_s]);
     const parts = gathered(named, length);
-    const empty = (series, text) => none ?? (series.some(({ values }) => values.slice(-length).some((value) => value != null)) ? "" : text);
-    this.charts.rate.show({ ...time, series: parts, empty: empty(parts, "No responder has reported") });
-    const quantiles = [["p50", total.p50_us, "--s0"], ["p99", total.p99_us, "--s3"], ["p99.9", total.p999_us, "--s5"]];
+    const empty = (series, text) =>
+      none ??
+      (series.some(({ values }) => values.slice(-length).some((value) => value != null))
+        ? ""
+        : text);
+    this.charts.rate.show({
+      ...time,
+      series: parts,
+      empty: empty(parts, "No responder has reported"),
+    });
+    const quantiles = [
+      ["p50", total.p50_us, "--s0"],
+      ["p99", total.p99_us, "--s3"],
+      ["p99.9", total.p999_us, "--s5"],
+    ];
     const latency = quantiles.map(([name, values, colour]) => ({ name, values, colour }));
     this.charts.latency.show({ ...time, series: latency, empty: empty(latency, "No answers") });
-    const dropping = history.drops.filter((drop) => drop.per_s.slice(-length).some((value) => value > 0));
-    const drops = gathered(dropping.map((drop) => [words(drop.reason), drop.per_s]), length);
-    this.charts.drops.show({ ...time, series: drops, empty: none ?? (drops.length ? "" : "No requests dropped") });
-    const lag = gathered(history.responders.map((responder) => [responder.name, responder.load.lag_ms]), length, Math.max);
+    const dropping = history.drops.filter((drop) =>
+      drop.per_s.slice(-length).some((value) => value > 0),
+    );
+    const drops = gathered(
+      dropping.map((drop) => [words(drop.reason), drop.per_s]),
+      length,
+    );
+    this.charts.drops.show({
+      ...time,
+      series: drops,
+      empty: none ?? (drops.length ? "" : "No requests dropped"),
+    });
+    const lag = gathered(
+      history.responders.map((responder) => [responder.name, responder.load.lag_ms]),
+      length,
+      Math.max,
+    );
     this.charts.lag.show({ ...time, series: lag, empty: empty(lag, "No responder is connected") });
   }
 }
@@ -154,21 +261,47 @@ function gathered(named, length, join = (a, b) => a + b) {
   return [...kept, { name: `${rest.length} others`, values, colour: COLOURS.at(-1) }];
 }
 
-const micros1 = (us) => (us < 1 ? `${Math.round(us * 1e3)} ns` : us < 1e3 ? `${us} µs` : us < 1e6 ? `${us / 1e3} ms` : `${us / 1e6} s`);
+const micros1 = (us) =>
+  us < 1
+    ? `${Math.round(us * 1e3)} ns`
+    : us < 1e3
+      ? `${us} µs`
+      : us < 1e6
+        ? `${us / 1e3} ms`
+        : `${us / 1e6} s`;
 
 function tiles(place) {
   const names = {
-    rate: ["Answers", "/s"], latency: ["Latency p99"], drops: ["Dropped", "/s"], flight: ["In flight"],
-    responders: ["Responders current"], lag: ["Snapshot lag"],
+    rate: ["Answers", "/s"],
+    latency: ["Latency p99"],
+    drops: ["Dropped", "/s"],
+    flight: ["In flight"],
+    responders: ["Responders current"],
+    lag: ["Snapshot lag"],
   };
   const made = {};
   for (const [name, [title, after]] of Object.entries(names)) {
     const number = make("span", {}, NONE);
     const unit = make("small");
-    const value = make("div", { class: "value" }, number, unit, after ? make("small", {}, after) : null);
+    const value = make(
+      "div",
+      { class: "value" },
+      number,
+      unit,
+      after ? make("small", {}, after) : null,
+    );
     const more = make("div", { class: "more" }, "\u00a0");
     const canvas = make("canvas", { ariaHidden: "true" });
-    place.append(make("div", { class: "card tile", id: `tile-${name}` }, make("h3", {}, title), value, more, canvas));
+    place.append(
+      make(
+        "div",
+        { class: "card tile", id: `tile-${name}` },
+        make("h3", {}, title),
+        value,
+        more,
+        canvas,
+      ),
+    );
     made[name] = { number, unit, value, more, canvas };
   }
   return made;
@@ -187,7 +320,11 @@ const RESPONDERS = [
     text: (responder, cell) => {
       const name = one(cell, "span", {});
       setText(name, responder.name);
-      setAttribute(name, "title", `${responder.id} · ${responder.software} · ${responder.front_door.join(", ")}`);
+      setAttribute(
+        name,
+        "title",
+        `${responder.id} · ${responder.software} · ${responder.front_door.join(", ")}`,
+      );
     },
   },
   {
@@ -197,12 +334,24 @@ const RESPONDERS = [
       setText(state, responder.state);
     },
   },
-  number((responder) => rate(responder.load.answers_per_s), (responder) => !responder.load.answers_per_s),
+  number(
+    (responder) => rate(responder.load.answers_per_s),
+    (responder) => !responder.load.answers_per_s,
+  ),
   number((responder) => micros(responder.load.p50_us)),
   number((responder) => micros(responder.load.p99_us)),
-  number((responder) => rate(responder.load.dropped_per_s), (responder) => !responder.load.dropped_per_s),
-  number((responder) => count(responder.load.in_flight), (responder) => !responder.load.in_flight),
-  number((responder) => (responder.load.lag_ms === 0 ? "0 ms" : millis(responder.load.lag_ms)), (responder) => !responder.load.lag_ms),
+  number(
+    (responder) => rate(responder.load.dropped_per_s),
+    (responder) => !responder.load.dropped_per_s,
+  ),
+  number(
+    (responder) => count(responder.load.in_flight),
+    (responder) => !responder.load.in_flight,
+  ),
+  number(
+    (responder) => (responder.load.lag_ms === 0 ? "0 ms" : millis(responder.load.lag_ms)),
+    (responder) => !responder.load.lag_ms,
+  ),
   number((responder) => millis(responder.last_update_ms)),
   number((responder) => (responder.fabric_generation ? count(responder.fabric_generation) : NONE)),
   number((responder) => millis(responder.apply_ms)),
@@ -212,9 +361,18 @@ const RESPONDERS = [
 const TYPES = [
   { text: (type) => type.attribute },
   { text: (type) => method(type.method) },
-  number((type) => rate(type.per_s), (type) => !type.per_s),
-  number((type) => rate(type.errors_per_s), (type) => !type.errors_per_s),
-  number((type) => rate(type.no_records_per_s), (type) => !type.no_records_per_s),
+  number(
+    (type) => rate(type.per_s),
+    (type) => !type.per_s,
+  ),
+  number(
+    (type) => rate(type.errors_per_s),
+    (type) => !type.errors_per_s,
+  ),
+  number(
+    (type) => rate(type.no_records_per_s),
+    (type) => !type.no_records_per_s,
+  ),
   number((type) => count(type.total)),
 ];
 
@@ -223,10 +381,20 @@ const talkerColumns = (openNode) => [
   {
     class: "wide",
     text: (talker, cell) => {
-      const button = one(cell, "button", { type: "button", class: "link", onclick: () => button.dataset.guid && openNode(button.dataset.guid) });
+      const button = one(cell, "button", {
+        type: "button",
+        class: "link",
+        onclick: () => button.dataset.guid && openNode(button.dataset.guid),
+      });
       setText(button, talker.node || "unknown LID");
       button.dataset.guid = talker.guid;
-      setAttribute(button, "title", talker.guid ? `${talker.node} · ${talker.guid}: show on the map` : "no port in the fabric has this LID");
+      setAttribute(
+        button,
+        "title",
+        talker.guid
+          ? `${talker.node} · ${talker.guid}: show on the map`
+          : "no port in the fabric has this LID",
+      );
       if (cell.className !== "wide") cell.className = "wide";
     },
   },
@@ -242,4 +410,3 @@ const talkerColumns = (openNode) => [
     },
   },
 ];
-

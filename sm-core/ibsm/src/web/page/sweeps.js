@@ -4,8 +4,32 @@ import { byId, colour, context, facts, fill, make, onTheme, setText } from "./do
 import { nice } from "./chart.js";
 import { count, duration, millis, NONE, when, words } from "./format.js";
 
-const PHASES = ["light", "files", "discover", "elect", "addresses", "inherit", "route", "tables", "arm", "port_tables", "activate"];
-const TINTS = ["--s7", "--s4", "--s0", "--s6", "--s2", "--s7", "--s3", "--s1", "--s4", "--s5", "--s5"];
+const PHASES = [
+  "light",
+  "files",
+  "discover",
+  "elect",
+  "addresses",
+  "inherit",
+  "route",
+  "tables",
+  "arm",
+  "port_tables",
+  "activate",
+];
+const TINTS = [
+  "--s7",
+  "--s4",
+  "--s0",
+  "--s6",
+  "--s2",
+  "--s7",
+  "--s3",
+  "--s1",
+  "--s4",
+  "--s5",
+  "--s5",
+];
 /** Explanations of the phases, for tooltips. */
 const MEANINGS = {
   light: "reading PortStateChange of each switch",
@@ -28,14 +52,23 @@ export class SweepsView {
     this.list = undefined;
     this.opened = new Set();
     const figure = byId("chart-sweeps");
-    this.canvas = make("canvas", { role: "img", "aria-label": "Duration of the last sweeps; the table below has the numbers" });
+    this.canvas = make("canvas", {
+      role: "img",
+      "aria-label": "Duration of the last sweeps; the table below has the numbers",
+    });
     this.none = make("p", { class: "none" }, "Loading…");
-    figure.append(make("div", { class: "plot" }, this.canvas, this.none), make("ul", { class: "keys" },
-      ...PHASES.map((phase) => {
-        const mark = make("i");
-        mark.style.background = `var(${tint(phase)})`;
-        return make("li", { title: MEANINGS[phase] }, mark, make("span", {}, words(phase)));
-      })));
+    figure.append(
+      make("div", { class: "plot" }, this.canvas, this.none),
+      make(
+        "ul",
+        { class: "keys" },
+        ...PHASES.map((phase) => {
+          const mark = make("i");
+          mark.style.background = `var(${tint(phase)})`;
+          return make("li", { title: MEANINGS[phase] }, mark, make("span", {}, words(phase)));
+        }),
+      ),
+    );
     onTheme(() => this.draw());
     new ResizeObserver(() => this.draw()).observe(this.canvas);
   }
@@ -49,7 +82,10 @@ export class SweepsView {
     const { sweeps, sm } = moment;
     facts(byId("sweep-facts"), [
       ["Now", sm.phase === "idle" || !sm.phase ? "idle" : words(sm.phase)],
-      ["Last sweep ended", sweeps.last_ended_s == null ? NONE : `${duration(sweeps.last_ended_s)} ago`],
+      [
+        "Last sweep ended",
+        sweeps.last_ended_s == null ? NONE : `${duration(sweeps.last_ended_s)} ago`,
+      ],
       ["Sweeps with reads or writes", count(sweeps.last)],
       ["Light sweeps without changes", count(sweeps.quiet)],
     ]);
@@ -77,20 +113,26 @@ export class SweepsView {
     this.draw();
     const newest = [...list].reverse();
     const longest = Math.max(...list.map((sweep) => sweep.duration_ms), 1);
-    fill(byId("sweep-table").tBodies[0], newest.flatMap((sweep) => {
-      const rows = [{ sweep }];
-      if (this.opened.has(sweep.number)) rows.push({ faults: sweep.faults, errors: sweep.errors });
-      return rows;
-    }), columns(longest, (number) => this.toggle(number), this.opened), {
-      none: "No sweep has ended yet",
-      row: (row, value) => {
-        row.classList.toggle("faults", Boolean(value?.faults));
-        for (const [at, cell] of [...row.cells].entries()) {
-          cell.hidden = Boolean(value?.faults) && at > 0;
-          cell.colSpan = at === 0 && value?.faults ? 11 : 1;
-        }
+    fill(
+      byId("sweep-table").tBodies[0],
+      newest.flatMap((sweep) => {
+        const rows = [{ sweep }];
+        if (this.opened.has(sweep.number))
+          rows.push({ faults: sweep.faults, errors: sweep.errors });
+        return rows;
+      }),
+      columns(longest, (number) => this.toggle(number), this.opened),
+      {
+        none: "No sweep has ended yet",
+        row: (row, value) => {
+          row.classList.toggle("faults", Boolean(value?.faults));
+          for (const [at, cell] of [...row.cells].entries()) {
+            cell.hidden = Boolean(value?.faults) && at > 0;
+            cell.colSpan = at === 0 && value?.faults ? 11 : 1;
+          }
+        },
       },
-    });
+    );
   }
 
   toggle(number) {
@@ -145,15 +187,24 @@ export class SweepsView {
 }
 
 const soft = (get) => (row) => !row.sweep || !get(row.sweep);
-const number = (get, text = count) => ({ class: "n", text: (row) => (row.sweep ? text(get(row.sweep)) : ""), soft: soft(get) });
+const number = (get, text = count) => ({
+  class: "n",
+  text: (row) => (row.sweep ? text(get(row.sweep)) : ""),
+  soft: soft(get),
+});
 
 const columns = (longest, toggle, opened) => [
   {
     class: "n",
     text: (row, cell) => {
       if (row.sweep) return String(row.sweep.number);
-      const more = row.errors > row.faults.length ? [make("li", {}, `and ${row.errors - row.faults.length} more, see the log`)] : [];
-      cell.replaceChildren(make("ul", {}, ...row.faults.map((fault) => make("li", {}, fault)), ...more));
+      const more =
+        row.errors > row.faults.length
+          ? [make("li", {}, `and ${row.errors - row.faults.length} more, see the log`)]
+          : [];
+      cell.replaceChildren(
+        make("ul", {}, ...row.faults.map((fault) => make("li", {}, fault)), ...more),
+      );
       cell.className = "";
       return undefined;
     },
@@ -165,7 +216,10 @@ const columns = (longest, toggle, opened) => [
   {
     text: (row, cell) => {
       if (!row.sweep) return "";
-      const bar = make("div", { class: "phases", title: row.sweep.phases.map(({ phase, ms }) => `${words(phase)} ${millis(ms)}`).join(" · ") });
+      const bar = make("div", {
+        class: "phases",
+        title: row.sweep.phases.map(({ phase, ms }) => `${words(phase)} ${millis(ms)}`).join(" · "),
+      });
       for (const { phase, ms } of row.sweep.phases) {
         const part = make("i");
         part.style.width = `${(ms / longest) * 100}%`;
@@ -185,7 +239,16 @@ const columns = (longest, toggle, opened) => [
     text: (row, cell) => {
       if (!row.sweep?.errors) return row.sweep ? "0" : "";
       const is = opened.has(row.sweep.number);
-      const button = make("button", { type: "button", class: "link", ariaExpanded: String(is), onclick: () => toggle(row.sweep.number) }, `${count(row.sweep.errors)} ${is ? "▴" : "▾"}`);
+      const button = make(
+        "button",
+        {
+          type: "button",
+          class: "link",
+          ariaExpanded: String(is),
+          onclick: () => toggle(row.sweep.number),
+        },
+        `${count(row.sweep.errors)} ${is ? "▴" : "▾"}`,
+      );
       cell.replaceChildren(button);
       cell.dataset.tone = "bad";
       return undefined;
