@@ -12,7 +12,7 @@ impl Subnet {
     pub(super) fn report_refusal(&mut self, request: Request, status: Status) {
         let (name, port) = (request.kind.name(), request.port());
         let place = self.place(port);
-        let text = format_args!("{name} of {place} is refused: {status}");
+        let text = format_args!("{place} refused {name}: {status}");
         match request.kind.is_set() {
             true => self.fault(port, text),
             false => self.node_oddity(port, text),
