@@ -92,8 +92,8 @@ enum Share {
 }
 
 impl Share {
-    /// Best effort: it affects only timing. Returns whether the thread (0: the calling one) has the
-    /// share now.
+    /// Gives this share to a thread (0: the calling one). Failure is harmless, as only timing
+    /// depends on it; returns whether it succeeded.
     fn give(self, thread: libc::pid_t) -> bool {
         let (policy, nice) = match self {
             Self::Leftover => (libc::SCHED_IDLE, 0),

@@ -24,7 +24,7 @@ use super::path::search::{PREFERRED, Search, ShownGids};
 use crate::tables::qos_match::LevelCounts;
 use crate::tables::{EndPort, Tables};
 
-/// Most requests looked at together.
+/// Maximum number of requests looked at together.
 pub(crate) const TOGETHER_MAX: usize = 64;
 
 /// The plain requests of a batch, looked up.

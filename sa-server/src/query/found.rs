@@ -18,7 +18,7 @@ const STEPS_MAX: u32 = 2_000_000;
 /// may be a wildcard. A request with two wildcards finds a path at once or is refused.
 const GET_STEPS_MAX: u32 = 1 << 16;
 
-/// Most ends of a MultiPathRecord: its counts have 8 bits.
+/// Maximum number of ends of a MultiPathRecord: its counts have 8 bits.
 const ENDS_MAX: usize = 2 * 255;
 
 /// Buffers that a worker needs for a search and keeps for the next one.

@@ -5,10 +5,10 @@
 /// Bounds of a [`Pool`].
 #[derive(Clone, Copy, Debug)]
 pub struct PoolConfig {
-    /// Most bytes that one answer may have. A table of 48,000 NodeRecords has 5.5 MB, one of all
-    /// ports of such a fabric 20 MB. Less than 16 KiB counts as that.
+    /// Maximum length of one answer, bytes. A table of 48,000 NodeRecords has 5.5 MB, one of all
+    /// ports of such a fabric 20 MB. Values below 16 KiB count as 16 KiB.
     pub answer_max: usize,
-    /// Most bytes of all answers at a time.
+    /// Maximum length of all answers that are being sent, bytes.
     pub total_max: usize,
 }
 

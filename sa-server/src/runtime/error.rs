@@ -40,12 +40,12 @@ pub enum StartError {
         /// The system's error.
         source: io::Error,
     },
-    /// Workers cannot run where they are to.
+    /// A CPU of `--pin` that this process may not use.
     #[error("cannot run on CPU {cpu} (--pin): this process may use {allowed:?}")]
     Pin {
         /// The CPU.
         cpu: usize,
-        /// Existing ones.
+        /// CPUs that this process may use.
         allowed: Vec<usize>,
     },
     /// TLS with an SM cannot be set up.

@@ -51,7 +51,7 @@ settings! {
         /// Lifetime at the head of a queue of a switch port towards a channel adapter or router,
         /// code n: 4.096 us * 2^n.
         leaf_head_of_queue_lifetime: u8 = 0x10, sweep, 0..=31;
-        /// Most operational VLs, code: 1 VL0, 2 VL0-1, 3 VL0-3, 4 VL0-7, 5 VL0-14.
+        /// Maximum number of operational VLs, code: 1 VL0, 2 VL0-1, 3 VL0-3, 4 VL0-7, 5 VL0-14.
         max_op_vls: u8 = 5, sweep, 1..=5;
         /// LinkSpeedEnabled of switches' external ports: 1, 3, 5 or 7; 0 leaves it alone, 15 is all
         /// that is supported.

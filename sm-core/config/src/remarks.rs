@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-/// Largest number of remarks kept of one reading, and of mistakes; more are counted.
+/// Maximum number of remarks, and of mistakes, that are kept from one reading of a file; further
+/// ones are only counted.
 const REMARKS_MAX: usize = 20;
 
 /// Collects remarks on policy files, as log lines.

@@ -20,7 +20,7 @@ const LINK_LOCAL: u8 = 2;
 /// P_Keys that an end port is to have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PortKeys {
-    /// All of them, each once, in the order in which free places of the table are given out.
+    /// All P_Keys, each once, in the order in which they get free places of the table.
     pub keys: Vec<PKey>,
     /// The P_Key for the first entry of the table.
     pub first: PKey,

@@ -161,8 +161,9 @@ fn common(
     }
 }
 
-/// Base LIDs of compute nodes, if not all hosts are, and of I/O nodes. A node in both files is a
-/// compute node; with a file of I/O nodes alone all other hosts are.
+/// Base LIDs of compute nodes (`None`: all hosts are compute nodes) and of I/O nodes. A node in
+/// both files is a compute node. If there is only a file of I/O nodes, all other hosts are compute
+/// nodes.
 fn node_roles(
     files: &RoutingFiles,
     places: &Places<'_>,

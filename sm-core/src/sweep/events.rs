@@ -101,7 +101,7 @@ impl Events {
     }
 
     /// Discards the event of a configured subnet: the configuration is about to change, or another
-    /// subnet manager's.
+    /// subnet manager will set it.
     pub(super) fn drop_configured(&mut self) {
         self.queue.retain(|event| !matches!(event, Event::Configured(_)));
     }

@@ -16,7 +16,7 @@ use ib_mad::transport::local;
 use rustix::net::SocketFlags;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
-/// Most descriptors that are held.
+/// Maximum number of descriptors that are held.
 const HELD_MAX: usize = 16;
 /// Longest name of one.
 const NAME_LEN_MAX: usize = 100;

@@ -19,7 +19,7 @@ use rustix::net::SocketAddrUnix;
 
 /// The first descriptor that a service manager passes on (sd_listen_fds(3)).
 const LISTEN_FDS_START: i32 = 3;
-/// Most that it passes on.
+/// Maximum number of descriptors passed on.
 const LISTEN_FDS_MAX: usize = 64;
 
 /// Where duplicates of the descriptors are held.

@@ -56,7 +56,7 @@ pub(crate) struct Request {
     pub(crate) constraints: Constraints,
     /// Whether the path must be reversible.
     pub(crate) reversible: bool,
-    /// Most paths wanted: for a pair of ports, of MultiPathRecord in all.
+    /// Maximum number of paths: for a pair of ports; for MultiPathRecord, of all pairs.
     pub(crate) numb_path: Option<u8>,
     /// Inputs of QoS rules. The path must have the P_Key, unless it is for raw packets.
     pub(crate) asked: Asked,

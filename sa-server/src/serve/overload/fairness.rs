@@ -115,8 +115,8 @@ impl Sources {
         }
     }
 
-    /// The request to be served next, the source that has waited least or longest first, and of
-    /// each source its newest or oldest.
+    /// Returns the request to be served next: with `newest`, the newest request of the source that
+    /// has waited least; otherwise the oldest request of the source that has waited longest.
     pub(super) fn next(&mut self, newest: bool) -> Option<u16> {
         if self.turns.is_empty() && !self.begin_round() {
             return None;

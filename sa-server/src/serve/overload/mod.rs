@@ -42,9 +42,9 @@ use queue::{Queue, Taken};
 /// Bounds of a worker's backlog.
 #[derive(Clone, Copy, Debug)]
 pub struct BacklogConfig {
-    /// Most requests that wait, apart from those for tables.
+    /// Maximum number of waiting requests, apart from those for tables.
     pub light_max: u16,
-    /// Most requests for tables that wait.
+    /// Maximum number of waiting requests for tables.
     pub heavy_max: u16,
     /// Requests that have waited longer are dropped; shorter than the clients' retry interval.
     pub stale_after: Duration,
@@ -66,7 +66,7 @@ impl Default for BacklogConfig {
 
 /// Requests that one source may have outstanding: what a Linux kernel allows per port.
 const OUTSTANDING_MAX: usize = 16;
-/// Costly requests get one part in this many of the time while others wait.
+/// While others wait, costly requests get one part of the time, of this many.
 const HEAVY_PART: u32 = 8;
 /// Maximum of that time that they can accumulate.
 const CREDIT_MAX: Duration = Duration::from_millis(2);

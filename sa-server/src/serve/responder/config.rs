@@ -11,11 +11,11 @@ use crate::query::redirect::Redirection;
 pub struct ResponderConfig {
     /// Memory for table answers.
     pub pool: PoolConfig,
-    /// Most answers of several segments at a time.
+    /// Maximum number of answers of several segments at a time.
     pub transfers_max: usize,
-    /// Most requests of several segments at a time.
+    /// Maximum number of requests of several segments at a time.
     pub assemblies_max: usize,
-    /// Most data bytes of a request.
+    /// Maximum length of a request's data, bytes.
     pub request_max: usize,
     /// Windows, timeouts and retries of answers.
     pub sender: SenderConfig,

@@ -188,7 +188,7 @@ fn send<T: Transport>(
     failed
 }
 
-/// Hands an answer to the worker of the responder's own port, if it may leave there.
+/// Passes an answer to the worker that sends from the responder's port, if it may leave there.
 #[inline]
 fn leaves_directly(egress: &Egress, responder: &mut Responder, answer: &Packet) -> bool {
     match egress {

@@ -26,7 +26,7 @@ const BATCH_MAX: usize = 64;
 pub struct WorkerConfig {
     /// Packets that wait to be answered.
     pub backlog: BacklogConfig,
-    /// Most packets that wait to be sent. While they are that many nothing is answered.
+    /// Maximum number of packets that wait to be sent. At this limit no request is answered.
     pub outbox_max: usize,
     /// How often a worker checks for new tables, transport losses and, if idle, whether to stop.
     pub look_around: Duration,

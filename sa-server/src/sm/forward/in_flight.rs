@@ -33,7 +33,7 @@ pub(super) struct Sent {
 /// Writes without an outcome, numbered in the order in which they were sent.
 #[derive(Debug, Default)]
 pub(super) struct InFlight {
-    /// The first is number `first`; those that have an outcome are `None`.
+    /// The first has the number `first`; `None` is a write that has an outcome.
     writes: VecDeque<Option<Sent>>,
     first: u64,
     /// Writes without an outcome.

@@ -20,7 +20,7 @@ pub(super) struct Machine {
     links: Vec<Link>,
 }
 
-/// Where a link stands within an update.
+/// State of a link with respect to updates.
 #[derive(Debug, Default)]
 enum Link {
     /// Between updates.

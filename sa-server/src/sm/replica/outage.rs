@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-/// From the first line to the second; each pause is twice the one before.
+/// Time from the first log line to the second; each pause is twice the previous one, up to
+/// [`LAST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_secs(10);
 const LAST_PAUSE: Duration = Duration::from_secs(640);
 

@@ -29,7 +29,8 @@ use redirect::Redirection;
 pub use redirect::Target;
 use sm_core::sweep::SlsOfPaths;
 
-/// Most transfers and reports pinned at once; of more, the oldest are forgotten.
+/// Maximum number of transfers and reports pinned to a responder at once; beyond it the oldest is
+/// forgotten.
 pub const PINS_MAX: usize = 1 << 16;
 
 /// Packets forwarded, and packets dropped by reason.

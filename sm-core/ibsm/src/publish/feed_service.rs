@@ -22,8 +22,8 @@ use super::heartbeat::Heartbeats;
 use super::inquiry::{Inquiry, Recall};
 use super::{Shared, same_fabric};
 
-/// Batches of messages handed to a connection that it has not taken yet; a little more than half a
-/// megabyte.
+/// Maximum number of message batches that wait in the queue of a connection; together a little more
+/// than half a megabyte.
 const OUTBOUND_MAX: usize = 2;
 /// Bytes of messages after which no other is added to a batch.
 const BATCH_LEN: usize = 16 << 10;

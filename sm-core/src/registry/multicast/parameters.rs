@@ -89,9 +89,9 @@ impl Asked {
         Self { record, mask: self.mask }
     }
 
-    /// Parameters for a new group on behalf of `port`, MTU and rate within what a virtual fabric
-    /// allows: the requested values, else the port's. The caller fills in MGID and MLID. `None` if
-    /// the request cannot be satisfied (IBA o15-0.1.8).
+    /// Parameters for a new group on behalf of `port`: the requested values, else the port's. MTU
+    /// and rate are within the limits of a virtual fabric. The caller fills in MGID and MLID.
+    /// `None` if the request cannot be satisfied (IBA o15-0.1.8).
     pub(super) fn realize(
         &self,
         port: &EndPort,

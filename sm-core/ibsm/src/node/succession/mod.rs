@@ -338,7 +338,7 @@ fn vouched(sweeper: &Sweeper) -> Duration {
     interval.saturating_mul(polls).max(VOUCHED_MIN)
 }
 
-/// Stands for a session that does not exist, in comparisons.
+/// In comparisons: a session that does not exist.
 const NO_SESSION: Session = sa_proto::snapshot::Version::NONE.session;
 
 #[cfg(test)]

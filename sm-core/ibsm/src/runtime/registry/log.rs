@@ -12,7 +12,7 @@ use sm_core::registry::{AnswerRecord, Outcome, OutcomeKey};
 
 /// Bytes of an outcome's data; trailing zeros are omitted.
 const DATA_LEN: usize = 200;
-/// Stands for the length of the data of an outcome that has none.
+/// Written as the length of an outcome without data.
 const NO_DATA: u8 = u8::MAX;
 
 /// The changes of a commit.

@@ -150,5 +150,5 @@ pub(super) fn vl(before: Option<usize>, after: Option<usize>, sl: u8, data_lanes
     vl
 }
 
-/// Number of data VLs that gives turns against the order of axes their own VLs.
+/// Number of data VLs from which turns against the order of axes have separate VLs.
 pub(super) const TURN_LANES: u8 = 4;
