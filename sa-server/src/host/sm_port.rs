@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// How often the thread looks for a manager, for tables, and for another file.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The manager as this responder shares its port. Clones are of the same.
+/// The manager whose port this responder shares. Clones are handles to the same connection.
 #[derive(Clone, Debug)]
 pub(crate) struct SmPort {
     socket: PathBuf,

@@ -184,7 +184,7 @@ impl Subnet {
         self.fabric.end_ports().find(has_lid)
     }
 
-    /// The port `num` of the node of which an end port has `lid`.
+    /// Port `num` of the node that has an end port with LID `lid`.
     pub(super) fn port_at(&self, lid: Lid, num: PortNum) -> Option<PortIndex> {
         let end = self.end_port_at(lid)?;
         match self.fabric.node_of(end).switch {

@@ -17,8 +17,8 @@ use crate::transport::sockaddr::RawAddress;
 const SEND_MAX: usize = 256;
 /// Trains per receive call.
 const RECEIVE_MAX: usize = 64;
-/// Distance of buffers: not a power of two, so that their beginnings, which is all that single
-/// datagrams fill, do not compete for the same cache lines.
+/// Distance of buffers: not a power of two, so that their beginnings do not compete for the same
+/// cache lines. Single datagrams fill only the beginnings.
 const STRIDE: usize = TRAIN_BYTES_MAX + 448;
 
 /// Buffers of both directions.

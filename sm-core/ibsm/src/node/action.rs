@@ -1,4 +1,4 @@
-//! Actions that a driver does on behalf of a node.
+//! Actions that a driver performs for a node.
 
 use std::error::Error;
 
