@@ -4,11 +4,12 @@
 //! - `workers`: threads for routing and other long jobs. `state_files`: a thread for long files of
 //!   the state directory.
 //! - `links`: the publisher and the registry, as the node uses them.
-//! - `measure`: metrics.
+//! - `measure`: metrics. `turns`: how long the parts of a turn take.
 
 mod links;
 mod measure;
 mod state_files;
+mod turns;
 mod workers;
 
 use std::os::fd::AsFd;
@@ -39,6 +40,7 @@ use crate::publish::Publisher;
 use sm_config::SitePolicy;
 use sm_core::sweep::{Report, Sweeper};
 use state_files::StateFileWriter;
+use turns::{Part, Turns};
 use workers::Workers;
 
 /// Batches received before packets are sent.
@@ -85,6 +87,7 @@ pub(super) struct Service {
     files: StateFileWriter,
     dumps: DumpFileWriter,
     metrics: Metrics,
+    turns: Turns,
 }
 
 impl Service {
@@ -127,6 +130,7 @@ impl Service {
             known_session: Session::default(),
             publisher,
             metrics,
+            turns: Turns::new(Instant::now()),
         })
     }
 
@@ -154,6 +158,7 @@ impl Service {
     /// has.
     fn turn(&mut self) -> Result<Option<Result<(), RunError>>, RunError> {
         let now = Instant::now();
+        self.turns.begin(now);
         let mut busy = self.workers.poll(|outcome| self.node.handle_job(now, outcome))?;
         while let Some(outcome) = self.files.poll()? {
             self.node.handle_written(now, outcome);
@@ -173,17 +178,30 @@ impl Service {
             self.publisher.note_session(known);
         }
         self.node.handle_followed(followed);
+        self.turns.end(Instant::now(), Part::Results);
         busy |= self.receive()?;
+        self.turns.end(Instant::now(), Part::Receive);
         busy |= self.receive_responses()?;
         let now = Instant::now();
+        self.turns.end(now, Part::Responses);
         self.maintain(now);
         busy |= self.node.handle_timeout(now);
+        self.turns.end(Instant::now(), Part::Deadlines);
         let blocked = self.transmit(now);
         self.door.send(&mut self.node)?;
+        self.turns.end(Instant::now(), Part::Transmit);
         while let Some(action) = self.node.poll_action(now) {
             busy = true;
+            self.turns.end(Instant::now(), Part::Events);
+            let part = match action {
+                Action::ReadFiles { .. } => Part::ReadFiles,
+                Action::Report => Part::Report,
+                _ => Part::Submit,
+            };
             self.act(now, action)?;
+            self.turns.end(Instant::now(), part);
         }
+        self.turns.end(Instant::now(), Part::Events);
         busy |= self.node.has_events();
         let end = self.node.poll_end();
         if end.is_none() && (blocked || !busy) {

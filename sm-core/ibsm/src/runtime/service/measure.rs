@@ -21,6 +21,7 @@ impl Service {
         metrics.extend(self.measure_sa_port());
         metrics.extend(self.measure_responders());
         metrics.extend(self.measure_succession());
+        metrics.extend(self.turns.metrics());
         metrics.extend(self.registry.metrics());
         metrics
     }
