@@ -4,6 +4,7 @@ use std::error::Error;
 
 use super::{Job, StateWrite};
 use crate::observe::moment::FaultPort;
+use ib_mad::types::Guid;
 use sm_config::{Reading, SitePolicy};
 use sm_core::manage::lid::LidTable;
 use sm_core::sweep::{DumpJob, Report};
@@ -17,6 +18,10 @@ pub enum Action {
         /// Whether to read `guid2lid`.
         lids: bool,
     },
+    /// Begin a publishing session, whose epoch is saved first, and return the result by
+    /// [`Node::handle_session`](super::Node::handle_session) before the next
+    /// [`Node::poll_action`](super::Node::poll_action).
+    BeginSession(NewSession),
     /// Run a job on a thread, and return the result by
     /// [`Node::handle_job`](super::Node::handle_job).
     Run(Job),
@@ -37,6 +42,15 @@ pub enum Action {
     },
     /// Collect status and metrics: see [`Node::status`](super::Node::status).
     Report,
+}
+
+/// A publishing session to begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NewSession {
+    /// That of a new master, whose port has this GUID.
+    Master(Guid),
+    /// One above all sessions that responders hold, with what was published last.
+    Above,
 }
 
 /// The file contents read by [`Action::ReadFiles`].

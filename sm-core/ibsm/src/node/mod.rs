@@ -56,8 +56,8 @@ use tracing::info;
 
 use crate::cli::{ConfigError, SaAccess};
 use crate::observe::Responders;
-use crate::publish::Orders;
-pub use action::{Action, FilesRead};
+use crate::publish::{Orders, PublishError};
+pub use action::{Action, FilesRead, NewSession};
 use clients::Clients;
 use door::Door;
 pub use dumps::DumpError;
@@ -73,6 +73,7 @@ use publication::Publication;
 use registry::RegistryExchange;
 pub use session::SessionState;
 use site::SiteFiles;
+use sa_proto::snapshot::Session;
 use sm_config::{Settings, SitePolicy};
 use sm_core::sweep::{DumpJob, Sweeper};
 use status::Board;
@@ -266,6 +267,11 @@ impl Node {
         self.dumps.handle_written(result);
     }
 
+    /// The result of [`Action::BeginSession`].
+    pub fn handle_session(&mut self, now: Instant, result: Result<Session, PublishError>) {
+        self.publication.handle_session(now, result, self.registry.link());
+    }
+
     /// The result of [`Action::Run`].
     pub fn handle_job(&mut self, now: Instant, outcome: JobOutcome) {
         self.jobs.handle(now, outcome, &mut self.sweeper);
@@ -432,6 +438,9 @@ impl Node {
             self.actions.push_back(Action::Dump(job));
         }
         self.follow_mastership(now);
+        if let Some(session) = self.publication.poll_session() {
+            self.actions.push_back(Action::BeginSession(session));
+        }
         if self.publication.republish(now, &self.sweeper) {
             self.dumps.want_multicast();
         }

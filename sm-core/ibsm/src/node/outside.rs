@@ -1,11 +1,11 @@
-//! The snapshot feed and the registry, as the node uses them. Calls return at once: threads of
-//! their own do the rest.
+//! The snapshot feed and the registry, as the node uses them. Calls return at once and do no I/O:
+//! threads of their own do the rest. Sessions, whose epoch is saved first, are begun by the driver
+//! ([`Action::BeginSession`](super::Action::BeginSession)).
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use ib_mad::transport::Packet;
-use ib_mad::types::Guid;
 use sa_proto::snapshot::{FabricPlane, Mft, RegistryVersion, Session, Version};
 
 use crate::publish::{Challenge, PublishError};
@@ -22,10 +22,6 @@ pub trait SnapshotFeed {
     fn challenge(&self) -> Option<Challenge>;
     /// The version published last.
     fn version(&self) -> Version;
-    /// Begins a session of the SM whose port has this GUID. Its epoch is saved first.
-    fn begin_session(&self, sm_guid: Guid) -> Result<Session, PublishError>;
-    /// Begins a session above all that responders hold, with the snapshot published last.
-    fn renew(&self) -> Result<(), PublishError>;
     /// Ends the session.
     fn end_session(&self);
     /// Asks all responders which registry they hold, and the one with this identity for its rows.

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ib_mad::wire::attribute::SmState;
-use sa_proto::snapshot::FabricPlane;
+use sa_proto::snapshot::{FabricPlane, Session};
 use tracing::{error, warn};
 
 use super::held::HeldEvents;
 use super::session::SessionState;
-use super::{RegistryLink, SnapshotFeed};
+use super::{NewSession, RegistryLink, SnapshotFeed};
 use crate::observe::Responders;
-use crate::publish::Challenge;
+use crate::publish::{Challenge, PublishError};
 use sm_core::notice::Event;
 use sm_core::sweep::Sweeper;
 
@@ -55,16 +55,10 @@ impl Publication {
         self.may_begin = may_begin;
     }
 
-    /// Begins a session after a sweep if this SM is master and has none, or if the sweep was full
+    /// Requests a session after a sweep if this SM is master and has none, or if the sweep was full
     /// and responders follow a rival. Only a full sweep queries the other subnet managers, and so
     /// decides whether to take responders back from one of them.
-    pub(super) fn prepare(
-        &mut self,
-        now: Instant,
-        full: bool,
-        sweeper: &Sweeper,
-        registry: &dyn RegistryLink,
-    ) {
+    pub(super) fn prepare(&mut self, full: bool, sweeper: &Sweeper) {
         let begins = match self.feed.session() {
             None => sweeper.sm_state() == SmState::Master,
             Some(_) => full && self.feed.challenge() == Some(Challenge::Rival),
@@ -72,7 +66,6 @@ impl Publication {
         if begins {
             self.session.request();
         }
-        self.begin_session(now, sweeper, registry);
     }
 
     /// Publishes the result of a sweep, as soon as there is a session.
@@ -98,17 +91,16 @@ impl Publication {
             self.feed.end_session();
             self.session.end();
         }
-        self.begin_session(now, sweeper, registry);
+        self.begin_session(now, sweeper);
         if self.publish_plane(now, registry) {
             // It lacks multicast tables that were written while it waited.
             self.multicast_written(now);
         }
         let is_on = self.feed.session().is_some() && !self.session.is_waiting();
         match self.feed.challenge() {
-            Some(Challenge::Epoch) if self.session.may_try(now) => match self.feed.renew() {
-                Ok(()) => self.session.succeeded(),
-                Err(failure) => self.session.failed(now, sa_proto::with_causes(&failure)),
-            },
+            Some(Challenge::Epoch) if self.session.may_try(now) => {
+                self.session.ask(NewSession::Above);
+            }
             Some(Challenge::Rival) if !self.challenged => {
                 warn!(
                     "responders follow another SM's session; starting a heavy sweep to find that SM"
@@ -183,16 +175,31 @@ impl Publication {
         &self.session
     }
 
-    /// Begins a session if one is requested and due.
-    fn begin_session(&mut self, now: Instant, sweeper: &Sweeper, registry: &dyn RegistryLink) {
-        let fabric = sweeper.fabric();
-        let is_due = self.may_begin && self.session.is_due(now);
-        let Some(home) = fabric.sm_port().filter(|_| is_due) else { return };
-        let begun = self.feed.begin_session(fabric.port(home).guid);
-        if begun.is_ok() {
+    /// The session that the driver is to begin now. Its result is due before the next call.
+    pub(super) fn poll_session(&mut self) -> Option<NewSession> {
+        self.session.poll_new()
+    }
+
+    /// The driver has begun the session that [`poll_session`](Self::poll_session) returned last, or
+    /// could not.
+    pub(super) fn handle_session(
+        &mut self,
+        now: Instant,
+        result: Result<Session, PublishError>,
+        registry: &dyn RegistryLink,
+    ) {
+        let result = result.map_err(|failure| sa_proto::with_causes(&failure));
+        if self.session.begun(now, result) {
             registry.session_begun();
         }
-        self.session.begun(now, begun.map_err(|failure| sa_proto::with_causes(&failure)));
+    }
+
+    /// Asks for a session if one is requested and due.
+    fn begin_session(&mut self, now: Instant, sweeper: &Sweeper) {
+        let fabric = sweeper.fabric();
+        let is_due = self.may_begin && self.session.is_due(now);
+        let Some(sm_port) = fabric.sm_port().filter(|_| is_due) else { return };
+        self.session.ask(NewSession::Master(fabric.port(sm_port).guid));
     }
 
     /// Publishes the plane that waits, if it may; returns whether it did.

@@ -1,13 +1,16 @@
 //! The state of the publishing session, and the fabric plane that waits for it.
 //!
-//! A session takes an epoch, which is saved in the state directory: it cannot begin while that
-//! cannot be written. The plane then waits here, and is published as soon as a session begins,
-//! whether or not the fabric changes meanwhile. `publication` begins sessions and publishes.
+//! A session takes an epoch, which the driver saves in the state directory: it cannot begin while
+//! that cannot be written. The plane then waits here, and is published as soon as a session begins,
+//! whether or not the fabric changes meanwhile. `publication` decides when to ask the driver for a
+//! session, and publishes.
 
 use std::time::{Duration, Instant};
 
 use sa_proto::snapshot::{FabricPlane, Session};
 use tracing::{debug, error, info, warn};
+
+use super::NewSession;
 
 /// How long to wait after an epoch could not be saved.
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
@@ -18,6 +21,8 @@ const REGISTRY_PATIENCE: Duration = Duration::from_secs(5);
 #[derive(Debug, Default)]
 pub struct SessionState {
     stage: Stage,
+    /// The session that the driver is asked to begin.
+    asked: Option<Asked>,
     /// Why the last epoch could not be saved, and when the next attempt is due.
     refused: Option<(Instant, String)>,
     /// Epochs that could not be saved, in total.
@@ -37,6 +42,14 @@ enum Stage {
     Waiting { session: Session, until: Instant },
 }
 
+/// A session that the driver is asked to begin.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    new: NewSession,
+    /// Whether the driver has taken it, so that its result is to come.
+    is_taken: bool,
+}
+
 impl SessionState {
     /// Requests a session, in place of the current one if there is one.
     pub(super) fn request(&mut self) {
@@ -45,12 +58,25 @@ impl SessionState {
 
     /// This SM is no longer master: nothing begins or is published.
     pub(super) fn end(&mut self) {
-        *self = Self { failures: self.failures, ..Self::default() };
+        let asked = self.asked.filter(|asked| asked.is_taken);
+        *self = Self { failures: self.failures, asked, ..Self::default() };
     }
 
-    /// Whether to begin a session now.
+    /// Whether to ask for the requested session now.
     pub(super) fn is_due(&self, now: Instant) -> bool {
-        self.stage == Stage::Requested && self.may_try(now)
+        self.stage == Stage::Requested && self.asked.is_none() && self.may_try(now)
+    }
+
+    /// Asks the driver for a session, unless it has been asked for one.
+    pub(super) fn ask(&mut self, new: NewSession) {
+        self.asked.get_or_insert(Asked { new, is_taken: false });
+    }
+
+    /// The session to begin now; returned once. Its result is for [`begun`](Self::begun).
+    pub(super) fn poll_new(&mut self) -> Option<NewSession> {
+        let asked = self.asked.as_mut().filter(|asked| !asked.is_taken)?;
+        asked.is_taken = true;
+        Some(asked.new)
     }
 
     /// Whether enough time has passed since an epoch could not be saved.
@@ -58,26 +84,38 @@ impl SessionState {
         self.refused.as_ref().is_none_or(|(due, _)| now >= *due)
     }
 
-    /// A session has begun, or could not.
-    pub(super) fn begun(&mut self, now: Instant, result: Result<Session, String>) {
-        match result {
-            Ok(session) => {
+    /// The session that was asked for has begun, or could not. Returns whether it is the one
+    /// requested, in which the registry must be published. One that is requested no more is ignored.
+    pub(super) fn begun(&mut self, now: Instant, result: Result<Session, String>) -> bool {
+        let Some(Asked { new, .. }) = self.asked.take() else { return false };
+        let is_requested = self.stage == Stage::Requested;
+        match (new, result) {
+            (NewSession::Master(_), _) if !is_requested => false,
+            (NewSession::Master(_), Ok(session)) => {
                 self.stage = Stage::Waiting { session, until: now + REGISTRY_PATIENCE };
                 self.succeeded();
+                true
             }
-            Err(reason) => self.failed(now, reason),
+            (NewSession::Above, Ok(_)) => {
+                self.succeeded();
+                false
+            }
+            (_, Err(reason)) => {
+                self.failed(now, reason);
+                false
+            }
         }
     }
 
     /// An epoch was saved.
-    pub(super) fn succeeded(&mut self) {
+    fn succeeded(&mut self) {
         if self.refused.take().is_some() {
             info!("session epoch saved; snapshots are published to responders again");
         }
     }
 
     /// An epoch could not be saved.
-    pub(super) fn failed(&mut self, now: Instant, reason: String) {
+    fn failed(&mut self, now: Instant, reason: String) {
         self.failures += 1;
         match &self.refused {
             Some((_, known)) if *known == reason => debug!("session still cannot begin: {reason}"),
@@ -98,9 +136,10 @@ impl SessionState {
         }
     }
 
-    /// Whether a session has begun and waits for the registry.
+    /// Whether a session is about to begin, or has begun and waits for the registry.
     pub(super) fn is_waiting(&self) -> bool {
-        matches!(self.stage, Stage::Waiting { .. })
+        let begins = |asked: Asked| matches!(asked.new, NewSession::Master(_));
+        matches!(self.stage, Stage::Waiting { .. }) || self.asked.is_some_and(begins)
     }
 
     /// Stores the result of a sweep, to be published as soon as possible.
@@ -156,19 +195,28 @@ mod tests {
         (session, Instant::now())
     }
 
+    /// Has the driver begin the session with this result.
+    fn begin(session: &mut SessionState, now: Instant, result: Result<Session, String>) -> bool {
+        let new = NewSession::Master(SESSION.sm_guid);
+        session.ask(new);
+        assert!(!session.is_due(now) && session.is_waiting());
+        assert_eq!((session.poll_new(), session.poll_new()), (Some(new), None));
+        session.begun(now, result)
+    }
+
     /// Regression: a state directory that was full at a takeover left a master without an SA until
     /// some port's link changed: there was no retry.
     #[test]
     fn a_session_that_could_not_begin_is_retried_and_its_plane_published() {
         let (mut session, now) = requested();
         assert!(session.is_due(now));
-        session.begun(now, Err("no space left".into()));
+        assert!(!begin(&mut session, now, Err("no space left".into())));
         assert!(!session.is_due(now) && session.poll().is_none());
         assert!(session.warning().unwrap().contains("no space left"));
         let due = session.poll_timeout().unwrap();
         assert!(due > now && session.is_due(due));
 
-        session.begun(due, Ok(SESSION));
+        assert!(begin(&mut session, due, Ok(SESSION)));
         session.settle(due, || 7);
         assert!(session.poll().is_some() && session.poll().is_none());
         assert_eq!((session.warning(), session.failures()), (None, 1));
@@ -179,7 +227,7 @@ mod tests {
     fn the_first_snapshot_waits_for_the_registry_for_a_limited_time() {
         for (published, waited) in [(7, Duration::ZERO), (6, REGISTRY_PATIENCE)] {
             let (mut session, now) = requested();
-            session.begun(now, Ok(SESSION));
+            assert!(begin(&mut session, now, Ok(SESSION)));
             session.settle(now, || 6);
             assert!(session.is_waiting() && session.poll().is_none());
             assert_eq!(session.poll_timeout(), Some(now + REGISTRY_PATIENCE));
@@ -191,9 +239,42 @@ mod tests {
     #[test]
     fn a_plane_that_waits_is_discarded_when_mastership_ends() {
         let (mut session, now) = requested();
-        session.begun(now, Err("no space left".into()));
+        begin(&mut session, now, Err("no space left".into()));
         session.end();
         assert!(session.poll().is_none() && !session.is_due(now + RETRY_INTERVAL));
+        assert_eq!((session.warning(), session.failures()), (None, 1));
+    }
+
+    #[test]
+    fn a_session_that_begins_after_mastership_ended_does_not_count() {
+        for is_taken in [false, true] {
+            let (mut session, now) = requested();
+            session.ask(NewSession::Master(SESSION.sm_guid));
+            if is_taken {
+                session.poll_new().unwrap();
+            }
+            session.end();
+            assert_eq!(session.poll_new(), None);
+            session.request();
+            assert_eq!(session.is_due(now), !is_taken, "one at a time");
+            session.end();
+            assert!(!session.begun(now, Ok(SESSION)) && !session.is_waiting());
+        }
+    }
+
+    #[test]
+    fn a_session_above_those_of_responders_is_asked_for_once_at_a_time() {
+        let (mut session, now) = (SessionState::default(), Instant::now());
+        session.ask(NewSession::Above);
+        session.ask(NewSession::Above);
+        assert_eq!((session.poll_new(), session.poll_new()), (Some(NewSession::Above), None));
+        assert!(!session.is_waiting(), "clients are answered meanwhile");
+        assert!(!session.begun(now, Err("no space left".into())) && !session.may_try(now));
+        let due = now + RETRY_INTERVAL;
+        assert!(session.may_try(due));
+        session.ask(NewSession::Above);
+        session.poll_new();
+        assert!(!session.begun(due, Ok(SESSION)) && session.may_try(due));
         assert_eq!((session.warning(), session.failures()), (None, 1));
     }
 }

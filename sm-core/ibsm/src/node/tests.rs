@@ -18,6 +18,7 @@ use sa_proto::proto::snapshot::Hello;
 
 use super::*;
 use crate::observe::{Responder, SmStatus};
+use crate::publish::Challenge;
 use outside::{TestFeed, TestRegistry};
 use sm_core::manage::lid::LidTable;
 use sm_core::manage::mkey::MKeyTable;
@@ -217,6 +218,10 @@ impl Bed {
                 let lids = lids.then(|| Ok(LidTable::default()));
                 let time = "2026-01-01T00:00:00Z".to_owned();
                 self.node.handle_files(now, FilesRead { policy, reading, lids, time });
+            }
+            Action::BeginSession(new) => {
+                let result = self.feed.begin(new);
+                self.node.handle_session(now, result);
             }
             Action::Run(job) => self.node.handle_job(now, job.run()),
             Action::Write(write) if self.is_disk_full => {
@@ -446,6 +451,22 @@ fn a_full_state_directory_delays_publication_and_files() {
     assert!(!bed.node.session().is_refused() && bed.registry.lock().open);
     assert_eq!(bed.node.files_behind(), 0);
     assert!(bed.writes.iter().any(|write| matches!(write, StateWrite::Lids(_))));
+}
+
+#[test]
+fn a_session_above_that_of_responders_is_begun_once_and_retried_if_its_epoch_is_not_saved() {
+    let mut bed = Bed::new(settings(), Files::new(), false);
+    bed.bring_up();
+    bed.run_for(Duration::from_secs(1));
+    let epoch = |bed: &Bed| bed.feed.lock().session.unwrap().epoch;
+    assert_eq!((epoch(&bed), bed.registry.lock().open), (1, true));
+    bed.feed.lock().is_disk_full = true;
+    bed.feed.lock().challenge = Some(Challenge::Epoch);
+    bed.run_for(Duration::from_secs(1));
+    assert!(bed.node.session().is_refused() && bed.registry.lock().open);
+    bed.feed.lock().is_disk_full = false;
+    bed.run_for(Duration::from_secs(3));
+    assert_eq!((epoch(&bed), bed.node.session().is_refused()), (2, false));
 }
 
 #[test]

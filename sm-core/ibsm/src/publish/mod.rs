@@ -199,7 +199,7 @@ impl Publisher {
 
     /// Begins a session above all that responders hold, and publishes the current snapshot again in
     /// it.
-    pub fn renew(&self) -> Result<(), PublishError> {
+    pub fn renew(&self) -> Result<Session, PublishError> {
         let mut writer = self.writer();
         let before = writer.session.ok_or(PublishError::NoSession)?;
         tracing::warn!(
@@ -215,7 +215,7 @@ impl Publisher {
             let version = Version { session, ..version };
             self.succeed(&mut writer, &current, version, current.fabric(), current.registry());
         }
-        Ok(())
+        Ok(session)
     }
 
     /// Publishes the fabric as a sweep found it. Rows need not be sorted. If the plane equals the

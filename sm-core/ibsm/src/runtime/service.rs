@@ -34,7 +34,9 @@ use super::sa_port::SaPort;
 use super::signals::{Signal, Signals};
 use super::state::StateDir;
 use crate::cli::{Config, disk};
-use crate::node::{Action, BATCH, FilesRead, Node, NodeParts, SavedState, StateWrite};
+use crate::node::{
+    Action, BATCH, FilesRead, NewSession, Node, NodeParts, SavedState, StateWrite,
+};
 use crate::observe::responder_command;
 use crate::publish::Publisher;
 use sm_config::SitePolicy;
@@ -303,6 +305,7 @@ impl Service {
     fn act(&mut self, now: Instant, action: Action) -> Result<(), RunError> {
         match action {
             Action::ReadFiles { lids } => self.read_files(lids),
+            Action::BeginSession(new) => self.begin_session(now, new),
             Action::Run(job) => self.workers.submit(job)?,
             Action::Write(write) => self.write(now, write)?,
             Action::Dump(job) => self.dumps.submit(job)?,
@@ -311,6 +314,15 @@ impl Service {
             Action::Report => self.report(now),
         }
         Ok(())
+    }
+
+    /// Begins a publishing session: saves its epoch, and announces it to responders.
+    fn begin_session(&mut self, now: Instant, new: NewSession) {
+        let result = match new {
+            NewSession::Master(sm_guid) => self.publisher.begin_session(sm_guid),
+            NewSession::Above => self.publisher.renew(),
+        };
+        self.node.handle_session(now, result);
     }
 
     /// Writes a file of the state directory.

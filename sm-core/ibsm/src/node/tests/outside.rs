@@ -6,10 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use ib_mad::transport::Packet;
-use ib_mad::types::Guid;
 use sa_proto::snapshot::{FabricPlane, Mft, RegistryVersion, Session, Version};
 
-use crate::node::{RegistryLink, SnapshotFeed};
+use crate::node::{NewSession, RegistryLink, SnapshotFeed};
 use crate::publish::{Challenge, PublishError};
 use sm_core::notice::{Event, Issuer};
 use sm_core::registry::{GuidBlock, Ports, PredefinedGroup};
@@ -37,6 +36,24 @@ impl TestFeed {
     pub(super) fn lock(&self) -> MutexGuard<'_, Published> {
         self.0.lock().unwrap()
     }
+
+    /// Begins a session, as the driver of a node does.
+    pub(super) fn begin(&self, new: NewSession) -> Result<Session, PublishError> {
+        let mut feed = self.lock();
+        if feed.is_disk_full {
+            let error = io::Error::from(io::ErrorKind::StorageFull);
+            return Err(PublishError::State { state_dir: PathBuf::new(), error });
+        }
+        let sm_guid = match (new, feed.session) {
+            (NewSession::Master(sm_guid), _) => sm_guid,
+            (NewSession::Above, session) => session.ok_or(PublishError::NoSession)?.sm_guid,
+        };
+        feed.epoch += 1;
+        let session = Session { epoch: feed.epoch, sm_guid };
+        feed.session = Some(session);
+        feed.challenge.take_if(|challenge| *challenge == Challenge::Epoch);
+        Ok(session)
+    }
 }
 
 impl SnapshotFeed for TestFeed {
@@ -50,22 +67,6 @@ impl SnapshotFeed for TestFeed {
 
     fn version(&self) -> Version {
         self.lock().version
-    }
-
-    fn begin_session(&self, sm_guid: Guid) -> Result<Session, PublishError> {
-        let mut feed = self.lock();
-        if feed.is_disk_full {
-            let error = io::Error::from(io::ErrorKind::StorageFull);
-            return Err(PublishError::State { state_dir: PathBuf::new(), error });
-        }
-        feed.epoch += 1;
-        let session = Session { epoch: feed.epoch, sm_guid };
-        feed.session = Some(session);
-        Ok(session)
-    }
-
-    fn renew(&self) -> Result<(), PublishError> {
-        Ok(())
     }
 
     fn end_session(&self) {

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ib_mad::transport::Packet;
-use ib_mad::types::Guid;
 use sa_proto::snapshot::{FabricPlane, Mft, RegistryVersion, Session, Version};
 
 use crate::node::{RegistryLink, SnapshotFeed};
@@ -26,14 +25,6 @@ impl SnapshotFeed for Publisher {
 
     fn version(&self) -> Version {
         self.version()
-    }
-
-    fn begin_session(&self, sm_guid: Guid) -> Result<Session, PublishError> {
-        self.begin_session(sm_guid)
-    }
-
-    fn renew(&self) -> Result<(), PublishError> {
-        self.renew()
     }
 
     fn end_session(&self) {
