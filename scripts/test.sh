@@ -100,6 +100,11 @@ step_layers() {
     has_no_io sm-routing sm-core/routing
     has_no_io sm-config sm-core/config
     has_no_io sm-core sm-core
+    # The state machines of the programs.
+    denies_io sm-core/ibsm/src/node/mod.rs
+    denies_io sm-core/ibsm/src/runtime/follow/machine.rs
+    denies_io sa-server/src/sm/replica/machine.rs
+    denies_io sa-server/src/sm/forward/machine.rs
 }
 
 # has_no_io CRATE DIR [OPTION...]: no dependency of CRATE does I/O, and its lib.rs turns on
@@ -114,13 +119,14 @@ has_no_io() {
         printf '%s must do no I/O, but depends on: %s\n' "$crate" "${found//$'\n'/, }"
         return 1
     fi
-    grep -q \
-        '^#!\[cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))\]$' \
-        "$dir/src/lib.rs" || {
-            echo "$dir/src/lib.rs does not turn on the lints of clippy.toml"
-            return 1
-        }
+    denies_io "$dir/src/lib.rs"
     cargo check -p "$crate" "$@"
+}
+
+# denies_io FILE: the module of FILE turns on the lints of clippy.toml, which forbid I/O of std.
+denies_io() {
+    grep -q '^#!\[cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))\]$' "$1" ||
+        { echo "$1 does not turn on the lints of clippy.toml"; return 1; }
 }
 
 # may_use CRATE OTHER...: CRATE uses no other crates of this workspace than these.

@@ -7,6 +7,8 @@
 //! registrations sends its own barrier. An SM that does not answer barriers cannot be asked;
 //! then reads are answered from the held snapshot.
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
+
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -24,7 +26,7 @@ const PENDING_MAX: usize = 8;
 
 /// The step that precedes a read of registered records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reads {
+pub enum Reads {
     /// No step: the SM does not answer, and reads use the held tables.
     AsHeld,
     /// Ask the SM for its sequence number.

@@ -1,5 +1,7 @@
 //! Outcomes held until this responder's tables contain the write.
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
+
 use std::collections::VecDeque;
 
 use sa_proto::snapshot::Version;

@@ -4,6 +4,8 @@
 //! its end. So at most two messages are in flight: one being committed, one waiting. Writes that
 //! arrive meanwhile form one large message instead of many small ones, without losing time.
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
+
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::{Duration, Instant};

@@ -4,6 +4,8 @@
 //! in flight when it breaks are sent again on the next one unless their clients have timed out. The
 //! SM recognizes repeats, including those from another responder or connection.
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -57,7 +59,7 @@ pub struct Counters {
 
 /// Writes on their way to the SM, and their outcomes on the way back.
 #[derive(Debug)]
-pub(super) struct Machine {
+pub struct Machine {
     responder_id: u64,
     /// How long clients wait; older submissions are not sent.
     patience: Duration,
@@ -85,7 +87,7 @@ enum Link {
 
 impl Machine {
     /// No writes yet, and no stream.
-    pub(super) fn new(responder_id: u64, patience: Duration, counters: Arc<Counters>) -> Self {
+    pub fn new(responder_id: u64, patience: Duration, counters: Arc<Counters>) -> Self {
         Self {
             responder_id,
             patience,
@@ -101,13 +103,13 @@ impl Machine {
     }
 
     /// Whether to open a stream now, if there is an SM.
-    pub(super) fn poll_connect(&self) -> bool {
+    pub fn poll_connect(&self) -> bool {
         self.link == Link::Down { retry: None }
     }
 
     /// A stream is being opened; returns its first message: all writes in flight, oldest first, or
     /// an empty one, which the SM does not answer.
-    pub(super) fn handle_connect(&mut self, now: Instant) -> proto::Writes {
+    pub fn handle_connect(&mut self, now: Instant) -> proto::Writes {
         self.link = Link::Up;
         self.currency.handle_connect(now);
         self.expire(now);
@@ -123,24 +125,24 @@ impl Machine {
     }
 
     /// The stream broke, or could not be opened.
-    pub(super) fn handle_disconnect(&mut self, now: Instant) {
+    pub fn handle_disconnect(&mut self, now: Instant) {
         self.link = Link::Down { retry: Some(now + RETRY_DELAY) };
         self.currency.handle_disconnect();
     }
 
     /// The stream, if there is one, is closed in favour of another SM; connects without delay.
-    pub(super) fn handle_upstream(&mut self) {
+    pub fn handle_upstream(&mut self) {
         self.link = Link::Down { retry: None };
         self.currency.handle_disconnect();
     }
 
     /// The step that precedes a read of registered records.
-    pub(super) fn reads(&self) -> Reads {
+    pub fn reads(&self) -> Reads {
         self.currency.reads()
     }
 
     /// Queries are answered from `version` from now on.
-    pub(super) fn handle_version(&mut self, version: Version) {
+    pub fn handle_version(&mut self, version: Version) {
         self.epoch = version.session.epoch;
         let discarded = self.held.advance(version.into());
         self.counters.discarded.fetch_add(discarded as u64, Relaxed);
@@ -148,7 +150,7 @@ impl Machine {
     }
 
     /// Takes outcomes from the SM. Those of writes that are not in flight are ignored.
-    pub(super) fn handle_outcomes(&mut self, now: Instant, outcomes: proto::Outcomes) {
+    pub fn handle_outcomes(&mut self, now: Instant, outcomes: proto::Outcomes) {
         for outcome in outcomes.outcomes {
             let Some(sent) = self.in_flight.answered(outcome.id) else { continue };
             self.counters.outcomes.fetch_add(1, Relaxed);
@@ -184,13 +186,13 @@ impl Machine {
     }
 
     /// Whether [`poll_transmit`](Self::poll_transmit) would send a submission.
-    pub(super) fn may_send(&self) -> bool {
+    pub fn may_send(&self) -> bool {
         self.link == Link::Up && self.in_flight.may_send()
     }
 
     /// The next message for the stream, built from what `next` yields; `None` if it yields nothing,
     /// or if nothing may be sent now. Submissions stay in their queue until they can be sent.
-    pub(super) fn poll_transmit(
+    pub fn poll_transmit(
         &mut self,
         now: Instant,
         mut next: impl FnMut() -> Option<Submission>,
@@ -249,7 +251,7 @@ impl Machine {
     }
 
     /// The next answer for a worker. Call until it yields `None`.
-    pub(super) fn poll_answer(&mut self) -> Option<Answer> {
+    pub fn poll_answer(&mut self) -> Option<Answer> {
         let answer = self.ready.pop_front().or_else(|| self.held.pop());
         self.update_gauges();
         answer
@@ -257,7 +259,7 @@ impl Machine {
 
     /// When [`handle_timeout`](Self::handle_timeout) is due. Changes after any other `&mut self`
     /// call.
-    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+    pub fn poll_timeout(&self) -> Option<Instant> {
         let link = match self.link {
             Link::Down { retry } => retry,
             Link::Up if self.in_flight.may_send() => None,
@@ -268,7 +270,7 @@ impl Machine {
 
     /// Performs due work: allows a new stream or message, removes expired writes, has the next
     /// message seek proof. Spurious calls are allowed.
-    pub(super) fn handle_timeout(&mut self, now: Instant) {
+    pub fn handle_timeout(&mut self, now: Instant) {
         if self.currency.handle_timeout(now) {
             self.release_reads();
         }

@@ -2,7 +2,7 @@
 //!
 //! A worker stores such a request in `OpenRequests`, passes a copy to the control plane through a
 //! queue of fixed size ([`Exchange`]) and continues. The control plane forwards it to the SM: the
-//! machine decides, [`Forwarding`] drives it. The outcome is returned when this responder's own
+//! [`machine`] decides, [`Forwarding`] drives it. The outcome is returned when this responder's own
 //! tables contain the write, so that the next query finds it. The worker then answers in the stored
 //! buffer.
 //!
@@ -17,7 +17,7 @@ mod currency;
 mod exchange;
 mod held;
 mod in_flight;
-mod machine;
+pub mod machine;
 
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,7 @@ use ib_mad::wire::mad::Status;
 use sa_proto::prost::bytes::Bytes;
 
 pub use client::Forwarding;
-pub(crate) use currency::Reads;
+pub use currency::Reads;
 pub use exchange::{Exchange, WorkerEnd};
 pub use machine::Counters;
 
@@ -37,34 +37,39 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A request on its way to the SM. The top 16 bits of `id` identify the worker.
 #[derive(Clone, Debug)]
-pub(crate) struct Submission {
-    pub(crate) id: u64,
+pub struct Submission {
+    /// Chosen by the worker; the answer has it, too.
+    pub id: u64,
     /// When it was submitted. One whose client has timed out is not sent.
-    pub(crate) at: Instant,
+    pub at: Instant,
     /// The request; `None` is a barrier, answered once the tables contain every write acknowledged
     /// so far.
-    pub(crate) request: Option<Request>,
+    pub request: Option<Request>,
 }
 
 /// A request as received.
 #[derive(Clone, Debug)]
-pub(crate) struct Request {
-    pub(crate) mad: Bytes,
-    pub(crate) address: Address,
+pub struct Request {
+    /// The MAD.
+    pub mad: Bytes,
+    /// Who sent it.
+    pub address: Address,
     /// Sequence number of the registry that was answered from when it was read.
-    pub(crate) seen: u64,
+    pub seen: u64,
 }
 
 /// The result of a submission.
 #[derive(Clone, Debug)]
-pub(crate) struct Answer {
-    pub(crate) id: u64,
-    pub(crate) verdict: Verdict,
+pub struct Answer {
+    /// Id of the submission.
+    pub id: u64,
+    /// What the worker does.
+    pub verdict: Verdict,
 }
 
 /// How a worker finishes a submitted request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub enum Verdict {
     /// Send a response with this status and record, padded with zeros; without a record, the
     /// request's own data is returned.
     Reply(Status, Option<Bytes>),

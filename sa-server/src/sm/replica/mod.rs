@@ -1,7 +1,7 @@
 //! The subscriber's end of the snapshot feed: keeps the served snapshot in sync with the SMs, and a
 //! copy in a file for the next start.
 //!
-//! One link to each SM runs all the time; [`machine`] decides how to handle their messages. The
+//! One link to each SM runs all the time; [`machine`] decides, and this module drives it. The
 //! caller builds the tables: [`run`] passes it each new snapshot, and acknowledges the snapshot
 //! once the call returns, which means that queries are answered from it.
 
@@ -9,11 +9,12 @@ mod asked;
 mod cache_dir;
 mod holding;
 mod link;
-mod machine;
+pub mod machine;
 mod outage;
 mod saver;
 mod sm_url;
 mod status;
+mod updates;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -23,7 +24,6 @@ use std::time::{Duration, Instant};
 
 use ib_mad::types::{Guid, Qpn};
 use sa_proto::proto::snapshot as proto;
-use sa_proto::proto::snapshot::from_responder::Message as Reply;
 use sa_proto::snapshot::{SCHEMA, Snapshot, Version, cache};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -33,8 +33,7 @@ use asked::Asked;
 pub use asked::Explain;
 pub use cache_dir::{CacheDir, CacheDirError, passing_identity};
 use link::{Event, EventKind};
-use machine::{Machine, Outcome};
-use outage::Outage;
+use machine::{Machine, Output};
 use saver::Saver;
 pub use sm_url::{ParseSmUrlError, SmUrl};
 pub use status::{ReplicaStatus, Source, Upstream};
@@ -97,36 +96,24 @@ pub async fn run_explaining(
     explain: Option<Explain>,
     shutdown: impl Future<Output = ()>,
 ) {
-    let cache_file = config.cache_dir.as_ref().map(CacheDir::snapshot_file);
+    let ReplicaConfig { sms, identity, cache_dir, cache_interval } = config;
+    let cache_file = cache_dir.as_ref().map(CacheDir::snapshot_file);
     let cached = cache_file.as_deref().and_then(load);
+    let urls: Vec<_> = sms.iter().map(|sm| sm.text.clone()).collect();
     let mut replica = Replica {
-        machine: Machine::new(
-            cached.unwrap_or_else(|| Arc::new(Snapshot::empty())),
-            config.sms.len(),
-        ),
-        links: vec![None; config.sms.len()],
-        channels: vec![None; config.sms.len()],
-        heard: vec![false; config.sms.len()],
-        outages: vec![Outage::default(); config.sms.len()],
-        saver: Saver::new(cache_file, config.cache_interval),
+        machine: Machine::new(greeting(&identity), urls.clone(), cached, status.clone()),
+        urls,
+        links: vec![None; sms.len()],
+        channels: vec![None; sms.len()],
+        saver: Saver::new(cache_file, cache_interval),
         on_snapshot: Some(Box::new(on_snapshot)),
-        installed: None,
         status,
-        config,
     };
-    let held = replica.machine.held().clone();
-    if held.version() != Version::NONE && replica.install(&held).await {
-        replica.status.serve(held.version(), Source::Cache);
-        tracing::info!(
-            version = %held.version(),
-            "serving the cached snapshot; until an SM connects, it lacks secrets and all changes \
-             since it was saved"
-        );
-    }
+    replica.carry_out().await;
     let (events, mut inbox) = mpsc::channel(EVENTS_MAX);
     let mut links = JoinSet::new();
-    for (link, sm) in replica.config.sms.iter().enumerate() {
-        links.spawn(link::run(link, sm.clone(), events.clone()));
+    for (link, sm) in sms.into_iter().enumerate() {
+        links.spawn(link::run(link, sm, events.clone()));
     }
     let mut asked = Asked::new(explain);
     let mut report = tokio::time::interval(STATS_INTERVAL);
@@ -144,7 +131,10 @@ pub async fn run_explaining(
             },
             (link, answer) = asked.next() => replica.send(link, answer),
             written = replica.saver.step() => note_saved(&replica.status, written),
-            _ = report.tick() => replica.report(&stats()),
+            _ = report.tick() => {
+                replica.machine.handle_stats(&stats());
+                replica.carry_out().await;
+            }
         }
     }
     links.abort_all();
@@ -184,13 +174,6 @@ fn note_saved(status: &ReplicaStatus, written: Result<Version, cache::CacheError
     }
 }
 
-/// Whether a snapshot follows from the one before by writes alone, so that it takes microseconds to
-/// answer from it: less than to wake another thread.
-fn is_small_step(last: &Snapshot, next: &Snapshot) -> bool {
-    Arc::ptr_eq(last.fabric(), next.fabric())
-        && last.registry().alias_guids.is_same(&next.registry().alias_guids)
-}
-
 /// Passes a snapshot to the caller, and again if that panics, because the state kept from the
 /// previous one may be the cause. Returns whether it is served.
 fn attempt(on_snapshot: &mut OnSnapshot, snapshot: &Arc<Snapshot>) -> bool {
@@ -199,24 +182,20 @@ fn attempt(on_snapshot: &mut OnSnapshot, snapshot: &Arc<Snapshot>) -> bool {
 
 type OnSnapshot = Box<dyn FnMut(&Arc<Snapshot>) + Send>;
 
-/// The one task that decides.
+/// Moves events, messages and snapshots between the machine and the links, the caller and the
+/// cache file.
 struct Replica {
     machine: Machine,
+    /// By link.
+    urls: Vec<String>,
     /// Where messages to each SM go while it is connected.
     links: Vec<Option<mpsc::Sender<proto::FromResponder>>>,
     /// The connections themselves.
     channels: Vec<Option<Channel>>,
-    /// Whether each SM has sent a message on its connection.
-    heard: Vec<bool>,
-    /// Logging state of each SM that is not connected.
-    outages: Vec<Outage>,
     saver: Saver,
     /// Away while it is called.
     on_snapshot: Option<OnSnapshot>,
-    /// The snapshot that it was last called with.
-    installed: Option<Arc<Snapshot>>,
     status: Arc<ReplicaStatus>,
-    config: ReplicaConfig,
 }
 
 impl Replica {
@@ -224,102 +203,40 @@ impl Replica {
         let link = event.link;
         match event.kind {
             EventKind::Connected(outbound, channel) => {
-                let held = self.machine.connect(link);
                 self.links[link] = Some(outbound);
                 self.channels[link] = Some(channel);
-                self.status.counters.connected.fetch_add(1, Relaxed);
-                let hello = self.hello(held);
-                self.send(link, machine::message(Reply::Hello(hello)));
+                self.machine.handle_connected(link);
             }
-            EventKind::Message(message) => {
-                self.heard[link] = true;
-                self.take(link, message).await;
-            }
+            EventKind::Message(message) => self.machine.handle_message(link, message),
             EventKind::Disconnected(reason) => {
-                let url = &self.config.sms[link].text;
-                if self.links[link].take().is_some() {
-                    self.status.counters.connected.fetch_sub(1, Relaxed);
-                }
-                // Not every attempt is logged. An SM that closed without a message refused us, and
-                // will again.
-                if std::mem::take(&mut self.heard[link]) {
-                    if self.status.source() == Source::Sm(url.clone()) {
-                        tracing::warn!(
-                            sm = url, %reason,
-                            "lost the SM; serving its last snapshot, writes wait for a connection"
-                        );
-                    } else {
-                        tracing::warn!(sm = url, %reason, "lost a standby SM; retrying");
-                    }
-                    self.outages[link] = Outage::logged(Instant::now());
-                } else if self.outages[link].should_log(Instant::now()) {
-                    tracing::warn!("cannot connect to SM {url}: {reason}; retrying");
-                } else {
-                    tracing::debug!(sm = url, %reason, "cannot connect to the SM; retrying");
-                }
-                self.status.counters.disconnects.fetch_add(1, Relaxed);
-                self.status.lose(url);
+                self.links[link] = None;
                 self.channels[link] = None;
-                self.status.upstream.send_if_modified(|upstream| {
-                    upstream.take_if(|upstream| upstream.link == link).is_some()
-                });
-                self.machine.disconnect(link);
+                self.machine.handle_disconnected(Instant::now(), link, &reason);
             }
         }
+        self.carry_out().await;
     }
 
-    async fn take(&mut self, link: usize, message: proto::FromSm) {
-        if let Some(proto::from_sm::Message::Chunk(chunk)) = &message.message {
-            self.status.counters.bytes.fetch_add(chunk.data.len() as u64, Relaxed);
-        }
-        if let Some(proto::from_sm::Message::Inquiry(inquiry)) = message.message {
-            if let Some(outbound) = &self.links[link] {
-                holding::answer(inquiry, self.installed.as_ref(), outbound);
-            }
-            return;
-        }
-        let sm = self.config.sms[link].text.clone();
-        match self.machine.handle(link, message) {
-            Outcome::Nothing => {}
-            Outcome::Install(snapshot) if !self.install(&snapshot).await => {
-                // It is held, as what follows from it may be usable again.
-                self.follow(link);
-                self.send(link, machine::ack(snapshot.version(), self.serving()));
-            }
-            Outcome::Install(snapshot) => {
-                let version = snapshot.version();
-                let before = self.status.version();
-                // The builder logs each generation; this logs the SM it comes from.
-                if before.session != version.session {
-                    tracing::info!(sm, %version, "following this SM");
+    async fn carry_out(&mut self) {
+        while let Some(output) = self.machine.poll_output() {
+            match output {
+                Output::Send(link, message) => self.send(link, *message),
+                Output::Install { snapshot, is_small } => {
+                    let is_served = self.install(snapshot, is_small).await;
+                    self.machine.handle_installed(is_served);
                 }
-                self.status.counters.installs.fetch_add(1, Relaxed);
-                self.follow(link);
-                self.status.serve(version, Source::Sm(sm));
-                self.send(link, machine::ack(version, version));
-                self.saver.offer(snapshot);
-            }
-            Outcome::Confirmed(version) => {
-                self.follow(link);
-                let serving = self.serving();
-                if serving == version {
-                    self.status.serve(version, Source::Sm(sm));
+                Output::Follow(link) => self.follow(link),
+                Output::Leave(link) => {
+                    self.status.upstream.send_if_modified(|upstream| {
+                        upstream.take_if(|upstream| upstream.link == link).is_some()
+                    });
                 }
-                self.send(link, machine::ack(version, serving));
-            }
-            Outcome::Resync(reason, error) => {
-                tracing::warn!(sm, %error, "cannot apply the update; requesting a full snapshot");
-                self.status.counters.resyncs.fetch_add(1, Relaxed);
-                self.send(link, machine::resync(reason));
-            }
-            Outcome::Refuse { offered, held } => {
-                tracing::warn!(
-                    sm, %offered, held = %held,
-                    "update refused: the SM's session is below that of the snapshot served; if \
-                     that SM is master, it starts a higher session"
-                );
-                self.status.counters.refused.fetch_add(1, Relaxed);
-                self.send(link, machine::refused(held));
+                Output::Answer(link, inquiry, serving) => {
+                    if let Some(outbound) = &self.links[link] {
+                        holding::answer(inquiry, serving.as_ref(), outbound);
+                    }
+                }
+                Output::Save(snapshot) => self.saver.offer(snapshot),
             }
         }
     }
@@ -330,29 +247,20 @@ impl Replica {
         self.status.upstream.send_if_modified(|upstream| {
             let news = upstream.as_ref().is_none_or(|upstream| upstream.link != link);
             if news {
-                let url = self.config.sms[link].text.clone();
+                let url = self.urls[link].clone();
                 *upstream = Some(Upstream { url, channel: channel.clone(), link });
             }
             news
         });
     }
 
-    /// Version of the snapshot that is answered from.
-    fn serving(&self) -> Version {
-        self.installed.as_ref().map_or(Version::NONE, |snapshot| snapshot.version())
-    }
-
-    /// Lets the caller serve `snapshot`; returns whether it does. If not, the previous one stays in
-    /// use: all responders get the same snapshots, and one that fails here would fail everywhere,
-    /// at each start.
-    async fn install(&mut self, snapshot: &Arc<Snapshot>) -> bool {
+    /// Has the caller serve a snapshot; returns whether it does.
+    async fn install(&mut self, snapshot: Arc<Snapshot>, is_small: bool) -> bool {
         let mut on_snapshot = self.on_snapshot.take().expect("only one task calls this");
-        let is_small = self.installed.as_ref().is_some_and(|last| is_small_step(last, snapshot));
         let (on_snapshot, done) = if is_small {
-            let done = attempt(&mut on_snapshot, snapshot);
+            let done = attempt(&mut on_snapshot, &snapshot);
             (on_snapshot, done)
         } else {
-            let snapshot = snapshot.clone();
             let called = tokio::task::spawn_blocking(move || {
                 let done = attempt(&mut on_snapshot, &snapshot);
                 (on_snapshot, done)
@@ -364,41 +272,7 @@ impl Replica {
             }
         };
         self.on_snapshot = Some(on_snapshot);
-        if done {
-            self.installed = Some(snapshot.clone());
-        } else {
-            self.status.counters.unusable.fetch_add(1, Relaxed);
-            tracing::error!(
-                version = %snapshot.version(), serving = %self.serving(),
-                "internal error: building tables from a snapshot failed; still serving the \
-                 previous one"
-            );
-        }
         done
-    }
-
-    fn hello(&self, held: Option<proto::Held>) -> proto::Hello {
-        let identity = &self.config.identity;
-        proto::Hello {
-            schema: SCHEMA,
-            responder_id: identity.id,
-            name: identity.name.clone(),
-            software: concat!("ibsa ", env!("CARGO_PKG_VERSION")).into(),
-            front_door: identity.front_door.iter().map(ToString::to_string).collect(),
-            port: identity.port.map(|(guid, qpn)| proto::FabricPort {
-                guid: guid.0,
-                qpn: qpn.0,
-                r#use: identity.port_use.into(),
-            }),
-            held,
-            sm_guid: 0,
-        }
-    }
-
-    fn report(&mut self, stats: &proto::Stats) {
-        for link in 0..self.links.len() {
-            self.send(link, machine::message(Reply::Stats(stats.clone())));
-        }
     }
 
     fn send(&mut self, link: usize, message: proto::FromResponder) {
@@ -408,12 +282,26 @@ impl Replica {
             Err(mpsc::error::TrySendError::Full(_)) => {
                 // Dropping our end closes the feed, and the link reconnects.
                 self.links[link] = None;
-                self.status.counters.connected.fetch_sub(1, Relaxed);
-                self.status.counters.overflows.fetch_add(1, Relaxed);
+                self.machine.handle_overflow(link);
             }
         }
     }
 }
 
-#[cfg(test)]
-mod tests;
+/// The first message on each connection, without what is held.
+fn greeting(identity: &Identity) -> proto::Hello {
+    proto::Hello {
+        schema: SCHEMA,
+        responder_id: identity.id,
+        name: identity.name.clone(),
+        software: concat!("ibsa ", env!("CARGO_PKG_VERSION")).into(),
+        front_door: identity.front_door.iter().map(ToString::to_string).collect(),
+        port: identity.port.map(|(guid, qpn)| proto::FabricPort {
+            guid: guid.0,
+            qpn: qpn.0,
+            r#use: identity.port_use.into(),
+        }),
+        held: None,
+        sm_guid: 0,
+    }
+}

@@ -1,5 +1,7 @@
 //! When to log that an SM cannot be reached: at once, then at growing intervals.
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
+
 use std::time::{Duration, Instant};
 
 /// Time from the first log line to the second; each pause is twice the previous one, up to

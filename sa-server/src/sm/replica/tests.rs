@@ -1,3 +1,5 @@
+use ib_mad::types::Guid;
+use sa_proto::proto::snapshot::from_responder::Message as Reply;
 use sa_proto::snapshot::codec::Encoder;
 use sa_proto::snapshot::{FabricPlane, RegistryPlane, Session, Subnet};
 
@@ -22,35 +24,22 @@ async fn a_snapshot_that_no_tables_can_be_made_of_leaves_the_one_before() {
         seen.lock().unwrap().push(generation);
     };
     let status = Arc::new(ReplicaStatus::default());
-    let config = ReplicaConfig {
-        sms: vec!["http://127.0.0.1:1".parse().unwrap()],
-        identity: Identity {
-            id: 1,
-            name: "r".to_owned(),
-            front_door: Vec::new(),
-            port: None,
-            port_use: proto::PortUse::default(),
-        },
-        cache_dir: None,
-        cache_interval: Duration::from_secs(60),
-    };
+    let urls = vec!["http://127.0.0.1:1".to_owned()];
     let mut replica = Replica {
-        machine: Machine::new(Arc::new(Snapshot::empty()), 1),
+        machine: Machine::new(proto::Hello::default(), urls.clone(), None, status.clone()),
+        urls,
         links: vec![None],
         channels: vec![None],
-        heard: vec![false],
-        outages: vec![Outage::default()],
         saver: Saver::new(None, Duration::from_secs(60)),
         on_snapshot: Some(Box::new(on_snapshot)),
-        installed: None,
         status: status.clone(),
-        config,
     };
     let (outbound, mut said) = mpsc::channel(8);
-    replica.links[0] = Some(outbound);
+    let channel = tonic::transport::Endpoint::from_static("http://127.0.0.1:1").connect_lazy();
+    replica.handle(Event { link: 0, kind: EventKind::Connected(outbound, channel) }).await;
+    assert!(matches!(said.try_recv().unwrap().message, Some(Reply::Hello(_))));
     let mut acked = |generation| {
-        let Some(proto::from_responder::Message::Ack(ack)) = said.try_recv().unwrap().message
-        else {
+        let Some(Reply::Ack(ack)) = said.try_recv().unwrap().message else {
             panic!("no acknowledgement")
         };
         assert_eq!(ack.version.unwrap().fabric_generation, generation);
@@ -59,7 +48,7 @@ async fn a_snapshot_that_no_tables_can_be_made_of_leaves_the_one_before() {
     // Twice the second one: it is confirmed the second time, and still not answered from.
     for (generation, serving) in [(1, None), (2, Some(1)), (2, Some(1)), (3, None)] {
         for message in Encoder::full(snapshot(generation)) {
-            replica.take(0, message).await;
+            replica.handle(Event { link: 0, kind: EventKind::Message(message) }).await;
         }
         assert_eq!(acked(generation), serving, "generation {generation}");
         let version = status.version().fabric_generation;

@@ -1,12 +1,13 @@
-//! Decides how a responder handles messages from SMs.
+//! Updates of the held snapshot.
 //!
-//! This module never sends, waits or reads a clock. There is one link to each SM, and all of them
-//! may send updates; the highest session wins, and updates of lower sessions are refused.
+//! There is one link to each SM, and all of them may send updates; the highest session wins, and
+//! updates of lower sessions are refused.
+
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 
 use std::sync::Arc;
 
 use sa_proto::proto::snapshot as proto;
-use sa_proto::proto::snapshot::from_responder::Message as Reply;
 use sa_proto::proto::snapshot::from_sm::Message;
 use sa_proto::proto::snapshot::resync::Reason;
 use sa_proto::snapshot::codec::{Decoder, UpdateError};
@@ -15,7 +16,7 @@ use sa_proto::snapshot::{Session, Snapshot, Version};
 
 /// The links and the held snapshot.
 #[derive(Debug)]
-pub(super) struct Machine {
+pub(super) struct Updates {
     held: Arc<Snapshot>,
     links: Vec<Link>,
 }
@@ -55,15 +56,10 @@ pub(super) enum Outcome {
     },
 }
 
-impl Machine {
+impl Updates {
     /// Begins with the snapshot of a cache file, or with an empty one.
     pub(super) fn new(held: Arc<Snapshot>, links: usize) -> Self {
         Self { held, links: std::iter::repeat_with(Link::default).take(links).collect() }
-    }
-
-    /// The held snapshot.
-    pub(super) fn held(&self) -> &Arc<Snapshot> {
-        &self.held
     }
 
     /// Restarts a link; returns the versions to announce to its SM.
@@ -157,24 +153,6 @@ fn reason(error: &UpdateError) -> Reason {
     }
 }
 
-/// Acknowledges `version`, and the served version if that is another one.
-pub(super) fn ack(version: Version, serving: Version) -> proto::FromResponder {
-    let serving = (serving != version).then(|| serving.into());
-    message(Reply::Ack(proto::Ack { version: Some(version.into()), serving }))
-}
-
-pub(super) fn resync(reason: Reason) -> proto::FromResponder {
-    message(Reply::Resync(proto::Resync { reason: reason.into() }))
-}
-
-pub(super) fn refused(held: Version) -> proto::FromResponder {
-    message(Reply::Refused(proto::Refused { held: Some(held.into()) }))
-}
-
-pub(super) fn message(message: Reply) -> proto::FromResponder {
-    proto::FromResponder { message: Some(message) }
-}
-
 #[cfg(test)]
 mod tests {
     use ib_mad::types::Guid;
@@ -201,56 +179,56 @@ mod tests {
     }
 
     /// Handles all messages of an update; returns the last outcome that has an effect.
-    fn feed(machine: &mut Machine, link: usize, update: Encoder) -> Outcome {
-        let outcomes = update.map(|message| machine.handle(link, message));
+    fn feed(updates: &mut Updates, link: usize, update: Encoder) -> Outcome {
+        let outcomes = update.map(|message| updates.handle(link, message));
         outcomes
             .filter(|outcome| !matches!(outcome, Outcome::Nothing))
             .last()
             .unwrap_or(Outcome::Nothing)
     }
 
-    fn fresh(links: usize) -> Machine {
-        Machine::new(Arc::new(Snapshot::empty()), links)
+    fn fresh(links: usize) -> Updates {
+        Updates::new(Arc::new(Snapshot::empty()), links)
     }
 
     #[test]
     fn a_full_and_a_delta_are_installed() {
         let (first, second) = (snapshot(1, 1), snapshot(1, 2));
-        let mut machine = fresh(1);
-        assert!(machine.connect(0).is_none(), "nothing is held");
-        assert!(matches!(feed(&mut machine, 0, full(&first)), Outcome::Install(s) if s == first));
-        let outcome = feed(&mut machine, 0, delta(&first, &second));
+        let mut updates = fresh(1);
+        assert!(updates.connect(0).is_none(), "nothing is held");
+        assert!(matches!(feed(&mut updates, 0, full(&first)), Outcome::Install(s) if s == first));
+        let outcome = feed(&mut updates, 0, delta(&first, &second));
         assert!(matches!(outcome, Outcome::Install(s) if s == second));
-        let held = machine.connect(0).unwrap();
+        let held = updates.connect(0).unwrap();
         assert_eq!(Version::try_from(held.version), Ok(second.version()));
     }
 
     #[test]
     fn what_is_held_already_is_not_installed_again() {
         let first = snapshot(1, 1);
-        let mut machine = Machine::new(first.clone(), 1);
-        let outcome = feed(&mut machine, 0, full(&first));
+        let mut updates = Updates::new(first.clone(), 1);
+        let outcome = feed(&mut updates, 0, full(&first));
         assert!(matches!(outcome, Outcome::Confirmed(version) if version == first.version()));
     }
 
     #[test]
     fn a_gap_asks_for_everything_and_what_follows_is_ignored_until_then() {
         let steps: Vec<_> = (1..=4).map(|generation| snapshot(1, generation)).collect();
-        let mut machine = fresh(1);
-        feed(&mut machine, 0, full(&steps[0]));
-        let gap = feed(&mut machine, 0, delta(&steps[1], &steps[2]));
+        let mut updates = fresh(1);
+        feed(&mut updates, 0, full(&steps[0]));
+        let gap = feed(&mut updates, 0, delta(&steps[1], &steps[2]));
         assert!(matches!(gap, Outcome::Resync(Reason::WrongBase, _)), "{gap:?}");
-        assert_eq!(machine.held(), &steps[0], "the old one is answered from meanwhile");
+        assert_eq!(&updates.held, &steps[0], "the old one is answered from meanwhile");
         let late = full(&steps[2]).nth(1).unwrap();
-        assert!(matches!(machine.handle(0, late), Outcome::Nothing));
-        assert!(matches!(feed(&mut machine, 0, full(&steps[3])), Outcome::Install(_)));
+        assert!(matches!(updates.handle(0, late), Outcome::Nothing));
+        assert!(matches!(feed(&mut updates, 0, full(&steps[3])), Outcome::Install(_)));
     }
 
     #[test]
     fn a_wrong_checksum_asks_for_everything() {
         let (first, second) = (snapshot(1, 1), snapshot(1, 2));
-        let mut machine = fresh(1);
-        feed(&mut machine, 0, full(&first));
+        let mut updates = fresh(1);
+        feed(&mut updates, 0, full(&first));
         let messages: Vec<_> = delta(&first, &second)
             .map(|mut message| {
                 if let Some(Message::End(end)) = &mut message.message {
@@ -259,48 +237,48 @@ mod tests {
                 message
             })
             .collect();
-        let outcome = messages.into_iter().map(|message| machine.handle(0, message)).last();
+        let outcome = messages.into_iter().map(|message| updates.handle(0, message)).last();
         assert!(matches!(outcome, Some(Outcome::Resync(Reason::Checksum, _))), "{outcome:?}");
-        assert_eq!(machine.held(), &first);
+        assert_eq!(&updates.held, &first);
     }
 
     #[test]
     fn a_replaced_sm_is_refused_until_it_begins_a_higher_session() {
-        let mut machine = fresh(2);
-        feed(&mut machine, 0, full(&snapshot(5, 1)));
+        let mut updates = fresh(2);
+        feed(&mut updates, 0, full(&snapshot(5, 1)));
         // The other link's SM has taken over.
-        assert!(matches!(feed(&mut machine, 1, full(&snapshot(6, 1))), Outcome::Install(_)));
-        let outcome = feed(&mut machine, 0, full(&snapshot(5, 2)));
+        assert!(matches!(feed(&mut updates, 1, full(&snapshot(6, 1))), Outcome::Install(_)));
+        let outcome = feed(&mut updates, 0, full(&snapshot(5, 2)));
         let Outcome::Refuse { offered, held } = outcome else { panic!("{outcome:?}") };
         assert_eq!((offered.epoch, held.session.epoch), (5, 6));
         let rest = full(&snapshot(5, 3)).nth(1).unwrap();
-        assert!(matches!(machine.handle(0, rest), Outcome::Nothing), "of the refused update");
-        let again = feed(&mut machine, 0, full(&snapshot(5, 3)));
+        assert!(matches!(updates.handle(0, rest), Outcome::Nothing), "of the refused update");
+        let again = feed(&mut updates, 0, full(&snapshot(5, 3)));
         assert!(matches!(again, Outcome::Refuse { .. }), "{again:?}");
-        assert!(matches!(feed(&mut machine, 0, full(&snapshot(7, 1))), Outcome::Install(_)));
+        assert!(matches!(feed(&mut updates, 0, full(&snapshot(7, 1))), Outcome::Install(_)));
     }
 
     #[test]
     fn an_update_overtaken_by_another_sms_is_refused_at_its_end() {
-        let mut machine = fresh(2);
+        let mut updates = fresh(2);
         let mut slow: Vec<_> = full(&snapshot(5, 1)).collect();
         let end = slow.pop().unwrap();
         for message in slow {
-            assert!(matches!(machine.handle(0, message), Outcome::Nothing));
+            assert!(matches!(updates.handle(0, message), Outcome::Nothing));
         }
-        feed(&mut machine, 1, full(&snapshot(6, 1)));
-        assert!(matches!(machine.handle(0, end), Outcome::Refuse { .. }));
-        assert_eq!(machine.held().version().session.epoch, 6);
+        feed(&mut updates, 1, full(&snapshot(6, 1)));
+        assert!(matches!(updates.handle(0, end), Outcome::Refuse { .. }));
+        assert_eq!(updates.held.version().session.epoch, 6);
     }
 
     #[test]
     fn a_broken_link_leaves_nothing_behind() {
-        let mut machine = fresh(1);
+        let mut updates = fresh(1);
         let mut update = full(&snapshot(1, 1));
-        machine.handle(0, update.next().unwrap());
-        machine.disconnect(0);
-        machine.connect(0);
-        let rest = update.map(|message| machine.handle(0, message)).last();
+        updates.handle(0, update.next().unwrap());
+        updates.disconnect(0);
+        updates.connect(0);
+        let rest = update.map(|message| updates.handle(0, message)).last();
         assert!(matches!(rest, Some(Outcome::Resync(Reason::Malformed, _))), "{rest:?}");
     }
 }

@@ -5,7 +5,7 @@ mod attachment;
 mod background;
 mod door;
 mod dump_files;
-mod follow;
+pub mod follow;
 mod log;
 mod metrics;
 mod pidfile;

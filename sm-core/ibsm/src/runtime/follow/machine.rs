@@ -7,6 +7,8 @@
 //! answers arrived: from this the standby knows until when the master counted it as present,
 //! however long messages were on their way.
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -31,7 +33,7 @@ const RECONNECT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Something for the driver to do.
 #[derive(Debug, PartialEq)]
-pub(super) enum Output {
+pub enum Output {
     /// Send a message.
     Send(Box<FromResponder>),
     /// A snapshot was received: wake the registry's thread.
@@ -40,7 +42,7 @@ pub(super) enum Output {
 
 /// The feed of one subnet manager.
 #[derive(Debug)]
-pub(super) struct Stream {
+pub struct Stream {
     url: String,
     greeting: proto::Hello,
     state: State,
@@ -77,7 +79,7 @@ struct Open {
 
 impl Stream {
     /// A feed to which the first attempt to connect is due.
-    pub(super) fn new(now: Instant, url: String, greeting: proto::Hello) -> Self {
+    pub fn new(now: Instant, url: String, greeting: proto::Hello) -> Self {
         Self {
             url,
             greeting,
@@ -87,13 +89,14 @@ impl Stream {
         }
     }
 
-    pub(super) fn url(&self) -> &str {
+    /// Address of the subnet manager.
+    pub fn url(&self) -> &str {
         &self.url
     }
 
     /// Whether to connect now. Then either [`handle_connected`](Self::handle_connected) or
     /// [`handle_disconnected`](Self::handle_disconnected) follows.
-    pub(super) fn poll_connect(&mut self, now: Instant) -> bool {
+    pub fn poll_connect(&mut self, now: Instant) -> bool {
         let is_due = matches!(self.state, State::Waiting(due) if now >= due);
         if is_due {
             self.state = State::Connecting;
@@ -102,7 +105,7 @@ impl Stream {
     }
 
     /// When to call [`poll_connect`](Self::poll_connect) next.
-    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+    pub fn poll_timeout(&self) -> Option<Instant> {
         match self.state {
             State::Waiting(due) => Some(due),
             State::Connecting | State::Open(_) => None,
@@ -110,12 +113,12 @@ impl Stream {
     }
 
     /// The next thing to do.
-    pub(super) fn poll_output(&mut self) -> Option<Output> {
+    pub fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
 
     /// There is a connection. The greeting is the first message to send.
-    pub(super) fn handle_connected(&mut self) {
+    pub fn handle_connected(&mut self) {
         let held = Arc::new(Snapshot::empty());
         let unconfirmed = VecDeque::new();
         let open =
@@ -126,7 +129,7 @@ impl Stream {
 
     /// The connection was refused, ended or broke, as it does when the peer is silent for longer
     /// than keepalive allows.
-    pub(super) fn handle_disconnected(
+    pub fn handle_disconnected(
         &mut self,
         now: Instant,
         reason: String,
@@ -147,7 +150,7 @@ impl Stream {
     }
 
     /// Takes a message of the subnet manager.
-    pub(super) fn handle_message(&mut self, message: FromSm, progress: &Progress) {
+    pub fn handle_message(&mut self, message: FromSm, progress: &Progress) {
         let State::Open(open) = &mut self.state else { return };
         if let Some(Message::Heartbeat(heartbeat)) = message.message {
             return open.beat(heartbeat, progress);
@@ -181,7 +184,7 @@ impl Stream {
     }
 
     /// Something was stored: the master is to learn of it, if it publishes.
-    pub(super) fn handle_stored(&mut self) {
+    pub fn handle_stored(&mut self) {
         if let State::Open(open) = &mut self.state
             && open.session.is_some()
         {
@@ -191,13 +194,13 @@ impl Stream {
 
     /// Whether [`holding`](Self::holding) has something to send. It waits for room in the
     /// connection, as only the last version and the last heartbeat count.
-    pub(super) fn has_holding(&self) -> bool {
+    pub fn has_holding(&self) -> bool {
         matches!(&self.state, State::Open(open) if open.unsent.is_some())
     }
 
     /// The version on disk, as an answer to the last heartbeat if there was one since the last
     /// call.
-    pub(super) fn holding(&mut self, now: Instant, progress: &Progress) -> Option<FromResponder> {
+    pub fn holding(&mut self, now: Instant, progress: &Progress) -> Option<FromResponder> {
         let State::Open(open) = &mut self.state else { return None };
         let number = open.unsent.take()?;
         if number != 0 {

@@ -1,11 +1,11 @@
 //! Follows the registry of a master while standing by: keeps a copy of the registrations there.
 //!
-//! A standby is a client of the feed that answers no queries. `machine` decides, one [`Stream`] for
+//! A standby is a client of the feed that answers no queries. [`machine`] decides, one [`Stream`] for
 //! each other subnet manager; a thread with a task for each drives them. The registry of each
 //! snapshot goes to the registry's thread through [`Progress`], and is made durable there. The
 //! node (`node::succession`) decides whether the copy is complete at a takeover.
 
-mod machine;
+pub mod machine;
 mod progress;
 
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Endpoint;
 
 use machine::{Output, Stream};
-pub(super) use progress::{News, Progress};
+pub use progress::{News, Progress};
 
 /// How often a silent connection is probed, and how long an answer may take.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);

@@ -1,6 +1,8 @@
 //! State of the copy of a master's registry, shared by the streams, the registry's thread and the
 //! service loop.
 
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
+
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,14 +14,16 @@ use crate::node::{Beat, Followed};
 
 /// The last snapshot of a master, for the registry's thread.
 #[derive(Clone, Debug)]
-pub(in crate::runtime) struct News {
-    pub(in crate::runtime) version: Version,
-    pub(in crate::runtime) plane: Arc<RegistryPlane>,
+pub struct News {
+    /// Its version.
+    pub version: Version,
+    /// What was registered.
+    pub plane: Arc<RegistryPlane>,
 }
 
 /// The copy, and the snapshot that is not on disk yet. Locked for moments only.
 #[derive(Debug, Default)]
-pub(in crate::runtime) struct Progress {
+pub struct Progress {
     state: Mutex<(Followed, Option<News>)>,
     /// Changes when something is stored.
     stored: watch::Sender<Version>,
@@ -33,55 +37,55 @@ impl Progress {
     }
 
     /// State of the copy.
-    pub(in crate::runtime) fn followed(&self) -> Followed {
+    pub fn followed(&self) -> Followed {
         self.lock().0.clone()
     }
 
     /// The last version on disk.
-    pub(super) fn last_stored(&self) -> Version {
+    pub fn last_stored(&self) -> Version {
         self.lock().0.stored
     }
 
     /// Changes when something is stored.
-    pub(super) fn subscribe(&self) -> watch::Receiver<Version> {
+    pub fn subscribe(&self) -> watch::Receiver<Version> {
         self.stored.subscribe()
     }
 
     /// The last snapshot, if it is not on disk yet; earlier ones are superseded.
-    pub(in crate::runtime) fn take(&self) -> Option<News> {
+    pub fn take(&self) -> Option<News> {
         self.lock().1.take()
     }
 
     /// The snapshot could not be stored. It is due again unless there is a newer one.
-    pub(in crate::runtime) fn put_back(&self, news: News) {
+    pub fn put_back(&self, news: News) {
         self.lock().1.get_or_insert(news);
     }
 
     /// Registry time of the master, if an update with it was received since the last call.
-    pub(in crate::runtime) fn take_registry_time(&self) -> Option<Duration> {
+    pub fn take_registry_time(&self) -> Option<Duration> {
         let time_ns = self.registry_time_ns.swap(0, Relaxed);
         (time_ns != 0).then(|| Duration::from_nanos(time_ns))
     }
 
     /// An update has this registry time.
-    pub(super) fn note_registry_time(&self, time_ns: u64) {
+    pub fn note_registry_time(&self, time_ns: u64) {
         self.registry_time_ns.store(time_ns, Relaxed);
     }
 
     /// Whether there is a snapshot to be written.
-    pub(in crate::runtime) fn has_news(&self) -> bool {
+    pub fn has_news(&self) -> bool {
         self.lock().1.is_some()
     }
 
     /// The snapshot of this version is on disk.
-    pub(in crate::runtime) fn stored(&self, version: Version) {
+    pub fn stored(&self, version: Version) {
         self.lock().0.stored = version;
         self.stored.send_replace(version);
     }
 
     /// A snapshot was received. `false` if its session is older than one followed before: its
     /// master was replaced.
-    pub(super) fn receive(&self, snapshot: &Snapshot) -> bool {
+    pub fn receive(&self, snapshot: &Snapshot) -> bool {
         let (version, mut state) = (snapshot.version(), self.lock());
         if version.session < state.0.publishing() {
             return false;
@@ -94,7 +98,7 @@ impl Progress {
 
     /// The registry of a responder, fetched at a takeover. Returns whether it is newer than what
     /// was received.
-    pub(in crate::runtime) fn recall(&self, snapshot: &Snapshot) -> bool {
+    pub fn recall(&self, snapshot: &Snapshot) -> bool {
         let (version, mut state) = (snapshot.version(), self.lock());
         if version.registry() <= state.0.received.registry() {
             return false;
@@ -105,7 +109,7 @@ impl Progress {
     }
 
     /// A heartbeat arrived; `contact` is when an answer was sent that this one confirms.
-    pub(super) fn beat(&self, beat: Beat, contact: Option<Instant>) {
+    pub fn beat(&self, beat: Beat, contact: Option<Instant>) {
         let (session, mut state) = (beat.version.session, self.lock());
         let followed = &mut state.0;
         if session < followed.publishing() {
@@ -120,7 +124,7 @@ impl Progress {
     }
 
     /// The stream of a session ended.
-    pub(super) fn end(&self, session: Session) {
+    pub fn end(&self, session: Session) {
         let mut state = self.lock();
         if state.0.publishing() == session {
             state.0.is_connected = false;
