@@ -93,6 +93,16 @@ impl Pair {
         Self { subnet, publish, follow: [second, first], links: [first_link, second_link], runtime }
     }
 
+    /// A pair with both managers: the first is master, and the second in step with it.
+    fn in_step(name: &str) -> (Self, Program, Program) {
+        let pair = Self::new(name);
+        let first = pair.start(0);
+        pair.await_master(0);
+        let second = pair.start(1);
+        pair.await_in_step(1);
+        (pair, first, second)
+    }
+
     fn start(&self, at: usize) -> Program {
         let sandbox = &self.subnet.sandbox;
         let state = sandbox.path(&format!("state-{at}"));
@@ -164,6 +174,14 @@ impl Pair {
         self.await_status(at, "a copy of all that is published", |status| {
             status.registry_copy.is_some_and(|copy| copy.registry_sequence >= published)
         });
+    }
+
+    /// A client that has written 100 records, which the second manager has stored.
+    fn copied_writer(&self) -> Writer {
+        let mut writer = Writer::new(self, &self.snapshot(0));
+        self.runtime.block_on(writer.write(100));
+        self.await_copy(1);
+        writer
     }
 
     fn snapshot(&self, at: usize) -> Snapshot {
@@ -278,14 +296,8 @@ impl Writer {
 /// 750 deleted ones came back.
 #[test]
 fn a_preferred_manager_that_returns_takes_over_with_everything_that_was_acknowledged() {
-    let pair = Pair::new("failback");
-    let mut first = pair.start(0);
-    pair.await_master(0);
-    let second = pair.start(1);
-    pair.await_in_step(1);
-    let mut writer = Writer::new(&pair, &pair.snapshot(0));
-    pair.runtime.block_on(writer.write(100));
-    pair.await_copy(1);
+    let (pair, mut first, second) = Pair::in_step("failback");
+    let mut writer = pair.copied_writer();
     first.kill_and_wait();
     pair.await_master(1);
     pair.runtime.block_on(writer.write(600));
@@ -310,14 +322,8 @@ fn a_preferred_manager_that_returns_takes_over_with_everything_that_was_acknowle
 /// replaced the registry of the one that had taken over.
 #[test]
 fn a_master_that_was_stopped_and_continues_brings_nothing_of_before_back() {
-    let pair = Pair::new("pause");
-    let first = pair.start(0);
-    pair.await_master(0);
-    let _second = pair.start(1);
-    pair.await_in_step(1);
-    let mut writer = Writer::new(&pair, &pair.snapshot(0));
-    pair.runtime.block_on(writer.write(100));
-    pair.await_copy(1);
+    let (pair, first, _second) = Pair::in_step("pause");
+    let mut writer = pair.copied_writer();
     first.signal(libc::SIGSTOP);
     pair.await_master(1);
     let stopped = std::mem::replace(&mut writer.publish[0], pair.publish[1]);
@@ -339,11 +345,7 @@ fn a_master_that_was_stopped_and_continues_brings_nothing_of_before_back() {
 /// claimed to know all registrations, and asked no client.
 #[test]
 fn a_standby_whose_feed_was_cut_off_asks_clients_to_register_again() {
-    let pair = Pair::new("black-hole");
-    let mut first = pair.start(0);
-    pair.await_master(0);
-    let _second = pair.start(1);
-    pair.await_in_step(1);
+    let (pair, mut first, second) = Pair::in_step("black-hole");
     let mut writer = Writer::new(&pair, &pair.snapshot(0));
     pair.runtime.block_on(writer.write(10));
     let asked = pair.subnet.sandbox.reregistrations();
@@ -363,13 +365,9 @@ fn a_standby_whose_feed_was_cut_off_asks_clients_to_register_again() {
 /// asked.
 #[test]
 fn what_the_copy_lacks_is_fetched_from_a_responder() {
-    let pair = Pair::new("recall");
-    let mut first = pair.start(0);
-    pair.await_master(0);
-    let second = pair.start(1);
+    let (pair, mut first, second) = Pair::in_step("recall");
     let responder = pair.responder();
     responder.wait_for("serving generation");
-    pair.await_in_step(1);
     let mut writer = Writer::new(&pair, &pair.snapshot(0));
     pair.runtime.block_on(writer.write(10));
     // The last writes reach the responder, not the standby.
