@@ -258,7 +258,7 @@ pub fn idle_keys(settings: &Settings) -> Vec<String> {
 /// The valid key nearest to `key` by edit distance, if at most a third of it differs.
 fn nearest_key(key: &str) -> Option<&'static str> {
     let renamed = RENAMED.iter().map(|(old, _)| *old);
-    nearest_of(key, Settings::KEYS.iter().map(|key| key.name).chain(renamed))
+    nearest_of(key, Settings::keys().iter().map(|key| key.name).chain(renamed))
 }
 
 /// The one of `candidates` nearest to `word` by edit distance, if at most a third of it differs.

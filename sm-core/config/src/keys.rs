@@ -1,5 +1,6 @@
-//! Defines all keys of `opensm.conf`, as of OpenSM 3.3.24 and in its order, and the keys that only
-//! ibsm has.
+//! Defines the keys of `opensm.conf`, as of OpenSM 3.3.24 and in its order, and the keys that only
+//! ibsm has. Keys of single routing engines are declared there (`sm_routing::engines`), with the
+//! key that they follow.
 //!
 //! An entry has the key, its type and default; whether it is read only at `start`, or again on
 //! SIGHUP before the next `sweep`; its range, if any; and, for a key without effect, the reason
@@ -113,8 +114,6 @@ settings! {
         routing_engine: Option<EngineNames> = None, sweep;
         /// Whether engines avoid links between switches that run below their width or speed.
         avoid_throttled_links: bool = false, sweep;
-        /// Whether updn and ftree route between root switches.
-        connect_roots: bool = false, sweep;
         /// Whether routes are kept when a switch goes and comes back.
         use_ucast_cache: bool = false, start,
             idle("routes that remain valid are always kept when routing is recomputed");
@@ -131,20 +130,10 @@ settings! {
         /// Whether ftree numbers switches from the roots.
         quasi_ftree_indexing: bool = false, start,
             idle("ftree balances by routes per link; the order of switch numbers has no influence");
-        /// How many hops in the wrong direction ftree's routes to I/O nodes may take.
-        max_reverse_hops: u16 = 0, start;
         /// File of numbers that order switches in place of their GUIDs (updn, dnup, ftree).
         ids_guid_file: Option<String> = None, start;
         /// File of port GUIDs to be routed first, in this order (minhop, updn, dnup, dor).
         guid_routing_order_file: Option<String> = None, start;
-        /// Whether lash looks for a mesh to order switches by.
-        do_mesh_analysis: bool = false, sweep;
-        /// First VL of lash.
-        lash_start_vl: u8 = 0, sweep, 0..=15;
-        /// Maximum number of VLs for nue; 0 is all that ports support.
-        nue_max_num_vls: u8 = 1, sweep, 0..=15;
-        /// Whether nue also keeps routes to switches free of deadlocks.
-        nue_include_switches: bool = false, sweep;
         /// Whether ports are assigned so that the tables of switches do not align (minhop, updn,
         /// dor, file).
         port_shifting: bool = false, start;

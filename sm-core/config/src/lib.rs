@@ -12,6 +12,7 @@
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 
 mod congestion;
+mod engine_keys;
 mod engines;
 pub mod file;
 mod keys;

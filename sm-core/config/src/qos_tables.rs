@@ -188,7 +188,7 @@ impl QosTables {
             (NodeType::Switch, PortNum(0)) => &self.sw0,
             (NodeType::Switch, _) => &self.swe,
             (NodeType::Router, _) => &self.rtr,
-            (NodeType::Ca, _) => &self.ca,
+            _ => &self.ca,
         }
     }
 

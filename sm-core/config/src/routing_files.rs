@@ -7,6 +7,7 @@
 
 mod parse;
 
+use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -79,6 +80,20 @@ pub struct RoutingFiles {
     /// The torus to find (`torus_config`).
     pub torus: Held<Arc<torus::Config>>,
 }
+
+/// Keys of engines that the first version of the hash included, in its order. It is on disk: keys of
+/// later engines are not added here.
+const HASHED_FIRST: [&str; 6] = [
+    "connect_roots",
+    "max_reverse_hops",
+    "lash_start_vl",
+    "nue_max_num_vls",
+    "nue_include_switches",
+    "do_mesh_analysis",
+];
+/// Keys that engines share, besides those of files.
+const HASHED_COMMON: [&str; 3] =
+    ["port_shifting", "scatter_ports", "guid_routing_order_no_scatter"];
 
 /// Line number and description of an error.
 type Malformed = (usize, String);
@@ -158,21 +173,18 @@ impl RoutingFiles {
             hash(&self.hops),
             hash(&self.torus),
         ];
-        let keys = [
-            "connect_roots",
-            "max_reverse_hops",
-            "lash_start_vl",
-            "nue_max_num_vls",
-            "nue_include_switches",
-            "do_mesh_analysis",
-        ];
         // Keys added later are included only where they differ from the default, so that the hash
         // of a site without them does not change.
-        let (plain, ties) = (Settings::default(), ["port_shifting", "scatter_ports"]);
-        let ties = ties.iter().chain(&["guid_routing_order_no_scatter"]);
-        let ties = ties.filter(|key| settings.lines(key) != plain.lines(key));
+        let plain = Settings::default();
+        let differs = |key: &&str| settings.lines(key) != plain.lines(key);
         let mut text = format!("{files:x?}");
-        keys.iter().chain(ties).for_each(|key| text += &settings.lines(key).join(" "));
+        for key in HASHED_FIRST.iter().chain(HASHED_COMMON.iter().filter(|key| differs(key))) {
+            text += &settings.lines(key).join(" ");
+        }
+        let engines = settings.engines.keys().map(|key| key.name);
+        for key in engines.filter(|key| !HASHED_FIRST.contains(key) && differs(key)) {
+            let _ = write!(text, "\n{key} {}", settings.lines(key).join(" "));
+        }
         xxh3_64(text.as_bytes())
     }
 

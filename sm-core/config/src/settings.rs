@@ -1,13 +1,15 @@
 //! Checked settings, and the description of each key.
 
 use std::fmt::Write;
+use std::sync::LazyLock;
 
 pub use super::keys::Settings;
+use super::engine_keys;
 use super::value::{EngineNames, PartEnforce};
 use sm_routing::engines;
 
 /// Section of keys that OpenSM does not have.
-const OWN_SECTION: &str = "IBSM OPTIONS";
+pub(super) const OWN_SECTION: &str = "IBSM OPTIONS";
 
 /// Largest number of SMPs on the wire at once; `max_wire_smps 0`, OpenSM's "no limit", selects
 /// this.
@@ -62,17 +64,19 @@ macro_rules! settings {
         #[derive(Clone, Debug, PartialEq, Eq)]
         pub struct Settings {
             $($( $(#[doc = $doc])+ pub $key: $type, )*)*
+            /// Settings of single routing engines, by the keys that the engines declare.
+            pub engines: sm_routing::engines::EngineSettings,
         }
 
         impl Default for Settings {
             fn default() -> Self {
-                Self { $($( $key: $default, )*)* }
+                Self { $($( $key: $default, )*)* engines: Default::default() }
             }
         }
 
         impl Settings {
-            /// All keys, in the order of the template.
-            pub const KEYS: &'static [$crate::Key] = &[$($( $crate::Key {
+            /// The keys of this table, in its order.
+            pub(super) const TABLE: &'static [$crate::Key] = &[$($( $crate::Key {
                 name: stringify!($key),
                 section: $section,
                 doc: &[$( $doc ),+],
@@ -95,7 +99,7 @@ macro_rules! settings {
                         $( settings!(@check $effect, $reason, $key, value, $default); )?
                         Value::take(&mut self.$key, value);
                     } )*)*
-                    _ => return Ok(false),
+                    _ => return $crate::engine_keys::set(&mut self.engines, key, text),
                 }
                 Ok(true)
             }
@@ -107,7 +111,7 @@ macro_rules! settings {
                     $($( stringify!($key) => {
                         $crate::value::as_opensm(&mut self.$key, text, $default)
                     } )*)*
-                    _ => false,
+                    _ => $crate::engine_keys::set_as_opensm(&mut self.engines, key, text),
                 }
             }
 
@@ -115,7 +119,7 @@ macro_rules! settings {
             pub fn copy(&mut self, key: &str, from: &Self) {
                 match key {
                     $($( stringify!($key) => self.$key = from.$key.clone(), )*)*
-                    _ => {}
+                    _ => $crate::engine_keys::copy(&mut self.engines, key, &from.engines),
                 }
             }
 
@@ -124,7 +128,7 @@ macro_rules! settings {
                 use $crate::value::Value;
                 match key {
                     $($( stringify!($key) => <$type as Value>::slip(text), )*)*
-                    _ => None,
+                    _ => $crate::engine_keys::slip(key, text),
                 }
             }
 
@@ -142,22 +146,16 @@ macro_rules! settings {
                 use $crate::value::Value;
                 match key {
                     $($( stringify!($key) => self.$key.render_lines(), )*)*
-                    _ => Vec::new(),
+                    _ => $crate::engine_keys::lines(&self.engines, key),
                 }
             }
 
-            /// Adopts the keys of `new` that may change while the program runs. Returns those that
-            /// differ but take effect only at the next start.
-            pub fn follow(&mut self, new: &Self) -> Vec<&'static str> {
-                let mut waiting = Vec::new();
-                $($( if self.$key != new.$key {
-                    if settings!(@when $when) {
-                        self.$key = new.$key.clone();
-                    } else {
-                        waiting.push(stringify!($key));
-                    }
-                } )*)*
-                waiting
+            /// Whether `key` has the same value in `other`.
+            pub(super) fn is_same(&self, key: &str, other: &Self) -> bool {
+                match key {
+                    $($( stringify!($key) => self.$key == other.$key, )*)*
+                    _ => self.engines.get(key) == other.engines.get(key),
+                }
             }
         }
     };
@@ -177,12 +175,35 @@ macro_rules! settings {
 pub(super) use settings;
 
 impl Settings {
+    /// All keys, in the order of the template.
+    pub fn keys() -> &'static [Key] {
+        static KEYS: LazyLock<Vec<Key>> =
+            LazyLock::new(|| engine_keys::with_engines(Settings::TABLE));
+        &KEYS
+    }
+
+    /// Adopts the keys of `new` that may change while the program runs. Returns those that differ
+    /// but take effect only at the next start.
+    pub fn follow(&mut self, new: &Self) -> Vec<&'static str> {
+        let mut waiting = Vec::new();
+        for key in Self::keys() {
+            if self.is_same(key.name, new) {
+                continue;
+            } else if key.is_live {
+                self.copy(key.name, new);
+            } else {
+                waiting.push(key.name);
+            }
+        }
+        waiting
+    }
+
     /// Lists the differences from `before`, one per key: `sm_priority 3 > 9`. Values of secret keys
     /// are not shown.
     pub fn changes(&self, before: &Self) -> Vec<String> {
         let value = |settings: &Self, key: &Key| settings.lines(key.name).join(", ");
         let changed =
-            Self::KEYS.iter().filter(|key| self.lines(key.name) != before.lines(key.name));
+            Self::keys().iter().filter(|key| self.lines(key.name) != before.lines(key.name));
         changed
             .map(|key| match key.name.ends_with("_key") {
                 true => key.name.to_owned(),
@@ -203,13 +224,13 @@ impl Settings {
 
     /// Returns the description of a key.
     pub fn key(name: &str) -> Option<&'static Key> {
-        Self::KEYS.iter().find(|key| key.name == name)
+        Self::keys().iter().find(|key| key.name == name)
     }
 
     /// Keys that differ from their default but have no effect.
     pub fn idle_keys(&self) -> impl Iterator<Item = &'static Key> + '_ {
         let default = Self::default();
-        Self::KEYS.iter().filter(move |key| {
+        Self::keys().iter().filter(move |key| {
             key.effect != Effect::Acts && self.lines(key.name) != default.lines(key.name)
         })
     }
@@ -219,7 +240,7 @@ impl Settings {
     pub fn render(&self) -> String {
         let default = Self::default();
         let (mut text, mut section) = (String::new(), "");
-        for key in Self::KEYS {
+        for key in Self::keys() {
             if key.section != section {
                 section = key.section;
                 let _ = write!(text, "#\n# {section}\n#\n");

@@ -1,6 +1,7 @@
 //! Types of settings, parsed and rendered as in OpenSM's `opensm.conf`.
 
 use std::ops::RangeInclusive;
+use std::sync::LazyLock;
 
 use ib_mad::types::Guid;
 
@@ -70,6 +71,10 @@ pub enum ValueError {
 /// A type of a setting.
 pub(super) trait Value: Sized {
     const EXPECTED: &'static str;
+    /// Describes the type, for messages.
+    fn expected() -> &'static str {
+        Self::EXPECTED
+    }
     fn parse(text: &str) -> Option<Self>;
     fn render(&self) -> String;
     /// The value as a number to compare with the key's range.
@@ -231,9 +236,15 @@ impl std::ops::Deref for EngineNames {
 
 /// No name is the default, as are `none` and `null`.
 impl Value for Option<EngineNames> {
-    const EXPECTED: &'static str = "names among minhop, updn, dnup, file, ftree, lash, dor, \
-                                    torus-2QoS, nue, dfsssp, sssp and no_fallback, separated by \
-                                    commas";
+    const EXPECTED: &'static str = "names of routing engines, separated by commas";
+    fn expected() -> &'static str {
+        static EXPECTED: LazyLock<String> = LazyLock::new(|| {
+            let names: Vec<_> = engines::names().collect();
+            let last = engines::NO_FALLBACK;
+            format!("names among {} and {last}, separated by commas", names.join(", "))
+        });
+        &EXPECTED
+    }
     fn parse(text: &str) -> Option<Self> {
         if ["", "none", "null", "(null)"].iter().any(|none| text.eq_ignore_ascii_case(none)) {
             return Some(None);
@@ -291,7 +302,7 @@ pub(super) fn parse<V: Value>(
     text: &str,
     range: Option<RangeInclusive<u64>>,
 ) -> Result<V, ValueError> {
-    let malformed = || ValueError::Malformed { key, expected: V::EXPECTED, got: text.to_owned() };
+    let malformed = || ValueError::Malformed { key, expected: V::expected(), got: text.to_owned() };
     let out_of_range = |range: &RangeInclusive<u64>, got| ValueError::OutOfRange {
         key,
         first: *range.start(),
@@ -353,14 +364,5 @@ mod tests {
         let engines = |text| <Option<EngineNames>>::salvage(text).unwrap();
         assert_eq!(engines("ftre, updn").as_deref(), Some("updn"));
         assert_eq!(engines("bogus"), None);
-    }
-
-    #[test]
-    fn all_engines_of_the_catalogue_are_expected() {
-        let expected = <Option<EngineNames>>::EXPECTED;
-        let words: Vec<_> = expected.split([',', ' ']).collect();
-        for name in engines::names().chain([engines::NO_FALLBACK]) {
-            assert!(words.contains(&name), "{name} is missing in: {expected}");
-        }
     }
 }

@@ -1,5 +1,5 @@
-//! Lists the routing engines by the names that `routing_engine` accepts. There is no other such
-//! list.
+//! Lists the routing engines by the names that `routing_engine` accepts, and the settings of their
+//! own. There are no other such lists.
 
 pub mod dfsssp;
 pub mod dor;
@@ -8,6 +8,7 @@ pub mod ftree;
 pub mod lash;
 pub mod minhop;
 pub mod nue;
+pub mod settings;
 mod shortest;
 pub mod sssp;
 pub mod torus;
@@ -46,23 +47,31 @@ pub fn all() -> Vec<Box<dyn Engine>> {
     ]
 }
 
-/// The operator's options in a topology's numbers: those that engines share, and by engine its own.
-/// The default is that of OpenSM without options.
+settings::engine_settings! {
+    /// Settings of `updn` and `ftree`, which rank switches alike.
+    updn,
+    /// Settings of `ftree` alone.
+    ftree,
+    /// Settings of `lash`.
+    lash,
+    /// Settings of `nue`.
+    nue,
+}
+
+/// The operator's options: those that engines share, the settings of single engines, and the
+/// contents of files for single engines, in a topology's numbers. The default is that of OpenSM
+/// without options.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Steering {
     /// Options that do not belong to one engine.
     pub common: CommonOptions,
-    /// Options of `updn` and `ftree`, which rank switches alike.
+    /// Settings of single engines.
+    pub settings: EngineSettings,
+    /// Files of `updn` and `ftree`.
     pub updn: updn::Options,
-    /// Options of `ftree` alone.
-    pub ftree: ftree::Options,
-    /// Options of `lash`.
-    pub lash: lash::Options,
-    /// Options of `torus-2QoS`.
+    /// Files of `torus-2QoS`.
     pub torus: torus::Options,
-    /// Options of `nue`.
-    pub nue: nue::Options,
-    /// Options of `file`.
+    /// Files of `file`.
     pub file: file::Options,
 }
 

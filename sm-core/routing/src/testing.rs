@@ -162,9 +162,11 @@ pub(crate) fn unless(
     Ok(routed.ok())
 }
 
-/// The default options for links with this many data VLs.
+/// The default options for links with this many data VLs, all of which engines may use.
 pub(crate) fn on_lanes(data_lanes: u8) -> Steering {
-    CommonOptions { data_lanes, ..CommonOptions::default() }.into()
+    let mut steering = Steering::from(CommonOptions { data_lanes, ..CommonOptions::default() });
+    steering.settings.nue.lanes_max = 0;
+    steering
 }
 
 /// Checks that all of 200 cables between two switches are used, with 200 LIDs on each.

@@ -15,7 +15,7 @@ use super::lid::LidTable;
 use crate::fabric::{Fabric, SwitchIndex};
 use sm_config::Settings;
 use sm_config::routing_files::{GuidLine, RoutingFile, RoutingFiles};
-use sm_routing::engines::{file, ftree, lash, nue, torus, updn};
+use sm_routing::engines::{file, torus, updn};
 use sm_routing::{
     CommonOptions, Destination, Dfsssp, Engine, FTree, FromFile, HopMatrix, Sssp, Steering, Ties,
     Topology, UpDown,
@@ -94,22 +94,13 @@ pub fn steer(files: &RoutingFiles, settings: &Settings, places: &Places<'_>) -> 
     let common = common(files, settings, places, &mut remarks);
     let lfts = lfts(files, places, &mut remarks);
     let hops = hops(files, places, &mut remarks);
-    let max_reverse_hops = u8::try_from(settings.max_reverse_hops).unwrap_or(u8::MAX);
     let steering = Steering {
         common,
-        updn: updn::Options { roots, connect_roots: settings.connect_roots },
-        ftree: ftree::Options { max_reverse_hops },
-        lash: lash::Options {
-            start_lane: settings.lash_start_vl,
-            analyses_mesh: settings.do_mesh_analysis,
-        },
+        settings: settings.engines.clone(),
+        updn: updn::Options { roots },
         torus: torus::Options {
             config: files.torus.as_ref().map(|file| file.content.clone()),
             switch_guids: places.switch_guids.clone(),
-        },
-        nue: nue::Options {
-            lanes_max: settings.nue_max_num_vls,
-            includes_switches: settings.nue_include_switches,
         },
         file: file::Options { lfts, hops },
     };

@@ -139,15 +139,22 @@ fn what_is_kept_over_changes_of_a_large_fabric_is_held_against_a_routing_from_no
     }
 }
 
-/// Regression: the input of `lash` and `nue` changes with each host that reboots: tables and lanes
-/// of all other hosts were recomputed, while their connections kept the previous SLs.
+/// Settings that let `nue` use so many lanes; 0 is all.
+fn on_lanes(lanes_max: u8, engine: &str) -> Settings {
+    let mut settings = settings(engine);
+    settings.engines.nue.lanes_max = lanes_max;
+    settings
+}
+
+/// The input of `lash` and `nue` changes with each host that reboots: tables and lanes of all other
+/// hosts were recomputed, while their connections kept the previous SLs.
 #[test]
 fn a_rebooting_host_moves_only_its_own_routes() {
     for engine in ["lash", "nue", "dfsssp"] {
         let dims = vec![4, 4];
         let grid = Grid { dims, wraps: true, hosts_per_switch: 3, radix: None };
         let net = generate(&Shape::Grid(grid), &Common::default()).unwrap();
-        let mut bed = Bed::with_manager(&net, Settings { nue_max_num_vls: 0, ..settings(engine) });
+        let mut bed = Bed::with_manager(&net, on_lanes(0, engine));
         bed.bring_up();
         assert_eq!(bed.sweeper().routing_engine(), engine);
         let host = bed.hosts()[7];
@@ -211,12 +218,12 @@ fn most_on_a_port(tables: &[Vec<u8>]) -> usize {
 fn options_of_rerouting_engines_apply_with_the_next_heavy_sweep() {
     let grid = Grid { dims: vec![4, 4], wraps: true, hosts_per_switch: 3, radix: None };
     let net = generate(&Shape::Grid(grid), &Common::default()).unwrap();
-    let mut bed = Bed::with_manager(&net, Settings { nue_max_num_vls: 1, ..settings("nue") });
+    let mut bed = Bed::with_manager(&net, on_lanes(1, "nue"));
     bed.bring_up();
     let before = tables(&bed);
     let now = bed.clock.now();
     let sweeper = &mut bed.managers[0].sweeper;
-    let asked = Settings { nue_max_num_vls: 4, ..settings("nue") };
+    let asked = on_lanes(4, "nue");
     assert_eq!(sweeper.follow_settings(&asked), Vec::<&str>::new());
     sweeper.request_heavy_sweep(now);
     bed.run_for(Duration::from_secs(2));

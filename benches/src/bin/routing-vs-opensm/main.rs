@@ -150,19 +150,20 @@ fn compare(path: &Path, options: &Options) -> Result<u32, Box<dyn Error>> {
     // A tree has names of its own for its levels.
     let is_tree = net.nodes().iter().any(|node| node.description.starts_with("leaf"));
     let root = site.roster.switches.first().filter(|_| !is_tree).map(|switch| switch.guid);
-    let steering = Steering {
+    let mut steering = Steering {
         common: CommonOptions {
             data_lanes: options.vls,
             switch_ids: site.roster.switches.iter().map(|switch| switch.guid.0).collect(),
             ..CommonOptions::default()
         },
-        updn: updn::Options { roots: root.map(|_| 0).into_iter().collect(), connect_roots: false },
+        updn: updn::Options { roots: root.map(|_| 0).into_iter().collect() },
         torus: torus_engine::Options {
             config: torus.as_deref().map(Config::parse).transpose()?.map(Into::into),
             switch_guids: site.roster.switches.iter().map(|switch| switch.guid).collect(),
         },
         ..Steering::default()
     };
+    steering.settings.nue.lanes_max = 0;
     let host = net.nodes().iter().find(|node| node.kind == NodeKind::Ca);
     let host = host.ok_or("there is no host for OpenSM to run on")?;
     let mut worse = 0;

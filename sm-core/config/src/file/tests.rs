@@ -56,7 +56,7 @@ fn old_keys_and_values_are_read_as_opensm_reads_them() {
                 guid 42\nno_multicast_option TRUE\n";
     let Parsed { settings, remarks, mistakes, .. } = parse_text(text).unwrap();
     assert_eq!(settings.port_search_ordering_file.as_deref(), Some("/etc/ports"));
-    assert_eq!((settings.qos, settings.connect_roots), (false, true));
+    assert_eq!((settings.qos, settings.engines.updn.connect_roots), (false, true));
     assert_eq!((settings.scatter_ports, settings.qos_high_limit), (16, 10));
     assert_eq!((settings.log_prefix, settings.guid.0), (None, 42));
     assert!(settings.disable_multicast);
@@ -80,7 +80,7 @@ fn old_keys_and_values_are_read_as_opensm_reads_them() {
 #[test]
 fn every_key_renders_to_what_reads_back_and_has_a_meaning() {
     let mut settings = Settings::default();
-    for key in Settings::KEYS {
+    for key in Settings::keys() {
         assert!(!key.doc.is_empty() && !key.section.is_empty(), "{}", key.name);
         for line in settings.clone().lines(key.name) {
             assert_eq!(settings.set(key.name, &line), Ok(true), "{}", key.name);
@@ -98,7 +98,7 @@ fn opensms_template_is_read_without_remarks_and_all_its_keys_are_known() {
     assert_eq!((remarks, mistakes), (vec![], vec![]));
     let lines = OPENSM_TEMPLATE.lines().filter(|line| !line.starts_with('#'));
     let theirs: Vec<&str> = lines.filter_map(|line| line.split_whitespace().next()).collect();
-    let ours: Vec<&str> = Settings::KEYS.iter().map(|key| key.name).collect();
+    let ours: Vec<&str> = Settings::keys().iter().map(|key| key.name).collect();
     let known: Vec<&str> = ours.iter().copied().filter(|key| theirs.contains(key)).collect();
     assert_eq!(known, theirs, "all, in their order");
     // Defaults that differ on purpose.
@@ -123,8 +123,8 @@ fn mistakes_are_ignored_and_reported_with_their_place() {
             "sm.conf:4: lmc takes a number, not ''; the line is ignored",
             "sm.conf:7: subnet_timeout takes a number, not '20 s'; the line is ignored",
             "sm.conf:8: m_key_protection_level must be 0 to 3, not 7; 2 is used",
-            "sm.conf:9: routing_engine takes names among minhop, updn, dnup, file, ftree, lash, \
-             dor, torus-2QoS, nue, dfsssp, sssp and no_fallback, separated by commas, not \
+            "sm.conf:9: routing_engine takes names among minhop, updn, dnup, ftree, lash, dor, \
+             torus-2QoS, sssp, dfsssp, nue, file and no_fallback, separated by commas, not \
              'ftre,updn'; updn is used",
             "sm.conf:10: sweep_interval takes a number, not 'x'; the line is ignored",
             "sm.conf:12: lmc must be 0 to 7, not 300; the line is ignored",
@@ -243,7 +243,7 @@ const GUIDE: &str = include_str!("../../../../docs/migrate-from-opensm.md");
 #[test]
 fn the_guide_lists_exactly_the_keys_without_effect() {
     let mut rows: Vec<(String, Vec<String>)> = Vec::new();
-    for key in Settings::KEYS {
+    for key in Settings::keys() {
         let reason = match key.effect {
             Effect::Acts => continue,
             Effect::Idle(why) => format!("no effect: {why}"),

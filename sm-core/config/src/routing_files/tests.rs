@@ -167,3 +167,29 @@ fn a_torus_is_read_for_its_engine_only() {
     let (errors, _) = reading(&mut files, &settings);
     assert!(errors[0].contains("torus:2: unknown keyword 'xp_lnk'"), "{errors:?}");
 }
+
+/// The digest is on disk, in `STATE/routing`: if an upgrade changed it, routes of the previous
+/// version would be recomputed at the next start.
+#[test]
+fn the_digest_of_equal_options_is_the_same_in_every_version() {
+    let digest = |set: &[(&str, &str)]| {
+        let mut settings = Settings::default();
+        for (key, text) in set {
+            assert_eq!(settings.set(key, text), Ok(true), "{key}");
+        }
+        RoutingFiles::default().digest(&settings)
+    };
+    for (set, expected) in [
+        (&[][..], 0x07c6_f6a9_8583_cd7c),
+        (&[("connect_roots", "TRUE")], 0x5c1f_143f_846b_122d),
+        (&[("max_reverse_hops", "300")], 0xffd8_df2c_2ca8_979d),
+        (&[("do_mesh_analysis", "TRUE"), ("lash_start_vl", "2")], 0xc49e_e655_3940_fb26),
+        (&[("nue_max_num_vls", "4"), ("nue_include_switches", "TRUE")], 0x98b3_6ad1_e4c6_4d77),
+        (&[("port_shifting", "TRUE"), ("scatter_ports", "7")], 0xcb6e_5f06_ab76_b26e),
+        (&[("guid_routing_order_no_scatter", "TRUE")], 0x7c2a_1b82_d2a1_ff94),
+        // Not an option of engines.
+        (&[("sm_priority", "9")], 0x07c6_f6a9_8583_cd7c),
+    ] {
+        assert_eq!(digest(set), expected, "{set:?}: {:#018x}", digest(set));
+    }
+}

@@ -84,7 +84,7 @@ mod tests {
     fn long_options_may_have_one_dash_and_letters_their_values_at_once() {
         let set = settings(&["-maxsmps", "8", "-g0x12", "-Qz", "-t500", "-lmc=2", "-sm_sl", "3"]);
         assert_eq!((set.max_wire_smps, set.guid.0, set.qos), (8, 0x12, true));
-        assert!(set.connect_roots);
+        assert!(set.engines.updn.connect_roots);
         assert_eq!((set.transaction_timeout, set.lmc, set.sm_sl), (500, 2, 3));
     }
 
@@ -92,7 +92,7 @@ mod tests {
     fn options_may_be_cut_short_and_the_last_of_equals_counts() {
         let set = settings(&["--Pcon", "a", "-P", "b", "-conn", "-l", "1", "-l", "2"]);
         assert_eq!(set.partition_config_file.as_deref(), Some("b"));
-        assert_eq!((set.connect_roots, set.lmc), (true, 2));
+        assert_eq!((set.engines.updn.connect_roots, set.lmc), (true, 2));
         assert_eq!(as_clap_takes(["ibsm", "-?", "-d1"].map(OsString::from))[1..], ["-h", "-d1"]);
     }
 

@@ -167,10 +167,10 @@ impl OpenSmOptions {
             let text = hexadecimal(key);
             settings.set("sm_key", &text).map_err(|source| OptionError { option, source })?;
         }
-        settings.connect_roots |= self.connect_roots;
+        settings.engines.updn.connect_roots |= self.connect_roots;
         settings.guid_routing_order_no_scatter |= self.guid_routing_order_no_scatter;
         settings.no_default_routing |= self.no_default_routing;
-        settings.do_mesh_analysis |= self.do_mesh_analysis;
+        settings.engines.lash.analyses_mesh |= self.do_mesh_analysis;
         settings.port_shifting |= self.port_shifting;
         settings.use_ucast_cache |= self.ucast_cache;
         settings.exit_on_fatal &= !self.stay_on_fatal;

@@ -34,6 +34,7 @@ use self::climb::Climber;
 use self::shape::{ComputeNodes, find_order};
 use crate::balance::LinkLoads;
 use crate::deal::{Batch, Dealt, batches_of};
+use crate::engines::settings::settings;
 use crate::engines::updn::{self, Labels, Ranked};
 use crate::relief::relieve_all;
 use crate::repair::settle;
@@ -42,11 +43,12 @@ use crate::{
     Topology,
 };
 
-/// Options of `ftree`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Options {
-    /// The most hops against the up/down rule on a route to an I/O node (`max_reverse_hops`).
-    pub max_reverse_hops: u8,
+settings! {
+    /// Settings of `ftree`.
+    pub struct Settings {
+        /// How many hops in the wrong direction ftree's routes to I/O nodes may take.
+        max_reverse_hops: u16 = 0, key "max_reverse_hops", start, after "quasi_ftree_indexing";
+    }
 }
 
 /// The engine `ftree`.
@@ -68,10 +70,13 @@ impl Engine for FTree {
         let rank = |topology: &Topology| {
             let order = find_order(topology, steering).map_err(|reason| reason.of(self.name()))?;
             let mut labels = Labels::compute(topology, &order);
+            // No path has more hops than a u8 counts.
+            let reverse_hops = steering.settings.ftree.max_reverse_hops;
+            let reverse_hops = u8::try_from(reverse_hops).unwrap_or(u8::MAX);
             for egress_switch in io_switches(topology, &steering.common) {
-                labels.connect(topology, egress_switch, steering.ftree.max_reverse_hops);
+                labels.connect(topology, egress_switch, reverse_hops);
             }
-            if steering.updn.connect_roots {
+            if steering.settings.updn.connect_roots {
                 topology
                     .switches()
                     .for_each(|egress_switch| labels.connect(topology, egress_switch, u8::MAX));

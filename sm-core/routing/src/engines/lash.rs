@@ -23,6 +23,7 @@ mod trees;
 
 use self::mesh::Mesh;
 use self::trees::Trees;
+use crate::engines::settings::settings;
 use crate::engines::sssp::{Distances, Group, TOLERANCES, groups};
 use crate::layering::Pairs;
 use crate::tables::Tables;
@@ -31,14 +32,15 @@ use crate::{
     Steering, Topology,
 };
 
-/// Options of `lash`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Options {
-    /// The first lane to use (`lash_start_vl`).
-    pub start_lane: u8,
-    /// Whether to look for a mesh from which to derive an order of switches
-    /// (`do_mesh_analysis`).
-    pub analyses_mesh: bool,
+settings! {
+    /// Settings of `lash`.
+    pub struct Settings {
+        /// Whether lash looks for a mesh to order switches by.
+        analyses_mesh: bool = false, key "do_mesh_analysis", sweep,
+            after "guid_routing_order_file";
+        /// First VL of lash.
+        start_lane: u8 = 0, key "lash_start_vl", sweep, 0..=15, after "do_mesh_analysis";
+    }
 }
 
 /// The engine `lash`. Takes time proportional to pairs of switches times hops times layers.
@@ -60,7 +62,7 @@ impl Engine for Lash {
         steering: &Steering,
         _: Option<&Previous<'_>>,
     ) -> Result<Routing, RoutingError> {
-        let (start, all) = (steering.lash.start_lane, steering.common.data_lanes.max(1));
+        let (start, all) = (steering.settings.lash.start_lane, steering.common.data_lanes.max(1));
         let Some(lanes) = all.checked_sub(start).filter(|&lanes| lanes > 0) else {
             return Err(Reason::NoLaneFromStart { start, lanes: all }.of(self.name()));
         };
@@ -103,7 +105,7 @@ fn on_mesh(
     lanes: u8,
 ) -> Option<Routed> {
     // With link weights, paths must follow the weights instead.
-    if !steering.lash.analyses_mesh || !steering.common.hop_weights.is_empty() {
+    if !steering.settings.lash.analyses_mesh || !steering.common.hop_weights.is_empty() {
         return None;
     }
     let mesh = Mesh::find(topology)?;

@@ -57,6 +57,7 @@ use rayon::prelude::*;
 
 use crate::deal::Dealt;
 use crate::engines::dfsssp;
+use crate::engines::settings::settings;
 use crate::engines::sssp::{self, Distances};
 use crate::lanes::Columns;
 use crate::layering::Pairs;
@@ -65,14 +66,15 @@ use crate::{
     Steering, Topology,
 };
 
-/// Options of `nue`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Options {
-    /// The most lanes to use (`nue_max_num_vls`); 0: all.
-    pub lanes_max: u8,
-    /// Whether switches are sources and destinations of traffic like hosts
-    /// (`nue_include_switches`).
-    pub includes_switches: bool,
+settings! {
+    /// Settings of `nue`.
+    pub struct Settings {
+        /// Maximum number of VLs for nue; 0 is all that ports support.
+        lanes_max: u8 = 1, key "nue_max_num_vls", sweep, 0..=15, after "lash_start_vl";
+        /// Whether nue also keeps routes to switches free of deadlocks.
+        includes_switches: bool = false, key "nue_include_switches", sweep,
+            after "nue_max_num_vls";
+    }
 }
 
 /// The engine `nue`. Takes time proportional to LIDs times links on shortest paths, twice; if turns
@@ -100,7 +102,7 @@ impl Engine for Nue {
         }
         let distances = HopMatrix::compute_for(self.name(), topology, None)?;
         let layers = partition::layers(&distances, egress_switches(topology), lanes(steering));
-        let fabric = Fabric::new(topology, &steering.nue);
+        let fabric = Fabric::new(topology, &steering.settings.nue);
         let attempt = |variant| Made::new(&fabric, &distances, &layers, variant);
         let mut all = vec![attempt(Variant::FIRST)];
         if all[0].is_refused() {
@@ -124,7 +126,7 @@ impl Engine for Nue {
 /// Returns the routes of `dfsssp` if these fit in the lanes: no other routes are shorter or better
 /// balanced.
 fn shortest(engine: &'static str, topology: &Topology, steering: &Steering) -> Option<Routing> {
-    if steering.nue.includes_switches {
+    if steering.settings.nue.includes_switches {
         return None;
     }
     let pairs = Pairs::BothWithHosts;
@@ -142,7 +144,7 @@ fn shortest(engine: &'static str, topology: &Topology, steering: &Steering) -> O
 /// Number of lanes that may be used.
 fn lanes(steering: &Steering) -> u8 {
     let all = steering.common.data_lanes.max(1);
-    match steering.nue.lanes_max {
+    match steering.settings.nue.lanes_max {
         0 => all,
         max => all.min(max),
     }

@@ -25,19 +25,26 @@ pub(crate) use self::keep::Ranked;
 pub(crate) use self::labels::{Labels, phase};
 pub(crate) use self::order::Order;
 use crate::deal::{Dealt, deal};
+use crate::engines::settings::settings;
 use crate::relief::relieve_draft;
 use crate::repair::settle;
 use crate::{
     Engine, HopMatrix, Lanes, Previous, Reason, Routing, RoutingError, Steering, Topology,
 };
 
-/// Options of engines that rank switches by their hops from roots.
+settings! {
+    /// Settings of engines that rank switches by their hops from roots.
+    pub struct Settings {
+        /// Whether updn and ftree route between root switches.
+        connect_roots: bool = false, key "connect_roots", sweep, after "avoid_throttled_links";
+    }
+}
+
+/// Files of engines that rank switches by their hops from roots.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// Root switches (`root_guid_file`); empty: the engine finds them.
     pub roots: Vec<u16>,
-    /// Whether roots are joined by routes that go down and up again (`connect_roots`).
-    pub connect_roots: bool,
 }
 
 /// The engines `updn` and `dnup`.
@@ -67,7 +74,7 @@ impl Engine for UpDown {
         let rank = |topology: &Topology| {
             let order = self.order(topology, steering)?;
             let mut labels = Labels::compute(topology, &order);
-            if steering.updn.connect_roots {
+            if steering.settings.updn.connect_roots {
                 topology
                     .switches()
                     .for_each(|egress_switch| labels.connect(topology, egress_switch, u8::MAX));

@@ -65,7 +65,7 @@ fn steering() -> Steering {
 }
 
 fn rooted(root: u16) -> Steering {
-    let updn = updn::Options { roots: vec![root], ..updn::Options::default() };
+    let updn = updn::Options { roots: vec![root] };
     Steering { updn, ..testing::on_lanes(8) }
 }
 

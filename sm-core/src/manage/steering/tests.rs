@@ -71,7 +71,6 @@ fn without_files_engines_know_switches_guids_and_no_more() {
     let expected = Steering {
         common: CommonOptions { switch_ids, ..CommonOptions::default() },
         torus: torus::Options { switch_guids: guids, ..torus::Options::default() },
-        nue: nue::Options { lanes_max: 1, ..nue::Options::default() },
         ..Steering::default()
     };
     assert_eq!(steering(&[]), expected);
@@ -155,16 +154,13 @@ fn an_order_of_ports_and_tables_are_given_by_lids() {
 fn plain_settings_are_handed_on() {
     let topology = topology();
     let places = Places::new(&topology, [], []);
-    let settings = Settings {
-        connect_roots: true,
-        max_reverse_hops: 300,
-        lash_start_vl: 2,
-        do_mesh_analysis: true,
-        ..Settings::default()
-    };
+    let mut settings = Settings::default();
+    for (key, text) in [("connect_roots", "TRUE"), ("lash_start_vl", "2")] {
+        settings.set(key, text).unwrap();
+    }
     let steering = steer(&RoutingFiles::default(), &settings, &places).steering;
-    assert!(steering.updn.connect_roots && steering.lash.analyses_mesh);
-    assert_eq!((steering.ftree.max_reverse_hops, steering.lash.start_lane), (255, 2));
+    assert!(steering.settings.updn.connect_roots);
+    assert_eq!(steering.settings.lash.start_lane, 2);
 }
 
 /// The random choice comes before the choice of another first port, as in OpenSM.

@@ -8,8 +8,7 @@ use crate::testing::{check, spread};
 use crate::{Destination, MinHop, TopologyBuilder, UpDown, testing, verify};
 
 fn rooted(roots: Vec<u16>) -> Steering {
-    let updn = updn::Options { roots, ..updn::Options::default() };
-    Steering { updn, ..Steering::default() }
+    Steering { updn: updn::Options { roots }, ..Steering::default() }
 }
 
 fn route(topology: &Topology, steering: &Steering) -> Result<Routing, RoutingError> {
@@ -45,8 +44,8 @@ proptest! {
         connect_roots in any::<bool>(),
     ) {
         let roots = roots.iter().map(|root| root % topology.switch_count() as u16).collect();
-        let updn = updn::Options { roots, connect_roots };
-        let steering = Steering { updn, ..Steering::default() };
+        let mut steering = rooted(roots);
+        steering.settings.updn.connect_roots = connect_roots;
         match route(&topology, &steering) {
             Ok(routing) => {
                 check(&topology, &routing)?;
@@ -78,7 +77,7 @@ proptest! {
 
     #[test]
     fn some_hosts_compute_and_others_do_not(
-        every in 2usize..5, reverse in 0u8..4, radix in 2u8..6, cut in 0usize..40,
+        every in 2usize..5, reverse in 0u16..4, radix in 2u8..6, cut in 0usize..40,
     ) {
         let net = testing::fat_tree(3, 2 * radix, usize::from(radix).pow(3));
         let topology = testing::topology_without(&net, 1, |number| number == cut);
@@ -90,8 +89,8 @@ proptest! {
         let common = CommonOptions {
             compute_nodes: Some(lids(1)), io_nodes: lids(0), ..CommonOptions::default()
         };
-        let ftree = Options { max_reverse_hops: reverse };
-        let steering = Steering { common, ftree, ..Steering::default() };
+        let mut steering = Steering::from(common);
+        steering.settings.ftree.max_reverse_hops = reverse;
         check(&topology, &route(&topology, &steering).unwrap())?;
     }
 }
@@ -191,7 +190,7 @@ fn io_nodes_reach_each_other_by_reverse_hops() {
     });
     let error = route(&topology, &steering).unwrap_err();
     assert!(matches!(error.reason, Reason::NoUpDownRoute { takes_io_nodes: true, .. }), "{error}");
-    steering.ftree.max_reverse_hops = 1;
+    steering.settings.ftree.max_reverse_hops = 1;
     let routing = route(&topology, &steering).unwrap();
     check(&topology, &routing).unwrap();
     assert_eq!(routing.unreachable, 0);

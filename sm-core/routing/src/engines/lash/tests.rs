@@ -10,13 +10,15 @@ fn steering(data_lanes: u8) -> Steering {
 }
 
 fn from_lane(start_lane: u8, data_lanes: u8) -> Steering {
-    let lash = Options { start_lane, ..Options::default() };
-    Steering { lash, ..steering(data_lanes) }
+    let mut steering = steering(data_lanes);
+    steering.settings.lash.start_lane = start_lane;
+    steering
 }
 
 fn of_mesh(analyses_mesh: bool, data_lanes: u8) -> Steering {
-    let lash = Options { analyses_mesh, ..Options::default() };
-    Steering { lash, ..steering(data_lanes) }
+    let mut steering = steering(data_lanes);
+    steering.settings.lash.analyses_mesh = analyses_mesh;
+    steering
 }
 
 fn routed(topology: &Topology, steering: &Steering) -> Routing {

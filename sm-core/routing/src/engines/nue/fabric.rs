@@ -1,6 +1,6 @@
 //! Caches frequently used properties of the topology.
 
-use super::Options;
+use super::Settings;
 use crate::Topology;
 
 /// Represents no link.
@@ -19,7 +19,7 @@ pub(super) struct Fabric<'a> {
 }
 
 impl<'a> Fabric<'a> {
-    pub(super) fn new(topology: &'a Topology, options: &Options) -> Self {
+    pub(super) fn new(topology: &'a Topology, settings: &Settings) -> Self {
         let mut senders = vec![0; topology.link_count()];
         for switch in topology.switches() {
             senders[topology.link_range(switch)].fill(switch);
@@ -30,7 +30,7 @@ impl<'a> Fabric<'a> {
         });
         let reverse = reverse.collect();
         let hosts = topology.hosts_on();
-        let ends = hosts.iter().map(|&hosts| hosts > 0 || options.includes_switches);
+        let ends = hosts.iter().map(|&hosts| hosts > 0 || settings.includes_switches);
         Self { topology, senders, reverse, ends: ends.collect() }
     }
 

@@ -20,8 +20,9 @@ fn steering(data_lanes: u8) -> Steering {
 }
 
 fn including(includes_switches: bool, data_lanes: u8) -> Steering {
-    let nue = Options { includes_switches, ..Options::default() };
-    Steering { nue, ..steering(data_lanes) }
+    let mut steering = steering(data_lanes);
+    steering.settings.nue.includes_switches = includes_switches;
+    steering
 }
 
 fn routed(topology: &Topology, steering: &Steering) -> Routing {
@@ -44,7 +45,7 @@ fn looping_lane(topology: &Topology, steering: &Steering, routing: &Routing) -> 
         routing.lanes = Lanes::Layers(Layers::new(switches, Columns::EgressSwitch, switches));
     }
     let hosts = topology.hosts_on();
-    let is_end = |switch: u16| hosts[usize::from(switch)] > 0 || steering.nue.includes_switches;
+    let is_end = |switch: u16| hosts[usize::from(switch)] > 0 || steering.settings.nue.includes_switches;
     testing::looping_layer(topology, &routing, |source, to| {
         is_end(source) && is_end(to.egress_switch)
     })
@@ -95,7 +96,7 @@ proptest! {
         includes_switches in any::<bool>(), place in 0usize..9,
     ) {
         let steering = including(includes_switches, 1);
-        let fabric = Fabric::new(&topology, &steering.nue);
+        let fabric = Fabric::new(&topology, &steering.settings.nue);
         let distances = HopMatrix::compute(&topology).unwrap();
         let egress_switches = egress_switches(&topology);
         let forest = Forest::new(&fabric, &distances, &egress_switches, place);
@@ -132,7 +133,7 @@ proptest! {
     #[test]
     fn loads_are_those_of_the_routes(topology in testing::any_topology(), lanes in 1u8..=3) {
         let steering = steering(lanes);
-        let fabric = Fabric::new(&topology, &steering.nue);
+        let fabric = Fabric::new(&topology, &steering.settings.nue);
         let distances = HopMatrix::compute(&topology).unwrap();
         let layers = partition::layers(&distances, egress_switches(&topology), lanes);
         for times in 0..3 {
@@ -243,7 +244,7 @@ fn scattered_orders_differ() {
 fn routed_again_no_egress_switchs_longest_path_gets_longer() {
     for dims in [&[6, 6][..], &[8, 7], &[4, 5, 3]] {
         let torus = testing::topology(&testing::torus(dims, 1), 0);
-        let fabric = Fabric::new(&torus, &Options::default());
+        let fabric = Fabric::new(&torus, &Settings::default());
         let distances = HopMatrix::compute(&torus).unwrap();
         let layers = partition::layers(&distances, egress_switches(&torus), 1);
         for variant in Variant::others(&torus) {
@@ -332,7 +333,7 @@ fn trees_with_holes_are_routed_about_as_well_as_by_minhop() {
 fn tori_are_routed_better_than_by_updn() {
     let topology = testing::topology(&testing::torus(&[6, 6, 6], 1), 0);
     let nue = routed(&topology, &steering(1));
-    let updn = updn::Options { roots: vec![0], ..updn::Options::default() };
+    let updn = updn::Options { roots: vec![0] };
     let rooted = Steering { updn, ..Steering::default() };
     let updn = UpDown::FromRoots.route(&topology, &rooted, None).unwrap();
     let sum = |routing| hops(&topology, routing).iter().map(|&(hops, _)| u32::from(hops)).sum();
@@ -381,8 +382,8 @@ fn meshes_are_routed_evenly_with_one_lane() {
 fn no_more_lanes_are_used_than_asked_for() {
     let topology = testing::topology(&testing::torus(&[4, 4], 2), 0);
     for (data_lanes, lanes_max, used) in [(8, 0, 8), (8, 3, 3), (2, 3, 2), (8, 1, 1), (0, 0, 1)] {
-        let nue = Options { lanes_max, ..Options::default() };
-        let steering = Steering { nue, ..steering(data_lanes) };
+        let mut steering = steering(data_lanes);
+        steering.settings.nue.lanes_max = lanes_max;
         assert_eq!(layer_count(&routed(&topology, &steering)), used);
     }
 }

@@ -14,15 +14,17 @@ fn rooted(roots: &[u16]) -> Steering {
 }
 
 fn connected(roots: &[u16], connect_roots: bool) -> Steering {
-    let updn = Options { roots: roots.to_vec(), connect_roots };
-    Steering { updn, ..Steering::default() }
+    let updn = Options { roots: roots.to_vec() };
+    let mut steering = Steering { updn, ..Steering::default() };
+    steering.settings.updn.connect_roots = connect_roots;
+    steering
 }
 
 /// Checks that all routes deliver, and that without `connect_roots` there are no credit loops,
 /// whichever switches send.
 fn check(topology: &Topology, steering: &Steering, routing: &Routing) -> Result<(), TestCaseError> {
     let walk = testing::check(topology, routing)?;
-    if steering.updn.connect_roots {
+    if steering.settings.updn.connect_roots {
         prop_assert_eq!(walk.unrouted, 0);
     } else {
         let loops = verify::credit_loops(topology, &routing.tables());
@@ -171,7 +173,7 @@ fn spines_reach_each_other_only_if_roots_are_connected() {
     let mut steering = rooted(&spines);
     let apart = UpDown::FromRoots.route(&topology, &steering, None).unwrap();
     assert_eq!(verify::deliveries(&topology, &apart).unrouted, among_spines);
-    steering.updn.connect_roots = true;
+    steering.settings.updn.connect_roots = true;
     let joined = UpDown::FromRoots.route(&topology, &steering, None).unwrap();
     assert_eq!(verify::deliveries(&topology, &joined).unrouted, 0);
     // Pairs that had a route keep it.
@@ -213,7 +215,7 @@ fn hosts_that_only_a_valley_joins_are_declined() {
     let error = UpDown::FromHosts.route(&topology, &steering, None).unwrap_err();
     let expected = Reason::NoUpDownRoute { from: 4, to: 0, takes_io_nodes: false };
     assert_eq!(error.reason, expected);
-    steering.updn.connect_roots = true;
+    steering.settings.updn.connect_roots = true;
     let routing = UpDown::FromHosts.route(&topology, &steering, None).unwrap();
     check(&topology, &steering, &routing).unwrap();
 }
