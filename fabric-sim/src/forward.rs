@@ -164,7 +164,7 @@ impl<'a> Traveller<'a> {
                     return Err(DropReason::Malformed);
                 }
                 // NotASwitch, NotOnItsPath.
-                Step::Discard(_) => return Err(DropReason::BadPath),
+                _ => return Err(DropReason::BadPath),
             };
             arrived_by = Some(PortNum(self.subnet[entry].number));
         }

@@ -53,9 +53,31 @@ pub struct Carrier {
     /// Length of the MAD in bytes as its sender states it apart from the MAD's headers; 0 if only
     /// the headers state it. On ibsim, programs that leave RMPP to a kernel state the length here.
     pub message_len: u16,
-    /// Set on a request forwarded by a front door if the responder may send the answer to the
-    /// client from its own port.
-    pub direct: bool,
+    /// Marks that a relay set; transports that carry them say what they mean.
+    pub marks: Marks,
+}
+
+/// Marks on a packet, none by default. They mean nothing to this crate's types and state machines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Marks(u8);
+
+impl Marks {
+    /// The mark with this number, 0 to 7.
+    pub const fn numbered(number: u8) -> Self {
+        Self(1 << (number & 7))
+    }
+
+    /// Whether all of these marks are set.
+    #[inline]
+    pub const fn contains(self, marks: Self) -> bool {
+        self.0 & marks.0 == marks.0
+    }
+
+    /// These marks if `is_set`, otherwise none.
+    #[inline]
+    pub const fn only_if(self, is_set: bool) -> Self {
+        if is_set { self } else { Self(0) }
+    }
 }
 
 /// Where a packet came from and how, to send more packets there.

@@ -151,7 +151,7 @@ pub fn is_closed(target: SocketAddr, workload: &Workload, tid: u64) -> bool {
         let pair = workload.pair(0);
         workload.write_request(pair, workload.by(), tid, &mut packet.mad);
         packet.address.lid = workload.ports().get(pair.source).lid;
-        let mut datagram = encode(&packet.address, packet.carrier.direct).to_vec();
+        let mut datagram = encode(&packet.address, packet.carrier.marks).to_vec();
         datagram.extend_from_slice(&packet.mad);
         socket.send(&datagram)?;
         socket.recv(&mut datagram)

@@ -68,7 +68,7 @@ impl Tables {
                         self.refused.push((packet.origin(), header, transmit));
                         return Progress::Some;
                     }
-                    Err(Refusal::Ignore) => return Progress::Some,
+                    Err(_) => return Progress::Some,
                 }
                 self.transfers.len() - 1
             }

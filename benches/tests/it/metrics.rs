@@ -99,7 +99,7 @@ async fn every_request_is_answered_dropped_or_in_flight_and_no_counter_falls() {
         for i in 0..64 {
             let packet = anything(&mut random, &lids, round << 8 | i);
             let datagram =
-                [&encode(&packet.address, packet.carrier.direct)[..], &packet.mad].concat();
+                [&encode(&packet.address, packet.carrier.marks)[..], &packet.mad].concat();
             client.send(&datagram).expect("the storm is sent");
         }
         client.send(b"no packet").expect("the storm is sent");

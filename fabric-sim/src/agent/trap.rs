@@ -99,9 +99,9 @@ fn notify(
         return;
     }
     let producer_type = match subnet.node_of(port).node_type {
-        NodeType::Ca => ProducerType::CA,
         NodeType::Switch => ProducerType::SWITCH,
         NodeType::Router => ProducerType::ROUTER,
+        _ => ProducerType::CA,
     };
     let notice = SmNoticeRepr {
         is_generic: true,

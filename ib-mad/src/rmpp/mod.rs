@@ -82,6 +82,7 @@ const SEGMENT_PAYLOAD: u32 = (SA_HEADER_LEN + DATA_LEN) as u32;
 
 /// A packet to send. [`write`](Self::write) encodes it as a MAD.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Transmit {
     /// A segment of the message.
     Data {
@@ -159,6 +160,7 @@ pub fn reply_header(header: &[u8; HEADER_LEN]) -> [u8; HEADER_LEN] {
 
 /// How a transfer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Outcome {
     /// The receiver has the whole message.
     Complete,

@@ -40,6 +40,7 @@ impl Default for ReceiverConfig {
 
 /// Why a packet does not start a transfer.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Refusal {
     /// It belongs to a finished or unknown transfer, or is not RMPP. Do not reply.
     Ignore,

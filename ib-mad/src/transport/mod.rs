@@ -60,7 +60,7 @@ pub use wait::{Interest, WAIT_MAX, wait};
 use std::io;
 use std::os::fd::BorrowedFd;
 
-pub use crate::packet::{Address, Carrier, Grh, Origin, Packet};
+pub use crate::packet::{Address, Carrier, Grh, Marks, Origin, Packet};
 use crate::types::{Guid, Lid, PortNum, Sl};
 use crate::wire::attribute::PortState;
 

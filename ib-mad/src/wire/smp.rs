@@ -216,6 +216,7 @@ pub fn answer(mad: &mut [u8; MAD_LEN], status: Status) {
 
 /// Step of a node for a directed-route SMP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Step {
     /// Forward it by this port.
     Forward(PortNum),

@@ -110,12 +110,12 @@ impl Assemblies {
         }
         let receiver = match Receiver::start(now, &packet.mad, self.config) {
             Ok(receiver) => receiver,
-            Err(Refusal::Ignore) => return Progress::Ignored,
             Err(Refusal::Reply(transmit)) => {
                 let header = reply_header(header);
                 transmit.write(&header, &[], &mut packet.mad);
                 return Progress::Refused;
             }
+            Err(_) => return Progress::Ignored,
         };
         if self.by_key.len() >= self.max && !self.evict(now) {
             return Progress::Full;

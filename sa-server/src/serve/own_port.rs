@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crossbeam_queue::ArrayQueue;
+use ib_mad::transport::udp::DIRECT;
 use ib_mad::transport::{Address, Grh, Packet};
 use ib_mad::types::{Gid, Guid, Qpn, Sl};
 use ib_mad::wire::sa::SaMad;
@@ -73,7 +74,7 @@ pub enum Egress {
 /// one, on the SL of the path from here. `None` if it must leave as its request came.
 pub(crate) fn readdress(tables: &Tables, guid: Guid, answer: &Packet) -> Option<Address> {
     let asked = &answer.address;
-    if !answer.carrier.direct || SaMad::new(&answer.mad).rmpp().is_active() {
+    if !answer.carrier.marks.contains(DIRECT) || SaMad::new(&answer.mad).rmpp().is_active() {
         return None;
     }
     let here = tables.end_ports.by_guid(guid)?;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::common::{Chain, path_request, published, request};
+use ib_mad::transport::udp::DIRECT;
 use ib_mad::transport::{Address, Carrier, Grh, Packet, Transport};
 use ib_mad::types::{Gid, Lid, Qpn, SUBNET_PREFIX_DEFAULT};
 use ib_mad::wire::mad::{Method, Status};
@@ -80,7 +81,7 @@ impl WorkerPool {
 }
 
 fn direct(mut packet: Packet) -> Packet {
-    packet.carrier.direct = true;
+    packet.carrier.marks = DIRECT;
     packet.carrier.peer = Some("127.0.0.1:9".parse().unwrap());
     packet.address.path_bits = 1;
     packet

@@ -123,7 +123,7 @@ impl Tables<'_> {
 fn kind(kind: NodeType) -> &'static str {
     match kind {
         NodeType::Switch => "Switch",
-        NodeType::Ca => "Channel Adapter",
         NodeType::Router => "Router",
+        _ => "Channel Adapter",
     }
 }

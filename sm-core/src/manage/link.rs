@@ -229,7 +229,7 @@ fn set_link(fabric: &Fabric, port: PortIndex, subnet: Subnet<'_>, bytes: &mut Po
         NodeType::Router => {
             info.set_hoq_life(settings.leaf_head_of_queue_lifetime);
         }
-        NodeType::Ca => {}
+        _ => {}
     }
 }
 

@@ -258,7 +258,8 @@ impl Mastership {
             (SmControl::Standby, NotActive) => Some(Demand::StandBy),
             (SmControl::Disable, Standby | Discovering) => Some(Demand::Disable),
             (SmControl::Acknowledge | SmControl::Standby, _) => Some(Demand::None),
-            (SmControl::Handover | SmControl::Discover | SmControl::Disable, _) => None,
+            // HANDOVER, DISCOVER and DISABLE in other states.
+            _ => None,
         }
     }
 }

@@ -303,9 +303,9 @@ impl Subnet {
             return false;
         }
         let producer = match self.fabric.node_of(sm_port).kind {
-            NodeType::Ca => ProducerType::CA,
             NodeType::Switch => ProducerType::SWITCH,
             NodeType::Router => ProducerType::ROUTER,
+            _ => ProducerType::CA,
         };
         let mut details = [0; 54];
         LocalChangesDetails::of_mut(&mut details)

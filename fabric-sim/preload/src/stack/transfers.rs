@@ -189,12 +189,12 @@ impl Transfers {
                     let address = packet.address;
                     self.incoming.insert(key, Incoming { agent, receiver, address });
                 }
-                Err(Refusal::Ignore) => {}
                 Err(Refusal::Reply(transmit)) => {
                     let header: &[u8; HEADER_LEN] = packet.mad.first_chunk()?;
                     let address = &packet.address;
                     self.reply(&transmit, &reply_header(header), *address);
                 }
+                Err(_) => {}
             },
         }
         self.settle_incoming(key)
@@ -283,7 +283,7 @@ impl Transfers {
                 return self.outgoing.remove(&key).map(|to| Event::TimedOut(to.request));
             }
             Some(Outcome::Ended(status)) => Some(Transmit::Abort(status)),
-            Some(Outcome::EndedByPeer(_)) => None,
+            Some(_) => None,
         };
         let outgoing = self.outgoing.remove(&key)?;
         if let Some(last_words) = event {
@@ -317,7 +317,7 @@ impl Transfers {
                 }
                 Some(Event::Arrived(agent, address, message))
             }
-            Outcome::Ended(_) | Outcome::EndedByPeer(_) => {
+            _ => {
                 self.incoming.remove(&key);
                 Some(Event::Ended)
             }

@@ -144,7 +144,7 @@ impl Producer {
         let packets = &packets[..packets.len().min(room as usize)];
         for packet in packets {
             let slot = self.place.slot(self.tail);
-            let envelope = encode(&packet.address, packet.carrier.direct);
+            let envelope = encode(&packet.address, packet.carrier.marks);
             // SAFETY: the slot is in the mapping; a consumer that reads it now violates the
             // protocol and only gets mixed data.
             unsafe {
@@ -229,9 +229,9 @@ impl Consumer {
             self.head = self.head.wrapping_add(1);
             waiting -= 1;
             match decode(&envelope) {
-                Some((address, direct)) => {
+                Some((address, marks)) => {
                     packet.address = address;
-                    packet.carrier = Carrier { peer, direct, ..Carrier::default() };
+                    packet.carrier = Carrier { peer, marks, ..Carrier::default() };
                     taken.packets += 1;
                 }
                 None => taken.malformed += 1,

@@ -1,6 +1,6 @@
 //! The 64 bytes before the MAD of a datagram: the addressing that a fabric would carry.
 
-use crate::transport::{Address, Grh};
+use crate::transport::{Address, Grh, Marks};
 use crate::types::{Gid, Lid, PKey, Qpn, Sl};
 use crate::wire::field::layout;
 
@@ -12,6 +12,10 @@ const MAGIC: u32 = 0x4942_4D44;
 const VERSION: u8 = 1;
 /// Magic and version, the start of every envelope.
 const HEAD: u64 = (MAGIC as u64) << 8 | VERSION as u64;
+
+/// Mark of a request that a front door forwarded: the responder may send the response from its own
+/// port.
+pub const DIRECT: Marks = Marks::numbered(0);
 
 layout! {
     /// Envelope, 64 bytes, big-endian. It describes the client on the fabric, in both directions.
@@ -56,14 +60,14 @@ layout! {
     }
 }
 
-/// The envelope of a MAD with this address. It has neither `Carrier::peer` nor
-/// `Carrier::undelivered`.
+/// The envelope of a MAD with this address and these marks, of which it has [`DIRECT`]. It has
+/// neither `Carrier::peer` nor `Carrier::undelivered`.
 #[inline(always)]
-pub fn encode(address: &Address, direct: bool) -> [u8; ENVELOPE_LEN] {
+pub fn encode(address: &Address, marks: Marks) -> [u8; ENVELOPE_LEN] {
     // Not by `EnvelopeRepr::to_bytes`, which works bit by bit and takes several times as long: this
     // is done for every packet. Whole words, since a cache line owned by another core is written
     // store by store. A test compares the two.
-    let flags = u8::from(direct) << 1 | u8::from(address.grh.is_some());
+    let flags = u8::from(marks.contains(DIRECT)) << 1 | u8::from(address.grh.is_some());
     let [sl, path_bits] = [address.sl.get(), address.path_bits].map(u64::from);
     let first = HEAD << 24 | u64::from(flags) << 16 | sl << 8 | path_bits;
     let (lid, pkey) = (u64::from(address.lid.0), u64::from(address.pkey.0));
@@ -82,9 +86,9 @@ pub fn encode(address: &Address, direct: bool) -> [u8; ENVELOPE_LEN] {
     bytes
 }
 
-/// The address in an envelope; `None` if it is not an envelope of this version.
+/// The address and the marks in an envelope; `None` if it is not an envelope of this version.
 #[inline(always)]
-pub fn decode(bytes: &[u8; ENVELOPE_LEN]) -> Option<(Address, bool)> {
+pub fn decode(bytes: &[u8; ENVELOPE_LEN]) -> Option<(Address, Marks)> {
     let (words, _) = bytes.as_chunks::<8>();
     let (first, second) = (u64::from_be_bytes(words[0]), u64::from_be_bytes(words[1]));
     if first >> 24 != HEAD {
@@ -100,7 +104,7 @@ pub fn decode(bytes: &[u8; ENVELOPE_LEN]) -> Option<(Address, bool)> {
         path_bits: first as u8,
         grh: (flags & 1 != 0).then(|| read_grh(bytes)),
     };
-    Some((address, flags & 2 != 0))
+    Some((address, DIRECT.only_if(flags & 2 != 0)))
 }
 
 /// The fields that are valid only with a GRH, which few packets have.
@@ -141,22 +145,22 @@ mod tests {
 
     #[test]
     fn layout_is_as_drawn() {
-        let bytes = encode(&address(), false);
+        let bytes = encode(&address(), Marks::default());
         assert_eq!(bytes[..8], *b"IBMD\x01\x01\x09\x03");
         assert_eq!(bytes[8..20], [1, 2, 0x80, 1, 0, 0xAB, 0xCD, 0xEF, 0, 0, 0, 1]);
         assert_eq!((&bytes[20..36], &bytes[36..52]), (&[1; 16][..], &[2; 16][..]));
         assert_eq!(bytes[52..], [7, 64, 0, 0, 0, 0x0F, 0xFF, 0xFF, 0, 0, 0, 0]);
-        assert_eq!(decode(&bytes), Some((address(), false)));
+        assert_eq!(decode(&bytes), Some((address(), Marks::default())));
         let without = Address { grh: None, ..address() };
-        assert_eq!(decode(&encode(&without, false)), Some((without, false)));
-        assert_eq!(encode(&address(), true)[5], 3);
-        assert_eq!(decode(&encode(&address(), true)), Some((address(), true)));
+        assert_eq!(decode(&encode(&without, DIRECT)), Some((without, DIRECT)));
+        assert_eq!(encode(&address(), DIRECT)[5], 3);
+        assert_eq!(decode(&encode(&address(), DIRECT)), Some((address(), DIRECT)));
     }
 
     #[test]
     fn strangers_and_other_versions_are_refused() {
         for byte in [0, 3, 4] {
-            let mut bytes = encode(&address(), false);
+            let mut bytes = encode(&address(), Marks::default());
             bytes[byte] ^= 2;
             assert_eq!(decode(&bytes), None, "byte {byte}");
         }
@@ -187,7 +191,7 @@ mod tests {
                     hop_limit,
                     flow_label,
                 };
-                assert_eq!(encode(&address, direct), repr.to_bytes());
+                assert_eq!(encode(&address, DIRECT.only_if(direct)), repr.to_bytes());
             }
         }
     }
@@ -201,8 +205,8 @@ mod tests {
             bytes[5] = 1;
             bytes[6..38].copy_from_slice(&fill);
             bytes[6] &= 0xF;
-            let (address, direct) = decode(&bytes).unwrap();
-            prop_assert_eq!(encode(&address, direct), bytes);
+            let (address, marks) = decode(&bytes).unwrap();
+            prop_assert_eq!(encode(&address, marks), bytes);
         }
     }
 }

@@ -24,7 +24,7 @@ use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 
-pub use self::envelope::{ENVELOPE_LEN, Envelope, EnvelopeRepr, decode, encode};
+pub use self::envelope::{DIRECT, ENVELOPE_LEN, Envelope, EnvelopeRepr, decode, encode};
 use self::mmsg::Mmsg;
 use self::uring::Uring;
 use super::{Malformed, Packet, Transport};

@@ -1,7 +1,7 @@
 //! Properties of both engines.
 
 use super::*;
-use crate::transport::{Address, Carrier, Interest, wait};
+use crate::transport::{Address, Carrier, Interest, Marks, wait};
 use crate::types::{Lid, Qpn};
 use std::time::Duration;
 
@@ -182,7 +182,7 @@ on_both_engines! {
             let mut receiver = socket(engine, trains);
             let to = receiver.local_addr().unwrap();
             let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
-            let good = encode(&Address::default(), false);
+            let good = encode(&Address::default(), Marks::default());
             let mut datagram = [0; 4 * DATAGRAM_LEN];
             stranger.send_to(&datagram[..DATAGRAM_LEN], to).unwrap();
             datagram[..ENVELOPE_LEN].copy_from_slice(&good);

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use super::{DATAGRAM_LEN, ENVELOPE_LEN, UdpCounters, decode, encode};
 use crate::transport::mmsg::{self, Vectors};
 use crate::transport::sockaddr::RawAddress;
-use crate::transport::{Address, Carrier, Packet};
+use crate::transport::{Address, Carrier, Marks, Packet};
 use crate::wire::MAD_LEN;
 
 /// Packets per train: the kernel's limit.
@@ -51,7 +51,7 @@ impl Outgoing {
     pub(super) fn write(&mut self, first: usize, packets: &[Packet], peer: SocketAddr) {
         let places = &mut self.datagrams[first..first + packets.len()];
         for (datagram, packet) in places.iter_mut().zip(packets) {
-            datagram.envelope = encode(&packet.address, packet.carrier.direct);
+            datagram.envelope = encode(&packet.address, packet.carrier.marks);
             datagram.mad = packet.mad;
         }
         self.peers[first] = RawAddress::new(peer).0;
@@ -121,10 +121,10 @@ impl Train {
             let end = (self.offset + self.segment.max(1)).min(bytes.len());
             let datagram = &bytes[self.offset..end];
             match open_datagram(datagram).filter(|_| self.is_whole) {
-                Some((address, direct, mad)) => {
+                Some((address, marks, mad)) => {
                     batch[filled].address = address;
                     batch[filled].carrier =
-                        Carrier { peer: self.peer, direct, ..Carrier::default() };
+                        Carrier { peer: self.peer, marks, ..Carrier::default() };
                     batch[filled].mad = *mad;
                     filled += 1;
                 }
@@ -144,13 +144,13 @@ impl Train {
 
 /// Splits a datagram into its envelope's contents and its MAD.
 #[inline]
-fn open_datagram(datagram: &[u8]) -> Option<(Address, bool, &[u8; MAD_LEN])> {
+fn open_datagram(datagram: &[u8]) -> Option<(Address, Marks, &[u8; MAD_LEN])> {
     if datagram.len() != DATAGRAM_LEN {
         return None;
     }
     let (envelope, mad) = datagram.split_first_chunk()?;
-    let (address, direct) = decode(envelope)?;
-    Some((address, direct, mad.first_chunk()?))
+    let (address, marks) = decode(envelope)?;
+    Some((address, marks, mad.first_chunk()?))
 }
 
 /// Attaches the control message that makes the kernel split a train into datagrams.

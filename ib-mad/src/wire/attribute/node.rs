@@ -8,6 +8,7 @@ use crate::wire::field::{code_field, layout};
 /// Node type (IBA 14.2.5.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
+#[non_exhaustive]
 pub enum NodeType {
     /// Channel adapter.
     Ca = 1,

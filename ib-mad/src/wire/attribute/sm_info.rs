@@ -73,6 +73,7 @@ layout! {
 /// Command of a Set(SMInfo), in its modifier (IBA 14.4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
+#[non_exhaustive]
 pub enum SmControl {
     /// HANDOVER: become master.
     Handover = 1,

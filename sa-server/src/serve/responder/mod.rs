@@ -16,6 +16,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ib_mad::transport::udp::DIRECT;
 use ib_mad::transport::{Address, Packet};
 use ib_mad::types::Guid;
 use ib_mad::wire::mad::Status;
@@ -157,7 +158,7 @@ impl Responder {
     /// How an answer is addressed if it leaves by the responder's own port; `None` if it has to
     /// leave as its request came.
     pub(crate) fn readdress(&mut self, answer: &Packet) -> Option<Address> {
-        if !answer.carrier.direct {
+        if !answer.carrier.marks.contains(DIRECT) {
             return None;
         }
         let tables = &self.tables.current()?.tables;

@@ -3,6 +3,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
+use ib_mad::transport::udp::DIRECT;
 use ib_mad::transport::{Packet, Transport};
 use ib_mad::wire::mad::Method;
 use ib_mad::wire::sa::SaMad;
@@ -192,7 +193,7 @@ fn send<T: Transport>(
 #[inline]
 fn leaves_directly(egress: &Egress, responder: &mut Responder, answer: &Packet) -> bool {
     match egress {
-        Egress::By(port) if answer.carrier.direct => {
+        Egress::By(port) if answer.carrier.marks.contains(DIRECT) => {
             let address = responder.readdress(answer);
             address.is_some_and(|address| port.send(Packet::new(answer.mad, address)))
         }

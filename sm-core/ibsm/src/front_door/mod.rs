@@ -14,7 +14,8 @@ mod redirect;
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use ib_mad::transport::{Address, Packet};
+use ib_mad::transport::udp::DIRECT;
+use ib_mad::transport::{Address, Marks, Packet};
 use ib_mad::types::{Gid, Lid, Qpn, Sl};
 use ib_mad::wire::mad::{Method, MgmtClass};
 use ib_mad::wire::rmpp::RmppType;
@@ -164,8 +165,9 @@ impl FrontDoor {
         match chosen {
             Some((id, peer)) => {
                 packet.carrier.peer = Some(peer);
-                packet.carrier.direct = id.is_some_and(|id| self.returns_directly(id, packet));
-                self.counters.direct += u64::from(packet.carrier.direct);
+                let is_direct = id.is_some_and(|id| self.returns_directly(id, packet));
+                packet.carrier.marks = DIRECT.only_if(is_direct);
+                self.counters.direct += u64::from(is_direct);
                 self.counters.requests += 1;
                 Passage::ToResponder
             }
@@ -210,7 +212,7 @@ impl FrontDoor {
         if self.redirection.advertise(packet, |client, target| self.sl_to(client, target)) {
             self.counters.advertised += 1;
         }
-        (packet.carrier.peer, packet.carrier.direct) = (None, false);
+        (packet.carrier.peer, packet.carrier.marks) = (None, Marks::default());
         self.counters.answers += 1;
         true
     }
@@ -394,7 +396,7 @@ mod tests {
                 let mut packet = to_first.clone();
                 assert_eq!(door.admit(now, &list, &mut packet), Passage::ToResponder);
                 let port = packet.carrier.peer.unwrap().port();
-                passed[usize::from(port == 9002)] |= packet.carrier.direct;
+                passed[usize::from(port == 9002)] |= packet.carrier.marks.contains(DIRECT);
             }
             passed
         };

@@ -20,9 +20,9 @@ pub(super) struct Members {
 /// The bit of a kind of node.
 pub(super) fn bit(kind: NodeType) -> u8 {
     match kind {
-        NodeType::Ca => PortGroup::NODE_CA,
         NodeType::Switch => PortGroup::NODE_SWITCH,
         NodeType::Router => PortGroup::NODE_ROUTER,
+        _ => PortGroup::NODE_CA,
     }
 }
 
