@@ -211,7 +211,7 @@ impl Discovery {
                 .events
                 .push(Event::Fatal(format!("{text}. With -y the subnet manager keeps running")));
         }
-        subnet.oddity(format_args!("{text}"));
+        subnet.anomaly(format_args!("{text}"));
     }
 
     /// The GUID of `node` answered with another kind or number of ports behind `egress`.
@@ -261,7 +261,7 @@ impl Subnet {
         let known = [older.from, older.to, newer[0], newer[1]];
         if known.iter().all(|&port| self.fabric.node_of(port).guid != answerer.guid) {
             let place = self.place(newer[0]);
-            self.oddity(format_args!(
+            self.anomaly(format_args!(
                 "a node at {place} reports a different GUID each time, for example {}",
                 answerer.guid
             ));

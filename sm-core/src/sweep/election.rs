@@ -26,11 +26,11 @@ use sm_config::Settings;
 use state::Answer;
 pub(super) use state::Election;
 
-/// Maximum number of other SMs that an election polls, and of foreign or mute ones remembered.
+/// Maximum number of other SMs that an election polls, and of foreign or unresponsive ones remembered.
 const OTHERS_MAX: usize = 256;
 /// Interval at which light sweeps poll SMs that did not answer. Partial sweeps leave this to light
 /// sweeps, and poll such SMs only after twice this interval.
-const MUTE_INTERVAL: Duration = Duration::from_secs(60);
+const UNRESPONSIVE_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Owner of the requests to other SMs, whose state is in [`Election`].
 pub(super) struct OtherManagers;
@@ -49,7 +49,7 @@ impl RequestOwner for OtherManagers {
         let OwnedRequest { kind, request, now } = owned;
         let port = request.port();
         let at = subnet.fabric.port(port).guid;
-        subnet.election.unmute(|guid| guid == at);
+        subnet.election.mark_responsive(|guid| guid == at);
         match subnet.election.read(data) {
             Answer::None => {
                 subnet.sm_failed(kind, port, "unknown SMInfo state");
@@ -79,7 +79,7 @@ impl RequestOwner for OtherManagers {
     fn silent(&mut self, subnet: &mut Subnet, owned: OwnedRequest<Self::Kind>) {
         let OwnedRequest { kind, request, now } = owned;
         let port = request.port();
-        subnet.sm_is_mute(now, port);
+        subnet.sm_is_unresponsive(now, port);
         debug!("{}: no answer from {}", request.kind.name(), subnet.place(port));
         subnet.sm_failed(kind, port, "no answer");
     }
@@ -103,9 +103,9 @@ impl Sweeper {
         // wait for it each time.
         let asked = |port: &PortIndex| {
             let guid = self.subnet.fabric.port(*port).guid;
-            let since = self.subnet.election.mute_since(guid);
-            let is_mute = since.is_some_and(|since| now < since + MUTE_INTERVAL * 2);
-            Some(*port) != sm_port && (full || !is_mute)
+            let since = self.subnet.election.unresponsive_since(guid);
+            let is_unresponsive = since.is_some_and(|since| now < since + UNRESPONSIVE_INTERVAL * 2);
+            Some(*port) != sm_port && (full || !is_unresponsive)
         };
         for port in managers.into_iter().filter(asked).take(OTHERS_MAX) {
             self.subnet.exchange.push(Request::new(Kind::SmInfo, port));
@@ -315,18 +315,18 @@ impl Sweeper {
 }
 
 impl Subnet {
-    /// Polls SMs that did not answer, at [`MUTE_INTERVAL`]: otherwise two masters that each missed
+    /// Polls SMs that did not answer, at [`UNRESPONSIVE_INTERVAL`]: otherwise two masters that each missed
     /// the other's answer would both continue. A trap ends this light sweep early.
-    pub(super) fn ask_mute(&mut self, now: Instant) -> bool {
+    pub(super) fn poll_unresponsive(&mut self, now: Instant) -> bool {
         let mut asks = false;
-        if self.settings.ignore_other_sm || !self.election.has_mute() {
+        if self.settings.ignore_other_sm || !self.election.has_unresponsive() {
             return false;
         }
         for port in self.manager_ports() {
             let guid = self.fabric.port(port).guid;
-            let since = self.election.mute_since(guid);
-            if since.is_some_and(|since| now >= since + MUTE_INTERVAL) {
-                self.election.mute(now, guid);
+            let since = self.election.unresponsive_since(guid);
+            if since.is_some_and(|since| now >= since + UNRESPONSIVE_INTERVAL) {
+                self.election.mark_unresponsive(now, guid);
                 asks = true;
                 self.exchange.push(Request::new(Kind::SmInfo, port));
             }
@@ -334,10 +334,10 @@ impl Subnet {
         asks
     }
 
-    /// Records that an SM did not answer: it is polled again at [`MUTE_INTERVAL`].
-    fn sm_is_mute(&mut self, now: Instant, port: PortIndex) {
-        self.election.mute(now, self.fabric.port(port).guid);
-        self.schedule.await_mute(now + MUTE_INTERVAL);
+    /// Records that an SM did not answer: it is polled again at [`UNRESPONSIVE_INTERVAL`].
+    fn sm_is_unresponsive(&mut self, now: Instant, port: PortIndex) {
+        self.election.mark_unresponsive(now, self.fabric.port(port).guid);
+        self.schedule.await_unresponsive(now + UNRESPONSIVE_INTERVAL);
     }
 
     /// Handles a failed request to another SM; `how` is the reason for the log, if it was a poll.

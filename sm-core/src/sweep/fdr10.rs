@@ -98,7 +98,7 @@ impl RequestOwner for Fdr10 {
             kinds::Fdr10::SetMlnxExtPortInfo => {
                 if subnet.wanted_fdr10(port).is_some() {
                     let place = subnet.place(port);
-                    subnet.node_oddity(
+                    subnet.node_anomaly(
                         port,
                         format_args!("{place} did not change its FDR10 setting"),
                     );

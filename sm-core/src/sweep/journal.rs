@@ -24,7 +24,7 @@ pub(super) struct Journal {
     /// Lines logged about errors.
     error_lines: usize,
     /// Lines logged about anomalies.
-    oddity_lines: usize,
+    anomaly_lines: usize,
 }
 
 impl Journal {
@@ -78,10 +78,10 @@ impl Journal {
     }
 
     /// Counts an anomaly and logs it.
-    fn oddity(&mut self, text: fmt::Arguments<'_>) {
-        self.report.oddities += 1;
-        self.oddity_lines += 1;
-        match self.oddity_lines {
+    fn anomaly(&mut self, text: fmt::Arguments<'_>) {
+        self.report.anomalies += 1;
+        self.anomaly_lines += 1;
+        match self.anomaly_lines {
             n if n <= LINES_MAX => warn!("{text}"),
             n if n == LINES_MAX + 1 => {
                 warn!("further warnings of this sweep are logged at debug level only");
@@ -92,11 +92,11 @@ impl Journal {
 
     /// Counts an anomaly of a node. Only the first of each node is logged as a warning: a node that
     /// fails leaves many requests unanswered.
-    fn node_oddity(&mut self, node: NodeIndex, text: fmt::Arguments<'_>) {
+    fn node_anomaly(&mut self, node: NodeIndex, text: fmt::Arguments<'_>) {
         if self.warned.insert(node) {
-            return self.oddity(text);
+            return self.anomaly(text);
         }
-        self.report.oddities += 1;
+        self.report.anomalies += 1;
         debug!("{text}");
     }
 }
@@ -113,13 +113,13 @@ impl Subnet {
     }
 
     /// Counts and logs an anomaly: a fault of the fabric that the sweep can work around.
-    pub(super) fn oddity(&mut self, text: fmt::Arguments<'_>) {
-        self.journal.oddity(text);
+    pub(super) fn anomaly(&mut self, text: fmt::Arguments<'_>) {
+        self.journal.anomaly(text);
     }
 
     /// Counts and logs an anomaly of the node of `port`.
-    pub(super) fn node_oddity(&mut self, port: PortIndex, text: fmt::Arguments<'_>) {
-        self.journal.node_oddity(self.fabric.port(port).node, text);
+    pub(super) fn node_anomaly(&mut self, port: PortIndex, text: fmt::Arguments<'_>) {
+        self.journal.node_anomaly(self.fabric.port(port).node, text);
     }
 }
 
@@ -134,9 +134,9 @@ mod tests {
         for port in [2, 1, 2] {
             journal.fault(node, PortIndex::from_bits(port), format_args!("port {port}"));
         }
-        journal.node_oddity(node, format_args!("odd"));
+        journal.node_anomaly(node, format_args!("odd"));
         assert_eq!((journal.report.errors, journal.error_lines), (3, 1));
-        assert_eq!((journal.report.oddities, journal.oddity_lines), (1, 0));
+        assert_eq!((journal.report.anomalies, journal.anomaly_lines), (1, 0));
         assert_eq!(journal.report.faults, ["port 2", "port 1", "port 2"]);
         assert_eq!(journal.take_faults(), [1, 2].map(PortIndex::from_bits));
     }

@@ -34,7 +34,7 @@ pub(super) struct Light {
     /// Switches that did not answer.
     silent: HashSet<NodeIndex>,
     /// Whether unresponsive subnet managers are asked.
-    asks_mute: bool,
+    polls_unresponsive: bool,
     /// When the stage ends, once a change was seen.
     grace_ends: Option<Instant>,
 }
@@ -52,7 +52,7 @@ impl Light {
 
     /// A trap arrived: stops waiting for SMs that may not answer.
     pub(super) fn trap_arrived(&mut self, now: Instant) {
-        if self.asks_mute {
+        if self.polls_unresponsive {
             self.grant_grace(now);
         }
     }
@@ -140,14 +140,14 @@ impl Sweeper {
         for &(port, _) in self.subnet.election.others() {
             self.subnet.exchange.push(Request::new(Kind::SmInfo, port));
         }
-        light.asks_mute = self.subnet.ask_mute(now);
+        light.polls_unresponsive = self.subnet.poll_unresponsive(now);
         self.enter(now, Stage::Light(light));
     }
 
     /// Polls only unresponsive SMs, where light sweeps are off.
-    pub(super) fn begin_asking_mute(&mut self, now: Instant) {
-        let asks_mute = self.subnet.ask_mute(now);
-        self.enter(now, Stage::Light(Light { asks_mute, ..Light::default() }));
+    pub(super) fn begin_polling_unresponsive(&mut self, now: Instant) {
+        let polls_unresponsive = self.subnet.poll_unresponsive(now);
+        self.enter(now, Stage::Light(Light { polls_unresponsive, ..Light::default() }));
     }
 
     /// Ends a light sweep that found a change, after the extra time for the other switches.

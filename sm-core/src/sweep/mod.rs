@@ -363,10 +363,10 @@ impl Sweeper {
             _ if resting => {}
             Cause::Poll if standby => self.begin_poll(now),
             Cause::Poll => {}
-            Cause::Timer | Cause::Mute if standby => {}
+            Cause::Timer | Cause::Unresponsive if standby => {}
             // Full sweeps are retried until it is up, and poll all SMs.
-            Cause::Mute if !self.subnet.state.up => {}
-            Cause::Mute => self.begin_asking_mute(now),
+            Cause::Unresponsive if !self.subnet.state.up => {}
+            Cause::Unresponsive => self.begin_polling_unresponsive(now),
             Cause::Timer if !heavy => self.begin_light(now, cause),
             Cause::Trap | Cause::Unanswered if self.subnet.state.up && !heavy => {
                 self.begin_partial(now, cause);

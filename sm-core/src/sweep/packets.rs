@@ -159,7 +159,7 @@ impl Sweeper {
                 let lids = &self.subnet.lids;
                 self.subnet
                     .election
-                    .unmute(|guid| lids.get(guid).is_some_and(|range| range.contains(trap.issuer)));
+                    .mark_responsive(|guid| lids.get(guid).is_some_and(|range| range.contains(trap.issuer)));
             }
             _ => {}
         }

@@ -168,10 +168,10 @@ impl Subnet {
             let capacity = pkey::capacity(&self.fabric, port);
             let place = self.place(port);
             match keys {
-                Some(keys) => self.oddity(format_args!(
+                Some(keys) => self.anomaly(format_args!(
                     "the P_Key table of {place} has {capacity} entries; not set: {keys}"
                 )),
-                None => self.oddity(format_args!(
+                None => self.anomaly(format_args!(
                     "the P_Key table of {place} has {capacity} entries, fewer than the port \
                      behind it has P_Keys; partition enforcement is off there"
                 )),

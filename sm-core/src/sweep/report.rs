@@ -118,7 +118,7 @@ pub struct Report {
     /// Switch ports without P_Key enforcement, because their table is too small.
     pub unchecked_ports: usize,
     /// Anomalies of the fabric that were left as they are.
-    pub oddities: u64,
+    pub anomalies: u64,
     /// Links with no answering node behind them.
     pub unanswered: usize,
     /// GUIDs that two nodes or ports share.

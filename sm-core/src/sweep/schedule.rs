@@ -38,7 +38,7 @@ pub enum Cause {
     /// A poll of the master is due, in standby.
     Poll,
     /// A poll of unresponsive SMs is due, where light sweeps are off.
-    Mute,
+    Unresponsive,
     /// The interval of light sweeps has passed.
     Timer,
     /// Ports reported a change: [`Schedule::take_issuers`].
@@ -62,7 +62,7 @@ impl Cause {
         Self::Unanswered,
         Self::Trap,
         Self::Timer,
-        Self::Mute,
+        Self::Unresponsive,
         Self::Poll,
     ];
 
@@ -70,7 +70,7 @@ impl Cause {
     pub fn words(self) -> &'static str {
         match self {
             Self::Poll => "master stopped answering polls",
-            Self::Mute => "subnet manager answers again",
+            Self::Unresponsive => "subnet manager answers again",
             Self::Timer => "change seen by light sweep",
             Self::Trap => "trap",
             Self::Unanswered => "retry of unanswered requests",
@@ -199,9 +199,9 @@ impl Schedule {
     }
 
     /// Schedules a poll of unresponsive SMs, unless light sweeps poll them.
-    pub(super) fn await_mute(&mut self, due: Instant) {
+    pub(super) fn await_unresponsive(&mut self, due: Instant) {
         if self.interval.is_none() {
-            self.want(due, Cause::Mute);
+            self.want(due, Cause::Unresponsive);
         }
     }
 

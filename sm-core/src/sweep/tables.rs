@@ -102,7 +102,7 @@ impl Sweeper {
                 if chosen.unreachable > 0 {
                     let pairs = chosen.unreachable;
                     self.subnet
-                        .oddity(format_args!("{pairs} pairs of switch and LID have no route"));
+                        .anomaly(format_args!("{pairs} pairs of switch and LID have no route"));
                 }
                 Some(self.subnet.adopt(chosen))
             }
@@ -253,7 +253,7 @@ impl Subnet {
                 if reported.contains(&reason) {
                     debug!("routing engine skipped, as before: {reason}");
                 } else {
-                    self.oddity(format_args!("routing engine skipped: {reason}"));
+                    self.anomaly(format_args!("routing engine skipped: {reason}"));
                 }
                 reason
             }
@@ -265,7 +265,7 @@ impl Subnet {
                 if reported.contains(&reason) {
                     debug!("routing engine skipped, as before: {reason}");
                 } else {
-                    self.oddity(format_args!("routing engine skipped: {reason}"));
+                    self.anomaly(format_args!("routing engine skipped: {reason}"));
                 }
                 reason
             }

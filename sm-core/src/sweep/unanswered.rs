@@ -15,7 +15,7 @@ impl Subnet {
         let text = format_args!("{place} refused {name}: {status}");
         match request.kind.is_set() {
             true => self.fault(port, text),
-            false => self.node_oddity(port, text),
+            false => self.node_anomaly(port, text),
         }
     }
 
@@ -24,7 +24,7 @@ impl Subnet {
         let (name, port) = (request.kind.name(), request.port());
         if !request.kind.is_set() {
             let place = self.place(port);
-            return self.node_oddity(port, format_args!("{name}: no answer from {place}"));
+            return self.node_anomaly(port, format_args!("{name}: no answer from {place}"));
         }
         if let Some(why) = self.suspect_m_key(port) {
             return self.fault(port, format_args!("{name}: no answer: {why}"));

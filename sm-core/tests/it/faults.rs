@@ -124,7 +124,7 @@ fn a_busy_agent_is_asked_again() {
         refuse(&mut bed, node, Refusal { times: 2, ..rule });
     }
     let report = bed.bring_up();
-    assert_eq!((report.errors, report.oddities, report.switches), (0, 0, bed.switches().len()));
+    assert_eq!((report.errors, report.anomalies, report.switches), (0, 0, bed.switches().len()));
     bed.assert_all_reachable();
 }
 
@@ -337,5 +337,5 @@ fn a_port_that_sees_itself_is_reported_if_not_fatal() {
     let settings = Settings { exit_on_fatal: false, ..Settings::default() };
     let mut bed = Bed::with_manager(&seeing_itself(), settings);
     bed.run_until(Duration::from_secs(60), "a report", |bed| !bed.reports().is_empty());
-    assert!(bed.reports()[0].oddities > 0, "{:?}", bed.reports()[0]);
+    assert!(bed.reports()[0].anomalies > 0, "{:?}", bed.reports()[0]);
 }

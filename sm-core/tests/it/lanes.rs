@@ -285,7 +285,7 @@ fn layers_reach_paths_and_switches() {
         settings.set("nue_max_num_vls", "4").unwrap();
         let mut bed = Bed::with_manager(&torus(&[4, 4], 2), settings);
         let report = bed.bring_up();
-        assert_eq!((report.errors, report.oddities), (0, 0), "{report:?}");
+        assert_eq!((report.errors, report.anomalies), (0, 0), "{report:?}");
         assert_eq!(bed.sweeper().routing_engine(), engine);
         bed.assert_all_reachable();
         let plane = plane(&bed);
@@ -321,7 +321,7 @@ fn lanes_of_a_torus_reach_paths_and_switches() {
     let (policy, _) = SitePolicy::load(&settings, DISK).unwrap();
     bed.managers[0].sweeper.set_routing_files(policy.routing.clone());
     let report = bed.bring_up();
-    assert_eq!((report.errors, report.oddities), (0, 0), "{report:?}");
+    assert_eq!((report.errors, report.anomalies), (0, 0), "{report:?}");
     assert_eq!(bed.sweeper().routing_engine(), "torus-2QoS");
     bed.assert_all_reachable();
     let groups = [(Lid(0xC000), 0, 1, 0), (Lid(0xC001), 1, 2, 8), (Lid(0xC002), 2, 3, 0)];
@@ -402,7 +402,7 @@ fn an_engine_without_enough_lanes_is_passed_over() {
     let mut bed = Bed::with_manager(&torus(&[5], 1), settings);
     let report = bed.bring_up();
     assert_eq!(bed.sweeper().routing_engine(), "dnup");
-    assert_eq!(report.oddities, 2, "both are reported");
+    assert_eq!(report.anomalies, 2, "both are reported");
     let plane = plane(&bed);
     assert!(plane.path_sls.is_empty() && plane.subnet.engine_sls == 0);
     bed.assert_all_reachable();

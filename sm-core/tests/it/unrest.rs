@@ -228,7 +228,7 @@ fn a_standby_that_has_fallen_silent_holds_no_change_up_and_is_a_rival_once_it_sp
 
 /// Regression: two masters that each missed the other's answer coexisted until a trap arrived.
 #[test]
-fn without_light_sweeps_a_subnet_manager_that_is_mute_is_asked_again_too() {
+fn without_light_sweeps_a_subnet_manager_that_is_unresponsive_is_asked_again_too() {
     let settings = Settings { sm_priority: 3, sweep_interval: 0, ..Settings::default() };
     let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), settings);
     bed.bring_up();
@@ -252,7 +252,7 @@ fn without_light_sweeps_a_subnet_manager_that_is_mute_is_asked_again_too() {
 
 /// A trap does not wait for it either, as it is asked again.
 #[test]
-fn a_subnet_manager_that_is_mute_is_asked_again_and_holds_no_trap_up() {
+fn a_subnet_manager_that_is_unresponsive_is_asked_again_and_holds_no_trap_up() {
     let settings = Settings { sm_priority: 3, sweep_interval: 10, ..Settings::default() };
     let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), settings);
     bed.bring_up();

@@ -152,7 +152,7 @@ impl Discovery {
         let entry = subnet.fabric.port_mut(port);
         entry.qos = None;
         let guid = entry.guid;
-        subnet.election.unmute(|mute| mute == guid);
+        subnet.election.mark_responsive(|silent| silent == guid);
         self.retrained.insert(guid);
     }
 

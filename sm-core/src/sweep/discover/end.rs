@@ -184,13 +184,13 @@ impl Discovery {
             match others.len() {
                 0 => {
                     subnet
-                        .oddity(format_args!("{place} has a link, but no node answers behind it"));
+                        .anomaly(format_args!("{place} has a link, but no node answers behind it"));
                 }
-                more => subnet.oddity(format_args!(
+                more => subnet.anomaly(format_args!(
                     "{place} and {more} more ports have a link, but no node answers behind it"
                 )),
             }
-            subnet.journal.report.oddities += others.len() as u64;
+            subnet.journal.report.anomalies += others.len() as u64;
             for port in others {
                 debug!("{} has a link, but no node answers behind it", subnet.place(*port));
             }

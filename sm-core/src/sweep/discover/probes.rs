@@ -82,7 +82,7 @@ impl Discovery {
             Ok(answerer) => self.observe(subnet, egress, &answerer),
             Err(reason) => {
                 let place = subnet.place(egress);
-                subnet.oddity(format_args!("node behind {place} ignored: {reason}"));
+                subnet.anomaly(format_args!("node behind {place} ignored: {reason}"));
             }
         }
     }
@@ -160,7 +160,7 @@ impl Subnet {
         match self.fabric.add(&view, answerer.kind) {
             Ok(node) => Some(node),
             Err(error) => {
-                self.oddity(format_args!("node {} ignored: {error}", answerer.guid));
+                self.anomaly(format_args!("node {} ignored: {error}", answerer.guid));
                 None
             }
         }

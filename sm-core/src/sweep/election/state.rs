@@ -28,7 +28,7 @@ pub(in crate::sweep) struct Election {
     foreign_answers: u64,
     /// Port GUIDs of SMs that did not answer the last request, with the time when that was found,
     /// or when they were polled again.
-    mute: HashMap<Guid, Instant>,
+    unresponsive: HashMap<Guid, Instant>,
     /// The port of the master that is polled in standby.
     master: Option<PortIndex>,
     /// When another master was last heard from.
@@ -63,7 +63,7 @@ impl Election {
             others: Vec::new(),
             foreign_sms: Vec::new(),
             foreign_answers: 0,
-            mute: HashMap::new(),
+            unresponsive: HashMap::new(),
             master: None,
             master_seen: None,
             polls_missed: 0,
@@ -185,33 +185,33 @@ impl Election {
         true
     }
 
-    /// Removes foreign and mute SMs whose ports are no longer present.
+    /// Removes foreign and unresponsive SMs whose ports are no longer present.
     pub(in crate::sweep) fn keep_known(&mut self, is_there: impl Fn(Guid) -> bool) {
         self.foreign_sms.retain(|(guid, _)| is_there(*guid));
-        self.mute.retain(|guid, _| is_there(*guid));
+        self.unresponsive.retain(|guid, _| is_there(*guid));
     }
 
     /// Records that the SM at this port GUID did not answer, or is being polled again.
-    pub(in crate::sweep) fn mute(&mut self, now: Instant, guid: Guid) {
-        if self.mute.len() < OTHERS_MAX || self.mute.contains_key(&guid) {
-            self.mute.insert(guid, now);
+    pub(in crate::sweep) fn mark_unresponsive(&mut self, now: Instant, guid: Guid) {
+        if self.unresponsive.len() < OTHERS_MAX || self.unresponsive.contains_key(&guid) {
+            self.unresponsive.insert(guid, now);
         }
     }
 
     /// When the SM at this port GUID stopped answering, or was last polled.
-    pub(in crate::sweep) fn mute_since(&self, guid: Guid) -> Option<Instant> {
-        self.mute.get(&guid).copied()
+    pub(in crate::sweep) fn unresponsive_since(&self, guid: Guid) -> Option<Instant> {
+        self.unresponsive.get(&guid).copied()
     }
 
     /// Whether any SM does not answer.
-    pub(in crate::sweep) fn has_mute(&self) -> bool {
-        !self.mute.is_empty()
+    pub(in crate::sweep) fn has_unresponsive(&self) -> bool {
+        !self.unresponsive.is_empty()
     }
 
     /// Marks the SMs at these ports as responsive: the ports answered, or their links were
     /// retrained.
-    pub(in crate::sweep) fn unmute(&mut self, node_answered: impl Fn(Guid) -> bool) {
-        self.mute.retain(|guid, _| !node_answered(*guid));
+    pub(in crate::sweep) fn mark_responsive(&mut self, node_answered: impl Fn(Guid) -> bool) {
+        self.unresponsive.retain(|guid, _| !node_answered(*guid));
     }
 
     /// Places of the SMs with another SM_Key, as text.

@@ -225,7 +225,7 @@ fn suffer(name: &str, which: usize, later: bool, begin: impl FnOnce(&mut Bed, No
     let reports = &bed.reports()[ended..];
     assert!(!reports.is_empty(), "{what}: no sweep ends");
     let reported = |report: &sm_core::sweep::Report| {
-        report.errors + report.oddities + report.duplicate_guids + report.unanswered as u64
+        report.errors + report.anomalies + report.duplicate_guids + report.unanswered as u64
     };
     let reported = reports.iter().map(reported).sum();
     // Paths through a spine that does not do what it reports cannot work.
