@@ -44,7 +44,7 @@ fn measure(fabric: Stated) {
 
     managed.make_multicast_room(GROUPS);
     managed.sweeper_mut().put_members(groups.clone());
-    plant(&name("from_nothing"), &mut managed);
+    compute_trees(&name("from_nothing"), &mut managed);
     depths(&name("depth"), &managed, &groups);
 
     // One more member of one group.
@@ -54,11 +54,11 @@ fn measure(fabric: Stated) {
     ports.extend(newcomer);
     ports.sort_unstable();
     managed.sweeper_mut().put_members([(mlid, Audience::new(ports, 0))].into());
-    plant(&name("join"), &mut managed);
+    compute_trees(&name("join"), &mut managed);
 
     let before = trees(&managed);
     managed.cut(middle_cable(&fabric.net()));
-    plant(&name("link_cut"), &mut managed);
+    compute_trees(&name("link_cut"), &mut managed);
     let after = trees(&managed);
     let moved = before.iter().filter(|(mlid, tree)| after.get(mlid) != Some(tree)).count();
     report_figure(&name("link_cut"), moved, "trees changed");
@@ -73,14 +73,14 @@ fn measure(fabric: Stated) {
 }
 
 /// Computes the pending trees, has them written, and reports the cost.
-fn plant(name: &str, managed: &mut Managed) {
+fn compute_trees(name: &str, managed: &mut Managed) {
     let (wall, mut cpu) = (Instant::now(), ProcessClock::start());
     let job = managed.poll_multicast().expect("trees are pending");
     let asked = (wall.elapsed(), cpu.lap());
     let groups = job.len();
     let wall = Instant::now();
     let outcome = job.run();
-    let planted = (wall.elapsed(), cpu.lap());
+    let computed = (wall.elapsed(), cpu.lap());
     let wall = Instant::now();
     managed.handle_multicast(outcome);
     let taken = (wall.elapsed(), cpu.lap());
@@ -89,7 +89,7 @@ fn plant(name: &str, managed: &mut Managed) {
     let blocks = managed.multicast_blocks() - sent;
     report_figure(
         name,
-        format!("{:.1?}, {:.1?} of CPU", planted.0, planted.1),
+        format!("{:.1?}, {:.1?} of CPU", computed.0, computed.1),
         "to compute the trees",
     );
     let on_loop = (asked.0 + taken.0, asked.1 + taken.1);

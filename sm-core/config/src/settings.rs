@@ -3,8 +3,8 @@
 use std::fmt::Write;
 use std::sync::LazyLock;
 
-pub use super::keys::Settings;
 use super::engine_keys;
+pub use super::keys::Settings;
 use super::value::{EngineNames, PartEnforce};
 use sm_routing::engines;
 

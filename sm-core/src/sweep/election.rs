@@ -104,7 +104,8 @@ impl Sweeper {
         let asked = |port: &PortIndex| {
             let guid = self.subnet.fabric.port(*port).guid;
             let since = self.subnet.election.unresponsive_since(guid);
-            let is_unresponsive = since.is_some_and(|since| now < since + UNRESPONSIVE_INTERVAL * 2);
+            let is_unresponsive =
+                since.is_some_and(|since| now < since + UNRESPONSIVE_INTERVAL * 2);
             Some(*port) != sm_port && (full || !is_unresponsive)
         };
         for port in managers.into_iter().filter(asked).take(OTHERS_MAX) {

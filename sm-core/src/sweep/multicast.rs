@@ -10,7 +10,7 @@
 //! Whether those that stay close a cycle with the new unicast routes is checked later, together
 //! with the credit-loop check of unicast.
 
-mod plant;
+mod job;
 mod room;
 mod task;
 mod write;
@@ -27,8 +27,8 @@ use super::routing::ActiveRouting;
 use super::subnet::Subnet;
 use super::{LINES_MAX, lanes};
 use crate::fabric::SwitchIndex;
-use plant::{Group, Grown, inherited_tree};
-pub use plant::{MulticastJob, MulticastOutcome};
+use job::{ComputedTree, Group, inherited_tree};
+pub use job::{MulticastJob, MulticastOutcome};
 use room::Short;
 use sm_routing::multicast::{Audience, Fault, Membership, Orders, Place, PortMask, Tree};
 pub(super) use write::{block_key, block_modifier, block_number};
@@ -61,7 +61,7 @@ pub(super) struct Multicast {
     /// The avoided switches for which the current trees were computed.
     around: BTreeMap<Guid, u16>,
     /// The current trees, and the members for which they were computed.
-    planted: BTreeMap<Lid, (Audience, Arc<Tree>)>,
+    current: BTreeMap<Lid, (Audience, Arc<Tree>)>,
     /// Current trees that can deadlock because no other tree was found, with the reason.
     faults: BTreeMap<Lid, String>,
     /// The routing for which they were computed.
@@ -74,7 +74,7 @@ pub(super) struct Multicast {
     /// MLIDs of the outstanding job.
     at_work: Option<Vec<Lid>>,
     /// When failed groups are computed again, and the number of consecutive failures.
-    replant: Option<Instant>,
+    recompute_due: Option<Instant>,
     failures: u32,
     /// Whether blocks wait for outstanding ones: added branches wait for removed ones.
     adds: bool,
@@ -146,8 +146,8 @@ impl Multicast {
     /// A job for trees of groups that changed; for all groups if the fabric was routed again.
     /// `None` while a job is under way.
     fn poll_job(&mut self, subnet: &mut Subnet, now: Instant) -> Option<MulticastJob> {
-        let held = self.replant.is_some_and(|due| now < due);
-        if subnet.settings.disable_multicast || held || !self.may_plant(subnet) {
+        let held = self.recompute_due.is_some_and(|due| now < due);
+        if subnet.settings.disable_multicast || held || !self.may_compute(subnet) {
             return None;
         }
         let made = subnet.routing.made()?.clone();
@@ -161,7 +161,7 @@ impl Multicast {
         let mut dirty = std::mem::take(&mut self.dirty);
         if all {
             dirty.extend(self.membership.keys());
-            dirty.extend(self.planted.keys());
+            dirty.extend(self.current.keys());
         }
         let groups: Vec<Group> =
             dirty.into_iter().filter_map(|mlid| self.group(subnet, &made, mlid, all)).collect();
@@ -176,21 +176,21 @@ impl Multicast {
         Some(self.job(subnet, &made, groups, false))
     }
 
-    fn may_plant(&self, subnet: &Subnet) -> bool {
+    fn may_compute(&self, subnet: &Subnet) -> bool {
         subnet.state.up && self.at_work.is_none()
     }
 
     /// A job that checks all trees for credit loops with the routing in force, and replaces those
     /// that close one; due some time after a rerouting.
     fn poll_proof(&mut self, subnet: &mut Subnet) -> Option<MulticastJob> {
-        if !self.may_plant(subnet) || !self.unproved {
+        if !self.may_compute(subnet) || !self.unproved {
             return None;
         }
         let made = subnet.routing.made()?.clone();
         if !self.made.as_ref().is_some_and(|here| Arc::ptr_eq(here, &made)) {
             return None;
         }
-        let all: Vec<Lid> = self.planted.keys().copied().collect();
+        let all: Vec<Lid> = self.current.keys().copied().collect();
         let groups =
             all.into_iter().filter_map(|mlid| self.group(subnet, &made, mlid, true)).collect();
         Some(self.job(subnet, &made, groups, true))
@@ -232,9 +232,9 @@ impl Multicast {
     /// The input for computing the tree of an MLID; `None` if the current tree is right, unless all
     /// are requested.
     fn group(&self, subnet: &Subnet, made: &ActiveRouting, mlid: Lid, all: bool) -> Option<Group> {
-        let planted = self.planted.get(&mlid);
+        let current = self.current.get(&mlid);
         let audience = self.membership.get(&mlid).cloned().unwrap_or_default();
-        let stands = match planted {
+        let stands = match current {
             Some((then, _)) => *then == audience,
             None => audience.is_empty(),
         };
@@ -243,8 +243,8 @@ impl Multicast {
         }
         let ports = audience.ports.iter();
         let places = ports.filter_map(|&guid| subnet.place_of(made, guid)).collect();
-        let before = planted.map(|(_, tree)| tree.clone());
-        let inherited = self.inherited.get(&mlid).filter(|_| planted.is_none());
+        let before = current.map(|(_, tree)| tree.clone());
+        let inherited = self.inherited.get(&mlid).filter(|_| current.is_none());
         let inherited = inherited.and_then(|masks| inherited_tree(made, masks));
         Some(Group { mlid, audience, places, before, inherited })
     }
@@ -301,7 +301,7 @@ impl Multicast {
         for defect in outcome.defects.iter().take(LINES_MAX) {
             error!("multicast tree failed verification and is not used: {defect}");
         }
-        self.note_planting(now, !outcome.defects.is_empty());
+        self.note_computation(now, !outcome.defects.is_empty());
         if !subnet.routing.is_in_force(&outcome.made) {
             // The fabric was rerouted meanwhile: request the same trees again.
             self.dirty.extend(asked);
@@ -323,16 +323,18 @@ impl Multicast {
         }
         let mut unreached = 0;
         let mut news = Vec::new();
-        for grown in outcome.trees {
-            unreached += grown.tree.unreached.len();
+        for computed in outcome.trees {
+            unreached += computed.tree.unreached.len();
             if is_proved {
-                let line =
-                    grown.fault.as_ref().map(|fault| self.fault_line(subnet, grown.mlid, fault));
-                let before = self.faults.remove(&grown.mlid);
+                let line = computed
+                    .fault
+                    .as_ref()
+                    .map(|fault| self.fault_line(subnet, computed.mlid, fault));
+                let before = self.faults.remove(&computed.mlid);
                 news.extend(line.clone().filter(|line| before.as_ref() != Some(line)));
-                self.faults.extend(line.map(|line| (grown.mlid, line)));
+                self.faults.extend(line.map(|line| (computed.mlid, line)));
             }
-            self.take_tree(subnet, &before, &outcome.made, grown);
+            self.take_tree(subnet, &before, &outcome.made, computed);
         }
         for line in news.iter().take(LINES_MAX) {
             warn!("{line}; used because no other tree was found");
@@ -343,8 +345,8 @@ impl Multicast {
         // Trees that were found wrong are computed again.
         for mlid in asked {
             let members = self.membership.get(&mlid);
-            let planted = self.planted.get(&mlid).map(|(audience, _)| audience);
-            if members != planted {
+            let current = self.current.get(&mlid).map(|(audience, _)| audience);
+            if members != current {
                 self.dirty.insert(mlid);
             }
         }
@@ -360,17 +362,17 @@ impl Multicast {
         error!("multicast trees were not computed: {reason}");
         let asked = self.at_work.take().unwrap_or_default();
         self.dirty.extend(asked);
-        self.note_planting(now, true);
+        self.note_computation(now, true);
     }
 
     /// Delays groups whose trees failed, for increasing times.
-    fn note_planting(&mut self, now: Instant, failed: bool) {
+    fn note_computation(&mut self, now: Instant, failed: bool) {
         if failed {
             let delay = RETRY_DELAY * (1 << self.failures.min(RETRY_DOUBLINGS));
             self.failures += 1;
-            self.replant = Some(now + delay);
+            self.recompute_due = Some(now + delay);
         } else {
-            (self.failures, self.replant) = (0, None);
+            (self.failures, self.recompute_due) = (0, None);
         }
     }
 
@@ -380,13 +382,13 @@ impl Multicast {
         subnet: &mut Subnet,
         before: &ActiveRouting,
         made: &ActiveRouting,
-        grown: Grown,
+        computed: ComputedTree,
     ) {
-        let Grown { mlid, audience, tree, is_kept, .. } = grown;
-        let planted = self.planted.remove(&mlid);
+        let ComputedTree { mlid, audience, tree, is_kept, .. } = computed;
+        let current = self.current.remove(&mlid);
         self.clear_inherited_tree(subnet, mlid);
         if !is_kept {
-            let old = planted.iter().flat_map(|(_, tree)| &tree.masks);
+            let old = current.iter().flat_map(|(_, tree)| &tree.masks);
             for &(number, _) in old.filter(|&&(number, _)| {
                 let now = before.switch(number).and_then(|index| made.number(index));
                 now.is_none_or(|now| tree.mask(now).is_none())
@@ -398,7 +400,7 @@ impl Multicast {
             }
         }
         if self.membership.contains_key(&mlid) {
-            self.planted.insert(mlid, (audience, tree));
+            self.current.insert(mlid, (audience, tree));
         } else {
             self.faults.remove(&mlid);
         }
@@ -435,7 +437,7 @@ impl Multicast {
     /// Discards the routing and all trees.
     pub(super) fn forget_routing(&mut self, subnet: &mut Subnet) {
         subnet.routing.forget();
-        self.planted.clear();
+        self.current.clear();
         self.faults.clear();
         self.made = None;
         self.orders = None;

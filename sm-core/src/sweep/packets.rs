@@ -157,9 +157,9 @@ impl Sweeper {
             // Sent by a port where a subnet manager started, or changed its priority.
             Some(TrapNumber::LOCAL_CHANGES) => {
                 let lids = &self.subnet.lids;
-                self.subnet
-                    .election
-                    .mark_responsive(|guid| lids.get(guid).is_some_and(|range| range.contains(trap.issuer)));
+                self.subnet.election.mark_responsive(|guid| {
+                    lids.get(guid).is_some_and(|range| range.contains(trap.issuer))
+                });
             }
             _ => {}
         }

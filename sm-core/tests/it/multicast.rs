@@ -253,7 +253,7 @@ fn end_ports_that_come_and_go_are_reported() {
 
 /// Regression: Failed trees were computed again at once, without limit.
 #[test]
-fn trees_that_failed_are_planted_again_after_a_while() {
+fn trees_that_failed_are_computed_again_after_a_while() {
     let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
     bed.bring_up();
     let guid = port_guid(&bed, bed.hosts()[3]);

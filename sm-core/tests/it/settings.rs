@@ -83,7 +83,7 @@ fn multicast_can_be_disabled() {
     assert_eq!(bed.sweeper().passed(Kind::SetMulticast).sent, 0);
     bed.managers[0].sweeper.follow_settings(&Settings::default());
     bed.run_for(std::time::Duration::from_secs(1));
-    assert!(bed.sweeper().passed(Kind::SetMulticast).sent > 0, "what was put before is planted");
+    assert!(bed.sweeper().passed(Kind::SetMulticast).sent > 0, "what was put before gets a tree");
 }
 
 #[test]

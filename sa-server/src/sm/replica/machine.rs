@@ -6,8 +6,8 @@
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 
-use std::fmt::Display;
 use std::collections::VecDeque;
+use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
@@ -79,8 +79,7 @@ impl Machine {
         kept: Option<Arc<Snapshot>>,
         status: Arc<ReplicaStatus>,
     ) -> Self {
-        let links: Vec<_> =
-            urls.into_iter().map(|url| Link { url, ..Link::default() }).collect();
+        let links: Vec<_> = urls.into_iter().map(|url| Link { url, ..Link::default() }).collect();
         let held = kept.unwrap_or_else(|| Arc::new(Snapshot::empty()));
         let mut machine = Self {
             greeting,
@@ -313,7 +312,10 @@ mod tests {
                     Reply::Hello(hello) => {
                         assert_eq!(hello.responder_id, 7);
                         let held = hello.held.map(|held| generation(held.version));
-                        format!("{link}: hello{}", held.map_or(String::new(), |it| format!(" {it}")))
+                        format!(
+                            "{link}: hello{}",
+                            held.map_or(String::new(), |it| format!(" {it}"))
+                        )
                     }
                     Reply::Ack(ack) if ack.serving.is_none() => {
                         format!("{link}: ack {}", generation(ack.version))

@@ -30,8 +30,8 @@ impl Broadcast {
         let orders = Orders::find(topology, &hops, &unicast, &routing.lanes, &VLS);
         let mlid = Lid::MULTICAST_FIRST;
         let wanted = Wanted { mlid, members: &members, sls: 1, before: None };
-        let planted = Chooser::new(topology, &hops, &orders).plant(&wanted);
-        Some(Self { depth: depth(topology, &planted.tree), fault: planted.fault })
+        let chosen = Chooser::new(topology, &hops, &orders).choose(&wanted);
+        Some(Self { depth: depth(topology, &chosen.tree), fault: chosen.fault })
     }
 }
 

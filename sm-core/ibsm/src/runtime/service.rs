@@ -34,9 +34,7 @@ use super::sa_port::SaPort;
 use super::signals::{Signal, Signals};
 use super::state::StateDir;
 use crate::cli::{Config, disk};
-use crate::node::{
-    Action, BATCH, FilesRead, NewSession, Node, NodeParts, SavedState, StateWrite,
-};
+use crate::node::{Action, BATCH, FilesRead, NewSession, Node, NodeParts, SavedState, StateWrite};
 use crate::observe::responder_command;
 use crate::publish::Publisher;
 use sm_config::SitePolicy;

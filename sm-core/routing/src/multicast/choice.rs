@@ -7,7 +7,7 @@ use ib_mad::types::Lid;
 
 use super::grow::Spanning;
 use super::order::Order;
-use super::{Hops, Place, Planter, PortMask, Tree, check, spread, unique};
+use super::{Hops, Place, PortMask, Tree, TreeBuilder, check, spread, unique};
 use crate::engines::torus::TorusLanes;
 use crate::verify::{Channels, Unicast};
 use crate::{HopMatrix, Lanes, Topology};
@@ -44,7 +44,7 @@ pub struct Wanted<'a> {
 
 /// A tree, and its fault if it has one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Planted {
+pub struct ChosenTree {
     /// The tree.
     pub tree: Arc<Tree>,
     /// `None` if the tree adds to no cycle of channels.
@@ -145,7 +145,7 @@ impl Orders {
 #[derive(Debug)]
 pub struct Chooser<'a> {
     topology: &'a Topology,
-    planter: Planter<'a>,
+    builder: TreeBuilder<'a>,
     orders: &'a Orders,
     /// Trees built so far, by order, root and seed.
     grown: HashMap<(usize, u16, u64), Spanning>,
@@ -165,40 +165,40 @@ impl<'a> Chooser<'a> {
         orders: &'a Orders,
         barred: Arc<[bool]>,
     ) -> Self {
-        let planter = Planter::around(topology, hops, barred);
-        Self { topology, planter, orders, grown: HashMap::new() }
+        let builder = TreeBuilder::around(topology, hops, barred);
+        Self { topology, builder, orders, grown: HashMap::new() }
     }
 
     /// Returns the tree of a group: the previous one if it still serves, or the first of these that
     /// is admitted: on a torus, the group's part of the master tree; the tree of fewest hops; a
     /// tree built from the same root or from the next best; the group's part of the tree of all
     /// switches. If none is admitted, the tree of fewest hops.
-    pub fn plant(&mut self, wanted: &Wanted<'_>) -> Planted {
+    pub fn choose(&mut self, wanted: &Wanted<'_>) -> ChosenTree {
         let (topology, orders) = (self.topology, self.orders);
         let members = unique(wanted.members);
         let is_admitted = |tree: &Tree| orders.admits(topology, &tree.masks, wanted.sls);
         let serves =
             |tree: &&Tree| tree.unreached.is_empty() && check(topology, tree, &members).is_ok();
-        let barred = self.planter.barred.clone();
+        let barred = self.builder.barred.clone();
         let is_open = |tree: &Tree| is_open(tree, &barred);
         let stands = wanted.before.filter(serves);
         let stands = stands.filter(|tree| is_open(tree) && is_admitted(tree));
-        if let Some(tree) = stands.filter(|tree| self.planter.is_short(tree, &members)) {
-            return Planted { tree: Arc::new(tree.clone()), fault: None };
+        if let Some(tree) = stands.filter(|tree| self.builder.is_short(tree, &members)) {
+            return ChosenTree { tree: Arc::new(tree.clone()), fault: None };
         }
         let own = orders.torus.as_ref().map(|torus| torus.tree().tree(&members));
         if let Some(tree) = own.filter(|tree| is_open(tree) && is_admitted(tree)) {
-            return Planted { tree: Arc::new(tree), fault: None };
+            return ChosenTree { tree: Arc::new(tree), fault: None };
         }
-        let nearest = self.planter.tree(wanted.mlid, &members, wanted.before);
+        let nearest = self.builder.tree(wanted.mlid, &members, wanted.before);
         if is_admitted(&nearest) {
-            return Planted { tree: Arc::new(nearest), fault: None };
+            return ChosenTree { tree: Arc::new(nearest), fault: None };
         }
         if let Some(tree) = self.other(wanted, &members, &nearest) {
-            return Planted { tree: Arc::new(tree), fault: None };
+            return ChosenTree { tree: Arc::new(tree), fault: None };
         }
         let fault = orders.fault(topology, &nearest.masks, wanted.sls);
-        Planted { tree: Arc::new(nearest), fault }
+        ChosenTree { tree: Arc::new(nearest), fault }
     }
 
     /// Finds an admitted tree where the tree of fewest hops is not admitted.
@@ -206,7 +206,7 @@ impl<'a> Chooser<'a> {
         let reached: Vec<Place> =
             members.iter().copied().filter(|place| !nearest.unreached.contains(place)).collect();
         let (topology, orders) = (self.topology, self.orders);
-        let barred = self.planter.barred.clone();
+        let barred = self.builder.barred.clone();
         let finish = |tree: Option<Tree>| {
             let tree = tree.filter(|tree| is_open(tree, &barred));
             let tree = tree.filter(|tree| orders.admits(topology, &tree.masks, wanted.sls))?;
@@ -216,7 +216,7 @@ impl<'a> Chooser<'a> {
             return None;
         }
         let mut roots: Vec<u16> = nearest.root.into_iter().collect();
-        roots.extend(self.planter.best_roots(&reached, ROOTS_MAX));
+        roots.extend(self.builder.best_roots(&reached, ROOTS_MAX));
         let numbers: Vec<usize> = {
             let mut numbers: Vec<usize> = (0..16)
                 .filter(|sl| wanted.sls >> sl & 1 == 1)

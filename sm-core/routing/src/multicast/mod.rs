@@ -37,7 +37,7 @@ use super::hops::HopMatrix;
 use super::topology::Topology;
 
 pub use check::{Defect, check};
-pub use choice::{Chooser, Fault, Orders, Planted, Wanted};
+pub use choice::{Chooser, ChosenTree, Fault, Orders, Wanted};
 pub use mask::PortMask;
 pub use order::Order;
 pub use room::{Room, hops_around};
@@ -105,7 +105,7 @@ impl Tree {
 
 /// Builds trees over one topology.
 #[derive(Debug)]
-pub struct Planter<'a> {
+pub struct TreeBuilder<'a> {
     topology: &'a Topology,
     hops: &'a HopMatrix,
     /// By switch: whether it is excluded from trees. Switches beyond the end are not.
@@ -115,7 +115,7 @@ pub struct Planter<'a> {
     sums: HashMap<Vec<(u16, u32)>, Arc<[u64]>>,
 }
 
-impl<'a> Planter<'a> {
+impl<'a> TreeBuilder<'a> {
     /// Builds trees over `topology`, whose hops are `hops`.
     pub fn new(topology: &'a Topology, hops: &'a HopMatrix) -> Self {
         Self::around(topology, hops, Arc::default())

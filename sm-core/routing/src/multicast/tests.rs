@@ -15,9 +15,9 @@ fn hosts(topology: &Topology) -> Vec<Place> {
     destinations.map(|to| Place { switch: to.egress_switch, exit: to.exit }).collect()
 }
 
-fn planted(topology: &Topology, members: &[Place], number: u16) -> Tree {
+fn chosen(topology: &Topology, members: &[Place], number: u16) -> Tree {
     let hops = HopMatrix::compute(topology).unwrap();
-    Planter::new(topology, &hops).tree(mlid(number), members, None)
+    TreeBuilder::new(topology, &hops).tree(mlid(number), members, None)
 }
 
 proptest! {
@@ -30,7 +30,7 @@ proptest! {
         prop_assume!(!all.is_empty());
         let members: Vec<_> =
             picks.iter().map(|&pick| all[pick as usize % all.len()]).collect();
-        let tree = planted(&topology, &members, number);
+        let tree = chosen(&topology, &members, number);
         prop_assert_eq!(check(&topology, &tree, &members), Ok(()));
         let hops = HopMatrix::compute(&topology).unwrap();
         for place in &members {
@@ -39,7 +39,7 @@ proptest! {
             });
             prop_assert_eq!(joined, !tree.unreached.contains(place));
         }
-        prop_assert_eq!(&planted(&topology, &members, number), &tree);
+        prop_assert_eq!(&chosen(&topology, &members, number), &tree);
     }
 
     /// Regression: a switch without room could be the root, or on a path,
@@ -58,10 +58,10 @@ proptest! {
         let barred = room.barred(mlid(number));
         prop_assert_eq!(room.class(mlid(number)), barred.contains(&true).then_some(number));
         let hops = hops_around(&topology, &barred).unwrap();
-        let mut planter = Planter::around(&topology, &hops, barred);
-        let before = planted(&topology, &members, number);
+        let mut builder = TreeBuilder::around(&topology, &hops, barred);
+        let before = chosen(&topology, &members, number);
         for before in [None, Some(&before)] {
-            let tree = planter.tree(mlid(number), &members, before);
+            let tree = builder.tree(mlid(number), &members, before);
             prop_assert_eq!(check(&topology, &tree, &members), Ok(()));
             prop_assert_eq!(room.lacking(&tree, mlid(number)), None);
             for place in &members {
@@ -82,9 +82,9 @@ proptest! {
         let members: Vec<_> =
             picks.iter().map(|&pick| all[pick as usize % all.len()]).collect();
         let hops = HopMatrix::compute(&topology).unwrap();
-        let mut planter = Planter::new(&topology, &hops);
-        let before = planter.tree(mlid(1), &members[1..], None);
-        let after = planter.tree(mlid(1), &members, Some(&before));
+        let mut builder = TreeBuilder::new(&topology, &hops);
+        let before = builder.tree(mlid(1), &members[1..], None);
+        let after = builder.tree(mlid(1), &members, Some(&before));
         if before.root == after.root {
             let masks: BTreeMap<u16, PortMask> = after.masks.iter().copied().collect();
             for (switch, mask) in before.masks {
@@ -112,7 +112,7 @@ fn a_tree_serves_although_unreachable_members_are_left_out() {
         |room: &Room, tree: &Tree| Standing::new(&topology, room).serves(mlid(1), tree, &members);
     let barred = room(Some(shut), 1024).barred(mlid(1));
     let hops = hops_around(&topology, &barred).unwrap();
-    let tree = Planter::around(&topology, &hops, barred).tree(mlid(1), &members, None);
+    let tree = TreeBuilder::around(&topology, &hops, barred).tree(mlid(1), &members, None);
     assert_eq!(tree.unreached.len(), 4);
     assert!(serves(&room(Some(shut), 1024), &tree));
     assert!(!serves(&room(None, 1024), &tree), "a path exists now");
@@ -129,7 +129,7 @@ fn a_tree_serves_although_unreachable_members_are_left_out() {
 fn a_broken_tree_is_found_out() {
     let topology = line(3);
     let members = hosts(&topology);
-    let whole = planted(&topology, &members, 1);
+    let whole = chosen(&topology, &members, 1);
     assert_eq!(check(&topology, &whole, &members), Ok(()));
     for at in 0..whole.masks.len() {
         for port in whole.masks[at].1.ports() {
@@ -150,9 +150,9 @@ fn groups_of_all_hosts_spread_over_the_spines() {
     let topology = topology(&fat_tree(2, 8, 32), 0);
     let members: Vec<_> = hosts(&topology).into_iter().filter(|place| place.exit != 0).collect();
     let hops = HopMatrix::compute(&topology).unwrap();
-    let mut planter = Planter::new(&topology, &hops);
+    let mut builder = TreeBuilder::new(&topology, &hops);
     let roots: std::collections::BTreeSet<_> =
-        (0..40).filter_map(|number| planter.tree(mlid(number), &members, None).root).collect();
+        (0..40).filter_map(|number| builder.tree(mlid(number), &members, None).root).collect();
     assert_eq!(roots.len(), 4);
 }
 

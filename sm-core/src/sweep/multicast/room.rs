@@ -12,7 +12,7 @@ use tracing::{info, warn};
 use super::super::LINES_MAX;
 use super::super::routing::ActiveRouting;
 use super::Multicast;
-use super::plant::Group;
+use super::job::Group;
 use crate::fabric::{NodeIndex, SwitchIndex};
 use crate::sweep::subnet::Subnet;
 use sm_routing::multicast::Room;

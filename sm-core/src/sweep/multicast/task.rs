@@ -13,13 +13,13 @@ use crate::sweep::task::Task;
 
 impl Task for Multicast {
     fn poll_timeout(&self) -> Option<Instant> {
-        let replant = self.replant.filter(|_| self.at_work.is_none());
-        [self.retry, replant, self.inherited_until].into_iter().flatten().min()
+        let recompute_due = self.recompute_due.filter(|_| self.at_work.is_none());
+        [self.retry, recompute_due, self.inherited_until].into_iter().flatten().min()
     }
 
     fn handle_timeout(&mut self, subnet: &mut Subnet, now: Instant) {
         // The groups are in the next job.
-        self.replant.take_if(|due| now >= *due);
+        self.recompute_due.take_if(|due| now >= *due);
         self.clear_inherited_trees(subnet, now);
         if self.retry.is_some_and(|due| now >= due) {
             self.attempts += 1;
@@ -121,6 +121,6 @@ impl Sweeper {
 
     /// Number of multicast trees.
     pub fn multicast_trees(&self) -> usize {
-        self.multicast.planted.len()
+        self.multicast.current.len()
     }
 }

@@ -129,12 +129,7 @@ impl Stream {
 
     /// The connection was refused, ended or broke, as it does when the peer is silent for longer
     /// than keepalive allows.
-    pub fn handle_disconnected(
-        &mut self,
-        now: Instant,
-        reason: String,
-        progress: &Progress,
-    ) {
+    pub fn handle_disconnected(&mut self, now: Instant, reason: String, progress: &Progress) {
         if let State::Open(open) = &self.state
             && let Some(session) = open.session
         {

@@ -45,7 +45,8 @@ fn looping_lane(topology: &Topology, steering: &Steering, routing: &Routing) -> 
         routing.lanes = Lanes::Layers(Layers::new(switches, Columns::EgressSwitch, switches));
     }
     let hosts = topology.hosts_on();
-    let is_end = |switch: u16| hosts[usize::from(switch)] > 0 || steering.settings.nue.includes_switches;
+    let is_end =
+        |switch: u16| hosts[usize::from(switch)] > 0 || steering.settings.nue.includes_switches;
     testing::looping_layer(topology, &routing, |source, to| {
         is_end(source) && is_end(to.egress_switch)
     })

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 
-use super::super::choice::{Chooser, Orders, Planted, Wanted};
+use super::super::choice::{Chooser, ChosenTree, Orders, Wanted};
 use super::{hosts, mlid};
 use crate::multicast::Order;
 use crate::multicast::{Place, Tree, check};
@@ -105,17 +105,17 @@ fn groups(topology: &Topology, picks: &[Vec<u32>]) -> Vec<Vec<Place>> {
     picks.iter().map(group).collect()
 }
 
-fn planted(topology: &Topology, routing: &Routing, groups: &[(Vec<Place>, u8)]) -> Vec<Planted> {
+fn chosen(topology: &Topology, routing: &Routing, groups: &[(Vec<Place>, u8)]) -> Vec<ChosenTree> {
     let hops = HopMatrix::compute(topology).unwrap();
     let unicast = Unicast::find(topology, &routing.tables(), &routing.lanes);
     let orders = Orders::find(topology, &hops, &unicast, &routing.lanes, &VLS);
     assert!(orders.are_right(topology));
     let mut chooser = Chooser::new(topology, &hops, &orders);
-    let plant = |((members, sl), number): (&(Vec<Place>, u8), u16)| {
+    let choose = |((members, sl), number): (&(Vec<Place>, u8), u16)| {
         let mlid = mlid(number);
-        chooser.plant(&Wanted { mlid, members, sls: 1 << sl, before: None })
+        chooser.choose(&Wanted { mlid, members, sls: 1 << sl, before: None })
     };
-    groups.iter().zip(0..).map(plant).collect()
+    groups.iter().zip(0..).map(choose).collect()
 }
 
 /// Checks that trees deliver, and that trees without a reported fault bring no channel into a cycle
@@ -132,15 +132,15 @@ fn judge(
     let mut waits =
         more.find(|waits| waits.looping().is_empty()).unwrap_or_else(|| of(Traffic::Hosts));
     let before = waits.looping();
-    let planted = planted(topology, routing, groups);
+    let chosen = chosen(topology, routing, groups);
     let mut faults = 0;
-    for ((members, sl), planted) in groups.iter().zip(&planted) {
-        prop_assert_eq!(check(topology, &planted.tree, members), Ok(()));
+    for ((members, sl), chosen) in groups.iter().zip(&chosen) {
+        prop_assert_eq!(check(topology, &chosen.tree, members), Ok(()));
         let lane = if is_free { 0 } else { VLS[usize::from(*sl)] };
-        if let Some(fault) = &planted.fault {
+        if let Some(fault) = &chosen.fault {
             faults += 1;
             let mut with = waits.clone();
-            with.multicast(topology, &planted.tree, members, lane);
+            with.multicast(topology, &chosen.tree, members, lane);
             let on_lane = |&(switch, port)| (switch, port, lane);
             let cycle: Vec<Channel> = fault.cycle.iter().map(on_lane).collect();
             for (at, next) in cycle.iter().zip(cycle.iter().cycle().skip(1)) {
@@ -148,7 +148,7 @@ fn judge(
             }
             continue;
         }
-        waits.multicast(topology, &planted.tree, members, lane);
+        waits.multicast(topology, &chosen.tree, members, lane);
     }
     let looping = waits.looping();
     let new: Vec<_> = looping.difference(&before).collect();
@@ -220,7 +220,7 @@ fn a_tree_rooted_at_a_leaf_of_a_fat_tree_does_not_come_down_and_go_up() {
         })
         .collect();
     for ((members, _), number) in groups.iter().zip(0..) {
-        let nearest = super::Planter::new(&tree, &hops).tree(mlid(number), members, None);
+        let nearest = super::TreeBuilder::new(&tree, &hops).tree(mlid(number), members, None);
         waits.multicast(&tree, &nearest, members, 0);
     }
     assert!(!waits.looping().is_empty(), "the fewest hops would do: the test shows nothing");
@@ -255,15 +255,16 @@ fn a_group_without_a_tree_free_of_loops_is_reported_with_its_cycle() {
     assert!(orders.are_right(&ring));
     let mut chooser = Chooser::new(&ring, &hops, &orders);
     let members: Vec<Place> = hosts(&ring).into_iter().filter(|place| place.exit > 0).collect();
-    let mut plant =
-        |members: &[Place]| chooser.plant(&Wanted { mlid: mlid(1), members, sls: 1, before: None });
-    let planted_for_all = plant(&members);
-    assert_eq!(check(&ring, &planted_for_all.tree, &members), Ok(()));
-    let fault = planted_for_all.fault.expect("no tree is free");
+    let mut choose = |members: &[Place]| {
+        chooser.choose(&Wanted { mlid: mlid(1), members, sls: 1, before: None })
+    };
+    let tree_for_all = choose(&members);
+    assert_eq!(check(&ring, &tree_for_all.tree, &members), Ok(()));
+    let fault = tree_for_all.fault.expect("no tree is free");
     assert_eq!((fault.sl, fault.cycle.len()), (0, 6), "{fault:?}");
     // Members between these two switches have a tree without a fault.
-    assert_eq!(plant(&members[..4]).fault, None);
-    assert_eq!(plant(&members[3..]).fault, None);
+    assert_eq!(choose(&members[..4]).fault, None);
+    assert_eq!(choose(&members[3..]).fault, None);
 }
 
 /// An order that falls along a dependency, or is equal for channels that lie on no cycle, proves

@@ -446,7 +446,7 @@ fn what_another_master_has_is_kept_row_by_row_until_it_is_our_turn() {
     }
     // Rows are the master's own, so that what stays is found to be the same at a glance.
     assert!(plane(&durable).services.is_same(&last.services));
-    assert_eq!(durable.changed_members().len(), 1, "trees are planted by it");
+    assert_eq!(durable.changed_members().len(), 1, "trees are computed from it");
     drop(durable);
 
     // It is on disk, and it is what the registry begins with.

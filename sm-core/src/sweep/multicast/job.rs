@@ -59,13 +59,13 @@ pub struct MulticastOutcome {
     /// The channel order the trees were checked with; `None` if no tree had to be computed or
     /// checked.
     pub(super) orders: Option<Arc<Orders>>,
-    pub(super) trees: Vec<Grown>,
+    pub(super) trees: Vec<ComputedTree>,
     /// Trees that were found wrong and are not used, because of an internal error.
     pub(super) defects: Vec<String>,
 }
 
 #[derive(Debug)]
-pub(super) struct Grown {
+pub(super) struct ComputedTree {
     pub(super) mlid: Lid,
     pub(super) audience: Audience,
     pub(super) tree: Arc<Tree>,
@@ -127,8 +127,8 @@ impl MulticastJob {
             let mut chooser = Chooser::around(topology, hops, &orders, barred);
             while let Some(group) = groups.next_if(|group| self.room.class(group.mlid) == class) {
                 let mlid = group.mlid;
-                match plant(&mut chooser, topology, &self.room, group) {
-                    Ok(grown) => outcome.trees.push(grown),
+                match tree_of(&mut chooser, topology, &self.room, group) {
+                    Ok(computed) => outcome.trees.push(computed),
                     Err(defect) => {
                         outcome.defects.push(format!("MLID {:#06x}: {defect}", mlid.0));
                     }
@@ -145,7 +145,7 @@ impl MulticastJob {
         let mut standing = Standing::new(self.made.topology(), &self.room);
         let stands = |group: &Group| {
             let tree = group.before.as_ref()?;
-            standing.serves(group.mlid, tree, &group.places).then(|| Grown {
+            standing.serves(group.mlid, tree, &group.places).then(|| ComputedTree {
                 mlid: group.mlid,
                 audience: group.audience.clone(),
                 tree: tree.clone(),
@@ -166,25 +166,25 @@ impl MulticastJob {
 }
 
 /// Computes the tree of a group, or returns why it is wrong.
-fn plant(
+fn tree_of(
     chooser: &mut Chooser<'_>,
     topology: &Topology,
     room: &Room,
     group: Group,
-) -> Result<Grown, String> {
+) -> Result<ComputedTree, String> {
     let Group { mlid, audience, places, before: stood, inherited } = group;
     let inherited = inherited.filter(|tree| is_one_piece(topology, tree));
     let before = stood.as_deref().or(inherited.as_ref());
     let wanted = Wanted { mlid, members: &places, sls: audience.sls, before };
-    let planted = chooser.plant(&wanted);
-    check(topology, &planted.tree, &places).map_err(|defect| defect.to_string())?;
-    if let Some(switch) = room.lacking(&planted.tree, mlid) {
+    let chosen = chooser.choose(&wanted);
+    check(topology, &chosen.tree, &places).map_err(|defect| defect.to_string())?;
+    if let Some(switch) = room.lacking(&chosen.tree, mlid) {
         return Err(format!("the multicast table of switch {switch} is too small for it"));
     }
-    let kept = stood.filter(|before| before.masks == planted.tree.masks);
+    let kept = stood.filter(|before| before.masks == chosen.tree.masks);
     let is_kept = kept.is_some();
-    let tree = kept.filter(|kept| **kept == *planted.tree).unwrap_or(planted.tree);
-    Ok(Grown { mlid, audience, tree, is_kept, fault: planted.fault })
+    let tree = kept.filter(|kept| **kept == *chosen.tree).unwrap_or(chosen.tree);
+    Ok(ComputedTree { mlid, audience, tree, is_kept, fault: chosen.fault })
 }
 
 /// Converts a tree to the switch numbers of another routing; switches that are gone are omitted.
