@@ -162,9 +162,17 @@ impl Device {
         })
     }
 
+    /// Attaches this process to the server, and serves a file that another process has opened.
+    fn serve_file(socket: Socket, control: &OwnedFd) {
+        match Self::connect() {
+            Ok(device) => device.keep(socket, control),
+            Err(_) => keeper::answer(control, -libc::ENODEV),
+        }
+    }
+
     /// Serves a file that another process has opened, and its requests on the control socket, until
     /// all descriptors of the file are closed or the server ends.
-    pub(crate) fn keep(&self, socket: Socket, control: &OwnedFd) {
+    fn keep(&self, socket: Socket, control: &OwnedFd) {
         let id = socket.id();
         {
             let mut inner = self.lock();
@@ -201,7 +209,7 @@ impl Device {
     /// this one; where the server cannot deliver requests to it there, by this process.
     pub(crate) fn open_socket(&self) -> Result<RawFd, Errno> {
         if self.declares {
-            let (theirs, file) = keeper::File::open(&self.node)?;
+            let (theirs, file) = keeper::File::open(&self.node, Self::serve_file)?;
             let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
             kept.retain(keeper::File::is_served);
             kept.push(file);

@@ -16,7 +16,6 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use ib_mad::wire::mad::MgmtClass;
 
-use crate::device::Device;
 use crate::socket::{self, Socket, pair};
 use crate::stack::Registration;
 use crate::umad::Errno;
@@ -34,8 +33,9 @@ pub(crate) struct File {
 }
 
 impl File {
-    /// Opens a file at `node`; returns the program's end with it.
-    pub(crate) fn open(node: &str) -> Result<(OwnedFd, Self), Errno> {
+    /// Opens a file at `node`; returns the program's end with it. `serve` runs in the new process,
+    /// with the other end and the control socket.
+    pub(crate) fn open(node: &str, serve: fn(Socket, &OwnedFd)) -> Result<(OwnedFd, Self), Errno> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let failed = |error: io::Error| Errno(error.raw_os_error().unwrap_or(libc::EIO));
         let (socket, theirs) = Socket::pair().map_err(failed)?;
@@ -50,7 +50,7 @@ impl File {
                 // The program has no child to wait for: the first one ends now.
                 // SAFETY: as above; _exit() runs no handlers.
                 if unsafe { libc::fork() } == 0 {
-                    serve(socket, &far);
+                    run(socket, &far, serve);
                 }
                 // SAFETY: no handlers run.
                 unsafe { libc::_exit(0) }
@@ -110,12 +110,9 @@ impl File {
 }
 
 /// The process of a file. Never returns.
-fn serve(socket: Socket, control: &OwnedFd) -> ! {
+fn run(socket: Socket, control: &OwnedFd, serve: fn(Socket, &OwnedFd)) -> ! {
     isolate([socket.id(), control.as_raw_fd()]);
-    match Device::connect() {
-        Ok(device) => device.keep(socket, control),
-        Err(_) => answer(control, -libc::ENODEV),
-    }
+    serve(socket, control);
     // SAFETY: no handlers run: they are the program's.
     unsafe { libc::_exit(0) }
 }
