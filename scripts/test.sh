@@ -217,7 +217,8 @@ lab_absence() {
 step_versus() {
     command -v opensm || { note "skipped: opensm is not installed"; return; }
     use_tested_programs
-    timeout 600 cargo bench --profile dev -p benches --bench versus -- --hosts 64 --quick --json \
+    # Of the whole workspace, so that dependencies have the features of the tests' build.
+    timeout 600 cargo bench --profile dev --workspace --bench versus -- --hosts 64 --quick --json \
         "$logs/versus.json"
     # Every row of the table on standard output is in the file, with a ratio above 0.
     local rows ratios
