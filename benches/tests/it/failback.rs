@@ -345,7 +345,7 @@ fn a_master_that_was_stopped_and_continues_brings_nothing_of_before_back() {
 /// claimed to know all registrations, and asked no client.
 #[test]
 fn a_standby_whose_feed_was_cut_off_asks_clients_to_register_again() {
-    let (pair, mut first, second) = Pair::in_step("black-hole");
+    let (pair, mut first, _second) = Pair::in_step("black-hole");
     let mut writer = Writer::new(&pair, &pair.snapshot(0));
     pair.runtime.block_on(writer.write(10));
     let asked = pair.subnet.sandbox.reregistrations();
