@@ -6,6 +6,7 @@ mod common;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Instant;
@@ -27,6 +28,7 @@ use sa_proto::snapshot::{
 };
 use sa_server::serve::responder::{Responder, ResponderConfig};
 use sa_server::serve::worker::{Next, Worker, WorkerConfig};
+use sa_server::sm::peers::Peers;
 use sa_server::stats::Stats;
 use sa_server::tables::Tables;
 use sa_server::tables::cell::{Generation, Publisher};
@@ -74,6 +76,7 @@ impl Transport for Loop {
         for (to, from) in batch.iter_mut().zip(&self.batch) {
             to.mad = from.mad;
             to.address.lid = from.address.lid;
+            to.carrier = from.carrier;
         }
         Ok(len)
     }
@@ -128,6 +131,31 @@ fn gets_are_answered_without_allocating() {
         table_of(path_request(1, 2, 31, 1)),
     ];
     assert_eq!(answered_without_allocating(responder, batch), (9, 2));
+}
+
+/// Each part of a split fabric has tables of its own, which the way of a request chooses.
+#[test]
+fn requests_are_answered_from_the_session_of_their_front_door_without_allocating() {
+    let mut publisher = published(&Chain { switches: 4, hosts_each: 8 }.plane(|_| {}));
+    let other = Chain { switches: 1, hosts_each: 8 }.plane(|_| {});
+    let tables = Arc::new(Tables::build(&other, &RegistryPlane::default()));
+    let other = Generation::new(Version::NONE, tables, Arc::default());
+    publisher.set(1, Some(Arc::new(other)));
+    let doors: [SocketAddr; 3] = [1, 2, 3].map(|port| ([192, 0, 2, 1], port).into());
+    let peers = Peers::default();
+    peers.set_doors(0, [doors[0]]);
+    peers.set_doors(1, [doors[1]]);
+    let config = ResponderConfig { doors: peers, ..ResponderConfig::default() };
+    let responder = Responder::new(publisher.reader(), config, Arc::new(Stats::default()));
+    // The host with LID 31 is in the first part only.
+    let through = |door: Option<SocketAddr>| {
+        let mut packet = path_request(1, 2, 31, 1);
+        packet.carrier.peer = door;
+        packet
+    };
+    let [first, second, unknown] = doors.map(Some);
+    let batch = [None, first, second, second, unknown, first, second].map(through);
+    assert_eq!(answered_without_allocating(responder, batch.to_vec()), (7, 3));
 }
 
 /// Rules of every kind, ports that drop different SLs and a prefix route are no reason to allocate.

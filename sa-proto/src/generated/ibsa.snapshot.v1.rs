@@ -99,7 +99,9 @@ pub struct Held {
     #[prost(bytes = "bytes", tag = "3")]
     pub bucket_sums: ::prost::bytes::Bytes,
 }
-/// The responder answers queries from this version, unless `serving` is set.
+/// Queries that come through this SM's front door, or its part of the fabric, are answered from this
+/// version now, unless `serving` is set. A responder that is connected to the managers of several
+/// parts of a fabric acknowledges to each its own session.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Ack {
     #[prost(message, optional, tag = "1")]
@@ -265,7 +267,7 @@ pub struct Counter {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FromSm {
-    #[prost(oneof = "from_sm::Message", tags = "1, 2, 3, 4, 5, 6")]
+    #[prost(oneof = "from_sm::Message", tags = "1, 2, 3, 4, 5, 6, 7")]
     pub message: ::core::option::Option<from_sm::Message>,
 }
 /// Nested message and enum types in `FromSm`.
@@ -285,8 +287,14 @@ pub mod from_sm {
         Heartbeat(super::Heartbeat),
         #[prost(message, tag = "6")]
         Inquiry(super::Inquiry),
+        #[prost(message, tag = "7")]
+        Ended(super::Ended),
     }
 }
+/// This SM is not master any more: its session has ended, and it sends no more updates of it. A
+/// responder answers from the held snapshot of it until another session takes its place.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Ended {}
 /// From a master to a subnet manager that follows it, several times a second. It lets the follower
 /// know how old its copy is.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -318,6 +326,10 @@ pub struct Inquiry {
     /// Whether to send the registry.
     #[prost(bool, tag = "2")]
     pub rows: bool,
+    /// GUID of the port of the manager that asks. A responder that answers from the sessions of
+    /// several managers says which registry it holds of the part of the fabric with this port.
+    #[prost(fixed64, tag = "3")]
+    pub sm_guid: u64,
 }
 /// An operator's request to explain a path. A responder that cannot answer soon reports a failure;
 /// the SM waits a few seconds.
@@ -366,6 +378,11 @@ pub struct Begin {
     /// Parameters of the subnet. Absent in a delta that does not change them.
     #[prost(bytes = "bytes", optional, tag = "5")]
     pub subnet: ::core::option::Option<::prost::bytes::Bytes>,
+    /// Where the SM's front door sends envelopes from: host:port of a UDP socket. An unspecified
+    /// address stands for the one that this connection leads to. What comes from there is answered
+    /// from this session. Empty if there is none.
+    #[prost(string, tag = "6")]
+    pub front_door: ::prost::alloc::string::String,
     #[prost(oneof = "begin::Content", tags = "2, 3, 4")]
     pub content: ::core::option::Option<begin::Content>,
 }

@@ -110,6 +110,7 @@ impl Encoder {
             target: Some(delta.target.into()),
             content: Some(ProtoContent::Delta(proto::DeltaFrom { base: Some(delta.base.into()) })),
             subnet: delta.subnet.as_ref().map(encoded),
+            front_door: String::new(),
         };
         let checksum = delta.checksum;
         Self::new(begin, Content::Changes(delta), checksum)
@@ -120,6 +121,7 @@ impl Encoder {
             target: Some(snapshot.version.into()),
             content: Some(content),
             subnet: Some(encoded(&snapshot.fabric.subnet)),
+            front_door: String::new(),
         };
         let checksum = snapshot.checksum();
         let (buckets, blocks) = (buckets.map(Box::new), Box::default());

@@ -1,11 +1,13 @@
-//! Builds tables from each snapshot, or patches the previous ones, and passes them to the workers.
+//! Builds tables from each snapshot, or patches those of the previous snapshot in its lane, and
+//! passes them to the workers.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use sa_proto::snapshot::{FabricPlane, Snapshot};
 
 use crate::host::placement::Builders;
+use crate::sm::replica::{Change, SESSIONS_MAX};
 use crate::tables::Tables;
 use crate::tables::cell::{Generation, Publisher};
 use crate::tables::index::RegistryIndex;
@@ -20,14 +22,43 @@ pub(super) struct Builder {
     /// The threads of the pool.
     pub(super) builders: Builders,
     pub(super) metrics: Arc<Metrics>,
+    /// What is served in each lane.
+    pub(super) lanes: [Lane; SESSIONS_MAX],
+    /// The lane of the responder's own port.
+    pub(super) own: usize,
+}
+
+/// What is served of one session.
+#[derive(Default)]
+pub(super) struct Lane {
     /// The last snapshot, its tables and its index.
-    pub(super) last: Option<(Arc<Snapshot>, Arc<Tables>, RegistryIndex)>,
+    last: Option<(Arc<Snapshot>, Arc<Tables>, RegistryIndex)>,
+    serving: Option<Arc<Serving>>,
 }
 
 impl Builder {
-    pub(super) fn install(&mut self, snapshot: &Arc<Snapshot>) {
+    pub(super) fn follow(&mut self, change: &Change) {
+        match change {
+            Change::Serve(lane, snapshot) => self.install(*lane, snapshot),
+            Change::Drop(lane) => {
+                self.publisher().set(*lane, None);
+                self.lanes[*lane] = Lane::default();
+            }
+            Change::Own(lane) => {
+                self.publisher().set_own(*lane);
+                self.own = *lane;
+            }
+        }
+        self.metrics.serving.store(self.lanes[self.own].serving.clone());
+    }
+
+    fn publisher(&self) -> MutexGuard<'_, Publisher> {
+        self.publisher.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn install(&mut self, lane: usize, snapshot: &Arc<Snapshot>) {
         let start = Instant::now();
-        let last = self.last.take();
+        let last = self.lanes[lane].last.take();
         let registry = Arc::clone(snapshot.registry());
         let index = match &last {
             Some((last, _, index)) => index.follow(last.registry(), &registry),
@@ -61,20 +92,19 @@ impl Builder {
             Generation { version, tables: Arc::clone(&tables), registry, index: index.clone() };
         let built_in = start.elapsed();
         self.metrics.applied.record(built_in, 1);
-        let mut publisher = self.publisher.lock().unwrap_or_else(PoisonError::into_inner);
-        publisher.publish(Arc::new(generation));
-        drop(publisher);
+        self.publisher().set(lane, Some(Arc::new(generation)));
         if step == Step::All {
             log_installed(snapshot, &tables, built_in);
         }
-        self.metrics.serving.store(Some(Arc::new(Serving {
+        let serving = Serving {
             version,
             since: Instant::now(),
             built_in_s: built_in.as_secs_f64(),
             end_ports: tables.end_ports.all().len(),
             hot_bytes: tables.hot_bytes(),
-        })));
-        self.last = Some((Arc::clone(snapshot), tables, index));
+        };
+        let last = Some((Arc::clone(snapshot), tables, index));
+        self.lanes[lane] = Lane { last, serving: Some(Arc::new(serving)) };
     }
 }
 

@@ -14,8 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ib_mad::transport::ring::{RingCounters, RingOptions, RingServer};
-use ib_mad::types::Qpn;
-use sa_proto::snapshot::Snapshot;
+use ib_mad::types::{Guid, Qpn};
 use tracing_subscriber::EnvFilter;
 
 use crate::host::handover::HeldDescriptors;
@@ -30,8 +29,10 @@ use crate::serve::own_port::{Egress, OwnPort};
 use crate::sm::forward::{Exchange, Forwarding};
 use crate::sm::peers::{Guarded, Peers};
 use crate::sm::relay;
-use crate::sm::replica::{self, CacheDir, Identity, ReplicaConfig, passing_identity};
-use crate::sm::report;
+use crate::sm::replica::{
+    self, CacheDir, Identity, ReplicaConfig, SESSIONS_MAX, Serving, passing_identity,
+};
+use crate::sm::report::{self, follow::Reporting};
 use crate::tables::cell::{Publisher, Reader};
 use crate::watch::explain::reply;
 use crate::watch::figures::Reporter;
@@ -96,20 +97,24 @@ pub fn run(options: Options) -> Result<(), StartError> {
     let sm_port = options.sm_socket().map(|socket| SmPort::new(socket, id, name.clone()));
     let sm_port = sm_port.transpose()?;
     let publisher = Publisher::new();
+    let peers = Peers::new(&options.believe);
+    // As many sessions as there are managers.
+    let lanes = sms.len().min(SESSIONS_MAX);
     let mut pool = WorkerPool {
         stop: Arc::new(AtomicBool::new(false)),
         tables: publisher.reader(),
         redirection: Redirection::to(options.redirect_to.clone()),
         // The front door's workers, the fabric's and the rings'.
-        exchange: Exchange::new(usize::from(options.workers) + 2)?,
+        exchange: Exchange::with_lanes(usize::from(options.workers) + 2, lanes)?,
         own_port: None,
+        doors: peers.clone(),
         pin: options.pin.clone(),
         busy_poll: Duration::from_micros(options.busy_poll),
         echo: options.echo,
         threads: Vec::new(),
         workers: Vec::new(),
     };
-    let mut port = None;
+    let (mut port, mut arrival_port) = (None, None);
     let mut fabric = None;
     let attached = match options.transport {
         TransportKind::Ibsim => {
@@ -132,6 +137,7 @@ pub fn run(options: Options) -> Result<(), StartError> {
     };
     if let Some((transport, guid, qpn)) = attached {
         fabric = Some(transport);
+        arrival_port = Some(guid);
         // Clients are not led to the SM's port: they go there by themselves.
         if sm_port.is_none() {
             port = Some((guid, qpn));
@@ -141,7 +147,6 @@ pub fn run(options: Options) -> Result<(), StartError> {
         }
     }
     let front_door = listen(&options)?;
-    let peers = Peers::new(&options.believe);
     let address = front_door[0].local_addr()?;
     // The first worker sends the reports, which go out by the front door.
     for (i, udp) in front_door.into_iter().enumerate() {
@@ -202,21 +207,33 @@ pub fn run(options: Options) -> Result<(), StartError> {
         cache_dir,
         cache_interval: CACHE_INTERVAL,
     };
-    let subscribed =
-        subscribe(config, publisher, pool.tables.clone(), &metrics, &pool.exchange, peers);
+    let parts = Parts {
+        publisher,
+        tables: pool.tables.clone(),
+        metrics,
+        exchange: Arc::clone(&pool.exchange),
+        peers,
+        arrival_port,
+    };
+    let subscribed = subscribe(config, parts);
     pool.stop_all();
     subscribed
 }
 
-/// Follows the SMs until a signal comes.
-fn subscribe(
-    config: ReplicaConfig,
+/// What the subscription works with.
+struct Parts {
     publisher: Publisher,
     tables: Reader,
-    metrics: &Arc<Metrics>,
-    exchange: &Arc<Exchange>,
+    metrics: Arc<Metrics>,
+    exchange: Arc<Exchange>,
     peers: Peers,
-) -> Result<(), StartError> {
+    /// GUID of the port that requests arrive at, if there is one.
+    arrival_port: Option<Guid>,
+}
+
+/// Follows the SMs until a signal comes.
+fn subscribe(config: ReplicaConfig, parts: Parts) -> Result<(), StartError> {
+    let Parts { publisher, tables, metrics, exchange, peers, arrival_port } = parts;
     // It fails where the process has had a pool before, which does as well.
     let builders = Builders::new();
     let joining = builders.clone();
@@ -244,7 +261,7 @@ fn subscribe(
                 reclaiming.lock().unwrap_or_else(PoisonError::into_inner).reclaim();
             }
         });
-        let measured = Arc::clone(metrics);
+        let measured = Arc::clone(&metrics);
         tokio::spawn(async move {
             let mut tick = tokio::time::interval(LIMITS_INTERVAL);
             let mut log = LimitLog::default();
@@ -256,25 +273,37 @@ fn subscribe(
             }
         });
         let explain = explainer(Arc::clone(&publisher));
-        let mut builder = Builder { publisher, builders, metrics: Arc::clone(metrics), last: None };
-        let status = Arc::clone(&metrics.replica);
-        let forwarding = Forwarding {
-            counters: Arc::clone(&metrics.writes),
-            ..Forwarding::new(config.identity.id, Arc::clone(exchange))
+        let mut builder = Builder {
+            publisher,
+            builders,
+            metrics: Arc::clone(&metrics),
+            lanes: Default::default(),
+            own: 0,
         };
-        tokio::spawn(forwarding.run(status.upstream(), status.versions()));
-        let relayed = Arc::clone(exchange);
-        tokio::spawn(relay::run(config.identity.id, relayed, status.upstream()));
-        tokio::spawn(report::follow::run(
-            config.identity.id,
-            Arc::clone(exchange),
-            Arc::clone(&metrics.reports),
-            status.upstream(),
-            status.versions(),
-            tables,
-            peers,
-        ));
-        let reporter = Reporter::new(Arc::clone(metrics), Instant::now());
+        let status = Arc::clone(&metrics.replica);
+        let id = config.identity.id;
+        for lane in 0..exchange.lanes() {
+            let session = status.lane(lane);
+            let forwarding = Forwarding {
+                lane,
+                counters: Arc::clone(&metrics.writes[lane]),
+                ..Forwarding::new(id, Arc::clone(&exchange))
+            };
+            tokio::spawn(forwarding.run(session.upstream(), session.versions()));
+            tokio::spawn(relay::run(id, lane, Arc::clone(&exchange), session.upstream()));
+            let reporting = Reporting {
+                responder_id: id,
+                lane,
+                exchange: Arc::clone(&exchange),
+                counters: Arc::clone(&metrics.reports[lane]),
+                tables: tables.clone(),
+                peers: peers.clone(),
+            };
+            tokio::spawn(report::follow::run(reporting, session.upstream(), session.versions()));
+        }
+        // It would keep a generation from being freed.
+        drop(tables);
+        let reporter = Reporter::new(Arc::clone(&metrics), Instant::now());
         let shutdown = async {
             tokio::select! {
                 _ = term.recv() => {}
@@ -282,19 +311,24 @@ fn subscribe(
             }
             tracing::info!("stopping");
         };
-        let install = move |snapshot: &Arc<Snapshot>| builder.install(snapshot);
+        let serving = Serving {
+            on_change: Box::new(move |change| builder.follow(change)),
+            explain: Some(explain),
+            peers,
+            own_port: arrival_port,
+        };
         let stats = move || reporter.report(Instant::now());
-        replica::run_explaining(config, status, install, stats, Some(explain), shutdown).await;
+        replica::run_serving(config, status, serving, stats, shutdown).await;
         Ok(())
     })
 }
 
 /// Explains paths from the tables that queries are answered from.
 fn explainer(publisher: Arc<Mutex<Publisher>>) -> replica::Explain {
-    Arc::new(move |question| {
+    Arc::new(move |lane, question| {
         // A reader that lasted would keep a generation from being freed.
         let mut reader = publisher.lock().unwrap_or_else(PoisonError::into_inner).reader();
-        match reader.current() {
+        match reader.lane(lane) {
             Some(generation) => reply::reply(generation, question),
             None => Err("this responder has not received a snapshot yet".to_owned()),
         }

@@ -23,6 +23,7 @@ use crate::serve::own_port::{Egress, OwnPort};
 use crate::serve::responder::{Responder, ResponderConfig};
 use crate::serve::worker::{Worker, WorkerConfig};
 use crate::sm::forward::Exchange;
+use crate::sm::peers::Peers;
 use crate::stats::Stats;
 use crate::tables::cell::Reader;
 
@@ -57,6 +58,8 @@ pub(super) struct WorkerPool {
     pub(super) exchange: Arc<Exchange>,
     /// The port of the worker at the fabric, and its GUID.
     pub(super) own_port: Option<(Guid, Arc<OwnPort>)>,
+    /// The front doors of the managers that are followed.
+    pub(super) doors: Peers,
     /// CPUs of the workers, in turn.
     pub(super) pin: Vec<usize>,
     pub(super) busy_poll: Duration,
@@ -122,6 +125,7 @@ impl WorkerPool {
         let config = ResponderConfig {
             redirection,
             own_port: self.own_port.as_ref().map(|(guid, _)| *guid),
+            doors: self.doors.clone(),
             echo: self.echo,
             ..ResponderConfig::default()
         };

@@ -22,6 +22,8 @@ pub(crate) struct Open {
     pub(crate) packet: Packet,
     /// When it was read.
     pub(crate) since: Instant,
+    /// The lane of the session whose manager is to decide.
+    pub(crate) lane: usize,
     key: Key,
     serial: u32,
 }
@@ -72,8 +74,13 @@ impl OpenRequests {
         self.slots.len() - self.free.len()
     }
 
-    /// Keeps a request; its id.
-    pub(crate) fn begin(&mut self, now: Instant, packet: &Packet) -> Result<u64, Rejected> {
+    /// Keeps a request for the manager of `lane`; its id.
+    pub(crate) fn begin(
+        &mut self,
+        now: Instant,
+        lane: usize,
+        packet: &Packet,
+    ) -> Result<u64, Rejected> {
         let header = SaMad::new(&packet.mad);
         let key =
             (transfer::Key::of(packet), header.header().attribute_id(), header.header().method());
@@ -89,7 +96,8 @@ impl OpenRequests {
         self.free.pop();
         self.serial = self.serial.wrapping_add(1);
         let serial = self.serial;
-        self.slots[slot as usize] = Some(Open { packet: packet.clone(), since: now, key, serial });
+        let open = Open { packet: packet.clone(), since: now, lane, key, serial };
+        self.slots[slot as usize] = Some(open);
         let id = self.id(slot, serial);
         self.deadlines.push_back((now + self.patience, id));
         Ok(id)
@@ -119,16 +127,16 @@ impl OpenRequests {
         self.deadlines.front().map(|&(due, _)| due)
     }
 
-    /// Gives up requests whose time is up; how many.
-    pub(crate) fn handle_timeout(&mut self, now: Instant) -> usize {
-        let mut given_up = 0;
+    /// Gives up requests whose time is up; `lost` takes the lane of each.
+    pub(crate) fn handle_timeout(&mut self, now: Instant, mut lost: impl FnMut(usize)) {
         while let Some(&(due, id)) = self.deadlines.front()
             && due <= now
         {
             self.deadlines.pop_front();
-            given_up += usize::from(self.end(id).is_some());
+            if let Some(open) = self.end(id) {
+                lost(open.lane);
+            }
         }
-        given_up
     }
 
     /// Slot in the low 16 bits, a number that the slot's next request will not have above them.
@@ -161,12 +169,12 @@ mod tests {
     fn a_request_waits_until_it_is_ended_and_is_found_once() {
         let now = Instant::now();
         let mut open = OpenRequests::new(64, PATIENCE, 5 << 48, 0);
-        let id = open.begin(now, &request(3, 9)).unwrap();
+        let id = open.begin(now, 0, &request(3, 9)).unwrap();
         assert_eq!((id >> 48, open.len()), (5, 1));
-        assert_eq!(open.begin(now, &request(3, 9)), Err(Rejected::Repeated));
+        assert_eq!(open.begin(now, 0, &request(3, 9)), Err(Rejected::Repeated));
         assert_eq!(open.end(id).unwrap().packet.address.lid, Lid(3));
         assert!(open.end(id).is_none());
-        let again = open.begin(now, &request(3, 9)).unwrap();
+        let again = open.begin(now, 0, &request(3, 9)).unwrap();
         assert_ne!(id, again, "a late outcome of the first must not answer the second");
         assert!(open.end(id).is_none() && open.end(again).is_some());
         assert_eq!(open.len(), 0);
@@ -176,9 +184,9 @@ mod tests {
     fn an_outcome_for_a_table_that_was_replaced_ends_nothing() {
         let now = Instant::now();
         let mut first = OpenRequests::new(64, PATIENCE, 0, 0);
-        let id = first.begin(now, &request(3, 9)).unwrap();
+        let id = first.begin(now, 0, &request(3, 9)).unwrap();
         let mut second = OpenRequests::new(64, PATIENCE, 0, 1 << 24);
-        second.begin(now, &request(4, 9)).unwrap();
+        second.begin(now, 0, &request(4, 9)).unwrap();
         assert!(second.end(id).is_none());
         assert_eq!(second.len(), 1);
     }
@@ -187,19 +195,22 @@ mod tests {
     fn one_source_leaves_room_for_others() {
         let now = Instant::now();
         let mut open = OpenRequests::new(64, PATIENCE, 0, 0);
-        let taken = (0..64).filter(|&tid| open.begin(now, &request(3, tid)).is_ok()).count();
+        let taken = (0..64).filter(|&tid| open.begin(now, 0, &request(3, tid)).is_ok()).count();
         assert_eq!(taken, 4);
-        assert!(open.begin(now, &request(4, 0)).is_ok());
+        assert!(open.begin(now, 0, &request(4, 0)).is_ok());
     }
 
     #[test]
     fn what_waited_too_long_is_given_up() {
         let now = Instant::now();
         let mut open = OpenRequests::new(64, PATIENCE, 0, 0);
-        let id = open.begin(now, &request(3, 1)).unwrap();
-        open.begin(now + PATIENCE / 2, &request(3, 2)).unwrap();
-        assert_eq!(open.handle_timeout(now + PATIENCE / 2), 0);
-        assert_eq!(open.handle_timeout(open.poll_timeout().unwrap()), 1);
+        let id = open.begin(now, 0, &request(3, 1)).unwrap();
+        open.begin(now + PATIENCE / 2, 0, &request(3, 2)).unwrap();
+        let mut lost = Vec::new();
+        open.handle_timeout(now + PATIENCE / 2, |lane| lost.push(lane));
+        assert!(lost.is_empty());
+        open.handle_timeout(open.poll_timeout().unwrap(), |lane| lost.push(lane));
+        assert_eq!(lost, [0]);
         assert!(open.end(id).is_none());
         assert_eq!(open.len(), 1);
     }

@@ -13,11 +13,11 @@ use crate::sm::forward::WorkerEnd;
 use crate::stats::Stats;
 use crate::tables::Tables;
 
-/// Handles an SMP; `true` if its answer is now in `packet`.
+/// Handles an SMP by the tables of a lane; `true` if its answer is now in `packet`.
 pub(crate) fn handle(
     packet: &mut Packet,
     tables: Option<&Tables>,
-    end: Option<&WorkerEnd>,
+    (end, lane): (Option<&WorkerEnd>, usize),
     stats: &Stats,
 ) -> bool {
     if packet.carrier.undelivered != 0 {
@@ -30,12 +30,12 @@ pub(crate) fn handle(
     match (view.method(), view.attribute_id(), end) {
         (Method::TRAP, AttributeId::NOTICE, Some(end)) => {
             stats.traps.increment();
-            if !end.submit_trap(packet) {
+            if !end.submit_trap(lane, packet) {
                 stats.traps_lost.increment();
             }
             false
         }
-        (Method::GET, AttributeId::SM_INFO, Some(end)) if end.is_reachable() => {
+        (Method::GET, AttributeId::SM_INFO, Some(end)) if end.is_reachable(lane) => {
             let Some(info) = tables.and_then(master) else { return false };
             smp::answer(&mut packet.mad, Status::OK);
             let data = &mut packet.mad[smp::DATA];

@@ -1,12 +1,13 @@
-//! Which senders of envelopes are trusted. An envelope names the requester, so its sender can send
-//! requests on behalf of any port. Only programs on this host, the followed manager at the address
-//! it announced over gRPC, and addresses given by `--believe` are accepted; others are counted and
-//! dropped.
+//! Which senders of envelopes are trusted, and which session's tables they are answered from. An
+//! envelope names the requester, so its sender can send requests on behalf of any port. Only
+//! programs on this host, followed managers at the addresses they announced over gRPC, and
+//! addresses given by `--believe` are accepted; others are counted and dropped.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use ib_mad::transport::{Malformed, Packet, Transport};
@@ -15,13 +16,36 @@ use ib_mad::transport::{Malformed, Packet, Transport};
 /// turn.
 const ROUNDS_MAX: usize = 16;
 
+/// Addresses tried for a front door that is on the SM's host.
+const DOORS_MAX: usize = 8;
+/// How long the look-up of the SM's host may take.
+const LOOK_UP_PATIENCE: Duration = Duration::from_secs(1);
+
 /// The trusted senders. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Peers {
     /// Named by the operator.
     named: Arc<[IpAddr]>,
-    /// The front door of the manager that is followed, by each address that it may have.
-    doors: Arc<ArcSwap<Vec<SocketAddr>>>,
+    /// The front doors of the managers that are followed, by each address that they may have.
+    doors: Arc<ArcSwap<Vec<Door>>>,
+}
+
+/// A front door.
+#[derive(Clone, Copy, Debug)]
+struct Door {
+    address: SocketAddr,
+    /// The lane of its manager's session.
+    lane: usize,
+    source: Source,
+}
+
+/// Where a manager announced its front door.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    /// In the snapshot feed, which names the session.
+    Feed,
+    /// In the stream of events.
+    Events,
 }
 
 impl Peers {
@@ -30,17 +54,76 @@ impl Peers {
         Self { named: named.iter().map(IpAddr::to_canonical).collect(), doors: Arc::default() }
     }
 
-    /// Sets the addresses of the manager's front door; none if `doors` is empty.
-    pub fn set_doors(&self, doors: impl IntoIterator<Item = SocketAddr>) {
-        self.doors.store(Arc::new(doors.into_iter().map(canonical).collect()));
+    /// Sets the addresses of the front door of the manager followed in `lane`, as its events
+    /// announce it; none if `doors` is empty.
+    pub fn set_doors(&self, lane: usize, doors: impl IntoIterator<Item = SocketAddr>) {
+        self.replace(
+            |door| door.lane == lane && door.source == Source::Events,
+            |address| Door { address, lane, source: Source::Events },
+            doors,
+        );
+    }
+
+    /// The same, as its snapshot feed announces it.
+    pub(crate) fn set_fed(&self, lane: usize, doors: impl IntoIterator<Item = SocketAddr>) {
+        self.replace(
+            |door| door.lane == lane && door.source == Source::Feed,
+            |address| Door { address, lane, source: Source::Feed },
+            doors,
+        );
+    }
+
+    /// No manager is followed in `lane` any more.
+    pub(crate) fn forget(&self, lane: usize) {
+        let door = |address| Door { address, lane, source: Source::Feed };
+        self.replace(|door| door.lane == lane, door, []);
+    }
+
+    fn replace(
+        &self,
+        is_old: impl Fn(&Door) -> bool,
+        door: impl Fn(SocketAddr) -> Door,
+        doors: impl IntoIterator<Item = SocketAddr>,
+    ) {
+        let new: Vec<Door> = doors.into_iter().map(|address| door(canonical(address))).collect();
+        self.doors.rcu(|doors| {
+            let kept = doors.iter().filter(|door| !is_old(door));
+            let mut doors: Vec<Door> = kept.chain(&new).copied().collect();
+            // What names the session comes first.
+            doors.sort_by_key(|door| door.source == Source::Events);
+            doors
+        });
     }
 
     /// Whether `peer` is trusted.
     pub fn believes(&self, peer: SocketAddr) -> bool {
         let peer = canonical(peer);
         peer.ip().is_loopback()
-            || self.doors.load().contains(&peer)
+            || self.doors.load().iter().any(|door| door.address == peer)
             || self.named.contains(&peer.ip())
+    }
+
+    /// The lane of the manager whose front door this is.
+    pub(crate) fn lane_of(&self, peer: SocketAddr) -> Option<usize> {
+        let peer = canonical(peer);
+        self.doors.load().iter().find(|door| door.address == peer).map(|door| door.lane)
+    }
+}
+
+/// The addresses of the front door that the SM at URL `sm` announced; an unspecified address stands
+/// for the SM's host.
+pub(crate) async fn doors(announced: &str, sm: &str) -> Vec<SocketAddr> {
+    let Ok(address) = announced.parse::<SocketAddr>() else { return Vec::new() };
+    if !address.ip().is_unspecified() {
+        return vec![address];
+    }
+    let Ok(uri) = sm.parse::<tonic::transport::Uri>() else { return Vec::new() };
+    let Some(host) = uri.host() else { return Vec::new() };
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let found = tokio::net::lookup_host((host, address.port()));
+    match tokio::time::timeout(LOOK_UP_PATIENCE, found).await {
+        Ok(Ok(found)) => found.take(DOORS_MAX).collect(),
+        Ok(Err(_)) | Err(_) => Vec::new(),
     }
 }
 
@@ -165,10 +248,10 @@ mod tests {
         ] {
             assert_eq!(peers.believes(at(peer)), believed, "{peer}");
         }
-        peers.set_doors([at("192.0.2.1:5")]);
+        peers.set_doors(0, [at("192.0.2.1:5")]);
         assert!(peers.believes(at("192.0.2.1:5")) && peers.believes(at("[::ffff:192.0.2.1]:5")));
         assert!(!peers.believes(at("192.0.2.1:6")), "another program of that host");
-        peers.set_doors([]);
+        peers.set_doors(0, []);
         assert!(!peers.believes(at("192.0.2.1:5")), "it is followed no more");
     }
 
@@ -177,7 +260,7 @@ mod tests {
     fn strangers_are_counted_and_hide_nothing_behind_them() {
         let (stranger, door) = (at("192.0.2.9:5"), at("192.0.2.1:5"));
         let peers = Peers::default();
-        peers.set_doors([door]);
+        peers.set_doors(0, [door]);
         let mut from = VecDeque::from([door, stranger]);
         from.extend([stranger; 5]);
         from.extend([door, stranger, door]);
@@ -187,5 +270,34 @@ mod tests {
         assert!(batch.iter().all(|packet| packet.carrier.peer == Some(door)));
         assert_eq!(guarded.receive(&mut batch).unwrap(), 1);
         assert_eq!((batch[0].carrier.peer, guarded.malformed().stranger), (Some(door), 7));
+    }
+
+    #[test]
+    fn a_door_belongs_to_the_session_that_its_manager_publishes() {
+        let (one, two) = (at("192.0.2.1:5"), at("192.0.2.2:5"));
+        let peers = Peers::default();
+        peers.set_doors(0, [one]);
+        // It went on in another lane; the stream of events in the first one has not ended yet.
+        peers.set_fed(1, [one]);
+        peers.set_fed(0, [two]);
+        assert_eq!((peers.lane_of(one), peers.lane_of(two)), (Some(1), Some(0)));
+        assert_eq!(peers.lane_of(at("[::ffff:192.0.2.2]:5")), Some(0));
+        peers.forget(1);
+        peers.set_doors(0, [two]);
+        assert_eq!((peers.lane_of(one), peers.believes(one)), (None, false));
+    }
+
+    #[tokio::test]
+    async fn a_door_at_no_address_is_at_the_sms() {
+        for (announced, sm, expected) in [
+            ("192.0.2.1:5", "http://198.51.100.2:7", "192.0.2.1:5"),
+            ("0.0.0.0:5", "http://198.51.100.2:7", "198.51.100.2:5"),
+            ("[::]:5", "http://[2001:db8::1]:7", "[2001:db8::1]:5"),
+        ] {
+            assert_eq!(doors(announced, sm).await, [expected.parse::<SocketAddr>().unwrap()]);
+        }
+        let local = doors("0.0.0.0:5", "http://localhost:7").await;
+        assert!(!local.is_empty() && local.iter().all(|at| at.ip().is_loopback()), "{local:?}");
+        assert!(doors("nonsense", "http://198.51.100.2:7").await.is_empty());
     }
 }

@@ -22,9 +22,10 @@ const OUTBOUND_MAX: usize = 4;
 /// How long to wait before a stream that broke is opened again.
 const RETRY_DELAY: Duration = Duration::from_millis(200);
 
-/// Relays until the source of SMs is closed. `upstream` is the SM that is followed.
+/// Relays until the source of SMs is closed. `upstream` is the SM that is followed in `lane`.
 pub(crate) async fn run(
     responder_id: u64,
+    lane: usize,
     exchange: Arc<Exchange>,
     mut upstream: watch::Receiver<Option<Upstream>>,
 ) {
@@ -33,7 +34,7 @@ pub(crate) async fn run(
         let work = async {
             match current {
                 Some(sm) => {
-                    relay(responder_id, &exchange, &sm).await;
+                    relay(responder_id, lane, &exchange, &sm).await;
                     tokio::time::sleep(RETRY_DELAY).await;
                 }
                 None => std::future::pending().await,
@@ -47,16 +48,16 @@ pub(crate) async fn run(
 }
 
 /// Relays to one SM until the stream breaks.
-async fn relay(responder_id: u64, exchange: &Exchange, sm: &Upstream) {
+async fn relay(responder_id: u64, lane: usize, exchange: &Exchange, sm: &Upstream) {
     let (outbound, messages) = mpsc::channel(OUTBOUND_MAX);
     let mut client = EventsClient::new(sm.channel.clone());
     let call = client.relay(ReceiverStream::new(messages));
     let feed = async {
         loop {
-            exchange.trap_arrived().await;
+            exchange.trap_arrived(lane).await;
             loop {
-                let traps: Vec<_> =
-                    std::iter::from_fn(|| exchange.take_trap()).take(BATCH_MAX).map(trap).collect();
+                let next = std::iter::from_fn(|| exchange.take_trap(lane));
+                let traps: Vec<_> = next.take(BATCH_MAX).map(trap).collect();
                 if traps.is_empty() {
                     break;
                 }

@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -14,7 +14,7 @@ use sa_proto::metrics::{Counter, Family, Format, Histogram, Process, Value};
 use sa_proto::snapshot::Version;
 
 use crate::sm::forward;
-use crate::sm::replica::{ReplicaStatus, Source};
+use crate::sm::replica::{ReplicaStatus, SESSIONS_MAX, Source};
 use crate::sm::report;
 use crate::stats::{DropReason, Kind, Sessions, Stats, StatusLabel, Subject};
 use crate::tables::qos_match::LevelNames;
@@ -47,10 +47,10 @@ pub struct Metrics {
     pub levels: LevelNames,
     /// The state of the subscription.
     pub replica: Arc<ReplicaStatus>,
-    /// Writes passed on to the SM.
-    pub writes: Arc<forward::Counters>,
-    /// Reports to subscribers.
-    pub reports: Arc<ArcSwap<report::Counters>>,
+    /// Writes passed on to the SM of each lane.
+    pub writes: [Arc<forward::Counters>; SESSIONS_MAX],
+    /// Reports to subscribers of each lane.
+    pub reports: [Arc<ArcSwap<report::Counters>>; SESSIONS_MAX],
 }
 
 impl Metrics {
@@ -277,20 +277,25 @@ impl Metrics {
             "Write streams opened to an SM; a growing count means that streams break",
         );
 
-        let writes = &*self.writes;
+        type Of = fn(&forward::Counters) -> &AtomicU64;
+        let sum =
+            |of: Of| -> u64 { self.writes.iter().map(|writes| of(writes).load(Relaxed)).sum() };
         FORWARDED.counter(encoder)?.of(self.sum(|stats| stats.forwarded.get()))?;
         READS_ASKED.counter(encoder)?.of(self.sum(|stats| stats.reads_asked.get()))?;
-        IN_FLIGHT.gauge(encoder)?.of(writes.in_flight.load(Relaxed))?;
-        ROUND_TRIP.histogram(encoder)?.times(&[], [&writes.round_trip])?;
-        HELD.gauge(encoder)?.of(writes.held.load(Relaxed))?;
-        for (family, count) in [
-            (SENT, &writes.sent),
-            (OUTCOMES, &writes.outcomes),
-            (RESENT, &writes.resent),
-            (GIVEN_UP, &writes.given_up),
-            (STREAMS, &writes.streams),
-        ] {
-            family.counter(encoder)?.of(count.load(Relaxed))?;
+        IN_FLIGHT.gauge(encoder)?.of(sum(|writes| &writes.in_flight))?;
+        ROUND_TRIP
+            .histogram(encoder)?
+            .times(&[], self.writes.iter().map(|writes| &writes.round_trip))?;
+        HELD.gauge(encoder)?.of(sum(|writes| &writes.held))?;
+        let counters: [(Family, Of); 5] = [
+            (SENT, |writes| &writes.sent),
+            (OUTCOMES, |writes| &writes.outcomes),
+            (RESENT, |writes| &writes.resent),
+            (GIVEN_UP, |writes| &writes.given_up),
+            (STREAMS, |writes| &writes.streams),
+        ];
+        for (family, of) in counters {
+            family.counter(encoder)?.of(sum(of))?;
         }
         Ok(())
     }
@@ -302,17 +307,18 @@ impl Metrics {
             "reports",
             "Reports to subscribers, by outcome; unanswered ones were repeated first",
         );
-        let reports = **self.reports.load();
-        EVENTS.counter(encoder)?.of(reports.events)?;
+        let lanes = self.reports.each_ref().map(|reports| **reports.load());
+        let sum = |of: fn(&report::Counters) -> u64| -> u64 { lanes.iter().map(of).sum() };
+        EVENTS.counter(encoder)?.of(sum(|reports| reports.events))?;
         let mut family = REPORTS.counter(encoder)?;
         for (became, count) in [
-            ("begun", reports.reports),
-            ("acknowledged", reports.acknowledged),
-            ("repeated", reports.repeated),
-            ("unanswered", reports.unanswered),
-            ("superseded", reports.superseded),
-            ("overflowed", reports.overflowed),
-            ("unsubscribed", reports.unsubscribed),
+            ("begun", sum(|reports| reports.reports)),
+            ("acknowledged", sum(|reports| reports.acknowledged)),
+            ("repeated", sum(|reports| reports.repeated)),
+            ("unanswered", sum(|reports| reports.unanswered)),
+            ("superseded", sum(|reports| reports.superseded)),
+            ("overflowed", sum(|reports| reports.overflowed)),
+            ("unsubscribed", sum(|reports| reports.unsubscribed)),
         ] {
             family.with(&[("became", became)], count)?;
         }
@@ -326,6 +332,10 @@ impl Metrics {
         const SOURCE: Family = Family::number(
             "snapshot_source",
             "1 for the source of the served snapshot: a connected SM, or the cache",
+        );
+        const SESSIONS: Family = Family::number(
+            "sessions",
+            "Sessions whose snapshots are answered from; more than 1 while the fabric is split",
         );
         const APPLY: Family = Family::seconds(
             "snapshot_apply",
@@ -365,6 +375,7 @@ impl Metrics {
         ] {
             source.with(&[("source", label)], is_current)?;
         }
+        SESSIONS.gauge(encoder)?.of(self.replica.sessions())?;
         for (name, help, count) in self.replica.counters() {
             let count = Value::from(count);
             if name == "replica_sms_connected" {

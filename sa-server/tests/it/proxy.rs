@@ -46,7 +46,7 @@ fn sm_info_is_answered_in_the_masters_place_while_it_is_followed() {
     let mut packet = smp(Method::GET, AttributeId::SM_INFO);
     assert_eq!(responder.handle(&mut packet, Instant::now()), Outcome::Nothing, "it may be dead");
 
-    exchange.set_reachable(true);
+    exchange.set_reachable(0, true);
     assert_eq!(responder.handle(&mut packet, Instant::now()), Outcome::Send);
     let answer = Smp::new(&packet.mad).unwrap();
     assert_eq!((answer.method(), answer.tid(), answer.m_key()), (Method::GET_RESP, 0x77, 0));

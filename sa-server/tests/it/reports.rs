@@ -260,7 +260,7 @@ const FRONT_DOOR: &str = "192.0.2.1:9";
 
 /// Follows [`SM`] over an open stream.
 fn following(now: Instant, peers: &Peers) -> Follower {
-    let mut follower = Follower::new(OURS, ReportConfig::default(), peers.clone());
+    let mut follower = Follower::new(OURS, ReportConfig::default(), peers.clone(), 0);
     assert!(follower.poll_connect());
     assert_eq!(follower.handle_connect(SM), proto::FollowRequest { responder_id: OURS, after: 0 });
     follower.handle_open(now);

@@ -107,7 +107,7 @@ impl Bed {
         let sm = Upstream::new(url, channel);
         let stats = Arc::new(Stats::default());
         let publisher = Publisher::new();
-        let exchange = Exchange::new(1).unwrap();
+        let exchange = Exchange::with_lanes(1, 2).unwrap();
         let responder =
             Responder::new(publisher.reader(), ResponderConfig::default(), Arc::clone(&stats))
                 .with_exchange(exchange.worker(0));
@@ -218,6 +218,26 @@ fn an_answer_waits_until_its_own_tables_hold_it() {
     drop(seen);
     assert!(bed.stats.balances());
     assert_eq!((bed.stats.responses(), bed.stats.in_flight()), (1, 0));
+}
+
+/// The manager of its part of the fabric may have begun without the write.
+#[test]
+fn a_write_is_not_acknowledged_once_its_client_belongs_to_another_managers_session() {
+    let mut bed = Bed::new(LONG, |write| done(write, 11));
+    assert_eq!(bed.hand_in(&join(3, 77)), Outcome::Nothing);
+    assert!(bed.answer(SHORT).is_none());
+    let fabric = crate::common::Chain { switches: 1, hosts_each: 8 }.plane(|_| {});
+    let tables = Arc::new(Tables::build(&fabric, &RegistryPlane::default()));
+    let other = Arc::new(Generation::new(version(2, 5), tables, Arc::default()));
+    bed.publisher.set(1, Some(other));
+    bed.publisher.set_own(1);
+    bed.serve(version(1, 11));
+    let until = Instant::now() + LONG;
+    while bed.stats.dropped(DropReason::WriteUnheard) == 0 {
+        assert!(bed.answer(Duration::from_millis(20)).is_none());
+        assert!(Instant::now() < until, "the outcome has not arrived");
+    }
+    assert!(bed.stats.balances());
 }
 
 #[test]

@@ -26,9 +26,7 @@ fn receive(
             Message::Begin(begin) => decoder = Some(Decoder::new(begin)?),
             Message::Chunk(chunk) => decoder.as_mut().unwrap().chunk(&chunk)?,
             Message::End(end) => return decoder.take().unwrap().finish(end, held),
-            Message::Explain(_) | Message::Heartbeat(_) | Message::Inquiry(_) => {
-                panic!("not of an update")
-            }
+            _ => panic!("not of an update"),
         }
     }
     panic!("no end");

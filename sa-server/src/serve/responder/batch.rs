@@ -39,6 +39,10 @@ pub(super) enum Data<'a> {
 /// A responder at work on one batch.
 pub(super) struct BatchHandler<'a> {
     pub(super) generation: Option<&'a Generation>,
+    /// The lane of its session.
+    pub(super) lane: usize,
+    /// Whether there are other sessions.
+    pub(super) is_split: bool,
     pub(super) redirection: &'a Redirection,
     pub(super) pool: &'a mut Pool,
     pub(super) transfers: &'a mut Transfers,
@@ -127,7 +131,7 @@ impl BatchHandler<'_> {
     fn handle_smp(&mut self, packet: &mut Packet) -> Outcome {
         let tables = self.generation.map(|generation| &*generation.tables);
         let end = self.forward.as_ref().map(|forward| &forward.end);
-        match proxy::handle(packet, tables, end, self.stats) {
+        match proxy::handle(packet, tables, (end, self.lane), self.stats) {
             true => Outcome::Send,
             false => Outcome::Nothing,
         }
@@ -139,7 +143,7 @@ impl BatchHandler<'_> {
         match &self.forward {
             Some(forward) if packet.carrier.undelivered == 0 => {
                 self.stats.report_answers.increment();
-                if !forward.end.submit_report_answer(packet) {
+                if !forward.end.submit_report_answer(self.lane, packet) {
                     self.stats.report_answers_lost.increment();
                 }
             }

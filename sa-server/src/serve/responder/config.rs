@@ -5,6 +5,7 @@ use ib_mad::types::Guid;
 
 use crate::query::pool::PoolConfig;
 use crate::query::redirect::Redirection;
+use crate::sm::peers::Peers;
 
 /// Bounds and settings of a [`Responder`](super::Responder).
 #[derive(Clone, Debug)]
@@ -23,6 +24,9 @@ pub struct ResponderConfig {
     pub redirection: Redirection,
     /// GUID of the responder's own port, by which answers may leave.
     pub own_port: Option<Guid>,
+    /// The front doors of the managers that are followed: a request is answered from the session
+    /// of the manager through whose door it came.
+    pub doors: Peers,
     /// Returns every request as its answer without reading the tables, to measure everything else.
     pub echo: bool,
 }
@@ -37,6 +41,7 @@ impl Default for ResponderConfig {
             sender: SenderConfig::default(),
             redirection: Redirection::off(),
             own_port: None,
+            doors: Peers::default(),
             echo: false,
         }
     }

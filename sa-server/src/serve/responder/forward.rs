@@ -17,34 +17,42 @@ pub(super) struct Forward {
 }
 
 impl Forward {
-    /// Keeps a write and forwards it; `seen` is the sequence number of the local registry.
+    /// Keeps a write and forwards it to the manager of `lane`; `seen` is the sequence number of the
+    /// local registry.
     pub(super) fn submit_write(
         &mut self,
         now: Instant,
+        lane: usize,
         packet: &Packet,
         seen: u64,
     ) -> Result<(), DropReason> {
         let mad = Bytes::copy_from_slice(&packet.mad);
         let request = forward::Request { mad, address: packet.address, seen };
-        self.submit(now, packet, Some(request))
+        self.submit(now, lane, packet, Some(request))
     }
 
-    /// Keeps a query, which is answered once the local registry equals the SM's.
-    pub(super) fn submit_query(&mut self, now: Instant, packet: &Packet) -> Result<(), DropReason> {
-        self.submit(now, packet, None)
+    /// Keeps a query, which is answered once the local registry equals that of the lane's manager.
+    pub(super) fn submit_query(
+        &mut self,
+        now: Instant,
+        lane: usize,
+        packet: &Packet,
+    ) -> Result<(), DropReason> {
+        self.submit(now, lane, packet, None)
     }
 
     fn submit(
         &mut self,
         now: Instant,
+        lane: usize,
         packet: &Packet,
         request: Option<forward::Request>,
     ) -> Result<(), DropReason> {
-        let id = self.open.begin(now, packet).map_err(|rejected| match rejected {
+        let id = self.open.begin(now, lane, packet).map_err(|rejected| match rejected {
             Rejected::Repeated => DropReason::Duplicate,
             Rejected::TooMany => DropReason::TooManyWrites,
         })?;
-        if self.end.submit(Submission { id, at: now, request }) {
+        if self.end.submit(lane, Submission { id, at: now, request }) {
             return Ok(());
         }
         self.open.end(id);

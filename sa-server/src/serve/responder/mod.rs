@@ -31,9 +31,10 @@ use crate::serve::open_requests::OpenRequests;
 use crate::serve::own_port;
 use crate::serve::transfer::Transfers;
 use crate::sm::forward::{OPEN_MAX, PATIENCE, WorkerEnd};
+use crate::sm::peers::Peers;
 use crate::stats::tally::Tally;
 use crate::stats::{DropReason, Kind, Stats, Subject};
-use crate::tables::cell::{Generation, Reader};
+use crate::tables::cell::{Reader, View};
 
 use batch::BatchHandler;
 pub use config::ResponderConfig;
@@ -57,6 +58,7 @@ pub struct Responder {
     tables: Reader,
     redirection: Redirection,
     own_port: Option<Guid>,
+    doors: Peers,
     echo: bool,
     pool: Pool,
     transfers: Transfers,
@@ -78,6 +80,7 @@ impl Responder {
             tables,
             redirection: config.redirection,
             own_port: config.own_port,
+            doors: config.doors,
             echo: config.echo,
             pool: Pool::new(config.pool),
             transfers: Transfers::new(config.transfers_max, config.sender),
@@ -104,8 +107,9 @@ impl Responder {
     }
 
     /// Whether a query without a result waits for the SM before it is answered.
-    pub fn asks_sm_when_empty(&self) -> bool {
-        self.forward.as_ref().is_some_and(|forward| forward.end.may_ask())
+    pub fn asks_sm_when_empty(&mut self) -> bool {
+        let lane = self.tables.view().lane;
+        self.forward.as_ref().is_some_and(|forward| forward.end.may_ask(lane))
     }
 
     /// Clears the readable state of the descriptor; `poll_transmit_batch` returns the packets.
@@ -140,7 +144,11 @@ impl Responder {
             }
             return;
         }
-        let mut handler = self.handler(now);
+        let mut handler = self.handler(now, None);
+        if handler.is_split {
+            drop(handler);
+            return self.handle_split(batch, now, outcome);
+        }
         let mut first = 0;
         for batch in batch.chunks_mut(query::TOGETHER_MAX) {
             handler.handle_together(batch, |i, sent| outcome(first + i, sent));
@@ -148,6 +156,36 @@ impl Responder {
         }
         drop(handler);
         self.account(now);
+    }
+
+    /// Handles a batch while there are tables of several sessions: packets that came through the
+    /// door of one manager in a row together.
+    #[cold]
+    fn handle_split(
+        &mut self,
+        batch: &mut [Packet],
+        now: Instant,
+        mut outcome: impl FnMut(usize, Outcome),
+    ) {
+        let mut first = 0;
+        while first < batch.len() {
+            let lane = self.lane_of(&batch[first]);
+            let rest = &batch[first..];
+            let len = rest.iter().take(query::TOGETHER_MAX);
+            let len = len.take_while(|packet| self.lane_of(packet) == lane).count().max(1);
+            let mut handler = self.handler(now, Some(lane));
+            let together = &mut batch[first..first + len];
+            handler.handle_together(together, |i, sent| outcome(first + i, sent));
+            first += len;
+        }
+        self.account(now);
+    }
+
+    /// The lane of the session that a packet is answered from.
+    fn lane_of(&mut self, packet: &Packet) -> usize {
+        let View { lane, is_split, .. } = self.tables.view();
+        let door = packet.carrier.peer.filter(|_| is_split);
+        door.and_then(|door| self.doors.lane_of(door)).unwrap_or(lane)
     }
 
     /// Requesters whose Get() was costly since the last call, and how long each took.
@@ -161,11 +199,14 @@ impl Responder {
         if !answer.carrier.marks.contains(DIRECT) {
             return None;
         }
-        let tables = &self.tables.current()?.tables;
+        let lane = self.lane_of(answer);
+        let tables = &self.tables.lane(lane)?.tables;
         own_port::readdress(tables, self.own_port?, answer)
     }
 
-    fn handler(&mut self, now: Instant) -> BatchHandler<'_> {
+    /// A handler of packets for the session in `lane`; for the own one if there is none.
+    #[inline]
+    fn handler(&mut self, now: Instant, lane: Option<usize>) -> BatchHandler<'_> {
         let Self {
             tables,
             redirection,
@@ -179,11 +220,21 @@ impl Responder {
             stats,
             ..
         } = self;
-        let generation: Option<&Generation> = tables.current().map(|current| &**current);
+        let view = match lane {
+            None => tables.view(),
+            Some(lane) => {
+                let generation = tables.lane(lane).map(|generation| &**generation);
+                View { generation, lane, is_split: true }
+            }
+        };
+        let View { generation, lane, is_split } = view;
         let (forward, is_requery) = (forward.as_mut(), false);
-        let may_be_outdated = forward.as_ref().is_some_and(|forward| forward.end.must_ask(now));
+        let may_be_outdated =
+            forward.as_ref().is_some_and(|forward| forward.end.must_ask(lane, now));
         BatchHandler {
             generation,
+            lane,
+            is_split,
             redirection,
             pool,
             transfers,
@@ -237,15 +288,13 @@ impl Responder {
     pub fn handle_timeout(&mut self, now: Instant) {
         self.transfers.handle_timeout(now, &mut self.pool);
         self.assemblies.handle_timeout(now);
-        if let Some(forward) = &mut self.forward {
-            let reason = if forward.end.is_reachable() {
-                DropReason::WriteTimedOut
-            } else {
-                DropReason::NoSm
-            };
-            for _ in 0..forward.open.handle_timeout(now) {
-                self.stats.drop_request(reason);
-            }
+        if let Some(Forward { end, open }) = &mut self.forward {
+            open.handle_timeout(now, |lane| {
+                self.stats.drop_request(match end.is_reachable(lane) {
+                    true => DropReason::WriteTimedOut,
+                    false => DropReason::NoSm,
+                });
+            });
         }
         self.account(now);
     }

@@ -20,7 +20,7 @@ impl BatchHandler<'_> {
     pub(super) fn forward_write(&mut self, packet: &Packet) -> Result<Outcome, DropReason> {
         let forward = self.forward.as_mut().ok_or(DropReason::NoSm)?;
         let seen = self.generation.map_or(0, |generation| generation.registry.sequence);
-        forward.submit_write(self.now, packet, seen)?;
+        forward.submit_write(self.now, self.lane, packet, seen)?;
         self.stats.forwarded.increment();
         Ok(Outcome::Nothing)
     }
@@ -32,8 +32,8 @@ impl BatchHandler<'_> {
         match &mut self.forward {
             // A request that already waits, or for which there is no slot, must not be answered
             // meanwhile.
-            Some(forward) if !self.is_requery && forward.end.may_ask() => {
-                forward.submit_query(self.now, packet)?;
+            Some(forward) if !self.is_requery && forward.end.may_ask(self.lane) => {
+                forward.submit_query(self.now, self.lane, packet)?;
                 self.stats.reads_asked.increment();
                 Ok(true)
             }
@@ -50,15 +50,24 @@ impl Responder {
         {
             let Some(open) = forward.open.end(answer.id) else { continue };
             *packet = open.packet;
+            let lane = self.lane_of(packet);
             let sends = match answer.verdict {
+                // The requester belongs to another part of the fabric since, whose manager may
+                // have begun without this write. It sends it again.
+                Verdict::Reply(..) if lane != open.lane => {
+                    self.stats.drop_request(DropReason::WriteUnheard);
+                    false
+                }
                 Verdict::Reply(status, data) => {
                     self.reply(packet, status, data.as_deref());
                     true
                 }
                 Verdict::Requery => {
-                    let mut handler = self.handler(now);
-                    handler.is_requery = true;
-                    handler.may_be_outdated = false;
+                    let mut handler = self.handler(now, Some(lane));
+                    if lane == open.lane {
+                        handler.is_requery = true;
+                        handler.may_be_outdated = false;
+                    }
                     handler.handle_request(packet, Data::Here(DATA_LEN)) == Outcome::Send
                 }
                 Verdict::NoReply => {

@@ -25,6 +25,8 @@ const OUTBOUND_MAX: usize = 4;
 pub struct Forwarding {
     /// Identity of this responder.
     pub responder_id: u64,
+    /// The lane whose writes go to the followed SM.
+    pub lane: usize,
     /// Source of writes, and destination of their outcomes.
     pub exchange: Arc<Exchange>,
     /// Counters of this task.
@@ -34,9 +36,10 @@ pub struct Forwarding {
 }
 
 impl Forwarding {
-    /// Forwards writes of `exchange`, which expire when RDMA CM's clients time out.
+    /// Forwards writes of the first lane of `exchange`, which expire when RDMA CM's clients time
+    /// out.
     pub fn new(responder_id: u64, exchange: Arc<Exchange>) -> Self {
-        Self { responder_id, exchange, counters: Arc::default(), patience: PATIENCE }
+        Self { responder_id, lane: 0, exchange, counters: Arc::default(), patience: PATIENCE }
     }
 
     /// Runs until a sender of `upstream`, the followed SM, or of `versions`, the version that
@@ -47,15 +50,15 @@ impl Forwarding {
         versions: watch::Receiver<Version>,
     ) {
         let machine = Machine::new(self.responder_id, self.patience, Arc::clone(&self.counters));
-        let mut client =
-            Client { exchange: self.exchange, counters: self.counters, machine, versions };
+        let Self { lane, exchange, counters, .. } = self;
+        let mut client = Client { lane, exchange, counters, machine, versions };
         loop {
             let sm = upstream.borrow_and_update().clone();
             let is_closed = tokio::select! {
                 Closed = client.follow(sm.as_ref()) => true,
                 changed = upstream.changed() => changed.is_err(),
             };
-            client.exchange.set_reachable(false);
+            client.exchange.set_reachable(lane, false);
             if is_closed {
                 return;
             }
@@ -65,6 +68,7 @@ impl Forwarding {
 }
 
 struct Client {
+    lane: usize,
     exchange: Arc<Exchange>,
     counters: Arc<Counters>,
     machine: Machine,
@@ -87,7 +91,7 @@ impl Client {
                         "write stream to the SM failed; reconnecting"
                     );
                 }
-                self.exchange.set_reachable(false);
+                self.exchange.set_reachable(self.lane, false);
                 self.machine.handle_disconnect(Instant::now());
             }
             self.deliver();
@@ -112,7 +116,7 @@ impl Client {
         let mut registry = RegistryClient::new(sm.channel.clone());
         let inbound = registry.write(ReceiverStream::new(messages)).await?.into_inner();
         self.counters.streams.fetch_add(1, Relaxed);
-        self.exchange.set_reachable(true);
+        self.exchange.set_reachable(self.lane, true);
         self.work(outbound, inbound).await
     }
 
@@ -121,7 +125,7 @@ impl Client {
         outbound: mpsc::Sender<proto::Writes>,
         mut inbound: Streaming<proto::Outcomes>,
     ) -> Result<(), tonic::Status> {
-        let exchange = Arc::clone(&self.exchange);
+        let (lane, exchange) = (self.lane, Arc::clone(&self.exchange));
         let mut has_submissions = true;
         loop {
             self.deliver();
@@ -137,13 +141,13 @@ impl Client {
                 },
                 permit = outbound.reserve(), if has_submissions && self.machine.may_send() => {
                     let Ok(permit) = permit else { return Ok(()) };
-                    let next = || exchange.take_submission();
+                    let next = || exchange.take_submission(lane);
                     match self.machine.poll_transmit(Instant::now(), next) {
                         Some(writes) => permit.send(writes),
                         None => has_submissions = false,
                     }
                 }
-                () = exchange.submitted(), if !has_submissions => has_submissions = true,
+                () = exchange.submitted(lane), if !has_submissions => has_submissions = true,
                 () = sleep_until(self.machine.poll_timeout()) => {
                     self.machine.handle_timeout(Instant::now());
                     // It may be time for a message without submissions.
@@ -155,11 +159,16 @@ impl Client {
 
     fn update_version(&mut self) {
         let version = *self.versions.borrow_and_update();
+        if version == Version::NONE {
+            // The lane may be another part of the fabric next, whose manager must not get what was
+            // meant for this one.
+            while self.exchange.take_submission(self.lane).is_some() {}
+        }
         self.machine.handle_version(version);
     }
 
     fn deliver(&mut self) {
-        self.exchange.set_reads(self.machine.reads());
+        self.exchange.set_reads(self.lane, self.machine.reads());
         self.exchange.answer(std::iter::from_fn(|| self.machine.poll_answer()));
     }
 }

@@ -1,4 +1,7 @@
 //! The queues between workers and the control plane. A worker never waits for them.
+//!
+//! What belongs to one session goes through the queues of its lane: its manager alone decides on
+//! it.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -30,6 +33,18 @@ const NEVER: u64 = u64::MAX;
 /// Queues shared by the workers and the control plane.
 #[derive(Debug)]
 pub struct Exchange {
+    lanes: Vec<Lane>,
+    begin: Instant,
+    /// Reports that the first worker sends.
+    reports: ArrayQueue<Packet>,
+    workers: Vec<WorkerQueue>,
+    /// Answers discarded because a worker's queue was full.
+    pub(crate) overflows: AtomicU64,
+}
+
+/// What goes to one session's manager.
+#[derive(Debug)]
+struct Lane {
     submissions: ArrayQueue<Submission>,
     submitted: Notify,
     /// Whether an SM accepts writes.
@@ -37,17 +52,26 @@ pub struct Exchange {
     /// From when on reads of registered records ask the SM, ns since `begin`; [`NEVER`] if it
     /// cannot be asked.
     reads_ask_from: AtomicU64,
-    begin: Instant,
-    /// Reports that the first worker sends.
-    reports: ArrayQueue<Packet>,
     report_answers: ArrayQueue<Packet>,
     report_answered: Notify,
     /// Traps to relay to the SM.
     traps: ArrayQueue<Packet>,
     trap_arrived: Notify,
-    workers: Vec<WorkerQueue>,
-    /// Answers discarded because a worker's queue was full.
-    pub(crate) overflows: AtomicU64,
+}
+
+impl Lane {
+    fn new() -> Self {
+        Self {
+            submissions: ArrayQueue::new(SUBMISSIONS_MAX),
+            submitted: Notify::new(),
+            reachable: AtomicBool::new(false),
+            reads_ask_from: AtomicU64::new(NEVER),
+            report_answers: ArrayQueue::new(REPORT_ANSWERS_MAX),
+            report_answered: Notify::new(),
+            traps: ArrayQueue::new(TRAPS_MAX),
+            trap_arrived: Notify::new(),
+        }
+    }
 }
 
 /// Answers for one worker, and the socket pair that wakes it.
@@ -61,8 +85,13 @@ struct WorkerQueue {
 }
 
 impl Exchange {
-    /// An exchange for `workers` workers.
+    /// An exchange for `workers` workers and one session.
     pub fn new(workers: usize) -> io::Result<Arc<Self>> {
+        Self::with_lanes(workers, 1)
+    }
+
+    /// An exchange for `workers` workers and so many sessions at a time.
+    pub fn with_lanes(workers: usize, lanes: usize) -> io::Result<Arc<Self>> {
         let queue = |_| {
             let (wake_sender, wake_receiver) = UnixDatagram::pair()?;
             wake_sender.set_nonblocking(true)?;
@@ -71,19 +100,17 @@ impl Exchange {
             Ok(WorkerQueue { answers, wake_sender, wake_receiver, tables: AtomicU32::new(0) })
         };
         Ok(Arc::new(Self {
-            submissions: ArrayQueue::new(SUBMISSIONS_MAX),
-            submitted: Notify::new(),
-            reachable: AtomicBool::new(false),
-            reads_ask_from: AtomicU64::new(NEVER),
+            lanes: std::iter::repeat_with(Lane::new).take(lanes).collect(),
             begin: Instant::now(),
             reports: ArrayQueue::new(REPORTS_MAX),
-            report_answers: ArrayQueue::new(REPORT_ANSWERS_MAX),
-            report_answered: Notify::new(),
-            traps: ArrayQueue::new(TRAPS_MAX),
-            trap_arrived: Notify::new(),
             workers: (0..workers).map(queue).collect::<io::Result<_>>()?,
             overflows: AtomicU64::new(0),
         }))
+    }
+
+    /// How many sessions it is made for.
+    pub fn lanes(&self) -> usize {
+        self.lanes.len()
     }
 
     /// The end of worker `worker`, counted from 0.
@@ -92,22 +119,22 @@ impl Exchange {
         WorkerEnd { exchange: Arc::clone(self), worker }
     }
 
-    /// Sets whether an SM accepts writes.
-    pub fn set_reachable(&self, reachable: bool) {
-        self.reachable.store(reachable, Relaxed);
+    /// Sets whether the SM of a lane accepts writes.
+    pub fn set_reachable(&self, lane: usize, reachable: bool) {
+        self.lanes[lane].reachable.store(reachable, Relaxed);
         if !reachable {
-            self.set_reads(Reads::AsHeld);
+            self.set_reads(lane, Reads::AsHeld);
         }
     }
 
-    /// Sets the step that precedes a read of registered records.
-    pub(crate) fn set_reads(&self, reads: Reads) {
+    /// Sets the step that precedes a read of registered records in a lane.
+    pub(crate) fn set_reads(&self, lane: usize, reads: Reads) {
         let ask_from = match reads {
             Reads::AsHeld => NEVER,
             Reads::Ask => 0,
             Reads::AskFrom(at) => self.since_begin(at),
         };
-        self.reads_ask_from.store(ask_from, Relaxed);
+        self.lanes[lane].reads_ask_from.store(ask_from, Relaxed);
     }
 
     fn since_begin(&self, at: Instant) -> u64 {
@@ -115,14 +142,14 @@ impl Exchange {
         at.saturating_duration_since(self.begin).as_nanos() as u64
     }
 
-    /// Takes the next submission.
-    pub(crate) fn take_submission(&self) -> Option<Submission> {
-        self.submissions.pop()
+    /// Takes the next submission to a lane's SM.
+    pub(crate) fn take_submission(&self, lane: usize) -> Option<Submission> {
+        self.lanes[lane].submissions.pop()
     }
 
-    /// Completes once something may have been submitted.
-    pub(crate) async fn submitted(&self) {
-        self.submitted.notified().await;
+    /// Completes once something may have been submitted to a lane's SM.
+    pub(crate) async fn submitted(&self, lane: usize) {
+        self.lanes[lane].submitted.notified().await;
     }
 
     /// Queues answers for their workers, and wakes each of these once.
@@ -156,24 +183,24 @@ impl Exchange {
         taken
     }
 
-    /// Takes the next response to a Report.
-    pub(crate) fn take_report_answer(&self) -> Option<Packet> {
-        self.report_answers.pop()
+    /// Takes the next response to a Report of a lane's events.
+    pub(crate) fn take_report_answer(&self, lane: usize) -> Option<Packet> {
+        self.lanes[lane].report_answers.pop()
     }
 
-    /// Takes the next trap to relay.
-    pub(crate) fn take_trap(&self) -> Option<Packet> {
-        self.traps.pop()
+    /// Takes the next trap to relay to a lane's SM.
+    pub(crate) fn take_trap(&self, lane: usize) -> Option<Packet> {
+        self.lanes[lane].traps.pop()
     }
 
-    /// Completes once a trap may have arrived.
-    pub(crate) async fn trap_arrived(&self) {
-        self.trap_arrived.notified().await;
+    /// Completes once a trap for a lane's SM may have arrived.
+    pub(crate) async fn trap_arrived(&self, lane: usize) {
+        self.lanes[lane].trap_arrived.notified().await;
     }
 
-    /// Completes once a response to a Report may have arrived.
-    pub(crate) async fn report_answered(&self) {
-        self.report_answered.notified().await;
+    /// Completes once a response to a Report of a lane's events may have arrived.
+    pub(crate) async fn report_answered(&self, lane: usize) {
+        self.lanes[lane].report_answered.notified().await;
     }
 }
 
@@ -195,26 +222,28 @@ impl WorkerEnd {
         self.exchange.workers[self.worker].tables.fetch_add(1, Relaxed) << 24
     }
 
-    /// Whether an SM accepts writes.
-    pub(crate) fn is_reachable(&self) -> bool {
-        self.exchange.reachable.load(Relaxed)
+    /// Whether the SM of a lane accepts writes.
+    pub(crate) fn is_reachable(&self, lane: usize) -> bool {
+        self.exchange.lanes[lane].reachable.load(Relaxed)
     }
 
-    /// Whether the SM can be asked for its sequence number.
-    pub(crate) fn may_ask(&self) -> bool {
-        self.exchange.reads_ask_from.load(Relaxed) != NEVER
+    /// Whether the SM of a lane can be asked for its sequence number.
+    pub(crate) fn may_ask(&self, lane: usize) -> bool {
+        self.exchange.lanes[lane].reads_ask_from.load(Relaxed) != NEVER
     }
 
-    /// Whether reads of registered records must ask first: the tables may be outdated.
-    pub(crate) fn must_ask(&self, now: Instant) -> bool {
-        let ask_from = self.exchange.reads_ask_from.load(Relaxed);
+    /// Whether reads of registered records must ask first: the lane's tables may be outdated.
+    #[inline]
+    pub(crate) fn must_ask(&self, lane: usize, now: Instant) -> bool {
+        let ask_from = self.exchange.lanes[lane].reads_ask_from.load(Relaxed);
         ask_from != NEVER && self.exchange.since_begin(now) >= ask_from
     }
 
-    /// Queues a request for the control plane; `false` if the queue is full.
-    pub(crate) fn submit(&self, submission: Submission) -> bool {
-        let taken = self.exchange.submissions.push(submission).is_ok();
-        self.exchange.submitted.notify_one();
+    /// Queues a request for the SM of a lane; `false` if the queue is full.
+    pub(crate) fn submit(&self, lane: usize, submission: Submission) -> bool {
+        let lane = &self.exchange.lanes[lane];
+        let taken = lane.submissions.push(submission).is_ok();
+        lane.submitted.notify_one();
         taken
     }
 
@@ -228,17 +257,19 @@ impl WorkerEnd {
         if self.worker == 0 { self.exchange.reports.pop() } else { None }
     }
 
-    /// Queues a trap to relay to the SM; `false` if the queue is full.
-    pub(crate) fn submit_trap(&self, packet: &Packet) -> bool {
-        let taken = self.exchange.traps.push(packet.clone()).is_ok();
-        self.exchange.trap_arrived.notify_one();
+    /// Queues a trap to relay to the SM of a lane; `false` if the queue is full.
+    pub(crate) fn submit_trap(&self, lane: usize, packet: &Packet) -> bool {
+        let lane = &self.exchange.lanes[lane];
+        let taken = lane.traps.push(packet.clone()).is_ok();
+        lane.trap_arrived.notify_one();
         taken
     }
 
-    /// Queues a response to a Report; `false` if the queue is full.
-    pub(crate) fn submit_report_answer(&self, packet: &Packet) -> bool {
-        let taken = self.exchange.report_answers.push(packet.clone()).is_ok();
-        self.exchange.report_answered.notify_one();
+    /// Queues a response to a Report of a lane's events; `false` if the queue is full.
+    pub(crate) fn submit_report_answer(&self, lane: usize, packet: &Packet) -> bool {
+        let lane = &self.exchange.lanes[lane];
+        let taken = lane.report_answers.push(packet.clone()).is_ok();
+        lane.report_answered.notify_one();
         taken
     }
 
@@ -271,8 +302,8 @@ mod tests {
     fn answers_reach_the_worker_that_asked() {
         let exchange = Exchange::new(2).unwrap();
         let (first, second) = (exchange.worker(0), exchange.worker(1));
-        assert!(second.submit(submission(second.id_base() | 7)));
-        let taken = exchange.take_submission().unwrap();
+        assert!(second.submit(0, submission(second.id_base() | 7)));
+        let taken = exchange.take_submission(0).unwrap();
         exchange.answer([Answer { id: taken.id, verdict: Verdict::Requery }]);
         assert!(first.take_answer().is_none());
         assert_eq!(second.take_answer().unwrap().id, second.id_base() | 7);
@@ -299,22 +330,35 @@ mod tests {
         let exchange = Exchange::new(1).unwrap();
         let (worker, now) = (exchange.worker(0), Instant::now());
         let asks = |reads| {
-            exchange.set_reads(reads);
+            exchange.set_reads(0, reads);
             let at = |ms| now + Duration::from_millis(ms);
-            (worker.may_ask(), worker.must_ask(at(0)), worker.must_ask(at(10)))
+            (worker.may_ask(0), worker.must_ask(0, at(0)), worker.must_ask(0, at(10)))
         };
         assert_eq!(asks(Reads::AsHeld), (false, false, false));
         assert_eq!(asks(Reads::Ask), (true, true, true));
         assert_eq!(asks(Reads::AskFrom(now + Duration::from_millis(10))), (true, false, true));
-        exchange.set_reachable(false);
-        assert!(!worker.may_ask() && !worker.must_ask(now + Duration::from_secs(9)));
+        exchange.set_reachable(0, false);
+        assert!(!worker.may_ask(0) && !worker.must_ask(0, now + Duration::from_secs(9)));
     }
 
     #[test]
     fn a_full_queue_refuses() {
         let exchange = Exchange::new(1).unwrap();
         let worker = exchange.worker(0);
-        assert!((0..SUBMISSIONS_MAX as u64).all(|id| worker.submit(submission(id))));
-        assert!(!worker.submit(submission(0)));
+        assert!((0..SUBMISSIONS_MAX as u64).all(|id| worker.submit(0, submission(id))));
+        assert!(!worker.submit(0, submission(0)));
+    }
+
+    #[test]
+    fn what_is_for_one_sessions_manager_reaches_no_other_one() {
+        let exchange = Exchange::with_lanes(1, 2).unwrap();
+        let worker = exchange.worker(0);
+        exchange.set_reachable(1, true);
+        exchange.set_reads(1, Reads::Ask);
+        assert!(worker.is_reachable(1) && !worker.is_reachable(0));
+        assert!(worker.may_ask(1) && !worker.may_ask(0));
+        assert!(worker.submit(1, submission(7)) && worker.submit_trap(1, &Packet::default()));
+        assert!(exchange.take_submission(0).is_none() && exchange.take_trap(0).is_none());
+        assert!(exchange.take_submission(1).is_some() && exchange.take_trap(1).is_some());
     }
 }

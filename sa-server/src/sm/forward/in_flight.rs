@@ -77,6 +77,14 @@ impl InFlight {
         self.unsent = self.first;
     }
 
+    /// Forgets all writes; their numbers are not used again.
+    pub(super) fn clear(&mut self) {
+        self.first = self.next();
+        (self.unsent, self.len) = (self.first, 0);
+        self.writes.clear();
+        self.messages.clear();
+    }
+
     /// When [`handle_stall`](Self::handle_stall) is due.
     pub(super) fn poll_stall(&self) -> Option<Instant> {
         self.messages.front().map(|(_, sent)| *sent + STALL)

@@ -141,8 +141,16 @@ impl Machine {
         self.currency.reads()
     }
 
-    /// Queries are answered from `version` from now on.
+    /// Queries are answered from `version` from now on. [`Version::NONE`]: from nothing, and no
+    /// manager continues the session, so that everything that waits is given up.
     pub fn handle_version(&mut self, version: Version) {
+        if version == Version::NONE && self.epoch != 0 {
+            self.counters.given_up.fetch_add(self.in_flight.len() as u64, Relaxed);
+            self.counters.discarded.fetch_add(self.held.len() as u64, Relaxed);
+            self.in_flight.clear();
+            (self.held, self.currency) = (Held::default(), Currency::default());
+            self.update_gauges();
+        }
         self.epoch = version.session.epoch;
         let discarded = self.held.advance(version.into());
         self.counters.discarded.fetch_add(discarded as u64, Relaxed);

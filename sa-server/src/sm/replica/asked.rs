@@ -12,8 +12,8 @@ use super::machine;
 /// Explain requests in progress at a time; more are refused.
 const IN_WORK_MAX: usize = 4;
 
-/// Explains a path: JSON, or why there is none.
-pub type Explain = Arc<dyn Fn(&proto::Explain) -> Result<String, String> + Send + Sync>;
+/// Explains a path by the tables of a lane: JSON, or why there is none.
+pub type Explain = Arc<dyn Fn(usize, &proto::Explain) -> Result<String, String> + Send + Sync>;
 
 /// The questions in work, each on a thread for what takes long.
 pub(super) struct Asked {
@@ -26,10 +26,11 @@ impl Asked {
         Self { explain, in_work: JoinSet::new() }
     }
 
-    /// Handles an explain request from the SM at `link`; returns an immediate answer, if any.
+    /// Handles an explain request from the SM at `link`, whose clients are answered from `lane`;
+    /// returns an immediate answer, if any.
     pub(super) fn take(
         &mut self,
-        link: usize,
+        (link, lane): (usize, usize),
         question: proto::Explain,
     ) -> Option<proto::FromResponder> {
         let id = question.id;
@@ -40,7 +41,7 @@ impl Asked {
             return Some(answer(id, Err("too many explain requests at once; retry".to_owned())));
         }
         self.in_work.spawn_blocking(move || {
-            let outcome = explain(&question);
+            let outcome = explain(lane, &question);
             (link, explained(id, outcome))
         });
         None
@@ -88,15 +89,16 @@ mod tests {
 
     #[tokio::test]
     async fn an_answer_goes_back_where_the_question_came_from() {
-        let explain: Explain = Arc::new(|question| match question.id {
+        let explain: Explain = Arc::new(|lane, question| match question.id {
+            _ if lane != 2 => Err("another lane".to_owned()),
             1 => Ok(format!("about {}", question.source)),
             _ => Err("no such port".to_owned()),
         });
         let mut asked = Asked::new(Some(explain));
-        assert!(asked.take(3, question(1)).is_none());
+        assert!(asked.take((3, 2), question(1)).is_none());
         let (link, message) = asked.next().await;
         assert_eq!((link, outcome(message)), (3, (1, Outcome::Json("about a".into()))));
-        asked.take(0, question(2));
+        asked.take((0, 2), question(2));
         let (_, message) = asked.next().await;
         assert_eq!(outcome(message), (2, Outcome::Failure("no such port".into())));
     }
@@ -105,18 +107,18 @@ mod tests {
     async fn requests_over_the_limit_are_refused_at_once() {
         let (open, gate) = std::sync::mpsc::channel::<()>();
         let gate = std::sync::Mutex::new(gate);
-        let explain: Explain = Arc::new(move |_| {
+        let explain: Explain = Arc::new(move |_, _| {
             let _ = gate.lock().unwrap().recv();
             Ok(String::new())
         });
         let mut asked = Asked::new(Some(explain));
         for id in 0..IN_WORK_MAX as u64 {
-            assert!(asked.take(0, question(id)).is_none());
+            assert!(asked.take((0, 0), question(id)).is_none());
         }
-        let refusal = asked.take(0, question(9)).expect("an answer at once");
+        let refusal = asked.take((0, 0), question(9)).expect("an answer at once");
         assert!(matches!(outcome(refusal), (9, Outcome::Failure(_))));
         drop(open);
         asked.next().await;
-        assert!(asked.take(0, question(10)).is_none());
+        assert!(asked.take((0, 0), question(10)).is_none());
     }
 }

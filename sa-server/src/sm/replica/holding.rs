@@ -49,7 +49,9 @@ fn reply(part: proto::FromSm) -> Option<Reply> {
         Message::Begin(begin) => Some(Reply::Begin(begin)),
         Message::Chunk(chunk) => Some(Reply::Chunk(chunk)),
         Message::End(end) => Some(Reply::End(end)),
-        Message::Explain(_) | Message::Heartbeat(_) | Message::Inquiry(_) => None,
+        Message::Explain(_) | Message::Heartbeat(_) | Message::Inquiry(_) | Message::Ended(_) => {
+            None
+        }
     }
 }
 
@@ -70,7 +72,7 @@ mod tests {
         let serving = Arc::new(Snapshot::build(session, 4, fabric, registry).unwrap());
         for rows in [false, true] {
             let (outbound, mut sent) = mpsc::channel(1);
-            answer(proto::Inquiry { number: 5, rows }, Some(&serving), &outbound);
+            answer(proto::Inquiry { number: 5, rows, sm_guid: 1 }, Some(&serving), &outbound);
             let mut decoder = None;
             let mut received = None;
             let holding = loop {
@@ -98,7 +100,7 @@ mod tests {
     #[tokio::test]
     async fn a_responder_without_tables_holds_nothing() {
         let (outbound, mut sent) = mpsc::channel(1);
-        answer(proto::Inquiry { number: 5, rows: true }, None, &outbound);
+        answer(proto::Inquiry { number: 5, rows: true, sm_guid: 1 }, None, &outbound);
         let Some(Reply::Holding(holding)) = sent.recv().await.unwrap().message else { panic!() };
         assert_eq!(Version::try_from(holding.version), Ok(Version::NONE));
     }

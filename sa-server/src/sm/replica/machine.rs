@@ -1,5 +1,5 @@
-//! Decides how a responder handles the SMs: which snapshot is served, which SM is followed, and
-//! what each SM is sent.
+//! Decides how a responder handles the SMs: which snapshots are served, which SM is followed in
+//! each lane, and what each SM is sent.
 //!
 //! This module never sends, waits or reads a clock. The driver passes events of the links in, and
 //! carries out what [`Machine::poll_output`] yields, in this order, before the next event.
@@ -12,12 +12,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
+use ib_mad::types::Guid;
 use sa_proto::proto::snapshot as proto;
 use sa_proto::proto::snapshot::from_responder::Message as Reply;
 use sa_proto::proto::snapshot::from_sm::Message;
 use sa_proto::snapshot::{Snapshot, Version};
 
 use super::outage::Outage;
+use super::sessions::{Placed, Sessions};
 use super::status::{ReplicaStatus, Source};
 use super::updates::{Outcome, Updates};
 
@@ -26,18 +28,43 @@ use super::updates::{Outcome, Updates};
 pub enum Output {
     /// Send a message to the SM of this link.
     Send(usize, Box<proto::FromResponder>),
-    /// Answer queries from this snapshot, then call [`Machine::handle_installed`].
+    /// Answer queries of this lane from this snapshot, then call [`Machine::handle_installed`].
     Install {
+        /// The lane.
+        lane: usize,
         /// The snapshot.
         snapshot: Arc<Snapshot>,
         /// Whether it follows from the one before by writes alone, so that it takes microseconds to
         /// answer from it: less than to wake another thread.
         is_small: bool,
     },
-    /// Writes and events go to the SM of this link from now on.
-    Follow(usize),
+    /// Answer no queries of this lane any more, and forget its front door and its SM.
+    Drop(usize),
+    /// Answer requests at the responder's own port, and all that come through no front door, from
+    /// this lane.
+    Own(usize),
+    /// Writes and events of this lane go to the SM of this link from now on.
+    Follow {
+        /// The lane.
+        lane: usize,
+        /// The link.
+        link: usize,
+    },
+    /// Writes and events of this lane go to no SM.
+    Rest(usize),
     /// The SM of this link is disconnected: writes and events no longer go there.
     Leave(usize),
+    /// Requests from the front door that the SM of this link announced are answered from this lane.
+    Admit {
+        /// The lane.
+        lane: usize,
+        /// The link.
+        link: usize,
+        /// The address, as announced.
+        front_door: String,
+    },
+    /// Requests from no front door are answered from this lane.
+    Shut(usize),
     /// Tell the SM of this link which registry is served.
     Answer(usize, proto::Inquiry, Option<Arc<Snapshot>>),
     /// Keep this snapshot for the next start.
@@ -61,37 +88,65 @@ pub struct Machine {
     greeting: proto::Hello,
     links: Vec<Link>,
     updates: Updates,
-    /// The snapshot that queries are answered from.
-    serving: Option<Arc<Snapshot>>,
-    /// The snapshot that the driver is to serve, and the link that it came from; `None` if it was
-    /// kept from an earlier run.
-    installing: Option<(Arc<Snapshot>, Option<usize>)>,
+    /// The snapshots in use, by lane.
+    served: Vec<Served>,
+    /// The lane that the own port is answered from.
+    own: usize,
+    /// The snapshot that the driver is to serve.
+    installing: Option<Installing>,
     status: Arc<ReplicaStatus>,
     outputs: VecDeque<Output>,
 }
 
+/// The part of one session that is in use.
+#[derive(Clone, Debug, Default)]
+struct Served {
+    /// Whether the lane has a session.
+    is_used: bool,
+    /// The snapshot that queries are answered from.
+    now: Option<Arc<Snapshot>>,
+    /// The link whose SM announced its front door, and the announcement.
+    front_door: Option<(usize, String)>,
+}
+
+/// A snapshot on its way into service.
+#[derive(Debug)]
+struct Installing {
+    snapshot: Arc<Snapshot>,
+    placed: Placed,
+    /// The link that it came from; `None` if it was kept from an earlier run.
+    link: Option<usize>,
+}
+
 impl Machine {
     /// Begins with the snapshot of an earlier run, if there is one. `urls` are those of the SMs, by
-    /// link.
+    /// link; `own_port` is the port that requests arrive at, if there is one.
     pub fn new(
+        now: Instant,
         greeting: proto::Hello,
         urls: Vec<String>,
+        own_port: Option<Guid>,
         kept: Option<Arc<Snapshot>>,
         status: Arc<ReplicaStatus>,
     ) -> Self {
         let links: Vec<_> = urls.into_iter().map(|url| Link { url, ..Link::default() }).collect();
-        let held = kept.unwrap_or_else(|| Arc::new(Snapshot::empty()));
+        let mut sessions = Sessions::new(own_port, links.len());
+        let kept = kept.filter(|kept| kept.version() != Version::NONE);
+        if let Some(kept) = &kept {
+            sessions.set_cached(kept.clone(), now);
+        }
         let mut machine = Self {
             greeting,
-            updates: Updates::new(held.clone(), links.len()),
+            served: vec![Served::default(); sessions.lanes()],
+            own: 0,
+            updates: Updates::new(sessions, links.len()),
             links,
-            serving: None,
             installing: None,
             status,
             outputs: VecDeque::new(),
         };
-        if held.version() != Version::NONE {
-            machine.install(held, None);
+        if let Some(kept) = kept {
+            machine.install(kept, Placed::default(), None);
         }
         machine
     }
@@ -116,7 +171,7 @@ impl Machine {
         // Not every attempt is logged. An SM that closed without a message refused us, and will
         // again.
         if std::mem::take(is_heard) {
-            if self.status.source() == Source::Sm(url.clone()) {
+            if self.updates.sessions().lane_of_link(link).is_some() {
                 tracing::warn!(
                     sm = url, %reason,
                     "lost the SM; serving its last snapshot, writes wait for a connection"
@@ -131,9 +186,9 @@ impl Machine {
             tracing::debug!(sm = url, %reason, "cannot connect to the SM; retrying");
         }
         self.status.counters.disconnects.fetch_add(1, Relaxed);
-        self.status.lose(url);
         self.outputs.push_back(Output::Leave(link));
-        self.updates.disconnect(link);
+        self.updates.disconnect(link, now);
+        self.settle();
     }
 
     /// The connection does not accept messages as fast as they are sent: the driver closes it.
@@ -143,26 +198,25 @@ impl Machine {
     }
 
     /// Takes a message of the SM of a link.
-    pub fn handle_message(&mut self, link: usize, message: proto::FromSm) {
+    pub fn handle_message(&mut self, now: Instant, link: usize, message: proto::FromSm) {
         self.links[link].is_heard = true;
         if let Some(Message::Chunk(chunk)) = &message.message {
             self.status.counters.bytes.fetch_add(chunk.data.len() as u64, Relaxed);
         }
         if let Some(Message::Inquiry(inquiry)) = message.message {
-            self.outputs.push_back(Output::Answer(link, inquiry, self.serving.clone()));
+            let lane = self.updates.sessions().asked_by(Guid(inquiry.sm_guid));
+            let serving = lane.and_then(|lane| self.served[lane].now.clone());
+            self.outputs.push_back(Output::Answer(link, inquiry, serving));
             return;
         }
         let sm = &self.links[link].url;
-        match self.updates.handle(link, message) {
+        match self.updates.handle(now, link, message) {
             Outcome::Nothing => {}
-            Outcome::Install(snapshot) => self.install(snapshot, Some(link)),
-            Outcome::Confirmed(version) => {
-                let serving = self.serving();
-                if serving == version {
-                    self.status.serve(version, Source::Sm(sm.clone()));
-                }
-                self.outputs.push_back(Output::Follow(link));
-                self.acknowledge(link, version);
+            Outcome::Install { snapshot, placed } => self.install(snapshot, placed, Some(link)),
+            Outcome::Confirmed { lane, version } => {
+                self.settle();
+                self.follow(lane, link);
+                self.acknowledge(link, lane, version);
             }
             Outcome::Resync(reason, error) => {
                 tracing::warn!(sm, %error, "cannot apply the update; requesting a full snapshot");
@@ -176,30 +230,52 @@ impl Machine {
                      that SM is master, it starts a higher session"
                 );
                 self.status.counters.refused.fetch_add(1, Relaxed);
-                self.send(link, Reply::Refused(proto::Refused { held: Some(held.into()) }));
+                self.refuse(link, held);
+            }
+            Outcome::Full { offered } => {
+                tracing::warn!(
+                    sm, %offered,
+                    "update refused: the snapshots of {} other managers are held, each of a part \
+                     of the fabric",
+                    self.served.len()
+                );
+                self.status.counters.no_room.fetch_add(1, Relaxed);
+                self.refuse(link, Version::NONE);
+            }
+            Outcome::Ended => {
+                tracing::info!(sm, "this SM is not master any more");
+                self.settle();
             }
         }
+    }
+
+    /// Drops sessions whose managers are gone for long. Call it once a second.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.updates.expire(now);
+        self.settle();
     }
 
     /// The result of [`Output::Install`]: whether queries are answered from the snapshot. If not,
     /// the previous one stays in use: all responders get the same snapshots, and one that fails
     /// here would fail everywhere, at each start.
     pub fn handle_installed(&mut self, is_served: bool) {
-        let Some((snapshot, link)) = self.installing.take() else { return };
-        let version = snapshot.version();
+        let Some(Installing { snapshot, placed, link }) = self.installing.take() else { return };
+        let (lane, version) = (placed.lane, snapshot.version());
+        let before = self.status.lane(lane).version();
         if is_served {
-            self.serving = Some(snapshot.clone());
+            self.served[lane].now = Some(snapshot.clone());
+            self.status.serve(lane, version);
         } else {
             self.status.counters.unusable.fetch_add(1, Relaxed);
             tracing::error!(
-                %version, serving = %self.serving(),
+                %version, serving = %self.serving(lane),
                 "internal error: building tables from a snapshot failed; still serving the \
                  previous one"
             );
         }
+        self.settle();
         let Some(link) = link else {
             if is_served {
-                self.status.serve(version, Source::Cache);
                 tracing::info!(
                     %version,
                     "serving the cached snapshot; until an SM connects, it lacks secrets and all \
@@ -208,19 +284,34 @@ impl Machine {
             }
             return;
         };
+        if let Some(left) = placed.left {
+            self.served[left].front_door = None;
+            self.outputs.push_back(Output::Shut(left));
+        }
         // One that is not served is held, as what follows from it may be usable again.
-        self.outputs.push_back(Output::Follow(link));
+        self.follow(lane, link);
         if is_served {
-            let sm = self.links[link].url.clone();
             // The builder logs each generation; this logs the SM it comes from.
-            if self.status.version().session != version.session {
-                tracing::info!(sm, %version, "following this SM");
+            if before.session != version.session {
+                let (sm, sessions) = (&self.links[link].url, self.status.sessions());
+                tracing::info!(sm, %version, sessions, "following this SM");
             }
             self.status.counters.installs.fetch_add(1, Relaxed);
-            self.status.serve(version, Source::Sm(sm));
-            self.outputs.push_back(Output::Save(snapshot));
+            if lane == self.own {
+                self.outputs.push_back(Output::Save(snapshot));
+            }
         }
-        self.acknowledge(link, version);
+        self.acknowledge(link, lane, version);
+        for dropped in placed.dropped {
+            if let Some(other) = dropped.link.filter(|other| *other != link) {
+                self.refuse(other, dropped.by);
+            }
+        }
+    }
+
+    /// The lane that the SM of a link publishes in, or else that of the own port.
+    pub fn lane_of(&self, link: usize) -> usize {
+        self.updates.sessions().lane_of_link(link).unwrap_or(self.own)
     }
 
     /// Reports counters to all SMs.
@@ -236,22 +327,85 @@ impl Machine {
         }
     }
 
-    fn install(&mut self, snapshot: Arc<Snapshot>, link: Option<usize>) {
-        let is_small = self.serving.as_ref().is_some_and(|last| is_small_step(last, &snapshot));
-        self.installing = Some((snapshot.clone(), link));
-        self.outputs.push_back(Output::Install { snapshot, is_small });
+    fn install(&mut self, snapshot: Arc<Snapshot>, placed: Placed, link: Option<usize>) {
+        let lane = placed.lane;
+        if placed.has_evicted {
+            self.drop_lane(lane);
+        }
+        if let Some(left) = placed.left {
+            tracing::warn!(
+                version = %snapshot.version(),
+                "this responder's port is not in the SM's part of the fabric any more; answering \
+                 there from what was known before, until another SM manages that part"
+            );
+            self.outputs.push_back(Output::Rest(left));
+        }
+        let served = &mut self.served[lane];
+        served.is_used = true;
+        let is_small = served.now.as_ref().is_some_and(|last| is_small_step(last, &snapshot));
+        self.installing = Some(Installing { snapshot: snapshot.clone(), placed, link });
+        self.outputs.push_back(Output::Install { lane, snapshot, is_small });
     }
 
-    /// Version of the snapshot that queries are answered from.
-    fn serving(&self) -> Version {
-        self.serving.as_ref().map_or(Version::NONE, |snapshot| snapshot.version())
+    /// Follows the sessions that are held: the lane of the own port, the source of its snapshot,
+    /// and lanes without a session.
+    fn settle(&mut self) {
+        let sessions = self.updates.sessions();
+        let own = sessions.own(|lane| self.served[lane].now.is_some());
+        let source = match own.and_then(|own| sessions.get(own)) {
+            None => Source::Nothing,
+            Some(held) => {
+                held.link.map_or(Source::Cache, |link| Source::Sm(self.links[link].url.clone()))
+            }
+        };
+        let is_over = |lane: &usize| sessions.get(*lane).is_none() && self.served[*lane].is_used;
+        let over: Vec<usize> = (0..self.served.len()).filter(is_over).collect();
+        self.status.set_source(source);
+        if let Some(own) = own.filter(|own| *own != self.own) {
+            self.own = own;
+            self.status.set_own(own);
+            self.outputs.push_back(Output::Own(own));
+        }
+        over.into_iter().for_each(|lane| self.drop_lane(lane));
+    }
+
+    fn drop_lane(&mut self, lane: usize) {
+        let dropped = std::mem::take(&mut self.served[lane]);
+        self.status.serve(lane, Version::NONE);
+        self.outputs.push_back(Output::Drop(lane));
+        if let Some(dropped) = dropped.now {
+            tracing::info!(
+                version = %dropped.version(), sessions = self.status.sessions(),
+                "a session has ended or was replaced; no longer answering from it"
+            );
+        }
+    }
+
+    /// Follows the SM of `link` in `lane`: its writes, its events and its front door.
+    fn follow(&mut self, lane: usize, link: usize) {
+        self.outputs.push_back(Output::Follow { lane, link });
+        let announced = (link, self.updates.front_door(link).to_owned());
+        if self.served[lane].front_door.as_ref() != Some(&announced) {
+            let front_door = announced.1.clone();
+            self.served[lane].front_door = Some(announced);
+            self.outputs.push_back(Output::Admit { lane, link, front_door });
+        }
+    }
+
+    /// Version of the snapshot that queries of a lane are answered from.
+    fn serving(&self, lane: usize) -> Version {
+        self.served[lane].now.as_ref().map_or(Version::NONE, |snapshot| snapshot.version())
     }
 
     /// Acknowledges `version`, and the served version if that is another one.
-    fn acknowledge(&mut self, link: usize, version: Version) {
-        let serving = self.serving();
+    fn acknowledge(&mut self, link: usize, lane: usize, version: Version) {
+        let serving = self.serving(lane);
         let serving = (serving != version).then(|| serving.into());
         self.send(link, Reply::Ack(proto::Ack { version: Some(version.into()), serving }));
+    }
+
+    fn refuse(&mut self, link: usize, held: Version) {
+        self.send(link, Reply::Refused(proto::Refused { held: Some(held.into()) }));
     }
 
     fn send(&mut self, link: usize, reply: Reply) {
@@ -273,10 +427,10 @@ pub(super) fn message(message: Reply) -> proto::FromResponder {
 
 #[cfg(test)]
 mod tests {
-    use ib_mad::types::Guid;
     use sa_proto::snapshot::codec::Encoder;
     use sa_proto::snapshot::{FabricPlane, RegistryPlane, Session};
 
+    use super::super::sessions;
     use super::*;
 
     fn snapshot(epoch: u64, generation: u64, sequence: u64) -> Arc<Snapshot> {
@@ -289,7 +443,7 @@ mod tests {
     fn machine(kept: Option<Arc<Snapshot>>) -> Machine {
         let greeting = proto::Hello { responder_id: 7, ..proto::Hello::default() };
         let urls = ["http://sm0:1", "http://sm1:1"].map(str::to_owned).to_vec();
-        Machine::new(greeting, urls, kept, Arc::default())
+        Machine::new(Instant::now(), greeting, urls, None, kept, Arc::default())
     }
 
     fn connected() -> Machine {
@@ -324,12 +478,17 @@ mod tests {
                     Reply::Resync(_) => format!("{link}: resync"),
                     other => format!("{link}: {other:?}"),
                 },
-                Output::Install { snapshot, is_small } => {
+                Output::Install { snapshot, is_small, .. } => {
                     machine.handle_installed(true);
                     let small = if is_small { " small" } else { "" };
                     format!("install{small} {}", snapshot.version().fabric_generation)
                 }
-                Output::Follow(link) => format!("follow {link}"),
+                Output::Drop(lane) => format!("drop {lane}"),
+                Output::Own(lane) => format!("own {lane}"),
+                Output::Follow { lane, link } => format!("follow {link} in {lane}"),
+                Output::Rest(lane) => format!("rest {lane}"),
+                Output::Admit { lane, front_door, .. } => format!("admit '{front_door}' to {lane}"),
+                Output::Shut(lane) => format!("shut {lane}"),
                 Output::Leave(link) => format!("leave {link}"),
                 Output::Answer(link, inquiry, serving) => {
                     let serving = serving.map(|snapshot| snapshot.version().fabric_generation);
@@ -343,7 +502,7 @@ mod tests {
 
     fn feed(machine: &mut Machine, link: usize, snapshot: &Arc<Snapshot>) -> Vec<String> {
         let update = Encoder::full(snapshot.clone());
-        update.for_each(|message| machine.handle_message(link, message));
+        update.for_each(|message| machine.handle_message(Instant::now(), link, message));
         texts(machine)
     }
 
@@ -359,7 +518,10 @@ mod tests {
         assert_eq!(machine.status.source(), Source::Cache);
         machine.handle_connected(1);
         assert_eq!(texts(&mut machine), ["1: hello 3"]);
-        assert_eq!(feed(&mut machine, 1, &snapshot(5, 3, 1)), ["follow 1", "1: ack 3"]);
+        assert_eq!(
+            feed(&mut machine, 1, &snapshot(5, 3, 1)),
+            ["follow 1 in 0", "admit '' to 0", "1: ack 3"]
+        );
         assert_eq!(machine.status.source(), Source::Sm("http://sm1:1".into()), "confirmed");
     }
 
@@ -367,14 +529,17 @@ mod tests {
     fn a_snapshot_is_acknowledged_and_kept_once_it_is_served() {
         let mut machine = connected();
         let done = feed(&mut machine, 0, &snapshot(5, 1, 1));
-        assert_eq!(done, ["install 1", "follow 0", "save 1", "0: ack 1"]);
+        assert_eq!(done, ["install 1", "follow 0 in 0", "admit '' to 0", "save 1", "0: ack 1"]);
         let done = feed(&mut machine, 1, &snapshot(6, 2, 1));
-        assert_eq!(done, ["install 2", "follow 1", "save 2", "1: ack 2"]);
+        assert_eq!(
+            done,
+            ["install 2", "follow 1 in 0", "admit '' to 0", "save 2", "1: ack 2", "0: refused"]
+        );
         assert_eq!(feed(&mut machine, 0, &snapshot(5, 9, 9)), ["0: refused"]);
         assert_eq!(machine.status.version().fabric_generation, 2);
-        let inquiry = proto::Inquiry { number: 4, rows: true };
+        let inquiry = proto::Inquiry { number: 4, rows: true, sm_guid: 1 };
         let message = proto::FromSm { message: Some(Message::Inquiry(inquiry)) };
-        machine.handle_message(1, message);
+        machine.handle_message(Instant::now(), 1, message);
         assert_eq!(texts(&mut machine), ["1: answer 4 Some(2)"]);
     }
 
@@ -399,5 +564,34 @@ mod tests {
         assert_eq!(machine.status.connected(), 1);
         let counts = ["replica_outbound_overflows", "replica_disconnects"];
         assert_eq!(counts.map(|name| count(&machine, name)), [1, 1]);
+    }
+
+    /// Regression: clients of the lower part of a split fabric got no answers, and the status of
+    /// its manager said that its responders served.
+    #[test]
+    fn the_managers_of_two_parts_of_a_fabric_each_have_their_session_served() {
+        let mut machine = connected();
+        for (link, epoch) in [(0, 5), (1, 6)] {
+            let sm = link as u64 + 1;
+            let part = sessions::tests::snapshot(epoch, sm, 1, &[sm]);
+            let update = Encoder::full(part).map(|mut message| {
+                if let Some(Message::Begin(begin)) = &mut message.message {
+                    begin.front_door = format!("door {sm}");
+                }
+                message
+            });
+            update.for_each(|message| machine.handle_message(Instant::now(), link, message));
+            let done = texts(&mut machine);
+            assert!(done.contains(&format!("follow {link} in {link}")), "{done:?}");
+            assert!(done.contains(&format!("admit 'door {sm}' to {link}")), "{done:?}");
+            assert_eq!(done.last(), Some(&format!("{link}: ack 1")));
+            assert_eq!(machine.status.lane(link).version().session.epoch, epoch);
+        }
+        assert_eq!((machine.status.sessions(), machine.status.version().session.epoch), (2, 6));
+        // The second one has found the first one's port.
+        let done = feed(&mut machine, 1, &sessions::tests::snapshot(6, 2, 2, &[1, 2]));
+        assert!(done.contains(&"drop 0".to_owned()), "{done:?}");
+        assert_eq!(done.last().unwrap(), "0: refused", "the first one learns that it is replaced");
+        assert_eq!((machine.status.sessions(), machine.lane_of(1)), (1, 1));
     }
 }

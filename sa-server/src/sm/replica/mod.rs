@@ -1,9 +1,11 @@
-//! The subscriber's end of the snapshot feed: keeps the served snapshot in sync with the SMs, and a
-//! copy in a file for the next start.
+//! The subscriber's end of the snapshot feed: keeps the served snapshots in sync with the SMs, and
+//! a copy of one in a file for the next start.
 //!
-//! One link to each SM runs all the time; [`machine`] decides, and this module drives it. The
-//! caller builds the tables: [`run`] passes it each new snapshot, and acknowledges the snapshot
-//! once the call returns, which means that queries are answered from it.
+//! One link to each SM runs all the time; [`machine`] decides, and this module drives it;
+//! `sessions` decides which sessions are held: one as a rule, and one for each part of a split
+//! fabric, each in a lane of its own. The caller builds the tables: [`run_serving`] passes it each
+//! new snapshot, and acknowledges the snapshot once the call returns, which means that queries are
+//! answered from it.
 
 mod asked;
 mod cache_dir;
@@ -12,6 +14,7 @@ mod link;
 pub mod machine;
 mod outage;
 mod saver;
+mod sessions;
 mod sm_url;
 mod status;
 mod updates;
@@ -35,8 +38,11 @@ pub use cache_dir::{CacheDir, CacheDirError, passing_identity};
 use link::{Event, EventKind};
 use machine::{Machine, Output};
 use saver::Saver;
+pub use sessions::SESSIONS_MAX;
 pub use sm_url::{ParseSmUrlError, SmUrl};
-pub use status::{ReplicaStatus, Source, Upstream};
+pub use status::{LaneStatus, ReplicaStatus, Source, Upstream};
+
+use crate::sm::peers::{self, Peers};
 
 /// Events of all links that were not handled yet.
 const EVENTS_MAX: usize = 8;
@@ -73,40 +79,76 @@ pub struct ReplicaConfig {
     pub cache_interval: Duration,
 }
 
-/// Keeps this responder up to date until `shutdown`.
+/// A change of the served snapshots.
+#[derive(Clone, Debug)]
+pub enum Change {
+    /// This snapshot is served in this lane.
+    Serve(usize, Arc<Snapshot>),
+    /// Nothing is served in this lane any more.
+    Drop(usize),
+    /// Requests at the responder's own port, and all that come through no manager's front door, are
+    /// answered from this lane.
+    Own(usize),
+}
+
+/// The parts that a subscription works with, besides its settings.
+pub struct Serving {
+    /// Called on a thread of its own with each change, the cached snapshot first. It returns once
+    /// queries are answered accordingly.
+    pub on_change: Box<dyn FnMut(&Change) + Send>,
+    /// Explains the paths that operators ask about, on threads of its own.
+    pub explain: Option<Explain>,
+    /// Learns the front door of each lane's manager.
+    pub peers: Peers,
+    /// The port that requests arrive at, if there is one: of several sessions it is answered from
+    /// that of its part of the fabric.
+    pub own_port: Option<Guid>,
+}
+
+/// Keeps this responder up to date until `shutdown`, for a caller that needs nothing but snapshots.
 ///
-/// `on_snapshot` is called on a separate thread with each new snapshot, the cached one first,
+/// `on_snapshot` is called on a thread of its own with each new snapshot, the cached one first,
 /// and returns once queries are answered from it. `stats` yields the figures reported to the SMs.
 pub async fn run(
     config: ReplicaConfig,
     status: Arc<ReplicaStatus>,
-    on_snapshot: impl FnMut(&Arc<Snapshot>) + Send + 'static,
+    mut on_snapshot: impl FnMut(&Arc<Snapshot>) + Send + 'static,
     stats: impl Fn() -> proto::Stats,
     shutdown: impl Future<Output = ()>,
 ) {
-    run_explaining(config, status, on_snapshot, stats, None, shutdown).await;
+    let on_change = move |change: &Change| {
+        if let Change::Serve(_, snapshot) = change {
+            on_snapshot(snapshot);
+        }
+    };
+    let own_port = config.identity.port.map(|(guid, _)| guid);
+    let (on_change, peers) = (Box::new(on_change), Peers::default());
+    let serving = Serving { on_change, explain: None, peers, own_port };
+    run_serving(config, status, serving, stats, shutdown).await;
 }
 
-/// Like [`run`]; `explain` explains the paths that operators ask about, on separate threads.
-pub async fn run_explaining(
+/// Keeps this responder up to date until `shutdown`. `stats` yields the figures for the SMs.
+pub async fn run_serving(
     config: ReplicaConfig,
     status: Arc<ReplicaStatus>,
-    on_snapshot: impl FnMut(&Arc<Snapshot>) + Send + 'static,
+    serving: Serving,
     stats: impl Fn() -> proto::Stats,
-    explain: Option<Explain>,
     shutdown: impl Future<Output = ()>,
 ) {
     let ReplicaConfig { sms, identity, cache_dir, cache_interval } = config;
+    let Serving { on_change, explain, peers, own_port } = serving;
     let cache_file = cache_dir.as_ref().map(CacheDir::snapshot_file);
     let cached = cache_file.as_deref().and_then(load);
     let urls: Vec<_> = sms.iter().map(|sm| sm.text.clone()).collect();
+    let (now, greeting, shared) = (Instant::now(), greeting(&identity), status.clone());
     let mut replica = Replica {
-        machine: Machine::new(greeting(&identity), urls.clone(), cached, status.clone()),
+        machine: Machine::new(now, greeting, urls.clone(), own_port, cached, shared),
         urls,
         links: vec![None; sms.len()],
         channels: vec![None; sms.len()],
         saver: Saver::new(cache_file, cache_interval),
-        on_snapshot: Some(Box::new(on_snapshot)),
+        on_change: Some(on_change),
+        peers,
         status,
     };
     replica.carry_out().await;
@@ -123,7 +165,8 @@ pub async fn run_explaining(
             () = &mut shutdown => break,
             Some(mut event) = inbox.recv() => match event.take_question() {
                 Some(question) => {
-                    if let Some(answer) = asked.take(event.link, question) {
+                    let lane = replica.machine.lane_of(event.link);
+                    if let Some(answer) = asked.take((event.link, lane), question) {
                         replica.send(event.link, answer);
                     }
                 }
@@ -133,6 +176,7 @@ pub async fn run_explaining(
             written = replica.saver.step() => note_saved(&replica.status, written),
             _ = report.tick() => {
                 replica.machine.handle_stats(&stats());
+                replica.machine.handle_timeout(Instant::now());
                 replica.carry_out().await;
             }
         }
@@ -174,13 +218,13 @@ fn note_saved(status: &ReplicaStatus, written: Result<Version, cache::CacheError
     }
 }
 
-/// Passes a snapshot to the caller, and again if that panics, because the state kept from the
+/// Passes a change to the caller, and again if that panics, because the state kept from the
 /// previous one may be the cause. Returns whether it is served.
-fn attempt(on_snapshot: &mut OnSnapshot, snapshot: &Arc<Snapshot>) -> bool {
-    (0..2).any(|_| catch_unwind(AssertUnwindSafe(|| on_snapshot(snapshot))).is_ok())
+fn attempt(on_change: &mut OnChange, change: &Change) -> bool {
+    (0..2).any(|_| catch_unwind(AssertUnwindSafe(|| on_change(change))).is_ok())
 }
 
-type OnSnapshot = Box<dyn FnMut(&Arc<Snapshot>) + Send>;
+type OnChange = Box<dyn FnMut(&Change) + Send>;
 
 /// Moves events, messages and snapshots between the machine and the links, the caller and the
 /// cache file.
@@ -194,7 +238,8 @@ struct Replica {
     channels: Vec<Option<Channel>>,
     saver: Saver,
     /// Away while it is called.
-    on_snapshot: Option<OnSnapshot>,
+    on_change: Option<OnChange>,
+    peers: Peers,
     status: Arc<ReplicaStatus>,
 }
 
@@ -207,7 +252,9 @@ impl Replica {
                 self.channels[link] = Some(channel);
                 self.machine.handle_connected(link);
             }
-            EventKind::Message(message) => self.machine.handle_message(link, message),
+            EventKind::Message(message) => {
+                self.machine.handle_message(Instant::now(), link, message);
+            }
             EventKind::Disconnected(reason) => {
                 self.links[link] = None;
                 self.channels[link] = None;
@@ -221,16 +268,34 @@ impl Replica {
         while let Some(output) = self.machine.poll_output() {
             match output {
                 Output::Send(link, message) => self.send(link, *message),
-                Output::Install { snapshot, is_small } => {
-                    let is_served = self.install(snapshot, is_small).await;
+                Output::Install { lane, snapshot, is_small } => {
+                    let is_served = self.call(Change::Serve(lane, snapshot), is_small).await;
                     self.machine.handle_installed(is_served);
                 }
-                Output::Follow(link) => self.follow(link),
-                Output::Leave(link) => {
-                    self.status.upstream.send_if_modified(|upstream| {
-                        upstream.take_if(|upstream| upstream.link == link).is_some()
-                    });
+                Output::Drop(lane) => {
+                    self.peers.forget(lane);
+                    self.status.lane(lane).upstream.send_replace(None);
+                    self.call(Change::Drop(lane), true).await;
                 }
+                Output::Own(lane) => {
+                    self.call(Change::Own(lane), true).await;
+                }
+                Output::Follow { lane, link } => self.follow(lane, link),
+                Output::Rest(lane) => {
+                    self.status.lane(lane).upstream.send_replace(None);
+                }
+                Output::Leave(link) => {
+                    for lane in 0..SESSIONS_MAX {
+                        self.status.lane(lane).upstream.send_if_modified(|upstream| {
+                            upstream.take_if(|upstream| upstream.link == link).is_some()
+                        });
+                    }
+                }
+                Output::Admit { lane, link, front_door } => {
+                    let doors = peers::doors(&front_door, &self.urls[link]).await;
+                    self.peers.set_fed(lane, doors);
+                }
+                Output::Shut(lane) => self.peers.forget(lane),
                 Output::Answer(link, inquiry, serving) => {
                     if let Some(outbound) = &self.links[link] {
                         holding::answer(inquiry, serving.as_ref(), outbound);
@@ -241,10 +306,10 @@ impl Replica {
         }
     }
 
-    /// Writes and events go by this link from now on.
-    fn follow(&self, link: usize) {
+    /// Writes and events of `lane` go by this link from now on.
+    fn follow(&self, lane: usize, link: usize) {
         let Some(channel) = &self.channels[link] else { return };
-        self.status.upstream.send_if_modified(|upstream| {
+        self.status.lane(lane).upstream.send_if_modified(|upstream| {
             let news = upstream.as_ref().is_none_or(|upstream| upstream.link != link);
             if news {
                 let url = self.urls[link].clone();
@@ -254,16 +319,16 @@ impl Replica {
         });
     }
 
-    /// Has the caller serve a snapshot; returns whether it does.
-    async fn install(&mut self, snapshot: Arc<Snapshot>, is_small: bool) -> bool {
-        let mut on_snapshot = self.on_snapshot.take().expect("only one task calls this");
-        let (on_snapshot, done) = if is_small {
-            let done = attempt(&mut on_snapshot, &snapshot);
-            (on_snapshot, done)
+    /// Has the caller serve a change; returns whether it does.
+    async fn call(&mut self, change: Change, is_quick: bool) -> bool {
+        let mut on_change = self.on_change.take().expect("only one task calls this");
+        let (on_change, done) = if is_quick {
+            let done = attempt(&mut on_change, &change);
+            (on_change, done)
         } else {
             let called = tokio::task::spawn_blocking(move || {
-                let done = attempt(&mut on_snapshot, &snapshot);
-                (on_snapshot, done)
+                let done = attempt(&mut on_change, &change);
+                (on_change, done)
             });
             match called.await {
                 Ok(called) => called,
@@ -271,7 +336,7 @@ impl Replica {
                 Err(_) => std::future::pending().await,
             }
         };
-        self.on_snapshot = Some(on_snapshot);
+        self.on_change = Some(on_change);
         done
     }
 
@@ -305,3 +370,6 @@ fn greeting(identity: &Identity) -> proto::Hello {
         sm_guid: 0,
     }
 }
+
+#[cfg(test)]
+mod tests;

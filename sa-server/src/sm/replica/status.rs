@@ -1,20 +1,47 @@
 //! State of the replica: the followed SM, the served version, and counters.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use arc_swap::ArcSwap;
 use sa_proto::snapshot::Version;
 use tokio::sync::watch;
 use tonic::transport::Channel;
 
+use super::sessions::SESSIONS_MAX;
+
 /// State of the replica, for metrics and operators. Read from any thread.
 #[derive(Debug, Default)]
 pub struct ReplicaStatus {
     source: ArcSwap<Source>,
+    lanes: [LaneStatus; SESSIONS_MAX],
+    /// The lane that the responder's own port is answered from.
+    own: AtomicUsize,
+    pub(super) counters: Counters,
+}
+
+/// State of one session.
+#[derive(Debug, Default)]
+pub struct LaneStatus {
     version: watch::Sender<Version>,
     pub(super) upstream: watch::Sender<Option<Upstream>>,
-    pub(super) counters: Counters,
+}
+
+impl LaneStatus {
+    /// The version that is answered from; [`Version::NONE`] while the lane has no session.
+    pub fn version(&self) -> Version {
+        *self.version.borrow()
+    }
+
+    /// Notifies of every change of [`version`](Self::version), once queries are answered from it.
+    pub fn versions(&self) -> watch::Receiver<Version> {
+        self.version.subscribe()
+    }
+
+    /// The SM that is followed: the one whose snapshot is served, while it is connected.
+    pub fn upstream(&self) -> watch::Receiver<Option<Upstream>> {
+        self.upstream.subscribe()
+    }
 }
 
 /// The SM that is followed, for calls other than the feed.
@@ -48,22 +75,22 @@ pub enum Source {
 }
 
 impl ReplicaStatus {
-    /// The version that is answered from.
+    /// The version that queries at the responder's own port are answered from.
     pub fn version(&self) -> Version {
-        *self.version.borrow()
+        self.lanes[self.own.load(Relaxed)].version()
     }
 
-    /// Notifies of every change of [`version`](Self::version), once queries are answered from it.
-    pub fn versions(&self) -> watch::Receiver<Version> {
-        self.version.subscribe()
+    /// The state of a lane, by its number below [`SESSIONS_MAX`].
+    pub fn lane(&self, lane: usize) -> &LaneStatus {
+        &self.lanes[lane]
     }
 
-    /// The SM that is followed: the one whose snapshot is served, while it is connected.
-    pub fn upstream(&self) -> watch::Receiver<Option<Upstream>> {
-        self.upstream.subscribe()
+    /// Sessions that are answered from.
+    pub fn sessions(&self) -> usize {
+        self.lanes.iter().filter(|lane| lane.version() != Version::NONE).count()
     }
 
-    /// Where it came from.
+    /// Where the snapshot came from that the own port is answered from.
     pub fn source(&self) -> Source {
         Source::clone(&self.source.load())
     }
@@ -78,17 +105,20 @@ impl ReplicaStatus {
         self.counters.list()
     }
 
-    /// Records that `url` is no longer followed: its snapshot is still served, and becomes
-    /// outdated.
-    pub(super) fn lose(&self, url: &str) {
-        if matches!(&**self.source.load(), Source::Sm(followed) if followed == url) {
-            self.source.store(Arc::new(Source::Cache));
-        }
+    /// Queries in `lane` are answered from this version.
+    pub(super) fn serve(&self, lane: usize, version: Version) {
+        self.lanes[lane].version.send_replace(version);
     }
 
-    pub(super) fn serve(&self, version: Version, source: Source) {
-        self.source.store(Arc::new(source));
-        self.version.send_replace(version);
+    /// The own port is answered from `lane`.
+    pub(super) fn set_own(&self, lane: usize) {
+        self.own.store(lane, Relaxed);
+    }
+
+    pub(super) fn set_source(&self, source: Source) {
+        if **self.source.load() != source {
+            self.source.store(Arc::new(source));
+        }
     }
 }
 
@@ -116,8 +146,10 @@ counters! {
     resyncs => "replica_resyncs",
     /// Snapshots from which tables could not be built; the previous one is served
     unusable => "replica_snapshots_unusable",
-    /// Updates refused because their epoch is older than the served one
+    /// Updates refused because a session with a higher epoch replaced theirs
     refused => "replica_updates_refused",
+    /// Updates refused because as many sessions are held as there is room for
+    no_room => "replica_sessions_refused",
     /// Bytes of rows received from SMs
     bytes => "replica_received_bytes",
     /// Connections to SMs dropped because the outbound queue was full
@@ -126,22 +158,4 @@ counters! {
     saves => "replica_cache_saves",
     /// Cache files that failed to be written
     save_errors => "replica_cache_save_errors",
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Regression: the metric still named an SM that had died.
-    #[test]
-    fn what_a_lost_sm_published_counts_as_cached() {
-        let status = ReplicaStatus::default();
-        status.lose("http://sm1:1");
-        assert_eq!(status.source(), Source::Nothing);
-        status.serve(Version::NONE, Source::Sm("http://sm1:1".into()));
-        status.lose("http://sm2:1");
-        assert_eq!(status.source(), Source::Sm("http://sm1:1".into()), "another is lost");
-        status.lose("http://sm1:1");
-        assert_eq!(status.source(), Source::Cache);
-    }
 }

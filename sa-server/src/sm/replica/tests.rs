@@ -18,7 +18,8 @@ fn snapshot(generation: u64) -> Arc<Snapshot> {
 async fn a_snapshot_that_no_tables_can_be_made_of_leaves_the_one_before() {
     let served = Arc::new(std::sync::Mutex::new(Vec::new()));
     let seen = served.clone();
-    let on_snapshot = move |snapshot: &Arc<Snapshot>| {
+    let on_change = move |change: &Change| {
+        let Change::Serve(0, snapshot) = change else { return };
         let generation = snapshot.version().fabric_generation;
         assert!(generation != 2, "as the test wants it");
         seen.lock().unwrap().push(generation);
@@ -26,12 +27,20 @@ async fn a_snapshot_that_no_tables_can_be_made_of_leaves_the_one_before() {
     let status = Arc::new(ReplicaStatus::default());
     let urls = vec!["http://127.0.0.1:1".to_owned()];
     let mut replica = Replica {
-        machine: Machine::new(proto::Hello::default(), urls.clone(), None, status.clone()),
+        machine: Machine::new(
+            Instant::now(),
+            proto::Hello::default(),
+            urls.clone(),
+            None,
+            None,
+            status.clone(),
+        ),
         urls,
         links: vec![None],
         channels: vec![None],
         saver: Saver::new(None, Duration::from_secs(60)),
-        on_snapshot: Some(Box::new(on_snapshot)),
+        on_change: Some(Box::new(on_change)),
+        peers: Peers::default(),
         status: status.clone(),
     };
     let (outbound, mut said) = mpsc::channel(8);

@@ -1,7 +1,6 @@
 //! Drives the follower: moves events from the SM's gRPC stream to it, and Reports from it to the
 //! worker that sends them.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -15,29 +14,34 @@ use tonic::Streaming;
 use super::follower::Follower;
 use super::{Counters, ReportConfig};
 use crate::sm::forward::Exchange;
-use crate::sm::peers::Peers;
+use crate::sm::peers::{self, Peers};
 use crate::sm::replica::{Upstream, passing_identity};
 use crate::sm::sleep_until;
 use crate::tables::cell::Reader;
 
-/// Addresses tried for a front door that is on the SM's host.
-const DOORS_MAX: usize = 8;
+/// What Reports are made of, and where they go.
+pub(crate) struct Reporting {
+    pub(crate) responder_id: u64,
+    /// The lane of the session whose events are followed.
+    pub(crate) lane: usize,
+    pub(crate) exchange: Arc<Exchange>,
+    pub(crate) counters: Arc<ArcSwap<Counters>>,
+    pub(crate) tables: Reader,
+    pub(crate) peers: Peers,
+}
 
-/// Sends Reports until a sender of `upstream`, the followed SM, or of `versions` is dropped;
-/// `versions` changes when `tables` holds another generation.
+/// Sends Reports until a sender of `upstream`, the SM followed in the lane, or of `versions` is
+/// dropped; `versions` changes when the tables hold another generation.
 pub(crate) async fn run(
-    responder_id: u64,
-    exchange: Arc<Exchange>,
-    counters: Arc<ArcSwap<Counters>>,
+    reporting: Reporting,
     mut upstream: watch::Receiver<Option<Upstream>>,
     mut versions: watch::Receiver<Version>,
-    tables: Reader,
-    peers: Peers,
 ) {
+    let Reporting { responder_id, lane, exchange, counters, tables, peers } = reporting;
     // A late response to a Report of the previous process must not match one of this process.
     let config = ReportConfig { first_tid: passing_identity() as u32, ..ReportConfig::default() };
-    let follower = Follower::new(responder_id, config, peers);
-    let mut reporter = Reporter { exchange: Arc::clone(&exchange), follower, tables };
+    let follower = Follower::new(responder_id, config, peers, lane);
+    let mut reporter = Reporter { exchange: Arc::clone(&exchange), lane, follower, tables };
     let mut sm = upstream.borrow_and_update().clone();
     let mut stream = None;
     loop {
@@ -53,7 +57,7 @@ pub(crate) async fn run(
                     reporter.follower.handle_disconnect(Instant::now());
                 }
             },
-            () = exchange.report_answered() => reporter.take_answers(),
+            () = exchange.report_answered(lane) => reporter.take_answers(),
             () = sleep_until(reporter.follower.poll_timeout()) => {
                 reporter.follower.handle_timeout(Instant::now());
             }
@@ -84,6 +88,7 @@ async fn next(stream: &mut Option<Streaming<proto::Notices>>) -> Option<proto::N
 
 struct Reporter {
     exchange: Arc<Exchange>,
+    lane: usize,
     follower: Follower,
     tables: Reader,
 }
@@ -106,7 +111,7 @@ impl Reporter {
 
     async fn take(&mut self, sm: Option<&Upstream>, notices: proto::Notices) {
         if let Some(sm) = sm.filter(|_| !notices.front_door.is_empty()) {
-            let doors = doors(&notices.front_door, &sm.url).await;
+            let doors = peers::doors(&notices.front_door, &sm.url).await;
             if doors.is_empty() {
                 tracing::warn!(
                     address = notices.front_door,
@@ -116,7 +121,7 @@ impl Reporter {
             }
             self.follower.handle_front_doors(doors);
         }
-        let Some(generation) = self.tables.current() else { return };
+        let Some(generation) = self.tables.lane(self.lane) else { return };
         let invalid = self.follower.handle_notices(Instant::now(), generation, notices.notices);
         if invalid > 0 {
             tracing::warn!(events = invalid, "events without a valid Notice ignored");
@@ -124,13 +129,13 @@ impl Reporter {
     }
 
     fn take_answers(&mut self) {
-        while let Some(packet) = self.exchange.take_report_answer() {
+        while let Some(packet) = self.exchange.take_report_answer(self.lane) {
             self.follower.handle_answer(Instant::now(), &packet);
         }
     }
 
     fn update_registry(&mut self) {
-        if let Some(generation) = self.tables.current() {
+        if let Some(generation) = self.tables.lane(self.lane) {
             self.follower.handle_registry(Instant::now(), generation);
         }
     }
@@ -144,37 +149,5 @@ impl Reporter {
                 break;
             }
         }
-    }
-}
-
-/// The addresses of an announced front door; an unspecified address stands for the SM's host.
-async fn doors(announced: &str, sm: &str) -> Vec<SocketAddr> {
-    let Ok(address) = announced.parse::<SocketAddr>() else { return Vec::new() };
-    if !address.ip().is_unspecified() {
-        return vec![address];
-    }
-    let Ok(uri) = sm.parse::<tonic::transport::Uri>() else { return Vec::new() };
-    let Some(host) = uri.host() else { return Vec::new() };
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    let found = tokio::net::lookup_host((host, address.port())).await;
-    found.map_or_else(|_| Vec::new(), |found| found.take(DOORS_MAX).collect())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn a_door_at_no_address_is_at_the_sms() {
-        for (announced, sm, expected) in [
-            ("192.0.2.1:5", "http://198.51.100.2:7", "192.0.2.1:5"),
-            ("0.0.0.0:5", "http://198.51.100.2:7", "198.51.100.2:5"),
-            ("[::]:5", "http://[2001:db8::1]:7", "[2001:db8::1]:5"),
-        ] {
-            assert_eq!(doors(announced, sm).await, [expected.parse::<SocketAddr>().unwrap()]);
-        }
-        let local = doors("0.0.0.0:5", "http://localhost:7").await;
-        assert!(!local.is_empty() && local.iter().all(|at| at.ip().is_loopback()), "{local:?}");
-        assert!(doors("nonsense", "http://198.51.100.2:7").await.is_empty());
     }
 }

@@ -33,6 +33,8 @@ pub struct Follower {
     front_door: Option<SocketAddr>,
     /// Accepts envelopes from that front door.
     peers: Peers,
+    /// The lane of the SM's session.
+    lane: usize,
 }
 
 /// The event stream.
@@ -45,8 +47,8 @@ enum Link {
 }
 
 impl Follower {
-    /// No events yet. The addresses of front doors are announced to `peers`.
-    pub fn new(responder_id: u64, config: ReportConfig, peers: Peers) -> Self {
+    /// No events yet. The addresses of front doors are announced to `peers`, as those of `lane`.
+    pub fn new(responder_id: u64, config: ReportConfig, peers: Peers, lane: usize) -> Self {
         Self {
             responder_id,
             reports: Reports::new(responder_id, config),
@@ -55,6 +57,7 @@ impl Follower {
             last_event: 0,
             front_door: None,
             peers,
+            lane,
         }
     }
 
@@ -95,7 +98,7 @@ impl Follower {
     /// The SM's front door has these addresses. Reports leave through the first.
     pub fn handle_front_doors(&mut self, addresses: Vec<SocketAddr>) {
         self.front_door = addresses.first().copied();
-        self.peers.set_doors(addresses);
+        self.peers.set_doors(self.lane, addresses);
     }
 
     /// Takes events from the stream; returns how many were ignored because they carry no Notice.

@@ -82,7 +82,7 @@ fn render(status: &Status, counters: bool) -> String {
     }
     let _ = writeln!(text, "responders      {}", status.responders.len());
     for responder in &status.responders {
-        render_responder(&mut text, responder, state == "standby", counters);
+        render_responder(&mut text, responder, status, counters);
     }
     if counters {
         let _ = writeln!(text, "counters");
@@ -136,10 +136,15 @@ fn render_follower(text: &mut String, follower: &Follower) {
 
 /// Formats a responder. One that is connected to a standby serves the data that the master
 /// publishes.
-fn render_responder(text: &mut String, responder: &Responder, standby: bool, counters: bool) {
+fn render_responder(text: &mut String, responder: &Responder, status: &Status, counters: bool) {
+    let is_elsewhere = responder.epoch > status.epoch;
     let serving = match (responder.current, responder.fabric_generation) {
         (true, _) => "current".to_owned(),
-        (false, _) if standby => "the snapshot of another SM, if any".to_owned(),
+        (false, _) if state(status) == "standby" => "the snapshot of another SM, if any".to_owned(),
+        (false, _) if is_elsewhere => format!(
+            "another SM's session (epoch {}): it answers none of this SM's clients",
+            responder.epoch
+        ),
         (false, 0) => "nothing yet".to_owned(),
         (false, generation) => format!("behind, at generation {generation}"),
     };
@@ -277,6 +282,7 @@ struct ResponderJson<'a> {
     port_guid: Option<String>,
     qpn: Option<u32>,
     current: bool,
+    epoch: u64,
     fabric_generation: u64,
     registry_sequence: u64,
     connected_seconds: u64,
@@ -294,6 +300,7 @@ impl<'a> From<&'a Responder> for ResponderJson<'a> {
             port_guid: has_port.then(|| format!("{:#018x}", responder.port_guid)),
             qpn: has_port.then_some(responder.qpn),
             current: responder.current,
+            epoch: responder.epoch,
             fabric_generation: responder.fabric_generation,
             registry_sequence: responder.registry_sequence,
             connected_seconds: responder.connected_s,
@@ -394,6 +401,24 @@ mod tests {
         assert!(text.contains("c (0x0): serving nothing yet"), "{text}");
         assert!(!text.contains("smps_sent"));
         assert!(render(&status, true).contains("smps_sent"));
+    }
+
+    /// It was shown as behind, or as current.
+    #[test]
+    fn a_responder_that_serves_another_manager_is_shown_as_such() {
+        let responder = |name: &str, current, epoch| Responder {
+            name: name.into(),
+            current,
+            epoch,
+            fabric_generation: 6,
+            ..Responder::default()
+        };
+        let responders = vec![responder("a", true, 8), responder("b", false, 9)];
+        let status =
+            Status { sm_state: "master".into(), epoch: 8, responders, ..Status::default() };
+        let text = render(&status, false);
+        assert!(text.contains("a (0x0): serving current"), "{text}");
+        assert!(text.contains("b (0x0): serving another SM's session (epoch 9)"), "{text}");
     }
 
     #[test]

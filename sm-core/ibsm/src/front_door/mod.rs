@@ -20,6 +20,7 @@ use ib_mad::types::{Gid, Lid, Qpn, Sl};
 use ib_mad::wire::mad::{Method, MgmtClass};
 use ib_mad::wire::rmpp::RmppType;
 use ib_mad::wire::sa::SaMad;
+use sa_proto::snapshot::Session;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::cli::{RedirectMode, ReturnWay};
@@ -49,7 +50,7 @@ pub struct Counters {
     pub advertised: u64,
     /// Dropped: this SM is not the master. A subnet has one SA, the master's.
     pub not_master: u64,
-    /// Dropped: no responder serves a snapshot.
+    /// Dropped: no responder serves a snapshot of this SM's session.
     pub no_responder: u64,
     /// Dropped: not of the subnet administration class.
     pub other_class: u64,
@@ -63,10 +64,11 @@ pub struct Counters {
 
 /// Chooses a responder for each request.
 ///
-/// Shut at first: nothing passes before [`set_open`](Self::set_open).
+/// Shut at first: nothing passes before [`set_session`](Self::set_session).
 #[derive(Debug, Default)]
 pub struct FrontDoor {
-    open: bool,
+    /// The session of this SM while the door is open.
+    session: Option<Session>,
     pins: Pins,
     redirection: Redirection,
     /// Service levels of paths from clients to responders.
@@ -107,9 +109,9 @@ impl Transaction {
 }
 
 impl FrontDoor {
-    /// Opens or shuts it; only the master opens it.
-    pub fn set_open(&mut self, open: bool) {
-        self.open = open;
+    /// Opens it for the responders that serve this session, or shuts it; only the master opens it.
+    pub fn set_session(&mut self, session: Option<Session>) {
+        self.session = session;
     }
 
     /// Sets which clients are redirected.
@@ -139,10 +141,10 @@ impl FrontDoor {
             self.counters.undelivered += 1;
             return Passage::Dropped;
         }
-        if !self.open {
+        let Some(session) = self.session else {
             self.counters.not_master += 1;
             return Passage::Dropped;
-        }
+        };
         let mad = SaMad::new(&packet.mad);
         let header = mad.header();
         if header.mgmt_class() != MgmtClass::SUBN_ADM {
@@ -160,7 +162,10 @@ impl FrontDoor {
             self.pins.get(now, &transaction).filter(|peer| is_registered(responders, *peer));
         let chosen = match pinned {
             Some(peer) => Some((None, peer)),
-            None => choose(responders, &packet.address).map(|(id, peer)| (Some(id), peer)),
+            None => {
+                let chosen = choose(responders, session, &packet.address);
+                chosen.map(|(id, peer)| (Some(id), peer))
+            }
         };
         match chosen {
             Some((id, peer)) => {
@@ -189,7 +194,7 @@ impl FrontDoor {
 
     /// Decides whether a packet from a responder goes out to the client it is addressed to.
     pub fn release(&mut self, now: Instant, responders: &[Responder], packet: &mut Packet) -> bool {
-        if !self.open {
+        if self.session.is_none() {
             self.counters.not_master += 1;
             return false;
         }
@@ -232,9 +237,13 @@ fn is_registered(responders: &[Responder], peer: SocketAddr) -> bool {
     responders.iter().any(|responder| responder.front_door.contains(&peer))
 }
 
-/// The responder for a client: the one with the greatest hash of both, so that each client stays
-/// with its responder when others come and go.
-fn choose(responders: &[Responder], client: &Address) -> Option<(u64, SocketAddr)> {
+/// The responder for a client, of those that serve `session`: the one with the greatest hash of
+/// both, so that each client stays with its responder when others come and go.
+fn choose(
+    responders: &[Responder],
+    session: Session,
+    client: &Address,
+) -> Option<(u64, SocketAddr)> {
     let mut key = [0; 22];
     key[..2].copy_from_slice(&client.lid.0.to_be_bytes());
     key[2..6].copy_from_slice(&client.qpn.0.to_be_bytes());
@@ -243,7 +252,7 @@ fn choose(responders: &[Responder], client: &Address) -> Option<(u64, SocketAddr
     }
     let (score, chosen) = responders
         .iter()
-        .filter(|responder| responder.answers())
+        .filter(|responder| responder.answers(session))
         .map(|responder| (xxh3_64_with_seed(&key, responder.id), responder))
         .max_by_key(|(score, responder)| (*score, responder.id))?;
     let addresses = &chosen.front_door;
@@ -259,6 +268,9 @@ mod tests {
     use ib_mad::wire::rmpp::RmppFlags;
     use sa_proto::proto::snapshot::Hello;
     use sa_proto::snapshot::Version;
+
+    /// The session that the responders serve.
+    const OURS: Session = Version::NONE.session;
 
     fn responder(id: u64) -> Responder {
         let hello = Hello {
@@ -287,7 +299,7 @@ mod tests {
     }
 
     fn open_door() -> FrontDoor {
-        FrontDoor { open: true, ..FrontDoor::default() }
+        FrontDoor { session: Some(OURS), ..FrontDoor::default() }
     }
 
     #[test]
@@ -300,10 +312,10 @@ mod tests {
         assert!(!door.release(now, &list, &mut answer));
         let dropped = Counters { not_master: 2, ..Counters::default() };
         assert_eq!(door.counters, dropped);
-        door.set_open(true);
+        door.set_session(Some(OURS));
         assert_eq!(door.admit(now, &list, &mut packet(4, Method::GET, 1)), Passage::ToResponder);
         assert!(door.release(now, &list, &mut answer));
-        door.set_open(false);
+        door.set_session(None);
         assert_eq!(door.admit(now, &list, &mut packet(4, Method::GET, 1)), Passage::Dropped);
         assert_eq!(door.counters.not_master, 3);
     }
@@ -339,6 +351,24 @@ mod tests {
         assert_eq!((door.counters.no_responder, door.counters.requests), (2, 0));
     }
 
+    /// The door of one part of a split fabric sent its clients' queries to responders that answered
+    /// from the other part.
+    #[test]
+    fn a_responder_that_serves_another_managers_session_is_not_chosen() {
+        let mut door = open_door();
+        let mut list = responders([1, 2]);
+        for epoch in [1, 2] {
+            let session = Session { epoch, ..OURS };
+            list[0].serving = Some(Version { session, ..Version::NONE });
+            for lid in 1..=20 {
+                assert_eq!(peer_of(&mut door, &list, packet(lid, Method::GET, 1)).port(), 9002);
+            }
+        }
+        let (now, mut query) = (Instant::now(), packet(4, Method::GET, 1));
+        assert_eq!(door.admit(now, &list[..1], &mut query), Passage::Dropped);
+        assert_eq!(door.counters.no_responder, 1);
+    }
+
     #[test]
     fn other_classes_and_what_comes_back_do_not_pass() {
         let mut door = open_door();
@@ -372,7 +402,7 @@ mod tests {
         assert_eq!(door.admit(now, &list, &mut query), Passage::ToClient);
         assert_eq!((query.address.lid, query.carrier.peer), (Lid(4), None));
         assert_eq!((door.counters.redirected, door.counters.requests), (1, 1));
-        door.set_open(false);
+        door.set_session(None);
         assert_eq!(door.admit(now, &list, &mut packet(4, Method::GET, 1)), Passage::Dropped);
     }
 

@@ -12,6 +12,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use ib_mad::transport::umad::sharing::FromManager;
+use sa_proto::snapshot::Session;
 use tracing::{info, warn};
 
 use crate::cli::SaMode;
@@ -42,6 +43,8 @@ pub struct PortReader {
     gone: Option<(u64, Instant)>,
     /// Whether this process has the file.
     has_file: bool,
+    /// The session of this SM while it is master.
+    session: Option<Session>,
     /// When to log that nothing reads; `None` while something does, or once it was logged.
     warning_due: Option<Instant>,
     was_read: bool,
@@ -89,6 +92,7 @@ impl PortReader {
             messages: VecDeque::new(),
             gone: None,
             has_file: false,
+            session: None,
             warning_due: Some(now + WARNING_PATIENCE),
             was_read: false,
             was_read_here: false,
@@ -99,6 +103,11 @@ impl PortReader {
     /// Whether this process has the file from now on.
     pub fn set_has_file(&mut self, has_file: bool) {
         self.has_file = has_file;
+    }
+
+    /// Sets the session of this SM; `None` unless it is master.
+    pub fn set_session(&mut self, session: Option<Session>) {
+        self.session = session;
     }
 
     /// A responder has connected that could serve the port.
@@ -166,7 +175,8 @@ impl PortReader {
         }
         let Some((id, since)) = self.gone else { return true };
         let is_listed = responders.iter().any(|responder| responder.id == id);
-        let serves = responders.iter().any(Responder::answers);
+        let ours = |responder: &Responder| self.session.is_some_and(|ours| responder.answers(ours));
+        let serves = responders.iter().any(ours);
         now >= since + RESTART_PATIENCE || !is_listed && serves
     }
 
@@ -248,6 +258,7 @@ mod tests {
     fn auto(now: Instant) -> PortReader {
         let mut reader = PortReader::new(now, SaMode::Auto);
         reader.set_has_file(true);
+        reader.set_session(Some(Version::NONE.session));
         reader
     }
 

@@ -79,10 +79,11 @@ impl Node {
         self.sweeper.spread_clients(now, &self.clients.sa_lids.list());
     }
 
-    /// Ports of responders that serve, by GUID.
+    /// Ports of responders that serve this SM's session, by GUID.
     fn serving(&self) -> BTreeMap<Guid, Serving> {
+        let Some(session) = self.publication.feed().session() else { return BTreeMap::new() };
         let responders = self.responders.load();
-        let serving = responders.iter().filter(|entry| entry.serving.is_some());
+        let serving = responders.iter().filter(|entry| entry.serves(session));
         serving
             .filter_map(|entry| {
                 let (guid, qpn) = entry.port?;

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use ib_mad::transport::Packet;
+use sa_proto::snapshot::Session;
 use tracing::warn;
 
 use super::ring::Ring;
@@ -44,9 +45,10 @@ impl Door {
         self.logic.pins()
     }
 
-    /// Opens the door while this SM is master and publishes, and closes it otherwise.
-    pub(super) fn set_open(&mut self, open: bool) {
-        self.logic.set_open(open);
+    /// Opens the door while this SM is master and publishes in this session, and closes it
+    /// otherwise.
+    pub(super) fn set_session(&mut self, session: Option<Session>) {
+        self.logic.set_session(session);
     }
 
     /// Sets the ports that clients may be redirected to, and the SLs of paths there.
@@ -88,8 +90,8 @@ impl Door {
         let dropped = self.logic.counters.no_responder;
         if dropped > self.warned && self.warning_due.is_none_or(|due| now >= due) {
             warn!(
-                "{dropped} SA queries dropped so far: no responder is connected and serving; \
-                 `ibsmctl status` shows the command that starts one"
+                "{dropped} SA queries dropped so far: no responder is connected and serving this \
+                 SM's session; `ibsmctl status` shows the command that starts one"
             );
             self.warned = dropped;
             self.warning_due = Some(now + WARNING_INTERVAL);

@@ -467,7 +467,7 @@ impl Node {
         let outlook = self.succession.follow(now, parts);
         self.publication.set_may_begin(outlook.may_begin);
         let is_on = self.publication.follow_mastership(now, &mut self.sweeper, link);
-        self.door.set_open(is_on);
+        self.door.set_session(self.publication.feed().session().filter(|_| is_on));
         self.registry.acknowledge_until(outlook.vouched_until.filter(|_| is_on));
         self.registry.set_open(is_on);
     }

@@ -18,7 +18,7 @@ use sm_routing::multicast::Membership;
 pub trait SnapshotFeed {
     /// The current session, if one has begun.
     fn session(&self) -> Option<Session>;
-    /// Why responders hold a session above this SM's, if any does.
+    /// Why responders refuse this SM's session for a higher one, if any does.
     fn challenge(&self) -> Option<Challenge>;
     /// The version published last.
     fn version(&self) -> Version;

@@ -155,6 +155,21 @@ impl Node {
         format!("no responder is connected: SA queries are not answered; start one with: {command}")
     }
 
+    /// A warning about responders that answer from another manager's session.
+    fn elsewhere(&self) -> Option<String> {
+        let session = self.publication.feed().session().filter(|_| self.sweeper.is_up())?;
+        let responders = self.responders.load();
+        let all = responders.iter().filter(|entry| !entry.is_client());
+        let elsewhere = all.clone().filter(|entry| entry.is_elsewhere(session)).count();
+        (elsewhere > 0).then(|| {
+            format!(
+                "{elsewhere} of {} responders answer from the session of another subnet manager: \
+                 they get no queries of this one's clients",
+                all.count()
+            )
+        })
+    }
+
     /// Schedules the warning about missing responders, once they had time to connect.
     pub(super) fn await_responders(&mut self, now: Instant, report: &Report) {
         if report.first && self.once.is_none() {
@@ -177,6 +192,7 @@ impl Node {
         if self.lacks_responders() {
             warnings.push(self.no_responder());
         }
+        warnings.extend(self.elsewhere());
         warnings.extend(self.status.port_service.warning());
         warnings.extend(self.publication.session().warning());
         warnings.extend(self.files.warnings());

@@ -97,6 +97,9 @@ impl Known {
             state: match responder.serving {
                 _ if is_silent => Standing::Silent,
                 None => Standing::Waiting,
+                Some(_) if published && responder.is_elsewhere(seen.announced.session) => {
+                    Standing::Elsewhere
+                }
                 Some(_) if is_behind => Standing::Behind,
                 Some(_) => Standing::Current,
             },

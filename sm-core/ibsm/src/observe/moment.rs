@@ -140,6 +140,8 @@ pub enum Standing {
     Current,
     /// The responder serves an older version.
     Behind,
+    /// The responder serves the session of another manager, and answers no clients of this one.
+    Elsewhere,
     /// The responder has no snapshot to serve.
     Waiting,
     /// The responder is connected, but has not reported for seconds.
@@ -155,6 +157,7 @@ impl Standing {
         match self {
             Self::Current => "current",
             Self::Behind => "behind",
+            Self::Elsewhere => "elsewhere",
             Self::Waiting => "waiting",
             Self::Silent => "silent",
             Self::Down => "down",

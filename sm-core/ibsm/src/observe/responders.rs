@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use arc_swap::{ArcSwap, Guard};
 use ib_mad::types::{Guid, Qpn};
 use sa_proto::proto::snapshot::{self as proto, FabricPort, Hello};
-use sa_proto::snapshot::{RegistryVersion, Version};
+use sa_proto::snapshot::{RegistryVersion, Session, Version};
 
 use super::Reported;
 use sm_core::manage::shard::PortUse;
@@ -57,7 +57,8 @@ pub struct Responder {
     pub port: Option<(Guid, Qpn)>,
     /// The use of that port.
     pub usage: PortUse,
-    /// The version that it reports to serve; `None` before the first.
+    /// The version that it reports to serve; `None` before the first. It may be of another
+    /// manager's session.
     pub serving: Option<Version>,
     /// When it connected.
     pub since: Instant,
@@ -133,9 +134,21 @@ impl Responder {
         self.front_door.is_empty() && self.port.is_none()
     }
 
-    /// Whether the front door may choose it: it serves a snapshot, and has an address.
-    pub fn answers(&self) -> bool {
-        self.serving.is_some() && !self.front_door.is_empty()
+    /// Whether it answers from a snapshot of this session. A responder that serves the session of
+    /// another manager knows nothing of this manager's part of the fabric.
+    pub fn serves(&self, session: Session) -> bool {
+        self.serving.is_some_and(|serving| serving.session == session)
+    }
+
+    /// Whether the front door of the manager with this session may choose it: it serves that
+    /// session, and has an address.
+    pub fn answers(&self, session: Session) -> bool {
+        self.serves(session) && !self.front_door.is_empty()
+    }
+
+    /// Whether it follows a manager with a higher session instead.
+    pub fn is_elsewhere(&self, session: Session) -> bool {
+        self.serving.is_some_and(|serving| serving.session > session)
     }
 
     /// Number of its connection.

@@ -17,6 +17,9 @@ use sa_proto::snapshot::{Checksum, Held, Plan, SCHEMA, Session, Snapshot, Versio
 /// How long a responder may take to send its greeting, to accept the next message, and to build
 /// its tables and acknowledge. Keepalive of the connection detects one that is gone.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a session that a responder refused is not offered to it again. The fabric may be split
+/// meanwhile, and the responder then holds the session beside the one that replaced it.
+const REFUSED_PAUSE: Duration = Duration::from_secs(10);
 /// Requests for a full update, in a row, before the feed is closed.
 const RESYNCS_MAX: u32 = 3;
 
@@ -66,8 +69,8 @@ pub(super) struct Feed {
     state: State,
     /// The version that the responder holds after it applied everything sent.
     held: Option<Held>,
-    /// The session it accepted last; it refuses every lower one.
-    accepted: Session,
+    /// The session that it refused last, and when.
+    refused: Option<(Session, Instant)>,
     /// Whether it has had an update on this connection.
     confirmed: bool,
     resyncs: u32,
@@ -89,13 +92,21 @@ enum State {
 impl Feed {
     pub(super) fn new(now: Instant) -> Self {
         let deadline = Some(now + TIMEOUT);
-        let accepted = Version::NONE.session;
-        Self { state: State::New, held: None, accepted, confirmed: false, resyncs: 0, deadline }
+        Self {
+            state: State::New,
+            held: None,
+            refused: None,
+            confirmed: false,
+            resyncs: 0,
+            deadline,
+        }
     }
 
-    /// Takes a message of the responder.
+    /// Takes a message of the responder. `ours` is the session of this SM.
     pub(super) fn handle_message(
         &mut self,
+        now: Instant,
+        ours: Session,
         message: proto::FromResponder,
     ) -> Result<Option<Event>, FeedError> {
         let message = message.message.ok_or(Malformed("an empty message"))?;
@@ -108,8 +119,7 @@ impl Feed {
                     return Ok(None);
                 }
                 self.become_idle();
-                self.accepted = version.session;
-                self.resyncs = 0;
+                (self.refused, self.resyncs) = (None, 0);
                 let serving = ack.serving.map(|held| Version::try_from(Some(held))).transpose()?;
                 Ok(Some(Event::Acked(version, serving)))
             }
@@ -126,7 +136,7 @@ impl Feed {
             }
             (Message::Refused(refused), _) => {
                 let held = Version::try_from(refused.held)?;
-                self.accepted = self.accepted.max(held.session);
+                self.refused = Some((ours, now));
                 // It has that from another SM; its sums are unknown.
                 self.held = None;
                 self.become_idle();
@@ -159,7 +169,6 @@ impl Feed {
             }),
             None => None,
         };
-        self.accepted = self.held.as_ref().map_or(self.accepted, |held| held.version.session);
         self.become_idle();
         Ok(Event::Hello(Box::new(hello), self.held.as_ref().map(|held| held.version)))
     }
@@ -169,9 +178,16 @@ impl Feed {
         self.deadline = None;
     }
 
-    /// Whether the responder would accept an update of this session.
-    pub(super) fn accepts(&self, session: Session) -> bool {
-        session >= self.accepted
+    /// Whether to offer the responder an update of this session. What it holds does not show that
+    /// it would refuse it: that may be the session of another part of the fabric.
+    pub(super) fn may_offer(&self, now: Instant, session: Session) -> bool {
+        self.retry_at(session).is_none_or(|due| now >= due)
+    }
+
+    /// When a session that was refused is offered again.
+    pub(super) fn retry_at(&self, session: Session) -> Option<Instant> {
+        let (refused, at) = self.refused?;
+        (session <= refused).then_some(at + REFUSED_PAUSE)
     }
 
     /// What the responder holds, as the base of the next update, if one can begin; pass the plan to
@@ -287,8 +303,14 @@ mod tests {
         }
     }
 
+    const OURS: Session = Session { epoch: 7, sm_guid: Guid(9) };
+
     fn say(feed: &mut Feed, message: Message) -> Result<Option<Event>, FeedError> {
-        feed.handle_message(proto::FromResponder { message: Some(message) })
+        say_at(Instant::now(), feed, message)
+    }
+
+    fn say_at(now: Instant, feed: &mut Feed, message: Message) -> Result<Option<Event>, FeedError> {
+        feed.handle_message(now, OURS, proto::FromResponder { message: Some(message) })
     }
 
     fn hello(schema: u32) -> Message {
@@ -398,22 +420,26 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_feed_waits_for_a_session_that_is_not_lower_and_then_sends_everything() {
+    fn a_refused_feed_sends_everything_of_a_higher_session_or_after_a_pause() {
         let sm = Sm::new();
         let mut feed = greeted(&sm);
-        let session = |epoch| Session { epoch, sm_guid: Guid(1) };
-        assert!(feed.accepts(session(1)));
+        let session = |epoch| Session { epoch, sm_guid: Guid(9) };
+        assert!(feed.may_offer(sm.now, OURS));
         sm.transmit(&mut feed, &Snapshot::empty()).unwrap();
         let held = Version { session: session(8), fabric_generation: 3, registry_sequence: 0 };
         let refused = Message::Refused(proto::Refused { held: Some(held.into()) });
-        assert_eq!(say(&mut feed, refused), Ok(Some(Event::Refused(held))));
-        assert!(!feed.accepts(session(7)) && feed.accepts(session(9)));
+        assert_eq!(say_at(sm.now, &mut feed, refused), Ok(Some(Event::Refused(held))));
+        assert!(!feed.may_offer(sm.now, OURS) && feed.may_offer(sm.now, session(9)));
         assert_eq!(feed.poll_timeout(), None, "nothing is expected of it");
         assert_eq!(feed.ready(), Some(None), "what it holds is not ours");
+        let due = feed.retry_at(OURS).unwrap();
+        assert_eq!(due, sm.now + REFUSED_PAUSE);
+        assert!(feed.may_offer(due, OURS), "the fabric may be split since");
     }
 
+    /// A responder that had started again in a split fabric got nothing from one of the managers.
     #[test]
-    fn a_greeting_states_which_session_is_accepted() {
+    fn a_responder_that_holds_a_higher_session_is_offered_ours() {
         let now = Instant::now();
         let mut feed = Feed::new(now);
         let version = Version { session: Session { epoch: 8, sm_guid: Guid(1) }, ..Version::NONE };
@@ -429,7 +455,6 @@ mod tests {
             ..Default::default()
         };
         say(&mut feed, Message::Hello(hello)).unwrap();
-        assert!(!feed.accepts(Session { epoch: 7, sm_guid: Guid(9) }));
-        assert!(feed.accepts(version.session));
+        assert!(feed.may_offer(now, OURS));
     }
 }

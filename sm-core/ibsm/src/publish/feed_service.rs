@@ -59,6 +59,8 @@ impl proto::snapshot_feed_server::SnapshotFeed for FeedService {
             acked: Version::NONE,
             heartbeats: None,
             recall: Recall::default(),
+            offered: false,
+            has_refused: false,
         };
         tokio::spawn(subscription.run(request.into_inner(), outbound, self.end.clone()));
         Ok(Response::new(Box::pin(Batches::new(stream))))
@@ -84,6 +86,10 @@ struct Subscription {
     heartbeats: Option<Heartbeats>,
     /// The registry that it is asked for.
     recall: Recall,
+    /// Whether it was sent updates of a session that it has not been notified of the end of.
+    offered: bool,
+    /// Whether it refused the last update.
+    has_refused: bool,
 }
 
 /// Reason for the end of a connection that the responder closed.
@@ -167,15 +173,23 @@ impl Subscription {
         let mut feed = Feed::new(Instant::now());
         let mut asking = self.shared.inboxes.open(self.connection);
         let mut inquiries = self.shared.inquiries.subscribe();
+        // One that connects while the answers are awaited is asked, too.
+        if self.shared.inquiries.number() != 0 {
+            inquiries.mark_changed();
+        }
         let mut writers = self.shared.writers.subscribe();
         // Between the messages of updates: a question, or a heartbeat.
         let mut question = None;
         loop {
             self.begin_update(&mut feed, &mut announced);
+            if question.is_none() {
+                question = self.end_of_session(&announced);
+            }
             let beat = self.heartbeats.as_ref().filter(|_| question.is_none());
-            let deadline =
-                feed.poll_timeout().into_iter().chain(beat.map(Heartbeats::poll_timeout));
-            let deadline = deadline.min();
+            let retry = feed.ready().and_then(|_| feed.retry_at(announced.borrow().session));
+            let retry = retry.filter(|due| *due > Instant::now());
+            let deadlines = feed.poll_timeout().into_iter().chain(retry);
+            let deadline = deadlines.chain(beat.map(Heartbeats::poll_timeout)).min();
             tokio::select! {
                 message = inbound.message() => {
                     let message = match message {
@@ -183,7 +197,8 @@ impl Subscription {
                         Ok(None) => return End::Left("responder closed the feed".into()),
                         Err(status) => return End::Left(reason(&status)),
                     };
-                    let noted = match feed.handle_message(message) {
+                    let ours = announced.borrow().session;
+                    let noted = match feed.handle_message(Instant::now(), ours, message) {
                         Ok(None) => Ok(()),
                         Ok(Some(Event::Explained(explained))) => {
                             asking.answered(explained);
@@ -240,11 +255,12 @@ impl Subscription {
     }
 
     /// Begins an update if the responder is ready for one and there is one.
-    fn begin_update(&self, feed: &mut Feed, announced: &mut watch::Receiver<Version>) {
+    fn begin_update(&mut self, feed: &mut Feed, announced: &mut watch::Receiver<Version>) {
         let Some(held) = feed.ready() else { return };
         let version = *announced.borrow_and_update();
+        let now = Instant::now();
         // Zero: this SM is not the master, or its first sweep has not ended.
-        if version.fabric_generation == 0 || !feed.accepts(version.session) {
+        if version.fabric_generation == 0 || !feed.may_offer(now, version.session) {
             return;
         }
         let (plan, latest) = {
@@ -258,13 +274,24 @@ impl Subscription {
             Plan::Buckets(..) => &counters.buckets,
             Plan::Full(_) => &counters.fulls,
         };
-        if feed.begin(Instant::now(), plan, &latest) {
+        if feed.begin(now, plan, &latest) {
             counter.fetch_add(1, Relaxed);
+            self.offered = true;
         }
     }
 
+    /// The message that this SM is not master any more, if the responder has to learn of that.
+    fn end_of_session(&mut self, announced: &watch::Receiver<Version>) -> Option<proto::FromSm> {
+        let is_over = announced.borrow().fabric_generation == 0;
+        if !is_over || !std::mem::take(&mut self.offered) || self.heartbeats.is_some() {
+            return None;
+        }
+        Some(proto::FromSm { message: Some(from_sm::Message::Ended(proto::Ended {})) })
+    }
+
     fn inquire(&mut self, inquiry: Inquiry) -> proto::FromSm {
-        let inquiry = inquiry.to(self.id);
+        let sm_guid = self.shared.sm.load().guid.unwrap_or_default();
+        let inquiry = inquiry.to(self.id, sm_guid);
         self.recall.note_sent(&inquiry);
         proto::FromSm { message: Some(from_sm::Message::Inquiry(inquiry)) }
     }
@@ -319,21 +346,17 @@ impl Subscription {
 
     /// Carries out an event outside of the feed.
     fn note(&mut self, event: Event) -> Result<(), End> {
-        let responders = &self.shared.responders;
+        let responders = self.shared.responders.clone();
         let current = match event {
             Event::Hello(hello, serving) => {
                 let now = Instant::now();
-                let mut responder =
-                    Responder::new(&hello, serving, self.peer, now, self.connection);
+                let responder = Responder::new(&hello, serving, self.peer, now, self.connection);
                 self.name = responder.name.clone();
                 self.id = responder.id;
                 self.is_client = responder.is_client();
                 let sm_guid = responder.follower.map(|follower| follower.sm_guid);
                 self.heartbeats = sm_guid.map(|_| Heartbeats::new(now));
                 self.sm_guid = sm_guid.unwrap_or_default();
-                // Its first message answers an inquiry that it did not receive.
-                responder.holds =
-                    serving.map(|version| (self.shared.inquiries.number(), version.registry()));
                 if !responders.enter(&responder) {
                     let message = format!("the limit of {RESPONDERS_MAX} responders is reached");
                     return Err(End::Given(Status::resource_exhausted(message)));
@@ -363,8 +386,7 @@ impl Subscription {
             }
             // It reports the stored version by another message.
             Event::Acked(version, _) if self.heartbeats.is_some() => {
-                self.acked = version;
-                self.shared.accepted.fetch_max(version.session.epoch, Relaxed);
+                self.note_accepted(version);
                 self.shared.counters.acks.fetch_add(1, Relaxed);
                 true
             }
@@ -376,8 +398,7 @@ impl Subscription {
                          answering from the previous one"
                     );
                 }
-                self.acked = version;
-                self.shared.accepted.fetch_max(version.session.epoch, Relaxed);
+                self.note_accepted(version);
                 self.shared.counters.unusable.fetch_add(1, Relaxed);
                 let serving = Some(serving).filter(|serving| *serving != Version::NONE);
                 responders.update(self.connection, |entry| entry.serving = serving)
@@ -386,8 +407,7 @@ impl Subscription {
                 if !same_fabric(version, self.acked) && !self.is_client {
                     tracing::info!(responder = %self.name, %version, "responder serves");
                 }
-                self.acked = version;
-                self.shared.accepted.fetch_max(version.session.epoch, Relaxed);
+                self.note_accepted(version);
                 self.shared.counters.acks.fetch_add(1, Relaxed);
                 let lag = self.shared.lag(version, Instant::now());
                 responders.update(self.connection, |entry| {
@@ -405,15 +425,25 @@ impl Subscription {
                 true
             }
             Event::Refused(held) => {
-                tracing::warn!(
-                    responder = %self.name, %held,
-                    "responder refused an update: it follows a session with a higher epoch"
-                );
-                if !self.shared.note_held(held.session) {
+                if held == Version::NONE {
+                    tracing::warn!(
+                        responder = %self.name,
+                        "responder refused an update: it holds the sessions of as many other \
+                         managers as it has room for"
+                    );
+                } else {
+                    tracing::warn!(
+                        responder = %self.name, %held,
+                        "responder refused an update: it follows a session with a higher epoch"
+                    );
+                }
+                self.has_refused = true;
+                if !self.shared.note_refused(held.session) {
                     return Err(implausible(held));
                 }
                 self.shared.counters.refusals.fetch_add(1, Relaxed);
-                responders.update(self.connection, |entry| entry.serving = Some(held))
+                let held = Some(held).filter(|held| *held != Version::NONE);
+                responders.update(self.connection, |entry| entry.serving = held)
             }
             Event::Stats(stats) => {
                 let figures = stats.figures.map(|figures| Arc::new(Reported::of(figures)));
@@ -450,6 +480,13 @@ impl Subscription {
         if current { Ok(()) } else { Err(End::Left("responder reconnected".into())) }
     }
 
+    /// The responder has this version.
+    fn note_accepted(&mut self, version: Version) {
+        self.acked = version;
+        let again = std::mem::take(&mut self.has_refused);
+        self.shared.note_accepted(version.session, again);
+    }
+
     /// The next messages of the current update.
     fn next_messages(&self, feed: &mut Feed) -> Vec<proto::FromSm> {
         use sa_proto::prost::Message;
@@ -457,9 +494,15 @@ impl Subscription {
         while len < BATCH_LEN
             && let Some(mut message) = feed.poll_transmit(Instant::now())
         {
-            if let Some(proto::from_sm::Message::End(end)) = &mut message.message {
-                let time = self.shared.registry_time(Instant::now()).unwrap_or_default();
-                end.registry_time_ns = time.as_nanos() as u64;
+            match &mut message.message {
+                Some(from_sm::Message::Begin(begin)) => {
+                    begin.front_door.clone_from(&self.shared.front_door.load());
+                }
+                Some(from_sm::Message::End(end)) => {
+                    let time = self.shared.registry_time(Instant::now()).unwrap_or_default();
+                    end.registry_time_ns = time.as_nanos() as u64;
+                }
+                _ => {}
             }
             len += message.encoded_len();
             messages.push(message);

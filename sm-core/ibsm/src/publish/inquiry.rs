@@ -3,6 +3,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use ib_mad::types::Guid;
 use sa_proto::proto::snapshot as proto;
 use sa_proto::proto::snapshot::from_responder::Message;
 use sa_proto::snapshot::Snapshot;
@@ -19,9 +20,10 @@ pub(super) struct Inquiry {
 }
 
 impl Inquiry {
-    /// As a message to the responder with this identity.
-    pub(super) fn to(self, id: u64) -> proto::Inquiry {
-        proto::Inquiry { number: self.number, rows: self.rows_from == Some(id) }
+    /// As a message to the responder with this identity; `sm_guid` is the GUID of this SM's port.
+    pub(super) fn to(self, id: u64, sm_guid: Guid) -> proto::Inquiry {
+        let rows = self.rows_from == Some(id);
+        proto::Inquiry { number: self.number, rows, sm_guid: sm_guid.0 }
     }
 }
 
@@ -110,12 +112,13 @@ impl Recall {
 
 #[cfg(test)]
 mod tests {
-    use ib_mad::types::Guid;
     use sa_proto::proto::snapshot::from_sm;
     use sa_proto::snapshot::codec::Encoder;
     use sa_proto::snapshot::{FabricPlane, RegistryPlane, Session};
 
     use super::*;
+
+    const ASKER: Guid = Guid(1);
 
     fn rows(sequence: u64) -> impl Iterator<Item = Message> {
         let registry = RegistryPlane { sequence, ..RegistryPlane::default() };
@@ -135,9 +138,9 @@ mod tests {
         let mut asked = Recall::default();
         let number = inquiries.ask(Some(7));
         let last = *inquiries.subscribe().borrow();
-        assert_eq!((last.to(7).rows, last.to(8).rows), (true, false));
-        assert_eq!((last.to(8).number, inquiries.number()), (number, number));
-        asked.note_sent(&last.to(7));
+        assert_eq!((last.to(7, ASKER).rows, last.to(8, ASKER).rows), (true, false));
+        assert_eq!((last.to(8, ASKER).number, inquiries.number()), (number, number));
+        asked.note_sent(&last.to(7, ASKER));
         let ends: Vec<_> = rows(9).map(|part| asked.handle(part, &inquiries).unwrap()).collect();
         assert_eq!(ends.iter().filter(|end| **end).count(), 1);
         assert_eq!(inquiries.take().unwrap().registry().sequence, 9);
@@ -149,7 +152,7 @@ mod tests {
         let inquiries = Inquiries::default();
         let mut recall = Recall::default();
         assert!(rows(9).all(|part| recall.handle(part, &inquiries) == Ok(false)));
-        recall.note_sent(&proto::Inquiry { number: 1, rows: true });
+        recall.note_sent(&proto::Inquiry { number: 1, rows: true, sm_guid: 1 });
         let begin = rows(9).next().unwrap();
         recall.handle(begin, &inquiries).unwrap();
         let chunk = proto::Chunk { table: 999, data: Vec::new().into() };

@@ -71,7 +71,7 @@ pub struct PublishConfig {
     pub history: HistoryLimits,
 }
 
-/// Why responders hold a session above this SM's.
+/// Why responders refuse this SM's session for a higher one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Challenge {
     /// No responder has accepted our session: its epoch is too low. [`Publisher::renew`] begins one
@@ -186,11 +186,12 @@ impl Publisher {
         self.writer().session
     }
 
-    /// Why responders hold a session above this SM's, if any does.
+    /// Why responders refuse this SM's session for a higher one, if any does. A responder that
+    /// holds a higher one beside ours refuses nothing: that is of another part of the fabric.
     pub fn challenge(&self) -> Option<Challenge> {
         let session = self.session()?;
         let accepted = self.shared.accepted.load(Relaxed) >= session.epoch;
-        (self.shared.highest() > session).then_some(if accepted {
+        (self.shared.rival() > session).then_some(if accepted {
             Challenge::Rival
         } else {
             Challenge::Epoch
@@ -353,6 +354,11 @@ impl Publisher {
     /// above it.
     pub fn note_session(&self, session: Session) {
         self.shared.note_held(session);
+    }
+
+    /// Sets the address that the front door's envelopes come from, for responders.
+    pub fn set_front_door(&self, address: String) {
+        self.shared.front_door.store(Arc::new(address));
     }
 
     /// The connected responders.

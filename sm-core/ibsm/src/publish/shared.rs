@@ -22,8 +22,12 @@ pub(super) struct Shared {
     pub(super) announced: watch::Sender<Version>,
     /// The highest session that a responder was found to hold.
     pub(super) highest: Mutex<Session>,
+    /// The highest session for which responders refused ours; none if they accepted it again.
+    pub(super) rival: Mutex<Session>,
     /// The epoch of the last session of this SM that a responder has accepted.
     pub(super) accepted: AtomicU64,
+    /// Address of the front door; empty if there is none.
+    pub(super) front_door: ArcSwap<String>,
     pub(super) responders: Responders,
     /// Queues of questions to responders.
     pub(super) inboxes: asking::Inboxes,
@@ -99,7 +103,9 @@ impl Shared {
             history: Mutex::new(History::new(empty, history)),
             announced: watch::Sender::new(Version::NONE),
             highest: Mutex::new(Version::NONE.session),
+            rival: Mutex::new(Version::NONE.session),
             accepted: AtomicU64::new(0),
+            front_door: ArcSwap::default(),
             responders: Responders::default(),
             inboxes: asking::Inboxes::default(),
             inquiries: Inquiries::default(),
@@ -143,6 +149,30 @@ impl Shared {
 
     pub(super) fn highest(&self) -> Session {
         *self.highest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The session for which responders refuse ours.
+    pub(super) fn rival(&self) -> Session {
+        *self.rival.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that a responder refused our session for this one; `false` if no SM can have begun it.
+    pub(super) fn note_refused(&self, session: Session) -> bool {
+        let is_plausible = self.note_held(session);
+        if is_plausible {
+            let mut rival = self.rival.lock().unwrap_or_else(PoisonError::into_inner);
+            *rival = session.max(*rival);
+        }
+        is_plausible
+    }
+
+    /// Notes that a responder accepted a session of ours; `again`: it had refused one.
+    pub(super) fn note_accepted(&self, session: Session, again: bool) {
+        self.accepted.fetch_max(session.epoch, Relaxed);
+        if again {
+            let mut rival = self.rival.lock().unwrap_or_else(PoisonError::into_inner);
+            *rival = Version::NONE.session;
+        }
     }
 
     /// Identities of responders that may have acknowledged writes to clients, ascending.

@@ -60,6 +60,7 @@ impl Shared {
                     port_guid: responder.port.map_or(0, |(guid, _)| guid.0),
                     qpn: responder.port.map_or(0, |(_, qpn)| qpn.0),
                     current: responder.serving == Some(version),
+                    epoch: responder.serving.map_or(0, |serving| serving.session.epoch),
                     fabric_generation: responder.serving.map_or(0, |v| v.fabric_generation),
                     registry_sequence: responder.serving.map_or(0, |v| v.registry_sequence),
                     connected_s: responder.since.elapsed().as_secs(),

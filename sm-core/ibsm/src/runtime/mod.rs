@@ -195,7 +195,9 @@ fn run(options: Options, starting: &mut Option<Starting>) -> Result<(), RunError
         option: "--front-door",
         source,
     })?;
-    registry.set_front_door(door.address()?.to_string());
+    let door_address = door.address()?.to_string();
+    publisher.set_front_door(door_address.clone());
+    registry.set_front_door(door_address);
     let metrics = metrics::Metrics::default();
     if let Some(address) = config.http {
         let web = Web {

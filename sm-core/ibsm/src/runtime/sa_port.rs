@@ -12,6 +12,7 @@ use ib_mad::transport::umad::sharing::{self, FromManager, FromResponder, SOCKET_
 use ib_mad::transport::umad::{Umad, UmadError, UmadOptions, UmadPort};
 use ib_mad::transport::{Packet, Transport, local};
 use rustix::net::SocketFlags;
+use sa_proto::snapshot::Session;
 use tracing::{debug, info, warn};
 
 use super::attachment::AttachError;
@@ -83,8 +84,14 @@ impl SaPort {
         self.upkeep_due = Instant::now();
     }
 
-    /// Accepts connections and messages, and performs due work; `responders` are those of the feed.
-    pub(super) fn maintain(&mut self, now: Instant, responders: &[Responder]) {
+    /// Accepts connections and messages, and performs due work; `responders` are those of the feed,
+    /// and `session` is that of this SM.
+    pub(super) fn maintain(
+        &mut self,
+        now: Instant,
+        responders: &[Responder],
+        session: Option<Session>,
+    ) {
         if now >= self.look_due {
             self.look_due = now + LOOK_INTERVAL;
             self.accept();
@@ -94,6 +101,7 @@ impl SaPort {
             self.upkeep_due = now + UPKEEP_INTERVAL;
             self.upkeep();
         }
+        self.reader.set_session(session);
         self.reads_here = self.reader.reads_here(now, responders);
         self.reader.handle_timeout(now, self.reads_here);
         while let Some((to, message)) = self.reader.poll_message() {

@@ -243,7 +243,8 @@ impl Service {
             }
         }
         if let Some(sa_port) = &mut self.sa_port {
-            sa_port.maintain(now, &self.publisher.responders().load());
+            let session = self.publisher.session();
+            sa_port.maintain(now, &self.publisher.responders().load(), session);
         }
         if !self.fabric.is_attached() {
             self.node.handle_detached();

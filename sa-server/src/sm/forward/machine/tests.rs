@@ -339,3 +339,22 @@ fn reads_that_a_silent_sm_does_not_answer_are_answered_from_what_is_held() {
     bed.receive([outcome(2, 1, 10)]);
     assert_eq!(bed.machine.reads(), Reads::AskFrom(bed.now + PROOF_AGE_MAX));
 }
+
+/// Its next session may be that of another part of the fabric, whose manager would refuse them.
+#[test]
+fn writes_of_a_session_that_is_not_continued_reach_no_other_manager() {
+    let mut bed = Bed::connected();
+    bed.submit([1, 2]);
+    assert_eq!(bed.transmit(), Some(vec![0, 1]));
+    bed.receive([outcome(0, 1, 12)]);
+    bed.machine.handle_version(Version::NONE);
+    bed.machine.handle_upstream();
+    bed.machine.handle_version(version(1, 12));
+    assert!(bed.connect().writes.is_empty(), "nothing is sent again");
+    assert_eq!(bed.answers(), [], "nor answered");
+    // An outcome that is late belongs to no later write.
+    bed.submit([3]);
+    let numbers = bed.transmit().unwrap();
+    assert!(!numbers.contains(&1), "{numbers:?}");
+    assert_eq!(bed.machine.reads(), Reads::Ask, "nothing is proven");
+}

@@ -234,7 +234,7 @@ fn responder(one: &ResponderNow, name: usize) -> Line {
     let tone = match one.state {
         Standing::Current => Tone::Good,
         Standing::Behind | Standing::Waiting => Tone::Warn,
-        Standing::Silent | Standing::Down => Tone::Bad,
+        Standing::Elsewhere | Standing::Silent | Standing::Down => Tone::Bad,
     };
     let load = &one.load;
     let rest = match one.state {

@@ -16,7 +16,7 @@ use super::host_clock::HostClock;
 use super::notices::{NOTICES_KEPT, NOTICES_MAX, numbered};
 use super::shared::{Job, Outbound, Shared, WRITES_MAX};
 use super::synced::WaitingAnswers;
-use crate::observe::Responders;
+use crate::observe::{Responder, Responders};
 use crate::publish::SyncFollowers;
 use crate::runtime::follow::{News, Progress};
 use sm_core::notice::{Damper, Event, Issuer};
@@ -203,14 +203,17 @@ impl RegistryThread {
         (jobs, Work { ports, predefined, ..Work::default() }, events, inbox.stop)
     }
 
-    /// The responders that can send reports, if they changed: those that serve, or if none does,
-    /// those that will.
+    /// The responders that can send reports, if they changed: those that serve this SM's session,
+    /// or if none does, those that will.
     fn changed_responders(&mut self) -> Option<Vec<u64>> {
         self.responders_due = Instant::now() + RESPONDERS_INTERVAL;
         let list = self.responders.load();
+        let epoch = self.shared.published.load(Relaxed);
+        let serves =
+            |entry: &Responder| entry.serving.is_some_and(|serving| serving.session.epoch == epoch);
         let ids = |serving: bool| -> Vec<u64> {
             let able = list.iter().filter(|entry| !entry.is_client());
-            able.filter(|entry| !serving || entry.serving.is_some()).map(|entry| entry.id).collect()
+            able.filter(|entry| !serving || serves(entry)).map(|entry| entry.id).collect()
         };
         let ids = Some(ids(true)).filter(|ids| !ids.is_empty()).unwrap_or_else(|| ids(false));
         (ids != self.known).then(|| {

@@ -324,6 +324,13 @@ impl Service {
             "Responders connected; if 0, SA queries are not answered",
             serving.len() as f64,
         ));
+        let ours = self.publisher.session();
+        let answering = serving.iter().filter(|entry| ours.is_some_and(|ours| entry.serves(ours)));
+        metrics.push(gauge(
+            "responders_serving",
+            "Responders that answer from this SM's session; if 0, SA queries are not answered",
+            answering.count() as f64,
+        ));
         let mut named = BTreeMap::new();
         for entry in serving {
             // Two responders may have the same name.

@@ -19,7 +19,9 @@ const COLOURS = ["--s0", "--s1", "--s2", "--s3", "--s4", "--s5", "--s6", "--s7"]
 const SPARK_LEN = 60;
 const DAY_REFRESH_MS = 30_000;
 
-const TONES = { current: "good", behind: "warn", waiting: "warn", silent: "bad", down: "bad" };
+const TONES = {
+  current: "good", behind: "warn", elsewhere: "bad", waiting: "warn", silent: "bad", down: "bad",
+};
 
 export class Overview {
   constructor(live, openNode) {
