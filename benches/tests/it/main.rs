@@ -17,6 +17,7 @@ mod metrics;
 mod reach;
 mod registry;
 mod registry_scale;
+mod split;
 mod storms;
 mod support;
 mod trust;
