@@ -160,6 +160,24 @@ impl LidTable {
         *self != before
     }
 
+    /// Takes over the table of the master. Ports that the master does not know keep their LIDs, as
+    /// long as no other port has them. Returns whether the table changed.
+    pub fn follow(&mut self, master: &Self) -> bool {
+        let mut used = Used::default();
+        master.by_guid.values().for_each(|range| _ = used.take(*range));
+        let mut followed = master.by_guid.clone();
+        for (guid, range) in &self.by_guid {
+            if let Entry::Vacant(entry) = followed.entry(*guid)
+                && used.take(*range)
+            {
+                entry.insert(*range);
+            }
+        }
+        let changed = self.by_guid != followed;
+        self.by_guid = followed;
+        changed
+    }
+
     /// Assigns LIDs to all of `ports`, in that order where several want the same.
     /// Ports that are not among them keep theirs unless there are too few. Returns whether the
     /// table changed. Ports that get none are listed; the others have theirs nevertheless.
@@ -498,5 +516,17 @@ mod tests {
                 prop_assert_eq!(&table, &settled);
             }
         }
+    }
+
+    /// A standby had a table of its own: a host that was off at the takeover got other LIDs when it
+    /// came back, and a new host had taken its old ones.
+    #[test]
+    fn a_standby_has_the_masters_lids_and_of_its_own_those_that_do_not_contradict() {
+        let table = |text| LidTable::parse(text).0;
+        let mut ours = table("0x1 1 1\n0x2 2 2\n0x3 3 3\n0x4 9 9\n0x5 6 6");
+        let master = table("0x1 1 1\n0x2 3 3\n0x6 6 7");
+        assert!(ours.follow(&master));
+        assert_eq!(ours, table("0x1 1 1\n0x2 3 3\n0x6 6 7\n0x4 9 9"));
+        assert!(!ours.follow(&master), "nothing is new");
     }
 }

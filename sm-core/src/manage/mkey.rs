@@ -43,6 +43,19 @@ impl MKeyTable {
         self.by_guid.remove(&guid);
     }
 
+    /// Takes over the M_Keys that the master knows; other known ones stay. Returns whether the
+    /// table changed.
+    pub fn follow(&mut self, master: &Self) -> bool {
+        let mut changed = false;
+        for (&guid, &m_key) in &master.by_guid {
+            if self.get(guid) != Some(m_key) {
+                self.set(guid, m_key);
+                changed = true;
+            }
+        }
+        changed
+    }
+
     /// Reads `guid2mkey`, a GUID and an M_Key a line; yields the number of lines left out, too. Of
     /// two lines about a GUID the first counts, as with OpenSM.
     pub fn parse(text: &str) -> (Self, usize) {
@@ -102,6 +115,23 @@ impl Neighbours {
                 }
             }
         }
+    }
+
+    /// Takes over the links that the master knows; others stay as with [`join`](Self::join).
+    /// Returns whether the table changed.
+    pub fn follow(&mut self, master: &Self) -> bool {
+        let is_new = |(a, b): &(&End, &End)| a < b && self.get(**a) != Some(**b);
+        let new: Vec<(End, End)> =
+            master.by_end.iter().filter(is_new).map(|(a, b)| (*a, *b)).collect();
+        if new.is_empty() {
+            return false;
+        }
+        if self.has_room(new.len()) {
+            self.join(new.into_iter());
+        } else {
+            self.by_end.clone_from(&master.by_end);
+        }
+        true
     }
 
     /// Reads `neighbors`, two ends a line; yields the number of lines left out, too. Of two lines
@@ -242,5 +272,26 @@ mod tests {
         assert!(neighbours.render().len() as u64 <= FILE_LEN_MAX);
         neighbours.join(links(LINES_MAX));
         assert_eq!((neighbours.by_end.len(), neighbours.get(end(0))), (LINES_MAX, None));
+    }
+
+    #[test]
+    fn a_standby_has_the_masters_keys_and_links_besides_its_own() {
+        let keys = |text| MKeyTable::parse(text).0;
+        let mut ours = keys("0x1 0xa\n0x2 0xb");
+        let master = keys("0x2 0xc\n0x3 0xd");
+        assert!(ours.follow(&master));
+        assert_eq!(ours, keys("0x1 0xa\n0x2 0xc\n0x3 0xd"));
+        assert!(!ours.follow(&master), "nothing is new");
+
+        let links = |text| Neighbours::parse(text).0;
+        let mut ours = links("0x1:1 0x2:1\n0x2:1 0x1:1\n0x5:1 0x6:1\n0x6:1 0x5:1");
+        let master = links("0x1:1 0x3:1\n0x3:1 0x1:1");
+        assert!(ours.follow(&master));
+        assert_eq!(
+            ours,
+            links("0x1:1 0x3:1\n0x3:1 0x1:1\n0x5:1 0x6:1\n0x6:1 0x5:1"),
+            "a port has one neighbour"
+        );
+        assert!(!ours.follow(&master), "nothing is new");
     }
 }

@@ -160,6 +160,12 @@ impl Sweeper {
         self.subnet.election.handover.stood_by = false;
     }
 
+    /// Takes over the LIDs that the master assigned, while this SM stands by. Returns whether the
+    /// known ones changed.
+    pub fn follow_lids(&mut self, master: &LidTable) -> bool {
+        self.subnet.lids.follow(master)
+    }
+
     /// Port of the master that is polled in standby, as text.
     pub fn master(&self) -> Option<String> {
         self.subnet.election.master().map(|port| self.subnet.fabric.describe(port))
