@@ -27,6 +27,7 @@ pub mod ranges;
 mod remarks;
 pub mod routing_files;
 mod settings;
+mod shared;
 mod site;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -45,6 +46,7 @@ pub use qos_tables::{PortQos, QosTables, SlToVl, VL_ARB_ENTRIES, VlArb};
 pub use remarks::Remarks;
 pub use routing_files::RoutingFiles;
 pub use settings::{Effect, Key, MAX_WIRE_SMPS_LIMIT, Settings};
+pub use shared::SETTINGS;
 pub use site::{Reading, SitePolicy};
 pub use value::parse_number;
 pub use value::{EngineNames, PartEnforce, ValueError};
