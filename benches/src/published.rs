@@ -60,7 +60,7 @@ async fn try_snapshot(url: &str) -> Option<Snapshot> {
             Reply::Begin(begin) => decoder = Some(Decoder::new(begin).ok()?),
             Reply::Chunk(chunk) => decoder.as_mut()?.chunk(&chunk).ok()?,
             Reply::End(end) => return decoder?.finish(end, &Snapshot::empty()).ok(),
-            Reply::Explain(_) | Reply::Heartbeat(_) | Reply::Inquiry(_) | Reply::Ended(_) => {}
+            _ => {}
         }
     }
 }

@@ -112,7 +112,7 @@ async fn subscribe(endpoint: Endpoint) -> Result<Result<Snapshot, UpdateError>, 
         front_door: Vec::new(),
         port: None,
         held: None,
-        sm_guid: 0,
+        ..Hello::default()
     };
     let greeting = FromResponder { message: Some(ToSm::Hello(hello)) };
     outbound.send(greeting).await.map_err(|error| error.to_string())?;

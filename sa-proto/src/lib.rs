@@ -11,6 +11,7 @@ pub use prost;
 
 pub mod metrics;
 pub mod snapshot;
+pub mod state;
 #[cfg(feature = "rpc")]
 pub mod trust;
 

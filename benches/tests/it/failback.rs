@@ -71,8 +71,8 @@ fn pass(mut from: TcpStream, mut to: TcpStream, link: &Link) {
 }
 
 /// Two managers on one fabric, the first of which is preferred.
-struct Pair {
-    subnet: Subnet,
+pub(crate) struct Pair {
+    pub(crate) subnet: Subnet,
     publish: [SocketAddr; 2],
     /// Where each follows the other, and what is between them.
     follow: [SocketAddr; 2],
@@ -81,7 +81,7 @@ struct Pair {
 }
 
 impl Pair {
-    fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         let subnet = Subnet::new(name);
         let publish = [free_address(), free_address()];
         let [(second, first_link), (first, second_link)] = [proxy(publish[1]), proxy(publish[0])];
@@ -104,6 +104,11 @@ impl Pair {
     }
 
     fn start(&self, at: usize) -> Program {
+        self.start_with(at, &[])
+    }
+
+    /// Starts a manager with more options; the last of equal ones counts.
+    pub(crate) fn start_with(&self, at: usize, more: &[&str]) -> Program {
         let sandbox = &self.subnet.sandbox;
         let state = sandbox.path(&format!("state-{at}"));
         let config = sandbox.path("ibsm.conf");
@@ -114,6 +119,7 @@ impl Pair {
         args.extend(["--node", &node, "--publish", &publish, "--follow", &follow]);
         args.extend(["--state-dir", state.to_str().expect("UTF-8")]);
         args.extend(["-F", config.to_str().expect("UTF-8"), "-p", ["9", "3"][at]]);
+        args.extend(more);
         sandbox.ours("ibsm", &format!("ibsm-{at}"), &args)
     }
 
@@ -127,7 +133,7 @@ impl Pair {
         sandbox.ours("ibsa", "ibsa", &args)
     }
 
-    fn status(&self, at: usize) -> Option<Status> {
+    pub(crate) fn status(&self, at: usize) -> Option<Status> {
         self.runtime.block_on(async {
             let url = format!("http://{}", self.publish[at]);
             let channel = Channel::from_shared(url).unwrap().connect().await.ok()?;
@@ -137,7 +143,7 @@ impl Pair {
     }
 
     /// Waits until the manager `at` reports this.
-    fn await_status(&self, at: usize, what: &str, is: impl Fn(&Status) -> bool) {
+    pub(crate) fn await_status(&self, at: usize, what: &str, is: impl Fn(&Status) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let status = self.status(at);
@@ -149,9 +155,9 @@ impl Pair {
         }
     }
 
-    fn await_in_step(&self, at: usize) {
+    pub(crate) fn await_in_step(&self, at: usize) {
         self.await_status(at, "in step", |status| {
-            status.registry_copy.is_some_and(|copy| copy.in_step)
+            status.registry_copy.as_ref().is_some_and(|copy| copy.in_step)
         });
     }
 
@@ -164,7 +170,7 @@ impl Pair {
         }
     }
 
-    fn await_master(&self, at: usize) {
+    pub(crate) fn await_master(&self, at: usize) {
         self.await_status(at, "master", |status| status.subnet_up);
     }
 
@@ -172,7 +178,7 @@ impl Pair {
     fn await_copy(&self, at: usize) {
         let published = self.snapshot(1 - at).registry().sequence;
         self.await_status(at, "a copy of all that is published", |status| {
-            status.registry_copy.is_some_and(|copy| copy.registry_sequence >= published)
+            status.registry_copy.as_ref().is_some_and(|copy| copy.registry_sequence >= published)
         });
     }
 
@@ -184,7 +190,7 @@ impl Pair {
         writer
     }
 
-    fn snapshot(&self, at: usize) -> Snapshot {
+    pub(crate) fn snapshot(&self, at: usize) -> Snapshot {
         self.runtime.block_on(published::snapshot(&format!("http://{}", self.publish[at])))
     }
 }

@@ -7,6 +7,7 @@ mod ctl;
 mod failback;
 mod faults;
 mod feed;
+mod followed_state;
 mod golden_conversations;
 mod grafana;
 mod interop_against_opensm;

@@ -101,8 +101,21 @@ pub struct Follower {
     /// Whether writes are acknowledged only once it has stored them (--follow-sync).
     #[prost(bool, tag = "8")]
     pub awaited: bool,
+    /// Whether it has stored the LIDs, M_Keys and links that are published.
+    #[prost(bool, tag = "9")]
+    pub has_state: bool,
+    /// Its operators' files compared with those of this SM; absent until it has compared them.
+    #[prost(message, optional, tag = "10")]
+    pub files: ::core::option::Option<FileComparison>,
 }
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+/// Operators' files of a standby compared with those of the master.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FileComparison {
+    /// Keys of opensm.conf that name the files that differ; `settings` for the settings.
+    #[prost(string, repeated, tag = "1")]
+    pub different: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RegistryCopy {
     #[prost(bool, tag = "1")]
     pub in_step: bool,
@@ -120,6 +133,15 @@ pub struct RegistryCopy {
     /// Time since the master last confirmed that it reaches this SM; absent if it never did.
     #[prost(uint64, optional, tag = "6")]
     pub contact_ms: ::core::option::Option<u64>,
+    /// Whether the LIDs, M_Keys and links that the master has published are stored.
+    #[prost(bool, tag = "7")]
+    pub has_state: bool,
+    /// Operators' files compared with those of the master; absent until they are compared.
+    #[prost(message, optional, tag = "8")]
+    pub files: ::core::option::Option<FileComparison>,
+    /// Whether the master's files are used in place of this host's (--follow-config).
+    #[prost(bool, tag = "9")]
+    pub follows_config: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Peer {

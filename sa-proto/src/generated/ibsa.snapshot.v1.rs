@@ -21,7 +21,10 @@ pub struct Checksum {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct FromResponder {
-    #[prost(oneof = "from_responder::Message", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10")]
+    #[prost(
+        oneof = "from_responder::Message",
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11"
+    )]
     pub message: ::core::option::Option<from_responder::Message>,
 }
 /// Nested message and enum types in `FromResponder`.
@@ -51,6 +54,9 @@ pub mod from_responder {
         Chunk(super::Chunk),
         #[prost(message, tag = "10")]
         End(super::End),
+        /// A follower, when the result of the comparison changes.
+        #[prost(message, tag = "11")]
+        Files(super::FileDifferences),
     }
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -78,6 +84,12 @@ pub struct Hello {
     /// responder.
     #[prost(fixed64, tag = "8")]
     pub sm_guid: u64,
+    /// A follower: whether it stores the state of the master, too.
+    #[prost(bool, tag = "9")]
+    pub takes_state: bool,
+    /// And whether it needs the texts of operators' files, not only their hashes.
+    #[prost(bool, tag = "10")]
+    pub takes_texts: bool,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FabricPort {
@@ -179,6 +191,9 @@ pub struct Holding {
     /// on disk. All zeros if there is none.
     #[prost(message, optional, tag = "2")]
     pub version: ::core::option::Option<Version>,
+    /// A follower that takes the state: which it has on disk; absent if none.
+    #[prost(message, optional, tag = "3")]
+    pub state: ::core::option::Option<StateVersion>,
 }
 /// Statistics of the responder, sent once a second.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -267,7 +282,7 @@ pub struct Counter {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FromSm {
-    #[prost(oneof = "from_sm::Message", tags = "1, 2, 3, 4, 5, 6, 7")]
+    #[prost(oneof = "from_sm::Message", tags = "1, 2, 3, 4, 5, 6, 7, 8")]
     pub message: ::core::option::Option<from_sm::Message>,
 }
 /// Nested message and enum types in `FromSm`.
@@ -289,12 +304,123 @@ pub mod from_sm {
         Inquiry(super::Inquiry),
         #[prost(message, tag = "7")]
         Ended(super::Ended),
+        #[prost(message, tag = "8")]
+        State(super::State),
     }
 }
 /// This SM is not master any more: its session has ended, and it sends no more updates of it. A
 /// responder answers from the held snapshot of it until another session takes its place.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Ended {}
+/// The state of a master besides the registry, for a follower that takes it: LIDs of ports that are
+/// off, M_Keys, links, and operators' files, each a document. One update is any number of documents
+/// that the follower does not hold, each a header and its text in pieces, and an end. An update
+/// begins after the one before has ended.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct State {
+    #[prost(oneof = "state::Message", tags = "1, 2, 3")]
+    pub message: ::core::option::Option<state::Message>,
+}
+/// Nested message and enum types in `State`.
+pub mod state {
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Message {
+        #[prost(message, tag = "1")]
+        Document(super::Document),
+        /// The next bytes of the document's text.
+        #[prost(bytes, tag = "2")]
+        Text(::prost::bytes::Bytes),
+        #[prost(message, tag = "3")]
+        End(super::StateEnd),
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Document {
+    #[prost(enumeration = "document::Kind", tag = "1")]
+    pub kind: i32,
+    /// Of a file of the state directory its name; of an operator's file the key of opensm.conf that
+    /// names it.
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    /// Hash of the text: XXH3, 16 bytes, big-endian. Zeros: the master has no such file.
+    #[prost(bytes = "bytes", tag = "3")]
+    pub hash: ::prost::bytes::Bytes,
+    /// Bytes of text that follow.
+    #[prost(uint64, tag = "4")]
+    pub len: u64,
+    /// No text follows: it is not requested, or longer than a follower takes.
+    #[prost(bool, tag = "5")]
+    pub withheld: bool,
+}
+/// Nested message and enum types in `Document`.
+pub mod document {
+    #[derive(
+        Clone,
+        Copy,
+        Debug,
+        PartialEq,
+        Eq,
+        Hash,
+        PartialOrd,
+        Ord,
+        ::prost::Enumeration
+    )]
+    #[repr(i32)]
+    pub enum Kind {
+        Unknown = 0,
+        /// A file of the state directory, in OpenSM's format.
+        StateFile = 1,
+        /// A file that an operator wrote, or the settings.
+        OperatorsFile = 2,
+    }
+    impl Kind {
+        /// String value of the enum field names used in the ProtoBuf definition.
+        ///
+        /// The values are not transformed in any way and thus are considered stable
+        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+        pub fn as_str_name(&self) -> &'static str {
+            match self {
+                Self::Unknown => "UNKNOWN",
+                Self::StateFile => "STATE_FILE",
+                Self::OperatorsFile => "OPERATORS_FILE",
+            }
+        }
+        /// Creates an enum from field names used in the ProtoBuf definition.
+        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+            match value {
+                "UNKNOWN" => Some(Self::Unknown),
+                "STATE_FILE" => Some(Self::StateFile),
+                "OPERATORS_FILE" => Some(Self::OperatorsFile),
+                _ => None,
+            }
+        }
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct StateEnd {
+    #[prost(message, optional, tag = "1")]
+    pub version: ::core::option::Option<StateVersion>,
+    /// All documents; others are gone.
+    #[prost(string, repeated, tag = "2")]
+    pub names: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct StateVersion {
+    #[prost(uint64, tag = "1")]
+    pub epoch: u64,
+    #[prost(fixed64, tag = "2")]
+    pub sm_guid: u64,
+    /// Ascends as long as the process of the master runs.
+    #[prost(uint64, tag = "3")]
+    pub number: u64,
+}
+/// Operators' files of a follower compared with those of the master.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FileDifferences {
+    /// Names of the documents that differ, ascending.
+    #[prost(string, repeated, tag = "1")]
+    pub names: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
 /// From a master to a subnet manager that follows it, several times a second. It lets the follower
 /// know how old its copy is.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -316,6 +442,9 @@ pub struct Heartbeat {
     /// follower's lease ends.
     #[prost(bool, tag = "5")]
     pub awaited: bool,
+    /// The state published last; absent unless the follower takes it.
+    #[prost(message, optional, tag = "6")]
+    pub state: ::core::option::Option<StateVersion>,
 }
 /// A manager that becomes master asks each responder which version it answers from, before it
 /// begins a session: each acknowledged write is in the tables of at least one responder.

@@ -20,7 +20,8 @@ pub(super) fn answer(
 ) {
     let version = serving.map_or(Version::NONE, |snapshot| snapshot.version());
     let rows = serving.filter(|_| inquiry.rows).and_then(|snapshot| registry_of(snapshot));
-    let holding = proto::Holding { number: inquiry.number, version: Some(version.into()) };
+    let holding =
+        proto::Holding { number: inquiry.number, version: Some(version.into()), state: None };
     let outbound = outbound.clone();
     tokio::spawn(async move {
         let rows = rows.into_iter().flat_map(Encoder::full).filter_map(reply);
@@ -49,9 +50,11 @@ fn reply(part: proto::FromSm) -> Option<Reply> {
         Message::Begin(begin) => Some(Reply::Begin(begin)),
         Message::Chunk(chunk) => Some(Reply::Chunk(chunk)),
         Message::End(end) => Some(Reply::End(end)),
-        Message::Explain(_) | Message::Heartbeat(_) | Message::Inquiry(_) | Message::Ended(_) => {
-            None
-        }
+        Message::Explain(_)
+        | Message::Heartbeat(_)
+        | Message::Inquiry(_)
+        | Message::Ended(_)
+        | Message::State(_) => None,
     }
 }
 

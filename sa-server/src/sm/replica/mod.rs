@@ -367,7 +367,7 @@ fn greeting(identity: &Identity) -> proto::Hello {
             r#use: identity.port_use.into(),
         }),
         held: None,
-        sm_guid: 0,
+        ..proto::Hello::default()
     }
 }
 

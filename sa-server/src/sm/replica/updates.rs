@@ -168,7 +168,13 @@ impl Updates {
             // A kind of message that this release does not know, or none; or one that is no part of
             // updates and has been dealt with.
             (
-                None | Some(Message::Explain(_) | Message::Heartbeat(_) | Message::Inquiry(_)),
+                None
+                | Some(
+                    Message::Explain(_)
+                    | Message::Heartbeat(_)
+                    | Message::Inquiry(_)
+                    | Message::State(_),
+                ),
                 state,
             ) => Ok((state, Outcome::Nothing)),
             (Some(_), State::Lost) => Ok((State::Lost, Outcome::Nothing)),

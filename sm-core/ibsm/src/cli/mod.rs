@@ -7,7 +7,9 @@
 
 mod arguments;
 pub mod disk;
+pub mod documents;
 mod error;
+pub mod master_files;
 mod opensm_options;
 mod options;
 mod plan;
@@ -21,6 +23,7 @@ use ib_mad::types::PortNum;
 use sa_proto::trust::{ClientTrust, TlsFiles};
 
 pub use error::{ConfigError, OptionError};
+use master_files::{MasterFiles, OwnHashes, own_hashes};
 pub use opensm_options::OpenSmOptions;
 pub(crate) use options::SYSLOG;
 pub use options::{Command, Options, TransportKind};
@@ -46,6 +49,8 @@ pub struct Config {
     pub follow: Vec<String>,
     /// Whether registrations wait for standbys that follow.
     pub follow_sync: bool,
+    /// Whether a standby uses the master's files in place of this host's.
+    pub follow_config: bool,
     /// Our certificates, if connections there have TLS.
     pub tls: Option<TlsFiles>,
     /// Where the front door's envelopes come and go.
@@ -70,6 +75,12 @@ pub struct Config {
     pub once: bool,
     /// Where our process id is written, if anywhere.
     pub pidfile: Option<PathBuf>,
+    /// Copies of the master's files that are used in place of this host's.
+    pub master_files: MasterFiles,
+    /// Whether the index of these copies on disk is outdated.
+    pub is_index_outdated: bool,
+    /// The settings of this host, whether or not the master's are used.
+    own: Settings,
     /// The command line, which goes over the file whenever that is read.
     options: Options,
 }
@@ -78,7 +89,19 @@ impl Config {
     /// Joins the command line with the configuration file it names, the command line winning.
     /// The second value holds warnings to be logged once logging is set up.
     pub fn load(options: Options) -> Result<(Self, Vec<String>), ConfigError> {
-        let (settings, mut warnings) = settings_of(&options, None)?;
+        let (own, mut warnings) = settings_of(&options, None)?;
+        let mut master_files = match options.follow_config {
+            true => MasterFiles::read(&options.state_dir),
+            false => MasterFiles::default(),
+        };
+        let mut is_index_outdated = false;
+        if !master_files.is_empty() {
+            let edited = master_files.drop_edited(&own_hashes(&own));
+            is_index_outdated = !edited.is_empty();
+            warnings.extend(edited);
+        }
+        let mut settings = own.clone();
+        warnings.extend(use_copies(&master_files, &mut settings));
         let tls = options.tls.files()?;
         let client = ClientTrust::new(tls.clone(), options.insecure);
         for url in &options.follow {
@@ -93,6 +116,7 @@ impl Config {
                 publish,
                 follow: options.follow.clone(),
                 follow_sync: options.follow_sync,
+                follow_config: options.follow_config,
                 tls,
                 front_door,
                 sa_access: options.sa_access.clone(),
@@ -105,6 +129,9 @@ impl Config {
                 socket: options.socket.clone(),
                 once: options.once,
                 pidfile: options.pidfile.clone(),
+                master_files,
+                is_index_outdated,
+                own,
                 options,
             },
             warnings,
@@ -118,9 +145,53 @@ impl Config {
 
     /// Reads the settings again, as [`load`](Self::load) did.
     /// A key with an invalid value keeps its value in [`settings`](Self::settings).
-    pub fn reread(&self) -> Result<(Settings, Vec<String>), ConfigError> {
-        settings_of(&self.options, Some(&self.settings))
+    ///
+    /// With copies of the master's files, `leads` decides whether edits of this host's files count.
+    pub fn reread(&mut self, leads: bool) -> Result<(Settings, Vec<String>), ConfigError> {
+        if !self.follow_config {
+            return settings_of(&self.options, Some(&self.settings));
+        }
+        let (own, mut remarks) = settings_of(&self.options, Some(&self.own))?;
+        self.own = own;
+        remarks.extend(self.follow_edits(leads));
+        let mut settings = self.own.clone();
+        remarks.extend(use_copies(&self.master_files, &mut settings));
+        Ok((settings, remarks))
     }
+
+    /// Has edits of this host's files count if this SM `leads`, and ignores them otherwise. Returns
+    /// a line for each.
+    pub fn follow_edits(&mut self, leads: bool) -> Vec<String> {
+        if self.master_files.is_empty() {
+            return Vec::new();
+        }
+        let own = self.own_hashes();
+        let edited = match leads {
+            true => self.master_files.drop_edited(&own),
+            false => self.master_files.ignore_edited(&own),
+        };
+        self.is_index_outdated |= !edited.is_empty();
+        edited
+    }
+
+    /// Hashes of this host's files.
+    pub fn own_hashes(&self) -> OwnHashes {
+        own_hashes(&self.own)
+    }
+
+    /// The settings with the paths of the files that are used.
+    pub fn with_used_files(&self, settings: &Settings) -> Settings {
+        self.master_files.redirect(settings)
+    }
+}
+
+/// Puts the master's settings in place of this host's, if there are copies. Returns remarks.
+fn use_copies(files: &MasterFiles, settings: &mut Settings) -> Vec<String> {
+    let mut remarks = files.apply(settings);
+    if !files.is_empty() {
+        remarks.extend(verify(settings));
+    }
+    remarks
 }
 
 /// Settings from the configuration file and the command line, with warnings. A setting with a
@@ -175,11 +246,11 @@ mod tests {
         let path = directory.path().join("sm.conf");
         std::fs::write(&path, "subnet_timeout 19\nsweep_interval 5\n").unwrap();
         let options = Options::parse_from(["ibsm", "-s", "7", "-F", &path.to_string_lossy()]);
-        let (config, _) = Config::load(options).unwrap();
+        let (mut config, _) = Config::load(options).unwrap();
         let values = |settings: &Settings| (settings.subnet_timeout, settings.sweep_interval);
         assert_eq!(values(&config.settings), (19, 7));
         std::fs::write(&path, "subnet_timeout 20\nconsole local\n").unwrap();
-        let (settings, remarks) = config.reread().unwrap();
+        let (settings, remarks) = config.reread(false).unwrap();
         assert_eq!((values(&settings), remarks.len()), ((20, 7), 1), "{remarks:?}");
     }
 
@@ -194,7 +265,7 @@ mod tests {
             Config::load(Options::parse_from(arguments))
         };
         assert!(load(&["--strict"]).is_ok());
-        let (config, remarks) = load(&[]).unwrap();
+        let (mut config, remarks) = load(&[]).unwrap();
         assert_eq!(remarks, Vec::<String>::new());
 
         std::fs::write(&path, "lmc 8\nsubnet_timeout ten\nforce_link_speed 9\n").unwrap();
@@ -206,16 +277,16 @@ mod tests {
         assert!(lines.iter().all(|line| error.contains(line)), "{error}");
 
         // On a reread, an invalid value leaves the one in force.
-        let (settings, _) = config.reread().unwrap();
+        let (settings, _) = config.reread(false).unwrap();
         assert_eq!((settings.lmc, settings.subnet_timeout), (1, 20));
 
         // An unknown engine caused a running fabric to be rerouted by minhop.
         std::fs::write(&path, "routing_engine updn\nqos TRUE\n").unwrap();
-        let (config, _) = load(&["-s", "7"]).unwrap();
+        let (mut config, _) = load(&["-s", "7"]).unwrap();
         for slip in ["updm", "updm,no_fallback", "updm,minhop"] {
             let text = format!("routing_engine {slip}\nqos yes\nsweep_interval x\n");
             std::fs::write(&path, text).unwrap();
-            let (settings, lines) = config.reread().unwrap();
+            let (settings, lines) = config.reread(false).unwrap();
             assert_eq!(settings.routing_engine.as_deref(), Some("updn"), "{lines:?}");
             assert_eq!((settings.qos, settings.sweep_interval), (true, 7));
             let (started, lines) = load(&[]).unwrap();

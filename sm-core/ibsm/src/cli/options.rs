@@ -52,6 +52,12 @@ pub struct Options {
     /// have stored it. A standby that is silent for 3 s is not waited for any longer.
     #[arg(long)]
     pub follow_sync: bool,
+    /// In standby, copy the settings and policy files of the master that --follow names, and use
+    /// them in place of this host's. A file that is edited here while this SM is master, or not
+    /// running, takes effect. Keys (m_key, sm_key, sa_key), sm_priority, logging and others of one
+    /// host are not copied.
+    #[arg(long, requires = "follow")]
+    pub follow_config: bool,
     /// Address from which SA queries are forwarded to responders (UDP).
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     pub front_door: SocketAddr,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use sa_proto::proto::admin::{
-    Counter, Follower, Peer, RegistryCopy, Responder, Status, StatusRequest,
+    Counter, FileComparison, Follower, Peer, RegistryCopy, Responder, Status, StatusRequest,
 };
 use serde::Serialize;
 
@@ -118,6 +118,12 @@ fn render_peers(text: &mut String, status: &Status) {
     if !status.following.is_empty() {
         let _ = writeln!(text, "registry copy   {}", status.following);
     }
+    if let Some(copy) = &status.registry_copy {
+        let files = files(copy.files.as_ref());
+        let whose =
+            if copy.follows_config { " (--follow-config: the master's are used)" } else { "" };
+        let _ = writeln!(text, "files           {files}{whose}");
+    }
 }
 
 /// Formats a standby that follows the registry of this SM.
@@ -125,13 +131,26 @@ fn render_follower(text: &mut String, follower: &Follower) {
     let Follower { port_guid, name, in_step, since_s, epoch, registry_sequence, .. } = follower;
     let not = if *in_step { "" } else { "not " };
     let awaited = if follower.awaited { "; writes wait for it" } else { "" };
+    let state = if follower.has_state { "" } else { ", LIDs and M_Keys not stored yet" };
     let _ = writeln!(
         text,
         "follower        {name}, port GUID {port_guid:#018x}: {not}in step for {}, holds epoch \
-         {epoch}, sequence {registry_sequence}, {} changes behind{awaited}",
+         {epoch}, sequence {registry_sequence}, {} changes behind{state}{awaited}",
         duration(*since_s),
         follower.lag
     );
+    let _ = writeln!(text, "                its files: {}", files(follower.files.as_ref()));
+}
+
+/// The result of comparing a standby's files with the master's.
+fn files(comparison: Option<&FileComparison>) -> String {
+    match comparison {
+        None => "not compared yet".to_owned(),
+        Some(FileComparison { different }) if different.is_empty() => "as the master's".to_owned(),
+        Some(FileComparison { different }) => {
+            format!("different from the master's: {}", different.join(", "))
+        }
+    }
 }
 
 /// Formats a responder. One that is connected to a standby serves the data that the master
@@ -206,6 +225,9 @@ struct RegistryCopyJson {
     registry_sequence: u64,
     lag: u64,
     contact_ms: Option<u64>,
+    has_state: bool,
+    files_differ: Option<Vec<String>>,
+    follows_config: bool,
 }
 
 impl From<&RegistryCopy> for RegistryCopyJson {
@@ -217,6 +239,9 @@ impl From<&RegistryCopy> for RegistryCopyJson {
             registry_sequence: copy.registry_sequence,
             lag: copy.lag,
             contact_ms: copy.contact_ms,
+            has_state: copy.has_state,
+            files_differ: copy.files.as_ref().map(|files| files.different.clone()),
+            follows_config: copy.follows_config,
         }
     }
 }
@@ -231,6 +256,8 @@ struct FollowerJson<'a> {
     registry_sequence: u64,
     lag: u64,
     awaited: bool,
+    has_state: bool,
+    files_differ: Option<&'a [String]>,
 }
 
 impl<'a> From<&'a Follower> for FollowerJson<'a> {
@@ -244,6 +271,8 @@ impl<'a> From<&'a Follower> for FollowerJson<'a> {
             registry_sequence: follower.registry_sequence,
             lag: follower.lag,
             awaited: follower.awaited,
+            has_state: follower.has_state,
+            files_differ: follower.files.as_ref().map(|files| &*files.different),
         }
     }
 }
@@ -495,6 +524,8 @@ mod tests {
             registry_sequence: 40,
             lag: 2,
             awaited: true,
+            has_state: true,
+            files: Some(FileComparison { different: vec!["partition_config_file".into()] }),
         };
         let status = Status { followers: vec![follower], ..Status::default() };
         let text = render(&status, false);
@@ -504,6 +535,33 @@ mod tests {
         let json: serde_json::Value = serde_json::from_str(&render_json(&status)).unwrap();
         assert_eq!(json["followers"][0]["in_step"], true);
         assert_eq!(json["followers"][0]["lag"], 2);
+        assert!(
+            text.contains(
+                "\n                its files: different from the master's: partition_config_file\n"
+            ),
+            "{text}"
+        );
+        assert_eq!(json["followers"][0]["files_differ"][0], "partition_config_file");
+        let behind = Follower { has_state: false, ..status.followers[0].clone() };
+        let text = render(&Status { followers: vec![behind], ..Status::default() }, false);
+        assert!(text.contains("changes behind, LIDs and M_Keys not stored yet"), "{text}");
+    }
+
+    #[test]
+    fn a_standby_shows_which_of_its_files_differ() {
+        let shown = |files: Option<&[&str]>, follows_config| {
+            let different = |names: &[&str]| names.iter().map(|name| name.to_string()).collect();
+            let files = files.map(|names| FileComparison { different: different(names) });
+            let copy = RegistryCopy { files, follows_config, ..RegistryCopy::default() };
+            render(&Status { registry_copy: Some(copy), ..Status::default() }, false)
+        };
+        let text = shown(None, false);
+        assert!(text.contains("\nfiles           not compared yet\n"), "{text}");
+        let text = shown(Some(&["settings", "root_guid_file"]), false);
+        let expected = "\nfiles           different from the master's: settings, root_guid_file\n";
+        assert!(text.contains(expected), "{text}");
+        let text = shown(Some(&[]), true);
+        assert!(text.contains("files           as the master's (--follow-config"), "{text}");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use tracing::{error, info};
 
+use super::state_copy::MasterState;
 use super::state_file::StateFile;
 use sm_core::manage::lid::LidTable;
 use sm_core::manage::mkey::{MKeyTable, Neighbours};
@@ -44,6 +45,8 @@ pub enum StateWrite {
     DisabledPorts(DisabledPorts),
     /// Write `routing`, or remove it.
     Origin(Option<Origin>),
+    /// Write copies of the operators' files of the master.
+    MasterFiles(Arc<MasterState>),
 }
 
 impl StateWrite {
@@ -52,6 +55,7 @@ impl StateWrite {
     pub fn is_long(&self) -> bool {
         match self {
             Self::Lids(_) | Self::MKeys(_) | Self::Neighbours(_) | Self::Tables(..) => true,
+            Self::MasterFiles(_) => true,
             Self::ForgetTables | Self::DisabledPorts(_) | Self::Origin(_) => false,
         }
     }
@@ -76,6 +80,9 @@ pub(super) struct StateFiles {
     neighbours: StateFile,
     disabled_ports: StateFile,
     tables: StateFile,
+    master_files: StateFile,
+    /// The master's operators' files that were received last.
+    master: Option<Arc<MasterState>>,
     /// Whether the file of tables that is being written must be removed afterwards.
     tables_are_void: bool,
     /// Writes that do not wait for their turn.
@@ -96,24 +103,58 @@ impl StateFiles {
             neighbours: StateFile::new(unreachable),
             disabled_ports: StateFile::new(cut),
             tables: StateFile::new("all clients will be asked to register again after a restart"),
+            master_files: StateFile::new("the master's settings and files are not used here"),
+            master: None,
             tables_are_void: false,
             at_once: VecDeque::new(),
             pending: 0,
         }
     }
 
-    fn all(&self) -> [&StateFile; 5] {
-        [&self.lids, &self.m_keys, &self.neighbours, &self.disabled_ports, &self.tables]
+    fn all(&self) -> [&StateFile; 6] {
+        let Self { lids, m_keys, neighbours, disabled_ports, tables, master_files, .. } = self;
+        [lids, m_keys, neighbours, disabled_ports, tables, master_files]
     }
 
-    fn all_mut(&mut self) -> [&mut StateFile; 5] {
-        let Self { lids, m_keys, neighbours, disabled_ports, tables, .. } = self;
-        [lids, m_keys, neighbours, disabled_ports, tables]
+    fn all_mut(&mut self) -> [&mut StateFile; 6] {
+        let Self { lids, m_keys, neighbours, disabled_ports, tables, master_files, .. } = self;
+        [lids, m_keys, neighbours, disabled_ports, tables, master_files]
     }
 
     /// LIDs were assigned.
     pub(super) fn lids_changed(&mut self) {
         self.lids.touch();
+    }
+
+    /// Tables of M_Keys and links were taken over from the master.
+    pub(super) fn tables_followed(&mut self, keys_changed: bool, links_changed: bool) {
+        if keys_changed {
+            self.m_keys.touch();
+        }
+        if links_changed {
+            self.neighbours.touch();
+        }
+    }
+
+    /// Operators' files of the master were received.
+    pub(super) fn master_files_followed(&mut self, master: Arc<MasterState>) {
+        self.master = Some(master);
+        self.master_files.touch();
+    }
+
+    fn followed(&self) -> [&StateFile; 4] {
+        [&self.lids, &self.m_keys, &self.neighbours, &self.master_files]
+    }
+
+    /// Whether the files that standbys copy have the content of the tables in memory.
+    pub(super) fn are_tables_written(&self) -> bool {
+        self.followed().into_iter().all(StateFile::is_written)
+    }
+
+    /// Whether the files that standbys copy were handed out to be written as they are now: this
+    /// publishes them, even if the write fails.
+    pub(super) fn are_tables_published(&self) -> bool {
+        self.followed().into_iter().all(StateFile::is_done)
     }
 
     /// Other ports are disabled for a takeover.
@@ -173,6 +214,10 @@ impl StateFiles {
             StateWrite::MKeys(sweeper.m_keys().clone())
         } else if self.neighbours.begin_if_due(now) {
             StateWrite::Neighbours(sweeper.neighbours().clone())
+        } else if let Some(master) = self.master.clone()
+            && self.master_files.begin_if_due(now)
+        {
+            StateWrite::MasterFiles(master)
         } else if sweeper.is_settled() && self.tables.begin_if_due(now) {
             StateWrite::Tables(sequence(), AcknowledgedTables::of(sweeper.fabric()))
         } else {
@@ -206,6 +251,7 @@ impl StateFiles {
                 self.tables.note(now, result);
                 self.forget_void_tables();
             }
+            StateWrite::MasterFiles(_) => _ = self.master_files.note(now, result),
             StateWrite::DisabledPorts(_) => _ = self.disabled_ports.note(now, result),
             StateWrite::Origin(origin) => match result {
                 Ok(()) => self.saved.origin = origin,

@@ -16,7 +16,7 @@
 //!   wait until responders serve the snapshot that caused them.
 //! - `succession`: mastership passes between managers without losing registrations.
 //! - `site`: operators' files. `files`, `state_file` and `dumps`: files of the state directory, and
-//!   dump files.
+//!   dump files. `state_copy`: those of the master, while standing by.
 //! - `jobs`: routing and other long work. `transmit`, `door`: packets to the fabric and to
 //!   responders. `registry`: exchange with the registry. `status`: status for operators. `once`:
 //!   when a run with `--once` ends.
@@ -41,6 +41,7 @@ mod registry;
 mod ring;
 mod session;
 mod site;
+mod state_copy;
 mod state_file;
 mod status;
 mod succession;
@@ -52,6 +53,8 @@ use std::time::Instant;
 
 use ib_mad::transport::Packet;
 use ib_mad::types::{Guid, Qpn};
+use ib_mad::wire::attribute::SmState;
+use sa_proto::state::StateVersion;
 use tracing::info;
 
 use crate::cli::{ConfigError, SaAccess};
@@ -76,6 +79,8 @@ pub use session::SessionState;
 use site::SiteFiles;
 use sm_config::{Settings, SitePolicy};
 use sm_core::sweep::{DumpJob, Sweeper};
+use state_copy::StateCopy;
+pub use state_copy::{LIDS, M_KEYS, MasterState, NEIGHBOURS};
 use status::Board;
 pub use status::SweepTotals;
 use succession::Succession;
@@ -99,6 +104,8 @@ pub struct NodeParts {
     pub once: bool,
     /// Whether the registry of another subnet manager is followed while standing by.
     pub follows: bool,
+    /// Whether operators' files of that one are used, too.
+    pub follows_config: bool,
     /// The command that starts a responder, for warnings.
     pub responder_command: String,
     /// The state machine of sweeps.
@@ -127,6 +134,7 @@ pub struct Node {
     clients: Clients,
     site: SiteFiles,
     files: StateFiles,
+    state_copy: StateCopy,
     dumps: DumpFiles,
     jobs: Jobs,
     status: Board,
@@ -150,12 +158,13 @@ impl Node {
             door: Door::new(responders.clone(), &access),
             responders,
             registry: RegistryExchange::new(parts.registry),
-            succession: Succession::new(parts.follows),
+            succession: Succession::new(parts.follows, parts.follows_config),
             publication: Publication::new(feed),
             clients: Clients::new(&access),
             dumps: DumpFiles::new(&settings),
             site: SiteFiles::new(settings, policy, remarks),
             files: StateFiles::new(parts.saved),
+            state_copy: StateCopy::new(parts.follows_config),
             jobs: Jobs::new(now),
             status: Board::new(now, parts.responder_command),
             deferred_due: None,
@@ -239,6 +248,11 @@ impl Node {
     /// State of the copy of the master's registry that is kept while standing by.
     pub fn handle_followed(&mut self, followed: Followed) {
         self.succession.handle_followed(followed);
+    }
+
+    /// The version of the master's state that is on disk.
+    pub fn stored_state(&self) -> StateVersion {
+        self.state_copy.stored()
     }
 
     /// The result of [`Action::ReadFiles`].
@@ -437,6 +451,10 @@ impl Node {
         {
             self.actions.push_back(Action::Dump(job));
         }
+        if !self.leads() {
+            let followed = self.succession.followed();
+            self.state_copy.follow(followed, &mut self.sweeper, &mut self.files);
+        }
         self.follow_mastership(now);
         if let Some(session) = self.publication.poll_session() {
             self.actions.push_back(Action::BeginSession(session));
@@ -455,6 +473,12 @@ impl Node {
         self.end_once(now);
     }
 
+    /// Whether this SM is the master, or publishes still.
+    pub fn leads(&self) -> bool {
+        let is_master = self.sweeper.sm_state() == SmState::Master;
+        is_master || self.publication.feed().session().is_some()
+    }
+
     /// Publishes and answers as long as this SM is the master.
     fn follow_mastership(&mut self, now: Instant) {
         let link = self.registry.link();
@@ -463,6 +487,7 @@ impl Node {
             feed: self.publication.feed(),
             registry: link,
             responders: &self.responders,
+            is_state_published: self.deferred_due.is_none() && self.files.are_tables_published(),
         };
         let outlook = self.succession.follow(now, parts);
         self.publication.set_may_begin(outlook.may_begin);

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use ib_mad::transport::Packet;
 use sa_proto::snapshot::{FabricPlane, Mft, RegistryVersion, Session, Version};
+use sa_proto::state::StateVersion;
 
 use crate::publish::{Challenge, PublishError};
 use sm_core::notice::{Event, Issuer};
@@ -22,6 +23,8 @@ pub trait SnapshotFeed {
     fn challenge(&self) -> Option<Challenge>;
     /// The version published last.
     fn version(&self) -> Version;
+    /// The version of the state besides the registry that is published.
+    fn state(&self) -> StateVersion;
     /// Ends the session.
     fn end_session(&self);
     /// Asks all responders which registry they hold, and the one with this identity for its rows.

@@ -63,6 +63,16 @@ impl StateFile {
         is_due
     }
 
+    /// Whether the file is up to date.
+    pub(super) fn is_written(&self) -> bool {
+        matches!(self.state, State::Written)
+    }
+
+    /// Whether the last change was written, or could not be.
+    pub(super) fn is_done(&self) -> bool {
+        matches!(self.state, State::Written | State::Failed { .. })
+    }
+
     pub(super) fn is_being_written(&self) -> bool {
         matches!(self.state, State::Begun { .. })
     }

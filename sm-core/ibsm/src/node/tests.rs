@@ -96,6 +96,7 @@ impl Bed {
             access: SaAccess::default(),
             once,
             follows,
+            follows_config: false,
             responder_command: "ibsa".to_owned(),
             sweeper,
             saved: SavedState { m_keys: MKeyTable::default(), neighbours, origin: None },

@@ -44,7 +44,7 @@ use names::Names;
 pub(crate) use names::{etag, name as node_name};
 pub(crate) use reported::Reported;
 pub use responders::{Follower, RESPONDERS_MAX, Responder, Responders};
-pub(crate) use responders::{responder_command, stats};
+pub(crate) use responders::{file_names, responder_command, stats};
 use series::{COARSE, FINE, Fold, Series};
 pub use sm_status::{CopyStatus, SmStatus};
 pub use sweeps::{SWEEPS_MAX, SweepKind, Sweeps};

@@ -9,6 +9,7 @@ use arc_swap::{ArcSwap, Guard};
 use ib_mad::types::{Guid, Qpn};
 use sa_proto::proto::snapshot::{self as proto, FabricPort, Hello};
 use sa_proto::snapshot::{RegistryVersion, Session, Version};
+use sa_proto::state::{DOCUMENTS_MAX, StateVersion};
 
 use super::Reported;
 use sm_core::manage::shard::PortUse;
@@ -72,6 +73,9 @@ pub struct Responder {
     pub(crate) holds: Option<(u64, RegistryVersion)>,
     /// Set if it is a subnet manager that follows the registry.
     pub follower: Option<Follower>,
+    /// Operators' files of such a manager that differ from those of this SM; `None` before it has
+    /// compared them.
+    pub files_differ: Option<Arc<[String]>>,
     /// Distinguishes its connections.
     connection: u64,
 }
@@ -83,6 +87,8 @@ pub struct Follower {
     pub sm_guid: Guid,
     /// The version that it has stored; `None` before its first report.
     pub stored: Option<RegistryVersion>,
+    /// The state besides the registry that it has stored; `None` if it takes none.
+    pub state: Option<StateVersion>,
     /// Whether it is in step: it has stored everything published until recently.
     pub in_step: bool,
     /// Since when that has been so.
@@ -118,10 +124,12 @@ impl Responder {
             follower: (hello.sm_guid != 0).then_some(Follower {
                 sm_guid: Guid(hello.sm_guid),
                 stored: None,
+                state: hello.takes_state.then(StateVersion::default),
                 in_step: false,
                 since,
                 awaited: false,
             }),
+            files_differ: None,
             connection,
         }
     }
@@ -249,6 +257,11 @@ impl Responders {
 pub(crate) fn stats(counters: Vec<proto::Counter>) -> Arc<[(String, u64)]> {
     let counters = counters.into_iter().take(STATS_MAX);
     counters.map(|counter| (shortened(&counter.name).to_owned(), counter.value)).collect()
+}
+
+/// Names of files that differ, within the limits.
+pub(crate) fn file_names(names: Vec<String>) -> Arc<[String]> {
+    names.into_iter().take(DOCUMENTS_MAX).map(|name| shortened(&name).to_owned()).collect()
 }
 
 #[cfg(test)]

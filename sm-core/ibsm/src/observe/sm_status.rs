@@ -1,5 +1,6 @@
 //! State of this SM, as the runtime reports it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ib_mad::types::{Guid, Lid};
@@ -48,7 +49,7 @@ pub struct SmStatus {
 }
 
 /// The copy of the master's registry that a standby keeps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopyStatus {
     /// Whether it is in step: it has everything that the master had published until recently.
     pub in_step: bool,
@@ -60,14 +61,23 @@ pub struct CopyStatus {
     pub lag: u64,
     /// How long ago the master and this SM last reached each other.
     pub contact: Option<Duration>,
+    /// Whether the LIDs, M_Keys and links that the master has published are stored.
+    pub has_state: bool,
+    /// Operators' files that differ from the master's; `None` before they are compared.
+    pub files_differ: Option<Arc<[String]>>,
+    /// Whether the master's files are used in place of this host's.
+    pub follows_config: bool,
 }
 
 impl std::fmt::Display for CopyStatus {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { in_step, since, stored, lag, contact } = self;
+        let Self { in_step, since, stored, lag, contact, has_state, .. } = self;
         let not = if *in_step { "" } else { "not " };
         let since = since.as_secs();
         write!(f, "{not}in step for {since} s, holds {stored}, {lag} changes behind; ")?;
+        if !has_state {
+            write!(f, "LIDs and M_Keys not stored yet; ")?;
+        }
         match contact {
             Some(contact) => write!(f, "contact {} ms ago", contact.as_millis()),
             None => write!(f, "no contact with a master yet"),

@@ -13,6 +13,7 @@ use sa_proto::proto::snapshot::from_sm;
 use sa_proto::snapshot::codec::Encoder;
 use sa_proto::snapshot::encoding::Malformed;
 use sa_proto::snapshot::{Checksum, Held, Plan, SCHEMA, Session, Snapshot, Version};
+use sa_proto::state::StateVersion;
 
 /// How long a responder may take to send its greeting, to accept the next message, and to build
 /// its tables and acknowledge. Keepalive of the connection detects one that is gone.
@@ -58,8 +59,10 @@ pub(super) enum Event {
     Stats(proto::Stats),
     /// The responder explains a path.
     Explained(proto::Explained),
-    /// The responder holds this version of the registry.
-    Holding(u64, Version),
+    /// The responder holds this version of the registry, and the follower this state.
+    Holding(u64, Version, StateVersion),
+    /// The follower's operators' files that differ from ours.
+    Files(proto::FileDifferences),
     /// The responder sends a part of its registry.
     Rows(Message),
 }
@@ -146,8 +149,10 @@ impl Feed {
             (Message::Explained(explained), _) => Ok(Some(Event::Explained(explained))),
             (Message::Holding(holding), _) => {
                 let version = Version::try_from(holding.version)?;
-                Ok(Some(Event::Holding(holding.number, version)))
+                let state = holding.state.map(StateVersion::from).unwrap_or_default();
+                Ok(Some(Event::Holding(holding.number, version, state)))
             }
+            (Message::Files(files), _) => Ok(Some(Event::Files(files))),
             (rows @ (Message::Begin(_) | Message::Chunk(_) | Message::End(_)), _) => {
                 Ok(Some(Event::Rows(rows)))
             }

@@ -11,6 +11,7 @@ use ib_mad::types::Guid;
 use sa_proto::proto::snapshot as proto;
 use sa_proto::proto::snapshot::from_sm;
 use sa_proto::snapshot::{Plan, Version};
+use sa_proto::state::StateVersion;
 use tokio::sync::{mpsc, watch};
 use tonic::{Request, Response, Status, Streaming};
 
@@ -20,6 +21,7 @@ use super::batches::Batches;
 use super::feed::{Event, Feed, FeedError};
 use super::heartbeat::Heartbeats;
 use super::inquiry::{Inquiry, Recall};
+use super::state_feed::StateFeed;
 use super::{Shared, same_fabric};
 
 /// Maximum number of message batches that wait in the queue of a connection; together a little more
@@ -58,6 +60,7 @@ impl proto::snapshot_feed_server::SnapshotFeed for FeedService {
             is_client: false,
             acked: Version::NONE,
             heartbeats: None,
+            state: None,
             recall: Recall::default(),
             offered: false,
             has_refused: false,
@@ -84,6 +87,8 @@ struct Subscription {
     acked: Version,
     /// Heartbeats, if it is a subnet manager that follows the registry.
     heartbeats: Option<Heartbeats>,
+    /// The state besides the registry, if it takes that.
+    state: Option<StateFeed>,
     /// The registry that it is asked for.
     recall: Recall,
     /// Whether it was sent updates of a session that it has not been notified of the end of.
@@ -178,6 +183,7 @@ impl Subscription {
             inquiries.mark_changed();
         }
         let mut writers = self.shared.writers.subscribe();
+        let mut states = self.shared.state.subscribe();
         // Between the messages of updates: a question, or a heartbeat.
         let mut question = None;
         loop {
@@ -185,6 +191,7 @@ impl Subscription {
             if question.is_none() {
                 question = self.end_of_session(&announced);
             }
+            self.begin_state();
             let beat = self.heartbeats.as_ref().filter(|_| question.is_none());
             let retry = feed.ready().and_then(|_| feed.retry_at(announced.borrow().session));
             let retry = retry.filter(|due| *due > Instant::now());
@@ -194,7 +201,7 @@ impl Subscription {
                 message = inbound.message() => {
                     let message = match message {
                         Ok(Some(message)) => message,
-                        Ok(None) => return End::Left("responder closed the feed".into()),
+                        Ok(None) => return End::Left(CLOSED.into()),
                         Err(status) => return End::Left(reason(&status)),
                     };
                     let ours = announced.borrow().session;
@@ -224,6 +231,14 @@ impl Subscription {
                     let responders = self.shared.acknowledging();
                     if let Some(heartbeats) = &mut self.heartbeats {
                         heartbeats.handle_responders(Instant::now(), &responders);
+                    }
+                }
+                // The next turn of the loop begins to send it.
+                Ok(()) = states.changed(), if self.state.is_some() => {}
+                permit = outbound.reserve(), if self.is_sending_state() => {
+                    let Ok(permit) = permit else { return End::Left(CLOSED.into()) };
+                    if let Some(message) = self.state.as_mut().and_then(StateFeed::poll_transmit) {
+                        permit.send(Ok(vec![message]));
                     }
                 }
                 permit = outbound.reserve(), if question.is_some() => {
@@ -289,6 +304,21 @@ impl Subscription {
         Some(proto::FromSm { message: Some(from_sm::Message::Ended(proto::Ended {})) })
     }
 
+    /// Begins to send the state if the follower takes it and has another.
+    fn begin_state(&mut self) {
+        let Some(state) = &mut self.state else { return };
+        let published = *self.shared.announced.borrow();
+        // Zero: this SM is not the master, or its first sweep has not ended.
+        if published.fabric_generation != 0 {
+            let (number, documents) = self.shared.state.latest();
+            state.begin(StateVersion { session: published.session, number }, &documents);
+        }
+    }
+
+    fn is_sending_state(&self) -> bool {
+        self.state.as_ref().is_some_and(StateFeed::is_sending)
+    }
+
     fn inquire(&mut self, inquiry: Inquiry) -> proto::FromSm {
         let sm_guid = self.shared.sm.load().guid.unwrap_or_default();
         let inquiry = inquiry.to(self.id, sm_guid);
@@ -323,7 +353,10 @@ impl Subscription {
             None
         } else {
             let awaited = self.shared.sync.is_awaited(self.sm_guid);
-            heartbeats.poll(now, version, self.shared.acknowledging(), awaited)
+            let number = self.shared.state.number();
+            let state = StateVersion { session: version.session, number };
+            let state = self.state.as_ref().map(|_| state);
+            heartbeats.poll(now, version, state, self.shared.acknowledging(), awaited)
         };
         self.note_step(now, |_| {});
         Some(proto::FromSm { message: Some(from_sm::Message::Heartbeat(message?)) })
@@ -357,6 +390,8 @@ impl Subscription {
                 let sm_guid = responder.follower.map(|follower| follower.sm_guid);
                 self.heartbeats = sm_guid.map(|_| Heartbeats::new(now));
                 self.sm_guid = sm_guid.unwrap_or_default();
+                let takes_state = sm_guid.is_some() && hello.takes_state;
+                self.state = takes_state.then(|| StateFeed::new(hello.takes_texts));
                 if !responders.enter(&responder) {
                     let message = format!("the limit of {RESPONDERS_MAX} responders is reached");
                     return Err(End::Given(Status::resource_exhausted(message)));
@@ -452,7 +487,11 @@ impl Subscription {
                     (entry.stats, entry.figures) = (stats.clone(), figures.clone());
                 })
             }
-            Event::Holding(number, version) => {
+            Event::Files(files) => {
+                let names = observe::file_names(files.names);
+                responders.update(self.connection, |entry| entry.files_differ = Some(names.clone()))
+            }
+            Event::Holding(number, version, state) => {
                 if !self.shared.note_held(version.session) {
                     return Err(implausible(version));
                 }
@@ -460,7 +499,14 @@ impl Subscription {
                 match &mut self.heartbeats {
                     Some(heartbeats) => {
                         let now = Instant::now();
-                        heartbeats.handle_holding(now, number, held);
+                        let state = match &mut self.state {
+                            Some(feed) => {
+                                feed.handle_stored(state);
+                                feed.stored()
+                            }
+                            None => StateVersion::default(),
+                        };
+                        heartbeats.handle_holding(now, number, held, state);
                         let published = *self.shared.announced.borrow();
                         if number != 0 && published != Version::NONE {
                             let in_step = heartbeats.is_in_step(now);
@@ -468,7 +514,10 @@ impl Subscription {
                             self.shared.sync.note_reply(now, self.sm_guid, in_step, published);
                         }
                         self.shared.sync.note_stored(self.sm_guid, held);
-                        self.note_step(now, |follower| follower.stored = Some(held))
+                        let has_state = self.state.is_some().then_some(state);
+                        self.note_step(now, |follower| {
+                            (follower.stored, follower.state) = (Some(held), has_state);
+                        })
                     }
                     None => responders.update(self.connection, |entry| {
                         entry.holds = Some((number, held));

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use sa_proto::proto::snapshot as proto;
 use sa_proto::snapshot::{RegistryVersion, Version};
+use sa_proto::state::StateVersion;
 
 use super::LEASE;
 
@@ -25,8 +26,8 @@ pub(super) struct Heartbeats {
     /// Number of the last one that was answered.
     confirmed: u64,
     /// Heartbeats with a version that the follower has not stored: when they were sent, and the
-    /// version.
-    unmatched: VecDeque<(Instant, RegistryVersion)>,
+    /// versions of registry and state.
+    unmatched: VecDeque<(Instant, RegistryVersion, StateVersion)>,
     /// The follower had stored all that was published at this time.
     current_at: Option<Instant>,
     /// The last list of responders that was sent.
@@ -62,11 +63,13 @@ impl Heartbeats {
         self.due = now + INTERVAL;
     }
 
-    /// The next heartbeat, if it is due.
+    /// The next heartbeat, if it is due. `state`: the version published last, if the follower takes
+    /// it.
     pub(super) fn poll(
         &mut self,
         now: Instant,
         version: Version,
+        state: Option<StateVersion>,
         responders: Vec<u64>,
         awaited: bool,
     ) -> Option<proto::Heartbeat> {
@@ -78,7 +81,7 @@ impl Heartbeats {
         if self.unmatched.len() == REMEMBERED_MAX {
             self.unmatched.pop_front();
         }
-        self.unmatched.push_back((now, version.registry()));
+        self.unmatched.push_back((now, version.registry(), state.unwrap_or_default()));
         self.responders.clone_from(&responders);
         Some(proto::Heartbeat {
             number: self.number,
@@ -86,19 +89,27 @@ impl Heartbeats {
             version: Some(version.into()),
             responders,
             awaited,
+            state: state.map(Into::into),
         })
     }
 
-    /// The follower has stored this version, and received the heartbeat with this number unless it
-    /// is 0.
-    pub(super) fn handle_holding(&mut self, now: Instant, number: u64, held: RegistryVersion) {
+    /// The follower has stored these versions, and received the heartbeat with this number unless
+    /// that is 0. `state` is all zeros if it takes none.
+    pub(super) fn handle_holding(
+        &mut self,
+        now: Instant,
+        number: u64,
+        held: RegistryVersion,
+        state: StateVersion,
+    ) {
         if self.confirmed == 0 && number != 0 {
             // The first contact is confirmed at once.
             self.due = now;
         }
         self.confirmed = self.confirmed.max(number.min(self.number));
-        while let Some(&(sent, version)) = self.unmatched.front()
+        while let Some(&(sent, version, of_state)) = self.unmatched.front()
             && version <= held
+            && of_state <= state
         {
             self.unmatched.pop_front();
             self.current_at = Some(sent);
@@ -118,6 +129,9 @@ mod tests {
 
     use super::*;
 
+    const NO_STATE: StateVersion =
+        StateVersion { session: Session { epoch: 0, sm_guid: Guid(0) }, number: 0 };
+
     fn version(registry_sequence: u64) -> Version {
         let session = Session { epoch: 5, sm_guid: Guid(1) };
         Version { session, fabric_generation: 1, registry_sequence }
@@ -127,14 +141,14 @@ mod tests {
     fn heartbeats_are_spaced_and_a_new_responder_is_announced_at_once() {
         let now = Instant::now();
         let mut beats = Heartbeats::new(now);
-        let first = beats.poll(now, version(1), vec![7], false).unwrap();
+        let first = beats.poll(now, version(1), None, vec![7], false).unwrap();
         assert_eq!((first.number, first.confirmed, &*first.responders), (1, 0, &[7][..]));
-        assert!(beats.poll(now, version(1), vec![7], false).is_none());
+        assert!(beats.poll(now, version(1), None, vec![7], false).is_none());
         beats.handle_responders(now, &[7]);
         assert_eq!(beats.poll_timeout(), now + INTERVAL);
         beats.handle_responders(now, &[7, 8]);
-        beats.handle_holding(now, 1, version(1).registry());
-        let second = beats.poll(now, version(1), vec![7, 8], true).unwrap();
+        beats.handle_holding(now, 1, version(1).registry(), NO_STATE);
+        let second = beats.poll(now, version(1), None, vec![7, 8], true).unwrap();
         assert_eq!((second.number, second.confirmed, second.awaited), (2, 1, true));
     }
 
@@ -143,21 +157,36 @@ mod tests {
         let start = Instant::now();
         let mut beats = Heartbeats::new(start);
         assert!(!beats.is_in_step(start));
-        beats.poll(start, version(10), Vec::new(), false);
-        beats.handle_holding(start, 1, version(9).registry());
+        beats.poll(start, version(10), None, Vec::new(), false);
+        beats.handle_holding(start, 1, version(9).registry(), NO_STATE);
         assert!(!beats.is_in_step(start), "it lacks a write");
-        beats.handle_holding(start, 0, version(10).registry());
+        beats.handle_holding(start, 0, version(10).registry(), NO_STATE);
         assert!(beats.is_in_step(start));
         // It is a little late each time, as under load.
         let mut now = start;
         for sequence in 1..40 {
             now = start + INTERVAL * sequence;
             let number = u64::from(sequence);
-            beats.poll(now, version(10 + 10 * number), Vec::new(), false);
-            beats.handle_holding(now, number, version(5 + 10 * number).registry());
+            beats.poll(now, version(10 + 10 * number), None, Vec::new(), false);
+            beats.handle_holding(now, number, version(5 + 10 * number).registry(), NO_STATE);
             assert!(beats.is_in_step(now), "{sequence}");
         }
         let silent = now + LEASE + INTERVAL;
         assert!(!beats.is_in_step(silent));
+    }
+
+    /// A host that was off at the takeover came back with other LIDs: the standby had counted as in
+    /// step without them.
+    #[test]
+    fn a_follower_that_takes_the_state_is_in_step_only_with_it() {
+        let now = Instant::now();
+        let mut beats = Heartbeats::new(now);
+        let state = |number| StateVersion { session: version(1).session, number };
+        let beat = beats.poll(now, version(10), Some(state(3)), Vec::new(), false).unwrap();
+        assert_eq!(beat.state.map(StateVersion::from), Some(state(3)));
+        beats.handle_holding(now, 1, version(10).registry(), state(2));
+        assert!(!beats.is_in_step(now));
+        beats.handle_holding(now, 0, version(10).registry(), state(3));
+        assert!(beats.is_in_step(now));
     }
 }

@@ -19,6 +19,8 @@ mod roles;
 mod server;
 mod session;
 mod shared;
+mod state;
+mod state_feed;
 mod status;
 mod sync;
 mod tls;
@@ -37,6 +39,7 @@ use sa_proto::snapshot::{
     Delta, FabricPlane, HistoryLimits, Mft, RegistryChanges, RegistryPlane, Session, Snapshot,
     Version,
 };
+use sa_proto::state::StateVersion;
 use sa_proto::trust::TlsFiles;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
@@ -47,6 +50,7 @@ pub use error::PublishError;
 pub use observatory::Observatory;
 use server::serve;
 use shared::Shared;
+pub use state::StateBoard;
 pub use status::Orders;
 pub use sync::{Acknowledged, SyncFollowers};
 pub use writers::Writers;
@@ -364,6 +368,20 @@ impl Publisher {
     /// The connected responders.
     pub fn responders(&self) -> Responders {
         self.shared.responders.clone()
+    }
+
+    /// The state of this SM besides the registry, for followers.
+    pub fn state_board(&self) -> Arc<StateBoard> {
+        self.shared.state.clone()
+    }
+
+    /// The version of the state that is published; zeros without a session.
+    pub fn state_version(&self) -> StateVersion {
+        let session = self.session();
+        session.map_or_else(StateVersion::default, |session| StateVersion {
+            session,
+            number: self.shared.state.number(),
+        })
     }
 
     /// Asks all responders which registry they hold, and the one with identity `rows_from` for its

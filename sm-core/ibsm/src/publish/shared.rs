@@ -9,7 +9,7 @@ use sa_proto::snapshot::{History, HistoryLimits, Session, Snapshot, Version};
 use tokio::sync::watch;
 
 use super::inquiry::Inquiries;
-use super::{Orders, SyncFollowers, Writers, asking, session};
+use super::{Orders, StateBoard, SyncFollowers, Writers, asking, session};
 use crate::observe::moment::Moment;
 use crate::observe::{Announcements, Observer, Responders, SmStatus, Sweeps};
 
@@ -37,6 +37,8 @@ pub(super) struct Shared {
     pub(super) writers: Writers,
     /// Followers that writes wait for.
     pub(super) sync: Arc<SyncFollowers>,
+    /// State besides the registry, for followers.
+    pub(super) state: Arc<StateBoard>,
     /// Connections ever accepted; numbers them.
     pub(super) connections: AtomicU64,
     pub(super) counters: Counters,
@@ -111,6 +113,7 @@ impl Shared {
             inquiries: Inquiries::default(),
             writers: Writers::default(),
             sync: Arc::default(),
+            state: Arc::default(),
             connections: AtomicU64::new(0),
             counters: Counters::default(),
             sm: ArcSwap::default(),

@@ -2,9 +2,10 @@
 
 use sa_proto::proto::admin;
 use sa_proto::snapshot::Version;
+use sa_proto::state::StateVersion;
 
 use super::Shared;
-use crate::observe::{CopyStatus, Follower};
+use crate::observe::{CopyStatus, Follower, Responder};
 use sm_core::sweep::Peer;
 
 /// Requests of operators that the SM has not taken yet.
@@ -35,6 +36,8 @@ impl Shared {
         let counter = |(name, value): (&str, u64)| admin::Counter { name: name.into(), value };
         let named = |(name, value): &(String, u64)| counter((name, *value));
         let responders = self.responders.load();
+        let state = StateVersion { session: version.session, number: self.state.number() };
+        let own = self.sync_warning().into_iter().chain(self.state.warning());
         admin::Status {
             sm_state: sm.state.clone(),
             software: concat!("ibsm ", env!("CARGO_PKG_VERSION")).into(),
@@ -47,7 +50,7 @@ impl Shared {
             ports: fabric.nodes.iter().map(|node| node.ports.len() as u32).sum(),
             followers: responders
                 .iter()
-                .filter_map(|entry| Some(follower(&entry.name, entry.follower?, version)))
+                .filter_map(|entry| Some(follower(entry, entry.follower?, version, state)))
                 .collect(),
             responders: responders
                 .iter()
@@ -77,13 +80,13 @@ impl Shared {
                 .collect(),
             uptime_s: self.started.elapsed().as_secs(),
             subnet_up: sm.subnet_up,
-            warnings: sm.warnings.iter().cloned().chain(self.sync_warning()).collect(),
+            warnings: sm.warnings.iter().cloned().chain(own).collect(),
             routing_engine: sm.routing_engine.clone(),
             engines_passed_over: sm.engines_passed_over.clone(),
             priority: sm.priority.into(),
             peers: sm.peers.iter().map(peer).collect(),
-            following: sm.copy.map(|copy| copy.to_string()).unwrap_or_default(),
-            registry_copy: sm.copy.map(copy),
+            following: sm.copy.as_ref().map(CopyStatus::to_string).unwrap_or_default(),
+            registry_copy: sm.copy.as_ref().map(copy),
             sa_port: sm.sa_port.clone(),
             takes_over_after_ms: sm.takes_over_after.as_millis() as u64,
             sm_lid: sm.lid.0.into(),
@@ -93,24 +96,35 @@ impl Shared {
     }
 }
 
-fn follower(name: &str, follower: Follower, published: Version) -> admin::Follower {
-    let Follower { sm_guid, stored, in_step, since, awaited } = follower;
+fn follower(
+    entry: &Responder,
+    follower: Follower,
+    published: Version,
+    state: StateVersion,
+) -> admin::Follower {
+    let Follower { sm_guid, stored, state: has, in_step, since, awaited } = follower;
     let stored = stored.unwrap_or_default();
     let is_of_session = stored.session == published.session;
     let had = if is_of_session { stored.sequence } else { 0 };
     admin::Follower {
         port_guid: sm_guid.0,
-        name: name.to_owned(),
+        name: entry.name.to_string(),
         in_step,
         since_s: since.elapsed().as_secs(),
         epoch: stored.session.epoch,
         registry_sequence: stored.sequence,
         lag: published.registry_sequence.saturating_sub(had),
         awaited,
+        has_state: has == Some(state),
+        files: entry.files_differ.as_deref().map(comparison),
     }
 }
 
-fn copy(copy: CopyStatus) -> admin::RegistryCopy {
+fn comparison(different: &[String]) -> admin::FileComparison {
+    admin::FileComparison { different: different.to_vec() }
+}
+
+fn copy(copy: &CopyStatus) -> admin::RegistryCopy {
     admin::RegistryCopy {
         in_step: copy.in_step,
         since_s: copy.since.as_secs(),
@@ -118,6 +132,9 @@ fn copy(copy: CopyStatus) -> admin::RegistryCopy {
         registry_sequence: copy.stored.sequence,
         lag: copy.lag,
         contact_ms: copy.contact.map(|ago| ago.as_millis() as u64),
+        has_state: copy.has_state,
+        files: copy.files_differ.as_deref().map(comparison),
+        follows_config: copy.follows_config,
     }
 }
 

@@ -110,6 +110,9 @@ fn a_standby_does_not_list_the_registry() {
             stored: RegistryVersion::default(),
             lag: 0,
             contact: None,
+            has_state: true,
+            files_differ: None,
+            follows_config: false,
         });
         publisher.set_status(SmStatus { state: state.to_owned(), copy, ..SmStatus::default() });
         runtime.block_on(async {

@@ -34,7 +34,7 @@ use attachment::Attachment;
 pub use background::BackgroundError;
 use background::{Role, Starting};
 use door::DoorSocket;
-use follow::Following;
+use follow::{Following, OwnFiles};
 pub use log::LogError;
 use pidfile::Pidfile;
 pub use pidfile::PidfileError;
@@ -128,7 +128,8 @@ pub fn main(options: Options) -> ExitCode {
 
 /// Reads the policy files. The first sweep reports errors; with `--strict` they end the start.
 fn policy_files(config: &Config) -> Result<(SitePolicy, Reading), RunError> {
-    let (policy, reading) = SitePolicy::load(&config.settings, &disk::read)?;
+    let settings = config.with_used_files(&config.settings);
+    let (policy, reading) = SitePolicy::load(&settings, &disk::read)?;
     if config.is_strict() {
         let errors = reading.errors.iter().map(|error| sa_proto::with_causes(error));
         let mut lines: Vec<String> = errors.chain(reading.mistakes.iter().cloned()).collect();
@@ -174,7 +175,7 @@ fn run(options: Options, starting: &mut Option<Starting>) -> Result<(), RunError
         info!("no policy files: all ports are full members of the default partition");
     }
     let signals = Signals::take()?;
-    let state = StateDir::open(&config.state_dir, config.settings.fsync_high_avail_files)?;
+    let mut state = StateDir::open(&config.state_dir, config.settings.fsync_high_avail_files)?;
     let setup = RegistrySetup::new(config.settings.sa_key)?;
     let publish = PublishConfig {
         listen: config.publish,
@@ -213,6 +214,7 @@ fn run(options: Options, starting: &mut Option<Starting>) -> Result<(), RunError
     }
     let mut fabric = Attachment::open(&config, &state)?;
     let followed = Arc::new(follow::Progress::default());
+    let mut own_files = None;
     if !config.follow.is_empty() {
         let following = Following {
             urls: config.follow.clone(),
@@ -220,9 +222,12 @@ fn run(options: Options, starting: &mut Option<Starting>) -> Result<(), RunError
             id: state.identity()?,
             name: format!("standby of {}", config.state_dir.display()),
             sm_guid: fabric.port_guid(),
+            takes_texts: config.follow_config,
         };
         let urls = following.urls.join(", ");
         registry.follow(following, &followed)?;
+        own_files =
+            Some(OwnFiles::start(config.with_used_files(&config.settings), followed.clone())?);
         info!("following the registry of {urls} while standby");
     }
     let sa_port = fabric.umad_port().cloned();
@@ -247,6 +252,7 @@ fn run(options: Options, starting: &mut Option<Starting>) -> Result<(), RunError
     sweeper.set_sharding(config.sa_access.sharding());
     let (m_keys, neighbours) = state.m_keys()?;
     let neighbours = Arc::new(neighbours);
+    state.publish_to(publisher.state_board(), sweeper.lids(), &m_keys, &neighbours);
     let origin = state.origin()?;
     let saved = SavedState {
         m_keys: m_keys.clone(),
@@ -273,6 +279,7 @@ fn run(options: Options, starting: &mut Option<Starting>) -> Result<(), RunError
         publisher,
         registry,
         followed,
+        own_files,
         door,
         metrics,
         policy,

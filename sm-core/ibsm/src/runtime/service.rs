@@ -3,9 +3,11 @@
 //!
 //! - `workers`: threads for routing and other long jobs. `state_files`: a thread for long files of
 //!   the state directory.
+//! - `files`: operators' files, of this host or copied from the master.
 //! - `links`: the publisher and the registry, as the node uses them.
 //! - `measure`: metrics. `turns`: how long the parts of a turn take.
 
+mod files;
 mod links;
 mod measure;
 mod state_files;
@@ -19,22 +21,20 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use ib_mad::transport::{Interest, Packet, wait};
 use sa_proto::snapshot::Session;
 use tracing::{error, info, warn};
-use tracing_subscriber::fmt::format::Writer;
-use tracing_subscriber::fmt::time::{self, FormatTime};
 
 use super::RunError;
 use super::attachment::Attachment;
 use super::door::DoorSocket;
 use super::dump_files::DumpFileWriter;
-use super::follow::Progress;
+use super::follow::{OwnFiles, Progress};
 use super::log::Log;
 use super::metrics::Metrics;
 use super::registry::RegistryHandle;
 use super::sa_port::SaPort;
 use super::signals::{Signal, Signals};
 use super::state::StateDir;
-use crate::cli::{Config, disk};
-use crate::node::{Action, BATCH, FilesRead, NewSession, Node, NodeParts, SavedState, StateWrite};
+use crate::cli::Config;
+use crate::node::{Action, BATCH, NewSession, Node, NodeParts, SavedState, StateWrite};
 use crate::observe::responder_command;
 use crate::publish::Publisher;
 use sm_config::SitePolicy;
@@ -61,6 +61,8 @@ pub(super) struct Parts {
     pub(super) registry: Arc<RegistryHandle>,
     /// State of the copy of the master's registry.
     pub(super) followed: Arc<Progress>,
+    /// Compares operators' files with the master's, if one is followed.
+    pub(super) own_files: Option<Arc<OwnFiles>>,
     pub(super) door: DoorSocket,
     pub(super) metrics: Metrics,
     pub(super) policy: SitePolicy,
@@ -81,6 +83,9 @@ pub(super) struct Service {
     node: Node,
     registry: Arc<RegistryHandle>,
     followed: Arc<Progress>,
+    own_files: Option<Arc<OwnFiles>>,
+    /// Hash of the master's settings that are used.
+    master_settings: Option<u128>,
     /// The highest session of another manager that the publisher was given.
     known_session: Session,
     publisher: Arc<Publisher>,
@@ -94,7 +99,8 @@ impl Service {
     /// Starts the threads. Fails if the system has no more of them.
     pub(super) fn new(parts: Parts) -> std::io::Result<Self> {
         let Parts { config, log, signals, state, saved, fabric, sweeper, publisher, .. } = parts;
-        let Parts { registry, followed, door, metrics, policy, remarks, sa_port, .. } = parts;
+        let Parts { registry, followed, own_files, door, metrics, policy, remarks, .. } = parts;
+        let sa_port = parts.sa_port;
         metrics.show_light_sweeps(Arc::clone(sweeper.light_sweeps()));
         let node = Node::new(
             Instant::now(),
@@ -105,6 +111,7 @@ impl Service {
                 access: config.sa_access.clone(),
                 once: config.once,
                 follows: !config.follow.is_empty(),
+                follows_config: config.follow_config,
                 responder_command: responder_command(publisher.address(), config.tls.is_some()),
                 sweeper,
                 saved,
@@ -127,6 +134,8 @@ impl Service {
             node,
             registry,
             followed,
+            own_files,
+            master_settings: None,
             known_session: Session::default(),
             publisher,
             metrics,
@@ -161,7 +170,7 @@ impl Service {
         self.turns.begin(now);
         let mut busy = self.workers.poll(|outcome| self.node.handle_job(now, outcome))?;
         while let Some(outcome) = self.files.poll()? {
-            self.node.handle_written(now, outcome);
+            self.note_written(now, outcome);
         }
         self.dumps.poll(&mut self.node)?;
         self.take_signals(now);
@@ -185,6 +194,7 @@ impl Service {
         let now = Instant::now();
         self.turns.end(now, Part::Responses);
         self.maintain(now);
+        self.save_index();
         busy |= self.node.handle_timeout(now);
         self.turns.end(Instant::now(), Part::Deadlines);
         let blocked = self.transmit(now);
@@ -202,6 +212,7 @@ impl Service {
             self.turns.end(Instant::now(), part);
         }
         self.turns.end(Instant::now(), Part::Events);
+        self.followed.state_stored(self.node.stored_state());
         busy |= self.node.has_events();
         let end = self.node.poll_end();
         if end.is_none() && (blocked || !busy) {
@@ -215,7 +226,8 @@ impl Service {
             match signal {
                 Signal::HeavySweep => {
                     info!("SIGHUP: rereading settings, starting a heavy sweep");
-                    self.node.handle_settings(now, self.config.reread());
+                    let leads = self.node.leads();
+                    self.node.handle_settings(now, self.config.reread(leads));
                 }
                 Signal::ReopenLog => match self.log.reopen() {
                     Ok(()) => info!("SIGUSR1: log file reopened"),
@@ -332,16 +344,6 @@ impl Service {
         Ok(())
     }
 
-    /// Reads operators' files, for a sweep that has just begun.
-    fn read_files(&mut self, lids: bool) {
-        let (policy, reading) = self.node.policy().reload(self.node.settings(), &disk::read);
-        let lids = lids.then(|| self.files.directory().lids().map_err(Into::into));
-        let files = FilesRead { policy, reading, lids, time: time_of_day() };
-        self.node.handle_files(Instant::now(), files);
-        self.config.settings.clone_from(self.node.settings());
-        self.log.follow(&self.config.settings);
-    }
-
     /// Adds a sweep to the history and to metrics.
     fn note_sweep(&mut self, report: &Report, faults: Vec<crate::observe::moment::FaultPort>) {
         self.publisher.sweeps().note(report, unix_ms(), faults);
@@ -402,7 +404,7 @@ impl Service {
     /// Waits until all writes that have begun have ended.
     fn await_writes(&mut self, now: Instant) -> std::io::Result<()> {
         while let Some(outcome) = self.files.wait()? {
-            self.node.handle_written(now, outcome);
+            self.note_written(now, outcome);
         }
         Ok(())
     }
@@ -412,12 +414,4 @@ impl Service {
 fn unix_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     since.as_millis() as u64
-}
-
-/// The time of day, as the log writes it.
-fn time_of_day() -> String {
-    let mut text = String::new();
-    // Writing to a string cannot fail.
-    let _ = time::SystemTime.format_time(&mut Writer::new(&mut text));
-    text
 }

@@ -2,6 +2,7 @@
 //!
 //! - `guid2lid`: LIDs by port GUID, `guid2mkey`: M_Keys, and `neighbors`: links between ports, all
 //!   in OpenSM's format, so that OpenSM can replace ibsm and ibsm can replace OpenSM.
+//! - `master-files`: operators' files of the master, used with `--follow-config`.
 //! - `cut-ports`: switch ports that were disabled to move a LID.
 //! - `routing`: which engine computed the forwarding tables that switches hold.
 //! - `tables`: hashes of those tables, by which the next run detects that others were written.
@@ -24,7 +25,9 @@ use ib_mad::transport::ibsim::ClientId;
 use ib_mad::types::{Guid, PortNum};
 use tracing::warn;
 
-use crate::node::{StateWrite, WriteOutcome};
+use crate::cli::master_files::{self, MasterFiles};
+use crate::node::{LIDS, M_KEYS, MasterState, NEIGHBOURS, StateWrite, WriteOutcome};
+use crate::publish::StateBoard;
 use sm_core::manage::lid::LidTable;
 use sm_core::manage::mkey::{self, MKeyTable, Neighbours};
 use sm_core::sweep::{DisabledPorts, Origin, TableFingerprint};
@@ -64,6 +67,8 @@ pub(super) struct StateWriter {
     sync: bool,
     /// Whether a warning was logged that the directory itself cannot be synced.
     warned: Arc<AtomicBool>,
+    /// Where files that standbys copy are published.
+    board: Option<Arc<StateBoard>>,
 }
 
 impl StateDir {
@@ -82,8 +87,24 @@ impl StateDir {
             )),
             TryLockError::Error(source) => failed(source),
         })?;
-        let writer = StateWriter { path: path.to_owned(), sync, warned: Arc::default() };
+        let writer =
+            StateWriter { path: path.to_owned(), sync, warned: Arc::default(), board: None };
         Ok(Self { writer, _lock: lock })
+    }
+
+    /// Publishes files that standbys copy when they are written from now on, and these that were
+    /// read.
+    pub(super) fn publish_to(
+        &mut self,
+        board: Arc<StateBoard>,
+        lids: &LidTable,
+        m_keys: &MKeyTable,
+        neighbours: &Neighbours,
+    ) {
+        board.set_file(LIDS, lids.render());
+        board.set_file(M_KEYS, m_keys.render());
+        board.set_file(NEIGHBOURS, neighbours.render());
+        self.writer.board = Some(board);
     }
 
     /// Writes files.
@@ -93,20 +114,15 @@ impl StateDir {
 
     /// LIDs assigned before. Invalid lines are skipped with a warning.
     pub(super) fn lids(&self) -> Result<LidTable, StateError> {
-        let Some(text) = self.read("guid2lid")? else { return Ok(LidTable::default()) };
+        let Some(text) = self.read(LIDS)? else { return Ok(LidTable::default()) };
         let (table, rejected) = LidTable::parse(&text);
         for line in rejected.iter().take(10) {
-            warn!(
-                "{}:{}: {}; line ignored",
-                self.file("guid2lid").display(),
-                line.line,
-                line.reason
-            );
+            warn!("{}:{}: {}; line ignored", self.file(LIDS).display(), line.line, line.reason);
         }
         if rejected.len() > 10 {
             warn!(
                 "{}: {} more invalid lines ignored",
-                self.file("guid2lid").display(),
+                self.file(LIDS).display(),
                 rejected.len() - 10
             );
         }
@@ -120,10 +136,10 @@ impl StateDir {
                 warn!("{}: {left_out} invalid line(s) ignored", self.file(name).display());
             }
         };
-        let (keys, left_out) = MKeyTable::parse(&self.read_cache("guid2mkey")?);
-        warn("guid2mkey", left_out);
-        let (neighbours, left_out) = Neighbours::parse(&self.read_cache("neighbors")?);
-        warn("neighbors", left_out);
+        let (keys, left_out) = MKeyTable::parse(&self.read_cache(M_KEYS)?);
+        warn(M_KEYS, left_out);
+        let (neighbours, left_out) = Neighbours::parse(&self.read_cache(NEIGHBOURS)?);
+        warn(NEIGHBOURS, left_out);
         Ok((keys, neighbours))
     }
 
@@ -179,6 +195,12 @@ impl StateDir {
     /// Saves the identity of this run at the simulator.
     pub(super) fn keep_client(&self, client: ClientId) -> Result<(), StateError> {
         self.write("ibsm-client", &format!("{client}\n"))
+    }
+
+    /// Saves the index of the copies of the master's files.
+    pub(super) fn save_index(&self, files: &MasterFiles) -> Result<(), StateError> {
+        let name = format!("{}/{}", master_files::DIRECTORY, master_files::INDEX);
+        self.write(&name, &files.render())
     }
 
     /// This run has detached from the simulator.
@@ -268,9 +290,9 @@ impl StateWriter {
 
     fn apply(&self, write: &StateWrite) -> Result<(), StateError> {
         match write {
-            StateWrite::Lids(lids) => self.write("guid2lid", &lids.render()),
-            StateWrite::MKeys(m_keys) => self.write("guid2mkey", &m_keys.render()),
-            StateWrite::Neighbours(neighbours) => self.write("neighbors", &neighbours.render()),
+            StateWrite::Lids(lids) => self.publish(LIDS, lids.render()),
+            StateWrite::MKeys(m_keys) => self.publish(M_KEYS, m_keys.render()),
+            StateWrite::Neighbours(neighbours) => self.publish(NEIGHBOURS, neighbours.render()),
             StateWrite::Tables(registry, tables) => {
                 self.write("tables", &tables.fingerprint(*registry).render())
             }
@@ -281,7 +303,31 @@ impl StateWriter {
             }
             StateWrite::Origin(Some(origin)) => self.write("routing", &origin.render()),
             StateWrite::Origin(None) => self.forget("routing"),
+            StateWrite::MasterFiles(state) => self.copy_files(state),
         }
+    }
+
+    /// Writes a file that standbys copy. They get it even if it cannot be written here.
+    fn publish(&self, name: &str, text: String) -> Result<(), StateError> {
+        let written = self.write(name, &text);
+        if let Some(board) = &self.board {
+            board.set_file(name, text);
+        }
+        written
+    }
+
+    /// Writes copies of the master's files. They are used once the index names them.
+    fn copy_files(&self, state: &MasterState) -> Result<(), StateError> {
+        let directory = self.file(master_files::DIRECTORY);
+        fs::create_dir_all(&directory)
+            .map_err(|source| StateError { path: directory.clone(), source })?;
+        for (name, text) in master_files::copies(&state.files) {
+            if fs::read(self.file(&name)).is_ok_and(|before| before == text) {
+                continue;
+            }
+            self.write(&name, text)?;
+        }
+        Ok(())
     }
 
     /// Removes a file, if it exists.
@@ -312,20 +358,24 @@ impl StateWriter {
     }
 
     /// Replaces a file atomically: a crash leaves the old one or the new one.
-    fn write(&self, name: &str, text: &str) -> Result<(), StateError> {
+    fn write(&self, name: &str, text: impl AsRef<[u8]>) -> Result<(), StateError> {
         let path = self.file(name);
         let draft = self.file(&format!("{name}.new"));
         let write = || {
             // A draft that a crash left may be open to others.
             let _ = fs::remove_file(&draft);
-            let mode = if name == "guid2mkey" { 0o600 } else { 0o644 };
+            let is_private = name == M_KEYS || name.starts_with(master_files::DIRECTORY);
+            let mode = if is_private { 0o600 } else { 0o644 };
             let mut options = OpenOptions::new();
             let mut file = options.write(true).create_new(true).mode(mode).open(&draft)?;
-            file.write_all(text.as_bytes())?;
+            file.write_all(text.as_ref())?;
             if self.sync {
                 file.sync_all()?;
             }
             fs::rename(&draft, &path)?;
+            if self.sync && name.contains('/') {
+                sync_directory(&self.file(master_files::DIRECTORY))?;
+            }
             self.sync_names()
         };
         write().map_err(|source| StateError { path: path.clone(), source })
@@ -459,5 +509,23 @@ mod tests {
         assert_eq!(state.stale_client(), None);
         state.keep_client("3:77".parse().unwrap()).unwrap();
         assert_eq!(state.stale_client(), Some(ClientId { slot: 3, number: 77 }));
+    }
+
+    #[test]
+    fn what_standbys_copy_is_published_even_if_it_cannot_be_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("state");
+        let mut state = StateDir::open(&path, false).unwrap();
+        let board = Arc::new(StateBoard::default());
+        let (lids, m_keys, neighbours) = Default::default();
+        state.publish_to(board.clone(), &lids, &m_keys, &neighbours);
+        let first = board.number();
+        let (lids, _) = LidTable::parse("0x1 0x0004 0x0007");
+        state.writer().apply(&StateWrite::Lids(lids)).unwrap();
+        assert_eq!(board.number(), first + 1);
+        fs::remove_dir_all(&path).unwrap();
+        let keys = StateWrite::MKeys(MKeyTable::parse("0x1 0xaa").0);
+        assert!(state.writer().apply(&keys).is_err());
+        assert_eq!(board.number(), first + 2);
     }
 }

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use sa_proto::snapshot::{Session, Version};
+use sa_proto::state::StateVersion;
 
+use crate::node::MasterState;
 use crate::publish::LEASE;
 
 /// Content of a heartbeat of the master.
@@ -16,6 +18,8 @@ pub struct Beat {
     pub responders: Arc<[u64]>,
     /// Whether writes are acknowledged only once this standby has stored them.
     pub awaited: bool,
+    /// The state besides the registry that was published last; `None` if the master sends none.
+    pub state: Option<StateVersion>,
 }
 
 /// State of the copy.
@@ -32,6 +36,12 @@ pub struct Followed {
     pub contact: Option<Instant>,
     /// Whether a stream is open on which a master publishes.
     pub is_connected: bool,
+    /// The state besides the registry that was received last.
+    pub master_state: Option<Arc<MasterState>>,
+    /// The version of it that is on disk.
+    pub state_stored: StateVersion,
+    /// Operators' files that differ from the master's; `None` before they are compared.
+    pub files_differ: Option<Arc<[String]>>,
 }
 
 impl Followed {
@@ -43,16 +53,24 @@ impl Followed {
             self.stored.registry() >= beat.version.registry()
                 && self.stored.session == beat.version.session
         });
-        self.is_connected && is_recent && is_stored
+        self.is_connected && is_recent && is_stored && self.has_state()
+    }
+
+    /// Whether the LIDs, M_Keys and links that the master had published at the last heartbeat are
+    /// on disk.
+    pub fn has_state(&self) -> bool {
+        let published = self.beat.as_ref().and_then(|beat| beat.state);
+        published.is_none_or(|published| self.state_stored >= published)
     }
 
     /// Whether everything that the connected master is known to have published is on disk. If so, a
     /// standby accepts a handover; the master ensures that nothing is missing.
-    pub(super) fn has_caught_up(&self) -> bool {
+    pub(in crate::node) fn has_caught_up(&self) -> bool {
         let published = self.beat.as_ref().map_or(self.received, |beat| beat.version);
         self.is_connected
             && self.stored.session == self.publishing()
             && self.stored.registry() >= published.registry()
+            && self.has_state()
     }
 
     /// The highest session followed so far.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use ib_mad::types::Guid;
 use ib_mad::wire::attribute::SmState;
 use sa_proto::snapshot::{Session, Version};
+use sa_proto::state::StateVersion;
 use tracing::{info, warn};
 
 use crate::observe::{Follower, Responders};
@@ -29,6 +30,18 @@ const FOLLOWERS_MAX: usize = 256;
 pub(super) struct Failed {
     /// Whether the other manager may have taken over nevertheless.
     pub(super) may_have_happened: bool,
+}
+
+/// What this SM has published, as master.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Published {
+    pub(super) session: Session,
+    /// The version published last.
+    pub(super) version: Version,
+    /// The state besides the registry; `None` while a change of it is not published yet.
+    pub(super) state: Option<StateVersion>,
+    /// Whether all writes wait.
+    pub(super) sealed: bool,
 }
 
 /// Followers, and the handover to one of them.
@@ -86,16 +99,15 @@ impl PreparedHandover {
         }
     }
 
-    /// Performs due work, as master. `published` is this SM's session and the version published
-    /// last; `sealed` whether all writes wait.
+    /// Performs due work, as master.
     pub(super) fn poll(
         &mut self,
         now: Instant,
         sweeper: &mut Sweeper,
         responders: &Responders,
-        (session, published): (Session, Version),
-        sealed: bool,
+        ours: Published,
     ) -> Option<Failed> {
+        let Published { session, version: published, state, sealed } = ours;
         let follower = |guid: Guid| -> Option<Follower> {
             let list = responders.load();
             let mut followers = list.iter().filter_map(|entry| entry.follower);
@@ -105,19 +117,26 @@ impl PreparedHandover {
             let guid = sweeper.handover_candidate()?;
             let is_ready = sweeper.phase() == Phase::Idle
                 && published.session == session
+                && state.is_some()
                 && self.retry_at.is_none_or(|at| now >= at)
                 && follower(guid).is_some_and(|follower| follower.in_step);
             if !is_ready {
                 return None;
             }
-            info!("handover to {guid}: writes wait until it has stored all registrations");
+            info!(
+                "handover to {guid}: writes wait until it has stored all registrations, LIDs and \
+                 M_Keys"
+            );
             self.stage = Stage::Sealed(guid, now + SEALED_MAX);
         }
         match self.stage {
             Stage::Sealed(guid, until) => {
-                let stored = follower(guid).and_then(|follower| follower.stored);
-                if sealed && stored == Some(published.registry()) && sweeper.hand_over_to(now, guid)
-                {
+                let has_all = follower(guid).is_some_and(|follower| {
+                    // A follower of an earlier release takes no state.
+                    let has_state = follower.state.is_none_or(|stored| state == Some(stored));
+                    follower.stored == Some(published.registry()) && has_state
+                });
+                if sealed && has_all && sweeper.hand_over_to(now, guid) {
                     self.stage = Stage::Offered(guid);
                 } else if now >= until {
                     let wait = SEALED_MAX.as_secs();

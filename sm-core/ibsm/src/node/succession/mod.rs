@@ -24,7 +24,7 @@ use crate::observe::{CopyStatus, Responders};
 use crate::publish::{Challenge, LEASE};
 use doubt::{Cause, Doubt};
 pub use followed::{Beat, Followed};
-use handover::PreparedHandover;
+use handover::{PreparedHandover, Published};
 use sm_core::sweep::{RegistryCopy, Sweeper};
 use takeover::{Evidence, Finding, TakeOver};
 
@@ -50,6 +50,8 @@ pub struct SuccessionCounters {
     pub complete: u64,
     /// Takeovers with a copy that was not.
     pub incomplete: u64,
+    /// Takeovers without all LIDs, M_Keys and links of the previous master.
+    pub states_incomplete: u64,
 }
 
 /// Whether the node may publish and acknowledge.
@@ -65,6 +67,8 @@ pub(super) struct Outlook {
 pub(super) struct Succession {
     /// Whether the registry of other managers is followed.
     follows: bool,
+    /// Whether the master's files are used in place of this host's.
+    follows_config: bool,
     followed: Followed,
     doubt: Doubt,
     takeover: TakeOver,
@@ -86,12 +90,15 @@ pub(super) struct Parts<'a> {
     pub(super) feed: &'a dyn SnapshotFeed,
     pub(super) registry: &'a dyn RegistryLink,
     pub(super) responders: &'a Responders,
+    /// Whether all changes of LIDs, M_Keys and links are published.
+    pub(super) is_state_published: bool,
 }
 
 impl Succession {
-    pub(super) fn new(follows: bool) -> Self {
+    pub(super) fn new(follows: bool, follows_config: bool) -> Self {
         Self {
             follows,
+            follows_config,
             followed: Followed::default(),
             doubt: Doubt::default(),
             takeover: TakeOver::default(),
@@ -103,6 +110,11 @@ impl Succession {
             counters: SuccessionCounters::default(),
             due: None,
         }
+    }
+
+    /// The state of the copy.
+    pub(super) fn followed(&self) -> &Followed {
+        &self.followed
     }
 
     /// Takes the state of the copy.
@@ -159,18 +171,18 @@ impl Succession {
     }
 
     /// Performs due work; returns what the node may do now. Spurious calls are allowed.
-    pub(super) fn follow(&mut self, now: Instant, parts: Parts<'_>) -> Outlook {
-        let Parts { sweeper, feed, registry, responders } = parts;
+    pub(super) fn follow(&mut self, now: Instant, mut parts: Parts<'_>) -> Outlook {
         self.due = None;
-        let is_master = sweeper.sm_state() == SmState::Master;
+        let is_master = parts.sweeper.sm_state() == SmState::Master;
         if is_master {
-            self.follow_as_master(now, sweeper, feed, registry, responders);
+            self.follow_as_master(now, &mut parts);
         } else {
             self.doubt.clear();
-            sweeper.set_in_doubt(false);
+            parts.sweeper.set_in_doubt(false);
             self.takeover.reset();
-            self.follow_as_standby(now, sweeper);
+            self.follow_as_standby(now, parts.sweeper);
         }
+        let Parts { sweeper, feed, responders, .. } = parts;
         self.handover.follow(now, sweeper, responders);
         let may_acknowledge = is_master
             && feed.session().is_some()
@@ -184,14 +196,9 @@ impl Succession {
         Outlook { may_begin, vouched_until: may_acknowledge.then(|| now + vouched) }
     }
 
-    fn follow_as_master(
-        &mut self,
-        now: Instant,
-        sweeper: &mut Sweeper,
-        feed: &dyn SnapshotFeed,
-        registry: &dyn RegistryLink,
-        responders: &Responders,
-    ) {
+    fn follow_as_master(&mut self, now: Instant, parts: &mut Parts<'_>) {
+        let Parts { sweeper, feed, registry, responders, is_state_published } = parts;
+        let (feed, registry) = (*feed, *registry);
         sweeper.set_awaits_copy(false);
         (self.unreachable_since, self.probe_due, self.step) = (None, None, None);
         let Some(session) = feed.session() else {
@@ -215,9 +222,13 @@ impl Succession {
         if self.doubt.is_raised() {
             return;
         }
-        let sealed = registry.is_sealed();
-        let published = feed.version();
-        let failed = self.handover.poll(now, sweeper, responders, (session, published), sealed);
+        let published = Published {
+            session,
+            version: feed.version(),
+            state: is_state_published.then(|| feed.state()),
+            sealed: registry.is_sealed(),
+        };
+        let failed = self.handover.poll(now, sweeper, responders, published);
         if let Some(failed) = failed {
             self.counters.handovers_failed += 1;
             if failed.may_have_happened {
@@ -235,6 +246,31 @@ impl Succession {
 
     /// Determines whether the copy is complete, before a session begins.
     fn take_over(
+        &mut self,
+        now: Instant,
+        sweeper: &mut Sweeper,
+        feed: &dyn SnapshotFeed,
+        registry: &dyn RegistryLink,
+        responders: &Responders,
+    ) {
+        let was_settled = self.takeover.is_settled();
+        self.take_over_registry(now, sweeper, feed, registry, responders);
+        // LIDs and M_Keys are not asked for: responders do not have them.
+        if !was_settled
+            && self.takeover.is_settled()
+            && self.followed.beat.is_some()
+            && !self.followed.has_state()
+        {
+            self.counters.states_incomplete += 1;
+            warn!(
+                "the last changes of LIDs and M_Keys of the previous master were not received: \
+                 hosts that are off may get other LIDs, and ports with another M_Key may be \
+                 unreachable"
+            );
+        }
+    }
+
+    fn take_over_registry(
         &mut self,
         now: Instant,
         sweeper: &mut Sweeper,
@@ -319,12 +355,16 @@ impl Succession {
         let (in_step, since) = self.step?;
         let Followed { stored, .. } = self.followed;
         let contact = self.followed.contact.map(|at| now.saturating_duration_since(at));
+        let Followed { files_differ, .. } = &self.followed;
         Some(CopyStatus {
             in_step,
             since: now.saturating_duration_since(since),
             stored: stored.registry(),
             lag: self.followed.lag(),
             contact,
+            has_state: self.followed.has_state(),
+            files_differ: files_differ.clone(),
+            follows_config: self.follows_config,
         })
     }
 }

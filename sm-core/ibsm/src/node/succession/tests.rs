@@ -42,9 +42,14 @@ impl Case {
         let followed = Followed {
             received: known,
             stored: known,
-            beat: Some(Beat { version: known, responders: Arc::new([1, 2]), awaited: false }),
+            beat: Some(Beat {
+                version: known,
+                responders: Arc::new([1, 2]),
+                awaited: false,
+                state: None,
+            }),
             contact: Some(now),
-            is_connected: false,
+            ..Followed::default()
         };
         Self {
             now: now + Duration::from_secs(40),

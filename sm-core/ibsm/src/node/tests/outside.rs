@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use ib_mad::transport::Packet;
 use sa_proto::snapshot::{FabricPlane, Mft, RegistryVersion, Session, Version};
+use sa_proto::state::StateVersion;
 
 use crate::node::{NewSession, RegistryLink, SnapshotFeed};
 use crate::publish::{Challenge, PublishError};
@@ -25,6 +26,8 @@ pub(super) struct Published {
     epoch: u64,
     version: Version,
     pub(super) planes: Vec<FabricPlane>,
+    /// Number of the state besides the registry.
+    pub(super) state: u64,
     /// Whether the epoch cannot be saved.
     pub(super) is_disk_full: bool,
     pub(super) challenge: Option<Challenge>,
@@ -67,6 +70,11 @@ impl SnapshotFeed for TestFeed {
 
     fn version(&self) -> Version {
         self.lock().version
+    }
+
+    fn state(&self) -> StateVersion {
+        let feed = self.lock();
+        StateVersion { session: feed.session.unwrap_or_default(), number: feed.state }
     }
 
     fn end_session(&self) {

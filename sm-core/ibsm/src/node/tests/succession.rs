@@ -2,10 +2,11 @@
 
 use ib_mad::wire::attribute::SmState;
 use sa_proto::snapshot::{Session, Version};
+use sa_proto::state::{Document, Kind, StateVersion};
 use sm_core::sweep::Phase;
 
 use super::*;
-use crate::node::{Beat, Followed};
+use crate::node::{Beat, Followed, LIDS, MasterState};
 use crate::publish::{Challenge, LEASE};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -97,9 +98,10 @@ fn publishing(bed: &Bed, epoch: u64) -> Followed {
     Followed {
         received: version,
         stored: version,
-        beat: Some(Beat { version, responders: Arc::default(), awaited: false }),
+        beat: Some(Beat { version, responders: Arc::default(), awaited: false, state: None }),
         contact: Some(bed.clock.now()),
         is_connected: true,
+        ..Followed::default()
     }
 }
 
@@ -196,7 +198,7 @@ fn a_standby_polls_a_master_whose_feed_fell_silent() {
     bed.run_for(Duration::from_secs(4));
     let seen = bed.node.sweeper().master_seen().unwrap();
     assert!(seen > contact + LEASE, "regular polls are 10 s apart");
-    assert!(!bed.status.copy.unwrap().in_step, "it claims nothing any more");
+    assert!(!bed.status.copy.as_ref().unwrap().in_step, "it claims nothing any more");
 }
 
 /// Regression: the previous master had a newer registry, and it was replaced by ours.
@@ -214,4 +216,99 @@ fn a_master_whose_responders_follow_another_that_is_gone_takes_over_from_it() {
     assert_eq!(bed.feed.lock().session.unwrap().epoch, 2);
     bed.run_for(MINUTE);
     assert!(bed.fabric.counters().reregistrations > before, "clients are asked");
+}
+
+/// The state of a master in epoch 6, by the text of `guid2lid`.
+fn master_state(number: u64, lids: &str) -> MasterState {
+    let session = Session { epoch: 6, sm_guid: Guid(99) };
+    let document = Document::new(Kind::StateFile, LIDS, lids.to_owned());
+    let all = [(LIDS.to_owned(), Arc::new(document))].into();
+    MasterState::read(StateVersion { session, number }, &all).0
+}
+
+/// LIDs of hosts that were off were forgotten at a takeover: a host that was switched on later got
+/// the LID of one that came back after it.
+#[test]
+fn a_new_master_keeps_the_lids_of_hosts_that_are_off() {
+    let mut bed = Bed::build(of_priority(1), Files::new(), false, true);
+    bed.add_peer(of_priority(9));
+    bed.run_until(MINUTE, |bed| {
+        state(bed) == SmState::Standby && bed.peer.as_ref().unwrap().sweeper.is_up()
+    });
+    let absent = Guid(0xab5e);
+    let known = master_state(3, &format!("{absent} 0x0123 0x0123\n"));
+    let version = known.version;
+    let beat = |followed: &mut Followed| {
+        followed.beat.as_mut().unwrap().state = Some(version);
+        followed.master_state = Some(Arc::new(known.clone()));
+    };
+    let mut followed = publishing(&bed, 6);
+    beat(&mut followed);
+    bed.node.handle_followed(followed.clone());
+    assert_eq!(bed.node.stored_state(), StateVersion::default());
+    bed.run_for(Duration::from_millis(10));
+    assert_eq!(bed.node.stored_state(), version, "its file is written");
+    followed.state_stored = version;
+    followed.is_connected = false;
+    bed.registry.lock().held = followed.stored.registry();
+    bed.node.handle_followed(followed);
+    bed.crash_peer();
+    bed.run_until(MINUTE * 2, |bed| bed.node.sweeper().is_up());
+    bed.run_for(MINUTE);
+    let lids = bed.node.sweeper().lids();
+    assert_eq!(lids.get(absent).map(|range| range.first.0), Some(0x123));
+    assert_eq!(bed.node.succession().states_incomplete, 0);
+}
+
+#[test]
+fn a_takeover_without_the_last_state_is_counted() {
+    let mut bed = took_over_with_state();
+    bed.run_until(MINUTE, |bed| bed.feed.lock().session.is_some());
+    let counters = bed.node.succession();
+    assert_eq!((counters.complete, counters.states_incomplete), (1, 1));
+}
+
+/// A takeover before the state that was published last is stored.
+fn took_over_with_state() -> Bed {
+    let mut bed = Bed::build(of_priority(1), Files::new(), false, true);
+    bed.add_peer(of_priority(9));
+    bed.run_until(MINUTE, |bed| {
+        state(bed) == SmState::Standby && bed.peer.as_ref().unwrap().sweeper.is_up()
+    });
+    let mut followed = publishing(&bed, 6);
+    bed.registry.lock().held = followed.stored.registry();
+    followed.beat.as_mut().unwrap().state = Some(master_state(4, "").version);
+    followed.is_connected = false;
+    bed.node.handle_followed(followed);
+    bed.crash_peer();
+    bed.run_until(MINUTE * 2, |bed| state(bed) == SmState::Master);
+    bed
+}
+
+/// A standby accepted a handover before it had the LIDs and M_Keys of the master.
+#[test]
+fn a_handover_waits_until_the_state_is_stored() {
+    let mut bed = Bed::new(of_priority(3), Files::new(), false);
+    bed.bring_up();
+    bed.feed.lock().state = 7;
+    let guid = bed.add_peer(of_priority(9));
+    let published = bed.feed.version();
+    let session = bed.feed.lock().session.unwrap();
+    let list = |bed: &Bed, number| {
+        list_follower(bed, guid, published);
+        let follower_has = StateVersion { session, number };
+        assert!(bed.responders.update(9, |entry| {
+            entry.follower.as_mut().unwrap().state = Some(follower_has);
+        }));
+    };
+    list(&bed, 6);
+    bed.run_until(MINUTE, |bed| bed.node.succession().handovers_failed > 0);
+    assert_eq!(state(&bed), SmState::Master);
+    list(&bed, 7);
+    bed.run_until(MINUTE, |bed| state(bed) == SmState::Standby);
+
+    let mut copy = publishing(&bed, 6);
+    assert!(copy.has_caught_up());
+    copy.beat.as_mut().unwrap().state = Some(master_state(4, "").version);
+    assert!(!copy.has_caught_up(), "so that it is refused");
 }

@@ -19,10 +19,11 @@ use sa_proto::proto::snapshot::resync::Reason;
 use sa_proto::proto::snapshot::{self as proto, FromResponder, FromSm};
 use sa_proto::snapshot::codec::{Decoder, UpdateError};
 use sa_proto::snapshot::{Session, Snapshot, Version};
+use sa_proto::state;
 use tracing::{info, warn};
 
 use super::Progress;
-use crate::node::Beat;
+use crate::node::{Beat, MasterState};
 
 /// Answers to heartbeats remembered that are not confirmed.
 const UNCONFIRMED_MAX: usize = 64;
@@ -38,6 +39,8 @@ pub enum Output {
     Send(Box<FromResponder>),
     /// A snapshot was received: wake the registry's thread.
     News,
+    /// Close the connection, for this reason.
+    Close(String),
 }
 
 /// The feed of one subnet manager.
@@ -64,9 +67,12 @@ enum State {
 /// An open feed.
 #[derive(Debug)]
 struct Open {
+    /// The snapshot received last.
     held: Arc<Snapshot>,
     /// The update that is being received.
     decoder: Option<Decoder>,
+    /// The state besides the registry, and what is being received of it.
+    state: state::Decoder,
     /// Session of the last snapshot or heartbeat.
     session: Option<Session>,
     /// The session that the log names.
@@ -75,6 +81,8 @@ struct Open {
     unsent: Option<u64>,
     /// Numbers of heartbeats that were answered, and when, until the master confirms the answer.
     unconfirmed: VecDeque<(u64, Instant)>,
+    /// Operators' files that were reported to differ from the master's.
+    reported: Option<Arc<[String]>>,
 }
 
 impl Stream {
@@ -119,11 +127,16 @@ impl Stream {
 
     /// There is a connection. The greeting is the first message to send.
     pub fn handle_connected(&mut self) {
-        let held = Arc::new(Snapshot::empty());
-        let unconfirmed = VecDeque::new();
-        let open =
-            Open { held, decoder: None, session: None, logged: None, unsent: None, unconfirmed };
-        self.state = State::Open(Box::new(open));
+        self.state = State::Open(Box::new(Open {
+            held: Arc::new(Snapshot::empty()),
+            decoder: None,
+            state: state::Decoder::default(),
+            session: None,
+            logged: None,
+            unsent: None,
+            unconfirmed: VecDeque::new(),
+            reported: None,
+        }));
         self.send(Reply::Hello(self.greeting.clone()));
     }
 
@@ -149,6 +162,9 @@ impl Stream {
         let State::Open(open) = &mut self.state else { return };
         if let Some(Message::Heartbeat(heartbeat)) = message.message {
             return open.beat(heartbeat, progress);
+        }
+        if let Some(Message::State(message)) = message.message {
+            return self.take_state(message, progress);
         }
         let time_ns = match &message.message {
             Some(Message::End(end)) => end.registry_time_ns,
@@ -178,12 +194,37 @@ impl Stream {
         self.send(answer);
     }
 
-    /// Something was stored: the master is to learn of it, if it publishes.
-    pub fn handle_stored(&mut self) {
-        if let State::Open(open) = &mut self.state
-            && open.session.is_some()
-        {
-            open.unsent.get_or_insert(0);
+    /// Takes a part of the state besides the registry.
+    fn take_state(&mut self, message: proto::State, progress: &Progress) {
+        let State::Open(open) = &mut self.state else { return };
+        match open.state.handle(message) {
+            Ok(None) => {}
+            Ok(Some((version, documents))) => {
+                let (state, unreadable) = MasterState::read(version, &documents);
+                if unreadable > 0 {
+                    warn!("{unreadable} lines of LIDs, M_Keys or links of {} ignored", self.url);
+                }
+                progress.receive_state(state);
+            }
+            Err(error) => {
+                self.outputs.push_back(Output::Close(format!("its state is unusable: {error}")));
+            }
+        }
+    }
+
+    /// Something was stored, or operators' files were compared: the master is to learn of it, if
+    /// it publishes.
+    pub fn handle_stored(&mut self, progress: &Progress) {
+        let State::Open(open) = &mut self.state else { return };
+        if open.session.is_none() {
+            return;
+        }
+        open.unsent.get_or_insert(0);
+        let differ = progress.followed().files_differ;
+        if differ.is_some() && open.reported != differ {
+            let names = differ.iter().flat_map(|names| names.iter().cloned()).collect();
+            open.reported = differ;
+            self.send(Reply::Files(proto::FileDifferences { names }));
         }
     }
 
@@ -205,7 +246,8 @@ impl Stream {
             open.unconfirmed.push_back((number, now));
         }
         let version = Some(progress.last_stored().into());
-        let message = Some(Reply::Holding(proto::Holding { number, version }));
+        let state = Some(progress.last_state().into());
+        let message = Some(Reply::Holding(proto::Holding { number, version, state }));
         Some(FromResponder { message })
     }
 
@@ -233,7 +275,8 @@ impl Open {
         }
         self.unsent = Some(heartbeat.number);
         let responders = heartbeat.responders.into_iter().take(RESPONDERS_MAX).collect();
-        progress.beat(Beat { version, responders, awaited: heartbeat.awaited }, contact);
+        let (awaited, state) = (heartbeat.awaited, heartbeat.state.map(Into::into));
+        progress.beat(Beat { version, responders, awaited, state }, contact);
     }
 
     /// Takes a part of an update; yields the snapshot at its end. Parts of no update are ignored.
@@ -255,10 +298,13 @@ impl Open {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use ib_mad::types::Guid;
     use sa_proto::snapshot::codec::Encoder;
     use sa_proto::snapshot::{FabricPlane, RegistryPlane, Version, delta};
+    use sa_proto::state::{Document, Documents, Kind, StateVersion};
 
     fn snapshot(epoch: u64, sequence: u64) -> Arc<Snapshot> {
         let session = Session { epoch, sm_guid: Guid(1) };
@@ -286,6 +332,7 @@ mod tests {
         match stream.poll_output()? {
             Output::Send(message) => message.message,
             Output::News => sent(stream),
+            Output::Close(reason) => panic!("closed: {reason}"),
         }
     }
 
@@ -369,6 +416,7 @@ mod tests {
             version: Some(version.into()),
             responders: vec![0x51],
             awaited: false,
+            state: None,
         };
         FromSm { message: Some(Message::Heartbeat(heartbeat)) }
     }
@@ -385,7 +433,7 @@ mod tests {
         feed(&mut stream, &progress, Encoder::full(snapshot(5, 1)));
         sent(&mut stream);
         store(&progress);
-        stream.handle_stored();
+        stream.handle_stored(&progress);
         let answer = |stream: &mut Stream, now| {
             let message = stream.holding(now, &progress).and_then(|message| message.message);
             let Some(Reply::Holding(holding)) = message else { panic!("no answer") };
@@ -403,7 +451,7 @@ mod tests {
         // These were sent long ago, before the answers to them could arrive. One answer is enough.
         stream.handle_message(heartbeat(3, 1, version), &progress);
         stream.handle_message(heartbeat(4, 1, version), &progress);
-        stream.handle_stored();
+        stream.handle_stored(&progress);
         assert_eq!(answer(&mut stream, at(9001)), (4, version));
         assert_eq!(progress.followed().contact, Some(at(0)));
         assert!(!progress.followed().is_in_step(at(9001)));
@@ -459,5 +507,70 @@ mod tests {
         sent(&mut stream);
         stream.handle_message(end, &progress);
         assert!(stream.poll_output().is_none() && !progress.has_news());
+    }
+
+    fn lids(version: StateVersion) -> Vec<FromSm> {
+        let document = Document::new(Kind::StateFile, "guid2lid", "0x1 0x0004 0x0004");
+        let all: Documents = [("guid2lid".to_owned(), Arc::new(document))].into();
+        let update = state::Encoder::new(version, &all, &BTreeMap::new(), false);
+        update.map(|state| FromSm { message: Some(Message::State(state)) }).collect()
+    }
+
+    #[test]
+    fn the_state_may_come_between_the_messages_of_an_update() {
+        let (now, progress) = (Instant::now(), Progress::default());
+        let mut stream = connected(now);
+        let first = snapshot(5, 1);
+        let version = StateVersion { session: first.version().session, number: 3 };
+        let mut state = lids(version).into_iter();
+        for message in Encoder::full(first.clone()) {
+            stream.handle_message(message, &progress);
+            if let Some(message) = state.next() {
+                stream.handle_message(message, &progress);
+            }
+        }
+        state.for_each(|message| stream.handle_message(message, &progress));
+        assert_eq!(acked(sent(&mut stream)), Some(first.version()));
+        assert_eq!(progress.followed().master_state.unwrap().version, version);
+        progress.state_stored(version);
+        stream.handle_stored(&progress);
+        let Some(Reply::Holding(holding)) = stream.holding(now, &progress).unwrap().message else {
+            panic!("no answer")
+        };
+        assert_eq!(holding.state.map(StateVersion::from), Some(version));
+    }
+
+    #[test]
+    fn a_state_that_cannot_be_read_ends_the_connection() {
+        let (now, progress) = (Instant::now(), Progress::default());
+        let mut stream = connected(now);
+        let session = snapshot(5, 1).version().session;
+        let end = lids(StateVersion { session, number: 3 }).pop().unwrap();
+        stream.handle_message(end, &progress);
+        assert!(matches!(stream.poll_output(), Some(Output::Close(_))));
+    }
+
+    #[test]
+    fn files_that_differ_are_reported_when_that_changes() {
+        let (now, progress) = (Instant::now(), Progress::default());
+        let mut stream = connected(now);
+        feed(&mut stream, &progress, Encoder::full(snapshot(5, 1)));
+        sent(&mut stream);
+        let reported = |stream: &mut Stream| match stream.poll_output() {
+            Some(Output::Send(message)) => match message.message {
+                Some(Reply::Files(files)) => Some(files.names),
+                _ => None,
+            },
+            _ => None,
+        };
+        stream.handle_stored(&progress);
+        assert_eq!(reported(&mut stream), None, "they were not compared");
+        for names in [vec!["partition_config_file".to_owned()], Vec::new()] {
+            progress.compared(&names);
+            stream.handle_stored(&progress);
+            assert_eq!(reported(&mut stream), Some(names));
+            stream.handle_stored(&progress);
+            assert_eq!(reported(&mut stream), None, "the master knows");
+        }
     }
 }

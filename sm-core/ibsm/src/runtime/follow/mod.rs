@@ -6,6 +6,7 @@
 //! node (`node::succession`) decides whether the copy is complete at a takeover.
 
 pub mod machine;
+mod own_files;
 mod progress;
 
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Endpoint;
 
 use machine::{Output, Stream};
+pub(super) use own_files::OwnFiles;
 pub use progress::{News, Progress};
 
 /// How often a silent connection is probed, and how long an answer may take.
@@ -43,6 +45,8 @@ pub(super) struct Following {
     pub(super) name: String,
     /// GUID of the port of this SM.
     pub(super) sm_guid: Guid,
+    /// Whether operators' files of the master are used (`--follow-config`).
+    pub(super) takes_texts: bool,
 }
 
 /// Follows for as long as the process lives; `arrived` is called for each snapshot.
@@ -54,13 +58,15 @@ pub(super) fn start(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let run = move || {
         let streams = tokio::task::LocalSet::new();
-        let Following { urls, trust, id, name, sm_guid } = following;
+        let Following { urls, trust, id, name, sm_guid, takes_texts } = following;
         for url in urls {
             let greeting = proto::Hello {
                 schema: SCHEMA,
                 responder_id: id,
                 name: name.clone(),
                 sm_guid: sm_guid.0,
+                takes_state: true,
+                takes_texts,
                 software: concat!("ibsm ", env!("CARGO_PKG_VERSION")).into(),
                 ..proto::Hello::default()
             };
@@ -112,7 +118,7 @@ impl Driver {
                     let Some(message) = message else { return Ok(()) };
                     self.stream.handle_message(message, &self.progress);
                 }
-                Ok(()) = stored.changed() => self.stream.handle_stored(),
+                Ok(()) = stored.changed() => self.stream.handle_stored(&self.progress),
                 Ok(permit) = outbound.reserve(), if self.stream.has_holding() => {
                     if let Some(message) = self.stream.holding(Instant::now(), &self.progress) {
                         permit.send(message);
@@ -131,6 +137,7 @@ impl Driver {
         while let Some(output) = self.stream.poll_output() {
             match output {
                 Output::News => arrived(),
+                Output::Close(reason) => return Err(reason),
                 Output::Send(message) => outbound
                     .try_send(*message)
                     .map_err(|_| "it does not accept replies".to_owned())?,

@@ -4,13 +4,14 @@
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use sa_proto::snapshot::{RegistryPlane, Session, Snapshot, Version};
+use sa_proto::state::StateVersion;
 use tokio::sync::watch;
 
-use crate::node::{Beat, Followed};
+use crate::node::{Beat, Followed, MasterState};
 
 /// The last snapshot of a master, for the registry's thread.
 #[derive(Clone, Debug)]
@@ -27,6 +28,8 @@ pub struct Progress {
     state: Mutex<(Followed, Option<News>)>,
     /// Changes when something is stored.
     stored: watch::Sender<Version>,
+    /// Notified when the state of a master is received.
+    state_arrived: Condvar,
     /// Registry time of the master in its last update, ns, until it is taken; then 0.
     registry_time_ns: AtomicU64,
 }
@@ -108,6 +111,54 @@ impl Progress {
         true
     }
 
+    /// The state of a master was received, if that master was not replaced.
+    pub fn receive_state(&self, received: MasterState) {
+        let mut state = self.lock();
+        if received.version.session >= state.0.publishing() {
+            state.0.master_state = Some(Arc::new(received));
+            drop(state);
+            self.state_arrived.notify_all();
+        }
+    }
+
+    /// Waits until a state other than `seen` is received, for this time at most.
+    pub fn await_state(&self, seen: Option<StateVersion>, limit: Duration) {
+        let is_same = |state: &mut (Followed, Option<News>)| {
+            state.0.master_state.as_ref().map(|known| known.version) == seen
+        };
+        let waited = self.state_arrived.wait_timeout_while(self.lock(), limit, is_same);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// This version of the state is on disk.
+    pub fn state_stored(&self, version: StateVersion) {
+        {
+            let followed = &mut self.lock().0;
+            if followed.state_stored == version {
+                return;
+            }
+            followed.state_stored = version;
+        }
+        self.stored.send_modify(|_| {});
+    }
+
+    /// The last version of the state on disk.
+    pub fn last_state(&self) -> StateVersion {
+        self.lock().0.state_stored
+    }
+
+    /// Operators' files were compared with the master's: these differ.
+    pub fn compared(&self, differ: &[String]) {
+        {
+            let followed = &mut self.lock().0;
+            if followed.files_differ.as_deref() == Some(differ) {
+                return;
+            }
+            followed.files_differ = Some(differ.into());
+        }
+        self.stored.send_modify(|_| {});
+    }
+
     /// A heartbeat arrived; `contact` is when an answer was sent that this one confirms.
     pub fn beat(&self, beat: Beat, contact: Option<Instant>) {
         let (session, mut state) = (beat.version.session, self.lock());
@@ -138,6 +189,7 @@ mod tests {
 
     use ib_mad::types::Guid;
     use sa_proto::snapshot::FabricPlane;
+    use sa_proto::state::Documents;
 
     use super::*;
     use crate::publish::LEASE;
@@ -150,7 +202,7 @@ mod tests {
 
     fn beat(epoch: u64, sequence: u64) -> Beat {
         let version = snapshot(epoch, sequence).version();
-        Beat { version, responders: Arc::default(), awaited: false }
+        Beat { version, responders: Arc::default(), awaited: false, state: None }
     }
 
     #[test]
@@ -211,5 +263,37 @@ mod tests {
         progress.receive(&snapshot(5, 2));
         progress.put_back(first);
         assert_eq!(progress.take().unwrap().version.registry_sequence, 2);
+    }
+
+    /// LIDs and M_Keys were lost at a takeover though the standby had counted as in step.
+    #[test]
+    fn a_copy_counts_only_with_the_state_that_is_published() {
+        let (progress, now) = (Progress::default(), Instant::now());
+        let session = snapshot(5, 1).version().session;
+        let state = |number| StateVersion { session, number };
+        assert!(progress.receive(&snapshot(5, 1)));
+        progress.stored(progress.take().unwrap().version);
+        progress.beat(Beat { state: Some(state(3)), ..beat(5, 1) }, Some(now));
+        progress.state_stored(state(2));
+        assert!(!progress.followed().is_in_step(now) && !progress.followed().has_state());
+        let mut news = progress.subscribe();
+        progress.state_stored(state(3));
+        assert!(news.has_changed().unwrap(), "the master is to learn of it");
+        assert!(progress.followed().is_in_step(now));
+        news.mark_unchanged();
+        progress.state_stored(state(3));
+        assert!(!news.has_changed().unwrap());
+    }
+
+    #[test]
+    fn the_state_of_a_master_that_was_replaced_is_ignored() {
+        let progress = Progress::default();
+        assert!(progress.receive(&snapshot(6, 3)));
+        for (epoch, is_received) in [(5, false), (6, true)] {
+            let session = snapshot(epoch, 1).version().session;
+            let version = StateVersion { session, number: 1 };
+            progress.receive_state(MasterState::read(version, &Documents::new()).0);
+            assert_eq!(progress.followed().master_state.is_some(), is_received);
+        }
     }
 }

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use ib_mad::transport::Packet;
 use sa_proto::snapshot::{FabricPlane, Mft, RegistryVersion, Session, Version};
+use sa_proto::state::StateVersion;
 
 use crate::node::{RegistryLink, SnapshotFeed};
 use crate::publish::{Challenge, PublishError, Publisher};
@@ -25,6 +26,10 @@ impl SnapshotFeed for Publisher {
 
     fn version(&self) -> Version {
         self.version()
+    }
+
+    fn state(&self) -> StateVersion {
+        self.state_version()
     }
 
     fn end_session(&self) {

@@ -38,6 +38,12 @@ impl Service {
             takeovers("complete", counters.complete),
             takeovers("incomplete", counters.incomplete),
             Metric::counter(
+                "takeovers_state_incomplete",
+                "Takeovers at which the last changes of LIDs, M_Keys and links of the previous \
+                 master had not been received",
+                counters.states_incomplete,
+            ),
+            Metric::counter(
                 "handovers_failed",
                 "Failed handovers to a standby that follows; they are tried again",
                 counters.handovers_failed,
@@ -366,6 +372,18 @@ impl Service {
             let help = "Registry changes that a standby that follows has not stored";
             gauge("follower_lag_changes", help, lag as f64).with("sm", follower.sm_guid.to_string())
         }));
+        metrics.extend(responders.iter().filter_map(|entry| {
+            let (follower, differ) = (entry.follower?, entry.files_differ.as_ref()?);
+            let help = "Operators' files, the settings among them, that a standby that follows has \
+                        other than this SM";
+            let differ = gauge("follower_files_different", help, differ.len() as f64);
+            Some(differ.with("sm", follower.sm_guid.to_string()))
+        }));
+        metrics.push(Metric::counter(
+            "state_documents_too_long",
+            "State files and operators' files that were too long to be copied by standbys",
+            self.publisher.state_board().overflows(),
+        ));
         if let Some((awaited, lost)) = self.publisher.sync_followers().counts() {
             let help = "Standbys that writes wait for (--follow-sync); if 0, writes are \
                         acknowledged without a copy";

@@ -1,0 +1,238 @@
+//! The copy of the master's state besides the registry, while standing by: LIDs of ports that are
+//! off, M_Keys, and links.
+//!
+//! What arrives goes into the tables of the sweeper, and from there into the files of the state
+//! directory, as this SM's own. It counts as stored once these files are written. Entries that the
+//! master does not have stay as long as they contradict none of its own: a master with an empty
+//! state directory erases nothing.
+
+use std::fmt;
+use std::sync::Arc;
+
+use sa_proto::state::{Document, Documents, Kind, StateVersion};
+use tracing::info;
+
+use super::files::StateFiles;
+use super::succession::Followed;
+use sm_core::manage::lid::LidTable;
+use sm_core::manage::mkey::{MKeyTable, Neighbours};
+use sm_core::sweep::Sweeper;
+
+/// Names of the state files that a standby copies.
+pub const LIDS: &str = "guid2lid";
+/// See [`LIDS`].
+pub const M_KEYS: &str = "guid2mkey";
+/// See [`LIDS`].
+pub const NEIGHBOURS: &str = "neighbors";
+
+/// A master's state as it was received.
+#[derive(Clone, PartialEq, Eq)]
+pub struct MasterState {
+    /// Its version.
+    pub version: StateVersion,
+    lids: LidTable,
+    m_keys: MKeyTable,
+    neighbours: Neighbours,
+    /// Operators' files: their hashes, and their texts if they were asked for.
+    pub files: Documents,
+}
+
+/// Shows no M_Keys.
+impl fmt::Debug for MasterState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "state {}, {} LIDs", self.version, self.lids.len())
+    }
+}
+
+impl MasterState {
+    /// Reads the documents; also returns the number of lines that could not be read.
+    pub fn read(version: StateVersion, documents: &Documents) -> (Self, usize) {
+        let text = |name: &str| {
+            let document = documents.get(name).filter(|document| document.kind == Kind::StateFile);
+            let text = document.and_then(|document| document.text.as_deref()).unwrap_or_default();
+            String::from_utf8_lossy(text).into_owned()
+        };
+        let (lids, rejected) = LidTable::parse(&text(LIDS));
+        let (m_keys, no_keys) = MKeyTable::parse(&text(M_KEYS));
+        let (neighbours, no_links) = Neighbours::parse(&text(NEIGHBOURS));
+        let is_operators =
+            |(_, document): &(&String, &Arc<Document>)| document.kind == Kind::OperatorsFile;
+        let files = documents.iter().filter(is_operators);
+        let files = files.map(|(name, document)| (name.clone(), document.clone())).collect();
+        let state = Self { version, lids, m_keys, neighbours, files };
+        (state, rejected.len() + no_keys + no_links)
+    }
+}
+
+/// Which state of a master this SM has.
+#[derive(Debug, Default)]
+pub(super) struct StateCopy {
+    /// In the tables.
+    applied: StateVersion,
+    /// In the files, too.
+    stored: StateVersion,
+    /// Whether operators' files are copied.
+    copies_files: bool,
+    /// Operators' files as they were copied last.
+    copied: Documents,
+}
+
+impl StateCopy {
+    /// No state was received. `copies_files`: whether operators' files are copied.
+    pub(super) fn new(copies_files: bool) -> Self {
+        Self { copies_files, ..Self::default() }
+    }
+
+    /// Takes over a state that was received, if it is new.
+    pub(super) fn follow(
+        &mut self,
+        followed: &Followed,
+        sweeper: &mut Sweeper,
+        files: &mut StateFiles,
+    ) {
+        if let Some(state) = &followed.master_state
+            && state.version > self.applied
+        {
+            self.apply(state, sweeper, files);
+        }
+        if self.stored != self.applied && files.are_tables_written() {
+            self.stored = self.applied;
+        }
+    }
+
+    fn apply(&mut self, state: &Arc<MasterState>, sweeper: &mut Sweeper, files: &mut StateFiles) {
+        if sweeper.follow_lids(&state.lids) {
+            files.lids_changed();
+        }
+        if state.version.session != self.applied.session {
+            let kept = sweeper.lids().len().saturating_sub(state.lids.len());
+            info!(
+                "following LIDs, M_Keys and links of the master: {state:?}; {kept} LIDs that it \
+                 does not know stay reserved"
+            );
+        }
+        let (keys_changed, links_changed) = sweeper.follow_m_keys(&state.m_keys, &state.neighbours);
+        files.tables_followed(keys_changed, links_changed);
+        if self.copies_files && self.copied != state.files {
+            self.copied.clone_from(&state.files);
+            files.master_files_followed(state.clone());
+        }
+        self.applied = state.version;
+    }
+
+    /// The version that is on disk.
+    pub(super) fn stored(&self) -> StateVersion {
+        self.stored
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use ib_mad::types::Guid;
+    use sa_proto::snapshot::Session;
+    use sm_config::Settings;
+
+    use super::super::files::{SavedState, StateWrite};
+    use super::*;
+
+    fn documents(all: &[(&str, &'static str)]) -> Documents {
+        let all = all.iter().map(|(name, text)| {
+            ((*name).to_owned(), Arc::new(Document::new(Kind::StateFile, name, *text)))
+        });
+        all.collect()
+    }
+
+    fn state(number: u64, lids: &'static str) -> MasterState {
+        let session = Session { epoch: 5, sm_guid: Guid(1) };
+        let all = documents(&[
+            (LIDS, lids),
+            (M_KEYS, "0x1 0xdead"),
+            (NEIGHBOURS, "0x1:1 0x2:1\n0x2:1 0x1:1"),
+        ]);
+        MasterState::read(StateVersion { session, number }, &all).0
+    }
+
+    fn followed(state: MasterState) -> Followed {
+        Followed { master_state: Some(Arc::new(state)), ..Followed::default() }
+    }
+
+    fn files() -> (StateFiles, Sweeper) {
+        let saved =
+            SavedState { m_keys: MKeyTable::default(), neighbours: Arc::default(), origin: None };
+        (StateFiles::new(saved), Sweeper::new(Settings::default(), LidTable::default(), 0))
+    }
+
+    #[test]
+    fn a_state_counts_as_stored_when_all_its_files_are_written() {
+        let (mut copy, (mut files, mut sweeper)) = (StateCopy::default(), files());
+        let now = Instant::now();
+        let first = state(1, "0x1 1 1");
+        copy.follow(&followed(first.clone()), &mut sweeper, &mut files);
+        let mut open: Vec<StateWrite> =
+            std::iter::from_fn(|| files.poll_write(now, &mut sweeper, || 0)).collect();
+        assert_eq!(open.len(), 3, "{open:?}");
+        while let Some(write) = open.pop() {
+            copy.follow(&followed(first.clone()), &mut sweeper, &mut files);
+            assert_eq!(copy.stored(), StateVersion::default());
+            files.handle_written(now, write, Ok(()));
+        }
+        copy.follow(&followed(first.clone()), &mut sweeper, &mut files);
+        assert_eq!(copy.stored(), first.version);
+        // Nothing is written for a state that is the same.
+        let same = MasterState { version: StateVersion { number: 2, ..first.version }, ..first };
+        copy.follow(&followed(same.clone()), &mut sweeper, &mut files);
+        assert!(files.poll_write(now, &mut sweeper, || 0).is_none());
+        assert_eq!(copy.stored(), same.version);
+    }
+
+    #[test]
+    fn a_state_that_could_not_be_written_is_not_stored() {
+        let (mut copy, (mut files, mut sweeper)) = (StateCopy::default(), files());
+        let now = Instant::now();
+        copy.follow(&followed(state(1, "0x1 1 1")), &mut sweeper, &mut files);
+        let full = std::io::Error::from(std::io::ErrorKind::StorageFull);
+        while let Some(write) = files.poll_write(now, &mut sweeper, || 0) {
+            let result = match write {
+                StateWrite::Lids(_) => Err(&full as &(dyn std::error::Error + Send + Sync)),
+                _ => Ok(()),
+            };
+            files.handle_written(now, write, result);
+        }
+        copy.follow(&followed(state(1, "0x1 1 1")), &mut sweeper, &mut files);
+        assert_eq!(copy.stored(), StateVersion::default());
+    }
+
+    #[test]
+    fn operators_files_are_copied_when_they_change_if_that_is_wanted() {
+        let now = Instant::now();
+        for copies_files in [true, false] {
+            let (mut copy, (mut files, mut sweeper)) = (StateCopy::new(copies_files), files());
+            let mut written = |number, text: &'static str| {
+                let mut state = state(number, "0x1 1 1");
+                let file = Document::new(Kind::OperatorsFile, "partition_config_file", text);
+                state.files.insert(file.name.clone(), Arc::new(file));
+                let followed = followed(state.clone());
+                copy.follow(&followed, &mut sweeper, &mut files);
+                let mut count = 0;
+                while let Some(write) = files.poll_write(now, &mut sweeper, || 0) {
+                    count += usize::from(matches!(write, StateWrite::MasterFiles(_)));
+                    files.handle_written(now, write, Ok(()));
+                }
+                copy.follow(&followed, &mut sweeper, &mut files);
+                assert_eq!(copy.stored(), state.version);
+                count
+            };
+            let counts = [written(1, "a"), written(2, "a"), written(3, "b")];
+            let copied = usize::from(copies_files);
+            assert_eq!(counts, [copied, 0, copied]);
+        }
+    }
+
+    #[test]
+    fn no_key_is_shown_in_a_log() {
+        let text = format!("{:?}", followed(state(1, "0x1 1 1")));
+        assert!(!text.contains("dead"), "{text}");
+    }
+}
