@@ -11,12 +11,11 @@ use std::time::Instant;
 use ib_mad::types::Guid;
 use tracing::{info, warn};
 
-use super::Sweeper;
-use super::configure::{Programmed, Steps};
-use super::schedule::Cause;
-use super::subnet::Subnet;
 use crate::fabric::{Fabric, NodeIndex, PortIndex};
 use crate::smp::{Kind, Request};
+use crate::sweep::configure::{Programmed, Steps};
+use crate::sweep::schedule::Cause;
+use crate::sweep::subnet::Subnet;
 
 /// Sweeps in a row in which a switch refused a write, or left it without answer, before it is
 /// avoided.
@@ -28,7 +27,7 @@ pub(super) struct AvoidedSwitches {
     /// Number of consecutive sweeps in which it accepted no block.
     refusals: BTreeMap<Guid, u8>,
     /// Switches that routes avoid.
-    switches: BTreeSet<Guid>,
+    pub(in crate::sweep) switches: BTreeSet<Guid>,
 }
 
 impl AvoidedSwitches {
@@ -100,13 +99,6 @@ impl AvoidedSwitches {
         if changed {
             subnet.schedule.request(now, Cause::Asked);
         }
-    }
-}
-
-impl Sweeper {
-    /// Switches that routes avoid because they do not accept their forwarding tables.
-    pub fn avoided_switches(&self) -> usize {
-        self.avoided.switches.len()
     }
 }
 

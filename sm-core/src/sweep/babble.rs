@@ -12,14 +12,13 @@ use ib_mad::wire::attribute::{PortErrorDetails, SmNotice, TrapNumber};
 use ib_mad::wire::smp;
 use tracing::warn;
 
-use super::Sweeper;
-use super::owner::{OwnedRequest, RequestOwner};
-use super::schedule::Cause;
-use super::subnet::Subnet;
-use super::task::Task;
 use crate::fabric::PortIndex;
 use crate::manage::link;
 use crate::smp::{Kind, Request, kinds};
+use crate::sweep::owner::{OwnedRequest, RequestOwner};
+use crate::sweep::schedule::Cause;
+use crate::sweep::subnet::Subnet;
+use crate::sweep::task::Task;
 use crate::trap::Trap;
 
 /// Maximum number of traps in a row, as in OpenSM.
@@ -42,7 +41,7 @@ pub(super) struct BabblingPorts {
     /// Ports to disable.
     to_disable: BTreeSet<(Lid, PortNum)>,
     /// When they are disabled.
-    due: Option<Instant>,
+    pub(in crate::sweep) due: Option<Instant>,
 }
 
 /// Consecutive traps of a port.
@@ -84,7 +83,13 @@ impl BabblingPorts {
 
 impl BabblingPorts {
     /// Handles a trap; `mad` is its SMP.
-    fn note(&mut self, subnet: &Subnet, now: Instant, trap: &Trap, mad: &[u8; 256]) {
+    pub(in crate::sweep) fn note(
+        &mut self,
+        subnet: &Subnet,
+        now: Instant,
+        trap: &Trap,
+        mad: &[u8; 256],
+    ) {
         let Some(
             number @ (TrapNumber::LOCAL_LINK_INTEGRITY
             | TrapNumber::EXCESSIVE_BUFFER_OVERRUN
@@ -156,21 +161,6 @@ impl RequestOwner for BabblingPorts {
     fn answered(&mut self, subnet: &mut Subnet, owned: OwnedRequest<Self::Kind>, data: &[u8; 64]) {
         let OwnedRequest { request, .. } = owned;
         subnet.port_info_set(request, data);
-    }
-}
-
-impl Sweeper {
-    /// Handles a trap that may report errors of a port.
-    pub(super) fn note_port_error(&mut self, now: Instant, trap: &Trap, mad: &[u8; 256]) {
-        self.babbling.note(&self.subnet, now, trap, mad);
-        self.disable_babbling_ports(now);
-    }
-
-    /// Disables babbling ports now, unless a sweep is under way or requests are outstanding.
-    pub(super) fn disable_babbling_ports(&mut self, now: Instant) {
-        if self.babbling.due.is_some() && self.is_idle() {
-            self.babbling.handle_timeout(&mut self.subnet, now);
-        }
     }
 }
 

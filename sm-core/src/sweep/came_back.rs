@@ -8,21 +8,11 @@ use ib_mad::types::Lid;
 use ib_mad::wire::attribute::PortState;
 use tracing::{debug, info};
 
-use super::LINES_MAX;
-use super::discover::Discovery;
-use super::subnet::Subnet;
-use crate::fabric::{NodeIndex, PortIndex};
-
-/// Changes noted during a discovery of a subnet that was already up.
-#[derive(Debug, Default)]
-pub(super) struct CameBack {
-    /// Links between ports that had no link, or a link to another port.
-    links: BTreeSet<(PortIndex, PortIndex)>,
-    /// Ports that are no longer Active although they have the same link.
-    trained: BTreeSet<PortIndex>,
-    /// Adapters one of whose ports lost its LID.
-    reset: BTreeSet<NodeIndex>,
-}
+use crate::fabric::PortIndex;
+use crate::sweep::discover::Discovery;
+use crate::sweep::discover::notes::CameBack;
+use crate::sweep::report::LINES_MAX;
+use crate::sweep::subnet::Subnet;
 
 impl Discovery {
     /// Records a new link.

@@ -1,73 +1,25 @@
 //! Configuration of the fabric: LIDs and P_Keys (`addresses`), then forwarding tables (`program`),
 //! then links (`links`). Only what differs from the fabric's state is sent.
 
-mod addresses;
-mod links;
-mod program;
+pub(in crate::sweep) mod addresses;
+pub(in crate::sweep) mod links;
+pub(in crate::sweep) mod program;
 
 use std::collections::{HashMap, HashSet};
-use std::time::Instant;
 
 use ib_mad::types::{Guid, Lid};
 use ib_mad::wire::attribute::{PortInfo, PortState};
 use tracing::{info, warn};
 
-use super::subnet::Subnet;
-use super::{Event, LINES_MAX, Sweeper};
 use crate::fabric::PortIndex;
 use crate::manage::{lid, link};
 use crate::smp::Request;
-pub(super) use addresses::Addresses;
-pub(super) use links::LinkSetup;
-pub(super) use program::{Programmed, Programming, Steps};
-
-impl Sweeper {
-    /// Ends a sweep: reports it, and starts the work between sweeps. `programmed` is `None` if the
-    /// fabric could not be routed.
-    pub(super) fn end_sweep(&mut self, now: Instant, programmed: Option<Programmed>) {
-        let linked = self.subnet.linked_ports();
-        let is_idle =
-            |port: &PortIndex| self.subnet.fabric.port(*port).state() != Some(PortState::Active);
-        let routed = programmed.is_some();
-        let idle: Vec<PortIndex> =
-            linked.iter().copied().filter(is_idle).filter(|_| routed).collect();
-        for &port in &idle {
-            let state = self.subnet.fabric.port(port).state();
-            let state = state.map_or_else(|| "in an unknown state".to_owned(), |s| s.to_string());
-            let place = self.subnet.place(port);
-            self.subnet.fault(port, format_args!("{place} is {state}, not Active"));
-        }
-        self.avoided.update(&mut self.subnet, now, &programmed.unwrap_or_default());
-        let (hosts, switches) = self.subnet.fabric.counts();
-        let sent = self.subnet.exchange.counters().transmitted;
-        let report = &mut self.subnet.journal.report;
-        report.hosts = hosts;
-        report.switches = switches;
-        report.links = linked.len() / 2;
-        report.unanswered = self.subnet.state.unanswered.len();
-        report.smps = sent - report.smps;
-        self.subnet.routing.engine().clone_into(&mut report.engine);
-        let name = |why: &String| why.split([' ', ':']).next().unwrap_or_default().to_owned();
-        report.rejected_engines = self.subnet.routing.rejected.iter().map(name).collect();
-        report.up = routed;
-        let report = std::mem::take(report);
-        self.subnet.report_new_nodes();
-        self.compare_service(self.subnet.state.first_as_master);
-        if routed {
-            self.reregistration.end_sweep();
-        } else {
-            warn!("{} error(s) in this sweep; sweeping again", report.errors);
-        }
-        let faults = self.subnet.journal.take_faults();
-        self.subnet.state.end_sweep(now, routed, faults, &mut self.subnet.schedule);
-        self.subnet.schedule.rearm(now);
-        self.subnet.events.push(Event::Configured(Box::new(report)));
-        self.disable_babbling_ports(now);
-        self.multicast.write_blocks(&mut self.subnet, now, true);
-        self.aliases.wake(now);
-        self.run_tasks(now);
-    }
-}
+pub(super) use crate::sweep::configure::addresses::Addresses;
+pub(super) use crate::sweep::configure::links::LinkSetup;
+pub(super) use crate::sweep::configure::program::{Programmed, Programming, Steps};
+use crate::sweep::events::Event;
+use crate::sweep::report::LINES_MAX;
+use crate::sweep::subnet::Subnet;
 
 impl Subnet {
     /// Records the answer to a Set(PortInfo).
@@ -88,7 +40,7 @@ impl Subnet {
         }
     }
 
-    fn assign_lids(&mut self) {
+    pub(in crate::sweep) fn assign_lids(&mut self) {
         let sm_port = self.fabric.sm_port();
         let reassign = self.state.first_as_master && self.settings.reassign_lids;
         if reassign {
@@ -142,7 +94,7 @@ impl Subnet {
             .map_or(Lid::NONE, |range| range.first)
     }
 
-    fn report_new_nodes(&mut self) {
+    pub(in crate::sweep) fn report_new_nodes(&mut self) {
         let quiet = self.state.first_as_master;
         let new: Vec<_> = self.fabric.nodes().filter(|(_, n)| n.is_new).map(|(i, _)| i).collect();
         for (i, &node) in new.iter().enumerate() {

@@ -8,49 +8,17 @@
 use ib_mad::wire::attribute::LinkWidths;
 use tracing::error;
 
-use super::Event;
-use super::discover::{Answerer, Discovery};
-use super::subnet::Subnet;
 use crate::fabric::{NodeIndex, PortIndex};
 use crate::smp::{Kind, Request};
+use crate::sweep::Event;
+use crate::sweep::discover::Discovery;
+use crate::sweep::discover::answerer::Answerer;
+use crate::sweep::discover::notes::{Claim, Contradiction, Newer};
+use crate::sweep::subnet::Subnet;
 
 /// Maximum number of contradictions resolved, and of GUIDs reported, in one discovery; further ones
 /// are only counted.
 const OPEN_MAX: usize = 256;
-
-/// The contradictions of one discovery.
-#[derive(Debug, Default)]
-pub(super) struct Contradictions {
-    open: Vec<Contradiction>,
-    /// GUIDs reported already.
-    reported: Vec<u64>,
-}
-
-/// Two claims that exclude each other.
-#[derive(Debug, Clone, Copy)]
-struct Contradiction {
-    older: Claim,
-    newer: Newer,
-    /// Whether the older result was checked again and confirmed.
-    older_holds: bool,
-    settled: bool,
-}
-
-/// The claim that the link of `from` leads to `to`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Claim {
-    from: PortIndex,
-    to: PortIndex,
-}
-
-/// The result that contradicts the older one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Newer {
-    /// Another link.
-    Link(Claim),
-    /// The port has no link.
-    Down(PortIndex),
-}
 
 impl Discovery {
     /// Whether a link from `egress` to `ingress` contradicts a confirmed result. If so, starts to

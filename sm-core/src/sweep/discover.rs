@@ -7,27 +7,24 @@
 //! `probes`: which node is behind a port; `answers`: attributes of nodes and ports; `end`: the end
 //! of a discovery, once all are read.
 
+pub(in crate::sweep) mod answerer;
 mod answers;
-mod end;
+pub(in crate::sweep) mod end;
+pub(in crate::sweep) mod notes;
 mod probes;
 
 use std::collections::HashSet;
-use std::time::Instant;
 
 use ib_mad::types::Guid;
 use ib_mad::wire::mad::Status;
 
-use super::came_back::CameBack;
-use super::contradiction::Contradictions;
-use super::current::{Stage, Sweep};
-use super::owner::{OwnedRequest, RequestOwner};
-use super::subnet::Subnet;
-use super::unresponsive::Unresponsive;
-use super::{Event, Sweeper};
 use crate::fabric::{NodeIndex, PortIndex};
 use crate::manage::{link, pkey};
 use crate::smp::{Kind, Owner, Request, kinds};
-pub(super) use probes::Answerer;
+
+use crate::sweep::discover::notes::{CameBack, Contradictions, Unresponsive};
+use crate::sweep::owner::{OwnedRequest, RequestOwner};
+use crate::sweep::subnet::Subnet;
 
 /// The stage that discovers the fabric.
 #[derive(Debug, Default)]
@@ -56,59 +53,15 @@ pub(super) struct Discovery {
     /// Switches that were reset: their tables are unknown.
     pub(super) reset: HashSet<NodeIndex>,
     /// GUIDs of ports in Initialize: they may have been reset, and their alias GUIDs with them.
-    retrained: HashSet<Guid>,
-}
-
-impl Sweeper {
-    /// Starts a discovery of the whole fabric, or from `changed` on. A partial discovery queries
-    /// `suspects` last, by routes that avoid links found down.
-    pub(super) fn begin_discovery(
-        &mut self,
-        now: Instant,
-        changed: Option<Vec<NodeIndex>>,
-        suspects: Vec<NodeIndex>,
-    ) {
-        let full = changed.is_none();
-        let journal = std::mem::take(&mut self.subnet.journal);
-        self.subnet.journal = journal.into_discovery(full);
-        self.sweep = Sweep::default();
-        self.subnet.journal.report.first = self.subnet.state.first_as_master;
-        self.subnet.journal.report.smps = self.subnet.exchange.counters().transmitted;
-        self.subnet.state.begin_discovery();
-        self.take_system_images(full);
-        let discovery = Discovery { full, suspects, ..Discovery::default() };
-        self.enter(now, Stage::Discover(Box::new(discovery)));
-        match changed {
-            None => {
-                if self.subnet.fabric.wants_compaction() {
-                    self.compact_fabric();
-                    self.subnet.partitions.forget();
-                    self.subnet.election.forget_ports();
-                    self.subnet.state.forget_ports();
-                    // This sweep asks the clients that wait.
-                    self.reregistration.clear(&mut self.subnet);
-                }
-                self.subnet.schedule.begin_all(now);
-                self.subnet.events.push(Event::Discovering);
-                self.subnet.exchange.push(Request::OWN_NODE_INFO);
-            }
-            Some(nodes) => {
-                // If our own cable was pulled, nothing else is known of the fabric.
-                let sm_port = self
-                    .subnet
-                    .fabric
-                    .sm_port()
-                    .filter(|&sm_port| self.subnet.is_adapter_port(sm_port));
-                if let Some(sm_port) = sm_port {
-                    self.subnet.exchange.push(Request::new(Kind::PortInfo, sm_port));
-                }
-                self.subnet.visit_all(nodes);
-            }
-        }
-    }
+    pub(in crate::sweep) retrained: HashSet<Guid>,
 }
 
 impl Discovery {
+    /// A discovery of the whole fabric (`full`) or of parts of it, which reads `suspects` last.
+    pub(super) fn new(full: bool, suspects: Vec<NodeIndex>) -> Self {
+        Self { full, suspects, ..Self::default() }
+    }
+
     /// Sends further requests after all outstanding ones have ended; returns whether there were
     /// any.
     pub(super) fn continues(&mut self, subnet: &mut Subnet) -> bool {
@@ -266,11 +219,11 @@ impl Discovery {
 }
 
 impl Subnet {
-    fn is_adapter_port(&self, port: PortIndex) -> bool {
+    pub(in crate::sweep) fn is_adapter_port(&self, port: PortIndex) -> bool {
         self.fabric.node_of(port).switch.is_none()
     }
 
-    fn visit_all(&mut self, nodes: Vec<NodeIndex>) {
+    pub(in crate::sweep) fn visit_all(&mut self, nodes: Vec<NodeIndex>) {
         for node in nodes {
             if self.fabric.node(node).seen != self.state.discovery
                 && let Some(port) = self.reached_by(node)

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use ib_mad::types::Lid;
 
-use super::{LINES_MAX, PortsChanged, Report};
+use super::report::{LINES_MAX, Report};
+use super::service::PortsChanged;
 use crate::manage::shard::TakeOver;
 use crate::mastership::RemoteSm;
 

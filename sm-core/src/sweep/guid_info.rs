@@ -9,13 +9,12 @@ use ib_mad::types::Guid;
 use ib_mad::wire::mad::Status;
 use tracing::{debug, warn};
 
-use super::Sweeper;
-use super::owner::{OwnedRequest, RequestOwner};
-use super::subnet::Subnet;
-use super::task::Task;
 use crate::fabric::PortIndex;
 use crate::registry::{GUIDS_PER_BLOCK, GuidBlock};
 use crate::smp::{Kind, Request, kinds};
+use crate::sweep::owner::{OwnedRequest, RequestOwner};
+use crate::sweep::subnet::Subnet;
+use crate::sweep::task::Task;
 
 /// Delay before blocks that a port did not accept are sent again.
 const RETRY_DELAY: Duration = Duration::from_secs(2);
@@ -23,6 +22,7 @@ const RETRY_DELAY: Duration = Duration::from_secs(2);
 const RETRY_DOUBLINGS: u32 = 6;
 
 type Block = [Guid; GUIDS_PER_BLOCK];
+
 /// A block of a port's GUID table: the port's GUID and the block's number.
 type BlockKey = (Guid, u8);
 
@@ -41,7 +41,7 @@ pub(super) struct AliasGuids {
 
 impl AliasGuids {
     /// Sets the wanted contents of blocks, which are written when no sweep is under way.
-    fn put(&mut self, now: Instant, blocks: &[GuidBlock]) {
+    pub(in crate::sweep) fn put(&mut self, now: Instant, blocks: &[GuidBlock]) {
         for block in blocks {
             let key = (block.port_guid, block.number);
             self.desired.insert(key, block.guids);
@@ -176,15 +176,5 @@ impl RequestOwner for AliasGuids {
     fn silent(&mut self, subnet: &mut Subnet, owned: OwnedRequest<Self::Kind>) {
         let OwnedRequest { request, .. } = owned;
         debug!("{}: no answer from {}", request.kind.name(), subnet.place(request.port()));
-    }
-}
-
-impl Sweeper {
-    /// Sets the wanted contents of blocks of GUID tables. They are written when no sweep is under
-    /// way.
-    pub fn put_guid_blocks(&mut self, now: Instant, blocks: &[GuidBlock]) {
-        self.aliases.put(now, blocks);
-        self.run_tasks(now);
-        self.advance(now);
     }
 }

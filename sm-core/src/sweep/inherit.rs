@@ -8,18 +8,15 @@
 //! are assigned from the lowest on, and reading all blocks of all tables would take longer than
 //! computing all trees again.
 
-use std::time::Instant;
-
 use ib_mad::types::Lid;
 use ib_mad::wire::attribute::{CapabilityMask, MFT_BLOCK_LEN, MFT_POSITION_PORTS};
 
-use super::current::Stage;
-use super::multicast::block_key;
-use super::owner::{OwnedRequest, RequestOwner};
-use super::subnet::Subnet;
-use super::{Sweeper, multicast};
 use crate::fabric::{PortIndex, SwitchIndex};
 use crate::smp::{Kind, Request, kinds};
+use crate::sweep::multicast;
+use crate::sweep::multicast::blocks::{block_key, block_modifier, block_number};
+use crate::sweep::owner::{OwnedRequest, RequestOwner};
+use crate::sweep::subnet::Subnet;
 
 /// Blocks of 32 MLIDs that may be empty in all switches before one that is not.
 const GAP_MAX: u16 = 4;
@@ -29,7 +26,7 @@ const GAP_MAX: u16 = 4;
 #[derive(Debug, Default)]
 pub(super) struct Inheriting {
     /// The block that is being read.
-    block: u16,
+    pub(in crate::sweep) block: u16,
     /// Consecutive blocks before it that are empty in all switches and that no group needs.
     gap: u16,
 }
@@ -37,7 +34,11 @@ pub(super) struct Inheriting {
 impl Inheriting {
     /// Reads the next block; `false` after the last. `is_needed`: whether a group needs a later
     /// block.
-    fn read_next(&mut self, subnet: &mut Subnet, is_needed: impl Fn(u16) -> bool) -> bool {
+    pub(in crate::sweep) fn read_next(
+        &mut self,
+        subnet: &mut Subnet,
+        is_needed: impl Fn(u16) -> bool,
+    ) -> bool {
         loop {
             let holds = subnet.fabric.switches().any(|(_, switch)| switch.mft.holds(self.block));
             self.gap = if holds || is_needed(self.block) { 0 } else { self.gap + 1 };
@@ -56,7 +57,7 @@ impl Inheriting {
     }
 
     /// Reads the block of all switches.
-    fn read(&self, subnet: &mut Subnet) {
+    pub(in crate::sweep) fn read(&self, subnet: &mut Subnet) {
         if subnet.settings.disable_multicast {
             return;
         }
@@ -74,50 +75,16 @@ impl Inheriting {
             for position in 0..=ports / MFT_POSITION_PORTS as u8 {
                 // Until it is read, it may hold any entries.
                 subnet.fabric.mft_mut(index).doubt((self.block, position));
-                let number = multicast::block_number((self.block, position));
+                let number = block_number((self.block, position));
                 subnet.exchange.push(Request::block(Kind::Multicast, port, number));
             }
         }
     }
 }
 
-impl Sweeper {
-    /// Starts to read tables in the first sweep as master, if they are kept. The top of a switch's
-    /// table shows whether it was ever programmed.
-    pub(super) fn begin_inheriting(&mut self, now: Instant) {
-        if !self.subnet.state.first_as_master {
-            return self.begin_routing(now);
-        }
-        let reassigns = self.subnet.settings.reassign_lfts || self.subnet.settings.reassign_lids;
-        if !reassigns {
-            for (port, index) in self.subnet.programmed_switches() {
-                let top = self.subnet.fabric.switch(index).switch_info().linear_fdb_top();
-                self.subnet.routing.has_inherited = true;
-                for block in 0..=top.0 / 64 {
-                    self.subnet.exchange.push(Request::block(Kind::Forwarding, port, block));
-                }
-            }
-        }
-        let inheriting = Inheriting::default();
-        inheriting.read(&mut self.subnet);
-        self.enter(now, Stage::Inherit(inheriting));
-    }
-
-    /// Continues with the next block of multicast tables, or with routing.
-    pub(super) fn inherit_more(&mut self, now: Instant, mut inheriting: Inheriting) {
-        let multicast = &self.multicast;
-        if inheriting.read_next(&mut self.subnet, |block| multicast.needs_beyond(block)) {
-            return self.enter(now, Stage::Inherit(inheriting));
-        }
-        self.reregistration.tables_read(&mut self.subnet, now);
-        self.multicast.keep_inherited_trees(&mut self.subnet, now);
-        self.begin_routing(now);
-    }
-}
-
 impl Subnet {
     /// Switches with tables, each with a port by which it is queried.
-    fn programmed_switches(&self) -> Vec<(PortIndex, SwitchIndex)> {
+    pub(in crate::sweep) fn programmed_switches(&self) -> Vec<(PortIndex, SwitchIndex)> {
         let switches = self.fabric.switches();
         let programmed =
             switches.filter(|(_, switch)| switch.switch_info().linear_fdb_top().is_unicast());
@@ -164,7 +131,7 @@ impl RequestOwner for Inheriting {
         let OwnedRequest { kind, request, .. } = owned;
         match kind {
             kinds::Inheritance::Forwarding => Some(request.block.into()),
-            kinds::Inheritance::Multicast => Some(multicast::block_modifier(request)),
+            kinds::Inheritance::Multicast => Some(block_modifier(request)),
         }
     }
 

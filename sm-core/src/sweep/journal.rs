@@ -6,9 +6,9 @@ use std::fmt;
 
 use tracing::{debug, warn};
 
-use super::subnet::Subnet;
-use super::{Cause, LINES_MAX, Report};
 use crate::fabric::{NodeIndex, PortIndex};
+use crate::sweep::report::{LINES_MAX, Report};
+use crate::sweep::schedule::Cause;
 
 /// Maximum number of faulty ports that are retried soon; others are retried by the next full sweep.
 const FAULTS_MAX: usize = 1024;
@@ -50,7 +50,7 @@ impl Journal {
     }
 
     /// Counts an error of `port` of `node`. The port is retried soon.
-    fn fault(&mut self, node: NodeIndex, port: PortIndex, text: fmt::Arguments<'_>) {
+    pub(super) fn fault(&mut self, node: NodeIndex, port: PortIndex, text: fmt::Arguments<'_>) {
         if self.faults.len() < FAULTS_MAX && !self.faults.contains(&port) {
             self.faults.push(port);
         }
@@ -65,7 +65,7 @@ impl Journal {
     }
 
     /// Counts an error and logs it.
-    fn error(&mut self, text: fmt::Arguments<'_>) {
+    pub(super) fn error(&mut self, text: fmt::Arguments<'_>) {
         self.report.errors += 1;
         self.error_lines += 1;
         match self.error_lines {
@@ -78,7 +78,7 @@ impl Journal {
     }
 
     /// Counts an anomaly and logs it.
-    fn anomaly(&mut self, text: fmt::Arguments<'_>) {
+    pub(super) fn anomaly(&mut self, text: fmt::Arguments<'_>) {
         self.report.anomalies += 1;
         self.anomaly_lines += 1;
         match self.anomaly_lines {
@@ -92,34 +92,12 @@ impl Journal {
 
     /// Counts an anomaly of a node. Only the first of each node is logged as a warning: a node that
     /// fails leaves many requests unanswered.
-    fn node_anomaly(&mut self, node: NodeIndex, text: fmt::Arguments<'_>) {
+    pub(super) fn node_anomaly(&mut self, node: NodeIndex, text: fmt::Arguments<'_>) {
         if self.warned.insert(node) {
             return self.anomaly(text);
         }
         self.report.anomalies += 1;
         debug!("{text}");
-    }
-}
-
-impl Subnet {
-    /// Counts and logs an error of `port`, which is retried soon.
-    pub(super) fn fault(&mut self, port: PortIndex, text: fmt::Arguments<'_>) {
-        self.journal.fault(self.fabric.port(port).node, port, text);
-    }
-
-    /// Counts and logs an error.
-    pub(super) fn error(&mut self, text: fmt::Arguments<'_>) {
-        self.journal.error(text);
-    }
-
-    /// Counts and logs an anomaly: a fault of the fabric that the sweep can work around.
-    pub(super) fn anomaly(&mut self, text: fmt::Arguments<'_>) {
-        self.journal.anomaly(text);
-    }
-
-    /// Counts and logs an anomaly of the node of `port`.
-    pub(super) fn node_anomaly(&mut self, port: PortIndex, text: fmt::Arguments<'_>) {
-        self.journal.node_anomaly(self.fabric.port(port).node, text);
     }
 }
 

@@ -11,93 +11,19 @@
 //! repeated with the other of the two. An answer proves the M_Key right, except at level 1, where a
 //! PortInfo that hides its M_Key proves it wrong.
 
-use std::collections::HashSet;
-use std::sync::Arc;
-
 use ib_mad::types::{Guid, Lid, PortNum};
 use ib_mad::wire::attribute::PortInfo;
 use ib_mad::wire::mad::AttributeId;
 use ib_mad::wire::smp::Smp;
 use tracing::debug;
 
-use super::Sweeper;
-use super::subnet::Subnet;
 use crate::fabric::PortIndex;
-use crate::manage::mkey::{MKeyTable, Neighbours};
 use crate::smp::{Destination, Kind, Request};
-
-/// Known M_Keys, and the neighbour of each port at the time when all ports could be read.
-#[derive(Debug, Default)]
-pub(super) struct MKeys {
-    pub(super) known: MKeyTable,
-    pub(super) neighbours: Arc<Neighbours>,
-    /// Whether the hint about M_Keys of other SMs was logged.
-    pub(super) hinted: bool,
-    /// GUID of the SM's own port; 0 if the transport does not report it.
-    own_port: Guid,
-    /// Ports that get the configured M_Key before the remembered one, because it was answered last
-    /// or the remembered one was not. At most as many as there are known M_Keys.
-    doubted: HashSet<Guid>,
-    /// Ports whose remembered M_Key is wrong: their PortInfo hid the M_Key.
-    refuted: HashSet<Guid>,
-    /// Ports that last reported an M_Key other than the configured one.
-    others: HashSet<Guid>,
-}
-
-impl Sweeper {
-    /// Sets the remembered M_Keys and neighbours.
-    pub fn set_m_keys(&mut self, known: MKeyTable, neighbours: Arc<Neighbours>) {
-        (self.subnet.m_keys.known, self.subnet.m_keys.neighbours) = (known, neighbours);
-    }
-
-    /// Takes over M_Keys and links that the master knows, while this SM stands by. Returns which of
-    /// the two tables changed.
-    pub fn follow_m_keys(&mut self, known: &MKeyTable, neighbours: &Neighbours) -> (bool, bool) {
-        let ours = &mut self.subnet.m_keys;
-        let keys_changed = ours.known.follow(known);
-        let mut followed = Neighbours::clone(&ours.neighbours);
-        let links_changed = followed.follow(neighbours);
-        if links_changed {
-            ours.neighbours = Arc::new(followed);
-        }
-        (keys_changed, links_changed)
-    }
-
-    /// Sets the GUID of the SM's own port, 0 if it is not known: the port may ignore requests with
-    /// a wrong M_Key.
-    pub fn set_own_port(&mut self, guid: Guid) {
-        self.subnet.m_keys.own_port = guid;
-    }
-
-    /// The known M_Keys, to be saved.
-    pub fn m_keys(&self) -> &MKeyTable {
-        &self.subnet.m_keys.known
-    }
-
-    /// Neighbours of ports, to be saved; ports not seen in the last sweep keep their neighbour.
-    /// Returns another value only if a link changed since the last call.
-    pub fn neighbours(&mut self) -> &Arc<Neighbours> {
-        let new = self.subnet.fabric.take_new_links();
-        let has_room = self.subnet.m_keys.neighbours.has_room(new.len());
-        // Else those that are there now are all that is kept.
-        let links = if has_room { new } else { self.subnet.fabric.links() };
-        let known = &self.subnet.m_keys.neighbours;
-        let end = |port| (self.subnet.m_key_holder(port), self.subnet.fabric.port(port).num);
-        let links: Vec<_> = links
-            .into_iter()
-            .map(|(port, peer)| (end(port), end(peer)))
-            .filter(|&(a, b)| !has_room || known.get(a) != Some(b) || known.get(b) != Some(a))
-            .collect();
-        if !links.is_empty() {
-            Arc::make_mut(&mut self.subnet.m_keys.neighbours).join(links.into_iter());
-        }
-        &self.subnet.m_keys.neighbours
-    }
-}
+use crate::sweep::subnet::Subnet;
 
 impl Subnet {
     /// GUID of the port whose M_Key protects `port`.
-    fn m_key_holder(&self, port: PortIndex) -> Guid {
+    pub(in crate::sweep) fn m_key_holder(&self, port: PortIndex) -> Guid {
         let node = self.fabric.port(port).node;
         let is_switch = self.fabric.node(node).switch.is_some();
         let holder = self.fabric.ports_of(node).next().filter(|_| is_switch).unwrap_or(port);

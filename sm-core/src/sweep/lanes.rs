@@ -4,13 +4,11 @@ use std::sync::Arc;
 
 use ib_mad::types::{Lid, PortNum, Sl};
 use ib_mad::wire::attribute::data_vls;
-use sa_proto::snapshot::PathSls;
 
-use super::Sweeper;
-use super::routing::ActiveRouting;
-use super::subnet::Subnet;
 use crate::fabric::{Fabric, PortIndex, SwitchIndex};
 use crate::manage::{link, port_qos};
+use crate::sweep::routing::ActiveRouting;
+use crate::sweep::subnet::Subnet;
 use sm_config::{QosTables, Settings};
 use sm_routing::torus::TorusLanes;
 use sm_routing::{Lanes, Topology};
@@ -81,24 +79,6 @@ impl SlsOfPaths {
             Some(Sl::from_low_bits(sl.into()))
         };
         sl().unwrap_or(chosen)
-    }
-}
-
-impl Sweeper {
-    /// The SLs of paths, from which the SA answers.
-    pub fn sls_of_paths(&self) -> SlsOfPaths {
-        self.subnet.sls_of_paths()
-    }
-
-    /// The SLs of paths by source switch, ascending by switch; empty if the engine leaves SLs
-    /// alone.
-    pub fn path_sls(&self) -> Vec<Arc<PathSls>> {
-        self.subnet.routing.made().map_or(Vec::new(), |made| made.path_sls().to_vec())
-    }
-
-    /// Bits of a path's SL that the routing engine decides.
-    pub fn engine_sls(&self) -> u8 {
-        self.subnet.engine_sls()
     }
 }
 

@@ -10,8 +10,10 @@
 //! Whether those that stay close a cycle with the new unicast routes is checked later, together
 //! with the credit-loop check of unicast.
 
+pub(super) mod blocks;
 mod job;
 mod room;
+mod short;
 mod task;
 mod write;
 
@@ -23,15 +25,15 @@ use ib_mad::types::{Guid, Lid};
 use ib_mad::wire::attribute::MFT_BLOCK_LEN;
 use tracing::{error, info, warn};
 
+use super::lanes;
+use super::report::LINES_MAX;
 use super::routing::ActiveRouting;
 use super::subnet::Subnet;
-use super::{LINES_MAX, lanes};
 use crate::fabric::SwitchIndex;
 use job::{ComputedTree, Group, inherited_tree};
 pub use job::{MulticastJob, MulticastOutcome};
-use room::Short;
+use short::Short;
 use sm_routing::multicast::{Audience, Fault, Membership, Orders, Place, PortMask, Tree};
-pub(super) use write::{block_key, block_modifier, block_number};
 
 /// Delay before a block that was not accepted is sent again; doubles each time.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
@@ -61,9 +63,9 @@ pub(super) struct Multicast {
     /// The avoided switches for which the current trees were computed.
     around: BTreeMap<Guid, u16>,
     /// The current trees, and the members for which they were computed.
-    current: BTreeMap<Lid, (Audience, Arc<Tree>)>,
+    pub(in crate::sweep) current: BTreeMap<Lid, (Audience, Arc<Tree>)>,
     /// Current trees that can deadlock because no other tree was found, with the reason.
-    faults: BTreeMap<Lid, String>,
+    pub(in crate::sweep) faults: BTreeMap<Lid, String>,
     /// The routing for which they were computed.
     made: Option<Arc<ActiveRouting>>,
     /// The channel order they are checked with; `None` while the dependencies of the routing are
@@ -132,7 +134,7 @@ impl Multicast {
 impl Multicast {
     /// Sets the members of some MLIDs; an empty list leaves an MLID without members. Other MLIDs
     /// stay as they are.
-    fn put_members(&mut self, changed: Membership) {
+    pub(in crate::sweep) fn put_members(&mut self, changed: Membership) {
         for (mlid, members) in changed {
             self.dirty.insert(mlid);
             if members.is_empty() {
@@ -145,7 +147,11 @@ impl Multicast {
 
     /// A job for trees of groups that changed; for all groups if the fabric was routed again.
     /// `None` while a job is under way.
-    fn poll_job(&mut self, subnet: &mut Subnet, now: Instant) -> Option<MulticastJob> {
+    pub(in crate::sweep) fn poll_job(
+        &mut self,
+        subnet: &mut Subnet,
+        now: Instant,
+    ) -> Option<MulticastJob> {
         let held = self.recompute_due.is_some_and(|due| now < due);
         if subnet.settings.disable_multicast || held || !self.may_compute(subnet) {
             return None;
@@ -182,7 +188,7 @@ impl Multicast {
 
     /// A job that checks all trees for credit loops with the routing in force, and replaces those
     /// that close one; due some time after a rerouting.
-    fn poll_proof(&mut self, subnet: &mut Subnet) -> Option<MulticastJob> {
+    pub(in crate::sweep) fn poll_proof(&mut self, subnet: &mut Subnet) -> Option<MulticastJob> {
         if !self.may_compute(subnet) || !self.unproved {
             return None;
         }
@@ -291,7 +297,7 @@ impl Multicast {
 
     /// Handles the result of the last [`MulticastJob`]; `false` if it belongs to an outdated
     /// routing.
-    fn take_outcome(
+    pub(in crate::sweep) fn take_outcome(
         &mut self,
         subnet: &mut Subnet,
         now: Instant,
@@ -358,7 +364,7 @@ impl Multicast {
     }
 
     /// The last [`MulticastJob`] failed.
-    fn job_failed(&mut self, now: Instant, reason: &str) {
+    pub(in crate::sweep) fn job_failed(&mut self, now: Instant, reason: &str) {
         error!("multicast trees were not computed: {reason}");
         let asked = self.at_work.take().unwrap_or_default();
         self.dirty.extend(asked);
@@ -423,7 +429,7 @@ impl Multicast {
 
     /// Problems of multicast trees, as text: the first ones that can deadlock, and switches that
     /// accept no table.
-    fn warnings(&self) -> Vec<String> {
+    pub(in crate::sweep) fn warnings(&self) -> Vec<String> {
         let faults = self.faults.values();
         let mut lines: Vec<_> = faults.take(LINES_MAX).cloned().collect();
         let more = self.faults.len().saturating_sub(LINES_MAX);

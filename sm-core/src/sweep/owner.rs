@@ -2,23 +2,14 @@
 //!
 //! Each kind of request has one owner, which the table in `smp::request` names: the part of the
 //! manager that sends it, writes its data and handles its outcome. An owner sees the [`Subnet`] and
-//! its own data: the stage under way, a field of the [`Sweeper`], or none.
+//! its own data: the stage under way, a field of the `Sweeper`, or none.
 
 use std::time::Instant;
 
 use ib_mad::wire::mad::Status;
 
-use super::Sweeper;
-use super::configure::Addresses;
-use super::current::Stage;
-use super::election::OtherManagers;
-use super::fdr10::Fdr10;
-use super::handover::HandoverMessages;
-use super::partitions::PKeyTables;
-use super::qos::VlArbitration;
-use super::sl_maps::SlMaps;
-use super::subnet::Subnet;
-use crate::smp::{Owner, Request};
+use crate::smp::Request;
+use crate::sweep::subnet::Subnet;
 
 /// A request, with its kind among those of its owner.
 pub(super) struct OwnedRequest<K> {
@@ -71,15 +62,15 @@ pub(super) enum Step<'a> {
 }
 
 /// A step of a request on its way to the owner.
-struct Call<'a> {
-    subnet: &'a mut Subnet,
-    now: Instant,
-    request: Request,
-    step: Step<'a>,
+pub(in crate::sweep) struct Call<'a> {
+    pub(in crate::sweep) subnet: &'a mut Subnet,
+    pub(in crate::sweep) now: Instant,
+    pub(in crate::sweep) request: Request,
+    pub(in crate::sweep) step: Step<'a>,
 }
 
 impl Call<'_> {
-    fn to<O: RequestOwner>(self, owner: &mut O, kind: O::Kind) -> Option<u32> {
+    pub(in crate::sweep) fn to<O: RequestOwner>(self, owner: &mut O, kind: O::Kind) -> Option<u32> {
         let Self { subnet, now, request, step } = self;
         let owned = OwnedRequest { kind, request, now };
         match step {
@@ -89,89 +80,5 @@ impl Call<'_> {
             Step::Silent => owner.silent(subnet, owned),
         }
         None
-    }
-}
-
-impl Sweeper {
-    /// Passes a step of a request to its owner. Returns the AttributeModifier if the request is to
-    /// be sent, `None` otherwise. Requests of a stage that is not under way are dropped; there are
-    /// none, since a stage ends after its requests.
-    pub(super) fn pass_to_owner(
-        &mut self,
-        now: Instant,
-        request: Request,
-        step: Step<'_>,
-    ) -> Option<u32> {
-        let stage = &mut self.sweep.stage;
-        let call = Call { subnet: &mut self.subnet, now, request, step };
-        match request.kind.owner() {
-            Owner::Discovery(kind) => {
-                let Stage::Discover(discovery) = stage else { return None };
-                call.to(&mut **discovery, kind)
-            }
-            Owner::LightSweep(kind) => {
-                let Stage::Light(light) = stage else { return None };
-                call.to(light, kind)
-            }
-            Owner::Inheritance(kind) => {
-                let Stage::Inherit(inheriting) = stage else { return None };
-                call.to(inheriting, kind)
-            }
-            Owner::ForwardingTables(kind) => {
-                let Stage::Tables(programming) = stage else { return None };
-                call.to(programming, kind)
-            }
-            Owner::Links(kind) => {
-                let Stage::Links(links) = stage else { return None };
-                call.to(links, kind)
-            }
-            Owner::TakeOver(kind) => {
-                let Stage::TakeOver(take_over) = stage else { return None };
-                call.to(take_over, kind)
-            }
-            Owner::Election(kind) => call.to(&mut OtherManagers, kind),
-            Owner::Handover(kind) => call.to(&mut HandoverMessages, kind),
-            Owner::Addresses(kind) => call.to(&mut Addresses, kind),
-            Owner::PKeyTables(kind) => call.to(&mut PKeyTables, kind),
-            Owner::SlMaps(kind) => call.to(&mut SlMaps, kind),
-            Owner::VlArbitration(kind) => call.to(&mut VlArbitration, kind),
-            Owner::Fdr10(kind) => call.to(&mut Fdr10, kind),
-            Owner::DisabledPorts(kind) => call.to(&mut self.disabled_ports, kind),
-            Owner::BabblingPorts(kind) => call.to(&mut self.babbling, kind),
-            Owner::Multicast(kind) => call.to(&mut self.multicast, kind),
-            Owner::Reregistration(kind) => call.to(&mut self.reregistration, kind),
-            Owner::AliasGuids(kind) => call.to(&mut self.aliases, kind),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use sm_config::Settings;
-
-    use super::*;
-    use crate::fabric::PortIndex;
-    use crate::manage::lid::LidTable;
-    use crate::smp::Kind;
-
-    #[test]
-    fn requests_of_a_stage_that_is_not_under_way_are_dropped() {
-        let mut sweeper = Sweeper::new(Settings::default(), LidTable::default(), 1);
-        let (now, port) = (Instant::now(), PortIndex::from_bits(0));
-        let kinds = [
-            Kind::PortInfo,
-            Kind::PortChange,
-            Kind::Forwarding,
-            Kind::SetForwarding,
-            Kind::Arm,
-            Kind::MoveAddress,
-        ];
-        for request in kinds.map(|kind| Request::new(kind, port)) {
-            let mut data = [0; 64];
-            assert_eq!(sweeper.pass_to_owner(now, request, Step::Encode(&mut data)), None);
-            sweeper.pass_to_owner(now, request, Step::Answered(&data));
-            sweeper.pass_to_owner(now, request, Step::Silent);
-            assert!(sweeper.subnet.exchange.is_idle() && sweeper.faults().is_empty());
-        }
     }
 }

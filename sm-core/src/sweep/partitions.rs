@@ -1,118 +1,19 @@
 //! P_Key tables of end ports, and of switch ports that check P_Keys, by the policy in force.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ib_mad::types::{Guid, PKey};
 use ib_mad::wire::attribute::{PKEYS_PER_BLOCK, PKeyTable, pkey_table_modifier};
 
-use super::Sweeper;
-use super::owner::{OwnedRequest, RequestOwner};
-use super::subnet::Subnet;
-use crate::fabric::PortIndex;
 use crate::manage::end_port::end_ports;
 use crate::manage::partition::Memberships;
-use crate::manage::pkey::{self, PKeyPlan};
+use crate::manage::pkey;
+use crate::manage::pkey::PKeyPlan;
 use crate::manage::vfabric::VirtualFabrics;
 use crate::smp::{Kind, Request, kinds};
+use crate::sweep::owner::{OwnedRequest, RequestOwner};
+use crate::sweep::subnet::Subnet;
 use sm_config::PartitionConfig;
-use sm_config::opafm::OpaFm;
-
-/// Configured partitions, and their resolution by the last sweep.
-#[derive(Debug, Default)]
-pub(super) struct Partitioning {
-    config: Arc<PartitionConfig>,
-    virtual_fabric_file: Option<Arc<OpaFm>>,
-    /// Virtual fabrics as the last sweep resolved them.
-    virtual_fabrics: VirtualFabrics,
-    /// The inputs of `memberships`.
-    in_force: Arc<PartitionConfig>,
-    /// GUIDs of the ports that responders serve at, ascending.
-    responders: Vec<Guid>,
-    memberships: Memberships,
-    plan: PKeyPlan,
-    /// Ports whose tables were reported as too small.
-    reported: BTreeSet<PortIndex>,
-}
-
-impl Partitioning {
-    /// Wanted P_Key tables.
-    pub(super) fn plan(&self) -> &PKeyPlan {
-        &self.plan
-    }
-
-    /// Removes everything that refers to fabric indices.
-    pub(super) fn forget(&mut self) {
-        self.memberships = Memberships::default();
-        self.plan = PKeyPlan::default();
-        self.reported.clear();
-    }
-}
-
-impl Sweeper {
-    /// Sets the partitions to put in force from the next sweep on.
-    pub fn set_partitions(&mut self, config: Arc<PartitionConfig>) {
-        self.subnet.partitions.config = config;
-    }
-
-    /// Sets the ports that responders serve at: they become full members of the default partition
-    /// with the next sweep. Returns `true` if one of them is not a full member yet, so that a sweep
-    /// is needed.
-    pub fn set_responder_ports(&mut self, ports: impl IntoIterator<Item = Guid>) -> bool {
-        let mut ports: Vec<Guid> = ports.into_iter().collect();
-        ports.sort_unstable();
-        ports.dedup();
-        if ports == self.subnet.partitions.responders {
-            return false;
-        }
-        self.subnet.partitions.responders = ports;
-        let full = |port: PortIndex| {
-            let keys = self.subnet.partitions.memberships.keys(port);
-            keys.is_none_or(|keys| keys.keys.contains(&PKey::DEFAULT_FULL))
-        };
-        let mut ends = self.subnet.fabric.end_ports();
-        ends.any(|port| {
-            let guid = self.subnet.fabric.port(port).guid;
-            self.subnet.partitions.responders.binary_search(&guid).is_ok() && !full(port)
-        })
-    }
-
-    /// Sets the virtual fabrics to put in force from the next sweep on.
-    pub fn set_virtual_fabrics(&mut self, file: Option<Arc<OpaFm>>) {
-        self.subnet.partitions.virtual_fabric_file = file;
-    }
-
-    /// Virtual fabrics as the last sweep resolved them.
-    pub fn virtual_fabrics(&self) -> &VirtualFabrics {
-        &self.subnet.partitions.virtual_fabrics
-    }
-
-    /// The partitions that were in force in the last sweep.
-    pub fn partitions(&self) -> &PartitionConfig {
-        &self.subnet.partitions.in_force
-    }
-
-    /// Partition members, as applied by the last sweep.
-    pub fn memberships(&self) -> &Memberships {
-        &self.subnet.partitions.memberships
-    }
-
-    /// Ports whose P_Key table is full, as text for the status; `None` unless the subnet is up
-    /// under this SM.
-    pub fn pkey_warning(&self) -> Option<String> {
-        if !self.subnet.state.up {
-            return None;
-        }
-        let short = &self.subnet.partitions.plan.short;
-        let (port, keys) = short.first()?;
-        let (place, keys) = (self.subnet.fabric.describe(*port), listed(keys));
-        let more = match short.len() - 1 {
-            0 => String::new(),
-            more => format!(", and P_Keys of {more} more ports (see the log)"),
-        };
-        Some(format!("P_Key table of {place} is full; not set: {keys}{more}"))
-    }
-}
 
 impl Subnet {
     /// Ports that responders serve at, ascending.
@@ -240,7 +141,7 @@ impl RequestOwner for PKeyTables {
 }
 
 /// P_Keys as text: the first ones, and their number.
-fn listed(keys: &[PKey]) -> String {
+pub(in crate::sweep) fn listed(keys: &[PKey]) -> String {
     let some: Vec<String> =
         keys.iter().take(KEYS_LISTED_MAX).map(|key| format!("{:#06x}", key.0)).collect();
     match keys.len().saturating_sub(KEYS_LISTED_MAX) {

@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use super::schedule::Cause;
 
+/// Maximum number of log lines of one kind per sweep; further ones are only counted.
+pub(in crate::sweep) const LINES_MAX: usize = 10;
+
 /// Part of a sweep. Each ends when all of its requests are answered or given up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Phase {

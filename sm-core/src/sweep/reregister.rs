@@ -22,44 +22,27 @@ use ib_mad::wire::attribute::{CapabilityMask, PortState};
 use ib_mad::wire::mad::Status;
 use tracing::{debug, info, warn};
 
-use super::owner::{OwnedRequest, RequestOwner};
-use super::subnet::Subnet;
-use super::task::Task;
-use super::{ImportedRegistry, RegistryCopy, Sweeper, TableFingerprint};
 use crate::fabric::PortIndex;
 use crate::manage::link;
 use crate::smp::{Kind, Request, kinds};
+use crate::sweep::fingerprint::TableFingerprint;
+use crate::sweep::owner::{OwnedRequest, RequestOwner};
+use crate::sweep::pending_clients::PendingClients;
+use crate::sweep::registry_copy::ImportedRegistry;
+use crate::sweep::registry_copy::RegistryCopy;
+use crate::sweep::subnet::Subnet;
+use crate::sweep::task::Task;
 
 /// Steps per second.
 const STEPS: u32 = 10;
+
 const STEP: Duration = Duration::from_millis(1000 / STEPS as u64);
+
 /// Delay after the last step before ports that did not answer are asked again.
 const RETRY_DELAY: Duration = Duration::from_secs(10);
+
 /// Maximum number of rounds.
 const ROUNDS_MAX: u32 = 5;
-
-/// Ports whose clients have not been asked to register again yet.
-#[derive(Debug, Default)]
-pub(super) struct PendingClients {
-    /// Ports to ask between sweeps.
-    waiting: BTreeSet<PortIndex>,
-    /// Ports to ask unless the forwarding tables are those of our last run.
-    unverified: BTreeSet<PortIndex>,
-    /// Ports that were asked between sweeps, and did not answer.
-    lost: BTreeSet<PortIndex>,
-}
-
-impl PendingClients {
-    /// Whether a port must not be asked yet.
-    pub(super) fn is_deferred(&self, port: PortIndex) -> bool {
-        self.waiting.contains(&port) || self.unverified.contains(&port)
-    }
-
-    /// Ports to ask between sweeps.
-    pub(super) fn count(&self) -> usize {
-        self.waiting.len() + self.lost.len()
-    }
-}
 
 /// The task that asks clients to register again. It also owns the writes that move clients to
 /// another responder.
@@ -68,13 +51,13 @@ pub(super) struct Reregistration {
     /// The copy of the registry of the polled master.
     registry_copy: RegistryCopy,
     /// The SA database imported at the start.
-    imported: ImportedRegistry,
+    pub(in crate::sweep) imported: ImportedRegistry,
     /// Whether the registrations with the previous master are known, until our first sweep ends.
     spared: bool,
     /// Whether clients wait until it is known whether the copy is complete.
     awaits_copy: bool,
     /// The tables that our last run left, until they are compared.
-    fingerprint: Option<TableFingerprint>,
+    pub(in crate::sweep) fingerprint: Option<TableFingerprint>,
     due: Option<Instant>,
     rounds: u32,
 }
@@ -94,7 +77,12 @@ impl Reregistration {
     }
 
     /// Sets whether this SM's copy of the previous master's registry is complete.
-    fn set_copy(&mut self, subnet: &mut Subnet, now: Instant, copy: RegistryCopy) {
+    pub(in crate::sweep) fn set_copy(
+        &mut self,
+        subnet: &mut Subnet,
+        now: Instant,
+        copy: RegistryCopy,
+    ) {
         self.registry_copy = copy;
         let is_known = copy != RegistryCopy::Pending;
         if !is_known || !std::mem::take(&mut self.awaits_copy) || !subnet.election.is_master() {
@@ -186,7 +174,12 @@ impl Reregistration {
         }
     }
 
-    fn set_imported(&mut self, subnet: &mut Subnet, now: Instant, imported: ImportedRegistry) {
+    pub(in crate::sweep) fn set_imported(
+        &mut self,
+        subnet: &mut Subnet,
+        now: Instant,
+        imported: ImportedRegistry,
+    ) {
         if self.imported == imported {
             return;
         }
@@ -326,38 +319,5 @@ impl RequestOwner for Reregistration {
     fn silent(&mut self, subnet: &mut Subnet, owned: OwnedRequest<Self::Kind>) {
         let OwnedRequest { request, now, .. } = owned;
         self.lost(subnet, now, request.port());
-    }
-}
-
-impl Sweeper {
-    /// Number of clients that have not been asked to register again yet.
-    pub fn clients_to_ask(&self) -> usize {
-        self.subnet.pending_clients.count()
-    }
-
-    /// Sets the tables that the last run left in switches, if the registrations with it are known
-    /// completely. Call it before this SM is master.
-    pub fn set_fingerprint(&mut self, left: Option<TableFingerprint>) {
-        self.reregistration.fingerprint = left;
-    }
-
-    /// Whether this SM is master and all clients have been asked: then the next run can continue
-    /// from [`TableFingerprint::of`].
-    pub fn is_settled(&self) -> bool {
-        self.subnet.state.up && !self.subnet.state.first_as_master && self.clients_to_ask() == 0
-    }
-
-    /// Sets whether this SM has all registrations of the previous master: if so at a takeover, no
-    /// client is asked to register again. If that is pending at a takeover, clients wait until it
-    /// is set again.
-    pub fn set_registry_copy(&mut self, now: Instant, copy: RegistryCopy) {
-        self.reregistration.set_copy(&mut self.subnet, now, copy);
-    }
-
-    /// Sets the state of the SA database imported at the start. Call it before this SM is master,
-    /// and when it changes: clients that wait for it are then asked, unless it has their
-    /// registrations.
-    pub fn set_imported_registry(&mut self, now: Instant, imported: ImportedRegistry) {
-        self.reregistration.set_imported(&mut self.subnet, now, imported);
     }
 }

@@ -5,88 +5,17 @@
 //! ClientReregister: the task of `reregister` owns its writes between sweeps.
 
 use std::collections::BTreeSet;
-use std::time::Instant;
 
 use ib_mad::types::{Guid, Lid, Sl};
 use ib_mad::wire::attribute::{CapabilityMask, CapabilityMask2, NodeType};
 use tracing::info;
 
-use super::subnet::Subnet;
-use super::{Event, Sweeper};
 use crate::fabric::PortIndex;
-use crate::manage::shard::{SaLid, Spread, TakeOver};
+use crate::manage::shard::SaLid;
 use crate::smp::{Kind, Request};
-
-/// The clients that are distributed over responders.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sharding {
-    /// Percentage of the ports that can be.
-    pub share: u8,
-    /// Whether ports whose adapters may have virtual functions are included.
-    pub virtualized: bool,
-}
-
-/// The distribution of clients over responders.
-#[derive(Debug, Default)]
-pub(super) struct Shards {
-    sharding: Option<Sharding>,
-    sa_lids: Vec<SaLid>,
-    spread: Spread,
-    /// Whether ports were moved since the caller last asked.
-    has_moved: bool,
-}
-
-impl Shards {
-    /// The LID of a port moved to another port.
-    pub(super) fn follow(&mut self, what: TakeOver) {
-        let sa_lid = self.sa_lids.iter_mut().find(|sa_lid| sa_lid.port == what.old);
-        sa_lid.into_iter().for_each(|sa_lid| sa_lid.port = what.spare);
-    }
-
-    fn clear(&mut self) {
-        self.spread.clear();
-        self.sa_lids.clear();
-    }
-
-    /// A port could not be addressed: it moves with the next step.
-    pub(super) fn forget(&mut self, port: Guid) {
-        self.spread.forget(port);
-    }
-}
-
-impl Sweeper {
-    /// Turns sharding on or off.
-    pub fn set_sharding(&mut self, sharding: Option<Sharding>) {
-        self.subnet.shards.sharding = sharding;
-    }
-
-    /// Assigns clients to these SA LIDs and moves some of those that are assigned to others. Call
-    /// it every second, whether or not the SA LIDs changed. Returns the number of clients moved.
-    pub fn spread_clients(&mut self, now: Instant, sa_lids: &[SaLid]) -> usize {
-        let Some(sharding) = self.subnet.shards.sharding else { return 0 };
-        if !self.subnet.election.is_master() {
-            self.subnet.shards.clear();
-            return 0;
-        }
-        if !self.sweep.is_idle() || !self.subnet.state.up {
-            return 0;
-        }
-        let moved = self.subnet.spread_clients(sharding, sa_lids);
-        self.advance(now);
-        moved
-    }
-
-    /// Number of clients that query a responder.
-    pub fn sharded(&self) -> usize {
-        self.subnet.shards.spread.len()
-    }
-
-    /// Service level for packets from hosts to responders: `sm_sl`, unless an SL-to-VL table drops
-    /// it. Routing engines may change it for each path.
-    pub fn sl_between_hosts(&self) -> Option<Sl> {
-        self.subnet.sl_between_hosts()
-    }
-}
+use crate::sweep::events::Event;
+use crate::sweep::sharding::Sharding;
+use crate::sweep::subnet::Subnet;
 
 impl Subnet {
     /// Assigns SA LIDs to ports that are about to be addressed for the first time, so that one
@@ -133,7 +62,11 @@ impl Subnet {
         Some((self.lids.get(sa_lid.port)?.first, self.sl_between_hosts()?))
     }
 
-    fn spread_clients(&mut self, sharding: Sharding, sa_lids: &[SaLid]) -> usize {
+    pub(in crate::sweep) fn spread_clients(
+        &mut self,
+        sharding: Sharding,
+        sa_lids: &[SaLid],
+    ) -> usize {
         self.shards.sa_lids = sa_lids.to_vec();
         let aside = self.set_aside();
         let mut clients: Vec<(Guid, PortIndex)> = self

@@ -1,18 +1,19 @@
 //! The subnet: data that the phases of a sweep and the tasks between sweeps share.
 
+use std::fmt;
 use std::time::Duration;
 
 use sm_config::{QosTables, Settings};
 
-use super::election::Election;
+use super::election::state::Election;
 use super::events::Events;
 use super::journal::Journal;
-use super::keys::MKeys;
-use super::partitions::Partitioning;
-use super::reregister::PendingClients;
+use super::m_keys::MKeys;
+use super::partitioning::Partitioning;
+use super::pending_clients::PendingClients;
 use super::routing::RoutingState;
 use super::schedule::Schedule;
-use super::shard::Shards;
+use super::sharding::Shards;
 use super::state::SubnetState;
 use crate::fabric::{Fabric, PortIndex};
 use crate::manage::lid::LidTable;
@@ -87,5 +88,25 @@ impl Subnet {
             }
             None => self.fabric.describe(port),
         }
+    }
+
+    /// Counts and logs an error of `port`, which is retried soon.
+    pub(super) fn fault(&mut self, port: PortIndex, text: fmt::Arguments<'_>) {
+        self.journal.fault(self.fabric.port(port).node, port, text);
+    }
+
+    /// Counts and logs an error.
+    pub(super) fn error(&mut self, text: fmt::Arguments<'_>) {
+        self.journal.error(text);
+    }
+
+    /// Counts and logs an anomaly: a fault of the fabric that the sweep can work around.
+    pub(super) fn anomaly(&mut self, text: fmt::Arguments<'_>) {
+        self.journal.anomaly(text);
+    }
+
+    /// Counts and logs an anomaly of the node of `port`.
+    pub(super) fn node_anomaly(&mut self, port: PortIndex, text: fmt::Arguments<'_>) {
+        self.journal.node_anomaly(self.fabric.port(port).node, text);
     }
 }

@@ -7,9 +7,8 @@
 use std::collections::BTreeMap;
 
 use ib_mad::types::{Guid, Lid};
-use ib_mad::wire::attribute::{NodeInfo, SmNotice, SystemImageGuidDetails};
+use ib_mad::wire::attribute::{SmNotice, SystemImageGuidDetails};
 
-use super::Sweeper;
 use crate::manage::lid::LidRange;
 
 /// Maximum number of LIDs; traps of more issuers request a full sweep.
@@ -22,6 +21,11 @@ pub(super) struct SystemImages {
 }
 
 impl SystemImages {
+    /// Whether nothing was reported.
+    pub(super) fn is_empty(&self) -> bool {
+        self.images.is_empty()
+    }
+
     /// Records a notice of trap 145.
     pub(super) fn note(&mut self, notice: &[u8; 64]) {
         let Ok(details) = SmNotice::new(notice).map(|notice| notice.data_details()) else { return };
@@ -32,28 +36,8 @@ impl SystemImages {
     }
 
     /// The report about the first of these LIDs that has one.
-    fn of(&self, range: LidRange) -> Option<Guid> {
+    pub(super) fn of(&self, range: LidRange) -> Option<Guid> {
         self.images.range(range.first..=range.last).next().map(|(_, image)| *image)
-    }
-}
-
-impl Sweeper {
-    /// Applies the reports as a sweep begins. A sweep of the whole fabric reads the GUIDs itself.
-    pub(super) fn take_system_images(&mut self, is_read: bool) {
-        let images = std::mem::take(&mut self.system_images);
-        if is_read || images.images.is_empty() {
-            return;
-        }
-        let image = |port| {
-            Some((port, images.of(self.subnet.lids.get(self.subnet.fabric.port(port).guid)?)?))
-        };
-        let images: Vec<_> = self.subnet.fabric.end_ports().filter_map(image).collect();
-        for (port, image) in images {
-            let node = self.subnet.fabric.port(port).node;
-            if let Ok(mut info) = NodeInfo::new(&mut self.subnet.fabric.node_mut(node).info[..]) {
-                info.set_system_image_guid(image);
-            }
-        }
     }
 }
 

@@ -8,54 +8,18 @@
 //! every port towards a node that is still silent is down, has no node behind it, or belongs to
 //! another such node, so that no route leads to any of them.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-
 use ib_mad::wire::attribute::PortState;
 use tracing::debug;
 
-use super::discover::Discovery;
-use super::subnet::Subnet;
 use crate::fabric::{NodeIndex, PortIndex};
 use crate::smp::{Kind, Owner, Request, kinds};
+use crate::sweep::discover::Discovery;
+use crate::sweep::discover::notes::{Standing, Unresponsive};
+use crate::sweep::subnet::Subnet;
 
 /// Maximum number of rounds per discovery. Every round but the last follows a node that answered or
 /// fell silent.
 const ROUNDS_MAX: u32 = 32;
-
-/// Nodes of one discovery that did not answer.
-#[derive(Debug, Default)]
-pub(super) struct Unresponsive {
-    /// Nodes that were silent, and whether they answered since.
-    nodes: BTreeMap<NodeIndex, Standing>,
-    /// The requests that they left unanswered.
-    waiting: Vec<Request>,
-    /// Repeated requests, and the number of route changes at that time.
-    again: HashMap<Request, u16>,
-    /// Ports that have a link and no node behind it, though their own nodes answer.
-    dead_ends: HashSet<PortIndex>,
-    /// How often routes changed in this discovery.
-    reroutes: u16,
-    /// Whether the last round found something new.
-    progress: bool,
-    rounds: u32,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
-    Silent,
-    Answers,
-}
-
-impl Unresponsive {
-    /// Whether a route may continue from the node of a port, and through that port.
-    fn is_usable(&self, node: NodeIndex, egress: PortIndex) -> bool {
-        !self.is_silent(node) && !self.dead_ends.contains(&egress)
-    }
-
-    fn is_silent(&self, node: NodeIndex) -> bool {
-        self.nodes.get(&node) == Some(&Standing::Silent)
-    }
-}
 
 /// Whether a request of the discovery may be repeated by another route to its node.
 fn may_be_rerouted(request: Request) -> bool {

@@ -10,8 +10,6 @@ use tracing::debug;
 use crate::fabric::{NodeIndex, PortIndex};
 use crate::manage::link;
 use crate::smp::{Kind, Request, kinds};
-use crate::sweep::Sweeper;
-use crate::sweep::current::Stage;
 use crate::sweep::owner::{OwnedRequest, RequestOwner};
 use crate::sweep::schedule::Cause;
 use crate::sweep::subnet::Subnet;
@@ -77,28 +75,6 @@ fn end_without_answer(subnet: &mut Subnet, kind: kinds::Addresses, request: Requ
     }
 }
 
-impl Sweeper {
-    /// Starts to configure the fabric; `full`: whether all of it was read.
-    pub(in crate::sweep) fn begin_addresses(&mut self, now: Instant, full: bool) {
-        self.enter(now, Stage::Addresses);
-        self.subnet.assign_lids();
-        self.subnet.admit_clients();
-        self.reregistration.stagger(&mut self.subnet, now);
-        self.subnet.set_pkeys();
-        self.enable_disabled_ports(full);
-        if self.subnet.state.first_as_master {
-            self.subnet.clear_port_changes();
-        }
-        let ports: Vec<PortIndex> = self.subnet.fabric.end_ports().collect();
-        for port in ports {
-            if self.subnet.wanted_address(port).is_some() {
-                self.subnet.exchange.push(Request::new(Kind::SetAddress, port));
-                self.subnet.journal.report.port_infos_set += 1;
-            }
-        }
-    }
-}
-
 impl Subnet {
     /// Addresses that an end port should have; `None` for other ports, and if LIDs ran out.
     pub(super) fn wanted_addressing(&self, port: PortIndex) -> Option<link::Addressing> {
@@ -144,7 +120,7 @@ impl Subnet {
 
     /// Clears PortStateChange on all switches before anything is set that a reset would undo, so
     /// that the next light sweep detects later changes.
-    fn clear_port_changes(&mut self) {
+    pub(in crate::sweep) fn clear_port_changes(&mut self) {
         let switches: Vec<_> = self
             .fabric
             .switches()

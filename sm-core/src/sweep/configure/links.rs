@@ -1,20 +1,18 @@
 //! Links: their settings, the step to Armed, the QoS tables of ports, and the step to Active.
 
 use std::collections::HashSet;
-use std::time::Instant;
 
 use ib_mad::wire::attribute::{PortInfo, PortState};
 use ib_mad::wire::mad::Status;
 use tracing::debug;
 
-use super::program::Programmed;
 use crate::fabric::PortIndex;
 use crate::manage::link;
 use crate::smp::{Kind, Request, kinds};
-use crate::sweep::current::Stage;
+use crate::sweep::configure::program::Programmed;
 use crate::sweep::owner::{OwnedRequest, RequestOwner};
+use crate::sweep::report::Phase;
 use crate::sweep::subnet::Subnet;
-use crate::sweep::{Phase, Sweeper};
 
 /// How often a link may be taken through Down in one sweep before that counts as an error.
 const RESETS_MAX: u16 = 2;
@@ -22,14 +20,14 @@ const RESETS_MAX: u16 = 2;
 /// The stage that configures links and brings them up.
 #[derive(Debug)]
 pub(in crate::sweep) struct LinkSetup {
-    step: Step,
-    programmed: Programmed,
+    pub(in crate::sweep) step: Step,
+    pub(in crate::sweep) programmed: Programmed,
     /// Ports that refused a step, with whether it was the step to Armed. Their PortInfo is read.
-    read_again: HashSet<(PortIndex, bool)>,
+    pub(in crate::sweep) read_again: HashSet<(PortIndex, bool)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+pub(in crate::sweep) enum Step {
     Arm,
     PortTables,
     Activate,
@@ -100,36 +98,6 @@ impl RequestOwner for LinkSetup {
     }
 }
 
-impl Sweeper {
-    pub(in crate::sweep) fn begin_arming(&mut self, now: Instant, programmed: Programmed) {
-        let links = LinkSetup { step: Step::Arm, programmed, read_again: HashSet::new() };
-        self.enter(now, Stage::Links(links));
-        let linked = self.subnet.linked_ports();
-        self.subnet.set_fdr10(&linked);
-        for port in linked {
-            if self.subnet.wanted_arming(port).is_some() {
-                self.subnet.exchange.push(Request::new(Kind::Arm, port));
-                self.subnet.journal.report.port_infos_set += 1;
-            }
-        }
-    }
-
-    /// Ends a step: begins the next, or ends the sweep.
-    pub(in crate::sweep) fn end_link_step(&mut self, now: Instant, links: LinkSetup) {
-        match links.step {
-            Step::Arm if self.subnet.needs_port_tables() => {
-                self.enter(now, Stage::Links(LinkSetup { step: Step::PortTables, ..links }));
-                self.subnet.set_port_tables();
-            }
-            Step::Arm | Step::PortTables => {
-                self.enter(now, Stage::Links(LinkSetup { step: Step::Activate, ..links }));
-                self.subnet.activate_links();
-            }
-            Step::Activate => self.end_sweep(now, Some(links.programmed)),
-        }
-    }
-}
-
 impl Subnet {
     /// PortInfo to set so that an armed port becomes active.
     fn wanted_activation(&self, port: PortIndex) -> Option<link::PortInfoBytes> {
@@ -138,13 +106,13 @@ impl Subnet {
 
     /// PortInfo to set so that a linked port is configured and armed, if it is not. A new master
     /// always sets it, because the values may be those of another SM.
-    fn wanted_arming(&self, port: PortIndex) -> Option<link::PortInfoBytes> {
+    pub(in crate::sweep) fn wanted_arming(&self, port: PortIndex) -> Option<link::PortInfoBytes> {
         let external = self.fabric.node_of(port).switch.is_some();
         let anyway = external && self.state.first_as_master || self.state.forced_links_changed;
         link::armed(&self.fabric, port, self.link_inputs(), self.wanted_addressing(port), anyway)
     }
 
-    fn activate_links(&mut self) {
+    pub(in crate::sweep) fn activate_links(&mut self) {
         for port in self.linked_ports() {
             if self.fabric.port(port).state() == Some(PortState::Armed) {
                 self.exchange.push(Request::new(Kind::Activate, port));

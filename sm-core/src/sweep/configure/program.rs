@@ -10,8 +10,6 @@ use ib_mad::wire::mad::Status;
 
 use crate::fabric::{NodeIndex, PortIndex};
 use crate::smp::{Kind, Request, kinds};
-use crate::sweep::Sweeper;
-use crate::sweep::current::Stage;
 use crate::sweep::owner::{OwnedRequest, RequestOwner};
 use crate::sweep::schedule::Cause;
 use crate::sweep::subnet::Subnet;
@@ -23,7 +21,7 @@ pub(in crate::sweep) type Steps = VecDeque<Vec<Request>>;
 /// The stage that writes forwarding tables.
 #[derive(Debug)]
 pub(in crate::sweep) struct Programming {
-    steps: Steps,
+    pub(in crate::sweep) steps: Steps,
     /// Whether SwitchInfo must be sent after the last step.
     tops_are_due: bool,
     switches: Programmed,
@@ -156,20 +154,6 @@ impl RequestOwner for Programming {
         let OwnedRequest { kind, request, .. } = owned;
         subnet.report_silence(request);
         self.end_without_answer(subnet, kind, request);
-    }
-}
-
-impl Sweeper {
-    /// Starts to write forwarding tables. The SL-to-VL tables of ports in use precede them: the
-    /// routing was proved free of credit loops on its own lanes only.
-    pub(in crate::sweep) fn begin_tables(&mut self, now: Instant, mut steps: Steps) {
-        self.avoided.limit_writes(&self.subnet, &mut steps);
-        self.subnet.set_tables_of_active_ports();
-        let mut programming = Programming::new(steps);
-        if self.subnet.exchange.is_idle() {
-            programming.send_next(&mut self.subnet);
-        }
-        self.enter(now, Stage::Tables(programming));
     }
 }
 

@@ -217,24 +217,24 @@ mod tests {
     use ib_mad::types::Guid;
     use ib_mad::wire::attribute::{NodeInfo, NodeType};
 
+    use super::*;
     use crate::manage::lid::LidTable;
-    use crate::sweep::Sweeper;
     use sm_config::Settings;
 
     /// Regression: Port 0 of a switch is never seen in Initialize, so its tables were still
     /// regarded as known after a reset.
     #[test]
     fn a_reset_switch_is_not_known_to_hold_tables_at_port_0() {
-        let mut sweeper = Sweeper::new(Settings::default(), LidTable::default(), 1);
+        let mut subnet = Subnet::new(Settings::default(), LidTable::default(), 1);
         let mut bytes = [0; 40];
         let mut info = NodeInfo::new(&mut bytes[..]).unwrap();
         info.set_node_type(NodeType::Switch).set_num_ports(4);
         info.set_node_guid(Guid(5)).set_port_guid(Guid(5));
         let info = NodeInfo::new(&bytes[..]).unwrap();
-        let node = sweeper.subnet.fabric.add(&info, NodeType::Switch).unwrap();
-        let port0 = sweeper.subnet.fabric.ports_of(node).next().unwrap();
-        sweeper.subnet.fabric.port_mut(port0).qos.get_or_insert_default();
-        sweeper.subnet.switch_was_reset(node);
-        assert!(sweeper.subnet.fabric.port(port0).qos.is_none());
+        let node = subnet.fabric.add(&info, NodeType::Switch).unwrap();
+        let port0 = subnet.fabric.ports_of(node).next().unwrap();
+        subnet.fabric.port_mut(port0).qos.get_or_insert_default();
+        subnet.switch_was_reset(node);
+        assert!(subnet.fabric.port(port0).qos.is_none());
     }
 }

@@ -2,49 +2,29 @@
 //! unless the SM's own link is the one that is missing.
 
 use std::collections::HashSet;
-use std::time::Instant;
 
 use ib_mad::wire::attribute::{NodeType, PortState};
 use tracing::{debug, error, info, warn};
 
-use super::super::current::Stage;
-use super::super::{LINES_MAX, Sweeper};
-use super::Discovery;
 use crate::fabric::{Node, NodeIndex, PortIndex};
+use crate::sweep::discover::Discovery;
+use crate::sweep::report::LINES_MAX;
 use crate::sweep::subnet::Subnet;
 
 /// Maximum number of ports with a link and no answer behind it that are probed again soon.
 const UNANSWERED_MAX: usize = 1024;
 
 /// Result of a discovery.
-enum End {
+pub(in crate::sweep) enum End {
     /// The fabric is read: the election follows.
     Read,
     /// The SM's own port cannot be used: the last known state of the fabric is kept.
     Abandoned,
 }
 
-impl Sweeper {
-    /// Ends a discovery: starts the election, or abandons the sweep.
-    pub(in crate::sweep) fn end_discovery(&mut self, now: Instant, discovery: Discovery) {
-        let full = discovery.full;
-        discovery.retrained.iter().for_each(|port| self.aliases.forget(*port));
-        match discovery.end(&mut self.subnet) {
-            End::Read => self.begin_election(now, full),
-            End::Abandoned => self.give_up(now),
-        }
-    }
-
-    /// Ends a sweep without a result.
-    pub(in crate::sweep) fn give_up(&mut self, now: Instant) {
-        self.sweep.stage = Stage::Idle;
-        self.subnet.state.give_up(now, &mut self.subnet.schedule);
-    }
-}
-
 impl Discovery {
     /// Cuts links that were not seen, and removes nodes that no route reaches.
-    fn end(mut self, subnet: &mut Subnet) -> End {
+    pub(in crate::sweep) fn end(mut self, subnet: &mut Subnet) -> End {
         if self.cut_off {
             subnet.report_own_link_down();
             return End::Abandoned;

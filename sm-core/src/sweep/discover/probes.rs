@@ -1,46 +1,14 @@
 //! Probes: which node is behind a port, as its NodeInfo shows.
 
-use ib_mad::types::{Guid, PortNum};
+use ib_mad::types::PortNum;
 use ib_mad::wire::attribute::{NodeInfo, NodeType};
 use tracing::{debug, info};
 
-use super::Discovery;
 use crate::fabric::{NodeIndex, PortIndex};
 use crate::sweep::Event;
+use crate::sweep::discover::Discovery;
+use crate::sweep::discover::answerer::Answerer;
 use crate::sweep::subnet::Subnet;
-
-/// A NodeInfo that passed the checks.
-pub(in crate::sweep) struct Answerer {
-    pub(in crate::sweep) bytes: [u8; 40],
-    pub(in crate::sweep) kind: NodeType,
-    pub(in crate::sweep) guid: Guid,
-    pub(in crate::sweep) port_guid: Guid,
-    pub(in crate::sweep) port_count: u8,
-    pub(in crate::sweep) local_port: PortNum,
-}
-
-impl Answerer {
-    /// Checks a NodeInfo; returns the reason if it is invalid.
-    pub(in crate::sweep) fn parse(data: &[u8; 64]) -> Result<Self, &'static str> {
-        let mut bytes = [0; 40];
-        bytes.copy_from_slice(&data[..40]);
-        let info = NodeInfo::new(&bytes).map_err(|_| "NodeInfo is too short")?;
-        let kind = NodeType::from_code(info.node_type()).ok_or("its NodeType is reserved")?;
-        let (port_count, local_port) = (info.num_ports(), info.local_port_num());
-        let (guid, port_guid) = (info.node_guid(), info.port_guid());
-        if guid.0 == 0 || port_guid.0 == 0 {
-            return Err("its GUID is 0");
-        }
-        if port_count == 0 || port_count == u8::MAX {
-            return Err("its NumPorts is invalid");
-        }
-        let first = u8::from(kind != NodeType::Switch);
-        if !(first..=port_count).contains(&local_port.0) {
-            return Err("its LocalPortNum is not one of its ports");
-        }
-        Ok(Self { bytes, kind, guid, port_guid, port_count, local_port })
-    }
-}
 
 impl Discovery {
     pub(super) fn own_node_info(&mut self, subnet: &mut Subnet, data: &[u8; 64]) {

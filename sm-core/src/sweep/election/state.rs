@@ -7,11 +7,14 @@ use std::time::Instant;
 use ib_mad::types::Guid;
 use ib_mad::wire::attribute::{SmInfo, SmState};
 
-use super::OTHERS_MAX;
 use crate::fabric::PortIndex;
 use crate::mastership::{Decision, Mastership, RemoteSm};
-use crate::sweep::handover::Handover;
+use crate::sweep::election::handover::Handover;
 use sm_config::Settings;
+
+/// Maximum number of other SMs that an election polls, and of foreign or unresponsive ones
+/// remembered.
+pub(in crate::sweep) const OTHERS_MAX: usize = 256;
 
 /// This SM's SMInfo state, the other SMs, and the master among them.
 #[derive(Debug)]

@@ -3,31 +3,17 @@
 //! A switch may report the end of its table. If a block can be neither read nor written, the table
 //! counts as full from this block on, because its contents are unknown.
 
-use std::collections::BTreeMap;
-
 use ib_mad::types::{Guid, Lid};
 use ib_mad::wire::attribute::MFT_BLOCK_LEN;
 use tracing::{info, warn};
 
-use super::super::LINES_MAX;
-use super::super::routing::ActiveRouting;
-use super::Multicast;
-use super::job::Group;
 use crate::fabric::{NodeIndex, SwitchIndex};
+use crate::sweep::multicast::Multicast;
+use crate::sweep::multicast::job::Group;
+use crate::sweep::report::LINES_MAX;
+use crate::sweep::routing::ActiveRouting;
 use crate::sweep::subnet::Subnet;
 use sm_routing::multicast::Room;
-
-/// Switches that were reported because their multicast table is too small: the number of its MLIDs,
-/// by node GUID.
-#[derive(Debug, Default)]
-pub(super) struct Short(BTreeMap<Guid, u16>);
-
-impl Short {
-    /// Records a switch; returns whether that is new and should be reported.
-    fn note(&mut self, switch: Guid, capacity: u16) -> bool {
-        self.0.insert(switch, capacity) != Some(capacity)
-    }
-}
 
 impl Multicast {
     /// The table sizes of switches; reports those whose table is too small for these groups.
@@ -133,19 +119,5 @@ impl Subnet {
             "multicast table of switch '{name}' {guid} can be neither read nor set from MLID \
              {first:#06x} on; trees avoid it until it can, and members behind it are not reached"
         )
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Regression: two jobs that lacked room alternately were reported each time.
-    #[test]
-    fn full_tables_are_reported_once_per_switch_and_capacity() {
-        let mut short = Short::default();
-        let stated = [(1, 0), (2, 512), (1, 0), (2, 512), (1, 64), (1, 64)]
-            .map(|(guid, capacity)| short.note(Guid(guid), capacity));
-        assert_eq!(stated, [true, true, false, false, true, false]);
     }
 }

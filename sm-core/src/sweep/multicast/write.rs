@@ -14,16 +14,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use ib_mad::wire::attribute::{MFT_BLOCK_LEN, multicast_forwarding_modifier};
+use ib_mad::wire::attribute::MFT_BLOCK_LEN;
 use tracing::warn;
 
-use super::super::subnet::Subnet;
-use super::super::{Event, LINES_MAX};
-use super::{Multicast, RETRY_DELAY, RETRY_DOUBLINGS};
 use crate::smp::{Kind, Request};
-
-/// Bits of a request's block number that are the block of the table; those above are the position.
-const BLOCK_BITS: u32 = 12;
+use crate::sweep::events::Event;
+use crate::sweep::multicast::blocks::{block_key, block_number};
+use crate::sweep::multicast::{Multicast, RETRY_DELAY, RETRY_DOUBLINGS};
+use crate::sweep::report::LINES_MAX;
+use crate::sweep::subnet::Subnet;
 
 impl Multicast {
     /// Sends blocks that switches may not hold; later if requests are outstanding or a sweep is
@@ -140,20 +139,4 @@ impl Multicast {
             subnet.events.push(Event::MulticastWritten);
         }
     }
-}
-
-/// The number that represents a block and position in a request.
-pub(in crate::sweep) fn block_number((block, position): (u16, u8)) -> u16 {
-    block | u16::from(position) << BLOCK_BITS
-}
-
-/// AttributeModifier of a MulticastForwardingTable.
-pub(in crate::sweep) fn block_modifier(request: Request) -> u32 {
-    let (block, position) = block_key(request);
-    multicast_forwarding_modifier(block, position)
-}
-
-/// Block and position that a request is about.
-pub(in crate::sweep) fn block_key(request: Request) -> (u16, u8) {
-    (request.block & ((1 << BLOCK_BITS) - 1), (request.block >> BLOCK_BITS) as u8)
 }

@@ -1,9 +1,12 @@
 //! The fabric as routing engines see it.
 
+use std::collections::BTreeSet;
+
+use ib_mad::types::Guid;
+
 use crate::fabric::{Fabric, SwitchIndex};
 use crate::manage::lid::LidTable;
 use crate::manage::throttled::ThrottledLinks;
-use crate::sweep::avoided::AvoidedSwitches;
 use sm_routing::{Destination, Topology, TopologyBuilder, TopologyError};
 
 /// Input of the routing.
@@ -12,7 +15,7 @@ pub(in crate::sweep) struct Routed<'a> {
     pub(in crate::sweep) fabric: &'a Fabric,
     pub(in crate::sweep) lids: &'a LidTable,
     /// Omitted switches.
-    pub(in crate::sweep) avoided: &'a AvoidedSwitches,
+    pub(in crate::sweep) avoided: &'a BTreeSet<Guid>,
     /// Omitted links.
     pub(in crate::sweep) throttled: &'a ThrottledLinks,
 }
@@ -25,7 +28,7 @@ pub(super) fn topology(routed: Routed<'_>) -> Result<(Topology, Vec<SwitchIndex>
     let mut switches = Vec::new();
     let mut numbers = Vec::new();
     for (index, switch) in fabric.switches() {
-        if avoided.contains(fabric.node(switch.node).guid) {
+        if avoided.contains(&fabric.node(switch.node).guid) {
             continue;
         }
         numbers.resize(index.get(), None);

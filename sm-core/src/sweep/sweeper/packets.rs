@@ -9,14 +9,14 @@ use ib_mad::wire::mad::{AttributeId, Method, MgmtClass, Status};
 use ib_mad::wire::smp::{self, Smp};
 use tracing::{debug, info, warn};
 
-use super::current::Stage;
-use super::owner::Step;
-use super::schedule::Cause;
-use super::subnet::Subnet;
-use super::{STATE, Sweeper, TrapNotice};
 use crate::fabric::DirectedRoute;
 use crate::mastership::Demand;
 use crate::smp::{Destination, Request};
+use crate::sweep::current::Stage;
+use crate::sweep::owner::Step;
+use crate::sweep::schedule::Cause;
+use crate::sweep::subnet::Subnet;
+use crate::sweep::{STATE, Sweeper, TrapNotice};
 use crate::trap;
 
 impl Sweeper {

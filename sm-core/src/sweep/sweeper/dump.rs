@@ -7,10 +7,10 @@ use std::sync::Arc;
 use sa_proto::snapshot::{Lft, Mft};
 
 use super::Sweeper;
-use super::routing::ActiveRouting;
 use crate::dump::{self, EndName, NamedNode, PortMaps, Roster, SubnetList, SwitchName, Tables};
 use crate::fabric::{Fabric, Node, PortIndex};
 use crate::manage::lid::LidTable;
+use crate::sweep::routing::ActiveRouting;
 use sm_routing::{Engine, FTree, Lanes, Torus2Qos, UpDown};
 
 /// A copy of the configured fabric, for writing dump files.

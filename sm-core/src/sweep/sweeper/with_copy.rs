@@ -15,20 +15,7 @@ use ib_mad::types::Guid;
 use ib_mad::wire::attribute::SmState;
 
 use super::Sweeper;
-use super::schedule::Cause;
-
-/// Whether this SM has all registrations of the previous master.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum RegistryCopy {
-    /// The copy is incomplete, or not known to be complete.
-    #[default]
-    Incomplete,
-    /// Whether it is complete is known some time after this SM becomes master; clients wait until
-    /// then.
-    Pending,
-    /// The copy is complete.
-    Complete,
-}
+use crate::sweep::schedule::Cause;
 
 impl Sweeper {
     /// Port GUID of the subnet manager that handed the subnet over to this one, until the election
@@ -50,7 +37,7 @@ impl Sweeper {
 
     /// Starts a handover to an SM that follows this SM's registry and has stored all of it. Returns
     /// `false` if a sweep is in progress, or if the other SM is no longer found. The handover has
-    /// failed if this SM is still master after phase [`HandOver`](super::Phase::HandOver).
+    /// failed if this SM is still master after phase [`HandOver`](crate::sweep::Phase::HandOver).
     pub fn hand_over_to(&mut self, now: Instant, guid: Guid) -> bool {
         let others = self.subnet.election.others();
         let found = others.iter().find(|(_, sm)| sm.guid == guid).copied();

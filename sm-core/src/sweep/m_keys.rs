@@ -1,0 +1,26 @@
+//! Known M_Keys of ports. The rules that choose among them are in `keys`.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use ib_mad::types::Guid;
+
+use crate::manage::mkey::{MKeyTable, Neighbours};
+
+/// Known M_Keys, and the neighbour of each port at the time when all ports could be read.
+#[derive(Debug, Default)]
+pub(in crate::sweep) struct MKeys {
+    pub(in crate::sweep) known: MKeyTable,
+    pub(in crate::sweep) neighbours: Arc<Neighbours>,
+    /// Whether the hint about M_Keys of other SMs was logged.
+    pub(in crate::sweep) hinted: bool,
+    /// GUID of the SM's own port; 0 if the transport does not report it.
+    pub(in crate::sweep) own_port: Guid,
+    /// Ports that get the configured M_Key before the remembered one, because it was answered last
+    /// or the remembered one was not. At most as many as there are known M_Keys.
+    pub(in crate::sweep) doubted: HashSet<Guid>,
+    /// Ports whose remembered M_Key is wrong: their PortInfo hid the M_Key.
+    pub(in crate::sweep) refuted: HashSet<Guid>,
+    /// Ports that last reported an M_Key other than the configured one.
+    pub(in crate::sweep) others: HashSet<Guid>,
+}

@@ -1,0 +1,44 @@
+//! The partitions in force, and the P_Key tables that follow from them.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use ib_mad::types::Guid;
+
+use crate::fabric::PortIndex;
+use crate::manage::partition::Memberships;
+use crate::manage::pkey::PKeyPlan;
+use crate::manage::vfabric::VirtualFabrics;
+use sm_config::PartitionConfig;
+use sm_config::opafm::OpaFm;
+
+/// Configured partitions, and their resolution by the last sweep.
+#[derive(Debug, Default)]
+pub(in crate::sweep) struct Partitioning {
+    pub(in crate::sweep) config: Arc<PartitionConfig>,
+    pub(in crate::sweep) virtual_fabric_file: Option<Arc<OpaFm>>,
+    /// Virtual fabrics as the last sweep resolved them.
+    pub(in crate::sweep) virtual_fabrics: VirtualFabrics,
+    /// The inputs of `memberships`.
+    pub(in crate::sweep) in_force: Arc<PartitionConfig>,
+    /// GUIDs of the ports that responders serve at, ascending.
+    pub(in crate::sweep) responders: Vec<Guid>,
+    pub(in crate::sweep) memberships: Memberships,
+    pub(in crate::sweep) plan: PKeyPlan,
+    /// Ports whose tables were reported as too small.
+    pub(in crate::sweep) reported: BTreeSet<PortIndex>,
+}
+
+impl Partitioning {
+    /// Wanted P_Key tables.
+    pub(in crate::sweep) fn plan(&self) -> &PKeyPlan {
+        &self.plan
+    }
+
+    /// Removes everything that refers to fabric indices.
+    pub(in crate::sweep) fn forget(&mut self) {
+        self.memberships = Memberships::default();
+        self.plan = PKeyPlan::default();
+        self.reported.clear();
+    }
+}

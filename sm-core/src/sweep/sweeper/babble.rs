@@ -1,0 +1,22 @@
+//! Passes traps to the task that disables babbling ports, and runs it at once if it is due.
+
+use std::time::Instant;
+
+use super::Sweeper;
+use crate::sweep::task::Task;
+use crate::trap::Trap;
+
+impl Sweeper {
+    /// Handles a trap that may report errors of a port.
+    pub(super) fn note_port_error(&mut self, now: Instant, trap: &Trap, mad: &[u8; 256]) {
+        self.babbling.note(&self.subnet, now, trap, mad);
+        self.disable_babbling_ports(now);
+    }
+
+    /// Disables babbling ports now, unless a sweep is under way or requests are outstanding.
+    pub(super) fn disable_babbling_ports(&mut self, now: Instant) {
+        if self.babbling.due.is_some() && self.is_idle() {
+            self.babbling.handle_timeout(&mut self.subnet, now);
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! The stage of discovery: starts it, and decides which stage follows.
+
+use std::time::Instant;
+
+use ib_mad::wire::attribute::NodeInfo;
+
+use super::Sweeper;
+use crate::fabric::NodeIndex;
+use crate::smp::{Kind, Request};
+use crate::sweep::current::{Stage, Sweep};
+use crate::sweep::discover::Discovery;
+use crate::sweep::discover::end::End;
+use crate::sweep::events::Event;
+
+impl Sweeper {
+    /// Starts a discovery of the whole fabric, or from `changed` on. A partial discovery queries
+    /// `suspects` last, by routes that avoid links found down.
+    pub(super) fn begin_discovery(
+        &mut self,
+        now: Instant,
+        changed: Option<Vec<NodeIndex>>,
+        suspects: Vec<NodeIndex>,
+    ) {
+        let full = changed.is_none();
+        let journal = std::mem::take(&mut self.subnet.journal);
+        self.subnet.journal = journal.into_discovery(full);
+        self.sweep = Sweep::default();
+        self.subnet.journal.report.first = self.subnet.state.first_as_master;
+        self.subnet.journal.report.smps = self.subnet.exchange.counters().transmitted;
+        self.subnet.state.begin_discovery();
+        self.take_system_images(full);
+        let discovery = Discovery::new(full, suspects);
+        self.enter(now, Stage::Discover(Box::new(discovery)));
+        match changed {
+            None => {
+                if self.subnet.fabric.wants_compaction() {
+                    self.compact_fabric();
+                    self.subnet.partitions.forget();
+                    self.subnet.election.forget_ports();
+                    self.subnet.state.forget_ports();
+                    // This sweep asks the clients that wait.
+                    self.reregistration.clear(&mut self.subnet);
+                }
+                self.subnet.schedule.begin_all(now);
+                self.subnet.events.push(Event::Discovering);
+                self.subnet.exchange.push(Request::OWN_NODE_INFO);
+            }
+            Some(nodes) => {
+                // If our own cable was pulled, nothing else is known of the fabric.
+                let sm_port = self
+                    .subnet
+                    .fabric
+                    .sm_port()
+                    .filter(|&sm_port| self.subnet.is_adapter_port(sm_port));
+                if let Some(sm_port) = sm_port {
+                    self.subnet.exchange.push(Request::new(Kind::PortInfo, sm_port));
+                }
+                self.subnet.visit_all(nodes);
+            }
+        }
+    }
+}
+
+impl Sweeper {
+    /// Ends a discovery: starts the election, or abandons the sweep.
+    pub(in crate::sweep) fn end_discovery(&mut self, now: Instant, discovery: Discovery) {
+        let full = discovery.full;
+        discovery.retrained.iter().for_each(|port| self.aliases.forget(*port));
+        match discovery.end(&mut self.subnet) {
+            End::Read => self.begin_election(now, full),
+            End::Abandoned => self.give_up(now),
+        }
+    }
+
+    /// Ends a sweep without a result.
+    pub(in crate::sweep) fn give_up(&mut self, now: Instant) {
+        self.sweep.stage = Stage::Idle;
+        self.subnet.state.give_up(now, &mut self.subnet.schedule);
+    }
+
+    /// Applies the reports as a sweep begins. A sweep of the whole fabric reads the GUIDs itself.
+    pub(super) fn take_system_images(&mut self, is_read: bool) {
+        let images = std::mem::take(&mut self.system_images);
+        if is_read || images.is_empty() {
+            return;
+        }
+        let image = |port| {
+            Some((port, images.of(self.subnet.lids.get(self.subnet.fabric.port(port).guid)?)?))
+        };
+        let images: Vec<_> = self.subnet.fabric.end_ports().filter_map(image).collect();
+        for (port, image) in images {
+            let node = self.subnet.fabric.port(port).node;
+            if let Ok(mut info) = NodeInfo::new(&mut self.subnet.fabric.node_mut(node).info[..]) {
+                info.set_system_image_guid(image);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::manage::lid::LidTable;
+    use crate::sweep::journal::Journal;
+    use crate::sweep::light::Light;
+    use crate::sweep::report::Phase;
+    use crate::sweep::schedule::Cause;
+    use sm_config::Settings;
+
+    fn sweeper() -> (Sweeper, Instant) {
+        (Sweeper::new(Settings::default(), LidTable::default(), 1), Instant::now())
+    }
+
+    #[test]
+    fn the_time_that_files_take_is_no_part_of_the_walk() {
+        let (mut sweeper, now) = sweeper();
+        sweeper.begin_discovery(now, None, Vec::new());
+        let read = now + Duration::from_millis(400);
+        sweeper.files_are_read(read);
+        sweeper.record_phase(read + Duration::from_millis(20));
+        let (files, walk) = (Duration::from_millis(400), Duration::from_millis(20));
+        let report = &sweeper.subnet.journal.report;
+        assert_eq!(report.phases, [(Phase::Files, files), (Phase::Discover, walk)]);
+        assert!(report.to_string().contains("files read in 400 ms, discovered in 20 ms"));
+    }
+
+    /// A partial discovery counts from the light sweep that saw the change, and its report has the
+    /// cause of that.
+    #[test]
+    fn a_partial_discovery_continues_the_light_sweep_and_a_full_one_starts_over() {
+        let discovery = |changed: Option<Vec<NodeIndex>>| {
+            let (mut sweeper, now) = sweeper();
+            sweeper.subnet.journal = Journal::new(Cause::Timer);
+            sweeper.enter(now, Stage::Light(Light::default()));
+            let later = now + Duration::from_secs(1);
+            assert_eq!(sweeper.record_phase(later), Some((Phase::Light, Duration::from_secs(1))));
+            assert_eq!(sweeper.record_phase(later), None, "a phase ends once");
+            sweeper.begin_discovery(later, changed, Vec::new());
+            let Stage::Discover(discovery) = &sweeper.sweep.stage else { panic!() };
+            (discovery.full, sweeper.subnet.journal.report.clone())
+        };
+        let (is_full, report) = discovery(Some(Vec::new()));
+        assert_eq!(report.phases, [(Phase::Light, Duration::from_secs(1))]);
+        assert_eq!((is_full, report.full, report.cause), (false, false, Some(Cause::Timer)));
+        let (is_full, report) = discovery(None);
+        assert!(report.phases.is_empty());
+        assert_eq!((is_full, report.full, report.cause), (true, true, Some(Cause::Timer)));
+    }
+}

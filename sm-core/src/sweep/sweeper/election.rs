@@ -1,0 +1,260 @@
+//! Elections and polls of the master: starts them, and continues as master or in standby.
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+use ib_mad::types::Guid;
+use ib_mad::wire::attribute::{SmInfo, SmState};
+use sa_proto::snapshot::SubnetManager;
+use tracing::{debug, info, warn};
+
+use super::Sweeper;
+use crate::fabric::PortIndex;
+use crate::manage::lid::LidTable;
+use crate::mastership::{Decision, RemoteSm};
+use crate::smp::{Kind, Request};
+use crate::sweep::current::{Stage, Sweep};
+use crate::sweep::election::UNRESPONSIVE_INTERVAL;
+use crate::sweep::election::state::OTHERS_MAX;
+use crate::sweep::events::Event;
+use crate::sweep::journal::Journal;
+use crate::sweep::log::STATE;
+use crate::sweep::peer::Peer;
+use crate::sweep::schedule::Cause;
+use sm_config::Settings;
+
+impl Sweeper {
+    pub(super) fn begin_election(&mut self, now: Instant, full: bool) {
+        self.enter(now, Stage::Elect { full });
+        let handover = &mut self.subnet.election.handover;
+        handover.elects_in_doubt = full && handover.is_in_doubt;
+        self.subnet.election.forget_others();
+        let managers = self.subnet.manager_ports();
+        let there: HashSet<Guid> =
+            managers.iter().map(|&port| self.subnet.fabric.port(port).guid).collect();
+        self.subnet.election.keep_known(|guid| there.contains(&guid));
+        if self.subnet.settings.ignore_other_sm {
+            return;
+        }
+        let sm_port = self.subnet.fabric.sm_port();
+        // The SM of a host that hung with IsSM still set never answers. Partial sweeps must not
+        // wait for it each time.
+        let asked = |port: &PortIndex| {
+            let guid = self.subnet.fabric.port(*port).guid;
+            let since = self.subnet.election.unresponsive_since(guid);
+            let is_unresponsive =
+                since.is_some_and(|since| now < since + UNRESPONSIVE_INTERVAL * 2);
+            Some(*port) != sm_port && (full || !is_unresponsive)
+        };
+        for port in managers.into_iter().filter(asked).take(OTHERS_MAX) {
+            self.subnet.exchange.push(Request::new(Kind::SmInfo, port));
+        }
+    }
+
+    /// SMs with another SM_Key, as text.
+    pub fn foreign_sms(&self) -> impl Iterator<Item = &str> {
+        self.subnet.election.foreign_sms()
+    }
+
+    /// Number of SMInfo answers with another SM_Key.
+    pub fn foreign_answers(&self) -> u64 {
+        self.subnet.election.foreign_answers()
+    }
+
+    /// The SMs of the subnet found by the last discovery, including this one.
+    pub fn subnet_managers(&self) -> Vec<SubnetManager> {
+        let row = |port: PortIndex, info: [u8; 21]| {
+            let port = self.subnet.fabric.port(port);
+            SubnetManager { port_guid: port.guid, lid: port.base_lid(), info }
+        };
+        let ours = self
+            .subnet
+            .fabric
+            .sm_port()
+            .map(|sm_port| row(sm_port, self.subnet.election.own.record()));
+        let theirs = self.subnet.election.others().iter().map(|(port, sm)| {
+            let mut info = [0; 21];
+            SmInfo::of_mut(&mut info)
+                .set_guid(sm.guid)
+                .set_priority(sm.priority)
+                .set_sm_state(sm.state);
+            row(*port, info)
+        });
+        let mut rows: Vec<_> = ours.into_iter().chain(theirs).collect();
+        rows.sort_unstable_by_key(|row| row.port_guid);
+        rows.dedup_by_key(|row| row.port_guid);
+        rows
+    }
+
+    /// Whether the caller must set the LIDs again before the next sweep: this SM was standby, and
+    /// with `honor_guid2lid_file` the site may have changed the file meanwhile.
+    pub fn wants_lids(&self) -> bool {
+        self.subnet.settings.honor_guid2lid_file && self.subnet.election.handover.stood_by
+    }
+
+    /// Replaces the known LIDs with those assigned earlier.
+    pub fn set_lids(&mut self, lids: LidTable) {
+        self.subnet.lids = lids;
+        self.subnet.election.handover.stood_by = false;
+    }
+
+    /// Takes over the LIDs that the master assigned, while this SM stands by. Returns whether the
+    /// known ones changed.
+    pub fn follow_lids(&mut self, master: &LidTable) -> bool {
+        self.subnet.lids.follow(master)
+    }
+
+    /// Port of the master that is polled in standby, as text.
+    pub fn master(&self) -> Option<String> {
+        self.subnet.election.master().map(|port| self.subnet.fabric.describe(port))
+    }
+
+    /// The other SMs found by the last discovery; for the master that is polled, with the time
+    /// since its last answer.
+    pub fn peers(&self, now: Instant) -> Vec<Peer> {
+        let stands_by = self.subnet.election.state() == SmState::Standby;
+        let master = self.subnet.election.master().filter(|_| stands_by);
+        let peer = |(port, sm): &(PortIndex, RemoteSm)| {
+            let entry = self.subnet.fabric.port(*port);
+            let seen = self.subnet.election.master_seen().filter(|_| master == Some(*port));
+            Peer {
+                port_guid: entry.guid,
+                place: self.subnet.peer_place(*port),
+                lid: entry.base_lid(),
+                state: sm.state,
+                priority: sm.priority,
+                answered: seen.map(|seen| now.saturating_duration_since(seen)),
+                polls_missed: seen.map_or(0, |_| self.subnet.election.polls_missed()),
+            }
+        };
+        self.subnet.election.others().iter().map(peer).collect()
+    }
+
+    /// How long a master may leave polls unanswered before this SM starts a discovery.
+    pub fn patience(&self) -> Duration {
+        let Settings { sminfo_polling_timeout, polling_retry_number, .. } = &self.subnet.settings;
+        Duration::from_millis(u64::from(*sminfo_polling_timeout))
+            .saturating_mul(*polling_retry_number)
+    }
+
+    pub(super) fn end_election(&mut self, now: Instant, full: bool) {
+        self.subnet.election.handover.taken_from = None;
+        let decision = self.subnet.election.decide();
+        debug!("election: other SMs {:?}, decision {decision:?}", self.subnet.election.others());
+        match decision {
+            Decision::HandOver(sm) | Decision::AwaitHandover(sm)
+                if sm.state == SmState::Master && self.subnet.election.handover.is_in_doubt =>
+            {
+                warn!(target: STATE, "another subnet manager has become master");
+                return self.stand_by(now, sm);
+            }
+            _ => {}
+        }
+        let handover = &mut self.subnet.election.handover;
+        handover.is_doubt_settled |= std::mem::take(&mut handover.elects_in_doubt);
+        match decision {
+            Decision::Master => {
+                self.subnet.election.handover.settle();
+                self.go_on_as_master(now, full);
+            }
+            Decision::StandBy(sm) => self.stand_by(now, sm),
+            Decision::HandOver(sm) => self.hand_over(now, sm, full),
+            Decision::AwaitHandover(sm) => self.await_handover(now, sm, full),
+        }
+    }
+
+    /// Continues the sweep as master.
+    pub(super) fn go_on_as_master(&mut self, now: Instant, full: bool) {
+        if !self.subnet.election.is_master() {
+            info!(target: STATE, "becoming master: no other subnet manager has higher precedence");
+            self.become_master();
+        }
+        self.subnet.journal.report.first = self.subnet.state.first_as_master;
+        self.begin_addresses(now, full);
+    }
+
+    /// Starts a term as master. Another SM may have written tables, so the tables of all switches
+    /// count as unknown.
+    pub(super) fn become_master(&mut self) {
+        let replaces_another = self.subnet.election.become_master();
+        let spares = self.reregistration.begin_tenure(&mut self.subnet, replaces_another);
+        if spares {
+            info!("the copy of the registry is complete: clients are not asked to register again");
+        } else if self.reregistration.awaits_copy() {
+            info!("checking whether the copy of the registry is complete");
+        } else if replaces_another && !self.subnet.settings.no_clients_rereg {
+            info!("asking all clients to register again");
+        }
+        self.subnet.state.first_as_master = true;
+        if replaces_another {
+            self.reregistration.forget_fingerprint();
+        }
+        self.multicast.forget_routing(&mut self.subnet);
+        self.aliases.forget_all();
+        let nodes: Vec<_> = self.subnet.fabric.nodes().map(|(index, _)| index).collect();
+        nodes.into_iter().for_each(|node| self.subnet.forget_port_tables(node));
+        let switches: Vec<_> = self.subnet.fabric.switches().map(|(index, _)| index).collect();
+        for index in switches {
+            self.subnet.fabric.lft_mut(index).forget();
+            self.subnet.fabric.mft_mut(index).forget();
+        }
+    }
+
+    /// Abandons the sweep and all pending work; nothing is sent until something is scheduled again.
+    pub(super) fn rest(&mut self) {
+        self.subnet.exchange.cancel_all();
+        self.abandon_take_over();
+        // The pending event describes a state that is about to change, or another SM's subnet.
+        self.subnet.events.drop_configured();
+        self.sweep = Sweep::default();
+        self.subnet.journal = Journal::default();
+        self.reregistration.clear(&mut self.subnet);
+        self.multicast.rest();
+        self.subnet.schedule.clear();
+    }
+
+    pub(super) fn stand_by(&mut self, now: Instant, sm: RemoteSm) {
+        let Some(port) = self.subnet.election.place_of(sm) else { return self.give_up(now) };
+        info!(
+            target: STATE,
+            "standing by: the subnet manager at {} is {} with priority {}; polling it",
+            self.subnet.peer_place(port),
+            sm.state,
+            sm.priority
+        );
+        self.subnet.state.first_as_master = true;
+        self.subnet.state.up = false;
+        self.subnet.election.stand_by(now, port);
+        self.rest();
+        self.subnet.schedule.rearm_poll(now);
+        // The other master computes its own routes.
+        self.subnet.routing.forget_origin();
+        if sm.state == SmState::Master && self.subnet.election.own.outranks(&sm) {
+            self.subnet.ask_for_handover(port);
+        }
+        self.subnet.events.push(Event::StandingBy(sm));
+    }
+
+    pub(super) fn begin_poll(&mut self, now: Instant) {
+        let Some(port) = self.subnet.election.master() else {
+            return self.begin_discovery(now, None, Vec::new());
+        };
+        self.subnet.election.is_probing = false;
+        self.enter(now, Stage::Poll);
+        self.subnet.exchange.push(Request::new(Kind::Poll, port));
+    }
+
+    pub(super) fn end_poll(&mut self, now: Instant) {
+        let was_probe = std::mem::take(&mut self.subnet.election.is_probing);
+        if self.subnet.election.state() != SmState::Standby {
+            // A SubnSet(SMInfo) changed our state meanwhile.
+        } else if self.subnet.election.master().is_some() {
+            if !was_probe {
+                self.subnet.schedule.rearm_poll(now);
+            }
+        } else {
+            self.subnet.election.own.set_state(SmState::Discovering);
+            self.subnet.schedule.request(now, Cause::Asked);
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! The stage of a handover, and requests of other subnet managers.
+
+use std::time::{Duration, Instant};
+
+use ib_mad::types::Guid;
+use tracing::{info, warn};
+
+use super::Sweeper;
+use crate::fabric::PortIndex;
+use crate::mastership::RemoteSm;
+use crate::smp::{Kind, Request};
+use crate::sweep::current::Stage;
+use crate::sweep::election::handover::Handover;
+use crate::sweep::log::STATE;
+use crate::sweep::schedule::Cause;
+
+impl Sweeper {
+    /// Hands over to an SM with higher precedence that does not follow this SM's registry.
+    pub(super) fn hand_over(&mut self, now: Instant, sm: RemoteSm, full: bool) {
+        let Some(port) = self.subnet.election.place_of(sm) else {
+            return self.go_on_as_master(now, full);
+        };
+        warn!(
+            target: STATE,
+            "the subnet manager at {} does not follow our registry: after the handover it asks \
+             clients to register again",
+            self.subnet.peer_place(port)
+        );
+        self.offer(now, port, sm, Some(full));
+    }
+
+    /// Sends HANDOVER to the subnet manager at `port`. `sweep`: whether the sweep that this
+    /// interrupts read the whole fabric; `None` if it interrupts none.
+    pub(super) fn offer(
+        &mut self,
+        now: Instant,
+        port: PortIndex,
+        sm: RemoteSm,
+        sweep: Option<bool>,
+    ) {
+        let place = self.subnet.peer_place(port);
+        info!(
+            target: STATE,
+            "handing over to the subnet manager at {place}, priority {}", sm.priority
+        );
+        self.subnet.election.handover.offered = Some(sm);
+        self.subnet.election.handover.is_accepted = false;
+        self.enter(now, Stage::HandOver { sweep });
+        self.subnet.exchange.push(Request::new(Kind::HandOver, port));
+    }
+
+    /// Another SM acknowledged a handover, possibly late.
+    pub(super) fn handover_acknowledged(&mut self, now: Instant, from: Guid) {
+        match self.subnet.election.handover.offered.filter(|sm| sm.guid == from) {
+            Some(sm) => self.step_down(now, sm),
+            None => warn!("port {from} acknowledged a handover that it was not offered"),
+        }
+    }
+
+    fn step_down(&mut self, now: Instant, sm: RemoteSm) {
+        let rules = self.subnet.election.has_taken_over(sm);
+        self.stand_by(now, rules);
+    }
+
+    /// Ends a handover: steps down if the other SM answered, otherwise stays master.
+    pub(super) fn end_handover(&mut self, now: Instant, sweep: Option<bool>) {
+        let Handover { offered, is_accepted, .. } = self.subnet.election.handover;
+        if let Some(sm) = offered.filter(|_| is_accepted) {
+            return self.step_down(now, sm);
+        }
+        match sweep {
+            Some(full) => {
+                warn!("handover not acknowledged; staying master, retrying with the next sweep");
+                self.go_on_as_master(now, full);
+            }
+            None => self.subnet.election.handover.settle(),
+        }
+    }
+
+    /// Waits until a master with lower precedence has handed over, before anything is configured:
+    /// two masters would overwrite each other's settings (IBA C14-60.2.1).
+    pub(super) fn await_handover(&mut self, now: Instant, sm: RemoteSm, full: bool) {
+        let Some(port) = self.subnet.election.place_of(sm) else {
+            return self.go_on_as_master(now, full);
+        };
+        let place = self.subnet.peer_place(port);
+        let interval =
+            Duration::from_millis(u64::from(self.subnet.settings.sminfo_polling_timeout));
+        let patience = interval.saturating_mul(self.subnet.settings.polling_retry_number);
+        let is_new = self.subnet.election.handover.awaited_since.is_none();
+        let since = *self.subnet.election.handover.awaited_since.get_or_insert(now);
+        if is_new {
+            info!(
+                target: STATE,
+                "another master at {place}, priority {}, has lower precedence: waiting for it to \
+                 hand over",
+                sm.priority
+            );
+        } else if now >= since + patience {
+            warn!(
+                "the master at {place}, priority {}, did not hand over in time: continuing as \
+                 master",
+                sm.priority
+            );
+            return self.go_on_as_master(now, full);
+        }
+        self.subnet.ask_for_handover(port);
+        self.subnet.schedule.request(now + interval, Cause::Asked);
+    }
+
+    /// Another SM handed over: its whole subnet, or its half of two joined subnets. The current
+    /// sweep does not include it, so that sweep is abandoned and a full sweep starts.
+    pub(super) fn handed_to_us(&mut self, now: Instant, from: Guid) {
+        if self.subnet.election.handover.taken_from == Some(from) {
+            // It did not get the answer and sent the request again.
+            return;
+        }
+        self.rest();
+        let port =
+            self.subnet.fabric.end_ports().find(|&port| self.subnet.fabric.port(port).guid == from);
+        match port {
+            Some(port) => {
+                info!(
+                    target: STATE,
+                    "the master at {} handed over to this subnet manager",
+                    self.subnet.peer_place(port)
+                );
+                self.subnet.exchange.push(Request::new(Kind::Acknowledge, port));
+            }
+            None => {
+                info!(
+                    target: STATE,
+                    "the master at port {from} handed over to this subnet manager"
+                );
+            }
+        }
+        self.subnet.election.follow_another(now);
+        self.subnet.election.handover.taken_from = Some(from);
+        // The subnet is no longer the one that was up, if one was.
+        self.subnet.state.up = false;
+        self.become_master();
+        self.subnet.schedule.request(now, Cause::TakeOver);
+    }
+
+    /// A master handed over during a discovery, so its SMInfo is outdated: starts discovery again.
+    pub(super) fn look_for_master_again(&mut self, now: Instant, from: Guid) {
+        info!(
+            target: STATE,
+            "the master at port {from} handed over to this subnet manager during a discovery: \
+             starting another"
+        );
+        self.rest();
+        self.subnet.election.follow_another(now);
+        self.subnet.schedule.request(now, Cause::Asked);
+    }
+}

@@ -1,0 +1,59 @@
+//! M_Keys and neighbours of ports, which the caller saves and restores.
+
+use std::sync::Arc;
+
+use ib_mad::types::Guid;
+
+use super::Sweeper;
+use crate::manage::mkey::{MKeyTable, Neighbours};
+
+impl Sweeper {
+    /// Sets the remembered M_Keys and neighbours.
+    pub fn set_m_keys(&mut self, known: MKeyTable, neighbours: Arc<Neighbours>) {
+        (self.subnet.m_keys.known, self.subnet.m_keys.neighbours) = (known, neighbours);
+    }
+
+    /// Takes over M_Keys and links that the master knows, while this SM stands by. Returns which of
+    /// the two tables changed.
+    pub fn follow_m_keys(&mut self, known: &MKeyTable, neighbours: &Neighbours) -> (bool, bool) {
+        let ours = &mut self.subnet.m_keys;
+        let keys_changed = ours.known.follow(known);
+        let mut followed = Neighbours::clone(&ours.neighbours);
+        let links_changed = followed.follow(neighbours);
+        if links_changed {
+            ours.neighbours = Arc::new(followed);
+        }
+        (keys_changed, links_changed)
+    }
+
+    /// Sets the GUID of the SM's own port, 0 if it is not known: the port may ignore requests with
+    /// a wrong M_Key.
+    pub fn set_own_port(&mut self, guid: Guid) {
+        self.subnet.m_keys.own_port = guid;
+    }
+
+    /// The known M_Keys, to be saved.
+    pub fn m_keys(&self) -> &MKeyTable {
+        &self.subnet.m_keys.known
+    }
+
+    /// Neighbours of ports, to be saved; ports not seen in the last sweep keep their neighbour.
+    /// Returns another value only if a link changed since the last call.
+    pub fn neighbours(&mut self) -> &Arc<Neighbours> {
+        let new = self.subnet.fabric.take_new_links();
+        let has_room = self.subnet.m_keys.neighbours.has_room(new.len());
+        // Else those that are there now are all that is kept.
+        let links = if has_room { new } else { self.subnet.fabric.links() };
+        let known = &self.subnet.m_keys.neighbours;
+        let end = |port| (self.subnet.m_key_holder(port), self.subnet.fabric.port(port).num);
+        let links: Vec<_> = links
+            .into_iter()
+            .map(|(port, peer)| (end(port), end(peer)))
+            .filter(|&(a, b)| !has_room || known.get(a) != Some(b) || known.get(b) != Some(a))
+            .collect();
+        if !links.is_empty() {
+            Arc::make_mut(&mut self.subnet.m_keys.neighbours).join(links.into_iter());
+        }
+        &self.subnet.m_keys.neighbours
+    }
+}

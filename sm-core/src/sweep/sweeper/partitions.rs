@@ -1,0 +1,79 @@
+//! Partitions, virtual fabrics and ports of responders, which the caller sets.
+
+use std::sync::Arc;
+
+use ib_mad::types::{Guid, PKey};
+
+use super::Sweeper;
+use crate::fabric::PortIndex;
+
+use crate::manage::partition::Memberships;
+use crate::manage::vfabric::VirtualFabrics;
+use crate::sweep::partitions::listed;
+use sm_config::PartitionConfig;
+use sm_config::opafm::OpaFm;
+
+impl Sweeper {
+    /// Sets the partitions to put in force from the next sweep on.
+    pub fn set_partitions(&mut self, config: Arc<PartitionConfig>) {
+        self.subnet.partitions.config = config;
+    }
+
+    /// Sets the ports that responders serve at: they become full members of the default partition
+    /// with the next sweep. Returns `true` if one of them is not a full member yet, so that a sweep
+    /// is needed.
+    pub fn set_responder_ports(&mut self, ports: impl IntoIterator<Item = Guid>) -> bool {
+        let mut ports: Vec<Guid> = ports.into_iter().collect();
+        ports.sort_unstable();
+        ports.dedup();
+        if ports == self.subnet.partitions.responders {
+            return false;
+        }
+        self.subnet.partitions.responders = ports;
+        let full = |port: PortIndex| {
+            let keys = self.subnet.partitions.memberships.keys(port);
+            keys.is_none_or(|keys| keys.keys.contains(&PKey::DEFAULT_FULL))
+        };
+        let mut ends = self.subnet.fabric.end_ports();
+        ends.any(|port| {
+            let guid = self.subnet.fabric.port(port).guid;
+            self.subnet.partitions.responders.binary_search(&guid).is_ok() && !full(port)
+        })
+    }
+
+    /// Sets the virtual fabrics to put in force from the next sweep on.
+    pub fn set_virtual_fabrics(&mut self, file: Option<Arc<OpaFm>>) {
+        self.subnet.partitions.virtual_fabric_file = file;
+    }
+
+    /// Virtual fabrics as the last sweep resolved them.
+    pub fn virtual_fabrics(&self) -> &VirtualFabrics {
+        &self.subnet.partitions.virtual_fabrics
+    }
+
+    /// The partitions that were in force in the last sweep.
+    pub fn partitions(&self) -> &PartitionConfig {
+        &self.subnet.partitions.in_force
+    }
+
+    /// Partition members, as applied by the last sweep.
+    pub fn memberships(&self) -> &Memberships {
+        &self.subnet.partitions.memberships
+    }
+
+    /// Ports whose P_Key table is full, as text for the status; `None` unless the subnet is up
+    /// under this SM.
+    pub fn pkey_warning(&self) -> Option<String> {
+        if !self.subnet.state.up {
+            return None;
+        }
+        let short = &self.subnet.partitions.plan.short;
+        let (port, keys) = short.first()?;
+        let (place, keys) = (self.subnet.fabric.describe(*port), listed(keys));
+        let more = match short.len() - 1 {
+            0 => String::new(),
+            more => format!(", and P_Keys of {more} more ports (see the log)"),
+        };
+        Some(format!("P_Key table of {place} is full; not set: {keys}{more}"))
+    }
+}

@@ -1,0 +1,41 @@
+//! Reregistration of clients: takes what the caller knows of imported and copied registries.
+
+use std::time::Instant;
+
+use super::Sweeper;
+use crate::sweep::fingerprint::TableFingerprint;
+use crate::sweep::registry_copy::ImportedRegistry;
+use crate::sweep::registry_copy::RegistryCopy;
+
+impl Sweeper {
+    /// Number of clients that have not been asked to register again yet.
+    pub fn clients_to_ask(&self) -> usize {
+        self.subnet.pending_clients.count()
+    }
+
+    /// Sets the tables that the last run left in switches, if the registrations with it are known
+    /// completely. Call it before this SM is master.
+    pub fn set_fingerprint(&mut self, left: Option<TableFingerprint>) {
+        self.reregistration.fingerprint = left;
+    }
+
+    /// Whether this SM is master and all clients have been asked: then the next run can continue
+    /// from [`TableFingerprint::of`].
+    pub fn is_settled(&self) -> bool {
+        self.subnet.state.up && !self.subnet.state.first_as_master && self.clients_to_ask() == 0
+    }
+
+    /// Sets whether this SM has all registrations of the previous master: if so at a takeover, no
+    /// client is asked to register again. If that is pending at a takeover, clients wait until it
+    /// is set again.
+    pub fn set_registry_copy(&mut self, now: Instant, copy: RegistryCopy) {
+        self.reregistration.set_copy(&mut self.subnet, now, copy);
+    }
+
+    /// Sets the state of the SA database imported at the start. Call it before this SM is master,
+    /// and when it changes: clients that wait for it are then asked, unless it has their
+    /// registrations.
+    pub fn set_imported_registry(&mut self, now: Instant, imported: ImportedRegistry) {
+        self.reregistration.set_imported(&mut self.subnet, now, imported);
+    }
+}
