@@ -6,32 +6,29 @@
 //! changed, and discovers only from the changes on. Both end in the same phases of configuration,
 //! which send only what differs.
 //!
-//! State, which decides and answers questions:
+//! Four folders, each of which imports only those before it:
 //!
-//! - `current`: the sweep under way, as a stage; `subnet`: data that stages and tasks share;
-//!   `state`: results of earlier sweeps; `schedule`: when to sweep next, and why; `journal`,
-//!   `report`: what a sweep did; `events`: events for the caller.
-//! - `election::state`: the other subnet managers; `routing`: engines and the routing in force;
-//!   `partitions`, `multicast`, `guid_info`, `shard`, `reregister`: the wanted state of each.
-//!
-//! Steps, in the order of a sweep:
-//!
-//! - `light`: detects changes. `discover`: walks the fabric; `contradiction`: detects links that
-//!   cannot both exist, and duplicate GUIDs; `unresponsive`: probes silent nodes from all sides;
-//!   `unanswered`: reports refused and unanswered requests; `came_back`: logs returned nodes;
-//!   `compact`: removes nodes that are gone; `keys`: chooses M_Keys.
-//! - `election`: elects the master; `handover`: hands over and takes over. `inherit`: reads tables
-//!   that another SM left; `kept_routes`: recomputes kept routes that are unbalanced.
-//! - `configure`: LIDs, P_Keys, forwarding tables, links; `tables`: routing, as a job that the
-//!   caller runs ([`RoutingJob`]); `qos`, `sl_maps`, `fdr10`: other tables of ports; `avoided`:
-//!   switches that accept no tables; `throttled`: links that routes avoid; `service`: end ports
-//!   that came and went.
-//! - Tasks between sweeps: `multicast`, `guid_info`, `shard`, `reregister`; `take_over`: moves the
-//!   LID of a responder's port to another port; `babble`: disables ports that send traps without
-//!   end.
-//! - `owner`: the trait of each owner of requests, and which request goes to which; `task`: runs
-//!   the tasks; `packets`: encodes requests and handles received packets; `view`: what callers may
-//!   read; `log`: log lines.
+//! - `subnet`: data that stages and tasks share. `state`: results of earlier sweeps; `schedule`:
+//!   when to sweep next, and why; `journal`, `report`: what a sweep did; `events`: events for the
+//!   caller; `election`, `handover`: the other subnet managers; `routing`: engines and the routing
+//!   in force; `lanes`: SLs of paths; `partitioning`, `sharding`, `shard`, `pending_clients`: the
+//!   wanted state of each; `m_keys`, `keys`: chooses M_Keys; `service`: end ports that came and
+//!   went; `owner`: the trait of each owner of requests; `log`: log lines.
+//! - `tasks`: work between sweeps. `multicast`, `guid_info`, `reregister`; `babble`: disables ports
+//!   that send traps without end.
+//! - `stages`: the sweep under way, in the order of a sweep. `light`: detects changes. `discover`:
+//!   walks the fabric; inside it, `contradiction`: detects links that cannot both exist, and
+//!   duplicate GUIDs; `unresponsive`: probes silent nodes from all sides; `came_back`: logs
+//!   returned nodes. `unanswered`: reports refused and unanswered requests. `election`: polls the
+//!   other managers; `handover`: hands over and requests a handover. `configure`: LIDs, forwarding
+//!   tables, links; `partitions`: P_Keys; `inherit`: reads tables that another SM left; `tables`:
+//!   the chosen routing as blocks to write; `kept_routes`: recomputes kept routes that are
+//!   unbalanced; `qos`, `sl_maps`, `fdr10`: other tables of ports; `avoided`: switches that accept
+//!   no tables; `take_over`: moves the LID of a responder's port to another port.
+//! - `sweeper`: the [`Sweeper`]: the transitions between stages, jobs that the caller runs
+//!   ([`RoutingJob`]), and what callers may set and read (`view`, `dump`). `packets`: encodes
+//!   requests and handles received packets; `owner`: which request goes to which owner; `task`:
+//!   runs the tasks; `compact`: removes nodes that are gone; `throttled`: links that routes avoid.
 //!
 //! Not here: the wanted contents of ports and tables (`manage`, `routing`), the election rules
 //! (`mastership`), and sockets, clocks and files (`runtime`).
@@ -40,68 +37,26 @@
 //! [`handle_timeout`]: Sweeper::handle_timeout
 //! [`poll_timeout`]: Sweeper::poll_timeout
 
-mod avoided;
-mod babble;
-mod came_back;
-mod configure;
-mod contradiction;
-mod current;
-mod discover;
-mod election;
-mod events;
-mod fdr10;
-mod fingerprint;
-mod guid_info;
-mod handover;
-mod inherit;
-mod journal;
-mod kept_routes;
-mod keys;
-mod lanes;
-mod light;
-mod log;
-mod m_keys;
-mod multicast;
-mod owner;
-mod partitioning;
-mod partitions;
-mod peer;
-mod pending_clients;
-mod qos;
-mod registry_copy;
-mod report;
-mod reregister;
-mod routing;
-mod schedule;
-mod service;
-mod shard;
-mod sharding;
-mod sl_maps;
-mod state;
+mod stages;
 mod subnet;
 mod sweeper;
-mod system_images;
-mod tables;
-mod take_over;
-mod task;
-mod unanswered;
-mod unresponsive;
+mod tasks;
 
-pub use events::{Event, TrapNotice};
-pub use fingerprint::{AcknowledgedTables, TableFingerprint};
-pub use kept_routes::CORRECTION_DELAY;
-pub use lanes::SlsOfPaths;
-pub use log::STATE;
-pub use multicast::{MulticastJob, MulticastOutcome};
-pub use peer::Peer;
-pub use registry_copy::{ImportedRegistry, RegistryCopy};
-pub use report::{Phase, Report};
-pub use routing::{
-    BalanceCheck, BalanceFinding, LoopCheck, LoopFinding, Origin, RoutingJob, RoutingOutcome,
-};
-pub use schedule::Cause;
-pub use service::PortsChanged;
-pub use sharding::Sharding;
+pub use stages::kept_routes::CORRECTION_DELAY;
+pub use stages::take_over::{DisabledPorts, TakeOverStart};
+pub use subnet::events::{Event, TrapNotice};
+pub use subnet::fingerprint::{AcknowledgedTables, TableFingerprint};
+pub use subnet::lanes::SlsOfPaths;
+pub use subnet::log::STATE;
+pub use subnet::peer::Peer;
+pub use subnet::registry_copy::{ImportedRegistry, RegistryCopy};
+pub use subnet::report::{Phase, Report};
+pub use subnet::routing::checks::{BalanceCheck, BalanceFinding, LoopCheck, LoopFinding};
+pub use subnet::routing::job::{RoutingJob, RoutingOutcome};
+pub use subnet::routing::origin::Origin;
+pub use subnet::schedule::Cause;
+pub use subnet::service::PortsChanged;
+pub use subnet::sharding::Sharding;
 pub use sweeper::Sweeper;
 pub use sweeper::dump::{DumpFileKind, DumpJob, DumpScope};
-pub use take_over::{DisabledPorts, TakeOverStart};
+pub use tasks::multicast::job::{MulticastJob, MulticastOutcome};

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::Sweeper;
-use crate::sweep::task::Task;
+use crate::sweep::tasks::Task;
 use crate::trap::Trap;
 
 impl Sweeper {

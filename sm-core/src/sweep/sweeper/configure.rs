@@ -10,11 +10,10 @@ use tracing::warn;
 use super::Sweeper;
 use crate::fabric::PortIndex;
 use crate::smp::{Kind, Request};
-
-use crate::sweep::configure::links::{LinkSetup, Step};
-use crate::sweep::configure::program::{Programmed, Programming, Steps};
-use crate::sweep::current::Stage;
-use crate::sweep::events::Event;
+use crate::sweep::stages::Stage;
+use crate::sweep::stages::configure::links::{LinkSetup, Step};
+use crate::sweep::stages::configure::program::{Programmed, Programming, Steps};
+use crate::sweep::subnet::events::Event;
 
 impl Sweeper {
     /// Ends a sweep: reports it, and starts the work between sweeps. `programmed` is `None` if the

@@ -7,10 +7,10 @@ use ib_mad::wire::attribute::NodeInfo;
 use super::Sweeper;
 use crate::fabric::NodeIndex;
 use crate::smp::{Kind, Request};
-use crate::sweep::current::{Stage, Sweep};
-use crate::sweep::discover::Discovery;
-use crate::sweep::discover::end::End;
-use crate::sweep::events::Event;
+use crate::sweep::stages::discover::Discovery;
+use crate::sweep::stages::discover::end::End;
+use crate::sweep::stages::{Stage, Sweep};
+use crate::sweep::subnet::events::Event;
 
 impl Sweeper {
     /// Starts a discovery of the whole fabric, or from `changed` on. A partial discovery queries
@@ -103,10 +103,10 @@ mod tests {
 
     use super::*;
     use crate::manage::lid::LidTable;
-    use crate::sweep::journal::Journal;
-    use crate::sweep::light::Light;
-    use crate::sweep::report::Phase;
-    use crate::sweep::schedule::Cause;
+    use crate::sweep::stages::light::Light;
+    use crate::sweep::subnet::journal::Journal;
+    use crate::sweep::subnet::report::Phase;
+    use crate::sweep::subnet::schedule::Cause;
     use sm_config::Settings;
 
     fn sweeper() -> (Sweeper, Instant) {

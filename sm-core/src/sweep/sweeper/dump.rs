@@ -10,7 +10,7 @@ use super::Sweeper;
 use crate::dump::{self, EndName, NamedNode, PortMaps, Roster, SubnetList, SwitchName, Tables};
 use crate::fabric::{Fabric, Node, PortIndex};
 use crate::manage::lid::LidTable;
-use crate::sweep::routing::ActiveRouting;
+use crate::sweep::subnet::routing::active::ActiveRouting;
 use sm_routing::{Engine, FTree, Lanes, Torus2Qos, UpDown};
 
 /// A copy of the configured fabric, for writing dump files.

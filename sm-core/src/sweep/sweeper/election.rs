@@ -13,14 +13,14 @@ use crate::fabric::PortIndex;
 use crate::manage::lid::LidTable;
 use crate::mastership::{Decision, RemoteSm};
 use crate::smp::{Kind, Request};
-use crate::sweep::current::{Stage, Sweep};
-use crate::sweep::election::UNRESPONSIVE_INTERVAL;
-use crate::sweep::election::state::OTHERS_MAX;
-use crate::sweep::events::Event;
-use crate::sweep::journal::Journal;
-use crate::sweep::log::STATE;
-use crate::sweep::peer::Peer;
-use crate::sweep::schedule::Cause;
+use crate::sweep::stages::election::UNRESPONSIVE_INTERVAL;
+use crate::sweep::stages::{Stage, Sweep};
+use crate::sweep::subnet::election::OTHERS_MAX;
+use crate::sweep::subnet::events::Event;
+use crate::sweep::subnet::journal::Journal;
+use crate::sweep::subnet::log::STATE;
+use crate::sweep::subnet::peer::Peer;
+use crate::sweep::subnet::schedule::Cause;
 use sm_config::Settings;
 
 impl Sweeper {

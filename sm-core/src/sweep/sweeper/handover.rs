@@ -9,10 +9,10 @@ use super::Sweeper;
 use crate::fabric::PortIndex;
 use crate::mastership::RemoteSm;
 use crate::smp::{Kind, Request};
-use crate::sweep::current::Stage;
-use crate::sweep::election::handover::Handover;
-use crate::sweep::log::STATE;
-use crate::sweep::schedule::Cause;
+use crate::sweep::stages::Stage;
+use crate::sweep::subnet::handover::Handover;
+use crate::sweep::subnet::log::STATE;
+use crate::sweep::subnet::schedule::Cause;
 
 impl Sweeper {
     /// Hands over to an SM with higher precedence that does not follow this SM's registry.

@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
+use super::Sweeper;
 use crate::smp::{Kind, Request};
-use crate::sweep::Sweeper;
-use crate::sweep::current::Stage;
-use crate::sweep::inherit::Inheriting;
+use crate::sweep::stages::Stage;
+use crate::sweep::stages::inherit::Inheriting;
 
 impl Sweeper {
     /// Starts to read tables in the first sweep as master, if they are kept. The top of a switch's

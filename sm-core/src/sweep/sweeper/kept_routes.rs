@@ -5,8 +5,9 @@ use std::time::Instant;
 use tracing::{debug, info, warn};
 
 use super::Sweeper;
-use crate::sweep::kept_routes::CORRECTION_DELAY;
-use crate::sweep::routing::{BalanceCheck, BalanceFinding, KeptRoutes, Origin};
+use crate::sweep::stages::kept_routes::CORRECTION_DELAY;
+use crate::sweep::subnet::routing::checks::{BalanceCheck, BalanceFinding, KeptRoutes};
+use crate::sweep::subnet::routing::origin::Origin;
 use sm_routing::balance;
 
 impl Sweeper {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sa_proto::snapshot::PathSls;
 
 use super::Sweeper;
-use crate::sweep::lanes::SlsOfPaths;
+use crate::sweep::subnet::lanes::SlsOfPaths;
 
 impl Sweeper {
     /// The SLs of paths, from which the SA answers.

@@ -8,9 +8,9 @@ use super::Sweeper;
 use crate::fabric::NodeIndex;
 use crate::mastership::Decision;
 use crate::smp::{Kind, Request};
-use crate::sweep::current::Stage;
-use crate::sweep::light::Light;
-use crate::sweep::schedule::Cause;
+use crate::sweep::stages::Stage;
+use crate::sweep::stages::light::Light;
+use crate::sweep::subnet::schedule::Cause;
 
 impl Sweeper {
     /// Starts to read the nodes whose traps are due and, if also due, those with faults or

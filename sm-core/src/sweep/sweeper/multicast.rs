@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::Sweeper;
-use crate::sweep::multicast::{MulticastJob, MulticastOutcome};
+use crate::sweep::tasks::multicast::job::{MulticastJob, MulticastOutcome};
 use sm_routing::multicast::Membership;
 
 impl Sweeper {

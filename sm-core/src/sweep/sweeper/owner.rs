@@ -4,15 +4,15 @@ use std::time::Instant;
 
 use super::Sweeper;
 use crate::smp::{Owner, Request};
-use crate::sweep::configure::Addresses;
-use crate::sweep::current::Stage;
-use crate::sweep::election::OtherManagers;
-use crate::sweep::fdr10::Fdr10;
-use crate::sweep::handover::HandoverMessages;
-use crate::sweep::owner::{Call, Step};
-use crate::sweep::partitions::PKeyTables;
-use crate::sweep::qos::VlArbitration;
-use crate::sweep::sl_maps::SlMaps;
+use crate::sweep::stages::Stage;
+use crate::sweep::stages::configure::addresses::Addresses;
+use crate::sweep::stages::election::OtherManagers;
+use crate::sweep::stages::fdr10::Fdr10;
+use crate::sweep::stages::handover::HandoverMessages;
+use crate::sweep::stages::partitions::PKeyTables;
+use crate::sweep::stages::qos::VlArbitration;
+use crate::sweep::stages::sl_maps::SlMaps;
+use crate::sweep::subnet::owner::{Call, Step};
 
 impl Sweeper {
     /// Passes a step of a request to its owner. Returns the AttributeModifier if the request is to

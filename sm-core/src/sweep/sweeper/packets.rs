@@ -9,14 +9,16 @@ use ib_mad::wire::mad::{AttributeId, Method, MgmtClass, Status};
 use ib_mad::wire::smp::{self, Smp};
 use tracing::{debug, info, warn};
 
+use super::Sweeper;
 use crate::fabric::DirectedRoute;
 use crate::mastership::Demand;
 use crate::smp::{Destination, Request};
-use crate::sweep::current::Stage;
-use crate::sweep::owner::Step;
-use crate::sweep::schedule::Cause;
+use crate::sweep::stages::Stage;
 use crate::sweep::subnet::Subnet;
-use crate::sweep::{STATE, Sweeper, TrapNotice};
+use crate::sweep::subnet::events::TrapNotice;
+use crate::sweep::subnet::log::STATE;
+use crate::sweep::subnet::owner::Step;
+use crate::sweep::subnet::schedule::Cause;
 use crate::trap;
 
 impl Sweeper {

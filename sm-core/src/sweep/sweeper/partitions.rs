@@ -6,10 +6,9 @@ use ib_mad::types::{Guid, PKey};
 
 use super::Sweeper;
 use crate::fabric::PortIndex;
-
 use crate::manage::partition::Memberships;
 use crate::manage::vfabric::VirtualFabrics;
-use crate::sweep::partitions::listed;
+use crate::sweep::stages::partitions::listed;
 use sm_config::PartitionConfig;
 use sm_config::opafm::OpaFm;
 

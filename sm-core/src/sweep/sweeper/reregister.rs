@@ -3,9 +3,8 @@
 use std::time::Instant;
 
 use super::Sweeper;
-use crate::sweep::fingerprint::TableFingerprint;
-use crate::sweep::registry_copy::ImportedRegistry;
-use crate::sweep::registry_copy::RegistryCopy;
+use crate::sweep::subnet::fingerprint::TableFingerprint;
+use crate::sweep::subnet::registry_copy::{ImportedRegistry, RegistryCopy};
 
 impl Sweeper {
     /// Number of clients that have not been asked to register again yet.

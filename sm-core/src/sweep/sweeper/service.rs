@@ -6,8 +6,8 @@ use ib_mad::types::Guid;
 use ib_mad::wire::attribute::PortState;
 
 use super::Sweeper;
-use crate::sweep::events::Event;
-use crate::sweep::service::PortsChanged;
+use crate::sweep::subnet::events::Event;
+use crate::sweep::subnet::service::PortsChanged;
 
 impl Sweeper {
     /// Finds the end ports that came into or went out of service. The first sweep of a master

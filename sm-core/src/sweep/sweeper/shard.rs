@@ -6,7 +6,7 @@ use ib_mad::types::Sl;
 
 use super::Sweeper;
 use crate::manage::shard::SaLid;
-use crate::sweep::sharding::Sharding;
+use crate::sweep::subnet::sharding::Sharding;
 
 impl Sweeper {
     /// Turns sharding on or off.

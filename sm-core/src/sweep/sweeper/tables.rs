@@ -6,12 +6,14 @@ use std::time::Instant;
 use ib_mad::types::Lid;
 use tracing::error;
 
+use super::Sweeper;
 use crate::fabric::SwitchIndex;
-use crate::sweep::configure::Steps;
-use crate::sweep::current::Stage;
-use crate::sweep::routing::{LoopCheck, LoopFinding, Routed, RoutingJob, RoutingOutcome};
-use crate::sweep::subnet::Subnet;
-use crate::sweep::{Sweeper, lanes};
+use crate::sweep::stages::Stage;
+use crate::sweep::stages::configure::program::Steps;
+use crate::sweep::subnet::routing::build::Routed;
+use crate::sweep::subnet::routing::checks::{LoopCheck, LoopFinding};
+use crate::sweep::subnet::routing::job::{RoutingJob, RoutingOutcome};
+use crate::sweep::subnet::{Subnet, lanes};
 use sm_config::RoutingFiles;
 use sm_routing::Topology;
 

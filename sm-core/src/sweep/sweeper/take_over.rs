@@ -7,13 +7,12 @@ use tracing::{debug, info, warn};
 use super::Sweeper;
 use crate::fabric::PortIndex;
 use crate::manage::lid::LidRange;
-
 use crate::manage::shard::TakeOver;
 use crate::smp::{Kind, Request};
-use crate::sweep::current::Stage;
-use crate::sweep::events::Event;
-use crate::sweep::schedule::Cause;
-use crate::sweep::take_over::{DisabledPorts, LidTakeOver, Step, TakeOverStart};
+use crate::sweep::stages::Stage;
+use crate::sweep::stages::take_over::{DisabledPorts, LidTakeOver, Step, TakeOverStart};
+use crate::sweep::subnet::events::Event;
+use crate::sweep::subnet::schedule::Cause;
 
 impl Sweeper {
     /// Starts to move the LIDs of one port to another.

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::Sweeper;
 use crate::sweep::subnet::Subnet;
-use crate::sweep::task::Task;
+use crate::sweep::tasks::Task;
 
 impl Sweeper {
     /// The tasks, in the order in which they may write.

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use ib_mad::wire::attribute::SmState;
 use sa_proto::metrics::Histogram;
 
+use super::Sweeper;
 use crate::fabric::{Fabric, PortIndex};
 use crate::manage::lid::LidTable;
 use crate::smp::{Counters, Kind, Passed};
-use crate::sweep::{Phase, Sweeper};
+use crate::sweep::subnet::report::Phase;
 use sm_config::Settings;
 
 impl Sweeper {

@@ -15,7 +15,7 @@ use ib_mad::types::Guid;
 use ib_mad::wire::attribute::SmState;
 
 use super::Sweeper;
-use crate::sweep::schedule::Cause;
+use crate::sweep::subnet::schedule::Cause;
 
 impl Sweeper {
     /// Port GUID of the subnet manager that handed the subnet over to this one, until the election

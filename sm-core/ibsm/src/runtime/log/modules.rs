@@ -53,6 +53,10 @@ const OPENSM: [(&str, &str); 24] = [
     ("osm_state", "sweep"),
 ];
 
+/// Folders with the modules of `sweep`. To operators a subject is one module, such as
+/// `sweep::election`: the rules of elections in one folder, and the sweeper's part in another.
+const FOLDERS_OF_SWEEP: [&str; 5] = ["stages", "stages::discover", "subnet", "sweeper", "tasks"];
+
 /// The module of ibsm that a name means.
 fn ours(name: &str) -> Option<&str> {
     let is_name = |c: char| c.is_ascii_lowercase() || c == '_' || c == ':';
@@ -68,7 +72,10 @@ fn ours(name: &str) -> Option<&str> {
 pub(super) fn targets(module: &str) -> impl Iterator<Item = String> {
     // The node decides what the service loop does: to operators they are one module.
     let node = matches!(module, "runtime" | "runtime::service").then(|| "ibsm::node".to_owned());
-    std::iter::once(target(module)).chain(node)
+    let in_folders = module.strip_prefix("sweep::").into_iter().flat_map(|part| {
+        FOLDERS_OF_SWEEP.iter().map(move |folder| target(&format!("sweep::{folder}::{part}")))
+    });
+    std::iter::once(target(module)).chain(node).chain(in_folders)
 }
 
 fn target(module: &str) -> String {
@@ -156,5 +163,16 @@ mod tests {
         assert_eq!(target("sweep::election"), "sm_core::sweep::election");
         assert_eq!(targets("runtime").collect::<Vec<_>>(), ["ibsm::runtime", "ibsm::node"]);
         assert_eq!(targets("web").count(), 1);
+    }
+
+    #[test]
+    fn a_part_of_the_sweep_is_found_in_each_folder() {
+        let election: Vec<_> = targets("sweep::election").collect();
+        for folder in ["stages", "subnet", "sweeper"] {
+            assert!(election.contains(&format!("sm_core::sweep::{folder}::election")), "{folder}");
+        }
+        let silent: Vec<_> = targets("sweep::unresponsive").collect();
+        assert!(silent.contains(&"sm_core::sweep::stages::discover::unresponsive".to_owned()));
+        assert_eq!(targets("sweep").collect::<Vec<_>>(), ["sm_core::sweep"]);
     }
 }

@@ -1,0 +1,269 @@
+//! Discovery: which node is behind each port, and its attributes.
+//!
+//! A full discovery starts at the SM's own node and probes every link, from both ends where both
+//! belong to switches. A partial one starts at the switches that reported a change and trusts
+//! links that stayed Active between known nodes.
+//!
+//! `probes`: which node is behind a port; `answers`: attributes of nodes and ports; `end`: the end
+//! of a discovery, once all are read.
+
+mod answerer;
+mod answers;
+mod came_back;
+mod contradiction;
+pub(in crate::sweep) mod end;
+mod notes;
+mod probes;
+mod unresponsive;
+
+use std::collections::HashSet;
+
+use ib_mad::types::Guid;
+use ib_mad::wire::mad::Status;
+
+use crate::fabric::{NodeIndex, PortIndex};
+use crate::manage::{link, pkey};
+use crate::smp::{Kind, Owner, Request, kinds};
+use crate::sweep::subnet::Subnet;
+use crate::sweep::subnet::owner::{OwnedRequest, RequestOwner};
+use notes::{CameBack, Contradictions, Unresponsive};
+
+/// The stage that discovers the fabric.
+#[derive(Debug, Default)]
+pub(in crate::sweep) struct Discovery {
+    /// Whether it reads the whole fabric.
+    pub(in crate::sweep) full: bool,
+    /// Nodes to read last, by routes that avoid links found down.
+    suspects: Vec<NodeIndex>,
+    /// Whether a fatal error was reported.
+    is_fatal: bool,
+    /// Whether the SM's own port is down, so that nothing can be read.
+    pub(in crate::sweep) cut_off: bool,
+    /// Nodes that did not answer a request that every node must answer.
+    pub(in crate::sweep) silent: HashSet<NodeIndex>,
+    /// Nodes that did not answer for a port.
+    pub(in crate::sweep) quiet: HashSet<NodeIndex>,
+    pub(in crate::sweep) contradictions: Contradictions,
+    pub(in crate::sweep) unresponsive: Unresponsive,
+    /// Ports whose link is ignored: it leads back to its own port, or to a duplicate GUID.
+    pub(in crate::sweep) left_out: HashSet<PortIndex>,
+    pub(in crate::sweep) came_back: CameBack,
+    /// Whether a link that routes may use was found down.
+    pub(in crate::sweep) routes_changed: bool,
+    /// Links between switches that are gone.
+    cut_links: usize,
+    /// Switches that were reset: their tables are unknown.
+    pub(in crate::sweep) reset: HashSet<NodeIndex>,
+    /// GUIDs of ports in Initialize: they may have been reset, and their alias GUIDs with them.
+    pub(in crate::sweep) retrained: HashSet<Guid>,
+}
+
+impl Discovery {
+    /// A discovery of the whole fabric (`full`) or of parts of it, which reads `suspects` last.
+    pub(in crate::sweep) fn new(full: bool, suspects: Vec<NodeIndex>) -> Self {
+        Self { full, suspects, ..Self::default() }
+    }
+
+    /// Sends further requests after all outstanding ones have ended; returns whether there were
+    /// any.
+    pub(in crate::sweep) fn continues(&mut self, subnet: &mut Subnet) -> bool {
+        if !self.suspects.is_empty() && !self.cut_off {
+            let suspects = std::mem::take(&mut self.suspects);
+            subnet.visit_all(suspects);
+            if !subnet.exchange.is_idle() {
+                return true;
+            }
+        }
+        self.retries_silent(subnet)
+    }
+}
+
+impl RequestOwner for Discovery {
+    type Kind = kinds::Discovery;
+
+    fn encode(
+        &self,
+        subnet: &Subnet,
+        owned: OwnedRequest<Self::Kind>,
+        data: &mut [u8; 64],
+    ) -> Option<u32> {
+        let OwnedRequest { kind, request, .. } = owned;
+        match kind {
+            kinds::Discovery::OwnNodeInfo
+            | kinds::Discovery::Probe
+            | kinds::Discovery::ProbeAgain
+            | kinds::Discovery::NodeDescription
+            | kinds::Discovery::SwitchInfo => Some(0),
+            kinds::Discovery::ClearPortChange => {
+                data[..20].copy_from_slice(&subnet.cleared_switch_info(request.port())?);
+                Some(0)
+            }
+            kinds::Discovery::PortInfo | kinds::Discovery::LinkState => {
+                Some(link::modifier(&subnet.fabric, request.port()))
+            }
+            kinds::Discovery::PKeys => Some(subnet.pkey_modifier(request)),
+        }
+    }
+
+    fn answered(&mut self, subnet: &mut Subnet, owned: OwnedRequest<Self::Kind>, data: &[u8; 64]) {
+        let OwnedRequest { kind, request, .. } = owned;
+        let port = request.port();
+        match kind {
+            kinds::Discovery::OwnNodeInfo => self.own_node_info(subnet, data),
+            kinds::Discovery::Probe => self.probe_answered(subnet, port, data),
+            kinds::Discovery::ProbeAgain => self.probed_again(subnet, request, Some(data)),
+            kinds::Discovery::NodeDescription => subnet.node_description(port, data),
+            kinds::Discovery::SwitchInfo => self.switch_info(subnet, port, data),
+            kinds::Discovery::ClearPortChange => self.port_change_cleared(subnet, port, data),
+            kinds::Discovery::PortInfo => self.port_info(subnet, request, data),
+            kinds::Discovery::LinkState => self.link_state(subnet, request, data),
+            kinds::Discovery::PKeys => subnet.record_pkeys(request, data),
+        }
+    }
+
+    fn refused(&mut self, subnet: &mut Subnet, owned: OwnedRequest<Self::Kind>, status: Status) {
+        let OwnedRequest { kind, request, .. } = owned;
+        match kind {
+            kinds::Discovery::LinkState => self.link_is_up(subnet, request),
+            kinds::Discovery::OwnNodeInfo => {
+                let name = request.kind.name();
+                subnet.error(format_args!("the SM's own node rejected {name}: {status}"));
+            }
+            kinds::Discovery::Probe
+            | kinds::Discovery::ProbeAgain
+            | kinds::Discovery::NodeDescription
+            | kinds::Discovery::SwitchInfo
+            | kinds::Discovery::ClearPortChange
+            | kinds::Discovery::PortInfo
+            | kinds::Discovery::PKeys => {
+                subnet.report_refusal(request, status);
+                self.end_without_answer(subnet, kind, request);
+            }
+        }
+    }
+
+    /// Handles a request that was given up, unless it can be repeated by another route.
+    fn silent(&mut self, subnet: &mut Subnet, owned: OwnedRequest<Self::Kind>) {
+        let OwnedRequest { kind, request, .. } = owned;
+        if kind == kinds::Discovery::Probe {
+            return subnet.probe_unanswered(request);
+        }
+        if !self.defer(subnet, request) {
+            self.given_up(subnet, request);
+        }
+    }
+}
+
+impl Discovery {
+    /// Handles a request that is not repeated.
+    pub(in crate::sweep) fn given_up(&mut self, subnet: &mut Subnet, request: Request) {
+        let Owner::Discovery(kind) = request.kind.owner() else { return };
+        match kind {
+            kinds::Discovery::OwnNodeInfo => {
+                subnet.hint_at_m_key(request);
+                let name = request.kind.name();
+                subnet.error(format_args!("{name}: the SM's own node does not answer"));
+            }
+            // Reported at the end of the discovery, if no node is found there.
+            kinds::Discovery::Probe
+            | kinds::Discovery::ProbeAgain
+            | kinds::Discovery::LinkState => {}
+            kinds::Discovery::PortInfo => {
+                self.quiet.insert(subnet.fabric.port(request.port()).node);
+                subnet.report_silence(request);
+            }
+            kinds::Discovery::NodeDescription
+            | kinds::Discovery::SwitchInfo
+            | kinds::Discovery::ClearPortChange
+            | kinds::Discovery::PKeys => subnet.report_silence(request),
+        }
+        self.end_without_answer(subnet, kind, request);
+    }
+
+    /// Continues without the result of a request.
+    fn end_without_answer(
+        &mut self,
+        subnet: &mut Subnet,
+        kind: kinds::Discovery,
+        request: Request,
+    ) {
+        match kind {
+            kinds::Discovery::ProbeAgain => self.probed_again(subnet, request, None),
+            kinds::Discovery::SwitchInfo => {
+                self.silent.insert(subnet.fabric.port(request.port()).node);
+            }
+            kinds::Discovery::PortInfo => self.port_is_unread(subnet, request.port()),
+            kinds::Discovery::ClearPortChange => {
+                let node = subnet.fabric.port(request.port()).node;
+                if self.is_unreachable(subnet, request) {
+                    self.silent.insert(node);
+                } else {
+                    subnet.read_ports(node);
+                }
+            }
+            kinds::Discovery::OwnNodeInfo
+            | kinds::Discovery::Probe
+            | kinds::Discovery::NodeDescription
+            | kinds::Discovery::LinkState
+            | kinds::Discovery::PKeys => {}
+        }
+    }
+
+    /// PortInfo of `port` is refused, or not answered. That says nothing about the other ports of
+    /// its node: its link still leads where it led, but is not used until it can be read.
+    fn port_is_unread(&mut self, subnet: &mut Subnet, port: PortIndex) {
+        subnet.fabric.port_mut(port).known = false;
+        if let Some(peer) = subnet.fabric.port(port).peer().filter(|_| !self.full) {
+            subnet.fabric.link_seen(port, subnet.state.discovery);
+            subnet.fabric.link_seen(peer, subnet.state.discovery);
+        }
+    }
+}
+
+impl Subnet {
+    pub(in crate::sweep) fn is_adapter_port(&self, port: PortIndex) -> bool {
+        self.fabric.node_of(port).switch.is_none()
+    }
+
+    pub(in crate::sweep) fn visit_all(&mut self, nodes: Vec<NodeIndex>) {
+        for node in nodes {
+            if self.fabric.node(node).seen != self.state.discovery
+                && let Some(port) = self.reached_by(node)
+            {
+                self.visit(node, port);
+            }
+        }
+    }
+
+    /// A port by which a known node can be queried.
+    fn reached_by(&self, node: NodeIndex) -> Option<PortIndex> {
+        let sm_port = self.fabric.sm_port();
+        self.fabric
+            .ports_of(node)
+            .find(|&port| {
+                self.fabric.node(node).switch.is_some()
+                    || Some(port) == sm_port
+                    || self.fabric.port(port).peer().is_some()
+            })
+            .filter(|_| self.fabric.node(node).present)
+    }
+
+    /// Requests all attributes of a node; `port` is one by which it is reached.
+    fn visit(&mut self, node: NodeIndex, port: PortIndex) {
+        self.fabric.node_seen(node, self.state.discovery);
+        self.exchange.push(Request::new(Kind::NodeDescription, port));
+        if self.fabric.node(node).switch.is_some() {
+            self.exchange.push(Request::new(Kind::SwitchInfo, port));
+        } else {
+            self.visit_end_port(port);
+        }
+    }
+
+    fn visit_end_port(&mut self, port: PortIndex) {
+        self.exchange.push(Request::new(Kind::PortInfo, port));
+        let capacity = self.fabric.node_of(port).node_info().partition_cap();
+        for block in 0..pkey::blocks(capacity) {
+            self.exchange.push(Request::block(Kind::PKeys, port, block));
+        }
+    }
+}

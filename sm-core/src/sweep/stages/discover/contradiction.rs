@@ -1,0 +1,256 @@
+//! Contradictions found by a discovery: a cable that was moved, or two nodes with one GUID.
+//!
+//! A probe states which port a link leads to; PortInfo states whether a port has a link. If a
+//! result contradicts an earlier one of the same discovery, the older is checked again, then the
+//! newer. If the older result no longer holds, the cable was moved; if both hold, two nodes share a
+//! GUID, and both places are reported.
+
+use ib_mad::wire::attribute::LinkWidths;
+use tracing::error;
+
+use super::Discovery;
+use super::answerer::Answerer;
+use super::notes::{Claim, Contradiction, Newer};
+use crate::fabric::{NodeIndex, PortIndex};
+use crate::smp::{Kind, Request};
+use crate::sweep::subnet::Subnet;
+use crate::sweep::subnet::events::Event;
+
+/// Maximum number of contradictions resolved, and of GUIDs reported, in one discovery; further ones
+/// are only counted.
+const OPEN_MAX: usize = 256;
+
+impl Discovery {
+    /// Whether a link from `egress` to `ingress` contradicts a confirmed result. If so, starts to
+    /// resolve the contradiction.
+    pub(in crate::sweep) fn contradicts(
+        &mut self,
+        subnet: &mut Subnet,
+        egress: PortIndex,
+        ingress: PortIndex,
+    ) -> bool {
+        let confirmed = |port: PortIndex| {
+            let port = subnet.fabric.port(port);
+            port.peer().filter(|_| port.link_seen == subnet.state.discovery)
+        };
+        let older = match (confirmed(egress), confirmed(ingress)) {
+            (Some(peer), _) if peer == ingress => return false,
+            (None, None) => return false,
+            // Something else was seen to lead to `ingress`, or to `egress`.
+            (_, Some(other)) => Claim { from: other, to: ingress },
+            (Some(other), None) => Claim { from: other, to: egress },
+        };
+        self.look_into(subnet, older, Newer::Link(Claim { from: egress, to: ingress }));
+        true
+    }
+
+    /// PortInfo of `port` shows no link, although `peer` was found to lead to it. `number` is not 0
+    /// if the request was sent to resolve a contradiction.
+    pub(in crate::sweep) fn contradicted_by_down(
+        &mut self,
+        subnet: &mut Subnet,
+        port: PortIndex,
+        peer: PortIndex,
+        number: u16,
+    ) {
+        let Some(index) = usize::from(number).checked_sub(1) else {
+            return self.look_into(subnet, Claim { from: peer, to: port }, Newer::Down(port));
+        };
+        if let Some(entry) = self.contradictions.open.get(index).copied() {
+            self.settle(index);
+            self.report_duplicate(subnet, entry);
+            subnet.fabric.unlink(port);
+        }
+    }
+
+    fn look_into(&mut self, subnet: &mut Subnet, older: Claim, newer: Newer) {
+        let entry = Contradiction { older, newer, older_holds: false, settled: false };
+        let open = &mut self.contradictions.open;
+        if open.len() < OPEN_MAX {
+            let number = open.len() as u16;
+            open.push(entry);
+            subnet.exchange.push(Request::block(Kind::ProbeAgain, older.from, number));
+        } else {
+            self.report_duplicate(subnet, entry);
+        }
+    }
+
+    fn settle(&mut self, index: usize) {
+        self.contradictions.open[index].settled = true;
+    }
+
+    /// Handles the result of a repeated probe: `data` is the NodeInfo received, if any.
+    pub(in crate::sweep) fn probed_again(
+        &mut self,
+        subnet: &mut Subnet,
+        request: Request,
+        data: Option<&[u8; 64]>,
+    ) {
+        let index = usize::from(request.block);
+        let Some(entry) = self.contradictions.open.get(index).copied() else { return };
+        if entry.settled {
+            return;
+        }
+        let claim = match entry.newer {
+            Newer::Link(newer) if entry.older_holds => newer,
+            _ => entry.older,
+        };
+        let answerer = data.and_then(|data| Answerer::parse(data).ok());
+        let holds = answerer.as_ref().is_some_and(|answerer| subnet.leads_to(claim, answerer));
+        match (entry.older_holds, holds, entry.newer) {
+            (false, true, newer) => {
+                self.contradictions.open[index].older_holds = true;
+                subnet.exchange.push(match newer {
+                    Newer::Link(newer) => {
+                        Request::block(Kind::ProbeAgain, newer.from, request.block)
+                    }
+                    // Probes are numbered from 1, since 0 is the number of an ordinary request.
+                    Newer::Down(port) => Request::block(Kind::PortInfo, port, request.block + 1),
+                });
+            }
+            (true, true, _) => {
+                self.settle(index);
+                self.report_duplicate(subnet, entry);
+            }
+            (false, false, newer) => {
+                // The cable moved: the newer claim takes its place.
+                self.settle(index);
+                subnet.report_third_guid(entry.older, newer, answerer.as_ref());
+                subnet.fabric.unlink(entry.older.from);
+                if let Newer::Link(newer) = newer {
+                    subnet.exchange.push(Request::new(Kind::Probe, newer.from));
+                }
+            }
+            (true, false, newer) => {
+                self.settle(index);
+                subnet.report_third_guid(entry.older, newer, answerer.as_ref());
+            }
+        }
+    }
+
+    fn report_duplicate(&mut self, subnet: &mut Subnet, entry: Contradiction) {
+        // The node that both claims are about: that which both lead to, or that which the newer
+        // comes from and the older leads to.
+        let node = subnet.fabric.port(entry.older.to).node;
+        let guid = subnet.fabric.node(node).guid;
+        let out = match entry.newer {
+            Newer::Link(newer) => newer.from,
+            Newer::Down(_) => entry.older.from,
+        };
+        self.left_out.insert(out);
+        if !self.first_report(subnet, guid.0) {
+            return;
+        }
+        let first = subnet.place(entry.older.from);
+        let num = subnet.fabric.port(entry.older.to).num;
+        match entry.newer {
+            Newer::Link(newer) => {
+                let second = subnet.place(newer.from);
+                let lanes = subnet.lane_reversal(&[entry.older.from, entry.older.to, newer.from]);
+                error!(
+                    "duplicate GUID: {guid} port {num} was found twice, behind {first}, and \
+                     behind or at {second}{lanes}. The second is ignored; change the GUID of one \
+                     of the nodes"
+                );
+            }
+            Newer::Down(port) => {
+                let second = subnet.place(port);
+                error!(
+                    "duplicate GUID: port {num} of {guid} has a link when reached through \
+                     {first}, and none when reached through {second}: these are two nodes. The \
+                     first is ignored; change the GUID of one of them"
+                );
+            }
+        }
+    }
+
+    /// Handles a link that leads back to the same GUID.
+    pub(in crate::sweep) fn leads_to_itself(&mut self, subnet: &mut Subnet, port: PortIndex) {
+        self.left_out.insert(port);
+        let (place, lanes) = (subnet.place(port), subnet.lane_reversal(&[port]));
+        let text = format!(
+            "{place} is connected to itself: a loopback plug, or the node behind it has the same \
+             GUID{lanes}"
+        );
+        let (_, switches) = subnet.fabric.counts();
+        if switches == 0 && subnet.settings.exit_on_fatal {
+            // It is the only link there is. OpenSM ends, too.
+            return subnet
+                .events
+                .push(Event::Fatal(format!("{text}. With -y the subnet manager keeps running")));
+        }
+        subnet.anomaly(format_args!("{text}"));
+    }
+
+    /// The GUID of `node` answered with another kind or number of ports behind `egress`.
+    pub(in crate::sweep) fn report_different_nodes(
+        &mut self,
+        subnet: &mut Subnet,
+        egress: PortIndex,
+        node: NodeIndex,
+        answerer: &Answerer,
+    ) {
+        self.left_out.insert(egress);
+        if !self.first_report(subnet, answerer.guid.0) {
+            return;
+        }
+        let known = subnet.fabric.node(node);
+        let at = subnet.fabric.ports_of(node).find_map(|port| subnet.fabric.port(port).peer());
+        let first = at.map_or_else(|| "the SM's port".to_owned(), |port| subnet.place(port));
+        let second = subnet.place(egress);
+        error!(
+            "duplicate GUID: {} is a {} with {} ports behind {first}, and a {} with {} ports \
+             behind {second}. The second is ignored; change the GUID of one of the nodes",
+            answerer.guid, known.kind, known.port_count, answerer.kind, answerer.port_count,
+        );
+    }
+
+    /// Counts a duplicate GUID; returns whether to report it.
+    pub(in crate::sweep) fn first_report(&mut self, subnet: &mut Subnet, guid: u64) -> bool {
+        let reported = &mut self.contradictions.reported;
+        if reported.contains(&guid) || reported.len() >= OPEN_MAX {
+            return false;
+        }
+        reported.push(guid);
+        subnet.journal.report.duplicate_guids += 1;
+        true
+    }
+}
+
+impl Subnet {
+    /// Reports a node that answered a repeated request with a third GUID. Where a cable was moved,
+    /// one of the known nodes answers, or none.
+    fn report_third_guid(&mut self, older: Claim, newer: Newer, answerer: Option<&Answerer>) {
+        let Some(answerer) = answerer else { return };
+        let newer = match newer {
+            Newer::Link(newer) => [newer.from, newer.to],
+            Newer::Down(port) => [port; 2],
+        };
+        let known = [older.from, older.to, newer[0], newer[1]];
+        if known.iter().all(|&port| self.fabric.node_of(port).guid != answerer.guid) {
+            let place = self.place(newer[0]);
+            self.anomaly(format_args!(
+                "a node at {place} reports a different GUID each time, for example {}",
+                answerer.guid
+            ));
+        }
+    }
+
+    fn leads_to(&self, claim: Claim, answerer: &Answerer) -> bool {
+        let (node, port) = (self.fabric.node_of(claim.to), self.fabric.port(claim.to));
+        node.guid == answerer.guid && port.num == answerer.local_port
+    }
+
+    /// A hint for the log line about ports that were seen where they cannot be: on a 12x link the
+    /// cause may be reversed lanes rather than a duplicate GUID. Empty if no port is 12x.
+    fn lane_reversal(&self, ports: &[PortIndex]) -> &'static str {
+        let is_wide = |&port: &PortIndex| {
+            let port = self.fabric.port(port);
+            port.known && port.port_info().link_width_supported().contains(LinkWidths::X12)
+        };
+        match ports.iter().any(is_wide) {
+            true => " (or a 12x link with lane reversal is badly configured)",
+            false => "",
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Probes: which node is behind a port, as its NodeInfo shows.
+
+use ib_mad::types::PortNum;
+use ib_mad::wire::attribute::{NodeInfo, NodeType};
+use tracing::{debug, info};
+
+use super::Discovery;
+use super::answerer::Answerer;
+use crate::fabric::{NodeIndex, PortIndex};
+use crate::sweep::subnet::Subnet;
+use crate::sweep::subnet::events::Event;
+
+impl Discovery {
+    pub(super) fn own_node_info(&mut self, subnet: &mut Subnet, data: &[u8; 64]) {
+        let answerer = match Answerer::parse(data) {
+            Ok(answerer) => answerer,
+            Err(reason) => {
+                return subnet.error(format_args!("cannot use the SM's own node: {reason}"));
+            }
+        };
+        let wanted = subnet.settings.guid;
+        if wanted.0 != 0 && wanted != answerer.port_guid {
+            self.is_fatal = true;
+            return subnet.events.push(Event::Fatal(format!(
+                "port {wanted} (-g) is not the local port, which is {}; omit -g, or select the \
+                 node with --node",
+                answerer.port_guid
+            )));
+        }
+        let Some(node) = subnet.add(&answerer) else { return };
+        let num = if answerer.kind == NodeType::Switch { PortNum(0) } else { answerer.local_port };
+        let Some(sm_port) = subnet.fabric.port_of(node, num) else { return };
+        if subnet.fabric.sm_port() != Some(sm_port) {
+            info!("running on {} port {num}, GUID {}", answerer.kind, answerer.port_guid);
+        }
+        subnet.fabric.set_sm_port(sm_port);
+        subnet.fabric.port_mut(sm_port).guid = answerer.port_guid;
+        subnet.election.own.set_guid(answerer.port_guid);
+        subnet.visit(node, sm_port);
+    }
+
+    /// Handles a NodeInfo received through `egress`.
+    pub(super) fn probe_answered(
+        &mut self,
+        subnet: &mut Subnet,
+        egress: PortIndex,
+        data: &[u8; 64],
+    ) {
+        match Answerer::parse(data) {
+            Ok(answerer) => self.observe(subnet, egress, &answerer),
+            Err(reason) => {
+                let place = subnet.place(egress);
+                subnet.anomaly(format_args!("node behind {place} ignored: {reason}"));
+            }
+        }
+    }
+
+    /// Records that the link of `egress` leads to `answerer`.
+    fn observe(&mut self, subnet: &mut Subnet, egress: PortIndex, answerer: &Answerer) {
+        let known = subnet.fabric.find(answerer.guid).filter(|&node| self.is_current(subnet, node));
+        if let Some(node) = known {
+            let node_is = subnet.fabric.node(node);
+            if (node_is.kind, node_is.port_count) != (answerer.kind, answerer.port_count) {
+                return self.report_different_nodes(subnet, egress, node, answerer);
+            }
+        }
+        let Some(node) = known.or_else(|| subnet.add(answerer)) else { return };
+        let Some(ingress) = subnet.fabric.port_of(node, answerer.local_port) else { return };
+        if egress == ingress {
+            return self.leads_to_itself(subnet, egress);
+        }
+        if self.contradicts(subnet, egress, ingress) {
+            return;
+        }
+        self.confirm_link(subnet, egress, ingress, answerer);
+    }
+
+    /// Whether a node is present: seen by this discovery or, in a partial discovery, by any.
+    fn is_current(&self, subnet: &Subnet, node: NodeIndex) -> bool {
+        let node = subnet.fabric.node(node);
+        node.present && (node.seen == subnet.state.discovery || !self.full)
+    }
+
+    /// Links two ports, and starts to read a node that is new.
+    pub(in crate::sweep) fn confirm_link(
+        &mut self,
+        subnet: &mut Subnet,
+        egress: PortIndex,
+        ingress: PortIndex,
+        by: &Answerer,
+    ) {
+        let confirmed_before = subnet.is_confirmed(ingress);
+        self.note_link(subnet, egress, ingress);
+        subnet.fabric.link(egress, ingress);
+        for port in [egress, ingress] {
+            subnet.fabric.link_seen(port, subnet.state.discovery);
+        }
+        let node = subnet.fabric.port(ingress).node;
+        let is_switch = subnet.fabric.node(node).switch.is_some();
+        if !is_switch && subnet.fabric.port(ingress).guid != by.port_guid {
+            subnet.fabric.port_mut(ingress).guid = by.port_guid;
+        }
+        self.node_answered(subnet, node, egress, ingress);
+        let is_sm_node =
+            subnet.fabric.sm_port().is_some_and(|sm_port| subnet.fabric.port(sm_port).node == node);
+        if subnet.fabric.node(node).seen != subnet.state.discovery {
+            if subnet.fabric.node(node).is_new {
+                debug!("found {} {} behind {}", by.kind, by.guid, subnet.place(egress));
+            }
+            if is_switch && !is_sm_node && !subnet.fabric.leads_through(egress, node) {
+                subnet.fabric.set_upstream(node, egress);
+            }
+            subnet.visit(node, ingress);
+        } else if !is_switch && !confirmed_before {
+            subnet.visit_end_port(ingress);
+        }
+    }
+}
+
+impl Subnet {
+    pub(super) fn is_confirmed(&self, port: PortIndex) -> bool {
+        let port = self.fabric.port(port);
+        port.peer().is_some() && port.link_seen == self.state.discovery
+    }
+
+    fn add(&mut self, answerer: &Answerer) -> Option<NodeIndex> {
+        let view = NodeInfo::new(&answerer.bytes[..]).ok()?;
+        match self.fabric.add(&view, answerer.kind) {
+            Ok(node) => Some(node),
+            Err(error) => {
+                self.anomaly(format_args!("node {} ignored: {error}", answerer.guid));
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Other subnet managers: polls them, stands by for the master, and takes over from it.
+
+use std::fmt::Display;
+use std::time::{Duration, Instant};
+
+use ib_mad::wire::attribute::{CapabilityMask, SmState};
+use ib_mad::wire::mad::Status;
+use tracing::{debug, info, warn};
+
+use crate::fabric::PortIndex;
+use crate::mastership::RemoteSm;
+use crate::smp::{Kind, Request, kinds};
+use crate::sweep::subnet::Subnet;
+use crate::sweep::subnet::election::Answer;
+use crate::sweep::subnet::log::STATE;
+use crate::sweep::subnet::owner::{OwnedRequest, RequestOwner};
+
+/// Interval at which light sweeps poll SMs that did not answer. Partial sweeps leave this to light
+/// sweeps, and poll such SMs only after twice this interval.
+pub(in crate::sweep) const UNRESPONSIVE_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Owner of the requests to other SMs, whose state is in [`Election`].
+pub(in crate::sweep) struct OtherManagers;
+
+impl RequestOwner for OtherManagers {
+    type Kind = kinds::Election;
+
+    fn encode(&self, _: &Subnet, owned: OwnedRequest<Self::Kind>, _: &mut [u8; 64]) -> Option<u32> {
+        let OwnedRequest { kind, .. } = owned;
+        match kind {
+            kinds::Election::SmInfo | kinds::Election::Poll => Some(0),
+        }
+    }
+
+    fn answered(&mut self, subnet: &mut Subnet, owned: OwnedRequest<Self::Kind>, data: &[u8; 64]) {
+        let OwnedRequest { kind, request, now } = owned;
+        let port = request.port();
+        let at = subnet.fabric.port(port).guid;
+        subnet.election.mark_responsive(|guid| guid == at);
+        match subnet.election.read(data) {
+            Answer::None => {
+                subnet.sm_failed(kind, port, "unknown SMInfo state");
+            }
+            Answer::Foreign(sm) => {
+                subnet.note_foreign_sm(port, sm);
+                subnet.sm_failed(kind, port, "different SM_Key");
+            }
+            Answer::Peer(sm) => {
+                subnet.election.is_known_at(at);
+                match kind {
+                    kinds::Election::Poll => subnet.master_answered(now, port, sm),
+                    kinds::Election::SmInfo => subnet.election.put(port, sm),
+                }
+            }
+        }
+    }
+
+    fn refused(&mut self, subnet: &mut Subnet, owned: OwnedRequest<Self::Kind>, status: Status) {
+        let OwnedRequest { kind, request, .. } = owned;
+        if kind == kinds::Election::SmInfo {
+            subnet.report_refusal(request, status);
+        }
+        subnet.sm_failed(kind, request.port(), format_args!("rejected: {status}"));
+    }
+
+    fn silent(&mut self, subnet: &mut Subnet, owned: OwnedRequest<Self::Kind>) {
+        let OwnedRequest { kind, request, now } = owned;
+        let port = request.port();
+        subnet.sm_is_unresponsive(now, port);
+        debug!("{}: no answer from {}", request.kind.name(), subnet.place(port));
+        subnet.sm_failed(kind, port, "no answer");
+    }
+}
+
+impl Subnet {
+    /// Polls SMs that did not answer, at [`UNRESPONSIVE_INTERVAL`]: otherwise two masters that each
+    /// missed the other's answer would both continue. A trap ends this light sweep early.
+    pub(in crate::sweep) fn poll_unresponsive(&mut self, now: Instant) -> bool {
+        let mut asks = false;
+        if self.settings.ignore_other_sm || !self.election.has_unresponsive() {
+            return false;
+        }
+        for port in self.manager_ports() {
+            let guid = self.fabric.port(port).guid;
+            let since = self.election.unresponsive_since(guid);
+            if since.is_some_and(|since| now >= since + UNRESPONSIVE_INTERVAL) {
+                self.election.mark_unresponsive(now, guid);
+                asks = true;
+                self.exchange.push(Request::new(Kind::SmInfo, port));
+            }
+        }
+        asks
+    }
+
+    /// Records that an SM did not answer: it is polled again at [`UNRESPONSIVE_INTERVAL`].
+    fn sm_is_unresponsive(&mut self, now: Instant, port: PortIndex) {
+        self.election.mark_unresponsive(now, self.fabric.port(port).guid);
+        self.schedule.await_unresponsive(now + UNRESPONSIVE_INTERVAL);
+    }
+
+    /// Handles a failed request to another SM; `how` is the reason for the log, if it was a poll.
+    fn sm_failed(&mut self, kind: kinds::Election, port: PortIndex, how: impl Display) {
+        if kind == kinds::Election::SmInfo {
+            return self.election.forget(port);
+        }
+        if self.election.is_probing {
+            return debug!("an additional poll of the master failed ({how})");
+        }
+        let polls_max = self.settings.polling_retry_number;
+        if self.election.miss_poll(polls_max) {
+            self.election.forget(port);
+            warn!(
+                target: STATE,
+                "the master at {} failed {polls_max} polls in a row ({how}): looking for another",
+                self.peer_place(port)
+            );
+            return;
+        }
+        let missed = self.election.polls_missed();
+        let left = Duration::from_millis(u64::from(self.settings.sminfo_polling_timeout))
+            .saturating_mul(polls_max.saturating_sub(missed));
+        warn!(
+            "the master at {} failed poll {missed} of {polls_max} ({how}): takeover in {} s",
+            self.peer_place(port),
+            left.as_secs_f32().ceil()
+        );
+    }
+
+    /// End ports that have IsSM set.
+    pub(in crate::sweep) fn manager_ports(&self) -> Vec<PortIndex> {
+        let runs = |port: &PortIndex| {
+            let mask = self.fabric.port(*port).port_info().capability_mask();
+            mask.contains(CapabilityMask::IS_SM)
+        };
+        self.fabric.end_ports().filter(runs).collect()
+    }
+
+    /// Reports an SM with another SM_Key, once.
+    fn note_foreign_sm(&mut self, port: PortIndex, sm: RemoteSm) {
+        let (fabric, at) = (&self.fabric, self.fabric.port(port).guid);
+        if self.election.put_foreign(at, || fabric.describe(port)) {
+            let place = self.place(port);
+            warn!(
+                "the subnet manager at {place}, {} with priority {}, has another SM_Key: it is \
+                 ignored in elections and handovers",
+                sm.state, sm.priority
+            );
+        }
+    }
+
+    /// Text that identifies another SM: node, port and port GUID.
+    pub(in crate::sweep) fn peer_place(&self, port: PortIndex) -> String {
+        format!("{}, port GUID {}", self.fabric.describe(port), self.fabric.port(port).guid)
+    }
+
+    fn master_answered(&mut self, now: Instant, port: PortIndex, sm: RemoteSm) {
+        if sm.state == SmState::Master {
+            self.election.master_lives(now);
+            if self.election.own.outranks(&sm) {
+                self.ask_for_handover(port);
+            }
+        } else {
+            info!(target: STATE, "the master changed its state to {}", sm.state);
+            self.election.master_is_gone();
+        }
+    }
+}

@@ -1,0 +1,391 @@
+//! State of the election: this SM's state, the other SMs, and the master. Nothing here sends or
+//! logs.
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+use ib_mad::types::Guid;
+use ib_mad::wire::attribute::{SmInfo, SmState};
+
+use super::handover::Handover;
+use crate::fabric::PortIndex;
+use crate::mastership::{Decision, Mastership, RemoteSm};
+use sm_config::Settings;
+
+/// Maximum number of other SMs that an election polls, and of foreign or unresponsive ones
+/// remembered.
+pub(in crate::sweep) const OTHERS_MAX: usize = 256;
+
+/// This SM's SMInfo state, the other SMs, and the master among them.
+#[derive(Debug)]
+pub(in crate::sweep) struct Election {
+    /// This SM's SMInfo state, and its answers to SMInfo requests.
+    pub(in crate::sweep) own: Mastership,
+    /// State of handovers.
+    pub(in crate::sweep) handover: Handover,
+    /// The other SMs found by the last discovery, with their ports.
+    others: Vec<(PortIndex, RemoteSm)>,
+    /// SMs with another SM_Key: port GUIDs, and places as text.
+    foreign_sms: Vec<(Guid, String)>,
+    /// Number of SMInfo answers with another SM_Key.
+    foreign_answers: u64,
+    /// Port GUIDs of SMs that did not answer the last request, with the time when that was found,
+    /// or when they were polled again.
+    unresponsive: HashMap<Guid, Instant>,
+    /// The port of the master that is polled in standby.
+    master: Option<PortIndex>,
+    /// When another master was last heard from.
+    master_seen: Option<Instant>,
+    /// Polls in a row that failed.
+    polls_missed: u32,
+    /// Whether the current poll is sent in addition to the regular ones.
+    pub(in crate::sweep) is_probing: bool,
+}
+
+/// Evaluation of an SMInfo received from another SM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::sweep) enum Answer {
+    /// Its SMState is unknown.
+    None,
+    /// The SM has another SM_Key: it is ignored, and its GUID is not trusted.
+    Foreign(RemoteSm),
+    /// The SM belongs to this subnet.
+    Peer(RemoteSm),
+}
+
+impl Election {
+    pub(in crate::sweep) fn new(settings: &Settings) -> Self {
+        let mut own = Mastership::new(settings.sm_priority, settings.sm_key);
+        own.set_m_key(settings.m_key);
+        if settings.sm_inactive {
+            own.set_state(SmState::NotActive);
+        }
+        Self {
+            own,
+            handover: Handover::default(),
+            others: Vec::new(),
+            foreign_sms: Vec::new(),
+            foreign_answers: 0,
+            unresponsive: HashMap::new(),
+            master: None,
+            master_seen: None,
+            polls_missed: 0,
+            is_probing: false,
+        }
+    }
+
+    /// This SM's state.
+    pub(in crate::sweep) fn state(&self) -> SmState {
+        self.own.state()
+    }
+
+    /// Whether this SM is master.
+    pub(in crate::sweep) fn is_master(&self) -> bool {
+        self.own.state() == SmState::Master
+    }
+
+    /// Number of this SM's current term as master, from 1.
+    pub(in crate::sweep) fn tenure(&self) -> u32 {
+        self.own.tenure()
+    }
+
+    /// The other SMs found by the last discovery, with their ports.
+    pub(in crate::sweep) fn others(&self) -> &[(PortIndex, RemoteSm)] {
+        &self.others
+    }
+
+    /// Decides by the state of the other SMs. While this SM is master, one that follows its
+    /// registry and has higher precedence does not count: the caller hands over to it.
+    pub(in crate::sweep) fn decide(&self) -> Decision {
+        let others = self.others.iter().map(|(_, sm)| *sm);
+        let others: Vec<RemoteSm> = others.filter(|sm| !self.is_prepared_by_caller(sm)).collect();
+        self.own.decide(&others)
+    }
+
+    fn is_prepared_by_caller(&self, sm: &RemoteSm) -> bool {
+        let Handover { followers, is_in_doubt, .. } = &self.handover;
+        let replaces_us = *is_in_doubt && sm.state == SmState::Master;
+        self.is_master() && followers.contains(&sm.guid) && !self.own.outranks(sm) && !replaces_us
+    }
+
+    /// The SM to hand over to once it has stored this SM's registry.
+    pub(in crate::sweep) fn handover_candidate(&self) -> Option<Guid> {
+        let others = self.others.iter().map(|(_, sm)| sm);
+        let standing_by = others.filter(|sm| sm.state == SmState::Standby);
+        let candidates = standing_by.filter(|sm| self.is_prepared_by_caller(sm));
+        candidates.max_by_key(|sm| (sm.priority, std::cmp::Reverse(sm.guid))).map(|sm| sm.guid)
+    }
+
+    pub(in crate::sweep) fn set_in_doubt(&mut self, in_doubt: bool) {
+        self.handover.is_in_doubt = in_doubt;
+        self.own.set_refuses_handover(in_doubt || self.handover.awaits_copy);
+    }
+
+    /// Returns the earlier value.
+    pub(in crate::sweep) fn set_awaits_copy(&mut self, awaits: bool) -> bool {
+        let before = std::mem::replace(&mut self.handover.awaits_copy, awaits);
+        self.own.set_refuses_handover(awaits || self.handover.is_in_doubt);
+        before
+    }
+
+    /// Port of one of the other SMs.
+    pub(in crate::sweep) fn place_of(&self, sm: RemoteSm) -> Option<PortIndex> {
+        self.others.iter().find(|(_, other)| *other == sm).map(|(port, _)| *port)
+    }
+
+    /// Evaluates an SMInfo. With SM_Key 0 any key is accepted.
+    pub(in crate::sweep) fn read(&self, data: &[u8; 64]) -> Answer {
+        let Ok(info) = SmInfo::new(data) else { return Answer::None };
+        let Some(state) = SmState::from_code(info.sm_state()) else { return Answer::None };
+        let sm = RemoteSm { guid: info.guid(), priority: info.priority(), state };
+        let key = self.own.sm_key();
+        match key == 0 || info.sm_key() == key {
+            true => Answer::Peer(sm),
+            false => Answer::Foreign(sm),
+        }
+    }
+
+    /// An SM with a valid SM_Key answered at this port GUID: it is not foreign, if it ever was.
+    pub(in crate::sweep) fn is_known_at(&mut self, guid: Guid) {
+        self.foreign_sms.retain(|(foreign, _)| *foreign != guid);
+    }
+
+    /// Records the SMInfo of another SM.
+    pub(in crate::sweep) fn put(&mut self, port: PortIndex, sm: RemoteSm) {
+        self.forget(port);
+        self.others.push((port, sm));
+    }
+
+    /// Removes the SM at `port`.
+    pub(in crate::sweep) fn forget(&mut self, port: PortIndex) {
+        self.others.retain(|(at, _)| *at != port);
+    }
+
+    /// Forgets the others: the next discovery finds them again.
+    pub(in crate::sweep) fn forget_others(&mut self) {
+        self.others.clear();
+    }
+
+    /// Removes everything that refers to indices of the fabric.
+    pub(in crate::sweep) fn forget_ports(&mut self) {
+        self.others.clear();
+        self.master = None;
+    }
+
+    /// Records that an SM with another SM_Key answered at the port with this GUID, described by
+    /// `place`. Returns whether that is new.
+    pub(in crate::sweep) fn put_foreign(
+        &mut self,
+        guid: Guid,
+        place: impl FnOnce() -> String,
+    ) -> bool {
+        self.foreign_answers += 1;
+        let is_known = self.foreign_sms.iter().any(|(foreign, _)| *foreign == guid);
+        if is_known || self.foreign_sms.len() == OTHERS_MAX {
+            return false;
+        }
+        self.foreign_sms.push((guid, place()));
+        true
+    }
+
+    /// Removes foreign and unresponsive SMs whose ports are no longer present.
+    pub(in crate::sweep) fn keep_known(&mut self, is_there: impl Fn(Guid) -> bool) {
+        self.foreign_sms.retain(|(guid, _)| is_there(*guid));
+        self.unresponsive.retain(|guid, _| is_there(*guid));
+    }
+
+    /// Records that the SM at this port GUID did not answer, or is being polled again.
+    pub(in crate::sweep) fn mark_unresponsive(&mut self, now: Instant, guid: Guid) {
+        if self.unresponsive.len() < OTHERS_MAX || self.unresponsive.contains_key(&guid) {
+            self.unresponsive.insert(guid, now);
+        }
+    }
+
+    /// When the SM at this port GUID stopped answering, or was last polled.
+    pub(in crate::sweep) fn unresponsive_since(&self, guid: Guid) -> Option<Instant> {
+        self.unresponsive.get(&guid).copied()
+    }
+
+    /// Whether any SM does not answer.
+    pub(in crate::sweep) fn has_unresponsive(&self) -> bool {
+        !self.unresponsive.is_empty()
+    }
+
+    /// Marks the SMs at these ports as responsive: the ports answered, or their links were
+    /// retrained.
+    pub(in crate::sweep) fn mark_responsive(&mut self, node_answered: impl Fn(Guid) -> bool) {
+        self.unresponsive.retain(|guid, _| !node_answered(*guid));
+    }
+
+    /// Places of the SMs with another SM_Key, as text.
+    pub(in crate::sweep) fn foreign_sms(&self) -> impl Iterator<Item = &str> {
+        self.foreign_sms.iter().map(|(_, place)| &**place)
+    }
+
+    /// Number of SMInfo answers with another SM_Key.
+    pub(in crate::sweep) fn foreign_answers(&self) -> u64 {
+        self.foreign_answers
+    }
+
+    /// Starts to stand by for the SM at `port`, which is or becomes master.
+    pub(in crate::sweep) fn stand_by(&mut self, now: Instant, port: PortIndex) {
+        self.own.set_state(SmState::Standby);
+        self.master = Some(port);
+        self.master_lives(now);
+        self.handover.settle();
+        self.handover.follows_another = true;
+        self.handover.stood_by = true;
+    }
+
+    /// Port of the master that is, or was last, polled.
+    pub(in crate::sweep) fn master(&self) -> Option<PortIndex> {
+        self.master
+    }
+
+    /// When another master was last heard from.
+    pub(in crate::sweep) fn master_seen(&self) -> Option<Instant> {
+        self.master_seen
+    }
+
+    /// The master answered a poll.
+    pub(in crate::sweep) fn master_lives(&mut self, now: Instant) {
+        self.master_seen = Some(now);
+        self.polls_missed = 0;
+    }
+
+    /// Records that the other SM is no longer master.
+    pub(in crate::sweep) fn master_is_gone(&mut self) {
+        self.master = None;
+    }
+
+    /// Counts a failed poll; returns whether the limit is reached: then the master counts as gone.
+    pub(in crate::sweep) fn miss_poll(&mut self, polls_max: u32) -> bool {
+        self.polls_missed += 1;
+        let is_gone = self.polls_missed >= polls_max;
+        if is_gone {
+            self.master = None;
+        }
+        is_gone
+    }
+
+    /// Polls in a row that failed.
+    pub(in crate::sweep) fn polls_missed(&self) -> u32 {
+        self.polls_missed
+    }
+
+    /// Records that another SM was master and no longer is: it handed over, or is no longer found.
+    /// The next election decides.
+    pub(in crate::sweep) fn follow_another(&mut self, now: Instant) {
+        self.handover.settle();
+        self.handover.follows_another = true;
+        self.master_seen = Some(now);
+    }
+
+    /// Becomes master; returns whether another SM was master in between.
+    pub(in crate::sweep) fn become_master(&mut self) -> bool {
+        self.own.set_state(SmState::Master);
+        let replaces_another = self.handover.follows_another;
+        self.handover.begin_tenure();
+        replaces_another
+    }
+
+    /// Records that `sm` took over after a handover by this SM.
+    pub(in crate::sweep) fn has_taken_over(&mut self, sm: RemoteSm) -> RemoteSm {
+        let rules = RemoteSm { state: SmState::Master, ..sm };
+        self.others.iter_mut().filter(|(_, known)| *known == sm).for_each(|entry| entry.1 = rules);
+        rules
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: u64 = 0x5EC2E7;
+
+    fn election() -> Election {
+        let settings = Settings { sm_key: KEY, sm_priority: 3, ..Settings::default() };
+        let mut election = Election::new(&settings);
+        election.own.set_guid(Guid(10));
+        election
+    }
+
+    fn port(number: u32) -> PortIndex {
+        PortIndex::from_bits(number)
+    }
+
+    fn sm(guid: u64, priority: u8, state: SmState) -> RemoteSm {
+        RemoteSm { guid: Guid(guid), priority, state }
+    }
+
+    fn shown(sm: RemoteSm, key: u64) -> [u8; 64] {
+        let mut data = [0; 64];
+        let mut info = SmInfo::new(&mut data[..]).unwrap();
+        info.set_guid(sm.guid).set_priority(sm.priority).set_sm_state(sm.state).set_sm_key(key);
+        data
+    }
+
+    #[test]
+    fn who_shows_another_key_is_foreign_unless_any_will_do() {
+        let other = sm(20, 5, SmState::Master);
+        let answers = [KEY, 1].map(|key| election().read(&shown(other, key)));
+        assert_eq!(answers, [Answer::Peer(other), Answer::Foreign(other)]);
+        let open = Election::new(&Settings { sm_key: 0, ..Settings::default() });
+        assert_eq!(open.read(&shown(other, 1)), Answer::Peer(other));
+        assert_eq!(open.read(&[0xFF; 64]), Answer::None);
+    }
+
+    #[test]
+    fn a_foreign_one_is_news_once_until_it_shows_our_key_or_goes() {
+        let mut election = election();
+        let place = || "there".to_owned();
+        assert!(election.put_foreign(Guid(1), place) && !election.put_foreign(Guid(1), place));
+        election.is_known_at(Guid(1));
+        assert_eq!(election.foreign_sms().count(), 0);
+        assert!(election.put_foreign(Guid(1), place) && election.put_foreign(Guid(2), place));
+        election.keep_known(|guid| guid == Guid(2));
+        assert!(election.put_foreign(Guid(1), place) && !election.put_foreign(Guid(2), place));
+        assert_eq!(election.foreign_answers(), 6);
+        (3..9999).for_each(|guid| {
+            election.put_foreign(Guid(guid), place);
+        });
+        assert_eq!(election.foreign_sms().count(), OTHERS_MAX);
+    }
+
+    #[test]
+    fn a_master_that_misses_polls_in_a_row_is_looked_for_no_more() {
+        let (mut election, now) = (election(), Instant::now());
+        election.stand_by(now, port(4));
+        assert_eq!((election.state(), election.master()), (SmState::Standby, Some(port(4))));
+        assert!(!election.miss_poll(2));
+        election.master_lives(now);
+        assert!(!election.miss_poll(2), "those before it answered count no more");
+        assert!(election.miss_poll(2));
+        assert_eq!(election.master(), None);
+        assert_eq!(election.master_seen(), Some(now));
+    }
+
+    #[test]
+    fn what_an_other_says_last_counts() {
+        let mut election = election();
+        election.put(port(1), sm(20, 9, SmState::Standby));
+        let now = sm(20, 1, SmState::Standby);
+        election.put(port(1), now);
+        assert_eq!(election.others(), [(port(1), now)]);
+        assert_eq!((election.place_of(now), election.decide()), (Some(port(1)), Decision::Master));
+        let rules = election.has_taken_over(now);
+        assert_eq!(election.decide(), Decision::StandBy(rules));
+        election.forget(port(1));
+        assert_eq!(election.decide(), Decision::Master);
+    }
+
+    #[test]
+    fn who_stood_by_follows_another_once() {
+        let mut election = election();
+        assert!(!election.become_master());
+        election.stand_by(Instant::now(), port(4));
+        assert!(election.become_master());
+        assert!(!election.become_master(), "that was settled");
+        assert_eq!(election.tenure(), 2);
+    }
+}

@@ -1,0 +1,201 @@
+//! State that outlives a sweep: whether the subnet is up, remaining faults, and counts.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use sa_proto::metrics::Histogram;
+
+use super::schedule::{Cause, Schedule};
+use super::service::InService;
+use crate::fabric::PortIndex;
+
+/// Maximum doublings of the delay between checks of the SM's own port while it cannot be used. A
+/// check costs two SMPs.
+const CUT_OFF_DOUBLINGS: u32 = 3;
+
+/// The subnet as the sweeps so far left it.
+#[derive(Debug)]
+pub(in crate::sweep) struct SubnetState {
+    /// Number of the last discovery, full or partial.
+    pub(in crate::sweep) discovery: u32,
+    /// Whether the last sweep as master programmed the subnet, but for `faults`.
+    pub(in crate::sweep) up: bool,
+    /// Whether no sweep as master has programmed the fabric yet.
+    pub(in crate::sweep) first_as_master: bool,
+    /// Whether the allowed widths or speeds changed, so that all ports must be set.
+    pub(in crate::sweep) forced_links_changed: bool,
+    /// Ports with a link whose far end did not answer in the last discovery.
+    pub(in crate::sweep) unanswered: Vec<PortIndex>,
+    /// Ports with attributes that the last sweep could not read or set.
+    pub(in crate::sweep) faults: Vec<PortIndex>,
+    /// End ports in service.
+    pub(in crate::sweep) in_service: InService,
+    /// Sweeps in a row that ended with errors.
+    failed: u32,
+    /// Sweeps in a row that were given up.
+    given_up: u32,
+    /// Whether our own port was found down.
+    own_link_down: bool,
+    /// Whether the far end of the SM's own link did not answer.
+    no_neighbour: bool,
+    /// Light sweeps that found nothing changed.
+    pub(in crate::sweep) quiet_sweeps: u64,
+    /// How long light sweeps took.
+    pub(in crate::sweep) light_sweeps: Arc<Histogram>,
+}
+
+impl Default for SubnetState {
+    fn default() -> Self {
+        Self {
+            discovery: 0,
+            up: false,
+            first_as_master: true,
+            forced_links_changed: false,
+            unanswered: Vec::new(),
+            faults: Vec::new(),
+            in_service: InService::default(),
+            failed: 0,
+            given_up: 0,
+            own_link_down: false,
+            no_neighbour: false,
+            quiet_sweeps: 0,
+            light_sweeps: Arc::new(Histogram::from_millisecond()),
+        }
+    }
+}
+
+impl SubnetState {
+    /// Begins another discovery, which has its own number.
+    pub(in crate::sweep) fn begin_discovery(&mut self) {
+        self.discovery = self.discovery.wrapping_add(1);
+    }
+
+    /// Removes everything that refers to fabric indices.
+    pub(in crate::sweep) fn forget_ports(&mut self) {
+        self.unanswered.clear();
+        self.faults.clear();
+    }
+
+    /// Sweeps in a row that were given up.
+    pub(in crate::sweep) fn given_up(&self) -> u32 {
+        self.given_up
+    }
+
+    /// Records that the SM's own port is down; returns whether that is new. It is checked again
+    /// soon.
+    pub(in crate::sweep) fn own_link_lost(&mut self) -> bool {
+        self.failed = self.failed.min(CUT_OFF_DOUBLINGS);
+        !std::mem::replace(&mut self.own_link_down, true)
+    }
+
+    /// Records that the SM's own port has a link; returns whether that is new.
+    pub(in crate::sweep) fn own_link_found(&mut self) -> bool {
+        std::mem::take(&mut self.own_link_down)
+    }
+
+    /// Records that the far end of the SM's own link does not answer; returns whether that is new.
+    /// It is checked again soon.
+    pub(in crate::sweep) fn neighbour_lost(&mut self) -> bool {
+        self.failed = self.failed.min(CUT_OFF_DOUBLINGS);
+        !std::mem::replace(&mut self.no_neighbour, true)
+    }
+
+    /// Records that the far end of the SM's own link answers; returns whether that is new.
+    pub(in crate::sweep) fn neighbour_found(&mut self) -> bool {
+        std::mem::take(&mut self.no_neighbour)
+    }
+
+    /// A sweep was abandoned: requests another, with growing delay.
+    pub(in crate::sweep) fn give_up(&mut self, now: Instant, schedule: &mut Schedule) {
+        self.failed += 1;
+        self.given_up += 1;
+        self.up = false;
+        schedule.retry(now, Cause::Everything, self.failed);
+    }
+
+    /// A sweep ended with these `faults`, in order; `up`: whether the subnet is up. Faulty ports
+    /// are retried, with growing delay while the same ones fail.
+    pub(in crate::sweep) fn end_sweep(
+        &mut self,
+        now: Instant,
+        up: bool,
+        faults: Vec<PortIndex>,
+        schedule: &mut Schedule,
+    ) {
+        self.first_as_master &= !up;
+        self.forced_links_changed &= !up;
+        self.up = up;
+        self.given_up = 0;
+        let same = faults == self.faults;
+        self.faults = faults;
+        if !up {
+            self.failed += 1;
+            schedule.retry(now, Cause::Everything, self.failed);
+        } else if self.faults.is_empty() && self.unanswered.is_empty() {
+            self.failed = 0;
+        } else {
+            self.failed = if same { self.failed + 1 } else { 1 };
+            schedule.retry(now, Cause::Unanswered, self.failed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use sm_config::Settings;
+
+    /// When the next sweep is due after `act`, from now on.
+    fn retried(
+        state: &mut SubnetState,
+        act: impl Fn(&mut SubnetState, Instant, &mut Schedule),
+    ) -> Option<Duration> {
+        let (now, mut schedule) = (Instant::now(), Schedule::new(&Settings::default()));
+        act(state, now, &mut schedule);
+        schedule.next().map(|due| due - now)
+    }
+
+    fn ended(state: &mut SubnetState, up: bool, faults: &[u32]) -> Option<Duration> {
+        retried(state, |state, now, schedule| {
+            let faults = faults.iter().copied().map(PortIndex::from_bits).collect();
+            state.end_sweep(now, up, faults, schedule);
+        })
+    }
+
+    #[test]
+    fn the_same_faults_are_tried_ever_later_and_others_at_once() {
+        let mut state = SubnetState::default();
+        let first = ended(&mut state, true, &[1]).unwrap();
+        assert_eq!(ended(&mut state, true, &[1]), Some(first * 2));
+        assert_eq!(ended(&mut state, true, &[1, 2]), Some(first));
+        assert_eq!(ended(&mut state, true, &[]), None, "nothing is left to try");
+        state.unanswered.push(PortIndex::from_bits(3));
+        assert_eq!(ended(&mut state, true, &[]), Some(first));
+    }
+
+    #[test]
+    fn the_first_sweep_as_master_is_repeated_until_one_leaves_the_subnet_up() {
+        let mut state = SubnetState { forced_links_changed: true, ..SubnetState::default() };
+        let first = ended(&mut state, false, &[]).unwrap();
+        assert!(!state.up && state.first_as_master && state.forced_links_changed);
+        assert_eq!(ended(&mut state, false, &[]), Some(first * 2));
+        ended(&mut state, true, &[]);
+        assert!(state.up && !state.first_as_master && !state.forced_links_changed);
+    }
+
+    #[test]
+    fn our_own_port_is_looked_at_before_long_however_often_that_failed() {
+        let mut state = SubnetState::default();
+        let first = retried(&mut state, SubnetState::give_up).unwrap();
+        for _ in 0..9 {
+            retried(&mut state, SubnetState::give_up);
+        }
+        assert!(state.own_link_lost() && !state.own_link_lost(), "it is reported once");
+        let delay = retried(&mut state, SubnetState::give_up);
+        assert_eq!(delay, Some(first * (1 << CUT_OFF_DOUBLINGS)));
+        assert_eq!(state.given_up(), 11);
+        assert!(state.own_link_found() && !state.own_link_found());
+    }
+}
