@@ -14,6 +14,7 @@ mod sa_port;
 mod service;
 mod signals;
 mod state;
+mod store;
 mod worker;
 
 use std::io::{self, Write};
@@ -38,7 +39,6 @@ use follow::{Following, OwnFiles};
 pub use log::LogError;
 use pidfile::Pidfile;
 pub use pidfile::PidfileError;
-pub use registry::StoreError;
 use registry::{RegistrySetup, SaDumpFile};
 use sa_port::SaPort;
 use service::{Parts, Service};
@@ -47,6 +47,8 @@ use sm_config::{PolicyError, Reading, SitePolicy, node_names};
 use sm_core::sweep::{Sweeper, TableFingerprint};
 use state::StateDir;
 pub use state::StateError;
+pub use store::StoreError;
+use store::file::FileStore;
 
 /// Why the program could not run.
 #[derive(Debug, thiserror::Error)]
@@ -190,7 +192,8 @@ fn run(options: Options, starting: &mut Option<Starting>) -> Result<(), RunError
     }
     let dump = SaDumpFile::of(&config.settings, &config.state_dir);
     dump.check();
-    let registry = Arc::new(setup.start(config.state_dir.clone(), publisher.clone(), dump)?);
+    let store = Box::new(FileStore::new(config.state_dir.clone()));
+    let registry = Arc::new(setup.start(store, publisher.clone(), dump)?);
     let door = DoorSocket::open(config.front_door).map_err(|source| RunError::Listen {
         address: config.front_door,
         option: "--front-door",

@@ -2,37 +2,38 @@
 //! them.
 //!
 //! A batch is decided in memory, committed, published, and only then answered. If the commit fails,
-//! memory is discarded and read back from disk, so that it never holds more than the disk does. The
-//! batch is then decided once more, which is harmless if the commit had succeeded after all:
-//! outcomes are stored with their changes. If that fails too, the writes are refused with status
-//! "no resources", as are all others until the file can be opened again. Where it is unknown
-//! whether they are on disk, they are not answered: a refusal would be final.
+//! memory is discarded and read back from the store, so that it never holds more than the store
+//! does. The batch is then decided once more, which is harmless if the commit had succeeded after
+//! all: outcomes are stored with their changes. If that fails too, the writes are refused with
+//! status "no resources", as are all others until the store can be opened again. Where it is
+//! unknown whether they are stored, they are not answered: a refusal would be final.
+//!
+//! The store may take its time ([`Store`]): while it does, the batch is open, what others see is the
+//! state before it, and the next one waits.
 //!
 //! Thread and clock belong to the parent module.
 
 mod batch;
 mod follow;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ib_mad::types::PKey;
-use sa_proto::snapshot::{RegistryChanges, RegistryPlane, RegistryVersion, Session, Version};
+use sa_proto::snapshot::{RegistryPlane, RegistryVersion, Session, Version};
 use tracing::{error, info, warn};
 
 use super::counters::Counters;
-use super::store::{RegistryStore, StoreError, Stored};
 use crate::publish::Publisher;
-use batch::Surroundings;
+use crate::runtime::store::{Event, Store, StoreError, Stored};
+use batch::{Batch, Surroundings};
 pub(super) use batch::{Verdict, Work};
 use sm_core::registry::{
-    self, Changes, GuidBlock, HostTime, Members, Ports, Registry, RegistryClock, RegistryEvent,
-    Stamp,
+    self, GuidBlock, HostTime, Members, Ports, Registry, RegistryClock, RegistryEvent, Stamp,
 };
 use sm_routing::multicast::Membership;
 
-/// How long to wait before a file that failed is opened again, seconds.
+/// How long to wait before a store that failed is opened again, seconds.
 const REOPEN_INTERVAL_S: u64 = 2;
 /// Minimum time between two stamps of registry time on disk. A restart continues exactly from any
 /// of them; only if a boot lies between and the wall clock was set back does an older one matter.
@@ -43,20 +44,20 @@ pub(super) type GroupEvent = (RegistryEvent, Option<PKey>);
 
 /// The registry, durable and published; see the module.
 pub(super) struct DurableRegistry {
-    directory: PathBuf,
+    store: Box<dyn Store>,
+    /// Unless it is open, the registry is empty.
+    access: Access,
     /// Whether nothing has ever been stored.
     fresh: bool,
-    /// `None` while the file cannot be used; then the registry is empty, too.
-    store: Option<RegistryStore>,
-    /// When to reopen it, seconds of registry time.
-    reopen_due_s: u64,
+    /// Session of the last commit.
+    stored_session: Session,
     clock: RegistryClock,
     /// The current time.
     now: Stamp,
-    /// The stamp on disk; `None` if it is unknown.
+    /// The stamp in the store; `None` if it is unknown.
     stamped: Option<Stamp>,
     registry: Registry,
-    /// The copy of the master's registry that is on disk. The registry is restored from it at a
+    /// The copy of the master's registry that is stored. The registry is restored from it at a
     /// takeover; until then rows suffice, and each update costs only its changes.
     followed: Option<RegistryPlane>,
     /// Counters of registries discarded before this one.
@@ -65,7 +66,9 @@ pub(super) struct DurableRegistry {
     surroundings: Surroundings,
     /// Those parts that the registry has not applied yet: all, after it was read back.
     unapplied: Surroundings,
-    /// A commit that may or may not be on disk.
+    /// The batch that is being worked on.
+    batch: Option<Batch>,
+    /// A commit that may or may not be stored.
     unsettled: Option<Unsettled>,
     publisher: Arc<Publisher>,
     /// The session in which the registry was published.
@@ -76,29 +79,45 @@ pub(super) struct DurableRegistry {
     counters: Arc<Counters>,
 }
 
+/// Whether the store can be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Access {
+    /// Everything was read, and it accepts commits.
+    Open,
+    /// It is being read.
+    Opening,
+    /// It failed; to be opened again at this time, in seconds of registry time.
+    Closed { due_s: u64 },
+}
+
 /// A commit whose result is unknown.
 struct Unsettled {
-    /// Sequence number on disk if it succeeded.
+    /// Sequence number in the store if it succeeded.
     sequence: u64,
     /// Events of the commit.
     events: Vec<GroupEvent>,
 }
 
 impl DurableRegistry {
-    /// Reads the registry from the file in `directory`, and continues its time.
+    /// Reads the registry from `store`, and continues its time.
     pub(super) fn open(
-        directory: PathBuf,
+        mut store: Box<dyn Store>,
         publisher: Arc<Publisher>,
         counters: Arc<Counters>,
         now: HostTime,
     ) -> Result<Self, StoreError> {
-        let (store, stored) = RegistryStore::open(&directory)?;
-        let clock = RegistryClock::new(now, stored.stamp);
+        store.open();
+        let stored = match store.poll() {
+            Some(Event::Opened(stored)) => Some(*stored),
+            Some(Event::Failed(failure)) => return Err(failure),
+            Some(Event::Committed) | None => None,
+        };
+        let clock = RegistryClock::new(now, stored.as_ref().and_then(|stored| stored.stamp));
         let mut this = Self {
+            store,
+            access: Access::Opening,
             fresh: false,
-            directory,
-            store: Some(store),
-            reopen_due_s: 0,
+            stored_session: Version::NONE.session,
             clock,
             now: clock.stamp(now),
             stamped: None,
@@ -107,6 +126,7 @@ impl DurableRegistry {
             counted: registry::Counters::default(),
             surroundings: Surroundings::default(),
             unapplied: Surroundings::default(),
+            batch: None,
             unsettled: None,
             publisher,
             published: None,
@@ -114,10 +134,12 @@ impl DurableRegistry {
             members: Members::default(),
             counters,
         };
-        this.adopt(stored);
         this.advance(now);
-        let sequence = this.registry.sequence();
-        info!(sequence, records = records(&this.registry.plane()), "registry read");
+        if let Some(stored) = stored {
+            this.adopt(stored);
+            let sequence = this.registry.sequence();
+            info!(sequence, records = records(&this.registry.plane()), "registry read");
+        }
         Ok(this)
     }
 
@@ -143,41 +165,45 @@ impl DurableRegistry {
         (!self.stamped.is_some_and(is_recent)).then_some(self.now)
     }
 
-    /// Commits changes, with the time if it is due.
-    fn commit(&mut self, mut changes: Changes) -> Result<RegistryChanges, StoreError> {
-        changes.stamp = self.due_stamp();
-        let store = self.store.as_mut().expect("the caller has checked that it is open");
-        store.commit(&changes)?;
-        self.stamped = changes.stamp.or(self.stamped);
-        Ok(changes.rows)
-    }
-
     /// Whether nothing has ever been stored: the registry may be restored from a dump.
     pub(super) fn is_fresh(&self) -> bool {
         self.fresh
     }
 
-    /// Sequence number of the last change on disk; 0 if there was none.
+    /// Whether everything in the store was read and commits are accepted.
+    pub(super) fn is_open(&self) -> bool {
+        self.access == Access::Open
+    }
+
+    /// Sequence number of the last change in the store; 0 if there was none.
     pub(super) fn sequence(&self) -> u64 {
-        self.registry.sequence()
+        if let Some(before) = self.uncommitted() {
+            return before.sequence;
+        }
+        self.followed.as_ref().map_or_else(|| self.registry.sequence(), |plane| plane.sequence)
     }
 
-    /// Version on disk.
+    /// The stored version.
     pub(super) fn held(&self) -> RegistryVersion {
-        let session =
-            self.store.as_ref().map_or(Version::NONE.session, RegistryStore::stored_session);
-        let copy = self.followed.as_ref().map(|plane| plane.sequence);
-        RegistryVersion { session, sequence: copy.unwrap_or_else(|| self.registry.sequence()) }
+        RegistryVersion { session: self.stored_session, sequence: self.sequence() }
     }
 
-    /// All rows: of the copy while standing by, otherwise of the registry.
+    /// All rows as they are stored: of the copy while standing by, otherwise of the registry.
     fn rows(&self) -> RegistryPlane {
-        self.followed.clone().unwrap_or_else(|| self.registry.plane())
+        let stored = self.uncommitted().or(self.followed.as_ref());
+        stored.cloned().unwrap_or_else(|| self.registry.plane())
+    }
+
+    /// What was stored before the batch whose commit is under way.
+    fn uncommitted(&self) -> Option<&RegistryPlane> {
+        self.batch.as_ref()?.uncommitted()
     }
 
     fn adopt(&mut self, stored: Stored) {
+        self.access = Access::Open;
         self.followed = None;
         self.fresh = stored.fresh;
+        self.stored_session = stored.session;
         // These rows are in no list of changes: everything is published again.
         self.published = None;
         self.members.replace(&stored.plane);
@@ -190,8 +216,8 @@ impl DurableRegistry {
         self.unapplied = self.surroundings.clone();
     }
 
-    /// Takes the events of the last commit if the sequence number on disk shows that it succeeded;
-    /// returns whether it did, `None` if there was none.
+    /// Takes the events of the last commit if the sequence number in the store shows that it
+    /// succeeded; returns whether it did, `None` if there was none.
     fn settle(&mut self, stored_sequence: u64) -> Option<bool> {
         let Unsettled { sequence, events } = self.unsettled.take()?;
         let made = stored_sequence >= sequence;
@@ -201,38 +227,61 @@ impl DurableRegistry {
         Some(made)
     }
 
-    /// Reads everything back from disk. Returns whether the commit that failed is there; `None` if
-    /// that is unknown, or if there was none.
-    fn reopen(&mut self, now_s: u64) -> Option<bool> {
-        // The file must be closed first: it is locked.
-        self.store = None;
+    /// Discards what is in memory, and begins to read everything back.
+    fn reopen(&mut self) {
+        self.access = Access::Opening;
+        self.stored_session = Version::NONE.session;
         self.stamped = None;
         self.published = None;
         self.followed = None;
         self.replace_registry(Registry::default());
-        match RegistryStore::open(&self.directory) {
-            Ok((store, stored)) => {
-                let sequence = stored.plane.sequence;
-                warn!(sequence, "registry reloaded from disk");
-                self.store = Some(store);
-                self.adopt(stored);
-                self.settle(sequence)
+        self.store.open();
+    }
+
+    /// Takes news of the store.
+    fn poll_store(&mut self, now_s: u64) {
+        while let Some(event) = self.store.poll() {
+            match event {
+                Event::Opened(stored) => {
+                    let sequence = stored.plane.sequence;
+                    warn!(sequence, "registry reloaded");
+                    self.adopt(*stored);
+                    let made = self.settle(sequence);
+                    self.note_reopened(made);
+                }
+                Event::Failed(failure) if self.access == Access::Opening => {
+                    self.access = Access::Closed { due_s: now_s + REOPEN_INTERVAL_S };
+                    self.note_reopened(None);
+                    error!(
+                        "cannot reopen the registry: {}; registrations are refused, retrying every \
+                         {REOPEN_INTERVAL_S} s",
+                        sa_proto::with_causes(&failure)
+                    );
+                }
+                Event::Failed(failure) => {
+                    self.counters.failures.add(1);
+                    self.note_failed(&failure);
+                    self.reopen();
+                }
+                Event::Committed => self.note_committed(),
             }
-            Err(failure) => {
-                self.reopen_due_s = now_s + REOPEN_INTERVAL_S;
-                error!(
-                    "cannot reopen the registry: {}; registrations are refused, retrying every \
-                     {REOPEN_INTERVAL_S} s",
-                    sa_proto::with_causes(&failure)
-                );
-                None
-            }
+        }
+    }
+
+    /// Opens a store that failed, if it is time.
+    fn reopen_if_due(&mut self, now_s: u64) {
+        if let Access::Closed { due_s } = self.access
+            && now_s >= due_s
+        {
+            self.reopen();
         }
     }
 
     /// Reads everything back after a panic, which may have left memory inconsistent.
     pub(super) fn recover(&mut self, now_s: u64) {
-        self.reopen(now_s);
+        self.batch = None;
+        self.reopen();
+        self.poll_store(now_s);
     }
 
     /// Events since the last call.
@@ -246,9 +295,14 @@ impl DurableRegistry {
         if self.publisher.session().is_none() || self.surroundings.ports.is_none() {
             return None;
         }
-        match self.store {
-            Some(_) => self.registry.next_expiry(),
-            None => Some(self.reopen_due_s),
+        match self.access {
+            // What the store does next wakes the thread.
+            _ if self.batch.is_some() => None,
+            // It arrived while a batch was open.
+            Access::Open if !self.unapplied.is_empty() => Some(0),
+            Access::Open => self.registry.next_expiry(),
+            Access::Opening => None,
+            Access::Closed { due_s } => Some(due_s),
         }
     }
 
@@ -264,15 +318,15 @@ impl DurableRegistry {
         self.published
     }
 
-    /// All rows as they are on disk; `None` while the file cannot be used.
+    /// All rows as they are stored; `None` while the store cannot be used.
     pub(super) fn plane(&self) -> Option<RegistryPlane> {
-        self.store.is_some().then(|| self.rows())
+        self.is_open().then(|| self.rows())
     }
 
     /// Whether [`changed_members`](Self::changed_members) may return any.
     pub(super) fn may_have_changed_members(&self) -> bool {
-        // Without the file there are no rows, which does not mean that there are no members.
-        self.store.is_some() && self.members.may_have_changed()
+        // Without the store there are no rows, which does not mean that there are no members.
+        self.is_open() && self.members.may_have_changed()
     }
 
     /// Members of MLIDs whose members changed since the last call. The time is proportional to the
@@ -291,7 +345,10 @@ impl DurableRegistry {
 
     /// Blocks of GUID tables that changed since the last call.
     pub(super) fn changed_guid_blocks(&mut self) -> Vec<GuidBlock> {
-        self.registry.take_guid_blocks()
+        match self.uncommitted() {
+            Some(_) => Vec::new(),
+            None => self.registry.take_guid_blocks(),
+        }
     }
 
     /// Counters of the registry since the program started.

@@ -7,9 +7,7 @@
 //!
 //! - [`thread`]: [`RegistryThread`], the loop. [`RegistryHandle`] is the service loop's access to
 //!   it.
-//! - [`durable`]: [`DurableRegistry`], the state machine of sm-core with its file and publication.
-//! - [`store`]: [`RegistryStore`](store::RegistryStore), the file `registry.redb`; [`log`]: its
-//!   entries.
+//! - [`durable`]: [`DurableRegistry`], the state machine of sm-core with its store and publication.
 //! - [`dump`]: [`SaDumpFile`], `opensm-sa.dump` for a migration from or to OpenSM.
 //! - [`host_clock`]: the host's clocks, for registry time.
 //! - [`grpc`]: the services that responders call; [`notices`]: the events for them.
@@ -19,17 +17,14 @@ mod dump;
 mod durable;
 mod grpc;
 mod host_clock;
-mod log;
 mod notices;
 mod shared;
-mod store;
 mod synced;
 mod thread;
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
@@ -51,11 +46,11 @@ use sm_core::notice::{Event, Issuer};
 use sm_core::registry::{GuidBlock, Ports, PredefinedGroup};
 use sm_core::sweep::ImportedRegistry;
 use sm_routing::multicast::Membership;
-pub use store::StoreError;
 use thread::RegistryThread;
 
 use super::follow::{self, Following, Progress};
 use super::metrics::Metric;
+use super::store::Store;
 
 /// A registry that is not started. It exists before the publisher, which serves its services.
 pub(super) struct RegistrySetup {
@@ -77,17 +72,17 @@ impl RegistrySetup {
         grpc::services(self.shared.clone(), end)
     }
 
-    /// Opens the registry in `directory` and starts its thread. An empty registry is restored from
+    /// Opens the registry in `store` and starts its thread. An empty registry is restored from
     /// `dump`.
     pub(super) fn start(
         self,
-        directory: PathBuf,
+        store: Box<dyn Store>,
         publisher: Arc<Publisher>,
         dump: SaDumpFile,
     ) -> Result<RegistryHandle, super::RunError> {
         let counters = self.shared.counters.clone();
         let clock = HostClock::open();
-        let durable = DurableRegistry::open(directory, publisher.clone(), counters, clock.now())?;
+        let durable = DurableRegistry::open(store, publisher.clone(), counters, clock.now())?;
         let responders = publisher.responders();
         let shared = self.shared.clone();
         if dump.is_named() && durable.is_fresh() {

@@ -55,6 +55,10 @@ pub(super) struct Inbox {
     pub(super) acknowledge_until: Option<Instant>,
     /// Whether a follower that answers wait for has stored something.
     pub(super) stored: bool,
+    /// Whether the store may have news.
+    pub(super) store: bool,
+    /// Whether the thread takes no writes: the store has not ended the last commit.
+    pub(super) busy: bool,
     /// Whether that was withdrawn, and the thread has not noticed yet.
     pub(super) seal: bool,
     pub(super) stop: bool,
@@ -67,9 +71,10 @@ impl Inbox {
     }
 
     pub(super) fn has_work(&self) -> bool {
-        (!self.writes.is_empty() && self.may_acknowledge())
+        (!self.writes.is_empty() && !self.busy && self.may_acknowledge())
             || self.seal
             || self.stored
+            || self.store
             || self.ports.is_some()
             || self.predefined.is_some()
             || !self.events.is_empty()

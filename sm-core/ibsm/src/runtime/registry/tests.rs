@@ -10,6 +10,7 @@ use super::shared::{Job, Outbound, WRITES_MAX};
 use super::thread::BATCH_MAX;
 use super::*;
 use crate::publish::PublishConfig;
+use crate::runtime::store::file::FileStore;
 use sm_core::registry::testing::ports;
 
 fn job(id: u64, outbound: &Outbound) -> Job {
@@ -37,8 +38,8 @@ fn handle(directory: &tempfile::TempDir) -> (RegistryHandle, Arc<Publisher>) {
     };
     let publisher = Arc::new(Publisher::start(config).unwrap());
     let setup = RegistrySetup::new(1).unwrap();
-    let path = directory.path().to_owned();
-    (setup.start(path, publisher.clone(), SaDumpFile::default()).unwrap(), publisher)
+    let store = Box::new(FileStore::new(directory.path().to_owned()));
+    (setup.start(store, publisher.clone(), SaDumpFile::default()).unwrap(), publisher)
 }
 
 /// Waits as the service loop does.

@@ -56,6 +56,8 @@ pub(super) struct RegistryThread {
     sync: Arc<SyncFollowers>,
     waiting: WaitingAnswers,
     waiting_due: Option<Instant>,
+    /// Writes of the batch that is open: the store has not ended its commit.
+    deciding: Vec<Job>,
     /// A snapshot of the master that could not be stored; tried again with each turn.
     unstored: Option<News>,
     /// Until when the writes taken last may be acknowledged.
@@ -91,6 +93,7 @@ impl RegistryThread {
             sync,
             waiting: WaitingAnswers::default(),
             waiting_due: None,
+            deciding: Vec::new(),
             unstored: None,
             acknowledge_until: None,
             issuer: Issuer::default(),
@@ -179,7 +182,8 @@ impl RegistryThread {
         let due = [expiry, members, self.damper.poll_timeout(), self.dump.due(), self.waiting_due];
         let due = due.into_iter().flatten().fold(self.responders_due, Instant::min);
         let patience = due.saturating_duration_since(now);
-        let inbox = self.shared.inbox();
+        let mut inbox = self.shared.inbox();
+        inbox.busy = self.durable.is_busy();
         let waited =
             self.shared.arrived.wait_timeout_while(inbox, patience, |inbox| !inbox.has_work());
         let (mut inbox, _) = waited.unwrap_or_else(PoisonError::into_inner);
@@ -188,8 +192,8 @@ impl RegistryThread {
             self.shared.sealed.store(true, Relaxed);
             self.shared.ring();
         }
-        inbox.stored = false;
-        let may_take = inbox.may_acknowledge() && self.waiting.len() < WRITES_MAX;
+        (inbox.stored, inbox.store) = (false, false);
+        let may_take = !inbox.busy && inbox.may_acknowledge() && self.waiting.len() < WRITES_MAX;
         self.acknowledge_until = inbox.acknowledge_until;
         let count = if may_take { inbox.writes.len().min(BATCH_MAX) } else { 0 };
         let jobs: Vec<_> = inbox.writes.drain(..count).collect();
@@ -259,19 +263,23 @@ impl RegistryThread {
         self.follow(self.durable.now().time.as_secs());
         let now_s = self.durable.now().time.as_secs();
         let durable = &mut self.durable;
-        let done = catch_unwind(AssertUnwindSafe(|| durable.turn(now_s, work)));
+        let done = catch_unwind(AssertUnwindSafe(|| durable.begin(now_s, work)));
+        self.deciding.extend(jobs);
         let verdicts = done.unwrap_or_else(|_| {
             self.shared.counters.panics.add(1);
-            error!("internal error in the registry; reloading it from disk");
+            error!("internal error in the registry; reloading it");
             self.durable.recover(now_s);
-            vec![Verdict::Silence; jobs.len()]
+            Some(vec![Verdict::Silence; self.deciding.len()])
         });
         *self.shared.held() = self.durable.held();
         let epoch = self.durable.published().map_or(0, |session| session.epoch);
         if self.shared.published.swap(epoch, Relaxed) != epoch {
             self.shared.ring();
         }
-        if !jobs.is_empty() {
+        if let Some(verdicts) = verdicts
+            && !self.deciding.is_empty()
+        {
+            let jobs = std::mem::take(&mut self.deciding);
             self.waiting.push(self.durable.held(), (jobs, verdicts));
         }
         self.answer_waiting();

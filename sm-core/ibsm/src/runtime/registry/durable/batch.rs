@@ -1,5 +1,6 @@
 //! A batch of work: decided, committed, published, answered, and retried once if that fails.
 
+use std::mem;
 use std::sync::Arc;
 
 use ib_mad::wire::mad::Status;
@@ -7,10 +8,12 @@ use ib_mad::wire::record::McMemberRecord;
 use sa_proto::snapshot::{RegistryChanges, RegistryPlane, Session};
 use tracing::error;
 
-use super::super::store::StoreError;
-use super::{DurableRegistry, GroupEvent, Unsettled};
+use super::{Access, DurableRegistry, GroupEvent, Unsettled};
 use crate::publish::PublishError;
-use sm_core::registry::{AnswerRecord, Ports, PredefinedGroup, RegistryEvent, Reply, Request};
+use crate::runtime::store::StoreError;
+use sm_core::registry::{
+    AnswerRecord, Changes, Ports, PredefinedGroup, RegistryEvent, Reply, Request,
+};
 
 /// A batch of work.
 #[derive(Debug, Default)]
@@ -44,58 +47,143 @@ pub(super) struct Surroundings {
     pub(super) responders: Option<Vec<u64>>,
 }
 
+/// How often a batch is decided, at most: once more after its commit failed.
+const ATTEMPTS: u32 = 2;
+
+/// A batch of writes that has begun.
+pub(super) struct Batch {
+    session: Session,
+    ports: Arc<Ports>,
+    writes: Vec<Option<Request>>,
+    /// Commits that failed.
+    failed: u32,
+    /// Whether it is certain that none of these is stored.
+    nothing_stored: bool,
+    stage: Stage,
+}
+
+/// How far a batch is.
+enum Stage {
+    /// Not decided.
+    New,
+    /// Decided; the commit is under way.
+    Committing(Box<Decided>),
+    /// Decided and stored.
+    Committed(Box<Decided>),
+}
+
+/// The decisions on a batch.
+struct Decided {
+    /// What was stored before.
+    before: RegistryPlane,
+    changes: Arc<Changes>,
+    replies: Vec<Option<Reply>>,
+}
+
+impl Batch {
+    /// What was stored before this batch, while its commit is under way.
+    pub(super) fn uncommitted(&self) -> Option<&RegistryPlane> {
+        match &self.stage {
+            Stage::Committing(decided) => Some(&decided.before),
+            Stage::New | Stage::Committed(_) => None,
+        }
+    }
+}
+
 impl DurableRegistry {
-    /// Does a batch of work; returns a verdict on each write, in order.
-    pub(in super::super) fn turn(&mut self, now_s: u64, work: Work) -> Vec<Verdict> {
+    /// Begins a batch of work, and goes on with it as [`proceed`](Self::proceed) does. While another
+    /// batch is open there may be no writes; everything else is kept for the next one.
+    pub(in super::super) fn begin(&mut self, now_s: u64, work: Work) -> Option<Vec<Verdict>> {
         self.surroundings.take(&work);
         self.unapplied.take(&work);
-        if self.store.is_none() && now_s >= self.reopen_due_s {
-            self.reopen(now_s);
+        if self.is_busy() {
+            debug_assert!(work.writes.is_empty(), "one batch after the other");
+            return self.proceed(now_s);
         }
+        self.reopen_if_due(now_s);
         let session = self.publisher.session();
         let ports = self.surroundings.ports.clone();
         let Some((ports, session)) = ports.zip(session) else {
+            self.poll_store(now_s);
             self.counters.not_master.add(work.writes.len());
-            return vec![Verdict::Silence; work.writes.len()];
+            return Some(vec![Verdict::Silence; work.writes.len()]);
         };
-        let mut nothing_stored = true;
-        for _ in 0..2 {
-            if self.store.is_none() {
-                break;
-            }
-            match self.attempt(now_s, session, &ports, &work.writes) {
-                Ok(verdicts) => return verdicts,
-                Err(failure) => {
-                    self.counters.failures.add(1);
-                    error!(
-                        "cannot commit writes to the registry: {}; reopening it and retrying once",
-                        sa_proto::with_causes(&failure)
-                    );
-                    nothing_stored &= self.reopen(now_s) == Some(false);
+        self.batch = Some(Batch {
+            session,
+            ports,
+            writes: work.writes,
+            failed: 0,
+            nothing_stored: true,
+            stage: Stage::New,
+        });
+        self.proceed(now_s)
+    }
+
+    /// Whether a batch is open: [`begin`](Self::begin) goes on with it, and takes no writes.
+    pub(in super::super) fn is_busy(&self) -> bool {
+        self.batch.is_some()
+    }
+
+    /// Goes on with the open batch as far as the store permits; returns a verdict on each of its
+    /// writes, in order, when it ends.
+    fn proceed(&mut self, now_s: u64) -> Option<Vec<Verdict>> {
+        loop {
+            self.poll_store(now_s);
+            let mut batch = self.batch.take()?;
+            match (mem::replace(&mut batch.stage, Stage::New), self.access) {
+                (Stage::Committed(decided), _) => return Some(self.conclude(batch, *decided)),
+                (Stage::New, Access::Open) if batch.failed < ATTEMPTS => self.decide(now_s, batch),
+                (Stage::New, Access::Open | Access::Closed { .. }) => {
+                    return Some(self.give_up(&batch));
+                }
+                (stage, _) => {
+                    self.batch = Some(Batch { stage, ..batch });
+                    return None;
                 }
             }
         }
-        if !nothing_stored {
-            self.counters.unsettled.add(work.writes.len());
-            return vec![Verdict::Dropped; work.writes.len()];
-        }
-        self.counters.refused_unstored.add(work.writes.len());
-        let epoch = session.epoch;
-        let refused =
-            Verdict::Answer { status: Status::SA_NO_RESOURCES, data: None, epoch, sequence: 0 };
-        vec![refused; work.writes.len()]
     }
 
-    fn attempt(
-        &mut self,
-        now_s: u64,
-        session: Session,
-        ports: &Ports,
-        writes: &[Option<Request>],
-    ) -> Result<Vec<Verdict>, StoreError> {
+    /// The verdicts on writes that could not be stored.
+    fn give_up(&mut self, batch: &Batch) -> Vec<Verdict> {
+        let count = batch.writes.len();
+        if !batch.nothing_stored {
+            self.counters.unsettled.add(count);
+            return vec![Verdict::Dropped; count];
+        }
+        self.counters.refused_unstored.add(count);
+        let epoch = batch.session.epoch;
+        let refused =
+            Verdict::Answer { status: Status::SA_NO_RESOURCES, data: None, epoch, sequence: 0 };
+        vec![refused; count]
+    }
+
+    /// The commit of the batch failed.
+    pub(super) fn note_failed(&mut self, failure: &StoreError) {
+        error!(
+            "cannot commit writes to the registry: {}; reopening it and retrying once",
+            sa_proto::with_causes(failure)
+        );
+        if let Some(batch) = &mut self.batch {
+            batch.failed += 1;
+            batch.stage = Stage::New;
+        }
+    }
+
+    /// The store was read again, or that failed; `made` says whether the commit that had failed is
+    /// stored, if that is known.
+    pub(super) fn note_reopened(&mut self, made: Option<bool>) {
+        if let Some(batch) = self.batch.as_mut().filter(|batch| batch.failed > 0) {
+            batch.nothing_stored &= made == Some(false);
+        }
+    }
+
+    /// Decides on the writes, and submits what is to be stored.
+    fn decide(&mut self, now_s: u64, mut batch: Batch) {
         self.begin_where_the_master_ended();
         let before = self.registry.plane();
-        let around = self.unapplied.clone();
+        let ports = &batch.ports;
+        let around = mem::take(&mut self.unapplied);
         if let Some(predefined) = &around.predefined {
             self.registry.set_predefined(ports, predefined);
         }
@@ -106,36 +194,58 @@ impl DurableRegistry {
             self.registry.set_responders(responders);
         }
         self.registry.expire(now_s);
-        let replies: Vec<_> = writes
-            .iter()
-            .map(|write| write.as_ref().map(|request| self.registry.write(now_s, ports, request)))
-            .collect();
-        let changes = self.registry.take_changes();
+        let mut replies = Vec::with_capacity(batch.writes.len());
+        for write in &batch.writes {
+            let reply = write.as_ref().map(|request| self.registry.write(now_s, ports, request));
+            replies.push(reply);
+        }
+        let mut changes = self.registry.take_changes();
         let events = self.take_events(&before);
         self.unsettled = Some(Unsettled { sequence: changes.rows.sequence, events });
-        let store = self.store.as_mut().expect("the caller has checked that it is open");
         // A session begins with a commit: from then on this registry is newer than what other
         // managers hold.
-        let rows = if changes.is_empty() && store.stored_session() == session {
-            changes.rows
-        } else {
-            store.set_next_session(session);
-            let rows = self.commit(changes)?;
+        let is_stored = changes.is_empty() && self.stored_session == batch.session;
+        if !is_stored {
+            changes.stamp = self.due_stamp();
+        }
+        let changes = Arc::new(changes);
+        if !is_stored {
+            self.store.submit(&changes, batch.session);
+        }
+        let decided = Decided { before, changes, replies };
+        batch.stage = match is_stored {
+            true => Stage::Committed(Box::new(decided)),
+            false => Stage::Committing(Box::new(decided)),
+        };
+        self.batch = Some(batch);
+    }
+
+    /// What was submitted is stored.
+    pub(super) fn note_committed(&mut self) {
+        let Some(batch) = &mut self.batch else { return };
+        if let Stage::Committing(decided) = mem::replace(&mut batch.stage, Stage::New) {
             self.counters.commits.add(1);
             self.fresh = false;
-            rows
-        };
+            self.stored_session = batch.session;
+            self.stamped = decided.changes.stamp.or(self.stamped);
+            batch.stage = Stage::Committed(decided);
+        }
+    }
+
+    /// Publishes a batch that is stored; returns the verdicts.
+    fn conclude(&mut self, batch: Batch, decided: Decided) -> Vec<Verdict> {
+        let Decided { changes, replies, .. } = decided;
+        let rows = &changes.rows;
         self.settle(rows.sequence);
-        self.unapplied = Surroundings::default();
-        self.members.apply(&rows);
-        let session = match self.publish(&rows) {
+        self.members.apply(rows);
+        let session = match self.publish(rows) {
             Ok(session) => session,
             Err(failure) => {
                 // It is durable: a retry gets the answer that this request would have got.
                 if !matches!(failure, PublishError::NoSession) {
                     error!("cannot publish the registry: {failure}; clients repeat their requests");
                 }
-                return Ok(vec![Verdict::Silence; writes.len()]);
+                return vec![Verdict::Silence; batch.writes.len()];
             }
         };
         let epoch = session.epoch;
@@ -153,7 +263,7 @@ impl DurableRegistry {
             let (status, data, sequence) = (reply.status, reply.data, reply.sequence);
             Verdict::Answer { status, data, epoch, sequence }
         };
-        Ok(writes.iter().zip(replies).map(verdict).collect())
+        batch.writes.iter().zip(replies).map(verdict).collect()
     }
 
     /// Publishes the changes; everything, if nothing was published in this session.
@@ -196,7 +306,12 @@ impl DurableRegistry {
 }
 
 impl Surroundings {
-    /// Takes the changed rows.
+    /// Whether there is nothing.
+    pub(super) fn is_empty(&self) -> bool {
+        self.ports.is_none() && self.predefined.is_none() && self.responders.is_none()
+    }
+
+    /// Takes the changed parts.
     fn take(&mut self, work: &Work) {
         if work.ports.is_some() {
             self.ports.clone_from(&work.ports);

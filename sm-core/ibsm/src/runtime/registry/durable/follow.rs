@@ -1,12 +1,13 @@
 //! Rows of another registry: to be restored at the start, or copied while its SM is master.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use sa_proto::snapshot::{RegistryChanges, RegistryPlane, Session};
 use tracing::error;
 
-use super::super::store::Stored;
 use super::DurableRegistry;
+use crate::runtime::store::{Event, StoreError, Stored};
 use sm_core::registry::{Changes, Registry};
 
 /// By how much the sequence number grows at a takeover: the previous master may have used up to
@@ -21,12 +22,13 @@ impl DurableRegistry {
         let changes = Changes { rows, ..Changes::default() };
         for _ in 0..2 {
             // After a failure the file may hold them: the commit succeeded after all.
-            if self.store.is_none() || !self.fresh {
+            if !self.is_open() || !self.fresh {
                 return false;
             }
-            match self.commit(changes.clone()) {
+            let session = self.stored_session;
+            match self.commit(changes.clone(), session) {
                 Ok(_) => {
-                    self.adopt(Stored { plane, ..Stored::default() });
+                    self.adopt(Stored { plane, session, ..Stored::default() });
                     return true;
                 }
                 Err(failure) => {
@@ -35,11 +37,34 @@ impl DurableRegistry {
                         "cannot store the restored registry: {}",
                         sa_proto::with_causes(&failure)
                     );
-                    self.reopen(now_s);
+                    self.reopen();
+                    self.poll_store(now_s);
                 }
             }
         }
         false
+    }
+
+    /// Commits changes at once, with the time if it is due.
+    fn commit(
+        &mut self,
+        mut changes: Changes,
+        session: Session,
+    ) -> Result<Arc<Changes>, StoreError> {
+        changes.stamp = self.due_stamp();
+        let changes = Arc::new(changes);
+        self.store.submit(&changes, session);
+        loop {
+            match self.store.poll() {
+                Some(Event::Committed) => break,
+                Some(Event::Failed(failure)) => return Err(failure),
+                Some(Event::Opened(_)) => {}
+                None => return Err(StoreError::Late),
+            }
+        }
+        self.stamped = changes.stamp.or(self.stamped);
+        self.stored_session = session;
+        Ok(changes)
     }
 
     /// Stores a copy of the master's rows in this session while standing by; returns whether it is
@@ -50,36 +75,37 @@ impl DurableRegistry {
         session: Session,
         plane: &RegistryPlane,
     ) -> bool {
-        if self.publisher.session().is_some() {
+        if self.publisher.session().is_some() || self.is_busy() {
             return false;
         }
-        if self.store.is_none() && now_s >= self.reopen_due_s {
-            self.reopen(now_s);
+        self.reopen_if_due(now_s);
+        self.poll_store(now_s);
+        if !self.is_open() {
+            return false;
         }
         let before = self.rows();
         let rows = RegistryChanges::between(&before, plane);
-        let Some(store) = &mut self.store else { return false };
         let is_same = rows.is_empty() && plane.sequence == before.sequence;
-        if is_same && store.stored_session() == session && !self.fresh {
+        if is_same && self.stored_session == session && !self.fresh {
             return true;
         }
-        store.set_next_session(session);
         // Outcomes of our own session, in the time of our own registry, are of no use any more.
         let changes = Changes { rows, outcomes_since_s: u64::MAX, ..Changes::default() };
-        let rows = match self.commit(changes) {
-            Ok(rows) => rows,
+        let changes = match self.commit(changes, session) {
+            Ok(changes) => changes,
             Err(failure) => {
                 self.counters.failures.add(1);
                 let reason = sa_proto::with_causes(&failure);
                 error!("cannot store the registry of the master that is followed: {reason}");
-                self.reopen(now_s);
+                self.reopen();
+                self.poll_store(now_s);
                 return false;
             }
         };
         self.counters.commits.add(1);
         self.fresh = false;
         self.published = None;
-        self.members.apply(&rows);
+        self.members.apply(&changes.rows);
         self.followed = Some(plane.clone());
         true
     }

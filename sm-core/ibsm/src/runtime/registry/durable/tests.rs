@@ -7,9 +7,10 @@ use ib_mad::wire::record::{JoinState, McMemberRecord, ServiceRecord};
 use ib_mad::wire::sa::{ComponentMask, attribute};
 use sa_proto::snapshot::HistoryLimits;
 
-use super::super::store::Fault;
 use super::*;
 use crate::publish::PublishConfig;
+use crate::runtime::store::faulty::{Fault, Faults, FaultyStore};
+use crate::runtime::store::file::FileStore;
 use sm_core::registry::Request;
 use sm_core::registry::testing::{NOW_S, gid, ports, request};
 
@@ -23,6 +24,14 @@ struct Bed {
     directory: tempfile::TempDir,
     publisher: Arc<Publisher>,
     counters: Arc<Counters>,
+    faults: Faults,
+}
+
+impl DurableRegistry {
+    /// A batch from its beginning to its end, with a store that is not slow.
+    fn turn(&mut self, now_s: u64, work: Work) -> Vec<Verdict> {
+        self.begin(now_s, work).expect("the store takes no time")
+    }
 }
 
 impl Bed {
@@ -35,7 +44,7 @@ impl Bed {
             history: HistoryLimits::default(),
         };
         let publisher = Arc::new(Publisher::start(config).unwrap());
-        Self { directory, publisher, counters: Arc::default() }
+        Self { directory, publisher, counters: Arc::default(), faults: Faults::default() }
     }
 
     fn open(&self) -> DurableRegistry {
@@ -43,8 +52,9 @@ impl Bed {
     }
 
     fn open_at(&self, now: HostTime) -> DurableRegistry {
-        let path = self.directory.path().to_owned();
-        DurableRegistry::open(path, self.publisher.clone(), self.counters.clone(), now).unwrap()
+        let file = FileStore::new(self.directory.path().to_owned());
+        let store = Box::new(FaultyStore::new(file, &self.faults));
+        DurableRegistry::open(store, self.publisher.clone(), self.counters.clone(), now).unwrap()
     }
 
     /// A durable of a master that has swept.
@@ -62,11 +72,6 @@ impl Bed {
 
 fn plane(durable: &DurableRegistry) -> RegistryPlane {
     durable.plane().expect("the file can be used")
-}
-
-/// Simulates that the file cannot be opened any more; returns its directory.
-fn take_away(durable: &mut DurableRegistry) -> PathBuf {
-    std::mem::replace(&mut durable.directory, "/nowhere/at/all".into())
 }
 
 fn service(id: u64, lease_s: u32) -> Request {
@@ -168,7 +173,7 @@ fn a_commit_that_fails_is_tried_once_more_and_nothing_is_made_twice() {
     for fault in [Fault::Before, Fault::After] {
         let bed = Bed::new();
         let mut durable = bed.master();
-        durable.store.as_mut().unwrap().fault = Some(fault);
+        bed.faults.fail_next(fault);
         let verdicts = durable.turn(NOW_S, work([group(), forever(1)]));
         assert_eq!(statuses(&verdicts), [Some(Status::OK); 2]);
         assert_eq!(bed.counters.failures.get(), 1);
@@ -186,7 +191,7 @@ fn while_the_file_cannot_be_used_writes_are_refused_and_what_is_published_stays(
     let bed = Bed::new();
     let mut durable = bed.master();
     durable.turn(NOW_S, work([forever(1)]));
-    let home = take_away(&mut durable);
+    bed.faults.set_unreadable(true);
     durable.recover(NOW_S);
     assert_eq!(durable.plane(), None, "nothing that could be kept elsewhere");
     for n in 2..4 {
@@ -195,7 +200,7 @@ fn while_the_file_cannot_be_used_writes_are_refused_and_what_is_published_stays(
         assert_eq!(bed.published().services.len(), 1);
     }
     assert_eq!(bed.counters.refused_unstored.get(), 2);
-    durable.directory = home;
+    bed.faults.set_unreadable(false);
     let due_s = durable.due_s().unwrap();
     let verdicts = durable.turn(due_s, work([forever(4)]));
     assert_eq!(statuses(&verdicts), [Some(Status::OK)]);
@@ -209,11 +214,11 @@ fn what_may_be_on_disk_is_not_refused() {
     for (fault, stored) in [(Fault::Before, 0), (Fault::After, 1)] {
         let bed = Bed::new();
         let mut durable = bed.master();
-        durable.store.as_mut().unwrap().fault = Some(fault);
-        let home = take_away(&mut durable);
+        bed.faults.fail_next(fault);
+        bed.faults.set_unreadable(true);
         assert_eq!(durable.turn(NOW_S, work([forever(1)])), [Verdict::Dropped]);
         assert_eq!((bed.counters.unsettled.get(), bed.counters.refused_unstored.get()), (1, 0));
-        durable.directory = home;
+        bed.faults.set_unreadable(false);
         durable.turn(durable.due_s().unwrap(), Work::default());
         assert_eq!(plane(&durable).services.len(), stored, "{fault:?}");
     }
@@ -226,14 +231,11 @@ fn groups_of_a_commit_that_succeeded_are_reported_once_that_is_known() {
     {
         let bed = Bed::new();
         let mut durable = bed.master();
-        durable.store.as_mut().unwrap().fault = Some(fault);
-        let home = durable.directory.clone();
-        if !readable {
-            take_away(&mut durable);
-        }
+        bed.faults.fail_next(fault);
+        bed.faults.set_unreadable(!readable);
         let create = group();
         durable.turn(NOW_S, work([create.clone()]));
-        durable.directory = home;
+        bed.faults.set_unreadable(false);
         assert_eq!(durable.events.is_empty(), !readable);
         durable.turn(NOW_S + 5, work([create]));
         let mgid = plane(&durable).groups.get(0).unwrap().mgid;
@@ -279,9 +281,9 @@ fn a_registry_that_is_read_back_knows_ports_groups_and_responders() {
     let bed = Bed::new();
     let mut durable = bed.master();
     durable.turn(NOW_S, responders());
-    let home = take_away(&mut durable);
+    bed.faults.set_unreadable(true);
     durable.recover(NOW_S);
-    durable.directory = home;
+    bed.faults.set_unreadable(false);
     durable.turn(durable.due_s().unwrap(), work([subscribe()]));
     assert_eq!(plane(&durable).subscriptions.get(0).unwrap().responder, 7);
 }
@@ -301,7 +303,7 @@ fn what_another_left_is_begun_with_until_something_is_stored() {
         durable.turn(NOW_S, work([subscribe(), forever(1)]));
         plane(&durable)
     };
-    durable.store.as_mut().unwrap().fault = Some(Fault::Before);
+    bed.faults.fail_next(Fault::Before);
     durable.begin_with(NOW_S, left);
     assert!(!durable.is_fresh());
     assert_eq!(plane(&durable).services.len(), 1, "tried once more");
@@ -500,4 +502,32 @@ fn the_age_of_a_registry_is_stored_with_it() {
     assert_eq!(bed.published().sequence, begun.sequence);
     drop(durable);
     assert_eq!(bed.open().held(), begun);
+}
+
+/// What a store that takes its time has not stored is seen by no one, and not answered.
+#[test]
+fn while_a_commit_is_under_way_the_state_before_it_is_what_others_see() {
+    let bed = Bed::new();
+    let mut durable = bed.master();
+    durable.turn(NOW_S, work([forever(1)]));
+    let before = (plane(&durable), durable.held());
+    bed.faults.set_slow(true);
+    assert_eq!(durable.begin(NOW_S, work([forever(2), group()])), None);
+    assert!(durable.is_busy());
+    assert_eq!(durable.due_s(), None, "the store wakes the thread");
+    // What arrives meanwhile is not lost.
+    let news = Work { responders: Some(vec![7]), ..Work::default() };
+    assert_eq!(durable.begin(NOW_S, news), None);
+    assert_eq!((plane(&durable), durable.held()), before);
+    assert_eq!((bed.published().services.len(), durable.events()), (1, vec![]));
+    assert!(durable.changed_members().is_empty());
+    bed.faults.set_slow(false);
+    let verdicts = durable.begin(NOW_S, Work::default()).unwrap();
+    assert_eq!(statuses(&verdicts), [Some(Status::OK); 2]);
+    assert_eq!((bed.published().services.len(), durable.events().len()), (2, 1));
+    assert_eq!(durable.due_s(), Some(0), "the responders are still to be applied");
+    durable.turn(NOW_S, Work::default());
+    assert_ne!(durable.due_s(), Some(0));
+    durable.turn(NOW_S, work([subscribe()]));
+    assert_eq!(plane(&durable).subscriptions.get(0).unwrap().responder, 7);
 }

@@ -3,12 +3,11 @@
 //! There is one table for each kind of row, from canonical key to canonical row
 //! ([`sa_proto::snapshot::encoding`]); one of single values, the schema and the sequence number;
 //! one with registry time; and two with one entry for each commit: the log of changes since the
-//! tables of rows were updated last ([`log`]), and outcomes. A commit is one transaction, and
+//! tables of rows were updated last ([`entry`]), and outcomes. A commit is one transaction, and
 //! durable when it returns. It appends to log and outcomes, a few pages for any rows. After
 //! [`FOLD_LEN`] of changes the log is folded into the tables of rows. The registry decides what the
 //! rows contain.
 
-mod error;
 mod tables;
 
 use std::collections::VecDeque;
@@ -17,15 +16,15 @@ use std::io;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use ib_mad::types::Guid;
 use redb::{Database, ReadableDatabase, WriteTransaction};
 use sa_proto::snapshot::{RegistryChanges, RegistryPlane, Session};
 
-use super::log;
-pub use error::StoreError;
-use error::failure;
-use sm_core::registry::{Changes, Outcome, OutcomeKey, Stamp};
+use super::error::failure;
+use super::{Event, Store, StoreError, Stored, entry};
+use sm_core::registry::Changes;
 use tables::{
     LOG, META, OUTCOMES, PIECE_LEN, ReadError, RowReader, RowWriter, append, for_each_entry,
     put_stamp, read_stamp,
@@ -34,7 +33,7 @@ use tables::{
 /// Layout of the file. A file with another layout is refused.
 pub(super) const SCHEMA: u64 = 2;
 /// The file's name in the state directory.
-pub(super) const FILE: &str = "registry.redb";
+const FILE: &str = "registry.redb";
 /// Memory for pages of the file: rows are read once, at the start.
 const CACHE_LEN: usize = 16 << 20;
 
@@ -42,17 +41,49 @@ const CACHE_LEN: usize = 16 << 20;
 /// milliseconds of work, and as much memory.
 const FOLD_LEN: usize = 1 << 20;
 
-/// Contents of the file.
-#[derive(Debug, Default, PartialEq)]
-pub(super) struct Stored {
-    /// All rows.
-    pub(super) plane: RegistryPlane,
-    /// Outcomes that repeats are answered with.
-    pub(super) outcomes: Vec<(OutcomeKey, Outcome)>,
-    /// Registry time when it was last stored.
-    pub(super) stamp: Option<Stamp>,
-    /// Whether nothing was ever stored.
-    pub(super) fresh: bool,
+/// The store of one manager: a file that only it has open. Its calls end before they return.
+pub(in super::super) struct FileStore {
+    directory: PathBuf,
+    /// `None` while it cannot be used.
+    file: Option<RegistryFile>,
+    event: Option<Event>,
+}
+
+impl FileStore {
+    /// The store in this directory, not opened yet.
+    pub(in super::super) fn new(directory: PathBuf) -> Self {
+        Self { directory, file: None, event: None }
+    }
+}
+
+impl Store for FileStore {
+    fn open(&mut self) {
+        // The file must be closed first: it is locked.
+        self.file = None;
+        let opened = RegistryFile::open(&self.directory);
+        self.event = Some(match opened {
+            Ok((file, stored)) => {
+                self.file = Some(file);
+                Event::Opened(Box::new(stored))
+            }
+            Err(failure) => Event::Failed(failure),
+        });
+    }
+
+    fn submit(&mut self, changes: &Arc<Changes>, session: Session) {
+        let file = self.file.as_mut().expect("commits are submitted while the store is open");
+        self.event = Some(match file.commit(changes, session) {
+            Ok(()) => Event::Committed,
+            Err(failure) => {
+                self.file = None;
+                Event::Failed(failure)
+            }
+        });
+    }
+
+    fn poll(&mut self) -> Option<Event> {
+        self.event.take()
+    }
 }
 
 /// The single values that name the session of the rows.
@@ -60,7 +91,7 @@ const SESSION_KEYS: [&str; 2] = ["session_epoch", "session_sm_guid"];
 
 /// The file, open.
 #[derive(Debug)]
-pub(super) struct RegistryStore {
+struct RegistryFile {
     database: Database,
     path: PathBuf,
     /// Number of the next commit.
@@ -72,12 +103,8 @@ pub(super) struct RegistryStore {
     outcomes: VecDeque<Batch>,
     /// Size of the log at which it is folded, bytes.
     fold_len: usize,
-    /// Session of the last commit, and of the next one.
-    stored_session: Session,
+    /// Session of the last commit.
     session: Session,
-    /// How the next commit fails.
-    #[cfg(test)]
-    pub(super) fault: Option<Fault>,
 }
 
 /// The outcomes of a commit.
@@ -89,19 +116,9 @@ struct Batch {
     last_s: u64,
 }
 
-/// When a commit fails.
-#[cfg(test)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fault {
-    /// Before anything is written.
-    Before,
-    /// When everything is.
-    After,
-}
-
-impl RegistryStore {
+impl RegistryFile {
     /// Opens the file in `directory`, or creates it, and reads all of it.
-    pub(super) fn open(directory: &Path) -> Result<(Self, Stored), StoreError> {
+    fn open(directory: &Path) -> Result<(Self, Stored), StoreError> {
         let path = directory.join(FILE);
         let damaged =
             |reason: &str| StoreError::Damaged { path: path.clone(), reason: reason.to_owned() };
@@ -121,10 +138,7 @@ impl RegistryStore {
                 unfolded: RegistryChanges::default(),
                 outcomes: VecDeque::new(),
                 fold_len: FOLD_LEN,
-                stored_session: Session::default(),
                 session: Session::default(),
-                #[cfg(test)]
-                fault: None,
             };
             let stored = store.read_or_begin()?;
             Ok((store, stored))
@@ -170,22 +184,21 @@ impl RegistryStore {
         let number = |value: Option<redb::AccessGuard<'_, u64>>| value.map_or(0, |v| v.value());
         let epoch = number(epoch.map_err(redb::Error::from)?);
         let sm_guid = Guid(number(sm_guid.map_err(redb::Error::from)?));
-        self.stored_session = Session { epoch, sm_guid };
-        self.session = self.stored_session;
+        self.session = Session { epoch, sm_guid };
         let mut plane = RegistryPlane::read(sequence.unwrap_or(0), &mut RowReader(&transaction))?;
-        for_each_entry(&transaction, LOG, |number, _, entry| {
+        for_each_entry(&transaction, LOG, |number, _, bytes| {
             self.next = self.next.max(number + 1);
-            self.log_len += entry.len();
-            let changes = log::changes(entry)?;
+            self.log_len += bytes.len();
+            let changes = entry::read_rows(bytes)?;
             plane.apply(&changes);
             self.unfolded.merge(&changes);
             Ok(())
         })?;
         let mut outcomes = Vec::new();
-        for_each_entry(&transaction, OUTCOMES, |number, pieces, entry| {
+        for_each_entry(&transaction, OUTCOMES, |number, pieces, bytes| {
             self.next = self.next.max(number + 1);
             let before = outcomes.len();
-            log::outcomes(entry, &mut outcomes)?;
+            entry::read_outcomes(bytes, &mut outcomes)?;
             let last_s = outcomes[before..].iter().map(|(_, outcome)| outcome.at_s).max();
             self.outcomes.push_back(Batch { number, pieces, last_s: last_s.unwrap_or(0) });
             Ok(())
@@ -194,41 +207,24 @@ impl RegistryStore {
         // schema.
         let fresh = sequence.is_none() && self.log_len == 0;
         let stamp = read_stamp(&transaction)?;
-        Ok(Stored { plane, outcomes, stamp, fresh })
+        Ok(Stored { plane, outcomes, stamp, session: self.session, fresh })
     }
 
-    /// The session in which the rows were published or followed last; of epoch 0 if there is none.
-    pub(super) fn stored_session(&self) -> Session {
-        self.stored_session
-    }
-
-    /// Makes the next commit store this session.
-    pub(super) fn set_next_session(&mut self, session: Session) {
-        self.session = session;
-    }
-
-    /// Makes changes durable, all or none. After a failure the store must be reopened: it is
-    /// unknown whether the changes are on disk.
-    pub(super) fn commit(&mut self, changes: &Changes) -> Result<(), StoreError> {
-        #[cfg(test)]
-        if let Some(fault) = self.fault.take() {
-            if fault == Fault::After {
-                self.commit(changes)?;
-            }
-            return Err(self.failure(redb::Error::PreviousIo));
-        }
-        let entry = log::entry(&changes.rows);
-        let folds = self.log_len + entry.len() > self.fold_len;
+    /// Makes changes durable, all or none. After a failure the file must be reopened: it is unknown
+    /// whether the changes are on disk.
+    fn commit(&mut self, changes: &Changes, session: Session) -> Result<(), StoreError> {
+        let rows = entry::rows(&changes.rows);
+        let folds = self.log_len + rows.len() > self.fold_len;
         self.unfolded.merge(&changes.rows);
         let number = self.next;
         let since_s = changes.outcomes_since_s;
         let outdated = self.outcomes.iter().take_while(|batch| batch.last_s < since_s).count();
-        let outcomes = log::outcomes_entry(&changes.outcomes_put);
+        let outcomes = entry::outcomes(&changes.outcomes_put);
         let done = self.write(|transaction| {
             if folds {
                 self.fold(transaction)?;
             } else {
-                append(&mut transaction.open_table(LOG)?, number, &entry)?;
+                append(&mut transaction.open_table(LOG)?, number, &rows)?;
             }
             if !outcomes.is_empty() || outdated > 0 {
                 let mut table = transaction.open_table(OUTCOMES)?;
@@ -239,9 +235,9 @@ impl RegistryStore {
                 }
                 append(&mut table, number, &outcomes)?;
             }
-            if self.session != self.stored_session {
+            if session != self.session {
                 let mut meta = transaction.open_table(META)?;
-                let values = [self.session.epoch, self.session.sm_guid.0];
+                let values = [session.epoch, session.sm_guid.0];
                 for (key, value) in SESSION_KEYS.into_iter().zip(values) {
                     meta.insert(key, value)?;
                 }
@@ -253,7 +249,7 @@ impl RegistryStore {
         });
         done.map_err(|error| self.failure(error))?;
         self.next += 1;
-        self.stored_session = self.session;
+        self.session = session;
         self.outcomes.drain(..outdated);
         let last_s = changes.outcomes_put.iter().map(|(_, outcome)| outcome.at_s).max();
         let pieces = outcomes.len().div_ceil(PIECE_LEN) as u32;
@@ -262,7 +258,7 @@ impl RegistryStore {
             self.log_len = 0;
             self.unfolded = RegistryChanges::default();
         } else {
-            self.log_len += entry.len();
+            self.log_len += rows.len();
         }
         Ok(())
     }

@@ -1,11 +1,11 @@
-//! Errors of the registry's file.
+//! Errors of stores.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::SCHEMA;
+use super::file::SCHEMA;
 
-/// Why the registry's file cannot be used.
+/// Why a store cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
@@ -37,6 +37,9 @@ pub enum StoreError {
         /// The defect.
         reason: String,
     },
+    /// A store that was expected to end at once did not.
+    #[error("the store did not store them in time")]
+    Late,
     /// The file was written by another release.
     #[error(
         "registry {} has layout {found}, this release reads {SCHEMA}; run the release that wrote \

@@ -1,12 +1,13 @@
 //! The tables of the file: writing and reading rows and entries.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use redb::{ReadableTable, TableDefinition, WriteTransaction};
 use sa_proto::snapshot::encoding::{Canonical, Malformed, Reader, decode};
 use sa_proto::snapshot::{self, ReadRows, Row, Rows, WriteChanges};
-use sm_core::registry::{HostTime, Stamp};
+use sm_core::registry::Stamp;
+
+use super::entry;
 
 type Bytes = TableDefinition<'static, &'static [u8], &'static [u8]>;
 /// Bytes of an entry that are stored as one piece: with the library's overhead they fill two pages.
@@ -83,13 +84,7 @@ pub(super) fn append(
 /// Stores registry time.
 pub(super) fn put_stamp(transaction: &WriteTransaction, stamp: &Stamp) -> Result<(), redb::Error> {
     let mut value = Vec::new();
-    let Stamp { time, host } = stamp;
-    ((host.boot >> 64) as u64).put(&mut value);
-    (host.boot as u64).put(&mut value);
-    for time in [time, &host.since_boot, &host.wall] {
-        // Enough until the year 2554.
-        (time.as_nanos() as u64).put(&mut value);
-    }
+    entry::put_stamp(stamp, &mut value);
     transaction.open_table(CLOCK)?.insert(STAMP, &value[..])?;
     Ok(())
 }
@@ -99,10 +94,7 @@ pub(super) fn read_stamp(transaction: &redb::ReadTransaction) -> Result<Option<S
     let mut stamp = None;
     for_each(transaction, CLOCK, |_, value| {
         let mut input = Reader::new(value);
-        let mut number = || u64::take(&mut input);
-        let boot = u128::from(number()?) << 64 | u128::from(number()?);
-        let [time, since_boot, wall] = [number()?, number()?, number()?].map(Duration::from_nanos);
-        stamp = Some(Stamp { time, host: HostTime { boot, since_boot, wall } });
+        stamp = Some(entry::take_stamp(&mut input)?);
         input.finish()
     })?;
     Ok(stamp)

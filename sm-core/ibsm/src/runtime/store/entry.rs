@@ -1,14 +1,15 @@
-//! Entries of the store's log: the changes and the outcomes of a commit, as bytes.
+//! The changes, the outcomes and the time of a commit, as bytes.
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ib_mad::types::{Gid, Lid, Qpn};
 use ib_mad::wire::mad::{AttributeId, Method, Status};
 use sa_proto::snapshot::encoding::{Canonical, Malformed, Reader};
 use sa_proto::snapshot::{self, ReadChanges, RegistryChanges, Row, WriteChanges};
 
-use sm_core::registry::{AnswerRecord, Outcome, OutcomeKey};
+use sm_core::registry::{AnswerRecord, HostTime, Outcome, OutcomeKey, Stamp};
 
 /// Bytes of an outcome's data; trailing zeros are omitted.
 const DATA_LEN: usize = 200;
@@ -16,15 +17,15 @@ const DATA_LEN: usize = 200;
 const NO_DATA: u8 = u8::MAX;
 
 /// The changes of a commit.
-pub(super) fn entry(changes: &RegistryChanges) -> Vec<u8> {
+pub(super) fn rows(changes: &RegistryChanges) -> Vec<u8> {
     let mut out = Vec::with_capacity(64 + changes.len() * 256);
     changes.sequence.put(&mut out);
     let Ok(()) = changes.write(&mut Output(&mut out));
     out
 }
 
-/// Reads what [`entry`] wrote.
-pub(super) fn changes(entry: &[u8]) -> Result<RegistryChanges, Malformed> {
+/// Reads what [`rows`] wrote.
+pub(super) fn read_rows(entry: &[u8]) -> Result<RegistryChanges, Malformed> {
     let mut input = Reader::new(entry);
     let sequence = Canonical::take(&mut input)?;
     let changes = RegistryChanges::read(sequence, &mut Input(&mut input))?;
@@ -72,7 +73,7 @@ impl ReadChanges for Input<'_, '_> {
 }
 
 /// The outcomes of a commit.
-pub(super) fn outcomes_entry(outcomes: &[(OutcomeKey, Outcome)]) -> Vec<u8> {
+pub(super) fn outcomes(outcomes: &[(OutcomeKey, Outcome)]) -> Vec<u8> {
     let mut out = Vec::with_capacity(outcomes.len() * 256);
     for (key, outcome) in outcomes {
         key.slid.put(&mut out);
@@ -94,8 +95,8 @@ pub(super) fn outcomes_entry(outcomes: &[(OutcomeKey, Outcome)]) -> Vec<u8> {
     out
 }
 
-/// Reads what [`outcomes_entry`] wrote.
-pub(super) fn outcomes(
+/// Reads what [`outcomes`] wrote.
+pub(super) fn read_outcomes(
     entry: &[u8],
     out: &mut Vec<(OutcomeKey, Outcome)>,
 ) -> Result<(), Malformed> {
@@ -124,6 +125,25 @@ pub(super) fn outcomes(
     Ok(())
 }
 
+/// Writes registry time.
+pub(super) fn put_stamp(stamp: &Stamp, out: &mut Vec<u8>) {
+    let Stamp { time, host } = stamp;
+    ((host.boot >> 64) as u64).put(out);
+    (host.boot as u64).put(out);
+    for time in [time, &host.since_boot, &host.wall] {
+        // Enough until the year 2554.
+        (time.as_nanos() as u64).put(out);
+    }
+}
+
+/// Reads what [`put_stamp`] wrote.
+pub(super) fn take_stamp(input: &mut Reader<'_>) -> Result<Stamp, Malformed> {
+    let mut number = || u64::take(input);
+    let boot = u128::from(number()?) << 64 | u128::from(number()?);
+    let [time, since_boot, wall] = [number()?, number()?, number()?].map(Duration::from_nanos);
+    Ok(Stamp { time, host: HostTime { boot, since_boot, wall } })
+}
+
 #[cfg(test)]
 mod tests {
     use ib_mad::types::{Guid, PKey};
@@ -143,10 +163,10 @@ mod tests {
         let service = Service { rid: ServiceRid::default(), record: [3; 176], expires_s: Some(7) };
         all.services.insert(service.rid, Some(Arc::new(service)));
         all.alias_guids.insert(Guid(1), Some(Arc::new(alias)));
-        let bytes = entry(&all);
-        assert_eq!(changes(&bytes), Ok(all));
+        let bytes = rows(&all);
+        assert_eq!(read_rows(&bytes), Ok(all));
         for len in 0..bytes.len() {
-            assert!(changes(&bytes[..len]).is_err());
+            assert!(read_rows(&bytes[..len]).is_err());
         }
     }
 
@@ -169,11 +189,11 @@ mod tests {
         let outcome = |data| Outcome { status: Status(3), data, at_s: 50 };
         let all: Vec<_> = (0..).zip([with(0), None, with(52), with(DATA_LEN)]).collect();
         let all: Vec<_> = all.into_iter().map(|(tid, data)| (key(tid), outcome(data))).collect();
-        let bytes = outcomes_entry(&all);
+        let bytes = outcomes(&all);
         let mut read = Vec::new();
-        outcomes(&bytes, &mut read).unwrap();
+        read_outcomes(&bytes, &mut read).unwrap();
         assert_eq!(read, all);
         assert!(bytes.len() < 4 * 60 + 52 + DATA_LEN);
-        assert!(outcomes(&bytes[..bytes.len() - 1], &mut read).is_err());
+        assert!(read_outcomes(&bytes[..bytes.len() - 1], &mut read).is_err());
     }
 }

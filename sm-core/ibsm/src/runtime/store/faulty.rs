@@ -1,0 +1,98 @@
+//! A store whose failures a test chooses.
+
+use std::mem;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use sa_proto::snapshot::Session;
+use sm_core::registry::Changes;
+
+use super::{Event, Store, StoreError};
+
+/// When a commit fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum Fault {
+    /// Before anything is written.
+    Before,
+    /// When everything is.
+    After,
+}
+
+/// What fails, shared by a test and its stores.
+#[derive(Clone, Debug, Default)]
+pub(in super::super) struct Faults(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    next_commit: Option<Fault>,
+    unreadable: bool,
+    slow: bool,
+}
+
+impl Faults {
+    /// Makes the next commit fail.
+    pub(in super::super) fn fail_next(&self, fault: Fault) {
+        self.state().next_commit = Some(fault);
+    }
+
+    /// Sets whether the store can no longer be opened.
+    pub(in super::super) fn set_unreadable(&self, is: bool) {
+        self.state().unreadable = is;
+    }
+
+    /// Sets whether the store has no news, whatever happens.
+    pub(in super::super) fn set_slow(&self, is: bool) {
+        self.state().slow = is;
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A store with faults.
+pub(in super::super) struct FaultyStore<S> {
+    inner: S,
+    faults: Faults,
+    failed: Option<StoreError>,
+}
+
+impl<S: Store> FaultyStore<S> {
+    /// `inner`, which fails as `faults` says.
+    pub(in super::super) fn new(inner: S, faults: &Faults) -> Self {
+        Self { inner, faults: faults.clone(), failed: None }
+    }
+}
+
+impl<S: Store> Store for FaultyStore<S> {
+    fn open(&mut self) {
+        self.failed = self.faults.state().unreadable.then(failure);
+        if self.failed.is_none() {
+            self.inner.open();
+        }
+    }
+
+    fn submit(&mut self, changes: &Arc<Changes>, session: Session) {
+        let fault = mem::take(&mut self.faults.state().next_commit);
+        if fault != Some(Fault::Before) {
+            self.inner.submit(changes, session);
+        }
+        self.failed = fault.map(|_| failure());
+    }
+
+    fn poll(&mut self) -> Option<Event> {
+        if self.faults.state().slow {
+            return None;
+        }
+        match self.failed.take() {
+            Some(failure) => {
+                while self.inner.poll().is_some() {}
+                Some(Event::Failed(failure))
+            }
+            None => self.inner.poll(),
+        }
+    }
+}
+
+fn failure() -> StoreError {
+    StoreError::Io { path: "/nowhere".into(), source: Box::new(redb::Error::PreviousIo) }
+}
