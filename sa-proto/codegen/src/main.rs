@@ -1,4 +1,5 @@
-//! Generates `sa-proto/src/generated` from `sa-proto/proto`:
+//! Generates `sa-proto/src/generated` from `sa-proto/proto`, and `sm-core/ibsm/src/generated` from
+//! `sm-core/ibsm/proto`:
 //!
 //! ```sh
 //! cargo run -p sa-proto-codegen
@@ -12,15 +13,27 @@ use std::path::{Path, PathBuf};
 
 const PROTOS: [&str; 4] = ["snapshot.proto", "registry.proto", "event.proto", "admin.proto"];
 
+/// Where to generate from and to, and how.
+struct Target {
+    /// Directory of the crate, in the workspace.
+    package: &'static str,
+    generate: fn(&Path) -> Result<(), Box<dyn Error>>,
+}
+
+const TARGETS: [Target; 2] = [
+    Target { package: "sa-proto", generate: generate_sa_proto },
+    Target { package: "sm-core/ibsm", generate: generate_etcd },
+];
+
 fn main() -> Result<(), Box<dyn Error>> {
-    generate(&checked_in())
+    TARGETS.iter().try_for_each(|target| (target.generate)(&target.checked_in()))
 }
 
 /// Writes one file per protobuf package to `directory`. Messages need `prost` only; services need
 /// feature `rpc`.
-fn generate(directory: &Path) -> Result<(), Box<dyn Error>> {
+fn generate_sa_proto(directory: &Path) -> Result<(), Box<dyn Error>> {
     const RPC: &str = "#[cfg(feature = \"rpc\")]";
-    let descriptors = protox::compile(PROTOS, [sa_proto().join("proto")])?;
+    let descriptors = protox::compile(PROTOS, [workspace().join("sa-proto/proto")])?;
     tonic_prost_build::configure()
         .bytes(".ibsa.snapshot.v1")
         .bytes(".ibsa.registry.v1")
@@ -33,13 +46,27 @@ fn generate(directory: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The directory of the checked-in code.
-fn checked_in() -> PathBuf {
-    sa_proto().join("src/generated")
+/// Writes the client of etcd to `directory`.
+fn generate_etcd(directory: &Path) -> Result<(), Box<dyn Error>> {
+    let descriptors = protox::compile(["etcd.proto"], [workspace().join("sm-core/ibsm/proto")])?;
+    tonic_prost_build::configure()
+        .bytes(".etcdserverpb")
+        .build_server(false)
+        .emit_rerun_if_changed(false)
+        .out_dir(directory)
+        .compile_fds(descriptors)?;
+    Ok(())
 }
 
-fn sa_proto() -> &'static Path {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+impl Target {
+    /// The directory of the checked-in code.
+    fn checked_in(&self) -> PathBuf {
+        workspace().join(self.package).join("src/generated")
+    }
+}
+
+fn workspace() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
 
 #[cfg(test)]
@@ -53,13 +80,23 @@ mod tests {
     /// protocol.
     #[test]
     fn the_checked_in_code_matches_the_proto_files() {
-        let fresh = tempfile::tempdir().unwrap();
-        generate(fresh.path()).unwrap();
-        let (expected, found) = (files(fresh.path()), files(&checked_in()));
-        assert!(expected.keys().eq(found.keys()), "{:?} != {:?}", expected.keys(), found.keys());
-        for (name, code) in &expected {
-            // Not assert_eq, which would print both files.
-            assert!(found[name] == *code, "{name} is out of date: cargo run -p sa-proto-codegen");
+        for target in &TARGETS {
+            let fresh = tempfile::tempdir().unwrap();
+            (target.generate)(fresh.path()).unwrap();
+            let (expected, found) = (files(fresh.path()), files(&target.checked_in()));
+            assert!(
+                expected.keys().eq(found.keys()),
+                "{:?} != {:?}",
+                expected.keys(),
+                found.keys()
+            );
+            for (name, code) in &expected {
+                // Not assert_eq, which would print both files.
+                assert!(
+                    found[name] == *code,
+                    "{name} is out of date: cargo run -p sa-proto-codegen"
+                );
+            }
         }
     }
 

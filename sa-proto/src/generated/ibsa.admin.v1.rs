@@ -77,6 +77,9 @@ pub struct Status {
     /// does not report it.
     #[prost(string, tag = "26")]
     pub sa_port: ::prost::alloc::string::String,
+    /// State of the store that the subnet's managers share, in words; empty with --store file:.
+    #[prost(string, tag = "30")]
+    pub store: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Follower {

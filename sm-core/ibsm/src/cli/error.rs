@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use super::store::StoreOptionError;
 use super::trust::ExposureError;
 use sm_config::{FileError, ValueError};
 
@@ -16,6 +17,9 @@ pub enum ConfigError {
     /// An address would be reachable from other machines without protection.
     #[error(transparent)]
     Exposure(#[from] ExposureError),
+    /// The options of the store.
+    #[error(transparent)]
+    Store(#[from] StoreOptionError),
     /// The configuration file.
     #[error(transparent)]
     File(#[from] FileError),

@@ -14,6 +14,7 @@ mod opensm_options;
 mod options;
 mod plan;
 mod sa_access;
+mod store;
 mod trust;
 
 use std::net::SocketAddr;
@@ -31,6 +32,9 @@ pub use plan::{EngineNames, Failing, PlanOptions};
 pub use sa_access::{RedirectMode, ReturnWay, SaAccess, SaMode};
 use sm_config::file::FileError;
 use sm_config::{Settings, file, verify};
+pub use store::{
+    EtcdLocation, EtcdTls, StoreOptionError, StoreOptions, StorePlace, StoreUrl, StoreUrlError,
+};
 pub use trust::{ExposureError, TlsOptions};
 
 /// OpenSM's configuration file; read if it exists and `-F` names no other.
@@ -51,6 +55,8 @@ pub struct Config {
     pub follow_sync: bool,
     /// Whether a standby uses the master's files in place of this host's.
     pub follow_config: bool,
+    /// Where registrations are kept.
+    pub store: StorePlace,
     /// Our certificates, if connections there have TLS.
     pub tls: Option<TlsFiles>,
     /// Where the front door's envelopes come and go.
@@ -107,6 +113,11 @@ impl Config {
         for url in &options.follow {
             client.endpoint(url)?;
         }
+        let store = options.store.place(
+            &options.state_dir,
+            !options.follow.is_empty(),
+            options.follow_sync,
+        )?;
         let (publish, front_door) = (options.publish, options.front_door);
         warnings.extend(trust::check(publish, front_door, tls.is_some(), options.insecure)?);
         Ok((
@@ -117,6 +128,7 @@ impl Config {
                 follow: options.follow.clone(),
                 follow_sync: options.follow_sync,
                 follow_config: options.follow_config,
+                store,
                 tls,
                 front_door,
                 sa_access: options.sa_access.clone(),

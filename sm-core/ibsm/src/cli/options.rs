@@ -10,6 +10,7 @@ use super::PlanOptions;
 use super::error::OptionError;
 use super::opensm_options::{OpenSmOptions, hexadecimal};
 use super::sa_access::SaAccess;
+use super::store::StoreOptions;
 use super::trust::TlsOptions;
 use sm_config::Settings;
 use sm_config::instead;
@@ -58,6 +59,9 @@ pub struct Options {
     /// host are not copied.
     #[arg(long, requires = "follow")]
     pub follow_config: bool,
+    /// Where registrations are kept.
+    #[command(flatten)]
+    pub store: StoreOptions,
     /// Address from which SA queries are forwarded to responders (UDP).
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     pub front_door: SocketAddr,

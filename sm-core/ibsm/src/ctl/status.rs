@@ -80,6 +80,9 @@ fn render(status: &Status, counters: bool) -> String {
     if !status.sa_port.is_empty() {
         let _ = writeln!(text, "SA at SM port   {}", status.sa_port);
     }
+    if !status.store.is_empty() {
+        let _ = writeln!(text, "store           {}", status.store);
+    }
     let _ = writeln!(text, "responders      {}", status.responders.len());
     for responder in &status.responders {
         render_responder(&mut text, responder, status, counters);
@@ -208,6 +211,7 @@ struct StatusJson<'a> {
     registry_copy: Option<RegistryCopyJson>,
     followers: Vec<FollowerJson<'a>>,
     sa_port: &'a str,
+    store: &'a str,
     takes_over_after_ms: u64,
     sm_lid: u32,
     lmc: u32,
@@ -359,6 +363,7 @@ fn render_json(status: &Status) -> String {
         registry_copy: status.registry_copy.as_ref().map(RegistryCopyJson::from),
         followers: status.followers.iter().map(FollowerJson::from).collect(),
         sa_port: &status.sa_port,
+        store: &status.store,
         takes_over_after_ms: status.takes_over_after_ms,
         sm_lid: status.sm_lid,
         lmc: status.lmc,
@@ -594,7 +599,7 @@ mod tests {
         let keys: Vec<&str> = json.as_object().unwrap().keys().map(String::as_str).collect();
         let expected = "counters engines_passed_over epoch fabric_generation followers following \
             lmc managers nodes ports priority registry_copy registry_sequence responders \
-            routing_engine sa_port sm_guid sm_lid sm_state software subnet_prefix subnet_up \
+            routing_engine sa_port sm_guid sm_lid sm_state software store subnet_prefix subnet_up \
             switches takes_over_after_ms uptime_seconds warnings";
         assert_eq!(keys.join(" "), expected);
         assert_eq!(json["sm_guid"], "0x0000000000000010");

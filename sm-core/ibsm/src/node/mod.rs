@@ -106,6 +106,8 @@ pub struct NodeParts {
     pub follows: bool,
     /// Whether operators' files of that one are used, too.
     pub follows_config: bool,
+    /// Whether the managers of the subnet share a store: everything acknowledged is in it.
+    pub shares: bool,
     /// The command that starts a responder, for warnings.
     pub responder_command: String,
     /// The state machine of sweeps.
@@ -158,7 +160,7 @@ impl Node {
             door: Door::new(responders.clone(), &access),
             responders,
             registry: RegistryExchange::new(parts.registry),
-            succession: Succession::new(parts.follows, parts.follows_config),
+            succession: Succession::new(parts.follows, parts.follows_config, parts.shares),
             publication: Publication::new(feed),
             clients: Clients::new(&access),
             dumps: DumpFiles::new(&settings),

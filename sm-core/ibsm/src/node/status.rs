@@ -269,6 +269,7 @@ impl Node {
             peers: self.sweeper.peers(now),
             copy: self.succession.copy_status(now),
             sa_port: self.status.port_service.describe(),
+            store: String::new(),
             takes_over_after: self.sweeper.patience(),
             phase: self.sweeper.phase().to_string(),
             quiet_sweeps,

@@ -97,6 +97,7 @@ impl Bed {
             once,
             follows,
             follows_config: false,
+            shares: false,
             responder_command: "ibsa".to_owned(),
             sweeper,
             saved: SavedState { m_keys: MKeyTable::default(), neighbours, origin: None },

@@ -38,6 +38,8 @@ pub struct SmStatus {
     pub copy: Option<CopyStatus>,
     /// Which process reads SA requests at its port; empty if the transport does not say.
     pub sa_port: String,
+    /// State of the store that managers share; empty if there is none.
+    pub store: String,
     /// How long a master may be silent before this SM takes over.
     pub takes_over_after: Duration,
     /// `idle`, or the phase of the current sweep.

@@ -88,6 +88,7 @@ impl Shared {
             following: sm.copy.as_ref().map(CopyStatus::to_string).unwrap_or_default(),
             registry_copy: sm.copy.as_ref().map(copy),
             sa_port: sm.sa_port.clone(),
+            store: sm.store.clone(),
             takes_over_after_ms: sm.takes_over_after.as_millis() as u64,
             sm_lid: sm.lid.0.into(),
             lmc: sm.lmc.into(),

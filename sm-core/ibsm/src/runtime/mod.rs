@@ -25,7 +25,7 @@ use sa_proto::snapshot::HistoryLimits;
 use sa_proto::trust::ClientTrust;
 use tracing::{error, info, warn};
 
-use crate::cli::{Config, ConfigError, Options, disk};
+use crate::cli::{Config, ConfigError, Options, StorePlace, disk};
 use crate::node::{NodeError, SavedState};
 use crate::pages;
 use crate::publish::{PublishConfig, PublishError, Publisher};
@@ -47,7 +47,9 @@ use sm_config::{PolicyError, Reading, SitePolicy, node_names};
 use sm_core::sweep::{Sweeper, TableFingerprint};
 use state::StateDir;
 pub use state::StateError;
+use store::Store;
 pub use store::StoreError;
+use store::etcd::EtcdStore;
 use store::file::FileStore;
 
 /// Why the program could not run.
@@ -192,7 +194,15 @@ fn run(options: Options, starting: &mut Option<Starting>) -> Result<(), RunError
     }
     let dump = SaDumpFile::of(&config.settings, &config.state_dir);
     dump.check();
-    let store = Box::new(FileStore::new(config.state_dir.clone()));
+    let (store, store_status): (Box<dyn Store>, _) = match &config.store {
+        StorePlace::File(directory) => (Box::new(FileStore::new(directory.clone())), None),
+        StorePlace::Etcd(location) => {
+            let store = EtcdStore::start(location)?;
+            let status = store.status();
+            info!("registrations are kept in etcd at {}", location.endpoints.join(", "));
+            (Box::new(store), Some(status))
+        }
+    };
     let registry = Arc::new(setup.start(store, publisher.clone(), dump)?);
     let door = DoorSocket::open(config.front_door).map_err(|source| RunError::Listen {
         address: config.front_door,
@@ -281,6 +291,7 @@ fn run(options: Options, starting: &mut Option<Starting>) -> Result<(), RunError
         sweeper,
         publisher,
         registry,
+        store: store_status,
         followed,
         own_files,
         door,

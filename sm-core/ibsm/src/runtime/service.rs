@@ -33,6 +33,7 @@ use super::registry::RegistryHandle;
 use super::sa_port::SaPort;
 use super::signals::{Signal, Signals};
 use super::state::StateDir;
+use super::store::etcd::EtcdStatus;
 use crate::cli::Config;
 use crate::node::{Action, BATCH, NewSession, Node, NodeParts, SavedState, StateWrite};
 use crate::observe::responder_command;
@@ -59,6 +60,8 @@ pub(super) struct Parts {
     pub(super) sweeper: Sweeper,
     pub(super) publisher: Arc<Publisher>,
     pub(super) registry: Arc<RegistryHandle>,
+    /// State of a shared store.
+    pub(super) store: Option<Arc<EtcdStatus>>,
     /// State of the copy of the master's registry.
     pub(super) followed: Arc<Progress>,
     /// Compares operators' files with the master's, if one is followed.
@@ -82,6 +85,7 @@ pub(super) struct Service {
     door: DoorSocket,
     node: Node,
     registry: Arc<RegistryHandle>,
+    store: Option<Arc<EtcdStatus>>,
     followed: Arc<Progress>,
     own_files: Option<Arc<OwnFiles>>,
     /// Hash of the master's settings that are used.
@@ -100,7 +104,7 @@ impl Service {
     pub(super) fn new(parts: Parts) -> std::io::Result<Self> {
         let Parts { config, log, signals, state, saved, fabric, sweeper, publisher, .. } = parts;
         let Parts { registry, followed, own_files, door, metrics, policy, remarks, .. } = parts;
-        let sa_port = parts.sa_port;
+        let (sa_port, store) = (parts.sa_port, parts.store);
         metrics.show_light_sweeps(Arc::clone(sweeper.light_sweeps()));
         let node = Node::new(
             Instant::now(),
@@ -112,6 +116,7 @@ impl Service {
                 once: config.once,
                 follows: !config.follow.is_empty(),
                 follows_config: config.follow_config,
+                shares: store.is_some(),
                 responder_command: responder_command(publisher.address(), config.tls.is_some()),
                 sweeper,
                 saved,
@@ -133,6 +138,7 @@ impl Service {
             door,
             node,
             registry,
+            store,
             followed,
             own_files,
             master_settings: None,
@@ -355,7 +361,12 @@ impl Service {
         let metrics = self.collect();
         let service = self.sa_port.as_ref().map(SaPort::service).unwrap_or_default();
         self.node.handle_port_service(service);
-        let status = self.node.status(now, unix_ms(), measure::totals(&metrics));
+        let mut status = self.node.status(now, unix_ms(), measure::totals(&metrics));
+        if let Some(store) = &self.store {
+            let view = store.view();
+            status.store = view.to_string();
+            status.warnings.extend(view.warning().filter(|_| self.publisher.session().is_some()));
+        }
         self.publisher.set_status(status);
         self.metrics.set(metrics);
     }

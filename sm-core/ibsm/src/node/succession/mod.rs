@@ -69,6 +69,10 @@ pub(super) struct Succession {
     follows: bool,
     /// Whether the master's files are used in place of this host's.
     follows_config: bool,
+    /// Whether it is in a store that other managers have, too.
+    shares: bool,
+    /// Whether it was checked, in this term as master, that registrations are known.
+    store_checked: bool,
     followed: Followed,
     doubt: Doubt,
     takeover: TakeOver,
@@ -95,10 +99,12 @@ pub(super) struct Parts<'a> {
 }
 
 impl Succession {
-    pub(super) fn new(follows: bool, follows_config: bool) -> Self {
+    pub(super) fn new(follows: bool, follows_config: bool, shares: bool) -> Self {
         Self {
             follows,
             follows_config,
+            shares,
+            store_checked: false,
             followed: Followed::default(),
             doubt: Doubt::default(),
             takeover: TakeOver::default(),
@@ -188,7 +194,9 @@ impl Succession {
             && feed.session().is_some()
             && !self.doubt.is_raised()
             && !self.handover.holds_writes();
-        let may_begin = is_master && (!self.follows || self.takeover.is_settled());
+        let may_begin = is_master
+            && (!self.follows || self.takeover.is_settled())
+            && (!self.shares || self.store_checked);
         let vouched = vouched(sweeper);
         if is_master {
             self.wake(Some(now + vouched / 4));
@@ -204,6 +212,8 @@ impl Succession {
         let Some(session) = feed.session() else {
             if self.follows {
                 self.take_over(now, sweeper, feed, registry, responders);
+            } else if self.shares {
+                self.take_over_from_store(now, sweeper, registry);
             }
             return;
         };
@@ -308,7 +318,33 @@ impl Succession {
         }
     }
 
+    /// With a shared store everything acknowledged is in it, whether or not it can be reached now.
+    fn take_over_from_store(
+        &mut self,
+        now: Instant,
+        sweeper: &mut Sweeper,
+        registry: &dyn RegistryLink,
+    ) {
+        self.store_checked = true;
+        let is_known = registry.held().session != NO_SESSION;
+        if sweeper.awaits_registry_copy() {
+            match is_known {
+                true => self.counters.complete += 1,
+                false => {
+                    self.counters.incomplete += 1;
+                    warn!("registrations may be missing: nothing was read from the store");
+                }
+            }
+        }
+        let copy = if is_known { RegistryCopy::Complete } else { RegistryCopy::Incomplete };
+        sweeper.set_registry_copy(now, copy);
+    }
+
     fn follow_as_standby(&mut self, now: Instant, sweeper: &mut Sweeper) {
+        if self.shares {
+            self.store_checked = false;
+            sweeper.set_registry_copy(now, RegistryCopy::Pending);
+        }
         if !self.follows {
             return;
         }

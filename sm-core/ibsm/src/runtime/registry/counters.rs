@@ -73,6 +73,8 @@ counters! {
     refused_unstored => "registry_refused_not_stored";
     /// Writes dropped: the commit failed, and whether they are stored is unknown
     unsettled => "registry_dropped_commit_unknown";
+    /// Writes dropped: the store did not take them for 2 s
+    store_late => "registry_dropped_store";
     /// Writes dropped: the queue is full
     overflow => "registry_dropped_overflow";
     /// Writes dropped: this SM is not master, or its first sweep has not completed

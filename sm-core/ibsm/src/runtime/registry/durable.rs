@@ -15,6 +15,7 @@
 
 mod batch;
 mod follow;
+mod shared;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,6 +34,8 @@ use sm_core::registry::{
 };
 use sm_routing::multicast::Membership;
 
+/// How long the start waits for a store that is slow or out of reach.
+const START_PATIENCE: Duration = Duration::from_secs(5);
 /// How long to wait before a store that failed is opened again, seconds.
 const REOPEN_INTERVAL_S: u64 = 2;
 /// Minimum time between two stamps of registry time on disk. A restart continues exactly from any
@@ -52,6 +55,8 @@ pub(super) struct DurableRegistry {
     /// Session of the last commit.
     stored_session: Session,
     clock: RegistryClock,
+    /// The last stamp that another manager stored, with a store that is shared.
+    followed_stamp: Option<Stamp>,
     /// The current time.
     now: Stamp,
     /// The stamp in the store; `None` if it is unknown.
@@ -84,6 +89,8 @@ pub(super) struct DurableRegistry {
 enum Access {
     /// Everything was read, and it accepts commits.
     Open,
+    /// Everything was read; another manager may commit.
+    Copy,
     /// It is being read.
     Opening,
     /// It failed; to be opened again at this time, in seconds of registry time.
@@ -92,7 +99,8 @@ enum Access {
 
 /// A commit whose result is unknown.
 struct Unsettled {
-    /// Sequence number in the store if it succeeded.
+    /// Session and sequence number in the store if it succeeded.
+    session: Session,
     sequence: u64,
     /// Events of the commit.
     events: Vec<GroupEvent>,
@@ -107,10 +115,14 @@ impl DurableRegistry {
         now: HostTime,
     ) -> Result<Self, StoreError> {
         store.open();
-        let stored = match store.poll() {
-            Some(Event::Opened(stored)) => Some(*stored),
+        let (stored, copy) = match store.poll_within(START_PATIENCE) {
+            Some(Event::Opened(stored)) => (Some(*stored), None),
+            Some(Event::Copied(copy)) => (None, Some(*copy)),
             Some(Event::Failed(failure)) => return Err(failure),
-            Some(Event::Committed) | None => None,
+            Some(Event::Committed) | None => {
+                warn!("the store does not answer yet: registrations are not known");
+                (None, None)
+            }
         };
         let clock = RegistryClock::new(now, stored.as_ref().and_then(|stored| stored.stamp));
         let mut this = Self {
@@ -119,6 +131,7 @@ impl DurableRegistry {
             fresh: false,
             stored_session: Version::NONE.session,
             clock,
+            followed_stamp: None,
             now: clock.stamp(now),
             stamped: None,
             registry: Registry::default(),
@@ -139,6 +152,10 @@ impl DurableRegistry {
             this.adopt(stored);
             let sequence = this.registry.sequence();
             info!(sequence, records = records(&this.registry.plane()), "registry read");
+        }
+        if let Some(copy) = copy {
+            this.adopt_copy(copy);
+            info!(sequence = this.sequence(), records = records(&this.rows()), "registry read");
         }
         Ok(this)
     }
@@ -173,6 +190,11 @@ impl DurableRegistry {
     /// Whether everything in the store was read and commits are accepted.
     pub(super) fn is_open(&self) -> bool {
         self.access == Access::Open
+    }
+
+    /// Whether everything in the store was read.
+    pub(super) fn is_read(&self) -> bool {
+        matches!(self.access, Access::Open | Access::Copy)
     }
 
     /// Sequence number of the last change in the store; 0 if there was none.
@@ -216,11 +238,11 @@ impl DurableRegistry {
         self.unapplied = self.surroundings.clone();
     }
 
-    /// Takes the events of the last commit if the sequence number in the store shows that it
+    /// Takes the events of the last commit if session and sequence number in the store show that it
     /// succeeded; returns whether it did, `None` if there was none.
-    fn settle(&mut self, stored_sequence: u64) -> Option<bool> {
-        let Unsettled { sequence, events } = self.unsettled.take()?;
-        let made = stored_sequence >= sequence;
+    fn settle(&mut self, stored: Session, stored_sequence: u64) -> Option<bool> {
+        let Unsettled { session, sequence, events } = self.unsettled.take()?;
+        let made = stored == session && stored_sequence >= sequence;
         if made {
             self.events.extend(events);
         }
@@ -243,13 +265,15 @@ impl DurableRegistry {
         while let Some(event) = self.store.poll() {
             match event {
                 Event::Opened(stored) => {
-                    let sequence = stored.plane.sequence;
-                    warn!(sequence, "registry reloaded");
+                    let (session, sequence) = (stored.session, stored.plane.sequence);
+                    info!(sequence, "registry reloaded");
+                    self.note_stored(&stored);
                     self.adopt(*stored);
-                    let made = self.settle(sequence);
+                    let made = self.settle(session, sequence);
                     self.note_reopened(made);
                 }
-                Event::Failed(failure) if self.access == Access::Opening => {
+                Event::Copied(copy) => self.adopt_copy(*copy),
+                Event::Failed(failure) if self.access != Access::Open => {
                     self.access = Access::Closed { due_s: now_s + REOPEN_INTERVAL_S };
                     self.note_reopened(None);
                     error!(
@@ -298,6 +322,7 @@ impl DurableRegistry {
         match self.access {
             // What the store does next wakes the thread.
             _ if self.batch.is_some() => None,
+            Access::Copy => None,
             // It arrived while a batch was open.
             Access::Open if !self.unapplied.is_empty() => Some(0),
             Access::Open => self.registry.next_expiry(),
@@ -320,13 +345,13 @@ impl DurableRegistry {
 
     /// All rows as they are stored; `None` while the store cannot be used.
     pub(super) fn plane(&self) -> Option<RegistryPlane> {
-        self.is_open().then(|| self.rows())
+        self.is_read().then(|| self.rows())
     }
 
     /// Whether [`changed_members`](Self::changed_members) may return any.
     pub(super) fn may_have_changed_members(&self) -> bool {
         // Without the store there are no rows, which does not mean that there are no members.
-        self.is_open() && self.members.may_have_changed()
+        self.is_read() && self.members.may_have_changed()
     }
 
     /// Members of MLIDs whose members changed since the last call. The time is proportional to the

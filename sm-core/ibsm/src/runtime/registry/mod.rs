@@ -76,19 +76,26 @@ impl RegistrySetup {
     /// `dump`.
     pub(super) fn start(
         self,
-        store: Box<dyn Store>,
+        mut store: Box<dyn Store>,
         publisher: Arc<Publisher>,
         dump: SaDumpFile,
     ) -> Result<RegistryHandle, super::RunError> {
         let counters = self.shared.counters.clone();
         let clock = HostClock::open();
+        let waker = Arc::downgrade(&self.shared);
+        store.set_waker(Box::new(move || {
+            if let Some(shared) = waker.upgrade() {
+                shared.note_store();
+            }
+        }));
         let durable = DurableRegistry::open(store, publisher.clone(), counters, clock.now())?;
         let responders = publisher.responders();
         let shared = self.shared.clone();
         if dump.is_named() && durable.is_fresh() {
             *shared.imported() = ImportedRegistry::Expected;
         }
-        let stored = if durable.is_fresh() { None } else { Some(durable.sequence()) };
+        let is_known = durable.is_read() && !durable.is_fresh();
+        let stored = is_known.then(|| durable.sequence());
         *shared.held() = durable.held();
         // Set once, as this is called once.
         let _ = shared.writers.set(publisher.writers());

@@ -210,6 +210,12 @@ impl Shared {
         }
     }
 
+    /// The store has news.
+    pub(super) fn note_store(&self) {
+        self.inbox().store = true;
+        self.arrived.notify_one();
+    }
+
     pub(super) fn ring(&self) {
         // If the socket is full, the loop is awake already.
         let _ = (&self.bell).write(&[0]);

@@ -1,7 +1,12 @@
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use ib_mad::transport::{Interest, wait};
-use ib_mad::types::Guid;
+use ib_mad::types::{Guid, PKey};
+use ib_mad::wire::mad::Method;
+use ib_mad::wire::record::ServiceRecord;
+use ib_mad::wire::record::service::component as svc;
+use ib_mad::wire::sa::attribute;
 use sa_proto::proto::registry as proto;
 use sa_proto::snapshot::HistoryLimits;
 use tokio::sync::mpsc;
@@ -10,8 +15,11 @@ use super::shared::{Job, Outbound, WRITES_MAX};
 use super::thread::BATCH_MAX;
 use super::*;
 use crate::publish::PublishConfig;
+use crate::runtime::store::etcd::EtcdStore;
+use crate::runtime::store::etcd::testing::Cluster;
 use crate::runtime::store::file::FileStore;
-use sm_core::registry::testing::ports;
+use sm_core::registry::Request;
+use sm_core::registry::testing::{gid, ports, request};
 
 fn job(id: u64, outbound: &Outbound) -> Job {
     Job { id, request: None, epoch: 0, connection: 1, outbound: outbound.clone() }
@@ -195,4 +203,152 @@ fn queued_events_are_bounded() {
     assert_eq!(shared.inbox().events.len(), NOTICES_MAX * 4);
     assert_eq!(shared.counters.notices_dropped.get(), 7);
     handle.shared = own_shared;
+}
+
+/// A master of its own part of the fabric, with a client that keeps writing.
+struct Half {
+    handle: RegistryHandle,
+    publisher: Arc<Publisher>,
+    outbound: Outbound,
+    inbound: mpsc::Receiver<Outcomes>,
+    _directory: tempfile::TempDir,
+    base: u64,
+    next: u64,
+    /// Writes without an outcome, and when they were sent.
+    open: BTreeMap<u64, Instant>,
+    acknowledged: Vec<(Instant, u64)>,
+}
+
+impl Half {
+    fn new(store: EtcdStore, guid: Guid) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let config = PublishConfig {
+            tls: None,
+            listen: "127.0.0.1:0".parse().unwrap(),
+            state_dir: directory.path().to_owned(),
+            history: HistoryLimits::default(),
+        };
+        let publisher = Arc::new(Publisher::start(config).unwrap());
+        publisher.begin_session(guid).unwrap();
+        let setup = RegistrySetup::new(1).unwrap();
+        let handle =
+            setup.start(Box::new(store), publisher.clone(), SaDumpFile::default()).unwrap();
+        handle.fabric_changed(ports(), Vec::new(), Issuer::default());
+        handle.acknowledge_until(Some(Instant::now() + Duration::from_secs(3600)));
+        let (outbound, inbound) = mpsc::channel(4096);
+        Self {
+            handle,
+            publisher,
+            outbound,
+            inbound,
+            _directory: directory,
+            base: guid.0 << 32,
+            next: 0,
+            open: BTreeMap::new(),
+            acknowledged: Vec::new(),
+        }
+    }
+
+    /// What the node does if another session is above ours.
+    fn renew(&self) {
+        if self.publisher.challenge().is_some() {
+            self.publisher.renew().unwrap();
+            self.handle.session_begun();
+        }
+    }
+
+    /// Takes outcomes, and keeps some writes open.
+    fn step(&mut self) {
+        self.renew();
+        while let Ok(message) = self.inbound.try_recv() {
+            for outcome in message.unwrap().outcomes {
+                let is_open = self.open.remove(&outcome.id).is_some();
+                if is_open && !outcome.dropped && outcome.status == 0 {
+                    self.acknowledged.push((Instant::now(), outcome.id));
+                }
+            }
+        }
+        self.open.retain(|_, since| since.elapsed() < Duration::from_secs(1));
+        let more = 64 - self.open.len() as u64;
+        let jobs = (self.next..self.next + more).map(|n| {
+            // A port may register 16,384 services.
+            let id = self.base + n % 6_000;
+            Job { request: Some(service(id)), ..job(id, &self.outbound) }
+        });
+        let jobs: Vec<_> = jobs.collect();
+        self.next += more;
+        self.open.extend(jobs.iter().map(|job| (job.id, Instant::now())));
+        self.handle.shared.submit(jobs);
+    }
+}
+
+fn service(id: u64) -> Request {
+    let mut record = [0; 176];
+    ServiceRecord::new(&mut record[..])
+        .unwrap()
+        .set_service_id(id)
+        .set_service_gid(gid(1))
+        .set_service_pkey(PKey::DEFAULT_FULL)
+        .set_service_lease(u32::MAX);
+    let mask = svc::SERVICE_ID | svc::SERVICE_GID | svc::SERVICE_PKEY | svc::SERVICE_LEASE;
+    request(1, Method::SET, attribute::SERVICE_RECORD, mask, &record)
+}
+
+/// Both hold themselves for the master of a fabric that is split, and lose etcd in turn; members of
+/// the cluster fail, too.
+#[test]
+fn of_two_registries_on_one_etcd_one_acknowledges_and_nothing_is_lost() {
+    let Some(mut cluster) = Cluster::start() else { return };
+    let links = [cluster.link(), cluster.link()];
+    let [first, second] =
+        [0, 1].map(|at: usize| cluster.prefix("/registries").store_by(&links[at]));
+    let mut first = Half::new(first, Guid(1));
+    let start = Instant::now();
+    while first.acknowledged.len() < 500 {
+        first.step();
+        std::thread::sleep(Duration::from_millis(2));
+        assert!(start.elapsed() < Duration::from_secs(30), "{:?}", first.acknowledged.len());
+    }
+    let mut halves = [first, Half::new(second, Guid(2))];
+    let run_until = |halves: &mut [Half; 2], of: usize, what: &str| {
+        let (start, count) = (Instant::now(), halves[of].acknowledged.len());
+        while halves[of].acknowledged.len() < count + 500 {
+            halves.iter_mut().for_each(Half::step);
+            std::thread::sleep(Duration::from_millis(2));
+            assert!(start.elapsed() < Duration::from_secs(40), "{what}");
+        }
+    };
+    run_until(&mut halves, 0, "the holder goes on beside another master");
+    assert!(halves[1].acknowledged.is_empty(), "the fence is never taken from a living holder");
+    for (from, to) in [(0, 1), (1, 0)] {
+        links[from].iter().for_each(|proxy| proxy.cut(true));
+        run_until(&mut halves, to, "the other half takes over");
+        links[from].iter().for_each(|proxy| proxy.cut(false));
+        cluster.kill_member(from);
+        run_until(&mut halves, to, "a member is dead");
+        cluster.start_member(from);
+        cluster.pause_member(2, true);
+        run_until(&mut halves, to, "a member is stopped");
+        cluster.pause_member(2, false);
+    }
+    let mut all: Vec<_> = halves
+        .iter()
+        .enumerate()
+        .flat_map(|(half, of)| of.acknowledged.iter().map(move |(at, id)| (*at, half, *id)))
+        .collect();
+    all.sort_unstable();
+    let changes = all.windows(2).filter(|pair| pair[0].1 != pair[1].1).count();
+    assert_eq!(changes, 2, "they acknowledged in turn");
+    let dropped: u64 = halves.iter().map(|half| half.handle.shared.counters.store_late.get()).sum();
+    assert!(dropped > 0, "writes that wait too long are dropped and counted");
+    drop(halves);
+    let last = Half::new(cluster.prefix("/registries").store_by(&links[0]), Guid(3));
+    await_that("everything is read", || {
+        last.renew();
+        last.handle.published_epoch() > 0
+    });
+    let plane = last.publisher.reader().current().registry().clone();
+    let there: BTreeSet<u64> = plane.services.iter().map(|row| row.rid.service_id).collect();
+    let lost = all.iter().filter(|(_, _, id)| !there.contains(id)).count();
+    assert_eq!(lost, 0, "of {}", all.len());
 }

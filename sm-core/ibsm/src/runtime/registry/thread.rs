@@ -1,6 +1,6 @@
 //! The registry's thread: takes waiting work, decides on all of it, and hands out the outcomes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::{Arc, PoisonError};
@@ -37,6 +37,9 @@ const RESPONDERS_INTERVAL: Duration = Duration::from_millis(200);
 /// the groups that changed, and new trees, however few members joined or left.
 const MEMBERS_INTERVAL: Duration = Duration::from_millis(100);
 
+/// How long writes wait for the store before they are dropped: their clients have repeated them.
+const STORE_PATIENCE: Duration = Duration::from_secs(2);
+
 /// Least time between two checks for expired leases.
 const EXPIRY_INTERVAL_MIN: Duration = Duration::from_millis(20);
 
@@ -58,6 +61,8 @@ pub(super) struct RegistryThread {
     waiting_due: Option<Instant>,
     /// Writes of the batch that is open: the store has not ended its commit.
     deciding: Vec<Job>,
+    /// Since when the store has taken no writes.
+    busy_since: Option<Instant>,
     /// A snapshot of the master that could not be stored; tried again with each turn.
     unstored: Option<News>,
     /// Until when the writes taken last may be acknowledged.
@@ -94,6 +99,7 @@ impl RegistryThread {
             waiting: WaitingAnswers::default(),
             waiting_due: None,
             deciding: Vec::new(),
+            busy_since: None,
             unstored: None,
             acknowledge_until: None,
             issuer: Issuer::default(),
@@ -104,6 +110,9 @@ impl RegistryThread {
 
     /// Restores an empty registry from the SA database that the settings name.
     fn import(&mut self, ports: &Ports) {
+        if *self.shared.imported() != ImportedRegistry::Expected || !self.durable.is_settled() {
+            return;
+        }
         let mut imported = ImportedRegistry::None;
         if self.durable.is_fresh()
             && let Some(plane) = self.dump.read(self.durable.now(), ports)
@@ -126,9 +135,11 @@ impl RegistryThread {
     pub(super) fn run(mut self) {
         loop {
             let (jobs, mut work, events, stop) = self.wait();
-            self.durable.advance(self.clock.now());
-            if let Some(ports) = &work.ports {
-                self.import(ports);
+            let now_s = self.durable.advance(self.clock.now());
+            self.durable.refresh(now_s);
+            let ports = work.ports.as_ref().or_else(|| self.durable.ports()).cloned();
+            if let Some(ports) = ports {
+                self.import(&ports);
             }
             work.responders = self.changed_responders();
             let is_busy = jobs.len() >= BUSY;
@@ -197,6 +208,9 @@ impl RegistryThread {
         self.acknowledge_until = inbox.acknowledge_until;
         let count = if may_take { inbox.writes.len().min(BATCH_MAX) } else { 0 };
         let jobs: Vec<_> = inbox.writes.drain(..count).collect();
+        self.busy_since = inbox.busy.then(|| self.busy_since.unwrap_or(now));
+        let is_late = self.busy_since.is_some_and(|since| now >= since + STORE_PATIENCE);
+        let late = if is_late { std::mem::take(&mut inbox.writes) } else { VecDeque::new() };
         let (ports, predefined) = (inbox.ports.take(), inbox.predefined.take());
         let events = std::mem::take(&mut inbox.events);
         inbox.session = false;
@@ -204,7 +218,12 @@ impl RegistryThread {
         if let Some(issuer) = inbox.issuer.take() {
             self.issuer = issuer;
         }
-        (jobs, Work { ports, predefined, ..Work::default() }, events, inbox.stop)
+        let stop = inbox.stop;
+        drop(inbox);
+        self.shared.counters.store_late.add(late.len());
+        let verdicts = vec![Verdict::Dropped; late.len()];
+        self.answer(late.into(), verdicts);
+        (jobs, Work { ports, predefined, ..Work::default() }, events, stop)
     }
 
     /// The responders that can send reports, if they changed: those that serve this SM's session,

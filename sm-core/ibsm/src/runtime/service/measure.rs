@@ -9,6 +9,7 @@ use super::Service;
 use crate::front_door::PortService;
 use crate::observe::SweepKind;
 use crate::runtime::metrics::{Metric, Value};
+use crate::runtime::store::etcd::Holder;
 use sm_core::smp::{Kind, Passed};
 use sm_core::sweep::Phase;
 
@@ -23,7 +24,44 @@ impl Service {
         metrics.extend(self.measure_succession());
         metrics.extend(self.turns.metrics());
         metrics.extend(self.registry.metrics());
+        metrics.extend(self.measure_store());
         metrics
+    }
+
+    /// A store that managers share.
+    fn measure_store(&self) -> Vec<Metric> {
+        let Some(store) = &self.store else { return Vec::new() };
+        let view = store.view();
+        let is = |state| f64::from(u8::from(state));
+        let [failures, fence_losses, checkpoints] = view.totals;
+        vec![
+            Metric::gauge("store_reachable", "1 while the store answers", is(view.reachable)),
+            Metric::gauge(
+                "store_fence_held",
+                "1 while this subnet manager may commit to the store",
+                is(view.holder == Holder::Us),
+            ),
+            Metric::gauge(
+                "store_commit_age_seconds",
+                "For how long the commit under way has been waiting",
+                view.waiting.as_secs_f64(),
+            ),
+            Metric::counter(
+                "store_request_failures",
+                "Requests that a member of the store's cluster did not answer",
+                failures,
+            ),
+            Metric::counter(
+                "store_fence_losses",
+                "How often the right to commit was lost while this subnet manager was master",
+                fence_losses,
+            ),
+            Metric::counter(
+                "store_checkpoints",
+                "How often tables were written in place of the store's log",
+                checkpoints,
+            ),
+        ]
     }
 
     /// Handovers and takeovers.

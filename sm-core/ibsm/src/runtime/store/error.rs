@@ -37,6 +37,23 @@ pub enum StoreError {
         /// The defect.
         reason: String,
     },
+    /// Another manager may commit.
+    #[error("another manager may have taken the store's fence")]
+    Fenced,
+    /// What is stored is not what this program wrote.
+    #[error("the store's contents are damaged: {0}")]
+    Contents(String),
+    /// An address of etcd.
+    #[error("--store: {endpoint}: {reason}")]
+    Endpoint {
+        /// The address.
+        endpoint: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The thread that serves the store.
+    #[error("cannot start the store's thread")]
+    Runtime(#[source] io::Error),
     /// A store that was expected to end at once did not.
     #[error("the store did not store them in time")]
     Late,

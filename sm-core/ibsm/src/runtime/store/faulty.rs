@@ -50,25 +50,33 @@ impl Faults {
 }
 
 /// A store with faults.
-pub(in super::super) struct FaultyStore<S> {
-    inner: S,
+pub(in super::super) struct FaultyStore {
+    inner: Box<dyn Store>,
     faults: Faults,
     failed: Option<StoreError>,
 }
 
-impl<S: Store> FaultyStore<S> {
+impl FaultyStore {
     /// `inner`, which fails as `faults` says.
-    pub(in super::super) fn new(inner: S, faults: &Faults) -> Self {
+    pub(in super::super) fn new(inner: Box<dyn Store>, faults: &Faults) -> Self {
         Self { inner, faults: faults.clone(), failed: None }
     }
 }
 
-impl<S: Store> Store for FaultyStore<S> {
+impl Store for FaultyStore {
     fn open(&mut self) {
         self.failed = self.faults.state().unreadable.then(failure);
         if self.failed.is_none() {
             self.inner.open();
         }
+    }
+
+    fn lead(&mut self, session: Option<Session>) {
+        self.inner.lead(session);
+    }
+
+    fn is_shared(&self) -> bool {
+        self.inner.is_shared()
     }
 
     fn submit(&mut self, changes: &Arc<Changes>, session: Session) {

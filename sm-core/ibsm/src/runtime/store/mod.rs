@@ -1,11 +1,13 @@
 //! Where the registry is kept so that it survives this process.
 //!
 //! [`Store`] is what the registry's thread sees; [`entry`] the bytes of a commit, the same in every
-//! store; [`file`](mod@file) keeps them in `registry.redb`. What rows contain is decided by the
-//! registry, and when to commit by `registry::durable`.
+//! store; [`file`](mod@file) keeps them in `registry.redb`, [`etcd`] in a cluster that several
+//! managers share. What rows contain is decided by the registry, and when to commit by
+//! `registry::durable`.
 
 pub(super) mod entry;
 mod error;
+pub(super) mod etcd;
 pub(super) mod file;
 
 #[cfg(test)]
@@ -16,6 +18,7 @@ pub(super) mod faulty;
 pub use error::StoreError;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use sa_proto::snapshot::{RegistryPlane, Session};
 use sm_core::registry::{Changes, Outcome, OutcomeKey, Stamp};
@@ -41,13 +44,42 @@ pub(super) trait Store: Send {
 
     /// What ended since the last call.
     fn poll(&mut self) -> Option<Event>;
+
+    /// What ended, or ends within this time.
+    fn poll_within(&mut self, patience: Duration) -> Option<Event> {
+        let _ = patience;
+        self.poll()
+    }
+
+    /// Sets what to call, from any thread, when there may be something to poll.
+    fn set_waker(&mut self, waker: Waker) {
+        // A store whose calls end at once needs none.
+        drop(waker);
+    }
+
+    /// Whether several managers share the store. Then it opens while this manager leads, and no
+    /// other commits; otherwise it reports copies.
+    fn is_shared(&self) -> bool {
+        false
+    }
+
+    /// Sets the session in which this manager is master; `None`: it is not. The right to commit is
+    /// given back.
+    fn lead(&mut self, session: Option<Session>) {
+        let _ = session;
+    }
 }
+
+/// Wakes the thread that polls a store.
+pub(super) type Waker = Box<dyn Fn() + Send + Sync>;
 
 /// What ended.
 #[derive(Debug)]
 pub(super) enum Event {
     /// Everything was read, and the store accepts commits.
     Opened(Box<Stored>),
+    /// What another manager may add to, as it is now, without outcomes: no commits are accepted.
+    Copied(Box<Stored>),
     /// The changes are stored.
     Committed,
     /// The store could not be opened, or the commit failed; the store is closed.

@@ -96,18 +96,23 @@ impl DurableRegistry {
     pub(in super::super) fn begin(&mut self, now_s: u64, work: Work) -> Option<Vec<Verdict>> {
         self.surroundings.take(&work);
         self.unapplied.take(&work);
-        if self.is_busy() {
+        let session = self.publisher.session();
+        self.lead(session);
+        if self.batch.is_some() {
             debug_assert!(work.writes.is_empty(), "one batch after the other");
             return self.proceed(now_s);
         }
         self.reopen_if_due(now_s);
-        let session = self.publisher.session();
         let ports = self.surroundings.ports.clone();
         let Some((ports, session)) = ports.zip(session) else {
             self.poll_store(now_s);
             self.counters.not_master.add(work.writes.len());
             return Some(vec![Verdict::Silence; work.writes.len()]);
         };
+        if !self.may_commit(now_s) {
+            self.publish_copy(session);
+            return Some(vec![Verdict::Silence; work.writes.len()]);
+        }
         self.batch = Some(Batch {
             session,
             ports,
@@ -119,9 +124,10 @@ impl DurableRegistry {
         self.proceed(now_s)
     }
 
-    /// Whether a batch is open: [`begin`](Self::begin) goes on with it, and takes no writes.
+    /// Whether [`begin`](Self::begin) takes no writes: it goes on with an open batch, or another
+    /// manager may commit.
     pub(in super::super) fn is_busy(&self) -> bool {
-        self.batch.is_some()
+        self.batch.is_some() || self.waits_for_store()
     }
 
     /// Goes on with the open batch as far as the store permits; returns a verdict on each of its
@@ -130,11 +136,24 @@ impl DurableRegistry {
         loop {
             self.poll_store(now_s);
             let mut batch = self.batch.take()?;
+            if !self.follows_session(&mut batch) {
+                return Some(vec![Verdict::Silence; batch.writes.len()]);
+            }
             match (mem::replace(&mut batch.stage, Stage::New), self.access) {
                 (Stage::Committed(decided), _) => return Some(self.conclude(batch, *decided)),
+                (Stage::New, Access::Open) if self.is_outranked(batch.session) => {
+                    // A session above that of the store is about to begin.
+                    self.batch = Some(batch);
+                    return None;
+                }
                 (Stage::New, Access::Open) if batch.failed < ATTEMPTS => self.decide(now_s, batch),
                 (Stage::New, Access::Open | Access::Closed { .. }) => {
                     return Some(self.give_up(&batch));
+                }
+                (Stage::New, Access::Opening | Access::Copy) if self.store.is_shared() => {
+                    // Another manager may have decided since.
+                    self.counters.unsettled.add(batch.writes.len());
+                    return Some(vec![Verdict::Dropped; batch.writes.len()]);
                 }
                 (stage, _) => {
                     self.batch = Some(Batch { stage, ..batch });
@@ -142,6 +161,19 @@ impl DurableRegistry {
                 }
             }
         }
+    }
+
+    /// Keeps a batch that is not decided in the current session. With a store that is shared,
+    /// returns whether there is one.
+    fn follows_session(&self, batch: &mut Batch) -> bool {
+        if !self.store.is_shared() {
+            return true;
+        }
+        let Some(session) = self.publisher.session() else { return false };
+        if let Stage::New = batch.stage {
+            batch.session = session;
+        }
+        true
     }
 
     /// The verdicts on writes that could not be stored.
@@ -201,7 +233,8 @@ impl DurableRegistry {
         }
         let mut changes = self.registry.take_changes();
         let events = self.take_events(&before);
-        self.unsettled = Some(Unsettled { sequence: changes.rows.sequence, events });
+        let sequence = changes.rows.sequence;
+        self.unsettled = Some(Unsettled { session: batch.session, sequence, events });
         // A session begins with a commit: from then on this registry is newer than what other
         // managers hold.
         let is_stored = changes.is_empty() && self.stored_session == batch.session;
@@ -236,7 +269,7 @@ impl DurableRegistry {
     fn conclude(&mut self, batch: Batch, decided: Decided) -> Vec<Verdict> {
         let Decided { changes, replies, .. } = decided;
         let rows = &changes.rows;
-        self.settle(rows.sequence);
+        self.settle(batch.session, rows.sequence);
         self.members.apply(rows);
         let session = match self.publish(rows) {
             Ok(session) => session,

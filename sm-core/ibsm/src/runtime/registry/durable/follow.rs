@@ -7,6 +7,7 @@ use sa_proto::snapshot::{RegistryChanges, RegistryPlane, Session};
 use tracing::error;
 
 use super::DurableRegistry;
+use super::shared::COMMIT_PATIENCE;
 use crate::runtime::store::{Event, StoreError, Stored};
 use sm_core::registry::{Changes, Registry};
 
@@ -55,10 +56,10 @@ impl DurableRegistry {
         let changes = Arc::new(changes);
         self.store.submit(&changes, session);
         loop {
-            match self.store.poll() {
+            match self.store.poll_within(COMMIT_PATIENCE) {
                 Some(Event::Committed) => break,
                 Some(Event::Failed(failure)) => return Err(failure),
-                Some(Event::Opened(_)) => {}
+                Some(Event::Opened(_) | Event::Copied(_)) => {}
                 None => return Err(StoreError::Late),
             }
         }

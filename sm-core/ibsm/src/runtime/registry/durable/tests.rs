@@ -52,7 +52,7 @@ impl Bed {
     }
 
     fn open_at(&self, now: HostTime) -> DurableRegistry {
-        let file = FileStore::new(self.directory.path().to_owned());
+        let file = Box::new(FileStore::new(self.directory.path().to_owned()));
         let store = Box::new(FaultyStore::new(file, &self.faults));
         DurableRegistry::open(store, self.publisher.clone(), self.counters.clone(), now).unwrap()
     }

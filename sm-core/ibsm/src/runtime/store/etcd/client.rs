@@ -1,0 +1,199 @@
+//! Requests to the members of an etcd cluster: one at a time, the next if one does not answer.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::{Code, Response, Status};
+
+use super::proto::kv_client::KvClient;
+use super::proto::lease_client::LeaseClient;
+use super::proto::{
+    CompactionRequest, LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveRequest,
+    LeaseRevokeRequest, RangeRequest, RangeResponse, TxnRequest, TxnResponse,
+};
+use super::status::EtcdStatus;
+use crate::cli::EtcdLocation;
+use crate::runtime::store::StoreError;
+
+/// How long a member may take to answer. It answers in a few milliseconds, unless it is stopped or
+/// has lost the others; an election takes about a second.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// The same for a page of rows.
+const PAGE_PATIENCE: Duration = Duration::from_secs(5);
+/// Bytes of a response, at most: a page of pieces.
+const RESPONSE_LEN_MAX: usize = 64 << 20;
+
+/// Why a request has no result.
+#[derive(Clone, Debug)]
+pub(super) enum Failure {
+    /// The member did not answer, or cannot: the request may or may not have taken effect, or will
+    /// later.
+    Unreachable(String),
+    /// The cluster refuses the request.
+    Refused(Status),
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Unreachable(reason) => f.write_str(reason),
+            Self::Refused(status) => write!(f, "{}", status.message()),
+        }
+    }
+}
+
+/// A client of all members.
+#[derive(Clone)]
+pub(super) struct Client {
+    members: Arc<[Member]>,
+    /// The member that is asked first.
+    current: Arc<AtomicUsize>,
+    status: Arc<EtcdStatus>,
+}
+
+struct Member {
+    kv: KvClient<Channel>,
+    lease: LeaseClient<Channel>,
+}
+
+impl Client {
+    /// Connects when there is a request. Must be called in a runtime.
+    pub(super) fn new(
+        location: &EtcdLocation,
+        status: &Arc<EtcdStatus>,
+    ) -> Result<Self, StoreError> {
+        let members = location.endpoints.iter().map(|endpoint| member(location, endpoint));
+        let members = members.collect::<Result<Vec<_>, _>>()?;
+        Ok(Self { members: members.into(), current: Arc::default(), status: status.clone() })
+    }
+
+    pub(super) async fn range(&self, request: RangeRequest) -> Result<RangeResponse, Failure> {
+        let request = &request;
+        self.call(PAGE_PATIENCE, |member| {
+            let (mut kv, request) = (member.kv.clone(), request.clone());
+            async move { kv.range(request).await }
+        })
+        .await
+    }
+
+    pub(super) async fn txn(&self, request: &TxnRequest) -> Result<TxnResponse, Failure> {
+        self.call(PATIENCE, |member| {
+            let (mut kv, request) = (member.kv.clone(), request.clone());
+            async move { kv.txn(request).await }
+        })
+        .await
+    }
+
+    pub(super) async fn compact(&self, revision: i64) -> Result<(), Failure> {
+        self.call(PAGE_PATIENCE, |member| {
+            let mut kv = member.kv.clone();
+            async move { kv.compact(CompactionRequest { revision }).await }
+        })
+        .await
+        .map(|_| ())
+    }
+
+    pub(super) async fn grant(&self, ttl_s: i64) -> Result<LeaseGrantResponse, Failure> {
+        self.call(PATIENCE, |member| {
+            let mut lease = member.lease.clone();
+            async move { lease.lease_grant(LeaseGrantRequest { ttl: ttl_s }).await }
+        })
+        .await
+    }
+
+    /// Ends a lease, and the keys that hang on it.
+    pub(super) async fn revoke(&self, id: i64) -> Result<(), Failure> {
+        self.call(PATIENCE, |member| {
+            let mut lease = member.lease.clone();
+            async move { lease.lease_revoke(LeaseRevokeRequest { id }).await }
+        })
+        .await
+        .map(|_| ())
+    }
+
+    /// Prolongs a lease; returns whether it still existed.
+    pub(super) async fn keep_alive(&self, id: i64) -> Result<bool, Failure> {
+        let answer = self.call(PATIENCE, |member| {
+            let mut lease = member.lease.clone();
+            async move {
+                let requests = tokio_stream::once(LeaseKeepAliveRequest { id });
+                let mut answers = lease.lease_keep_alive(requests).await?.into_inner();
+                let answer = answers.message().await?;
+                answer.map(Response::new).ok_or_else(|| Status::unavailable("no answer"))
+            }
+        });
+        Ok(answer.await?.ttl > 0)
+    }
+
+    /// Asks the current member, and makes the next one current if it has no answer in time.
+    async fn call<T, F>(
+        &self,
+        patience: Duration,
+        ask: impl FnOnce(&Member) -> F,
+    ) -> Result<T, Failure>
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        let at = self.current.load(Relaxed);
+        let asked = ask(&self.members[at % self.members.len()]);
+        let status = match tokio::time::timeout(patience, asked).await {
+            Ok(Ok(response)) => {
+                self.status.note_answer();
+                return Ok(response.into_inner());
+            }
+            Ok(Err(status)) if is_final(&status) => {
+                self.status.note_answer();
+                return Err(Failure::Refused(status));
+            }
+            Ok(Err(status)) => sa_proto::trust::reason_of_status(&status),
+            Err(_) => format!("no answer for {} s", patience.as_secs()),
+        };
+        // Others that waited for the same member have done so already.
+        let _ = self.current.compare_exchange(at, at.wrapping_add(1), Relaxed, Relaxed);
+        let endpoint = self.status.endpoint(at);
+        self.status.note_failure(endpoint, &status);
+        Err(Failure::Unreachable(format!("{endpoint}: {status}")))
+    }
+}
+
+/// Whether another member would answer the same.
+fn is_final(status: &Status) -> bool {
+    matches!(
+        status.code(),
+        Code::InvalidArgument
+            | Code::NotFound
+            | Code::OutOfRange
+            | Code::PermissionDenied
+            | Code::FailedPrecondition
+            | Code::Unimplemented
+    )
+}
+
+fn member(location: &EtcdLocation, endpoint: &str) -> Result<Member, StoreError> {
+    let unusable = |source: tonic::transport::Error| StoreError::Endpoint {
+        endpoint: endpoint.to_owned(),
+        reason: sa_proto::with_causes(&source),
+    };
+    let scheme = if location.tls.is_some() { "https" } else { "http" };
+    let mut builder = Endpoint::from_shared(format!("{scheme}://{endpoint}"))
+        .map_err(unusable)?
+        .connect_timeout(PATIENCE)
+        .tcp_nodelay(true)
+        .http2_keep_alive_interval(Duration::from_secs(5))
+        .keep_alive_timeout(Duration::from_secs(2));
+    if let Some(tls) = &location.tls {
+        let mut config = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&tls.ca));
+        if let Some((certificate, key)) = &tls.identity {
+            config = config.identity(Identity::from_pem(certificate, key));
+        }
+        builder = builder.tls_config(config).map_err(unusable)?;
+    }
+    let channel = builder.connect_lazy();
+    Ok(Member {
+        kv: KvClient::new(channel.clone()).max_decoding_message_size(RESPONSE_LEN_MAX),
+        lease: LeaseClient::new(channel),
+    })
+}

@@ -1,0 +1,188 @@
+//! A store shared by several managers: an etcd cluster (decision 47).
+//!
+//! One manager holds the fence and may commit; the others read. The fence is a key that hangs on a
+//! lease: it is free once its holder revoked the lease or did not prolong it for [`LEASE_S`], and is
+//! never taken from a living one. A commit is one transaction that compares the fence, so that what
+//! a former holder still sends has no effect.
+//!
+//! - [`EtcdStore`]: what the registry's thread sees; everything else runs on a thread of its own.
+//! - [`layout`]: keys, values, transactions. [`image`]: the contents in memory.
+//! - [`task`]: what is done when. [`read`]: reading. [`client`]: requests. [`status`]: for operators.
+
+mod client;
+mod image;
+mod layout;
+mod read;
+mod status;
+mod task;
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use sa_proto::snapshot::Session;
+use sm_core::registry::Changes;
+use tokio::sync::mpsc as commands;
+
+use super::{Event, Store, StoreError, Waker};
+use crate::cli::EtcdLocation;
+use client::Client;
+pub(crate) use status::{EtcdStatus, Holder};
+use task::{Command, Task};
+
+/// Messages and client of etcd, by its field numbers (`proto/etcd.proto`).
+#[allow(missing_docs, unreachable_pub, clippy::all, dead_code, reason = "generated code")]
+mod proto {
+    include!("../../../generated/etcdserverpb.rs");
+}
+
+/// Seconds after which the fence of a manager that died is free; etcd checks twice a second.
+const LEASE_S: i64 = 3;
+/// The log is taken into the tables when it is longer than they are, and than this, bytes.
+const FOLD_LEN: usize = 4 << 20;
+/// How long the end of this process waits for the fence to be given back.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// The store of several managers.
+pub(in super::super) struct EtcdStore {
+    commands: commands::UnboundedSender<Command>,
+    events: Receiver<(u64, Event)>,
+    /// Number of the last `open`: events of before are of no interest.
+    opening: u64,
+    session: Option<Session>,
+    waker: Arc<std::sync::OnceLock<Waker>>,
+    status: Arc<EtcdStatus>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl EtcdStore {
+    /// The store at this place. Connects when it is opened.
+    pub(in super::super) fn start(location: &EtcdLocation) -> Result<Self, StoreError> {
+        Self::start_with(location, FOLD_LEN)
+    }
+
+    fn start_with(location: &EtcdLocation, fold_len: usize) -> Result<Self, StoreError> {
+        let status = Arc::new(EtcdStatus::new(location.endpoints.clone()));
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(StoreError::Runtime)?;
+        let client = {
+            let _context = runtime.enter();
+            Client::new(location, &status)?
+        };
+        let (events_in, events) = channel();
+        let (commands, commands_out) = commands::unbounded_channel();
+        let waker: Arc<std::sync::OnceLock<Waker>> = Arc::default();
+        let events_in = Events { sender: events_in, waker: waker.clone() };
+        let task =
+            Task::new(client, &location.prefix, fold_len, commands_out, events_in, status.clone());
+        let thread = std::thread::Builder::new()
+            .name("etcd".to_owned())
+            .spawn(move || runtime.block_on(task.run()))
+            .map_err(StoreError::Runtime)?;
+        Ok(Self {
+            commands,
+            events,
+            opening: 0,
+            session: None,
+            waker,
+            status,
+            thread: Some(thread),
+        })
+    }
+
+    /// State of the cluster, for operators.
+    pub(in super::super) fn status(&self) -> Arc<EtcdStatus> {
+        self.status.clone()
+    }
+
+    fn send(&self, command: Command) {
+        // The thread runs as long as this exists, unless it panicked: then nothing is ever stored,
+        // and no write is answered.
+        let _ = self.commands.send(command);
+    }
+}
+
+impl Store for EtcdStore {
+    fn open(&mut self) {
+        self.opening += 1;
+        self.send(Command::Open(self.opening));
+    }
+
+    fn lead(&mut self, session: Option<Session>) {
+        if self.session != session {
+            self.session = session;
+            self.send(Command::Lead(session));
+        }
+    }
+
+    fn submit(&mut self, changes: &Arc<Changes>, session: Session) {
+        self.send(Command::Submit(self.opening, changes.clone(), session));
+    }
+
+    fn poll(&mut self) -> Option<Event> {
+        loop {
+            let (opening, event) = self.events.try_recv().ok()?;
+            if opening == self.opening {
+                return Some(event);
+            }
+        }
+    }
+
+    fn poll_within(&mut self, patience: Duration) -> Option<Event> {
+        let end = Instant::now() + patience;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let (opening, event) = self.events.recv_timeout(left).ok()?;
+            if opening == self.opening {
+                return Some(event);
+            }
+        }
+    }
+
+    fn set_waker(&mut self, waker: Waker) {
+        // Set once, by the registry's thread.
+        let _ = self.waker.set(waker);
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+}
+
+impl Drop for EtcdStore {
+    fn drop(&mut self) {
+        let (done, ended) = channel::<()>();
+        self.send(Command::Close(done));
+        // Nothing is ever sent: this returns when the thread drops its end.
+        let _ = ended.recv_timeout(FAREWELL);
+        if let Some(thread) = self.thread.take().filter(JoinHandle::is_finished)
+            && thread.join().is_err()
+        {
+            tracing::error!("the store's thread panicked");
+        }
+    }
+}
+
+/// Where events go.
+struct Events {
+    sender: Sender<(u64, Event)>,
+    waker: Arc<std::sync::OnceLock<Waker>>,
+}
+
+impl Events {
+    fn send(&self, opening: u64, event: Event) {
+        // The receiver is gone when the store is being dropped.
+        let _ = self.sender.send((opening, event));
+        if let Some(wake) = self.waker.get() {
+            wake();
+        }
+    }
+}
+
+#[cfg(test)]
+pub(in crate::runtime) mod testing;
+#[cfg(test)]
+mod tests;

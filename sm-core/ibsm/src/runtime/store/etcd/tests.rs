@@ -1,0 +1,276 @@
+//! Against a real cluster: what every store promises, and what only this one has to.
+
+use std::time::{Duration, Instant};
+
+use ib_mad::types::Guid;
+
+use super::testing::{Cluster, Prefix, Proxy, await_that};
+use super::*;
+use crate::cli::{EtcdLocation, EtcdTls};
+use crate::runtime::store::Stored;
+use crate::runtime::store::conformance::{
+    self, Bed, SESSION, aliases, changes, commit, event_of, opened,
+};
+
+const OTHER: Session = Session { epoch: 9, sm_guid: Guid(2) };
+
+#[test]
+fn etcd_keeps_the_promises_of_a_store() {
+    let Some(cluster) = Cluster::start() else { return };
+    conformance::what_was_committed_is_read_back(&cluster.prefix("/read-back"));
+    conformance::a_commit_that_failed_is_there_as_a_whole_or_not_at_all(&cluster.prefix("/fail"));
+    conformance::a_commit_of_any_size_is_one(&cluster.prefix("/size"));
+    conformance::many_commits_are_read_back_in_their_order(&cluster.prefix("/many"));
+    conformance::only_one_holder_commits(&cluster.prefix("/holder"));
+}
+
+/// What a store that leads reports first: everything.
+fn led(store: &mut dyn Store, session: Session) -> Stored {
+    store.lead(Some(session));
+    loop {
+        match event_of(store) {
+            Event::Opened(stored) => return *stored,
+            Event::Copied(_) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// A manager that commits one number after the other and remembers which were acknowledged.
+struct Writer {
+    store: EtcdStore,
+    session: Session,
+    open: bool,
+    /// The commit under way.
+    pending: Option<u64>,
+    acknowledged: Vec<(Instant, u64)>,
+    /// Sequence number of the rows known.
+    sequence: u64,
+    next: u64,
+}
+
+impl Writer {
+    fn new(store: EtcdStore, session: Session) -> Self {
+        let next = session.epoch << 32;
+        let acknowledged = Vec::new();
+        let mut writer =
+            Self { store, session, open: false, pending: None, acknowledged, sequence: 0, next };
+        writer.store.open();
+        writer.store.lead(Some(session));
+        writer
+    }
+
+    /// Does what can be done now.
+    fn step(&mut self) {
+        match self.store.poll() {
+            Some(Event::Opened(stored)) => {
+                (self.open, self.pending) = (true, None);
+                self.sequence = stored.plane.sequence;
+            }
+            Some(Event::Committed) => {
+                let number = self.pending.take().expect("one was under way");
+                self.acknowledged.push((Instant::now(), number));
+            }
+            Some(Event::Failed(_)) => {
+                (self.open, self.pending) = (false, None);
+                self.store.open();
+            }
+            Some(Event::Copied(_)) | None => {}
+        }
+        if self.open && self.pending.is_none() {
+            self.next += 1;
+            self.sequence += 1;
+            self.pending = Some(self.next);
+            self.store.submit(&Arc::new(changes(self.sequence, [self.next], [])), self.session);
+        }
+    }
+}
+
+fn run(writers: &mut [&mut Writer], time: Duration) {
+    let end = Instant::now() + time;
+    while Instant::now() < end {
+        writers.iter_mut().for_each(|writer| writer.step());
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}
+
+/// What a third manager finds afterwards must be everything that was acknowledged.
+fn all_are_there(bed: &Prefix<'_>, writers: Vec<Writer>) {
+    let acknowledged: Vec<Vec<_>> =
+        writers.iter().map(|writer| writer.acknowledged.clone()).collect();
+    drop(writers);
+    let mut last = bed.store();
+    last.open();
+    let stored = led(&mut *last, Session { epoch: 99, sm_guid: Guid(9) });
+    let there = aliases(&stored.plane);
+    for (_, number) in acknowledged.iter().flatten() {
+        assert!(there.binary_search(number).is_ok(), "{number:x} was acknowledged and is lost");
+    }
+}
+
+/// Members are killed, stopped and cut off, one at a time and two at a time, under load.
+#[test]
+fn no_acknowledged_commit_is_lost_whatever_happens_to_members() {
+    let Some(mut cluster) = Cluster::start() else { return };
+    let link = cluster.link();
+    let mut writer = Writer::new(cluster.prefix("/members").store_by(&link), SESSION);
+    run(&mut [&mut writer], Duration::from_secs(1));
+    let mut before = writer.acknowledged.len();
+    assert!(before > 10, "{before} commits in a second");
+    let mut goes_on = |writer: &mut Writer, what: &str| {
+        await_that(what, || {
+            writer.step();
+            writer.acknowledged.len() > before + 10
+        });
+        before = writer.acknowledged.len();
+    };
+    for at in 0..3 {
+        cluster.kill_member(at);
+        goes_on(&mut writer, "one of three members is dead");
+        cluster.start_member(at);
+        goes_on(&mut writer, "it is back");
+        cluster.pause_member(at, true);
+        goes_on(&mut writer, "one of three members is stopped");
+        cluster.pause_member(at, false);
+        link[at].cut(true);
+        goes_on(&mut writer, "one of three members cannot be reached");
+        link[at].cut(false);
+    }
+    // Without a majority nothing is acknowledged; afterwards it goes on.
+    cluster.pause_member(0, true);
+    cluster.pause_member(1, true);
+    run(&mut [&mut writer], Duration::from_secs(1));
+    let count = writer.acknowledged.len();
+    run(&mut [&mut writer], Duration::from_secs(2));
+    assert_eq!(writer.acknowledged.len(), count, "two of three members do not answer");
+    cluster.pause_member(0, false);
+    cluster.pause_member(1, false);
+    goes_on(&mut writer, "all are back");
+    all_are_there(&cluster.prefix("/members"), vec![writer]);
+}
+
+/// Two managers that both hold themselves for the master, and lose the way to etcd in turn.
+#[test]
+fn of_two_masters_only_the_holder_of_the_fence_acknowledges() {
+    let Some(cluster) = Cluster::start() else { return };
+    let links = [cluster.link(), cluster.link()];
+    let bed = cluster.prefix("/two");
+    let cut = |link: &[Proxy], is: bool| link.iter().for_each(|proxy| proxy.cut(is));
+    let mut one = Writer::new(bed.store_by(&links[0]), SESSION);
+    run(&mut [&mut one], Duration::from_secs(1));
+    let mut two = Writer::new(bed.store_by(&links[1]), OTHER);
+    run(&mut [&mut one, &mut two], Duration::from_secs(5));
+    assert!(two.acknowledged.is_empty(), "the fence is never taken from a living holder");
+    for turn in 0..2 {
+        let (from, to) = if turn == 0 { (0, 1) } else { (1, 0) };
+        let since = Instant::now();
+        cut(&links[from], true);
+        let mut pair = [&mut one, &mut two];
+        let count = pair[to].acknowledged.len();
+        await_that("the other one takes over", || {
+            pair.iter_mut().for_each(|writer| writer.step());
+            pair[to].acknowledged.len() > count
+        });
+        let took = since.elapsed();
+        assert!(took < Duration::from_secs(8), "{took:?}");
+        cut(&links[from], false);
+        run(&mut pair, Duration::from_secs(2));
+        let first = pair[to].acknowledged[count].0;
+        let late = pair[from].acknowledged.iter().filter(|(at, _)| *at > first).count();
+        assert_eq!(late, 0, "commits of the former holder were acknowledged");
+    }
+    all_are_there(&bed, vec![one, two]);
+}
+
+/// A holder that ends in order gives the fence back; one that dies is waited for.
+#[test]
+fn the_fence_is_free_at_once_after_an_orderly_end() {
+    let Some(cluster) = Cluster::start() else { return };
+    let bed = cluster.prefix("/orderly");
+    let mut first = bed.store();
+    assert!(led(&mut *first, SESSION).fresh);
+    commit(&mut *first, &changes(1, [1], []), SESSION).unwrap();
+    let mut second = bed.store();
+    second.open();
+    second.lead(Some(OTHER));
+    await_that("the second waits", || matches!(second.poll(), Some(Event::Copied(_))));
+    let since = Instant::now();
+    first.lead(None);
+    let stored = led(&mut *second, OTHER);
+    assert!(since.elapsed() < Duration::from_secs(2), "{:?}", since.elapsed());
+    assert_eq!((aliases(&stored.plane), stored.session), (vec![1], SESSION));
+    // The first one reads what the second commits.
+    commit(&mut *second, &changes(2, [2], []), OTHER).unwrap();
+    await_that("the standby reads it", || match first.poll() {
+        Some(Event::Copied(copy)) => copy.session == OTHER && aliases(&copy.plane) == [1, 2],
+        _ => false,
+    });
+}
+
+/// The tables replace the log while commits go on, and a standby that lags reads them.
+#[test]
+fn the_log_stays_short() {
+    let Some(cluster) = Cluster::start() else { return };
+    let bed = cluster.prefix("/short");
+    let link = cluster.link();
+    let mut store = bed.store_by(&link);
+    store.open();
+    led(&mut store, SESSION);
+    let status = store.status();
+    for sequence in 1..=200 {
+        let all = changes(sequence, 0..500, [sequence + 1000]);
+        commit(&mut store, &all, SESSION).unwrap();
+    }
+    let checkpoints = status.view().totals[2];
+    assert!(checkpoints >= 5, "{checkpoints}");
+    drop(store);
+    let stored = opened(&mut *bed.store());
+    assert_eq!((stored.plane.sequence, stored.plane.alias_guids.len()), (200, 500));
+}
+
+/// A certificate for these names and its key, in PEM.
+fn issued(issuer: &rcgen::Issuer<'_, rcgen::KeyPair>, names: &[&str]) -> (String, String) {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    let certificate = rcgen::CertificateParams::new(names).unwrap().signed_by(&key, issuer);
+    (certificate.unwrap().pem(), key.serialize_pem())
+}
+
+fn authority() -> (rcgen::Issuer<'static, rcgen::KeyPair>, String) {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut params = rcgen::CertificateParams::default();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let certificate = params.self_signed(&key).unwrap().pem();
+    (rcgen::Issuer::new(params, key), certificate)
+}
+
+#[test]
+fn with_tls_members_and_managers_show_certificates() {
+    let directory = tempfile::tempdir().unwrap();
+    let (ca, ca_pem) = authority();
+    let (certificate, key) = issued(&ca, &["127.0.0.1"]);
+    let files = [("ca", &ca_pem), ("certificate", &certificate), ("key", &key)];
+    let files = files.map(|(name, text)| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    });
+    let (own, own_key) = issued(&ca, &["sm1"]);
+    let identity = Some((own.into_bytes(), own_key.into_bytes()));
+    let tls = EtcdTls { ca: ca_pem.into_bytes(), identity };
+    let Some(cluster) = Cluster::start_with(Some((files, tls.clone()))) else { return };
+    let bed = cluster.prefix("/tls");
+    let mut store = bed.store();
+    assert!(opened(&mut *store).fresh);
+    commit(&mut *store, &changes(1, [1], []), SESSION).unwrap();
+    let (_, stranger) = authority();
+    let without = EtcdTls { identity: None, ..tls.clone() };
+    let elsewhere = EtcdTls { ca: stranger.into_bytes(), ..tls };
+    for tls in [Some(without), Some(elsewhere), None] {
+        let location = EtcdLocation { tls, ..cluster.location("/tls") };
+        let mut store = EtcdStore::start(&location).unwrap();
+        store.open();
+        assert!(store.poll_within(Duration::from_secs(2)).is_none(), "{location:?}");
+        assert!(store.status().view().failure.is_some());
+    }
+}
