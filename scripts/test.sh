@@ -20,6 +20,7 @@ interop_needs=(
     prometheus:prometheus
     tshark:tshark
     openssl:openssl
+    etcd:etcd-server
     chromium:chromium
     chromedriver:chromium-driver
     /usr/include/infiniband/iba/ib_types.h:libopensm-dev

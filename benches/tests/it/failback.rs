@@ -73,11 +73,13 @@ fn pass(mut from: TcpStream, mut to: TcpStream, link: &Link) {
 /// Two managers on one fabric, the first of which is preferred.
 pub(crate) struct Pair {
     pub(crate) subnet: Subnet,
-    publish: [SocketAddr; 2],
+    pub(crate) publish: [SocketAddr; 2],
+    /// The store that they share, instead of following each other.
+    store: Option<String>,
     /// Where each follows the other, and what is between them.
     follow: [SocketAddr; 2],
     links: [Arc<Link>; 2],
-    runtime: tokio::runtime::Runtime,
+    pub(crate) runtime: tokio::runtime::Runtime,
 }
 
 impl Pair {
@@ -90,7 +92,8 @@ impl Pair {
         std::fs::write(config, text).expect("the sandbox can be written");
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         let runtime = runtime.worker_threads(1).enable_all().build().expect("threads");
-        Self { subnet, publish, follow: [second, first], links: [first_link, second_link], runtime }
+        let (follow, links) = ([second, first], [first_link, second_link]);
+        Self { subnet, publish, store: None, follow, links, runtime }
     }
 
     /// A pair with both managers: the first is master, and the second in step with it.
@@ -103,7 +106,12 @@ impl Pair {
         (pair, first, second)
     }
 
-    fn start(&self, at: usize) -> Program {
+    /// The same, with this store for both.
+    pub(crate) fn with_store(name: &str, store: &str) -> Self {
+        Self { store: Some(store.to_owned()), ..Self::new(name) }
+    }
+
+    pub(crate) fn start(&self, at: usize) -> Program {
         self.start_with(at, &[])
     }
 
@@ -116,14 +124,18 @@ impl Pair {
         let follow = format!("http://{}", self.follow[at]);
         let node = format!("node{:05} HCA-1", at + 1);
         let mut args = vec!["--transport", "ibsim", "--socket", sandbox.socket()];
-        args.extend(["--node", &node, "--publish", &publish, "--follow", &follow]);
+        args.extend(["--node", &node, "--publish", &publish]);
+        args.extend(match &self.store {
+            Some(store) => ["--store", store],
+            None => ["--follow", &follow],
+        });
         args.extend(["--state-dir", state.to_str().expect("UTF-8")]);
         args.extend(["-F", config.to_str().expect("UTF-8"), "-p", ["9", "3"][at]]);
         args.extend(more);
         sandbox.ours("ibsm", &format!("ibsm-{at}"), &args)
     }
 
-    fn responder(&self) -> Program {
+    pub(crate) fn responder(&self) -> Program {
         let sandbox = &self.subnet.sandbox;
         let cache = sandbox.path("cache");
         let urls = self.publish.map(|address| format!("http://{address}"));
@@ -196,16 +208,16 @@ impl Pair {
 }
 
 /// A client that writes to whichever manager accepts it, and keeps what was acknowledged.
-struct Writer {
-    publish: [SocketAddr; 2],
+pub(crate) struct Writer {
+    pub(crate) publish: [SocketAddr; 2],
     host: Host,
     next: u64,
     /// Services acknowledged, and whether they are registered or deleted.
-    acknowledged: BTreeMap<u64, bool>,
+    pub(crate) acknowledged: BTreeMap<u64, bool>,
 }
 
 impl Writer {
-    fn new(pair: &Pair, snapshot: &Snapshot) -> Self {
+    pub(crate) fn new(pair: &Pair, snapshot: &Snapshot) -> Self {
         let host = hosts(snapshot)[5];
         Self { publish: pair.publish, host, next: 1, acknowledged: BTreeMap::new() }
     }
@@ -231,7 +243,7 @@ impl Writer {
     }
 
     /// Registers `count` services and deletes a third of them, until all is acknowledged.
-    async fn write(&mut self, count: u64) {
+    pub(crate) async fn write(&mut self, count: u64) {
         let services: Vec<u64> = (self.next..self.next + count).collect();
         self.next += count;
         let deleted: Vec<u64> = services.iter().copied().filter(|id| id % 3 == 0).collect();
@@ -284,7 +296,7 @@ impl Writer {
     }
 
     /// Acknowledged services that are not there, and deleted ones that are.
-    fn differences(&self, snapshot: &Snapshot) -> (usize, usize) {
+    pub(crate) fn differences(&self, snapshot: &Snapshot) -> (usize, usize) {
         let there: BTreeSet<u64> =
             snapshot.registry().services.iter().map(|service| service.rid.service_id).collect();
         let wrong = |is_registered: bool| {

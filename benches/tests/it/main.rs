@@ -4,6 +4,7 @@ mod at_sm_port;
 mod chaos;
 mod chaos_support;
 mod ctl;
+mod etcd;
 mod failback;
 mod faults;
 mod feed;

@@ -1,0 +1,193 @@
+//! Two subnet managers that share a store in a real etcd of three members.
+
+use std::fs::File;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::failback::{Pair, Writer};
+use benches::sandbox::{PATIENCE, can_interoperate_with, free_address};
+use sa_proto::proto::admin::Status;
+
+/// Members of a cluster, which end with it.
+struct Etcd {
+    members: Vec<Child>,
+    clients: Vec<SocketAddr>,
+    arguments: Vec<Vec<String>>,
+    directory: tempfile::TempDir,
+}
+
+impl Etcd {
+    /// Starts three members; `None`, with a printed reason, if etcd is not installed.
+    fn start() -> Option<Self> {
+        if !can_interoperate_with("etcd") {
+            return None;
+        }
+        // In memory: what is tested is not the disk.
+        let directory = match Path::new("/dev/shm").is_dir() {
+            true => tempfile::tempdir_in("/dev/shm"),
+            false => tempfile::tempdir(),
+        };
+        let directory = directory.expect("a directory for etcd");
+        let clients: Vec<_> = (0..3).map(|_| free_address()).collect();
+        let peers: Vec<_> = (0..3).map(|_| free_address()).collect();
+        let all = (0..).zip(&peers).map(|(at, peer)| format!("m{at}=http://{peer}"));
+        let all = all.collect::<Vec<_>>().join(",");
+        let arguments = clients.iter().zip(&peers).enumerate().map(|(at, (client, peer))| {
+            vec![
+                format!("--name=m{at}"),
+                format!("--data-dir={}", directory.path().join(format!("m{at}")).display()),
+                format!("--listen-client-urls=http://{client}"),
+                format!("--advertise-client-urls=http://{client}"),
+                format!("--listen-peer-urls=http://{peer}"),
+                format!("--initial-advertise-peer-urls=http://{peer}"),
+                format!("--initial-cluster={all}"),
+                "--log-level=error".to_owned(),
+            ]
+        });
+        let arguments = arguments.collect();
+        let mut etcd = Self { members: Vec::new(), clients, arguments, directory };
+        for at in 0..3 {
+            let member = etcd.run(at);
+            etcd.members.push(member);
+        }
+        Some(etcd)
+    }
+
+    fn run(&self, at: usize) -> Child {
+        let log = File::create(self.directory.path().join(format!("m{at}.log"))).expect("a log");
+        Command::new("etcd")
+            .args(&self.arguments[at])
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("etcd is installed")
+    }
+
+    fn kill(&mut self, at: usize) {
+        self.members[at].kill().expect("it runs");
+        self.members[at].wait().expect("it was killed");
+    }
+
+    fn signal(&self, at: usize, signal: i32) {
+        // SAFETY: only sends a signal, to a child that was not waited for.
+        unsafe { libc::kill(self.members[at].id() as i32, signal) };
+    }
+
+    fn url(&self) -> String {
+        let members: Vec<String> = self.clients.iter().map(SocketAddr::to_string).collect();
+        format!("etcd://{}/ibsm/test", members.join(","))
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        for member in &mut self.members {
+            let _ = member.kill();
+            let _ = member.wait();
+        }
+    }
+}
+
+/// Whether a manager accepts writes.
+fn holds_fence(status: &Status) -> bool {
+    status.store.contains("this manager holds the fence")
+}
+
+/// A master with a store, and a writer.
+fn began(pair: &Pair) -> Writer {
+    pair.await_status(0, "the master holds the fence", |status| {
+        status.subnet_up && holds_fence(status)
+    });
+    Writer::new(pair, &pair.snapshot(0))
+}
+
+/// Killed, stopped in order, and returning: nothing acknowledged is lost, no deleted record comes
+/// back, and no client is asked.
+#[test]
+fn a_failover_and_a_failback_lose_nothing_and_ask_no_one() {
+    let Some(etcd) = Etcd::start() else { return };
+    let pair = Pair::with_store("etcd-failover", &etcd.url());
+    let mut first = pair.start(0);
+    let mut writer = began(&pair);
+    let second = pair.start(1);
+    pair.await_status(1, "a standby that reads", |status| {
+        status.sm_state == "standby" && status.store.contains("; read ")
+    });
+    pair.runtime.block_on(writer.write(600));
+    let asked = pair.subnet.sandbox.reregistrations();
+    let killed = Instant::now();
+    first.kill_and_wait();
+    pair.runtime.block_on(writer.write(30));
+    let waited = killed.elapsed();
+    assert!(waited < Duration::from_secs(20), "writes waited for {waited:?}");
+    assert!(holds_fence(&pair.status(1).expect("it is master")));
+    assert_eq!(writer.differences(&pair.snapshot(1)), (0, 0), "{}", second.log());
+    // The preferred one returns, while writes go on.
+    let first = pair.start(0);
+    let deadline = Instant::now() + PATIENCE;
+    while pair.status(0).is_none_or(|status| !(status.subnet_up && holds_fence(&status))) {
+        pair.runtime.block_on(writer.write(30));
+        assert!(Instant::now() < deadline, "{}", first.log());
+    }
+    pair.runtime.block_on(writer.write(300));
+    assert_eq!(writer.differences(&pair.snapshot(0)), (0, 0), "{}", first.log());
+    pair.await_status(1, "the other one stands by", |status| status.sm_state == "standby");
+    let asked_now = pair.subnet.sandbox.reregistrations();
+    assert_eq!(asked_now, asked, "no client is asked to register again: {}", first.log());
+}
+
+/// A master that is stopped for longer than its lease cannot commit when it continues.
+#[test]
+fn a_master_that_was_stopped_acknowledges_nothing_of_before() {
+    let Some(etcd) = Etcd::start() else { return };
+    let pair = Pair::with_store("etcd-pause", &etcd.url());
+    let first = pair.start(0);
+    let mut writer = began(&pair);
+    let _second = pair.start(1);
+    pair.await_status(1, "a standby", |status| status.sm_state == "standby");
+    pair.runtime.block_on(writer.write(100));
+    first.signal(libc::SIGSTOP);
+    pair.await_status(1, "the standby took over", |status| status.subnet_up && holds_fence(status));
+    let stopped = std::mem::replace(&mut writer.publish[0], pair.publish[1]);
+    pair.runtime.block_on(writer.write(300));
+    writer.publish[0] = stopped;
+    first.signal(libc::SIGCONT);
+    pair.runtime.block_on(writer.write(300));
+    let deadline = Instant::now() + PATIENCE;
+    while pair.status(0).is_none_or(|status| !(status.subnet_up && holds_fence(&status))) {
+        pair.runtime.block_on(writer.write(30));
+        assert!(Instant::now() < deadline, "{}", first.log());
+    }
+    pair.runtime.block_on(writer.write(30));
+    assert_eq!(writer.differences(&pair.snapshot(0)), (0, 0), "{}", first.log());
+}
+
+/// The fabric is managed and queries are answered; writes wait, which is reported, and go on.
+#[test]
+fn while_etcd_is_out_of_reach_only_writes_wait() {
+    let Some(mut etcd) = Etcd::start() else { return };
+    let pair = Pair::with_store("etcd-outage", &etcd.url());
+    let _first = pair.start(0);
+    let mut writer = began(&pair);
+    let responder = pair.responder();
+    responder.wait_for("serving generation");
+    pair.runtime.block_on(writer.write(60));
+    // One member of three is no outage.
+    etcd.kill(0);
+    pair.runtime.block_on(writer.write(60));
+    etcd.signal(1, libc::SIGSTOP);
+    pair.await_status(0, "the outage is reported", |status| {
+        status.warnings.iter().any(|warning| warning.contains("registrations are not acknowledged"))
+    });
+    let status = pair.status(0).expect("it runs");
+    assert!(status.subnet_up && status.responders.iter().all(|entry| entry.current), "{status:?}");
+    assert_eq!(writer.differences(&pair.snapshot(0)), (0, 0), "what is published stays");
+    etcd.signal(1, libc::SIGCONT);
+    pair.runtime.block_on(writer.write(60));
+    pair.await_status(0, "no warning is left", |status| {
+        status.warnings.iter().all(|warning| !warning.contains("not acknowledged"))
+    });
+    assert_eq!(writer.differences(&pair.snapshot(0)), (0, 0));
+}
