@@ -71,6 +71,17 @@ impl Bed {
 
     /// The same; `follows`: whether the registry of another manager is followed.
     fn build(settings: Settings, files: Files, once: bool, follows: bool) -> Self {
+        Self::build_with(settings, files, once, follows, false)
+    }
+
+    /// The same; `shares`: whether the managers share a store.
+    fn build_with(
+        settings: Settings,
+        files: Files,
+        once: bool,
+        follows: bool,
+        shares: bool,
+    ) -> Self {
         let tree = FatTree { levels: 2, radix: 4, hosts: 8, oversubscription: (1, 1) };
         let net = generate(&Shape::FatTree(tree), &Common::default()).unwrap();
         let mut fabric = Fabric::new(&net, Options { seed: 7, ..Options::default() });
@@ -97,7 +108,7 @@ impl Bed {
             once,
             follows,
             follows_config: false,
-            shares: false,
+            shares,
             responder_command: "ibsa".to_owned(),
             sweeper,
             saved: SavedState { m_keys: MKeyTable::default(), neighbours, origin: None },

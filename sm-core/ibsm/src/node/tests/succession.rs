@@ -1,7 +1,7 @@
 //! Changes of mastership, as a node sees them.
 
 use ib_mad::wire::attribute::SmState;
-use sa_proto::snapshot::{Session, Version};
+use sa_proto::snapshot::{RegistryVersion, Session, Version};
 use sa_proto::state::{Document, Kind, StateVersion};
 use sm_core::sweep::Phase;
 
@@ -157,6 +157,32 @@ fn took_over(responders: &[u64]) -> Bed {
     bed.crash_peer();
     bed.run_until(MINUTE * 2, |bed| state(bed) == SmState::Master);
     bed
+}
+
+/// What the store holds is everything that was acknowledged. If it could never be read, all clients
+/// are asked.
+#[test]
+fn a_new_master_with_a_shared_store_asks_no_client_if_it_was_read() {
+    for is_read in [true, false] {
+        let mut bed = Bed::build_with(of_priority(1), Files::new(), false, false, true);
+        bed.add_peer(of_priority(9));
+        bed.run_until(MINUTE, |bed| {
+            state(bed) == SmState::Standby && bed.peer.as_ref().unwrap().sweeper.is_up()
+        });
+        if is_read {
+            let session = Session { epoch: 6, sm_guid: Guid(0x99) };
+            bed.registry.lock().held = RegistryVersion { session, sequence: 10 };
+        }
+        bed.crash_peer();
+        let before = bed.fabric.counters().reregistrations;
+        bed.run_until(MINUTE * 2, acknowledges);
+        bed.run_for(MINUTE);
+        let asked = bed.fabric.counters().reregistrations - before;
+        assert_eq!(asked == 0, is_read, "{asked}");
+        assert!(bed.feed.lock().inquiries.is_empty(), "no responder is asked");
+        let counters = bed.node.succession();
+        assert_eq!((counters.complete, counters.incomplete), (is_read.into(), (!is_read).into()));
+    }
 }
 
 #[test]
