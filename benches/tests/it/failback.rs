@@ -96,6 +96,11 @@ impl Pair {
         Self { subnet, publish, store: None, follow, links, runtime }
     }
 
+    /// The same, with this store for both.
+    pub(crate) fn with_store(name: &str, store: &str) -> Self {
+        Self { store: Some(store.to_owned()), ..Self::new(name) }
+    }
+
     /// A pair with both managers: the first is master, and the second in step with it.
     fn in_step(name: &str) -> (Self, Program, Program) {
         let pair = Self::new(name);
@@ -104,11 +109,6 @@ impl Pair {
         let second = pair.start(1);
         pair.await_in_step(1);
         (pair, first, second)
-    }
-
-    /// The same, with this store for both.
-    pub(crate) fn with_store(name: &str, store: &str) -> Self {
-        Self { store: Some(store.to_owned()), ..Self::new(name) }
     }
 
     pub(crate) fn start(&self, at: usize) -> Program {
