@@ -118,6 +118,23 @@ fn answers_that_a_failed_transport_did_not_take_are_its_successors() {
     assert!(worker.responder().stats().balances());
 }
 
+/// Regression: a responder that had been stopped forwarded writes of clients that had given up; a
+/// withdrawal took back a registration that its client had been acknowledged since.
+#[test]
+fn packets_that_waited_while_the_process_was_stopped_are_dropped() {
+    let script = Script { receives: 2, ..Script::default() };
+    let mut worker = worker(script, WorkerConfig::default(), false);
+    let start = Instant::now();
+    worker.note_pause(start).unwrap();
+    worker.note_pause(start + Duration::from_millis(1900)).unwrap();
+    assert_eq!(worker.responder().stats().requests(), 0, "nothing was read");
+    worker.note_pause(start + Duration::from_secs(4)).unwrap();
+    while worker.turn(Instant::now).unwrap() == Next::Again {}
+    let stats = worker.responder().stats();
+    assert_eq!((stats.requests(), stats.responses(), stats.dropped_total()), (4, 2, 2));
+    assert!(stats.balances());
+}
+
 #[test]
 fn an_echo_sends_requests_back_as_they_came_but_for_the_method() {
     let mut worker =

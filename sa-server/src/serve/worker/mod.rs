@@ -17,9 +17,13 @@ use ib_mad::transport::{Interest, Malformed, Packet, Transport, wait};
 use crate::serve::overload::{Backlog, BacklogConfig, Pace};
 use crate::serve::own_port::Egress;
 use crate::serve::responder::Responder;
+use crate::sm::forward::PATIENCE;
 
 /// Packets answered at a time.
 const BATCH_MAX: usize = 64;
+
+/// A worker without a turn for so long was stopped, and clients have given up.
+const STOPPED_MIN: Duration = PATIENCE;
 
 /// Bounds of a [`Worker`].
 #[derive(Clone, Copy, Debug)]
@@ -112,6 +116,18 @@ impl<T: Transport> Worker<T> {
         &self.responder
     }
 
+    /// Drops the packets in the transport if there was no turn for two seconds: the process was
+    /// stopped. Their age is unknown, and a write whose client has given up must not be decided
+    /// after later ones. Clients that still wait repeat their requests. A loop that turns at least
+    /// every [`WorkerConfig::look_around`] calls this before each turn.
+    pub fn note_pause(&mut self, now: Instant) -> io::Result<()> {
+        if now.saturating_duration_since(self.now) >= STOPPED_MIN {
+            self.take_over(0, now)?;
+        }
+        self.now = now;
+        Ok(())
+    }
+
     /// The transport.
     pub fn transport_mut(&mut self) -> &mut T {
         &mut self.transport
@@ -176,7 +192,9 @@ impl<T: Transport> Worker<T> {
         let start = Instant::now();
         let (mut upkeep_due, mut around_due) = (start + interval, start);
         let mut idle_since = None;
+        self.now = start;
         while !stop.load(Relaxed) {
+            self.note_pause(Instant::now())?;
             let next = self.turn(Instant::now)?;
             // By the turn's clock: a worker that is never idle looks around as well.
             let now = self.now;
