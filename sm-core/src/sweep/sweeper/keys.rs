@@ -32,6 +32,11 @@ impl Sweeper {
         self.subnet.m_keys.own_port = guid;
     }
 
+    /// The GUID of the SM's own port; 0 if it is not known.
+    pub fn own_port(&self) -> Guid {
+        self.subnet.m_keys.own_port
+    }
+
     /// The known M_Keys, to be saved.
     pub fn m_keys(&self) -> &MKeyTable {
         &self.subnet.m_keys.known

@@ -293,9 +293,12 @@ impl Succession {
             self.counters.complete += 1;
             return sweeper.set_registry_copy(now, RegistryCopy::Complete);
         }
+        let held = registry.held();
+        let is_copy = held.session != NO_SESSION && held.session.sm_guid != sweeper.own_port();
         let evidence = Evidence {
             followed: &self.followed,
-            held: registry.held(),
+            held,
+            is_copy,
             responders: &responders.load(),
             heard: sweeper.master_seen(),
         };
@@ -308,7 +311,7 @@ impl Succession {
             }
             Some(Finding::Incomplete(reason)) => {
                 // Without another master before this one nothing was acknowledged elsewhere.
-                if sweeper.awaits_registry_copy() {
+                if sweeper.awaits_registry_copy() || is_copy {
                     self.counters.incomplete += 1;
                     warn!("registrations may be missing: {reason}");
                 }

@@ -16,6 +16,9 @@ use crate::publish::LEASE;
 
 /// How long responders may take to answer.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
+/// How long they may take to connect and to answer if this process has not followed the master
+/// whose registry it holds: it does not know which responders there are.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
 /// How long it may take to fetch and store a responder's registry.
 const ROWS_PATIENCE: Duration = Duration::from_secs(5);
 /// How often answers are checked.
@@ -26,6 +29,8 @@ pub(super) struct Evidence<'a> {
     pub(super) followed: &'a Followed,
     /// The registry on disk.
     pub(super) held: RegistryVersion,
+    /// Whether another manager was its master.
+    pub(super) is_copy: bool,
     pub(super) responders: &'a [Responder],
     /// When that master was last heard from in the fabric.
     pub(super) heard: Option<Instant>,
@@ -89,7 +94,8 @@ impl TakeOver {
         inquire: impl Fn(Option<u64>) -> u64,
     ) -> Option<Finding> {
         if let Stage::New = self.stage {
-            self.stage = Stage::Asking { number: inquire(None), until: now + ANSWER_PATIENCE };
+            let patience = if evidence.is_blind() { CONNECT_PATIENCE } else { ANSWER_PATIENCE };
+            self.stage = Stage::Asking { number: inquire(None), until: now + patience };
         }
         if let Stage::Asking { number, until } = self.stage {
             if now < until && !evidence.is_answered(number) {
@@ -137,8 +143,17 @@ impl Evidence<'_> {
         named.filter(move |id| !self.answers(number).any(|(answered, _)| answered == *id))
     }
 
+    /// Whether the registry is a copy of which this process does not know who could acknowledge
+    /// more: it was started since, and has heard no master.
+    fn is_blind(&self) -> bool {
+        self.is_copy && self.followed.beat.is_none()
+    }
+
     /// Whether all responders that can be expected to answer have done so.
     fn is_answered(&self, number: u64) -> bool {
+        if self.is_blind() {
+            return false;
+        }
         let mut connected = self.responders.iter().filter(|entry| !entry.is_client());
         let all = connected.all(|entry| self.answers(number).any(|(id, _)| id == entry.id));
         all && self.missing(number).next().is_none()

@@ -29,6 +29,7 @@ struct Case {
     now: Instant,
     followed: Followed,
     held: RegistryVersion,
+    is_copy: bool,
     responders: Vec<Responder>,
     heard: Option<Instant>,
     takeover: TakeOver,
@@ -55,6 +56,7 @@ impl Case {
             now: now + Duration::from_secs(40),
             followed,
             held: known.registry(),
+            is_copy: true,
             responders: vec![responder(1, None), responder(2, None)],
             heard: Some(now),
             takeover: TakeOver::default(),
@@ -66,6 +68,7 @@ impl Case {
         let evidence = Evidence {
             followed: &self.followed,
             held: self.held,
+            is_copy: self.is_copy,
             responders: &self.responders,
             heard: self.heard,
         };
@@ -193,6 +196,30 @@ fn a_master_that_waited_for_the_standby_acknowledged_no_more_than_that_has() {
     case.responders.clear();
     case.now += Duration::from_secs(1);
     assert_eq!(case.poll(), Some(Finding::Complete));
+}
+
+/// Regression: a standby that lagged was restarted after its master had died. It began a session
+/// with its outdated copy before any responder had connected: acknowledged writes were lost.
+#[test]
+fn a_restarted_standby_waits_for_responders_to_connect() {
+    let mut case = Case::new();
+    case.followed = Followed::default();
+    case.responders.clear();
+    assert_eq!(case.poll(), None);
+    case.now += Duration::from_secs(2);
+    case.responders = vec![responder(1, Some((1, version(5, 12))))];
+    assert_eq!(case.poll(), None, "another may still connect");
+    case.now += Duration::from_secs(1);
+    assert_eq!(case.poll(), None);
+    assert_eq!(*case.asked.borrow(), [None, Some(1)]);
+    case.held = version(5, 12).registry();
+    assert!(is_incomplete(&case.poll().unwrap()), "a responder that is gone may hold more");
+
+    let mut case = Case::new();
+    case.followed = Followed::default();
+    case.is_copy = false;
+    case.responders.clear();
+    assert!(is_incomplete(&case.poll().unwrap()), "a master that was restarted does not wait");
 }
 
 #[test]
