@@ -78,9 +78,14 @@ fn a_standby_that_is_restarted_reaches_ports_with_the_m_key_of_the_master() {
     let mut second = pair.start_with(1, &["-F", &old]);
     pair.await_in_step(1);
     let there = hosts(&pair.snapshot(0)).len();
+    // The master notes M_Keys after the sweep that has set them.
+    let keys = pair.subnet.sandbox.path("state-1/guid2mkey");
+    pair.await_status(1, "M_Keys of all hosts are copied", |_| {
+        let keys = fs::read_to_string(&keys).unwrap_or_default();
+        keys.matches("deadbeef").count() >= there
+    });
+    pair.await_in_step(1);
     second.kill_and_wait();
-    let keys = fs::read_to_string(pair.subnet.sandbox.path("state-1/guid2mkey"));
-    assert!(keys.expect("it is copied").matches("deadbeef").count() >= there);
 
     let second = pair.start_with(1, &["-F", &new]);
     pair.await_in_step(1);

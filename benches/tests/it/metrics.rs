@@ -148,14 +148,21 @@ async fn every_request_is_answered_dropped_or_in_flight_and_no_counter_falls() {
     explained(&http, &responder.http);
 }
 
-/// Documented metrics of managers that are followed or run at a umad port.
-const ELSEWHERE: [&str; 6] = [
+/// Documented metrics of managers that are followed, share a store or run at a umad port.
+const ELSEWHERE: [&str; 13] = [
+    "ibsm_follower_files_different",
     "ibsm_follower_in_step",
     "ibsm_follower_lag_changes",
     "ibsm_followers_awaited",
     "ibsm_followers_lost_total",
     "ibsm_sa_port_reader",
     "ibsm_sa_port_reader_changes_total",
+    "ibsm_store_checkpoints_total",
+    "ibsm_store_commit_age_seconds",
+    "ibsm_store_fence_held",
+    "ibsm_store_fence_losses_total",
+    "ibsm_store_reachable",
+    "ibsm_store_request_failures_total",
 ];
 
 /// Every metric is in the documentation, the documentation has no other, and Prometheus's own

@@ -267,11 +267,7 @@ mod tests {
                 "seed = 1\nclosed = 5\n",
                 "2: closed is a table, not a key; write [closed] on a separate line",
             ),
-            (
-                "[[closed]]\n",
-                "1: closed is a table, not a key; write [closed] on a line of its \
-                 own",
-            ),
+            ("[[closed]]\n", "1: closed is a table, not a key; write [closed] on a separate line"),
             (
                 "[duration]\n[closed]\n",
                 "1: duration is a key, not a table; write duration = ... before the first table",

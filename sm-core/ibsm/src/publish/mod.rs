@@ -360,6 +360,12 @@ impl Publisher {
         self.shared.note_held(session);
     }
 
+    /// Records that the registry's store holds what was committed in this session. A session of
+    /// this SM below it is [challenged](Self::challenge) as if responders refused it.
+    pub fn note_stored_session(&self, session: Session) {
+        self.shared.note_refused(session);
+    }
+
     /// Sets the address that the front door's envelopes come from, for responders.
     pub fn set_front_door(&self, address: String) {
         self.shared.front_door.store(Arc::new(address));

@@ -83,8 +83,14 @@ fn await_copy(bed: &Bed, [master, standby]: [&str; 2], tls: &[String]) {
 
 /// Asserts that a standby took over with a complete registry and asked no client.
 fn assert_took_over_with_all(bed: &Bed, node: &str, log: &Path) {
-    let text = std::fs::read_to_string(log).unwrap();
     let takeovers = |copy| bed.metric(node, &format!("ibsm_takeovers_total{{copy=\"{copy}\"}}"));
+    // Metrics are updated once a second.
+    let end = Instant::now() + Duration::from_secs(30);
+    while [takeovers("complete"), takeovers("incomplete")].iter().flatten().sum::<f64>() < 1.0 {
+        assert!(Instant::now() < end, "no takeover was counted");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let text = std::fs::read_to_string(log).unwrap();
     assert_eq!((takeovers("complete"), takeovers("incomplete")), (Some(1.0), Some(0.0)), "{text}");
     assert!(!text.contains(ASKED), "{text}");
 }
@@ -200,10 +206,10 @@ fn succeed(mut bed: Bed, tls: Option<&Certificates>) {
 
     let standby = |node: &str, log: &Path, arguments: &[&str]| {
         let mut ibsm = bed.ibsm(node);
-        ibsm.args(["-p", "3", "-F"]).arg(&config).arg("-f").arg(log).stdout(Stdio::null());
+        ibsm.arg("-F").arg(&config).arg("-f").arg(log).stdout(Stdio::null());
         Running(ibsm.args(options(tls, "sm")).args(arguments).spawn().unwrap())
     };
-    let following = standby("Hca3", &log, &["--follow", &feed]);
+    let following = standby("Hca3", &log, &["-p", "3", "--follow", &feed]);
     await_copy(&bed, ["Hca1", "Hca3"], &options(tls, "admin"));
     drop(master);
     bed.await_line(&log, "SUBNET UP");
@@ -212,7 +218,7 @@ fn succeed(mut bed: Bed, tls: Option<&Certificates>) {
 
     // A standby that does not follow must ask clients to register again.
     let other = bed.dir.path().join("other.log");
-    let alone = standby("Hca2", &other, &[]);
+    let alone = standby("Hca2", &other, &["-p", "2"]);
     let is_standby = |status: &Value| status["sm_state"] == "standby";
     bed.await_status("Hca2", &options(tls, "admin"), "standby", is_standby);
     drop(following);

@@ -144,9 +144,9 @@ impl Evidence<'_> {
     }
 
     /// Whether the registry is a copy of which this process does not know who could acknowledge
-    /// more: it was started since, and has heard no master.
+    /// more: it was started since, and has followed no master.
     fn is_blind(&self) -> bool {
-        self.is_copy && self.followed.beat.is_none()
+        self.is_copy && self.followed.received.session == NO_SESSION
     }
 
     /// Whether all responders that can be expected to answer have done so.

@@ -79,7 +79,7 @@ impl DurableRegistry {
     /// Takes session and time of the store that was opened: our next session is above it.
     pub(super) fn note_stored(&mut self, stored: &Stored) {
         if self.store.is_shared() {
-            self.publisher.note_session(stored.session);
+            self.publisher.note_stored_session(stored.session);
             self.continue_time(stored);
         }
     }
