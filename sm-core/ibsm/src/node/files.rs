@@ -126,16 +126,6 @@ impl StateFiles {
         self.lids.touch();
     }
 
-    /// Tables of M_Keys and links were taken over from the master.
-    pub(super) fn tables_followed(&mut self, keys_changed: bool, links_changed: bool) {
-        if keys_changed {
-            self.m_keys.touch();
-        }
-        if links_changed {
-            self.neighbours.touch();
-        }
-    }
-
     /// Operators' files of the master were received.
     pub(super) fn master_files_followed(&mut self, master: Arc<MasterState>) {
         self.master = Some(master);
@@ -164,13 +154,18 @@ impl StateFiles {
 
     /// Marks the files of M_Keys and links as outdated if they are, and that of tables.
     pub(super) fn compare_caches(&mut self, sweeper: &mut Sweeper) {
+        self.compare_keys_and_links(sweeper);
+        self.tables_changed();
+    }
+
+    /// Marks the files of M_Keys and links as outdated if they are.
+    pub(super) fn compare_keys_and_links(&mut self, sweeper: &mut Sweeper) {
         if *sweeper.m_keys() != self.saved.m_keys {
             self.m_keys.touch();
         }
         if !Arc::ptr_eq(sweeper.neighbours(), &self.saved.neighbours) {
             self.neighbours.touch();
         }
-        self.tables_changed();
     }
 
     /// Tables of switches may differ from the file.

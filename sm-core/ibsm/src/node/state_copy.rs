@@ -111,8 +111,9 @@ impl StateCopy {
                  does not know stay reserved"
             );
         }
-        let (keys_changed, links_changed) = sweeper.follow_m_keys(&state.m_keys, &state.neighbours);
-        files.tables_followed(keys_changed, links_changed);
+        sweeper.follow_m_keys(&state.m_keys, &state.neighbours);
+        // Not what this state changed: what a sweep as standby found is in no file yet.
+        files.compare_keys_and_links(sweeper);
         if self.copies_files && self.copied != state.files {
             self.copied.clone_from(&state.files);
             files.master_files_followed(state.clone());
