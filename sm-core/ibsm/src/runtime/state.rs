@@ -294,14 +294,14 @@ impl StateWriter {
             StateWrite::MKeys(m_keys) => self.publish(M_KEYS, m_keys.render()),
             StateWrite::Neighbours(neighbours) => self.publish(NEIGHBOURS, neighbours.render()),
             StateWrite::Tables(registry, tables) => {
-                self.write("tables", &tables.fingerprint(*registry).render())
+                self.write("tables", tables.fingerprint(*registry).render())
             }
             StateWrite::ForgetTables => self.forget("tables"),
             StateWrite::DisabledPorts(ports) => {
                 let line = |(guid, num): &(Guid, PortNum)| format!("{guid} {}\n", num.0);
-                self.write(DISABLED_PORTS, &ports.iter().map(line).collect::<String>())
+                self.write(DISABLED_PORTS, ports.iter().map(line).collect::<String>())
             }
-            StateWrite::Origin(Some(origin)) => self.write("routing", &origin.render()),
+            StateWrite::Origin(Some(origin)) => self.write("routing", origin.render()),
             StateWrite::Origin(None) => self.forget("routing"),
             StateWrite::MasterFiles(state) => self.copy_files(state),
         }

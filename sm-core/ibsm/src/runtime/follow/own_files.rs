@@ -52,10 +52,10 @@ impl OwnFiles {
         }
         let settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let files = documents::read(&settings, &crate::cli::disk::read);
-        let ours = files.into_iter().filter_map(|(name, document)| {
+        let ours = files.into_iter().map(|(name, document)| {
             // One that cannot be read differs from every other.
             let document = document.unwrap_or_else(|| documents::unreadable(&name));
-            Some((name, Arc::new(document)))
+            (name, Arc::new(document))
         });
         progress.compared(&different_files(&ours.collect(), &state.files));
         Some(state.version)
