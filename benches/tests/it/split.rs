@@ -324,7 +324,7 @@ fn each_half_of_a_split_fabric_is_served_by_its_own_master_and_both_by_one_once_
             assert_eq!(client.find(news[1 - at]), Status::SA_NO_RECORDS, "{}", client.side);
         }
     }
-    for at in 0..2 {
+    for (at, manager) in managers.iter().enumerate() {
         let status = site.status(at).expect("it runs");
         let serving = |it: &admin::Responder| it.current && it.epoch == status.epoch;
         assert!(
@@ -332,7 +332,7 @@ fn each_half_of_a_split_fabric_is_served_by_its_own_master_and_both_by_one_once_
             "{status:#?}"
         );
         let is_about = |warning: &&String| warning.contains("responder");
-        assert_eq!(status.warnings.iter().find(is_about), None, "{}", managers[at].log());
+        assert_eq!(status.warnings.iter().find(is_about), None, "{}", manager.log());
     }
 
     // A responder that starts again gets both sessions, though it has kept one of them only.
