@@ -86,7 +86,7 @@ impl Connection {
         let closed = || FeedEnd::Left(CLOSED.into());
         loop {
             subscription.handle_changes(clock.now());
-            let deadline = subscription.poll_timeout();
+            let deadline = subscription.poll_timeout(clock.now());
             let (takes_question, has_output) =
                 (subscription.takes_question(), subscription.has_output());
             let done = tokio::select! {

@@ -222,9 +222,10 @@ impl Subscription {
 
     /// When [`handle_timeout`](Self::handle_timeout) and [`handle_changes`](Self::handle_changes)
     /// are due.
-    pub fn poll_timeout(&self) -> Option<Instant> {
+    pub fn poll_timeout(&self, now: Instant) -> Option<Instant> {
         let session = self.announced.borrow().session;
         let retry = self.feed.ready().and_then(|_| self.feed.retry_at(session));
+        let retry = retry.filter(|due| *due > now);
         let beat = self.heartbeats.as_ref().filter(|_| self.question.is_none());
         let beat = beat.map(Heartbeats::poll_timeout);
         self.feed.poll_timeout().into_iter().chain(retry).chain(beat).min()
