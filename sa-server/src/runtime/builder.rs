@@ -17,37 +17,27 @@ use crate::watch::metrics::{Metrics, Serving};
 const BUILD_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Builds tables from snapshots and passes them to the workers.
-pub struct Builder {
-    publisher: Arc<Mutex<Publisher>>,
+pub(super) struct Builder {
+    pub(super) publisher: Arc<Mutex<Publisher>>,
     /// The threads of the pool.
-    builders: Builders,
-    metrics: Arc<Metrics>,
+    pub(super) builders: Builders,
+    pub(super) metrics: Arc<Metrics>,
     /// What is served in each lane.
-    lanes: [Lane; SESSIONS_MAX],
+    pub(super) lanes: [Lane; SESSIONS_MAX],
     /// The lane of the responder's own port.
-    own: usize,
+    pub(super) own: usize,
 }
 
 /// What is served of one session.
 #[derive(Default)]
-struct Lane {
+pub(super) struct Lane {
     /// The last snapshot, its tables and its index.
     last: Option<(Arc<Snapshot>, Arc<Tables>, RegistryIndex)>,
     serving: Option<Arc<Serving>>,
 }
 
 impl Builder {
-    /// Builds with these threads for the readers of `publisher`.
-    pub fn new(
-        publisher: Arc<Mutex<Publisher>>,
-        builders: Builders,
-        metrics: Arc<Metrics>,
-    ) -> Self {
-        Self { publisher, builders, metrics, lanes: Default::default(), own: 0 }
-    }
-
-    /// Has queries answered accordingly from now on.
-    pub fn follow(&mut self, change: &Change) {
+    pub(super) fn follow(&mut self, change: &Change) {
         match change {
             Change::Serve(lane, snapshot) => self.install(*lane, snapshot),
             Change::Drop(lane) => {

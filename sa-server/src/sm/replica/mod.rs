@@ -35,7 +35,6 @@ use tonic::transport::Channel;
 use asked::Asked;
 pub use asked::Explain;
 pub use cache_dir::{CacheDir, CacheDirError, passing_identity};
-pub use holding::replies;
 use link::{Event, EventKind};
 use machine::{Machine, Output};
 use saver::Saver;
@@ -355,7 +354,7 @@ impl Replica {
 }
 
 /// The first message on each connection, without what is held.
-pub fn greeting(identity: &Identity) -> proto::Hello {
+fn greeting(identity: &Identity) -> proto::Hello {
     proto::Hello {
         schema: SCHEMA,
         responder_id: identity.id,
