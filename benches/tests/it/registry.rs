@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use crate::support::scrape::Scrape;
-use crate::support::{Host, Subnet, hosts};
+use crate::support::{Host, Subnet, hosts, next_packet};
 use benches::sandbox::{PATIENCE, all_responders_are_current, await_status, free_address};
 use ib_mad::transport::ibsim::{Ibsim, IbsimOptions, Role};
-use ib_mad::transport::{Address, Interest, Packet, Transport, wait};
+use ib_mad::transport::{Address, Packet, Transport};
 use ib_mad::types::{Gid, Lid, PKey};
 use ib_mad::wire::attribute::{InformInfo, Notice, ProducerType, TrapNumber};
 use ib_mad::wire::mad::{AttributeId, Method, Status};
@@ -164,17 +164,7 @@ impl Subscriber {
 
     /// The next packet that arrives until then.
     fn next(&mut self, until: Instant) -> Option<Packet> {
-        let mut batch = [Packet::default()];
-        loop {
-            if self.transport.receive(&mut batch).expect("the simulator is there") > 0 {
-                let [packet] = batch;
-                return (packet.carrier.undelivered == 0).then_some(packet);
-            }
-            let left = until.checked_duration_since(Instant::now())?;
-            let descriptor = self.transport.descriptor().expect("a socket");
-            wait(&mut [Interest::read(descriptor)], Some(left))
-                .expect("a socket can be waited for");
-        }
+        next_packet(&mut self.transport, until)
     }
 
     /// Waits for a report of this trap about this GID, acknowledging all others.

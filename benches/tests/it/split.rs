@@ -6,9 +6,10 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::support::next_packet;
 use benches::sandbox::{PATIENCE, Program, Sandbox, free_address};
 use ib_mad::transport::ibsim::{Ibsim, IbsimOptions, Role};
-use ib_mad::transport::{Address, Interest, Packet, Transport, wait};
+use ib_mad::transport::{Address, Packet, Transport};
 use ib_mad::types::{Gid, Lid, PKey};
 use ib_mad::wire::mad::{Method, Status};
 use ib_mad::wire::record::path::component as path;
@@ -208,16 +209,7 @@ impl Client {
     }
 
     fn next(&mut self, until: Instant) -> Option<Packet> {
-        let mut batch = [Packet::default()];
-        loop {
-            if self.transport.receive(&mut batch).expect("the simulator is there") > 0 {
-                let [packet] = batch;
-                return (packet.carrier.undelivered == 0).then_some(packet);
-            }
-            let left = until.checked_duration_since(Instant::now())?;
-            let descriptor = self.transport.descriptor().expect("a socket");
-            wait(&mut [Interest::read(descriptor)], Some(left)).expect("a socket");
-        }
+        next_packet(&mut self.transport, until)
     }
 
     /// The status of an answer about the path to a LID.

@@ -81,7 +81,7 @@ pub struct RoutingFiles {
     pub torus: Held<Arc<torus::Config>>,
 }
 
-/// Keys of engines that the first version of the hash included, in its order. It is on disk: keys of
+/// Keys of engines that the first version of the hash included, in its order. It is stored: keys of
 /// later engines are not added here.
 const HASHED_FIRST: [&str; 6] = [
     "connect_roots",

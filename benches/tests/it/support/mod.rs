@@ -4,13 +4,29 @@ pub(crate) mod scrape;
 
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Instant;
 
 use benches::published;
 use benches::sandbox::{Program, Sandbox, binary, free_address};
+use ib_mad::transport::{Interest, Packet, Transport, wait};
 use ib_mad::types::{Gid, Lid};
 use ib_mad::wire::attribute::PortInfo;
 use sa_proto::snapshot::Snapshot;
 use tonic::transport::Channel;
+
+/// The next packet that arrives until then and was not returned as undeliverable.
+pub(crate) fn next_packet(transport: &mut impl Transport, until: Instant) -> Option<Packet> {
+    let mut batch = [Packet::default()];
+    loop {
+        if transport.receive(&mut batch).expect("the simulator is there") > 0 {
+            let [packet] = batch;
+            return (packet.carrier.undelivered == 0).then_some(packet);
+        }
+        let left = until.checked_duration_since(Instant::now())?;
+        let descriptor = transport.descriptor().expect("a socket");
+        wait(&mut [Interest::read(descriptor)], Some(left)).expect("a socket can be waited for");
+    }
+}
 
 /// A fat tree of 16 hosts with `ibfabric` running, without managers and responders.
 pub(crate) struct Subnet {

@@ -85,7 +85,7 @@ impl SessionState {
     }
 
     /// The session that was asked for has begun, or could not. Returns whether it is the one
-    /// requested, in which the registry must be published. One that is requested no more is ignored.
+    /// requested, in which the registry must be published. An unrequested one is ignored.
     pub(super) fn begun(&mut self, now: Instant, result: Result<Session, String>) -> bool {
         let Some(Asked { new, .. }) = self.asked.take() else { return false };
         let is_requested = self.stage == Stage::Requested;

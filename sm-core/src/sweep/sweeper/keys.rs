@@ -13,17 +13,14 @@ impl Sweeper {
         (self.subnet.m_keys.known, self.subnet.m_keys.neighbours) = (known, neighbours);
     }
 
-    /// Takes over M_Keys and links that the master knows, while this SM stands by. Returns which of
-    /// the two tables changed.
-    pub fn follow_m_keys(&mut self, known: &MKeyTable, neighbours: &Neighbours) -> (bool, bool) {
+    /// Takes over M_Keys and links that the master knows, while this SM stands by.
+    pub fn follow_m_keys(&mut self, known: &MKeyTable, neighbours: &Neighbours) {
         let ours = &mut self.subnet.m_keys;
-        let keys_changed = ours.known.follow(known);
+        ours.known.follow(known);
         let mut followed = Neighbours::clone(&ours.neighbours);
-        let links_changed = followed.follow(neighbours);
-        if links_changed {
+        if followed.follow(neighbours) {
             ours.neighbours = Arc::new(followed);
         }
-        (keys_changed, links_changed)
     }
 
     /// Sets the GUID of the SM's own port, 0 if it is not known: the port may ignore requests with

@@ -1,6 +1,6 @@
 //! Follows the registry of a master while standing by: keeps a copy of the registrations there.
 //!
-//! A standby is a client of the feed that answers no queries. [`machine`] decides, one [`Stream`] for
+//! A standby is a client of the feed and answers no queries. [`machine`] decides, a [`Stream`] for
 //! each other subnet manager; a thread with a task for each drives them. The registry of each
 //! snapshot goes to the registry's thread through [`Progress`], and is made durable there. The
 //! node (`node::succession`) decides whether the copy is complete at a takeover.

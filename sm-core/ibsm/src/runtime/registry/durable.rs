@@ -8,7 +8,7 @@
 //! status "no resources", as are all others until the store can be opened again. Where it is
 //! unknown whether they are stored, they are not answered: a refusal would be final.
 //!
-//! The store may take its time ([`Store`]): while it does, the batch is open, what others see is the
+//! The store may take time ([`Store`]): while it does, the batch is open, what others see is the
 //! state before it, and the next one waits.
 //!
 //! Thread and clock belong to the parent module.

@@ -39,7 +39,7 @@ impl Faults {
         self.state().unreadable = is;
     }
 
-    /// Sets whether the store has no news, whatever happens.
+    /// Sets whether the store withholds all news.
     pub(in super::super) fn set_slow(&self, is: bool) {
         self.state().slow = is;
     }

@@ -91,7 +91,7 @@ impl Batch {
 }
 
 impl DurableRegistry {
-    /// Begins a batch of work, and goes on with it as [`proceed`](Self::proceed) does. While another
+    /// Begins a batch of work, and continues it as [`proceed`](Self::proceed) does. While another
     /// batch is open there may be no writes; everything else is kept for the next one.
     pub(in super::super) fn begin(&mut self, now_s: u64, work: Work) -> Option<Vec<Verdict>> {
         self.surroundings.take(&work);

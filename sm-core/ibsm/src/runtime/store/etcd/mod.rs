@@ -1,13 +1,13 @@
 //! A store shared by several managers: an etcd cluster (decision 47).
 //!
 //! One manager holds the fence and may commit; the others read. The fence is a key that hangs on a
-//! lease: it is free once its holder revoked the lease or did not prolong it for [`LEASE_S`], and is
+//! lease: it is free once its holder revoked the lease or did not renew it for [`LEASE_S`], and is
 //! never taken from a living one. A commit is one transaction that compares the fence, so that what
 //! a former holder still sends has no effect.
 //!
 //! - [`EtcdStore`]: what the registry's thread sees; everything else runs on a thread of its own.
 //! - [`layout`]: keys, values, transactions. [`image`]: the contents in memory.
-//! - [`task`]: what is done when. [`read`]: reading. [`client`]: requests. [`status`]: for operators.
+//! - [`task`]: decides. [`read`]: reading. [`client`]: requests. [`status`]: for operators.
 
 mod client;
 mod image;

@@ -11,7 +11,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(2);
 /// Who may commit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Holder {
-    /// Nobody that is known.
+    /// No holder is known.
     #[default]
     Unknown,
     /// This manager.
