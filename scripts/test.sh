@@ -4,7 +4,8 @@
 # usage: scripts/test.sh [STEP...]      all steps unless STEPs are given; -l lists them
 #
 # Installs the programs that the interop tests need with apt-get if that needs no password.
-# Otherwise the tests that need them are skipped, and listed. FUZZ_SECONDS (60) limits the fuzzing;
+# Otherwise the tests that need them are skipped, and listed. FUZZ_SECONDS (60) limits the fuzzing,
+# SIM_SECONDS (60) the simulation;
 # FUZZ_WITH=libfuzzer selects coverage-guided fuzzing.
 set -euo pipefail
 shopt -s globstar nullglob extglob
@@ -90,6 +91,7 @@ step_layers() {
     may_use ibsm ib-mad sa-proto sm-routing sm-config sm-core
     may_use sa-server ib-mad sa-proto
     may_use loadgen ib-mad sa-proto
+    may_use sim ib-mad umad-preload sa-proto sm-routing sm-config sm-core ibsm sa-server fabric-sim
     # The two halves of the system are not linked together, not even in tests.
     if { dependencies ibsm normal,build,dev; dependencies sa-server normal,build,dev; } |
         sort | uniq -d | grep -x 'ibsm\|sm-core\|sm-config\|sm-routing\|sa-server'; then
@@ -155,6 +157,9 @@ step_tests() {
     sed -n 's/^skipped: */skipped: /p' "$logs/tests" | sort | uniq -c >>"$logs/notes"
     note "$(awk '/^test result:/ { n += $4 } END { print n " tests" }' "$logs/tests")"
 }
+
+# Simulates the whole system, seed after seed.
+step_sim() { scripts/sim.sh --seconds "${SIM_SECONDS:-60}"; }
 
 # Makes whole-system tests use the programs of the tests' build, if there was one. A separate build
 # would have other features and take minutes.

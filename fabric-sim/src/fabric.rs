@@ -8,7 +8,7 @@ mod control;
 mod demux;
 mod traps;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use ib_mad::transport::{Address, Carrier, Packet};
@@ -27,7 +27,7 @@ use crate::agent::{self, Verdict, mkey, performance};
 use crate::counters::{Counters, DropReason};
 use crate::fault::Faults;
 use crate::forward::{Arrival, Lane, Lids, Target, Traveller};
-use crate::subnet::{Effect, PortIndex, Subnet};
+use crate::subnet::{Effect, NodeIndex, PortIndex, Subnet};
 use crate::virtual_time::Agenda;
 use ib_mad::netlist::Net;
 
@@ -76,6 +76,8 @@ pub struct Fabric {
     counters: Counters,
     options: Options,
     effects: Vec<Effect>,
+    /// Ports whose clients must register again, until the caller takes them.
+    reregistering: BTreeSet<PortIndex>,
 }
 
 enum Event {
@@ -115,6 +117,7 @@ impl Fabric {
             deliveries: VecDeque::new(),
             counters: Counters::default(),
             effects: Vec::new(),
+            reregistering: BTreeSet::new(),
             options,
         }
     }
@@ -175,6 +178,13 @@ impl Fabric {
     /// Counts of events so far.
     pub fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// The next port, by node and number, whose clients a manager has asked to register again since
+    /// the port was returned last.
+    pub fn poll_reregistration(&mut self) -> Option<(NodeIndex, u8)> {
+        let port = self.reregistering.pop_first()?;
+        Some((self.subnet[port].node, self.subnet[port].number))
     }
 
     /// Packets in flight and pending timers.
@@ -346,7 +356,10 @@ impl Fabric {
                 match effect {
                     Effect::Trap(port, notice) => self.raise_trap(now, port, notice),
                     Effect::LeaseBegun(port, lease) => self.begin_lease(now, port, lease),
-                    Effect::Reregister => self.counters.reregistrations += 1,
+                    Effect::Reregister(port) => {
+                        self.counters.reregistrations += 1;
+                        self.reregistering.insert(port);
+                    }
                 }
             }
             self.effects = effects;

@@ -85,8 +85,8 @@ pub(crate) enum Effect {
     Trap(PortIndex, SmNoticeRepr),
     /// The M_Key lease of this port starts; the number identifies the lease.
     LeaseBegun(PortIndex, u64),
-    /// Clients behind a port must reregister.
-    Reregister,
+    /// Clients behind this port must reregister.
+    Reregister(PortIndex),
 }
 
 /// See the [module](self).

@@ -229,7 +229,7 @@ fn configure_end_port(subnet: &mut Subnet, port: PortIndex, kind: Kind, asked: &
         )
         .set_subnet_time_out(asked.subnet_time_out());
     if asked.client_reregister() {
-        subnet.effects.push(Effect::Reregister);
+        subnet.effects.push(Effect::Reregister(port));
     }
 }
 

@@ -36,12 +36,20 @@ pub fn keep_to(cpus: &[usize]) -> io::Result<()> {
 /// Threads that build tables. They run only while workers leave CPU time, so that no query waits
 /// for them, but not indefinitely: see [`finish_within`](Self::finish_within).
 #[derive(Clone, Debug, Default)]
-pub struct Builders(Arc<Mutex<Vec<libc::pid_t>>>);
+pub struct Builders {
+    threads: Arc<Mutex<Vec<libc::pid_t>>>,
+    is_caller: bool,
+}
 
 impl Builders {
     /// Creates an empty list of builder threads.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// No threads: the caller builds, with the rights that it has.
+    pub fn caller() -> Self {
+        Self { is_caller: true, ..Self::default() }
     }
 
     /// Makes the calling thread one of them.
@@ -56,6 +64,9 @@ impl Builders {
     /// worker's CPU share until it is done, if the process has the right (CAP_SYS_NICE, or
     /// RLIMIT_NICE of 10).
     pub fn finish_within<T>(&self, patience: Duration, work: impl FnOnce() -> T) -> T {
+        if self.is_caller {
+            return work();
+        }
         let (done, waiting) = mpsc::channel::<()>();
         thread::scope(|scope| {
             scope.spawn(move || {
@@ -79,7 +90,7 @@ impl Builders {
     }
 
     fn threads(&self) -> MutexGuard<'_, Vec<libc::pid_t>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -17,27 +17,37 @@ use crate::watch::metrics::{Metrics, Serving};
 const BUILD_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Builds tables from snapshots and passes them to the workers.
-pub(super) struct Builder {
-    pub(super) publisher: Arc<Mutex<Publisher>>,
+pub struct Builder {
+    publisher: Arc<Mutex<Publisher>>,
     /// The threads of the pool.
-    pub(super) builders: Builders,
-    pub(super) metrics: Arc<Metrics>,
+    builders: Builders,
+    metrics: Arc<Metrics>,
     /// What is served in each lane.
-    pub(super) lanes: [Lane; SESSIONS_MAX],
+    lanes: [Lane; SESSIONS_MAX],
     /// The lane of the responder's own port.
-    pub(super) own: usize,
+    own: usize,
 }
 
 /// What is served of one session.
 #[derive(Default)]
-pub(super) struct Lane {
+struct Lane {
     /// The last snapshot, its tables and its index.
     last: Option<(Arc<Snapshot>, Arc<Tables>, RegistryIndex)>,
     serving: Option<Arc<Serving>>,
 }
 
 impl Builder {
-    pub(super) fn follow(&mut self, change: &Change) {
+    /// Builds with these threads for the readers of `publisher`.
+    pub fn new(
+        publisher: Arc<Mutex<Publisher>>,
+        builders: Builders,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self { publisher, builders, metrics, lanes: Default::default(), own: 0 }
+    }
+
+    /// Has queries answered accordingly from now on.
+    pub fn follow(&mut self, change: &Change) {
         match change {
             Change::Serve(lane, snapshot) => self.install(*lane, snapshot),
             Change::Drop(lane) => {

@@ -41,7 +41,7 @@ use crate::watch::metrics::Metrics;
 use crate::watch::refusals::LimitLog;
 
 use attachment::{Fabric, attach};
-use builder::Builder;
+pub use builder::Builder;
 pub use error::StartError;
 use listen::listen;
 use worker_pool::{Queue, WorkerPool, rebind_never};
@@ -273,13 +273,7 @@ fn subscribe(config: ReplicaConfig, parts: Parts) -> Result<(), StartError> {
             }
         });
         let explain = explainer(Arc::clone(&publisher));
-        let mut builder = Builder {
-            publisher,
-            builders,
-            metrics: Arc::clone(&metrics),
-            lanes: Default::default(),
-            own: 0,
-        };
+        let mut builder = Builder::new(publisher, builders, Arc::clone(&metrics));
         let status = Arc::clone(&metrics.replica);
         let id = config.identity.id;
         for lane in 0..exchange.lanes() {

@@ -65,7 +65,7 @@ impl Peers {
     }
 
     /// The same, as its snapshot feed announces it.
-    pub(crate) fn set_fed(&self, lane: usize, doors: impl IntoIterator<Item = SocketAddr>) {
+    pub fn set_fed(&self, lane: usize, doors: impl IntoIterator<Item = SocketAddr>) {
         self.replace(
             |door| door.lane == lane && door.source == Source::Feed,
             |address| Door { address, lane, source: Source::Feed },
@@ -74,7 +74,7 @@ impl Peers {
     }
 
     /// No manager is followed in `lane` any more.
-    pub(crate) fn forget(&self, lane: usize) {
+    pub fn forget(&self, lane: usize) {
         let door = |address| Door { address, lane, source: Source::Feed };
         self.replace(|door| door.lane == lane, door, []);
     }

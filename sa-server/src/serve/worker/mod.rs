@@ -116,6 +116,11 @@ impl<T: Transport> Worker<T> {
         &self.responder
     }
 
+    /// When [`turn`](Self::turn) is due if nothing arrives before.
+    pub fn poll_timeout(&mut self) -> Option<Instant> {
+        self.responder.poll_timeout()
+    }
+
     /// Drops the packets in the transport if there was no turn for two seconds: the process was
     /// stopped. Their age is unknown, and a write whose client has given up must not be decided
     /// after later ones. Clients that still wait repeat their requests. A loop that turns at least

@@ -49,29 +49,23 @@ impl Forwarding {
         mut upstream: watch::Receiver<Option<Upstream>>,
         versions: watch::Receiver<Version>,
     ) {
-        let machine = Machine::new(self.responder_id, self.patience, Arc::clone(&self.counters));
-        let Self { lane, exchange, counters, .. } = self;
-        let mut client = Client { lane, exchange, counters, machine, versions };
+        let mut client = Client { forwarder: Forwarder::new(self), versions };
         loop {
             let sm = upstream.borrow_and_update().clone();
             let is_closed = tokio::select! {
                 Closed = client.follow(sm.as_ref()) => true,
                 changed = upstream.changed() => changed.is_err(),
             };
-            client.exchange.set_reachable(lane, false);
+            client.forwarder.handle_upstream();
             if is_closed {
                 return;
             }
-            client.machine.handle_upstream();
         }
     }
 }
 
 struct Client {
-    lane: usize,
-    exchange: Arc<Exchange>,
-    counters: Arc<Counters>,
-    machine: Machine,
+    forwarder: Forwarder,
     versions: watch::Receiver<Version>,
 }
 
@@ -82,7 +76,7 @@ impl Client {
     /// Forwards writes to `sm` over one stream after another.
     async fn follow(&mut self, sm: Option<&Upstream>) -> Closed {
         loop {
-            if let Some(sm) = sm.filter(|_| self.machine.poll_connect()) {
+            if let Some(sm) = sm.filter(|_| self.forwarder.poll_connect()) {
                 if let Err(status) = self.serve(sm).await {
                     let reason = status.message();
                     tracing::debug!(
@@ -91,17 +85,16 @@ impl Client {
                         "write stream to the SM failed; reconnecting"
                     );
                 }
-                self.exchange.set_reachable(self.lane, false);
-                self.machine.handle_disconnect(Instant::now());
+                self.forwarder.handle_disconnect(Instant::now());
             }
-            self.deliver();
+            self.forwarder.deliver();
             tokio::select! {
                 changed = self.versions.changed() => match changed {
                     Ok(()) => self.update_version(),
                     Err(_) => return Closed,
                 },
-                () = sleep_until(self.machine.poll_timeout()) => {
-                    self.machine.handle_timeout(Instant::now());
+                () = sleep_until(self.forwarder.poll_timeout()) => {
+                    self.forwarder.handle_timeout(Instant::now());
                 }
             }
         }
@@ -112,11 +105,10 @@ impl Client {
         let (outbound, messages) = mpsc::channel(OUTBOUND_MAX);
         self.update_version();
         // Queued before the call, which the SM may answer only after the first message.
-        let _ = outbound.try_send(self.machine.handle_connect(Instant::now()));
+        let _ = outbound.try_send(self.forwarder.handle_connect(Instant::now()));
         let mut registry = RegistryClient::new(sm.channel.clone());
         let inbound = registry.write(ReceiverStream::new(messages)).await?.into_inner();
-        self.counters.streams.fetch_add(1, Relaxed);
-        self.exchange.set_reachable(self.lane, true);
+        self.forwarder.handle_open();
         self.work(outbound, inbound).await
     }
 
@@ -125,31 +117,30 @@ impl Client {
         outbound: mpsc::Sender<proto::Writes>,
         mut inbound: Streaming<proto::Outcomes>,
     ) -> Result<(), tonic::Status> {
-        let (lane, exchange) = (self.lane, Arc::clone(&self.exchange));
+        let (lane, exchange) = (self.forwarder.lane, Arc::clone(&self.forwarder.exchange));
         let mut has_submissions = true;
         loop {
-            self.deliver();
+            self.forwarder.deliver();
             tokio::select! {
                 biased;
                 outcomes = inbound.message() => match outcomes? {
-                    Some(outcomes) => self.machine.handle_outcomes(Instant::now(), outcomes),
+                    Some(outcomes) => self.forwarder.handle_outcomes(Instant::now(), outcomes),
                     None => return Ok(()),
                 },
                 changed = self.versions.changed() => match changed {
                     Ok(()) => self.update_version(),
                     Err(_) => return Ok(()),
                 },
-                permit = outbound.reserve(), if has_submissions && self.machine.may_send() => {
+                permit = outbound.reserve(), if has_submissions && self.forwarder.may_send() => {
                     let Ok(permit) = permit else { return Ok(()) };
-                    let next = || exchange.take_submission(lane);
-                    match self.machine.poll_transmit(Instant::now(), next) {
+                    match self.forwarder.poll_transmit(Instant::now()) {
                         Some(writes) => permit.send(writes),
                         None => has_submissions = false,
                     }
                 }
                 () = exchange.submitted(lane), if !has_submissions => has_submissions = true,
-                () = sleep_until(self.machine.poll_timeout()) => {
-                    self.machine.handle_timeout(Instant::now());
+                () = sleep_until(self.forwarder.poll_timeout()) => {
+                    self.forwarder.handle_timeout(Instant::now());
                     // It may be time for a message without submissions.
                     has_submissions = true;
                 }
@@ -159,6 +150,58 @@ impl Client {
 
     fn update_version(&mut self) {
         let version = *self.versions.borrow_and_update();
+        self.forwarder.handle_version(version);
+    }
+}
+
+/// The machine with the queues between workers and the control plane, without a connection.
+#[derive(Debug)]
+pub struct Forwarder {
+    lane: usize,
+    exchange: Arc<Exchange>,
+    counters: Arc<Counters>,
+    machine: Machine,
+}
+
+impl Forwarder {
+    /// Forwards what `forwarding` names. There is no stream yet.
+    pub fn new(forwarding: Forwarding) -> Self {
+        let Forwarding { responder_id, lane, exchange, counters, patience } = forwarding;
+        let machine = Machine::new(responder_id, patience, Arc::clone(&counters));
+        Self { lane, exchange, counters, machine }
+    }
+
+    /// Whether to open a stream now, if there is an SM. [`handle_connect`](Self::handle_connect)
+    /// follows.
+    pub fn poll_connect(&self) -> bool {
+        self.machine.poll_connect()
+    }
+
+    /// A stream is being opened; returns its first message.
+    pub fn handle_connect(&mut self, now: Instant) -> proto::Writes {
+        self.machine.handle_connect(now)
+    }
+
+    /// The SM has accepted the stream.
+    pub fn handle_open(&mut self) {
+        self.counters.streams.fetch_add(1, Relaxed);
+        self.exchange.set_reachable(self.lane, true);
+    }
+
+    /// The stream broke, or could not be opened.
+    pub fn handle_disconnect(&mut self, now: Instant) {
+        self.exchange.set_reachable(self.lane, false);
+        self.machine.handle_disconnect(now);
+    }
+
+    /// The stream, if there is one, is closed in favour of another SM.
+    pub fn handle_upstream(&mut self) {
+        self.exchange.set_reachable(self.lane, false);
+        self.machine.handle_upstream();
+    }
+
+    /// Queries are answered from `version` from now on.
+    pub fn handle_version(&mut self, version: Version) {
         if version == Version::NONE {
             // The lane may be another part of the fabric next, whose manager must not get what was
             // meant for this one.
@@ -167,8 +210,34 @@ impl Client {
         self.machine.handle_version(version);
     }
 
-    fn deliver(&mut self) {
+    /// Takes outcomes from the SM.
+    pub fn handle_outcomes(&mut self, now: Instant, outcomes: proto::Outcomes) {
+        self.machine.handle_outcomes(now, outcomes);
+    }
+
+    /// Whether [`poll_transmit`](Self::poll_transmit) would send a submission.
+    pub fn may_send(&self) -> bool {
+        self.machine.may_send()
+    }
+
+    /// The next message for the stream, of what workers have submitted.
+    pub fn poll_transmit(&mut self, now: Instant) -> Option<proto::Writes> {
+        self.machine.poll_transmit(now, || self.exchange.take_submission(self.lane))
+    }
+
+    /// Hands answers to the workers. Call it after each of the others.
+    pub fn deliver(&mut self) {
         self.exchange.set_reads(self.lane, self.machine.reads());
         self.exchange.answer(std::iter::from_fn(|| self.machine.poll_answer()));
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) is due.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.machine.poll_timeout()
+    }
+
+    /// Does what is due. Spurious calls are allowed.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.machine.handle_timeout(now);
     }
 }

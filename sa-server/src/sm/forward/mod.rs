@@ -25,7 +25,7 @@ use ib_mad::transport::Address;
 use ib_mad::wire::mad::Status;
 use sa_proto::prost::bytes::Bytes;
 
-pub use client::Forwarding;
+pub use client::{Forwarder, Forwarding};
 pub use currency::Reads;
 pub use exchange::{Exchange, WorkerEnd};
 pub use machine::Counters;

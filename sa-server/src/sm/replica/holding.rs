@@ -18,19 +18,27 @@ pub(super) fn answer(
     serving: Option<&Arc<Snapshot>>,
     outbound: &mpsc::Sender<proto::FromResponder>,
 ) {
-    let version = serving.map_or(Version::NONE, |snapshot| snapshot.version());
-    let rows = serving.filter(|_| inquiry.rows).and_then(|snapshot| registry_of(snapshot));
-    let holding =
-        proto::Holding { number: inquiry.number, version: Some(version.into()), state: None };
-    let outbound = outbound.clone();
+    let (replies, outbound) = (replies(inquiry, serving), outbound.clone());
     tokio::spawn(async move {
-        let rows = rows.into_iter().flat_map(Encoder::full).filter_map(reply);
-        for reply in rows.chain([Reply::Holding(holding)]) {
-            if outbound.send(message(reply)).await.is_err() {
+        for reply in replies {
+            if outbound.send(reply).await.is_err() {
                 return;
             }
         }
     });
+}
+
+/// The answers to an inquiry, in their order.
+pub fn replies(
+    inquiry: proto::Inquiry,
+    serving: Option<&Arc<Snapshot>>,
+) -> impl Iterator<Item = proto::FromResponder> + Send + use<> {
+    let version = serving.map_or(Version::NONE, |snapshot| snapshot.version());
+    let rows = serving.filter(|_| inquiry.rows).and_then(|snapshot| registry_of(snapshot));
+    let holding =
+        proto::Holding { number: inquiry.number, version: Some(version.into()), state: None };
+    let rows = rows.into_iter().flat_map(Encoder::full).filter_map(reply);
+    rows.chain([Reply::Holding(holding)]).map(message)
 }
 
 /// The snapshot with an empty fabric plane.

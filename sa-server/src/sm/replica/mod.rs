@@ -35,6 +35,7 @@ use tonic::transport::Channel;
 use asked::Asked;
 pub use asked::Explain;
 pub use cache_dir::{CacheDir, CacheDirError, passing_identity};
+pub use holding::replies;
 use link::{Event, EventKind};
 use machine::{Machine, Output};
 use saver::Saver;
@@ -354,7 +355,7 @@ impl Replica {
 }
 
 /// The first message on each connection, without what is held.
-fn greeting(identity: &Identity) -> proto::Hello {
+pub fn greeting(identity: &Identity) -> proto::Hello {
     proto::Hello {
         schema: SCHEMA,
         responder_id: identity.id,

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use tracing::{error, info};
 
-use super::state_copy::MasterState;
+use super::state_copy::{LIDS, M_KEYS, MasterState, NEIGHBOURS};
 use super::state_file::StateFile;
 use sm_core::manage::lid::LidTable;
 use sm_core::manage::mkey::{MKeyTable, Neighbours};
@@ -59,6 +59,38 @@ impl StateWrite {
             Self::ForgetTables | Self::DisabledPorts(_) | Self::Origin(_) => false,
         }
     }
+
+    /// What the change does to which file.
+    pub fn contents(&self) -> Contents<'_> {
+        match self {
+            Self::Lids(lids) => Contents::Followed(LIDS, lids.render()),
+            Self::MKeys(m_keys) => Contents::Followed(M_KEYS, m_keys.render()),
+            Self::Neighbours(neighbours) => Contents::Followed(NEIGHBOURS, neighbours.render()),
+            Self::Tables(registry, tables) => {
+                Contents::Text("tables", tables.fingerprint(*registry).render())
+            }
+            Self::ForgetTables => Contents::Removed("tables"),
+            Self::DisabledPorts(ports) => {
+                let lines = ports.iter().map(|(guid, num)| format!("{guid} {}\n", num.0));
+                Contents::Text("cut-ports", lines.collect())
+            }
+            Self::Origin(Some(origin)) => Contents::Text("routing", origin.render()),
+            Self::Origin(None) => Contents::Removed("routing"),
+            Self::MasterFiles(state) => Contents::MasterFiles(state),
+        }
+    }
+}
+
+/// What a [`StateWrite`] does to files of the state directory.
+pub enum Contents<'a> {
+    /// The file with this name, which standbys copy, is to contain this text.
+    Followed(&'static str, String),
+    /// The file with this name is to contain this text.
+    Text(&'static str, String),
+    /// The file with this name is to be removed.
+    Removed(&'static str),
+    /// The copies of operators' files are to be those of this state.
+    MasterFiles(&'a MasterState),
 }
 
 /// The result of a [`StateWrite`].

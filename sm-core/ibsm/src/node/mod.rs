@@ -67,7 +67,7 @@ pub use dumps::DumpError;
 use dumps::DumpFiles;
 pub use error::NodeError;
 use files::StateFiles;
-pub use files::{SavedState, StateWrite, WriteOutcome};
+pub use files::{Contents, SavedState, StateWrite, WriteOutcome};
 use jobs::Jobs;
 pub use jobs::{Job, JobOutcome};
 use once::Once;

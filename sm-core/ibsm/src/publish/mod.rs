@@ -22,16 +22,17 @@ mod shared;
 mod state;
 mod state_feed;
 mod status;
+mod subscription;
 mod sync;
 mod tls;
 mod virtual_fabrics;
 mod writers;
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Duration;
 
 use ib_mad::types::Guid;
 use sa_proto::snapshot::cell::{self, Reader};
@@ -45,13 +46,16 @@ use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tonic::service::Routes;
 
+use crate::clock::{Clock, HostClock};
 use crate::observe::{Responders, SmStatus, Sweeps};
 pub use error::PublishError;
 pub use observatory::Observatory;
 use server::serve;
+pub use session::{EpochFile, Epochs};
 use shared::Shared;
 pub use state::StateBoard;
 pub use status::Orders;
+pub use subscription::{FeedEnd, Subscription};
 pub use sync::{Acknowledged, SyncFollowers};
 pub use writers::Writers;
 
@@ -90,7 +94,12 @@ pub enum Challenge {
 pub struct Publisher {
     shared: Arc<Shared>,
     writer: Mutex<Writer>,
-    state_dir: PathBuf,
+    epochs: Box<dyn Epochs>,
+    server: Option<GrpcServer>,
+}
+
+/// The server of connections, which listens until it is dropped.
+struct GrpcServer {
     address: SocketAddr,
     runtime: Option<Runtime>,
     /// Dropped to end all feeds.
@@ -130,8 +139,9 @@ impl Publisher {
             .enable_all()
             .build()
             .map_err(listen)?;
-        let cell = cell::Publisher::new(Snapshot::empty());
-        let shared = Arc::new(Shared::new(cell.current(), config.history, Instant::now()));
+        let epochs = Box::new(EpochFile::new(config.state_dir));
+        let mut this = Self::in_process(Arc::new(HostClock::open()), epochs, config.history);
+        let shared = this.shared.clone();
         runtime.spawn(observatory::run(Arc::downgrade(&shared)));
         let listener = {
             let _context = runtime.enter();
@@ -140,20 +150,43 @@ impl Publisher {
         let (closing, end) = watch::channel(());
         let (serving, closed) = std::sync::mpsc::channel();
         let services = services(end.clone());
-        let served = serve(listener, identity, shared.clone(), services, end);
+        let served = serve(listener, identity, shared, services, end);
         runtime.spawn(async move {
             served.await;
             drop(serving);
         });
-        let writer = Mutex::new(Writer { session: None, epoch: 0, cell });
-        let (state_dir, runtime, closing) = (config.state_dir, Some(runtime), Some(closing));
-        let closed = Mutex::new(closed);
-        Ok(Self { shared, writer, state_dir, address, runtime, closing, closed })
+        let (runtime, closing, closed) = (Some(runtime), Some(closing), Mutex::new(closed));
+        this.server = Some(GrpcServer { address, runtime, closing, closed });
+        Ok(this)
     }
 
-    /// The address listened on, with the port that the system chose if the configured one is 0.
+    /// A publisher that does not listen: responders [subscribe](Self::subscribe) in this process.
+    pub fn in_process(
+        clock: Arc<dyn Clock>,
+        epochs: Box<dyn Epochs>,
+        history: HistoryLimits,
+    ) -> Self {
+        let cell = cell::Publisher::new(Snapshot::empty());
+        let shared = Arc::new(Shared::new(cell.current(), history, clock));
+        let writer = Mutex::new(Writer { session: None, epoch: 0, cell });
+        Self { shared, writer, epochs, server: None }
+    }
+
+    /// Begins the feed of a responder or a standby that has connected from `peer`.
+    pub fn subscribe(&self, peer: Option<IpAddr>) -> Subscription {
+        Subscription::new(self.shared.clone(), peer)
+    }
+
+    /// Where the publisher takes the time from.
+    pub fn clock(&self) -> Arc<dyn Clock> {
+        self.shared.clock.clone()
+    }
+
+    /// The address listened on, with the port that the system chose if the configured one is 0;
+    /// 0.0.0.0:0 if the publisher does not listen.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        let server = self.server.as_ref();
+        server.map_or(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)), |server| server.address)
     }
 
     /// Begins a session, above all that responders are known to hold: this SM, whose port has GUID
@@ -164,8 +197,10 @@ impl Publisher {
 
     fn begin(&self, writer: &mut Writer, sm_guid: Guid) -> Result<Session, PublishError> {
         let known = writer.epoch.max(self.shared.highest().epoch);
-        let epoch = session::next_epoch(&self.state_dir, known, SystemTime::now())
-            .map_err(|error| PublishError::State { state_dir: self.state_dir.clone(), error })?;
+        let now = self.shared.clock.time_of_day();
+        let epoch = session::next_epoch(&*self.epochs, known, now).map_err(|error| {
+            PublishError::State { state_dir: self.epochs.directory().to_owned(), error }
+        })?;
         let session = Session { epoch, sm_guid };
         writer.session = Some(session);
         writer.epoch = epoch;
@@ -334,14 +369,14 @@ impl Publisher {
             tracing::debug!(%version, changes, "snapshot published");
         }
         self.shared.history().push(Arc::new(delta), next);
-        self.shared.announcements().note(version, Instant::now());
+        self.shared.announcements().note(version, self.shared.clock.now());
         self.shared.announced.send_replace(version);
     }
 
     /// Sets registry time: followers continue it, and the time left of leases is computed from it.
     pub fn set_registry_time(&self, time: Duration) {
         let mut set = self.shared.registry_time.lock().unwrap_or_else(PoisonError::into_inner);
-        *set = Some((Instant::now(), time));
+        *set = Some((self.shared.clock.now(), time));
     }
 
     /// The version published last.
@@ -442,7 +477,7 @@ impl Publisher {
     }
 }
 
-impl Drop for Publisher {
+impl Drop for GrpcServer {
     fn drop(&mut self) {
         drop(self.closing.take());
         // Nothing is ever sent: this returns when the feeds have ended, or took too long.

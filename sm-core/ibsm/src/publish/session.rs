@@ -7,7 +7,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 /// How far above the seconds since 1970 an epoch may be. All SMs of a subnet begin near their
@@ -17,6 +17,53 @@ const AHEAD_MAX: u64 = 1 << 32;
 
 /// The file's name.
 const FILE: &str = "epoch";
+
+/// Where the epoch of the last session is kept.
+pub trait Epochs: Send + Sync {
+    /// The directory, for messages.
+    fn directory(&self) -> &Path;
+
+    /// What was saved last; `None` if nothing was.
+    fn load(&self) -> io::Result<Option<String>>;
+
+    /// Saves an epoch. When this returns it survives a crash of the machine.
+    fn save(&self, epoch: u64) -> io::Result<()>;
+}
+
+/// The file `epoch` in the state directory, which is created if need be.
+#[derive(Clone, Debug)]
+pub struct EpochFile(PathBuf);
+
+impl EpochFile {
+    /// The file in this directory.
+    pub fn new(state_dir: PathBuf) -> Self {
+        Self(state_dir)
+    }
+}
+
+impl Epochs for EpochFile {
+    fn directory(&self) -> &Path {
+        &self.0
+    }
+
+    fn load(&self) -> io::Result<Option<String>> {
+        fs::create_dir_all(&self.0)?;
+        match fs::read_to_string(self.0.join(FILE)) {
+            Ok(text) => Ok(Some(text)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn save(&self, epoch: u64) -> io::Result<()> {
+        let temporary = self.0.join("epoch.new");
+        let mut file = File::create(&temporary)?;
+        writeln!(file, "{epoch}")?;
+        file.sync_all()?;
+        fs::rename(&temporary, self.0.join(FILE))?;
+        File::open(&self.0)?.sync_all()
+    }
+}
 
 /// Whether an SM can have taken an epoch that a peer reports.
 pub(super) fn is_plausible(epoch: u64, now: SystemTime) -> bool {
@@ -30,37 +77,33 @@ fn clock(now: SystemTime) -> u64 {
 
 /// Takes the next epoch, above `known`, and saves it, so that it is never taken again, even after a
 /// crash of the machine.
-pub(super) fn next_epoch(state_dir: &Path, known: u64, now: SystemTime) -> io::Result<u64> {
-    fs::create_dir_all(state_dir)?;
-    let path = state_dir.join(FILE);
-    let last = match fs::read_to_string(&path) {
-        Ok(text) => {
+pub(super) fn next_epoch(epochs: &dyn Epochs, known: u64, now: SystemTime) -> io::Result<u64> {
+    let last = match epochs.load()? {
+        Some(text) => {
             let kept = text.trim().parse().ok().filter(|&epoch| is_plausible(epoch, now));
             kept.unwrap_or_else(|| {
                 tracing::warn!(
-                    path = %path.display(), "epoch file is damaged; taking the next epoch from \
-                        the clock"
+                    path = %epochs.directory().join(FILE).display(), "epoch file is damaged; \
+                        taking the next epoch from the clock"
                 );
                 0
             })
         }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
-        Err(error) => return Err(error),
+        None => 0,
     };
     let used_up = || io::Error::other("no epoch left: 2^64 - 1 is already taken");
     let next = clock(now).max(known.max(last).checked_add(1).ok_or_else(used_up)?);
-    let temporary = state_dir.join("epoch.new");
-    let mut file = File::create(&temporary)?;
-    writeln!(file, "{next}")?;
-    file.sync_all()?;
-    fs::rename(&temporary, &path)?;
-    File::open(state_dir)?.sync_all()?;
+    epochs.save(next)?;
     Ok(next)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn next_epoch(state_dir: &Path, known: u64, now: SystemTime) -> io::Result<u64> {
+        super::next_epoch(&EpochFile::new(state_dir.to_owned()), known, now)
+    }
 
     fn at(seconds: u64) -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)

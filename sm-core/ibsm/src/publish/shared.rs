@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use sa_proto::snapshot::{History, HistoryLimits, Session, Snapshot, Version};
@@ -10,11 +10,13 @@ use tokio::sync::watch;
 
 use super::inquiry::Inquiries;
 use super::{Orders, StateBoard, SyncFollowers, Writers, asking, session};
+use crate::clock::Clock;
 use crate::observe::moment::Moment;
 use crate::observe::{Announcements, Observer, Responders, SmStatus, Sweeps};
 
 /// State shared by the publisher and the tasks of all connections.
 pub(super) struct Shared {
+    pub(super) clock: Arc<dyn Clock>,
     /// Locked for look-ups and for appending, both short.
     pub(super) history: Mutex<History>,
     /// The version published last in the current session; [`Version::NONE`] before the first, and
@@ -100,8 +102,10 @@ counters! {
 
 impl Shared {
     /// The state before the first publication.
-    pub(super) fn new(empty: Arc<Snapshot>, history: HistoryLimits, now: Instant) -> Self {
+    pub(super) fn new(empty: Arc<Snapshot>, history: HistoryLimits, clock: Arc<dyn Clock>) -> Self {
+        let now = clock.now();
         Self {
+            clock,
             history: Mutex::new(History::new(empty, history)),
             announced: watch::Sender::new(Version::NONE),
             highest: Mutex::new(Version::NONE.session),
@@ -195,7 +199,7 @@ impl Shared {
 
     /// Notes the session that a responder holds; `false` if no SM can have begun it.
     pub(super) fn note_held(&self, session: Session) -> bool {
-        if !session::is_plausible(session.epoch, SystemTime::now()) {
+        if !session::is_plausible(session.epoch, self.clock.time_of_day()) {
             self.counters.implausible.fetch_add(1, Relaxed);
             return false;
         }

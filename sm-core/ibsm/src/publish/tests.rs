@@ -1,6 +1,7 @@
 //! The publisher as a whole.
 
 use std::path::Path;
+use std::time::Instant;
 
 use sa_proto::proto::{admin, snapshot as proto};
 use sa_proto::snapshot::{MftBlock, RegistryVersion};

@@ -9,7 +9,7 @@ pub mod follow;
 mod log;
 mod metrics;
 mod pidfile;
-mod registry;
+pub mod registry;
 mod sa_port;
 mod service;
 mod signals;

@@ -19,14 +19,13 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use ib_mad::transport::{Interest, Packet, wait};
-use sa_proto::snapshot::Session;
 use tracing::{error, info, warn};
 
 use super::RunError;
 use super::attachment::Attachment;
 use super::door::DoorSocket;
 use super::dump_files::DumpFileWriter;
-use super::follow::{OwnFiles, Progress};
+use super::follow::{CopyExchange, OwnFiles, Progress};
 use super::log::Log;
 use super::metrics::Metrics;
 use super::registry::RegistryHandle;
@@ -90,8 +89,7 @@ pub(super) struct Service {
     own_files: Option<Arc<OwnFiles>>,
     /// Hash of the master's settings that are used.
     master_settings: Option<u128>,
-    /// The highest session of another manager that the publisher was given.
-    known_session: Session,
+    copies: CopyExchange,
     publisher: Arc<Publisher>,
     files: StateFileWriter,
     dumps: DumpFileWriter,
@@ -142,7 +140,7 @@ impl Service {
             followed,
             own_files,
             master_settings: None,
-            known_session: Session::default(),
+            copies: CopyExchange::default(),
             publisher,
             metrics,
             turns: Turns::new(Instant::now()),
@@ -181,17 +179,7 @@ impl Service {
         self.dumps.poll(&mut self.node)?;
         self.take_signals(now);
         self.node.handle_orders(now, self.publisher.take_orders());
-        if let Some(snapshot) = self.publisher.take_recalled()
-            && self.followed.recall(&snapshot)
-        {
-            self.registry.followed_changed();
-        }
-        let followed = self.followed.followed();
-        let known = followed.publishing().max(self.registry.held().session);
-        if known > self.known_session && self.publisher.session().is_none() {
-            self.known_session = known;
-            self.publisher.note_session(known);
-        }
+        let followed = self.copies.exchange(&self.publisher, &self.registry, &self.followed);
         self.node.handle_followed(followed);
         self.turns.end(Instant::now(), Part::Results);
         busy |= self.receive()?;

@@ -22,11 +22,11 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use ib_mad::transport::ibsim::ClientId;
-use ib_mad::types::{Guid, PortNum};
+use ib_mad::types::PortNum;
 use tracing::warn;
 
 use crate::cli::master_files::{self, MasterFiles};
-use crate::node::{LIDS, M_KEYS, MasterState, NEIGHBOURS, StateWrite, WriteOutcome};
+use crate::node::{Contents, LIDS, M_KEYS, MasterState, NEIGHBOURS, StateWrite, WriteOutcome};
 use crate::publish::StateBoard;
 use sm_core::manage::lid::LidTable;
 use sm_core::manage::mkey::{self, MKeyTable, Neighbours};
@@ -37,9 +37,6 @@ const FILE_LEN_MAX: u64 = 16 << 20;
 
 /// Files of one name that are set aside.
 const REFUSED_MAX: usize = 9;
-
-/// The file of ports that are disabled for a takeover.
-const DISABLED_PORTS: &str = "cut-ports";
 
 /// The state directory cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -158,7 +155,7 @@ impl StateDir {
     /// lines are skipped with a warning.
     pub(super) fn disabled_ports(&self) -> Result<DisabledPorts, StateError> {
         let mut ports = DisabledPorts::new();
-        for (number, line) in self.read(DISABLED_PORTS)?.unwrap_or_default().lines().enumerate() {
+        for (number, line) in self.read("cut-ports")?.unwrap_or_default().lines().enumerate() {
             let port = line.split_once(' ').and_then(|(guid, num)| {
                 Some((guid.parse().ok()?, PortNum(num.trim().parse().ok()?)))
             });
@@ -166,7 +163,7 @@ impl StateDir {
                 Some(port) => _ = ports.insert(port),
                 None => warn!(
                     "{}:{}: '{line}' is not a switch GUID and a port number; line ignored",
-                    self.file(DISABLED_PORTS).display(),
+                    self.file("cut-ports").display(),
                     number + 1
                 ),
             }
@@ -289,27 +286,17 @@ impl StateWriter {
     }
 
     fn apply(&self, write: &StateWrite) -> Result<(), StateError> {
-        match write {
-            StateWrite::Lids(lids) => self.publish(LIDS, lids.render()),
-            StateWrite::MKeys(m_keys) => self.publish(M_KEYS, m_keys.render()),
-            StateWrite::Neighbours(neighbours) => self.publish(NEIGHBOURS, neighbours.render()),
-            StateWrite::Tables(registry, tables) => {
-                self.write("tables", tables.fingerprint(*registry).render())
-            }
-            StateWrite::ForgetTables => self.forget("tables"),
-            StateWrite::DisabledPorts(ports) => {
-                let line = |(guid, num): &(Guid, PortNum)| format!("{guid} {}\n", num.0);
-                self.write(DISABLED_PORTS, ports.iter().map(line).collect::<String>())
-            }
-            StateWrite::Origin(Some(origin)) => self.write("routing", origin.render()),
-            StateWrite::Origin(None) => self.forget("routing"),
-            StateWrite::MasterFiles(state) => self.copy_files(state),
+        match write.contents() {
+            Contents::Followed(name, text) => self.publish(name, text),
+            Contents::Text(name, text) => self.write(name, text),
+            Contents::Removed(name) => self.forget(name),
+            Contents::MasterFiles(state) => self.copy_files(state),
         }
     }
 
     /// Writes a file that standbys copy. They get it even if it cannot be written here.
     fn publish(&self, name: &str, text: String) -> Result<(), StateError> {
-        let written = self.write(name, &text);
+        let written = self.write(name, text);
         if let Some(board) = &self.board {
             board.set_file(name, text);
         }
@@ -407,6 +394,8 @@ fn created(path: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
+
+    use ib_mad::types::Guid;
 
     use super::*;
 

@@ -16,13 +16,16 @@ use ib_mad::types::Guid;
 use sa_proto::proto::snapshot as proto;
 use sa_proto::proto::snapshot::FromResponder;
 use sa_proto::proto::snapshot::snapshot_feed_client::SnapshotFeedClient;
-use sa_proto::snapshot::SCHEMA;
+use sa_proto::snapshot::{SCHEMA, Session};
 use sa_proto::trust::{self, ClientTrust};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Endpoint;
 
-use machine::{Output, Stream};
+use super::registry::RegistryHandle;
+use crate::node::Followed;
+use crate::publish::Publisher;
+pub use machine::{Output, Stream};
 pub(super) use own_files::OwnFiles;
 pub use progress::{News, Progress};
 
@@ -60,16 +63,7 @@ pub(super) fn start(
         let streams = tokio::task::LocalSet::new();
         let Following { urls, trust, id, name, sm_guid, takes_texts } = following;
         for url in urls {
-            let greeting = proto::Hello {
-                schema: SCHEMA,
-                responder_id: id,
-                name: name.clone(),
-                sm_guid: sm_guid.0,
-                takes_state: true,
-                takes_texts,
-                software: concat!("ibsm ", env!("CARGO_PKG_VERSION")).into(),
-                ..proto::Hello::default()
-            };
+            let greeting = greeting(id, name.clone(), sm_guid, takes_texts);
             let stream = Stream::new(Instant::now(), url, greeting);
             let driver = Driver { stream, trust: trust.clone(), progress: progress.clone() };
             streams.spawn_local(driver.run(arrived.clone()));
@@ -78,6 +72,51 @@ pub(super) fn start(
     };
     std::thread::Builder::new().name("follow".to_owned()).spawn(run)?;
     Ok(())
+}
+
+/// What the node, the publisher and the registry learn of the copy of a master's registry.
+#[derive(Debug, Default)]
+pub struct CopyExchange {
+    /// The highest session of another manager that the publisher was given.
+    known: Session,
+}
+
+impl CopyExchange {
+    /// Passes on what is new; returns the state of the copy, for the node.
+    pub fn exchange(
+        &mut self,
+        publisher: &Publisher,
+        registry: &RegistryHandle,
+        progress: &Progress,
+    ) -> Followed {
+        if let Some(snapshot) = publisher.take_recalled()
+            && progress.recall(&snapshot)
+        {
+            registry.followed_changed();
+        }
+        let followed = progress.followed();
+        let known = followed.publishing().max(registry.held().session);
+        if known > self.known && publisher.session().is_none() {
+            self.known = known;
+            publisher.note_session(known);
+        }
+        followed
+    }
+}
+
+/// What a standby with this identity sends first; `sm_guid` is the GUID of its port. With
+/// `takes_texts` it needs the texts of operators' files.
+pub fn greeting(id: u64, name: String, sm_guid: Guid, takes_texts: bool) -> proto::Hello {
+    proto::Hello {
+        schema: SCHEMA,
+        responder_id: id,
+        name,
+        sm_guid: sm_guid.0,
+        takes_state: true,
+        takes_texts,
+        software: concat!("ibsm ", env!("CARGO_PKG_VERSION")).into(),
+        ..proto::Hello::default()
+    }
 }
 
 /// Moves messages between a stream and its connection.

@@ -30,7 +30,7 @@ const FILE_LEN_MAX: u64 = 512 << 20;
 
 /// The files to read and to write.
 #[derive(Debug, Default)]
-pub(in crate::runtime) struct SaDumpFile {
+pub struct SaDumpFile {
     /// `sa_db_file`: read if nothing has ever been stored.
     read_from: Option<PathBuf>,
     /// Written after changes (`sa_db_dump`).

@@ -2,10 +2,9 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 use ib_mad::transport::Packet;
-use ib_mad::types::{Gid, Lid, PKey, Qpn, Sl};
+use ib_mad::types::{Lid, Sl};
 use ib_mad::wire::MAD_LEN;
 use sa_proto::proto::event as event_proto;
 use sa_proto::proto::event::events_server::{Events, EventsServer};
@@ -18,13 +17,11 @@ use tonic::service::Routes;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::notices::{NOTICES_KEPT, NumberedNotice};
-use super::shared::{Job, Outbound, Shared};
-use sm_core::registry::{self, Drop, Requester};
+use super::shared::Shared;
+use super::writing::{OUTBOUND_MAX, Writing};
 
 /// Relayed traps that wait for the service loop.
 const TRAPS_MAX: usize = 4096;
-/// Messages with outcomes that a connection has not taken yet; more are dropped.
-const OUTBOUND_MAX: usize = 256;
 /// Messages with notices that a connection has not taken yet; more wait in the broadcast channel.
 const NOTICES_OUTBOUND_MAX: usize = 16;
 /// Notices in one message.
@@ -60,11 +57,9 @@ impl Registry for Service {
             return Err(not_master());
         }
         let (outbound, stream) = mpsc::channel(OUTBOUND_MAX);
-        let connection = self.shared.connections.fetch_add(1, Relaxed) + 1;
-        let this = self.clone();
-        let mut inbound = request.into_inner();
+        let mut writing = Writing::new(self.shared.clone(), outbound);
+        let (mut end, mut inbound) = (self.end.clone(), request.into_inner());
         tokio::spawn(async move {
-            let mut end = this.end.clone();
             let ended = loop {
                 tokio::select! {
                     biased;
@@ -75,20 +70,17 @@ impl Registry for Service {
                         }
                     }
                     message = inbound.message() => match message {
-                        // Managers that follow must know of it before it can be answered.
-                        Ok(Some(writes)) if !this.is_listed(connection, writes.responder_id) => {
-                            break Some(Status::resource_exhausted("too many streams of writes"));
+                        Ok(Some(writes)) => {
+                            if let Err(status) = writing.take(writes) {
+                                break Some(status);
+                            }
                         }
-                        Ok(Some(writes)) => this.take(writes, connection, &outbound),
                         Ok(None) | Err(_) => break None,
                     },
                 }
             };
             if let Some(status) = ended {
-                let _ = outbound.try_send(Err(status));
-            }
-            if let Some(writers) = this.shared.writers.get() {
-                writers.leave(connection);
+                writing.end(status);
             }
         });
         Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
@@ -97,73 +89,6 @@ impl Registry for Service {
 
 fn not_master() -> Status {
     Status::failed_precondition("this SM is not the master")
-}
-
-impl Service {
-    fn is_listed(&self, connection: u64, responder_id: u64) -> bool {
-        let writers = self.shared.writers.get();
-        writers.is_none_or(|writers| writers.enter(connection, responder_id))
-    }
-
-    fn take(&self, writes: proto::Writes, connection: u64, outbound: &Outbound) {
-        let epoch = writes.epoch;
-        let mut dropped = Vec::new();
-        let counters = &self.shared.counters;
-        let jobs: Vec<_> = writes
-            .writes
-            .into_iter()
-            .filter_map(|write| {
-                let id = write.id;
-                match read(&write, self.shared.sa_key) {
-                    Ok(request) => {
-                        let outbound = outbound.clone();
-                        Some(Job { id, request, epoch, connection, outbound })
-                    }
-                    Err(reason) => {
-                        match reason {
-                            None => counters.malformed.add(1),
-                            Some(Drop::Key) => counters.wrong_key.add(1),
-                            Some(Drop::Class | Drop::Method | Drop::Attribute) => {
-                                counters.unknown.add(1);
-                            }
-                        }
-                        dropped.push(proto::Outcome { id, dropped: true, ..Default::default() });
-                        None
-                    }
-                }
-            })
-            .collect();
-        self.shared.submit(jobs);
-        if !dropped.is_empty() {
-            let count = dropped.len();
-            if outbound.try_send(Ok(proto::Outcomes { outcomes: dropped })).is_err() {
-                counters.undelivered.add(count);
-            }
-        }
-    }
-}
-
-/// The request of a write; `None` if it only asks for the sequence number. An error without a
-/// reason is no MAD.
-fn read(write: &proto::Write, sa_key: u64) -> Result<Option<registry::Request>, Option<Drop>> {
-    if write.mad.is_empty() {
-        return Ok(None);
-    }
-    let mad: &[u8; MAD_LEN] = write.mad[..].try_into().map_err(|_| None)?;
-    let from = write.requester.clone().unwrap_or_default();
-    let sgid = match from.gid.len() {
-        0 => None,
-        _ => Some(Gid(from.gid[..].try_into().map_err(|_| None)?)),
-    };
-    let requester = Requester {
-        slid: Lid(u16::try_from(from.lid).map_err(|_| None)?),
-        sgid,
-        qpn: Qpn(from.qpn & 0xFF_FFFF),
-        sl: Sl::from_low_bits(from.sl as u16),
-        pkey: PKey(from.pkey as u16),
-    };
-    let request = registry::Request::read(mad, requester, sa_key).map_err(Some)?;
-    Ok(Some(registry::Request { seen: write.seen, ..request }))
 }
 
 #[tonic::async_trait]

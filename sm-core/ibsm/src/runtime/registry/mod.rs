@@ -9,18 +9,18 @@
 //!   it.
 //! - [`durable`]: [`DurableRegistry`], the state machine of sm-core with its store and publication.
 //! - [`dump`]: [`SaDumpFile`], `opensm-sa.dump` for a migration from or to OpenSM.
-//! - [`host_clock`]: the host's clocks, for registry time.
-//! - [`grpc`]: the services that responders call; [`notices`]: the events for them.
+//! - [`grpc`]: the services that responders call; [`writing`]: a stream of writes;
+//!   [`notices`]: the events for them.
 
 mod counters;
 mod dump;
 mod durable;
 mod grpc;
-mod host_clock;
 mod notices;
 mod shared;
 mod synced;
 mod thread;
+mod writing;
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -36,31 +36,34 @@ use tokio::sync::watch;
 use tonic::service::Routes;
 use tracing::error;
 
+pub use super::store::StoreError;
+pub use super::store::file::Medium;
 use crate::publish::Publisher;
-pub(super) use dump::SaDumpFile;
+pub use dump::SaDumpFile;
 use durable::DurableRegistry;
-use host_clock::HostClock;
 use notices::NOTICES_MAX;
 use shared::Shared;
 use sm_core::notice::{Event, Issuer};
 use sm_core::registry::{GuidBlock, Ports, PredefinedGroup};
 use sm_core::sweep::ImportedRegistry;
 use sm_routing::multicast::Membership;
-use thread::RegistryThread;
+pub use thread::{Next, RegistryThread};
+pub use writing::WriteStream;
 
 use super::follow::{self, Following, Progress};
 use super::metrics::Metric;
 use super::store::Store;
+use super::store::file::FileStore;
 
 /// A registry that is not started. It exists before the publisher, which serves its services.
-pub(super) struct RegistrySetup {
+pub struct RegistrySetup {
     shared: Arc<Shared>,
     wake: UnixStream,
 }
 
 impl RegistrySetup {
     /// `sa_key` makes a request trusted.
-    pub(super) fn new(sa_key: u64) -> io::Result<Self> {
+    pub fn new(sa_key: u64) -> io::Result<Self> {
         let (wake, bell) = UnixStream::pair()?;
         wake.set_nonblocking(true)?;
         bell.set_nonblocking(true)?;
@@ -76,19 +79,43 @@ impl RegistrySetup {
     /// `dump`.
     pub(super) fn start(
         self,
-        mut store: Box<dyn Store>,
+        store: Box<dyn Store>,
         publisher: Arc<Publisher>,
         dump: SaDumpFile,
     ) -> Result<RegistryHandle, super::RunError> {
+        let (mut handle, thread) = self.open(store, publisher, dump)?;
+        let thread =
+            std::thread::Builder::new().name("registry".to_owned()).spawn(move || thread.run())?;
+        handle.thread = Some(thread);
+        Ok(handle)
+    }
+
+    /// Opens the registry in a file on `medium`, for a caller that does the work of the thread.
+    pub fn open_on(
+        self,
+        medium: Arc<dyn Medium>,
+        publisher: Arc<Publisher>,
+        dump: SaDumpFile,
+    ) -> Result<(RegistryHandle, RegistryThread), StoreError> {
+        self.open(Box::new(FileStore::on(medium)), publisher, dump)
+    }
+
+    /// Opens the registry in `store`.
+    fn open(
+        self,
+        mut store: Box<dyn Store>,
+        publisher: Arc<Publisher>,
+        dump: SaDumpFile,
+    ) -> Result<(RegistryHandle, RegistryThread), StoreError> {
         let counters = self.shared.counters.clone();
-        let clock = HostClock::open();
         let waker = Arc::downgrade(&self.shared);
         store.set_waker(Box::new(move || {
             if let Some(shared) = waker.upgrade() {
                 shared.note_store();
             }
         }));
-        let durable = DurableRegistry::open(store, publisher.clone(), counters, clock.now())?;
+        let clock = publisher.clock();
+        let durable = DurableRegistry::open(store, publisher.clone(), counters, clock.host())?;
         let responders = publisher.responders();
         let shared = self.shared.clone();
         if dump.is_named() && durable.is_fresh() {
@@ -107,20 +134,19 @@ impl RegistrySetup {
             }
         });
         let thread = RegistryThread::new(shared, durable, responders, sync, dump, clock);
-        let thread =
-            std::thread::Builder::new().name("registry".to_owned()).spawn(move || thread.run())?;
-        Ok(RegistryHandle {
+        let handle = RegistryHandle {
             shared: self.shared,
             wake: self.wake,
             publisher,
             stored,
-            thread: Some(thread),
-        })
+            thread: None,
+        };
+        Ok((handle, thread))
     }
 }
 
 /// The service loop's access to the registry. Dropping it ends the thread.
-pub(super) struct RegistryHandle {
+pub struct RegistryHandle {
     shared: Arc<Shared>,
     wake: UnixStream,
     publisher: Arc<Publisher>,
@@ -157,20 +183,31 @@ impl RegistryHandle {
         self.shared.published.load(Relaxed)
     }
 
+    /// Opens a stream of writes of a responder in this process; `None` while writes are refused.
+    pub fn open_writes(&self) -> Option<WriteStream> {
+        let outbound = self.shared.open.borrow().then(|| self.shared.clone());
+        outbound.map(WriteStream::new)
+    }
+
+    /// Keeps the copy of the master's registry that `progress` holds while standing by.
+    pub fn keep_copy(&self, progress: &Arc<Progress>) {
+        self.shared.inbox().followed = Some(progress.clone());
+    }
+
     /// Keeps a copy of the master's registry while standing by; `progress` holds its state.
     pub(super) fn follow(&self, following: Following, progress: &Arc<Progress>) -> io::Result<()> {
-        self.shared.inbox().followed = Some(progress.clone());
+        self.keep_copy(progress);
         let shared = self.shared.clone();
         follow::start(following, progress.clone(), move || shared.wake())
     }
 
     /// The copy has changed.
-    pub(super) fn followed_changed(&self) {
+    pub fn followed_changed(&self) {
         self.shared.wake();
     }
 
     /// Age of the registry on disk.
-    pub(super) fn held(&self) -> RegistryVersion {
+    pub fn held(&self) -> RegistryVersion {
         *self.shared.held()
     }
 
@@ -206,7 +243,7 @@ impl RegistryHandle {
     }
 
     /// Sequence number on disk before this run; none if the registry was empty.
-    pub(super) fn stored(&self) -> Option<u64> {
+    pub fn stored(&self) -> Option<u64> {
         self.stored
     }
 
@@ -259,7 +296,7 @@ impl RegistryHandle {
     }
 
     /// Everything that is registered and published.
-    pub(super) fn plane(&self) -> Arc<RegistryPlane> {
+    pub fn plane(&self) -> Arc<RegistryPlane> {
         self.publisher.reader().current().registry().clone()
     }
 

@@ -66,12 +66,12 @@ pub(super) struct Inbox {
 
 impl Inbox {
     /// Whether writes may be acknowledged now.
-    pub(super) fn may_acknowledge(&self) -> bool {
-        self.acknowledge_until.is_some_and(|until| Instant::now() < until)
+    pub(super) fn may_acknowledge(&self, now: Instant) -> bool {
+        self.acknowledge_until.is_some_and(|until| now < until)
     }
 
-    pub(super) fn has_work(&self) -> bool {
-        (!self.writes.is_empty() && !self.busy && self.may_acknowledge())
+    pub(super) fn has_work(&self, now: Instant) -> bool {
+        (!self.writes.is_empty() && !self.busy && self.may_acknowledge(now))
             || self.seal
             || self.stored
             || self.store

@@ -1,9 +1,12 @@
 //! The registry's thread: takes waiting work, decides on all of it, and hands out the outcomes.
+//!
+//! [`RegistryThread::step`] never waits, and takes the time as an argument; [`RegistryThread::run`]
+//! is the thread.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use sa_proto::prost::bytes::Bytes;
@@ -12,10 +15,10 @@ use tracing::error;
 
 use super::dump::{self, SaDumpFile};
 use super::durable::{DurableRegistry, Verdict, Work};
-use super::host_clock::HostClock;
 use super::notices::{NOTICES_KEPT, NOTICES_MAX, numbered};
-use super::shared::{Job, Outbound, Shared, WRITES_MAX};
+use super::shared::{Inbox, Job, Outbound, Shared, WRITES_MAX};
 use super::synced::WaitingAnswers;
+use crate::clock::Clock;
 use crate::observe::{Responder, Responders};
 use crate::publish::SyncFollowers;
 use crate::runtime::follow::{News, Progress};
@@ -43,8 +46,19 @@ const STORE_PATIENCE: Duration = Duration::from_secs(2);
 /// Least time between two checks for expired leases.
 const EXPIRY_INTERVAL_MIN: Duration = Duration::from_millis(20);
 
+/// What to do after a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// The next step, when it is due.
+    Step,
+    /// The same, but not before this time has passed: more writes are expected.
+    Gather(Duration),
+    /// The registry is closed.
+    Stop,
+}
+
 /// The state of the thread.
-pub(super) struct RegistryThread {
+pub struct RegistryThread {
     shared: Arc<Shared>,
     durable: DurableRegistry,
     responders: Responders,
@@ -71,7 +85,7 @@ pub(super) struct RegistryThread {
     /// Number of the last notice.
     number: u64,
     dump: SaDumpFile,
-    clock: HostClock,
+    clock: Arc<dyn Clock>,
 }
 
 impl RegistryThread {
@@ -82,8 +96,9 @@ impl RegistryThread {
         responders: Responders,
         sync: Arc<SyncFollowers>,
         dump: SaDumpFile,
-        clock: HostClock,
+        clock: Arc<dyn Clock>,
     ) -> Self {
+        let now = clock.now();
         Self {
             shared,
             // Above those of the previous process, which sent fewer than a million a second.
@@ -91,8 +106,8 @@ impl RegistryThread {
             durable,
             responders,
             known: Vec::new(),
-            responders_due: Instant::now(),
-            members_due: Instant::now(),
+            responders_due: now,
+            members_due: now,
             damper: Damper::default(),
             followed: None,
             sync,
@@ -118,7 +133,7 @@ impl RegistryThread {
             && let Some(plane) = self.dump.read(self.durable.now(), ports)
         {
             let known = Arc::new(dump::registered_ports(&plane));
-            let now_s = self.durable.advance(self.clock.now());
+            let now_s = self.durable.advance(self.clock.host());
             if self.durable.begin_with(now_s, plane) {
                 imported = ImportedRegistry::Read(known);
             }
@@ -134,47 +149,78 @@ impl RegistryThread {
     /// Works until it is stopped.
     pub(super) fn run(mut self) {
         loop {
-            let (jobs, mut work, events, stop) = self.wait();
-            let now_s = self.durable.advance(self.clock.now());
-            self.durable.refresh(now_s);
-            let ports = work.ports.as_ref().or_else(|| self.durable.ports()).cloned();
-            if let Some(ports) = ports {
-                self.import(&ports);
-            }
-            work.responders = self.changed_responders();
-            let is_busy = jobs.len() >= BUSY;
-            self.count(jobs.len());
-            self.turn(jobs, work);
-            *self.shared.decisions.lock().unwrap_or_else(PoisonError::into_inner) =
-                self.durable.registry_counters();
-            self.report_members();
-            let blocks = self.durable.changed_guid_blocks();
-            if !blocks.is_empty() {
-                self.shared.guid_blocks().extend(blocks);
-                self.shared.ring();
-            }
-            self.notify(events);
-            // While the file cannot be read, the dump keeps its contents.
-            if let Some(plane) = self.durable.plane() {
-                let time = self.durable.now();
-                self.dump.keep(Instant::now(), time, self.durable.ports(), &plane, stop);
-            }
-            if stop {
-                self.dump.finish();
-                return;
-            }
-            if is_busy {
-                std::thread::sleep(GATHERING);
+            self.wait();
+            match self.step(self.clock.now()) {
+                Next::Step => {}
+                Next::Gather(time) => std::thread::sleep(time),
+                Next::Stop => return,
             }
         }
     }
 
+    /// Does all work that waits. Spurious calls are allowed.
+    pub fn step(&mut self, now: Instant) -> Next {
+        let (jobs, mut work, events, stop) = self.take_work(now);
+        let now_s = self.durable.advance(self.clock.host());
+        self.durable.refresh(now_s);
+        let ports = work.ports.as_ref().or_else(|| self.durable.ports()).cloned();
+        if let Some(ports) = ports {
+            self.import(&ports);
+        }
+        work.responders = self.changed_responders(now);
+        let is_busy = jobs.len() >= BUSY;
+        self.count(jobs.len());
+        self.turn(now, jobs, work);
+        *self.shared.decisions.lock().unwrap_or_else(PoisonError::into_inner) =
+            self.durable.registry_counters();
+        self.report_members(now);
+        let blocks = self.durable.changed_guid_blocks();
+        if !blocks.is_empty() {
+            self.shared.guid_blocks().extend(blocks);
+            self.shared.ring();
+        }
+        self.notify(now, events);
+        // While the file cannot be read, the dump keeps its contents.
+        if let Some(plane) = self.durable.plane() {
+            let time = self.durable.now();
+            self.dump.keep(now, time, self.durable.ports(), &plane, stop);
+        }
+        if stop {
+            self.dump.finish();
+            return Next::Stop;
+        }
+        if is_busy { Next::Gather(GATHERING) } else { Next::Step }
+    }
+
+    /// Whether work waits.
+    pub fn has_work(&self, now: Instant) -> bool {
+        self.inbox().has_work(now)
+    }
+
+    /// The inbox, with whether writes can be taken now.
+    fn inbox(&self) -> MutexGuard<'_, Inbox> {
+        let mut inbox = self.shared.inbox();
+        inbox.busy = self.durable.is_busy();
+        inbox
+    }
+
+    /// When [`step`](Self::step) is due if no work arrives before.
+    pub fn poll_timeout(&self, now: Instant) -> Instant {
+        let time = self.durable.now().time;
+        let expiry = self.durable.due_s().map(|due_s| {
+            now + Duration::from_secs(due_s).saturating_sub(time).max(EXPIRY_INTERVAL_MIN)
+        });
+        let members = self.durable.may_have_changed_members().then_some(self.members_due);
+        let due = [expiry, members, self.damper.poll_timeout(), self.dump.due(), self.waiting_due];
+        due.into_iter().flatten().fold(self.responders_due, Instant::min)
+    }
+
     /// Reports changed multicast members to the service loop, if that is due.
-    fn report_members(&mut self) {
-        if !self.durable.may_have_changed_members() || Instant::now() < self.members_due {
+    fn report_members(&mut self, now: Instant) {
+        if !self.durable.may_have_changed_members() || now < self.members_due {
             return;
         }
-        self.members_due = Instant::now() + MEMBERS_INTERVAL;
+        self.members_due = now + MEMBERS_INTERVAL;
         let members = self.durable.changed_members();
         if !members.is_empty() {
             self.shared.membership().extend(members);
@@ -182,29 +228,26 @@ impl RegistryThread {
         }
     }
 
-    /// Waits until there is something to do, and takes it.
-    fn wait(&mut self) -> (Vec<Job>, Work, Vec<Event>, bool) {
-        let now = Instant::now();
-        let time = self.durable.now().time;
-        let expiry = self.durable.due_s().map(|due_s| {
-            now + Duration::from_secs(due_s).saturating_sub(time).max(EXPIRY_INTERVAL_MIN)
-        });
-        let members = self.durable.may_have_changed_members().then_some(self.members_due);
-        let due = [expiry, members, self.damper.poll_timeout(), self.dump.due(), self.waiting_due];
-        let due = due.into_iter().flatten().fold(self.responders_due, Instant::min);
-        let patience = due.saturating_duration_since(now);
+    /// Waits until there is something to do.
+    fn wait(&self) {
+        let now = self.clock.now();
+        let patience = self.poll_timeout(now).saturating_duration_since(now);
+        let inbox = self.inbox();
+        let is_idle = |inbox: &mut Inbox| !inbox.has_work(self.clock.now());
+        drop(self.shared.arrived.wait_timeout_while(inbox, patience, is_idle));
+    }
+
+    /// Takes what there is to do.
+    fn take_work(&mut self, now: Instant) -> (Vec<Job>, Work, Vec<Event>, bool) {
         let mut inbox = self.shared.inbox();
         inbox.busy = self.durable.is_busy();
-        let waited =
-            self.shared.arrived.wait_timeout_while(inbox, patience, |inbox| !inbox.has_work());
-        let (mut inbox, _) = waited.unwrap_or_else(PoisonError::into_inner);
         // Writes taken before are decided and published.
         if std::mem::take(&mut inbox.seal) {
             self.shared.sealed.store(true, Relaxed);
             self.shared.ring();
         }
         (inbox.stored, inbox.store) = (false, false);
-        let may_take = !inbox.busy && inbox.may_acknowledge() && self.waiting.len() < WRITES_MAX;
+        let may_take = !inbox.busy && inbox.may_acknowledge(now) && self.waiting.len() < WRITES_MAX;
         self.acknowledge_until = inbox.acknowledge_until;
         let count = if may_take { inbox.writes.len().min(BATCH_MAX) } else { 0 };
         let jobs: Vec<_> = inbox.writes.drain(..count).collect();
@@ -228,8 +271,8 @@ impl RegistryThread {
 
     /// The responders that can send reports, if they changed: those that serve this SM's session,
     /// or if none does, those that will.
-    fn changed_responders(&mut self) -> Option<Vec<u64>> {
-        self.responders_due = Instant::now() + RESPONDERS_INTERVAL;
+    fn changed_responders(&mut self, now: Instant) -> Option<Vec<u64>> {
+        self.responders_due = now + RESPONDERS_INTERVAL;
         let list = self.responders.load();
         let epoch = self.shared.published.load(Relaxed);
         let serves =
@@ -272,7 +315,7 @@ impl RegistryThread {
     }
 
     /// Does the work, and answers.
-    fn turn(&mut self, jobs: Vec<Job>, mut work: Work) {
+    fn turn(&mut self, now: Instant, jobs: Vec<Job>, mut work: Work) {
         let (mut jobs, refused): (Vec<_>, Vec<_>) =
             jobs.into_iter().partition(|job| !self.durable.is_superseded_by(job.epoch));
         self.shared.counters.superseded_session.add(refused.len());
@@ -301,11 +344,11 @@ impl RegistryThread {
             let jobs = std::mem::take(&mut self.deciding);
             self.waiting.push(self.durable.held(), (jobs, verdicts));
         }
-        self.answer_waiting();
+        self.answer_waiting(now);
     }
 
     /// Answers writes that followers have stored, while it is certain that this SM is master.
-    fn answer_waiting(&mut self) {
+    fn answer_waiting(&mut self, taken_at: Instant) {
         self.waiting_due = None;
         if self.waiting.len() == 0 {
             return;
@@ -313,13 +356,14 @@ impl RegistryThread {
         let dropped = self.waiting.drop_before(self.durable.held());
         self.shared.counters.unvouched.add(dropped);
         // This process may have been stopped since they were taken, and another SM be master.
-        let is_late = self.acknowledge_until.is_none_or(|until| Instant::now() >= until);
+        let now = self.clock.now().max(taken_at);
+        let is_late = self.acknowledge_until.is_none_or(|until| now >= until);
         if is_late {
             return;
         }
         // In this order: a follower that stores something in between wakes this thread.
         self.shared.answers_wait.store(true, SeqCst);
-        let acknowledged = self.sync.acknowledged(Instant::now());
+        let acknowledged = self.sync.acknowledged(now);
         while let Some((jobs, verdicts)) = self.waiting.pop(acknowledged) {
             self.answer(jobs, verdicts);
         }
@@ -359,8 +403,7 @@ impl RegistryThread {
     }
 
     /// Sends notices of events, as far as the damper permits.
-    fn notify(&mut self, events: Vec<Event>) {
-        let now = Instant::now();
+    fn notify(&mut self, now: Instant, events: Vec<Event>) {
         let before = self.damper.counters();
         for (event, pkey) in self.durable.events() {
             let event = match event {

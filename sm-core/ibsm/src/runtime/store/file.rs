@@ -11,6 +11,7 @@
 mod tables;
 
 use std::collections::VecDeque;
+use std::fmt::Debug;
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -41,9 +42,33 @@ const CACHE_LEN: usize = 16 << 20;
 /// milliseconds of work, and as much memory.
 const FOLD_LEN: usize = 1 << 20;
 
+/// Where the file is kept.
+pub trait Medium: Debug + Send + Sync {
+    /// The file's path, for messages.
+    fn path(&self) -> PathBuf;
+
+    /// Opens the file, or creates it. A crash loses what was not synced.
+    fn open(&self, builder: redb::Builder) -> Result<Database, redb::Error>;
+}
+
+/// A directory of the host.
+#[derive(Clone, Debug)]
+struct Directory(PathBuf);
+
+impl Medium for Directory {
+    fn path(&self) -> PathBuf {
+        self.0.join(FILE)
+    }
+
+    fn open(&self, builder: redb::Builder) -> Result<Database, redb::Error> {
+        create_private(&self.path()).map_err(redb::StorageError::Io)?;
+        Ok(builder.create(self.path())?)
+    }
+}
+
 /// The store of one manager: a file that only it has open. Its calls end before they return.
 pub(in super::super) struct FileStore {
-    directory: PathBuf,
+    medium: Arc<dyn Medium>,
     /// `None` while it cannot be used.
     file: Option<RegistryFile>,
     event: Option<Event>,
@@ -52,7 +77,12 @@ pub(in super::super) struct FileStore {
 impl FileStore {
     /// The store in this directory, not opened yet.
     pub(in super::super) fn new(directory: PathBuf) -> Self {
-        Self { directory, file: None, event: None }
+        Self::on(Arc::new(Directory(directory)))
+    }
+
+    /// The store on this medium, not opened yet.
+    pub(in super::super) fn on(medium: Arc<dyn Medium>) -> Self {
+        Self { medium, file: None, event: None }
     }
 }
 
@@ -60,7 +90,7 @@ impl Store for FileStore {
     fn open(&mut self) {
         // The file must be closed first: it is locked.
         self.file = None;
-        let opened = RegistryFile::open(&self.directory);
+        let opened = RegistryFile::open(&*self.medium);
         self.event = Some(match opened {
             Ok((file, stored)) => {
                 self.file = Some(file);
@@ -117,19 +147,16 @@ struct Batch {
 }
 
 impl RegistryFile {
-    /// Opens the file in `directory`, or creates it, and reads all of it.
-    fn open(directory: &Path) -> Result<(Self, Stored), StoreError> {
-        let path = directory.join(FILE);
+    /// Opens the file, or creates it, and reads all of it.
+    fn open(medium: &dyn Medium) -> Result<(Self, Stored), StoreError> {
+        let path = medium.path();
         let damaged =
             |reason: &str| StoreError::Damaged { path: path.clone(), reason: reason.to_owned() };
         // A damaged file may make the library panic.
         let opened = catch_unwind(AssertUnwindSafe(|| {
-            create_private(&path)
-                .map_err(|error| failure(&path, redb::StorageError::Io(error).into()))?;
-            let database = redb::Builder::new()
-                .set_cache_size(CACHE_LEN)
-                .create(&path)
-                .map_err(|error| failure(&path, error.into()))?;
+            let mut builder = redb::Builder::new();
+            builder.set_cache_size(CACHE_LEN);
+            let database = medium.open(builder).map_err(|error| failure(&path, error))?;
             let mut store = Self {
                 database,
                 path: path.clone(),

@@ -12,6 +12,10 @@ use super::tables::table_of;
 use super::*;
 use sm_core::registry::{AnswerRecord, HostTime, Outcome, OutcomeKey, Stamp};
 
+fn open(directory: &Path) -> Result<(RegistryFile, Stored), StoreError> {
+    RegistryFile::open(&Directory(directory.to_owned()))
+}
+
 fn alias(n: u64) -> Arc<AliasGuid> {
     Arc::new(AliasGuid { alias: Guid(n), port_guid: Guid(n + 1), index: 1 })
 }
@@ -45,7 +49,7 @@ fn what_was_committed_is_there_when_the_file_is_opened_again() {
 
 fn commit_and_open_again(fold_len: usize) {
     let directory = tempfile::tempdir().unwrap();
-    let (mut store, stored) = RegistryFile::open(directory.path()).unwrap();
+    let (mut store, stored) = open(directory.path()).unwrap();
     assert_eq!(stored, Stored { fresh: true, ..Stored::default() });
     store.fold_len = fold_len;
     let mgid = Gid([0xFF; 16]);
@@ -69,7 +73,7 @@ fn commit_and_open_again(fold_len: usize) {
     second.stamp = Some(stamp);
     store.commit(&second, SESSION).unwrap();
     drop(store);
-    let (mut store, stored) = RegistryFile::open(directory.path()).unwrap();
+    let (mut store, stored) = open(directory.path()).unwrap();
     assert_eq!(stored.plane.sequence, 5);
     assert_eq!(stored.plane.alias_guids, vec![alias(1), alias(3)].into());
     assert_eq!(**stored.plane.groups.get(0).unwrap(), group);
@@ -84,7 +88,7 @@ fn commit_and_open_again(fold_len: usize) {
     store.fold_len = 0;
     store.commit(&third, SESSION).unwrap();
     drop(store);
-    let (_, stored) = RegistryFile::open(directory.path()).unwrap();
+    let (_, stored) = open(directory.path()).unwrap();
     assert_eq!(stored.plane.sequence, 6);
     assert_eq!(stored.plane.alias_guids, vec![alias(1)].into());
     assert_eq!(stored.plane.groups.len(), 1);
@@ -96,7 +100,7 @@ fn commit_and_open_again(fold_len: usize) {
 #[test]
 fn the_log_is_as_long_as_the_changes_since_it_was_folded() {
     let directory = tempfile::tempdir().unwrap();
-    let (mut store, _) = RegistryFile::open(directory.path()).unwrap();
+    let (mut store, _) = open(directory.path()).unwrap();
     store.fold_len = 2_000;
     for sequence in 1..200 {
         let mut next = changes(sequence);
@@ -105,7 +109,7 @@ fn the_log_is_as_long_as_the_changes_since_it_was_folded() {
         assert!(store.log_len <= 2_000 && store.unfolded.len() <= 7);
     }
     drop(store);
-    let (store, stored) = RegistryFile::open(directory.path()).unwrap();
+    let (store, stored) = open(directory.path()).unwrap();
     assert!((1..=2_000).contains(&store.log_len));
     assert_eq!((stored.plane.sequence, stored.plane.alias_guids.len()), (199, 7));
 }
@@ -113,19 +117,19 @@ fn the_log_is_as_long_as_the_changes_since_it_was_folded() {
 #[test]
 fn only_the_owner_can_read_the_file() {
     let directory = tempfile::tempdir().unwrap();
-    drop(RegistryFile::open(directory.path()).unwrap());
+    drop(open(directory.path()).unwrap());
     let path = directory.path().join(FILE);
     let mode = || fs::metadata(&path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(), 0o600);
     fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
-    drop(RegistryFile::open(directory.path()).unwrap());
+    drop(open(directory.path()).unwrap());
     assert_eq!(mode(), 0o600);
 }
 
 #[test]
 fn a_file_of_another_layout_is_refused_and_left_alone() {
     let directory = tempfile::tempdir().unwrap();
-    let (store, _) = RegistryFile::open(directory.path()).unwrap();
+    let (store, _) = open(directory.path()).unwrap();
     store
         .write(|transaction| {
             transaction.open_table(META)?.insert("schema", 99)?;
@@ -134,7 +138,7 @@ fn a_file_of_another_layout_is_refused_and_left_alone() {
         .unwrap();
     drop(store);
     for _ in 0..2 {
-        let error = RegistryFile::open(directory.path()).unwrap_err();
+        let error = open(directory.path()).unwrap_err();
         assert!(matches!(error, StoreError::Schema { found: 99, .. }), "{error}");
         assert!(error.to_string().contains("move it away"), "{error}");
     }
@@ -145,11 +149,11 @@ fn a_file_that_is_something_else_or_malformed_is_called_damaged() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join(FILE);
     fs::write(&path, [b'x'; 8192]).unwrap();
-    let error = RegistryFile::open(directory.path()).unwrap_err();
+    let error = open(directory.path()).unwrap_err();
     assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
     assert_eq!(fs::read(&path).unwrap(), [b'x'; 8192], "it is left alone");
     fs::remove_file(&path).unwrap();
-    let (store, _) = RegistryFile::open(directory.path()).unwrap();
+    let (store, _) = open(directory.path()).unwrap();
     store
         .write(|transaction| {
             let mut table = transaction.open_table(table_of::<AliasGuid>())?;
@@ -158,15 +162,15 @@ fn a_file_that_is_something_else_or_malformed_is_called_damaged() {
         })
         .unwrap();
     drop(store);
-    let error = RegistryFile::open(directory.path()).unwrap_err();
+    let error = open(directory.path()).unwrap_err();
     assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
 }
 
 #[test]
 fn a_file_in_use_is_refused() {
     let directory = tempfile::tempdir().unwrap();
-    let _held = RegistryFile::open(directory.path()).unwrap();
-    let error = RegistryFile::open(directory.path()).unwrap_err();
+    let _held = open(directory.path()).unwrap();
+    let error = open(directory.path()).unwrap_err();
     assert!(matches!(error, StoreError::InUse { .. }), "{error}");
 }
 
@@ -174,7 +178,7 @@ fn a_file_in_use_is_refused() {
 #[test]
 fn a_cut_file_is_an_error() {
     let directory = tempfile::tempdir().unwrap();
-    let (mut store, _) = RegistryFile::open(directory.path()).unwrap();
+    let (mut store, _) = open(directory.path()).unwrap();
     let mut all = changes(1);
     all.rows.alias_guids.extend((0..2_000).map(|n| (Guid(n), Some(alias(n)))));
     store.commit(&all, SESSION).unwrap();
@@ -184,7 +188,7 @@ fn a_cut_file_is_an_error() {
     let whole = fs::read(&path).unwrap();
     for cut in [100, 4096, whole.len() / 2] {
         fs::write(&path, &whole[..cut]).unwrap();
-        match RegistryFile::open(directory.path()) {
+        match open(directory.path()) {
             Err(StoreError::Damaged { .. } | StoreError::Io { .. }) => {}
             Err(error) => panic!("{error}"),
             Ok((_, stored)) => assert_eq!(stored.plane.alias_guids.len(), 2_000),

@@ -1,0 +1,167 @@
+//! What fails, and when.
+
+use std::collections::BTreeMap;
+
+use fabric_sim::{Fabric, NodeIndex, Probability};
+use ib_mad::wire::attribute::NodeType;
+use ibsm::publish::Orders;
+
+use crate::disk::DiskFaults;
+use crate::net::Proc;
+use crate::random::Random;
+
+/// Something that fails, or an order of an operator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// A process is killed, and started again.
+    Kill(Proc),
+    /// The power of a manager's host fails.
+    PowerLoss(usize),
+    /// A process is stopped, and goes on.
+    Stop(Proc),
+    /// Nothing passes from one process to another.
+    Cut(Proc, Proc),
+    /// The management network takes long.
+    SlowNetwork,
+    /// Datagrams are lost and repeated.
+    LossyDatagrams,
+    /// The fabric loses packets.
+    LossyFabric,
+    /// A link fails.
+    Link(NodeIndex, u8),
+    /// A switch fails.
+    Node(NodeIndex),
+    /// The disk of a manager's host fails.
+    Disk(usize, DiskFaults),
+    /// The time of day of a manager's host is set.
+    WallClock(usize, i64),
+    /// An operator's orders.
+    Orders(usize, Orders),
+}
+
+impl Fault {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Kill(Proc::Manager(_)) => "manager killed",
+            Self::Kill(Proc::Responder(_)) => "responder killed",
+            Self::PowerLoss(_) => "power lost",
+            Self::Stop(Proc::Manager(_)) => "manager stopped",
+            Self::Stop(Proc::Responder(_)) => "responder stopped",
+            Self::Cut(Proc::Manager(_), Proc::Manager(_)) => "managers cut off from each other",
+            Self::Cut(..) => "responder cut off",
+            Self::SlowNetwork => "slow network",
+            Self::LossyDatagrams => "lossy datagrams",
+            Self::LossyFabric => "lossy fabric",
+            Self::Link(..) => "link down",
+            Self::Node(_) => "switch down",
+            Self::Disk(_, DiskFaults { is_full: true, .. }) => "disk full",
+            Self::Disk(_, DiskFaults { kills_in: Some(_), .. }) => "killed while writing",
+            Self::Disk(..) => "sync failed",
+            Self::WallClock(..) => "clock step",
+            Self::Orders(..) => "orders",
+        }
+    }
+}
+
+/// Chooses faults by the seed.
+pub struct Adversary {
+    random: Random,
+    caused: BTreeMap<&'static str, u64>,
+}
+
+impl Adversary {
+    /// An adversary that has done nothing.
+    pub fn new(seed: u64) -> Self {
+        Self { random: Random::new(seed, 2), caused: BTreeMap::new() }
+    }
+
+    /// Faults caused, by name.
+    pub fn caused(&self) -> Vec<(&'static str, u64)> {
+        self.caused.iter().map(|(name, count)| (*name, *count)).collect()
+    }
+
+    /// The next fault. `hosts`: those of the managers, whose links stay.
+    pub fn choose(
+        &mut self,
+        managers: usize,
+        responders: usize,
+        fabric: &Fabric,
+        hosts: &[NodeIndex],
+    ) -> Fault {
+        let random = &mut self.random;
+        let manager = random.below(managers);
+        let process = match random.below(managers + responders) {
+            index if index < managers => Proc::Manager(index),
+            index => Proc::Responder(index - managers),
+        };
+        let fault = match random.below(16) {
+            0..3 => Fault::Kill(process),
+            3 => Fault::PowerLoss(manager),
+            4..6 => Fault::Stop(process),
+            6..8 => {
+                let other = match random.below(managers + responders) {
+                    index if index < managers => Proc::Manager(index),
+                    index => Proc::Responder(index - managers),
+                };
+                match random.one_in(2) {
+                    true => Fault::Cut(Proc::Manager(manager), other),
+                    false => Fault::Cut(other, Proc::Manager(manager)),
+                }
+            }
+            8 => match random.one_in(2) {
+                true => Fault::SlowNetwork,
+                false => Fault::LossyDatagrams,
+            },
+            9 => Fault::LossyFabric,
+            10 => Self::link(random, fabric, hosts),
+            11 => Self::switch(random, fabric),
+            12 => {
+                let kills_in = Some(1 + random.below(40) as u32);
+                Fault::Disk(manager, DiskFaults { kills_in, ..DiskFaults::default() })
+            }
+            13 => {
+                let faults = match random.one_in(2) {
+                    true => DiskFaults { is_full: true, ..DiskFaults::default() },
+                    false => DiskFaults { failing_syncs: 1, ..DiskFaults::default() },
+                };
+                Fault::Disk(manager, faults)
+            }
+            14 => Fault::WallClock(manager, random.below(7200) as i64 - 3600),
+            _ => {
+                let reroute = random.one_in(2);
+                Fault::Orders(manager, Orders { sweep: !reroute, reroute })
+            }
+        };
+        *self.caused.entry(fault.name()).or_default() += 1;
+        fault
+    }
+
+    fn link(random: &mut Random, fabric: &Fabric, hosts: &[NodeIndex]) -> Fault {
+        let nodes: Vec<_> = fabric.nodes().filter(|node| !hosts.contains(node)).collect();
+        let node = nodes[random.below(nodes.len())];
+        let port = 1 + random.below(usize::from(fabric.node(node).num_ports)) as u8;
+        Fault::Link(node, port)
+    }
+
+    /// A spine: without it there are other ways.
+    fn switch(random: &mut Random, fabric: &Fabric) -> Fault {
+        let has_hosts = |node: NodeIndex| {
+            (1..=fabric.node(node).num_ports).any(|port| {
+                let link = fabric.port(node, port).and_then(|port| port.link);
+                link.is_some_and(|link| fabric.node(link.node).node_type == NodeType::Ca)
+            })
+        };
+        let is_spine = |node: &NodeIndex| {
+            fabric.node(*node).node_type == NodeType::Switch && !has_hosts(*node)
+        };
+        let spines: Vec<_> = fabric.nodes().filter(is_spine).collect();
+        Fault::Node(spines[random.below(spines.len())])
+    }
+
+    /// Makes the fabric lose packets, or not.
+    pub fn set_loss(&mut self, fabric: &mut Fabric, is_lossy: bool) {
+        let loss = Probability::parse(if is_lossy { "0.5%" } else { "0" });
+        // Without a link named this changes all, which cannot fail.
+        let _ = fabric.set_loss(None, loss.unwrap_or_default());
+    }
+}

@@ -1,0 +1,575 @@
+//! The event loop: everything that is due, in the order of virtual time. `traffic` is what arrives
+//! and what clients ask; `processes` how processes run, start, end and fail.
+
+mod processes;
+mod traffic;
+
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fabric_sim::generate::{Common, FatTree, Shape, generate};
+use fabric_sim::{Delivery, Fabric, NodeIndex, Options};
+use ib_mad::types::{Gid, Guid, SUBNET_PREFIX_DEFAULT};
+use ib_mad::wire::attribute::NodeType;
+use sm_config::Settings;
+
+use crate::client::Client;
+use crate::disk::Disk;
+use crate::faults::{Adversary, Fault};
+use crate::manager::{Manager, Setup};
+use crate::net::{NetEvent, Network, Proc};
+use crate::oracle::{Oracle, Violation};
+use crate::random::Random;
+use crate::responder::Responder;
+use crate::time::{HostClock, Timeline};
+use crate::trace::Trace;
+
+/// How long the system may take, once faults have stopped, until the subnet is up, all responders
+/// are current and every client is served.
+pub const SETTLE_MAX: Duration = Duration::from_secs(90);
+/// Time between two turns of a process that has nothing new: its deadline may stay in the past.
+const PACE: Duration = Duration::from_micros(20);
+/// How long all is watched after that.
+const CALM: Duration = Duration::from_secs(5);
+
+/// What is simulated.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The seed of everything.
+    pub seed: u64,
+    /// The fabric.
+    pub tree: FatTree,
+    /// Subnet managers.
+    pub managers: usize,
+    /// Responders.
+    pub responders: usize,
+    /// Clients.
+    pub clients: usize,
+    /// Requests of all clients in a second.
+    pub rate: u32,
+    /// Whether writes wait for a standby in step (`--follow-sync`).
+    pub sync: bool,
+    /// Episodes of faults, each followed by a time without.
+    pub episodes: u32,
+    /// Faults at a time.
+    pub faults: usize,
+    /// A defect that is to be found.
+    pub plant: Option<Plant>,
+    /// Whether the trace is printed.
+    pub prints: bool,
+}
+
+/// A defect planted in what the simulation adds to the system, to see that it is found. Defects of
+/// the system itself are patches in `sim/mutants`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Plant {
+    /// Disks acknowledge a sync and do nothing.
+    NoSync,
+    /// Some writes are answered and never reach the registry.
+    LostWrites,
+    /// Responders now and then acknowledge a snapshot and go on with the one before.
+    StaleTables,
+    /// Clients do not hear that they are to register again.
+    DeafClients,
+}
+
+impl Plant {
+    /// All of them, with their names.
+    pub const ALL: [(&'static str, Self); 4] = [
+        ("no-sync", Self::NoSync),
+        ("lost-writes", Self::LostWrites),
+        ("stale-tables", Self::StaleTables),
+        ("deaf-clients", Self::DeafClients),
+    ];
+}
+
+impl Config {
+    /// 40 switches, 128 hosts, 2 managers, 4 responders, 64 clients with 100 requests a second.
+    pub fn full(seed: u64) -> Self {
+        Self {
+            seed,
+            tree: FatTree { levels: 2, radix: 24, hosts: 128, oversubscription: (1, 3) },
+            managers: 2,
+            responders: 4,
+            clients: 64,
+            rate: 100,
+            sync: seed.is_multiple_of(2),
+            episodes: 6,
+            faults: 3,
+            plant: None,
+            prints: false,
+        }
+    }
+
+    /// 6 switches, 16 hosts and 8 clients: for tests.
+    pub fn small(seed: u64) -> Self {
+        let tree = FatTree { levels: 2, radix: 8, hosts: 16, oversubscription: (1, 1) };
+        Self { tree, responders: 2, clients: 8, rate: 20, ..Self::full(seed) }
+    }
+}
+
+/// What is due.
+#[derive(Debug)]
+enum Event {
+    Net(NetEvent),
+    /// A client may ask something.
+    Ask(usize),
+    /// A client has waited for an answer to the request with this TransactionID, sent so often.
+    Late(usize, u64, u32),
+    /// A process goes on, or starts again.
+    Resume(Proc),
+    Start(Proc),
+    /// A fault begins or ends.
+    Fault,
+    Repair(Fault),
+}
+
+/// A place where a process runs.
+struct Place<P> {
+    clock: Arc<HostClock>,
+    process: Option<P>,
+    is_stopped: bool,
+    is_dirty: bool,
+    /// When its next turn is due, as it said last.
+    due: Option<Instant>,
+    starts: u64,
+}
+
+impl<P> Place<P> {
+    fn new(clock: Arc<HostClock>) -> Self {
+        Self { clock, process: None, is_stopped: false, is_dirty: false, due: None, starts: 0 }
+    }
+
+    fn wants_turn(&self, now: Instant) -> bool {
+        self.process.is_some()
+            && !self.is_stopped
+            && (self.is_dirty || self.due.is_some_and(|due| due <= now))
+    }
+
+    fn next(&self) -> Option<Instant> {
+        self.due.filter(|_| self.process.is_some() && !self.is_stopped)
+    }
+}
+
+/// The simulated system.
+pub struct World {
+    /// What is simulated.
+    pub config: Config,
+    timeline: Arc<Timeline>,
+    agenda: BinaryHeap<Entry>,
+    scheduled: u64,
+    random: Random,
+    /// The fabric.
+    pub fabric: Fabric,
+    /// The management network.
+    pub net: Network,
+    managers: Vec<Place<Manager>>,
+    setups: Vec<Setup>,
+    /// The managers' disks.
+    pub disks: Vec<Disk>,
+    responders: Vec<Place<Responder>>,
+    clients: Vec<Client>,
+    /// Ports of clients, for path queries.
+    ports: Vec<Guid>,
+    hosts: Vec<NodeIndex>,
+    adversary: Adversary,
+    /// What is known to hold.
+    pub oracle: Oracle,
+    /// What happened.
+    pub trace: Trace,
+    deliveries: Vec<Delivery>,
+    /// Whether clients make up requests.
+    invents: bool,
+    /// Since when nothing fails and everything is current.
+    calm_since: Option<Instant>,
+    turns: u64,
+}
+
+struct Entry {
+    at: Instant,
+    number: u64,
+    event: Event,
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Entry {}
+
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Entry {
+    /// Reversed: the heap yields its greatest.
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (other.at, other.number).cmp(&(self.at, self.number))
+    }
+}
+
+/// The result of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// Hash of the trace.
+    pub hash: u64,
+    /// Events in the trace.
+    pub events: u64,
+    /// Virtual time.
+    pub simulated: Duration,
+    /// Answers with OK, with another status, and requests given up.
+    pub totals: [u64; 3],
+    /// Faults caused, by kind.
+    pub faults: Vec<(&'static str, u64)>,
+}
+
+impl World {
+    /// A system in which nothing has started.
+    pub fn new(config: Config) -> Result<Self, String> {
+        let net = generate(&Shape::FatTree(config.tree.clone()), &Common::default())
+            .map_err(|error| error.to_string())?;
+        let options = Options { seed: config.seed, ..Options::default() };
+        let mut fabric = Fabric::new(&net, options);
+        fabric.set_delay(None, Duration::from_micros(1)).map_err(|error| error.to_string())?;
+        let hosts: Vec<_> =
+            fabric.nodes().filter(|node| fabric.node(*node).node_type == NodeType::Ca).collect();
+        if hosts.len() < config.managers + config.clients {
+            return Err("more managers and clients than hosts".to_owned());
+        }
+        let timeline = Timeline::new();
+        let (seed, now) = (config.seed, timeline.now());
+        let clock = |host| HostClock::new(timeline.clone(), host);
+        let mut random = Random::new(seed, 1);
+        let spread = hosts.len() / (config.managers + config.clients);
+        let place = |index: usize| hosts[index * spread.max(1)];
+        let guid_of = |fabric: &Fabric, node| {
+            let port = fabric.port(node, 1).ok_or("a host without a port")?;
+            Ok::<_, String>(port.guid)
+        };
+        let mut setups = Vec::new();
+        for index in 0..config.managers {
+            // At both ends of the fabric.
+            let host = hosts[index * (hosts.len() - 1) / config.managers.max(2).saturating_sub(1)];
+            setups.push(Setup {
+                index,
+                host,
+                port: guid_of(&fabric, host)?,
+                settings: settings(index),
+                follows: (0..config.managers).filter(|other| *other != index).collect(),
+                sync: config.sync,
+                loses_writes: config.plant == Some(Plant::LostWrites),
+            });
+        }
+        let taken: Vec<_> = setups.iter().map(|setup| setup.host).collect();
+        let mut clients = Vec::new();
+        let free = (0..).map(place).filter(|node| !taken.contains(node)).take(config.clients);
+        let free: Vec<_> = free.collect();
+        for (index, node) in free.into_iter().enumerate() {
+            let endpoint = fabric.attach(node, 0).map_err(|error| error.to_string())?;
+            let guid = guid_of(&fabric, node)?;
+            let gid = Gid::new(SUBNET_PREFIX_DEFAULT, guid);
+            clients.push(Client::new(index, endpoint, guid, gid, now));
+        }
+        let ports = clients.iter().map(|client| client.guid).collect();
+        let managers = (0..config.managers).map(|index| Place::new(clock(index as u64)));
+        let responders = (0..config.responders).map(|index| Place::new(clock(100 + index as u64)));
+        let mut this = Self {
+            agenda: BinaryHeap::new(),
+            scheduled: 0,
+            net: Network::new(seed),
+            managers: managers.collect(),
+            responders: responders.collect(),
+            disks: Vec::new(),
+            setups,
+            clients,
+            ports,
+            hosts,
+            adversary: Adversary::new(seed),
+            oracle: Oracle::default(),
+            trace: Trace::new(config.prints),
+            deliveries: Vec::new(),
+            invents: true,
+            calm_since: None,
+            turns: 0,
+            fabric,
+            timeline,
+            random: random.clone(),
+            config,
+        };
+        let syncs = this.config.plant != Some(Plant::NoSync);
+        this.disks = (0..this.config.managers).map(|_| Disk::new(syncs)).collect();
+        for index in 0..this.config.managers {
+            this.schedule(
+                now + Duration::from_millis(index as u64 * 300),
+                Event::Start(Proc::Manager(index)),
+            );
+        }
+        for index in 0..this.config.responders {
+            this.schedule(now + Duration::from_millis(100), Event::Start(Proc::Responder(index)));
+        }
+        for index in 0..this.config.clients {
+            let first = random.between(Duration::ZERO, Duration::from_secs(2));
+            this.schedule(now + first, Event::Ask(index));
+        }
+        Ok(this)
+    }
+
+    /// The current time.
+    pub fn now(&self) -> Instant {
+        self.timeline.now()
+    }
+
+    /// Time since the beginning.
+    pub fn elapsed(&self) -> Duration {
+        self.timeline.elapsed()
+    }
+
+    fn schedule(&mut self, at: Instant, event: Event) {
+        self.scheduled += 1;
+        self.agenda.push(Entry { at, number: self.scheduled, event });
+    }
+
+    fn note(&mut self, text: std::fmt::Arguments<'_>) {
+        let at = self.elapsed();
+        self.trace.line(at, text);
+    }
+
+    /// Runs all episodes. Fails with what does not hold.
+    pub fn run(&mut self) -> Result<Summary, Violation> {
+        self.settle("at the start")?;
+        for episode in 0..self.config.episodes {
+            self.note(format_args!("episode {episode}: faults begin"));
+            self.calm_since = None;
+            self.invents = true;
+            let length = self.random.between(Duration::from_secs(3), Duration::from_secs(25));
+            let end = self.now() + length;
+            for _ in 0..self.config.faults {
+                let first = self.random.between(Duration::ZERO, length / 2);
+                let at = self.now() + first;
+                self.schedule(at, Event::Fault);
+            }
+            self.run_until(end, |_| false)?;
+            self.note(format_args!("episode {episode}: faults end"));
+            self.repair_all();
+            self.settle(&format!("after episode {episode}"))?;
+        }
+        Ok(self.summary())
+    }
+
+    /// What happened so far.
+    pub fn summary(&self) -> Summary {
+        let mut totals = [0; 3];
+        for client in &self.clients {
+            for (total, of_client) in totals.iter_mut().zip(client.totals) {
+                *total += of_client;
+            }
+        }
+        Summary {
+            hash: self.trace.hash(),
+            events: self.trace.count(),
+            simulated: self.elapsed(),
+            totals,
+            faults: self.adversary.caused(),
+        }
+    }
+
+    /// Runs until everything is as it should be without faults, checks that, and watches for a
+    /// while longer.
+    fn settle(&mut self, when: &str) -> Result<(), Violation> {
+        self.invents = false;
+        let end = self.now() + SETTLE_MAX;
+        let mut next_look = self.now();
+        self.run_until(end, |world| {
+            let now = world.now();
+            if now < next_look {
+                return false;
+            }
+            next_look = now + Duration::from_millis(250);
+            world.unsettled().is_none()
+        })?;
+        if let Some(reason) = self.unsettled() {
+            return Err(Violation(format!(
+                "{when}: not settled {} s after faults stopped: {reason}",
+                SETTLE_MAX.as_secs()
+            )));
+        }
+        self.check(when)?;
+        self.oracle.forget_takeovers(
+            self.managers
+                .iter()
+                .map(|place| place.process.as_ref().map(|manager| manager.succession())),
+        );
+        self.note(format_args!("{when}: settled"));
+        self.invents = true;
+        self.calm_since = Some(self.now());
+        let end = self.now() + CALM;
+        self.run_until(end, |_| false)?;
+        self.invents = false;
+        let end = self.now() + SETTLE_MAX;
+        self.run_until(end, |world| world.unsettled().is_none())?;
+        self.check(when)
+    }
+
+    /// The state of all processes, for people.
+    pub fn describe(&self) -> Vec<String> {
+        let managers = self.managers.iter().enumerate().map(|(index, place)| {
+            let state = place.process.as_ref().map_or("down".to_owned(), Manager::describe);
+            format!("manager {index}: {state}")
+        });
+        let responders = self.responders.iter().enumerate().map(|(index, place)| {
+            let state = place.process.as_ref().map_or("down".to_owned(), Responder::describe);
+            format!("responder {index}: {state}")
+        });
+        managers.chain(responders).collect()
+    }
+
+    /// What is not yet as it should be.
+    pub fn unsettled(&self) -> Option<String> {
+        let publishing: Vec<_> = self.running().filter(|manager| manager.is_publishing()).collect();
+        let [master] = publishing[..] else {
+            return Some(format!("{} managers publish", publishing.len()));
+        };
+        if !master.is_up() {
+            return Some(format!("the subnet is not up: {}", master.describe()));
+        }
+        for (index, place) in self.responders.iter().enumerate() {
+            let serving = place.process.as_ref().into_iter().flat_map(Responder::serving);
+            let mut versions = serving.map(|snapshot| snapshot.version());
+            if !versions.any(|version| version == master.version()) {
+                return Some(format!(
+                    "responder {index} does not serve {}, which is published",
+                    master.version()
+                ));
+            }
+        }
+        let client = self.clients.iter().find(|client| !client.is_settled())?;
+        Some(format!("client {} waits: {:?} {:?}", client.index, client.open, client.known))
+    }
+
+    fn running(&self) -> impl Iterator<Item = &Manager> {
+        self.managers.iter().filter_map(|place| place.process.as_ref())
+    }
+
+    /// Checks what must hold while everything is settled.
+    fn check(&self, when: &str) -> Result<(), Violation> {
+        let Some(master) = self.running().find(|manager| manager.is_publishing()) else {
+            return Ok(());
+        };
+        let incomplete = self.oracle.had_incomplete_takeover(
+            self.managers.iter().map(|place| place.process.as_ref().map(|m| m.succession())),
+        );
+        let plane = master.plane();
+        for client in &self.clients {
+            self.oracle
+                .check_client(client, &plane, incomplete)
+                .map_err(|Violation(what)| Violation(format!("{when}: {what}")))?;
+        }
+        let routes = self.fabric.check_routes();
+        if !routes.is_whole() {
+            return Err(Violation(format!("{when}: routes do not deliver: {routes:?}")));
+        }
+        Ok(())
+    }
+
+    fn run_until(
+        &mut self,
+        end: Instant,
+        mut done: impl FnMut(&Self) -> bool,
+    ) -> Result<(), Violation> {
+        while self.now() < end && !done(self) {
+            self.step(end)?;
+        }
+        Ok(())
+    }
+
+    /// Everything that is due at the next instant.
+    fn step(&mut self, end: Instant) -> Result<(), Violation> {
+        let now = self.now();
+        let due = [self.agenda.peek().map(|entry| entry.at), self.fabric.poll_timeout(now)];
+        let managers = self.managers.iter().filter_map(Place::next);
+        let responders = self.responders.iter().filter_map(Place::next);
+        let due = due.into_iter().flatten().chain(managers).chain(responders).min();
+        self.timeline.advance_to(due.unwrap_or(end).min(end));
+        let now = self.now();
+        while self.agenda.peek().is_some_and(|entry| entry.at <= now) {
+            let Some(entry) = self.agenda.pop() else { break };
+            self.handle(entry.event)?;
+            self.collect_net();
+        }
+        let mut deliveries = std::mem::take(&mut self.deliveries);
+        self.fabric.poll(now, &mut deliveries, usize::MAX);
+        for delivery in deliveries.drain(..) {
+            self.deliver(delivery)?;
+        }
+        self.deliveries = deliveries;
+        while let Some((node, number)) = self.fabric.poll_reregistration() {
+            if self.config.plant == Some(Plant::DeafClients) {
+                continue;
+            }
+            let guid = self.fabric.port(node, number).map(|port| port.guid);
+            for client in self.clients.iter_mut().filter(|client| Some(client.guid) == guid) {
+                client.handle_reregister();
+            }
+        }
+        for index in 0..self.managers.len() {
+            if self.managers[index].wants_turn(now) {
+                self.turn_manager(index)?;
+            }
+        }
+        for index in 0..self.responders.len() {
+            if self.responders[index].wants_turn(now) {
+                self.turn_responder(index)?;
+            }
+        }
+        self.collect_net();
+        Ok(())
+    }
+
+    fn collect_net(&mut self) {
+        for (at, event) in self.net.take_events() {
+            self.schedule(at, Event::Net(event));
+        }
+    }
+
+    fn handle(&mut self, event: Event) -> Result<(), Violation> {
+        match event {
+            Event::Net(NetEvent::Datagram(to, packet)) => self.handle_datagram(to, *packet),
+            Event::Net(event) => self.handle_net(event),
+            Event::Ask(client) => self.ask(client),
+            Event::Late(client, tid, tries) => self.late(client, tid, tries),
+            Event::Resume(process) => self.resume(process),
+            Event::Start(process) => self.start(process)?,
+            Event::Fault => self.fault(),
+            Event::Repair(fault) => self.repair(&fault),
+        }
+        Ok(())
+    }
+
+    fn is_running(&self, process: Proc) -> bool {
+        match process {
+            Proc::Manager(index) => self.managers[index].process.is_some(),
+            Proc::Responder(index) => self.responders[index].process.is_some(),
+        }
+    }
+
+    fn is_stopped(&self, process: Proc) -> bool {
+        match process {
+            Proc::Manager(index) => self.managers[index].is_stopped,
+            Proc::Responder(index) => self.responders[index].is_stopped,
+        }
+    }
+}
+
+fn settings(index: usize) -> Settings {
+    Settings {
+        sweep_interval: 5,
+        sminfo_polling_timeout: 1000,
+        sm_priority: if index == 0 { 5 } else { 3 },
+        ..Settings::default()
+    }
+}

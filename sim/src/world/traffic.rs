@@ -1,0 +1,194 @@
+//! What arrives at processes and clients: messages, datagrams and packets of the fabric; and what
+//! clients ask.
+
+use std::time::Duration;
+
+use fabric_sim::{Delivery, Endpoint};
+use ib_mad::transport::Packet;
+use ib_mad::types::{Guid, Lid};
+
+use super::{Event, World};
+use crate::client::{ANSWER_TIME, Client};
+use crate::net::{Message, NetEvent, Proc, Received};
+use crate::oracle::{Oracle, Violation};
+
+impl World {
+    pub(super) fn handle_net(&mut self, event: NetEvent) {
+        let at = self.elapsed();
+        let sender = match &event {
+            NetEvent::Message(id, direction) => self.net.sender(*id, *direction),
+            _ => None,
+        };
+        let (managers, responders) = (&self.managers, &self.responders);
+        let is_alive = |process| match process {
+            Proc::Manager(index) => managers[index].process.is_some(),
+            Proc::Responder(index) => responders[index].process.is_some(),
+        };
+        let received = self.net.handle(self.timeline.now(), event, is_alive);
+        // There is room for another message.
+        match sender {
+            Some(Proc::Manager(index)) => self.managers[index].is_dirty = true,
+            Some(Proc::Responder(index)) => self.responders[index].is_dirty = true,
+            None => {}
+        }
+        let Some((to, received)) = received else { return };
+        match (to, received) {
+            (Proc::Manager(index), Received::Asks(id, kind, from)) => {
+                let place = &mut self.managers[index];
+                place.is_dirty = true;
+                if let Some(manager) = &mut place.process {
+                    manager.handle_asks(&mut self.net, id, kind);
+                }
+                self.trace.bytes(at, format!("{from:?} asks {to:?} {kind:?}").as_bytes());
+            }
+            (_, Received::Asks(id, ..)) => self.net.refuse(self.timeline.now(), id),
+            (to, Received::Message(id, message)) => {
+                self.trace.bytes(at, format!("{to:?} {id} {}", name_of(&message)).as_bytes());
+                match to {
+                    Proc::Manager(index) => {
+                        let place = &mut self.managers[index];
+                        place.is_dirty = true;
+                        if let Some(manager) = &mut place.process {
+                            manager.handle_message(&mut self.net, id, message);
+                        }
+                    }
+                    Proc::Responder(index) => {
+                        let place = &mut self.responders[index];
+                        place.is_dirty = true;
+                        if let Some(responder) = &mut place.process {
+                            responder.handle_message(&mut self.net, id, message);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) fn handle_datagram(&mut self, to: Proc, mut packet: Packet) {
+        let at = self.elapsed();
+        if !self.is_running(to) {
+            return;
+        }
+        // What arrives at a stopped process waits in the socket's buffer.
+        self.trace.bytes(at, &packet.mad);
+        match to {
+            Proc::Manager(index) if self.managers[index].is_stopped => {
+                let due = self.now() + Duration::from_millis(100);
+                self.schedule(due, Event::Net(NetEvent::Datagram(to, Box::new(packet))));
+            }
+            Proc::Manager(index) => {
+                let place = &mut self.managers[index];
+                place.is_dirty = true;
+                if let Some(manager) = &mut place.process {
+                    manager.handle_datagram(&mut packet);
+                }
+            }
+            Proc::Responder(index) => {
+                let place = &mut self.responders[index];
+                place.is_dirty = true;
+                if let Some(responder) = &mut place.process {
+                    responder.handle_datagram(packet);
+                }
+            }
+        }
+    }
+
+    pub(super) fn deliver(&mut self, delivery: Delivery) -> Result<(), Violation> {
+        let Delivery { endpoint, mut packet } = delivery;
+        let at = self.elapsed();
+        self.trace.bytes(at, &packet.mad);
+        let manager = self.managers.iter_mut().find(|place| {
+            place.process.as_ref().is_some_and(|manager| manager.endpoint() == endpoint)
+        });
+        if let Some(place) = manager {
+            // What arrives at a stopped process is lost with the queue of its port.
+            if !place.is_stopped
+                && let Some(manager) = &mut place.process
+            {
+                manager.handle_packet(&mut packet);
+                place.is_dirty = true;
+            }
+            return Ok(());
+        }
+        let Some(index) = self.client_at(endpoint) else { return Ok(()) };
+        let (now, calm) = (self.now(), self.calm_since);
+        let answered = self.clients[index].handle_answer(now, &packet.mad, calm);
+        let Some((ask, status, finding)) = answered else { return Ok(()) };
+        self.note(format_args!("client {index}: {ask:?}: {status:?}"));
+        self.oracle.note_answer(status);
+        Oracle::check_finding(index, &finding)
+    }
+
+    fn client_at(&self, endpoint: Endpoint) -> Option<usize> {
+        self.clients.iter().position(|client| client.endpoint == endpoint)
+    }
+
+    /// A client begins a request if it has none under way.
+    pub(super) fn ask(&mut self, index: usize) {
+        let now = self.now();
+        let pause =
+            Duration::from_secs_f64(self.clients.len() as f64 / f64::from(self.config.rate.max(1)));
+        let next = self.random.between(pause / 2, pause * 3 / 2);
+        self.schedule(now + next, Event::Ask(index));
+        let client = &mut self.clients[index];
+        if client.open.is_some() {
+            return;
+        }
+        let ask = client.next_ask(&mut self.random, self.invents, &self.ports);
+        let Some(ask) = ask else { return };
+        client.begin(now, ask);
+        self.note(format_args!("client {index} asks {ask:?}"));
+        self.send_request(index);
+    }
+
+    fn send_request(&mut self, index: usize) {
+        let now = self.now();
+        let client = &mut self.clients[index];
+        let Some(open) = &mut client.open else { return };
+        open.tries += 1;
+        let (tid, tries) = (open.tid, open.tries);
+        let sm_lid = self.sm_lid(client_port(&self.clients[index]));
+        let client = &self.clients[index];
+        if let (Some(open), true) = (&client.open, sm_lid.is_unicast()) {
+            let packet = Packet::new(open.mad, Client::address(sm_lid));
+            self.fabric.send(now, client.endpoint, &packet);
+        }
+        self.schedule(now + ANSWER_TIME, Event::Late(index, tid, tries));
+    }
+
+    fn sm_lid(&self, guid: Guid) -> Lid {
+        let node = self
+            .hosts
+            .iter()
+            .find(|node| self.fabric.port(**node, 1).is_some_and(|port| port.guid == guid));
+        let port = node.and_then(|node| self.fabric.port(*node, 1));
+        port.map_or(Lid::NONE, |port| port.master_sm_lid)
+    }
+
+    pub(super) fn late(&mut self, index: usize, tid: u64, tries: u32) {
+        let client = &mut self.clients[index];
+        if client.open.as_ref().is_none_or(|open| (open.tid, open.tries) != (tid, tries)) {
+            return;
+        }
+        match client.retry(tid) {
+            Some(true) => self.send_request(index),
+            Some(false) => self.note(format_args!("client {index} gives up {tid:#x}")),
+            None => {}
+        }
+    }
+}
+
+fn client_port(client: &Client) -> Guid {
+    client.guid
+}
+
+fn name_of(message: &Message) -> &'static str {
+    match message {
+        Message::Accepted => "accepted",
+        Message::FromSm(_) => "from the SM",
+        Message::FromResponder(_) => "from the responder",
+        Message::Writes(_) => "writes",
+        Message::Outcomes(_) => "outcomes",
+        Message::Closed => "closed",
+    }
+}

@@ -1,0 +1,141 @@
+//! A stream of writes of one responder: what its messages cause, and who is listed as a writer.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use ib_mad::types::{Gid, Lid, PKey, Qpn, Sl};
+use ib_mad::wire::MAD_LEN;
+use sa_proto::proto::registry as proto;
+use tokio::sync::mpsc;
+use tonic::Status;
+
+use super::shared::{Job, Outbound, Shared};
+use sm_core::registry::{self, Drop as Reason, Requester};
+
+/// Messages with outcomes that a connection has not taken yet; more are dropped.
+pub(super) const OUTBOUND_MAX: usize = 256;
+
+/// The receiving half of a stream.
+pub(super) struct Writing {
+    shared: Arc<Shared>,
+    /// Number of the connection.
+    connection: u64,
+    outbound: Outbound,
+}
+
+impl Writing {
+    /// A stream without a message yet; outcomes go to `outbound`.
+    pub(super) fn new(shared: Arc<Shared>, outbound: Outbound) -> Self {
+        let connection = shared.connections.fetch_add(1, Relaxed) + 1;
+        Self { shared, connection, outbound }
+    }
+
+    /// Takes a message. After an error the stream is to be ended with it.
+    pub(super) fn take(&mut self, writes: proto::Writes) -> Result<(), Status> {
+        let (connection, outbound) = (self.connection, &self.outbound);
+        // Managers that follow must know of it before it can be answered.
+        let writers = self.shared.writers.get();
+        if !writers.is_none_or(|writers| writers.enter(connection, writes.responder_id)) {
+            return Err(Status::resource_exhausted("too many streams of writes"));
+        }
+        let epoch = writes.epoch;
+        let mut dropped = Vec::new();
+        let counters = &self.shared.counters;
+        let jobs: Vec<_> = writes
+            .writes
+            .into_iter()
+            .filter_map(|write| {
+                let id = write.id;
+                match read(&write, self.shared.sa_key) {
+                    Ok(request) => {
+                        let outbound = outbound.clone();
+                        Some(Job { id, request, epoch, connection, outbound })
+                    }
+                    Err(reason) => {
+                        match reason {
+                            None => counters.malformed.add(1),
+                            Some(Reason::Key) => counters.wrong_key.add(1),
+                            Some(Reason::Class | Reason::Method | Reason::Attribute) => {
+                                counters.unknown.add(1);
+                            }
+                        }
+                        dropped.push(proto::Outcome { id, dropped: true, ..Default::default() });
+                        None
+                    }
+                }
+            })
+            .collect();
+        self.shared.submit(jobs);
+        if !dropped.is_empty() {
+            let count = dropped.len();
+            if outbound.try_send(Ok(proto::Outcomes { outcomes: dropped })).is_err() {
+                counters.undelivered.add(count);
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the stream with this status.
+    pub(super) fn end(&self, status: Status) {
+        let _ = self.outbound.try_send(Err(status));
+    }
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        if let Some(writers) = self.shared.writers.get() {
+            writers.leave(self.connection);
+        }
+    }
+}
+
+/// A stream of writes within this process, without gRPC. It is closed when it is dropped.
+pub struct WriteStream {
+    writing: Writing,
+    outcomes: mpsc::Receiver<Result<proto::Outcomes, Status>>,
+}
+
+impl WriteStream {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        let (outbound, outcomes) = mpsc::channel(OUTBOUND_MAX);
+        Self { writing: Writing::new(shared, outbound), outcomes }
+    }
+
+    /// Whether the stream may go on; if not it is to be dropped.
+    pub fn is_open(&self) -> bool {
+        *self.writing.shared.open.borrow()
+    }
+
+    /// Takes a message of the responder. After an error the stream is to be dropped.
+    pub fn handle_message(&mut self, writes: proto::Writes) -> Result<(), Status> {
+        self.writing.take(writes)
+    }
+
+    /// The next outcomes for the responder.
+    pub fn poll_outcomes(&mut self) -> Option<proto::Outcomes> {
+        self.outcomes.try_recv().ok()?.ok()
+    }
+}
+
+/// The request of a write; `None` if it only asks for the sequence number. An error without a
+/// reason is no MAD.
+fn read(write: &proto::Write, sa_key: u64) -> Result<Option<registry::Request>, Option<Reason>> {
+    if write.mad.is_empty() {
+        return Ok(None);
+    }
+    let mad: &[u8; MAD_LEN] = write.mad[..].try_into().map_err(|_| None)?;
+    let from = write.requester.clone().unwrap_or_default();
+    let sgid = match from.gid.len() {
+        0 => None,
+        _ => Some(Gid(from.gid[..].try_into().map_err(|_| None)?)),
+    };
+    let requester = Requester {
+        slid: Lid(u16::try_from(from.lid).map_err(|_| None)?),
+        sgid,
+        qpn: Qpn(from.qpn & 0xFF_FFFF),
+        sl: Sl::from_low_bits(from.sl as u16),
+        pkey: PKey(from.pkey as u16),
+    };
+    let request = registry::Request::read(mad, requester, sa_key).map_err(Some)?;
+    Ok(Some(registry::Request { seen: write.seen, ..request }))
+}
