@@ -296,7 +296,7 @@ impl StateWriter {
 
     /// Writes a file that standbys copy. They get it even if it cannot be written here.
     fn publish(&self, name: &str, text: String) -> Result<(), StateError> {
-        let written = self.write(name, text);
+        let written = self.write(name, &text);
         if let Some(board) = &self.board {
             board.set_file(name, text);
         }
