@@ -430,6 +430,11 @@ impl World {
 
     /// What is not yet as it should be.
     pub fn unsettled(&self) -> Option<String> {
+        let processes = (0..self.managers.len()).map(Proc::Manager);
+        let mut processes = processes.chain((0..self.responders.len()).map(Proc::Responder));
+        if let Some(process) = processes.find(|process| !self.is_running(*process)) {
+            return Some(format!("{process:?} is not running"));
+        }
         let publishing: Vec<_> = self.running().filter(|manager| manager.is_publishing()).collect();
         let [master] = publishing[..] else {
             return Some(format!("{} managers publish", publishing.len()));

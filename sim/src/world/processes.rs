@@ -226,11 +226,11 @@ impl World {
 
     /// Repairs everything that still fails, and lets everything go on.
     pub(super) fn repair_all(&mut self) {
-        let mut rest = Vec::new();
+        let (mut repairs, mut rest) = (Vec::new(), Vec::new());
         let entries = std::mem::take(&mut self.agenda).into_sorted_vec();
         for entry in entries.into_iter().rev() {
             match entry.event {
-                Event::Repair(fault) => rest.push(Event::Repair(fault)),
+                Event::Repair(fault) => repairs.push(Event::Repair(fault)),
                 Event::Resume(process) => rest.push(Event::Resume(process)),
                 Event::Start(process) => rest.push(Event::Start(process)),
                 Event::Fault => {}
@@ -238,7 +238,8 @@ impl World {
             }
         }
         let now = self.now();
-        for event in rest {
+        // What starts again finds everything repaired.
+        for event in repairs.into_iter().chain(rest) {
             self.schedule(now, event);
         }
         self.net.heal();
