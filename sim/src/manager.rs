@@ -189,7 +189,7 @@ impl Manager {
     pub fn describe(&self) -> String {
         let sweeper = self.node.sweeper();
         format!(
-            "{:?} session {:?} phase {} up {} version {} held {:?} {:?}",
+            "{:?} session {:?} phase {} up {} version {} held {:?} {:?}; {}",
             sweeper.sm_state(),
             self.publisher.session().map(|session| session.epoch),
             sweeper.phase(),
@@ -197,6 +197,7 @@ impl Manager {
             self.version(),
             self.registry.held(),
             self.node.succession(),
+            self.thread.describe(self.clock.now()),
         )
     }
 

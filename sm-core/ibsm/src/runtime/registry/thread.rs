@@ -192,6 +192,23 @@ impl RegistryThread {
         if is_busy { Next::Gather(GATHERING) } else { Next::Step }
     }
 
+    /// What writes wait for, for people.
+    pub fn describe(&self, now: Instant) -> String {
+        let (queued, until) = {
+            let inbox = self.shared.inbox();
+            (inbox.writes.len(), inbox.acknowledge_until)
+        };
+        let acknowledged = self.sync.acknowledged(now);
+        format!(
+            "writes: {queued} queued, {} being committed, {} decided; acknowledged for {:?} more, \
+             stored by standbys {:?}",
+            self.deciding.len(),
+            self.waiting.len(),
+            until.map(|until| until.saturating_duration_since(now)),
+            acknowledged.up_to,
+        )
+    }
+
     /// Whether work waits.
     pub fn has_work(&self, now: Instant) -> bool {
         self.inbox().has_work(now)
