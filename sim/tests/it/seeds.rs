@@ -45,3 +45,11 @@ fn two_managers_lose_nothing() {
         run(Config { episodes: 3, ..Config::small(seed) });
     }
 }
+
+/// A standby became master while the master came back. It overwrote the master's settings of
+/// ports, stood by, and the master did not learn of it: requests went to the standby for good. Then
+/// clients that had registered with the standby meanwhile were not asked to register again.
+#[test]
+fn seed_1060_two_managers_are_master_for_a_moment() {
+    run(Config { episodes: 2, ..Config::full(1060) });
+}

@@ -42,6 +42,9 @@ pub enum Demand {
     LookAgain(Guid),
     /// The subnet manager at the port with this GUID acknowledged our handover and is master.
     StepDown(Guid),
+    /// Program the whole subnet: the SM at the port with this GUID, which this one replaced, was
+    /// still master, and stands by now.
+    ProgramAgain(Guid),
     /// Return to DISCOVERING.
     Discover,
     /// Go to NOT-ACTIVE.
@@ -64,6 +67,8 @@ pub struct Mastership {
     tenure: u32,
     /// Whether this SM refuses handovers: its copy of the registry is not complete yet.
     refuses_handover: bool,
+    /// The master that this SM replaced because it did not answer.
+    replaced: Option<Guid>,
 }
 
 impl Mastership {
@@ -78,6 +83,7 @@ impl Mastership {
             act_count: 0,
             tenure: 0,
             refuses_handover: false,
+            replaced: None,
         }
     }
 
@@ -92,6 +98,13 @@ impl Mastership {
             self.tenure += 1;
         }
         self.state = state;
+    }
+
+    /// Becomes master in place of another SM. If this SM is master already, both were: a new term
+    /// begins, since clients may have registered with the other.
+    pub fn replace_master(&mut self) {
+        self.tenure += 1;
+        self.state = SmState::Master;
     }
 
     /// How many times this SM became master; the number of its current term, from 1.
@@ -113,6 +126,11 @@ impl Mastership {
     /// and tries again.
     pub fn set_refuses_handover(&mut self, refuses: bool) {
         self.refuses_handover = refuses;
+    }
+
+    /// Sets the master that this SM replaced because it did not answer.
+    pub fn set_replaced(&mut self, replaced: Option<Guid>) {
+        self.replaced = replaced;
     }
 
     /// The SM_Key that other subnet managers must present.
@@ -247,6 +265,12 @@ impl Mastership {
         let from = asker.guid;
         let other = RemoteSm { guid: from, priority: asker.priority, state: shown };
         match (control, self.state) {
+            // It may have written to ports and tables until it learned that it was replaced.
+            (SmControl::Handover, Master)
+                if self.is_below(&other) && self.replaced == Some(from) =>
+            {
+                Some(Demand::ProgramAgain(from))
+            }
             (SmControl::Handover, _) if self.refuses_handover => None,
             (SmControl::Handover, Standby) => Some(Demand::TakeOver(from)),
             // A master accepts a handover only from one of lower rank: two subnets were merged.
@@ -378,6 +402,19 @@ mod tests {
             let taken = (Demand::TakeOver(Guid(9)), Status::OK);
             assert_eq!(answered(standby, SmControl::Handover, master, priority), taken);
         }
+    }
+
+    /// It was stopped, and may have written to ports and tables before it noticed.
+    #[test]
+    fn the_master_that_this_one_replaced_may_end_its_term_whatever_its_rank() {
+        let mut own = own(3, SmState::Master);
+        own.set_replaced(Some(Guid(9)));
+        let asker = |guid| Asker { sm_key: 1, guid, priority: 4, state: Some(SmState::Master) };
+        let demand = |own: &Mastership, guid| own.demand(asker(Guid(guid)), SmControl::Handover);
+        assert_eq!(demand(&own, 9), Some(Demand::ProgramAgain(Guid(9))));
+        assert_eq!(demand(&own, 8), None);
+        own.set_state(SmState::Standby);
+        assert_eq!(demand(&own, 9), Some(Demand::TakeOver(Guid(9))));
     }
 
     fn set_request(control: SmControl, sm_key: u64) -> [u8; MAD_LEN] {

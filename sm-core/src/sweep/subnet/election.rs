@@ -34,6 +34,8 @@ pub(in crate::sweep) struct Election {
     unresponsive: HashMap<Guid, Instant>,
     /// The port of the master that is polled in standby.
     master: Option<PortIndex>,
+    /// The SM that is, or was last, polled in standby.
+    polled: Option<Guid>,
     /// When another master was last heard from.
     master_seen: Option<Instant>,
     /// Polls in a row that failed.
@@ -68,6 +70,7 @@ impl Election {
             foreign_answers: 0,
             unresponsive: HashMap::new(),
             master: None,
+            polled: None,
             master_seen: None,
             polls_missed: 0,
             is_probing: false,
@@ -231,6 +234,7 @@ impl Election {
     pub(in crate::sweep) fn stand_by(&mut self, now: Instant, port: PortIndex) {
         self.own.set_state(SmState::Standby);
         self.master = Some(port);
+        self.polled = self.others.iter().find(|(at, _)| *at == port).map(|(_, sm)| sm.guid);
         self.master_lives(now);
         self.handover.settle();
         self.handover.follows_another = true;
@@ -283,8 +287,12 @@ impl Election {
 
     /// Becomes master; returns whether another SM was master in between.
     pub(in crate::sweep) fn become_master(&mut self) -> bool {
-        self.own.set_state(SmState::Master);
         let replaces_another = self.handover.follows_another;
+        match replaces_another {
+            true => self.own.replace_master(),
+            false => self.own.set_state(SmState::Master),
+        }
+        self.own.set_replaced(self.polled.filter(|_| replaces_another));
         self.handover.begin_tenure();
         replaces_another
     }
@@ -387,5 +395,8 @@ mod tests {
         assert!(election.become_master());
         assert!(!election.become_master(), "that was settled");
         assert_eq!(election.tenure(), 2);
+        election.follow_another(Instant::now());
+        assert!(election.become_master(), "two were master");
+        assert_eq!(election.tenure(), 3);
     }
 }

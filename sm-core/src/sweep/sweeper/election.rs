@@ -146,7 +146,8 @@ impl Sweeper {
                 if sm.state == SmState::Master && self.subnet.election.handover.is_in_doubt =>
             {
                 warn!(target: STATE, "another subnet manager has become master");
-                return self.stand_by(now, sm);
+                self.stand_by(now, sm);
+                return self.announce_end(sm);
             }
             _ => {}
         }
@@ -173,8 +174,7 @@ impl Sweeper {
         self.begin_addresses(now, full);
     }
 
-    /// Starts a term as master. Another SM may have written tables, so the tables of all switches
-    /// count as unknown.
+    /// Starts a term as master.
     pub(super) fn become_master(&mut self) {
         let replaces_another = self.subnet.election.become_master();
         let spares = self.reregistration.begin_tenure(&mut self.subnet, replaces_another);
@@ -189,6 +189,11 @@ impl Sweeper {
         if replaces_another {
             self.reregistration.forget_fingerprint();
         }
+        self.forget_tables();
+    }
+
+    /// Another SM may have written to switches and ports: what they hold counts as unknown.
+    pub(super) fn forget_tables(&mut self) {
         self.multicast.forget_routing(&mut self.subnet);
         self.aliases.forget_all();
         let nodes: Vec<_> = self.subnet.fabric.nodes().map(|(index, _)| index).collect();

@@ -142,6 +142,27 @@ impl Sweeper {
         self.subnet.schedule.request(now, Cause::TakeOver);
     }
 
+    /// Sends HANDOVER to `sm`, which replaced this SM and does not know that it was still master:
+    /// what this SM has written since is to be overwritten.
+    pub(super) fn announce_end(&mut self, sm: RemoteSm) {
+        if let Some(port) = self.subnet.election.place_of(sm) {
+            self.subnet.exchange.push(Request::new(Kind::HandOver, port));
+        }
+    }
+
+    /// The master that this SM replaced stands by now. It may have written to switches and ports
+    /// until then: starts a full sweep. It has not granted registrations meanwhile.
+    pub(super) fn program_again(&mut self, now: Instant, from: Guid) {
+        info!(
+            target: STATE,
+            "the replaced master at port {from} stands by now and may have overwritten settings: \
+             starting a full sweep"
+        );
+        self.rest();
+        self.forget_tables();
+        self.subnet.schedule.request(now, Cause::TakeOver);
+    }
+
     /// A master handed over during a discovery, so its SMInfo is outdated: starts discovery again.
     pub(super) fn look_for_master_again(&mut self, now: Instant, from: Guid) {
         info!(
