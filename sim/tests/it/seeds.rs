@@ -53,3 +53,10 @@ fn two_managers_lose_nothing() {
 fn seed_1060_two_managers_are_master_for_a_moment() {
     run(Config { episodes: 2, ..Config::full(1060) });
 }
+
+/// A master died, and then the standby that had replaced it. The first came back with its old
+/// registry and did not ask responders, which had a newer one: deletions returned.
+#[test]
+fn seed_5011_both_managers_die_one_after_the_other() {
+    run(Config::small(5011));
+}

@@ -653,3 +653,26 @@ fn guid2lid_counts_again_when_a_standby_takes_over_and_is_to_honor_it() {
         assert_eq!(lids(&bed) == before, !honor_guid2lid_file);
     }
 }
+
+/// Regression: after a failover and the death of the second master, too, the first was started
+/// again and went on with its outdated registry at once: its caller could not know that another had
+/// been master.
+#[test]
+fn a_restarted_master_finds_whether_another_was_master_meanwhile() {
+    let mut bed = ruled();
+    let (first, second) = (bed.hosts()[3], bed.hosts()[14]);
+    let found = |bed: &Bed| bed.sweeper().found_other_master();
+    assert!(!found(&bed), "new ports obey none");
+    bed.crash(0);
+    bed.manage(first, of_priority(3), LidTable::default());
+    await_master(&mut bed, 0);
+    assert!(!found(&bed), "it was master itself");
+    bed.crash(0);
+    bed.manage(second, of_priority(2), LidTable::default());
+    await_master(&mut bed, 0);
+    assert!(found(&bed));
+    bed.crash(0);
+    bed.manage(first, of_priority(3), LidTable::default());
+    await_master(&mut bed, 0);
+    assert!(found(&bed));
+}

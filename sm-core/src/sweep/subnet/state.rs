@@ -22,6 +22,8 @@ pub(in crate::sweep) struct SubnetState {
     pub(in crate::sweep) up: bool,
     /// Whether no sweep as master has programmed the fabric yet.
     pub(in crate::sweep) first_as_master: bool,
+    /// Whether an active port named another SM as its master, when this term began.
+    pub(in crate::sweep) found_other_master: bool,
     /// Whether the allowed widths or speeds changed, so that all ports must be set.
     pub(in crate::sweep) forced_links_changed: bool,
     /// Ports with a link whose far end did not answer in the last discovery.
@@ -50,6 +52,7 @@ impl Default for SubnetState {
             discovery: 0,
             up: false,
             first_as_master: true,
+            found_other_master: false,
             forced_links_changed: false,
             unanswered: Vec::new(),
             faults: Vec::new(),

@@ -112,6 +112,12 @@ impl Sweeper {
         true
     }
 
+    /// Whether an active port named another SM as its master when this term began. With sharding,
+    /// ports name responders.
+    pub fn found_other_master(&self) -> bool {
+        self.subnet.state.found_other_master
+    }
+
     /// When another master was last heard from.
     pub fn master_seen(&self) -> Option<Instant> {
         self.subnet.election.master_seen()

@@ -131,6 +131,7 @@ impl Reregistration {
         if !subnet.state.first_as_master {
             return;
         }
+        subnet.state.found_other_master = obeys_another(subnet);
         let tenure = subnet.election.tenure();
         if self.spared {
             self.spare_all(subnet);
@@ -323,4 +324,14 @@ impl RequestOwner for Reregistration {
         let OwnedRequest { request, now, .. } = owned;
         self.lost(subnet, now, request.port());
     }
+}
+
+/// Whether an active end port has another MasterSMLID than the SM's.
+fn obeys_another(subnet: &Subnet) -> bool {
+    let sm_lid = subnet.sm_lid();
+    subnet.fabric.end_ports().any(|port| {
+        let entry = subnet.fabric.port(port);
+        let master = entry.port_info().master_sm_lid();
+        entry.state() == Some(PortState::Active) && master.is_unicast() && master != sm_lid
+    })
 }

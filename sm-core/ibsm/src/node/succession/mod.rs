@@ -294,11 +294,13 @@ impl Succession {
             return sweeper.set_registry_copy(now, RegistryCopy::Complete);
         }
         let held = registry.held();
-        let is_copy = held.session != NO_SESSION && held.session.sm_guid != sweeper.own_port();
+        // Another was its master, or has been master since.
+        let is_foreign = held.session.sm_guid != sweeper.own_port() || sweeper.found_other_master();
+        let may_be_outdated = held.session != NO_SESSION && is_foreign;
         let evidence = Evidence {
             followed: &self.followed,
             held,
-            is_copy,
+            may_be_outdated,
             responders: &responders.load(),
             heard: sweeper.master_seen(),
         };
@@ -311,7 +313,7 @@ impl Succession {
             }
             Some(Finding::Incomplete(reason)) => {
                 // Without another master before this one nothing was acknowledged elsewhere.
-                if sweeper.awaits_registry_copy() || is_copy {
+                if sweeper.awaits_registry_copy() || may_be_outdated {
                     self.counters.incomplete += 1;
                     warn!("registrations may be missing: {reason}");
                 }

@@ -29,8 +29,8 @@ pub(super) struct Evidence<'a> {
     pub(super) followed: &'a Followed,
     /// The registry on disk.
     pub(super) held: RegistryVersion,
-    /// Whether another manager was its master.
-    pub(super) is_copy: bool,
+    /// Whether another manager was its master, or has been master since.
+    pub(super) may_be_outdated: bool,
     pub(super) responders: &'a [Responder],
     /// When that master was last heard from in the fabric.
     pub(super) heard: Option<Instant>,
@@ -143,10 +143,10 @@ impl Evidence<'_> {
         named.filter(move |id| !self.answers(number).any(|(answered, _)| answered == *id))
     }
 
-    /// Whether the registry is a copy of which this process does not know who could acknowledge
-    /// more: it was started since, and has followed no master.
+    /// Whether this process does not know which responders could acknowledge more than the
+    /// registry has: it was started since, and has followed no master.
     fn is_blind(&self) -> bool {
-        self.is_copy && self.followed.received.session == NO_SESSION
+        self.may_be_outdated && self.followed.received.session == NO_SESSION
     }
 
     /// Whether all responders that can be expected to answer have done so.

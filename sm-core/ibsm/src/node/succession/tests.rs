@@ -29,7 +29,7 @@ struct Case {
     now: Instant,
     followed: Followed,
     held: RegistryVersion,
-    is_copy: bool,
+    may_be_outdated: bool,
     responders: Vec<Responder>,
     heard: Option<Instant>,
     takeover: TakeOver,
@@ -56,7 +56,7 @@ impl Case {
             now: now + Duration::from_secs(40),
             followed,
             held: known.registry(),
-            is_copy: true,
+            may_be_outdated: true,
             responders: vec![responder(1, None), responder(2, None)],
             heard: Some(now),
             takeover: TakeOver::default(),
@@ -68,7 +68,7 @@ impl Case {
         let evidence = Evidence {
             followed: &self.followed,
             held: self.held,
-            is_copy: self.is_copy,
+            may_be_outdated: self.may_be_outdated,
             responders: &self.responders,
             heard: self.heard,
         };
@@ -182,7 +182,7 @@ fn what_was_published_last_must_have_arrived() {
     case.followed.beat = None;
     assert!(is_incomplete(&case.finding()), "an earlier release sends no heartbeats");
     let mut case = Case::new();
-    (case.followed, case.is_copy) = (Followed::default(), false);
+    (case.followed, case.may_be_outdated) = (Followed::default(), false);
     assert!(is_incomplete(&case.finding()));
 }
 
@@ -217,7 +217,7 @@ fn a_restarted_standby_waits_for_responders_to_connect() {
 
     let mut case = Case::new();
     case.followed = Followed::default();
-    case.is_copy = false;
+    case.may_be_outdated = false;
     case.responders.clear();
     assert!(is_incomplete(&case.poll().unwrap()), "a master that was restarted does not wait");
 }
