@@ -3,18 +3,20 @@
 #
 # usage: scripts/sim.sh [--seconds N | --hours N] [--seed S] [OPTION...]
 #
-# Runs for that much real time, beginning with seed S (default 1), reports what was simulated, and
-# ends with an error at the first seed that fails, after the last lines of its trace. `--seed S
-# --runs 1 --trace` shows all of one. See docs/architecture/sim.md.
+# Runs for that much real time, beginning with seed S (default 1), and reports what was simulated.
+# With --seconds it ends at the first seed that fails. With --hours it goes on, and writes the
+# traces of seeds that fail to target/sim-failures. `--seed S --runs 1 --trace` shows all of one;
+# --help lists the other options. See docs/architecture/sim.md.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+target=${CARGO_TARGET_DIR:-target}
 args=()
 while (($#)); do
     case $1 in
-        --hours) args+=(--seconds "$(($2 * 3600))"); shift 2 ;;
+        --hours) args+=(--seconds "$(($2 * 3600))" --keep "$target/sim-failures"); shift 2 ;;
         *) args+=("$1"); shift ;;
     esac
 done
 profile=${SIM_PROFILE:-release}
 cargo build --quiet -p sim --profile "$profile"
-exec "${CARGO_TARGET_DIR:-target}/${profile/dev/debug}/sim" "${args[@]}"
+exec "$target/${profile/dev/debug}/sim" "${args[@]}"

@@ -1,156 +1,227 @@
 //! Runs the simulation, seed after seed, for a time.
 
-use std::io::Write;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use sim::world::{Config, Plant, World};
+use clap::{Parser, builder::PossibleValuesParser};
+use mimalloc::MiMalloc;
+use sim::oracle::Violation;
+use sim::world::{Config, Plant, Summary, World};
 
-const USAGE: &str = "usage: sim [--seconds N] [--seed S] [--runs N] [--episodes N] [--faults N]
-           [--small] [--managers N] [--plant DEFECT]
-           [--sync | --no-sync] [--trace] [--log] [--quiet]";
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
-/// A change of what is simulated.
-type Change = Box<dyn Fn(&mut Config)>;
-
+/// Simulates fabric, subnet managers, responders and clients in one thread, seed after seed.
+///
+/// Ends with status 1 at the first seed that fails, unless --keep is given.
+#[derive(Parser)]
+#[command(after_help = "Examples:
+  sim --seconds 60                       seed after seed for a minute
+  sim --seconds 28800 --keep failures    for 8 hours, past seeds that fail
+  sim --seed 7 --runs 1 --trace --log    all of one seed")]
 struct Options {
-    seconds: u64,
+    /// Begin no further seed after this time, in seconds of real time.
+    #[arg(long, value_name = "N")]
+    seconds: Option<u64>,
+    /// The first seed.
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
     seed: u64,
-    runs: u64,
-    change: Vec<Change>,
+    /// Number of seeds; 1 if --seconds is not given.
+    #[arg(long, value_name = "N")]
+    runs: Option<u64>,
+    /// 6 switches, 16 hosts, 2 responders and 8 clients, in place of 40, 128, 4 and 64.
+    #[arg(long)]
     small: bool,
+    /// Episodes of faults in each seed.
+    #[arg(long, value_name = "N")]
+    episodes: Option<u32>,
+    /// Faults in each episode.
+    #[arg(long, value_name = "N")]
+    faults: Option<usize>,
+    /// Subnet managers.
+    #[arg(long, value_name = "N")]
+    managers: Option<usize>,
+    /// Requests of all clients per second of virtual time; 0: clients are silent.
+    #[arg(long, value_name = "N")]
+    rate: Option<u32>,
+    /// Writes wait for standbys that are in step (--follow-sync). By default with even seeds.
+    #[arg(long, conflicts_with = "no_sync")]
+    sync: bool,
+    /// Writes do not wait for standbys.
+    #[arg(long)]
+    no_sync: bool,
+    /// Plant this defect.
+    #[arg(long, value_name = "DEFECT",
+          value_parser = PossibleValuesParser::new(Plant::ALL.map(|(name, _)| name)))]
+    plant: Option<String>,
+    /// Write the trace of each seed that fails to DIR/seed-N.txt, and go on with the next.
+    #[arg(long, value_name = "DIR")]
+    keep: Option<PathBuf>,
+    /// Print the trace.
+    #[arg(long)]
+    trace: bool,
+    /// Print the logs of all processes to standard error.
+    #[arg(long)]
+    log: bool,
+    /// Print no line for a seed that passes.
+    #[arg(long)]
     quiet: bool,
 }
 
-fn options() -> Result<Options, String> {
-    let mut options = Options {
-        seconds: u64::MAX,
-        seed: 1,
-        runs: u64::MAX,
-        change: Vec::new(),
-        small: false,
-        quiet: false,
-    };
-    let mut args = std::env::args().skip(1);
-    while let Some(arg) = args.next() {
-        let mut number = || -> Result<u64, String> {
-            let text = args.next().ok_or(format!("{arg} needs a number"))?;
-            text.parse().map_err(|_| format!("{arg}: '{text}' is not a number"))
-        };
-        match arg.as_str() {
-            "--seconds" => options.seconds = number()?,
-            "--seed" => options.seed = number()?,
-            "--runs" => options.runs = number()?,
-            "--episodes" => {
-                let count = number()? as u32;
-                options.change.push(Box::new(move |config| config.episodes = count));
-            }
-            "--faults" => {
-                let count = number()? as usize;
-                options.change.push(Box::new(move |config| config.faults = count));
-            }
-            "--managers" => {
-                let count = number()? as usize;
-                options.change.push(Box::new(move |config| config.managers = count));
-            }
-            "--plant" => {
-                let name = args.next().unwrap_or_default();
-                let plant = Plant::ALL.iter().find(|(known, _)| *known == name);
-                let (_, plant) = *plant.ok_or(format!("unknown defect '{name}'"))?;
-                options.change.push(Box::new(move |config| config.plant = Some(plant)));
-            }
-            "--small" => options.small = true,
-            "--quiet" => options.quiet = true,
-            "--sync" => options.change.push(Box::new(|config| config.sync = true)),
-            "--no-sync" => options.change.push(Box::new(|config| config.sync = false)),
-            "--trace" => options.change.push(Box::new(|config| config.prints = true)),
-            "--log" => log(),
-            _ => return Err(format!("unknown option {arg}\n{USAGE}")),
-        }
+impl Options {
+    fn config(&self, seed: u64) -> Config {
+        let mut config = if self.small { Config::small(seed) } else { Config::full(seed) };
+        config.episodes = self.episodes.unwrap_or(config.episodes);
+        config.faults = self.faults.unwrap_or(config.faults);
+        config.managers = self.managers.unwrap_or(config.managers);
+        config.rate = self.rate.unwrap_or(config.rate);
+        config.sync = (config.sync || self.sync) && !self.no_sync;
+        let plant = Plant::ALL.into_iter().find(|(name, _)| Some(*name) == self.plant.as_deref());
+        config.plant = plant.map(|(_, plant)| plant);
+        config.prints = self.trace;
+        config
     }
-    if options.seconds == u64::MAX && options.runs == u64::MAX {
-        options.runs = 1;
-    }
-    Ok(options)
-}
 
-fn log() {
-    tracing_subscriber::fmt().with_writer(std::io::stderr).without_time().init();
+    fn runs(&self) -> u64 {
+        self.runs.unwrap_or(if self.seconds.is_some() { u64::MAX } else { 1 })
+    }
 }
 
 /// Lines of the trace shown of a seed that fails.
 const TAIL: usize = 60;
 
+/// Sums over all seeds.
+#[derive(Default)]
+struct Sums {
+    seeds: u64,
+    simulated: Duration,
+    answers: u64,
+    faults: BTreeMap<&'static str, u64>,
+    failed: Vec<u64>,
+}
+
 fn main() -> ExitCode {
-    let options = match options() {
-        Ok(options) => options,
-        Err(reason) => {
-            let _ = writeln!(std::io::stderr(), "{reason}");
-            return ExitCode::FAILURE;
-        }
-    };
-    let mut out = std::io::stdout();
+    let options = Options::parse();
+    if options.log {
+        tracing_subscriber::fmt().with_writer(io::stderr).with_ansi(false).without_time().init();
+    }
     sim::use_one_thread();
+    match simulate(&options, &mut io::stdout()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(reason) => {
+            let _ = writeln!(io::stderr(), "sim: {reason}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs all seeds; returns whether none failed.
+fn simulate(options: &Options, out: &mut impl Write) -> Result<bool, String> {
+    let cannot_print = |error: io::Error| format!("cannot print: {error}");
     let began = Instant::now();
-    let (mut seeds, mut simulated, mut answers) = (0, Duration::ZERO, 0);
-    let mut faults = std::collections::BTreeMap::new();
-    for seed in options.seed.. {
-        if seeds >= options.runs || began.elapsed().as_secs() >= options.seconds {
+    let mut sums = Sums::default();
+    for seed in (options.seed..).take(usize::try_from(options.runs()).unwrap_or(usize::MAX)) {
+        if options.seconds.is_some_and(|seconds| began.elapsed().as_secs() >= seconds) {
             break;
         }
-        let mut config = if options.small { Config::small(seed) } else { Config::full(seed) };
-        options.change.iter().for_each(|change| change(&mut config));
-        let mut world = match World::new(config) {
-            Ok(world) => world,
-            Err(reason) => {
-                let _ = writeln!(out, "{reason}");
-                return ExitCode::FAILURE;
-            }
-        };
+        let mut world = World::new(options.config(seed))?;
         let begun = Instant::now();
-        match world.run() {
-            Ok(summary) => {
-                let took = begun.elapsed().as_secs_f64();
-                if !options.quiet {
-                    let _ = writeln!(
-                        out,
-                        "seed {seed}: {:.1} s simulated in {took:.2} s ({:.0} x), answers {:?}, \
-                         trace {:016x} of {} events",
-                        summary.simulated.as_secs_f64(),
-                        summary.simulated.as_secs_f64() / took,
-                        summary.totals,
-                        summary.hash,
-                        summary.events,
-                    );
-                }
-                simulated += summary.simulated;
-                answers += summary.totals[0] + summary.totals[1];
-                for (name, count) in summary.faults {
-                    *faults.entry(name).or_insert(0u64) += count;
-                }
-            }
+        let result = world.run();
+        let summary = world.summary();
+        sums.add(&summary);
+        match result {
+            Ok(_) if options.quiet => {}
+            Ok(_) => print_seed(out, seed, &summary, begun.elapsed()).map_err(cannot_print)?,
             Err(violation) => {
-                for line in world.trace.tail(TAIL) {
-                    let _ = writeln!(out, "{line}");
-                }
-                let _ = writeln!(out, "seed {seed} FAILED: {}", violation.0);
-                for line in world.describe() {
-                    let _ = writeln!(out, "  {line}");
-                }
-                return ExitCode::FAILURE;
+                sums.failed.push(seed);
+                print_failure(out, seed, &world, &violation, TAIL).map_err(cannot_print)?;
+                let Some(directory) = &options.keep else { break };
+                keep(directory, seed, &world, &violation)?;
             }
         }
-        seeds += 1;
     }
-    let took = began.elapsed().as_secs_f64();
-    let _ = writeln!(
+    sums.print(out, began.elapsed()).map_err(cannot_print)?;
+    Ok(sums.failed.is_empty())
+}
+
+fn print_seed(
+    out: &mut impl Write,
+    seed: u64,
+    summary: &Summary,
+    took: Duration,
+) -> io::Result<()> {
+    let (simulated, took) = (summary.simulated.as_secs_f64(), took.as_secs_f64());
+    let [ok, refused, given_up] = summary.totals;
+    writeln!(
         out,
-        "{seeds} seeds, {:.2} hours simulated in {took:.0} s ({:.0} x), {answers} answers",
-        simulated.as_secs_f64() / 3600.0,
-        simulated.as_secs_f64() / took.max(0.001),
-    );
-    for (name, count) in faults {
-        let _ = writeln!(out, "  {count:>6} {name}");
+        "seed {seed}: {simulated:.1} s simulated in {took:.2} s ({:.0} x), {ok} OK, {refused} \
+         refused, {given_up} given up; trace {:016x} of {} events",
+        simulated / took.max(0.001),
+        summary.hash,
+        summary.events,
+    )
+}
+
+fn print_failure(
+    out: &mut impl Write,
+    seed: u64,
+    world: &World,
+    violation: &Violation,
+    lines: usize,
+) -> io::Result<()> {
+    for line in world.trace.tail(lines) {
+        writeln!(out, "{line}")?;
     }
-    ExitCode::SUCCESS
+    writeln!(out, "seed {seed} FAILED: {}", violation.0)?;
+    for line in world.describe() {
+        writeln!(out, "  {line}")?;
+    }
+    Ok(())
+}
+
+/// Writes what is known of a seed that failed to a file.
+fn keep(directory: &Path, seed: u64, world: &World, violation: &Violation) -> Result<(), String> {
+    let path = directory.join(format!("seed-{seed}.txt"));
+    let write = || {
+        fs::create_dir_all(directory)?;
+        let mut file = io::BufWriter::new(fs::File::create(&path)?);
+        print_failure(&mut file, seed, world, violation, usize::MAX)?;
+        file.flush()
+    };
+    write().map_err(|error| format!("cannot write {}: {error}", path.display()))
+}
+
+impl Sums {
+    fn add(&mut self, summary: &Summary) {
+        self.seeds += 1;
+        self.simulated += summary.simulated;
+        self.answers += summary.totals[0] + summary.totals[1];
+        for (name, count) in &summary.faults {
+            *self.faults.entry(name).or_default() += count;
+        }
+    }
+
+    fn print(&self, out: &mut impl Write, took: Duration) -> io::Result<()> {
+        writeln!(
+            out,
+            "{} seeds, {:.2} hours simulated in {:.0} s ({:.0} x), {} answers",
+            self.seeds,
+            self.simulated.as_secs_f64() / 3600.0,
+            took.as_secs_f64(),
+            self.simulated.as_secs_f64() / took.as_secs_f64().max(0.001),
+            self.answers,
+        )?;
+        for (name, count) in &self.faults {
+            writeln!(out, "  {count:>6} {name}")?;
+        }
+        if !self.failed.is_empty() {
+            writeln!(out, "failed: {:?}", self.failed)?;
+        }
+        Ok(())
+    }
 }

@@ -130,6 +130,9 @@ impl World {
             Duration::from_secs_f64(self.clients.len() as f64 / f64::from(self.config.rate.max(1)));
         let next = self.random.between(pause / 2, pause * 3 / 2);
         self.schedule(now + next, Event::Ask(index));
+        if self.config.rate == 0 {
+            return;
+        }
         let client = &mut self.clients[index];
         if client.open.is_some() {
             return;
