@@ -27,13 +27,14 @@ interop_needs=(
     /usr/include/infiniband/iba/ib_types.h:libopensm-dev
 )
 fuzz_seconds=${FUZZ_SECONDS:-60}
+sim_seconds=${SIM_SECONDS:-60}
 logs=$(mktemp -d "${TMPDIR:-/tmp}/ibsm-test.XXXXXX")
 trap 'rm -rf "$logs"' EXIT
 
 # --- The steps: functions named step_NAME, in the order of `steps`. Their output is shown if they
 # fail; the arguments of `note` are always shown.
 
-steps=(tools format lints layers tests versus counts kernel doc_tests docs package fuzz)
+steps=(tools format lints layers tests sim versus counts kernel doc_tests docs package fuzz)
 
 note() { printf '%s\n' "$*" >>"$logs/notes"; }
 
@@ -216,6 +217,15 @@ lab_absence() {
     [[ -e ${CARGO_TARGET_DIR:-target}/kernel-lab/kernel/done ||
         -n $(apt-cache pkgnames linux-image-amd64) ]] ||
         { echo "package linux-image-amd64 is not available (run apt-get update?)"; return 1; }
+}
+
+# Simulates the whole system with faults, seed after seed: seeds that no earlier commit has run.
+step_sim() {
+    local seed program=${CARGO_TARGET_DIR:-$PWD/target}/debug/sim
+    [[ -e $logs/tests ]] || timeout 2400 cargo build --workspace --bin sim
+    seed=$(git rev-list --count HEAD 2>/dev/null || echo 1)000
+    timeout $((sim_seconds + 120)) "$program" --quiet --seconds "$sim_seconds" --seed "$seed"
+    note "$(grep -m 1 'hours simulated' "$logs/sim"), from seed $seed"
 }
 
 # Checks that the comparison with OpenSM works and prints all rows, at a tiny scale. The figures
