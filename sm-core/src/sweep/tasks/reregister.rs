@@ -13,7 +13,7 @@
 //!
 //! After a restart the registry holds what clients registered. Active ports that still have our LID
 //! as MasterSMLID, and their own LID, wait until forwarding tables are read: if these show that no
-//! other subnet manager was master since (`left`), the ports are not asked.
+//! other subnet manager was master since (`fingerprint`), the ports are not asked.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
