@@ -7,6 +7,7 @@
 pub mod attribute;
 pub mod field;
 pub mod mad;
+pub mod pattern;
 pub mod perf;
 pub mod record;
 pub mod rmpp;

@@ -50,11 +50,7 @@ pub use history::{Held, History, HistoryLimits, Plan};
 pub use policy::{
     IdMatch, Partition, PortGroup, PrefixRoute, QosLevel, QosRule, RuleOrigin, VirtualFabric,
 };
-pub use registry::{
-    AliasGuid, MulticastGroup, MulticastMember, MulticastMemberRid, ReadChanges, ReadRows,
-    RegistryChanges, RegistryPlane, Service, ServiceRid, Subscription, SubscriptionRid,
-    WriteChanges,
-};
+pub use registry::*;
 pub use row::{Row, find};
 pub use rows::{Iter, Rows};
 pub use state::{SCHEMA, Snapshot};

@@ -1,13 +1,24 @@
 //! The registry plane: the clients' registrations. Changes with every accepted write.
 //!
+//! A family of records is described here: its rows, its table, and if its rows answer queries by
+//! one record each, what that record shows to whom ([`ShownRecord`]).
+//!
 //! Its tables are [`Rows`], so that the cost of a write depends on what it changes, not on the
 //! number of rows. Rows hold records in wire format; the responder decides which requester may see
 //! which fields. The SM's registry executes writes and stores them durably.
 
 use std::fmt;
-use std::ops::Range;
+use std::hash::Hash;
+use std::ops::{Range, RangeInclusive};
 
 use ib_mad::types::{Gid, Guid, Lid, PKey, Qpn, Sl};
+use ib_mad::wire::FieldInfo;
+use ib_mad::wire::attribute::InformInfo;
+use ib_mad::wire::mad::AttributeId;
+use ib_mad::wire::pattern::Component;
+use ib_mad::wire::record::inform_info::component as inform_info;
+use ib_mad::wire::record::{InformInfoRecord, InformInfoRecordRepr};
+use ib_mad::wire::sa::{ComponentMask, DATA_LEN, attribute};
 
 use super::change::Changes;
 use super::encoding::canonical;
@@ -15,6 +26,87 @@ use super::row::{NoPatch, Row, Side, join, same};
 use super::rows::Rows;
 use super::sorted::keyed;
 use super::tables::Table;
+
+/// Calls a macro with the tables of the registry plane: `$do! { $before rows }`. There is no other
+/// list of them. A row has the field, the row's type, its key and the key's type, what requests
+/// name it by (see [`Registered`]), the number in checksums and on the wire, and the name for
+/// people. The field's name is also the table's name in stores.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! registry_tables {
+    ([$($do:tt)*] $before:tt) => {
+        $($do)*! { $before
+            /// Multicast groups, by MGID.
+            groups: MulticastGroup by mgid: Gid, named mgid: Gid,
+                MulticastGroups = 16 "Multicast groups";
+            /// Members of multicast groups, by MGID and port GID.
+            members: MulticastMember by rid: MulticastMemberRid, named rid: MulticastMemberRid,
+                MulticastMembers = 17 "Members of multicast groups";
+            /// Service records, by RID.
+            services: Service by rid: ServiceRid, named rid: ServiceRid,
+                Services = 18 "Service records";
+            /// Event subscriptions, by RID.
+            subscriptions: Subscription by rid: SubscriptionRid, named rid.subscriber_gid: Gid,
+                Subscriptions = 19 "Event subscriptions";
+            /// Alias GUIDs, by GUID.
+            alias_guids: AliasGuid by alias: Guid, named port_guid: Guid,
+                AliasGuids = 20 "Alias GUIDs";
+        }
+    };
+}
+
+/// Calls a macro with the rows that are [`ShownRecord`]s.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! shown_records {
+    ([$($do:tt)*]) => {
+        $($do)*! { Subscription }
+    };
+}
+
+/// A row of the registry plane.
+pub trait Registered: Row {
+    /// What requests name the row by: its key, or the port that it belongs to.
+    type Subject: Hash;
+
+    /// The subject of this row.
+    fn subject(&self) -> Self::Subject;
+
+    /// The rows of this type.
+    fn rows_of(plane: &RegistryPlane) -> &Rows<Self>;
+}
+
+/// A row that answers queries by one record of its own: see [`shown_records`](crate::shown_records).
+pub trait ShownRecord: Registered {
+    /// The attribute of the record.
+    const ATTRIBUTE: AttributeId;
+    /// Whether clients write it, by Set() and Delete().
+    const IS_WRITABLE: bool;
+    /// Its components. A requester searches for what it is shown.
+    const COMPONENTS: &'static [Component];
+    /// Length of the record, bytes.
+    const LEN: usize;
+    /// The record in wire format, an array of this length.
+    type Record;
+
+    /// The record as a requester may see it.
+    fn shown(&self, is_trusted: bool) -> Self::Record;
+
+    /// Who may see it.
+    fn scope(&self) -> Scope;
+
+    /// The keys among which a request finds its rows.
+    fn keys(mask: ComponentMask, request: &[u8; DATA_LEN]) -> RangeInclusive<Self::Key>;
+}
+
+/// Who may see a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Those who share a partition with this port. Without the port, no one.
+    Port(Guid),
+    /// The members of this partition.
+    Partition(PKey),
+}
 
 /// Reads the rows of tables one after another, for example from a file.
 pub trait ReadRows {
@@ -45,6 +137,7 @@ pub trait WriteChanges {
 
 macro_rules! registry_plane {
     ({} $($(#[$doc:meta])* $table:ident: $row:ident by $field:ident: $key:ident,
+        named $($subject:ident).+: $subject_type:ident,
         $variant:ident = $number:literal $name:literal;)*) => {
         /// The clients' registrations up to and including one write. Tables are ascending by key,
         /// without duplicates.
@@ -139,6 +232,16 @@ macro_rules! registry_plane {
             const TABLE: Table = Table::$variant;
             fn key(&self) -> $key {
                 self.$field
+            }
+        }
+
+        impl Registered for $row {
+            type Subject = $subject_type;
+            fn subject(&self) -> $subject_type {
+                self.$($subject).+
+            }
+            fn rows_of(plane: &RegistryPlane) -> &Rows<Self> {
+                &plane.$table
             }
         })*
     };
@@ -248,6 +351,61 @@ pub struct Subscription {
     pub trusted: bool,
     /// Identity of the responder that sends the reports; 0 for none.
     pub responder: u64,
+}
+
+impl ShownRecord for Subscription {
+    const ATTRIBUTE: AttributeId = attribute::INFORM_INFO_RECORD;
+    /// Clients write InformInfo.
+    const IS_WRITABLE: bool = false;
+    const COMPONENTS: &'static [Component] = &{
+        const RECORD: &[FieldInfo] = InformInfoRecord::FIELDS;
+        const fn of(mask: ComponentMask, field: &str) -> Component {
+            Component::of(mask, InformInfo::FIELDS, field, 24)
+        }
+        [
+            Component::of(inform_info::SUBSCRIBER_GID, RECORD, "subscriber_gid", 0),
+            Component::of(inform_info::ENUMERATION, RECORD, "enumeration", 0),
+            of(inform_info::GID, "gid"),
+            of(inform_info::LID_RANGE_BEGIN, "lid_range_begin"),
+            of(inform_info::LID_RANGE_END, "lid_range_end"),
+            of(inform_info::IS_GENERIC, "is_generic"),
+            of(inform_info::SUBSCRIBE, "subscribe"),
+            of(inform_info::TYPE, "inform_type"),
+            of(inform_info::TRAP_NUMBER, "trap_number"),
+            of(inform_info::QPN, "qpn"),
+            of(inform_info::RESP_TIME_VALUE, "resp_time_value"),
+            of(inform_info::PRODUCER_TYPE, "producer_type"),
+        ]
+    };
+    const LEN: usize = InformInfoRecord::LEN;
+    type Record = [u8; Self::LEN];
+
+    /// The QPN is for the trusted (IBA C15-0.2-1.16, C15-0.1.23.4); others find 0.
+    fn shown(&self, is_trusted: bool) -> Self::Record {
+        let mut inform_info = self.inform_info;
+        InformInfo::of_mut(&mut inform_info).set_qpn(if is_trusted { self.qpn } else { Qpn(0) });
+        let SubscriptionRid { subscriber_gid, enumeration } = self.rid;
+        InformInfoRecordRepr { subscriber_gid, enumeration, inform_info }.to_bytes()
+    }
+
+    /// The GUID identifies the subscriber; its prefix may be any.
+    fn scope(&self) -> Scope {
+        Scope::Port(self.rid.subscriber_gid.guid())
+    }
+
+    fn keys(mask: ComponentMask, request: &[u8; DATA_LEN]) -> RangeInclusive<SubscriptionRid> {
+        let request = InformInfoRecord::of(request);
+        let rid = |subscriber_gid, enumeration| SubscriptionRid { subscriber_gid, enumeration };
+        if !mask.contains(inform_info::SUBSCRIBER_GID) {
+            return rid(Gid::ZERO, 0)..=rid(Gid([0xFF; 16]), u16::MAX);
+        }
+        let enumerations = match mask.contains(inform_info::ENUMERATION) {
+            true => request.enumeration()..=request.enumeration(),
+            false => 0..=u16::MAX,
+        };
+        let gid = request.subscriber_gid();
+        rid(gid, *enumerations.start())..=rid(gid, *enumerations.end())
+    }
 }
 
 /// An alias GUID: an additional GUID of a port (GUIDInfo).

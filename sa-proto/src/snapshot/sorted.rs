@@ -74,7 +74,8 @@ macro_rules! all_tables {
         $crate::registry_tables! { [$crate::snapshot::sorted::all_tables] { $do $before } }
     };
     ({ $do:ident $before:tt } $($(#[$doc:meta])* $table:ident: $row:ident by $field:ident:
-        $key:ident, $variant:ident = $number:literal $name:literal;)*) => {
+        $key:ident, named $($subject:ident).+: $subject_type:ident,
+        $variant:ident = $number:literal $name:literal;)*) => {
         $do! { $before
             fabric {
                 nodes: Node,

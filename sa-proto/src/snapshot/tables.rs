@@ -1,33 +1,9 @@
-//! The tables of a snapshot: their numbers, and the list of those of the registry plane.
-
-/// Calls a macro with the tables of the registry plane: `$do! { $before rows }`. There is no other
-/// list of them. A row has the field, the row's type, its key and the key's type, the number in
-/// checksums and on the wire, and the name for people. The field's name is also the table's name in
-/// stores.
-#[doc(hidden)]
-#[macro_export]
-macro_rules! registry_tables {
-    ([$($do:tt)*] $before:tt) => {
-        $($do)*! { $before
-            /// Multicast groups, by MGID.
-            groups: MulticastGroup by mgid: Gid, MulticastGroups = 16 "Multicast groups";
-            /// Members of multicast groups, by MGID and port GID.
-            members: MulticastMember by rid: MulticastMemberRid,
-                MulticastMembers = 17 "Members of multicast groups";
-            /// Service records, by RID.
-            services: Service by rid: ServiceRid, Services = 18 "Service records";
-            /// Event subscriptions, by RID.
-            subscriptions: Subscription by rid: SubscriptionRid,
-                Subscriptions = 19 "Event subscriptions";
-            /// Alias GUIDs, by GUID.
-            alias_guids: AliasGuid by alias: Guid, AliasGuids = 20 "Alias GUIDs";
-        }
-    };
-}
+//! The tables of a snapshot, and their numbers.
 
 macro_rules! tables {
     ({ $($(#[$fabric_doc:meta])* $fabric:ident = $fabric_number:literal;)* }
         $($(#[$doc:meta])* $table:ident: $row:ident by $field:ident: $key:ident,
+        named $($subject:ident).+: $subject_type:ident,
         $variant:ident = $number:literal $name:literal;)*) => {
         /// Tables of a snapshot. The numbers are used in checksums and on the wire.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -9,9 +9,9 @@ use ib_mad::wire::record::{GuidInfoRecord, GuidInfoRecordRepr};
 use ib_mad::wire::sa::attribute;
 use sa_proto::snapshot::Port;
 
-use super::pattern::{Component, Pattern};
 use super::{Family, Found, Query, Refusal};
 use crate::tables::Tables;
+use ib_mad::wire::pattern::{Component, Pattern};
 
 pub(super) const FAMILY: Family =
     Family::readable(attribute::GUID_INFO_RECORD, GuidInfoRecord::LEN, find)

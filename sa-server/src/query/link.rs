@@ -5,9 +5,9 @@ use ib_mad::wire::record::link::component as link;
 use ib_mad::wire::record::{LinkRecord, LinkRecordRepr};
 use ib_mad::wire::sa::attribute;
 
-use super::pattern::{Component, Pattern};
 use super::{Family, Found, Query, Refusal};
 use crate::tables::{EndPort, LinkOwners, NodeRows};
+use ib_mad::wire::pattern::{Component, Pattern};
 
 pub(super) const FAMILY: Family = Family::readable(attribute::LINK_RECORD, LinkRecord::LEN, find);
 

@@ -13,8 +13,8 @@ use ib_mad::wire::record::{JoinState, McMemberRecord, Selector};
 use ib_mad::wire::sa::{ComponentMask, DATA_LEN, attribute};
 use sa_proto::snapshot::{MulticastGroup, MulticastMember, MulticastMemberRid};
 
-use super::pattern::{Component, Pattern};
 use super::{Family, Found, Query, Refusal};
+use ib_mad::wire::pattern::{Component, Pattern};
 
 pub(super) const FAMILY: Family =
     Family::readable(attribute::MC_MEMBER_RECORD, McMemberRecord::LEN, find)

@@ -1,7 +1,8 @@
 //! Finds the records that answer a query.
 //!
 //! There is one module per record type; each names its attribute and finds its records in the
-//! tables. To add a record type, add a module and list it in `FAMILIES`. Queries arrive here with
+//! tables. To add a record type, add a module and list it in `SERVED`, unless each record is a row
+//! of the registry: `registered` answers as such a row says (`sa_proto::snapshot::ShownRecord`). Queries arrive here with
 //! their header checked. [`pool`] provides memory for long answers, [`redirect`] the target of a
 //! redirection. How an answer is sent is not decided here.
 
@@ -18,12 +19,12 @@ mod multi_path;
 mod multicast_forwarding_table;
 mod node;
 mod path;
-mod pattern;
 mod pkey_table;
 pub mod pool;
 mod port_info;
 mod ports;
 pub mod redirect;
+mod registered;
 mod service;
 mod sl_to_vl;
 mod sm_info;
@@ -269,7 +270,7 @@ impl Family {
 }
 
 /// All served attributes, then the refused ones.
-const SERVED: [&Family; 18] = [
+const SERVED: [&Family; 17] = [
     &path::FAMILY,
     &multi_path::FAMILY,
     &node::FAMILY,
@@ -284,21 +285,31 @@ const SERVED: [&Family; 18] = [
     &multicast_forwarding_table::FAMILY,
     &guid_info::FAMILY,
     &sm_info::FAMILY,
-    &inform_info::FAMILY,
     &inform_info::INFORM_INFO,
     &service::FAMILY,
     &mc_member::FAMILY,
 ];
 
-const FAMILIES: [&Family; SERVED.len() + unserved::FAMILIES.len()] = {
-    let mut all = [SERVED[0]; SERVED.len() + unserved::FAMILIES.len()];
+const FAMILIES: [&Family; SERVED.len() + OTHERS[0].len() + OTHERS[1].len()] = {
+    let mut all = [SERVED[0]; SERVED.len() + OTHERS[0].len() + OTHERS[1].len()];
     let mut i = 0;
-    while i < all.len() {
-        all[i] = if i < SERVED.len() { SERVED[i] } else { &unserved::FAMILIES[i - SERVED.len()] };
+    while i < SERVED.len() {
+        all[i] = SERVED[i];
         i += 1;
+    }
+    let mut other = 0;
+    while other < OTHERS.len() {
+        let mut j = 0;
+        while j < OTHERS[other].len() {
+            all[i] = &OTHERS[other][j];
+            (i, j) = (i + 1, j + 1);
+        }
+        other += 1;
     }
     all
 };
+
+const OTHERS: [&[Family]; 2] = [registered::FAMILIES, &unserved::FAMILIES];
 
 /// The family of every attribute id of one byte; the class defines no others.
 static BY_ATTRIBUTE: [Option<&Family>; 256] = {

@@ -8,9 +8,9 @@ use ib_mad::wire::record::node::component as node;
 use ib_mad::wire::record::{NodeRecord, stride};
 use ib_mad::wire::sa::attribute;
 
-use super::pattern::{Component, Pattern};
 use super::{Family, Found, Query, Refusal};
 use crate::tables::{Owner, text};
+use ib_mad::wire::pattern::{Component, Pattern};
 
 pub(super) const FAMILY: Family = Family::readable(attribute::NODE_RECORD, NodeRecord::LEN, find);
 

@@ -10,9 +10,9 @@ use ib_mad::wire::record::PortInfoRecord;
 use ib_mad::wire::record::port_info::{CAPABILITY_MASK_MATCH_ANY, component as port_info};
 use ib_mad::wire::sa::{ComponentMask, attribute};
 
-use super::pattern::{Component, Pattern};
 use super::{Family, Found, Query, Refusal};
 use crate::tables::NodeRows;
+use ib_mad::wire::pattern::{Component, Pattern};
 
 pub(super) const FAMILY: Family =
     Family::readable(attribute::PORT_INFO_RECORD, PortInfoRecord::LEN, find);

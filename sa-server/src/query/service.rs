@@ -10,8 +10,8 @@ use ib_mad::wire::record::service::component as service;
 use ib_mad::wire::sa::{ComponentMask, attribute};
 use sa_proto::snapshot::{Service, ServiceRid};
 
-use super::pattern::{Component, Pattern};
 use super::{Family, Found, Query, Refusal};
+use ib_mad::wire::pattern::{Component, Pattern};
 
 pub(super) const FAMILY: Family =
     Family::readable(attribute::SERVICE_RECORD, ServiceRecord::LEN, find).writable().of_registry();

@@ -9,8 +9,8 @@ use ib_mad::wire::record::sm_info::component as sm_info;
 use ib_mad::wire::record::{SmInfoRecord, SmInfoRecordRepr};
 use ib_mad::wire::sa::{ComponentMask, attribute};
 
-use super::pattern::{Component, Pattern};
 use super::{Family, Found, Query, Refusal};
+use ib_mad::wire::pattern::{Component, Pattern};
 
 pub(super) const FAMILY: Family =
     Family::readable(attribute::SM_INFO_RECORD, SmInfoRecord::LEN, find);

@@ -5,8 +5,8 @@ use ib_mad::wire::record::switch_info::component as switch_info;
 use ib_mad::wire::record::{SwitchInfoRecord, SwitchInfoRecordRepr};
 use ib_mad::wire::sa::{ComponentMask, attribute};
 
-use super::pattern::{Component, Pattern};
 use super::{Family, Found, Query, Refusal};
+use ib_mad::wire::pattern::{Component, Pattern};
 
 pub(super) const FAMILY: Family =
     Family::readable(attribute::SWITCH_INFO_RECORD, SwitchInfoRecord::LEN, find);

@@ -5,43 +5,13 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use foldhash::fast::FixedState;
-use ib_mad::types::{Gid, Guid};
-use sa_proto::snapshot::{
-    self, AliasGuid, MulticastGroup, MulticastMember, MulticastMemberRid, RegistryChanges, Row,
-    Rows, Service, ServiceRid, Subscription,
-};
+use sa_proto::snapshot::{self, Registered, RegistryChanges, Row, Rows};
 
 use super::clock::Stamp;
 use super::outcome::{Outcome, OutcomeKey};
 
 /// Slots for the sequence numbers of changes, in each table.
 const SLOTS: usize = 1 << 12;
-
-/// A row of the registry.
-pub(super) trait Registered: Row {
-    /// The key by which requests name the row.
-    type Subject: Hash;
-    /// The subject of this row.
-    fn subject(&self) -> Self::Subject;
-}
-
-macro_rules! subjects {
-    ($($row:ident: $subject:ident by $($field:ident).+;)*) => {$(
-        impl Registered for $row {
-            type Subject = $subject;
-            fn subject(&self) -> $subject {
-                self.$($field).+
-            }
-        }
-    )*};
-}
-subjects! {
-    MulticastGroup: Gid by mgid;
-    MulticastMember: MulticastMemberRid by rid;
-    Service: ServiceRid by rid;
-    Subscription: Gid by rid.subscriber_gid;
-    AliasGuid: Guid by port_guid;
-}
 
 /// A table, and the keys of rows that changed since changes were last taken.
 #[derive(Debug)]

@@ -35,7 +35,7 @@ use std::sync::Arc;
 
 use ib_mad::types::{Gid, Guid};
 use ib_mad::wire::mad::{AttributeId, Method, Status};
-use ib_mad::wire::sa::attribute;
+use ib_mad::wire::sa::{DATA_LEN, attribute};
 use sa_proto::snapshot::{
     AliasGuid, MulticastGroup, MulticastMember, RegistryChanges, RegistryPlane, Service,
     Subscription,
@@ -153,6 +153,7 @@ type Answer = Result<AnswerRecord, Refusal>;
 
 macro_rules! core {
     ({} $($(#[$doc:meta])* $table:ident: $row:ident by $field:ident: $key:ident,
+        named $($subject:ident).+: $subject_type:ident,
         $variant:ident = $number:literal $name:literal;)*) => {
         /// All rows, and the indices of each record family.
         #[derive(Debug, Default)]
@@ -400,13 +401,8 @@ impl Registry {
     ) -> Option<u64> {
         let core = &self.core;
         let answer = answer.map_or(request.data, AnswerRecord::data);
-        let ended = match request.attribute {
-            attribute::MC_MEMBER_RECORD => multicast::ended(core, ports, request, &answer),
-            attribute::SERVICE_RECORD => service::ended(core, now_s, request),
-            AttributeId::INFORM_INFO => inform::ended(core, ports, request),
-            attribute::GUID_INFO_RECORD => guid_info::ended(core, ports, request, &answer),
-            _ => None,
-        };
+        let ended = family(request.attribute)
+            .and_then(|family| (family.ended)(core, now_s, ports, request, &answer));
         ended.map(|sequence| sequence.min(core.sequence))
     }
 
@@ -422,27 +418,67 @@ impl Registry {
     }
 }
 
-/// Decides on a write of one record family. `now_s` is in seconds since 1970.
-type Decide = fn(&mut Core, now_s: u64, &Ports, &Request) -> Answer;
+/// A family of records: the attribute that clients write, and how its writes are decided.
+struct Family {
+    attribute: AttributeId,
+    /// Decides on a write and applies it. The time is in seconds of registry time.
+    write: fn(&mut Core, now_s: u64, &Ports, &Request) -> Answer,
+    /// See [`Registry::effect_ended`].
+    ended: fn(&Core, now_s: u64, &Ports, &Request, answer: &[u8; DATA_LEN]) -> Option<u64>,
+}
 
-/// The record families: the attribute that clients write, and how its writes are decided.
-/// InformInfoRecord is read-only, so its writes are not answered.
-const FAMILIES: [(AttributeId, Decide); 5] = [
-    (attribute::MC_MEMBER_RECORD, |core, _, ports, request| multicast::write(core, ports, request)),
-    (attribute::SERVICE_RECORD, service::write),
-    (AttributeId::INFORM_INFO, |core, _, ports, request| inform::write(core, ports, request)),
-    (attribute::INFORM_INFO_RECORD, |_, _, _, _| Err(Refusal::Silent)),
-    (attribute::GUID_INFO_RECORD, |core, _, ports, request| guid_info::write(core, ports, request)),
+/// All families that clients write.
+const FAMILIES: [Family; 4] = [
+    Family {
+        attribute: attribute::MC_MEMBER_RECORD,
+        write: |core, _, ports, request| multicast::write(core, ports, request),
+        ended: |core, _, ports, request, answer| multicast::ended(core, ports, request, answer),
+    },
+    Family {
+        attribute: attribute::SERVICE_RECORD,
+        write: service::write,
+        ended: |core, now_s, _, request, _| service::ended(core, now_s, request),
+    },
+    Family {
+        attribute: AttributeId::INFORM_INFO,
+        write: |core, _, ports, request| inform::write(core, ports, request),
+        ended: |core, _, ports, request, _| inform::ended(core, ports, request),
+    },
+    Family {
+        attribute: attribute::GUID_INFO_RECORD,
+        write: |core, _, ports, request| guid_info::write(core, ports, request),
+        ended: |core, _, ports, request, answer| guid_info::ended(core, ports, request, answer),
+    },
 ];
 
+/// InformInfoRecord is read-only, so its writes are not answered.
+const READ_ONLY: Family = Family {
+    attribute: attribute::INFORM_INFO_RECORD,
+    write: |_, _, _, _| Err(Refusal::Silent),
+    ended: |_, _, _, _, _| None,
+};
+
+/// The attributes that clients write.
+pub const ATTRIBUTES: [AttributeId; FAMILIES.len()] = {
+    let mut all = [AttributeId(0); FAMILIES.len()];
+    let mut i = 0;
+    while i < all.len() {
+        all[i] = FAMILIES[i].attribute;
+        i += 1;
+    }
+    all
+};
+
 /// The family of an attribute that clients can write or have relayed.
-fn family(attribute: AttributeId) -> Option<Decide> {
-    FAMILIES.iter().find(|(of, _)| *of == attribute).map(|&(_, decide)| decide)
+fn family(attribute: AttributeId) -> Option<&'static Family> {
+    static ALL: [Family; FAMILIES.len()] = FAMILIES;
+    static OTHER: Family = READ_ONLY;
+    ALL.iter().chain([&OTHER]).find(|family| family.attribute == attribute)
 }
 
 fn decide(core: &mut Core, now_s: u64, ports: &Ports, request: &Request) -> Answer {
     match family(request.attribute) {
-        Some(decide) => decide(core, now_s, ports, request),
+        Some(family) => (family.write)(core, now_s, ports, request),
         None => Err(Refusal::Silent),
     }
 }

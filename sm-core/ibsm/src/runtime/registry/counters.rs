@@ -6,7 +6,7 @@ use ib_mad::wire::mad::{AttributeId, Method, Status};
 use ib_mad::wire::sa::{attribute, method};
 
 use super::super::metrics::Metric;
-use sm_core::registry::{Reply, Request};
+use sm_core::registry::{ATTRIBUTES, Reply, Request};
 
 /// A total that several threads add to.
 #[derive(Debug, Default)]
@@ -36,7 +36,7 @@ macro_rules! counters {
             /// Writes in the largest batch so far.
             pub(super) batch_max: Total,
             /// Writes by attribute, method and whether they were granted.
-            writes: [Total; WRITES.len()],
+            writes: [Total; WRITES],
         }
         impl Counters {
             /// All counters.
@@ -45,8 +45,8 @@ macro_rules! counters {
                     let help = concat!($($doc),+).trim_ascii();
                     Metric::counter($label, help, self.$name.get())
                 }),*];
-                list.extend(WRITES.iter().zip(&self.writes).map(|(kind, total)| {
-                    let (attribute, method, is_granted) = *kind;
+                list.extend((0..WRITES).zip(&self.writes).map(|(index, total)| {
+                    let (attribute, method, is_granted) = kind(index);
                     let help = "Writes decided, by attribute, method and outcome";
                     Metric::counter("registry_writes", help, total.get())
                         .with("attribute", attribute::name(attribute).unwrap_or("other"))
@@ -107,26 +107,19 @@ counters! {
     relayed_dropped => "traps_relayed_dropped";
 }
 
+/// Counts of Set() and Delete() of each attribute, granted and refused; then of all other requests.
+const WRITES: usize = ATTRIBUTES.len() * 4 + 2;
+
 /// Attribute, method, and whether granted.
-const WRITES: [(AttributeId, Method, bool); 16] = [
-    (attribute::MC_MEMBER_RECORD, Method::SET, true),
-    (attribute::MC_MEMBER_RECORD, Method::SET, false),
-    (attribute::MC_MEMBER_RECORD, Method::DELETE, true),
-    (attribute::MC_MEMBER_RECORD, Method::DELETE, false),
-    (attribute::SERVICE_RECORD, Method::SET, true),
-    (attribute::SERVICE_RECORD, Method::SET, false),
-    (attribute::SERVICE_RECORD, Method::DELETE, true),
-    (attribute::SERVICE_RECORD, Method::DELETE, false),
-    (AttributeId::INFORM_INFO, Method::SET, true),
-    (AttributeId::INFORM_INFO, Method::SET, false),
-    (attribute::GUID_INFO_RECORD, Method::SET, true),
-    (attribute::GUID_INFO_RECORD, Method::SET, false),
-    (attribute::GUID_INFO_RECORD, Method::DELETE, true),
-    (attribute::GUID_INFO_RECORD, Method::DELETE, false),
-    // All other requests.
-    (AttributeId(0), Method(0), true),
-    (AttributeId(0), Method(0), false),
-];
+fn kind(index: usize) -> (AttributeId, Method, bool) {
+    let is_granted = index % 2 == 0;
+    match ATTRIBUTES.get(index / 4) {
+        Some(&attribute) => {
+            (attribute, if index % 4 < 2 { Method::SET } else { Method::DELETE }, is_granted)
+        }
+        None => (AttributeId(0), Method(0), is_granted),
+    }
+}
 
 impl Counters {
     /// Counts a write by its result.
@@ -138,9 +131,12 @@ impl Counters {
             return self.unanswered.add(1);
         }
         let granted = reply.status == Status::OK;
-        let kind = (request.attribute, request.method, granted);
-        let other = WRITES.len() - 1 - usize::from(granted);
-        let at = WRITES.iter().position(|&known| known == kind);
-        self.writes[at.unwrap_or(other)].add(1);
+        let attribute = ATTRIBUTES.iter().position(|known| *known == request.attribute);
+        let index = match (attribute, request.method) {
+            (Some(at), Method::SET) => at * 4,
+            (Some(at), Method::DELETE) => at * 4 + 2,
+            _ => WRITES - 2,
+        };
+        self.writes[index + usize::from(!granted)].add(1);
     }
 }

@@ -1,11 +1,11 @@
-//! Matches records against a component mask by one masked comparison of bytes.
+//! Matches records against a ComponentMask by one masked comparison of bytes.
 
-use ib_mad::wire::FieldInfo;
-use ib_mad::wire::sa::{ComponentMask, DATA_LEN};
+use crate::wire::FieldInfo;
+use crate::wire::sa::{ComponentMask, DATA_LEN};
 
 /// A component of a record and the bits it owns.
-#[derive(Clone, Copy)]
-pub(super) struct Component {
+#[derive(Clone, Copy, Debug)]
+pub struct Component {
     mask: ComponentMask,
     /// First bit, from the start of the record, most significant first.
     bit: usize,
@@ -14,18 +14,13 @@ pub(super) struct Component {
 
 impl Component {
     /// The component `mask`, which owns `width` bits from `bit` on.
-    pub(super) const fn at(mask: ComponentMask, bit: usize, width: usize) -> Self {
+    pub const fn at(mask: ComponentMask, bit: usize, width: usize) -> Self {
         Self { mask, bit, width }
     }
 
     /// The component `mask`, which is `field` of a layout that starts `offset` bytes into the
     /// record. For constants: a field that does not exist stops the compiler.
-    pub(super) const fn of(
-        mask: ComponentMask,
-        fields: &[FieldInfo],
-        field: &str,
-        offset: usize,
-    ) -> Self {
+    pub const fn of(mask: ComponentMask, fields: &[FieldInfo], field: &str, offset: usize) -> Self {
         let mut i = 0;
         while i < fields.len() {
             if same(fields[i].name, field) {
@@ -54,7 +49,8 @@ const fn same(a: &str, b: &str) -> bool {
 }
 
 /// Positions of the bytes to compare, and the required values.
-pub(super) struct Pattern {
+#[derive(Clone, Debug)]
+pub struct Pattern {
     mask: [u8; DATA_LEN],
     value: [u8; DATA_LEN],
     /// The words of [`WORD`] bytes that have any mask bits: the first, and the one behind the last.
@@ -67,7 +63,8 @@ const WORD: usize = 8;
 
 impl Pattern {
     /// The components of `selected`, as `request` fills them in.
-    pub(super) fn new(
+    #[inline]
+    pub fn new(
         components: &[Component],
         selected: ComponentMask,
         request: &[u8; DATA_LEN],
@@ -96,14 +93,14 @@ impl Pattern {
     }
 
     /// Compares `bytes` at `offset`, too.
-    pub(super) fn require_bytes(&mut self, offset: usize, bytes: &[u8]) {
+    pub fn require_bytes(&mut self, offset: usize, bytes: &[u8]) {
         self.value[offset..offset + bytes.len()].copy_from_slice(bytes);
         self.require(offset * 8, bytes.len() * 8);
     }
 
     /// Whether a record matches. Bytes beyond the record are ignored.
     #[inline]
-    pub(super) fn matches(&self, record: &[u8]) -> bool {
+    pub fn matches(&self, record: &[u8]) -> bool {
         let (words, rest) = record.as_chunks::<WORD>();
         let (value, mask) = (self.value.as_chunks::<WORD>().0, self.mask.as_chunks::<WORD>().0);
         let whole = self.end.min(words.len());
@@ -128,8 +125,8 @@ fn differing(have: [u8; WORD], want: [u8; WORD], mask: [u8; WORD]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ib_mad::wire::record::LinkRecord;
-    use ib_mad::wire::record::link::component as link;
+    use crate::wire::record::LinkRecord;
+    use crate::wire::record::link::component as link;
 
     const FROM_PORT: Component = Component::of(link::FROM_PORT, LinkRecord::FIELDS, "from_port", 0);
 

@@ -1,0 +1,49 @@
+//! Records of which each is one row of the registry, as the row describes it ([`ShownRecord`]).
+
+use std::ops::ControlFlow;
+
+use ib_mad::wire::pattern::Pattern;
+use sa_proto::snapshot::{Scope, ShownRecord, Subscription};
+
+use super::{Family, Found, Query, Refusal};
+use crate::tables::EndPort;
+
+macro_rules! families {
+    ($($row:ident)*) => {
+        /// The families of these records.
+        pub(super) const FAMILIES: &[Family] = &[$(family::<$row, { $row::LEN }>(),)*];
+    };
+}
+sa_proto::shown_records!([families]);
+
+const fn family<R: ShownRecord<Record = [u8; LEN]>, const LEN: usize>() -> Family {
+    let family = Family::readable(R::ATTRIBUTE, LEN, find::<R, LEN>).of_registry();
+    if R::IS_WRITABLE { family.writable() } else { family }
+}
+
+fn find<R: ShownRecord<Record = [u8; LEN]>, const LEN: usize>(
+    query: &Query<'_>,
+    found: &mut Found<'_>,
+) -> Result<(), Refusal> {
+    let requester = query.requester()?;
+    let pattern = Pattern::new(R::COMPONENTS, query.mask, query.record);
+    let rows = R::rows_of(query.registry).range(R::keys(query.mask, query.record));
+    let _: ControlFlow<()> = rows.into_iter().try_for_each(|row| {
+        let record = row.shown(query.trusted);
+        if pattern.matches(&record) && may_see(query, requester, row.scope()) {
+            found.push(&record)?;
+        }
+        found.step()
+    });
+    Ok(())
+}
+
+fn may_see(query: &Query<'_>, requester: &EndPort, scope: Scope) -> bool {
+    match scope {
+        Scope::Port(guid) => {
+            let port = query.tables.end_ports.by_guid(guid);
+            port.is_some_and(|port| query.may_see_port(requester, port))
+        }
+        Scope::Partition(pkey) => query.may_see_partition(requester, pkey),
+    }
+}
