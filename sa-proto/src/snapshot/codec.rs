@@ -16,9 +16,7 @@ use super::digest::{BucketSet, Checksum, replace};
 use super::encoding::{Canonical, Malformed, Reader, decode};
 use super::fabric::{FabricPlane, Lft, Node, PathSls, Subnet};
 use super::policy::{Partition, PortGroup, QosLevel, QosRule, VirtualFabric};
-use super::registry::{
-    AliasGuid, MulticastGroup, MulticastMember, RegistryPlane, Service, Subscription,
-};
+use super::registry::*;
 use super::row::Row;
 use super::sorted::{Sorted, for_each_table};
 use super::state::Snapshot;

@@ -11,10 +11,7 @@ use super::device::{Mft, PortTables, SubnetManager};
 use super::digest::{Checksum, subnet_digest};
 use super::fabric::{FabricPlane, Lft, Node, PathSls, Subnet};
 use super::policy::{Partition, PortGroup, QosLevel, QosRule, VirtualFabric};
-use super::registry::{
-    AliasGuid, MulticastGroup, MulticastMember, RegistryChanges, RegistryPlane, Service,
-    Subscription,
-};
+use super::registry::*;
 use super::sorted::{Sorted, all_tables, for_each_table};
 use super::state::Snapshot;
 use super::tables::Table;

@@ -436,3 +436,57 @@ impl fmt::Debug for Service {
             .finish_non_exhaustive()
     }
 }
+
+/// Rows for tests. Different keys have different rows; `value` is 0, 1 or 2.
+#[cfg(test)]
+mod samples {
+    use super::*;
+
+    fn gid(key: u64) -> Gid {
+        Gid::new(0xFE80_0000_0000_0000, Guid(key))
+    }
+
+    impl MulticastGroup {
+        pub(crate) fn sample(key: u64, value: u8) -> Self {
+            Self { mgid: gid(key), record: [value; 52], predefined: value == 1 }
+        }
+    }
+
+    impl MulticastMember {
+        pub(crate) fn sample(key: u64, value: u8) -> Self {
+            let rid = MulticastMemberRid { mgid: gid(key / 3), port_gid: gid(key) };
+            Self { rid, join_state: value, proxy_join: value == 1 }
+        }
+    }
+
+    impl Service {
+        pub(crate) fn sample(service_id: u64, value: u8) -> Self {
+            let service_gid = gid(service_id);
+            let rid = ServiceRid { service_id, service_gid, service_pkey: PKey(0xFFFF) };
+            let expires_s = (value == 1).then_some(1_800_000_000);
+            Self { rid, record: [value + 1; 176], expires_s }
+        }
+    }
+
+    impl Subscription {
+        pub(crate) fn sample(key: u64, value: u8) -> Self {
+            Self {
+                rid: SubscriptionRid { subscriber_gid: gid(key), enumeration: 1 },
+                inform_info: [value; 36],
+                lid: Lid(5),
+                qpn: Qpn(1),
+                sl: Sl::default(),
+                pkey: PKey::DEFAULT_FULL,
+                grh: value == 1,
+                trusted: value == 2,
+                responder: 1,
+            }
+        }
+    }
+
+    impl AliasGuid {
+        pub(crate) fn sample(key: u64, value: u8) -> Self {
+            Self { alias: Guid(key), port_guid: Guid(u64::from(value)), index: 1 }
+        }
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ib_mad::types::{Gid, Guid, Lid, PKey, PortNum, Qpn, Sl};
+use ib_mad::types::{Guid, PKey, PortNum};
 use proptest::prelude::*;
 
 use super::*;
@@ -73,50 +73,18 @@ pub(crate) fn fabric() -> impl Strategy<Value = FabricPlane> {
     })
 }
 
-pub(crate) fn registry() -> impl Strategy<Value = RegistryPlane> {
-    let gid = |key: u64| Gid::new(0xFE80_0000_0000_0000, Guid(key));
-    let groups = rows(move |key, value| MulticastGroup {
-        mgid: gid(key),
-        record: [value; 52],
-        predefined: value == 1,
-    });
-    let members = rows(move |key, value| MulticastMember {
-        rid: MulticastMemberRid { mgid: gid(key / 3), port_gid: gid(key) },
-        join_state: value,
-        proxy_join: value == 1,
-    });
-    let services = rows(move |key, value| Service {
-        rid: ServiceRid { service_id: key, service_gid: gid(key), service_pkey: PKey(0xFFFF) },
-        record: [value + 1; 176],
-        expires_s: (value == 1).then_some(1_800_000_000),
-    });
-    let subscriptions = rows(move |key, value| Subscription {
-        rid: SubscriptionRid { subscriber_gid: gid(key), enumeration: 1 },
-        inform_info: [value; 36],
-        lid: Lid(5),
-        qpn: Qpn(1),
-        sl: Sl::default(),
-        pkey: PKey::DEFAULT_FULL,
-        grh: value == 1,
-        trusted: value == 2,
-        responder: 1,
-    });
-    let aliases = rows(|key, value| AliasGuid {
-        alias: Guid(key),
-        port_guid: Guid(u64::from(value)),
-        index: 1,
-    });
-    (1..1_000u64, groups, members, services, subscriptions, aliases).prop_map(
-        |(sequence, groups, members, services, subscriptions, alias_guids)| RegistryPlane {
-            sequence,
-            groups,
-            members,
-            services,
-            subscriptions,
-            alias_guids,
-        },
-    )
+macro_rules! random_registry {
+    ({} $($(#[$doc:meta])* $table:ident: $row:ident by $field:ident: $key:ident,
+        named $($subject:ident).+: $subject_type:ident,
+        $variant:ident = $number:literal $name:literal;)*) => {
+        pub(crate) fn registry() -> impl Strategy<Value = RegistryPlane> {
+            (1..1_000u64, ($(rows($row::sample),)*)).prop_map(|(sequence, ($($table,)*))| {
+                RegistryPlane { sequence, $($table,)* }
+            })
+        }
+    };
 }
+crate::registry_tables!([random_registry] {});
 
 /// A snapshot of random planes with the given fabric generation.
 pub(crate) fn snapshot(generation: u64) -> impl Strategy<Value = Snapshot> {
