@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use ib_mad::wire::pattern::Pattern;
-use sa_proto::snapshot::{Scope, ShownRecord, Subscription};
+use sa_proto::snapshot::{self, Scope, ShownRecord};
 
 use super::{Family, Found, Query, Refusal};
 use crate::tables::EndPort;
@@ -11,7 +11,7 @@ use crate::tables::EndPort;
 macro_rules! families {
     ($($row:ident)*) => {
         /// The families of these records.
-        pub(super) const FAMILIES: &[Family] = &[$(family::<$row, { $row::LEN }>(),)*];
+        pub(super) const FAMILIES: &[Family] = &[$(family::<snapshot::$row, { snapshot::$row::LEN }>(),)*];
     };
 }
 sa_proto::shown_records!([families]);

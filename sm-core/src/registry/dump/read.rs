@@ -246,13 +246,14 @@ impl Loading {
             group.predefined || members.any(|(_, member)| alive(member))
         });
         self.members.retain(|rid, _| self.groups.contains_key(&rid.mgid));
+        // OpenSM's file has no other tables, and a sequence number neither.
         RegistryPlane {
-            sequence: 0,
             groups: shared(self.groups),
             members: shared(self.members),
             services: shared(self.services),
             subscriptions: shared(self.subscriptions),
             alias_guids: shared(self.alias_guids),
+            ..RegistryPlane::default()
         }
     }
 }
