@@ -122,7 +122,7 @@ fn a_failover_and_a_failback_lose_nothing_and_ask_no_one() {
     pair.runtime.block_on(writer.write(30));
     let waited = killed.elapsed();
     assert!(waited < Duration::from_secs(20), "writes waited for {waited:?}");
-    assert!(holds_fence(&pair.status(1).expect("it is master")));
+    pair.await_status(1, "the standby took over", holds_fence);
     assert_eq!(writer.differences(&pair.snapshot(1)), (0, 0), "{}", second.log());
     // The preferred one returns, while writes go on.
     let first = pair.start(0);

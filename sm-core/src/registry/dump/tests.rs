@@ -260,12 +260,12 @@ proptest! {
     ) {
         let (groups, members): (Vec<_>, Vec<_>) = groups.into_iter().unzip();
         let rows = RegistryPlane {
-            sequence: 0,
             groups: shared(groups),
             members: shared(members.concat()),
             services: shared(services),
             subscriptions: shared(subscriptions),
             alias_guids: shared(alias_guids),
+            ..RegistryPlane::default()
         };
         let text = print(&rows);
         // OpenSM reads so many bytes of a line.
