@@ -53,7 +53,7 @@ pub(crate) struct Assemblies {
 }
 
 /// Results of transfers since the last call.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     /// Begun.
     pub(crate) begun: u32,
@@ -178,9 +178,11 @@ impl Assemblies {
         }
     }
 
-    /// Results of transfers since the last call.
-    pub(crate) fn take_tally(&mut self) -> Tally {
-        std::mem::take(&mut self.tally)
+    /// Results of transfers since the last call; `None` if there are none.
+    #[inline]
+    pub(crate) fn take_tally(&mut self) -> Option<Tally> {
+        let tally = std::mem::take(&mut self.tally);
+        (tally != Tally::default()).then_some(tally)
     }
 
     fn settle(&mut self, key: &Key) -> Progress {

@@ -335,12 +335,13 @@ impl Responder {
                 stats.rmpp_out.failed.increment();
             }
         }
-        let incoming = self.assemblies.take_tally();
-        stats.rmpp_in.begun.add(incoming.begun.into());
-        stats.rmpp_in.complete.add(incoming.complete.into());
-        stats.rmpp_in.failed.add(incoming.failed.into());
-        for _ in 0..incoming.failed {
-            stats.drop_request(DropReason::TransferFailed);
+        if let Some(incoming) = self.assemblies.take_tally() {
+            stats.rmpp_in.begun.add(incoming.begun.into());
+            stats.rmpp_in.complete.add(incoming.complete.into());
+            stats.rmpp_in.failed.add(incoming.failed.into());
+            for _ in 0..incoming.failed {
+                stats.drop_request(DropReason::TransferFailed);
+            }
         }
         stats.rmpp_in.active.set(self.assemblies.open() as u64);
         stats.rmpp_out.active.set(self.transfers.len() as u64);
