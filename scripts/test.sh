@@ -29,14 +29,17 @@ interop_needs=(
 fuzz_seconds=${FUZZ_SECONDS:-60}
 sim_seconds=${SIM_SECONDS:-60}
 logs=$(mktemp -d "${TMPDIR:-/tmp}/ibsm-test.XXXXXX")
-trap 'rm -rf "$logs"' EXIT
+trap 'kill $(jobs -p) 2>/dev/null; rm -rf "$logs"' EXIT
 
 # --- The steps: functions named step_NAME, in the order of `steps`. Their output is shown if they
 # fail; the arguments of `note` are always shown.
 
-steps=(tools format lints layers tests sim versus counts kernel doc_tests docs package fuzz)
+steps=(tools format lints layers tests kernel sim versus counts doc_tests docs package fuzz)
 
-note() { printf '%s\n' "$*" >>"$logs/notes"; }
+# Steps that run beside those that follow, since they leave a core idle. They end last.
+beside=(kernel)
+
+note() { printf '%s\n' "$*" >>"$logs/notes.$step"; }
 
 # Tools of the Rust toolchain, and the programs of the interop tests.
 step_tools() {
@@ -154,8 +157,10 @@ step_tests() {
     timeout 2400 "${tests[@]}" --no-run
     timeout 600 cargo build --workspace --examples
     use_tested_programs
+    # Most of the time of whole-system tests is spent waiting.
+    export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((2 * $(nproc)))}
     timeout 2400 "${tests[@]}" --no-fail-fast -- --show-output
-    sed -n 's/^skipped: */skipped: /p' "$logs/tests" | sort | uniq -c >>"$logs/notes"
+    sed -n 's/^skipped: */skipped: /p' "$logs/tests" | sort | uniq -c >>"$logs/notes.tests"
     note "$(awk '/^test result:/ { n += $4 } END { print n " tests" }' "$logs/tests")"
 }
 
@@ -196,7 +201,7 @@ step_kernel() {
     fi
     use_tested_programs
     scripts/kernel-lab/run.sh
-    sed -n 's/^skipped: */skipped: /p' "$logs/kernel" >>"$logs/notes"
+    sed -n 's/^skipped: */skipped: /p' "$logs/kernel" >>"$logs/notes.kernel"
     local release
     release=$(sed -n 's/^kernel \([^,]*\),.*/\1/p' "$logs/kernel")
     note "$(grep -c '^PASS' "$logs/kernel") checks on Linux $release"
@@ -249,7 +254,7 @@ step_counts() {
         { note "skipped: valgrind is not installed"; return; }
     [[ -e $logs/tests ]] || timeout 2400 cargo build -p benches --bin instructions
     timeout 600 "${CARGO_TARGET_DIR:-$PWD/target}/debug/instructions"
-    sed -nE '/^(skipped|cheaper|new|gone|dearer|to accept)/p' "$logs/counts" >>"$logs/notes"
+    sed -nE '/^(skipped|cheaper|new|gone|dearer|to accept)/p' "$logs/counts" >>"$logs/notes.counts"
 }
 
 step_doc_tests() { timeout 600 cargo test --workspace --doc; }
@@ -319,29 +324,63 @@ libfuzzer_ready() {
 
 # --- Running them.
 
-run_step() {
-    local name=$1 begun=$SECONDS status
-    printf '%-10s ... ' "${name//_/ }"
-    : >"$logs/notes"
-    # Not `if (...)` or `(...) ||`: these would disable `set -e` inside.
-    set +e
+# perform STEP: runs it with its output in a file.
+perform() {
+    local step=$1
+    : >"$logs/notes.$step"
     (
         set -e
-        "step_$name"
-    ) >"$logs/$name" 2>&1
-    status=$?
-    set -e
+        "step_$step"
+    ) >"$logs/$step" 2>&1
+}
+
+# report STEP STATUS SECONDS: ends the program if the step failed.
+report() {
+    local name=$1 status=$2 seconds=$3
     if ((status != 0)); then
-        printf 'FAILED after %d s\n' $((SECONDS - begun))
-        sed 's/^/    /' "$logs/notes"
+        printf 'FAILED after %d s\n' "$seconds"
+        sed 's/^/    /' "$logs/notes.$name"
         # With many tests, the failed ones may be far above the end of the log.
         grep -nE -A 20 'panicked at|\.\.\. FAILED|^error' "$logs/$name" | head -n 200
         tail -n 100 "$logs/$name"
         echo "$name failed; to run it alone: scripts/test.sh $name"
         exit 1
     fi
-    printf '%d s\n' $((SECONDS - begun))
-    sed 's/^/    /' "$logs/notes"
+    printf '%d s\n' "$seconds"
+    sed 's/^/    /' "$logs/notes.$name"
+}
+
+run_step() {
+    local name=$1 begun=$SECONDS status
+    printf '%-10s ... ' "${name//_/ }"
+    # Not `if (...)` or `(...) ||`: these would disable `set -e` inside.
+    set +e
+    perform "$name"
+    status=$?
+    set -e
+    report "$name" "$status" $((SECONDS - begun))
+}
+
+declare -A running
+start_step() {
+    local begun=$SECONDS
+    (
+        set +e
+        perform "$1"
+        echo "$? $((SECONDS - begun))" >"$logs/status.$1"
+    ) &
+    running[$1]=$!
+}
+
+# Waits for steps that run beside others, and reports them.
+finish_steps() {
+    local name status seconds
+    for name in "${!running[@]}"; do
+        printf '%-10s ... ' "${name//_/ }"
+        wait "${running[$name]}"
+        read -r status seconds <"$logs/status.$name"
+        report "$name" "$status" "$seconds"
+    done
 }
 
 if [[ ${1-} == -l ]]; then
@@ -354,5 +393,13 @@ for name in "$@"; do
         exit 2
     }
 done
-for name in "${@:-${steps[@]}}"; do run_step "$name"; done
+for name in "${@:-${steps[@]}}"; do
+    # A step that was asked for alone runs as any other.
+    if (($# == 0)) && [[ " ${beside[*]} " == *" $name "* ]]; then
+        start_step "$name"
+    else
+        run_step "$name"
+    fi
+done
+finish_steps
 if (($# == 0)); then echo "all checks passed in $SECONDS s"; else echo "passed: $*"; fi
