@@ -112,7 +112,7 @@ const WRITES: usize = ATTRIBUTES.len() * 4 + 2;
 
 /// Attribute, method, and whether granted.
 fn kind(index: usize) -> (AttributeId, Method, bool) {
-    let is_granted = index % 2 == 0;
+    let is_granted = index.is_multiple_of(2);
     match ATTRIBUTES.get(index / 4) {
         Some(&attribute) => {
             (attribute, if index % 4 < 2 { Method::SET } else { Method::DELETE }, is_granted)
