@@ -12,8 +12,7 @@ use std::path::{Path, PathBuf};
 
 use super::ReadFile;
 use super::engines;
-use super::key::Effect;
-use super::settings::Settings;
+use super::settings::{Effect, Settings};
 use super::value::{ValueError, unquote};
 
 /// Longest configuration file read, bytes. OpenSM's template has 30 kB.

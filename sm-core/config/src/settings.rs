@@ -4,10 +4,12 @@ use std::fmt::Write;
 use std::sync::LazyLock;
 
 use super::engine_keys;
-use super::key::{Effect, Key, OWN_SECTION};
 pub use super::keys::Settings;
 use super::value::{EngineNames, PartEnforce};
 use sm_routing::engines;
+
+/// Section of keys that OpenSM does not have.
+pub(super) const OWN_SECTION: &str = "IBSM OPTIONS";
 
 /// Largest number of SMPs on the wire at once; `max_wire_smps 0`, OpenSM's "no limit", selects
 /// this.
@@ -22,6 +24,32 @@ pub(super) const DEFAULT_PREFIX_ROUTES_FILE: &str = "/etc/opensm/prefix-routes.c
 
 /// Default torus configuration, as in OpenSM.
 pub(super) const DEFAULT_TORUS_CONFIG: &str = "/etc/opensm/torus-2QoS.conf";
+
+/// Whether a key has an effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// The key has the described effect.
+    Acts,
+    /// The key is accepted but has no effect, for this reason.
+    Idle(&'static str),
+    /// Only the default is accepted, for this reason.
+    Refused(&'static str),
+}
+
+/// The description of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Key {
+    /// Its name.
+    pub name: &'static str,
+    /// The section of the file that contains it.
+    pub section: &'static str,
+    /// Its meaning, line by line.
+    pub doc: &'static [&'static str],
+    /// Whether it has an effect.
+    pub effect: Effect,
+    /// Whether a SIGHUP reads it again; other keys are read only at start.
+    pub is_live: bool,
+}
 
 /// Defines [`Settings`] from the table of keys.
 macro_rules! settings {

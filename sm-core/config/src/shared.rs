@@ -7,10 +7,9 @@
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use super::key::Effect;
 use super::settings::{
     DEFAULT_PARTITION_FILE, DEFAULT_PREFIX_ROUTES_FILE, DEFAULT_QOS_POLICY_FILE,
-    DEFAULT_TORUS_CONFIG, Settings,
+    DEFAULT_TORUS_CONFIG, Effect, Settings,
 };
 
 /// The name of the settings among the files that managers compare.
