@@ -4,7 +4,7 @@
 use sm_routing::engines::EngineSettings;
 use sm_routing::engines::settings::{self, Value as Typed};
 
-use super::settings::{Effect, Key, OWN_SECTION};
+use super::key::{Effect, Key, OWN_SECTION};
 use super::value::{Value, ValueError, parse};
 
 /// `table` with the keys of engines: each after the key that it follows in OpenSM's template, or at

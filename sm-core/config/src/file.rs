@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 
 use super::ReadFile;
 use super::engines;
-use super::settings::{Effect, Settings};
+use super::key::Effect;
+use super::settings::Settings;
 use super::value::{ValueError, unquote};
 
 /// Longest configuration file read, bytes. OpenSM's template has 30 kB.

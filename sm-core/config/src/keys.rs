@@ -9,11 +9,11 @@
 use ib_mad::types::{Guid, SUBNET_PREFIX_DEFAULT};
 
 use super::congestion::{BySl, Cct, CctEntry, PortBits};
-use super::qos_tables::{SlToVl, VlArb};
-use super::settings::{
+use super::key::{
     DEFAULT_PARTITION_FILE, DEFAULT_PREFIX_ROUTES_FILE, DEFAULT_QOS_POLICY_FILE,
     DEFAULT_TORUS_CONFIG, settings,
 };
+use super::qos_tables::{SlToVl, VlArb};
 use super::value::{EngineNames, PartEnforce};
 
 settings! {

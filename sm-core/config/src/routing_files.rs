@@ -14,9 +14,9 @@ use std::sync::Arc;
 use ib_mad::types::Guid;
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::key::DEFAULT_TORUS_CONFIG;
 use super::policy_file::{PolicyError, ReadText, read_text};
 use super::remarks::Remarks;
-use super::settings::DEFAULT_TORUS_CONFIG;
 use super::{ReadFile, Settings};
 use sm_routing::file::{Dump, HopDump};
 use sm_routing::{Engine, Torus2Qos, torus};

@@ -7,10 +7,11 @@
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use super::settings::{
+use super::key::{
     DEFAULT_PARTITION_FILE, DEFAULT_PREFIX_ROUTES_FILE, DEFAULT_QOS_POLICY_FILE,
-    DEFAULT_TORUS_CONFIG, Effect, Settings,
+    DEFAULT_TORUS_CONFIG, Effect,
 };
+use super::settings::Settings;
 
 /// The name of the settings among the files that managers compare.
 pub const SETTINGS: &str = "settings";

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use sa_proto::snapshot::PrefixRoute;
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::key::{DEFAULT_PARTITION_FILE, DEFAULT_PREFIX_ROUTES_FILE, DEFAULT_QOS_POLICY_FILE};
 use super::opafm::{self, OpaFm};
 use super::partitions::{self, PartitionConfig};
 use super::policy_file::{
@@ -18,9 +19,6 @@ use super::prefix_routes;
 use super::qos_policy::{self, QosPolicy};
 use super::remarks::Remarks;
 use super::routing_files::RoutingFiles;
-use super::settings::{
-    DEFAULT_PARTITION_FILE, DEFAULT_PREFIX_ROUTES_FILE, DEFAULT_QOS_POLICY_FILE,
-};
 use super::{ReadFile, Settings};
 
 /// The result of reading the files.
