@@ -193,8 +193,8 @@ pub struct Responder {
     /// Totals since the responder started, from its last report.
     #[prost(message, repeated, tag = "11")]
     pub counters: ::prost::alloc::vec::Vec<Counter>,
-    /// Epoch of the session that it answers this SM's clients from; 0 if it has none. Clients of this
-    /// SM get no answers from a responder whose epoch is another one.
+    /// Epoch of the session from which it answers this SM's clients; 0 if it has none. Clients of
+    /// this SM get no answers from a responder whose epoch is another one.
     #[prost(uint64, tag = "12")]
     pub epoch: u64,
 }

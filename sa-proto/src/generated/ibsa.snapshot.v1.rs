@@ -111,9 +111,9 @@ pub struct Held {
     #[prost(bytes = "bytes", tag = "3")]
     pub bucket_sums: ::prost::bytes::Bytes,
 }
-/// Queries that come through this SM's front door, or its part of the fabric, are answered from this
-/// version now, unless `serving` is set. A responder that is connected to the managers of several
-/// parts of a fabric acknowledges to each its own session.
+/// Queries that arrive through this SM's front door, or from its part of the fabric, are now
+/// answered from this version, unless `serving` is set. A responder that is connected to the
+/// managers of several parts of a fabric acknowledges to each the session of that manager.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Ack {
     #[prost(message, optional, tag = "1")]
