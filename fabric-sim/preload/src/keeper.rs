@@ -66,7 +66,7 @@ impl File {
         }
     }
 
-    /// Whether the program's end has this inode.
+    /// Whether this is the file whose end in the program has this inode.
     pub(crate) fn is_of(&self, inode: u64) -> bool {
         self.inode == inode
     }

@@ -293,7 +293,7 @@ impl std::fmt::Display for Dims {
 
 fn parse_dims(text: &str) -> Result<Dims, String> {
     let dims: Result<Vec<u16>, _> = text.split('x').map(str::parse).collect();
-    dims.map(Dims).map_err(|_| "expected extents joined by x, such as 8x8x8".to_owned())
+    dims.map(Dims).map_err(|_| "expected sizes joined by x, such as 8x8x8".to_owned())
 }
 
 fn parse_ratio(text: &str) -> Result<(u8, u8), String> {

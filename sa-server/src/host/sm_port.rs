@@ -63,7 +63,7 @@ impl SmPort {
             Ok(Some((FromManager::File, file))) => file,
             Ok(_) => None,
             Err(error) => {
-                tracing::debug!(socket = %self.socket.display(), %error, "no ibsm at its socket");
+                tracing::debug!(socket = %self.socket.display(), %error, "cannot reach ibsm");
                 None
             }
         }
@@ -103,7 +103,7 @@ struct Link {
     connection: Option<Connection>,
     /// Another responder was named reader after this one.
     is_resting: bool,
-    /// Whether a manager was there when that was logged last.
+    /// What was last logged: whether a manager was found.
     was_found: Option<bool>,
 }
 

@@ -131,7 +131,7 @@ enum Kind {
 /// A port as a request names it: by a GUID, by a LID, or by both; 0 is no name.
 #[derive(Clone, Copy, Default)]
 struct Named {
-    /// Before it is found, nothing but the GUID.
+    /// Only its GUID is set until the port is found.
     port: EndPort,
     /// After the port is found: the LID that the path is for.
     lid: Lid,

@@ -116,7 +116,7 @@ fn shown(group: &MulticastGroup, member: &MulticastMember) -> [u8; McMemberRecor
 
 /// Criteria other than equality of fields.
 struct Terms {
-    /// P_Key of the partition: one of both must be a full member's.
+    /// P_Key of the partition: either this one or the group's must have the full-member bit.
     pkey: Option<ib_mad::types::PKey>,
     mtu: Option<(Selector, u8)>,
     /// By rank.

@@ -121,7 +121,7 @@ impl Builder {
 /// How much two snapshots differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// Parts of the tables are replaced; if none, only registry rows differ that no table contains.
+    /// Only these parts of the tables are replaced. If none, the rows that differ are in no table.
     Patch {
         /// Switches forward multicast otherwise.
         multicast: bool,

@@ -68,7 +68,7 @@ impl RegistryIndex {
         from.take_while(move |(guid, _)| *guid == port).map(|&(_, mgid)| mgid)
     }
 
-    /// The services that may have this name: all that have, and hardly others.
+    /// The services that may have this name: all that do, and rarely one that does not.
     pub(crate) fn services_named(&self, name: &[u8]) -> impl Iterator<Item = ServiceRid> {
         let hash = self.hasher.hash_one(name);
         let from = self.services.from((hash, ServiceRid::default()));

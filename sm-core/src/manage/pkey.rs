@@ -136,7 +136,7 @@ impl PKeyPlan {
     }
 }
 
-/// Something by port, for most of them.
+/// A value for each of most ports.
 #[derive(Clone, Debug)]
 struct ByPort<T> {
     by_index: Vec<Option<T>>,

@@ -83,7 +83,7 @@ fn method(delete: bool) -> Method {
     if delete { Method::DELETE } else { Method::SET }
 }
 
-/// The request of a step that is one.
+/// The request that a step sends; `None` if the step is something else.
 fn asked(step: &Step) -> Option<Request> {
     Some(match *step {
         Step::Service { slid, owner, id, lease, key, delete } => {

@@ -85,7 +85,7 @@ impl Holder {
                 Err(error) => return Err(error),
             };
             if let Err(error) = served {
-                tracing::warn!(%error, "connection failed");
+                tracing::warn!(%error, "connection from an ibsa failed");
             }
         }
         Ok(())

@@ -29,21 +29,21 @@ pub enum NoPath {
     NoSlPasses,
     /// The level's SL is dropped on the path.
     LevelSlDropped,
-    /// The MTU asked for cannot be had.
+    /// No path has the requested MTU.
     Mtu,
-    /// The rate asked for cannot be had.
+    /// No path has the requested rate.
     Rate,
     /// No path has the requested packet lifetime.
     Lifetime,
-    /// The ends do not share the P_Key asked for.
+    /// The ends do not share the requested P_Key.
     PKeyNotShared,
-    /// The level does not have the P_Key asked for.
+    /// The level does not have the requested P_Key.
     PKeyNotOfLevel,
     /// The ends share no P_Key of the level's.
     NoLevelPKeyShared,
     /// The ends share no P_Key.
     NoPKeyShared,
-    /// The SL asked for is not the level's.
+    /// The requested SL is not the level's.
     SlNotOfLevel,
     /// The requested SL is not the one that the route requires.
     SlNotOfRoute,
@@ -199,7 +199,7 @@ fn at_most(constraint: Option<Constraint>, have: u8) -> Option<u8> {
     }
 }
 
-/// Rates are ranks here. A rate asked for exactly must be the path's own, as with OpenSM.
+/// Rates are ranks here. A rate requested exactly must be the path's own, as with OpenSM.
 #[inline(always)]
 fn rate(constraint: Option<Constraint>, have: u8) -> Option<u8> {
     match constraint {

@@ -103,7 +103,7 @@ impl Known {
         self.cells[at] = Cell { hash, place };
     }
 
-    /// Takes a place out. Those behind it move up, so that none is cut off from its home.
+    /// Removes a place. Those after it move up, so that each is still found from its home cell.
     pub(super) fn remove(&mut self, hash: u32, place: u16) {
         let mut gap = self.home(hash);
         while self.cells[gap].place != place {

@@ -10,7 +10,7 @@ struct Link {
     older: u16,
 }
 
-/// Links between places. A place is in at most one list of the same links.
+/// The links of lists: one pair per place, so that a place is in at most one of these lists.
 #[derive(Debug)]
 pub(super) struct Links(Box<[Link]>);
 

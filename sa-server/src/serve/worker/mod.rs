@@ -40,7 +40,7 @@ pub struct WorkerConfig {
 }
 
 impl Default for WorkerConfig {
-    /// 2,048 packets to be sent; the worker looks around ten times a second and sleeps at once.
+    /// Room for 2,048 packets to be sent, ten checks a second, no polling before sleep.
     fn default() -> Self {
         Self {
             backlog: BacklogConfig::default(),

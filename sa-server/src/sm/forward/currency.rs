@@ -56,7 +56,7 @@ enum Probe {
     None,
     /// The next barrier is due at this time.
     Waiting(Instant),
-    /// The next message, which has been waited for since, contains one.
+    /// Due since this time: the next message will contain one.
     Due(Instant),
     /// Write `number` is a barrier, sent at this time.
     Sent { number: u64, at: Instant },

@@ -141,8 +141,8 @@ impl Machine {
         self.currency.reads()
     }
 
-    /// Queries are answered from `version` from now on. [`Version::NONE`]: from nothing, and no
-    /// manager continues the session, so that everything that waits is given up.
+    /// Queries are answered from `version` from now on. [`Version::NONE`] means from no version:
+    /// no manager continues the session, and everything that waits is given up.
     pub fn handle_version(&mut self, version: Version) {
         if version == Version::NONE && self.epoch != 0 {
             self.counters.given_up.fetch_add(self.in_flight.len() as u64, Relaxed);

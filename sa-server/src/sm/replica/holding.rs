@@ -47,7 +47,7 @@ fn registry_of(snapshot: &Snapshot) -> Option<Arc<Snapshot>> {
     let registry = (**snapshot.registry()).clone();
     let built = Snapshot::build(session, fabric_generation, FabricPlane::default(), registry);
     built
-        .inspect_err(|error| tracing::error!("cannot send the registry: {error}"))
+        .inspect_err(|error| tracing::error!("cannot send the registry to an SM: {error}"))
         .ok()
         .map(Arc::new)
 }

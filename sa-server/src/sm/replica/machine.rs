@@ -84,7 +84,7 @@ struct Link {
 /// The links to all SMs, and the snapshots held and served.
 #[derive(Debug)]
 pub struct Machine {
-    /// The first message on each connection, without what is held.
+    /// The first message on each connection, before the versions held are filled in.
     greeting: proto::Hello,
     links: Vec<Link>,
     updates: Updates,
@@ -226,8 +226,8 @@ impl Machine {
             Outcome::Refuse { offered, held } => {
                 tracing::warn!(
                     sm, %offered, held = %held,
-                    "update refused: the SM's session is below that of the snapshot served; if \
-                     that SM is master, it starts a higher session"
+                    "update refused: the SM's session has a lower epoch than the snapshot served; \
+                     if that SM is master, it begins a session with a higher one"
                 );
                 self.status.counters.refused.fetch_add(1, Relaxed);
                 self.refuse(link, held);
@@ -235,8 +235,8 @@ impl Machine {
             Outcome::Full { offered } => {
                 tracing::warn!(
                     sm, %offered,
-                    "update refused: the snapshots of {} other managers are held, each of a part \
-                     of the fabric",
+                    "update refused: no room for another SM; already holding the snapshots of {} \
+                     others, each for a part of the fabric",
                     self.served.len()
                 );
                 self.status.counters.no_room.fetch_add(1, Relaxed);

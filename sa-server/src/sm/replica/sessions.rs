@@ -160,9 +160,9 @@ impl Sessions {
         served.max_by_key(|(_, held)| held.rank()).map(|(lane, _)| lane)
     }
 
-    /// The lane from which a manager that becomes master, and whose port has this GUID, learns
-    /// which registry is held: that of the highest session, but not of one that has never been of
-    /// its part of the fabric.
+    /// The lane whose registry is reported to a manager that becomes master, and whose port has
+    /// this GUID: that of the highest session, but not of one that has never covered the manager's
+    /// part of the fabric.
     pub(super) fn asked_by(&self, sm_guid: Guid) -> Option<usize> {
         let of_asker = self.iter().filter(|(_, held)| {
             // One without a manager may have covered the fabric before the asker's port was up.

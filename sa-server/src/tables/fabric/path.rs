@@ -273,7 +273,7 @@ fn share(columns: &[Vec<u8>], part: impl Fn(&[u8]) -> &[u8]) -> (Matrix, Vec<u16
 /// The kinds of path, numbered.
 struct Numbers {
     classes: Box<[PathClass; 256]>,
-    /// Number by packed view.
+    /// Number of a class, by its fields packed into an index.
     by_view: Vec<u8>,
 }
 

@@ -205,7 +205,7 @@ impl RecordTables {
         self.by_guid.get(guid).unwrap_or_default().into()
     }
 
-    /// NodeRecords that may have this description: all that have, and hardly others.
+    /// NodeRecords that may have this description: all that do, and rarely one that does not.
     pub(crate) fn nodes_described<'a>(
         &'a self,
         description: &[u8],
@@ -227,7 +227,7 @@ impl RecordTables {
         prefetch(&self.nodes_of_lid, lid.index());
     }
 
-    /// Fetches what [`nodes_of_guid`](Self::nodes_of_guid) begins at.
+    /// Prefetches what [`nodes_of_guid`](Self::nodes_of_guid) reads first.
     #[inline]
     pub(crate) fn prefetch_node_of_guid(&self, guid: Guid) {
         self.by_guid.prefetch(guid);

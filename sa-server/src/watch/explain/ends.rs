@@ -25,7 +25,7 @@ pub enum Name {
     Description(String),
 }
 
-/// Every text is a name; this error cannot be.
+/// Every text is a valid name, so this error never occurs.
 pub type NameError = Infallible;
 
 impl FromStr for Name {
@@ -167,7 +167,7 @@ fn only<'a>(name: String, ports: Vec<&'a EndPort>) -> Result<Resolved<'a>, Expla
     }
 }
 
-/// End ports whose node and number are wanted, each by its own GUID.
+/// The end ports that `wanted` selects, each once: aliases are left out.
 fn ports_of(tables: &Tables, wanted: impl Fn(&Node, PortNum) -> bool) -> Vec<&EndPort> {
     let is_wanted = |end: &&EndPort| {
         tables

@@ -45,7 +45,7 @@ pub struct Explanation {
     pub source: End,
     /// Where it ends on this subnet: for another subnet the router's port.
     pub destination: End,
-    /// The GID asked for, if it is one of another subnet.
+    /// The requested GID, if it belongs to another subnet.
     pub off_subnet: Option<String>,
     /// Nodes in the order in which a packet leaves them.
     pub hops: Vec<Hop>,

@@ -49,7 +49,7 @@ pub(super) fn parse(text: &str) -> Result<Element, Fault> {
             Event::Start(tag) => {
                 count += 1;
                 if count > ELEMENTS_MAX || open.len() > DEPTH_MAX {
-                    let limit = "more elements, or deeper nesting, than a configuration has";
+                    let limit = "too many elements, or nested too deeply";
                     return Err((line, Reason::Xml(limit.to_owned())));
                 }
                 let name = tag.name().as_ref().to_owned();

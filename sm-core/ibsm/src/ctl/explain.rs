@@ -377,7 +377,7 @@ fn status(code: u16) -> String {
     format!("{code:#06x}, {words}")
 }
 
-/// Why the ends do not share a P_Key that was asked for.
+/// Why the ends do not share the requested P_Key.
 fn not_shared(explanation: &Explanation, pkey: u32) -> String {
     let base = pkey & 0x7FFF;
     let held = |end: &End| -> Vec<u64> {

@@ -23,7 +23,7 @@ pub enum DumpError {
 
 /// Dump files that are wanted.
 pub(super) struct DumpFiles {
-    /// The most that settings ask for.
+    /// The files that the settings enable.
     scope: DumpScope,
     wanted: Option<DumpScope>,
     is_writing: bool,
@@ -72,7 +72,7 @@ impl DumpFiles {
     }
 }
 
-/// The most that settings ask for.
+/// The files that the settings enable.
 fn scope_of(settings: &Settings) -> DumpScope {
     match settings.log_flags & ROUTING {
         0 => DumpScope::Links,

@@ -94,7 +94,7 @@ impl StateFile {
         match result {
             Ok(()) => {
                 if self.failure.take().is_some() {
-                    info!("state file written; this no longer applies: {stake}");
+                    info!("state file written again; resolved: {stake}");
                 }
                 let is_old = matches!(self.state, State::Begun { touched: true });
                 self.state = if is_old { State::Behind } else { State::Written };

@@ -15,7 +15,7 @@ use super::{Shared, asking, registered, virtual_fabrics};
 #[derive(Clone)]
 pub(super) struct AdminService {
     pub(super) shared: Arc<Shared>,
-    /// Loses its sender when all streams must end.
+    /// Its sender is dropped when all streams must end.
     pub(super) end: watch::Receiver<()>,
 }
 

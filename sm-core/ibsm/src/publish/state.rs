@@ -115,7 +115,7 @@ impl State {
             }
             if self.too_long.insert(document.name.clone()) {
                 tracing::warn!(
-                    "{} has {} bytes: standbys do not copy it",
+                    "{} has {} bytes, which is too long to send: standbys do not copy it",
                     document.name,
                     document.len()
                 );

@@ -458,8 +458,8 @@ impl Subscription {
                 if held == Version::NONE {
                     tracing::warn!(
                         responder = %self.name,
-                        "responder refused an update: it holds the sessions of as many other \
-                         managers as it has room for"
+                        "responder refused an update: it already holds sessions of other managers, \
+                         and has no room for another"
                     );
                 } else {
                     tracing::warn!(

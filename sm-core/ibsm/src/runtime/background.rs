@@ -22,7 +22,7 @@ pub enum BackgroundError {
     /// It could not be started, or the pipe could not be read.
     #[error("-B: {0}")]
     Io(#[from] io::Error),
-    /// It ended before it had started.
+    /// The background process ended before it was ready.
     #[error("{0}")]
     Failed(String),
 }

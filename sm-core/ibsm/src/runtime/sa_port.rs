@@ -113,7 +113,7 @@ impl SaPort {
     pub(super) fn receive(&mut self, batch: &mut [Packet]) -> usize {
         let Some(file) = self.file.as_mut().filter(|_| self.reads_here) else { return 0 };
         file.receive(batch).unwrap_or_else(|error| {
-            warn!("SA requests at the SM's port cannot be read: {error}; opening its file again");
+            warn!("cannot read SA requests at the SM's port: {error}; reopening its umad file");
             self.set_file(None);
             self.upkeep_due = Instant::now();
             0
@@ -190,7 +190,7 @@ impl SaPort {
                 self.set_file(None);
             }
         } else if let Err(error) = self.open() {
-            debug!("the file of SA requests cannot be opened: {error}");
+            debug!("cannot open the umad file for SA requests: {error}");
         }
     }
 
@@ -280,7 +280,7 @@ impl SaPort {
         let Some(peer) = self.connections.get(&to) else { return };
         let file = self.file.as_ref().filter(|_| with_file).and_then(|file| file.descriptor());
         if let Err(error) = sharing::send_to_responder(&peer.connection, message, file) {
-            debug!("a responder at the SM's port does not take messages: {error}");
+            debug!("cannot send to a responder at the SM's port: {error}");
             self.close(now, to);
         }
     }

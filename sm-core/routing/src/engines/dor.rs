@@ -39,7 +39,7 @@ impl Engine for Dor {
     }
 }
 
-/// Allows only links to the peer that the first port leads to.
+/// Allows only links to the switch that the first candidate port leads to.
 struct FirstDimension<'a> {
     /// By link; if empty, ports are ordered by number.
     places: &'a [u16],

@@ -8,7 +8,7 @@ use crate::topology::Topology;
 pub enum Defect {
     /// A switch forwards to one that does not forward back: members behind it receive packets, but
     /// their own packets are not delivered.
-    #[error("switch {switch} forwards by port {port} to a switch that does not forward back")]
+    #[error("switch {switch} forwards out of port {port} to a switch that does not forward back")]
     OneWay {
         /// The switch's number.
         switch: u16,
@@ -16,7 +16,7 @@ pub enum Defect {
         port: u8,
     },
     /// A packet reaches a switch by two paths.
-    #[error("packets come to switch {switch} twice")]
+    #[error("packets reach switch {switch} twice")]
     Loop {
         /// The switch's number.
         switch: u16,
@@ -28,7 +28,7 @@ pub enum Defect {
         place: Place,
     },
     /// A port leads neither to a switch nor to a member.
-    #[error("switch {switch} forwards by port {port}, where there is no member")]
+    #[error("switch {switch} forwards out of port {port}, where there is no member")]
     Stray {
         /// The switch's number.
         switch: u16,

@@ -161,7 +161,7 @@ pub(super) struct Waits {
 /// Locates the bits of the channels that packets of a link wait for.
 #[derive(Clone, Copy)]
 struct Onward {
-    /// Number of the first link of its far end, whose bits are the first [`LANES`].
+    /// Number of the first link that leaves its far end; the first [`LANES`] bits are for this.
     first: u32,
     /// Index and number of the words of these bits.
     begin: u32,

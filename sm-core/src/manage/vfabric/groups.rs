@@ -69,7 +69,7 @@ impl VirtualFabrics {
     }
 
     /// `config` with the partitions and groups of virtual fabrics: where both are about the same
-    /// port and P_Key, the virtual fabric holds; of two groups with one MGID, `config`'s.
+    /// port and P_Key, the virtual fabric prevails; of two groups with one MGID, `config`'s.
     pub fn join(&self, config: &PartitionConfig) -> PartitionConfig {
         let partitions = self.partitions();
         let rule = |pkey, guid, membership| Rule {

@@ -350,7 +350,7 @@ mod tests {
         assert_eq!(schedule.next(), Some(now + RETRY_DELAY_MAX));
     }
 
-    /// Sends a trap every millisecond and takes what is due; returns when it was acted.
+    /// Sends a trap every millisecond and takes what is due; returns the times at which that was.
     fn storm(schedule: &mut Schedule, start: Instant, issuer: impl Fn(u16) -> Lid) -> Vec<Instant> {
         let mut acted = Vec::new();
         for i in 0..20_000_u16 {

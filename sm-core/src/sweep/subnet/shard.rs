@@ -91,7 +91,7 @@ impl Subnet {
         moved.len()
     }
 
-    /// Records that a port was addressed between sweeps.
+    /// Records that a port's MasterSMLID was set between sweeps.
     pub(in crate::sweep) fn client_moved(&mut self) {
         self.shards.has_moved |= self.shards.sharding.is_some();
     }

@@ -150,7 +150,7 @@ mod tests {
     use super::*;
     use sm_config::Settings;
 
-    /// When the next sweep is due after `act`, from now on.
+    /// The time from now until the next sweep is due, after `act`.
     fn retried(
         state: &mut SubnetState,
         act: impl Fn(&mut SubnetState, Instant, &mut Schedule),

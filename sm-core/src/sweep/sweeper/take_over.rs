@@ -97,7 +97,7 @@ impl Sweeper {
 
     fn end_take_over(&mut self, now: Instant, what: TakeOver, done: bool) {
         if done {
-            info!("port {} took over the LID", what.spare);
+            info!("port {} took over the LID of port {}", what.spare, what.old);
         } else {
             warn!("port {} could not take over the LID of port {}", what.spare, what.old);
         }
@@ -126,7 +126,7 @@ impl Sweeper {
         if matches!(step, Step::Leave { .. } | Step::Disable { .. }) {
             self.subnet.lids.set(what.old, lids);
         }
-        warn!("takeover by port {} of the LID of port {} cancelled", what.spare, what.old);
+        warn!("cancelled: port {} taking over the LID of port {}", what.spare, what.old);
         self.subnet.events.push(Event::TakenOver { what, done: false });
     }
 

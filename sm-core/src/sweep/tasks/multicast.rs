@@ -342,7 +342,7 @@ impl Multicast {
             self.take_tree(subnet, &before, &outcome.made, computed);
         }
         for line in news.iter().take(LINES_MAX) {
-            warn!("{line}; used because no other tree was found");
+            warn!("{line}; using it because no other tree was found");
         }
         if let Some(more @ 1..) = news.len().checked_sub(LINES_MAX) {
             warn!("{more} more multicast trees can deadlock");

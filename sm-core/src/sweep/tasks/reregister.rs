@@ -13,7 +13,7 @@
 //!
 //! After a restart the registry holds what clients registered. Active ports that still have our LID
 //! as MasterSMLID, and their own LID, wait until forwarding tables are read: if these show that no
-//! other subnet manager was master since (`fingerprint`), the ports are not asked.
+//! other subnet manager was master since (`TableFingerprint`), the ports are not asked.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -169,7 +169,7 @@ impl Reregistration {
         let unverified = unverified.into_iter().collect();
         subnet.pending_clients = PendingClients { waiting, unverified, lost: BTreeSet::new() };
         if awaits_import {
-            debug!("{count} clients wait for the SA database to be read");
+            debug!("{count} clients wait until the imported SA database is read");
         } else if self.awaits_copy {
             debug!("{count} clients wait until it is known whether the registry is complete");
         } else if count > at_once {

@@ -202,7 +202,7 @@ impl Uring {
         }
         // SAFETY: guaranteed by the caller.
         unsafe { self.ring.submission().push(request) }
-            .map_err(|_| io::Error::other("the kernel takes no requests from the io_uring"))
+            .map_err(|_| io::Error::other("the kernel accepts no requests from the io_uring"))
     }
 
     /// Binds the ring to this thread, at the first use.
@@ -243,7 +243,7 @@ impl Uring {
                 Ok(())
             }
             Err(error) if error.raw_os_error() == Some(libc::EEXIST) => Err(io::Error::other(
-                "an io_uring stays with the thread that used it first; this is another",
+                "only the thread that used an io_uring first can use it; this is another",
             )),
             Err(error) => Err(error),
         }

@@ -1,4 +1,4 @@
-//! Levels of single modules, by OpenSM's file of them (`per_module_logging_file`).
+//! Log levels of single modules, in the format of OpenSM's `per_module_logging_file`.
 
 use std::io;
 

@@ -120,7 +120,7 @@ impl DurableRegistry {
             Some(Event::Copied(copy)) => (None, Some(*copy)),
             Some(Event::Failed(failure)) => return Err(failure),
             Some(Event::Committed) | None => {
-                warn!("the store does not answer yet: registrations are not known");
+                warn!("the store does not answer yet; until it does, no registrations are known");
                 (None, None)
             }
         };

@@ -30,7 +30,7 @@ pub(super) type Outbound = mpsc::Sender<Result<proto::Outcomes, tonic::Status>>;
 pub(super) struct Job {
     /// Its number in the connection.
     pub(super) id: u64,
-    /// `None` changes nothing.
+    /// The request; `None` only asks for the sequence number.
     pub(super) request: Option<Request>,
     /// Epoch of the session that the responder follows; 0 if it is unknown.
     pub(super) epoch: u64,

@@ -28,7 +28,7 @@ use sm_core::sweep::ImportedRegistry;
 
 /// Writes of one transaction.
 pub(super) const BATCH_MAX: usize = 1024;
-/// Writes of one turn after which more are expected at once.
+/// A turn with this many writes is busy: more are expected at once.
 const BUSY: usize = 16;
 /// How long after a busy turn writes gather before the next: a commit costs the same for one write
 /// as for hundreds, an fsync and a dozen wake-ups at either end.

@@ -59,7 +59,7 @@ impl Service {
         let settings = state.files.get(SETTINGS).map(|settings| settings.hash);
         let files = state.files.values().filter(|file| file.exists());
         let names: Vec<&str> = files.map(|file| &*file.name).collect();
-        info!("--follow-config: using those of the master: {}", names.join(", "));
+        info!("--follow-config: using the master's files: {}", names.join(", "));
         if std::mem::replace(&mut self.master_settings, settings) != settings {
             self.node.handle_settings(now, self.config.reread(false));
         }

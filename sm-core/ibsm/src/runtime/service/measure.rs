@@ -399,7 +399,7 @@ impl Service {
         let followers = || responders.iter().filter_map(|entry| entry.follower);
         metrics.extend(followers().map(|follower| {
             let help = "Whether a standby that follows the registry has stored all that was \
-                        published until a moment ago";
+                        published until 2 s ago";
             gauge("follower_in_step", help, f64::from(u8::from(follower.in_step)))
                 .with("sm", follower.sm_guid.to_string())
         }));
@@ -412,8 +412,8 @@ impl Service {
         }));
         metrics.extend(responders.iter().filter_map(|entry| {
             let (follower, differ) = (entry.follower?, entry.files_differ.as_ref()?);
-            let help = "Operators' files, the settings among them, that a standby that follows has \
-                        other than this SM";
+            let help = "Operators' files, including the settings, that differ between this SM and \
+                        a standby that follows it";
             let differ = gauge("follower_files_different", help, differ.len() as f64);
             Some(differ.with("sm", follower.sm_guid.to_string()))
         }));

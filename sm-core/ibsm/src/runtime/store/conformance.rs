@@ -17,7 +17,7 @@ pub(in super::super) trait Bed {
     fn store(&self) -> Box<dyn Store>;
 }
 
-/// The tests, for the bed that the expression makes, if there is one.
+/// The tests, run on the bed that the expression `$bed` returns, if it returns one.
 macro_rules! conformance_tests {
     ($bed:expr, [$($name:ident)*]) => {$(
         #[test]

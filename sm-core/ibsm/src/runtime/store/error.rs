@@ -55,7 +55,7 @@ pub enum StoreError {
     #[error("cannot start the store's thread")]
     Runtime(#[source] io::Error),
     /// A store that was expected to end at once did not.
-    #[error("the store did not store them in time")]
+    #[error("the store did not finish in time")]
     Late,
     /// The file was written by another release.
     #[error(

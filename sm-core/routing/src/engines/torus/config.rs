@@ -90,7 +90,7 @@ pub enum ConfigErrorKind {
         "{axis} has radix 1, so no link leads along it; remove '{axis}p_link' and '{axis}m_link'"
     )]
     NoAxis { axis: char },
-    #[error("links of a seed lead from one switch; write {first} first, not {other}")]
+    #[error("all links of a seed start at one switch; write {first} first, not {other}")]
     OtherFrom { first: Guid, other: Guid },
     #[error("{guid} is in two places of this seed; each link must lead to a different switch")]
     TwoPlaces { guid: Guid },

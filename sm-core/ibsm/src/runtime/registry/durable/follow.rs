@@ -97,7 +97,7 @@ impl DurableRegistry {
             Err(failure) => {
                 self.counters.failures.add(1);
                 let reason = sa_proto::with_causes(&failure);
-                error!("cannot store the registry of the master that is followed: {reason}");
+                error!("cannot store the copy of the master's registry: {reason}");
                 self.reopen();
                 self.poll_store(now_s);
                 return false;

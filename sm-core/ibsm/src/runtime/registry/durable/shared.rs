@@ -110,7 +110,7 @@ impl DurableRegistry {
         }
         match self.publisher.publish_registry(plane.clone()) {
             Ok(version) => {
-                info!("registrations are published as the store holds them; writes wait for it");
+                info!("published a copy of the store's registrations; writes wait for the fence");
                 self.published = Some(session).filter(|session| version.session == *session);
             }
             Err(failure) => debug!("cannot publish the copy of the registry: {failure}"),

@@ -94,7 +94,7 @@ fn a_line_that_makes_no_sense_is_an_error_with_its_number() {
         ),
         (
             "torus 5 5 1\nxp_link 1 2\nyp_link 3 1",
-            "3: links of a seed lead from one switch; write 0x0000000000000001 first, not \
+            "3: all links of a seed start at one switch; write 0x0000000000000001 first, not \
              0x0000000000000003",
         ),
         (
