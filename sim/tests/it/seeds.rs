@@ -60,3 +60,10 @@ fn seed_1060_two_managers_are_master_for_a_moment() {
 fn seed_5011_both_managers_die_one_after_the_other() {
     run(Config::small(5011));
 }
+
+/// A host's link failed, and its registrations were removed. It was up again at a handover with a
+/// complete copy, after which no client was asked to register again.
+#[test]
+fn seed_65_a_link_returns_at_a_handover() {
+    run(Config::small(65));
+}

@@ -585,6 +585,29 @@ fn a_poll_between_the_regular_ones_shows_that_the_master_lives_and_counts_for_no
     assert!(took > Duration::from_secs(30), "regular polls decide: {took:?}");
 }
 
+/// Regression: the previous master had removed the registrations of a host whose link was down. The
+/// link was up again when the next one took over with a complete copy, so the host was not asked.
+#[test]
+fn who_is_spared_has_an_active_port() {
+    let mut bed = Bed::new(&fat_tree(2, 8, 20));
+    let (first, second) = (bed.hosts()[3], bed.hosts()[14]);
+    bed.manage(first, of_priority(3), LidTable::default());
+    bed.bring_up();
+    bed.manage(second, of_priority(2), LidTable::default());
+    bed.run_until(MINUTE, "standby", |bed| bed.managers[1].standing_by.is_some());
+    let now = bed.clock.now();
+    bed.managers[1].sweeper.set_registry_copy(now, RegistryCopy::Complete);
+    let before = bed.fabric.counters().reregistrations;
+    bed.managers.swap(0, 1);
+    bed.crash_manager();
+    let (now, host) = (bed.clock.now(), bed.hosts()[7]);
+    bed.fabric.link_down(now, host, 1).unwrap();
+    bed.fabric.link_up(now, host, 1).unwrap();
+    bed.run_until(MINUTE * 2, "take-over", |bed| bed.sweeper().is_up());
+    bed.run_for(MINUTE);
+    assert_eq!(bed.fabric.counters().reregistrations, before + 1);
+}
+
 /// Regression: hosts that lost their uplinks after a takeover with a complete copy were not asked
 /// to register again when they returned, and their registrations were lost.
 #[test]

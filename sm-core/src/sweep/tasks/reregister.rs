@@ -102,10 +102,13 @@ impl Reregistration {
         }
     }
 
-    /// Marks all ports as asked. Present ports only: the registrations of absent ones are removed.
+    /// Marks all active ports as asked. The registrations of absent ones are removed. One that is
+    /// not active yet may have been absent: the previous master has removed what it registered.
     fn spare_all(&mut self, subnet: &mut Subnet) {
         let tenure = subnet.election.tenure();
-        let ports: Vec<PortIndex> = subnet.fabric.end_ports().collect();
+        let is_active =
+            |port: &PortIndex| subnet.fabric.port(*port).state() == Some(PortState::Active);
+        let ports: Vec<PortIndex> = subnet.fabric.end_ports().filter(is_active).collect();
         ports.into_iter().for_each(|port| subnet.fabric.port_mut(port).reregistered_in = tenure);
         self.clear(subnet);
     }
