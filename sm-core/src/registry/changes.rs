@@ -67,9 +67,14 @@ impl<R: Registered> Tracked<R> {
 
     /// Adds a row or replaces the one with its key. An equal row changes nothing.
     pub(super) fn put(&mut self, row: R) {
-        let Some(row) = self.rows.put(row) else { return };
+        let key = row.key();
+        if self.get(key).is_some_and(|old| **old == row) {
+            return;
+        }
         self.note(row.subject());
-        self.changes.insert(row.key(), Some(row));
+        let row = Arc::new(row);
+        self.rows.insert(row.clone());
+        self.changes.insert(key, Some(row));
     }
 
     /// Removes the row with this key.
