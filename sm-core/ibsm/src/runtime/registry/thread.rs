@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use sa_proto::prost::bytes::Bytes;
 use sa_proto::proto::registry as proto;
+use sa_proto::snapshot::RegistryPlane;
 use tracing::error;
 
 use super::dump::{self, SaDumpFile};
@@ -190,6 +191,11 @@ impl RegistryThread {
             return Next::Stop;
         }
         if is_busy { Next::Gather(GATHERING) } else { Next::Step }
+    }
+
+    /// All rows as they are stored; `None` while the store cannot be used.
+    pub fn rows(&self) -> Option<RegistryPlane> {
+        self.durable.plane()
     }
 
     /// What writes wait for, for people.
