@@ -21,6 +21,8 @@ pub enum Fault {
     Stop(Proc),
     /// Nothing passes from one process to another.
     Cut(Proc, Proc),
+    /// A manager's feed to a responder makes no progress, for less time than keepalive permits.
+    Stall(Proc, Proc),
     /// The management network takes long.
     SlowNetwork,
     /// Datagrams are lost and repeated.
@@ -40,6 +42,31 @@ pub enum Fault {
 }
 
 impl Fault {
+    /// Whether it can delay what responders learn by more than is documented, or change who is
+    /// master.
+    pub fn is_hard(&self) -> bool {
+        match self {
+            Self::Kill(_)
+            | Self::PowerLoss(_)
+            | Self::Stop(_)
+            | Self::Cut(..)
+            | Self::SlowNetwork
+            | Self::LossyDatagrams
+            | Self::Disk(..) => true,
+            Self::Stall(..)
+            | Self::LossyFabric
+            | Self::Link(..)
+            | Self::Node(_)
+            | Self::WallClock(..)
+            | Self::Orders(..) => false,
+        }
+    }
+
+    /// Whether ports may leave the fabric.
+    pub fn moves_ports(&self) -> bool {
+        matches!(self, Self::LossyFabric | Self::Link(..) | Self::Node(_))
+    }
+
     fn name(&self) -> &'static str {
         match self {
             Self::Kill(Proc::Manager(_)) => "manager killed",
@@ -49,6 +76,7 @@ impl Fault {
             Self::Stop(Proc::Responder(_)) => "responder stopped",
             Self::Cut(Proc::Manager(_), Proc::Manager(_)) => "managers cut off from each other",
             Self::Cut(..) => "responder cut off",
+            Self::Stall(..) => "feed stalled",
             Self::SlowNetwork => "slow network",
             Self::LossyDatagrams => "lossy datagrams",
             Self::LossyFabric => "lossy fabric",
@@ -94,7 +122,7 @@ impl Adversary {
             index if index < managers => Proc::Manager(index),
             index => Proc::Responder(index - managers),
         };
-        let fault = match random.below(16) {
+        let fault = match random.below(18) {
             0..3 => Fault::Kill(process),
             3 => Fault::PowerLoss(manager),
             4..6 => Fault::Stop(process),
@@ -127,6 +155,9 @@ impl Adversary {
                 Fault::Disk(manager, faults)
             }
             14 => Fault::WallClock(manager, random.below(7200) as i64 - 3600),
+            15..17 => {
+                Fault::Stall(Proc::Manager(manager), Proc::Responder(random.below(responders)))
+            }
             _ => {
                 let reroute = random.one_in(2);
                 Fault::Orders(manager, Orders { sweep: !reroute, reroute })

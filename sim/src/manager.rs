@@ -20,7 +20,7 @@ use ibsm::runtime::registry::{
     Next, RegistryHandle, RegistrySetup, RegistryThread, SaDumpFile, WriteStream,
 };
 use sa_proto::proto::registry::{Outcome, Outcomes};
-use sa_proto::snapshot::{Checksum, HistoryLimits, RegistryPlane, Version};
+use sa_proto::snapshot::{Checksum, HistoryLimits, RegistryPlane, RegistryVersion, Version};
 use sa_proto::state::StateVersion;
 use sm_config::{Settings, SitePolicy};
 use sm_core::manage::lid::LidTable;
@@ -29,6 +29,7 @@ use sm_core::sweep::{DisabledPorts, Origin, Phase, Sweeper, TableFingerprint};
 
 use crate::disk::Disk;
 use crate::net::{ConnId, Kind, Message, Network, Proc};
+use crate::oracle::Stored;
 use crate::random::Random;
 use crate::time::HostClock;
 
@@ -178,6 +179,16 @@ impl Manager {
     /// What is registered and published.
     pub fn plane(&self) -> Arc<RegistryPlane> {
         self.registry.plane()
+    }
+
+    /// The registry that it has on disk; `None` while that cannot be read.
+    pub fn stored(&self) -> Option<Stored> {
+        Some((self.registry.held(), self.thread.rows()?))
+    }
+
+    /// The version of [`stored`](Self::stored).
+    pub fn held(&self) -> RegistryVersion {
+        self.registry.held()
     }
 
     /// Totals of handovers and takeovers.

@@ -4,7 +4,7 @@
 mod processes;
 mod traffic;
 
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,9 +12,10 @@ use fabric_sim::generate::{Common, FatTree, Shape, generate};
 use fabric_sim::{Delivery, Fabric, NodeIndex, Options};
 use ib_mad::types::{Gid, Guid, SUBNET_PREFIX_DEFAULT};
 use ib_mad::wire::attribute::NodeType;
+use sa_proto::snapshot::{Session, Snapshot};
 use sm_config::Settings;
 
-use crate::client::Client;
+use crate::client::{Client, Source};
 use crate::disk::Disk;
 use crate::faults::{Adversary, Fault};
 use crate::manager::{Manager, Setup};
@@ -52,7 +53,7 @@ pub struct Config {
     pub sync: bool,
     /// Episodes of faults, each followed by a time without.
     pub episodes: u32,
-    /// Faults at a time.
+    /// Faults in an episode, on average.
     pub faults: usize,
     /// A defect that is to be found.
     pub plant: Option<Plant>,
@@ -134,11 +135,21 @@ struct Place<P> {
     /// When its next turn is due, as it said last.
     due: Option<Instant>,
     starts: u64,
+    /// The session that it published in last.
+    session: Option<Session>,
 }
 
 impl<P> Place<P> {
     fn new(clock: Arc<HostClock>) -> Self {
-        Self { clock, process: None, is_stopped: false, is_dirty: false, due: None, starts: 0 }
+        Self {
+            clock,
+            process: None,
+            is_stopped: false,
+            is_dirty: false,
+            due: None,
+            starts: 0,
+            session: None,
+        }
     }
 
     fn wants_turn(&self, now: Instant) -> bool {
@@ -181,8 +192,18 @@ pub struct World {
     deliveries: Vec<Delivery>,
     /// Whether clients make up requests.
     invents: bool,
-    /// Since when nothing fails and everything is current.
+    /// Since when everything is current, and nothing fails that could change that.
     calm_since: Option<Instant>,
+    /// Where answers under way come from, by TransactionID.
+    sources: BTreeMap<u64, Source>,
+    /// The manager that became master last, and how often another one did.
+    reign: (usize, u64),
+    /// Whether ports may have left the fabric since everything was settled.
+    has_moved: bool,
+    /// Managers' hosts whose time of day was set since they booted.
+    has_stepped: Vec<bool>,
+    /// Snapshots that responders kept for their next start, and when they may keep another.
+    kept: Vec<(Option<Arc<Snapshot>>, Instant)>,
     turns: u64,
 }
 
@@ -259,7 +280,7 @@ impl World {
                 index,
                 host,
                 port: guid_of(&fabric, host)?,
-                settings: settings(index),
+                settings: settings(index, seed),
                 follows: (0..config.managers).filter(|other| *other != index).collect(),
                 sync: config.sync,
                 loses_writes: config.plant == Some(Plant::LostWrites),
@@ -295,6 +316,11 @@ impl World {
             deliveries: Vec::new(),
             invents: true,
             calm_since: None,
+            sources: BTreeMap::new(),
+            reign: (0, 0),
+            has_moved: false,
+            has_stepped: vec![false; config.managers],
+            kept: vec![(None, now); config.responders],
             turns: 0,
             fabric,
             timeline,
@@ -302,7 +328,9 @@ impl World {
             config,
         };
         let syncs = this.config.plant != Some(Plant::NoSync);
-        this.disks = (0..this.config.managers).map(|_| Disk::new(syncs)).collect();
+        // So that the log is folded often in some runs, and hardly ever in others.
+        let disks = (0..this.config.managers).map(|_| Disk::new(syncs, 512 << random.below(12)));
+        this.disks = disks.collect();
         for index in 0..this.config.managers {
             this.schedule(
                 now + Duration::from_millis(index as u64 * 300),
@@ -344,11 +372,11 @@ impl World {
         self.settle("at the start")?;
         for episode in 0..self.config.episodes {
             self.note(format_args!("episode {episode}: faults begin"));
-            self.calm_since = None;
             self.invents = true;
             let length = self.random.between(Duration::from_secs(3), Duration::from_secs(25));
             let end = self.now() + length;
-            for _ in 0..self.config.faults {
+            let faults = 2 * self.config.faults;
+            for _ in 0..faults.min(1 + self.random.below(faults.max(1))) {
                 let first = self.random.between(Duration::ZERO, length / 2);
                 let at = self.now() + first;
                 self.schedule(at, Event::Fault);
@@ -406,6 +434,8 @@ impl World {
         );
         self.note(format_args!("{when}: settled"));
         self.invents = true;
+        self.has_moved = false;
+        self.sources.clear();
         self.calm_since = Some(self.now());
         let end = self.now() + CALM;
         self.run_until(end, |_| false)?;
@@ -468,10 +498,10 @@ impl World {
         let incomplete = self.oracle.had_incomplete_takeover(
             self.managers.iter().map(|place| place.process.as_ref().map(|m| m.succession())),
         );
-        let plane = master.plane();
+        let (plane, now) = (master.plane(), self.now());
         for client in &self.clients {
             self.oracle
-                .check_client(client, &plane, incomplete)
+                .check_client(now, client, &plane, incomplete)
                 .map_err(|Violation(what)| Violation(format!("{when}: {what}")))?;
         }
         let routes = self.fabric.check_routes();
@@ -570,10 +600,11 @@ impl World {
     }
 }
 
-fn settings(index: usize) -> Settings {
+fn settings(index: usize, seed: u64) -> Settings {
     Settings {
         sweep_interval: 5,
-        sminfo_polling_timeout: 1000,
+        // Seconds without a master, or hardly any.
+        sminfo_polling_timeout: [1000, 500, 250][seed as usize % 3],
         sm_priority: if index == 0 { 5 } else { 3 },
         ..Settings::default()
     }

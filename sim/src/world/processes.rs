@@ -10,6 +10,11 @@ use crate::oracle::Violation;
 use crate::random::Random;
 use crate::responder::Responder;
 
+/// The longest stall of a feed: keepalive ends connections that are silent for longer.
+const STALL_MAX: Duration = Duration::from_secs(4);
+/// How often a responder keeps its snapshot for the next start.
+const KEEP_INTERVAL: Duration = Duration::from_secs(1);
+
 impl World {
     pub(super) fn turn_manager(&mut self, index: usize) -> Result<(), Violation> {
         self.turns += 1;
@@ -18,17 +23,52 @@ impl World {
         let Some(manager) = &mut place.process else { return Ok(()) };
         let mut around = Around { fabric: &mut self.fabric, net: &mut self.net };
         manager.turn(&mut around);
+        let published = std::mem::take(&mut manager.published);
         if self.disks[index].is_killed() {
+            // What it sent before has left it.
+            for (version, checksum) in published {
+                self.oracle.note_published(version, checksum)?;
+            }
             self.note(format_args!("manager {index} killed while it wrote"));
             let after = self.random.between(Duration::from_millis(100), Duration::from_secs(8));
             self.kill(Proc::Manager(index), after);
             return Ok(());
         }
-        let published = std::mem::take(&mut manager.published);
         place.due = manager.due().map(|due| due.max(self.timeline.now() + PACE));
+        let held = manager.held();
+        if self.oracle.stored(index).is_none_or(|(known, _)| *known != held)
+            && let Some(stored) = manager.stored()
+        {
+            self.oracle.note_stored(index, stored);
+        }
+        if manager.is_publishing() && self.reign.0 != index {
+            self.reign = (index, self.reign.1 + 1);
+        }
+        let begins = published.iter().any(|(version, _)| place.session != Some(version.session));
+        if let Some((version, _)) = published.last() {
+            place.session = Some(version.session);
+        }
         for (version, checksum) in published {
             self.note(format_args!("manager {index} publishes {version}"));
             self.oracle.note_published(version, checksum)?;
+        }
+        if begins { self.check_begin(index) } else { Ok(()) }
+    }
+
+    /// A manager has begun a session.
+    fn check_begin(&self, index: usize) -> Result<(), Violation> {
+        let running = self.managers.iter().map(|place| place.process.as_ref());
+        let running = running.map(|manager| manager.map(Manager::succession));
+        let Some(manager) = &self.managers[index].process else { return Ok(()) };
+        if self.oracle.had_incomplete_takeover(running) {
+            return Ok(());
+        }
+        let (plane, now) = (manager.plane(), self.now());
+        for client in &self.clients {
+            let checked = self.oracle.check_begin(now, client, &plane, self.has_moved);
+            checked.map_err(|Violation(what)| {
+                Violation(format!("manager {index} begins {}: {what}", manager.version()))
+            })?;
         }
         Ok(())
     }
@@ -40,6 +80,15 @@ impl World {
         let Some(responder) = &mut place.process else { return Ok(()) };
         responder.turn(&mut self.net);
         place.due = responder.due().map(|due| due.max(self.timeline.now() + PACE));
+        for (tid, epoch) in std::mem::take(&mut responder.answers) {
+            self.sources.insert(tid, (index, place.starts, epoch));
+        }
+        let now = self.timeline.now();
+        if now >= self.kept[index].1
+            && let Some(snapshot) = responder.saved.take()
+        {
+            self.kept[index] = (Some(snapshot), now + KEEP_INTERVAL);
+        }
         for snapshot in std::mem::take(&mut responder.news) {
             let version = snapshot.version();
             self.oracle.check_installed(index, &snapshot)?;
@@ -68,6 +117,10 @@ impl World {
                 );
                 match started {
                     Ok(manager) => {
+                        if let Some(stored) = manager.stored() {
+                            self.oracle.check_stored(index, &stored)?;
+                        }
+                        place.session = None;
                         place.process = Some(manager);
                         (place.is_dirty, place.due) = (true, None);
                     }
@@ -95,6 +148,7 @@ impl World {
                     self.config.managers,
                     place.clock.clone(),
                     random,
+                    self.kept[index].0.clone(),
                     self.config.plant == Some(Plant::StaleTables),
                 );
                 match started {
@@ -165,14 +219,23 @@ impl World {
         );
         let now = self.now();
         self.note(format_args!("fault: {fault:?}"));
+        if fault.is_hard() {
+            self.calm_since = None;
+        }
+        self.has_moved |= fault.moves_ports();
         let random = &mut self.random;
-        let lasts = random.between(Duration::from_millis(200), Duration::from_secs(15));
+        let longest = Duration::from_secs(if random.one_in(2) { 2 } else { 15 });
+        let lasts = random.between(Duration::from_millis(100), longest);
         match fault.clone() {
             Fault::Kill(process) => return self.kill(process, lasts),
             Fault::PowerLoss(index) => {
                 self.kill(Proc::Manager(index), lasts);
                 self.disks[index].cut_power(&mut self.random);
                 self.managers[index].clock.reboot();
+                // From one boot to the next registry time follows the time of day.
+                if std::mem::take(&mut self.has_stepped[index]) {
+                    self.clients.iter_mut().for_each(|client| client.handle_jump(now));
+                }
                 return;
             }
             Fault::Stop(process) => {
@@ -183,6 +246,11 @@ impl World {
                 return;
             }
             Fault::Cut(from, to) => self.net.set_cut(from, to, true),
+            Fault::Stall(from, to) => {
+                self.net.set_stalled(from, to, true);
+                let lasts = lasts.min(STALL_MAX);
+                return self.schedule(now + lasts, Event::Repair(fault));
+            }
             Fault::SlowNetwork => {
                 self.net.set_latency(Duration::from_millis(1), Duration::from_millis(80));
             }
@@ -191,7 +259,10 @@ impl World {
             Fault::Link(node, port) => _ = self.fabric.link_down(now, node, port),
             Fault::Node(node) => _ = self.fabric.node_down(now, node),
             Fault::Disk(index, faults) => self.disks[index].set_faults(faults),
-            Fault::WallClock(index, seconds) => self.managers[index].clock.set_wall_error(seconds),
+            Fault::WallClock(index, seconds) => {
+                self.managers[index].clock.set_wall_error(seconds);
+                self.has_stepped[index] = true;
+            }
             Fault::Orders(index, orders) => {
                 if let Some(manager) = &mut self.managers[index].process {
                     manager.order(orders);
@@ -207,6 +278,7 @@ impl World {
         let now = self.now();
         match fault {
             Fault::Cut(from, to) => self.net.set_cut(*from, *to, false),
+            Fault::Stall(from, to) => self.net.set_stalled(*from, *to, false),
             Fault::Link(node, port) => _ = self.fabric.link_up(now, *node, *port),
             Fault::Node(node) => _ = self.fabric.node_up(now, *node),
             Fault::Disk(index, _) => self.disks[*index].set_faults(Default::default()),
