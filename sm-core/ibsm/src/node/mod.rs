@@ -366,7 +366,7 @@ impl Node {
             self.publication.poll_timeout(),
             self.succession.poll_timeout(),
             self.deferred_due,
-            self.files.poll_timeout(),
+            self.files.poll_timeout(&self.sweeper),
             Some(self.status.due()),
         ];
         due.into_iter().flatten().min()
