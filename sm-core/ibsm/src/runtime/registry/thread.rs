@@ -198,6 +198,11 @@ impl RegistryThread {
         self.durable.plane()
     }
 
+    /// Internal errors, after each of which the registry was reloaded.
+    pub fn panics(&self) -> u64 {
+        self.shared.counters.panics.get()
+    }
+
     /// What writes wait for, for people.
     pub fn describe(&self, now: Instant) -> String {
         let (queued, until) = {
