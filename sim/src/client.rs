@@ -205,6 +205,18 @@ impl Client {
         }
     }
 
+    /// A manager has become master with a registry that may be outdated: what was withdrawn may
+    /// have returned, and is withdrawn again.
+    pub fn handle_return(&mut self, plane: &RegistryPlane) {
+        for slot in 0..SLOTS {
+            let found = self.value_in(plane, slot);
+            let known = &mut self.known[slot];
+            if found.is_some() && !known.may_be.contains(&found) {
+                known.may_be.push(found);
+            }
+        }
+    }
+
     /// Whether everything wanted is registered for certain, and nothing else.
     pub fn is_settled(&self) -> bool {
         self.open.is_none() && self.known.iter().all(|known| !known.is_unsettled())
@@ -527,4 +539,92 @@ fn request(
 ) -> &mut [u8; DATA_LEN] {
     SaMad::new(&mut *mad).write_request(method, attribute, tid, mask);
     ib_mad::wire::field::part_mut::<{ ib_mad::wire::sa::HEADER_LEN }, _, _>(mad)
+}
+
+#[cfg(test)]
+mod tests {
+    use fabric_sim::generate::{Common, FatTree, Shape, generate};
+    use fabric_sim::{Fabric, Options};
+
+    use super::*;
+
+    const START: Duration = Duration::from_secs(1);
+
+    fn client(now: Instant) -> Client {
+        let tree = FatTree { levels: 2, radix: 4, hosts: 4, oversubscription: (1, 1) };
+        let net = generate(&Shape::FatTree(tree), &Common::default()).unwrap();
+        let mut fabric = Fabric::new(&net, Options::default());
+        let is_host = |node: &fabric_sim::NodeIndex| fabric.node(*node).num_ports == 1;
+        let host = fabric.nodes().find(is_host).unwrap();
+        let endpoint = fabric.attach(host, 0).unwrap();
+        Client::new(
+            0,
+            endpoint,
+            Guid(7),
+            Gid::new(ib_mad::types::SUBNET_PREFIX_DEFAULT, Guid(7)),
+            now,
+        )
+    }
+
+    fn context(now: Instant, source: Option<Source>) -> Context {
+        Context { now, calm_since: None, reign: 0, source }
+    }
+
+    /// Sends a request and takes an answer with this status and the data of the request.
+    fn ask(client: &mut Client, context: Context, ask: Ask, status: Status) -> Finding {
+        client.begin(context.now, ask, context.reign);
+        let open = client.open.as_mut().unwrap();
+        open.tries = 1;
+        let mut mad = open.mad;
+        SaMad::new(&mut mad).header_mut().set_status(status);
+        client.handle_answer(context, &mad).unwrap().2
+    }
+
+    #[test]
+    fn a_lease_ends_within_its_error_unless_a_clock_may_have_jumped() {
+        let start = Instant::now();
+        let (slot, mut client) = (SLOTS - 1, client(start));
+        let lease = lease_of(slot).unwrap();
+        let now = start + START;
+        ask(&mut client, context(now, None), Ask::Put(slot, Some(5)), Status::OK);
+        let permitted = |client: &Client, after| client.known[slot].permitted(now + after);
+        assert_eq!(permitted(&client, lease - LEASE_ERROR.0 - START), [Some(5)]);
+        assert_eq!(permitted(&client, lease), [Some(5), None]);
+        assert_eq!(permitted(&client, lease + LEASE_ERROR.1), [None]);
+        client.handle_jump(now);
+        assert_eq!(permitted(&client, Duration::ZERO), [Some(5), None]);
+        assert_eq!(permitted(&client, lease * 9), [Some(5), None]);
+    }
+
+    #[test]
+    fn a_write_must_be_seen_at_the_responder_that_answered_it() {
+        let start = Instant::now();
+        let (slot, mut client) = (GROUPS, client(start));
+        let here = context(start + START, Some((1, 1, 9)));
+        ask(&mut client, here, Ask::Put(slot, Some(5)), Status::OK);
+        let mut read =
+            |source, status| ask(&mut client, Context { source, ..here }, Ask::Get(slot), status);
+        let none = Status::SA_NO_RECORDS;
+        assert!(matches!(read(here.source, none), Finding::Unexpected { found: None, .. }));
+        for other in [None, Some((2, 1, 9)), Some((1, 2, 9)), Some((1, 1, 10))] {
+            assert_eq!(read(other, none), Finding::Fine, "{other:?} need not have it yet");
+        }
+    }
+
+    #[test]
+    fn a_withdrawal_is_refused_only_if_another_manager_may_have_done_it() {
+        let start = Instant::now();
+        let now = start + START;
+        for (tries, reign, is_denial) in [(1, 4, true), (2, 3, true), (2, 4, false)] {
+            let mut client = client(start);
+            ask(&mut client, context(now, None), Ask::Put(0, Some(1)), Status::OK);
+            client.begin(now, Ask::Put(0, None), 3);
+            let open = client.open.as_mut().unwrap();
+            open.tries = tries;
+            let mut mad = open.mad;
+            SaMad::new(&mut mad).header_mut().set_status(Status::SA_REQ_INVALID);
+            client.handle_answer(Context { reign, ..context(now, None) }, &mad);
+            assert_eq!(client.known[0].denied.is_some(), is_denial, "{tries} {reign}");
+        }
+    }
 }

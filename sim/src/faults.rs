@@ -9,6 +9,7 @@ use ibsm::publish::Orders;
 use crate::disk::DiskFaults;
 use crate::net::Proc;
 use crate::random::Random;
+use crate::world::Config;
 
 /// Something that fails, or an order of an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +34,8 @@ pub enum Fault {
     Link(NodeIndex, u8),
     /// A switch fails.
     Node(NodeIndex),
+    /// The links from the switch of a manager's host to other switches fail.
+    Split(NodeIndex),
     /// The disk of a manager's host fails.
     Disk(usize, DiskFaults),
     /// The time of day of a manager's host is set.
@@ -50,6 +53,7 @@ impl Fault {
             | Self::PowerLoss(_)
             | Self::Stop(_)
             | Self::Cut(..)
+            | Self::Split(_)
             | Self::SlowNetwork
             | Self::LossyDatagrams
             | Self::Disk(..) => true,
@@ -62,9 +66,17 @@ impl Fault {
         }
     }
 
+    /// Whether another manager may become master.
+    pub fn stops_manager(&self) -> bool {
+        matches!(
+            self,
+            Self::Kill(Proc::Manager(_)) | Self::PowerLoss(_) | Self::Stop(Proc::Manager(_))
+        )
+    }
+
     /// Whether ports may leave the fabric.
     pub fn moves_ports(&self) -> bool {
-        matches!(self, Self::LossyFabric | Self::Link(..) | Self::Node(_))
+        matches!(self, Self::LossyFabric | Self::Link(..) | Self::Node(_) | Self::Split(_))
     }
 
     fn name(&self) -> &'static str {
@@ -82,6 +94,7 @@ impl Fault {
             Self::LossyFabric => "lossy fabric",
             Self::Link(..) => "link down",
             Self::Node(_) => "switch down",
+            Self::Split(_) => "fabric split",
             Self::Disk(_, DiskFaults { is_full: true, .. }) => "disk full",
             Self::Disk(_, DiskFaults { kills_in: Some(_), .. }) => "killed while writing",
             Self::Disk(..) => "sync failed",
@@ -89,6 +102,15 @@ impl Fault {
             Self::Orders(..) => "orders",
         }
     }
+}
+
+/// The ports of a switch that lead to other switches.
+pub fn uplinks(fabric: &Fabric, switch: NodeIndex) -> Vec<u8> {
+    let leads_on = |port: &u8| {
+        let link = fabric.port(switch, *port).and_then(|port| port.link);
+        link.is_some_and(|link| fabric.node(link.node).node_type == NodeType::Switch)
+    };
+    (1..=fabric.node(switch).num_ports).filter(leads_on).collect()
 }
 
 /// Chooses faults by the seed.
@@ -108,21 +130,16 @@ impl Adversary {
         self.caused.iter().map(|(name, count)| (*name, *count)).collect()
     }
 
-    /// The next fault. `hosts`: those of the managers, whose links stay.
-    pub fn choose(
-        &mut self,
-        managers: usize,
-        responders: usize,
-        fabric: &Fabric,
-        hosts: &[NodeIndex],
-    ) -> Fault {
+    /// The next fault. `hosts`: those of the managers, whose links stay at their end.
+    pub fn choose(&mut self, config: &Config, fabric: &Fabric, hosts: &[NodeIndex]) -> Fault {
+        let Config { managers, responders, splits, .. } = *config;
         let random = &mut self.random;
         let manager = random.below(managers);
         let process = match random.below(managers + responders) {
             index if index < managers => Proc::Manager(index),
             index => Proc::Responder(index - managers),
         };
-        let fault = match random.below(18) {
+        let fault = match random.below(19) {
             0..3 => Fault::Kill(process),
             3 => Fault::PowerLoss(manager),
             4..6 => Fault::Stop(process),
@@ -155,7 +172,11 @@ impl Adversary {
                 Fault::Disk(manager, faults)
             }
             14 => Fault::WallClock(manager, random.below(7200) as i64 - 3600),
-            15..17 => {
+            15 if splits => {
+                let host = fabric.port(hosts[manager], 1).and_then(|port| port.link);
+                host.map_or(Fault::LossyFabric, |link| Fault::Split(link.node))
+            }
+            15..18 => {
                 Fault::Stall(Proc::Manager(manager), Proc::Responder(random.below(responders)))
             }
             _ => {

@@ -199,3 +199,32 @@ impl Oracle {
         self.incomplete + running.sum::<u64>()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ib_mad::types::Guid;
+    use sa_proto::snapshot::Session;
+
+    use super::*;
+
+    fn stored(epoch: u64, sequence: u64, rows: u64) -> Stored {
+        let session = Session { epoch, sm_guid: Guid(1) };
+        let plane = RegistryPlane { sequence: rows, ..RegistryPlane::default() };
+        (RegistryVersion { session, sequence }, plane)
+    }
+
+    #[test]
+    fn a_disk_must_hold_what_was_stored_there_or_more() {
+        let mut oracle = Oracle::default();
+        assert!(oracle.check_stored(0, &stored(5, 1, 1)).is_ok(), "nothing is known");
+        oracle.note_stored(0, stored(5, 7, 7));
+        let is_right = |read| oracle.check_stored(0, &read).is_ok();
+        assert!(
+            is_right(stored(5, 7, 7)) && is_right(stored(5, 8, 8)) && is_right(stored(6, 1, 1))
+        );
+        assert!(!is_right(stored(5, 6, 6)), "the last commit is gone");
+        assert!(!is_right(stored(4, 9, 9)), "the session is gone");
+        assert!(!is_right(stored(5, 7, 6)), "other rows");
+        assert!(oracle.check_stored(1, &stored(1, 1, 1)).is_ok(), "another disk");
+    }
+}

@@ -26,6 +26,7 @@ use sa_server::tables::cell::Publisher;
 
 use crate::client::TID_MASK;
 use crate::net::{ConnId, Kind, Message, Network, Proc};
+use crate::oracle::Violation;
 use crate::random::Random;
 use crate::time::HostClock;
 
@@ -34,7 +35,7 @@ const RECONNECT: (Duration, Duration) = (Duration::from_millis(50), Duration::fr
 /// How often sessions whose managers are gone are looked at.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// Turns at one instant after which a responder that always has more to do counts as stuck.
-const TURNS_MAX: usize = 10_000;
+const TURNS_MAX: usize = 1000;
 
 /// The transport of a worker: two queues.
 #[derive(Clone, Debug, Default)]
@@ -323,8 +324,8 @@ impl Responder {
         lane.forwarder.handle_upstream();
     }
 
-    /// Does all that is to be done now.
-    pub fn turn(&mut self, net: &mut Network) {
+    /// Does all that is to be done now. Fails if there is always more to do.
+    pub fn turn(&mut self, net: &mut Network) -> Result<(), Violation> {
         let me = self.id();
         for _ in 0..TURNS_MAX {
             let now = self.clock.now();
@@ -350,10 +351,10 @@ impl Responder {
                 net.send_datagram(now, me, packet);
             }
             if !busy {
-                return;
+                return Ok(());
             }
         }
-        panic!("responder {} never comes to rest", self.index);
+        Err(Violation(format!("responder {} never comes to rest", self.index)))
     }
 
     /// Notes which session an answer comes from.

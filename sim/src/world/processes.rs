@@ -1,10 +1,13 @@
 //! Processes: their turns, how they start and end; and what fails, and is repaired.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
+use ib_mad::wire::attribute::PortState;
+
 use super::{Event, PACE, Plant, World};
-use crate::faults::Fault;
-use crate::manager::{Around, Manager};
+use crate::faults::{Fault, uplinks};
+use crate::manager::{Around, Manager, Setup};
 use crate::net::Proc;
 use crate::oracle::Violation;
 use crate::random::Random;
@@ -12,6 +15,8 @@ use crate::responder::Responder;
 
 /// The longest stall of a feed: keepalive ends connections that are silent for longer.
 const STALL_MAX: Duration = Duration::from_secs(4);
+/// Time until another fault after one that may make another manager master.
+const BURST: Duration = Duration::from_secs(2);
 /// How often a responder keeps its snapshot for the next start.
 const KEEP_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -20,9 +25,16 @@ impl World {
         self.turns += 1;
         let place = &mut self.managers[index];
         place.is_dirty = false;
+        if place.count_turn(self.timeline.now(), self.fabric.nodes().count()) {
+            let due = place.process.as_mut().map(Manager::due_parts);
+            return Err(Violation(format!("manager {index} does not rest: {due:?} is due")));
+        }
         let Some(manager) = &mut place.process else { return Ok(()) };
         let mut around = Around { fabric: &mut self.fabric, net: &mut self.net };
-        manager.turn(&mut around);
+        manager.turn(&mut around)?;
+        if manager.panics() > 0 {
+            return Err(Violation(format!("internal error in the registry of manager {index}")));
+        }
         let published = std::mem::take(&mut manager.published);
         if self.disks[index].is_killed() {
             // What it sent before has left it.
@@ -60,7 +72,7 @@ impl World {
         let running = self.managers.iter().map(|place| place.process.as_ref());
         let running = running.map(|manager| manager.map(Manager::succession));
         let Some(manager) = &self.managers[index].process else { return Ok(()) };
-        if self.oracle.had_incomplete_takeover(running) {
+        if self.was_split || self.oracle.had_incomplete_takeover(running) {
             return Ok(());
         }
         let (plane, now) = (manager.plane(), self.now());
@@ -77,8 +89,11 @@ impl World {
         self.turns += 1;
         let place = &mut self.responders[index];
         place.is_dirty = false;
+        if place.count_turn(self.timeline.now(), self.fabric.nodes().count()) {
+            return Err(Violation(format!("responder {index} does not rest")));
+        }
         let Some(responder) = &mut place.process else { return Ok(()) };
-        responder.turn(&mut self.net);
+        responder.turn(&mut self.net)?;
         place.due = responder.due().map(|due| due.max(self.timeline.now() + PACE));
         for (tid, epoch) in std::mem::take(&mut responder.answers) {
             self.sources.insert(tid, (index, place.starts, epoch));
@@ -170,6 +185,7 @@ impl World {
         match process {
             Proc::Manager(index) => {
                 self.disks[index].end_process();
+                self.managers[index].queue.clear();
                 if let Some(manager) = self.managers[index].process.take() {
                     self.oracle.note_ended(&manager);
                     self.fabric.detach(now, manager.endpoint());
@@ -197,7 +213,14 @@ impl World {
         }
         self.set_stopped(process, false);
         match process {
-            Proc::Manager(index) => self.managers[index].is_dirty = true,
+            Proc::Manager(index) => {
+                let place = &mut self.managers[index];
+                place.is_dirty = true;
+                let queue = std::mem::take(&mut place.queue);
+                if let Some(manager) = &mut place.process {
+                    queue.into_iter().for_each(|mut packet| manager.handle_packet(&mut packet));
+                }
+            }
             Proc::Responder(index) => {
                 let place = &mut self.responders[index];
                 place.is_dirty = true;
@@ -212,8 +235,7 @@ impl World {
     /// The adversary's next move.
     pub(super) fn fault(&mut self) {
         let fault = self.adversary.choose(
-            self.config.managers,
-            self.config.responders,
+            &self.config,
             &self.fabric,
             &self.setups.iter().map(|setup| setup.host).collect::<Vec<_>>(),
         );
@@ -221,6 +243,11 @@ impl World {
         self.note(format_args!("fault: {fault:?}"));
         if fault.is_hard() {
             self.calm_since = None;
+        }
+        // Many defects need a second fault while one manager takes over from another.
+        if fault.stops_manager() && self.random.one_in(2) {
+            let next = self.random.between(Duration::ZERO, BURST);
+            self.schedule(now + next, Event::Fault);
         }
         self.has_moved |= fault.moves_ports();
         let random = &mut self.random;
@@ -256,8 +283,23 @@ impl World {
             }
             Fault::LossyDatagrams => self.net.datagram_loss = 5,
             Fault::LossyFabric => self.adversary.set_loss(&mut self.fabric, true),
-            Fault::Link(node, port) => _ = self.fabric.link_down(now, node, port),
-            Fault::Node(node) => _ = self.fabric.node_down(now, node),
+            Fault::Link(node, port) => {
+                let link = self.fabric.port(node, port).and_then(|port| port.link);
+                let is_of = |setup: &Setup| link.is_some_and(|link| link.node == setup.host);
+                let _ = self.fabric.link_down(now, node, port);
+                // A part of the fabric may consist of a manager.
+                self.was_split |= self.setups.iter().any(is_of) || self.is_split();
+            }
+            Fault::Split(leaf) => {
+                self.was_split = true;
+                for port in uplinks(&self.fabric, leaf) {
+                    let _ = self.fabric.link_down(now, leaf, port);
+                }
+            }
+            Fault::Node(node) => {
+                let _ = self.fabric.node_down(now, node);
+                self.was_split |= self.is_split();
+            }
             Fault::Disk(index, faults) => self.disks[index].set_faults(faults),
             Fault::WallClock(index, seconds) => {
                 self.managers[index].clock.set_wall_error(seconds);
@@ -280,6 +322,11 @@ impl World {
             Fault::Cut(from, to) => self.net.set_cut(*from, *to, false),
             Fault::Stall(from, to) => self.net.set_stalled(*from, *to, false),
             Fault::Link(node, port) => _ = self.fabric.link_up(now, *node, *port),
+            Fault::Split(leaf) => {
+                for port in uplinks(&self.fabric, *leaf) {
+                    let _ = self.fabric.link_up(now, *leaf, port);
+                }
+            }
             Fault::Node(node) => _ = self.fabric.node_up(now, *node),
             Fault::Disk(index, _) => self.disks[*index].set_faults(Default::default()),
             Fault::LossyFabric => self.adversary.set_loss(&mut self.fabric, false),
@@ -294,6 +341,24 @@ impl World {
             | Fault::Orders(..) => return,
         }
         self.note(format_args!("repaired: {fault:?}"));
+    }
+
+    /// Whether a manager cannot reach another one through the fabric.
+    fn is_split(&self) -> bool {
+        let mut reached = BTreeSet::from([self.setups[0].host]);
+        let mut open: Vec<_> = reached.iter().copied().collect();
+        while let Some(node) = open.pop() {
+            for port in 1..=self.fabric.node(node).num_ports {
+                let Some(port) = self.fabric.port(node, port) else { continue };
+                if port.state != PortState::Down
+                    && let Some(link) = port.link
+                    && reached.insert(link.node)
+                {
+                    open.push(link.node);
+                }
+            }
+        }
+        self.setups.iter().any(|setup| !reached.contains(&setup.host))
     }
 
     /// Repairs everything that still fails, and lets everything go on.

@@ -13,6 +13,9 @@ use crate::client::{ANSWER_TIME, Ask, Client, Context, TID_MASK};
 use crate::net::{Message, NetEvent, Proc, Received};
 use crate::oracle::{Oracle, Violation};
 
+/// Packets that wait at the port of a stopped process.
+const QUEUE_MAX: usize = 1000;
+
 impl World {
     pub(super) fn handle_net(&mut self, event: NetEvent) {
         let at = self.elapsed();
@@ -102,10 +105,12 @@ impl World {
             place.process.as_ref().is_some_and(|manager| manager.endpoint() == endpoint)
         });
         if let Some(place) = manager {
-            // What arrives at a stopped process is lost with the queue of its port.
-            if !place.is_stopped
-                && let Some(manager) = &mut place.process
-            {
+            if place.is_stopped {
+                // It waits in the queue of the port.
+                if place.queue.len() < QUEUE_MAX {
+                    place.queue.push(packet);
+                }
+            } else if let Some(manager) = &mut place.process {
                 manager.handle_packet(&mut packet);
                 place.is_dirty = true;
             }
