@@ -268,6 +268,7 @@ impl World {
             Fault::Stop(process) => {
                 if self.is_running(process) {
                     self.set_stopped(process, true);
+                    let lasts = self.replace(process).unwrap_or(lasts);
                     self.schedule(now + lasts, Event::Resume(process));
                 }
                 return;
@@ -341,6 +342,29 @@ impl World {
             | Fault::Orders(..) => return,
         }
         self.note(format_args!("repaired: {fault:?}"));
+    }
+
+    /// Often stops a manager just until another one has replaced it, of which a responder does not
+    /// learn before it goes on; returns how long it is stopped.
+    fn replace(&mut self, process: Proc) -> Option<Duration> {
+        let Proc::Manager(index) = process else { return None };
+        if self.config.managers < 2 || self.random.one_in(3) {
+            return None;
+        }
+        let other =
+            (index + 1 + self.random.below(self.config.managers - 1)) % self.config.managers;
+        let responder = self.random.below(self.config.responders);
+        let (other, responder) = (Proc::Manager(other), Proc::Responder(responder));
+        let settings = &self.setups[index].settings;
+        let polls = settings.sminfo_polling_timeout * settings.polling_retry_number;
+        let patience = Duration::from_millis(polls.into());
+        let lasts = self.random.between(patience, patience * 5 / 2);
+        let end = lasts + self.random.between(Duration::ZERO, Duration::from_secs(3));
+        for (from, to) in [(other, responder), (responder, other)] {
+            self.net.set_cut(from, to, true);
+            self.schedule(self.now() + end, Event::Repair(Fault::Cut(from, to)));
+        }
+        Some(lasts)
     }
 
     /// Whether a manager cannot reach another one through the fabric.
