@@ -74,6 +74,14 @@ impl Fault {
         )
     }
 
+    /// Whether a standby may fall behind.
+    pub fn delays_standby(&self) -> bool {
+        matches!(
+            self,
+            Self::Cut(Proc::Manager(_), Proc::Manager(_)) | Self::Disk(..) | Self::SlowNetwork
+        )
+    }
+
     /// Whether ports may leave the fabric.
     pub fn moves_ports(&self) -> bool {
         matches!(self, Self::LossyFabric | Self::Link(..) | Self::Node(_) | Self::Split(_))
@@ -167,7 +175,10 @@ impl Adversary {
             13 => {
                 let faults = match random.one_in(2) {
                     true => DiskFaults { is_full: true, ..DiskFaults::default() },
-                    false => DiskFaults { failing_syncs: 1, ..DiskFaults::default() },
+                    false => {
+                        let failing_syncs = if random.one_in(2) { 1 } else { u32::MAX };
+                        DiskFaults { failing_syncs, ..DiskFaults::default() }
+                    }
                 };
                 Fault::Disk(manager, faults)
             }

@@ -20,6 +20,7 @@ use ibsm::runtime::registry::{
     Next, RegistryHandle, RegistrySetup, RegistryThread, SaDumpFile, WriteStream,
 };
 use sa_proto::proto::registry::{Outcome, Outcomes};
+use sa_proto::proto::snapshot::from_responder::Message as Report;
 use sa_proto::snapshot::{Checksum, HistoryLimits, RegistryPlane, RegistryVersion, Version};
 use sa_proto::state::StateVersion;
 use sm_config::{Settings, SitePolicy};
@@ -77,6 +78,8 @@ pub struct Manager {
     stored: (Version, StateVersion),
     jobs: Vec<(Instant, Job)>,
     random: Random,
+    /// The highest version that it reported as stored to managers that it follows.
+    pub reported: RegistryVersion,
     /// Versions published, for the oracle.
     pub published: Vec<(Version, Checksum)>,
     last_published: Version,
@@ -143,6 +146,7 @@ impl Manager {
             stored: (Version::NONE, StateVersion::default()),
             jobs: Vec::new(),
             random,
+            reported: RegistryVersion::default(),
             published: Vec::new(),
             last_published: Version::NONE,
             setup,
@@ -184,6 +188,12 @@ impl Manager {
     /// The registry that it has on disk; `None` while that cannot be read.
     pub fn stored(&self) -> Option<Stored> {
         Some((self.registry.held(), self.thread.rows()?))
+    }
+
+    /// Whether it counts as in step with the master that it follows.
+    pub fn is_in_step(&mut self) -> bool {
+        let status = self.node.status(self.clock.now(), 0, Vec::new());
+        status.copy.is_some_and(|copy| copy.in_step)
     }
 
     /// Internal errors of its registry.
@@ -515,6 +525,11 @@ impl Manager {
                 && net.has_room(id, me)
                 && let Some(message) = stream.holding(now, &self.progress)
             {
+                if let Some(Report::Holding(holding)) = &message.message
+                    && let Ok(version) = Version::try_from(holding.version)
+                {
+                    self.reported = self.reported.max(version.registry());
+                }
                 net.send(now, id, me, Message::FromResponder(Box::new(message)));
             }
         }

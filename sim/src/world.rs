@@ -128,6 +128,8 @@ enum Event {
     /// A process goes on, or starts again.
     Resume(Proc),
     Start(Proc),
+    /// The master is killed.
+    Strike,
     /// A fault begins or ends.
     Fault,
     Repair(Fault),
@@ -610,6 +612,7 @@ impl World {
             Event::Late(client, tid, tries) => self.late(client, tid, tries),
             Event::Resume(process) => self.resume(process),
             Event::Start(process) => self.start(process)?,
+            Event::Strike => self.strike(),
             Event::Fault => self.fault(),
             Event::Repair(fault) => self.repair(&fault),
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ib_mad::wire::attribute::PortState;
 
-use super::{Event, PACE, Plant, World};
+use super::{Event, PACE, Place, Plant, World};
 use crate::faults::{Fault, uplinks};
 use crate::manager::{Around, Manager, Setup};
 use crate::net::Proc;
@@ -48,6 +48,12 @@ impl World {
         }
         place.due = manager.due().map(|due| due.max(self.timeline.now() + PACE));
         let held = manager.held();
+        if manager.reported > held && manager.stored().is_some() {
+            let reported = manager.reported;
+            return Err(Violation(format!(
+                "manager {index} reported {reported} as stored, and has stored {held}"
+            )));
+        }
         if self.oracle.stored(index).is_none_or(|(known, _)| *known != held)
             && let Some(stored) = manager.stored()
         {
@@ -232,6 +238,17 @@ impl World {
         self.note(format_args!("{process:?} goes on"));
     }
 
+    /// The master is killed, or dies with its host.
+    pub(super) fn strike(&mut self) {
+        let is_master = |place: &Place<Manager>| {
+            place.process.as_ref().is_some_and(|manager| manager.is_publishing())
+        };
+        let Some(index) = self.managers.iter().position(is_master) else { return };
+        let lasts = self.random.between(Duration::from_millis(100), Duration::from_secs(15));
+        self.note(format_args!("fault: manager {index} is killed while another may be behind"));
+        self.kill(Proc::Manager(index), lasts);
+    }
+
     /// The adversary's next move.
     pub(super) fn fault(&mut self) {
         let fault = self.adversary.choose(
@@ -248,6 +265,10 @@ impl World {
         if fault.stops_manager() && self.random.one_in(2) {
             let next = self.random.between(Duration::ZERO, BURST);
             self.schedule(now + next, Event::Fault);
+        }
+        if fault.delays_standby() && self.random.one_in(2) {
+            let next = self.random.between(Duration::ZERO, BURST);
+            self.schedule(now + next, Event::Strike);
         }
         self.has_moved |= fault.moves_ports();
         let random = &mut self.random;
@@ -394,7 +415,7 @@ impl World {
                 Event::Repair(fault) => repairs.push(Event::Repair(fault)),
                 Event::Resume(process) => rest.push(Event::Resume(process)),
                 Event::Start(process) => rest.push(Event::Start(process)),
-                Event::Fault => {}
+                Event::Fault | Event::Strike => {}
                 _ => self.agenda.push(entry),
             }
         }
