@@ -49,7 +49,7 @@ mod transmit;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ib_mad::transport::Packet;
 use ib_mad::types::{Guid, Qpn};
@@ -122,11 +122,6 @@ pub struct NodeParts {
     pub registry: Arc<dyn RegistryLink>,
 }
 
-/// A node without a turn for so long was stopped, and clients have given up.
-const STOPPED_MIN: Duration = Duration::from_secs(2);
-/// How long it takes at most to read what arrived meanwhile.
-const WAITED_TIME: Duration = Duration::from_millis(20);
-
 /// The subnet manager. (A node of the fabric is another thing: see [`sm_core::fabric`].)
 pub struct Node {
     sweeper: Sweeper,
@@ -134,9 +129,6 @@ pub struct Node {
     attached: bool,
     transmit: TransmitQueue,
     door: Door,
-    /// The last turn, and until when requests are dropped that waited while there was none.
-    last_turn: Instant,
-    waited_until: Option<Instant>,
     responders: Responders,
     registry: RegistryExchange,
     succession: Succession,
@@ -166,8 +158,6 @@ impl Node {
             attached: true,
             transmit: TransmitQueue::default(),
             door: Door::new(responders.clone(), &access),
-            last_turn: now,
-            waited_until: None,
             responders,
             registry: RegistryExchange::new(parts.registry),
             succession: Succession::new(parts.follows, parts.follows_config, parts.shares),
@@ -192,25 +182,13 @@ impl Node {
 
     /// Takes a packet of the fabric. Its memory is used for an answer, if there is one.
     pub fn handle_packet(&mut self, now: Instant, packet: &mut Packet) {
-        self.watch(now);
+        self.succession.watch(now, &mut self.sweeper);
         let is_answer = match packet.address.local_qpn {
             Qpn::SMI => self.sweeper.handle_packet(now, packet),
-            // Its age is unknown, and a write whose client has given up must not be decided after
-            // later ones. Clients that still wait repeat their requests.
-            _ if self.waited_until.is_some_and(|until| now < until) => false,
             _ => self.door.admit(now, packet),
         };
         if is_answer {
             self.transmit.push_answer(packet);
-        }
-    }
-
-    /// Must be called before anything that arrives is handled.
-    fn watch(&mut self, now: Instant) {
-        self.succession.watch(now, &mut self.sweeper);
-        let last = std::mem::replace(&mut self.last_turn, now);
-        if now.saturating_duration_since(last) >= STOPPED_MIN {
-            self.waited_until = Some(now + WAITED_TIME);
         }
     }
 
@@ -318,7 +296,7 @@ impl Node {
     /// Applies changes of the registry, and performs due work. Spurious calls are allowed. Returns
     /// whether the registry had changes.
     pub fn handle_timeout(&mut self, now: Instant) -> bool {
-        self.watch(now);
+        self.succession.watch(now, &mut self.sweeper);
         self.sweeper.set_imported_registry(now, self.registry.imported());
         if self.attached {
             self.sweeper.handle_timeout(now);
@@ -388,7 +366,7 @@ impl Node {
             self.publication.poll_timeout(),
             self.succession.poll_timeout(),
             self.deferred_due,
-            self.files.poll_timeout(&self.sweeper),
+            self.files.poll_timeout(),
             Some(self.status.due()),
         ];
         due.into_iter().flatten().min()

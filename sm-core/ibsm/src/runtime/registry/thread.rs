@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use sa_proto::prost::bytes::Bytes;
 use sa_proto::proto::registry as proto;
-use sa_proto::snapshot::RegistryPlane;
 use tracing::error;
 
 use super::dump::{self, SaDumpFile};
@@ -191,16 +190,6 @@ impl RegistryThread {
             return Next::Stop;
         }
         if is_busy { Next::Gather(GATHERING) } else { Next::Step }
-    }
-
-    /// All rows as they are stored; `None` while the store cannot be used.
-    pub fn rows(&self) -> Option<RegistryPlane> {
-        self.durable.plane()
-    }
-
-    /// Internal errors, after each of which the registry was reloaded.
-    pub fn panics(&self) -> u64 {
-        self.shared.counters.panics.get()
     }
 
     /// What writes wait for, for people.
