@@ -11,7 +11,8 @@ cd "$(dirname "$0")/.."
 seconds=300
 if [[ ${1-} == --seconds ]]; then seconds=$2; shift 2; fi
 profile=${SIM_PROFILE:-dev}
-work=$PWD/${CARGO_TARGET_DIR:-target}/sim-mutants
+target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+work=$target/sim-mutants
 program=$work/target/${profile/dev/debug}/sim
 plants=(no-sync lost-writes stale-tables deaf-clients)
 names=("$@")
@@ -20,19 +21,17 @@ if ((${#names[@]} == 0)); then
     for patch in sim/mutants/*.patch; do names+=("$(basename "$patch" .patch)"); done
 fi
 
-# What differs from the copy of an earlier run is replaced; other files keep their times, so that
-# they are not compiled again.
-mkdir -p "$work/tree" "$work/new"
-git archive HEAD | tar -x -C "$work/new"
-(cd "$work/new" && find . -type f) | while read -r file; do
-    cmp -s "$work/new/$file" "$work/tree/$file" || {
-        mkdir -p "$work/tree/$(dirname "$file")"
-        cp "$work/new/$file" "$work/tree/$file"
-    }
-done
-rm -rf "$work/new"
+# The copy is a clone: git replaces only files that differ, so that others are not compiled again.
+[[ -e $work/tree ]] || git clone --quiet --shared --no-checkout . "$work/tree"
+git -C "$work/tree" fetch --quiet origin HEAD
+git -C "$work/tree" checkout --quiet --force --detach FETCH_HEAD
 
-build() { (cd "$work/tree" && CARGO_TARGET_DIR=$work/target cargo build -q --profile "$profile" -p sim); }
+build() {
+    (
+        cd "$work/tree"
+        CARGO_TARGET_DIR=$work/target cargo build --quiet --profile "$profile" -p sim
+    )
+}
 
 # find_defect NAME OPTION...: whether the simulation fails; how and when is in `found`.
 find_defect() {
@@ -41,7 +40,8 @@ find_defect() {
     for size in --small ''; do
         # shellcheck disable=SC2086  # no word if it is empty
         if ! "$program" $size --seconds "$seconds" --quiet "$@" >"$work/$name.txt" 2>&1; then
-            found=$(grep -m 1 -e FAILED -e panicked "$work/$name.txt" || tail -n 1 "$work/$name.txt")
+            found=$(grep -m 1 -e FAILED -e panicked "$work/$name.txt" || tail -1 "$work/$name.txt")
+            found=${found:0:200}
             return
         fi
     done
@@ -53,7 +53,7 @@ for name in "${names[@]}"; do
     patch=$PWD/sim/mutants/$name.patch
     options=()
     if [[ -e $patch ]]; then
-        patch --quiet -p1 -d "$work/tree" <"$patch"
+        git -C "$work/tree" apply "$patch"
     else
         options=(--plant "$name")
     fi
@@ -65,10 +65,6 @@ for name in "${names[@]}"; do
         missed+=("$name")
         printf '%-32s not found in %d s\n' "$name" "$((SECONDS - began))"
     fi
-    if [[ -e $patch ]]; then
-        patch --quiet -R -p1 -d "$work/tree" <"$patch"
-        # The old contents are newer than what was built.
-        sed -n 's|^+++ b/||p' "$patch" | (cd "$work/tree" && xargs touch)
-    fi
+    git -C "$work/tree" checkout --quiet --force .
 done
 ((${#missed[@]} == 0)) || { echo "not found: ${missed[*]}"; exit 1; }
