@@ -585,10 +585,8 @@ fn a_poll_between_the_regular_ones_shows_that_the_master_lives_and_counts_for_no
     assert!(took > Duration::from_secs(30), "regular polls decide: {took:?}");
 }
 
-/// Regression: the previous master had removed the registrations of a host whose link was down. The
-/// link was up again when the next one took over with a complete copy, so the host was not asked.
-#[test]
-fn who_is_spared_has_an_active_port() {
+/// A bed whose master has just died, and whose standby has all that it had registered.
+fn died_with_a_copy() -> Bed {
     let mut bed = Bed::new(&fat_tree(2, 8, 20));
     let (first, second) = (bed.hosts()[3], bed.hosts()[14]);
     bed.manage(first, of_priority(3), LidTable::default());
@@ -597,9 +595,17 @@ fn who_is_spared_has_an_active_port() {
     bed.run_until(MINUTE, "standby", |bed| bed.managers[1].standing_by.is_some());
     let now = bed.clock.now();
     bed.managers[1].sweeper.set_registry_copy(now, RegistryCopy::Complete);
-    let before = bed.fabric.counters().reregistrations;
     bed.managers.swap(0, 1);
     bed.crash_manager();
+    bed
+}
+
+/// Regression: the previous master had removed the registrations of a host whose link was down. The
+/// link was up again when the next one took over with a complete copy, so the host was not asked.
+#[test]
+fn who_is_spared_has_an_active_port() {
+    let mut bed = died_with_a_copy();
+    let before = bed.fabric.counters().reregistrations;
     let (now, host) = (bed.clock.now(), bed.hosts()[7]);
     bed.fabric.link_down(now, host, 1).unwrap();
     bed.fabric.link_up(now, host, 1).unwrap();
@@ -612,17 +618,8 @@ fn who_is_spared_has_an_active_port() {
 /// to register again when they returned, and their registrations were lost.
 #[test]
 fn who_was_spared_and_lost_its_uplinks_is_asked_when_it_is_back() {
-    let mut bed = Bed::new(&fat_tree(2, 8, 20));
-    let (first, second) = (bed.hosts()[3], bed.hosts()[14]);
-    bed.manage(first, of_priority(3), LidTable::default());
-    bed.bring_up();
-    bed.manage(second, of_priority(2), LidTable::default());
-    bed.run_until(MINUTE, "standby", |bed| bed.managers[1].standing_by.is_some());
-    let now = bed.clock.now();
-    bed.managers[1].sweeper.set_registry_copy(now, RegistryCopy::Complete);
+    let mut bed = died_with_a_copy();
     let before = bed.fabric.counters().reregistrations;
-    bed.managers.swap(0, 1);
-    bed.crash_manager();
     bed.run_until(MINUTE * 2, "take-over", |bed| bed.sweeper().is_up());
     bed.run_for(MINUTE);
     assert_eq!(bed.fabric.counters().reregistrations, before, "all is known of them");
