@@ -76,7 +76,8 @@ pub trait Registered: Row {
     fn rows_of(plane: &RegistryPlane) -> &Rows<Self>;
 }
 
-/// A row that answers queries by one record of its own: see [`shown_records`](crate::shown_records).
+/// A row that answers queries by one record of its own; [`shown_records`](crate::shown_records)
+/// lists them.
 pub trait ShownRecord: Registered {
     /// The attribute of the record.
     const ATTRIBUTE: AttributeId;
@@ -92,20 +93,12 @@ pub trait ShownRecord: Registered {
     /// The record as a requester may see it.
     fn shown(&self, is_trusted: bool) -> Self::Record;
 
-    /// Who may see it.
-    fn scope(&self) -> Scope;
+    /// GUID of the port that it belongs to. Those who share a partition with that port see it;
+    /// without the port, no one.
+    fn port(&self) -> Guid;
 
     /// The keys among which a request finds its rows.
     fn keys(mask: ComponentMask, request: &[u8; DATA_LEN]) -> RangeInclusive<Self::Key>;
-}
-
-/// Who may see a record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
-    /// Those who share a partition with this port. Without the port, no one.
-    Port(Guid),
-    /// The members of this partition.
-    Partition(PKey),
 }
 
 /// Reads the rows of tables one after another, for example from a file.
@@ -389,8 +382,8 @@ impl ShownRecord for Subscription {
     }
 
     /// The GUID identifies the subscriber; its prefix may be any.
-    fn scope(&self) -> Scope {
-        Scope::Port(self.rid.subscriber_gid.guid())
+    fn port(&self) -> Guid {
+        self.rid.subscriber_gid.guid()
     }
 
     fn keys(mask: ComponentMask, request: &[u8; DATA_LEN]) -> RangeInclusive<SubscriptionRid> {

@@ -2,9 +2,9 @@
 //!
 //! There is one module per record type; each names its attribute and finds its records in the
 //! tables. To add a record type, add a module and list it in `SERVED`, unless each record is a row
-//! of the registry: `registered` answers as such a row says (`sa_proto::snapshot::ShownRecord`). Queries arrive here with
-//! their header checked. [`pool`] provides memory for long answers, [`redirect`] the target of a
-//! redirection. How an answer is sent is not decided here.
+//! of the registry: `registered` answers as such a row says (`sa_proto::snapshot::ShownRecord`).
+//! Queries arrive here with their header checked. [`pool`] provides memory for long answers,
+//! [`redirect`] the target of a redirection. How an answer is sent is not decided here.
 
 mod class_port_info;
 mod end;

@@ -1,17 +1,15 @@
 //! Records of which each is one row of the registry, as the row describes it ([`ShownRecord`]).
 
-use std::ops::ControlFlow;
-
 use ib_mad::wire::pattern::Pattern;
-use sa_proto::snapshot::{self, Scope, ShownRecord};
+use sa_proto::snapshot::{self, ShownRecord};
 
 use super::{Family, Found, Query, Refusal};
-use crate::tables::EndPort;
 
 macro_rules! families {
     ($($row:ident)*) => {
         /// The families of these records.
-        pub(super) const FAMILIES: &[Family] = &[$(family::<snapshot::$row, { snapshot::$row::LEN }>(),)*];
+        pub(super) const FAMILIES: &[Family] =
+            &[$(family::<snapshot::$row, { snapshot::$row::LEN }>(),)*];
     };
 }
 sa_proto::shown_records!([families]);
@@ -27,23 +25,15 @@ fn find<R: ShownRecord<Record = [u8; LEN]>, const LEN: usize>(
 ) -> Result<(), Refusal> {
     let requester = query.requester()?;
     let pattern = Pattern::new(R::COMPONENTS, query.mask, query.record);
-    let rows = R::rows_of(query.registry).range(R::keys(query.mask, query.record));
-    let _: ControlFlow<()> = rows.into_iter().try_for_each(|row| {
+    let mut rows = R::rows_of(query.registry).range(R::keys(query.mask, query.record));
+    let _ = rows.try_for_each(|row| {
         let record = row.shown(query.trusted);
-        if pattern.matches(&record) && may_see(query, requester, row.scope()) {
+        let port = query.tables.end_ports.by_guid(row.port());
+        if pattern.matches(&record) && port.is_some_and(|port| query.may_see_port(requester, port))
+        {
             found.push(&record)?;
         }
         found.step()
     });
     Ok(())
-}
-
-fn may_see(query: &Query<'_>, requester: &EndPort, scope: Scope) -> bool {
-    match scope {
-        Scope::Port(guid) => {
-            let port = query.tables.end_ports.by_guid(guid);
-            port.is_some_and(|port| query.may_see_port(requester, port))
-        }
-        Scope::Partition(pkey) => query.may_see_partition(requester, pkey),
-    }
 }

@@ -428,7 +428,7 @@ struct Family {
 }
 
 /// All families that clients write.
-const FAMILIES: [Family; 4] = [
+const FAMILIES: &[Family] = &[
     Family {
         attribute: attribute::MC_MEMBER_RECORD,
         write: |core, _, ports, request| multicast::write(core, ports, request),
@@ -452,7 +452,7 @@ const FAMILIES: [Family; 4] = [
 ];
 
 /// InformInfoRecord is read-only, so its writes are not answered.
-const READ_ONLY: Family = Family {
+const READ_ONLY: &Family = &Family {
     attribute: attribute::INFORM_INFO_RECORD,
     write: |_, _, _, _| Err(Refusal::Silent),
     ended: |_, _, _, _, _| None,
@@ -471,9 +471,7 @@ pub const ATTRIBUTES: [AttributeId; FAMILIES.len()] = {
 
 /// The family of an attribute that clients can write or have relayed.
 fn family(attribute: AttributeId) -> Option<&'static Family> {
-    static ALL: [Family; FAMILIES.len()] = FAMILIES;
-    static OTHER: Family = READ_ONLY;
-    ALL.iter().chain([&OTHER]).find(|family| family.attribute == attribute)
+    FAMILIES.iter().chain([READ_ONLY]).find(|family| family.attribute == attribute)
 }
 
 fn decide(core: &mut Core, now_s: u64, ports: &Ports, request: &Request) -> Answer {
