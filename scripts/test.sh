@@ -29,7 +29,14 @@ interop_needs=(
 fuzz_seconds=${FUZZ_SECONDS:-60}
 sim_seconds=${SIM_SECONDS:-60}
 logs=$(mktemp -d "${TMPDIR:-/tmp}/ibsm-test.XXXXXX")
-trap 'kill $(jobs -p) 2>/dev/null; rm -rf "$logs"' EXIT
+# Processes of steps that run beside others, each the leader of a group.
+declare -A running=()
+clean_up() {
+    local leader
+    for leader in "${running[@]}"; do kill -- -"$leader" 2>/dev/null || true; done
+    rm -rf "$logs"
+}
+trap clean_up EXIT
 
 # --- The steps: functions named step_NAME, in the order of `steps`. Their output is shown if they
 # fail; the arguments of `note` are always shown.
@@ -361,15 +368,16 @@ run_step() {
     report "$name" "$status" $((SECONDS - begun))
 }
 
-declare -A running
 start_step() {
     local begun=$SECONDS
+    set -m # a group of its own
     (
-        set +e
+        set +em
         perform "$1"
         echo "$? $((SECONDS - begun))" >"$logs/status.$1"
     ) &
     running[$1]=$!
+    set +m
 }
 
 # Waits for steps that run beside others, and reports them.
@@ -379,6 +387,7 @@ finish_steps() {
         printf '%-10s ... ' "${name//_/ }"
         wait "${running[$name]}"
         read -r status seconds <"$logs/status.$name"
+        unset "running[$name]"
         report "$name" "$status" "$seconds"
     done
 }
