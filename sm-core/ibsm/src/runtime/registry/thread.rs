@@ -198,14 +198,13 @@ impl RegistryThread {
             let inbox = self.shared.inbox();
             (inbox.writes.len(), inbox.acknowledge_until)
         };
-        let acknowledged = self.sync.acknowledged(now);
         format!(
-            "writes: {queued} queued, {} being committed, {} decided; acknowledged for {:?} more, \
-             stored by standbys {:?}",
+            "writes: {queued} queued, {} being committed, {} decided; acknowledged for {:?} more; \
+             standbys awaited and lost: {:?}",
             self.deciding.len(),
             self.waiting.len(),
             until.map(|until| until.saturating_duration_since(now)),
-            acknowledged.up_to,
+            self.sync.counts(),
         )
     }
 
