@@ -93,8 +93,13 @@ impl Progress {
         if version.session < state.0.publishing() {
             return false;
         }
-        state.0.received = version;
         state.0.is_connected = true;
+        // A responder may have had more of this session than has arrived here.
+        let received = state.0.received.registry();
+        if version.session == received.session && version.registry() < received {
+            return true;
+        }
+        state.0.received = version;
         state.1 = Some(News { version, plane: snapshot.registry().clone() });
         true
     }
@@ -239,6 +244,19 @@ mod tests {
         assert!(progress.followed().is_connected, "the other stream continues");
         progress.beat(beat(7, 0), None);
         assert_eq!(progress.followed().contact, None, "that was another master");
+    }
+
+    /// Regression: updates of the feed that waited while the process was stopped replaced the newer
+    /// registry that a responder had, on disk too.
+    #[test]
+    fn an_update_does_not_replace_a_newer_registry_of_its_session() {
+        let progress = Progress::default();
+        assert!(progress.receive(&snapshot(6, 3)));
+        assert!(progress.recall(&snapshot(6, 9)));
+        assert!(progress.receive(&snapshot(6, 4)), "the feed goes on");
+        assert_eq!(progress.take().unwrap().plane.sequence, 9);
+        assert!(progress.receive(&snapshot(6, 10)) && progress.receive(&snapshot(7, 1)));
+        assert_eq!(progress.take().unwrap().plane.sequence, 1, "of the next session");
     }
 
     /// Regression: the standby's sequence number in the old session was above that of the new

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use sa_proto::prost::bytes::Bytes;
 use sa_proto::proto::registry as proto;
-use tracing::error;
+use sa_proto::snapshot::RegistryPlane;
+use tracing::{error, info};
 
 use super::dump::{self, SaDumpFile};
 use super::durable::{DurableRegistry, Verdict, Work};
@@ -192,6 +193,21 @@ impl RegistryThread {
         if is_busy { Next::Gather(GATHERING) } else { Next::Step }
     }
 
+    /// All rows as they are stored; `None` while the store cannot be used.
+    pub fn rows(&self) -> Option<RegistryPlane> {
+        self.durable.plane()
+    }
+
+    /// Whether clients may be acknowledged.
+    pub fn acknowledges(&self, now: Instant) -> bool {
+        self.shared.inbox().acknowledge_until.is_some_and(|until| now < until)
+    }
+
+    /// Internal errors, after each of which the registry was reloaded.
+    pub fn panics(&self) -> u64 {
+        self.shared.counters.panics.get()
+    }
+
     /// What writes wait for, for people.
     pub fn describe(&self, now: Instant) -> String {
         let (queued, until) = {
@@ -321,7 +337,9 @@ impl RegistryThread {
             self.durable.follow_time(time);
         }
         let Some(news) = followed.take() else { return };
-        if self.durable.follow(now_s, news.version.session, &news.plane) {
+        if self.durable.has_replaced(news.version.session) {
+            info!("ignoring the registry of an earlier master: {}", news.version);
+        } else if self.durable.follow(now_s, news.version.session, &news.plane) {
             *self.shared.held() = self.durable.held();
             followed.stored(news.version);
         } else {

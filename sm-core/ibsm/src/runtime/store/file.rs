@@ -49,6 +49,12 @@ pub trait Medium: Debug + Send + Sync {
 
     /// Opens the file, or creates it. A crash loses what was not synced.
     fn open(&self, builder: redb::Builder) -> Result<Database, redb::Error>;
+
+    /// Approximate size of the log of changes, bytes, at which it is folded into the tables of
+    /// rows.
+    fn fold_len(&self) -> usize {
+        FOLD_LEN
+    }
 }
 
 /// A directory of the host.
@@ -164,7 +170,7 @@ impl RegistryFile {
                 log_len: 0,
                 unfolded: RegistryChanges::default(),
                 outcomes: VecDeque::new(),
-                fold_len: FOLD_LEN,
+                fold_len: medium.fold_len(),
                 session: Session::default(),
             };
             let stored = store.read_or_begin()?;
