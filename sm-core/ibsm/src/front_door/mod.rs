@@ -58,6 +58,8 @@ pub struct Counters {
     pub unregistered: u64,
     /// Answers that the fabric could not deliver.
     pub undelivered: u64,
+    /// Dropped: they may have waited at the port while this process was stopped.
+    pub stale: u64,
     /// Dropped: the queue towards responders or clients was full.
     pub overflow: u64,
 }

@@ -14,6 +14,10 @@ use sm_core::sweep::SlsOfPaths;
 
 /// Packets that wait for the socket; more are dropped, and their senders retry.
 const QUEUE_MAX: usize = 4096;
+/// A process without a turn for so long was stopped, and clients have given up.
+const STOPPED_MIN: Duration = Duration::from_secs(2);
+/// How long it takes at most to read what arrived meanwhile.
+const READ_TIME: Duration = Duration::from_millis(20);
 /// How often dropped queries are logged.
 const WARNING_INTERVAL: Duration = Duration::from_secs(30);
 
@@ -23,6 +27,9 @@ pub(super) struct Door {
     responders: Responders,
     /// Packets for responders.
     outgoing: Ring,
+    last_turn: Instant,
+    /// Until when requests may have waited at the port while the process was stopped.
+    stale_until: Option<Instant>,
     warning_due: Option<Instant>,
     /// Dropped queries at the last warning.
     warned: u64,
@@ -30,11 +37,28 @@ pub(super) struct Door {
 
 impl Door {
     /// A front door that is closed.
-    pub(super) fn new(responders: Responders, access: &SaAccess) -> Self {
+    pub(super) fn new(now: Instant, responders: Responders, access: &SaAccess) -> Self {
         let mut logic = FrontDoor::default();
         logic.set_redirect_mode(access.redirect);
         logic.set_return_way(access.front_door_return);
-        Self { logic, responders, outgoing: Ring::new(QUEUE_MAX), warning_due: None, warned: 0 }
+        Self {
+            logic,
+            responders,
+            outgoing: Ring::new(QUEUE_MAX),
+            last_turn: now,
+            stale_until: None,
+            warning_due: None,
+            warned: 0,
+        }
+    }
+
+    /// Notices that the process was stopped. Must be called before anything that arrives is
+    /// handled.
+    pub(super) fn watch(&mut self, now: Instant) {
+        let last = std::mem::replace(&mut self.last_turn, now);
+        if now.saturating_duration_since(last) >= STOPPED_MIN {
+            self.stale_until = Some(now + READ_TIME);
+        }
     }
 
     pub(super) fn counters(&self) -> Counters {
@@ -59,6 +83,12 @@ impl Door {
     /// Takes a packet that the fabric delivered to QP1. `true` if it has become an answer to be
     /// sent.
     pub(super) fn admit(&mut self, now: Instant, packet: &mut Packet) -> bool {
+        // The age of what waited is unknown, and a write whose client has given up must not be
+        // decided after later ones. Clients that still wait repeat their requests.
+        if self.stale_until.is_some_and(|until| now < until) {
+            self.logic.counters.stale += 1;
+            return false;
+        }
         let responders = self.responders.load();
         match self.logic.admit(now, &responders, packet) {
             Passage::ToResponder => {

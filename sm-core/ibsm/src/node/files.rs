@@ -326,9 +326,11 @@ impl StateFiles {
         self.all_mut().into_iter().for_each(StateFile::retry);
     }
 
-    /// When a failed write is due again.
-    pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        self.all().into_iter().filter_map(StateFile::poll_timeout).min()
+    /// When a failed write is due again; that of tables not while they change.
+    pub(super) fn poll_timeout(&self, sweeper: &Sweeper) -> Option<Instant> {
+        let tables = self.tables.poll_timeout().filter(|_| sweeper.is_settled());
+        let rest = self.all().into_iter().filter(|file| !std::ptr::eq(*file, &self.tables));
+        rest.filter_map(StateFile::poll_timeout).chain(tables).min()
     }
 
     /// A line for each file that could not be written.
@@ -420,6 +422,25 @@ mod tests {
         begin(&mut files);
         files.handle_written(now, tables(), Ok(()));
         assert!(polled(&mut files, &mut sweeper).is_empty());
+    }
+
+    /// Regression: a manager that could not write the tables and then stood by, or swept, was always
+    /// due, and did nothing: its thread never slept.
+    #[test]
+    fn tables_that_could_not_be_written_are_due_only_while_they_can_be_written() {
+        let (mut files, mut sweeper) = files();
+        let now = Instant::now();
+        begin(&mut files);
+        let full = std::io::Error::from(std::io::ErrorKind::StorageFull);
+        files.handle_written(now, tables(), Err(&full));
+        assert!(!sweeper.is_settled());
+        assert_eq!(files.poll_timeout(&sweeper), None);
+        files.lids.begin();
+        files.handle_written(now, StateWrite::Lids(LidTable::default()), Err(&full));
+        let due = files.poll_timeout(&sweeper);
+        assert!(due > Some(now));
+        assert_eq!(files.poll_write(due.unwrap(), &mut sweeper, || 7).map(|_| ()), Some(()));
+        assert_eq!(files.poll_timeout(&sweeper), None);
     }
 
     #[test]

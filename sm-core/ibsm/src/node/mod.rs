@@ -157,7 +157,7 @@ impl Node {
             sweeper,
             attached: true,
             transmit: TransmitQueue::default(),
-            door: Door::new(responders.clone(), &access),
+            door: Door::new(now, responders.clone(), &access),
             responders,
             registry: RegistryExchange::new(parts.registry),
             succession: Succession::new(parts.follows, parts.follows_config, parts.shares),
@@ -182,7 +182,7 @@ impl Node {
 
     /// Takes a packet of the fabric. Its memory is used for an answer, if there is one.
     pub fn handle_packet(&mut self, now: Instant, packet: &mut Packet) {
-        self.succession.watch(now, &mut self.sweeper);
+        self.watch(now);
         let is_answer = match packet.address.local_qpn {
             Qpn::SMI => self.sweeper.handle_packet(now, packet),
             _ => self.door.admit(now, packet),
@@ -190,6 +190,12 @@ impl Node {
         if is_answer {
             self.transmit.push_answer(packet);
         }
+    }
+
+    /// Must be called before anything that arrives is handled.
+    fn watch(&mut self, now: Instant) {
+        self.succession.watch(now, &mut self.sweeper);
+        self.door.watch(now);
     }
 
     /// Takes a packet of a responder: the answer to a client, without its envelope.
@@ -296,7 +302,7 @@ impl Node {
     /// Applies changes of the registry, and performs due work. Spurious calls are allowed. Returns
     /// whether the registry had changes.
     pub fn handle_timeout(&mut self, now: Instant) -> bool {
-        self.succession.watch(now, &mut self.sweeper);
+        self.watch(now);
         self.sweeper.set_imported_registry(now, self.registry.imported());
         if self.attached {
             self.sweeper.handle_timeout(now);
@@ -366,7 +372,7 @@ impl Node {
             self.publication.poll_timeout(),
             self.succession.poll_timeout(),
             self.deferred_due,
-            self.files.poll_timeout(),
+            self.files.poll_timeout(&self.sweeper),
             Some(self.status.due()),
         ];
         due.into_iter().flatten().min()

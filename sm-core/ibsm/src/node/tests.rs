@@ -413,6 +413,27 @@ fn queries_go_to_a_responder_and_its_answers_to_the_fabric() {
     assert_eq!((counters.not_master, counters.no_responder), (1, 1));
 }
 
+/// Regression: a join waited at the port of a manager that was stopped. Its client gave up and left
+/// the group by another manager. Then the first one continued and passed the join on.
+#[test]
+fn requests_that_waited_while_the_process_was_stopped_are_dropped() {
+    let mut bed = Bed::new(settings(), Files::new(), false);
+    bed.bring_up();
+    bed.run_for(Duration::from_secs(1));
+    let now = bed.clock.now();
+    let hello = Hello { front_door: vec!["127.0.0.1:1".to_owned()], ..Hello::default() };
+    let served = Some(bed.feed.version());
+    assert!(bed.responders.enter(&Responder::new(&hello, served, None, now, 1)));
+    let stopped = Duration::from_secs(3);
+    bed.node.handle_packet(now + stopped, &mut query(Method::SET));
+    bed.node.handle_packet(now + stopped + Duration::from_millis(5), &mut query(Method::SET));
+    assert!(bed.node.poll_forward().is_empty(), "they may be as old as that");
+    assert_eq!(bed.node.door.counters().stale, 2);
+    let later = now + stopped + Duration::from_millis(100);
+    bed.node.handle_packet(later, &mut query(Method::SET));
+    assert_eq!(bed.node.poll_forward().len(), 1);
+}
+
 #[test]
 fn a_changed_partition_file_takes_effect_and_a_faulty_one_does_not() {
     let path = PathBuf::from("partitions.conf");

@@ -48,12 +48,22 @@ impl Followed {
     /// Whether everything that the master had published at the last contact is on disk, and that
     /// contact is recent.
     pub fn is_in_step(&self, now: Instant) -> bool {
-        let is_recent = self.contact.is_some_and(|contact| now <= contact + LEASE);
         let is_stored = self.beat.as_ref().is_some_and(|beat| {
             self.stored.registry() >= beat.version.registry()
                 && self.stored.session == beat.version.session
         });
-        self.is_connected && is_recent && is_stored && self.has_state()
+        self.is_connected && self.is_recent(now) && is_stored && self.has_state()
+    }
+
+    /// Whether master and standby could reach each other until recently.
+    fn is_recent(&self, now: Instant) -> bool {
+        self.contact.is_some_and(|contact| now <= contact + LEASE)
+    }
+
+    /// Whether a master that hands over now has published nothing that is not on disk. A feed that
+    /// has been silent may be that of an earlier session: this process may have been stopped.
+    pub(in crate::node) fn is_ready_for_handover(&self, now: Instant) -> bool {
+        self.has_caught_up() && self.is_recent(now)
     }
 
     /// Whether the LIDs, M_Keys and links that the master had published at the last heartbeat are

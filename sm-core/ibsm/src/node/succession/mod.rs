@@ -77,7 +77,7 @@ pub(super) struct Succession {
     doubt: Doubt,
     takeover: TakeOver,
     handover: PreparedHandover,
-    /// Whether the copy had everything that was published when this SM was last not master.
+    /// Whether the copy was ready for a handover when this SM was last not master.
     caught_up: bool,
     /// Since when this standby has reached no master's feed.
     unreachable_since: Option<Instant>,
@@ -143,7 +143,7 @@ impl Succession {
         let stopped = self.doubt.watch(now, vouched(sweeper));
         if sweeper.sm_state() != SmState::Master {
             // A packet that arrives may be a handover.
-            self.caught_up = self.followed.has_caught_up();
+            self.caught_up = self.followed.is_ready_for_handover(now);
             return self.set_awaits_copy(now, sweeper);
         }
         if let Some(stopped) = stopped {

@@ -311,6 +311,18 @@ fn took_over_with_state() -> Bed {
     bed
 }
 
+/// Regression: a master was stopped while another took over, died and started again. When it went
+/// on it took the feed that had ended meanwhile for that of the master that handed over, and began
+/// without what that one had acknowledged.
+#[test]
+fn a_feed_that_was_silent_does_not_show_that_everything_was_handed_over() {
+    let bed = Bed::new(of_priority(3), Files::new(), false);
+    let (now, copy) = (bed.clock.now(), publishing(&bed, 6));
+    assert!(copy.is_ready_for_handover(now + LEASE));
+    assert!(!copy.is_ready_for_handover(now + LEASE + Duration::from_millis(1)));
+    assert!(copy.has_caught_up(), "it accepts the handover, and asks responders");
+}
+
 /// A standby accepted a handover before it had the LIDs and M_Keys of the master.
 #[test]
 fn a_handover_waits_until_the_state_is_stored() {

@@ -310,6 +310,7 @@ impl Service {
             dropped("other_class", door.other_class),
             dropped("unregistered", door.unregistered),
             dropped("not_master", door.not_master),
+            dropped("stale", door.stale),
             dropped("overflow", door.overflow),
             counter(
                 "front_door_undelivered",
