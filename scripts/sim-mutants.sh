@@ -1,70 +1,102 @@
 #!/usr/bin/env bash
-# Plants each defect and expects the simulation to find it.
+# Plants each defect in a copy of this commit and expects the simulation to find it.
 #
-# usage: scripts/sim-mutants.sh [--seconds N] [NAME...]    all defects unless NAMEs are given
+# usage: scripts/sim-mutants.sh [--seconds N] [--seed S] [NAME...]
 #
-# NAME is that of a patch in sim/mutants, or a defect of `--plant`. Patches are applied to a copy of
-# this commit in target/sim-mutants, which is built incrementally. Each defect is searched for with
-# small fabrics for N seconds (300), then with large ones for as long. The output is kept there.
+# NAME is that of a patch in sim/mutants, or a defect of `--plant`; without one, all. Seeds from S
+# (1) on are run for N (120) seconds in the small fabric, and then, if none failed, in the large one.
+# A seed that fails without the defect, too, does not count. Prints a line for each defect: whether
+# it was found, after how many seconds and by which seed, and what did not hold. Ends with status 1
+# if one was not found or its patch does not apply or build.
+#
+# The copy and its build stay in target/sim-mutants, so that each defect rebuilds only what depends
+# on it. SIM_PROFILE is the profile (dev).
 set -euo pipefail
 cd "$(dirname "$0")/.."
-seconds=300
-if [[ ${1-} == --seconds ]]; then seconds=$2; shift 2; fi
-profile=${SIM_PROFILE:-dev}
-target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
-work=$target/sim-mutants
-program=$work/target/${profile/dev/debug}/sim
+seconds=120 first=1
+while [[ ${1-} == --* ]]; do
+    case $1 in
+        --seconds) seconds=$2 ;;
+        --seed) first=$2 ;;
+        *) echo "sim-mutants.sh: unknown option $1" >&2; exit 2 ;;
+    esac
+    shift 2
+done
 plants=(no-sync lost-writes stale-tables deaf-clients)
 names=("$@")
 if ((${#names[@]} == 0)); then
     names=("${plants[@]}")
     for patch in sim/mutants/*.patch; do names+=("$(basename "$patch" .patch)"); done
 fi
+profile=${SIM_PROFILE:-dev}
+root=$(realpath -m "${CARGO_TARGET_DIR:-target}")/sim-mutants
+tree=$root/tree
 
 # The copy is a clone: git replaces only files that differ, so that others are not compiled again.
-[[ -e $work/tree ]] || git clone --quiet --shared --no-checkout . "$work/tree"
-git -C "$work/tree" fetch --quiet origin HEAD
-git -C "$work/tree" checkout --quiet --force --detach FETCH_HEAD
-
+[[ -e $tree ]] || git clone --quiet --shared --no-checkout . "$tree"
+git -C "$tree" fetch --quiet origin HEAD
+restore() { git -C "$tree" checkout --quiet --force --detach FETCH_HEAD; }
 build() {
-    (
-        cd "$work/tree"
-        CARGO_TARGET_DIR=$work/target cargo build --quiet --profile "$profile" -p sim
-    )
+    (cd "$tree" && CARGO_TARGET_DIR=$root/target cargo build --quiet -p sim --profile "$profile")
 }
+restore
+program=$root/target/${profile/dev/debug}/sim
+unchanged=$root/sim
+build
+cp "$program" "$unchanged"
 
-# find_defect NAME OPTION...: whether the simulation fails; how and when is in `found`.
-find_defect() {
-    local name=$1 size
-    shift
+# search PROGRAM OPTION...: prints the seconds, seed and violation of the first seed that fails
+# because of the defect.
+search() {
+    local began=$SECONDS size seed out failed
     for size in --small ''; do
-        # shellcheck disable=SC2086  # no word if it is empty
-        if ! "$program" $size --seconds "$seconds" --quiet "$@" >"$work/$name.txt" 2>&1; then
-            found=$(grep -m 1 -e FAILED -e panicked "$work/$name.txt" || tail -1 "$work/$name.txt")
-            found=${found:0:200}
-            return
-        fi
+        seed=$first
+        local end=$((SECONDS + seconds))
+        while ((SECONDS < end)); do
+            out=$("$@" ${size:+"$size"} --quiet --seed "$seed" --seconds $((end - SECONDS)) 2>&1) &&
+                break
+            failed=$(grep -m1 -oP '^seed \K[0-9]+(?= FAILED)' <<<"$out") || {
+                echo "$((SECONDS - began)) - $(grep -m1 -A1 'panicked at' <<<"$out" | tail -1)"
+                return
+            }
+            if "$unchanged" ${size:+"$size"} --quiet --seed "$failed" --runs 1 >"$root/out" 2>&1; then
+                echo "$((SECONDS - began)) $failed${size:+ small}:" \
+                    "$(grep -m1 -oP '^seed [0-9]+ FAILED: \K.*' <<<"$out")"
+                return
+            fi
+            echo "seed $failed $size fails without the defect, too" >&2
+            seed=$((failed + 1))
+        done
     done
     return 1
 }
 
+row() { printf '%-32s %-9s %s\n' "$1" "$2" "${3-}"; }
 missed=()
+miss() {
+    row "$@"
+    missed+=("$1")
+}
+# find_defect NAME PROGRAM OPTION...
+find_defect() {
+    local name=$1 result
+    shift
+    if result=$(search "$@"); then row "$name" found "$result"; else miss "$name" missed; fi
+}
+row defect result 'seconds, seed, what does not hold'
 for name in "${names[@]}"; do
     patch=$PWD/sim/mutants/$name.patch
-    options=()
-    if [[ -e $patch ]]; then
-        git -C "$work/tree" apply "$patch"
-    else
-        options=(--plant "$name")
+    if [[ ! -e $patch ]]; then
+        find_defect "$name" "$unchanged" --plant "$name"
+        continue
     fi
-    build
-    began=$SECONDS
-    if find_defect "$name" "${options[@]}"; then
-        printf '%-32s found in %d s: %s\n' "$name" "$((SECONDS - began))" "$found"
+    if ! git -C "$tree" apply "$patch" 2>"$root/out"; then
+        miss "$name" 'no patch' "$(head -1 "$root/out")"
+    elif ! build 2>"$root/out"; then
+        miss "$name" 'no build' "$(grep -m1 '^error' "$root/out")"
     else
-        missed+=("$name")
-        printf '%-32s not found in %d s\n' "$name" "$((SECONDS - began))"
+        find_defect "$name" "$program"
     fi
-    git -C "$work/tree" checkout --quiet --force .
+    restore
 done
 ((${#missed[@]} == 0)) || { echo "not found: ${missed[*]}"; exit 1; }

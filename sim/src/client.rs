@@ -23,10 +23,17 @@ use crate::random::Random;
 pub const GROUPS: usize = 6;
 /// See [`GROUPS`].
 pub const SERVICES: usize = 3;
+/// Leases of further services, seconds. The first is longer than a run, unless a clock jumps.
+const LEASES_S: [u32; 2] = [2000, 12];
+/// Everything that a client registers.
+pub const SLOTS: usize = GROUPS + SERVICES + LEASES_S.len();
 /// How long an answer may take before the request is repeated.
 pub const ANSWER_TIME: Duration = Duration::from_millis(700);
 /// Requests until a client gives up.
 pub const TRIES_MAX: u32 = 6;
+/// How much earlier and later a lease may end than by the times of request and answer: registry
+/// time has whole seconds, and reads may be outdated.
+const LEASE_ERROR: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(6));
 /// First of the clients' service IDs.
 const SERVICE_ID_BASE: u64 = 0x1000_0000_0000_0000;
 
@@ -62,6 +69,34 @@ pub struct Open {
     pub since: Instant,
     /// What may have been registered in the slot before.
     pub before: Vec<Value>,
+    /// The reign in which it was sent first.
+    pub reign: u64,
+}
+
+/// Where an answer comes from: the responder, which of its processes, and the epoch of what it
+/// served.
+pub type Source = (usize, u64, u64);
+
+/// When a lease ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// Not before this time.
+    pub from: Instant,
+    /// Not after this time, if that is known.
+    pub until: Option<Instant>,
+}
+
+/// What is known when an answer arrives.
+#[derive(Clone, Copy, Debug)]
+pub struct Context {
+    /// The current time.
+    pub now: Instant,
+    /// Since when nothing fails that could delay what responders learn.
+    pub calm_since: Option<Instant>,
+    /// Counts how often another manager became master.
+    pub reign: u64,
+    /// Where the answer comes from.
+    pub source: Option<Source>,
 }
 
 /// What a client knows of a slot.
@@ -77,6 +112,10 @@ pub struct Known {
     pub is_asked: bool,
     /// The SM denied what the client knew, at this time: it must be asked to register again.
     pub denied: Option<Instant>,
+    /// When it ends by itself, if it does.
+    pub lease: Option<Lease>,
+    /// Where the last answer to a write came from.
+    pub source: Option<Source>,
 }
 
 /// What an answer shows.
@@ -113,6 +152,8 @@ pub struct Client {
     pub known: Vec<Known>,
     next_tid: u64,
     next_value: u32,
+    /// Whether registry time may have jumped, so that leases end at any time.
+    has_jumped: bool,
     /// Answers with OK, with another status, and requests given up.
     pub totals: [u64; 3],
 }
@@ -120,17 +161,25 @@ pub struct Client {
 impl Client {
     /// A client that has registered nothing.
     pub fn new(index: usize, endpoint: Endpoint, guid: Guid, gid: Gid, now: Instant) -> Self {
-        let known =
-            Known { may_be: vec![None], wanted: None, since: now, is_asked: false, denied: None };
+        let known = Known {
+            may_be: vec![None],
+            wanted: None,
+            since: now,
+            is_asked: false,
+            denied: None,
+            lease: None,
+            source: None,
+        };
         Self {
             index,
             endpoint,
             guid,
             gid,
             open: None,
-            known: vec![known; GROUPS + SERVICES],
+            known: vec![known; SLOTS],
             next_tid: 0,
             next_value: 1,
+            has_jumped: false,
             totals: [0; 3],
         }
     }
@@ -148,14 +197,41 @@ impl Client {
         }
     }
 
+    /// Registry time may have jumped: leases end at any time from now on.
+    pub fn handle_jump(&mut self, now: Instant) {
+        self.has_jumped = true;
+        for lease in self.known.iter_mut().filter_map(|known| known.lease.as_mut()) {
+            *lease = Lease { from: lease.from.min(now), until: None };
+        }
+    }
+
+    /// A manager has become master with a registry that may be outdated: what was withdrawn may
+    /// have returned, and is withdrawn again.
+    pub fn handle_return(&mut self, plane: &RegistryPlane) {
+        for slot in 0..SLOTS {
+            let found = self.value_in(plane, slot);
+            let known = &mut self.known[slot];
+            if found.is_some() && !known.may_be.contains(&found) {
+                known.may_be.push(found);
+            }
+        }
+    }
+
     /// Whether everything wanted is registered for certain, and nothing else.
     pub fn is_settled(&self) -> bool {
         self.open.is_none() && self.known.iter().all(|known| !known.is_unsettled())
     }
 
-    /// The next request; `random`: one that the client makes up, or else only those that settle
+    /// The next request; `invents`: one that the client makes up, or else only those that settle
     /// what is uncertain.
-    pub fn next_ask(&mut self, random: &mut Random, invents: bool, others: &[Guid]) -> Option<Ask> {
+    pub fn next_ask(
+        &mut self,
+        now: Instant,
+        random: &mut Random,
+        invents: bool,
+        others: &[Guid],
+    ) -> Option<Ask> {
+        self.known.iter_mut().for_each(|known| known.end_lease(now));
         if let Some(slot) = self.known.iter().position(Known::is_unsettled) {
             let known = &mut self.known[slot];
             // Who is not answered may do something else: the first request must not come later.
@@ -170,7 +246,7 @@ impl Client {
         if !invents {
             return None;
         }
-        let slot = random.below(GROUPS + SERVICES);
+        let slot = random.below(SLOTS);
         Some(match random.below(10) {
             0..5 => {
                 let value = match self.known[slot].wanted {
@@ -184,13 +260,21 @@ impl Client {
                 Ask::Put(slot, value)
             }
             // Only trusted requesters may read who is in a group.
-            5..8 => Ask::Get(GROUPS + random.below(SERVICES)),
+            5..8 => Ask::Get(GROUPS + random.below(SLOTS - GROUPS)),
             _ => Ask::Path(others[random.below(others.len())]),
         })
     }
 
+    /// A read of what was just written.
+    pub fn read_after(ask: Ask) -> Option<Ask> {
+        match ask {
+            Ask::Put(slot, _) if slot >= GROUPS => Some(Ask::Get(slot)),
+            Ask::Put(..) | Ask::Get(_) | Ask::Path(_) => None,
+        }
+    }
+
     /// Begins a request.
-    pub fn begin(&mut self, now: Instant, ask: Ask) {
+    pub fn begin(&mut self, now: Instant, ask: Ask, reign: u64) {
         self.next_tid += 1;
         let tid = (self.index as u64) << 32 | self.next_tid;
         let mut mad = [0; MAD_LEN];
@@ -203,8 +287,13 @@ impl Client {
             if !known.may_be.contains(&value) {
                 known.may_be.push(value);
             }
+            if let (Some(lease), Some(_)) = (lease_of(slot), value) {
+                let from = now + lease.saturating_sub(LEASE_ERROR.0);
+                let before = known.lease.map_or(from, |lease| lease.from);
+                known.lease = Some(Lease { from: from.min(before), until: None });
+            }
         }
-        self.open = Some(Open { ask, mad, tid, tries: 0, since: now, before });
+        self.open = Some(Open { ask, mad, tid, tries: 0, since: now, before, reign });
     }
 
     fn write(&self, ask: Ask, tid: u64, mad: &mut [u8; MAD_LEN]) {
@@ -271,7 +360,9 @@ impl Client {
             .set_service_id(self.service_id(slot))
             .set_service_gid(self.gid)
             .set_service_pkey(PKey::DEFAULT_FULL)
-            .set_service_lease(LEASE_INDEFINITE)
+            .set_service_lease(
+                slot.checked_sub(GROUPS + SERVICES).map_or(LEASE_INDEFINITE, |at| LEASES_S[at]),
+            )
             .set_service_name(name);
     }
 
@@ -292,53 +383,65 @@ impl Client {
         Some(value_of_name(&service.record[48..52]))
     }
 
-    /// Takes an answer. `calm` if everything has been current for long: a read must show what is
-    /// registered.
+    /// Takes an answer.
     pub fn handle_answer(
         &mut self,
-        now: Instant,
+        context: Context,
         mad: &[u8; MAD_LEN],
-        calm_since: Option<Instant>,
     ) -> Option<(Ask, Status, Finding)> {
         let answer = SaMad::new(mad);
-        let tid = answer.header().tid() & (u64::MAX >> 16);
+        let tid = answer.header().tid() & TID_MASK;
         let open = self.open.take_if(|open| open.tid == tid)?;
         let status = answer.header().status();
         self.totals[usize::from(status != Status::OK)] += 1;
         let finding = match open.ask {
             Ask::Put(slot, value) => {
-                self.settle(now, &open, (slot, value), status);
+                self.settle(context, &open, (slot, value), status);
                 Finding::Fine
             }
-            Ask::Get(slot) => self.check(&open, slot, status, answer.data(), calm_since),
+            Ask::Get(slot) => self.check(context, &open, slot, status, answer.data()),
             Ask::Path(_) => Finding::Fine,
         };
         Some((open.ask, status, finding))
     }
 
-    fn settle(&mut self, now: Instant, open: &Open, put: (Slot, Value), status: Status) {
-        let (slot, value) = put;
+    fn settle(&mut self, context: Context, open: &Open, put: (Slot, Value), status: Status) {
+        let ((slot, value), now) = (put, context.now);
+        let has_jumped = self.has_jumped;
         let known = &mut self.known[slot];
-        known.since = now;
+        // It is not known which of several copies is answered.
+        let is_first = open.tries == 1;
+        (known.since, known.source) = (now, context.source.filter(|_| is_first));
         // What is not there need not be withdrawn.
         let is_absent = status == Status::SA_REQ_INVALID || status == Status::SA_NO_RECORDS;
         if status == Status::OK || (value.is_none() && is_absent) {
-            // A repeat may find what the first request has done.
-            let is_denial = status != Status::OK && open.tries == 1;
+            // A repeat gets the first answer, unless another manager decides meanwhile: that may
+            // find what the first request has done.
+            let is_same = is_first || (context.reign == open.reign && !has_jumped);
+            let has_ended = known.lease.is_some_and(|lease| now >= lease.from);
+            let is_denial = status != Status::OK && is_same && !has_ended;
             if is_denial && !open.before.contains(&None) && !known.is_asked {
                 known.denied = Some(now);
             }
             (known.may_be, known.is_asked) = (vec![value], false);
+            let lease = lease_of(slot).filter(|_| value.is_some());
+            known.lease = lease.map(|lease| match has_jumped {
+                false => Lease {
+                    from: open.since + lease.saturating_sub(LEASE_ERROR.0),
+                    until: Some(now + lease + LEASE_ERROR.1),
+                },
+                true => Lease { from: open.since, until: None },
+            });
         }
     }
 
     fn check(
         &self,
+        context: Context,
         open: &Open,
         slot: Slot,
         status: Status,
         data: &[u8; DATA_LEN],
-        calm_since: Option<Instant>,
     ) -> Finding {
         let found = match status {
             Status::OK => {
@@ -352,11 +455,14 @@ impl Client {
             _ => return Finding::Fine,
         };
         let known = &self.known[slot];
-        let is_certain = calm_since.is_some_and(|since| open.since >= since)
-            && open.since >= known.since + READ_AGE_MAX
-            && known.may_be.len() == 1;
-        if is_certain && !known.may_be.contains(&found) {
-            return Finding::Unexpected { slot, found, may_be: known.may_be.clone() };
+        let is_current = context.calm_since.is_some_and(|since| open.since >= since)
+            && open.since >= known.since + READ_AGE_MAX;
+        // The responder that answers a write has it in its tables.
+        let shows_write =
+            open.tries == 1 && known.source.is_some() && known.source == context.source;
+        let permitted = known.permitted(context.now);
+        if (is_current || shows_write) && !permitted.contains(&found) {
+            return Finding::Unexpected { slot, found, may_be: permitted };
         }
         Finding::Fine
     }
@@ -378,10 +484,35 @@ impl Client {
     }
 }
 
+/// The part of a TransactionID that the fabric leaves as it is.
+pub const TID_MASK: u64 = u64::MAX >> 16;
+
 /// By how much reads of what is registered may be outdated, and some time for packets.
 pub const READ_AGE_MAX: Duration = Duration::from_millis(1500);
 
+fn lease_of(slot: Slot) -> Option<Duration> {
+    let lease_s = *LEASES_S.get(slot.checked_sub(GROUPS + SERVICES)?)?;
+    Some(Duration::from_secs(lease_s.into()))
+}
+
 impl Known {
+    /// What may be registered at this time.
+    pub fn permitted(&self, now: Instant) -> Vec<Value> {
+        let Some(lease) = self.lease else { return self.may_be.clone() };
+        let has_ended = lease.until.is_some_and(|until| now >= until);
+        let may_have_ended = now >= lease.from && !self.may_be.contains(&None);
+        let kept = self.may_be.iter().copied().filter(|value| value.is_none() || !has_ended);
+        kept.chain(may_have_ended.then_some(None)).collect()
+    }
+
+    /// Forgets a registration whose lease has ended.
+    fn end_lease(&mut self, now: Instant) {
+        if self.lease.is_some_and(|lease| lease.until.is_some_and(|until| now >= until)) {
+            (self.may_be, self.wanted, self.lease) = (vec![None], None, None);
+            (self.is_asked, self.denied) = (false, None);
+        }
+    }
+
     /// Whether the client has something to do for this slot.
     pub fn is_unsettled(&self) -> bool {
         self.is_asked || self.may_be.len() > 1 || self.may_be[0] != self.wanted
@@ -408,4 +539,92 @@ fn request(
 ) -> &mut [u8; DATA_LEN] {
     SaMad::new(&mut *mad).write_request(method, attribute, tid, mask);
     ib_mad::wire::field::part_mut::<{ ib_mad::wire::sa::HEADER_LEN }, _, _>(mad)
+}
+
+#[cfg(test)]
+mod tests {
+    use fabric_sim::generate::{Common, FatTree, Shape, generate};
+    use fabric_sim::{Fabric, Options};
+
+    use super::*;
+
+    const START: Duration = Duration::from_secs(1);
+
+    fn client(now: Instant) -> Client {
+        let tree = FatTree { levels: 2, radix: 4, hosts: 4, oversubscription: (1, 1) };
+        let net = generate(&Shape::FatTree(tree), &Common::default()).unwrap();
+        let mut fabric = Fabric::new(&net, Options::default());
+        let is_host = |node: &fabric_sim::NodeIndex| fabric.node(*node).num_ports == 1;
+        let host = fabric.nodes().find(is_host).unwrap();
+        let endpoint = fabric.attach(host, 0).unwrap();
+        Client::new(
+            0,
+            endpoint,
+            Guid(7),
+            Gid::new(ib_mad::types::SUBNET_PREFIX_DEFAULT, Guid(7)),
+            now,
+        )
+    }
+
+    fn context(now: Instant, source: Option<Source>) -> Context {
+        Context { now, calm_since: None, reign: 0, source }
+    }
+
+    /// Sends a request and takes an answer with this status and the data of the request.
+    fn ask(client: &mut Client, context: Context, ask: Ask, status: Status) -> Finding {
+        client.begin(context.now, ask, context.reign);
+        let open = client.open.as_mut().unwrap();
+        open.tries = 1;
+        let mut mad = open.mad;
+        SaMad::new(&mut mad).header_mut().set_status(status);
+        client.handle_answer(context, &mad).unwrap().2
+    }
+
+    #[test]
+    fn a_lease_ends_within_its_error_unless_a_clock_may_have_jumped() {
+        let start = Instant::now();
+        let (slot, mut client) = (SLOTS - 1, client(start));
+        let lease = lease_of(slot).unwrap();
+        let now = start + START;
+        ask(&mut client, context(now, None), Ask::Put(slot, Some(5)), Status::OK);
+        let permitted = |client: &Client, after| client.known[slot].permitted(now + after);
+        assert_eq!(permitted(&client, lease - LEASE_ERROR.0 - START), [Some(5)]);
+        assert_eq!(permitted(&client, lease), [Some(5), None]);
+        assert_eq!(permitted(&client, lease + LEASE_ERROR.1), [None]);
+        client.handle_jump(now);
+        assert_eq!(permitted(&client, Duration::ZERO), [Some(5), None]);
+        assert_eq!(permitted(&client, lease * 9), [Some(5), None]);
+    }
+
+    #[test]
+    fn a_write_must_be_seen_at_the_responder_that_answered_it() {
+        let start = Instant::now();
+        let (slot, mut client) = (GROUPS, client(start));
+        let here = context(start + START, Some((1, 1, 9)));
+        ask(&mut client, here, Ask::Put(slot, Some(5)), Status::OK);
+        let mut read =
+            |source, status| ask(&mut client, Context { source, ..here }, Ask::Get(slot), status);
+        let none = Status::SA_NO_RECORDS;
+        assert!(matches!(read(here.source, none), Finding::Unexpected { found: None, .. }));
+        for other in [None, Some((2, 1, 9)), Some((1, 2, 9)), Some((1, 1, 10))] {
+            assert_eq!(read(other, none), Finding::Fine, "{other:?} need not have it yet");
+        }
+    }
+
+    #[test]
+    fn a_withdrawal_is_refused_only_if_another_manager_may_have_done_it() {
+        let start = Instant::now();
+        let now = start + START;
+        for (tries, reign, is_denial) in [(1, 4, true), (2, 3, true), (2, 4, false)] {
+            let mut client = client(start);
+            ask(&mut client, context(now, None), Ask::Put(0, Some(1)), Status::OK);
+            client.begin(now, Ask::Put(0, None), 3);
+            let open = client.open.as_mut().unwrap();
+            open.tries = tries;
+            let mut mad = open.mad;
+            SaMad::new(&mut mad).header_mut().set_status(Status::SA_REQ_INVALID);
+            client.handle_answer(Context { reign, ..context(now, None) }, &mad);
+            assert_eq!(client.known[0].denied.is_some(), is_denial, "{tries} {reign}");
+        }
+    }
 }

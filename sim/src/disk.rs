@@ -46,6 +46,8 @@ struct State {
     syncs: u64,
     /// Whether a sync has no effect.
     lies: bool,
+    /// Size of the log at which it is folded.
+    fold_len: usize,
 }
 
 #[derive(Debug)]
@@ -59,10 +61,12 @@ enum Unsynced {
 pub struct Disk(Arc<Mutex<State>>);
 
 impl Disk {
-    /// An empty disk; `syncs`: whether it does what it acknowledges.
-    pub fn new(syncs: bool) -> Self {
+    /// An empty disk; `syncs`: whether it does what it acknowledges; `fold_len`: size of the log
+    /// of changes at which it is folded.
+    pub fn new(syncs: bool, fold_len: usize) -> Self {
         let disk = Self::default();
         disk.state().lies = !syncs;
+        disk.state().fold_len = fold_len;
         disk
     }
 
@@ -247,6 +251,10 @@ impl StorageBackend for Open {
 impl Medium for Disk {
     fn path(&self) -> PathBuf {
         Path::new("simulated").join("registry.redb")
+    }
+
+    fn fold_len(&self) -> usize {
+        self.state().fold_len
     }
 
     fn open(&self, builder: redb::Builder) -> Result<Database, redb::Error> {

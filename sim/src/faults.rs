@@ -9,6 +9,7 @@ use ibsm::publish::Orders;
 use crate::disk::DiskFaults;
 use crate::net::Proc;
 use crate::random::Random;
+use crate::world::Config;
 
 /// Something that fails, or an order of an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +22,8 @@ pub enum Fault {
     Stop(Proc),
     /// Nothing passes from one process to another.
     Cut(Proc, Proc),
+    /// A manager's feed to a responder makes no progress, for less time than keepalive permits.
+    Stall(Proc, Proc),
     /// The management network takes long.
     SlowNetwork,
     /// Datagrams are lost and repeated.
@@ -31,6 +34,8 @@ pub enum Fault {
     Link(NodeIndex, u8),
     /// A switch fails.
     Node(NodeIndex),
+    /// The links from the switch of a manager's host to other switches fail.
+    Split(NodeIndex),
     /// The disk of a manager's host fails.
     Disk(usize, DiskFaults),
     /// The time of day of a manager's host is set.
@@ -40,6 +45,48 @@ pub enum Fault {
 }
 
 impl Fault {
+    /// Whether it can delay what responders learn by more than is documented, or change who is
+    /// master.
+    pub fn is_hard(&self) -> bool {
+        match self {
+            Self::Kill(_)
+            | Self::PowerLoss(_)
+            | Self::Stop(_)
+            | Self::Cut(..)
+            | Self::Split(_)
+            | Self::SlowNetwork
+            | Self::LossyDatagrams
+            | Self::Disk(..) => true,
+            Self::Stall(..)
+            | Self::LossyFabric
+            | Self::Link(..)
+            | Self::Node(_)
+            | Self::WallClock(..)
+            | Self::Orders(..) => false,
+        }
+    }
+
+    /// Whether another manager may become master.
+    pub fn stops_manager(&self) -> bool {
+        matches!(
+            self,
+            Self::Kill(Proc::Manager(_)) | Self::PowerLoss(_) | Self::Stop(Proc::Manager(_))
+        )
+    }
+
+    /// Whether a standby may fall behind.
+    pub fn delays_standby(&self) -> bool {
+        matches!(
+            self,
+            Self::Cut(Proc::Manager(_), Proc::Manager(_)) | Self::Disk(..) | Self::SlowNetwork
+        )
+    }
+
+    /// Whether ports may leave the fabric.
+    pub fn moves_ports(&self) -> bool {
+        matches!(self, Self::LossyFabric | Self::Link(..) | Self::Node(_) | Self::Split(_))
+    }
+
     fn name(&self) -> &'static str {
         match self {
             Self::Kill(Proc::Manager(_)) => "manager killed",
@@ -49,11 +96,13 @@ impl Fault {
             Self::Stop(Proc::Responder(_)) => "responder stopped",
             Self::Cut(Proc::Manager(_), Proc::Manager(_)) => "managers cut off from each other",
             Self::Cut(..) => "responder cut off",
+            Self::Stall(..) => "feed stalled",
             Self::SlowNetwork => "slow network",
             Self::LossyDatagrams => "lossy datagrams",
             Self::LossyFabric => "lossy fabric",
             Self::Link(..) => "link down",
             Self::Node(_) => "switch down",
+            Self::Split(_) => "fabric split",
             Self::Disk(_, DiskFaults { is_full: true, .. }) => "disk full",
             Self::Disk(_, DiskFaults { kills_in: Some(_), .. }) => "killed while writing",
             Self::Disk(..) => "sync failed",
@@ -61,6 +110,15 @@ impl Fault {
             Self::Orders(..) => "orders",
         }
     }
+}
+
+/// The ports of a switch that lead to other switches.
+pub fn uplinks(fabric: &Fabric, switch: NodeIndex) -> Vec<u8> {
+    let leads_on = |port: &u8| {
+        let link = fabric.port(switch, *port).and_then(|port| port.link);
+        link.is_some_and(|link| fabric.node(link.node).node_type == NodeType::Switch)
+    };
+    (1..=fabric.node(switch).num_ports).filter(leads_on).collect()
 }
 
 /// Chooses faults by the seed.
@@ -80,21 +138,16 @@ impl Adversary {
         self.caused.iter().map(|(name, count)| (*name, *count)).collect()
     }
 
-    /// The next fault. `hosts`: those of the managers, whose links stay.
-    pub fn choose(
-        &mut self,
-        managers: usize,
-        responders: usize,
-        fabric: &Fabric,
-        hosts: &[NodeIndex],
-    ) -> Fault {
+    /// The next fault. `hosts`: those of the managers, whose links stay at their end.
+    pub fn choose(&mut self, config: &Config, fabric: &Fabric, hosts: &[NodeIndex]) -> Fault {
+        let Config { managers, responders, splits, .. } = *config;
         let random = &mut self.random;
         let manager = random.below(managers);
         let process = match random.below(managers + responders) {
             index if index < managers => Proc::Manager(index),
             index => Proc::Responder(index - managers),
         };
-        let fault = match random.below(16) {
+        let fault = match random.below(19) {
             0..3 => Fault::Kill(process),
             3 => Fault::PowerLoss(manager),
             4..6 => Fault::Stop(process),
@@ -122,11 +175,21 @@ impl Adversary {
             13 => {
                 let faults = match random.one_in(2) {
                     true => DiskFaults { is_full: true, ..DiskFaults::default() },
-                    false => DiskFaults { failing_syncs: 1, ..DiskFaults::default() },
+                    false => {
+                        let failing_syncs = if random.one_in(2) { 1 } else { u32::MAX };
+                        DiskFaults { failing_syncs, ..DiskFaults::default() }
+                    }
                 };
                 Fault::Disk(manager, faults)
             }
             14 => Fault::WallClock(manager, random.below(7200) as i64 - 3600),
+            15 if splits => {
+                let host = fabric.port(hosts[manager], 1).and_then(|port| port.link);
+                host.map_or(Fault::LossyFabric, |link| Fault::Split(link.node))
+            }
+            15..18 => {
+                Fault::Stall(Proc::Manager(manager), Proc::Responder(random.below(responders)))
+            }
             _ => {
                 let reroute = random.one_in(2);
                 Fault::Orders(manager, Orders { sweep: !reroute, reroute })

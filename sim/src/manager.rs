@@ -20,7 +20,8 @@ use ibsm::runtime::registry::{
     Next, RegistryHandle, RegistrySetup, RegistryThread, SaDumpFile, WriteStream,
 };
 use sa_proto::proto::registry::{Outcome, Outcomes};
-use sa_proto::snapshot::{Checksum, HistoryLimits, RegistryPlane, Version};
+use sa_proto::proto::snapshot::from_responder::Message as Report;
+use sa_proto::snapshot::{Checksum, HistoryLimits, RegistryPlane, RegistryVersion, Version};
 use sa_proto::state::StateVersion;
 use sm_config::{Settings, SitePolicy};
 use sm_core::manage::lid::LidTable;
@@ -29,11 +30,12 @@ use sm_core::sweep::{DisabledPorts, Origin, Phase, Sweeper, TableFingerprint};
 
 use crate::disk::Disk;
 use crate::net::{ConnId, Kind, Message, Network, Proc};
+use crate::oracle::{Stored, Violation};
 use crate::random::Random;
 use crate::time::HostClock;
 
 /// Turns at one instant after which a manager that always has more to do counts as stuck.
-const TURNS_MAX: usize = 10_000;
+const TURNS_MAX: usize = 1000;
 
 /// What a manager is started with.
 #[derive(Clone, Debug)]
@@ -76,6 +78,8 @@ pub struct Manager {
     stored: (Version, StateVersion),
     jobs: Vec<(Instant, Job)>,
     random: Random,
+    /// The highest version that it reported as stored to managers that it follows.
+    pub reported: RegistryVersion,
     /// Versions published, for the oracle.
     pub published: Vec<(Version, Checksum)>,
     last_published: Version,
@@ -142,6 +146,7 @@ impl Manager {
             stored: (Version::NONE, StateVersion::default()),
             jobs: Vec::new(),
             random,
+            reported: RegistryVersion::default(),
             published: Vec::new(),
             last_published: Version::NONE,
             setup,
@@ -178,6 +183,32 @@ impl Manager {
     /// What is registered and published.
     pub fn plane(&self) -> Arc<RegistryPlane> {
         self.registry.plane()
+    }
+
+    /// The registry that it has on disk; `None` while that cannot be read.
+    pub fn stored(&self) -> Option<Stored> {
+        Some((self.registry.held(), self.thread.rows()?))
+    }
+
+    /// Whether it counts as in step with the master that it follows.
+    pub fn is_in_step(&mut self) -> bool {
+        let status = self.node.status(self.clock.now(), 0, Vec::new());
+        status.copy.is_some_and(|copy| copy.in_step)
+    }
+
+    /// Whether it may acknowledge writes.
+    pub fn acknowledges(&self) -> bool {
+        self.is_publishing() && self.thread.acknowledges(self.clock.now())
+    }
+
+    /// Internal errors of its registry.
+    pub fn panics(&self) -> u64 {
+        self.thread.panics()
+    }
+
+    /// The version of [`stored`](Self::stored).
+    pub fn held(&self) -> RegistryVersion {
+        self.registry.held()
     }
 
     /// Totals of handovers and takeovers.
@@ -289,22 +320,28 @@ impl Manager {
     }
 
     /// Does all that is to be done now. After this the disk may have killed the process; then
-    /// nothing that it did since has left it.
-    pub fn turn(&mut self, around: &mut Around<'_>) {
+    /// nothing that it did since has left it. Fails if there is always more to do.
+    pub fn turn(&mut self, around: &mut Around<'_>) -> Result<(), Violation> {
         for _ in 0..TURNS_MAX {
             let now = self.clock.now();
             let mut busy = self.step_registry(now);
             if self.disk.is_killed() {
-                return;
+                return Ok(());
             }
             let followed = self.copies.exchange(&self.publisher, &self.registry, &self.progress);
             self.node.handle_followed(followed);
             busy |= self.run_jobs(now);
             busy |= self.node.handle_timeout(now);
             self.transmit(now, around);
-            while let Some(action) = self.node.poll_action(now) {
-                busy = true;
+            let mut actions = 0;
+            while actions < TURNS_MAX
+                && let Some(action) = self.node.poll_action(now)
+            {
+                (busy, actions) = (true, actions + 1);
                 self.act(now, action);
+            }
+            if actions == TURNS_MAX {
+                break;
             }
             self.progress.state_stored(self.node.stored_state());
             self.note_published();
@@ -313,10 +350,10 @@ impl Manager {
             self.serve_writes(now, around.net);
             busy |= self.follow(now, around.net);
             if !busy {
-                return;
+                return Ok(());
             }
         }
-        panic!("manager {} never comes to rest: {}", self.setup.index, self.describe());
+        Err(Violation(format!("manager {} never comes to rest", self.setup.index)))
     }
 
     fn step_registry(&mut self, now: Instant) -> bool {
@@ -493,6 +530,11 @@ impl Manager {
                 && net.has_room(id, me)
                 && let Some(message) = stream.holding(now, &self.progress)
             {
+                if let Some(Report::Holding(holding)) = &message.message
+                    && let Ok(version) = Version::try_from(holding.version)
+                {
+                    self.reported = self.reported.max(version.registry());
+                }
                 net.send(now, id, me, Message::FromResponder(Box::new(message)));
             }
         }
@@ -501,14 +543,31 @@ impl Manager {
 
     /// When [`turn`](Self::turn) is due.
     pub fn due(&mut self) -> Option<Instant> {
+        self.deadlines().filter_map(|(_, due)| due).min()
+    }
+
+    /// What is due now, for people.
+    pub fn due_parts(&mut self) -> Vec<&'static str> {
         let now = self.clock.now();
-        let thread = self.thread.poll_timeout(now);
-        let thread = if self.thread.has_work(now) { now } else { thread };
-        let feeds = self.feeds.values().filter_map(|feed| feed.poll_timeout(now));
-        let follows = self.follows.iter().filter_map(|(_, stream, _)| stream.poll_timeout());
-        let jobs = self.jobs.iter().map(|(due, _)| *due);
-        let due = [Some(thread.max(self.thread_from)), self.node.poll_timeout()];
-        due.into_iter().flatten().chain(feeds).chain(follows).chain(jobs).min()
+        let due = self.deadlines().filter(|(_, due)| due.is_some_and(|due| due <= now));
+        due.map(|(name, _)| name).collect()
+    }
+
+    fn deadlines(&mut self) -> impl Iterator<Item = (&'static str, Option<Instant>)> {
+        let (now, node) = (self.clock.now(), self.node.poll_timeout());
+        let has_work = self.thread.has_work(now);
+        let timer = self.thread.poll_timeout(now).max(self.thread_from);
+        let work = has_work.then_some(now.max(self.thread_from));
+        let feeds = self.feeds.values().map(move |feed| ("a feed", feed.poll_timeout(now)));
+        let follows =
+            self.follows.iter().map(|(_, stream, _)| ("a followed feed", stream.poll_timeout()));
+        let jobs = self.jobs.iter().map(|(due, _)| ("a job", Some(*due)));
+        let own = [
+            ("the registry's work", work),
+            ("the registry's timer", Some(timer)),
+            ("the node", node),
+        ];
+        own.into_iter().chain(feeds).chain(follows).chain(jobs)
     }
 }
 

@@ -130,6 +130,8 @@ pub struct Network {
     next: ConnId,
     /// Directed pairs between which nothing passes.
     cut: BTreeSet<(Proc, Proc)>,
+    /// Feeds on which nothing arrives, by manager and responder; other connections go on.
+    stalled: BTreeSet<(Proc, Proc)>,
     /// Processes that neither read nor answer keepalive.
     stopped: BTreeSet<Proc>,
     /// Latency from this to that.
@@ -147,6 +149,7 @@ impl Network {
             conns: BTreeMap::new(),
             next: 0,
             cut: BTreeSet::new(),
+            stalled: BTreeSet::new(),
             stopped: BTreeSet::new(),
             latency: (Duration::from_micros(40), Duration::from_micros(160)),
             datagram_loss: 0,
@@ -168,6 +171,15 @@ impl Network {
         }
     }
 
+    /// Stalls the feed from a manager to a responder, or not.
+    pub fn set_stalled(&mut self, from: Proc, to: Proc, is_stalled: bool) {
+        if is_stalled {
+            self.stalled.insert((from, to));
+        } else {
+            self.stalled.remove(&(from, to));
+        }
+    }
+
     /// Sets how long messages take.
     pub fn set_latency(&mut self, least: Duration, end: Duration) {
         self.latency = (least, end);
@@ -176,6 +188,7 @@ impl Network {
     /// Repairs everything.
     pub fn heal(&mut self) {
         self.cut.clear();
+        self.stalled.clear();
         self.datagram_loss = 0;
         self.latency = (Duration::from_micros(40), Duration::from_micros(160));
     }
@@ -334,7 +347,8 @@ impl Network {
                 let conn = self.conns.get(&id)?;
                 let (from, to) = (conn.ends[direction], conn.ends[1 - direction]);
                 let is_early = direction == 0 && !conn.is_decided;
-                if is_early || !self.passes(from, to) || self.stopped.contains(&to) {
+                let is_stalled = conn.kind == Kind::Feed && self.stalled.contains(&(from, to));
+                if is_early || is_stalled || !self.passes(from, to) || self.stopped.contains(&to) {
                     let due = now + REPEAT_INTERVAL;
                     let conn = self.conns.get_mut(&id)?;
                     conn.last[direction] = conn.last[direction].max(due);

@@ -2,17 +2,22 @@
 //!
 //! - A responder serves only what a manager published: version and checksum.
 //! - One version is published with one content.
+//! - What a manager said to be on its disk is there when it starts again.
+//! - A session begins with all that clients were acknowledged, unless the manager finds that its
+//!   registry may be incomplete.
 //! - Once everything is settled, each client's registrations are exactly those that it was
 //!   acknowledged, or it was asked to register again; what it withdrew is gone.
-//! - A read in quiet times shows what is registered.
+//! - A read shows what is registered, outdated by no more than is documented while managers can be
+//!   asked; and a write, at the responder that answered it.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use ib_mad::wire::mad::Status;
 use ibsm::node::SuccessionCounters;
-use sa_proto::snapshot::{Checksum, RegistryPlane, Snapshot, Version};
+use sa_proto::snapshot::{Checksum, RegistryPlane, RegistryVersion, Snapshot, Version};
 
-use crate::client::{Client, Finding};
+use crate::client::{Client, Finding, GROUPS};
 use crate::manager::Manager;
 
 /// Versions remembered; a responder that serves an older one counts as wrong.
@@ -22,9 +27,14 @@ const VERSIONS_MAX: usize = 200_000;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation(pub String);
 
+/// The registry that a process claims to have on disk.
+pub type Stored = (RegistryVersion, RegistryPlane);
+
 /// What is known to hold.
 #[derive(Debug, Default)]
 pub struct Oracle {
+    /// What is on the disks of managers, by their number.
+    stored: BTreeMap<usize, Stored>,
     published: BTreeMap<Version, Checksum>,
     /// Takeovers with an incomplete copy: of processes that have ended, and those known before.
     incomplete: u64,
@@ -43,6 +53,57 @@ impl Oracle {
         }
         if self.published.len() > VERSIONS_MAX {
             self.published.pop_first();
+        }
+        Ok(())
+    }
+
+    /// A manager that runs claims to have this on disk.
+    pub fn note_stored(&mut self, index: usize, stored: Stored) {
+        self.stored.insert(index, stored);
+    }
+
+    /// What a manager claimed last.
+    pub fn stored(&self, index: usize) -> Option<&Stored> {
+        self.stored.get(&index)
+    }
+
+    /// A manager has started and read this from its disk.
+    pub fn check_stored(&self, index: usize, read: &Stored) -> Result<(), Violation> {
+        let Some((claimed, rows)) = self.stored.get(&index) else { return Ok(()) };
+        // It may have ended before it claimed its last commit.
+        if read.0 < *claimed {
+            return Err(Violation(format!(
+                "manager {index} had stored {claimed} and finds {} when it starts again",
+                read.0
+            )));
+        }
+        if read.0 == *claimed && read.1 != *rows {
+            return Err(Violation(format!(
+                "manager {index} finds other rows of {claimed} than it had stored"
+            )));
+        }
+        Ok(())
+    }
+
+    /// A session begins with these rows. `moved`: ports may have left the fabric, with their
+    /// memberships.
+    pub fn check_begin(
+        &self,
+        now: Instant,
+        client: &Client,
+        plane: &RegistryPlane,
+        moved: bool,
+    ) -> Result<(), Violation> {
+        for (slot, known) in client.known.iter().enumerate() {
+            let (found, permitted) = (client.value_in(plane, slot), known.permitted(now));
+            let has_left = moved && slot < GROUPS && found.is_none();
+            if !has_left && !permitted.contains(&found) {
+                return Err(Violation(format!(
+                    "client {} slot {slot}: {found:?} is registered, but answers permit \
+                     {permitted:?}, and the registry counts as complete",
+                    client.index
+                )));
+            }
         }
         Ok(())
     }
@@ -86,6 +147,7 @@ impl Oracle {
     /// what was withdrawn may have returned: its client was asked to register again.
     pub fn check_client(
         &self,
+        now: Instant,
         client: &Client,
         plane: &RegistryPlane,
         incomplete: bool,
@@ -93,7 +155,8 @@ impl Oracle {
         for (slot, known) in client.known.iter().enumerate() {
             let found = client.value_in(plane, slot);
             let of = format!("client {} slot {slot}", client.index);
-            if known.may_be.contains(&found) {
+            let permitted = known.permitted(now);
+            if permitted.contains(&found) {
                 if known.denied.is_some() && !incomplete {
                     return Err(Violation(format!(
                         "{of}: an acknowledged registration was lost, and its client was not asked \
@@ -106,8 +169,7 @@ impl Oracle {
                 continue;
             }
             return Err(Violation(format!(
-                "{of}: {found:?} is registered, but answers permit {:?}",
-                known.may_be
+                "{of}: {found:?} is registered, but answers permit {permitted:?}"
             )));
         }
         Ok(())
@@ -135,5 +197,34 @@ impl Oracle {
     fn total(&self, running: impl Iterator<Item = Option<SuccessionCounters>>) -> u64 {
         let running = running.flatten().map(|counters| counters.incomplete);
         self.incomplete + running.sum::<u64>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ib_mad::types::Guid;
+    use sa_proto::snapshot::Session;
+
+    use super::*;
+
+    fn stored(epoch: u64, sequence: u64, rows: u64) -> Stored {
+        let session = Session { epoch, sm_guid: Guid(1) };
+        let plane = RegistryPlane { sequence: rows, ..RegistryPlane::default() };
+        (RegistryVersion { session, sequence }, plane)
+    }
+
+    #[test]
+    fn a_disk_must_hold_what_was_stored_there_or_more() {
+        let mut oracle = Oracle::default();
+        assert!(oracle.check_stored(0, &stored(5, 1, 1)).is_ok(), "nothing is known");
+        oracle.note_stored(0, stored(5, 7, 7));
+        let is_right = |read| oracle.check_stored(0, &read).is_ok();
+        assert!(
+            is_right(stored(5, 7, 7)) && is_right(stored(5, 8, 8)) && is_right(stored(6, 1, 1))
+        );
+        assert!(!is_right(stored(5, 6, 6)), "the last commit is gone");
+        assert!(!is_right(stored(4, 9, 9)), "the session is gone");
+        assert!(!is_right(stored(5, 7, 6)), "other rows");
+        assert!(oracle.check_stored(1, &stored(1, 1, 1)).is_ok(), "another disk");
     }
 }

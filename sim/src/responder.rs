@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ib_mad::transport::{Packet, Transport};
+use ib_mad::wire::sa::SaMad;
 use ibsm::clock::Clock;
 use sa_proto::proto::snapshot::PortUse;
 use sa_proto::snapshot::{Snapshot, Version};
@@ -23,7 +24,9 @@ use sa_server::sm::replica::{Change, Identity, ReplicaStatus, SESSIONS_MAX, gree
 use sa_server::stats::Stats;
 use sa_server::tables::cell::Publisher;
 
+use crate::client::TID_MASK;
 use crate::net::{ConnId, Kind, Message, Network, Proc};
+use crate::oracle::Violation;
 use crate::random::Random;
 use crate::time::HostClock;
 
@@ -32,7 +35,7 @@ const RECONNECT: (Duration, Duration) = (Duration::from_millis(50), Duration::fr
 /// How often sessions whose managers are gone are looked at.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// Turns at one instant after which a responder that always has more to do counts as stuck.
-const TURNS_MAX: usize = 10_000;
+const TURNS_MAX: usize = 1000;
 
 /// The transport of a worker: two queues.
 #[derive(Clone, Debug, Default)]
@@ -101,18 +104,24 @@ pub struct Responder {
     queues: Queues,
     /// Snapshots installed since the oracle looked.
     pub news: Vec<Arc<Snapshot>>,
+    /// Answers sent since the world looked: TransactionID, and epoch of what was served.
+    pub answers: Vec<(u64, u64)>,
+    /// The snapshot to be kept for the next start.
+    pub saved: Option<Arc<Snapshot>>,
     /// See [`Plant::StaleTables`](crate::world::Plant::StaleTables).
     is_stale: bool,
 }
 
 impl Responder {
     /// Starts a responder that receives envelopes at `address` and follows so many managers.
+    /// `kept`: the snapshot of an earlier run.
     pub fn start(
         index: usize,
         address: SocketAddr,
         managers: usize,
         clock: Arc<HostClock>,
         random: Random,
+        kept: Option<Arc<Snapshot>>,
         is_stale: bool,
     ) -> io::Result<Self> {
         let now = clock.now();
@@ -137,7 +146,7 @@ impl Responder {
         };
         let urls = (0..managers).map(|manager| format!("sm{manager}")).collect();
         let status = Arc::<ReplicaStatus>::default();
-        let machine = Machine::new(now, greeting(&identity), urls, None, None, status);
+        let machine = Machine::new(now, greeting(&identity), urls, None, kept, status);
         let lane = |lane| Lane {
             forwarder: Forwarder::new(Forwarding {
                 lane,
@@ -162,6 +171,8 @@ impl Responder {
             worker: Worker::new(queues.clone(), responder, WorkerConfig::default()),
             queues,
             news: Vec::new(),
+            answers: Vec::new(),
+            saved: None,
             is_stale,
         })
     }
@@ -294,7 +305,7 @@ impl Responder {
                         }
                     }
                 }
-                Output::Save(_) => {}
+                Output::Save(snapshot) => self.saved = Some(snapshot),
             }
         }
     }
@@ -313,8 +324,8 @@ impl Responder {
         lane.forwarder.handle_upstream();
     }
 
-    /// Does all that is to be done now.
-    pub fn turn(&mut self, net: &mut Network) {
+    /// Does all that is to be done now. Fails if there is always more to do.
+    pub fn turn(&mut self, net: &mut Network) -> Result<(), Violation> {
         let me = self.id();
         for _ in 0..TURNS_MAX {
             let now = self.clock.now();
@@ -335,12 +346,28 @@ impl Responder {
             self.worker.responder().clear_wakeup();
             let left = self.queues.with(|(_, left)| std::mem::take(left));
             let busy = next == Next::Again || !left.is_empty();
-            left.iter().for_each(|packet| net.send_datagram(now, me, packet));
+            for packet in &left {
+                self.note_answer(packet);
+                net.send_datagram(now, me, packet);
+            }
             if !busy {
-                return;
+                return Ok(());
             }
         }
-        panic!("responder {} never comes to rest", self.index);
+        Err(Violation(format!("responder {} never comes to rest", self.index)))
+    }
+
+    /// Notes which session an answer comes from.
+    fn note_answer(&mut self, packet: &Packet) {
+        let door = packet.carrier.peer.and_then(Proc::at);
+        let serves =
+            |lane: &&Lane| lane.upstream.is_some() && lane.upstream.map(Proc::Manager) == door;
+        if let Some(lane) = self.lanes.iter().find(serves)
+            && let Some(snapshot) = &lane.serving
+        {
+            let tid = SaMad::new(&packet.mad).header().tid() & TID_MASK;
+            self.answers.push((tid, snapshot.version().session.epoch));
+        }
     }
 
     fn forward(&mut self, now: Instant, net: &mut Network) {

@@ -4,17 +4,19 @@
 mod processes;
 mod traffic;
 
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fabric_sim::generate::{Common, FatTree, Shape, generate};
 use fabric_sim::{Delivery, Fabric, NodeIndex, Options};
+use ib_mad::transport::Packet;
 use ib_mad::types::{Gid, Guid, SUBNET_PREFIX_DEFAULT};
 use ib_mad::wire::attribute::NodeType;
+use sa_proto::snapshot::{Session, Snapshot};
 use sm_config::Settings;
 
-use crate::client::Client;
+use crate::client::{Client, Source};
 use crate::disk::Disk;
 use crate::faults::{Adversary, Fault};
 use crate::manager::{Manager, Setup};
@@ -30,6 +32,9 @@ use crate::trace::Trace;
 pub const SETTLE_MAX: Duration = Duration::from_secs(90);
 /// Time between two turns of a process that has nothing new: its deadline may stay in the past.
 const PACE: Duration = Duration::from_micros(20);
+/// Turns of a process in a second, for each node of the fabric, after which it counts as one that
+/// never rests. A sweep takes about 20.
+const TURNS_MAX: usize = 300;
 /// How long all is watched after that.
 const CALM: Duration = Duration::from_secs(5);
 
@@ -52,8 +57,10 @@ pub struct Config {
     pub sync: bool,
     /// Episodes of faults, each followed by a time without.
     pub episodes: u32,
-    /// Faults at a time.
+    /// Faults in an episode, on average.
     pub faults: usize,
+    /// Whether the fabric is split between managers, too.
+    pub splits: bool,
     /// A defect that is to be found.
     pub plant: Option<Plant>,
     /// Whether the trace is printed.
@@ -97,6 +104,7 @@ impl Config {
             sync: seed.is_multiple_of(2),
             episodes: 6,
             faults: 3,
+            splits: false,
             plant: None,
             prints: false,
         }
@@ -120,6 +128,8 @@ enum Event {
     /// A process goes on, or starts again.
     Resume(Proc),
     Start(Proc),
+    /// The master is killed.
+    Strike,
     /// A fault begins or ends.
     Fault,
     Repair(Fault),
@@ -134,17 +144,44 @@ struct Place<P> {
     /// When its next turn is due, as it said last.
     due: Option<Instant>,
     starts: u64,
+    /// The session that it published in last.
+    session: Option<Session>,
+    /// Packets that arrived while it was stopped.
+    queue: Vec<Packet>,
+    /// Turns in the current second, which began then.
+    turns: (Option<Instant>, usize),
 }
 
 impl<P> Place<P> {
     fn new(clock: Arc<HostClock>) -> Self {
-        Self { clock, process: None, is_stopped: false, is_dirty: false, due: None, starts: 0 }
+        Self {
+            clock,
+            process: None,
+            is_stopped: false,
+            is_dirty: false,
+            due: None,
+            starts: 0,
+            session: None,
+            queue: Vec::new(),
+            turns: (None, 0),
+        }
     }
 
     fn wants_turn(&self, now: Instant) -> bool {
         self.process.is_some()
             && !self.is_stopped
             && (self.is_dirty || self.due.is_some_and(|due| due <= now))
+    }
+
+    /// Counts a turn; returns whether there were so many in the last second that the process never
+    /// comes to rest.
+    fn count_turn(&mut self, now: Instant, nodes: usize) -> bool {
+        let (since, count) = &mut self.turns;
+        if since.is_none_or(|since| now >= since + Duration::from_secs(1)) {
+            (*since, *count) = (Some(now), 0);
+        }
+        *count += 1;
+        *count > TURNS_MAX * nodes
     }
 
     fn next(&self) -> Option<Instant> {
@@ -181,8 +218,20 @@ pub struct World {
     deliveries: Vec<Delivery>,
     /// Whether clients make up requests.
     invents: bool,
-    /// Since when nothing fails and everything is current.
+    /// Since when everything is current, and nothing fails that could change that.
     calm_since: Option<Instant>,
+    /// Where answers under way come from, by TransactionID.
+    sources: BTreeMap<u64, Source>,
+    /// The manager that became master last, and how often another one did.
+    reign: (usize, u64),
+    /// Whether ports may have left the fabric since everything was settled.
+    has_moved: bool,
+    /// Whether the fabric was split since then, or two managers acknowledged writes at once.
+    was_split: bool,
+    /// Managers' hosts whose time of day was set since they booted.
+    has_stepped: Vec<bool>,
+    /// Snapshots that responders kept for their next start, and when they may keep another.
+    kept: Vec<(Option<Arc<Snapshot>>, Instant)>,
     turns: u64,
 }
 
@@ -259,7 +308,7 @@ impl World {
                 index,
                 host,
                 port: guid_of(&fabric, host)?,
-                settings: settings(index),
+                settings: settings(index, seed),
                 follows: (0..config.managers).filter(|other| *other != index).collect(),
                 sync: config.sync,
                 loses_writes: config.plant == Some(Plant::LostWrites),
@@ -295,6 +344,12 @@ impl World {
             deliveries: Vec::new(),
             invents: true,
             calm_since: None,
+            sources: BTreeMap::new(),
+            reign: (0, 0),
+            has_moved: false,
+            was_split: false,
+            has_stepped: vec![false; config.managers],
+            kept: vec![(None, now); config.responders],
             turns: 0,
             fabric,
             timeline,
@@ -302,7 +357,9 @@ impl World {
             config,
         };
         let syncs = this.config.plant != Some(Plant::NoSync);
-        this.disks = (0..this.config.managers).map(|_| Disk::new(syncs)).collect();
+        // So that the log is folded often in some runs, and hardly ever in others.
+        let disks = (0..this.config.managers).map(|_| Disk::new(syncs, 512 << random.below(12)));
+        this.disks = disks.collect();
         for index in 0..this.config.managers {
             this.schedule(
                 now + Duration::from_millis(index as u64 * 300),
@@ -344,11 +401,11 @@ impl World {
         self.settle("at the start")?;
         for episode in 0..self.config.episodes {
             self.note(format_args!("episode {episode}: faults begin"));
-            self.calm_since = None;
             self.invents = true;
             let length = self.random.between(Duration::from_secs(3), Duration::from_secs(25));
             let end = self.now() + length;
-            for _ in 0..self.config.faults {
+            let faults = 2 * self.config.faults;
+            for _ in 0..faults.min(1 + self.random.below(faults.max(1))) {
                 let first = self.random.between(Duration::ZERO, length / 2);
                 let at = self.now() + first;
                 self.schedule(at, Event::Fault);
@@ -406,6 +463,8 @@ impl World {
         );
         self.note(format_args!("{when}: settled"));
         self.invents = true;
+        (self.has_moved, self.was_split) = (false, false);
+        self.sources.clear();
         self.calm_since = Some(self.now());
         let end = self.now() + CALM;
         self.run_until(end, |_| false)?;
@@ -452,8 +511,12 @@ impl World {
                 ));
             }
         }
-        let client = self.clients.iter().find(|client| !client.is_settled())?;
-        Some(format!("client {} waits: {:?} {:?}", client.index, client.open, client.known))
+        if let Some(client) = self.clients.iter().find(|client| !client.is_settled()) {
+            let Client { index, open, known, .. } = client;
+            return Some(format!("client {index} waits: {open:?} {known:?}"));
+        }
+        let routes = self.fabric.check_routes();
+        (!routes.is_whole()).then(|| format!("routes do not deliver: {routes:?}"))
     }
 
     fn running(&self) -> impl Iterator<Item = &Manager> {
@@ -461,22 +524,22 @@ impl World {
     }
 
     /// Checks what must hold while everything is settled.
-    fn check(&self, when: &str) -> Result<(), Violation> {
+    fn check(&mut self, when: &str) -> Result<(), Violation> {
         let Some(master) = self.running().find(|manager| manager.is_publishing()) else {
             return Ok(());
         };
         let incomplete = self.oracle.had_incomplete_takeover(
             self.managers.iter().map(|place| place.process.as_ref().map(|m| m.succession())),
         );
-        let plane = master.plane();
+        let incomplete = incomplete || self.was_split;
+        let (plane, now) = (master.plane(), self.now());
         for client in &self.clients {
             self.oracle
-                .check_client(client, &plane, incomplete)
+                .check_client(now, client, &plane, incomplete)
                 .map_err(|Violation(what)| Violation(format!("{when}: {what}")))?;
         }
-        let routes = self.fabric.check_routes();
-        if !routes.is_whole() {
-            return Err(Violation(format!("{when}: routes do not deliver: {routes:?}")));
+        if incomplete {
+            self.clients.iter_mut().for_each(|client| client.handle_return(&plane));
         }
         Ok(())
     }
@@ -549,6 +612,7 @@ impl World {
             Event::Late(client, tid, tries) => self.late(client, tid, tries),
             Event::Resume(process) => self.resume(process),
             Event::Start(process) => self.start(process)?,
+            Event::Strike => self.strike(),
             Event::Fault => self.fault(),
             Event::Repair(fault) => self.repair(&fault),
         }
@@ -570,10 +634,11 @@ impl World {
     }
 }
 
-fn settings(index: usize) -> Settings {
+fn settings(index: usize, seed: u64) -> Settings {
     Settings {
         sweep_interval: 5,
-        sminfo_polling_timeout: 1000,
+        // Seconds without a master, or hardly any.
+        sminfo_polling_timeout: [1000, 500, 250][seed as usize % 3],
         sm_priority: if index == 0 { 5 } else { 3 },
         ..Settings::default()
     }

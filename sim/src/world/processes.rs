@@ -1,34 +1,98 @@
 //! Processes: their turns, how they start and end; and what fails, and is repaired.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::{Event, PACE, Plant, World};
-use crate::faults::Fault;
-use crate::manager::{Around, Manager};
+use ib_mad::wire::attribute::PortState;
+
+use super::{Event, PACE, Place, Plant, World};
+use crate::faults::{Fault, uplinks};
+use crate::manager::{Around, Manager, Setup};
 use crate::net::Proc;
 use crate::oracle::Violation;
 use crate::random::Random;
 use crate::responder::Responder;
+
+/// The longest stall of a feed: keepalive ends connections that are silent for longer.
+const STALL_MAX: Duration = Duration::from_secs(4);
+/// Time until another fault after one that may make another manager master.
+const BURST: Duration = Duration::from_secs(2);
+/// How often a responder keeps its snapshot for the next start.
+const KEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 impl World {
     pub(super) fn turn_manager(&mut self, index: usize) -> Result<(), Violation> {
         self.turns += 1;
         let place = &mut self.managers[index];
         place.is_dirty = false;
+        if place.count_turn(self.timeline.now(), self.fabric.nodes().count()) {
+            let due = place.process.as_mut().map(Manager::due_parts);
+            return Err(Violation(format!("manager {index} does not rest: {due:?} is due")));
+        }
         let Some(manager) = &mut place.process else { return Ok(()) };
         let mut around = Around { fabric: &mut self.fabric, net: &mut self.net };
-        manager.turn(&mut around);
+        manager.turn(&mut around)?;
+        if manager.panics() > 0 {
+            return Err(Violation(format!("internal error in the registry of manager {index}")));
+        }
+        let published = std::mem::take(&mut manager.published);
         if self.disks[index].is_killed() {
+            // What it sent before has left it.
+            for (version, checksum) in published {
+                self.oracle.note_published(version, checksum)?;
+            }
             self.note(format_args!("manager {index} killed while it wrote"));
             let after = self.random.between(Duration::from_millis(100), Duration::from_secs(8));
             self.kill(Proc::Manager(index), after);
             return Ok(());
         }
-        let published = std::mem::take(&mut manager.published);
         place.due = manager.due().map(|due| due.max(self.timeline.now() + PACE));
+        let held = manager.held();
+        let acknowledges = manager.acknowledges();
+        if manager.reported > held && manager.stored().is_some() {
+            let reported = manager.reported;
+            return Err(Violation(format!(
+                "manager {index} reported {reported} as stored, and has stored {held}"
+            )));
+        }
+        if self.oracle.stored(index).is_none_or(|(known, _)| *known != held)
+            && let Some(stored) = manager.stored()
+        {
+            self.oracle.note_stored(index, stored);
+        }
+        if manager.is_publishing() && self.reign.0 != index {
+            self.reign = (index, self.reign.1 + 1);
+        }
+        let begins = published.iter().any(|(version, _)| place.session != Some(version.session));
+        if let Some((version, _)) = published.last() {
+            place.session = Some(version.session);
+        }
         for (version, checksum) in published {
             self.note(format_args!("manager {index} publishes {version}"));
             self.oracle.note_published(version, checksum)?;
+        }
+        let is_other = |at: usize, place: &Place<Manager>| {
+            at != index && place.process.as_ref().is_some_and(Manager::acknowledges)
+        };
+        let mut others = self.managers.iter().enumerate();
+        self.was_split |= acknowledges && others.any(|(at, place)| is_other(at, place));
+        if begins { self.check_begin(index) } else { Ok(()) }
+    }
+
+    /// A manager has begun a session.
+    fn check_begin(&self, index: usize) -> Result<(), Violation> {
+        let running = self.managers.iter().map(|place| place.process.as_ref());
+        let running = running.map(|manager| manager.map(Manager::succession));
+        let Some(manager) = &self.managers[index].process else { return Ok(()) };
+        if self.was_split || self.oracle.had_incomplete_takeover(running) {
+            return Ok(());
+        }
+        let (plane, now) = (manager.plane(), self.now());
+        for client in &self.clients {
+            let checked = self.oracle.check_begin(now, client, &plane, self.has_moved);
+            checked.map_err(|Violation(what)| {
+                Violation(format!("manager {index} begins {}: {what}", manager.version()))
+            })?;
         }
         Ok(())
     }
@@ -37,9 +101,21 @@ impl World {
         self.turns += 1;
         let place = &mut self.responders[index];
         place.is_dirty = false;
+        if place.count_turn(self.timeline.now(), self.fabric.nodes().count()) {
+            return Err(Violation(format!("responder {index} does not rest")));
+        }
         let Some(responder) = &mut place.process else { return Ok(()) };
-        responder.turn(&mut self.net);
+        responder.turn(&mut self.net)?;
         place.due = responder.due().map(|due| due.max(self.timeline.now() + PACE));
+        for (tid, epoch) in std::mem::take(&mut responder.answers) {
+            self.sources.insert(tid, (index, place.starts, epoch));
+        }
+        let now = self.timeline.now();
+        if now >= self.kept[index].1
+            && let Some(snapshot) = responder.saved.take()
+        {
+            self.kept[index] = (Some(snapshot), now + KEEP_INTERVAL);
+        }
         for snapshot in std::mem::take(&mut responder.news) {
             let version = snapshot.version();
             self.oracle.check_installed(index, &snapshot)?;
@@ -68,6 +144,10 @@ impl World {
                 );
                 match started {
                     Ok(manager) => {
+                        if let Some(stored) = manager.stored() {
+                            self.oracle.check_stored(index, &stored)?;
+                        }
+                        place.session = None;
                         place.process = Some(manager);
                         (place.is_dirty, place.due) = (true, None);
                     }
@@ -95,6 +175,7 @@ impl World {
                     self.config.managers,
                     place.clock.clone(),
                     random,
+                    self.kept[index].0.clone(),
                     self.config.plant == Some(Plant::StaleTables),
                 );
                 match started {
@@ -116,6 +197,7 @@ impl World {
         match process {
             Proc::Manager(index) => {
                 self.disks[index].end_process();
+                self.managers[index].queue.clear();
                 if let Some(manager) = self.managers[index].process.take() {
                     self.oracle.note_ended(&manager);
                     self.fabric.detach(now, manager.endpoint());
@@ -143,7 +225,14 @@ impl World {
         }
         self.set_stopped(process, false);
         match process {
-            Proc::Manager(index) => self.managers[index].is_dirty = true,
+            Proc::Manager(index) => {
+                let place = &mut self.managers[index];
+                place.is_dirty = true;
+                let queue = std::mem::take(&mut place.queue);
+                if let Some(manager) = &mut place.process {
+                    queue.into_iter().for_each(|mut packet| manager.handle_packet(&mut packet));
+                }
+            }
             Proc::Responder(index) => {
                 let place = &mut self.responders[index];
                 place.is_dirty = true;
@@ -155,43 +244,95 @@ impl World {
         self.note(format_args!("{process:?} goes on"));
     }
 
+    /// The master is killed, or dies with its host.
+    pub(super) fn strike(&mut self) {
+        let is_master = |place: &Place<Manager>| {
+            place.process.as_ref().is_some_and(|manager| manager.is_publishing())
+        };
+        let Some(index) = self.managers.iter().position(is_master) else { return };
+        let lasts = self.random.between(Duration::from_millis(100), Duration::from_secs(15));
+        self.note(format_args!("fault: manager {index} is killed while another may be behind"));
+        self.kill(Proc::Manager(index), lasts);
+    }
+
     /// The adversary's next move.
     pub(super) fn fault(&mut self) {
         let fault = self.adversary.choose(
-            self.config.managers,
-            self.config.responders,
+            &self.config,
             &self.fabric,
             &self.setups.iter().map(|setup| setup.host).collect::<Vec<_>>(),
         );
         let now = self.now();
         self.note(format_args!("fault: {fault:?}"));
+        if fault.is_hard() {
+            self.calm_since = None;
+        }
+        // Many defects need a second fault while one manager takes over from another.
+        if fault.stops_manager() && self.random.one_in(2) {
+            let next = self.random.between(Duration::ZERO, BURST);
+            self.schedule(now + next, Event::Fault);
+        }
+        if fault.delays_standby() && self.random.one_in(2) {
+            let next = self.random.between(Duration::ZERO, BURST);
+            self.schedule(now + next, Event::Strike);
+        }
+        self.has_moved |= fault.moves_ports();
         let random = &mut self.random;
-        let lasts = random.between(Duration::from_millis(200), Duration::from_secs(15));
+        let longest = Duration::from_secs(if random.one_in(2) { 2 } else { 15 });
+        let lasts = random.between(Duration::from_millis(100), longest);
         match fault.clone() {
             Fault::Kill(process) => return self.kill(process, lasts),
             Fault::PowerLoss(index) => {
                 self.kill(Proc::Manager(index), lasts);
                 self.disks[index].cut_power(&mut self.random);
                 self.managers[index].clock.reboot();
+                // From one boot to the next registry time follows the time of day.
+                if std::mem::take(&mut self.has_stepped[index]) {
+                    self.clients.iter_mut().for_each(|client| client.handle_jump(now));
+                }
                 return;
             }
             Fault::Stop(process) => {
                 if self.is_running(process) {
                     self.set_stopped(process, true);
+                    let lasts = self.replace(process).unwrap_or(lasts);
                     self.schedule(now + lasts, Event::Resume(process));
                 }
                 return;
             }
             Fault::Cut(from, to) => self.net.set_cut(from, to, true),
+            Fault::Stall(from, to) => {
+                self.net.set_stalled(from, to, true);
+                let lasts = lasts.min(STALL_MAX);
+                return self.schedule(now + lasts, Event::Repair(fault));
+            }
             Fault::SlowNetwork => {
                 self.net.set_latency(Duration::from_millis(1), Duration::from_millis(80));
             }
             Fault::LossyDatagrams => self.net.datagram_loss = 5,
             Fault::LossyFabric => self.adversary.set_loss(&mut self.fabric, true),
-            Fault::Link(node, port) => _ = self.fabric.link_down(now, node, port),
-            Fault::Node(node) => _ = self.fabric.node_down(now, node),
+            Fault::Link(node, port) => {
+                let link = self.fabric.port(node, port).and_then(|port| port.link);
+                let is_of = |setup: &Setup| link.is_some_and(|link| link.node == setup.host);
+                let _ = self.fabric.link_down(now, node, port);
+                // A part of the fabric may consist of a manager.
+                self.was_split |= self.setups.iter().any(is_of) || self.is_split();
+            }
+            Fault::Split(leaf) => {
+                self.was_split = true;
+                for port in uplinks(&self.fabric, leaf) {
+                    let _ = self.fabric.link_down(now, leaf, port);
+                }
+            }
+            Fault::Node(node) => {
+                let _ = self.fabric.node_down(now, node);
+                self.was_split |= self.is_split();
+            }
             Fault::Disk(index, faults) => self.disks[index].set_faults(faults),
-            Fault::WallClock(index, seconds) => self.managers[index].clock.set_wall_error(seconds),
+            Fault::WallClock(index, seconds) => {
+                self.managers[index].clock.set_wall_error(seconds);
+                self.has_stepped[index] = true;
+            }
             Fault::Orders(index, orders) => {
                 if let Some(manager) = &mut self.managers[index].process {
                     manager.order(orders);
@@ -207,7 +348,13 @@ impl World {
         let now = self.now();
         match fault {
             Fault::Cut(from, to) => self.net.set_cut(*from, *to, false),
+            Fault::Stall(from, to) => self.net.set_stalled(*from, *to, false),
             Fault::Link(node, port) => _ = self.fabric.link_up(now, *node, *port),
+            Fault::Split(leaf) => {
+                for port in uplinks(&self.fabric, *leaf) {
+                    let _ = self.fabric.link_up(now, *leaf, port);
+                }
+            }
             Fault::Node(node) => _ = self.fabric.node_up(now, *node),
             Fault::Disk(index, _) => self.disks[*index].set_faults(Default::default()),
             Fault::LossyFabric => self.adversary.set_loss(&mut self.fabric, false),
@@ -224,6 +371,47 @@ impl World {
         self.note(format_args!("repaired: {fault:?}"));
     }
 
+    /// Often stops a manager just until another one has replaced it, of which a responder does not
+    /// learn before it goes on; returns how long it is stopped.
+    fn replace(&mut self, process: Proc) -> Option<Duration> {
+        let Proc::Manager(index) = process else { return None };
+        if self.config.managers < 2 || self.random.one_in(3) {
+            return None;
+        }
+        let other =
+            (index + 1 + self.random.below(self.config.managers - 1)) % self.config.managers;
+        let responder = self.random.below(self.config.responders);
+        let (other, responder) = (Proc::Manager(other), Proc::Responder(responder));
+        let settings = &self.setups[index].settings;
+        let polls = settings.sminfo_polling_timeout * settings.polling_retry_number;
+        let patience = Duration::from_millis(polls.into());
+        let lasts = self.random.between(patience, patience * 5 / 2);
+        let end = lasts + self.random.between(Duration::ZERO, Duration::from_secs(3));
+        for (from, to) in [(other, responder), (responder, other)] {
+            self.net.set_cut(from, to, true);
+            self.schedule(self.now() + end, Event::Repair(Fault::Cut(from, to)));
+        }
+        Some(lasts)
+    }
+
+    /// Whether a manager cannot reach another one through the fabric.
+    fn is_split(&self) -> bool {
+        let mut reached = BTreeSet::from([self.setups[0].host]);
+        let mut open: Vec<_> = reached.iter().copied().collect();
+        while let Some(node) = open.pop() {
+            for port in 1..=self.fabric.node(node).num_ports {
+                let Some(port) = self.fabric.port(node, port) else { continue };
+                if port.state != PortState::Down
+                    && let Some(link) = port.link
+                    && reached.insert(link.node)
+                {
+                    open.push(link.node);
+                }
+            }
+        }
+        self.setups.iter().any(|setup| !reached.contains(&setup.host))
+    }
+
     /// Repairs everything that still fails, and lets everything go on.
     pub(super) fn repair_all(&mut self) {
         let (mut repairs, mut rest) = (Vec::new(), Vec::new());
@@ -233,7 +421,7 @@ impl World {
                 Event::Repair(fault) => repairs.push(Event::Repair(fault)),
                 Event::Resume(process) => rest.push(Event::Resume(process)),
                 Event::Start(process) => rest.push(Event::Start(process)),
-                Event::Fault => {}
+                Event::Fault | Event::Strike => {}
                 _ => self.agenda.push(entry),
             }
         }

@@ -6,11 +6,15 @@ use std::time::Duration;
 use fabric_sim::{Delivery, Endpoint};
 use ib_mad::transport::Packet;
 use ib_mad::types::{Guid, Lid};
+use ib_mad::wire::sa::SaMad;
 
 use super::{Event, World};
-use crate::client::{ANSWER_TIME, Client};
+use crate::client::{ANSWER_TIME, Ask, Client, Context, TID_MASK};
 use crate::net::{Message, NetEvent, Proc, Received};
 use crate::oracle::{Oracle, Violation};
+
+/// Packets that wait at the port of a stopped process.
+const QUEUE_MAX: usize = 1000;
 
 impl World {
     pub(super) fn handle_net(&mut self, event: NetEvent) {
@@ -101,22 +105,37 @@ impl World {
             place.process.as_ref().is_some_and(|manager| manager.endpoint() == endpoint)
         });
         if let Some(place) = manager {
-            // What arrives at a stopped process is lost with the queue of its port.
-            if !place.is_stopped
-                && let Some(manager) = &mut place.process
-            {
+            if place.is_stopped {
+                // It waits in the queue of the port.
+                if place.queue.len() < QUEUE_MAX {
+                    place.queue.push(packet);
+                }
+            } else if let Some(manager) = &mut place.process {
                 manager.handle_packet(&mut packet);
                 place.is_dirty = true;
             }
             return Ok(());
         }
         let Some(index) = self.client_at(endpoint) else { return Ok(()) };
-        let (now, calm) = (self.now(), self.calm_since);
-        let answered = self.clients[index].handle_answer(now, &packet.mad, calm);
+        let tid = SaMad::new(&packet.mad).header().tid() & TID_MASK;
+        let context = Context {
+            now: self.now(),
+            calm_since: self.calm_since,
+            reign: self.reign.1,
+            source: self.sources.remove(&tid),
+        };
+        let answered = self.clients[index].handle_answer(context, &packet.mad);
         let Some((ask, status, finding)) = answered else { return Ok(()) };
         self.note(format_args!("client {index}: {ask:?}: {status:?}"));
         self.oracle.note_answer(status);
-        Oracle::check_finding(index, &finding)
+        Oracle::check_finding(index, &finding)?;
+        if let Some(read) = Client::read_after(ask)
+            && self.invents
+            && self.random.one_in(2)
+        {
+            self.begin(index, read);
+        }
+        Ok(())
     }
 
     fn client_at(&self, endpoint: Endpoint) -> Option<usize> {
@@ -137,9 +156,15 @@ impl World {
         if client.open.is_some() {
             return;
         }
-        let ask = client.next_ask(&mut self.random, self.invents, &self.ports);
-        let Some(ask) = ask else { return };
-        client.begin(now, ask);
+        let ask = client.next_ask(now, &mut self.random, self.invents, &self.ports);
+        if let Some(ask) = ask {
+            self.begin(index, ask);
+        }
+    }
+
+    fn begin(&mut self, index: usize, ask: Ask) {
+        let now = self.now();
+        self.clients[index].begin(now, ask, self.reign.1);
         self.note(format_args!("client {index} asks {ask:?}"));
         self.send_request(index);
     }
