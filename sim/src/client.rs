@@ -31,6 +31,9 @@ pub const SLOTS: usize = GROUPS + SERVICES + LEASES_S.len();
 pub const ANSWER_TIME: Duration = Duration::from_millis(700);
 /// Requests until a client gives up.
 pub const TRIES_MAX: u32 = 6;
+/// How long a client that gave a request up goes on with the same: with [`ANSWER_TIME`], what
+/// responders keep writes for while no manager can be reached.
+const GIVEN_UP_TIME: Duration = Duration::from_millis(1500);
 /// How much earlier and later a lease may end than by the times of request and answer: registry
 /// time has whole seconds, and reads may be outdated.
 const LEASE_ERROR: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(6));
@@ -116,6 +119,8 @@ pub struct Known {
     pub lease: Option<Lease>,
     /// Where the last answer to a write came from.
     pub source: Option<Source>,
+    /// When a request was given up last.
+    pub given_up: Option<Instant>,
 }
 
 /// What an answer shows.
@@ -169,6 +174,7 @@ impl Client {
             denied: None,
             lease: None,
             source: None,
+            given_up: None,
         };
         Self {
             index,
@@ -235,7 +241,8 @@ impl Client {
         if let Some(slot) = self.known.iter().position(Known::is_unsettled) {
             let known = &mut self.known[slot];
             // Who is not answered may do something else: the first request must not come later.
-            if invents && !known.is_asked && random.one_in(3) {
+            let is_over = known.given_up.is_none_or(|at| now >= at + GIVEN_UP_TIME);
+            if invents && !known.is_asked && is_over && random.one_in(3) {
                 known.wanted = match known.wanted {
                     Some(_) => None,
                     None => Some(1),
@@ -468,10 +475,13 @@ impl Client {
     }
 
     /// No answer came in time: whether to send again. If not, the request is given up.
-    pub fn retry(&mut self, tid: u64) -> Option<bool> {
+    pub fn retry(&mut self, now: Instant, tid: u64) -> Option<bool> {
         let open = self.open.as_ref().filter(|open| open.tid == tid)?;
         if open.tries < TRIES_MAX {
             return Some(true);
+        }
+        if let Ask::Put(slot, _) = open.ask {
+            self.known[slot].given_up = Some(now);
         }
         self.totals[2] += 1;
         self.open = None;

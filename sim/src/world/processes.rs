@@ -87,6 +87,10 @@ impl World {
         if self.was_split || self.oracle.had_incomplete_takeover(running) {
             return Ok(());
         }
+        // Without its disk it publishes the fabric alone, and refuses registrations.
+        if manager.stored().is_none() {
+            return Ok(());
+        }
         let (plane, now) = (manager.plane(), self.now());
         for client in &self.clients {
             let checked = self.oracle.check_begin(now, client, &plane, self.has_moved);

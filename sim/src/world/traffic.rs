@@ -194,11 +194,12 @@ impl World {
     }
 
     pub(super) fn late(&mut self, index: usize, tid: u64, tries: u32) {
+        let now = self.now();
         let client = &mut self.clients[index];
         if client.open.as_ref().is_none_or(|open| (open.tid, open.tries) != (tid, tries)) {
             return;
         }
-        match client.retry(tid) {
+        match client.retry(now, tid) {
             Some(true) => self.send_request(index),
             Some(false) => self.note(format_args!("client {index} gives up {tid:#x}")),
             None => {}

@@ -67,3 +67,17 @@ fn seed_5011_both_managers_die_one_after_the_other() {
 fn seed_65_a_link_returns_at_a_handover() {
     run(Config::small(65));
 }
+
+/// A master with an old registry was started after its successor had died, and again before it had
+/// asked responders: ports named itself as their master by then, and it began at once.
+#[test]
+fn seed_96_a_master_is_started_twice() {
+    run(Config::small(96));
+}
+
+/// Updates of a feed that had been cut arrived when their master had been replaced, and replaced
+/// the newer registry on disk.
+#[test]
+fn seed_3013_a_feed_goes_on() {
+    run(Config { episodes: 6, ..Config::full(3013) });
+}

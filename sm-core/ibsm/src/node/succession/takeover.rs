@@ -29,7 +29,7 @@ pub(super) struct Evidence<'a> {
     pub(super) followed: &'a Followed,
     /// The registry on disk.
     pub(super) held: RegistryVersion,
-    /// Whether another manager was its master, or has been master since.
+    /// Whether another manager may have been master since.
     pub(super) may_be_outdated: bool,
     pub(super) responders: &'a [Responder],
     /// When that master was last heard from in the fabric.

@@ -219,7 +219,7 @@ fn a_restarted_standby_waits_for_responders_to_connect() {
     case.followed = Followed::default();
     case.may_be_outdated = false;
     case.responders.clear();
-    assert!(is_incomplete(&case.poll().unwrap()), "a master that was restarted does not wait");
+    assert!(is_incomplete(&case.poll().unwrap()), "an empty registry cannot be outdated");
 }
 
 #[test]
