@@ -258,7 +258,7 @@ impl Manager {
         let now = self.clock.now();
         let follow = self.follows.iter_mut().find(|(_, _, conn)| *conn == Some(id));
         match (message, follow) {
-            (Message::Accepted, Some((_, stream, _))) => stream.handle_connected(),
+            (Message::Accepted, Some((_, stream, _))) => stream.handle_connected(&self.progress),
             (Message::FromSm(messages), Some((_, stream, _))) => {
                 for message in messages {
                     stream.handle_message(message, &self.progress);

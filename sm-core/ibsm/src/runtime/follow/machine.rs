@@ -69,6 +69,8 @@ enum State {
 struct Open {
     /// The snapshot received last.
     held: Arc<Snapshot>,
+    /// The [term](Progress::term) in which it was opened.
+    term: u64,
     /// The update that is being received.
     decoder: Option<Decoder>,
     /// The state besides the registry, and what is being received of it.
@@ -126,9 +128,10 @@ impl Stream {
     }
 
     /// There is a connection. The greeting is the first message to send.
-    pub fn handle_connected(&mut self) {
+    pub fn handle_connected(&mut self, progress: &Progress) {
         self.state = State::Open(Box::new(Open {
             held: Arc::new(Snapshot::empty()),
+            term: progress.term(),
             decoder: None,
             state: state::Decoder::default(),
             session: None,
@@ -160,6 +163,10 @@ impl Stream {
     /// Takes a message of the subnet manager.
     pub fn handle_message(&mut self, message: FromSm, progress: &Progress) {
         let State::Open(open) = &mut self.state else { return };
+        if open.term != progress.term() {
+            let reason = "it was opened before this SM was master".to_owned();
+            return self.outputs.push_back(Output::Close(reason));
+        }
         if let Some(Message::Heartbeat(heartbeat)) = message.message {
             return open.beat(heartbeat, progress);
         }
@@ -172,7 +179,7 @@ impl Stream {
         };
         let answer = match open.decode(message) {
             Ok(None) => return,
-            Ok(Some(next)) if !progress.receive(&next) => {
+            Ok(Some(next)) if !progress.receive(&next, open.term) => {
                 Reply::Refused(proto::Refused { held: Some(progress.followed().received.into()) })
             }
             Ok(Some(next)) => {
@@ -321,7 +328,7 @@ mod tests {
     fn connected(now: Instant) -> Stream {
         let mut stream = stream(now);
         assert!(stream.poll_connect(now));
-        stream.handle_connected();
+        stream.handle_connected(&Progress::default());
         let Some(Reply::Hello(hello)) = sent(&mut stream) else { panic!("no greeting") };
         assert_eq!(hello.responder_id, 7);
         stream
@@ -472,7 +479,7 @@ mod tests {
 
         let due = stream.poll_timeout().unwrap();
         assert!(due > silent && !stream.poll_connect(silent) && stream.poll_connect(due));
-        stream.handle_connected();
+        stream.handle_connected(&Progress::default());
         assert!(!progress.followed().is_connected, "it may lack writes");
         feed(&mut stream, &progress, Encoder::full(snapshot(5, 2)));
         assert!(progress.followed().is_connected);
@@ -503,7 +510,7 @@ mod tests {
         stream.handle_disconnected(now, "reset".to_owned(), &progress);
         let now = stream.poll_timeout().unwrap();
         assert!(stream.poll_connect(now));
-        stream.handle_connected();
+        stream.handle_connected(&Progress::default());
         sent(&mut stream);
         stream.handle_message(end, &progress);
         assert!(stream.poll_output().is_none() && !progress.has_news());

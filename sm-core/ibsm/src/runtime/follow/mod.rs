@@ -145,7 +145,7 @@ impl Driver {
         let endpoint = endpoint(&self.trust, self.stream.url())?;
         let channel = endpoint.connect().await.map_err(|error| trust::reason(&error))?;
         let (outbound, messages) = mpsc::channel(OUTBOUND_MAX);
-        self.stream.handle_connected();
+        self.stream.handle_connected(&self.progress);
         self.carry_out(&outbound, arrived)?;
         let call = SnapshotFeedClient::new(channel).subscribe(ReceiverStream::new(messages)).await;
         let mut inbound = call.map_err(|status| trust::reason_of_status(&status))?.into_inner();

@@ -26,6 +26,8 @@ pub struct News {
 #[derive(Debug, Default)]
 pub struct Progress {
     state: Mutex<(Followed, Option<News>)>,
+    /// Counts sessions of this SM; changed while `state` is locked.
+    term: AtomicU64,
     /// Changes when something is stored.
     stored: watch::Sender<Version>,
     /// Notified when the state of a master is received.
@@ -86,11 +88,24 @@ impl Progress {
         self.stored.send_replace(version);
     }
 
-    /// A snapshot was received. `false` if its session is older than one followed before: its
-    /// master was replaced.
-    pub fn receive(&self, snapshot: &Snapshot) -> bool {
+    /// Counts sessions of this SM. A feed must be opened again after a change: it may deliver what
+    /// was sent before.
+    pub fn term(&self) -> u64 {
+        self.term.load(Relaxed)
+    }
+
+    /// A session of this SM has begun: what was received and not stored is outdated.
+    pub fn begin_term(&self) {
+        let mut state = self.lock();
+        state.1 = None;
+        self.term.fetch_add(1, Relaxed);
+    }
+
+    /// A snapshot was received by a feed that was opened in this [term](Self::term). `false` if
+    /// that is over, or if its session is older than one followed before: its master was replaced.
+    pub fn receive(&self, snapshot: &Snapshot, term: u64) -> bool {
         let (version, mut state) = (snapshot.version(), self.lock());
-        if version.session < state.0.publishing() {
+        if version.session < state.0.publishing() || term != self.term() {
             return false;
         }
         state.0.is_connected = true;
@@ -214,7 +229,7 @@ mod tests {
     fn a_copy_counts_while_it_is_on_disk_and_the_master_confirms_contact() {
         let (progress, now) = (Progress::default(), Instant::now());
         let in_step = |now| progress.followed().is_in_step(now);
-        assert!(progress.receive(&snapshot(5, 1)));
+        assert!(progress.receive(&snapshot(5, 1), 0));
         progress.beat(beat(5, 1), None);
         progress.stored(progress.take().unwrap().version);
         assert!(!in_step(now), "nothing shows that the master hears us");
@@ -223,7 +238,7 @@ mod tests {
         assert!(!in_step(now + LEASE + Duration::from_millis(1)));
         progress.beat(beat(5, 2), Some(now));
         assert!(!in_step(now), "there is a newer one");
-        assert!(progress.receive(&snapshot(5, 2)));
+        assert!(progress.receive(&snapshot(5, 2), 0));
         assert!(!in_step(now), "it is not on disk");
         progress.stored(progress.take().unwrap().version);
         assert!(in_step(now));
@@ -231,12 +246,25 @@ mod tests {
         assert!(!in_step(now));
     }
 
+    /// Regression: updates that a dead master had sent arrived after its successor had handed over
+    /// to a third, and replaced the successor's registry on disk.
+    #[test]
+    fn what_a_feed_delivers_after_a_term_of_this_sm_is_outdated() {
+        let progress = Progress::default();
+        assert!(progress.receive(&snapshot(5, 1), progress.term()));
+        progress.begin_term();
+        assert!(progress.take().is_none());
+        assert!(!progress.receive(&snapshot(5, 2), 0));
+        assert!(progress.take().is_none());
+        assert!(progress.receive(&snapshot(5, 2), progress.term()), "opened again");
+    }
+
     #[test]
     fn a_master_that_was_replaced_is_not_followed() {
         let (progress, now) = (Progress::default(), Instant::now());
-        assert!(progress.receive(&snapshot(6, 3)));
+        assert!(progress.receive(&snapshot(6, 3), 0));
         progress.beat(beat(6, 3), Some(now));
-        assert!(!progress.receive(&snapshot(5, 9)));
+        assert!(!progress.receive(&snapshot(5, 9), 0));
         progress.beat(beat(5, 9), Some(now));
         assert_eq!(progress.followed().beat, Some(beat(6, 3)));
         assert_eq!(progress.take().unwrap().plane.sequence, 3);
@@ -251,11 +279,11 @@ mod tests {
     #[test]
     fn an_update_does_not_replace_a_newer_registry_of_its_session() {
         let progress = Progress::default();
-        assert!(progress.receive(&snapshot(6, 3)));
+        assert!(progress.receive(&snapshot(6, 3), 0));
         assert!(progress.recall(&snapshot(6, 9)));
-        assert!(progress.receive(&snapshot(6, 4)), "the feed goes on");
+        assert!(progress.receive(&snapshot(6, 4), 0), "the feed goes on");
         assert_eq!(progress.take().unwrap().plane.sequence, 9);
-        assert!(progress.receive(&snapshot(6, 10)) && progress.receive(&snapshot(7, 1)));
+        assert!(progress.receive(&snapshot(6, 10), 0) && progress.receive(&snapshot(7, 1), 0));
         assert_eq!(progress.take().unwrap().plane.sequence, 1, "of the next session");
     }
 
@@ -264,7 +292,7 @@ mod tests {
     #[test]
     fn a_responders_registry_counts_if_it_is_newer_by_session_then_by_sequence() {
         let progress = Progress::default();
-        assert!(progress.receive(&snapshot(6, 10)));
+        assert!(progress.receive(&snapshot(6, 10), 0));
         assert!(!progress.recall(&snapshot(5, 12)) && !progress.recall(&snapshot(6, 10)));
         assert!(progress.recall(&snapshot(6, 11)));
         assert_eq!(progress.take().unwrap().plane.sequence, 11);
@@ -273,12 +301,12 @@ mod tests {
     #[test]
     fn what_could_not_be_stored_is_due_again_unless_there_is_newer() {
         let progress = Progress::default();
-        progress.receive(&snapshot(5, 1));
+        progress.receive(&snapshot(5, 1), 0);
         let first = progress.take().unwrap();
         progress.put_back(first.clone());
         assert!(progress.has_news());
         progress.take();
-        progress.receive(&snapshot(5, 2));
+        progress.receive(&snapshot(5, 2), 0);
         progress.put_back(first);
         assert_eq!(progress.take().unwrap().version.registry_sequence, 2);
     }
@@ -289,7 +317,7 @@ mod tests {
         let (progress, now) = (Progress::default(), Instant::now());
         let session = snapshot(5, 1).version().session;
         let state = |number| StateVersion { session, number };
-        assert!(progress.receive(&snapshot(5, 1)));
+        assert!(progress.receive(&snapshot(5, 1), 0));
         progress.stored(progress.take().unwrap().version);
         progress.beat(Beat { state: Some(state(3)), ..beat(5, 1) }, Some(now));
         progress.state_stored(state(2));
@@ -306,7 +334,7 @@ mod tests {
     #[test]
     fn the_state_of_a_master_that_was_replaced_is_ignored() {
         let progress = Progress::default();
-        assert!(progress.receive(&snapshot(6, 3)));
+        assert!(progress.receive(&snapshot(6, 3), 0));
         for (epoch, is_received) in [(5, false), (6, true)] {
             let session = snapshot(epoch, 1).version().session;
             let version = StateVersion { session, number: 1 };

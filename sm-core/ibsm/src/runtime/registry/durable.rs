@@ -54,8 +54,6 @@ pub(super) struct DurableRegistry {
     fresh: bool,
     /// Session of the last commit.
     stored_session: Session,
-    /// Session of the last commit as master since this process started.
-    begun: Session,
     clock: RegistryClock,
     /// The last stamp that another manager stored, with a store that is shared.
     followed_stamp: Option<Stamp>,
@@ -132,7 +130,6 @@ impl DurableRegistry {
             access: Access::Opening,
             fresh: false,
             stored_session: Version::NONE.session,
-            begun: Version::NONE.session,
             clock,
             followed_stamp: None,
             now: clock.stamp(now),

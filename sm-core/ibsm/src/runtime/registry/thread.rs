@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use sa_proto::prost::bytes::Bytes;
 use sa_proto::proto::registry as proto;
 use sa_proto::snapshot::RegistryPlane;
-use tracing::{error, info};
+use tracing::error;
 
 use super::dump::{self, SaDumpFile};
 use super::durable::{DurableRegistry, Verdict, Work};
@@ -337,14 +337,20 @@ impl RegistryThread {
             self.durable.follow_time(time);
         }
         let Some(news) = followed.take() else { return };
-        if self.durable.has_replaced(news.version.session) {
-            info!("ignoring the registry of an earlier master: {}", news.version);
-        } else if self.durable.follow(now_s, news.version.session, &news.plane) {
+        if self.durable.follow(now_s, news.version.session, &news.plane) {
             *self.shared.held() = self.durable.held();
             followed.stored(news.version);
         } else {
             // While this SM is master, or the file cannot be written.
             self.unstored = Some(news);
+        }
+    }
+
+    /// A session of this SM has begun: what arrived before is outdated.
+    fn discard_followed(&mut self) {
+        self.unstored = None;
+        if let Some(followed) = &self.followed {
+            followed.begin_term();
         }
     }
 
@@ -371,6 +377,9 @@ impl RegistryThread {
         let epoch = self.durable.published().map_or(0, |session| session.epoch);
         if self.shared.published.swap(epoch, Relaxed) != epoch {
             self.shared.ring();
+            if epoch != 0 {
+                self.discard_followed();
+            }
         }
         if let Some(verdicts) = verdicts
             && !self.deciding.is_empty()

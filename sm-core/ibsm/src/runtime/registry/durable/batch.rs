@@ -260,7 +260,6 @@ impl DurableRegistry {
             self.counters.commits.add(1);
             self.fresh = false;
             self.stored_session = batch.session;
-            self.begun = batch.session;
             self.stamped = decided.changes.stamp.or(self.stamped);
             batch.stage = Stage::Committed(decided);
         }

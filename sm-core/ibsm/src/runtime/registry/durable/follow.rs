@@ -68,11 +68,6 @@ impl DurableRegistry {
         Ok(changes)
     }
 
-    /// Whether this SM was master after this session: what arrives of it now was sent before.
-    pub(in super::super) fn has_replaced(&self, session: Session) -> bool {
-        session < self.begun
-    }
-
     /// Stores a copy of the master's rows in this session while standing by; returns whether it is
     /// on disk.
     pub(in super::super) fn follow(

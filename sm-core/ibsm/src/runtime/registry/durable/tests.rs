@@ -467,23 +467,6 @@ fn what_another_master_has_is_kept_row_by_row_until_it_is_our_turn() {
     assert!(!durable.follow(NOW_S, OTHERS, &last), "we are the master");
 }
 
-/// Regression: updates that a dead master had sent arrived after its successor had handed over to a
-/// third, and replaced the successor's registry on disk.
-#[test]
-fn what_arrives_late_from_a_replaced_master_is_outdated() {
-    let bed = Bed::new();
-    let mut durable = bed.open();
-    let last = planes_of_a_master(1).remove(0);
-    assert!(durable.follow(NOW_S, OTHERS, &last));
-    assert!(!durable.has_replaced(OTHERS));
-    let session = bed.publisher.begin_session(Guid(1)).unwrap();
-    durable.turn(NOW_S, Work { ports: Some(Arc::new(ports())), ..Work::default() });
-    bed.publisher.end_session();
-    assert!(durable.has_replaced(OTHERS));
-    assert!(!durable.has_replaced(session));
-    assert!(!durable.has_replaced(Session { epoch: session.epoch + 1, ..OTHERS }));
-}
-
 /// The session of another master.
 const OTHERS: Session = Session { epoch: 5, sm_guid: Guid(9) };
 
