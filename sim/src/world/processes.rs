@@ -336,6 +336,10 @@ impl World {
             Fault::WallClock(index, seconds) => {
                 self.managers[index].clock.set_wall_error(seconds);
                 self.has_stepped[index] = true;
+                // It may have booted without having read the time.
+                if self.managers[index].process.is_none() {
+                    self.clients.iter_mut().for_each(|client| client.handle_jump(now));
+                }
             }
             Fault::Orders(index, orders) => {
                 if let Some(manager) = &mut self.managers[index].process {
