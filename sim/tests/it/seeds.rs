@@ -81,3 +81,10 @@ fn seed_96_a_master_is_started_twice() {
 fn seed_3013_a_feed_goes_on() {
     run(Config { episodes: 6, ..Config::full(3013) });
 }
+
+/// A standby took over while its master was started again. It gave up for what responders follow,
+/// found the master, and stood by without notice: ports named the standby as their master.
+#[test]
+fn seed_7003_a_standby_gives_up_in_its_first_term() {
+    run(Config { episodes: 3, ..Config::full(7003) });
+}

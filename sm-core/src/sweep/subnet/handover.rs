@@ -23,6 +23,8 @@ pub(in crate::sweep) struct Handover {
     inherits_lids: bool,
     /// Whether this SM was standby since its LIDs were set.
     pub(in crate::sweep) stood_by: bool,
+    /// Whether this SM has configured the subnet since it last stood by.
+    pub(in crate::sweep) has_configured: bool,
     /// The SM that handed over to this one, until the next election.
     pub(in crate::sweep) taken_from: Option<Guid>,
     /// The master to which a trap that requests a handover is to be sent.

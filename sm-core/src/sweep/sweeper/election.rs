@@ -146,8 +146,7 @@ impl Sweeper {
                 if sm.state == SmState::Master && self.subnet.election.handover.is_in_doubt =>
             {
                 warn!(target: STATE, "another subnet manager has become master");
-                self.stand_by(now, sm);
-                return self.announce_end(sm);
+                return self.stand_by(now, sm);
             }
             _ => {}
         }
@@ -171,6 +170,7 @@ impl Sweeper {
             self.become_master();
         }
         self.subnet.journal.report.first = self.subnet.state.first_as_master;
+        self.subnet.election.handover.has_configured = true;
         self.begin_addresses(now, full);
     }
 
@@ -234,8 +234,12 @@ impl Sweeper {
         self.subnet.schedule.rearm_poll(now);
         // The other master computes its own routes.
         self.subnet.routing.forget_origin();
+        let has_configured = std::mem::take(&mut self.subnet.election.handover.has_configured);
         if sm.state == SmState::Master && self.subnet.election.own.outranks(&sm) {
             self.subnet.ask_for_handover(port);
+        }
+        if sm.state == SmState::Master && has_configured {
+            self.announce_end(port);
         }
         self.subnet.events.push(Event::StandingBy(sm));
     }

@@ -59,6 +59,8 @@ impl Sweeper {
 
     fn step_down(&mut self, now: Instant, sm: RemoteSm) {
         let rules = self.subnet.election.has_taken_over(sm);
+        // It knows, and configures the whole subnet.
+        self.subnet.election.handover.has_configured = false;
         self.stand_by(now, rules);
     }
 
@@ -142,12 +144,10 @@ impl Sweeper {
         self.subnet.schedule.request(now, Cause::TakeOver);
     }
 
-    /// Sends HANDOVER to `sm`, which replaced this SM and does not know that it was still master:
+    /// Sends HANDOVER to the master at `port`, which may not know that this SM was master, too:
     /// what this SM has written since is to be overwritten.
-    pub(super) fn announce_end(&mut self, sm: RemoteSm) {
-        if let Some(port) = self.subnet.election.place_of(sm) {
-            self.subnet.exchange.push(Request::new(Kind::HandOver, port));
-        }
+    pub(super) fn announce_end(&mut self, port: PortIndex) {
+        self.subnet.exchange.push(Request::new(Kind::HandOver, port));
     }
 
     /// The master that this SM replaced stands by now. It may have written to switches and ports
