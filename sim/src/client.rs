@@ -113,6 +113,8 @@ pub struct Known {
     pub since: Instant,
     /// Whether a manager asked to register again, and this has not been answered yet.
     pub is_asked: bool,
+    /// When it was asked last.
+    pub asked: Option<Instant>,
     /// The SM denied what the client knew, at this time: it must be asked to register again.
     pub denied: Option<Instant>,
     /// When it ends by itself, if it does.
@@ -171,6 +173,7 @@ impl Client {
             wanted: None,
             since: now,
             is_asked: false,
+            asked: None,
             denied: None,
             lease: None,
             source: None,
@@ -191,9 +194,10 @@ impl Client {
     }
 
     /// A manager asks this client to register again.
-    pub fn handle_reregister(&mut self) {
+    pub fn handle_reregister(&mut self, now: Instant) {
         for known in &mut self.known {
             known.denied = None;
+            known.asked = Some(now);
             if known.wanted.is_some() || known.may_be.iter().any(Option::is_some) {
                 known.is_asked = true;
                 if !known.may_be.contains(&None) {
@@ -430,7 +434,12 @@ impl Client {
             if is_denial && !open.before.contains(&None) && !known.is_asked {
                 known.denied = Some(now);
             }
-            (known.may_be, known.is_asked) = (vec![value], false);
+            // Asked since it sent this, it cannot know what the answer is about.
+            let is_asked = known.is_asked && known.asked >= Some(open.since);
+            (known.may_be, known.is_asked) = (vec![value], is_asked);
+            if is_asked && value.is_some() {
+                known.may_be.push(None);
+            }
             let lease = lease_of(slot).filter(|_| value.is_some());
             known.lease = lease.map(|lease| match has_jumped {
                 false => Lease {

@@ -581,7 +581,7 @@ impl World {
             }
             let guid = self.fabric.port(node, number).map(|port| port.guid);
             for client in self.clients.iter_mut().filter(|client| Some(client.guid) == guid) {
-                client.handle_reregister();
+                client.handle_reregister(now);
             }
         }
         for index in 0..self.managers.len() {

@@ -1,6 +1,9 @@
 //! Reregistration of clients: takes what the caller knows of imported and copied registries.
 
+use std::collections::BTreeSet;
 use std::time::Instant;
+
+use ib_mad::types::Guid;
 
 use super::Sweeper;
 use crate::sweep::subnet::fingerprint::TableFingerprint;
@@ -29,6 +32,13 @@ impl Sweeper {
     /// is set again.
     pub fn set_registry_copy(&mut self, now: Instant, copy: RegistryCopy) {
         self.reregistration.set_copy(&mut self.subnet, now, copy);
+    }
+
+    /// Sets the port GUIDs in the fabric of the master whose registry was copied; `None` if they are
+    /// unknown. Other ports are asked in any case. Call it before
+    /// [`set_registry_copy`](Self::set_registry_copy).
+    pub fn set_ports_of_master(&mut self, ports: Option<BTreeSet<Guid>>) {
+        self.reregistration.set_ports_of_master(ports);
     }
 
     /// Sets the state of the SA database imported at the start. Call it before this SM is master,

@@ -18,6 +18,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use ib_mad::types::Guid;
 use ib_mad::wire::attribute::{CapabilityMask, PortState};
 use ib_mad::wire::mad::Status;
 use tracing::{debug, info, warn};
@@ -49,6 +50,8 @@ const ROUNDS_MAX: u32 = 5;
 pub(in crate::sweep) struct Reregistration {
     /// The copy of the registry of the polled master.
     registry_copy: RegistryCopy,
+    /// Port GUIDs in the fabric of that master, if known. It has removed what others registered.
+    ports_of_master: Option<BTreeSet<Guid>>,
     /// The SA database imported at the start.
     pub(in crate::sweep) imported: ImportedRegistry,
     /// Whether the registrations with the previous master are known, until our first sweep ends.
@@ -94,7 +97,13 @@ impl Reregistration {
         if copy == RegistryCopy::Complete {
             // For the first sweep, if it has not addressed ports yet.
             self.spared = subnet.state.first_as_master;
+            let waiting = std::mem::take(&mut subnet.pending_clients.waiting);
             self.spare_all(subnet);
+            let tenure = subnet.election.tenure();
+            let is_asked = |port: &PortIndex| subnet.fabric.port(*port).reregistered_in != tenure;
+            let waiting = waiting.into_iter().filter(is_asked).collect::<BTreeSet<_>>();
+            self.due = (!waiting.is_empty()).then_some(now);
+            subnet.pending_clients.waiting = waiting;
             info!("the copy of the registry is complete: clients are not asked to register again");
         } else if !subnet.settings.no_clients_rereg {
             info!("asking all clients to register again");
@@ -102,13 +111,22 @@ impl Reregistration {
         }
     }
 
-    /// Marks all active ports as asked. The registrations of absent ones are removed. One that is
-    /// not active yet may have been absent: the previous master has removed what it registered.
+    /// Sets the ports in the fabric of the master whose registry was copied.
+    pub(in crate::sweep) fn set_ports_of_master(&mut self, ports: Option<BTreeSet<Guid>>) {
+        self.ports_of_master = ports;
+    }
+
+    /// Marks active ports that the previous master had in its fabric as asked. It has removed what
+    /// others registered; one that is not active yet may have been absent, too.
     fn spare_all(&mut self, subnet: &mut Subnet) {
         let tenure = subnet.election.tenure();
-        let is_active =
-            |port: &PortIndex| subnet.fabric.port(*port).state() == Some(PortState::Active);
-        let ports: Vec<PortIndex> = subnet.fabric.end_ports().filter(is_active).collect();
+        let is_spared = |port: &PortIndex| {
+            let entry = subnet.fabric.port(*port);
+            let was_present =
+                self.ports_of_master.as_ref().is_none_or(|ports| ports.contains(&entry.guid));
+            was_present && entry.state() == Some(PortState::Active)
+        };
+        let ports: Vec<PortIndex> = subnet.fabric.end_ports().filter(is_spared).collect();
         ports.into_iter().for_each(|port| subnet.fabric.port_mut(port).reregistered_in = tenure);
         self.clear(subnet);
     }

@@ -1,9 +1,11 @@
 //! The copy of another manager's registry, as the node sees it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-use sa_proto::snapshot::{Session, Version};
+use ib_mad::types::Guid;
+use sa_proto::snapshot::{FabricPlane, Session, Version};
 use sa_proto::state::StateVersion;
 
 use crate::node::MasterState;
@@ -27,6 +29,8 @@ pub struct Beat {
 pub struct Followed {
     /// The last version received completely; [`Version::NONE`] before the first.
     pub received: Version,
+    /// The fabric in it.
+    pub fabric: Option<Arc<FabricPlane>>,
     /// The last version on disk.
     pub stored: Version,
     /// The last heartbeat.
@@ -53,6 +57,12 @@ impl Followed {
                 && self.stored.session == beat.version.session
         });
         self.is_connected && self.is_recent(now) && is_stored && self.has_state()
+    }
+
+    /// GUIDs of the ports in the fabric of the master.
+    pub(in crate::node) fn ports(&self) -> Option<BTreeSet<Guid>> {
+        let nodes = &self.fabric.as_ref()?.nodes;
+        Some(nodes.iter().flat_map(|node| node.ports.iter().map(|port| port.guid)).collect())
     }
 
     /// Whether master and standby could reach each other until recently.

@@ -291,6 +291,7 @@ impl Succession {
         if !self.takeover.is_settled() && self.is_handed_over(sweeper) {
             self.takeover.settle_by_handover();
             self.counters.complete += 1;
+            sweeper.set_ports_of_master(self.followed.ports());
             return sweeper.set_registry_copy(now, RegistryCopy::Complete);
         }
         let held = registry.held();
@@ -310,6 +311,7 @@ impl Succession {
         match finding {
             Some(Finding::Complete) => {
                 self.counters.complete += 1;
+                sweeper.set_ports_of_master(self.followed.ports());
                 sweeper.set_registry_copy(now, RegistryCopy::Complete);
             }
             Some(Finding::Incomplete(reason)) => {

@@ -115,6 +115,7 @@ impl Progress {
             return true;
         }
         state.0.received = version;
+        state.0.fabric = Some(snapshot.fabric().clone());
         state.1 = Some(News { version, plane: snapshot.registry().clone() });
         true
     }
@@ -127,6 +128,7 @@ impl Progress {
             return false;
         }
         state.0.received = version;
+        state.0.fabric = Some(snapshot.fabric().clone());
         state.1 = Some(News { version, plane: snapshot.registry().clone() });
         true
     }
