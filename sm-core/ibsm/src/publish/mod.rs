@@ -259,7 +259,8 @@ impl Publisher {
     }
 
     /// Publishes the fabric as a sweep found it. Rows need not be sorted. If the plane equals the
-    /// one published last, returns its version and sends nothing.
+    /// one published last, returns its version and sends nothing. If the registry was not published
+    /// in this session before, it is published as unknown: without rows, with sequence number 0.
     pub fn publish(&self, fabric: FabricPlane) -> Result<Version, PublishError> {
         let mut writer = self.writer();
         let session = writer.session.ok_or(PublishError::NoSession)?;
@@ -267,6 +268,12 @@ impl Publisher {
         let fabric = fabric.checked_since(current.fabric())?;
         let before = current.version();
         let generation = if before.session == session { before.fabric_generation + 1 } else { 1 };
+        if before.session != session {
+            let version = Version { session, fabric_generation: generation, registry_sequence: 0 };
+            let unknown = RegistryPlane::default();
+            self.succeed(&mut writer, &current, version, &fabric, &unknown);
+            return Ok(version);
+        }
         let version = Version { session, fabric_generation: generation, ..before };
         if generation > 1 && *current.fabric().as_ref() == fabric {
             return Ok(before);

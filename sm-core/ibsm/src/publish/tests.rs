@@ -41,6 +41,21 @@ fn multicast_tables_are_published_alone_and_not_before_a_fabric_is() {
     assert_eq!((snapshot.version(), &snapshot.fabric().mfts), (second, &mfts));
 }
 
+/// Regression: while its disk failed, a new master published the registry of its last session as
+/// that of the new one, and a standby preferred it to what it had.
+#[test]
+fn a_registry_that_is_unknown_in_a_session_is_published_without_rows() {
+    let directory = tempfile::tempdir().unwrap();
+    let publisher = publisher(directory.path());
+    publisher.begin_session(Guid(1)).unwrap();
+    publisher.publish_registry(RegistryPlane { sequence: 7, ..Default::default() }).unwrap();
+    assert_eq!(publisher.publish(FabricPlane::default()).unwrap().registry_sequence, 7);
+    publisher.begin_session(Guid(1)).unwrap();
+    assert_eq!(publisher.publish(FabricPlane::default()).unwrap().registry_sequence, 0);
+    let registry = RegistryPlane { sequence: 9, ..Default::default() };
+    assert_eq!(publisher.publish_registry(registry).unwrap().registry_sequence, 9);
+}
+
 /// Regression: any client that could connect made this SM take the highest epoch, and keep it.
 #[test]
 fn a_responder_that_reports_an_impossible_epoch_is_refused() {

@@ -133,8 +133,10 @@ impl Evidence<'_> {
         })
     }
 
+    /// The newest registry held; one with sequence number 0 was unknown to its master.
     fn newest(&self, number: u64) -> Option<(u64, RegistryVersion)> {
-        self.answers(number).max_by_key(|(_, held)| *held)
+        let known = self.answers(number).filter(|(_, held)| held.sequence != 0);
+        known.max_by_key(|(_, held)| *held)
     }
 
     /// Responders that the master named and that have not answered.

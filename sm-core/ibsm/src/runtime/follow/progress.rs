@@ -109,8 +109,12 @@ impl Progress {
             return false;
         }
         state.0.is_connected = true;
-        // A responder may have had more of this session than has arrived here.
+        // A master whose disk cannot be read publishes the fabric alone. And a responder may have
+        // had more of this session than has arrived here.
         let received = state.0.received.registry();
+        if version.registry_sequence == 0 {
+            return true;
+        }
         if version.session == received.session && version.registry() < received {
             return true;
         }
@@ -124,7 +128,7 @@ impl Progress {
     /// was received.
     pub fn recall(&self, snapshot: &Snapshot) -> bool {
         let (version, mut state) = (snapshot.version(), self.lock());
-        if version.registry() <= state.0.received.registry() {
+        if version.registry_sequence == 0 || version.registry() <= state.0.received.registry() {
             return false;
         }
         state.0.received = version;
@@ -259,6 +263,22 @@ mod tests {
         assert!(!progress.receive(&snapshot(5, 2), 0));
         assert!(progress.take().is_none());
         assert!(progress.receive(&snapshot(5, 2), progress.term()), "opened again");
+    }
+
+    /// Regression: a master whose disk had failed published the fabric without a registry, a standby
+    /// stored that, was handed over to, and continued from it.
+    #[test]
+    fn a_registry_that_its_master_does_not_know_is_not_copied() {
+        let (progress, now) = (Progress::default(), Instant::now());
+        assert!(progress.receive(&snapshot(5, 4), 0));
+        progress.stored(progress.take().unwrap().version);
+        assert!(progress.receive(&snapshot(6, 0), 0));
+        progress.beat(beat(6, 0), Some(now));
+        assert!(progress.take().is_none());
+        assert!(!progress.followed().is_in_step(now));
+        assert!(!progress.recall(&snapshot(7, 0)));
+        assert!(progress.receive(&snapshot(6, 5), 0));
+        assert_eq!(progress.take().unwrap().plane.sequence, 5);
     }
 
     #[test]
