@@ -119,7 +119,10 @@ impl Progress {
             return true;
         }
         state.0.received = version;
-        state.0.fabric = Some(snapshot.fabric().clone());
+        // At generation 0 it is still that of an earlier session.
+        if version.fabric_generation > 0 {
+            state.0.fabric = Some(snapshot.fabric().clone());
+        }
         state.1 = Some(News { version, plane: snapshot.registry().clone() });
         true
     }
@@ -132,7 +135,6 @@ impl Progress {
             return false;
         }
         state.0.received = version;
-        state.0.fabric = Some(snapshot.fabric().clone());
         state.1 = Some(News { version, plane: snapshot.registry().clone() });
         true
     }
