@@ -265,8 +265,7 @@ impl Bed {
             };
             let was_granted = first.status == Status::OK;
             let is_so = is_same
-                || was_granted && (is_refused || again.dropped || may_differ)
-                || was_granted && is_new(self);
+                || was_granted && (is_refused || again.dropped || may_differ || is_new(self));
             assert!(is_so, "a repeat got another answer: {request:?}: {again:?}");
             assert_eq!(before, self.world.registry, "a repeat changed something");
             if !is_same {

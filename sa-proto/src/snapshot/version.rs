@@ -24,7 +24,8 @@ pub struct Version {
     pub session: Session,
     /// Generation of the fabric plane, counted from 1 within the session.
     pub fabric_generation: u64,
-    /// Sequence number of the last registry write included. Increases across sessions too.
+    /// Sequence number of the last registry write included. Increases across sessions, too; 0 while
+    /// the master does not know its registry.
     pub registry_sequence: u64,
 }
 

@@ -614,6 +614,25 @@ fn who_is_spared_has_an_active_port() {
     assert_eq!(bed.fabric.counters().reregistrations, before + 1);
 }
 
+/// Regression: the previous master had removed the registrations of a host that it could not reach.
+/// It could be reached again at the takeover, and its link had been active all the time.
+#[test]
+fn who_is_spared_was_in_the_fabric_of_the_previous_master() {
+    let mut bed = died_with_a_copy();
+    let before = bed.fabric.counters().reregistrations;
+    let absent = bed.fabric.port(bed.hosts()[7], 1).unwrap().guid;
+    let ports = bed
+        .fabric
+        .nodes()
+        .flat_map(|node| (0..=bed.fabric.node(node).num_ports).map(move |num| (node, num)));
+    let ports = ports.filter_map(|(node, num)| bed.fabric.port(node, num));
+    let known = ports.map(|port| port.guid).filter(|guid| *guid != absent).collect();
+    bed.managers[0].sweeper.set_ports_of_master(Some(known));
+    bed.run_until(MINUTE * 2, "take-over", |bed| bed.sweeper().is_up());
+    bed.run_for(MINUTE);
+    assert_eq!(bed.fabric.counters().reregistrations, before + 1);
+}
+
 /// Regression: hosts that lost their uplinks after a takeover with a complete copy were not asked
 /// to register again when they returned, and their registrations were lost.
 #[test]

@@ -424,8 +424,8 @@ mod tests {
         assert!(polled(&mut files, &mut sweeper).is_empty());
     }
 
-    /// Regression: a manager that could not write the tables and then stood by, or swept, was always
-    /// due, and did nothing: its thread never slept.
+    /// Regression: a manager that could not write the tables and then stood by, or swept, was
+    /// always due, and did nothing: its thread never slept.
     #[test]
     fn tables_that_could_not_be_written_are_due_only_while_they_can_be_written() {
         let (mut files, mut sweeper) = files();

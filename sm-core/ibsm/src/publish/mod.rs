@@ -267,17 +267,15 @@ impl Publisher {
         let current = writer.cell.current();
         let fabric = fabric.checked_since(current.fabric())?;
         let before = current.version();
-        let generation = if before.session == session { before.fabric_generation + 1 } else { 1 };
         if before.session != session {
-            let version = Version { session, fabric_generation: generation, registry_sequence: 0 };
-            let unknown = RegistryPlane::default();
-            self.succeed(&mut writer, &current, version, &fabric, &unknown);
+            let version = Version { session, fabric_generation: 1, registry_sequence: 0 };
+            self.succeed(&mut writer, &current, version, &fabric, &RegistryPlane::default());
             return Ok(version);
         }
-        let version = Version { session, fabric_generation: generation, ..before };
-        if generation > 1 && *current.fabric().as_ref() == fabric {
+        if before.fabric_generation > 0 && *current.fabric().as_ref() == fabric {
             return Ok(before);
         }
+        let version = Version { fabric_generation: before.fabric_generation + 1, ..before };
         self.succeed(&mut writer, &current, version, &fabric, current.registry());
         Ok(version)
     }

@@ -34,8 +34,8 @@ impl Sweeper {
         self.reregistration.set_copy(&mut self.subnet, now, copy);
     }
 
-    /// Sets the port GUIDs in the fabric of the master whose registry was copied; `None` if they are
-    /// unknown. Other ports are asked in any case. Call it before
+    /// Sets the port GUIDs in the fabric of the master whose registry was copied; `None` if they
+    /// are unknown. Other ports are asked in any case. Call it before
     /// [`set_registry_copy`](Self::set_registry_copy).
     pub fn set_ports_of_master(&mut self, ports: Option<BTreeSet<Guid>>) {
         self.reregistration.set_ports_of_master(ports);

@@ -97,18 +97,12 @@ impl Reregistration {
         if copy == RegistryCopy::Complete {
             // For the first sweep, if it has not addressed ports yet.
             self.spared = subnet.state.first_as_master;
-            let waiting = std::mem::take(&mut subnet.pending_clients.waiting);
-            self.spare_all(subnet);
-            let tenure = subnet.election.tenure();
-            let is_asked = |port: &PortIndex| subnet.fabric.port(*port).reregistered_in != tenure;
-            let waiting = waiting.into_iter().filter(is_asked).collect::<BTreeSet<_>>();
-            self.due = (!waiting.is_empty()).then_some(now);
-            subnet.pending_clients.waiting = waiting;
+            self.spare_known(subnet);
             info!("the copy of the registry is complete: clients are not asked to register again");
         } else if !subnet.settings.no_clients_rereg {
             info!("asking all clients to register again");
-            self.due = (!subnet.pending_clients.waiting.is_empty()).then_some(now);
         }
+        self.due = (!subnet.pending_clients.waiting.is_empty()).then_some(now);
     }
 
     /// Sets the ports in the fabric of the master whose registry was copied.
@@ -117,8 +111,9 @@ impl Reregistration {
     }
 
     /// Marks active ports that the previous master had in its fabric as asked. It has removed what
-    /// others registered; one that is not active yet may have been absent, too.
-    fn spare_all(&mut self, subnet: &mut Subnet) {
+    /// others registered; one that is not active yet may have been absent, too. Of those that wait,
+    /// the others still do.
+    fn spare_known(&mut self, subnet: &mut Subnet) {
         let tenure = subnet.election.tenure();
         let is_spared = |port: &PortIndex| {
             let entry = subnet.fabric.port(*port);
@@ -128,7 +123,10 @@ impl Reregistration {
         };
         let ports: Vec<PortIndex> = subnet.fabric.end_ports().filter(is_spared).collect();
         ports.into_iter().for_each(|port| subnet.fabric.port_mut(port).reregistered_in = tenure);
+        let mut waiting = std::mem::take(&mut subnet.pending_clients.waiting);
+        waiting.retain(|port| subnet.fabric.port(*port).reregistered_in != tenure);
         self.clear(subnet);
+        subnet.pending_clients.waiting = waiting;
     }
 
     /// A sweep as master addressed all ports.
@@ -155,7 +153,7 @@ impl Reregistration {
         subnet.state.found_other_master = obeys_another(subnet);
         let tenure = subnet.election.tenure();
         if self.spared {
-            self.spare_all(subnet);
+            self.spare_known(subnet);
         }
         self.clear(subnet);
         if self.spared || subnet.settings.no_clients_rereg {

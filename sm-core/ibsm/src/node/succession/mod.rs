@@ -295,14 +295,9 @@ impl Succession {
             return sweeper.set_registry_copy(now, RegistryCopy::Complete);
         }
         let held = registry.held();
-        // Another was its master, or has been master since. An earlier run of this process may have
-        // overwritten what ports showed of that, so that responders are asked in any case.
-        let is_foreign = held.session.sm_guid != sweeper.own_port() || sweeper.found_other_master();
-        let may_be_outdated = held.session != NO_SESSION;
         let evidence = Evidence {
             followed: &self.followed,
             held,
-            may_be_outdated,
             responders: &responders.load(),
             heard: sweeper.master_seen(),
         };
@@ -316,7 +311,9 @@ impl Succession {
             }
             Some(Finding::Incomplete(reason)) => {
                 // Without another master before this one nothing was acknowledged elsewhere.
-                if sweeper.awaits_registry_copy() || (may_be_outdated && is_foreign) {
+                let is_foreign = held.session != NO_SESSION
+                    && (held.session.sm_guid != sweeper.own_port() || sweeper.found_other_master());
+                if sweeper.awaits_registry_copy() || is_foreign {
                     self.counters.incomplete += 1;
                     warn!("registrations may be missing: {reason}");
                 }

@@ -29,8 +29,6 @@ pub(super) struct Evidence<'a> {
     pub(super) followed: &'a Followed,
     /// The registry on disk.
     pub(super) held: RegistryVersion,
-    /// Whether another manager may have been master since.
-    pub(super) may_be_outdated: bool,
     pub(super) responders: &'a [Responder],
     /// When that master was last heard from in the fabric.
     pub(super) heard: Option<Instant>,
@@ -146,9 +144,10 @@ impl Evidence<'_> {
     }
 
     /// Whether this process does not know which responders could acknowledge more than the
-    /// registry has: it was started since, and has followed no master.
+    /// registry has: it was started since, and has followed no master. Ports do not show whether
+    /// another was master: an earlier run of this process may have overwritten MasterSMLID.
     fn is_blind(&self) -> bool {
-        self.may_be_outdated && self.followed.received.session == NO_SESSION
+        self.held.session != NO_SESSION && self.followed.received.session == NO_SESSION
     }
 
     /// Whether all responders that can be expected to answer have done so.

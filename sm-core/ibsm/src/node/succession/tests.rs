@@ -29,7 +29,6 @@ struct Case {
     now: Instant,
     followed: Followed,
     held: RegistryVersion,
-    may_be_outdated: bool,
     responders: Vec<Responder>,
     heard: Option<Instant>,
     takeover: TakeOver,
@@ -56,7 +55,6 @@ impl Case {
             now: now + Duration::from_secs(40),
             followed,
             held: known.registry(),
-            may_be_outdated: true,
             responders: vec![responder(1, None), responder(2, None)],
             heard: Some(now),
             takeover: TakeOver::default(),
@@ -68,7 +66,6 @@ impl Case {
         let evidence = Evidence {
             followed: &self.followed,
             held: self.held,
-            may_be_outdated: self.may_be_outdated,
             responders: &self.responders,
             heard: self.heard,
         };
@@ -182,8 +179,11 @@ fn what_was_published_last_must_have_arrived() {
     case.followed.beat = None;
     assert!(is_incomplete(&case.finding()), "an earlier release sends no heartbeats");
     let mut case = Case::new();
-    (case.followed, case.may_be_outdated) = (Followed::default(), false);
-    assert!(is_incomplete(&case.finding()));
+    case.followed = Followed::default();
+    assert_eq!(case.poll(), None);
+    case.answer(version(5, 10), version(5, 10));
+    case.now += Duration::from_secs(3);
+    assert!(is_incomplete(&case.poll().unwrap()));
 }
 
 /// Writes waited for this standby: only writes that it has stored were acknowledged.
@@ -217,7 +217,7 @@ fn a_restarted_standby_waits_for_responders_to_connect() {
 
     let mut case = Case::new();
     case.followed = Followed::default();
-    case.may_be_outdated = false;
+    case.held = RegistryVersion::default();
     case.responders.clear();
     assert!(is_incomplete(&case.poll().unwrap()), "an empty registry cannot be outdated");
 }

@@ -164,7 +164,7 @@ impl Stream {
     pub fn handle_message(&mut self, message: FromSm, progress: &Progress) {
         let State::Open(open) = &mut self.state else { return };
         if open.term != progress.term() {
-            let reason = "it was opened before this SM was master".to_owned();
+            let reason = "the feed was opened before this SM was master".to_owned();
             return self.outputs.push_back(Output::Close(reason));
         }
         if let Some(Message::Heartbeat(heartbeat)) = message.message {

@@ -112,10 +112,8 @@ impl Progress {
         // A master whose disk cannot be read publishes the fabric alone. And a responder may have
         // had more of this session than has arrived here.
         let received = state.0.received.registry();
-        if version.registry_sequence == 0 {
-            return true;
-        }
-        if version.session == received.session && version.registry() < received {
+        let is_older = version.session == received.session && version.registry() < received;
+        if version.registry_sequence == 0 || is_older {
             return true;
         }
         state.0.received = version;
@@ -267,8 +265,8 @@ mod tests {
         assert!(progress.receive(&snapshot(5, 2), progress.term()), "opened again");
     }
 
-    /// Regression: a master whose disk had failed published the fabric without a registry, a standby
-    /// stored that, was handed over to, and continued from it.
+    /// Regression: a master whose disk had failed published the fabric without a registry, a
+    /// standby stored that, was handed over to, and continued from it.
     #[test]
     fn a_registry_that_its_master_does_not_know_is_not_copied() {
         let (progress, now) = (Progress::default(), Instant::now());
