@@ -13,7 +13,7 @@ use super::key::{
     DEFAULT_PARTITION_FILE, DEFAULT_PREFIX_ROUTES_FILE, DEFAULT_QOS_POLICY_FILE,
     DEFAULT_TORUS_CONFIG, settings,
 };
-use super::qos_tables::{SlToVl, VlArb};
+use super::qos_values::{SlToVl, VlArb};
 use super::value::{EngineNames, PartEnforce};
 
 settings! {
