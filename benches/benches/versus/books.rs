@@ -19,8 +19,8 @@ const REQUESTS: usize = 1 << 14;
 const TABLES: usize = 64;
 /// Services that are registered.
 pub(crate) const SERVICES: u64 = 2000;
-/// Maximum number of ports that join and leave.
-const MEMBERS_MAX: usize = 512;
+/// Maximum number of ports that join and leave: twice as many as may be open at a time.
+const MEMBERS_MAX: usize = 2048;
 /// Rules of the QoS policy.
 const RULES: u64 = 50;
 const RULE_GROUPS: usize = 10;

@@ -38,7 +38,7 @@ use crate::books::{Host, Kind, SERVICES, policy};
 use crate::measure::{Effort, Sa, checked, cost};
 use crate::ours::Ours;
 use crate::programs::{Programs, has_said, process_cpu};
-use crate::rows::{Figure, Name, Side, print_table, to_json};
+use crate::rows::{Figure, Name, Processes, Side, print_processes, print_table, to_json};
 use crate::stock::Stock;
 
 /// Writes open at a time.
@@ -64,6 +64,9 @@ struct Options {
     /// Measure only writes.
     #[arg(long, conflicts_with = "scale_out")]
     writes: bool,
+    /// Measure only the writes of ibsm and ibsa, by process; opensm need not be installed.
+    #[arg(long, conflicts_with_all = ["scale_out", "writes", "json"])]
+    our_writes: bool,
     /// Measure for seconds instead of minutes, as a test; the figures are not usable.
     #[arg(long)]
     quick: bool,
@@ -80,7 +83,7 @@ fn main() {
         return;
     }
     let options = Options::parse();
-    if !options.scale_out && !can_interoperate(&["opensm"]) {
+    if !options.scale_out && !options.our_writes && !can_interoperate(&["opensm"]) {
         eprintln!("opensm is not installed: apt-get install opensm ibsim-utils infiniband-diags");
         std::process::exit(1);
     }
@@ -99,16 +102,23 @@ fn main() {
     } else {
         Effort { run: Duration::from_millis(60), runs: 6 }
     };
-    let compared = Compared { net, effort, writes_only: options.writes };
+    let writes_only = options.writes || options.our_writes;
+    let compared = Compared { net, effort, writes_only };
     if options.scale_out {
         let (sandbox, _fabric) = compared.fabric("scale-out");
         return scale_out::report(&compared.net, &sandbox, effort.run * 50);
     }
     let (ours, hosts) = compared.ours();
+    if options.our_writes {
+        print_processes(&ours);
+        println!("load average {before} before, {} after", load_average());
+        return;
+    }
     let stock = compared.stock(&hosts);
     let (switches, hosts) = (compared.net.count(NodeKind::Switch), hosts.len());
     println!("fat tree of {hosts} hosts and {switches} switches");
     print_table(&ours, &stock);
+    print_processes(&ours);
     println!("load average {before} before, {} after", load_average());
     if let Some(file) = &options.json {
         std::fs::write(file, format!("{:#}\n", to_json(&ours, &stock)))
@@ -246,7 +256,7 @@ impl Compared {
             .map(|_| {
                 let asked = programs.run(&query, count, WRITES_OPEN, none);
                 checked(asked.report, count);
-                each(asked.ibsa, count)
+                each(asked.processes.ibsa, count)
             })
             .fold(f64::INFINITY, f64::min);
         let transport = (by_udp - in_process).max(0.0);
@@ -261,13 +271,27 @@ impl Compared {
             eprintln!("ours: {}", name.text());
             let book = Arc::new(book);
             let open = (turn / 4).clamp(1, WRITES_OPEN);
-            let total = (count / 4).div_ceil(turn) * turn;
+            let total = count.div_ceil(turn) * turn;
             // The first run registers.
             let asked = (0..=runs).map(|_| {
                 let asked = programs.run(&book, total, open, none);
-                checked(asked.report, total)
+                (asked.processes, checked(asked.report, total))
             });
-            let best = asked.skip(1).min_by_key(|report| report.query_cpu).expect("a run");
+            let asked: Vec<_> = asked.skip(1).collect();
+            let least = |of: fn(&Processes<Duration>) -> Duration| {
+                let times = asked.iter().map(|(processes, _)| of(processes));
+                each(times.min().expect("a run"), total)
+            };
+            side.report_processes(
+                name,
+                Processes {
+                    writing: least(|spent| spent.writing),
+                    ibsm: least(|spent| spent.ibsm),
+                    ibsa: least(|spent| spent.ibsa),
+                },
+            );
+            let reports = asked.iter().map(|(_, report)| report);
+            let best = reports.min_by_key(|report| report.query_cpu).expect("a run");
             let value = each(best.query_cpu, total) - transport;
             side.report(
                 name,

@@ -16,6 +16,8 @@ use umad_feed::clock::{Of, cpu};
 use umad_feed::order::Report;
 use umad_feed::session::{Next, Session};
 
+use crate::rows::Processes;
+
 /// Threads of `ibsm` that handle a write. The others compute multicast trees and send SMPs.
 const WRITE_THREADS: [&str; 2] = ["registry", "publish"];
 /// Time after which a missing answer is a failure.
@@ -73,24 +75,30 @@ impl Programs {
         let before = self.clocks();
         let (begin, mut longest, mut moved) = (Instant::now(), Duration::ZERO, Instant::now());
         let mut batch = vec![Packet::default(); 64];
+        let mut answers = batch.clone();
         while session.done() < total {
-            let mut filled = 0;
-            while filled < batch.len() {
-                let packet = &mut batch[filled];
-                let Next::Fed(request) = session.next(&mut packet.mad) else { break };
-                packet.address.lid = Lid(request.lid);
-                packet.address.qpn = Qpn(request.qpn);
-                packet.carrier.peer = Some(self.to);
-                filled += 1;
-            }
             let asked = Instant::now();
-            let mut sent = 0;
-            while sent < filled {
-                sent += self.udp.send(&batch[sent..filled]).expect("loopback sends");
+            // As many as may be open: fewer would share a commit, and wait for each other.
+            loop {
+                let mut filled = 0;
+                while filled < batch.len() {
+                    let packet = &mut batch[filled];
+                    let Next::Fed(request) = session.next(&mut packet.mad) else { break };
+                    packet.address.lid = Lid(request.lid);
+                    packet.address.qpn = Qpn(request.qpn);
+                    packet.carrier.peer = Some(self.to);
+                    filled += 1;
+                }
+                let mut sent = 0;
+                while sent < filled {
+                    sent += self.udp.send(&batch[sent..filled]).expect("loopback sends");
+                }
+                if filled < batch.len() {
+                    break;
+                }
             }
             let descriptor = self.udp.descriptor().expect("a socket");
             wait(&mut [Interest::read(descriptor)], Some(Duration::from_secs(1))).expect("polls");
-            let mut answers = vec![Packet::default(); 64];
             loop {
                 let received = self.udp.receive(&mut answers).expect("loopback receives");
                 for packet in &answers[..received] {
@@ -109,7 +117,7 @@ impl Programs {
         }
         let after = self.clocks();
         let spent = std::array::from_fn(|i| after[i].saturating_sub(before[i]));
-        let [ibsm, writing, ibsa] = spent;
+        let [ibsm, writing, ibsa]: [Duration; 3] = spent;
         let report = Report {
             tally: session.tally(),
             wall: begin.elapsed(),
@@ -117,7 +125,7 @@ impl Programs {
             cpu: ibsm + ibsa,
             longest,
         };
-        Asked { report, ibsa }
+        Asked { report, processes: Processes { writing, ibsm, ibsa } }
     }
 
     /// CPU time of ibsm, of its threads that handle writes, and of ibsa.
@@ -131,7 +139,7 @@ impl Programs {
 /// The results of requests, and the CPU time of each program.
 pub(crate) struct Asked {
     pub(crate) report: Report,
-    pub(crate) ibsa: Duration,
+    pub(crate) processes: Processes<Duration>,
 }
 
 /// CPU time of a program, in nanoseconds.

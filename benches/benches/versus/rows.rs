@@ -100,14 +100,34 @@ impl Figure {
     }
 }
 
+/// CPU time by process, the transport's included.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Processes<T> {
+    /// The threads of `ibsm` that handle writes.
+    pub(crate) writing: T,
+    /// All threads of `ibsm`.
+    pub(crate) ibsm: T,
+    /// All threads of `ibsa`.
+    pub(crate) ibsa: T,
+}
+
 /// The figures of one side.
 #[derive(Debug, Default)]
-pub(crate) struct Side(Vec<(Name, Figure)>);
+pub(crate) struct Side {
+    figures: Vec<(Name, Figure)>,
+    /// Nanoseconds of a write.
+    processes: Vec<(Name, Processes<f64>)>,
+}
 
 impl Side {
     /// Adds a figure.
     pub(crate) fn report(&mut self, name: Name, figure: Figure) {
-        self.0.push((name, figure));
+        self.figures.push((name, figure));
+    }
+
+    /// Adds the CPU time of a write by process, nanoseconds.
+    pub(crate) fn report_processes(&mut self, name: Name, processes: Processes<f64>) {
+        self.processes.push((name, processes));
     }
 
     /// Adds the figures of a start.
@@ -118,7 +138,7 @@ impl Side {
     }
 
     fn figure(&self, name: Name) -> Option<Figure> {
-        self.0.iter().find(|(other, _)| *other == name).map(|(_, figure)| *figure)
+        self.figures.iter().find(|(other, _)| *other == name).map(|(_, figure)| *figure)
     }
 }
 
@@ -143,6 +163,15 @@ pub(crate) fn print_table(ours: &Side, stock: &Side) {
             let label = "    with transport, trees and sweeps";
             println!("{label:<47} {:>14} {whole:>14.digits$} {:<9}", "", row.unit());
         }
+    }
+}
+
+/// Prints the CPU time of our writes by process.
+pub(crate) fn print_processes(ours: &Side) {
+    let columns = ["ibsm, writing", "all of ibsm", "all of ibsa"];
+    println!("\n{:<47} {:>14} {:>14} {:>14}", "CPU of a write", columns[0], columns[1], columns[2]);
+    for (name, Processes { writing, ibsm, ibsa }) in &ours.processes {
+        println!("{:<47} {writing:>11.0} ns {ibsm:>11.0} ns {ibsa:>11.0} ns", name.text());
     }
 }
 
