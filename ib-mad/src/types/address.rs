@@ -1,5 +1,6 @@
 //! Addresses of ports and nodes: LID, GUID, GID (IBA chapter 4).
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::net::Ipv6Addr;
 use std::str::FromStr;
@@ -87,8 +88,23 @@ impl FromStr for Guid {
 
 /// Global identifier: subnet prefix and port GUID, or a multicast group (IBA 4.1.1). Kept in
 /// wire order.
-#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Gid(pub [u8; 16]);
+
+/// The order of the bytes, compared as one number and not byte by byte: tables are searched by it.
+impl Ord for Gid {
+    #[inline]
+    fn cmp(&self, other: &Self) -> Ordering {
+        u128::from_be_bytes(self.0).cmp(&u128::from_be_bytes(other.0))
+    }
+}
+
+impl PartialOrd for Gid {
+    #[inline]
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
 
 impl Gid {
     /// The all-zero GID, reserved.

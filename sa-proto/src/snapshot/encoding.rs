@@ -82,6 +82,7 @@ pub fn decode<T: Canonical>(bytes: &[u8]) -> Result<T, Malformed> {
 macro_rules! integers {
     ($($type:ty),*) => {$(
         impl Canonical for $type {
+            #[inline]
             fn put(&self, out: &mut Vec<u8>) {
                 out.extend_from_slice(&self.to_be_bytes());
             }
@@ -96,6 +97,7 @@ integers!(u8, u16, u32, u64, u128);
 macro_rules! newtypes {
     ($($type:ident),*) => {$(
         impl Canonical for $type {
+            #[inline]
             fn put(&self, out: &mut Vec<u8>) {
                 self.0.put(out);
             }
@@ -108,6 +110,7 @@ macro_rules! newtypes {
 newtypes!(Lid, Guid, Gid, PKey, PortNum, Qpn);
 
 impl Canonical for bool {
+    #[inline]
     fn put(&self, out: &mut Vec<u8>) {
         out.push(u8::from(*self));
     }

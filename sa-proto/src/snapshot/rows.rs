@@ -38,6 +38,14 @@ struct Leaf<R: Row> {
     rows: Arc<Vec<(R::Key, Arc<R>)>>,
 }
 
+/// Where a row is, or belongs: indices of branch, leaf and row.
+#[derive(Clone, Copy)]
+struct Place {
+    branch: usize,
+    leaf: usize,
+    row: usize,
+}
+
 impl<R: Row> Rows<R> {
     /// Number of rows.
     pub fn len(&self) -> usize {
@@ -56,10 +64,25 @@ impl<R: Row> Rows<R> {
 
     /// The row with this key.
     pub fn find(&self, key: R::Key) -> Option<&Arc<R>> {
-        let branch = self.branches.get(child(&self.branches, |branch| branch.first, &key))?;
-        let leaf = branch.leaves.get(child(&branch.leaves, |leaf| leaf.first, &key))?;
-        let at = leaf.rows.binary_search_by_key(&key, |row| row.0).ok()?;
-        Some(&leaf.rows[at].1)
+        self.at(&self.place(&key).ok()?)
+    }
+
+    /// Where the row with this key is; otherwise where it would be inserted.
+    fn place(&self, key: &R::Key) -> Result<Place, Place> {
+        let branch = child(&self.branches, |branch| &branch.first, key);
+        let Some(leaves) = self.branches.get(branch).map(|branch| &branch.leaves) else {
+            return Err(Place { branch, leaf: 0, row: 0 });
+        };
+        let leaf = child(leaves, |leaf| &leaf.first, key);
+        match leaves[leaf].rows.binary_search_by(|(other, _)| other.cmp(key)) {
+            Ok(row) => Ok(Place { branch, leaf, row }),
+            Err(row) => Err(Place { branch, leaf, row }),
+        }
+    }
+
+    fn at(&self, place: &Place) -> Option<&Arc<R>> {
+        let leaf = self.branches.get(place.branch)?.leaves.get(place.leaf)?;
+        Some(&leaf.rows.get(place.row)?.1)
     }
 
     /// The row at a position, from 0.
@@ -97,10 +120,10 @@ impl<R: Row> Rows<R> {
         let (Bound::Included(key) | Bound::Excluded(key)) = start else {
             return (&self.branches, &[], &[]);
         };
-        let at = child(&self.branches, |branch| branch.first, &key);
+        let at = child(&self.branches, |branch| &branch.first, &key);
         let Some(branch) = self.branches.get(at) else { return (&[], &[], &[]) };
         let branches = &self.branches[at + 1..];
-        let at = child(&branch.leaves, |leaf| leaf.first, &key);
+        let at = child(&branch.leaves, |leaf| &leaf.first, &key);
         let Some(leaf) = branch.leaves.get(at) else { return (branches, &[], &[]) };
         let skip = leaf.rows.partition_point(|row| match start {
             Bound::Excluded(key) => row.0 <= key,
@@ -130,6 +153,31 @@ impl<R: Row> Rows<R> {
     /// Inserts a row; returns the row that had its key before.
     pub fn insert(&mut self, row: Arc<R>) -> Option<Arc<R>> {
         let key = row.key();
+        let place = self.place(&key);
+        self.insert_at(place, key, row)
+    }
+
+    /// Inserts a row or replaces the one with its key, and returns it; `None` if an equal one was
+    /// there, which stays. The table is searched once.
+    pub fn put(&mut self, row: R) -> Option<Arc<R>> {
+        let key = row.key();
+        let place = self.place(&key);
+        let old = place.as_ref().ok().and_then(|place| self.at(place));
+        if old.is_some_and(|old| **old == row) {
+            return None;
+        }
+        let row = Arc::new(row);
+        self.insert_at(place, key, row.clone());
+        Some(row)
+    }
+
+    /// Inserts a row at the place of its key.
+    fn insert_at(
+        &mut self,
+        place: Result<Place, Place>,
+        key: R::Key,
+        row: Arc<R>,
+    ) -> Option<Arc<R>> {
         let branches = Arc::make_mut(&mut self.branches);
         if branches.is_empty() {
             let leaf = Leaf { first: key, rows: Arc::new(vec![(key, row)]) };
@@ -137,15 +185,15 @@ impl<R: Row> Rows<R> {
             self.len = 1;
             return None;
         }
-        let of = child(branches, |branch| branch.first, &key);
+        let (Ok(Place { branch: of, leaf: at, row: within })
+        | Err(Place { branch: of, leaf: at, row: within })) = place;
         let branch = &mut branches[of];
         let leaves = Arc::make_mut(&mut branch.leaves);
-        let at = child(leaves, |leaf| leaf.first, &key);
         let rows = Arc::make_mut(&mut leaves[at].rows);
-        match rows.binary_search_by_key(&key, |row| row.0) {
-            Ok(place) => return Some(std::mem::replace(&mut rows[place].1, row)),
-            Err(place) => rows.insert(place, (key, row)),
+        if place.is_ok() {
+            return Some(std::mem::replace(&mut rows[within].1, row));
         }
+        rows.insert(within, (key, row));
         branch.len += 1;
         self.len += 1;
         if let Some(rest) = overflow(rows, LEAF_MAX) {
@@ -161,14 +209,12 @@ impl<R: Row> Rows<R> {
 
     /// Removes the row with this key.
     pub fn remove(&mut self, key: R::Key) -> Option<Arc<R>> {
-        self.find(key)?;
+        let Place { branch: of, leaf: at, row: within } = self.place(&key).ok()?;
         let branches = Arc::make_mut(&mut self.branches);
-        let of = child(branches, |branch| branch.first, &key);
         let branch = &mut branches[of];
         let leaves = Arc::make_mut(&mut branch.leaves);
-        let at = child(leaves, |leaf| leaf.first, &key);
         let rows = Arc::make_mut(&mut leaves[at].rows);
-        let (_, row) = rows.remove(rows.binary_search_by_key(&key, |row| row.0).ok()?);
+        let (_, row) = rows.remove(within);
         branch.len -= 1;
         self.len -= 1;
         if let Some(into) = partner(at, LEAF_MAX, leaves.len(), |at| leaves[at].rows.len()) {
@@ -245,8 +291,8 @@ fn unshared_branches<'a, R: Row>(
 }
 
 /// Index of the child for a key.
-fn child<T, K: Ord>(children: &[T], first: impl Fn(&T) -> K, key: &K) -> usize {
-    children.partition_point(|child| first(child) <= *key).saturating_sub(1)
+fn child<T, K: Ord>(children: &[T], first: impl Fn(&T) -> &K, key: &K) -> usize {
+    children.partition_point(|child| first(child).cmp(key).is_le()).saturating_sub(1)
 }
 
 /// Splits off the upper half of a list that is too long.

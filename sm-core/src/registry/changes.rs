@@ -67,14 +67,9 @@ impl<R: Registered> Tracked<R> {
 
     /// Adds a row or replaces the one with its key. An equal row changes nothing.
     pub(super) fn put(&mut self, row: R) {
-        let key = row.key();
-        if self.get(key).is_some_and(|old| **old == row) {
-            return;
-        }
+        let Some(row) = self.rows.put(row) else { return };
         self.note(row.subject());
-        let row = Arc::new(row);
-        self.rows.insert(row.clone());
-        self.changes.insert(key, Some(row));
+        self.changes.insert(row.key(), Some(row));
     }
 
     /// Removes the row with this key.
