@@ -4,10 +4,13 @@
 //! Outcomes of granted writes are stored with their changes. Refusals are kept in
 //! memory only, so that refused requests cause no disk writes.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
+use std::hash::BuildHasher;
 use std::ops::RangeInclusive;
 
 use foldhash::fast::RandomState;
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 use ib_mad::types::{Gid, Lid, Qpn};
 use ib_mad::wire::mad::{AttributeId, Method, Status};
 
@@ -56,19 +59,37 @@ impl Outcome {
 /// A stored outcome.
 #[derive(Debug)]
 struct Kept {
-    /// Its number in order of decision.
-    number: u64,
+    key: OutcomeKey,
+    hash: u64,
     outcome: Outcome,
 }
 
-/// All stored outcomes.
+/// Where an outcome is: its number in order of decision among those of its kind, modulo 2^31, and
+/// in the lowest bit the kind. Small, because they lie in random order: each is read from far away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place(u32);
+
+impl Place {
+    fn new(number: u64, is_granted: bool) -> Self {
+        Self((number as u32) << 1 | u32::from(is_granted))
+    }
+
+    fn is_granted(self) -> bool {
+        self.0 & 1 == 1
+    }
+}
+
+/// All stored outcomes. They lie in the order in which they were decided, so that storing and
+/// discarding one touches little memory besides its entry in `by_key`, and that is small.
 #[derive(Debug, Default)]
 pub(super) struct Outcomes {
-    by_key: HashMap<OutcomeKey, Kept, RandomState>,
+    /// The last outcome of each request.
+    by_key: HashTable<Place>,
+    hasher: RandomState,
     granted: Ages,
     refused: Ages,
-    next: u64,
-    put: Vec<(OutcomeKey, Outcome)>,
+    /// Number of the first granted one that is yet to be stored.
+    unstored: u64,
     /// Older outcomes are not kept, seconds of registry time.
     since_s: u64,
     /// Outcomes discarded before they expired.
@@ -78,10 +99,23 @@ pub(super) struct Outcomes {
 /// Outcomes of a kind in order of decision.
 #[derive(Debug, Default)]
 struct Ages {
-    /// Number and second; the key may have a newer outcome since.
-    all: VecDeque<(u64, u64, OutcomeKey)>,
+    /// The key may have a newer outcome since.
+    all: VecDeque<Kept>,
+    /// Number of the first.
+    first: u64,
     /// Number of entries whose key has no newer outcome.
     len: usize,
+}
+
+impl Ages {
+    fn next(&self) -> u64 {
+        self.first + self.all.len() as u64
+    }
+
+    fn at(&self, place: Place) -> Option<&Kept> {
+        let index = (place.0 >> 1).wrapping_sub(self.first as u32) & (u32::MAX >> 1);
+        self.all.get(index as usize)
+    }
 }
 
 impl Outcomes {
@@ -91,48 +125,62 @@ impl Outcomes {
         stored.sort_by_key(|(key, outcome)| (outcome.at_s, *key));
         let mut outcomes = Self::default();
         for (key, outcome) in stored {
-            outcomes.remember(key, outcome);
+            outcomes.keep(key, outcome);
         }
+        outcomes.unstored = outcomes.granted.next();
         outcomes.forgotten_early = 0;
         outcomes
     }
 
     /// The outcome of this request, if it was decided within `time_s`.
     pub(super) fn find(&self, key: &OutcomeKey, time_s: RangeInclusive<u64>) -> Option<&Outcome> {
-        let outcome = self.by_key.get(key).map(|kept| &kept.outcome);
+        let is_of_key =
+            |place: &Place| self.ages(*place).at(*place).is_some_and(|kept| kept.key == *key);
+        let place = *self.by_key.find(self.hasher.hash_one(key), is_of_key)?;
+        let outcome = self.ages(place).at(place).map(|kept| &kept.outcome);
         outcome.filter(|outcome| time_s.contains(&outcome.at_s))
     }
 
     /// Stores the outcome of a request.
     pub(super) fn keep(&mut self, key: OutcomeKey, outcome: Outcome) {
-        if outcome.is_granted() {
-            self.put.push((key, outcome.clone()));
+        let is_granted = outcome.is_granted();
+        let hash = self.hasher.hash_one(key);
+        let place = Place::new(self.ages_mut(is_granted).next(), is_granted);
+        if let Some(before) = self.replace(hash, &key, place) {
+            self.ages_mut(before.is_granted()).len -= 1;
         }
-        self.remember(key, outcome);
+        if self.ages_mut(is_granted).len >= OUTCOMES_MAX {
+            self.forgotten_early += 1;
+            while self.pop(is_granted) == Some(false) {}
+        }
+        let ages = self.ages_mut(is_granted);
+        ages.all.push_back(Kept { key, hash, outcome });
+        ages.len += 1;
     }
 
-    fn remember(&mut self, key: OutcomeKey, outcome: Outcome) {
-        let number = self.next;
-        self.next += 1;
-        let granted = outcome.is_granted();
-        let ages = self.ages(granted);
-        ages.all.push_back((number, outcome.at_s, key));
-        ages.len += 1;
-        if let Some(before) = self.by_key.insert(key, Kept { number, outcome }) {
-            self.ages(before.outcome.is_granted()).len -= 1;
-        }
-        if self.ages(granted).len > OUTCOMES_MAX {
-            self.forgotten_early += 1;
-            while self.pop(granted) == Some(false) {}
+    /// Sets the place of a key's outcome; returns that of the outcome before.
+    fn replace(&mut self, hash: u64, key: &OutcomeKey, place: Place) -> Option<Place> {
+        let Self { by_key, granted, refused, .. } = self;
+        let ages = |place: &Place| if place.is_granted() { &*granted } else { &*refused };
+        let is_of_key = |other: &Place| ages(other).at(*other).is_some_and(|kept| kept.key == *key);
+        let hash_of =
+            |other: &Place| ages(other).at(*other).expect("what has a place is kept").hash;
+        match by_key.entry(hash, is_of_key, hash_of) {
+            Entry::Occupied(mut entry) => Some(std::mem::replace(entry.get_mut(), place)),
+            Entry::Vacant(entry) => {
+                entry.insert(place);
+                None
+            }
         }
     }
 
     /// Discards outcomes decided before `before_s`.
     pub(super) fn expire(&mut self, before_s: u64) {
         self.since_s = self.since_s.max(before_s);
-        for granted in [true, false] {
-            while self.ages(granted).all.front().is_some_and(|&(_, at_s, _)| at_s < before_s) {
-                self.pop(granted);
+        for is_granted in [true, false] {
+            let is_over = |kept: &Kept| kept.outcome.at_s < before_s;
+            while self.ages_mut(is_granted).all.front().is_some_and(is_over) {
+                self.pop(is_granted);
             }
         }
     }
@@ -140,28 +188,41 @@ impl Outcomes {
     /// Time of the oldest entry, whether or not a newer outcome has replaced it.
     pub(super) fn oldest_s(&self) -> Option<u64> {
         let ages = [&self.granted, &self.refused];
-        ages.into_iter().filter_map(|ages| Some(ages.all.front()?.1)).min()
+        ages.into_iter().filter_map(|ages| Some(ages.all.front()?.outcome.at_s)).min()
     }
 
     /// Takes the outcomes to be stored since the last call, and the time before which none are
     /// kept.
     pub(super) fn take_changes(&mut self) -> (Vec<(OutcomeKey, Outcome)>, u64) {
-        (std::mem::take(&mut self.put), self.since_s)
+        let Ages { all, first, .. } = &self.granted;
+        let stored = usize::try_from(self.unstored.saturating_sub(*first)).unwrap_or(usize::MAX);
+        let put = all.range(stored.min(all.len())..);
+        let put = put.map(|kept| (kept.key, kept.outcome.clone())).collect();
+        self.unstored = self.granted.next();
+        (put, self.since_s)
     }
 
-    fn ages(&mut self, granted: bool) -> &mut Ages {
-        if granted { &mut self.granted } else { &mut self.refused }
+    fn ages(&self, place: Place) -> &Ages {
+        if place.is_granted() { &self.granted } else { &self.refused }
+    }
+
+    fn ages_mut(&mut self, is_granted: bool) -> &mut Ages {
+        if is_granted { &mut self.granted } else { &mut self.refused }
     }
 
     /// Removes the oldest of a kind; returns whether it was current. `None` if there is none.
-    fn pop(&mut self, granted: bool) -> Option<bool> {
-        let (number, _, key) = self.ages(granted).all.pop_front()?;
-        let is_known = self.by_key.get(&key).is_some_and(|kept| kept.number == number);
-        if is_known {
-            self.by_key.remove(&key);
-            self.ages(granted).len -= 1;
+    fn pop(&mut self, is_granted: bool) -> Option<bool> {
+        let ages = self.ages_mut(is_granted);
+        let place = Place::new(ages.first, is_granted);
+        let kept = ages.all.pop_front()?;
+        ages.first += 1;
+        let entry = self.by_key.find_entry(kept.hash, |other| *other == place);
+        let is_current = entry.is_ok();
+        if let Ok(entry) = entry {
+            entry.remove();
+            self.ages_mut(is_granted).len -= 1;
         }
-        Some(is_known)
+        Some(is_current)
     }
 }
 
