@@ -1,39 +1,70 @@
 //! The record in the answer to a write.
 
-use ib_mad::wire::sa::DATA_LEN;
-use sa_proto::prost::bytes::Bytes;
+use std::sync::Arc;
 
-/// The record of an answer. Trailing zeros are not stored, and clones share the rest: the
-/// outcome kept for repeats, the stored one and the sent one share memory.
+use ib_mad::wire::record::McMemberRecord;
+use ib_mad::wire::sa::DATA_LEN;
+
+/// Length of records that are kept in place: the answers to joins and leaves, which are many.
+const SHORT_LEN: usize = McMemberRecord::LEN;
+
+/// The record of an answer. Trailing zeros are not stored, and clones share what is long.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AnswerRecord(Bytes);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Bytes {
+    /// The first `len`; the others are zero.
+    Short { len: u8, bytes: [u8; SHORT_LEN] },
+    /// More than fit in place.
+    Long(Arc<[u8]>),
+}
 
 impl AnswerRecord {
     /// A record that starts with `record`, at most [`DATA_LEN`] bytes, and is padded with
     /// zeros.
     pub fn new(record: &[u8]) -> Self {
-        let record = &record[..record.len().min(DATA_LEN)];
-        let len = record.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
-        Self(Bytes::copy_from_slice(&record[..len]))
+        let record = trim(&record[..record.len().min(DATA_LEN)]);
+        Self(match record.len() {
+            len @ 0..=SHORT_LEN => {
+                let mut bytes = [0; SHORT_LEN];
+                bytes[..len].copy_from_slice(record);
+                Bytes::Short { len: len as u8, bytes }
+            }
+            _ => Bytes::Long(record.into()),
+        })
     }
 
     /// Whether it equals this record.
     pub fn is(&self, data: &[u8; DATA_LEN]) -> bool {
-        let (record, rest) = data.split_at(self.0.len());
-        self.0 == record && rest.iter().all(|&byte| byte == 0)
+        trim(data) == self.trimmed()
     }
 
     /// The bytes without trailing zeros.
-    pub fn trimmed(&self) -> &Bytes {
-        &self.0
+    pub fn trimmed(&self) -> &[u8] {
+        match &self.0 {
+            Bytes::Short { len, bytes } => &bytes[..usize::from(*len)],
+            Bytes::Long(bytes) => bytes,
+        }
     }
 
     /// The whole record, padded with zeros.
     pub fn data(&self) -> [u8; DATA_LEN] {
         let mut data = [0; DATA_LEN];
-        data[..self.0.len()].copy_from_slice(&self.0);
+        let record = self.trimmed();
+        data[..record.len()].copy_from_slice(record);
         data
     }
+}
+
+/// A record without its trailing zeros.
+fn trim(record: &[u8]) -> &[u8] {
+    // Most are zero to a large part.
+    let mut len = record.len();
+    while let Some((_, [0, 0, 0, 0, 0, 0, 0, 0])) = record[..len].split_last_chunk::<8>() {
+        len -= 8;
+    }
+    &record[..record[..len].iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1)]
 }
 
 #[cfg(test)]

@@ -331,11 +331,9 @@ impl DurableRegistry {
         }
     }
 
-    /// Whether a responder that follows the session with this epoch follows a later one than this
-    /// SM's: then another SM is master. A responder with an earlier epoch is about to follow this
-    /// SM's session, and is answered from it.
-    pub(super) fn is_superseded_by(&self, epoch: u64) -> bool {
-        self.publisher.session().is_some_and(|session| session.epoch < epoch)
+    /// The session of this SM, if it is master.
+    pub(super) fn session(&self) -> Option<Session> {
+        self.publisher.session()
     }
 
     /// The session in which all of the registry is published.

@@ -32,6 +32,12 @@ pub(super) struct Job {
     pub(super) id: u64,
     /// The request; `None` only asks for the sequence number.
     pub(super) request: Option<Request>,
+    pub(super) origin: Arc<Origin>,
+}
+
+/// Where the writes of a message came from.
+#[derive(Debug)]
+pub(super) struct Origin {
     /// Epoch of the session that the responder follows; 0 if it is unknown.
     pub(super) epoch: u64,
     /// The connection's number, and its queue of outcomes.
@@ -181,16 +187,13 @@ impl Shared {
     }
 
     /// Queues writes; those without room are dropped and counted.
-    pub(super) fn submit(&self, jobs: impl IntoIterator<Item = Job>) {
+    pub(super) fn submit(&self, mut jobs: Vec<Job>) {
+        self.counters.received.add(jobs.len());
         let mut inbox = self.inbox();
-        for job in jobs {
-            self.counters.received.add(1);
-            if inbox.writes.len() >= WRITES_MAX {
-                self.counters.overflow.add(1);
-                continue;
-            }
-            inbox.writes.push_back(job);
-        }
+        let room = WRITES_MAX.saturating_sub(inbox.writes.len());
+        self.counters.overflow.add(jobs.len().saturating_sub(room));
+        jobs.truncate(room);
+        inbox.writes.extend(jobs);
         drop(inbox);
         self.arrived.notify_one();
     }

@@ -52,10 +52,13 @@ impl WaitingAnswers {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use ib_mad::types::Guid;
     use sa_proto::snapshot::Session;
     use tokio::sync::mpsc;
 
+    use super::super::shared::Origin;
     use super::*;
 
     fn version(epoch: u64, sequence: u64) -> RegistryVersion {
@@ -64,7 +67,8 @@ mod tests {
 
     fn batch(id: u64) -> Batch {
         let (outbound, _) = mpsc::channel(1);
-        let job = Job { id, request: None, epoch: 0, connection: 1, outbound };
+        let origin = Arc::new(Origin { epoch: 0, connection: 1, outbound });
+        let job = Job { id, request: None, origin };
         (vec![job], vec![Verdict::Dropped])
     }
 

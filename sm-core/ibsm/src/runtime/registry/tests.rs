@@ -11,7 +11,7 @@ use sa_proto::proto::registry as proto;
 use sa_proto::snapshot::HistoryLimits;
 use tokio::sync::mpsc;
 
-use super::shared::{Job, Outbound, WRITES_MAX};
+use super::shared::{Job, Origin, Outbound, WRITES_MAX};
 use super::thread::BATCH_MAX;
 use super::*;
 use crate::publish::PublishConfig;
@@ -22,7 +22,11 @@ use sm_core::registry::Request;
 use sm_core::registry::testing::{gid, ports, request};
 
 fn job(id: u64, outbound: &Outbound) -> Job {
-    Job { id, request: None, epoch: 0, connection: 1, outbound: outbound.clone() }
+    job_from(id, Origin { epoch: 0, connection: 1, outbound: outbound.clone() })
+}
+
+fn job_from(id: u64, origin: Origin) -> Job {
+    Job { id, request: None, origin: Arc::new(origin) }
 }
 
 #[test]
@@ -30,7 +34,7 @@ fn writes_beyond_the_queue_are_dropped_and_counted() {
     let setup = RegistrySetup::new(1).unwrap();
     let (outbound, _inbound) = mpsc::channel(1);
     let shared = &setup.shared;
-    shared.submit((0..WRITES_MAX as u64 + 5).map(|id| job(id, &outbound)));
+    shared.submit((0..WRITES_MAX as u64 + 5).map(|id| job(id, &outbound)).collect());
     assert_eq!(shared.inbox().writes.len(), WRITES_MAX);
     assert_eq!((shared.counters.overflow.get(), shared.counters.received.get()), {
         (5, WRITES_MAX as u64 + 5)
@@ -96,7 +100,7 @@ fn sealed_writes_wait_and_go_on_afterwards() {
     assert!(!handle.is_sealed());
     handle.acknowledge_until(None);
     await_that("sealed", || handle.is_sealed());
-    handle.shared.submit([job(1, &outbound)]);
+    handle.shared.submit(vec![job(1, &outbound)]);
     std::thread::sleep(Duration::from_millis(300));
     assert!(inbound.try_recv().is_err(), "it waits");
     let later = Instant::now() + Duration::from_secs(3600);
@@ -111,7 +115,7 @@ fn nothing_is_acknowledged_once_the_time_that_was_vouched_for_is_over() {
     let directory = tempfile::tempdir().unwrap();
     let (handle, _publisher, outbound, mut inbound) = master(&directory);
     handle.acknowledge_until(Some(Instant::now()));
-    handle.shared.submit([job(1, &outbound)]);
+    handle.shared.submit(vec![job(1, &outbound)]);
     std::thread::sleep(Duration::from_millis(300));
     assert!(inbound.try_recv().is_err());
     handle.acknowledge_until(Some(Instant::now() + Duration::from_secs(3600)));
@@ -128,7 +132,7 @@ fn an_answer_waits_for_a_follower_that_is_awaited() {
     followers.note_reply(Instant::now(), Guid(7), true, held);
     let before = RegistryVersion::default();
     followers.note_stored(Guid(7), before);
-    handle.shared.submit([job(1, &outbound)]);
+    handle.shared.submit(vec![job(1, &outbound)]);
     std::thread::sleep(Duration::from_millis(300));
     assert!(inbound.try_recv().is_err(), "it has not stored everything");
     followers.note_stored(Guid(7), held);
@@ -136,7 +140,7 @@ fn an_answer_waits_for_a_follower_that_is_awaited() {
     // It falls silent.
     let began = Instant::now();
     followers.note_stored(Guid(7), before);
-    handle.shared.submit([job(2, &outbound)]);
+    handle.shared.submit(vec![job(2, &outbound)]);
     assert_eq!(inbound.blocking_recv().unwrap().unwrap().outcomes[0].id, 2);
     assert!(began.elapsed() > Duration::from_secs(1), "not before its lease has ended");
     assert_eq!(followers.counts(), Some((0, 1)));
@@ -151,8 +155,9 @@ fn queued_writes_are_answered_in_batches_and_a_full_connection_delays_no_other()
     await_published(&handle, session.epoch);
     let (slow, _slow_inbound) = mpsc::channel(1);
     let (quick, mut inbound) = mpsc::channel(1024);
-    let slow_job = |id| Job { connection: 2, ..job(id, &slow) };
-    handle.shared.submit((0..3_000).flat_map(|id| [job(id, &quick), slow_job(id)]));
+    let slow = || Origin { epoch: 0, connection: 2, outbound: slow.clone() };
+    let slow_job = |id| job_from(id, slow());
+    handle.shared.submit((0..3_000).flat_map(|id| [job(id, &quick), slow_job(id)]).collect());
     let mut answered = 0;
     while answered < 3_000 {
         let message: proto::Outcomes = inbound.blocking_recv().unwrap().unwrap();
@@ -178,8 +183,9 @@ fn writes_of_responders_that_follow_a_later_session_are_dropped() {
     // Unknown; of the session before, whose responders are about to follow ours; of ours; of a
     // later one.
     let epochs = [0, session.epoch - 1, session.epoch, session.epoch + 1];
-    let jobs = (0..).zip(epochs).map(|(id, epoch)| Job { epoch, ..job(id, &outbound) });
-    handle.shared.submit(jobs);
+    let origin = |epoch| Origin { epoch, connection: 1, outbound: outbound.clone() };
+    let jobs = (0..).zip(epochs).map(|(id, epoch)| job_from(id, origin(epoch)));
+    handle.shared.submit(jobs.collect());
     let mut dropped = [None; 4];
     while dropped.contains(&None) {
         for outcome in inbound.blocking_recv().unwrap().unwrap().outcomes {

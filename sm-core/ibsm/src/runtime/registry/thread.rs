@@ -17,7 +17,7 @@ use tracing::error;
 use super::dump::{self, SaDumpFile};
 use super::durable::{DurableRegistry, Verdict, Work};
 use super::notices::{NOTICES_KEPT, NOTICES_MAX, numbered};
-use super::shared::{Inbox, Job, Outbound, Shared, WRITES_MAX};
+use super::shared::{Inbox, Job, Origin, Shared, WRITES_MAX};
 use super::synced::WaitingAnswers;
 use crate::clock::Clock;
 use crate::observe::{Responder, Responders};
@@ -356,11 +356,16 @@ impl RegistryThread {
 
     /// Does the work, and answers.
     fn turn(&mut self, now: Instant, jobs: Vec<Job>, mut work: Work) {
-        let (mut jobs, refused): (Vec<_>, Vec<_>) =
-            jobs.into_iter().partition(|job| !self.durable.is_superseded_by(job.epoch));
-        self.shared.counters.superseded_session.add(refused.len());
-        let verdicts = vec![Verdict::Dropped; refused.len()];
-        self.answer(refused, verdicts);
+        let mut jobs = jobs;
+        if let Some(session) = self.durable.session() {
+            // A responder that follows a later session than this SM's: then another SM is master.
+            // One with an earlier epoch is about to follow this SM's, and is answered from it.
+            let refused: Vec<_> =
+                jobs.extract_if(.., |job| job.origin.epoch > session.epoch).collect();
+            self.shared.counters.superseded_session.add(refused.len());
+            let verdicts = vec![Verdict::Dropped; refused.len()];
+            self.answer(refused, verdicts);
+        }
         work.writes = jobs.iter_mut().map(|job| job.request.take()).collect();
         self.follow(self.durable.now().time.as_secs());
         let now_s = self.durable.now().time.as_secs();
@@ -418,28 +423,48 @@ impl RegistryThread {
     }
 
     fn answer(&self, jobs: Vec<Job>, verdicts: Vec<Verdict>) {
-        let mut by_connection: BTreeMap<u64, (Outbound, Vec<proto::Outcome>)> = BTreeMap::new();
+        // The records of all answers, in memory that these share.
+        let mut records = Vec::new();
+        let mut answers = Vec::with_capacity(jobs.len());
         for (job, verdict) in jobs.into_iter().zip(verdicts) {
+            let begin = records.len();
             let outcome = match verdict {
                 Verdict::Silence => continue,
                 Verdict::Dropped => {
                     proto::Outcome { id: job.id, dropped: true, ..Default::default() }
                 }
-                Verdict::Answer { status, data, epoch, sequence } => proto::Outcome {
-                    id: job.id,
-                    status: status.0.into(),
-                    data: data.map(|data| record_bytes(&data)).unwrap_or_default(),
-                    epoch,
-                    sequence,
-                    dropped: false,
-                },
+                Verdict::Answer { status, data, epoch, sequence } => {
+                    if let Some(data) = data {
+                        records.extend_from_slice(record_bytes(&data));
+                    }
+                    let status = status.0.into();
+                    proto::Outcome { id: job.id, status, epoch, sequence, ..Default::default() }
+                }
             };
-            let entry = by_connection.entry(job.connection);
-            entry.or_insert_with(|| (job.outbound, Vec::new())).1.push(outcome);
+            answers.push((job.origin, outcome, begin..records.len()));
         }
-        for (outbound, outcomes) in by_connection.into_values() {
+        let records = Bytes::from(records);
+        // Few messages make a batch, and the answers to each are adjacent.
+        let mut by_connection: BTreeMap<u64, (Arc<Origin>, Vec<proto::Outcome>)> = BTreeMap::new();
+        let mut answers = answers.into_iter().peekable();
+        while let Some((origin, ..)) = answers.peek() {
+            let origin = origin.clone();
+            // Nearly always all are of one connection.
+            let room = if by_connection.is_empty() { answers.len() } else { 0 };
+            let of = by_connection.entry(origin.connection);
+            let (_, outcomes) = of.or_insert_with(|| (origin.clone(), Vec::with_capacity(room)));
+            while let Some((_, mut outcome, record)) =
+                answers.next_if(|(other, ..)| Arc::ptr_eq(other, &origin))
+            {
+                if !record.is_empty() {
+                    outcome.data = records.slice(record);
+                }
+                outcomes.push(outcome);
+            }
+        }
+        for (origin, outcomes) in by_connection.into_values() {
             let count = outcomes.len();
-            if outbound.try_send(Ok(proto::Outcomes { outcomes })).is_err() {
+            if origin.outbound.try_send(Ok(proto::Outcomes { outcomes })).is_err() {
                 self.shared.counters.undelivered.add(count);
             }
         }
@@ -480,9 +505,9 @@ impl RegistryThread {
 
 /// A record as sent: without trailing zeros, but never empty, since empty means the record of the
 /// request.
-fn record_bytes(record: &AnswerRecord) -> Bytes {
+fn record_bytes(record: &AnswerRecord) -> &[u8] {
     match record.trimmed() {
-        empty if empty.is_empty() => Bytes::from_static(&[0]),
-        trimmed => trimmed.clone(),
+        [] => &[0],
+        trimmed => trimmed,
     }
 }

@@ -9,7 +9,7 @@ use sa_proto::proto::registry as proto;
 use tokio::sync::mpsc;
 use tonic::Status;
 
-use super::shared::{Job, Outbound, Shared};
+use super::shared::{Job, Origin, Outbound, Shared};
 use sm_core::registry::{self, Drop as Reason, Requester};
 
 /// Messages with outcomes that a connection has not taken yet; more are dropped.
@@ -39,32 +39,26 @@ impl Writing {
             return Err(Status::resource_exhausted("too many streams of writes"));
         }
         let epoch = writes.epoch;
+        let origin = Arc::new(Origin { epoch, connection, outbound: outbound.clone() });
         let mut dropped = Vec::new();
         let counters = &self.shared.counters;
-        let jobs: Vec<_> = writes
-            .writes
-            .into_iter()
-            .filter_map(|write| {
-                let id = write.id;
-                match read(&write, self.shared.sa_key) {
-                    Ok(request) => {
-                        let outbound = outbound.clone();
-                        Some(Job { id, request, epoch, connection, outbound })
-                    }
-                    Err(reason) => {
-                        match reason {
-                            None => counters.malformed.add(1),
-                            Some(Reason::Key) => counters.wrong_key.add(1),
-                            Some(Reason::Class | Reason::Method | Reason::Attribute) => {
-                                counters.unknown.add(1);
-                            }
+        let mut jobs = Vec::with_capacity(writes.writes.len());
+        for write in &writes.writes {
+            let id = write.id;
+            match read(write, self.shared.sa_key) {
+                Ok(request) => jobs.push(Job { id, request, origin: origin.clone() }),
+                Err(reason) => {
+                    match reason {
+                        None => counters.malformed.add(1),
+                        Some(Reason::Key) => counters.wrong_key.add(1),
+                        Some(Reason::Class | Reason::Method | Reason::Attribute) => {
+                            counters.unknown.add(1);
                         }
-                        dropped.push(proto::Outcome { id, dropped: true, ..Default::default() });
-                        None
                     }
+                    dropped.push(proto::Outcome { id, dropped: true, ..Default::default() });
                 }
-            })
-            .collect();
+            }
+        }
         self.shared.submit(jobs);
         if !dropped.is_empty() {
             let count = dropped.len();
@@ -124,7 +118,8 @@ fn read(write: &proto::Write, sa_key: u64) -> Result<Option<registry::Request>, 
         return Ok(None);
     }
     let mad: &[u8; MAD_LEN] = write.mad[..].try_into().map_err(|_| None)?;
-    let from = write.requester.clone().unwrap_or_default();
+    let unknown = proto::Requester::default();
+    let from = write.requester.as_ref().unwrap_or(&unknown);
     let sgid = match from.gid.len() {
         0 => None,
         _ => Some(Gid(from.gid[..].try_into().map_err(|_| None)?)),
