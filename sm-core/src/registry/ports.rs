@@ -1,7 +1,7 @@
 //! The end ports, partitions and policy that the registry needs, as plain data that
 //! is rebuilt after each sweep and shared with the registry's thread.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
@@ -178,7 +178,9 @@ impl Ports {
 
     /// The end ports of `fabric` under the site's policy.
     pub fn of(fabric: &Fabric, parameters: &SubnetParameters, settings: Settings) -> Self {
-        let ports = fabric.end_ports().filter_map(|port| end_port(fabric, port)).collect();
+        let mut tables = BTreeSet::new();
+        let ports = fabric.end_ports().filter_map(|port| end_port(fabric, port, &mut tables));
+        let ports = ports.collect();
         let sm_port = fabric.sm_port().map_or(Guid(0), |sm_port| fabric.port(sm_port).guid);
         let policy = &parameters.policy;
         let mut partitions = policy.partitions.clone();
@@ -255,16 +257,28 @@ impl Ports {
     }
 }
 
-fn end_port(fabric: &Fabric, index: PortIndex) -> Option<EndPort> {
+/// The end port at `index`. Ports with equal P_Keys share these, which most do: `tables` has all
+/// so far.
+fn end_port(
+    fabric: &Fabric,
+    index: PortIndex,
+    tables: &mut BTreeSet<Arc<[PKey]>>,
+) -> Option<EndPort> {
     let port = fabric.port(index);
     let info = port.port_info();
+    let pkeys: Vec<_> = port.pkeys.iter().copied().filter(|key| key.is_valid()).collect();
+    let pkeys = tables.get(&pkeys[..]).cloned().unwrap_or_else(|| {
+        let pkeys: Arc<[PKey]> = pkeys.into();
+        tables.insert(pkeys.clone());
+        pkeys
+    });
     port.base_lid().is_unicast().then(|| EndPort {
         guid: port.guid,
         lid: port.base_lid(),
         lmc: info.lmc(),
         mtu: Mtu::from_code(info.neighbor_mtu()).unwrap_or(Mtu::B256),
         rate: info.active_rate(info.capability_mask()).unwrap_or(Rate::Gbps2_5),
-        pkeys: port.pkeys.iter().copied().filter(|key| key.is_valid()).collect(),
+        pkeys,
         node_type: fabric.node_of(index).kind,
         guid_cap: info.guid_cap(),
         active: port.state() == Some(PortState::Active),

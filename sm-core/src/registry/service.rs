@@ -42,14 +42,27 @@ impl Index {
         self.by_guid.add(charged(row.rid.service_gid, port));
     }
 
-    /// Removes a row; returns the port that first requested it.
-    fn remove(&mut self, row: &Service) -> Guid {
+    /// Removes a row.
+    fn remove(&mut self, row: &Service) {
+        self.end_lease(row);
+        let port = match row.rid.service_gid.is_multicast() {
+            true => self.asked_by.remove(&row.rid).unwrap_or(NO_REQUESTER),
+            false => NO_REQUESTER,
+        };
+        self.by_guid.remove(charged(row.rid.service_gid, port));
+    }
+
+    /// Replaces a row by one with the same RID, which stays charged to the port that requested it
+    /// first.
+    fn replace(&mut self, old: &Service, new: &Service) {
+        self.end_lease(old);
+        self.leases.extend(new.expires_s.map(|expires_s| (expires_s, new.rid)));
+    }
+
+    fn end_lease(&mut self, row: &Service) {
         if let Some(expires_s) = row.expires_s {
             self.leases.remove(&(expires_s, row.rid));
         }
-        let port = self.asked_by.remove(&row.rid).unwrap_or(NO_REQUESTER);
-        self.by_guid.remove(charged(row.rid.service_gid, port));
-        port
     }
 }
 
@@ -80,14 +93,11 @@ pub(super) fn write(core: &mut Core, now_s: u64, ports: &Ports, request: &Reques
             if !request.component_mask.contains(needed) || !allowed {
                 return Err(Status::SA_REQ_INVALID.into());
             }
-            let asked_by = if let Some(old) = &old {
-                core.service.remove(old)
-            } else {
+            if old.is_none() {
                 room_at_port(core, ports, request, charged(rid.service_gid, requester.guid))?;
                 core.room_for(ports, request, 1)?;
-                requester.guid
-            };
-            Ok(set(core, now_s, request, rid, asked_by))
+            }
+            Ok(set(core, now_s, request, rid, old.as_deref(), requester.guid))
         }
         Method::DELETE => {
             let known = known.filter(|_| allowed).ok_or(Status::SA_NO_RECORDS)?;
@@ -134,13 +144,17 @@ fn set(
     now_s: u64,
     request: &Request,
     rid: ServiceRid,
+    old: Option<&Service>,
     asked_by: Guid,
 ) -> AnswerRecord {
     let mut record = record_of(request);
     let lease = ServiceRecord::of(&record).service_lease();
     let expires_s = (lease != LEASE_INDEFINITE).then(|| now_s + u64::from(lease));
     let row = Service { rid, record, expires_s };
-    core.service.add(&row, asked_by);
+    match old {
+        Some(old) => core.service.replace(old, &row),
+        None => core.service.add(&row, asked_by),
+    }
     core.services.put(row);
     if !request.component_mask.contains(component::SERVICE_PKEY) {
         // The answer differs from the stored record because clients expect what OpenSM answers.
