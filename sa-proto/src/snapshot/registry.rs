@@ -188,10 +188,15 @@ macro_rules! registry_plane {
                 plane
             }
 
-            /// Appends changes that follow these.
-            pub fn merge(&mut self, later: &Self) {
-                self.sequence = later.sequence;
-                $(self.$table.extend(later.$table.iter().map(|(&key, row)| (key, row.clone())));)*
+            /// Changes with the effect of all of these, one after the other.
+            pub fn merged(all: &[Self]) -> Self {
+                Self {
+                    sequence: all.last().map_or(0, |last| last.sequence),
+                    // Of equal keys the last counts.
+                    $($table: all.iter().flat_map(|one| one.$table.iter().map(|(&key, row)| {
+                        (key, row.clone())
+                    })).collect(),)*
+                }
             }
         }
 

@@ -19,9 +19,14 @@ const NO_DATA: u8 = u8::MAX;
 /// The changes of a commit.
 pub(super) fn rows(changes: &RegistryChanges) -> Vec<u8> {
     let mut out = Vec::with_capacity(64 + changes.len() * 256);
-    changes.sequence.put(&mut out);
-    let Ok(()) = changes.write(&mut Output(&mut out));
+    put_rows(changes, &mut out);
     out
+}
+
+/// Appends the changes of a commit.
+pub(super) fn put_rows(changes: &RegistryChanges, out: &mut Vec<u8>) {
+    changes.sequence.put(out);
+    let Ok(()) = changes.write(&mut Output(out));
 }
 
 /// Reads what [`rows`] wrote.
@@ -75,16 +80,22 @@ impl ReadChanges for Input<'_, '_> {
 /// The outcomes of a commit.
 pub(super) fn outcomes(outcomes: &[(OutcomeKey, Outcome)]) -> Vec<u8> {
     let mut out = Vec::with_capacity(outcomes.len() * 256);
+    put_outcomes(outcomes, &mut out);
+    out
+}
+
+/// Appends the outcomes of a commit.
+pub(super) fn put_outcomes(outcomes: &[(OutcomeKey, Outcome)], out: &mut Vec<u8>) {
     for (key, outcome) in outcomes {
-        key.slid.put(&mut out);
-        key.sgid.put(&mut out);
-        key.qpn.put(&mut out);
-        key.tid.put(&mut out);
-        key.attribute.0.put(&mut out);
-        key.method.0.put(&mut out);
-        key.digest.put(&mut out);
-        outcome.status.0.put(&mut out);
-        outcome.at_s.put(&mut out);
+        key.slid.put(out);
+        key.sgid.put(out);
+        key.qpn.put(out);
+        key.tid.put(out);
+        key.attribute.0.put(out);
+        key.method.0.put(out);
+        key.digest.put(out);
+        outcome.status.0.put(out);
+        outcome.at_s.put(out);
         let Some(data) = outcome.data.as_ref().map(AnswerRecord::trimmed) else {
             out.push(NO_DATA);
             continue;
@@ -92,7 +103,6 @@ pub(super) fn outcomes(outcomes: &[(OutcomeKey, Outcome)]) -> Vec<u8> {
         out.push(data.len() as u8);
         out.extend_from_slice(data);
     }
-    out
 }
 
 /// Reads what [`outcomes`] wrote.

@@ -42,6 +42,9 @@ const CACHE_LEN: usize = 16 << 20;
 /// milliseconds of work, and as much memory.
 const FOLD_LEN: usize = 1 << 20;
 
+/// Memory kept for the bytes of the next commit: more than one of 1,024 writes takes.
+const BUFFERS_MAX: usize = 1 << 20;
+
 /// Where the file is kept.
 pub trait Medium: Debug + Send + Sync {
     /// The file's path, for messages.
@@ -132,15 +135,24 @@ struct RegistryFile {
     path: PathBuf,
     /// Number of the next commit.
     next: u64,
-    /// Size of the log, bytes, and its changes merged.
+    /// Size of the log, bytes, and the changes of its commits.
     log_len: usize,
-    unfolded: RegistryChanges,
+    unfolded: Vec<RegistryChanges>,
+    /// Memory for the next commit: it takes as much each time.
+    buffers: Buffers,
     /// Commits with outcomes, and the time of their last outcome.
     outcomes: VecDeque<Batch>,
     /// Size of the log at which it is folded, bytes.
     fold_len: usize,
     /// Session of the last commit.
     session: Session,
+}
+
+/// The bytes of a commit.
+#[derive(Debug, Default)]
+struct Buffers {
+    rows: Vec<u8>,
+    outcomes: Vec<u8>,
 }
 
 /// The outcomes of a commit.
@@ -168,7 +180,8 @@ impl RegistryFile {
                 path: path.clone(),
                 next: 0,
                 log_len: 0,
-                unfolded: RegistryChanges::default(),
+                unfolded: Vec::new(),
+                buffers: Buffers::default(),
                 outcomes: VecDeque::new(),
                 fold_len: medium.fold_len(),
                 session: Session::default(),
@@ -224,7 +237,7 @@ impl RegistryFile {
             self.log_len += bytes.len();
             let changes = entry::read_rows(bytes)?;
             plane.apply(&changes);
-            self.unfolded.merge(&changes);
+            self.note_unfolded(&changes);
             Ok(())
         })?;
         let mut outcomes = Vec::new();
@@ -243,21 +256,34 @@ impl RegistryFile {
         Ok(Stored { plane, outcomes, stamp, session: self.session, fresh })
     }
 
+    /// The log has these changes, too.
+    fn note_unfolded(&mut self, changes: &RegistryChanges) {
+        match self.unfolded.last_mut() {
+            // A commit of outcomes alone.
+            Some(last) if changes.is_empty() => last.sequence = changes.sequence,
+            _ => self.unfolded.push(changes.clone()),
+        }
+    }
+
     /// Makes changes durable, all or none. After a failure the file must be reopened: it is unknown
     /// whether the changes are on disk.
     fn commit(&mut self, changes: &Changes, session: Session) -> Result<(), StoreError> {
-        let rows = entry::rows(&changes.rows);
+        let mut buffers = std::mem::take(&mut self.buffers);
+        let Buffers { rows, outcomes } = &mut buffers;
+        rows.clear();
+        outcomes.clear();
+        entry::put_rows(&changes.rows, rows);
+        entry::put_outcomes(&changes.outcomes_put, outcomes);
         let folds = self.log_len + rows.len() > self.fold_len;
-        self.unfolded.merge(&changes.rows);
+        self.note_unfolded(&changes.rows);
         let number = self.next;
         let since_s = changes.outcomes_since_s;
         let outdated = self.outcomes.iter().take_while(|batch| batch.last_s < since_s).count();
-        let outcomes = entry::outcomes(&changes.outcomes_put);
         let done = self.write(|transaction| {
             if folds {
                 self.fold(transaction)?;
             } else {
-                append(&mut transaction.open_table(LOG)?, number, &rows)?;
+                append(&mut transaction.open_table(LOG)?, number, rows)?;
             }
             if !outcomes.is_empty() || outdated > 0 {
                 let mut table = transaction.open_table(OUTCOMES)?;
@@ -266,7 +292,7 @@ impl RegistryFile {
                         table.remove((batch.number, piece))?;
                     }
                 }
-                append(&mut table, number, &outcomes)?;
+                append(&mut table, number, outcomes)?;
             }
             if session != self.session {
                 let mut meta = transaction.open_table(META)?;
@@ -289,16 +315,20 @@ impl RegistryFile {
         self.outcomes.extend(last_s.map(|last_s| Batch { number, pieces, last_s }));
         if folds {
             self.log_len = 0;
-            self.unfolded = RegistryChanges::default();
+            self.unfolded.clear();
         } else {
             self.log_len += rows.len();
+        }
+        let Buffers { rows, outcomes } = &buffers;
+        if rows.capacity() + outcomes.capacity() <= BUFFERS_MAX {
+            self.buffers = buffers;
         }
         Ok(())
     }
 
     /// Folds the log into the tables of rows.
     fn fold(&self, transaction: &WriteTransaction) -> Result<(), redb::Error> {
-        let rows = &self.unfolded;
+        let rows = RegistryChanges::merged(&self.unfolded);
         transaction.open_table(META)?.insert("sequence", rows.sequence)?;
         rows.write(&mut RowWriter(transaction))?;
         transaction.delete_table(LOG)?;
