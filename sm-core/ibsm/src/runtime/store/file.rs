@@ -4,11 +4,12 @@
 //! ([`sa_proto::snapshot::encoding`]); one of single values, the schema and the sequence number;
 //! one with registry time; and two with one entry for each commit: the log of changes since the
 //! tables of rows were updated last ([`entry`]), and outcomes. A commit is one transaction, and
-//! durable when it returns. It appends to log and outcomes, a few pages for any rows. After
-//! [`FOLD_LEN`] of changes the log is folded into the tables of rows. The registry decides what the
-//! rows contain.
+//! durable when it returns. It appends to log and outcomes, a few pages for any rows: entries are
+//! stored without their zeros ([`zeros`]). After [`FOLD_LEN`] of changes the log is folded into the
+//! tables of rows. The registry decides what the rows contain.
 
 mod tables;
+mod zeros;
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -25,22 +26,24 @@ use sa_proto::snapshot::{RegistryChanges, RegistryPlane, Session};
 
 use super::error::failure;
 use super::{Event, Store, StoreError, Stored, entry};
-use sm_core::registry::Changes;
+use sm_core::registry::{Changes, Outcome, OutcomeKey};
 use tables::{
     LOG, META, OUTCOMES, PIECE_LEN, ReadError, RowReader, RowWriter, append, for_each_entry,
     put_stamp, read_stamp,
 };
 
-/// Layout of the file. A file with another layout is refused.
-pub(super) const SCHEMA: u64 = 2;
+/// Layout of the file. One of [`SCHEMA_BEFORE`] is converted, others are refused.
+pub(super) const SCHEMA: u64 = 3;
+/// The layout in which entries had their zeros.
+const SCHEMA_BEFORE: u64 = 2;
 /// The file's name in the state directory.
 const FILE: &str = "registry.redb";
 /// Memory for pages of the file: rows are read once, at the start.
 const CACHE_LEN: usize = 16 << 20;
 
-/// Approximate size of the log, bytes, at which it is folded into the tables of rows: a few
-/// milliseconds of work, and as much memory.
-const FOLD_LEN: usize = 1 << 20;
+/// Approximate size of the log, bytes, at which it is folded into the tables of rows: some twenty
+/// milliseconds of work, and a few times as much memory.
+const FOLD_LEN: usize = 1 << 19;
 
 /// Memory kept for the bytes of the next commit: more than one of 1,024 writes takes.
 const BUFFERS_MAX: usize = 1 << 20;
@@ -151,6 +154,8 @@ struct RegistryFile {
 /// The bytes of a commit.
 #[derive(Debug, Default)]
 struct Buffers {
+    /// Before zeros are left out.
+    whole: Vec<u8>,
     rows: Vec<u8>,
     outcomes: Vec<u8>,
 }
@@ -195,12 +200,19 @@ impl RegistryFile {
     fn read_or_begin(&mut self) -> Result<Stored, StoreError> {
         let outcome = self.schema().map_err(|error| self.failure(error))?;
         match outcome {
-            Some(SCHEMA) => self.read().map_err(|error| match error {
-                ReadError::Store(error) => self.failure(error),
-                ReadError::Malformed(malformed) => {
-                    StoreError::Damaged { path: self.path.clone(), reason: malformed.to_string() }
+            Some(schema @ (SCHEMA | SCHEMA_BEFORE)) => {
+                let stored = self.read(schema).map_err(|error| match error {
+                    ReadError::Store(error) => self.failure(error),
+                    ReadError::Malformed(malformed) => {
+                        let reason = malformed.to_string();
+                        StoreError::Damaged { path: self.path.clone(), reason }
+                    }
+                })?;
+                if schema != SCHEMA {
+                    self.convert(&stored.outcomes).map_err(|error| self.failure(error))?;
                 }
-            }),
+                Ok(stored)
+            }
             Some(found) => Err(StoreError::Schema { path: self.path.clone(), found }),
             None => {
                 let begun = self.write(|transaction| {
@@ -221,7 +233,12 @@ impl RegistryFile {
         }
     }
 
-    fn read(&mut self) -> Result<Stored, ReadError> {
+    /// Reads a file of this layout.
+    fn read(&mut self, schema: u64) -> Result<Stored, ReadError> {
+        let whole = |stored: &[u8]| match schema {
+            SCHEMA => zeros::unpack(stored),
+            _ => Ok(stored.to_vec()),
+        };
         let transaction = self.database.begin_read().map_err(redb::Error::from)?;
         let meta = transaction.open_table(META).map_err(redb::Error::from)?;
         let sequence = meta.get("sequence").map_err(redb::Error::from)?;
@@ -235,7 +252,7 @@ impl RegistryFile {
         for_each_entry(&transaction, LOG, |number, _, bytes| {
             self.next = self.next.max(number + 1);
             self.log_len += bytes.len();
-            let changes = entry::read_rows(bytes)?;
+            let changes = entry::read_rows(&whole(bytes)?)?;
             plane.apply(&changes);
             self.note_unfolded(&changes);
             Ok(())
@@ -244,7 +261,7 @@ impl RegistryFile {
         for_each_entry(&transaction, OUTCOMES, |number, pieces, bytes| {
             self.next = self.next.max(number + 1);
             let before = outcomes.len();
-            entry::read_outcomes(bytes, &mut outcomes)?;
+            entry::read_outcomes(&whole(bytes)?, &mut outcomes)?;
             let last_s = outcomes[before..].iter().map(|(_, outcome)| outcome.at_s).max();
             self.outcomes.push_back(Batch { number, pieces, last_s: last_s.unwrap_or(0) });
             Ok(())
@@ -256,6 +273,28 @@ impl RegistryFile {
         Ok(Stored { plane, outcomes, stamp, session: self.session, fresh })
     }
 
+    /// Rewrites the entries of a file of the layout before.
+    fn convert(&mut self, outcomes: &[(OutcomeKey, Outcome)]) -> Result<(), redb::Error> {
+        let number = self.next;
+        let mut packed = Vec::new();
+        zeros::pack(&entry::outcomes(outcomes), &mut packed);
+        self.write(|transaction| {
+            if !self.unfolded.is_empty() {
+                self.fold(transaction)?;
+            }
+            transaction.delete_table(OUTCOMES)?;
+            append(&mut transaction.open_table(OUTCOMES)?, number, &packed)?;
+            transaction.open_table(META)?.insert("schema", SCHEMA)?;
+            Ok(())
+        })?;
+        self.next += 1;
+        self.log_len = 0;
+        self.unfolded.clear();
+        self.outcomes.clear();
+        self.note_outcomes(number, outcomes, packed.len());
+        Ok(())
+    }
+
     /// The log has these changes, too.
     fn note_unfolded(&mut self, changes: &RegistryChanges) {
         match self.unfolded.last_mut() {
@@ -265,15 +304,26 @@ impl RegistryFile {
         }
     }
 
+    /// The entry of a commit has these outcomes, in so many bytes.
+    fn note_outcomes(&mut self, number: u64, outcomes: &[(OutcomeKey, Outcome)], len: usize) {
+        let last_s = outcomes.iter().map(|(_, outcome)| outcome.at_s).max();
+        let pieces = len.div_ceil(PIECE_LEN) as u32;
+        self.outcomes.extend(last_s.map(|last_s| Batch { number, pieces, last_s }));
+    }
+
     /// Makes changes durable, all or none. After a failure the file must be reopened: it is unknown
     /// whether the changes are on disk.
     fn commit(&mut self, changes: &Changes, session: Session) -> Result<(), StoreError> {
         let mut buffers = std::mem::take(&mut self.buffers);
-        let Buffers { rows, outcomes } = &mut buffers;
+        let Buffers { whole, rows, outcomes } = &mut buffers;
+        whole.clear();
         rows.clear();
         outcomes.clear();
-        entry::put_rows(&changes.rows, rows);
-        entry::put_outcomes(&changes.outcomes_put, outcomes);
+        entry::put_rows(&changes.rows, whole);
+        zeros::pack(whole, rows);
+        whole.clear();
+        entry::put_outcomes(&changes.outcomes_put, whole);
+        zeros::pack(whole, outcomes);
         let folds = self.log_len + rows.len() > self.fold_len;
         self.note_unfolded(&changes.rows);
         let number = self.next;
@@ -310,17 +360,15 @@ impl RegistryFile {
         self.next += 1;
         self.session = session;
         self.outcomes.drain(..outdated);
-        let last_s = changes.outcomes_put.iter().map(|(_, outcome)| outcome.at_s).max();
-        let pieces = outcomes.len().div_ceil(PIECE_LEN) as u32;
-        self.outcomes.extend(last_s.map(|last_s| Batch { number, pieces, last_s }));
+        self.note_outcomes(number, &changes.outcomes_put, outcomes.len());
         if folds {
             self.log_len = 0;
             self.unfolded.clear();
         } else {
             self.log_len += rows.len();
         }
-        let Buffers { rows, outcomes } = &buffers;
-        if rows.capacity() + outcomes.capacity() <= BUFFERS_MAX {
+        let Buffers { whole, rows, outcomes } = &buffers;
+        if whole.capacity() + rows.capacity() + outcomes.capacity() <= BUFFERS_MAX {
             self.buffers = buffers;
         }
         Ok(())
