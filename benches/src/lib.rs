@@ -3,10 +3,12 @@
 //! [`fabrics`] brings up fabrics in process, [`requests`] builds queries about them, [`cpu`] and
 //! [`figures`] measure and print. [`rows`] are the queries by which every change is measured,
 //! answered by a [`subject`], a responder without transport, under a [`policy`]. [`sandbox`] runs
-//! real programs, ours and others', each on a simulated fabric of its own; [`published`] reads the
+//! real programs, ours and others', each on a simulated fabric of its own, [`etcd`] a cluster of
+//! etcd; [`published`] reads the
 //! snapshot that a manager there publishes.
 
 pub mod cpu;
+pub mod etcd;
 pub mod fabrics;
 pub mod figures;
 pub mod policy;

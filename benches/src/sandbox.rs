@@ -175,6 +175,14 @@ impl Sandbox {
         count.as_u64().unwrap_or_else(|| panic!("no number of reregistrations in {status}"))
     }
 
+    /// How many times the clients at this node's ports were asked to register again.
+    pub fn reregistrations_of(&self, node: &str) -> u64 {
+        let text = self.control(&["node", node]);
+        let view: Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"));
+        let ports = view["ports"].as_array().map_or(&[][..], Vec::as_slice);
+        ports.iter().filter_map(|port| port["reregistrations"].as_u64()).sum()
+    }
+
     fn start(&self, name: &str, mut command: Command) -> Program {
         let log = self.path(&format!("{name}.log"));
         let file = fs::OpenOptions::new().create(true).append(true).open(&log);

@@ -8,7 +8,7 @@ mod control;
 mod demux;
 mod traps;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use ib_mad::transport::{Address, Carrier, Packet};
@@ -78,6 +78,8 @@ pub struct Fabric {
     effects: Vec<Effect>,
     /// Ports whose clients must register again, until the caller takes them.
     reregistering: BTreeSet<PortIndex>,
+    /// How often the clients of a port were asked to register again.
+    reregistrations: BTreeMap<PortIndex, u64>,
 }
 
 enum Event {
@@ -118,6 +120,7 @@ impl Fabric {
             counters: Counters::default(),
             effects: Vec::new(),
             reregistering: BTreeSet::new(),
+            reregistrations: BTreeMap::new(),
             options,
         }
     }
@@ -359,6 +362,7 @@ impl Fabric {
                     Effect::Reregister(port) => {
                         self.counters.reregistrations += 1;
                         self.reregistering.insert(port);
+                        *self.reregistrations.entry(port).or_default() += 1;
                     }
                 }
             }

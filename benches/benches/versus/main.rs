@@ -26,6 +26,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use benches::cpu::load_average;
+use benches::etcd::Etcd;
 use benches::fabrics::middle_cable;
 use benches::published;
 use benches::sandbox::{PATIENCE, Program, Sandbox, binary, can_interoperate};
@@ -67,6 +68,13 @@ struct Options {
     /// Measure only the writes of ibsm and ibsa, by process; opensm need not be installed.
     #[arg(long, conflicts_with_all = ["scale_out", "writes", "json"])]
     our_writes: bool,
+    /// With --our-writes: the number of writes open at a time.
+    #[arg(long, default_value_t = WRITES_OPEN, value_name = "N", requires = "our_writes")]
+    open: u64,
+    /// With --our-writes: keep registrations in an etcd of three members, with their data below DIR
+    /// (/dev/shm is in memory).
+    #[arg(long, value_name = "DIR", requires = "our_writes")]
+    etcd: Option<PathBuf>,
     /// Measure for seconds instead of minutes, as a test; the figures are not usable.
     #[arg(long)]
     quick: bool,
@@ -103,7 +111,11 @@ fn main() {
         Effort { run: Duration::from_millis(60), runs: 6 }
     };
     let writes_only = options.writes || options.our_writes;
-    let compared = Compared { net, effort, writes_only };
+    let etcd = options.etcd.as_ref().map(|directory| Etcd::start_in(directory));
+    let Ok(etcd) = etcd.map(|started| started.ok_or(())).transpose() else {
+        std::process::exit(1);
+    };
+    let compared = Compared { net, effort, writes_only, open: options.open, etcd };
     if options.scale_out {
         let (sandbox, _fabric) = compared.fabric("scale-out");
         return scale_out::report(&compared.net, &sandbox, effort.run * 50);
@@ -141,6 +153,10 @@ struct Compared {
     net: Net,
     effort: Effort,
     writes_only: bool,
+    /// Writes open at a time.
+    open: u64,
+    /// Where registrations are kept, if not in a file.
+    etcd: Option<Etcd>,
 }
 
 /// The rows that are only queries, except the one under a policy.
@@ -200,7 +216,8 @@ impl Compared {
         let runtime = runtime.expect("an async runtime");
         let (sandbox, _fabric) = self.fabric("versus-ours");
         eprintln!("ours: start");
-        let mut programs = Programs::start(&sandbox, None);
+        let store = self.etcd.as_ref().map(Etcd::url);
+        let mut programs = Programs::start(&sandbox, None, store.as_deref());
         side.start(programs.up, programs.up_cpu, &programs.ibsm);
         let snapshot = runtime.block_on(published::snapshot(&programs.url));
         let hosts = books::hosts(&snapshot);
@@ -229,7 +246,7 @@ impl Compared {
 
         eprintln!("ours: {}", Name::PathUnderRules.text());
         let (sandbox, _fabric) = self.fabric("versus-ours-rules");
-        let programs = Programs::start(&sandbox, Some(&write_policy(&sandbox, &hosts)));
+        let programs = Programs::start(&sandbox, Some(&write_policy(&sandbox, &hosts)), None);
         let snapshot = runtime.block_on(published::snapshot(&programs.url));
         let mut responder = Ours::new(&snapshot);
         let under_rules = books::hosts(&snapshot);
@@ -270,12 +287,15 @@ impl Compared {
         ] {
             eprintln!("ours: {}", name.text());
             let book = Arc::new(book);
-            let open = (turn / 4).clamp(1, WRITES_OPEN);
+            let open = (turn / 4).clamp(1, self.open);
             let total = count.div_ceil(turn) * turn;
             // The first run registers.
             let asked = (0..=runs).map(|_| {
+                let before = self.etcd.as_ref().map(Etcd::cpu);
                 let asked = programs.run(&book, total, open, none);
-                (asked.processes, checked(asked.report, total))
+                let etcd = self.etcd.as_ref().map(Etcd::cpu);
+                let etcd = etcd.unwrap_or_default() - before.unwrap_or_default();
+                (Processes { etcd, ..asked.processes }, checked(asked.report, total))
             });
             let asked: Vec<_> = asked.skip(1).collect();
             let least = |of: fn(&Processes<Duration>) -> Duration| {
@@ -288,7 +308,9 @@ impl Compared {
                     writing: least(|spent| spent.writing),
                     ibsm: least(|spent| spent.ibsm),
                     ibsa: least(|spent| spent.ibsa),
+                    etcd: least(|spent| spent.etcd),
                 },
+                asked.iter().map(|(_, report)| total as f64 / report.wall.as_secs_f64()),
             );
             let reports = asked.iter().map(|(_, report)| report);
             let best = reports.min_by_key(|report| report.query_cpu).expect("a run");

@@ -37,8 +37,9 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
-    /// Starts them and waits until queries are answered.
-    pub(crate) fn start(sandbox: &Sandbox, policy: Option<&Path>) -> Self {
+    /// Starts them and waits until queries are answered. `store`: where registrations are kept, if
+    /// not in a file.
+    pub(crate) fn start(sandbox: &Sandbox, policy: Option<&Path>, store: Option<&str>) -> Self {
         let (publish, to) = (free_address().to_string(), free_address());
         let url = format!("http://{publish}");
         let state = sandbox.path("state").display().to_string();
@@ -49,6 +50,7 @@ impl Programs {
         if let Some(policy) = &policy {
             argv.extend(["-Q", "-Y", policy]);
         }
+        argv.extend(store.iter().flat_map(|store| ["--store", store]));
         let begin = Instant::now();
         let ibsm = sandbox.ours("ibsm", "ibsm", &argv);
         ibsm.wait_for("SUBNET UP");
@@ -118,6 +120,7 @@ impl Programs {
         let after = self.clocks();
         let spent = std::array::from_fn(|i| after[i].saturating_sub(before[i]));
         let [ibsm, writing, ibsa]: [Duration; 3] = spent;
+        let none = Duration::ZERO;
         let report = Report {
             tally: session.tally(),
             wall: begin.elapsed(),
@@ -125,7 +128,7 @@ impl Programs {
             cpu: ibsm + ibsa,
             longest,
         };
-        Asked { report, processes: Processes { writing, ibsm, ibsa } }
+        Asked { report, processes: Processes { writing, ibsm, ibsa, etcd: none } }
     }
 
     /// CPU time of ibsm, of its threads that handle writes, and of ibsa.

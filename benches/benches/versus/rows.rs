@@ -109,14 +109,16 @@ pub(crate) struct Processes<T> {
     pub(crate) ibsm: T,
     /// All threads of `ibsa`.
     pub(crate) ibsa: T,
+    /// All members of etcd.
+    pub(crate) etcd: T,
 }
 
 /// The figures of one side.
 #[derive(Debug, Default)]
 pub(crate) struct Side {
     figures: Vec<(Name, Figure)>,
-    /// Nanoseconds of a write.
-    processes: Vec<(Name, Processes<f64>)>,
+    /// Nanoseconds of a write, and the most writes per second.
+    processes: Vec<(Name, Processes<f64>, f64)>,
 }
 
 impl Side {
@@ -125,9 +127,15 @@ impl Side {
         self.figures.push((name, figure));
     }
 
-    /// Adds the CPU time of a write by process, nanoseconds.
-    pub(crate) fn report_processes(&mut self, name: Name, processes: Processes<f64>) {
-        self.processes.push((name, processes));
+    /// Adds the CPU time of a write by process, nanoseconds, and the writes per second of each
+    /// run.
+    pub(crate) fn report_processes(
+        &mut self,
+        name: Name,
+        processes: Processes<f64>,
+        rates: impl Iterator<Item = f64>,
+    ) {
+        self.processes.push((name, processes, rates.fold(0.0, f64::max)));
     }
 
     /// Adds the figures of a start.
@@ -168,10 +176,15 @@ pub(crate) fn print_table(ours: &Side, stock: &Side) {
 
 /// Prints the CPU time of our writes by process.
 pub(crate) fn print_processes(ours: &Side) {
-    let columns = ["ibsm, writing", "all of ibsm", "all of ibsa"];
-    println!("\n{:<47} {:>14} {:>14} {:>14}", "CPU of a write", columns[0], columns[1], columns[2]);
-    for (name, Processes { writing, ibsm, ibsa }) in &ours.processes {
-        println!("{:<47} {writing:>11.0} ns {ibsm:>11.0} ns {ibsa:>11.0} ns", name.text());
+    println!(
+        "\n{:<32} {:>14} {:>14} {:>14} {:>14} {:>10}",
+        "CPU of a write", "ibsm, writing", "all of ibsm", "all of ibsa", "all of etcd", "writes/s"
+    );
+    for (name, Processes { writing, ibsm, ibsa, etcd }, rate) in &ours.processes {
+        println!(
+            "{:<32} {writing:>11.0} ns {ibsm:>11.0} ns {ibsa:>11.0} ns {etcd:>11.0} ns {rate:>10.0}",
+            name.text()
+        );
     }
 }
 

@@ -4,8 +4,8 @@
 use std::fs;
 use std::path::PathBuf;
 
-use crate::failback::Pair;
 use crate::support::hosts;
+use crate::support::pair::Pair;
 use ib_mad::types::{Guid, Lid};
 use sa_proto::snapshot::Snapshot;
 

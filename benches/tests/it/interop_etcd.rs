@@ -1,94 +1,11 @@
 //! Two subnet managers that share a store in a real etcd of three members.
 
-use std::fs::File;
-use std::net::SocketAddr;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::failback::{Pair, Writer};
-use benches::sandbox::{PATIENCE, can_interoperate_with, free_address};
+use crate::support::pair::{Pair, Writer};
+use benches::etcd::Etcd;
+use benches::sandbox::PATIENCE;
 use sa_proto::proto::admin::Status;
-
-/// Members of a cluster, which end with it.
-struct Etcd {
-    members: Vec<Child>,
-    clients: Vec<SocketAddr>,
-    arguments: Vec<Vec<String>>,
-    directory: tempfile::TempDir,
-}
-
-impl Etcd {
-    /// Starts three members; `None`, with a printed reason, if etcd is not installed.
-    fn start() -> Option<Self> {
-        if !can_interoperate_with("etcd") {
-            return None;
-        }
-        // In memory: what is tested is not the disk.
-        let directory = match Path::new("/dev/shm").is_dir() {
-            true => tempfile::tempdir_in("/dev/shm"),
-            false => tempfile::tempdir(),
-        };
-        let directory = directory.expect("a directory for etcd");
-        let clients: Vec<_> = (0..3).map(|_| free_address()).collect();
-        let peers: Vec<_> = (0..3).map(|_| free_address()).collect();
-        let all = (0..).zip(&peers).map(|(at, peer)| format!("m{at}=http://{peer}"));
-        let all = all.collect::<Vec<_>>().join(",");
-        let arguments = clients.iter().zip(&peers).enumerate().map(|(at, (client, peer))| {
-            vec![
-                format!("--name=m{at}"),
-                format!("--data-dir={}", directory.path().join(format!("m{at}")).display()),
-                format!("--listen-client-urls=http://{client}"),
-                format!("--advertise-client-urls=http://{client}"),
-                format!("--listen-peer-urls=http://{peer}"),
-                format!("--initial-advertise-peer-urls=http://{peer}"),
-                format!("--initial-cluster={all}"),
-                "--log-level=error".to_owned(),
-            ]
-        });
-        let arguments = arguments.collect();
-        let mut etcd = Self { members: Vec::new(), clients, arguments, directory };
-        for at in 0..3 {
-            let member = etcd.run(at);
-            etcd.members.push(member);
-        }
-        Some(etcd)
-    }
-
-    fn run(&self, at: usize) -> Child {
-        let log = File::create(self.directory.path().join(format!("m{at}.log"))).expect("a log");
-        Command::new("etcd")
-            .args(&self.arguments[at])
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .expect("etcd is installed")
-    }
-
-    fn kill(&mut self, at: usize) {
-        self.members[at].kill().expect("it runs");
-        self.members[at].wait().expect("it was killed");
-    }
-
-    fn signal(&self, at: usize, signal: i32) {
-        // SAFETY: only sends a signal, to a child that was not waited for.
-        unsafe { libc::kill(self.members[at].id() as i32, signal) };
-    }
-
-    fn url(&self) -> String {
-        let members: Vec<String> = self.clients.iter().map(SocketAddr::to_string).collect();
-        format!("etcd://{}/ibsm/test", members.join(","))
-    }
-}
-
-impl Drop for Etcd {
-    fn drop(&mut self) {
-        for member in &mut self.members {
-            let _ = member.kill();
-            let _ = member.wait();
-        }
-    }
-}
 
 /// Whether a manager accepts writes.
 fn holds_fence(status: &Status) -> bool {

@@ -19,6 +19,7 @@ mod metrics;
 mod reach;
 mod registry;
 mod registry_scale;
+mod rounds;
 mod split;
 mod storms;
 mod support;

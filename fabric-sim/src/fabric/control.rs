@@ -70,6 +70,8 @@ pub struct PortView {
     pub state: PortState,
     /// PortPhysicalState.
     pub phys_state: PortPhysState,
+    /// How often its clients were asked to register again.
+    pub reregistrations: u64,
     /// The cable, if there is one.
     pub link: Option<LinkView>,
 }
@@ -214,6 +216,7 @@ impl Fabric {
             lid: info.base_lid(),
             lmc: info.lmc(),
             master_sm_lid: info.master_sm_lid(),
+            reregistrations: self.reregistrations.get(&port).copied().unwrap_or(0),
             state: self.subnet.port_state(port),
             phys_state: self.subnet.phys_state(port),
             link: self.subnet.peer(port).map(|peer| LinkView {

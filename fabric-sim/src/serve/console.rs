@@ -348,6 +348,7 @@ fn node_json(fabric: &Fabric, node: NodeIndex) -> Value {
                 "sm_lid": port.master_sm_lid.0,
                 "state": port.state.to_string(),
                 "phys_state": port.phys_state.to_string(),
+                "reregistrations": port.reregistrations,
                 "link": link,
             })
         })

@@ -28,6 +28,8 @@ use crate::proto::snapshot::from_sm::Message;
 
 /// Limit of row bytes per message: far below gRPC's limit of 4 MiB.
 pub const CHUNK_LEN: usize = 256 * 1024;
+/// Limit of a message: one with [`CHUNK_LEN`] bytes of rows, and what encloses them.
+pub const MESSAGE_LEN_MAX: usize = CHUNK_LEN + 1024;
 /// Limit of row bytes per update: five times a fabric of 48k LIDs.
 pub const UPDATE_LEN_MAX: usize = 1 << 30;
 

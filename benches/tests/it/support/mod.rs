@@ -1,5 +1,6 @@
 //! A small subnet of real programs, and what its manager publishes.
 
+pub(crate) mod pair;
 pub(crate) mod scrape;
 
 use std::path::PathBuf;

@@ -174,6 +174,7 @@ impl Node {
             actions: VecDeque::new(),
             end: None,
         };
+        node.sweeper.set_registry_is_shared(parts.shares);
         node.sweeper.request_heavy_sweep(now);
         node
     }

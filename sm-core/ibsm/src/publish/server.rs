@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sa_proto::proto::{admin, snapshot as proto};
+use sa_proto::snapshot::codec;
 use tokio::sync::watch;
 use tokio_stream::wrappers::TcpListenerStream;
 use tokio_stream::{Stream, StreamExt};
@@ -16,8 +17,6 @@ use super::{Shared, admin_service, feed_service, roles, tls};
 /// noticed after the sum of both.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(3);
-/// Largest message accepted from a responder; a greeting has 33 KB.
-const INBOUND_LEN_MAX: usize = 256 * 1024;
 /// Connections with TCP_NODELAY. The server's own option does not apply to connections that it has
 /// not accepted itself; without it an outcome waits 40 ms for the delayed acknowledgement of the
 /// delta before it.
@@ -41,7 +40,7 @@ pub(super) async fn serve(
 ) {
     let feed = feed_service::FeedService { shared: shared.clone(), end: end.clone() };
     let feed = proto::snapshot_feed_server::SnapshotFeedServer::new(feed)
-        .max_decoding_message_size(INBOUND_LEN_MAX);
+        .max_decoding_message_size(codec::MESSAGE_LEN_MAX);
     let admin = admin::admin_server::AdminServer::new(admin_service::AdminService {
         shared: shared.clone(),
         end: end.clone(),

@@ -29,6 +29,8 @@ pub(in crate::sweep) struct Handover {
     pub(in crate::sweep) taken_from: Option<Guid>,
     /// The master to which a trap that requests a handover is to be sent.
     pub(in crate::sweep) asks_master: Option<PortIndex>,
+    /// Whether all SMs have the registry in one store.
+    pub(in crate::sweep) registry_is_shared: bool,
     /// Port GUIDs of SMs that follow this SM's registry.
     pub(in crate::sweep) followers: BTreeSet<Guid>,
     /// Whether this SM stands by for any other master that it finds.

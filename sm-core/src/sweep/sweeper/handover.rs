@@ -20,12 +20,14 @@ impl Sweeper {
         let Some(port) = self.subnet.election.place_of(sm) else {
             return self.go_on_as_master(now, full);
         };
-        warn!(
-            target: STATE,
-            "the subnet manager at {} does not follow our registry: after the handover it asks \
-             clients to register again",
-            self.subnet.peer_place(port)
-        );
+        if !self.subnet.election.handover.registry_is_shared {
+            warn!(
+                target: STATE,
+                "the subnet manager at {} does not follow our registry: after the handover it asks \
+                 clients to register again",
+                self.subnet.peer_place(port)
+            );
+        }
         self.offer(now, port, sm, Some(full));
     }
 

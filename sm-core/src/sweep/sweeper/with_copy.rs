@@ -24,6 +24,11 @@ impl Sweeper {
         self.subnet.election.handover.taken_from
     }
 
+    /// Sets whether all SMs have the registry in one store, so that none needs a copy.
+    pub fn set_registry_is_shared(&mut self, is_shared: bool) {
+        self.subnet.election.handover.registry_is_shared = is_shared;
+    }
+
     /// Sets the port GUIDs of the SMs that follow this SM's registry.
     pub fn set_followers(&mut self, followers: BTreeSet<Guid>) {
         self.subnet.election.handover.followers = followers;

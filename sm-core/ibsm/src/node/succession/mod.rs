@@ -73,6 +73,8 @@ pub(super) struct Succession {
     shares: bool,
     /// Whether it was checked, in this term as master, that registrations are known.
     store_checked: bool,
+    /// Whether a session was read from that store since this process started.
+    store_has_session: bool,
     followed: Followed,
     doubt: Doubt,
     takeover: TakeOver,
@@ -105,6 +107,7 @@ impl Succession {
             follows_config,
             shares,
             store_checked: false,
+            store_has_session: false,
             followed: Followed::default(),
             doubt: Doubt::default(),
             takeover: TakeOver::default(),
@@ -180,6 +183,8 @@ impl Succession {
     pub(super) fn follow(&mut self, now: Instant, mut parts: Parts<'_>) -> Outlook {
         self.due = None;
         let is_master = parts.sweeper.sm_state() == SmState::Master;
+        // Not known while it is being read again.
+        self.store_has_session |= parts.registry.held().session != NO_SESSION;
         if is_master {
             self.follow_as_master(now, &mut parts);
         } else {
@@ -213,7 +218,7 @@ impl Succession {
             if self.follows {
                 self.take_over(now, sweeper, feed, registry, responders);
             } else if self.shares {
-                self.take_over_from_store(now, sweeper, registry);
+                self.take_over_from_store(now, sweeper);
             }
             return;
         };
@@ -324,14 +329,9 @@ impl Succession {
     }
 
     /// With a shared store everything acknowledged is in it, whether or not it can be reached now.
-    fn take_over_from_store(
-        &mut self,
-        now: Instant,
-        sweeper: &mut Sweeper,
-        registry: &dyn RegistryLink,
-    ) {
+    fn take_over_from_store(&mut self, now: Instant, sweeper: &mut Sweeper) {
         self.store_checked = true;
-        let is_known = registry.held().session != NO_SESSION;
+        let is_known = self.store_has_session;
         if sweeper.awaits_registry_copy() {
             match is_known {
                 true => self.counters.complete += 1,
