@@ -100,8 +100,8 @@ impl<'a> Express<'a> {
         if lid != Lid::NONE && nodes.lid(at) != self.tables.end_ports.by_lid(lid)?.lid {
             return None;
         }
-        let may_see = self.tables.may_see(&plain.requester, owner);
-        may_see.then(|| record.first_chunk().expect("a row has the padded length of its record"))
+        let is_seen = self.tables.sight(&plain.requester, false).has(owner);
+        is_seen.then(|| record.first_chunk().expect("a row has the padded length of its record"))
     }
 }
 

@@ -6,7 +6,7 @@ use ib_mad::wire::record::{LinkRecord, LinkRecordRepr};
 use ib_mad::wire::sa::attribute;
 
 use super::{Family, Found, Query, Refusal};
-use crate::tables::{EndPort, LinkOwners, NodeRows};
+use crate::tables::{LinkOwners, NodeRows, Sight};
 use ib_mad::wire::pattern::{Component, Pattern};
 
 pub(super) const FAMILY: Family = Family::readable(attribute::LINK_RECORD, LinkRecord::LEN, find);
@@ -20,7 +20,7 @@ const FROM_LID: usize = 0;
 const TO_LID: usize = 4;
 
 fn find(query: &Query<'_>, found: &mut Found<'_>) -> Result<(), Refusal> {
-    let requester = query.requester()?;
+    let sight = query.sight(query.requester()?);
     let records = &query.tables.records;
     let request = LinkRecord::of(query.record);
     let mut pattern = Pattern::new(COMPONENTS, query.mask, query.record);
@@ -38,7 +38,7 @@ fn find(query: &Query<'_>, found: &mut Found<'_>) -> Result<(), Refusal> {
     }
 
     let mut offer = |record: &[u8], owners: &LinkOwners| {
-        if pattern.matches(record) && may_see(query, requester, owners) {
+        if pattern.matches(record) && may_see(query, sight, owners) {
             let record: &[u8; LinkRecord::LEN] =
                 record.first_chunk().expect("a row has the padded length of its record");
             found.push(record)?;
@@ -73,10 +73,10 @@ fn port<'a>(query: &Query<'a>, lid: Lid) -> Option<(Lid, &'a NodeRows)> {
     Some((port.lid, query.tables.records.node_by_lid(lid)?))
 }
 
-fn may_see(query: &Query<'_>, requester: &EndPort, owners: &LinkOwners) -> bool {
+fn may_see(query: &Query<'_>, sight: Sight<'_>, owners: &LinkOwners) -> bool {
     (query.sees_all() || query.tables.partitions.visible(owners.from.pkeys, owners.to.pkeys))
-        && query.may_see(requester, &owners.from)
-        && query.may_see(requester, &owners.to)
+        && sight.has(&owners.from)
+        && sight.has(&owners.to)
 }
 
 fn reversed(record: &[u8]) -> [u8; LinkRecord::LEN] {

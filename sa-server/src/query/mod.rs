@@ -43,7 +43,7 @@ use crate::query::redirect::Redirection;
 use crate::stats::DropReason;
 use crate::tables::index::RegistryIndex;
 use crate::tables::qos_match::LevelCounts;
-use crate::tables::{EndPort, Owner, Tables};
+use crate::tables::{EndPort, Sight, Tables};
 
 pub(crate) use express::{Express, Plain, TOGETHER_MAX, write_record};
 pub(crate) use found::{Exhausted, Found, Scratch};
@@ -103,11 +103,10 @@ impl<'a> Query<'a> {
         self.sees_all() || self.tables.partitions.is_member(pkeys, pkey)
     }
 
-    /// Whether `requester` may see a record of `owner`: its own, or one it shares a partition with
-    /// (IBA C15-0.1.21).
+    /// The records that `requester` may see.
     #[inline]
-    fn may_see(&self, requester: &EndPort, owner: &Owner) -> bool {
-        self.sees_all() || self.tables.may_see(requester, owner)
+    fn sight(&self, requester: &EndPort) -> Sight<'a> {
+        self.tables.sight(requester, self.sees_all())
     }
 
     /// Whether `requester` may see the records of an end port.

@@ -37,7 +37,7 @@ const fn of(mask: ib_mad::wire::sa::ComponentMask, field: &str) -> Component {
 }
 
 fn find(query: &Query<'_>, found: &mut Found<'_>) -> Result<(), Refusal> {
-    let requester = query.requester()?;
+    let sight = query.sight(query.requester()?);
     let (records, mask) = (&query.tables.records, query.mask);
     let request = NodeRecord::of(query.record);
     let info = NodeInfo::at::<NODE_INFO, _>(query.record);
@@ -62,7 +62,7 @@ fn find(query: &Query<'_>, found: &mut Found<'_>) -> Result<(), Refusal> {
     };
     let mut offer = |(record, owner): (&[u8], &Owner)| {
         found.step()?;
-        if pattern.matches(record) && query.may_see(requester, owner) {
+        if pattern.matches(record) && sight.has(owner) {
             let record: &[u8; stride(NodeRecord::LEN)] =
                 record.first_chunk().expect("a row has the padded length of its record");
             found.push(record)?;

@@ -82,7 +82,7 @@ const fn of(mask: ComponentMask, field: &str) -> Component {
 }
 
 fn find(query: &Query<'_>, found: &mut Found<'_>) -> Result<(), Refusal> {
-    let requester = query.requester()?;
+    let sight = query.sight(query.requester()?);
     let (records, mask) = (&query.tables.records, query.mask);
     let request = PortInfoRecord::of(query.record);
     let info = PortInfo::at::<PORT_INFO, _>(query.record);
@@ -104,7 +104,7 @@ fn find(query: &Query<'_>, found: &mut Found<'_>) -> Result<(), Refusal> {
             let selected = pattern.matches(record)
                 && (!node.extended_speeds || extended.matches(record))
                 && capabilities.matches(record)
-                && query.may_see(requester, owner);
+                && sight.has(owner);
             if selected {
                 let mut record: [u8; PortInfoRecord::LEN] =
                     *record.first_chunk().expect("a row has the padded length of its record");

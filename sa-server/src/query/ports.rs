@@ -31,11 +31,12 @@ impl<'a> Query<'a> {
         lid: Option<Lid>,
         num: Option<PortNum>,
     ) -> impl Iterator<Item = SeenPort<'a>> {
+        let sight = self.sight(requester);
         self.nodes(lid).flat_map(move |(node, base)| {
             self.tables.records.ports_of(node).filter_map(move |(port, lid, owner)| {
                 let selected = base.is_none_or(|base| lid == base)
                     && (!node.is_switch || num.is_none_or(|num| port.num == num))
-                    && self.may_see(requester, owner);
+                    && sight.has(owner);
                 selected.then_some(SeenPort { node, port, lid })
             })
         })
@@ -47,10 +48,11 @@ impl<'a> Query<'a> {
         requester: &'a EndPort,
         lid: Option<Lid>,
     ) -> impl Iterator<Item = SeenPort<'a>> {
+        let sight = self.sight(requester);
         self.nodes(lid).filter(|(node, _)| node.is_switch).filter_map(move |(node, _)| {
             // Ports are in the order of their numbers.
             let (port, lid, owner) = self.tables.records.ports_of(node).next()?;
-            let selected = port.num == PortNum(0) && self.may_see(requester, owner);
+            let selected = port.num == PortNum(0) && sight.has(owner);
             selected.then_some(SeenPort { node, port, lid })
         })
     }

@@ -13,9 +13,9 @@ pub mod limit;
 mod prefetch;
 pub mod qos_match;
 
-pub(crate) use fabric::text;
 pub use fabric::{
     Arrival, EndClass, EndPort, EndPorts, LinkOwners, NodeRows, Owner, PKeySet, Partitions,
     PathClass, Paths, RecordTables, Records, Step, Tables,
 };
+pub(crate) use fabric::{Sight, text};
 pub use limit::{Limit, RateSupport};

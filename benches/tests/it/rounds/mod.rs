@@ -82,13 +82,11 @@ impl Mode {
         }
     }
 
-    /// Whether no client is asked to register again.
+    /// Whether no client is asked to register again. With a file for each manager all are asked if
+    /// the standby was without the feed for a while, or a responder is gone with the master.
     fn asks_none(self, fault: Fault) -> bool {
-        match self {
-            Self::Etcd => true,
-            Self::FollowSync => !matches!(fault, Fault::CutAndKill | Fault::ResetAndKill),
-            Self::Follow => !matches!(fault, Fault::Both),
-        }
+        let may_ask = [Fault::CutAndKill, Fault::ResetAndKill, Fault::Both];
+        self == Self::Etcd || !may_ask.contains(&fault)
     }
 }
 

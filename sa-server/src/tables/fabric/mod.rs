@@ -131,11 +131,11 @@ impl Tables {
         (port.lid, 1 << self.end_class(port).lmc)
     }
 
-    /// Whether `requester` may see a record of `owner`: its own, or one it shares a partition with.
+    /// The records that `requester` may see; all of them if `sees_all`.
     #[inline]
-    pub(crate) fn may_see(&self, requester: &EndPort, owner: &Owner) -> bool {
-        self.partitions.visible(self.end_class(requester).pkeys, owner.pkeys)
-            || (owner.end_port == requester.lid && owner.end_port != Lid::NONE)
+    pub(crate) fn sight(&self, requester: &EndPort, sees_all: bool) -> Sight<'_> {
+        let pkeys = self.end_class(requester).pkeys;
+        Sight { sees_all, partitions: &self.partitions, pkeys, lid: requester.lid }
     }
 
     /// The alias at place `index`, at least 1, of a port's GUID table.
@@ -183,5 +183,24 @@ impl Tables {
             + rows * columns
             + self.end_classes.len() * size_of::<EndClass>()
             + self.partitions.bytes()
+    }
+}
+/// The records that a requester may see (IBA C15-0.1.21).
+#[derive(Clone, Copy)]
+pub(crate) struct Sight<'a> {
+    sees_all: bool,
+    partitions: &'a Partitions,
+    pkeys: PKeySet,
+    lid: Lid,
+}
+
+impl Sight<'_> {
+    /// Whether that is a record of `owner`: the requester itself, or one that it shares a partition
+    /// with.
+    #[inline(always)]
+    pub(crate) fn has(&self, owner: &Owner) -> bool {
+        self.sees_all
+            || self.partitions.visible(self.pkeys, owner.pkeys)
+            || (owner.end_port == self.lid && owner.end_port != Lid::NONE)
     }
 }
