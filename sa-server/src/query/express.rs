@@ -94,7 +94,7 @@ impl<'a> Express<'a> {
     #[inline(always)]
     fn node(&self, plain: &Plain) -> Option<&'a [u8; stride(NodeRecord::LEN)]> {
         let (nodes, at) = (&self.tables.records.nodes, plain.node);
-        let (record, owner) = nodes.range(at..at + 1).next()?;
+        let (record, owner) = nodes.get(at)?;
         let lid = plain.source.lid;
         // A LID that several ports claim may lead to the record of another one.
         if lid != Lid::NONE && nodes.lid(at) != self.tables.end_ports.by_lid(lid)?.lid {
@@ -183,8 +183,8 @@ impl Plain {
     #[inline(always)]
     fn path(&mut self, tables: &Tables, mask: ComponentMask, data: &[u8; DATA_LEN]) {
         let has = |component: ComponentMask| mask.contains(component);
-        let is_half_a_service = mask.intersects(path::SERVICE_ID) & !has(path::SERVICE_ID);
-        if mask.intersects(!PLAIN) | is_half_a_service {
+        let is_half_a_service = mask.intersects(path::SERVICE_ID) && !has(path::SERVICE_ID);
+        if mask.intersects(!PLAIN) || is_half_a_service {
             return;
         }
         let record = PathRecord::of(data);
@@ -193,7 +193,7 @@ impl Plain {
         let (sgid, slid) = (gid(path::SGID, record.sgid()), lid(path::SLID, record.slid()));
         let (dgid, dlid) = (gid(path::DGID, record.dgid()), lid(path::DLID, record.dlid()));
         let is_named =
-            self.source.name(tables, sgid, slid) && self.destination.name(tables, dgid, dlid);
+            self.source.name(tables, sgid, slid) & self.destination.name(tables, dgid, dlid);
         if is_named {
             self.kind = Kind::Path;
             if !tables.qos.is_empty() && has(path::SERVICE_ID) {

@@ -47,6 +47,14 @@ impl<O> Records<O> {
         self.bytes.resize(self.owners.len() * self.stride, 0);
     }
 
+    /// Record `at`, padded to its stride, with its owner.
+    #[inline]
+    pub(crate) fn get(&self, at: u32) -> Option<(&[u8], &O)> {
+        let owner = self.owners.get(at as usize)?;
+        let start = at as usize * self.stride;
+        Some((self.bytes.get(start..start + self.stride)?, owner))
+    }
+
     /// The LID that a record begins with.
     #[inline]
     pub(crate) fn lid(&self, at: u32) -> Lid {
