@@ -6,10 +6,10 @@ use fabric_sim::{Fabric, NodeIndex, Probability};
 use ib_mad::wire::attribute::NodeType;
 use ibsm::publish::Orders;
 
+use crate::config::Config;
 use crate::disk::DiskFaults;
 use crate::net::Proc;
 use crate::random::Random;
-use crate::world::Config;
 
 /// Something that fails, or an order of an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,6 +10,7 @@
 //! - [`trace`]: what happened. [`random`]: seeds.
 
 pub mod client;
+pub mod config;
 pub mod disk;
 pub mod faults;
 pub mod manager;
@@ -19,6 +20,7 @@ pub mod random;
 pub mod responder;
 pub mod time;
 pub mod trace;
+pub mod violation;
 pub mod world;
 
 /// Keeps everything that is computed in parallel on the calling thread.

@@ -15,7 +15,8 @@ use ibsm::node::{
     SavedState, StateWrite, SuccessionCounters, WriteOutcome,
 };
 use ibsm::publish::{FeedEnd, Publisher, Subscription};
-use ibsm::runtime::follow::{self, CopyExchange, Output, Progress, Stream};
+use ibsm::runtime::copies::CopyExchange;
+use ibsm::runtime::follow::{self, Output, Progress, Stream};
 use ibsm::runtime::registry::{
     Next, RegistryHandle, RegistrySetup, RegistryThread, SaDumpFile, WriteStream,
 };
@@ -30,9 +31,9 @@ use sm_core::sweep::{DisabledPorts, Origin, Phase, Sweeper, TableFingerprint};
 
 use crate::disk::Disk;
 use crate::net::{ConnId, Kind, Message, Network, Proc};
-use crate::oracle::{Stored, Violation};
 use crate::random::Random;
 use crate::time::HostClock;
+use crate::violation::{Stored, Violation};
 
 /// Turns at one instant after which a manager that always has more to do counts as stuck.
 const TURNS_MAX: usize = 1000;

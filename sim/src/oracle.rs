@@ -15,20 +15,14 @@ use std::time::Instant;
 
 use ib_mad::wire::mad::Status;
 use ibsm::node::SuccessionCounters;
-use sa_proto::snapshot::{Checksum, RegistryPlane, RegistryVersion, Snapshot, Version};
+use sa_proto::snapshot::{Checksum, RegistryPlane, Snapshot, Version};
 
 use crate::client::{Client, Finding, GROUPS};
 use crate::manager::Manager;
+use crate::violation::{Stored, Violation};
 
 /// Versions remembered; a responder that serves an older one counts as wrong.
 const VERSIONS_MAX: usize = 200_000;
-
-/// Something that does not hold.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Violation(pub String);
-
-/// The registry that a process claims to have on disk.
-pub type Stored = (RegistryVersion, RegistryPlane);
 
 /// What is known to hold.
 #[derive(Debug, Default)]
@@ -203,7 +197,7 @@ impl Oracle {
 #[cfg(test)]
 mod tests {
     use ib_mad::types::Guid;
-    use sa_proto::snapshot::Session;
+    use sa_proto::snapshot::{RegistryVersion, Session};
 
     use super::*;
 

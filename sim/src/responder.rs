@@ -26,9 +26,9 @@ use sa_server::tables::cell::Publisher;
 
 use crate::client::TID_MASK;
 use crate::net::{ConnId, Kind, Message, Network, Proc};
-use crate::oracle::Violation;
 use crate::random::Random;
 use crate::time::HostClock;
+use crate::violation::Violation;
 
 /// Time until a broken connection is opened again, at least and at most.
 const RECONNECT: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(3));

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fabric_sim::generate::{Common, FatTree, Shape, generate};
+use fabric_sim::generate::{Common, Shape, generate};
 use fabric_sim::{Delivery, Fabric, NodeIndex, Options};
 use ib_mad::transport::Packet;
 use ib_mad::types::{Gid, Guid, SUBNET_PREFIX_DEFAULT};
@@ -17,15 +17,17 @@ use sa_proto::snapshot::{Session, Snapshot};
 use sm_config::Settings;
 
 use crate::client::{Client, Source};
+use crate::config::{Config, Plant};
 use crate::disk::Disk;
 use crate::faults::{Adversary, Fault};
 use crate::manager::{Manager, Setup};
 use crate::net::{NetEvent, Network, Proc};
-use crate::oracle::{Oracle, Violation};
+use crate::oracle::Oracle;
 use crate::random::Random;
 use crate::responder::Responder;
 use crate::time::{HostClock, Timeline};
 use crate::trace::Trace;
+use crate::violation::Violation;
 
 /// How long the system may take, once faults have stopped, until the subnet is up, all responders
 /// are current and every client is served.
@@ -37,85 +39,6 @@ const PACE: Duration = Duration::from_micros(20);
 const TURNS_MAX: usize = 300;
 /// How long all is watched after that.
 const CALM: Duration = Duration::from_secs(5);
-
-/// What is simulated.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// The seed of everything.
-    pub seed: u64,
-    /// The fabric.
-    pub tree: FatTree,
-    /// Subnet managers.
-    pub managers: usize,
-    /// Responders.
-    pub responders: usize,
-    /// Clients.
-    pub clients: usize,
-    /// Requests of all clients in a second.
-    pub rate: u32,
-    /// Whether writes wait for a standby in step (`--follow-sync`).
-    pub sync: bool,
-    /// Episodes of faults, each followed by a time without.
-    pub episodes: u32,
-    /// Faults in an episode, on average.
-    pub faults: usize,
-    /// Whether the fabric is split between managers, too.
-    pub splits: bool,
-    /// A defect that is to be found.
-    pub plant: Option<Plant>,
-    /// Whether the trace is printed.
-    pub prints: bool,
-}
-
-/// A defect planted in what the simulation adds to the system, to see that it is found. Defects of
-/// the system itself are patches in `sim/mutants`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Plant {
-    /// Disks acknowledge a sync and do nothing.
-    NoSync,
-    /// Some writes are answered and never reach the registry.
-    LostWrites,
-    /// Responders now and then acknowledge a snapshot and go on with the one before.
-    StaleTables,
-    /// Clients do not hear that they are to register again.
-    DeafClients,
-}
-
-impl Plant {
-    /// All of them, with their names.
-    pub const ALL: [(&'static str, Self); 4] = [
-        ("no-sync", Self::NoSync),
-        ("lost-writes", Self::LostWrites),
-        ("stale-tables", Self::StaleTables),
-        ("deaf-clients", Self::DeafClients),
-    ];
-}
-
-impl Config {
-    /// 40 switches, 128 hosts, 2 managers, 4 responders, 64 clients with 100 requests a second.
-    pub fn full(seed: u64) -> Self {
-        Self {
-            seed,
-            tree: FatTree { levels: 2, radix: 24, hosts: 128, oversubscription: (1, 3) },
-            managers: 2,
-            responders: 4,
-            clients: 64,
-            rate: 100,
-            sync: seed.is_multiple_of(2),
-            episodes: 6,
-            faults: 3,
-            splits: false,
-            plant: None,
-            prints: false,
-        }
-    }
-
-    /// 6 switches, 16 hosts and 8 clients: for tests.
-    pub fn small(seed: u64) -> Self {
-        let tree = FatTree { levels: 2, radix: 8, hosts: 16, oversubscription: (1, 1) };
-        Self { tree, responders: 2, clients: 8, rate: 20, ..Self::full(seed) }
-    }
-}
 
 /// What is due.
 #[derive(Debug)]

@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 
 use clap::{Parser, builder::PossibleValuesParser};
 use mimalloc::MiMalloc;
-use sim::oracle::Violation;
-use sim::world::{Config, Plant, Summary, World};
+use sim::config::{Config, Plant};
+use sim::violation::Violation;
+use sim::world::{Summary, World};
 
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use ib_mad::wire::attribute::PortState;
 
-use super::{Event, PACE, Place, Plant, World};
+use super::{Event, PACE, Place, World};
+use crate::config::Plant;
 use crate::faults::{Fault, uplinks};
 use crate::manager::{Around, Manager, Setup};
 use crate::net::Proc;
-use crate::oracle::Violation;
 use crate::random::Random;
 use crate::responder::Responder;
+use crate::violation::Violation;
 
 /// The longest stall of a feed: keepalive ends connections that are silent for longer.
 const STALL_MAX: Duration = Duration::from_secs(4);

@@ -11,7 +11,8 @@ use ib_mad::wire::sa::SaMad;
 use super::{Event, World};
 use crate::client::{ANSWER_TIME, Ask, Client, Context, TID_MASK};
 use crate::net::{Message, NetEvent, Proc, Received};
-use crate::oracle::{Oracle, Violation};
+use crate::oracle::Oracle;
+use crate::violation::Violation;
 
 /// Packets that wait at the port of a stopped process.
 const QUEUE_MAX: usize = 1000;

@@ -1,6 +1,7 @@
 //! Fixed seeds.
 
-use sim::world::{Config, Summary, World};
+use sim::config::Config;
+use sim::world::{Summary, World};
 
 fn run(config: Config) -> Summary {
     sim::use_one_thread();

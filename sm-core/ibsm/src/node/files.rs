@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use tracing::{error, info};
 
-use super::state_copy::{LIDS, M_KEYS, MasterState, NEIGHBOURS};
+use super::master_state::{LIDS, M_KEYS, MasterState, NEIGHBOURS};
 use super::state_file::StateFile;
 use sm_core::manage::lid::LidTable;
 use sm_core::manage::mkey::{MKeyTable, Neighbours};

@@ -3,6 +3,7 @@
 
 mod attachment;
 mod background;
+pub mod copies;
 mod door;
 mod dump_files;
 pub mod follow;
@@ -238,7 +239,8 @@ fn run(options: Options, starting: &mut Option<Starting>) -> Result<(), RunError
             takes_texts: config.follow_config,
         };
         let urls = following.urls.join(", ");
-        registry.follow(following, &followed)?;
+        registry.keep_copy(&followed);
+        follow::start(following, followed.clone(), registry.waker())?;
         own_files =
             Some(OwnFiles::start(config.with_used_files(&config.settings), followed.clone())?);
         info!("following the registry of {urls} while standby");

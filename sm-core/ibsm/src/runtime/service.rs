@@ -23,9 +23,10 @@ use tracing::{error, info, warn};
 
 use super::RunError;
 use super::attachment::Attachment;
+use super::copies::CopyExchange;
 use super::door::DoorSocket;
 use super::dump_files::DumpFileWriter;
-use super::follow::{CopyExchange, OwnFiles, Progress};
+use super::follow::{OwnFiles, Progress};
 use super::log::Log;
 use super::metrics::Metrics;
 use super::registry::RegistryHandle;

@@ -16,15 +16,12 @@ use ib_mad::types::Guid;
 use sa_proto::proto::snapshot as proto;
 use sa_proto::proto::snapshot::FromResponder;
 use sa_proto::proto::snapshot::snapshot_feed_client::SnapshotFeedClient;
-use sa_proto::snapshot::{SCHEMA, Session};
+use sa_proto::snapshot::SCHEMA;
 use sa_proto::trust::{self, ClientTrust};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Endpoint;
 
-use super::registry::RegistryHandle;
-use crate::node::Followed;
-use crate::publish::Publisher;
 pub use machine::{Output, Stream};
 pub(super) use own_files::OwnFiles;
 pub use progress::{News, Progress};
@@ -72,36 +69,6 @@ pub(super) fn start(
     };
     std::thread::Builder::new().name("follow".to_owned()).spawn(run)?;
     Ok(())
-}
-
-/// What the node, the publisher and the registry learn of the copy of a master's registry.
-#[derive(Debug, Default)]
-pub struct CopyExchange {
-    /// The highest session of another manager that the publisher was given.
-    known: Session,
-}
-
-impl CopyExchange {
-    /// Passes on what is new; returns the state of the copy, for the node.
-    pub fn exchange(
-        &mut self,
-        publisher: &Publisher,
-        registry: &RegistryHandle,
-        progress: &Progress,
-    ) -> Followed {
-        if let Some(snapshot) = publisher.take_recalled()
-            && progress.recall(&snapshot)
-        {
-            registry.followed_changed();
-        }
-        let followed = progress.followed();
-        let known = followed.publishing().max(registry.held().session);
-        if known > self.known && publisher.session().is_none() {
-            self.known = known;
-            publisher.note_session(known);
-        }
-        followed
-    }
 }
 
 /// What a standby with this identity sends first; `sm_guid` is the GUID of its port. With

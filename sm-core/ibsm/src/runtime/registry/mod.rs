@@ -50,7 +50,7 @@ use sm_routing::multicast::Membership;
 pub use thread::{Next, RegistryThread};
 pub use writing::WriteStream;
 
-use super::follow::{self, Following, Progress};
+use super::follow::Progress;
 use super::metrics::Metric;
 use super::store::Store;
 use super::store::file::FileStore;
@@ -194,11 +194,10 @@ impl RegistryHandle {
         self.shared.inbox().followed = Some(progress.clone());
     }
 
-    /// Keeps a copy of the master's registry while standing by; `progress` holds its state.
-    pub(super) fn follow(&self, following: Following, progress: &Arc<Progress>) -> io::Result<()> {
-        self.keep_copy(progress);
+    /// Wakes the registry's thread: a snapshot of the master has arrived.
+    pub(super) fn waker(&self) -> impl Fn() + Clone + Send + use<> {
         let shared = self.shared.clone();
-        follow::start(following, progress.clone(), move || shared.wake())
+        move || shared.wake()
     }
 
     /// The copy has changed.

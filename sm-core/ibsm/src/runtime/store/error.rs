@@ -3,8 +3,6 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::file::SCHEMA;
-
 /// Why a store cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -59,12 +57,14 @@ pub enum StoreError {
     Late,
     /// The file was written by another release.
     #[error(
-        "registry {} has layout {found}, this release reads {SCHEMA}; run the release that wrote \
+        "registry {} has layout {found}, this release reads {known}; run the release that wrote \
          it, or move it away and start again: clients must then register again", path.display()
     )]
     Schema {
         /// The file.
         path: PathBuf,
+        /// The layout that this release reads.
+        known: u64,
         /// Its layout.
         found: u64,
     },

@@ -213,7 +213,9 @@ impl RegistryFile {
                 }
                 Ok(stored)
             }
-            Some(found) => Err(StoreError::Schema { path: self.path.clone(), found }),
+            Some(found) => {
+                Err(StoreError::Schema { path: self.path.clone(), known: SCHEMA, found })
+            }
             None => {
                 let begun = self.write(|transaction| {
                     transaction.open_table(META)?.insert("schema", SCHEMA)?;

@@ -1,0 +1,55 @@
+//! The state of another master besides the registry, as a standby receives it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use sa_proto::state::{Document, Documents, Kind, StateVersion};
+
+use sm_core::manage::lid::LidTable;
+use sm_core::manage::mkey::{MKeyTable, Neighbours};
+
+/// Names of the state files that a standby copies.
+pub const LIDS: &str = "guid2lid";
+/// See [`LIDS`].
+pub const M_KEYS: &str = "guid2mkey";
+/// See [`LIDS`].
+pub const NEIGHBOURS: &str = "neighbors";
+
+/// A master's state as it was received.
+#[derive(Clone, PartialEq, Eq)]
+pub struct MasterState {
+    /// Its version.
+    pub version: StateVersion,
+    pub(super) lids: LidTable,
+    pub(super) m_keys: MKeyTable,
+    pub(super) neighbours: Neighbours,
+    /// Operators' files: their hashes, and their texts if they were asked for.
+    pub files: Documents,
+}
+
+/// Shows no M_Keys.
+impl fmt::Debug for MasterState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "state {}, {} LIDs", self.version, self.lids.len())
+    }
+}
+
+impl MasterState {
+    /// Reads the documents; also returns the number of lines that could not be read.
+    pub fn read(version: StateVersion, documents: &Documents) -> (Self, usize) {
+        let text = |name: &str| {
+            let document = documents.get(name).filter(|document| document.kind == Kind::StateFile);
+            let text = document.and_then(|document| document.text.as_deref()).unwrap_or_default();
+            String::from_utf8_lossy(text).into_owned()
+        };
+        let (lids, rejected) = LidTable::parse(&text(LIDS));
+        let (m_keys, no_keys) = MKeyTable::parse(&text(M_KEYS));
+        let (neighbours, no_links) = Neighbours::parse(&text(NEIGHBOURS));
+        let is_operators =
+            |(_, document): &(&String, &Arc<Document>)| document.kind == Kind::OperatorsFile;
+        let files = documents.iter().filter(is_operators);
+        let files = files.map(|(name, document)| (name.clone(), document.clone())).collect();
+        let state = Self { version, lids, m_keys, neighbours, files };
+        (state, rejected.len() + no_keys + no_links)
+    }
+}
