@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
@@ -245,6 +246,122 @@ fn ask(
     }
     tally.unanswered += open.len() as u64;
     tally.longest = tally.longest.max(begun.elapsed());
+}
+
+/// Queries that are sent at a steady rate, whether or not earlier ones are answered.
+#[derive(Debug, Default)]
+struct Steady {
+    /// Times from sending to the answer, in microseconds, in ascending order.
+    latencies: Vec<u64>,
+    /// Answers other than OK, by status.
+    refused: BTreeMap<u16, u64>,
+    unanswered: usize,
+}
+
+impl Steady {
+    /// Sends `rate` queries a second until `stop` is set, and waits 5 s for the last answers.
+    fn run(mut transport: Ibsim, sa: Lid, rate: u64, stop: &AtomicBool) -> Self {
+        let here = transport.local_port().expect("a port").lid;
+        let (mut all, mut open) = (Self::default(), BTreeMap::new());
+        let begun = Instant::now();
+        let (mut sent, mut last) = (0, begun);
+        let mut batch = vec![Packet::default(); 16];
+        while !stop.load(Relaxed) || (!open.is_empty() && last.elapsed() < Duration::from_secs(5)) {
+            if !stop.load(Relaxed) {
+                let due = begun.elapsed().as_micros() as u64 * rate / 1_000_000;
+                for tid in sent + 1..=due {
+                    last = Instant::now();
+                    open.insert(tid, last);
+                    transport.send(&[query(sa, here, tid)]).expect("the simulator serves");
+                }
+                sent = sent.max(due);
+            }
+            let got = transport.receive(&mut batch).expect("the simulator serves");
+            for packet in &batch[..got] {
+                let mad = SaMad::new(&packet.mad);
+                let tid = mad.header().tid() & 0xFFFF_FFFF;
+                let Some(since) = open.remove(&tid) else { continue };
+                match mad.header().status() {
+                    Status::OK => all.latencies.push(since.elapsed().as_micros() as u64),
+                    other => *all.refused.entry(other.0).or_default() += 1,
+                }
+            }
+            if got == 0 {
+                let descriptor = transport.descriptor().expect("a socket");
+                wait(&mut [Interest::read(descriptor)], Some(Duration::from_micros(200)))
+                    .expect("a socket can be waited for");
+            }
+        }
+        all.unanswered = open.len();
+        all.latencies.sort_unstable();
+        all
+    }
+
+    /// The latency that this share of answers does not exceed, milliseconds.
+    fn percentile(&self, share: f64) -> f64 {
+        let at = (self.latencies.len() as f64 * share).ceil() as usize;
+        self.latencies.get(at.saturating_sub(1)).map_or(0.0, |us| *us as f64 / 1e3)
+    }
+
+    fn report(&self, what: &str) {
+        let [p50, p9999, most] = [0.5, 0.9999, 1.0].map(|share| self.percentile(share));
+        eprintln!(
+            "{what}: {} answered, {} refused, {} unanswered; p50 {p50:.2} ms, p99.99 {p9999:.2} \
+             ms, longest {most:.2} ms",
+            self.latencies.len(),
+            self.refused.values().sum::<u64>(),
+            self.unanswered,
+        );
+        assert!(self.refused.is_empty() && self.unanswered == 0, "{what}: {:?}", self.refused);
+    }
+}
+
+/// Every query at a steady rate is answered, with OK, however often the manager is killed. `KILLS`
+/// (4) is how often, `KILLS_RATE` (1000) the queries a second; the latencies are printed, also of a
+/// run of the same length without kills.
+#[test]
+fn a_steady_load_at_the_managers_port_is_answered_while_it_is_killed_again_and_again() {
+    const NODE: &str = "Hca1";
+    let number = |name: &str, default: u64| {
+        std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
+    };
+    let (kills, rate) = (number("KILLS", 4), number("KILLS_RATE", 1000));
+    let Some(site) = Site::new("at-port-steady", &[NODE]) else { return };
+    let mut ibsm = site.ibsm(NODE, &[]);
+    ibsm.wait_for("SUBNET UP");
+    let _ibsa = site.ibsa(NODE, "r1", &[]);
+    site.status(NODE, "SA at SM port   r1 (process ");
+    let lid = site.attach(NODE).local_port().expect("a port").lid;
+    let run = |act: &mut dyn FnMut()| {
+        let (transport, stop) = (site.attach(CLIENT), Arc::<AtomicBool>::default());
+        let stopped = Arc::clone(&stop);
+        let thread = thread::spawn(move || Steady::run(transport, lid, rate, &stopped));
+        let begun = Instant::now();
+        act();
+        let took = begun.elapsed();
+        stop.store(true, Relaxed);
+        (thread.join().expect("the client does not fail"), took)
+    };
+    let (killed, took) = run(&mut || {
+        for _ in 0..kills {
+            ibsm.kill_and_wait();
+            ibsm = site.ibsm(NODE, &[]);
+            pin_to_its_core(&ibsm);
+            site.status(NODE, "SA at SM port   r1 (process ");
+        }
+    });
+    let (quiet, _) = run(&mut || thread::sleep(took));
+    quiet.report("without kills");
+    killed.report(&format!("{kills} kills"));
+}
+
+/// With `KILLS_CPU`, the manager runs on that core alone.
+fn pin_to_its_core(ibsm: &Program) {
+    if let Ok(core) = std::env::var("KILLS_CPU") {
+        let pid = ibsm.pid().to_string();
+        let pinned = Command::new("taskset").args(["-acp", &core, &pid]).output();
+        assert!(pinned.expect("taskset runs").status.success());
+    }
 }
 
 /// Regression: when `ibsm` died, queries at its port were unanswered on a simulated fabric, and

@@ -26,4 +26,5 @@ mod support;
 mod trust;
 mod two_rails;
 mod umad;
+mod waits;
 mod web_page;
