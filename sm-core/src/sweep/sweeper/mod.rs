@@ -64,6 +64,8 @@ pub struct Sweeper {
     subnet: Subnet,
     /// The sweep under way.
     sweep: Sweep,
+    /// When the stage that has nothing to send is to be ended.
+    advances_at: Option<Instant>,
     /// Switches that do not accept their forwarding tables.
     avoided: AvoidedSwitches,
     /// Links that routes avoid because they run below their speed or width.
@@ -83,6 +85,7 @@ impl Sweeper {
         Self {
             subnet: Subnet::new(settings, lids, seed),
             sweep: Sweep::default(),
+            advances_at: None,
             avoided: AvoidedSwitches::default(),
             throttled: ThrottledLinks::default(),
             multicast: Multicast::default(),
@@ -231,7 +234,8 @@ impl Sweeper {
         };
         let tasks = self.tasks_due().filter(|_| idle);
         let correction = self.subnet.correction_due().filter(|_| idle);
-        [self.subnet.exchange.poll_timeout(), scheduled, grace, tasks, correction]
+        let exchange = self.subnet.exchange.poll_timeout();
+        [self.advances_at, exchange, scheduled, grace, tasks, correction]
             .into_iter()
             .flatten()
             .min()
@@ -247,8 +251,11 @@ impl Sweeper {
         self.run_yielding_tasks(now);
     }
 
-    /// Ends finished stages and starts due ones.
+    /// Ends a finished stage and starts the next, or a due one. If that one has nothing to send, it
+    /// ends with the next call, which is due at once: each may look at the whole fabric, and
+    /// queries at this SM's port wait meanwhile.
     fn advance(&mut self, now: Instant) {
+        self.advances_at = None;
         loop {
             while let Some((request, m_key)) = self.subnet.exchange.poll_given_up(now) {
                 if let Some(m_key) = m_key {
@@ -274,6 +281,8 @@ impl Sweeper {
                 }
             } else {
                 self.end_stage(now);
+                self.advances_at = self.subnet.exchange.is_idle().then_some(now);
+                return;
             }
         }
     }
