@@ -29,6 +29,27 @@ fn a_bare_fabric_comes_up_with_all_ports_active_and_reachable() {
     }
 }
 
+/// Each stage looks at the whole fabric: those that have nothing to send end in calls of their own,
+/// so that the caller attends to queries in between. They all ended with the last answer.
+#[test]
+fn a_call_ends_one_stage_of_a_sweep_at_most() {
+    let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
+    bed.bring_up();
+    let now = bed.clock.now();
+    bed.managers[0].sweeper.request_heavy_sweep(now);
+    let mut phases = Vec::new();
+    bed.run_until(MINUTE, "a sweep that changes nothing", |bed| {
+        let phase = bed.sweeper().phase();
+        if phases.last() != Some(&phase) {
+            phases.push(phase);
+        }
+        bed.reports().len() == 2
+    });
+    for phase in [Phase::Addresses, Phase::Arm, Phase::Activate] {
+        assert!(phases.contains(&phase), "{phase:?} is not among {phases:?}");
+    }
+}
+
 #[test]
 fn with_an_lmc_every_lid_of_a_port_is_reachable() {
     let settings = Settings { lmc: 2, ..Settings::default() };
