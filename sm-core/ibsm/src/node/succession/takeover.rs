@@ -100,7 +100,10 @@ impl TakeOver {
                 return None;
             }
             match evidence.newest(number) {
-                Some((id, target)) if target > evidence.held => {
+                // What this SM has not stored was not acknowledged then. Without the outcomes of
+                // those writes, their repeats would get other answers: a deletion that there is no
+                // such record.
+                Some((id, target)) if target > evidence.held && !evidence.was_awaited() => {
                     info!("responder {id:#x} holds a newer registry, {target}: fetching it");
                     inquire(Some(id));
                     self.stage = Stage::Fetching { number, target, until: now + ROWS_PATIENCE };
@@ -160,9 +163,23 @@ impl Evidence<'_> {
         all && self.missing(number).next().is_none()
     }
 
+    /// Whether the previous master acknowledged only what this SM had stored, until it was heard
+    /// from last.
+    fn was_awaited(&self) -> bool {
+        let Followed { received, beat, .. } = self.followed;
+        let beat = beat.as_ref().filter(|beat| beat.version.session == received.session);
+        received.session != NO_SESSION && beat.is_some_and(|beat| beat.awaited) && self.is_recent()
+    }
+
+    /// Whether the feed arrived here as long as that master was alive.
+    fn is_recent(&self) -> bool {
+        let times = self.heard.zip(self.followed.contact);
+        times.is_some_and(|(heard, contact)| heard <= contact + LEASE)
+    }
+
     /// Why it is not certain that everything acknowledged is held here.
     fn judge(&self, number: u64) -> Option<String> {
-        let Followed { received, beat, contact, .. } = self.followed;
+        let Followed { received, beat, .. } = self.followed;
         if received.session == NO_SESSION {
             return Some("nothing was received from the previous master".to_owned());
         }
@@ -170,17 +187,14 @@ impl Evidence<'_> {
         else {
             return Some("the previous master sent no heartbeats".to_owned());
         };
-        // It was alive while its feed did not arrive here.
-        let is_recent = self.heard.zip(*contact).is_some_and(|(heard, at)| heard <= at + LEASE);
-        if !is_recent {
+        if !self.is_recent() {
             return Some("the feed was interrupted while the previous master was alive".into());
+        }
+        if self.was_awaited() {
+            return None;
         }
         if let Some((id, held)) = self.newest(number).filter(|(_, held)| *held > self.held) {
             return Some(format!("responder {id:#x} holds {held}, which could not be fetched"));
-        }
-        // Then nothing was acknowledged that this SM has not stored.
-        if beat.awaited {
-            return None;
         }
         if self.held < beat.version.registry() {
             let behind = beat.version.registry();

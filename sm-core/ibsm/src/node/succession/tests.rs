@@ -198,6 +198,21 @@ fn a_master_that_waited_for_the_standby_acknowledged_no_more_than_that_has() {
     assert_eq!(case.poll(), Some(Finding::Complete));
 }
 
+/// Regression: the writes that a responder had received and that were not acknowledged were fetched
+/// without their outcomes: a deletion that its client repeated was answered with ERR_NO_RECORDS.
+#[test]
+fn what_a_master_that_waited_for_the_standby_did_not_acknowledge_is_decided_again() {
+    for awaited in [true, false] {
+        let mut case = Case::new();
+        case.followed.beat.as_mut().unwrap().awaited = awaited;
+        case.poll();
+        case.answer(version(5, 12), version(5, 10));
+        assert_eq!(case.poll(), awaited.then_some(Finding::Complete));
+        let asked: &[_] = if awaited { &[None] } else { &[None, Some(1)] };
+        assert_eq!(*case.asked.borrow(), asked);
+    }
+}
+
 /// Regression: a standby that lagged was restarted after its master had died. It began a session
 /// with its outdated copy before any responder had connected: acknowledged writes were lost.
 #[test]
