@@ -24,7 +24,8 @@ pub struct Write {
     pub requester: ::core::option::Option<Requester>,
     /// Sequence number of the registry that the responder answered from when it read the request.
     /// If the request is a repeat and its record has changed since the original, the SM executes it
-    /// only if this number includes that change.
+    /// only if this number includes that change. After a takeover without shared store, a request
+    /// with a number from before it is dropped: it may be a repeat. 0: unknown.
     #[prost(uint64, tag = "4")]
     pub seen: u64,
 }

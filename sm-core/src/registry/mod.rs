@@ -237,9 +237,17 @@ pub struct Registry {
     core: Core,
     outcomes: outcome::Outcomes,
     retry_window_s: u64,
+    /// The sequence number with which this registry began, if it continues that of another manager,
+    /// whose outcomes are not known.
+    taken_over_at: u64,
 }
 
 impl Registry {
+    /// Continues the registry of another manager from a copy of its rows.
+    pub fn take_over(plane: &RegistryPlane) -> Self {
+        Self { taken_over_at: plane.sequence, ..Self::restore(plane, []) }
+    }
+
     /// Restores the registry from stored rows. Predefined groups stay as stored until
     /// [`set_predefined`](Self::set_predefined) replaces them.
     pub fn restore(
@@ -258,6 +266,7 @@ impl Registry {
             core,
             outcomes: outcome::Outcomes::restore(outcomes),
             retry_window_s: Settings::default().retry_window_s,
+            taken_over_at: 0,
         }
     }
 
@@ -267,7 +276,8 @@ impl Registry {
     /// request is still there. If it is not, the repeat is decided like a new request if its
     /// responder had seen the change that ended it. Otherwise it may have been sent before that
     /// change, which it would undo; it is dropped, and its client, if it still waits, sends it
-    /// again.
+    /// again. So is what was read before this registry was [taken over](Self::take_over): the other
+    /// manager may have decided on it, and on what its client requested next.
     pub fn write(&mut self, now_s: u64, ports: &Ports, request: &Request) -> Reply {
         if request.method == Method::GET {
             return self.reply(Status::OK, None);
@@ -292,6 +302,9 @@ impl Registry {
                 }
                 Some(_) => {}
             }
+        } else if request.seen != 0 && request.seen < self.taken_over_at {
+            self.core.counters.overtaken += 1;
+            return self.drop_request();
         }
         let decided = self.change(|core| decide(core, now_s, ports, request));
         let (status, data) = match decided {

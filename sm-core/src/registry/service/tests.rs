@@ -89,6 +89,29 @@ fn a_request_for_a_service_that_has_changed_is_decided_again() {
     assert_eq!(services(&registry)[0].expires_s, Some(NOW_S + 6));
 }
 
+/// Regression: a repeat had waited at a responder while the master died. Its successor set the
+/// service again, although its client had got an answer and had deleted it since.
+#[test]
+fn what_was_read_before_a_takeover_is_dropped() {
+    let mut first = Registry::default();
+    assert_eq!(status(&mut first, set(1, RID, record(1, 1))), Status::OK);
+    let seen = first.sequence();
+    assert_eq!(status(&mut first, delete(1, RID, record(1, 1))), Status::OK);
+    let mut plane = first.plane();
+    plane.sequence += 1 << 20;
+    let mut next = Registry::take_over(&plane);
+    let late = Request { seen, ..set(1, RID, record(1, 1)) };
+    assert!(write(&mut next, late.clone()).dropped);
+    assert!(services(&next).is_empty());
+    assert_eq!(next.counters().overtaken, 1);
+    for seen in [0, next.sequence()] {
+        assert_eq!(status(&mut next, Request { seen, ..late.clone() }), Status::OK);
+    }
+    // After a restart outcomes are known.
+    let mut again = Registry::restore(&plane, []);
+    assert_eq!(status(&mut again, late), Status::OK);
+}
+
 /// OpenSM lets any port do all of this.
 #[test]
 fn the_service_of_another_port_cannot_be_written() {

@@ -123,7 +123,7 @@ impl DurableRegistry {
     pub(super) fn begin_where_the_master_ended(&mut self) {
         if let Some(mut plane) = self.followed.take() {
             plane.sequence += TAKEOVER_GAP;
-            self.replace_registry(Registry::restore(&plane, []));
+            self.replace_registry(Registry::take_over(&plane));
         }
     }
 }
