@@ -53,7 +53,7 @@ pub struct Setup {
     pub follows: Vec<usize>,
     /// Whether writes wait for standbys that are in step.
     pub sync: bool,
-    /// See [`Plant::LostWrites`](crate::world::Plant::LostWrites).
+    /// See [`Plant::LostWrites`](crate::config::Plant::LostWrites).
     pub loses_writes: bool,
 }
 

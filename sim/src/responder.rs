@@ -108,7 +108,7 @@ pub struct Responder {
     pub answers: Vec<(u64, u64)>,
     /// The snapshot to be kept for the next start.
     pub saved: Option<Arc<Snapshot>>,
-    /// See [`Plant::StaleTables`](crate::world::Plant::StaleTables).
+    /// See [`Plant::StaleTables`](crate::config::Plant::StaleTables).
     is_stale: bool,
 }
 
