@@ -35,7 +35,10 @@ declare -A tests=(
 names=()
 for mode in "${@:-follow sync etcd}"; do
     for mode in $mode; do
-        [[ ${tests[$mode]:-} ]] || { echo "unknown mode '$mode': follow, sync or etcd" >&2; exit 2; }
+        [[ ${tests[$mode]:-} ]] || {
+            echo "unknown mode '$mode': follow, sync or etcd" >&2
+            exit 2
+        }
         names+=("${tests[$mode]}")
     done
 done

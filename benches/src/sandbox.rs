@@ -175,10 +175,15 @@ impl Sandbox {
         count.as_u64().unwrap_or_else(|| panic!("no number of reregistrations in {status}"))
     }
 
+    /// A node of the served fabric and its ports, as `ibfabric ctl node` prints them.
+    pub fn node(&self, node: &str) -> Value {
+        let text = self.control(&["node", node]);
+        serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"))
+    }
+
     /// How many times the clients at this node's ports were asked to register again.
     pub fn reregistrations_of(&self, node: &str) -> u64 {
-        let text = self.control(&["node", node]);
-        let view: Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"));
+        let view = self.node(node);
         let ports = view["ports"].as_array().map_or(&[][..], Vec::as_slice);
         ports.iter().filter_map(|port| port["reregistrations"].as_u64()).sum()
     }

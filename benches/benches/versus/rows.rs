@@ -182,7 +182,8 @@ pub(crate) fn print_processes(ours: &Side) {
     );
     for (name, Processes { writing, ibsm, ibsa, etcd }, rate) in &ours.processes {
         println!(
-            "{:<32} {writing:>11.0} ns {ibsm:>11.0} ns {ibsa:>11.0} ns {etcd:>11.0} ns {rate:>10.0}",
+            "{:<32} {writing:>11.0} ns {ibsm:>11.0} ns {ibsa:>11.0} ns {etcd:>11.0} ns \
+             {rate:>10.0}",
             name.text()
         );
     }

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use crate::support::variable;
 use benches::sandbox::{
     NET_EXAMPLES, PATIENCE, Program, Sandbox, await_status, binary, can_interoperate, free_address,
 };
@@ -322,10 +323,7 @@ impl Steady {
 #[test]
 fn a_steady_load_at_the_managers_port_is_answered_while_it_is_killed_again_and_again() {
     const NODE: &str = "Hca1";
-    let number = |name: &str, default: u64| {
-        std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
-    };
-    let (kills, rate) = (number("KILLS", 4), number("KILLS_RATE", 1000));
+    let (kills, rate) = (variable("KILLS", 4), variable("KILLS_RATE", 1000));
     let Some(site) = Site::new("at-port-steady", &[NODE]) else { return };
     let mut ibsm = site.ibsm(NODE, &[]);
     ibsm.wait_for("SUBNET UP");

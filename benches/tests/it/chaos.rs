@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::chaos_support::herd::Herd;
 use crate::chaos_support::{Dice, Registered, request};
-use crate::support::{Host, Subnet, hosts};
+use crate::support::{Host, Subnet, hosts, variable};
 use benches::sandbox::{PATIENCE, Program, free_address};
 use ib_mad::types::Gid;
 use ib_mad::wire::mad::{Method, Status};
@@ -64,7 +64,7 @@ fn runtime() -> tokio::runtime::Runtime {
 
 #[test]
 fn whatever_is_killed_nothing_acknowledged_is_lost_or_there_twice() {
-    let seed = std::env::var("CHAOS_SEED").map_or(1, |seed| seed.parse().expect("a number"));
+    let seed = variable("CHAOS_SEED", 1);
     eprintln!("CHAOS_SEED={seed}");
     let site = Site::new("chaos");
     let runtime = runtime();

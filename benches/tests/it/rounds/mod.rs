@@ -4,20 +4,22 @@
 //!
 //! `ROUNDS` (2) is the number of rounds of each mode, `ROUNDS_RATE` (400) of writes a second,
 //! `ROUNDS_SEED` selects another sequence of faults, `ROUNDS_FAULT` (`Kill`, `Pause` …) has only
-//! faults of one kind; `ROUNDS_LOG` prints a line for each round, `ROUNDS_LOG=all` the managers' logs, too.
+//! faults of one kind; `ROUNDS_LOG` prints a line for each round, `ROUNDS_LOG=all` the managers'
+//! logs, too.
 //! `scripts/rounds.sh` runs as many as wanted with optimised programs.
 
 mod clients;
 
 use std::env;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::chaos_support::Dice;
-use crate::support::hosts;
 use crate::support::pair::{Link, Pair};
+use crate::support::{Host, hosts, variable};
 use benches::etcd::Etcd;
 use benches::sandbox::{PATIENCE, Program, free_address};
 use clients::Clients;
@@ -90,12 +92,14 @@ impl Mode {
     }
 }
 
-fn env_is(name: &str, text: &str) -> bool {
-    env::var(name).is_ok_and(|value| value == text)
+/// Whether all outcomes are known throughout: a deletion whose answer is lost gets it again.
+fn keeps_outcomes(mode: Mode, fault: Fault) -> bool {
+    let others = [Fault::Restart, Fault::Standby, Fault::Responder];
+    mode == Mode::Etcd || others.contains(&fault)
 }
 
-fn variable(name: &str, default: u64) -> u64 {
-    env::var(name).map_or(default, |text| text.parse().expect("a number"))
+fn env_is(name: &str, text: &str) -> bool {
+    env::var(name).is_ok_and(|value| value == text)
 }
 
 /// Two managers, two responders, clients, and perhaps a cluster of etcd.
@@ -128,8 +132,8 @@ impl Site {
             .iter()
             .flatten()
             .for_each(|program| drop(program.wait_for("serving generation")));
-        let hosts = hosts(&pair.snapshot(0));
-        let clients = Clients::new(&hosts[2..], listen, variable("ROUNDS_RATE", 400) as f64, seed);
+        let hosts = client_hosts(&pair);
+        let clients = Clients::new(&hosts, listen, variable("ROUNDS_RATE", 400) as f64, seed);
         let managers = [Some(first), Some(second)];
         let mut site =
             Self { pair, mode, etcd, managers, listen, responders, clients, asked: Vec::new() };
@@ -140,7 +144,7 @@ impl Site {
 
     /// How often each of the clients' hosts was asked to register again.
     fn count_asked(&self) -> Vec<u64> {
-        (3..=16).map(|n| self.pair.subnet.sandbox.reregistrations_of(&node(n))).collect()
+        CLIENTS.map(|n| self.pair.subnet.sandbox.reregistrations_of(&node(n))).collect()
     }
 
     /// Lets clients go on for this time.
@@ -303,6 +307,11 @@ impl Site {
         self.clients.register_again(&is_asked);
         let seen = std::mem::take(&mut self.clients.seen);
         assert!(seen.failed.is_empty(), "{context}: final errors: {:#?}", seen.failed);
+        assert!(
+            seen.missing == 0 || !keeps_outcomes(self.mode, fault),
+            "{context}: {} deletions of what was not there",
+            seen.missing
+        );
         let histories = |of: &[(usize, u64)]| {
             let histories = of.iter().take(3).map(|&(host, id)| self.clients.history(host, id));
             histories.collect::<Vec<_>>().join("\n")
@@ -350,8 +359,19 @@ fn options(mode: Mode) -> &'static [&'static str] {
     }
 }
 
+/// Numbers of the hosts where clients are; the managers are at the first two.
+const CLIENTS: RangeInclusive<usize> = 3..=16;
+
 fn node(number: usize) -> String {
     format!("node{number:05} HCA-1")
+}
+
+/// The hosts where clients are, in the order of their numbers.
+fn client_hosts(pair: &Pair) -> Vec<Host> {
+    let all = hosts(&pair.snapshot(0));
+    let lid = |number| pair.subnet.sandbox.node(&node(number))["ports"][0]["lid"].as_u64();
+    let of = |number| all.iter().find(|host| Some(u64::from(host.lid.0)) == lid(number)).copied();
+    CLIENTS.map(|number| of(number).expect("a host with a LID")).collect()
 }
 
 fn rounds(mode: Mode, etcd: Option<Etcd>) {

@@ -15,6 +15,11 @@ use ib_mad::wire::attribute::PortInfo;
 use sa_proto::snapshot::Snapshot;
 use tonic::transport::Channel;
 
+/// The number in an environment variable.
+pub(crate) fn variable(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
+}
+
 /// The next packet that arrives until then and was not returned as undeliverable.
 pub(crate) fn next_packet(transport: &mut impl Transport, until: Instant) -> Option<Packet> {
     let mut batch = [Packet::default()];

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use sa_proto::snapshot::RegistryVersion;
 use tracing::info;
 
-use super::{Followed, NO_SESSION};
+use super::{Beat, Followed, NO_SESSION};
 use crate::observe::Responder;
 use crate::publish::LEASE;
 
@@ -166,9 +166,14 @@ impl Evidence<'_> {
     /// Whether the previous master acknowledged only what this SM had stored, until it was heard
     /// from last.
     fn was_awaited(&self) -> bool {
+        self.beat().is_some_and(|beat| beat.awaited) && self.is_recent()
+    }
+
+    /// The last heartbeat of the master whose registry was received.
+    fn beat(&self) -> Option<&Beat> {
         let Followed { received, beat, .. } = self.followed;
-        let beat = beat.as_ref().filter(|beat| beat.version.session == received.session);
-        received.session != NO_SESSION && beat.is_some_and(|beat| beat.awaited) && self.is_recent()
+        let is_known = received.session != NO_SESSION;
+        beat.as_ref().filter(|beat| is_known && beat.version.session == received.session)
     }
 
     /// Whether the feed arrived here as long as that master was alive.
@@ -179,12 +184,10 @@ impl Evidence<'_> {
 
     /// Why it is not certain that everything acknowledged is held here.
     fn judge(&self, number: u64) -> Option<String> {
-        let Followed { received, beat, .. } = self.followed;
-        if received.session == NO_SESSION {
+        if self.followed.received.session == NO_SESSION {
             return Some("nothing was received from the previous master".to_owned());
         }
-        let Some(beat) = beat.as_ref().filter(|beat| beat.version.session == received.session)
-        else {
+        let Some(beat) = self.beat() else {
             return Some("the previous master sent no heartbeats".to_owned());
         };
         if !self.is_recent() {
