@@ -15,7 +15,8 @@ use benches::cpu::ProcessClock;
 use benches::fabrics::{FAT_TREE_1000, FAT_TREE_10000, Managed, Stated, middle_cable};
 use benches::figures::{is_benchmark_run, is_wanted, report_figure, report_load};
 use ib_mad::types::{Guid, Lid};
-use sm_routing::multicast::{Audience, Membership, PortMask};
+use sm_routing::PortMask;
+use sm_routing::multicast::{Audience, Membership};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

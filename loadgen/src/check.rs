@@ -23,6 +23,18 @@ pub enum Level {
     Path,
 }
 
+/// How thoroughly responses are checked, as users name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CheckKind {
+    /// Check only the status.
+    None,
+    /// Compare the answer with the query.
+    Echo,
+    /// Compare the answer with the path in the snapshot.
+    Path,
+}
+
 /// Verdict on a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {

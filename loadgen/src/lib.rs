@@ -29,4 +29,5 @@ pub mod scenario;
 pub mod source;
 pub mod table;
 pub mod tally;
+mod values;
 pub mod workload;

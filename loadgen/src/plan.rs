@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use ib_mad::types::PKey;
 
 use crate::ask::malformed::Form;
-use crate::options::CheckKind;
+use crate::check::CheckKind;
 use crate::profile::{Profile, RampTable, RetryTable, Time, Whole};
 use crate::report::grouped;
 use crate::scenario::acm::{Acm, AcmOptions};

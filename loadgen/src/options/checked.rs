@@ -2,8 +2,8 @@
 
 use sa_proto::trust::{ClientTrust, TlsFiles, TrustError};
 
-use super::{CheckKind, Options, TransportKind};
-use crate::check::Level;
+use super::{Options, TransportKind};
+use crate::check::{CheckKind, Level};
 use crate::plan::{Plan, PlanError};
 use crate::profile::{
     ClosedTable, Id, Named, OpenTable, Profile, ProfileError, Rate, Share, Time, Whole,

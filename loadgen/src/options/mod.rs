@@ -1,10 +1,8 @@
-//! The command line. `checked` verifies combinations of options, `value` parses values.
+//! The command line. `checked` verifies combinations of options.
 
 mod checked;
-mod value;
 
 pub use self::checked::OptionsError;
-pub(crate) use self::value::{duration, number};
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -13,7 +11,8 @@ use std::time::Duration;
 use clap::{ArgAction, Parser, Subcommand, ValueEnum};
 use ib_mad::types::PKey;
 
-use self::value::{pkey, rate, share, target};
+use crate::check::CheckKind;
+use crate::values::{duration, number, pkey, rate, share, target};
 use crate::workload::{By, PAIRS_MAX};
 
 /// Threads, at most: stock ibsim serves ten clients.
@@ -308,18 +307,6 @@ pub enum ProfileCommand {
         /// Name of the profile.
         name: String,
     },
-}
-
-/// Levels of checking.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum CheckKind {
-    /// Check only the status.
-    None,
-    /// Compare the answer with the query.
-    Echo,
-    /// Compare the answer with the path in the snapshot.
-    Path,
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use super::value::{Factor, Id, Named, Rate, Share, Time, Whole};
 use crate::ask::malformed::Form;
-use crate::options::CheckKind;
+use crate::check::CheckKind;
 use crate::scenario::pace::Arrivals;
 use crate::scenario::reboot::SERVICES_MAX;
 use crate::scenario::srp::Listing;

@@ -16,7 +16,7 @@ impl TryFrom<Value> for Time {
     fn try_from(value: Value) -> Result<Self, String> {
         let wrong = "a time is a number with us, ms, s, m or h in quotes, such as \"200ms\"";
         let text = value.as_str().ok_or_else(|| format!("{wrong}, not {value}"))?;
-        crate::options::duration(text).map(Self).map_err(|_| format!("{wrong}, not {value}"))
+        crate::values::duration(text).map(Self).map_err(|_| format!("{wrong}, not {value}"))
     }
 }
 
@@ -91,7 +91,7 @@ impl TryFrom<Value> for Id {
     fn try_from(value: Value) -> Result<Self, String> {
         let given = match &value {
             Value::Integer(number) => u64::try_from(*number).ok(),
-            Value::String(text) => crate::options::number(text).ok(),
+            Value::String(text) => crate::values::number(text).ok(),
             _ => None,
         };
         given.map(Self).ok_or_else(|| format!("a number such as 0x01061b58, not {value}"))

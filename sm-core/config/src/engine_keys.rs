@@ -1,27 +1,10 @@
-//! The keys of single engines, which declare them (`sm_routing::engines::settings`): reads them,
-//! and places them among the keys of OpenSM.
+//! The keys of single engines, which declare them (`sm_routing::engines::settings`): reads and
+//! writes their values.
 
 use sm_routing::engines::EngineSettings;
-use sm_routing::engines::settings::{self, Value as Typed};
+use sm_routing::engines::settings::Value as Typed;
 
-use super::key::{Effect, Key, OWN_SECTION};
 use super::value::{Value, ValueError, parse};
-
-/// `table` with the keys of engines: each after the key that it follows in OpenSM's template, or at
-/// the end if OpenSM does not have it.
-pub(super) fn with_engines(table: &[Key]) -> Vec<Key> {
-    let mut all = table.to_vec();
-    for key in EngineSettings::default().keys() {
-        let before = key.follows.and_then(|name| all.iter().position(|other| other.name == name));
-        let (at, section) = match before {
-            Some(before) => (before + 1, all[before].section),
-            None => (all.len(), OWN_SECTION),
-        };
-        let settings::Key { name, doc, is_live, .. } = *key;
-        all.insert(at, Key { name, section, doc, effect: Effect::Acts, is_live });
-    }
-    all
-}
 
 /// Sets a key of an engine from text. `Ok(false)` if no engine has it.
 pub(super) fn set(

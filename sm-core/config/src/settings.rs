@@ -3,11 +3,10 @@
 use std::fmt::Write;
 use std::sync::LazyLock;
 
-use super::engine_keys;
 use super::key::{Effect, Key, OWN_SECTION};
 pub use super::keys::Settings;
 use super::value::{EngineNames, PartEnforce};
-use sm_routing::engines;
+use sm_routing::engines::{self, EngineSettings};
 
 /// Largest number of SMPs on the wire at once; `max_wire_smps 0`, OpenSM's "no limit", selects
 /// this.
@@ -16,8 +15,7 @@ pub const MAX_WIRE_SMPS_LIMIT: u32 = 4096;
 impl Settings {
     /// All keys, in the order of the template.
     pub fn keys() -> &'static [Key] {
-        static KEYS: LazyLock<Vec<Key>> =
-            LazyLock::new(|| engine_keys::with_engines(Settings::TABLE));
+        static KEYS: LazyLock<Vec<Key>> = LazyLock::new(|| with_engines(Settings::TABLE));
         &KEYS
     }
 
@@ -132,6 +130,22 @@ impl Settings {
             n => n.min(MAX_WIRE_SMPS_LIMIT) as usize,
         }
     }
+}
+
+/// `table` with the keys of engines: each after the key that it follows in OpenSM's template, or at
+/// the end if OpenSM does not have it.
+fn with_engines(table: &[Key]) -> Vec<Key> {
+    let mut all = table.to_vec();
+    for key in EngineSettings::default().keys() {
+        let before = key.follows.and_then(|name| all.iter().position(|other| other.name == name));
+        let (at, section) = match before {
+            Some(before) => (before + 1, all[before].section),
+            None => (all.len(), OWN_SECTION),
+        };
+        let engines::settings::Key { name, doc, is_live, .. } = *key;
+        all.insert(at, Key { name, section, doc, effect: Effect::Acts, is_live });
+    }
+    all
 }
 
 #[cfg(test)]

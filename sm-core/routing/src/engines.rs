@@ -3,8 +3,10 @@
 
 pub mod dfsssp;
 pub mod dor;
+mod engine;
 pub mod file;
 pub mod ftree;
+mod hops;
 pub mod lash;
 pub mod minhop;
 pub mod nue;
@@ -16,6 +18,7 @@ pub mod updn;
 
 pub use self::dfsssp::Dfsssp;
 pub use self::dor::Dor;
+pub use self::engine::Engine;
 pub use self::file::FromFile;
 pub use self::ftree::FTree;
 pub use self::lash::Lash;
@@ -25,7 +28,7 @@ pub use self::sssp::Sssp;
 pub use self::torus::Torus2Qos;
 pub use self::updn::UpDown;
 
-use crate::{CommonOptions, Engine};
+use crate::CommonOptions;
 
 /// The word in `routing_engine` that disables the [`fallback`] engine.
 pub const NO_FALLBACK: &str = "no_fallback";

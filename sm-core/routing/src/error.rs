@@ -2,6 +2,7 @@
 //!
 //! Errors carry switch numbers; [`label`](super::label) turns them into names.
 
+mod defect;
 mod torus;
 
 use std::fmt;
@@ -10,7 +11,7 @@ use ib_mad::types::Lid;
 
 use super::HopMatrix;
 use super::label::{DisplayWith, SwitchLabel, switch_number};
-use super::verify::Defect;
+pub use defect::{Defect, DefectKind};
 pub use torus::{AXES, AXIS_NAMES, Refusal};
 
 /// Reports that an engine cannot route a fabric. Another engine may be able to.
@@ -264,7 +265,6 @@ impl DisplayWith for Reason {
 mod tests {
     use super::*;
     use crate::label::switch_label;
-    use crate::verify::DefectKind;
 
     #[test]
     fn switches_are_shown_by_labels_or_by_number() {

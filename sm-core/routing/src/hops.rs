@@ -3,7 +3,7 @@
 
 use rayon::prelude::*;
 
-use super::{Previous, Reason, RoutingError, Topology};
+use super::Topology;
 
 /// Hop counts between switches. A computed matrix is symmetric, as links work both ways.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,37 +55,6 @@ impl HopMatrix {
             }
         }
         Some(computed)
-    }
-
-    /// Computes the matrix for an engine that cannot work without one. `previous` is the engine's
-    /// previous routing, if its hops were computed by this function.
-    pub(super) fn compute_for(
-        engine: &'static str,
-        topology: &Topology,
-        previous: Option<&Previous<'_>>,
-    ) -> Result<Self, RoutingError> {
-        let previous = previous.filter(|previous| previous.is_of_same_switches(topology));
-        let then = previous.and_then(|previous| Some((previous.topology, previous.hops?)));
-        let computed = match then {
-            Some((then, hops)) => Self::compute_since(topology, then, hops),
-            None => Self::compute(topology),
-        };
-        computed.ok_or_else(|| Self::too_many(engine, topology))
-    }
-
-    /// Returns an error if there are more switches than a matrix supports, for engines that fill in
-    /// the matrix themselves.
-    pub(super) fn check_size(
-        engine: &'static str,
-        topology: &Topology,
-    ) -> Result<(), RoutingError> {
-        let fits = topology.switch_count() <= Self::SWITCHES_MAX;
-        if fits { Ok(()) } else { Err(Self::too_many(engine, topology)) }
-    }
-
-    fn too_many(engine: &'static str, topology: &Topology) -> RoutingError {
-        let switches = topology.switch_count();
-        Reason::TooManySwitches { switches, max: Self::SWITCHES_MAX }.of(engine)
     }
 
     /// Returns a matrix in which no pair is connected, for at most [`Self::SWITCHES_MAX`] switches.

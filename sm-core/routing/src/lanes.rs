@@ -1,12 +1,14 @@
 //! Describes the virtual lanes by which an engine separates routes that would otherwise depend on
 //! each other in a cycle.
 
+pub mod torus;
+
 use std::sync::Arc;
 
 use ib_mad::types::Lid;
 
+use self::torus::{QOS_SL, TorusLanes};
 use super::Topology;
-use super::engines::torus::{QOS_SL, TorusLanes};
 
 /// How routes are assigned to virtual lanes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

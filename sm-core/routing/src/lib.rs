@@ -23,7 +23,6 @@
 
 pub mod balance;
 mod deal;
-mod engine;
 pub mod engines;
 pub mod error;
 pub mod hops;
@@ -33,6 +32,7 @@ pub mod lanes;
 mod layering;
 pub mod multicast;
 pub mod options;
+mod port_mask;
 mod previous;
 pub mod program;
 mod regions;
@@ -47,17 +47,19 @@ pub mod topology;
 mod upstream;
 pub mod verify;
 
-pub use engine::Engine;
-pub use engines::{Dfsssp, Dor, FTree, FromFile, Lash, MinHop, Nue, Sssp, Torus2Qos, UpDown};
+pub use engines::{
+    Dfsssp, Dor, Engine, FTree, FromFile, Lash, MinHop, Nue, Sssp, Torus2Qos, UpDown,
+};
 pub use engines::{Steering, file, ftree, torus, updn};
 pub use error::{Reason, RoutingError};
 pub use hops::HopMatrix;
 pub use label::DisplayWith;
 pub use lanes::{Lanes, Layers};
 pub use options::{CommonOptions, Ties};
+pub use port_mask::PortMask;
 pub use previous::Previous;
 pub use repair::is_kept_unseen;
-pub use routing::{BLOCK_LEN, NO_ROUTE, Routing};
-pub use topology::{Destination, Link, Topology, TopologyBuilder, TopologyError};
+pub use routing::{NO_ROUTE, Routing};
+pub use topology::{BLOCK_LEN, Destination, Link, Topology, TopologyBuilder, TopologyError};
 
 use sa_proto::snapshot::Entries;

@@ -8,16 +8,14 @@ use crate::lanes::Lanes;
 
 /// The entry of a forwarding table for a LID that has no route.
 pub const NO_ROUTE: u8 = 255;
-/// Entries of a block of a forwarding table.
-pub const BLOCK_LEN: usize = 64;
 
 /// Forwarding tables of all switches.
 #[derive(Clone, Debug)]
 pub struct Routing {
     /// Name of the engine that computed them.
     pub engine: &'static str,
-    /// By switch: the egress port by LID, in whole blocks of [`BLOCK_LEN`] entries up to the
-    /// topology's last LID; all of the same length. Unchanged tables are shared with the previous
+    /// By switch: the egress port by LID, in whole blocks of [`BLOCK_LEN`](crate::BLOCK_LEN) entries
+    /// up to the topology's last LID; all of the same length. Unchanged tables are shared with the previous
     /// routing.
     pub lfts: Vec<Entries>,
     /// A number that falls at each step of a route, which proves that routes end. Rows are

@@ -5,7 +5,8 @@
 
 use ib_mad::types::Lid;
 
-use super::BLOCK_LEN;
+/// Entries of a block of a forwarding table.
+pub const BLOCK_LEN: usize = 64;
 
 /// A link between switches, as seen from one of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

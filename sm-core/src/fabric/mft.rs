@@ -7,7 +7,7 @@ use ib_mad::types::{Guid, Lid};
 use ib_mad::wire::attribute::{MFT_BLOCK_LEN, MFT_POSITION_PORTS};
 use sa_proto::snapshot::{Mft, MftBlock};
 
-use sm_routing::multicast::PortMask;
+use sm_routing::PortMask;
 
 /// Block and position of 32 PortMasks.
 pub type BlockKey = (u16, u8);

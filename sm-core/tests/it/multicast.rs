@@ -142,7 +142,7 @@ fn trees_that_a_failure_does_not_touch_stay_as_they_are() {
     let spine = *bed.switches().last().unwrap();
     let index = bed.sweeper().fabric().find(bed.fabric.node(spine).guid).unwrap();
     let index = bed.sweeper().fabric().node(index).switch.unwrap();
-    let uses = |tree: &Vec<(_, sm_routing::multicast::PortMask)>| {
+    let uses = |tree: &Vec<(_, sm_routing::PortMask)>| {
         tree.iter().any(|(at, mask)| *at == index && mask.contains(1))
     };
     let touched: Vec<Lid> =

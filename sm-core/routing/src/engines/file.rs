@@ -52,7 +52,7 @@ impl Engine for FromFile {
         steering: &Steering,
         _: Option<&Previous<'_>>,
     ) -> Result<Routing, RoutingError> {
-        HopMatrix::check_size(self.name(), topology)?;
+        super::hops::check_size(self.name(), topology)?;
         if steering.file.lfts.iter().all(|lft| lft.is_empty()) {
             let Some(hops) = &steering.file.hops else {
                 return Err(Reason::NoTables.of(self.name()));

@@ -66,7 +66,7 @@ impl Engine for FTree {
         steering: &Steering,
         previous: Option<&Previous<'_>>,
     ) -> Result<Routing, RoutingError> {
-        HopMatrix::check_size(self.name(), topology)?;
+        super::hops::check_size(self.name(), topology)?;
         let rank = |topology: &Topology| {
             let order = find_order(topology, steering).map_err(|reason| reason.of(self.name()))?;
             let mut labels = Labels::compute(topology, &order);

@@ -62,8 +62,8 @@ use crate::engines::sssp::{self, Distances};
 use crate::lanes::Columns;
 use crate::layering::Pairs;
 use crate::{
-    CommonOptions, Destination, Engine, HopMatrix, Lanes, Layers, Previous, Routing, RoutingError,
-    Steering, Topology,
+    CommonOptions, Destination, Engine, Lanes, Layers, Previous, Routing, RoutingError, Steering,
+    Topology,
 };
 
 settings! {
@@ -100,7 +100,7 @@ impl Engine for Nue {
         if let Some(routing) = shortest(self.name(), topology, steering) {
             return Ok(routing);
         }
-        let distances = HopMatrix::compute_for(self.name(), topology, None)?;
+        let distances = super::hops::compute(self.name(), topology, None)?;
         let layers = partition::layers(&distances, egress_switches(topology), lanes(steering));
         let fabric = Fabric::new(topology, &steering.settings.nue);
         let attempt = |variant| Made::new(&fabric, &distances, &layers, variant);

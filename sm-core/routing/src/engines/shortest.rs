@@ -5,7 +5,7 @@ use super::sssp::Distances;
 use crate::deal::{Candidate, Dealt, PathRules, deal};
 use crate::relief::relieve_draft;
 use crate::repair::{repair_by_hops, settle};
-use crate::{CommonOptions, HopMatrix, Lanes, Previous, Routing, RoutingError, Topology};
+use crate::{CommonOptions, Lanes, Previous, Routing, RoutingError, Topology};
 
 /// Routes all destinations along those shortest paths that `path_rules` allow.
 pub(super) fn route_shortest(
@@ -18,7 +18,7 @@ pub(super) fn route_shortest(
     if !common.hop_weights.is_empty() {
         return route_cheapest(engine, topology, common, path_rules);
     }
-    let hops = HopMatrix::compute_for(engine, topology, previous)?;
+    let hops = super::hops::compute(engine, topology, previous)?;
     let repaired =
         previous.and_then(|previous| repair_by_hops(topology, &hops, previous, |_| path_rules));
     let route_afresh = || {

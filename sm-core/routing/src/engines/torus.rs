@@ -23,19 +23,15 @@
 
 mod config;
 mod grid;
-mod lanes;
 mod place;
 mod proof;
 mod rings;
 mod routes;
-mod shape;
 mod tree;
 
 pub use crate::error::Refusal;
+pub use crate::lanes::torus::{AXES, MasterTree, QOS_SL, Shape, TorusLanes};
 pub use config::{Config, ConfigError, ConfigErrorKind, Seed};
-pub use lanes::{QOS_SL, TorusLanes};
-pub use shape::{AXES, Shape};
-pub use tree::MasterTree;
 
 use std::sync::Arc;
 
@@ -43,9 +39,8 @@ use ib_mad::types::Guid;
 
 use self::grid::Grid;
 use self::rings::Rings;
-use crate::{
-    Engine, HopMatrix, Lanes, Previous, Reason, Routing, RoutingError, Steering, Topology,
-};
+use crate::lanes::torus::TURN_LANES;
+use crate::{Engine, Lanes, Previous, Reason, Routing, RoutingError, Steering, Topology};
 
 /// Options of `torus-2QoS`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -71,7 +66,7 @@ impl Engine for Torus2Qos {
         steering: &Steering,
         _: Option<&Previous<'_>>,
     ) -> Result<Routing, RoutingError> {
-        HopMatrix::check_size(self.name(), topology)?;
+        super::hops::check_size(self.name(), topology)?;
         let lanes = steering.common.data_lanes.max(1);
         let routed = self.routed(topology, steering, lanes);
         routed.map_err(|reason| reason.of(self.name()))
@@ -95,10 +90,10 @@ impl Torus2Qos {
         }
         let rings = Rings::new(&grid);
         let hops = routes::hops(&grid, &rings).map_err(Reason::Torus)?;
-        let tree = MasterTree::grow(topology, &grid).map_err(Reason::Torus)?;
+        let tree = tree::grow(topology, &grid).map_err(Reason::Torus)?;
         if !grid.is_whole() && !proof::is_free_of_loops(topology, &grid, &rings, &tree, data_lanes)
         {
-            let is_short = data_lanes < lanes::TURN_LANES;
+            let is_short = data_lanes < TURN_LANES;
             return Err(if is_short {
                 Reason::TooFewLanes { lanes: data_lanes }
             } else {
@@ -106,7 +101,9 @@ impl Torus2Qos {
             });
         }
         let lfts = routes::tables(topology, &grid, &rings, &config.port_order);
-        let lanes = TorusLanes::new(topology, &grid, data_lanes, tree);
+        let ports = |switch, direction| grid.ports(switch, direction);
+        let places = (grid.shape, grid.at.clone());
+        let lanes = TorusLanes::new(topology, places, ports, data_lanes, tree);
         Ok(Routing {
             engine: self.name(),
             lfts,

@@ -70,7 +70,7 @@ impl Engine for UpDown {
         steering: &Steering,
         previous: Option<&Previous<'_>>,
     ) -> Result<Routing, RoutingError> {
-        HopMatrix::check_size(self.name(), topology)?;
+        super::hops::check_size(self.name(), topology)?;
         let rank = |topology: &Topology| {
             let order = self.order(topology, steering)?;
             let mut labels = Labels::compute(topology, &order);
@@ -108,7 +108,7 @@ impl UpDown {
                 Ok(Order::below(topology, &steering.common, &steering.updn.roots))
             }
             Self::FromRoots => {
-                let hops = HopMatrix::compute_for(self.name(), topology, None)?;
+                let hops = super::hops::compute(self.name(), topology, None)?;
                 let roots = roots::find(topology, &hops);
                 if roots.is_empty() {
                     return Err(Reason::NoRoots.of(self.name()));

@@ -7,10 +7,10 @@ use ib_mad::types::Lid;
 
 use super::grow::Spanning;
 use super::order::Order;
-use super::{Hops, Place, PortMask, Tree, TreeBuilder, check, spread, unique};
-use crate::engines::torus::TorusLanes;
-use crate::verify::{Channels, Unicast};
-use crate::{HopMatrix, Lanes, Topology};
+use super::{Place, Tree, TreeBuilder, check, spread, unique};
+use crate::lanes::torus::TorusLanes;
+use crate::verify::{Channels, Hops, Unicast};
+use crate::{HopMatrix, Lanes, PortMask, Topology};
 
 /// Number of roots from which a tree is built for a group before the tree of all switches is used.
 const ROOTS_MAX: usize = 4;
@@ -99,7 +99,8 @@ impl Orders {
                 let layer = unicast.layers.first().cloned();
                 let mut channels = layer.unwrap_or_else(|| Channels::none(topology, lanes));
                 let all = |switch| Place { switch, exit: 0 };
-                let tree = torus.tree().tree(&topology.switches().map(all).collect::<Vec<_>>());
+                let all: Vec<Place> = topology.switches().map(all).collect();
+                let tree = Tree::part_of(torus.tree(), &all);
                 channels.join_tree(topology, &tree.masks, &hops_of_tree);
                 let orders = vec![Order::find(topology, hops, channels)];
                 Self { orders, of_sl: [Some(0); 16], torus: Some(torus.clone()) }
@@ -186,7 +187,7 @@ impl<'a> Chooser<'a> {
         if let Some(tree) = stands.filter(|tree| self.builder.is_short(tree, &members)) {
             return ChosenTree { tree: Arc::new(tree.clone()), fault: None };
         }
-        let own = orders.torus.as_ref().map(|torus| torus.tree().tree(&members));
+        let own = orders.torus.as_ref().map(|torus| Tree::part_of(torus.tree(), &members));
         if let Some(tree) = own.filter(|tree| is_open(tree) && is_admitted(tree)) {
             return ChosenTree { tree: Arc::new(tree), fault: None };
         }

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::{Place, PortMask, Tree};
+use super::{Place, Tree};
 use crate::verify::Channels;
-use crate::{Link, Topology};
+use crate::{Link, PortMask, Topology};
 
 /// Largest number of channels visited in a search for trees; turns whose check would need more are
 /// left out.

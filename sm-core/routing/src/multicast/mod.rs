@@ -22,27 +22,25 @@
 mod check;
 mod choice;
 mod grow;
-mod mask;
 mod order;
 mod room;
 mod stand;
-mod turns;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use ib_mad::types::{Guid, Lid};
 
+use super::PortMask;
 use super::hops::HopMatrix;
+use super::lanes::torus::MasterTree;
 use super::topology::Topology;
 
 pub use check::{Defect, check};
 pub use choice::{Chooser, ChosenTree, Fault, Orders, Wanted};
-pub use mask::PortMask;
 pub use order::Order;
 pub use room::{Room, hops_around};
 pub use stand::Standing;
-pub use turns::{Hops, Turn};
 
 /// How much worse than the best root the current root may be, in hops per member, before it is
 /// replaced.
@@ -100,6 +98,31 @@ impl Tree {
     pub fn mask(&self, switch: u16) -> Option<PortMask> {
         let at = self.masks.binary_search_by_key(&switch, |(switch, _)| *switch).ok()?;
         Some(self.masks[at].1)
+    }
+
+    /// Returns the tree of a group on a torus: the part of `master` that joins its members to the
+    /// root.
+    pub fn part_of(master: &MasterTree, members: &[Place]) -> Self {
+        if members.is_empty() {
+            return Self::default();
+        }
+        let mut masks: BTreeMap<u16, PortMask> = BTreeMap::new();
+        for place in members {
+            let mut at = place.switch;
+            let mut known = masks.contains_key(&at);
+            masks.entry(at).or_default().insert(place.exit);
+            while let Some(link) = master.up(at).filter(|_| !known) {
+                known = masks.contains_key(&link.peer);
+                masks.entry(at).or_default().insert(link.port);
+                masks.entry(link.peer).or_default().insert(link.peer_port);
+                at = link.peer;
+            }
+        }
+        Self {
+            root: Some(master.root()),
+            masks: masks.into_iter().collect(),
+            unreached: Vec::new(),
+        }
     }
 }
 

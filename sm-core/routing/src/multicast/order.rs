@@ -9,9 +9,8 @@
 //! multicast, and a tree that turns among them brings no other channel into a deadlock.
 
 use super::grow::{STEPS_BESIDE, STEPS_MAX, Spanning};
-use super::{Hops, PortMask};
-use crate::verify::Channels;
-use crate::{HopMatrix, Topology};
+use crate::verify::{Channels, Hops};
+use crate::{HopMatrix, PortMask, Topology};
 
 /// Number of roots that are tried for a tree that joins all switches.
 const ROOTS_MAX: usize = 16;

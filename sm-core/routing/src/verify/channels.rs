@@ -7,12 +7,12 @@
 
 use std::collections::HashMap;
 
-use super::super::multicast::{Hops, PortMask};
-use super::super::{Lanes, Topology};
+use super::super::{Lanes, PortMask, Topology};
 use super::cycle::{self, Dependencies};
 use super::hop_lanes;
 use super::loops::CreditLoops;
 use super::onward::Ports;
+use super::turns::Hops;
 
 /// Lanes per QoS level of a torus. The lanes of the upper level have the same routes.
 const LEVEL_LANES: usize = 4;

@@ -5,7 +5,7 @@
 
 use rayon::prelude::*;
 
-use super::super::engines::torus::{AXES, TorusLanes};
+use super::super::lanes::torus::{AXES, TorusLanes};
 use super::super::{Link, Topology};
 use super::columns::{self, Column, sources};
 use super::loops::{CreditLoops, Traffic};

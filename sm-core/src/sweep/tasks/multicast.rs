@@ -32,7 +32,8 @@ use crate::sweep::subnet::{Subnet, lanes};
 use job::{ComputedTree, Group, inherited_tree};
 use job::{MulticastJob, MulticastOutcome};
 use short::Short;
-use sm_routing::multicast::{Audience, Fault, Membership, Orders, Place, PortMask, Tree};
+use sm_routing::PortMask;
+use sm_routing::multicast::{Audience, Fault, Membership, Orders, Place, Tree};
 
 /// Delay before a block that was not accepted is sent again; doubles each time.
 const RETRY_DELAY: Duration = Duration::from_secs(1);

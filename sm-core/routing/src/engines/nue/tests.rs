@@ -13,7 +13,7 @@ use super::turns::Turns;
 use super::*;
 use crate::options::mixed;
 use crate::testing::spread;
-use crate::{MinHop, TopologyBuilder, UpDown, testing, updn, verify};
+use crate::{HopMatrix, MinHop, TopologyBuilder, UpDown, testing, updn, verify};
 
 fn steering(data_lanes: u8) -> Steering {
     testing::on_lanes(data_lanes)

@@ -34,10 +34,10 @@ impl<'a> Distances<'a> {
     ) -> Result<Self, RoutingError> {
         let weights = &common.hop_weights;
         if weights.iter().all(|&weight| weight == 1) {
-            let hops = HopMatrix::compute_for(engine, topology, None)?;
+            let hops = super::super::hops::compute(engine, topology, None)?;
             return Ok(Self { topology, hops, weighted: None });
         }
-        HopMatrix::check_size(engine, topology)?;
+        super::super::hops::check_size(engine, topology)?;
         if weights.len() != topology.link_count() {
             let (weights, links) = (weights.len(), topology.link_count());
             return Err(Reason::HopWeights { weights, links }.of(engine));

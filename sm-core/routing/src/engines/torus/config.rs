@@ -16,9 +16,9 @@
 
 use ib_mad::types::Guid;
 
-use super::shape::{AXES, Direction, Place, Shape};
 use crate::HopMatrix;
 use crate::error::AXIS_NAMES;
+use crate::lanes::torus::{AXES, Direction, Place, Shape};
 use crate::text::leading_number;
 
 /// The checked contents of a `torus-2QoS.conf`.

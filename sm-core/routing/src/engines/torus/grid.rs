@@ -1,8 +1,8 @@
 //! A detected torus: switches, their places, and the ports that lead in each direction.
 
-use super::shape::{AXES, DIRECTIONS, Direction, Place, Shape};
 use crate::Topology;
 use crate::error::Refusal;
+use crate::lanes::torus::{AXES, DIRECTIONS, Direction, Place, Shape};
 
 /// Represents a missing switch.
 pub(super) const NO_SWITCH: u16 = u16::MAX;

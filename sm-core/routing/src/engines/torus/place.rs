@@ -12,9 +12,9 @@ use std::collections::{BTreeMap, VecDeque};
 use ib_mad::types::Guid;
 
 use super::config::{Config, Seed};
-use super::shape::{AXES, DIRECTIONS, Direction, Place, Shape};
 use crate::Topology;
 use crate::error::Refusal;
+use crate::lanes::torus::{AXES, DIRECTIONS, Direction, Place, Shape};
 
 /// Returns the place of each switch, by the first seed from which all can be placed. `guids` is by
 /// switch.

@@ -6,11 +6,11 @@
 //! one.
 
 use super::grid::{Grid, NO_SWITCH};
-use super::lanes::{sl, vl};
 use super::rings::Rings;
-use super::shape::{DIRECTIONS, Direction};
-use super::tree::MasterTree;
 use crate::Topology;
+use crate::lanes::torus::MasterTree;
+use crate::lanes::torus::{DIRECTIONS, Direction};
+use crate::lanes::torus::{sl, vl};
 
 /// VLs per link of one QoS level.
 const LANES: usize = 4;

@@ -1,7 +1,7 @@
 //! Computes in which direction routes go round each ring.
 
 use super::grid::Grid;
-use super::shape::{AXES, Direction, Place, is_in_odd_row, preferred};
+use crate::lanes::torus::{AXES, Direction, Place, is_in_odd_row, preferred};
 
 /// For each ring and pair of its places: up, down, or blocked.
 pub(super) struct Rings {

@@ -4,8 +4,8 @@ use rayon::prelude::*;
 
 use super::grid::{Grid, NO_SWITCH};
 use super::rings::Rings;
-use super::shape::{DIRECTIONS, Direction};
 use crate::error::Refusal;
+use crate::lanes::torus::{DIRECTIONS, Direction};
 use crate::{Entries, HopMatrix, NO_ROUTE, Topology};
 
 /// Returns the hops of all routes between switches, or a refusal if a route is missing.

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use self::fixture::{Fabric, routed};
 use super::*;
 use crate::balance::{LinkLoads, Spread};
-use crate::{MinHop, testing, verify};
+use crate::{HopMatrix, MinHop, testing, verify};
 
 /// Checks all rules for a routing of `fabric`.
 fn check(fabric: &Fabric, routing: &Routing) {

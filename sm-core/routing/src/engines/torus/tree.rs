@@ -11,73 +11,30 @@
 //! beside it can wait for unicast that turns behind the missing switch into the top of the branch:
 //! a cycle around the hole.
 
-use std::collections::BTreeMap;
-
 use super::grid::Grid;
-use super::shape::{AXES, Direction, Place};
+use crate::Topology;
 use crate::error::Refusal;
-use crate::multicast::{self, PortMask, Tree};
-use crate::{Link, Topology};
+use crate::lanes::torus::{AXES, Direction, MasterTree, Place};
 
-/// A tree that joins all switches.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MasterTree {
-    root: u16,
-    /// By switch: the link towards the root; the root has none.
-    up: Vec<Option<Link>>,
-}
-
-impl MasterTree {
-    /// Builds the tree. Its root is the switch nearest to the centre from which it reaches all
-    /// switches; a switch beside a missing one is used only if no other will do.
-    pub(super) fn grow(topology: &Topology, grid: &Grid) -> Result<Self, Refusal> {
-        let hole = Hole::find(grid);
-        let mut places: Vec<Place> = grid.at.clone();
-        // Far from the datelines, which are at both ends of each axis.
-        places.sort_unstable_by_key(|place| {
-            let away = (0..AXES).map(|axis| place[axis].abs_diff(grid.shape.radix(axis) / 2));
-            let is_beside = hole.as_ref().is_some_and(|hole| hole.is_beside(grid, *place));
-            (is_beside, away.map(u32::from).sum::<u32>(), *place)
-        });
-        let roots = places.into_iter().filter_map(|place| grid.switch(place));
-        let grown = |root| Some((root, towards(grid, hole.as_ref(), root)?));
-        let (root, towards) = roots.filter_map(grown).next().ok_or(Refusal::NoTree)?;
-        let up = topology.switches().zip(&towards).map(|(switch, &direction)| {
-            let port = grid.ports(switch, direction?).first()?;
-            topology.link_at(switch, *port).map(|link| topology.link(link))
-        });
-        Ok(Self { root, up: up.collect() })
-    }
-
-    /// The switch where all branches meet.
-    pub fn root(&self) -> u16 {
-        self.root
-    }
-
-    /// The link of a switch towards the root; `None` at the root.
-    pub fn up(&self, switch: u16) -> Option<Link> {
-        self.up.get(usize::from(switch)).copied().flatten()
-    }
-
-    /// Returns the tree of a group: the part that joins its members to the root.
-    pub fn tree(&self, members: &[multicast::Place]) -> Tree {
-        if members.is_empty() {
-            return Tree::default();
-        }
-        let mut masks: BTreeMap<u16, PortMask> = BTreeMap::new();
-        for place in members {
-            let mut at = place.switch;
-            let mut known = masks.contains_key(&at);
-            masks.entry(at).or_default().insert(place.exit);
-            while let Some(link) = self.up(at).filter(|_| !known) {
-                known = masks.contains_key(&link.peer);
-                masks.entry(at).or_default().insert(link.port);
-                masks.entry(link.peer).or_default().insert(link.peer_port);
-                at = link.peer;
-            }
-        }
-        Tree { root: Some(self.root), masks: masks.into_iter().collect(), unreached: Vec::new() }
-    }
+/// Builds the tree. Its root is the switch nearest to the centre from which it reaches all
+/// switches; a switch beside a missing one is used only if no other will do.
+pub(super) fn grow(topology: &Topology, grid: &Grid) -> Result<MasterTree, Refusal> {
+    let hole = Hole::find(grid);
+    let mut places: Vec<Place> = grid.at.clone();
+    // Far from the datelines, which are at both ends of each axis.
+    places.sort_unstable_by_key(|place| {
+        let away = (0..AXES).map(|axis| place[axis].abs_diff(grid.shape.radix(axis) / 2));
+        let is_beside = hole.as_ref().is_some_and(|hole| hole.is_beside(grid, *place));
+        (is_beside, away.map(u32::from).sum::<u32>(), *place)
+    });
+    let roots = places.into_iter().filter_map(|place| grid.switch(place));
+    let grown = |root| Some((root, towards(grid, hole.as_ref(), root)?));
+    let (root, towards) = roots.filter_map(grown).next().ok_or(Refusal::NoTree)?;
+    let up = topology.switches().zip(&towards).map(|(switch, &direction)| {
+        let port = grid.ports(switch, direction?).first()?;
+        topology.link_at(switch, *port).map(|link| topology.link(link))
+    });
+    Ok(MasterTree::new(root, up.collect()))
 }
 
 /// The missing switches, and the line on which they lie.

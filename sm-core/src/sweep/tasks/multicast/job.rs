@@ -8,11 +8,10 @@ use sa_proto::snapshot::Lft;
 
 use crate::fabric::SwitchIndex;
 use crate::sweep::subnet::routing::active::ActiveRouting;
-use sm_routing::Topology;
 use sm_routing::multicast::{
-    Audience, Chooser, Fault, Orders, Place, PortMask, Room, Standing, Tree, Wanted, check,
-    hops_around,
+    Audience, Chooser, Fault, Orders, Place, Room, Standing, Tree, Wanted, check, hops_around,
 };
+use sm_routing::{PortMask, Topology};
 
 /// Trees to compute or to check.
 #[derive(Debug)]

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use ib_mad::types::{Guid, Lid};
 
-use super::super::shape::Place;
 use super::super::{AXES, Config, Options, Seed, Shape, Torus2Qos};
+use crate::lanes::torus::Place;
 use crate::{
     CommonOptions, Destination, Engine, Routing, RoutingError, Steering, Topology, TopologyBuilder,
 };

@@ -26,7 +26,7 @@ pub(super) fn looping(topology: &Topology, routing: &Routing) -> usize {
         .iter()
         .map(|to| Place { switch: to.egress_switch, exit: to.exit })
         .collect();
-    multicast(topology, routing, &lanes(routing).tree().tree(&members), &mut waits);
+    multicast(topology, routing, &Tree::part_of(lanes(routing).tree(), &members), &mut waits);
     left_over(&waits)
 }
 

@@ -9,9 +9,12 @@
 //! *Turn* is set on the hop after a turn against the order of axes, which routes around a missing
 //! switch take. Links to hosts and port 0 use VL 0 for the lower QoS level and VL 1 for the upper.
 
-use super::grid::Grid;
-use super::shape::{AXES, Direction, Place, Shape, is_in_odd_row, preferred};
-use super::tree::MasterTree;
+mod shape;
+mod tree;
+
+pub use self::shape::{AXES, Shape};
+pub(crate) use self::shape::{DIRECTIONS, Direction, Place, is_in_odd_row, preferred};
+pub use self::tree::MasterTree;
 use crate::Topology;
 
 /// The SL bit of the upper QoS level.
@@ -38,20 +41,28 @@ pub struct TorusLanes {
 const NO_AXIS: u8 = AXES as u8;
 
 impl TorusLanes {
-    pub(super) fn new(topology: &Topology, grid: &Grid, data_lanes: u8, tree: MasterTree) -> Self {
+    /// Describes a torus of this shape whose switches are at these places, by switch. `ports` has
+    /// the ports of a switch that lead in a direction.
+    pub(crate) fn new<'a>(
+        topology: &Topology,
+        (shape, at): (Shape, Vec<Place>),
+        ports: impl Fn(u16, Direction) -> &'a [u8],
+        data_lanes: u8,
+        tree: MasterTree,
+    ) -> Self {
         let mut axis = Vec::new();
-        let mut first_port = Vec::with_capacity(grid.at.len());
+        let mut first_port = Vec::with_capacity(at.len());
         for switch in topology.switches() {
             let first = axis.len();
             first_port.push(first as u32);
             axis.resize(first + usize::from(topology.port_count(switch)) + 1, NO_AXIS);
             for direction in Direction::all() {
-                for &port in grid.ports(switch, direction) {
+                for &port in ports(switch, direction) {
                     axis[first + usize::from(port)] = direction.axis() as u8;
                 }
             }
         }
-        Self { shape: grid.shape, at: grid.at.clone(), axis, first_port, data_lanes, tree }
+        Self { shape, at, axis, first_port, data_lanes, tree }
     }
 
     /// All switches with their coordinates x, y, z, ascending by z, then y, then x.
@@ -121,7 +132,7 @@ impl TorusLanes {
 
 /// The SL of a path: bit d is set if the path, in an intact torus, crosses the dateline of axis d,
 /// which is between the last place and the first.
-pub(super) fn sl(shape: &Shape, from: Place, to: Place) -> u8 {
+pub(crate) fn sl(shape: &Shape, from: Place, to: Place) -> u8 {
     let crosses = |&axis: &usize| crosses(shape, axis, from[axis], to);
     (0..AXES).filter(crosses).fold(0, |sl, axis| sl | 1 << axis)
 }
@@ -134,7 +145,7 @@ fn crosses(shape: &Shape, axis: usize, here: u8, to: Place) -> bool {
 
 /// The VL of a hop by the axes before and after it, `None` for hosts and switches themselves. With
 /// too few data VLs, first the QoS levels share VLs, then turns do.
-pub(super) fn vl(before: Option<usize>, after: Option<usize>, sl: u8, data_lanes: u8) -> u8 {
+pub(crate) fn vl(before: Option<usize>, after: Option<usize>, sl: u8, data_lanes: u8) -> u8 {
     let qos = u8::from(sl & QOS_SL != 0);
     let Some(axis) = after else { return if data_lanes >= 2 { qos } else { 0 } };
     let mut vl = 0;
@@ -151,4 +162,4 @@ pub(super) fn vl(before: Option<usize>, after: Option<usize>, sl: u8, data_lanes
 }
 
 /// Number of data VLs from which turns against the order of axes have separate VLs.
-pub(super) const TURN_LANES: u8 = 4;
+pub(crate) const TURN_LANES: u8 = 4;

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use super::PortMask;
-use crate::Topology;
-use crate::engines::torus::TorusLanes;
+use crate::lanes::torus::TorusLanes;
+use crate::{PortMask, Topology};
 
 /// Number of lanes of a torus's QoS level.
 const LEVEL_LANES: usize = 4;

@@ -7,7 +7,7 @@ use ib_mad::types::PKey;
 
 /// An address such as 192.0.2.1:7411 or localhost:7411. A name resolves to an IPv4 address if it
 /// has one, since responders listen on IPv4 by default.
-pub(super) fn target(text: &str) -> Result<SocketAddr, String> {
+pub(crate) fn target(text: &str) -> Result<SocketAddr, String> {
     let found: Vec<SocketAddr> =
         text.to_socket_addrs().map_err(|error| error.to_string())?.collect();
     let best = found.iter().find(|address| address.is_ipv4()).or(found.first());
@@ -33,12 +33,12 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "expected a number with unit us, ms, s, m or h, such as 200ms".to_owned())
 }
 
-pub(super) fn share(text: &str) -> Result<f64, String> {
+pub(crate) fn share(text: &str) -> Result<f64, String> {
     let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
     share.ok_or_else(|| "expected a number from 0 to 1".to_owned())
 }
 
-pub(super) fn rate(text: &str) -> Result<f64, String> {
+pub(crate) fn rate(text: &str) -> Result<f64, String> {
     text.parse()
         .ok()
         .filter(|rate| (1e-3..=1e9).contains(rate))
@@ -53,7 +53,7 @@ pub(crate) fn number(text: &str) -> Result<u64, String> {
     parsed.map_err(|_| "expected a number, decimal or hexadecimal with 0x".to_owned())
 }
 
-pub(super) fn pkey(text: &str) -> Result<PKey, String> {
+pub(crate) fn pkey(text: &str) -> Result<PKey, String> {
     let value = number(text)?;
     u16::try_from(value).map(PKey).ok().filter(|pkey| pkey.is_valid()).ok_or_else(|| {
         "expected a 16-bit P_Key such as 0xffff; 0x0000 and 0x8000 are invalid".to_owned()

@@ -3,39 +3,39 @@
 pub use crate::error::AXES;
 
 /// Directions: down and up each axis.
-pub(super) const DIRECTIONS: usize = 2 * AXES;
+pub(crate) const DIRECTIONS: usize = 2 * AXES;
 
 /// Coordinates x, y, z, each from 0 and below its radix.
-pub(super) type Place = [u8; AXES];
+pub(crate) type Place = [u8; AXES];
 
 /// A direction: down or up one axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Direction(u8);
+pub(crate) struct Direction(u8);
 
 impl Direction {
-    pub(super) fn new(axis: usize, up: bool) -> Self {
+    pub(crate) fn new(axis: usize, up: bool) -> Self {
         Self((2 * axis + usize::from(up)) as u8)
     }
 
     /// All directions, by index.
-    pub(super) fn all() -> impl Iterator<Item = Self> {
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
         (0..DIRECTIONS as u8).map(Self)
     }
 
-    pub(super) fn index(self) -> usize {
+    pub(crate) fn index(self) -> usize {
         self.0.into()
     }
 
-    pub(super) fn axis(self) -> usize {
+    pub(crate) fn axis(self) -> usize {
         usize::from(self.0 / 2)
     }
 
     /// Whether it leads up its axis.
-    pub(super) fn is_up(self) -> bool {
+    pub(crate) fn is_up(self) -> bool {
         self.0 % 2 == 1
     }
 
-    pub(super) fn opposite(self) -> Self {
+    pub(crate) fn opposite(self) -> Self {
         Self(self.0 ^ 1)
     }
 }
@@ -79,19 +79,19 @@ impl Shape {
     }
 
     /// Number of a place; x varies fastest.
-    pub(super) fn index(&self, [x, y, z]: Place) -> usize {
+    pub(crate) fn index(&self, [x, y, z]: Place) -> usize {
         let [rx, ry, _] = self.radix.map(usize::from);
         usize::from(x) + rx * (usize::from(y) + ry * usize::from(z))
     }
 
     /// The place with this number; the inverse of [`index`](Self::index).
-    pub(super) fn place(&self, index: usize) -> Place {
+    pub(crate) fn place(&self, index: usize) -> Place {
         let [rx, ry, _] = self.radix.map(usize::from);
         [(index % rx) as u8, (index / rx % ry) as u8, (index / rx / ry) as u8]
     }
 
     /// The next place in a direction; `None` at the end of a line.
-    pub(super) fn step(&self, mut place: Place, direction: Direction) -> Option<Place> {
+    pub(crate) fn step(&self, mut place: Place, direction: Direction) -> Option<Place> {
         let axis = direction.axis();
         let (here, last) = (place[axis], self.radix[axis] - 1);
         place[axis] = match direction.is_up() {
@@ -105,17 +105,17 @@ impl Shape {
     }
 
     /// The direction from one place to an adjacent one.
-    pub(super) fn direction(&self, from: Place, to: Place) -> Option<Direction> {
+    pub(crate) fn direction(&self, from: Place, to: Place) -> Option<Direction> {
         Direction::all().find(|&direction| self.step(from, direction) == Some(to))
     }
 
     /// Number of rings or lines along an axis.
-    pub(super) fn rings(&self, axis: usize) -> usize {
+    pub(crate) fn rings(&self, axis: usize) -> usize {
         self.len() / usize::from(self.radix[axis])
     }
 
     /// Number of the ring or line that a place is on.
-    pub(super) fn ring(&self, axis: usize, [x, y, z]: Place) -> usize {
+    pub(crate) fn ring(&self, axis: usize, [x, y, z]: Place) -> usize {
         let [x, y, z] = [x, y, z].map(usize::from);
         let [rx, ry, _] = self.radix.map(usize::from);
         match axis {
@@ -126,7 +126,7 @@ impl Shape {
     }
 
     /// The places of a ring or line, in ascending order.
-    pub(super) fn ring_places(&self, axis: usize, ring: usize) -> impl Iterator<Item = Place> {
+    pub(crate) fn ring_places(&self, axis: usize, ring: usize) -> impl Iterator<Item = Place> {
         let [rx, ry, _] = self.radix.map(usize::from);
         let (a, b) = if axis == 0 { (ring % ry, ring / ry) } else { (ring % rx, ring / rx) };
         let (a, b) = (a as u8, b as u8);
@@ -142,7 +142,7 @@ impl Shape {
 /// equally short ways, every second switch takes the upward one; for every second row of
 /// destinations the roles are reversed, so that all links of a ring carry the same load. The
 /// direction depends on coordinates alone, as the SL does.
-pub(super) fn preferred(shape: &Shape, axis: usize, from: u8, to: u8, odd_row: bool) -> Direction {
+pub(crate) fn preferred(shape: &Shape, axis: usize, from: u8, to: u8, odd_row: bool) -> Direction {
     let radix = u16::from(shape.radix(axis));
     let ahead = (u16::from(to) + radix - u16::from(from)) % radix;
     let up = match (2 * ahead).cmp(&radix) {
@@ -156,7 +156,7 @@ pub(super) fn preferred(shape: &Shape, axis: usize, from: u8, to: u8, odd_row: b
 
 /// Whether a destination lies in an odd row, as seen along an axis.
 #[inline]
-pub(super) fn is_in_odd_row(place: Place, axis: usize) -> bool {
+pub(crate) fn is_in_odd_row(place: Place, axis: usize) -> bool {
     let [x, y, z] = place;
     // Excludes the coordinate along the axis itself.
     (x ^ y ^ z ^ place[axis]) & 1 == 1
