@@ -76,6 +76,27 @@ fn seed_96_a_master_is_started_twice() {
     run(Config::small(96));
 }
 
+/// A master was stopped between its election and its session. The standby took over and took writes
+/// meanwhile; the first began its session with an old registry as soon as it went on.
+#[test]
+fn seed_107_a_master_is_stopped_before_its_session() {
+    run(Config::small(107));
+}
+
+/// A restarted master and its standby were elected at the same time. The standby wrote its LID to
+/// ports after the master had, and died; the master did not look at these ports again.
+#[test]
+fn seed_17_two_managers_are_elected_and_one_dies() {
+    run(Config::full(17));
+}
+
+/// A standby was stopped for so long that the master no longer waited for it, and the master died.
+/// The standby had heard from it last when it was stopped, so its copy counted as complete.
+#[test]
+fn seed_300036_a_standby_is_stopped_and_its_master_dies() {
+    run(Config::full(300_036));
+}
+
 /// Updates of a feed that had been cut arrived when their master had been replaced, and replaced
 /// the newer registry on disk.
 #[test]

@@ -152,14 +152,9 @@ impl Sweeper {
         self.subnet.exchange.push(Request::new(Kind::HandOver, port));
     }
 
-    /// The master that this SM replaced stands by now. It may have written to switches and ports
-    /// until then: starts a full sweep. It has not granted registrations meanwhile.
-    pub(super) fn program_again(&mut self, now: Instant, from: Guid) {
-        info!(
-            target: STATE,
-            "the replaced master at port {from} stands by now and may have overwritten settings: \
-             starting a full sweep"
-        );
+    /// Another SM was master, too, and may have written to switches and ports: starts a full sweep
+    /// that trusts nothing read or written before.
+    pub fn program_again(&mut self, now: Instant) {
         self.rest();
         self.forget_tables();
         self.subnet.schedule.request(now, Cause::TakeOver);

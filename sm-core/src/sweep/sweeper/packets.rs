@@ -105,7 +105,14 @@ impl Sweeper {
             (Method::GET | Method::SET, AttributeId::SM_INFO) => {
                 match self.subnet.election.own.answer(&mut packet.mad) {
                     Demand::TakeOver(from) => self.handed_to_us(now, from),
-                    Demand::ProgramAgain(from) => self.program_again(now, from),
+                    Demand::ProgramAgain(from) => {
+                        info!(
+                            target: STATE,
+                            "the replaced master at port {from} stands by now and may have \
+                             overwritten settings: starting a full sweep"
+                        );
+                        self.program_again(now);
+                    }
                     Demand::LookAgain(from) => self.look_for_master_again(now, from),
                     Demand::StepDown(from) => self.handover_acknowledged(now, from),
                     Demand::Discover => {

@@ -46,21 +46,21 @@ pub(super) struct Doubt {
 }
 
 impl Doubt {
-    /// How long this process did not run, if that was longer than `limit`.
-    pub(super) fn watch(&mut self, now: Instant, limit: Duration) -> Option<Duration> {
-        let last = self.last.replace(now)?;
-        Some(now.saturating_duration_since(last)).filter(|gap| *gap > limit)
+    /// How long this process did not run.
+    pub(super) fn watch(&mut self, now: Instant) -> Duration {
+        let last = self.last.replace(now);
+        last.map_or(Duration::ZERO, |last| now.saturating_duration_since(last))
     }
 
-    /// A new cause in the state of the feeds: our session, that of another manager whose feed is
-    /// open, and whether responders follow another manager.
+    /// A new cause in the state of the feeds: the session of another manager whose feed is open, if
+    /// it is higher than `known`, and whether responders follow another manager.
     pub(super) fn cause_now(
         &mut self,
-        ours: Session,
+        known: Session,
         other: Option<Session>,
         rival: bool,
     ) -> Option<Cause> {
-        let other = other.filter(|other| *other > ours && *other != self.elsewhere);
+        let other = other.filter(|other| *other > known && *other != self.elsewhere);
         let is_news = rival && !self.rival_known;
         self.rival_known = rival;
         other.map(Cause::Session).or(is_news.then_some(Cause::Rival))

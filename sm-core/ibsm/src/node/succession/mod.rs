@@ -77,6 +77,10 @@ pub(super) struct Succession {
     store_has_session: bool,
     followed: Followed,
     doubt: Doubt,
+    /// The highest session of another manager that was known when this SM became master.
+    known_at_election: Session,
+    /// When this process went on after it had not run: until then the master may have been alive.
+    resumed: Option<Instant>,
     takeover: TakeOver,
     handover: PreparedHandover,
     /// Whether the copy was ready for a handover when this SM was last not master.
@@ -110,6 +114,8 @@ impl Succession {
             store_has_session: false,
             followed: Followed::default(),
             doubt: Doubt::default(),
+            known_at_election: NO_SESSION,
+            resumed: None,
             takeover: TakeOver::default(),
             handover: PreparedHandover::default(),
             caught_up: false,
@@ -143,13 +149,16 @@ impl Succession {
     /// Must be called before anything that arrives is handled: notices that this process was
     /// stopped for so long that another manager may have taken over.
     pub(super) fn watch(&mut self, now: Instant, sweeper: &mut Sweeper) {
-        let stopped = self.doubt.watch(now, vouched(sweeper));
+        let stopped = self.doubt.watch(now);
+        if stopped > LEASE / 2 {
+            self.resumed = Some(now);
+        }
         if sweeper.sm_state() != SmState::Master {
             // A packet that arrives may be a handover.
             self.caught_up = self.followed.is_ready_for_handover(now);
             return self.set_awaits_copy(now, sweeper);
         }
-        if let Some(stopped) = stopped {
+        if stopped > vouched(sweeper) {
             self.raise(now, Cause::Stopped(stopped), sweeper);
         }
     }
@@ -189,11 +198,13 @@ impl Succession {
             self.follow_as_master(now, &mut parts);
         } else {
             self.doubt.clear();
+            self.known_at_election = self.followed.publishing();
             parts.sweeper.set_in_doubt(false);
             self.takeover.reset();
             self.follow_as_standby(now, parts.sweeper);
         }
         let Parts { sweeper, feed, responders, .. } = parts;
+        let is_master = sweeper.sm_state() == SmState::Master;
         self.handover.follow(now, sweeper, responders);
         let may_acknowledge = is_master
             && feed.session().is_some()
@@ -215,7 +226,15 @@ impl Succession {
         sweeper.set_awaits_copy(false);
         (self.unreachable_since, self.probe_due, self.step) = (None, None, None);
         let Some(session) = feed.session() else {
-            if self.follows {
+            if self.doubt.is_raised() || self.followed.publishing() > self.known_at_election {
+                warn!(
+                    "another subnet manager may have been master since the election: taking over \
+                     again"
+                );
+                self.doubt.clear();
+                self.takeover.reset();
+                sweeper.take_over_again(now);
+            } else if self.follows {
                 self.take_over(now, sweeper, feed, registry, responders);
             } else if self.shares {
                 self.take_over_from_store(now, sweeper);
@@ -223,12 +242,17 @@ impl Succession {
             return;
         };
         let rival = feed.challenge() == Some(Challenge::Rival);
-        if let Some(cause) = self.doubt.cause_now(session, self.followed.connected(), rival) {
+        let known = session.min(self.known_at_election);
+        if let Some(cause) = self.doubt.cause_now(known, self.followed.connected(), rival) {
             self.raise(now, cause, sweeper);
         }
         if self.doubt.is_raised() && sweeper.is_doubt_settled() {
-            info!("no other subnet manager is master: registrations are acknowledged again");
+            info!(
+                "no other subnet manager is master: registrations are acknowledged again; one may \
+                 have overwritten settings: starting a full sweep"
+            );
             self.doubt.settle(self.followed.connected());
+            sweeper.program_again(now);
         }
         // A master that none of our elections found replaces us if its part of the fabric is
         // joined to ours.
@@ -304,7 +328,7 @@ impl Succession {
             followed: &self.followed,
             held,
             responders: &responders.load(),
-            heard: sweeper.master_seen(),
+            heard: sweeper.master_seen().max(self.resumed),
         };
         let finding = self.takeover.poll(now, &evidence, |rows_from| feed.inquire(rows_from));
         self.wake(self.takeover.poll_timeout(now));
@@ -360,6 +384,8 @@ impl Succession {
         }
         self.set_awaits_copy(now, sweeper);
         self.probe(now, sweeper);
+        // So that a longer pause shows that this process was stopped.
+        self.wake(Some(now + LEASE / 4));
     }
 
     /// Finds out whether a master whose feed fell silent is alive: only then can it have

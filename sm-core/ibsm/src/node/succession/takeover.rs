@@ -30,7 +30,7 @@ pub(super) struct Evidence<'a> {
     /// The registry on disk.
     pub(super) held: RegistryVersion,
     pub(super) responders: &'a [Responder],
-    /// When that master was last heard from in the fabric.
+    /// When that master was last heard from in the fabric, or this process did not listen.
     pub(super) heard: Option<Instant>,
 }
 
