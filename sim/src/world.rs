@@ -4,7 +4,7 @@
 mod processes;
 mod traffic;
 
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -433,6 +433,16 @@ impl World {
                     master.version()
                 ));
             }
+        }
+        let served = self.responders.iter().filter_map(|place| place.process.as_ref());
+        let mut served = served.flat_map(Responder::serving);
+        let current = served.find(|snapshot| snapshot.version() == master.version());
+        // A link may have come back just now.
+        let ports = current.into_iter().flat_map(|snapshot| &snapshot.fabric().nodes);
+        let ports: BTreeSet<Guid> =
+            ports.flat_map(|node| node.ports.iter().map(|port| port.guid)).collect();
+        if let Some(client) = self.clients.iter().find(|client| !ports.contains(&client.guid)) {
+            return Some(format!("the port of client {} is not published", client.index));
         }
         if let Some(client) = self.clients.iter().find(|client| !client.is_settled()) {
             let Client { index, open, known, .. } = client;

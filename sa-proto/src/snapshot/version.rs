@@ -41,6 +41,11 @@ pub struct RegistryVersion {
 }
 
 impl Version {
+    /// Whether the master knew its registry; otherwise the snapshot has none.
+    pub fn has_registry(&self) -> bool {
+        self.registry_sequence != 0
+    }
+
     /// The version of the registry plane alone.
     pub fn registry(self) -> RegistryVersion {
         RegistryVersion { session: self.session, sequence: self.registry_sequence }

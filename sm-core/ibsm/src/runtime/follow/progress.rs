@@ -113,7 +113,7 @@ impl Progress {
         // had more of this session than has arrived here.
         let received = state.0.received.registry();
         let is_older = version.session == received.session && version.registry() < received;
-        if version.registry_sequence == 0 || is_older {
+        if !version.has_registry() || is_older {
             return true;
         }
         state.0.received = version;
@@ -129,7 +129,7 @@ impl Progress {
     /// was received.
     pub fn recall(&self, snapshot: &Snapshot) -> bool {
         let (version, mut state) = (snapshot.version(), self.lock());
-        if version.registry_sequence == 0 || version.registry() <= state.0.received.registry() {
+        if !version.has_registry() || version.registry() <= state.0.received.registry() {
             return false;
         }
         state.0.received = version;
