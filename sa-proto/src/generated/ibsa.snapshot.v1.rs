@@ -282,7 +282,7 @@ pub struct Counter {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FromSm {
-    #[prost(oneof = "from_sm::Message", tags = "1, 2, 3, 4, 5, 6, 7, 8")]
+    #[prost(oneof = "from_sm::Message", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
     pub message: ::core::option::Option<from_sm::Message>,
 }
 /// Nested message and enum types in `FromSm`.
@@ -306,12 +306,25 @@ pub mod from_sm {
         Ended(super::Ended),
         #[prost(message, tag = "8")]
         State(super::State),
+        #[prost(message, tag = "9")]
+        Outcomes(super::Outcomes),
     }
 }
 /// This SM is not master any more: its session has ended, and it sends no more updates of it. A
 /// responder answers from the held snapshot of it until another session takes its place.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Ended {}
+/// Outcomes of requests that clients may repeat, for a follower. Those of a registry version come
+/// before the end of the update that leads to it.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Outcomes {
+    /// The session, and the sequence number of the registry after these requests.
+    #[prost(message, optional, tag = "1")]
+    pub version: ::core::option::Option<Version>,
+    /// As sm-core/src/registry/outcome/encoding.rs writes them; at most 256 KiB.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub entries: ::prost::bytes::Bytes,
+}
 /// The state of a master besides the registry, for a follower that takes it: LIDs of ports that are
 /// off, M_Keys, links, and operators' files, each a document. One update is any number of documents
 /// that the follower does not hold, each a header and its text in pieces, and an end. An update

@@ -21,7 +21,7 @@ mod laws;
 mod membership;
 mod mlid;
 mod multicast;
-mod outcome;
+pub mod outcome;
 mod pkey_sets;
 mod ports;
 mod quota;
@@ -243,9 +243,23 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// Continues the registry of another manager from a copy of its rows.
-    pub fn take_over(plane: &RegistryPlane) -> Self {
-        Self { taken_over_at: plane.sequence, ..Self::restore(plane, []) }
+    /// Continues the registry of another manager from a copy of its rows, and of the outcomes of
+    /// requests as far as they are known.
+    pub fn take_over(
+        plane: &RegistryPlane,
+        outcomes: impl IntoIterator<Item = (OutcomeKey, Outcome)>,
+    ) -> Self {
+        Self { taken_over_at: plane.sequence, ..Self::restore(plane, outcomes) }
+    }
+
+    /// How long outcomes are kept, seconds.
+    pub fn retry_window_s(&self) -> u64 {
+        self.retry_window_s
+    }
+
+    /// Outcomes of granted requests that are kept.
+    pub fn granted_outcomes(&self) -> Vec<(OutcomeKey, Outcome)> {
+        self.outcomes.granted()
     }
 
     /// Restores the registry from stored rows. Predefined groups stay as stored until

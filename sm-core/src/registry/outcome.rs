@@ -4,6 +4,8 @@
 //! Outcomes of granted writes are stored with their changes. Refusals are kept in
 //! memory only, so that refused requests cause no disk writes.
 
+pub mod encoding;
+
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
 use std::ops::RangeInclusive;
@@ -200,6 +202,11 @@ impl Outcomes {
         let put = put.map(|kept| (kept.key, kept.outcome.clone())).collect();
         self.unstored = self.granted.next();
         (put, self.since_s)
+    }
+
+    /// Those of granted requests, in order of decision.
+    pub(super) fn granted(&self) -> Vec<(OutcomeKey, Outcome)> {
+        self.granted.all.iter().map(|kept| (kept.key, kept.outcome.clone())).collect()
     }
 
     fn ages(&self, place: Place) -> &Ages {

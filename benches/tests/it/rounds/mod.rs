@@ -95,7 +95,7 @@ impl Mode {
 /// Whether all outcomes are known throughout: a deletion whose answer is lost gets it again.
 fn keeps_outcomes(mode: Mode, fault: Fault) -> bool {
     let others = [Fault::Restart, Fault::Standby, Fault::Responder];
-    mode == Mode::Etcd || others.contains(&fault)
+    mode != Mode::Follow || others.contains(&fault)
 }
 
 fn env_is(name: &str, text: &str) -> bool {

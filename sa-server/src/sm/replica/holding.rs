@@ -62,7 +62,8 @@ fn reply(part: proto::FromSm) -> Option<Reply> {
         | Message::Heartbeat(_)
         | Message::Inquiry(_)
         | Message::Ended(_)
-        | Message::State(_) => None,
+        | Message::State(_)
+        | Message::Outcomes(_) => None,
     }
 }
 

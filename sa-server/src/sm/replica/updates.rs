@@ -173,7 +173,8 @@ impl Updates {
                     Message::Explain(_)
                     | Message::Heartbeat(_)
                     | Message::Inquiry(_)
-                    | Message::State(_),
+                    | Message::State(_)
+                    | Message::Outcomes(_),
                 ),
                 state,
             ) => Ok((state, Outcome::Nothing)),

@@ -14,6 +14,7 @@ mod feed_service;
 mod heartbeat;
 mod inquiry;
 mod observatory;
+mod outcomes;
 mod registered;
 mod roles;
 mod server;
@@ -42,6 +43,7 @@ use sa_proto::snapshot::{
 };
 use sa_proto::state::StateVersion;
 use sa_proto::trust::TlsFiles;
+use sm_core::registry::Changes;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tonic::service::Routes;
@@ -348,6 +350,12 @@ impl Publisher {
         let (next, delta) = current.advance(version, registry, changes);
         self.put(&mut writer, &current, next, delta);
         Ok(version)
+    }
+
+    /// Keeps the outcomes of a commit for followers, before the registry with this sequence number
+    /// is published. The first commit of a session has all that are known.
+    pub fn log_outcomes(&self, session: Session, sequence: u64, changes: &Arc<Changes>) {
+        self.shared.outcomes().push(session, sequence, changes);
     }
 
     fn succeed(

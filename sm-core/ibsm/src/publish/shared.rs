@@ -9,6 +9,7 @@ use sa_proto::snapshot::{History, HistoryLimits, Session, Snapshot, Version};
 use tokio::sync::watch;
 
 use super::inquiry::Inquiries;
+use super::outcomes::OutcomeLog;
 use super::{Orders, StateBoard, SyncFollowers, Writers, asking, session};
 use crate::clock::Clock;
 use crate::observe::moment::Moment;
@@ -39,6 +40,8 @@ pub(super) struct Shared {
     pub(super) writers: Writers,
     /// Followers that writes wait for.
     pub(super) sync: Arc<SyncFollowers>,
+    /// Outcomes of requests, for followers. Locked for moments.
+    outcomes: Mutex<OutcomeLog>,
     /// State besides the registry, for followers.
     pub(super) state: Arc<StateBoard>,
     /// Connections ever accepted; numbers them.
@@ -117,6 +120,7 @@ impl Shared {
             inquiries: Inquiries::default(),
             writers: Writers::default(),
             sync: Arc::default(),
+            outcomes: Mutex::default(),
             state: Arc::default(),
             connections: AtomicU64::new(0),
             counters: Counters::default(),
@@ -139,6 +143,10 @@ impl Shared {
 
     pub(super) fn history(&self) -> MutexGuard<'_, History> {
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn outcomes(&self) -> MutexGuard<'_, OutcomeLog> {
+        self.outcomes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn orders(&self) -> MutexGuard<'_, Orders> {

@@ -4,6 +4,7 @@
 //! [`Subscription::handle_changes`] after anything may have been published or asked, and hands over
 //! what [`Subscription::poll_transmit`] yields.
 
+use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -20,6 +21,7 @@ use tonic::Status;
 use super::feed::{Event, Feed, FeedError};
 use super::heartbeat::Heartbeats;
 use super::inquiry::{Inquiry, Recall};
+use super::outcomes::Position;
 use super::state_feed::StateFeed;
 use super::{Shared, same_fabric};
 use crate::observe::{self, Follower, RESPONDERS_MAX, Reported, Responder};
@@ -57,6 +59,8 @@ pub struct Subscription {
     state: Option<StateFeed>,
     /// Whether a part of that state was sent last.
     sent_state: bool,
+    /// How far it got the outcomes of requests, and messages with more of them.
+    outcomes: (Position, VecDeque<proto::FromSm>),
     /// The registry that it is asked for.
     recall: Recall,
     /// Whether it was sent updates of a session that it has not been notified of the end of.
@@ -117,6 +121,7 @@ impl Subscription {
             heartbeats: None,
             state: None,
             sent_state: false,
+            outcomes: Default::default(),
             recall: Recall::default(),
             offered: false,
             has_refused: false,
@@ -201,7 +206,10 @@ impl Subscription {
 
     /// Whether [`poll_transmit`](Self::poll_transmit) has something to send.
     pub fn has_output(&self) -> bool {
-        self.question.is_some() || self.feed.is_sending() || self.is_sending_state()
+        self.question.is_some()
+            || self.feed.is_sending()
+            || !self.outcomes.1.is_empty()
+            || self.is_sending_state()
     }
 
     /// The next messages for the responder; empty if there are none.
@@ -530,12 +538,22 @@ impl Subscription {
         self.shared.note_accepted(version.session, again);
     }
 
+    /// The next message of an update, or one that must come before.
+    fn next_message(&mut self, now: Instant) -> Option<proto::FromSm> {
+        let (position, messages) = &mut self.outcomes;
+        if self.sm_guid != Guid(0) && self.feed.is_sending() && messages.is_empty() {
+            // What is published was logged before.
+            *messages = self.shared.outcomes().messages_since(position);
+        }
+        messages.pop_front().or_else(|| self.feed.poll_transmit(now))
+    }
+
     /// The next messages of the current update.
     fn next_messages(&mut self, now: Instant) -> Vec<proto::FromSm> {
         use sa_proto::prost::Message;
         let (mut messages, mut len) = (Vec::new(), 0);
         while len < BATCH_LEN
-            && let Some(mut message) = self.feed.poll_transmit(now)
+            && let Some(mut message) = self.next_message(now)
         {
             match &mut message.message {
                 Some(from_sm::Message::Begin(begin)) => {

@@ -99,7 +99,7 @@ fn what_was_read_before_a_takeover_is_dropped() {
     assert_eq!(status(&mut first, delete(1, RID, record(1, 1))), Status::OK);
     let mut plane = first.plane();
     plane.sequence += 1 << 20;
-    let mut next = Registry::take_over(&plane);
+    let mut next = Registry::take_over(&plane, []);
     let late = Request { seen, ..set(1, RID, record(1, 1)) };
     assert!(write(&mut next, late.clone()).dropped);
     assert!(services(&next).is_empty());

@@ -20,6 +20,7 @@ use sa_proto::proto::snapshot::{self as proto, FromResponder, FromSm};
 use sa_proto::snapshot::codec::{Decoder, UpdateError};
 use sa_proto::snapshot::{Session, Snapshot, Version};
 use sa_proto::state;
+use sm_core::registry::outcome;
 use tracing::{info, warn};
 
 use super::Progress;
@@ -173,6 +174,9 @@ impl Stream {
         if let Some(Message::State(message)) = message.message {
             return self.take_state(message, progress);
         }
+        if let Some(Message::Outcomes(message)) = message.message {
+            return self.take_outcomes(&message, progress);
+        }
         let time_ns = match &message.message {
             Some(Message::End(end)) => end.registry_time_ns,
             _ => 0,
@@ -199,6 +203,19 @@ impl Stream {
             }
         };
         self.send(answer);
+    }
+
+    /// Takes outcomes of requests.
+    fn take_outcomes(&mut self, message: &proto::Outcomes, progress: &Progress) {
+        let mut outcomes = Vec::new();
+        let read = outcome::encoding::decode(&message.entries, &mut outcomes);
+        match (Version::try_from(message.version), read) {
+            (Ok(version), Ok(())) => progress.receive_outcomes(version, outcomes),
+            (Err(error), _) | (_, Err(error)) => {
+                let reason = format!("its outcomes of requests are unusable: {error}");
+                self.outputs.push_back(Output::Close(reason));
+            }
+        }
     }
 
     /// Takes a part of the state besides the registry.

@@ -3,12 +3,14 @@
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use sa_proto::snapshot::{RegistryPlane, Session, Snapshot, Version};
 use sa_proto::state::StateVersion;
+use sm_core::registry::{OUTCOMES_MAX, Outcome, OutcomeKey};
 use tokio::sync::watch;
 
 use crate::node::{Beat, Followed, MasterState};
@@ -20,6 +22,49 @@ pub struct News {
     pub version: Version,
     /// What was registered.
     pub plane: Arc<RegistryPlane>,
+    /// Outcomes of requests up to this version that were not taken before.
+    pub outcomes: Vec<(OutcomeKey, Outcome)>,
+}
+
+/// Outcomes of a session that are not on disk yet, in order of their sequence numbers. Holds the
+/// last [`OUTCOMES_MAX`].
+#[derive(Debug)]
+struct Pending {
+    session: Session,
+    all: VecDeque<(u64, OutcomeKey, Outcome)>,
+}
+
+impl Default for Pending {
+    fn default() -> Self {
+        Self { session: Version::NONE.session, all: VecDeque::new() }
+    }
+}
+
+impl Pending {
+    /// Takes those up to a version.
+    fn take(&mut self, version: Version) -> Vec<(OutcomeKey, Outcome)> {
+        if self.session != version.session {
+            return Vec::new();
+        }
+        let is_due = |&&(sequence, ..): &&(u64, _, _)| sequence <= version.registry_sequence;
+        let due = self.all.iter().take_while(is_due).count();
+        self.all.drain(..due).map(|(_, key, outcome)| (key, outcome)).collect()
+    }
+
+    /// Puts outcomes back that could not be stored with this version.
+    fn put_back(&mut self, version: Version, outcomes: Vec<(OutcomeKey, Outcome)>) {
+        if self.session == version.session {
+            for (key, outcome) in outcomes.into_iter().rev() {
+                self.all.push_front((version.registry_sequence, key, outcome));
+            }
+            self.trim();
+        }
+    }
+
+    fn trim(&mut self) {
+        let excess = self.all.len().saturating_sub(OUTCOMES_MAX);
+        self.all.drain(..excess);
+    }
 }
 
 /// The copy, and the snapshot that is not on disk yet. Locked for moments only.
@@ -32,6 +77,8 @@ pub struct Progress {
     stored: watch::Sender<Version>,
     /// Notified when the state of a master is received.
     state_arrived: Condvar,
+    /// Outcomes of requests. Locked after `state`.
+    outcomes: Mutex<Pending>,
     /// Registry time of the master in its last update, ns, until it is taken; then 0.
     registry_time_ns: AtomicU64,
 }
@@ -58,11 +105,33 @@ impl Progress {
 
     /// The last snapshot, if it is not on disk yet; earlier ones are superseded.
     pub fn take(&self) -> Option<News> {
-        self.lock().1.take()
+        let mut news = self.lock().1.take()?;
+        news.outcomes = self.outcomes().take(news.version);
+        Some(news)
+    }
+
+    fn outcomes(&self) -> MutexGuard<'_, Pending> {
+        self.outcomes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Outcomes of requests were received, after which the master's registry has this version.
+    pub fn receive_outcomes(&self, version: Version, outcomes: Vec<(OutcomeKey, Outcome)>) {
+        let is_current = version.session >= self.lock().0.publishing();
+        let mut pending = self.outcomes();
+        if !is_current || version.session < pending.session {
+            return;
+        }
+        if version.session != pending.session {
+            *pending = Pending { session: version.session, all: VecDeque::new() };
+        }
+        let sequence = version.registry_sequence;
+        pending.all.extend(outcomes.into_iter().map(|(key, outcome)| (sequence, key, outcome)));
+        pending.trim();
     }
 
     /// The snapshot could not be stored. It is due again unless there is a newer one.
-    pub fn put_back(&self, news: News) {
+    pub fn put_back(&self, mut news: News) {
+        self.outcomes().put_back(news.version, std::mem::take(&mut news.outcomes));
         self.lock().1.get_or_insert(news);
     }
 
@@ -121,7 +190,7 @@ impl Progress {
         if version.fabric_generation > 0 {
             state.0.fabric = Some(snapshot.fabric().clone());
         }
-        state.1 = Some(News { version, plane: snapshot.registry().clone() });
+        state.1 = Some(News { version, plane: snapshot.registry().clone(), outcomes: Vec::new() });
         true
     }
 
@@ -133,7 +202,7 @@ impl Progress {
             return false;
         }
         state.0.received = version;
-        state.1 = Some(News { version, plane: snapshot.registry().clone() });
+        state.1 = Some(News { version, plane: snapshot.registry().clone(), outcomes: Vec::new() });
         true
     }
 
@@ -213,7 +282,8 @@ impl Progress {
 mod tests {
     use std::time::Duration;
 
-    use ib_mad::types::Guid;
+    use ib_mad::types::{Gid, Guid, Lid, Qpn};
+    use ib_mad::wire::mad::{AttributeId, Method, Status};
     use sa_proto::snapshot::FabricPlane;
     use sa_proto::state::Documents;
 
@@ -331,6 +401,40 @@ mod tests {
         progress.receive(&snapshot(5, 2), 0);
         progress.put_back(first);
         assert_eq!(progress.take().unwrap().version.registry_sequence, 2);
+    }
+
+    #[test]
+    fn outcomes_are_stored_with_the_version_that_they_led_to() {
+        let progress = Progress::default();
+        let version = |epoch, sequence| snapshot(epoch, sequence).version();
+        let outcome = |tid| {
+            let key = OutcomeKey {
+                slid: Lid(1),
+                sgid: Gid::ZERO,
+                qpn: Qpn::GSI,
+                tid,
+                attribute: AttributeId(0x31),
+                method: Method::SET,
+                digest: 7,
+            };
+            vec![(key, Outcome { status: Status::OK, data: None, at_s: 100 })]
+        };
+        let tids = |news: &News| news.outcomes.iter().map(|(key, _)| key.tid).collect::<Vec<_>>();
+        for tid in 1..4 {
+            progress.receive_outcomes(version(5, tid), outcome(tid));
+        }
+        progress.receive(&snapshot(5, 2), 0);
+        let news = progress.take().unwrap();
+        assert_eq!(tids(&news), [1, 2]);
+        progress.put_back(news);
+        progress.receive(&snapshot(5, 3), 0);
+        assert_eq!(tids(&progress.take().unwrap()), [1, 2, 3], "the disk was full");
+        // The next master begins with all that it knows.
+        progress.receive_outcomes(version(5, 4), outcome(4));
+        progress.receive_outcomes(version(6, 1), outcome(7));
+        progress.receive(&snapshot(6, 1), 0);
+        progress.receive_outcomes(version(5, 5), outcome(5));
+        assert_eq!(tids(&progress.take().unwrap()), [7]);
     }
 
     /// LIDs and M_Keys were lost at a takeover though the standby had counted as in step.

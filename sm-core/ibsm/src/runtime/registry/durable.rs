@@ -17,6 +17,7 @@ mod batch;
 mod follow;
 mod shared;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,7 +31,8 @@ use crate::runtime::store::{Event, Store, StoreError, Stored};
 use batch::{Batch, Surroundings};
 pub(super) use batch::{Verdict, Work};
 use sm_core::registry::{
-    self, GuidBlock, HostTime, Members, Ports, Registry, RegistryClock, RegistryEvent, Stamp,
+    self, GuidBlock, HostTime, Members, Outcome, OutcomeKey, Ports, Registry, RegistryClock,
+    RegistryEvent, Stamp,
 };
 use sm_routing::multicast::Membership;
 
@@ -65,6 +67,8 @@ pub(super) struct DurableRegistry {
     /// The copy of the master's registry that is stored. The registry is restored from it at a
     /// takeover; until then rows suffice, and each update costs only its changes.
     followed: Option<RegistryPlane>,
+    /// Outcomes that were stored with the copy, in order of decision.
+    followed_outcomes: VecDeque<(OutcomeKey, Outcome)>,
     /// Counters of registries discarded before this one.
     counted: registry::Counters,
     /// Ports, predefined groups and responders.
@@ -136,6 +140,7 @@ impl DurableRegistry {
             stamped: None,
             registry: Registry::default(),
             followed: None,
+            followed_outcomes: VecDeque::new(),
             counted: registry::Counters::default(),
             surroundings: Surroundings::default(),
             unapplied: Surroundings::default(),
@@ -229,6 +234,7 @@ impl DurableRegistry {
         // These rows are in no list of changes: everything is published again.
         self.published = None;
         self.members.replace(&stored.plane);
+        self.followed_outcomes = stored.outcomes.iter().cloned().collect();
         self.replace_registry(Registry::restore(&stored.plane, stored.outcomes));
     }
 
@@ -256,6 +262,7 @@ impl DurableRegistry {
         self.stamped = None;
         self.published = None;
         self.followed = None;
+        self.followed_outcomes.clear();
         self.replace_registry(Registry::default());
         self.store.open();
     }

@@ -1,20 +1,13 @@
-//! The changes, the outcomes and the time of a commit, as bytes.
+//! The changes and the time of a commit, as bytes.
 
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ib_mad::types::{Gid, Lid, Qpn};
-use ib_mad::wire::mad::{AttributeId, Method, Status};
 use sa_proto::snapshot::encoding::{Canonical, Malformed, Reader};
 use sa_proto::snapshot::{self, ReadChanges, RegistryChanges, Row, WriteChanges};
 
-use sm_core::registry::{AnswerRecord, HostTime, Outcome, OutcomeKey, Stamp};
-
-/// Bytes of an outcome's data; trailing zeros are omitted.
-const DATA_LEN: usize = 200;
-/// Written as the length of an outcome without data.
-const NO_DATA: u8 = u8::MAX;
+use sm_core::registry::{HostTime, Stamp};
 
 /// The changes of a commit.
 pub(super) fn rows(changes: &RegistryChanges) -> Vec<u8> {
@@ -77,64 +70,6 @@ impl ReadChanges for Input<'_, '_> {
     }
 }
 
-/// The outcomes of a commit.
-pub(super) fn outcomes(outcomes: &[(OutcomeKey, Outcome)]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(outcomes.len() * 256);
-    put_outcomes(outcomes, &mut out);
-    out
-}
-
-/// Appends the outcomes of a commit.
-pub(super) fn put_outcomes(outcomes: &[(OutcomeKey, Outcome)], out: &mut Vec<u8>) {
-    for (key, outcome) in outcomes {
-        key.slid.put(out);
-        key.sgid.put(out);
-        key.qpn.put(out);
-        key.tid.put(out);
-        key.attribute.0.put(out);
-        key.method.0.put(out);
-        key.digest.put(out);
-        outcome.status.0.put(out);
-        outcome.at_s.put(out);
-        let Some(data) = outcome.data.as_ref().map(AnswerRecord::trimmed) else {
-            out.push(NO_DATA);
-            continue;
-        };
-        out.push(data.len() as u8);
-        out.extend_from_slice(data);
-    }
-}
-
-/// Reads what [`outcomes`] wrote.
-pub(super) fn read_outcomes(
-    entry: &[u8],
-    out: &mut Vec<(OutcomeKey, Outcome)>,
-) -> Result<(), Malformed> {
-    let mut input = Reader::new(entry);
-    while input.remaining() > 0 {
-        let key = OutcomeKey {
-            slid: Lid::take(&mut input)?,
-            sgid: Gid::take(&mut input)?,
-            qpn: Qpn::take(&mut input)?,
-            tid: u64::take(&mut input)?,
-            attribute: AttributeId(u16::take(&mut input)?),
-            method: Method(u8::take(&mut input)?),
-            digest: u64::take(&mut input)?,
-        };
-        let status = Status(u16::take(&mut input)?);
-        let at_s = u64::take(&mut input)?;
-        let data = match u8::take(&mut input)? {
-            NO_DATA => None,
-            len if usize::from(len) <= DATA_LEN => {
-                Some(AnswerRecord::new(input.bytes(len.into())?))
-            }
-            _ => return Err(Malformed("an outcome longer than a record")),
-        };
-        out.push((key, Outcome { status, data, at_s }));
-    }
-    Ok(())
-}
-
 /// Writes registry time.
 pub(super) fn put_stamp(stamp: &Stamp, out: &mut Vec<u8>) {
     let Stamp { time, host } = stamp;
@@ -156,7 +91,7 @@ pub(super) fn take_stamp(input: &mut Reader<'_>) -> Result<Stamp, Malformed> {
 
 #[cfg(test)]
 mod tests {
-    use ib_mad::types::{Guid, PKey};
+    use ib_mad::types::{Gid, Guid, PKey};
     use sa_proto::snapshot::{AliasGuid, MulticastGroup, Service, ServiceRid};
 
     use super::*;
@@ -178,32 +113,5 @@ mod tests {
         for len in 0..bytes.len() {
             assert!(read_rows(&bytes[..len]).is_err());
         }
-    }
-
-    #[test]
-    fn outcomes_read_back_with_the_zeros_that_were_left_out() {
-        let key = |tid| OutcomeKey {
-            slid: Lid(3),
-            sgid: Gid([9; 16]),
-            qpn: Qpn(1),
-            tid,
-            attribute: AttributeId(0x31),
-            method: Method::SET,
-            digest: 77,
-        };
-        let with = |len: usize| {
-            let mut data = [0; DATA_LEN];
-            data[..len].fill(7);
-            Some(AnswerRecord::new(&data))
-        };
-        let outcome = |data| Outcome { status: Status(3), data, at_s: 50 };
-        let all: Vec<_> = (0..).zip([with(0), None, with(52), with(DATA_LEN)]).collect();
-        let all: Vec<_> = all.into_iter().map(|(tid, data)| (key(tid), outcome(data))).collect();
-        let bytes = outcomes(&all);
-        let mut read = Vec::new();
-        read_outcomes(&bytes, &mut read).unwrap();
-        assert_eq!(read, all);
-        assert!(bytes.len() < 4 * 60 + 52 + DATA_LEN);
-        assert!(read_outcomes(&bytes[..bytes.len() - 1], &mut read).is_err());
     }
 }

@@ -26,7 +26,7 @@ use sa_proto::snapshot::{RegistryChanges, RegistryPlane, Session};
 
 use super::error::failure;
 use super::{Event, Store, StoreError, Stored, entry};
-use sm_core::registry::{Changes, Outcome, OutcomeKey};
+use sm_core::registry::{Changes, Outcome, OutcomeKey, outcome};
 use tables::{
     LOG, META, OUTCOMES, PIECE_LEN, ReadError, RowReader, RowWriter, append, for_each_entry,
     put_stamp, read_stamp,
@@ -263,7 +263,7 @@ impl RegistryFile {
         for_each_entry(&transaction, OUTCOMES, |number, pieces, bytes| {
             self.next = self.next.max(number + 1);
             let before = outcomes.len();
-            entry::read_outcomes(&whole(bytes)?, &mut outcomes)?;
+            outcome::encoding::decode(&whole(bytes)?, &mut outcomes)?;
             let last_s = outcomes[before..].iter().map(|(_, outcome)| outcome.at_s).max();
             self.outcomes.push_back(Batch { number, pieces, last_s: last_s.unwrap_or(0) });
             Ok(())
@@ -279,7 +279,7 @@ impl RegistryFile {
     fn convert(&mut self, outcomes: &[(OutcomeKey, Outcome)]) -> Result<(), redb::Error> {
         let number = self.next;
         let mut packed = Vec::new();
-        zeros::pack(&entry::outcomes(outcomes), &mut packed);
+        zeros::pack(&outcome::encoding::encode(outcomes), &mut packed);
         self.write(|transaction| {
             if !self.unfolded.is_empty() {
                 self.fold(transaction)?;
@@ -324,7 +324,7 @@ impl RegistryFile {
         entry::put_rows(&changes.rows, whole);
         zeros::pack(whole, rows);
         whole.clear();
-        entry::put_outcomes(&changes.outcomes_put, whole);
+        outcome::encoding::put(&changes.outcomes_put, whole);
         zeros::pack(whole, outcomes);
         let folds = self.log_len + rows.len() > self.fold_len;
         self.note_unfolded(&changes.rows);

@@ -271,6 +271,7 @@ impl DurableRegistry {
         let rows = &changes.rows;
         self.settle(batch.session, rows.sequence);
         self.members.apply(rows);
+        self.log_outcomes(&changes);
         let session = match self.publish(rows) {
             Ok(session) => session,
             Err(failure) => {
@@ -297,6 +298,18 @@ impl DurableRegistry {
             Verdict::Answer { status, data, epoch, sequence }
         };
         batch.writes.iter().zip(replies).map(verdict).collect()
+    }
+
+    /// Hands outcomes to followers: of this commit, or all, if it is the first of a session.
+    fn log_outcomes(&self, changes: &Arc<Changes>) {
+        let Some(session) = self.publisher.session() else { return };
+        let sequence = changes.rows.sequence;
+        if self.published == Some(session) {
+            return self.publisher.log_outcomes(session, sequence, changes);
+        }
+        let outcomes_put = self.registry.granted_outcomes();
+        let all = Arc::new(Changes { outcomes_put, ..Changes::default() });
+        self.publisher.log_outcomes(session, sequence, &all);
     }
 
     /// Publishes the changes; everything, if nothing was published in this session.

@@ -9,7 +9,7 @@ use tracing::error;
 use super::DurableRegistry;
 use super::shared::COMMIT_PATIENCE;
 use crate::runtime::store::{Event, StoreError, Stored};
-use sm_core::registry::{Changes, Registry};
+use sm_core::registry::{Changes, OUTCOMES_MAX, Outcome, OutcomeKey, Registry};
 
 /// By how much the sequence number grows at a takeover: the previous master may have used up to
 /// that many numbers, and chosen MGIDs by them, that this SM does not know.
@@ -68,13 +68,14 @@ impl DurableRegistry {
         Ok(changes)
     }
 
-    /// Stores a copy of the master's rows in this session while standing by; returns whether it is
-    /// on disk.
+    /// Stores a copy of the master's rows in this session while standing by, with outcomes of
+    /// requests that it has decided since the last copy; returns whether they are on disk.
     pub(in super::super) fn follow(
         &mut self,
         now_s: u64,
         session: Session,
         plane: &RegistryPlane,
+        outcomes: &[(OutcomeKey, Outcome)],
     ) -> bool {
         if self.publisher.session().is_some() || self.is_busy() {
             return false;
@@ -87,11 +88,16 @@ impl DurableRegistry {
         let before = self.rows();
         let rows = RegistryChanges::between(&before, plane);
         let is_same = rows.is_empty() && plane.sequence == before.sequence;
-        if is_same && self.stored_session == session && !self.fresh {
+        if is_same && outcomes.is_empty() && self.stored_session == session && !self.fresh {
             return true;
         }
-        // Outcomes of our own session, in the time of our own registry, are of no use any more.
-        let changes = Changes { rows, outcomes_since_s: u64::MAX, ..Changes::default() };
+        // Each session begins with all that its master knows.
+        let outcomes_since_s = match self.stored_session == session {
+            true => now_s.saturating_sub(self.registry.retry_window_s()),
+            false => u64::MAX,
+        };
+        let changes =
+            Changes { rows, outcomes_put: outcomes.to_vec(), outcomes_since_s, stamp: None };
         let changes = match self.commit(changes, session) {
             Ok(changes) => changes,
             Err(failure) => {
@@ -108,7 +114,19 @@ impl DurableRegistry {
         self.published = None;
         self.members.apply(&changes.rows);
         self.followed = Some(plane.clone());
+        self.keep_outcomes(&changes);
         true
+    }
+
+    /// Keeps the stored outcomes in memory, for a takeover.
+    fn keep_outcomes(&mut self, changes: &Changes) {
+        let known = &mut self.followed_outcomes;
+        let since_s = changes.outcomes_since_s;
+        let expired = known.iter().take_while(|(_, outcome)| outcome.at_s < since_s).count();
+        known.drain(..expired);
+        known.extend(changes.outcomes_put.iter().cloned());
+        let excess = known.len().saturating_sub(OUTCOMES_MAX);
+        known.drain(..excess);
     }
 
     /// Continues the time of the master that is followed; does nothing while we are the master.
@@ -123,7 +141,8 @@ impl DurableRegistry {
     pub(super) fn begin_where_the_master_ended(&mut self) {
         if let Some(mut plane) = self.followed.take() {
             plane.sequence += TAKEOVER_GAP;
-            self.replace_registry(Registry::take_over(&plane));
+            let outcomes = std::mem::take(&mut self.followed_outcomes);
+            self.replace_registry(Registry::take_over(&plane, outcomes));
         }
     }
 }

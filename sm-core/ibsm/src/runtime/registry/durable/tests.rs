@@ -392,7 +392,7 @@ fn leases_of_a_master_that_was_followed_last_as_long_as_there() {
         };
         let mut durable = bed.open_at(at(0));
         durable.follow_time(time);
-        assert!(durable.follow(durable.now().time.as_secs(), OTHERS, &plane));
+        assert!(durable.follow(durable.now().time.as_secs(), OTHERS, &plane, &[]));
         drop(durable);
         // It is continued after a restart of the standby, too.
         let mut durable = bed.open_at(at(30));
@@ -443,7 +443,7 @@ fn what_another_master_has_is_kept_row_by_row_until_it_is_our_turn() {
     let bed = Bed::new();
     let mut durable = bed.open();
     for plane in &planes {
-        assert!(durable.follow(NOW_S, OTHERS, plane));
+        assert!(durable.follow(NOW_S, OTHERS, plane, &[]));
         assert!(durable.registry.plane().services.is_empty(), "nothing is made of it yet");
     }
     // Rows are the master's own, so that what stays is found to be the same at a glance.
@@ -458,13 +458,13 @@ fn what_another_master_has_is_kept_row_by_row_until_it_is_our_turn() {
     let gone = fewer.services.iter().next().unwrap().rid;
     fewer.services.remove(gone);
     fewer.sequence += 1;
-    assert!(durable.follow(NOW_S, OTHERS, &fewer));
+    assert!(durable.follow(NOW_S, OTHERS, &fewer, &[]));
     bed.publisher.begin_session(Guid(1)).unwrap();
     durable.turn(NOW_S, Work { ports: Some(Arc::new(ports())), ..Work::default() });
     assert!(durable.registry.plane().services.find(gone).is_none());
     assert_eq!(bed.published().services, fewer.services);
     assert_eq!(bed.published().members, last.members);
-    assert!(!durable.follow(NOW_S, OTHERS, &last), "we are the master");
+    assert!(!durable.follow(NOW_S, OTHERS, &last, &[]), "we are the master");
 }
 
 /// The session of another master.
@@ -478,14 +478,14 @@ fn the_age_of_a_registry_is_stored_with_it() {
     let bed = Bed::new();
     let mut durable = bed.open();
     assert_eq!(durable.held(), RegistryVersion::default());
-    assert!(durable.follow(NOW_S, OTHERS, &planes[2]));
+    assert!(durable.follow(NOW_S, OTHERS, &planes[2], &[]));
     let followed = RegistryVersion { session: OTHERS, sequence: planes[2].sequence };
     assert_eq!(durable.held(), followed);
     // The same rows, of the next master: that alone is news.
     let next = Session { epoch: 6, ..OTHERS };
-    assert!(durable.follow(NOW_S, next, &planes[2]));
+    assert!(durable.follow(NOW_S, next, &planes[2], &[]));
     // Its numbers may be lower.
-    assert!(durable.follow(NOW_S, next, &planes[1]));
+    assert!(durable.follow(NOW_S, next, &planes[1], &[]));
     let followed = RegistryVersion { session: next, sequence: planes[1].sequence };
     assert_eq!(durable.held(), followed);
     drop(durable);
@@ -493,7 +493,7 @@ fn the_age_of_a_registry_is_stored_with_it() {
     assert_eq!(durable.held(), followed);
 
     // A session that begins is newer at once, and its numbers are far above the earlier ones.
-    assert!(durable.follow(NOW_S, next, &planes[2]));
+    assert!(durable.follow(NOW_S, next, &planes[2], &[]));
     let session = bed.publisher.begin_session(Guid(1)).unwrap();
     durable.turn(NOW_S, Work { ports: Some(Arc::new(ports())), ..Work::default() });
     let begun = durable.held();
@@ -502,6 +502,42 @@ fn the_age_of_a_registry_is_stored_with_it() {
     assert_eq!(bed.published().sequence, begun.sequence);
     drop(durable);
     assert_eq!(bed.open().held(), begun);
+}
+
+/// Regression: a client whose answer was lost with the master repeated its deletion to the next one
+/// and was told that there is no such record; a repeated join made a second group.
+#[test]
+fn a_repeat_after_a_takeover_gets_the_answer_that_the_previous_master_gave() {
+    let (first, second) = (Bed::new(), Bed::new());
+    let mut master = first.master();
+    let set = forever(1);
+    let delete = Request { method: Method::DELETE, ..forever(1) };
+    let join = group();
+    let requests = [set, delete.clone(), join.clone()];
+    let answers: Vec<_> =
+        requests.iter().flat_map(|one| master.turn(NOW_S, work([one.clone()]))).collect();
+    assert_eq!(statuses(&answers), [Some(Status::OK); 3]);
+
+    let mut standby = second.open();
+    let outcomes = master.registry.granted_outcomes();
+    let rows = plane(&master);
+    assert!(standby.follow(NOW_S, OTHERS, &rows, &outcomes[..2]));
+    assert!(standby.follow(NOW_S, OTHERS, &rows, &outcomes[2..]), "outcomes alone are news");
+    for is_restarted in [false, true] {
+        if is_restarted {
+            drop(standby);
+            standby = second.open();
+        }
+        second.publisher.begin_session(Guid(2)).unwrap();
+        let ports = Work { ports: Some(Arc::new(ports())), ..Work::default() };
+        standby.turn(NOW_S, ports);
+        let repeats = standby.turn(NOW_S, work([delete.clone(), join.clone()]));
+        assert_eq!(statuses(&repeats), [Some(Status::OK); 2], "restarted: {is_restarted}");
+        assert_eq!(plane(&standby).groups, rows.groups, "restarted: {is_restarted}");
+    }
+    // Clients do not repeat a request for longer.
+    let later = NOW_S + standby.registry.retry_window_s() + 1;
+    assert_eq!(statuses(&standby.turn(later, work([delete]))), [Some(Status::SA_NO_RECORDS)]);
 }
 
 /// What a store that takes its time has not stored is seen by no one, and not answered.

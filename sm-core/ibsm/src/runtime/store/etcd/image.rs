@@ -6,9 +6,9 @@ use std::sync::Arc;
 use sa_proto::prost::bytes::Bytes;
 use sa_proto::snapshot::encoding::Malformed;
 use sa_proto::snapshot::{RegistryPlane, Session};
-use sm_core::registry::{Changes, Outcome, OutcomeKey, Stamp};
+use sm_core::registry::{Changes, Outcome, OutcomeKey, Stamp, outcome};
 
-use super::super::{Stored, entry};
+use super::super::Stored;
 use super::layout::{Head, Record, Tables, record_of_all};
 
 /// Everything after the commit with number `last`. Rows are shared with those who got them.
@@ -32,7 +32,7 @@ pub(super) struct Made {
     pub(super) session: Session,
     /// Its size in the store.
     pub(super) len: usize,
-    /// As [`entry::outcomes`] writes them.
+    /// As [`outcome::encoding::encode`] writes them.
     pub(super) outcomes: Bytes,
 }
 
@@ -54,7 +54,7 @@ impl Image {
         record: Record,
     ) -> Result<(), Malformed> {
         let mut put = Vec::new();
-        entry::read_outcomes(&record.outcomes, &mut put)?;
+        outcome::encoding::decode(&record.outcomes, &mut put)?;
         self.plane.apply(&record.rows);
         self.forget_outcomes(record.outcomes_since_s);
         self.keep_outcomes(&put, record.outcomes);
@@ -122,7 +122,7 @@ impl Image {
     pub(super) fn contents(&self) -> Result<Stored, Malformed> {
         let mut stored = self.rows();
         for (_, bytes) in &self.outcomes {
-            entry::read_outcomes(bytes, &mut stored.outcomes)?;
+            outcome::encoding::decode(bytes, &mut stored.outcomes)?;
         }
         Ok(stored)
     }

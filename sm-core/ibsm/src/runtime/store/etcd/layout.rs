@@ -16,7 +16,7 @@
 use sa_proto::prost::bytes::Bytes;
 use sa_proto::snapshot::encoding::{Canonical, Malformed, Reader};
 use sa_proto::snapshot::{RegistryChanges, RegistryPlane, Session};
-use sm_core::registry::{Changes, Stamp};
+use sm_core::registry::{Changes, Stamp, outcome};
 
 use super::super::entry;
 use super::proto::compare::{CompareResult, CompareTarget, TargetUnion};
@@ -282,13 +282,13 @@ pub(super) struct Record {
     /// Outcomes of earlier records that end before this time are outdated.
     pub(super) outcomes_since_s: u64,
     pub(super) rows: RegistryChanges,
-    /// As [`entry::outcomes`] writes them.
+    /// As [`outcome::encoding::encode`] writes them.
     pub(super) outcomes: Bytes,
 }
 
 /// The record of a commit, and the part of it that has the outcomes.
 pub(super) fn record_of(changes: &Changes, session: Session) -> (Bytes, Bytes) {
-    let outcomes = entry::outcomes(&changes.outcomes_put);
+    let outcomes = outcome::encoding::encode(&changes.outcomes_put);
     let (stamp, since_s) = (changes.stamp, changes.outcomes_since_s);
     let record = write(session, stamp, since_s, &changes.rows, &[&outcomes]);
     let outcomes = record.slice(record.len() - outcomes.len()..);

@@ -166,7 +166,11 @@ fn a_file_of_the_layout_before_is_read_and_converted() {
             .write(|transaction| {
                 transaction.open_table(META)?.insert("schema", SCHEMA_BEFORE)?;
                 append(&mut transaction.open_table(LOG)?, 7, &entry::rows(&second.rows))?;
-                append(&mut transaction.open_table(OUTCOMES)?, 7, &entry::outcomes(&outcomes))?;
+                append(
+                    &mut transaction.open_table(OUTCOMES)?,
+                    7,
+                    &outcome::encoding::encode(&outcomes),
+                )?;
                 Ok(())
             })
             .unwrap();
