@@ -355,7 +355,8 @@ impl Publisher {
     /// Keeps the outcomes of a commit for followers, before the registry with this sequence number
     /// is published. The first commit of a session has all that are known.
     pub fn log_outcomes(&self, session: Session, sequence: u64, changes: &Arc<Changes>) {
-        self.shared.outcomes().push(session, sequence, changes);
+        let forgotten = self.shared.outcomes().push(session, sequence, changes);
+        self.shared.counters.outcomes_forgotten.fetch_add(forgotten as u64, Relaxed);
     }
 
     fn succeed(

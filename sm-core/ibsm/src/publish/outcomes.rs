@@ -22,8 +22,6 @@ pub(super) struct OutcomeLog {
     first: u64,
     /// Outcomes in them.
     len: usize,
-    /// Outcomes discarded before their time.
-    pub(super) forgotten_early: u64,
 }
 
 /// A commit whose outcomes are kept.
@@ -50,22 +48,21 @@ impl Default for Position {
 
 impl Default for OutcomeLog {
     fn default() -> Self {
-        Self {
-            session: Version::NONE.session,
-            commits: VecDeque::new(),
-            first: 0,
-            len: 0,
-            forgotten_early: 0,
-        }
+        Self { session: Version::NONE.session, commits: VecDeque::new(), first: 0, len: 0 }
     }
 }
 
 impl OutcomeLog {
-    /// Logs the outcomes of a commit after which the registry has this sequence number. In a session
-    /// whose number is new, they replace those of the session before.
-    pub(super) fn push(&mut self, session: Session, sequence: u64, changes: &Arc<Changes>) {
+    /// Logs the outcomes of a commit after which the registry has this sequence number. The first of
+    /// a session replace those of the session before. Returns how many were discarded early.
+    pub(super) fn push(
+        &mut self,
+        session: Session,
+        sequence: u64,
+        changes: &Arc<Changes>,
+    ) -> usize {
         if session != self.session {
-            *self = Self { session, forgotten_early: self.forgotten_early, ..Self::default() };
+            *self = Self { session, ..Self::default() };
         }
         let since_s = changes.outcomes_since_s;
         while self.commits.front().is_some_and(|commit| commit.last_s < since_s) {
@@ -73,13 +70,15 @@ impl OutcomeLog {
         }
         let Some(last_s) = changes.outcomes_put.iter().map(|(_, outcome)| outcome.at_s).max()
         else {
-            return;
+            return 0;
         };
         self.len += changes.outcomes_put.len();
         self.commits.push_back(Commit { sequence, last_s, changes: changes.clone() });
+        let mut forgotten = 0;
         while self.len > OUTCOMES_MAX && self.commits.len() > 1 {
-            self.forgotten_early += self.pop() as u64;
+            forgotten += self.pop();
         }
+        forgotten
     }
 
     /// Discards the first commit; returns the number of its outcomes.
@@ -168,7 +167,6 @@ mod tests {
         assert_eq!(read(log.messages_since(&mut position)), [(7, vec![3])]);
         let all = read(log.messages_since(&mut Position::default()));
         assert_eq!(all, [(6, vec![2]), (7, vec![3])], "the first has expired");
-        assert_eq!(log.forgotten_early, 0);
     }
 
     #[test]
@@ -184,10 +182,9 @@ mod tests {
     fn the_oldest_beyond_the_limit_are_counted() {
         let mut log = OutcomeLog::default();
         let half = OUTCOMES_MAX as u64 / 2;
-        for number in 0..3 {
-            log.push(session(1), number, &commit(0..half, 100, 90));
-        }
-        assert_eq!((log.forgotten_early, log.len), (half, OUTCOMES_MAX));
+        let forgotten =
+            [0, 1, 2].map(|number| log.push(session(1), number, &commit(0..half, 100, 90)));
+        assert_eq!((forgotten, log.len), ([0, 0, half as usize], OUTCOMES_MAX));
         let messages = log.messages_since(&mut Position::default());
         assert_eq!(messages.len(), OUTCOMES_MAX / PER_MESSAGE, "none is longer than permitted");
     }

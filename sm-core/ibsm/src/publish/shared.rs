@@ -99,6 +99,8 @@ counters! {
     given_up => "feed_responders_given_up",
     /// Registries fetched from responders at takeovers
     recalled => "feed_registries_recalled",
+    /// Outcomes of requests no longer offered to followers before clients stop repeating
+    outcomes_forgotten => "feed_outcomes_forgotten",
     /// Connections whose TLS handshake failed
     turned_away => "tls_connections_turned_away",
 }

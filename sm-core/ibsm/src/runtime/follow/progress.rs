@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use crate::node::{Beat, Followed, MasterState};
 
 /// The last snapshot of a master, for the registry's thread.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct News {
     /// Its version.
     pub version: Version,
@@ -24,6 +24,8 @@ pub struct News {
     pub plane: Arc<RegistryPlane>,
     /// Outcomes of requests up to this version that were not taken before.
     pub outcomes: Vec<(OutcomeKey, Outcome)>,
+    /// How many there were beyond the limit.
+    pub outcomes_discarded: usize,
 }
 
 /// Outcomes of a session that are not on disk yet, in order of their sequence numbers. Holds the
@@ -32,11 +34,13 @@ pub struct News {
 struct Pending {
     session: Session,
     all: VecDeque<(u64, OutcomeKey, Outcome)>,
+    /// How many were discarded since [`News`] were taken last.
+    discarded: usize,
 }
 
 impl Default for Pending {
     fn default() -> Self {
-        Self { session: Version::NONE.session, all: VecDeque::new() }
+        Self { session: Version::NONE.session, all: VecDeque::new(), discarded: 0 }
     }
 }
 
@@ -64,6 +68,7 @@ impl Pending {
     fn trim(&mut self) {
         let excess = self.all.len().saturating_sub(OUTCOMES_MAX);
         self.all.drain(..excess);
+        self.discarded += excess;
     }
 }
 
@@ -106,7 +111,10 @@ impl Progress {
     /// The last snapshot, if it is not on disk yet; earlier ones are superseded.
     pub fn take(&self) -> Option<News> {
         let mut news = self.lock().1.take()?;
-        news.outcomes = self.outcomes().take(news.version);
+        let mut pending = self.outcomes();
+        news.outcomes = pending.take(news.version);
+        news.outcomes_discarded = std::mem::take(&mut pending.discarded);
+        drop(pending);
         Some(news)
     }
 
@@ -122,7 +130,7 @@ impl Progress {
             return;
         }
         if version.session != pending.session {
-            *pending = Pending { session: version.session, all: VecDeque::new() };
+            *pending = Pending { session: version.session, ..Pending::default() };
         }
         let sequence = version.registry_sequence;
         pending.all.extend(outcomes.into_iter().map(|(key, outcome)| (sequence, key, outcome)));
@@ -190,7 +198,7 @@ impl Progress {
         if version.fabric_generation > 0 {
             state.0.fabric = Some(snapshot.fabric().clone());
         }
-        state.1 = Some(News { version, plane: snapshot.registry().clone(), outcomes: Vec::new() });
+        state.1 = Some(News { version, plane: snapshot.registry().clone(), ..News::default() });
         true
     }
 
@@ -202,7 +210,7 @@ impl Progress {
             return false;
         }
         state.0.received = version;
-        state.1 = Some(News { version, plane: snapshot.registry().clone(), outcomes: Vec::new() });
+        state.1 = Some(News { version, plane: snapshot.registry().clone(), ..News::default() });
         true
     }
 

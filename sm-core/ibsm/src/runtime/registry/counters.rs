@@ -93,6 +93,8 @@ counters! {
     unanswered => "registry_dropped_by_rule";
     /// Outcomes dropped: their responder does not read them
     undelivered => "registry_outcomes_undelivered";
+    /// Outcomes of another master's requests not copied: there were too many
+    uncopied => "registry_outcomes_not_copied";
     /// Events sent to responders
     notices => "events_sent";
     /// Events superseded by a later one about the same subject before they were sent

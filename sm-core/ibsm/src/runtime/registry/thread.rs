@@ -337,6 +337,7 @@ impl RegistryThread {
             self.durable.follow_time(time);
         }
         let Some(news) = followed.take() else { return };
+        self.shared.counters.uncopied.add(news.outcomes_discarded);
         if self.durable.follow(now_s, news.version.session, &news.plane, &news.outcomes) {
             *self.shared.held() = self.durable.held();
             followed.stored(news.version);

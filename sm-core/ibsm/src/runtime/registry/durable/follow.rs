@@ -127,6 +127,7 @@ impl DurableRegistry {
         known.extend(changes.outcomes_put.iter().cloned());
         let excess = known.len().saturating_sub(OUTCOMES_MAX);
         known.drain(..excess);
+        self.counters.uncopied.add(excess);
     }
 
     /// Continues the time of the master that is followed; does nothing while we are the master.
