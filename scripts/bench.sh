@@ -46,7 +46,7 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 
 echo "building" >&2
-cargo build --quiet --release --workspace --bins
+cargo build --quiet --release --bins
 set -m
 cargo bench --quiet -p benches --bench "${IBSM_BENCHMARK:-whole_system}" -- "${arguments[@]}" &
 run=$!

@@ -43,7 +43,7 @@ for mode in "${@:-follow sync etcd}"; do
     done
 done
 target=${CARGO_TARGET_DIR:-$PWD/target}
-cargo build --quiet --release --workspace --bins
+cargo build --quiet --release --bins
 export IBSM_PROGRAMS=$target/release
 export ROUNDS=$rounds ROUNDS_RATE=$rate ROUNDS_SEED=$seed ROUNDS_LOG=1
 [[ -z $fault ]] || export ROUNDS_FAULT=$fault

@@ -5,6 +5,7 @@
 #
 # NAME is that of a patch in sim/mutants, or a defect of `--plant`; without one, all. Seeds from S
 # (1) on are run for N (120) seconds in the small fabric, and then, if none failed, in the large one.
+# The registry is in etcd for defects whose names begin with etcd-.
 # A seed that fails without the defect, too, does not count. Prints a line for each defect: whether
 # it was found, after how many seconds and by which seed, and what did not hold. Ends with status 1
 # if one was not found or its patch does not apply or build.
@@ -59,7 +60,7 @@ search() {
                 echo "$((SECONDS - began)) - $(grep -m1 -A1 'panicked at' <<<"$out" | tail -1)"
                 return
             }
-            if "$unchanged" ${size:+"$size"} --quiet --seed "$failed" --runs 1 >"$root/out" 2>&1; then
+            if "$unchanged" ${store:+"$store"} ${size:+"$size"} --quiet --seed "$failed" --runs 1 >"$root/out" 2>&1; then
                 echo "$((SECONDS - began)) $failed${size:+ small}:" \
                     "$(grep -m1 -oP '^seed [0-9]+ FAILED: \K.*' <<<"$out")"
                 return
@@ -79,9 +80,10 @@ miss() {
 }
 # find_defect NAME PROGRAM OPTION...
 find_defect() {
-    local name=$1 result
+    local name=$1 result store=
     shift
-    if result=$(search "$@"); then row "$name" found "$result"; else miss "$name" missed; fi
+    [[ $name != etcd-* ]] || store=--etcd
+    if result=$(search "$@" ${store:+"$store"}); then row "$name" found "$result"; else miss "$name" missed; fi
 }
 row defect result 'seconds, seed, what does not hold'
 for name in "${names[@]}"; do

@@ -234,8 +234,12 @@ lab_absence() {
 # Simulates the whole system with faults, seed after seed.
 step_sim() {
     [[ -e $logs/tests ]] || timeout 2400 cargo build --workspace --bin sim
-    timeout $((sim_seconds + 120)) "${CARGO_TARGET_DIR:-$PWD/target}/debug/sim" --quiet \
-        --seconds "$sim_seconds"
+    local store seconds
+    for store in file etcd; do
+        [[ $store == file ]] && seconds=$((sim_seconds * 3 / 4)) || seconds=$((sim_seconds / 4))
+        timeout $((seconds + 120)) "${CARGO_TARGET_DIR:-$PWD/target}/debug/sim" --quiet \
+            --seconds "$seconds" $([[ $store == file ]] || echo --etcd)
+    done
     note "$(grep -m 1 'hours simulated' "$logs/sim")"
 }
 

@@ -23,6 +23,8 @@ pub struct Config {
     pub episodes: u32,
     /// Faults in an episode, on average.
     pub faults: usize,
+    /// Whether managers share a registry in etcd (`--store etcd://`) and follow no other.
+    pub etcd: bool,
     /// Whether the fabric is split between managers, too.
     pub splits: bool,
     /// A defect that is to be found.
@@ -68,6 +70,7 @@ impl Config {
             sync: seed.is_multiple_of(2),
             episodes: 6,
             faults: 3,
+            etcd: false,
             splits: false,
             plant: None,
             prints: false,

@@ -40,6 +40,12 @@ pub enum Fault {
     Disk(usize, DiskFaults),
     /// The time of day of a manager's host is set.
     WallClock(usize, i64),
+    /// etcd answers no requests, as during an election.
+    EtcdDown,
+    /// A manager cannot reach etcd.
+    EtcdCut(usize),
+    /// Requests of a manager to etcd, and answers, are lost.
+    EtcdLossy(usize),
     /// An operator's orders.
     Orders(usize, Orders),
 }
@@ -56,6 +62,9 @@ impl Fault {
             | Self::Split(_)
             | Self::SlowNetwork
             | Self::LossyDatagrams
+            | Self::EtcdDown
+            | Self::EtcdCut(_)
+            | Self::EtcdLossy(_)
             | Self::Disk(..) => true,
             Self::Stall(..)
             | Self::LossyFabric
@@ -107,6 +116,9 @@ impl Fault {
             Self::Disk(_, DiskFaults { kills_in: Some(_), .. }) => "killed while writing",
             Self::Disk(..) => "sync failed",
             Self::WallClock(..) => "clock step",
+            Self::EtcdDown => "etcd down",
+            Self::EtcdCut(_) => "manager cut off from etcd",
+            Self::EtcdLossy(_) => "lossy network to etcd",
             Self::Orders(..) => "orders",
         }
     }
@@ -147,7 +159,7 @@ impl Adversary {
             index if index < managers => Proc::Manager(index),
             index => Proc::Responder(index - managers),
         };
-        let fault = match random.below(19) {
+        let fault = match random.below(if config.etcd { 24 } else { 19 }) {
             0..3 => Fault::Kill(process),
             3 => Fault::PowerLoss(manager),
             4..6 => Fault::Stop(process),
@@ -190,10 +202,13 @@ impl Adversary {
             15..18 => {
                 Fault::Stall(Proc::Manager(manager), Proc::Responder(random.below(responders)))
             }
-            _ => {
+            18 => {
                 let reroute = random.one_in(2);
                 Fault::Orders(manager, Orders { sweep: !reroute, reroute })
             }
+            19 => Fault::EtcdDown,
+            20..22 => Fault::EtcdCut(manager),
+            _ => Fault::EtcdLossy(manager),
         };
         *self.caused.entry(fault.name()).or_default() += 1;
         fault

@@ -15,6 +15,7 @@ use ibsm::node::{
     SavedState, StateWrite, SuccessionCounters, WriteOutcome,
 };
 use ibsm::publish::{FeedEnd, Publisher, Subscription};
+use ibsm::runtime::EtcdLink;
 use ibsm::runtime::copies::CopyExchange;
 use ibsm::runtime::follow::{self, Output, Progress, Stream};
 use ibsm::runtime::registry::{
@@ -37,6 +38,8 @@ use crate::violation::{Stored, Violation};
 
 /// Turns at one instant after which a manager that always has more to do counts as stuck.
 const TURNS_MAX: usize = 1000;
+/// How often a store in etcd is polled.
+const STORE_INTERVAL: Duration = Duration::from_millis(5);
 
 /// What a manager is started with.
 #[derive(Clone, Debug)]
@@ -55,6 +58,8 @@ pub struct Setup {
     pub sync: bool,
     /// See [`Plant::LostWrites`](crate::config::Plant::LostWrites).
     pub loses_writes: bool,
+    /// The way to etcd, if the registry is there.
+    pub etcd: Option<EtcdLink>,
 }
 
 /// A running subnet manager.
@@ -68,6 +73,8 @@ pub struct Manager {
     thread: RegistryThread,
     /// When the registry's thread may work again.
     thread_from: Instant,
+    /// When a store in etcd is to be polled.
+    store_due: Option<Instant>,
     node: Node,
     progress: Arc<Progress>,
     copies: CopyExchange,
@@ -114,9 +121,14 @@ impl Manager {
             publisher.sync_followers().enable();
         }
         let registry = RegistrySetup::new(0).map_err(|error| error.to_string())?;
-        let (registry, thread) = registry
-            .open_on(Arc::new(disk.clone()), publisher.clone(), SaDumpFile::default())
-            .map_err(|error| error.to_string())?;
+        let dump = SaDumpFile::default();
+        let opened = match &setup.etcd {
+            Some(link) => {
+                registry.open_in_model(link.clone(), random.draw(), publisher.clone(), dump)
+            }
+            None => registry.open_on(Arc::new(disk.clone()), publisher.clone(), dump),
+        };
+        let (registry, thread) = opened.map_err(|error| error.to_string())?;
         let registry = Arc::new(registry);
         let progress = Arc::new(Progress::default());
         if !setup.follows.is_empty() {
@@ -139,6 +151,7 @@ impl Manager {
             registry,
             thread,
             thread_from: now,
+            store_due: setup.etcd.is_some().then_some(now),
             node,
             progress,
             copies: CopyExchange::default(),
@@ -358,10 +371,13 @@ impl Manager {
     }
 
     fn step_registry(&mut self, now: Instant) -> bool {
-        let is_due = self.thread.has_work(now) || self.thread.poll_timeout(now) <= now;
+        let is_due = self.thread.has_work(now)
+            || self.thread.poll_timeout(now) <= now
+            || self.store_due.is_some_and(|due| due <= now);
         if now < self.thread_from || !is_due {
             return false;
         }
+        self.store_due = self.store_due.map(|_| now + STORE_INTERVAL);
         if let Next::Gather(time) = self.thread.step(now) {
             self.thread_from = now + time;
         }
@@ -567,6 +583,7 @@ impl Manager {
             ("the registry's work", work),
             ("the registry's timer", Some(timer)),
             ("the node", node),
+            ("the store", self.store_due.map(|due| due.max(self.thread_from))),
         ];
         own.into_iter().chain(feeds).chain(follows).chain(jobs)
     }
@@ -616,7 +633,7 @@ fn node(
             once: false,
             follows: !setup.follows.is_empty(),
             follows_config: false,
-            shares: false,
+            shares: setup.etcd.is_some(),
             responder_command: String::new(),
             sweeper,
             saved,

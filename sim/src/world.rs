@@ -13,6 +13,7 @@ use fabric_sim::{Delivery, Fabric, NodeIndex, Options};
 use ib_mad::transport::Packet;
 use ib_mad::types::{Gid, Guid, SUBNET_PREFIX_DEFAULT};
 use ib_mad::wire::attribute::NodeType;
+use ibsm::runtime::{EtcdLink, EtcdModel};
 use sa_proto::snapshot::{Session, Snapshot};
 use sm_config::Settings;
 
@@ -126,6 +127,8 @@ pub struct World {
     pub net: Network,
     managers: Vec<Place<Manager>>,
     setups: Vec<Setup>,
+    /// The cluster that has the registry, if managers share it.
+    etcd: Option<Arc<EtcdModel>>,
     /// The managers' disks.
     pub disks: Vec<Disk>,
     responders: Vec<Place<Responder>>,
@@ -223,6 +226,7 @@ impl World {
             let port = fabric.port(node, 1).ok_or("a host without a port")?;
             Ok::<_, String>(port.guid)
         };
+        let model = config.etcd.then(|| EtcdModel::new(clock(200)));
         let mut setups = Vec::new();
         for index in 0..config.managers {
             // At both ends of the fabric.
@@ -232,8 +236,13 @@ impl World {
                 host,
                 port: guid_of(&fabric, host)?,
                 settings: settings(index, seed),
-                follows: (0..config.managers).filter(|other| *other != index).collect(),
-                sync: config.sync,
+                follows: (0..config.managers)
+                    .filter(|other| *other != index && !config.etcd)
+                    .collect(),
+                sync: config.sync && !config.etcd,
+                etcd: model.as_ref().map(|model| {
+                    EtcdLink::new(model, Duration::from_micros(200), seed + index as u64)
+                }),
                 loses_writes: config.plant == Some(Plant::LostWrites),
             });
         }
@@ -258,6 +267,7 @@ impl World {
             responders: responders.collect(),
             disks: Vec::new(),
             setups,
+            etcd: model,
             clients,
             ports,
             hosts,

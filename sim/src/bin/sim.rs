@@ -55,6 +55,9 @@ struct Options {
     /// Writes do not wait for standbys.
     #[arg(long)]
     no_sync: bool,
+    /// Managers share a registry in etcd.
+    #[arg(long)]
+    etcd: bool,
     /// Plant this defect.
     #[arg(long, value_name = "DEFECT",
           value_parser = PossibleValuesParser::new(Plant::ALL.map(|(name, _)| name)))]
@@ -81,6 +84,7 @@ impl Options {
         config.managers = self.managers.unwrap_or(config.managers);
         config.rate = self.rate.unwrap_or(config.rate);
         config.sync = (config.sync || self.sync) && !self.no_sync;
+        config.etcd = self.etcd;
         let plant = Plant::ALL.into_iter().find(|(name, _)| Some(*name) == self.plant.as_deref());
         config.plant = plant.map(|(_, plant)| plant);
         config.prints = self.trace;

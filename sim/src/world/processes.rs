@@ -77,7 +77,15 @@ impl World {
         };
         let mut others = self.managers.iter().enumerate();
         self.was_split |= acknowledges && others.any(|(at, place)| is_other(at, place));
-        if begins { self.check_begin(index) } else { Ok(()) }
+        if !begins {
+            return Ok(());
+        }
+        if self.etcd.is_some() {
+            // Registry time continues from the last commit: leases last longer by the time since.
+            let now = self.timeline.now();
+            self.clients.iter_mut().for_each(|client| client.handle_jump(now));
+        }
+        self.check_begin(index)
     }
 
     /// A manager has begun a session.
@@ -86,6 +94,10 @@ impl World {
         let running = running.map(|manager| manager.map(Manager::succession));
         let Some(manager) = &self.managers[index].process else { return Ok(()) };
         if self.was_split || self.oracle.had_incomplete_takeover(running) {
+            return Ok(());
+        }
+        // It begins with what it read last, and publishes the store's contents when it may commit.
+        if self.etcd.is_some() {
             return Ok(());
         }
         // Without its disk it publishes the fabric alone, and refuses registrations.
@@ -334,6 +346,9 @@ impl World {
                 self.was_split |= self.is_split();
             }
             Fault::Disk(index, faults) => self.disks[index].set_faults(faults),
+            Fault::EtcdDown | Fault::EtcdCut(_) | Fault::EtcdLossy(_) => {
+                self.set_etcd(&fault, true);
+            }
             Fault::WallClock(index, seconds) => {
                 self.managers[index].clock.set_wall_error(seconds);
                 self.has_stepped[index] = true;
@@ -366,6 +381,9 @@ impl World {
             }
             Fault::Node(node) => _ = self.fabric.node_up(now, *node),
             Fault::Disk(index, _) => self.disks[*index].set_faults(Default::default()),
+            Fault::EtcdDown | Fault::EtcdCut(_) | Fault::EtcdLossy(_) => {
+                self.set_etcd(fault, false);
+            }
             Fault::LossyFabric => self.adversary.set_loss(&mut self.fabric, false),
             Fault::SlowNetwork => {
                 self.net.set_latency(Duration::from_micros(40), Duration::from_micros(160));
@@ -378,6 +396,19 @@ impl World {
             | Fault::Orders(..) => return,
         }
         self.note(format_args!("repaired: {fault:?}"));
+    }
+
+    /// Causes a fault of etcd, or repairs it.
+    fn set_etcd(&self, fault: &Fault, fails: bool) {
+        let link = |index: usize| self.setups[index].etcd.as_ref();
+        match *fault {
+            Fault::EtcdDown => self.etcd.iter().for_each(|model| model.set_down(fails)),
+            Fault::EtcdCut(index) => link(index).into_iter().for_each(|link| link.set_cut(fails)),
+            Fault::EtcdLossy(index) => {
+                link(index).into_iter().for_each(|link| link.set_losses(if fails { 4 } else { 0 }));
+            }
+            _ => {}
+        }
     }
 
     /// Often stops a manager just until another one has replaced it, of which a responder does not

@@ -47,6 +47,16 @@ fn two_managers_lose_nothing() {
     }
 }
 
+/// The registry is in an etcd that fails, too.
+#[test]
+fn managers_that_share_a_registry_lose_nothing() {
+    for seed in 1..3 {
+        let config = || Config { etcd: true, episodes: 3, ..Config::small(seed) };
+        let first = run(config());
+        assert_eq!(run(config()).hash, first.hash, "a seed is the same run every time");
+    }
+}
+
 /// A standby became master while the master came back. It overwrote the master's settings of
 /// ports, stood by, and the master did not learn of it: requests went to the standby for good. Then
 /// clients that had registered with the standby meanwhile were not asked to register again.

@@ -51,6 +51,8 @@ pub use state::StateError;
 use store::Store;
 pub use store::StoreError;
 use store::etcd::EtcdStore;
+#[cfg(feature = "etcd-model")]
+pub use store::etcd::model::{EtcdLink, EtcdModel};
 use store::file::FileStore;
 
 /// Why the program could not run.

@@ -53,6 +53,8 @@ pub use writing::WriteStream;
 use super::follow::Progress;
 use super::metrics::Metric;
 use super::store::Store;
+#[cfg(feature = "etcd-model")]
+use super::store::etcd::EtcdStore;
 use super::store::file::FileStore;
 
 /// A registry that is not started. It exists before the publisher, which serves its services.
@@ -98,6 +100,20 @@ impl RegistrySetup {
         dump: SaDumpFile,
     ) -> Result<(RegistryHandle, RegistryThread), StoreError> {
         self.open(Box::new(FileStore::on(medium)), publisher, dump)
+    }
+
+    /// Opens the registry in a simulated etcd, for a caller that does the work of the thread, some
+    /// times in ten milliseconds. `process` identifies this run of the manager.
+    #[cfg(feature = "etcd-model")]
+    pub fn open_in_model(
+        self,
+        link: crate::runtime::EtcdLink,
+        process: u64,
+        publisher: Arc<Publisher>,
+        dump: SaDumpFile,
+    ) -> Result<(RegistryHandle, RegistryThread), StoreError> {
+        let store = EtcdStore::simulated(link, publisher.clock(), process)?;
+        self.open(Box::new(store), publisher, dump)
     }
 
     /// Opens the registry in `store`.

@@ -45,9 +45,55 @@ impl std::fmt::Display for Failure {
     }
 }
 
+/// The way to a cluster.
+#[derive(Clone)]
+pub(super) enum Client {
+    /// To the members of a real one.
+    Members(Members),
+    /// To a simulated one.
+    #[cfg(any(test, feature = "etcd-model"))]
+    Model(super::model::EtcdLink),
+}
+
+/// Passes requests on.
+macro_rules! requests {
+    ($($(#[doc = $doc:literal])* $name:ident($request:ident: $type:ty) -> $response:ty;)*) => {
+        impl Client {$(
+            $(#[doc = $doc])*
+            pub(super) async fn $name(&self, $request: $type) -> Result<$response, Failure> {
+                match self {
+                    Self::Members(members) => members.$name($request).await,
+                    #[cfg(any(test, feature = "etcd-model"))]
+                    Self::Model(link) => link.$name($request).await,
+                }
+            }
+        )*}
+    };
+}
+requests! {
+    range(request: RangeRequest) -> RangeResponse;
+    txn(request: &TxnRequest) -> TxnResponse;
+    compact(revision: i64) -> ();
+    grant(ttl_s: i64) -> LeaseGrantResponse;
+    /// Ends a lease, and the keys that hang on it.
+    revoke(id: i64) -> ();
+    /// Prolongs a lease; returns whether it still existed.
+    keep_alive(id: i64) -> bool;
+}
+
+impl Client {
+    /// Connects when there is a request. Must be called in a runtime.
+    pub(super) fn new(
+        location: &EtcdLocation,
+        status: &Arc<EtcdStatus>,
+    ) -> Result<Self, StoreError> {
+        Members::new(location, status).map(Self::Members)
+    }
+}
+
 /// A client of all members.
 #[derive(Clone)]
-pub(super) struct Client {
+pub(super) struct Members {
     members: Arc<[Member]>,
     /// The member that is asked first.
     current: Arc<AtomicUsize>,
@@ -59,18 +105,14 @@ struct Member {
     lease: LeaseClient<Channel>,
 }
 
-impl Client {
-    /// Connects when there is a request. Must be called in a runtime.
-    pub(super) fn new(
-        location: &EtcdLocation,
-        status: &Arc<EtcdStatus>,
-    ) -> Result<Self, StoreError> {
+impl Members {
+    fn new(location: &EtcdLocation, status: &Arc<EtcdStatus>) -> Result<Self, StoreError> {
         let members = location.endpoints.iter().map(|endpoint| member(location, endpoint));
         let members = members.collect::<Result<Vec<_>, _>>()?;
         Ok(Self { members: members.into(), current: Arc::default(), status: status.clone() })
     }
 
-    pub(super) async fn range(&self, request: RangeRequest) -> Result<RangeResponse, Failure> {
+    async fn range(&self, request: RangeRequest) -> Result<RangeResponse, Failure> {
         let request = &request;
         self.call(PAGE_PATIENCE, |member| {
             let (mut kv, request) = (member.kv.clone(), request.clone());
@@ -79,7 +121,7 @@ impl Client {
         .await
     }
 
-    pub(super) async fn txn(&self, request: &TxnRequest) -> Result<TxnResponse, Failure> {
+    async fn txn(&self, request: &TxnRequest) -> Result<TxnResponse, Failure> {
         self.call(PATIENCE, |member| {
             let (mut kv, request) = (member.kv.clone(), request.clone());
             async move { kv.txn(request).await }
@@ -87,7 +129,7 @@ impl Client {
         .await
     }
 
-    pub(super) async fn compact(&self, revision: i64) -> Result<(), Failure> {
+    async fn compact(&self, revision: i64) -> Result<(), Failure> {
         self.call(PAGE_PATIENCE, |member| {
             let mut kv = member.kv.clone();
             async move { kv.compact(CompactionRequest { revision }).await }
@@ -96,7 +138,7 @@ impl Client {
         .map(|_| ())
     }
 
-    pub(super) async fn grant(&self, ttl_s: i64) -> Result<LeaseGrantResponse, Failure> {
+    async fn grant(&self, ttl_s: i64) -> Result<LeaseGrantResponse, Failure> {
         self.call(PATIENCE, |member| {
             let mut lease = member.lease.clone();
             async move { lease.lease_grant(LeaseGrantRequest { ttl: ttl_s }).await }
@@ -104,8 +146,7 @@ impl Client {
         .await
     }
 
-    /// Ends a lease, and the keys that hang on it.
-    pub(super) async fn revoke(&self, id: i64) -> Result<(), Failure> {
+    async fn revoke(&self, id: i64) -> Result<(), Failure> {
         self.call(PATIENCE, |member| {
             let mut lease = member.lease.clone();
             async move { lease.lease_revoke(LeaseRevokeRequest { id }).await }
@@ -114,8 +155,7 @@ impl Client {
         .map(|_| ())
     }
 
-    /// Prolongs a lease; returns whether it still existed.
-    pub(super) async fn keep_alive(&self, id: i64) -> Result<bool, Failure> {
+    async fn keep_alive(&self, id: i64) -> Result<bool, Failure> {
         let answer = self.call(PATIENCE, |member| {
             let mut lease = member.lease.clone();
             async move {

@@ -10,12 +10,17 @@
 //! - [`task`]: decides. [`read`]: reading. [`client`]: requests. [`status`]: for operators.
 
 mod client;
+#[cfg(feature = "etcd-model")]
+mod driver;
 mod image;
 mod layout;
+#[cfg(any(test, feature = "etcd-model"))]
+pub(crate) mod model;
 mod read;
 mod status;
 mod task;
 
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
@@ -54,6 +59,18 @@ pub(in super::super) struct EtcdStore {
     waker: Arc<std::sync::OnceLock<Waker>>,
     status: Arc<EtcdStatus>,
     thread: Option<JoinHandle<()>>,
+    /// In place of the thread, in a simulation.
+    #[cfg(feature = "etcd-model")]
+    driver: Option<driver::Driver>,
+}
+
+/// Where a store is.
+struct Place<'a> {
+    client: Client,
+    prefix: &'a str,
+    fold_len: usize,
+    /// Identity of this process among holders of the fence.
+    process: u64,
 }
 
 impl EtcdStore {
@@ -72,25 +89,67 @@ impl EtcdStore {
             let _context = runtime.enter();
             Client::new(location, &status)?
         };
-        let (events_in, events) = channel();
-        let (commands, commands_out) = commands::unbounded_channel();
-        let waker: Arc<std::sync::OnceLock<Waker>> = Arc::default();
-        let events_in = Events { sender: events_in, waker: waker.clone() };
-        let task =
-            Task::new(client, &location.prefix, fold_len, commands_out, events_in, status.clone());
+        let process = RandomState::new().hash_one(std::process::id());
+        let place = Place { client, prefix: &location.prefix, fold_len, process };
+        let (mut this, task) = Self::prepare(place, status);
         let thread = std::thread::Builder::new()
             .name("etcd".to_owned())
             .spawn(move || runtime.block_on(task.run()))
             .map_err(StoreError::Runtime)?;
-        Ok(Self {
+        this.thread = Some(thread);
+        Ok(this)
+    }
+
+    /// A store in a simulated cluster, on a thread.
+    #[cfg(test)]
+    fn start_on(link: model::EtcdLink, fold_len: usize) -> Result<Self, StoreError> {
+        let status = Arc::new(EtcdStatus::new(vec!["model".to_owned()]));
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .map_err(StoreError::Runtime)?;
+        let process = RandomState::new().hash_one(0);
+        let place = Place { client: Client::Model(link), prefix: "/model", fold_len, process };
+        let (mut this, task) = Self::prepare(place, status);
+        this.thread = Some(std::thread::spawn(move || runtime.block_on(task.run())));
+        Ok(this)
+    }
+
+    /// A store in a simulated cluster, whose work is done when it is polled. `process` identifies
+    /// this manager among holders of the fence.
+    #[cfg(feature = "etcd-model")]
+    pub(in super::super) fn simulated(
+        link: model::EtcdLink,
+        clock: Arc<dyn crate::clock::Clock>,
+        process: u64,
+    ) -> Result<Self, StoreError> {
+        let status = Arc::new(EtcdStatus::new(vec!["model".to_owned()]));
+        let (client, prefix) = (Client::Model(link), "/ibsm");
+        let place = Place { client, prefix, fold_len: model::FOLD_LEN, process };
+        let (mut this, task) = Self::prepare(place, status);
+        this.driver = Some(driver::Driver::new(task, clock)?);
+        Ok(this)
+    }
+
+    /// The store, and the task that does its work.
+    fn prepare(place: Place<'_>, status: Arc<EtcdStatus>) -> (Self, Task) {
+        let (events_in, events) = channel();
+        let (commands, commands_out) = commands::unbounded_channel();
+        let waker: Arc<std::sync::OnceLock<Waker>> = Arc::default();
+        let events_in = Events { sender: events_in, waker: waker.clone() };
+        let task = Task::new(place, commands_out, events_in, status.clone());
+        let this = Self {
             commands,
             events,
             opening: 0,
             session: None,
             waker,
             status,
-            thread: Some(thread),
-        })
+            thread: None,
+            #[cfg(feature = "etcd-model")]
+            driver: None,
+        };
+        (this, task)
     }
 
     /// State of the cluster, for operators.
@@ -123,6 +182,10 @@ impl Store for EtcdStore {
     }
 
     fn poll(&mut self) -> Option<Event> {
+        #[cfg(feature = "etcd-model")]
+        if let Some(driver) = &mut self.driver {
+            driver.run();
+        }
         loop {
             let (opening, event) = self.events.try_recv().ok()?;
             if opening == self.opening {
@@ -132,6 +195,10 @@ impl Store for EtcdStore {
     }
 
     fn poll_within(&mut self, patience: Duration) -> Option<Event> {
+        #[cfg(feature = "etcd-model")]
+        if self.driver.is_some() {
+            return self.poll();
+        }
         let end = Instant::now() + patience;
         loop {
             let left = end.saturating_duration_since(Instant::now());
@@ -154,6 +221,10 @@ impl Store for EtcdStore {
 
 impl Drop for EtcdStore {
     fn drop(&mut self) {
+        #[cfg(feature = "etcd-model")]
+        if self.driver.is_some() {
+            return;
+        }
         let (done, ended) = channel::<()>();
         self.send(Command::Close(done));
         // Nothing is ever sent: this returns when the thread drops its end.

@@ -21,7 +21,7 @@ use super::proto::response_op::Response;
 use super::proto::{KeyValue, TxnRequest, TxnResponse};
 use super::read::{ReadFailure, Reader, holder_text};
 use super::status::{EtcdStatus, Holder};
-use super::{Event, Events, LEASE_S};
+use super::{Event, Events, LEASE_S, Place};
 use crate::runtime::store::StoreError;
 
 /// How often a standby reads what was added.
@@ -54,7 +54,7 @@ enum End {
     Closed,
 }
 
-type Work<T> = Option<Pin<Box<dyn Future<Output = Result<T, Lost>>>>>;
+type Work<T> = Option<Pin<Box<dyn Future<Output = Result<T, Lost>> + Send>>>;
 
 /// The fence is no longer ours.
 struct Lost;
@@ -88,14 +88,12 @@ pub(super) struct Task {
 
 impl Task {
     pub(super) fn new(
-        client: Client,
-        prefix: &str,
-        fold_len: usize,
+        place: Place<'_>,
         commands: UnboundedReceiver<Command>,
         events: Events,
         status: Arc<EtcdStatus>,
     ) -> Self {
-        use std::hash::{BuildHasher, RandomState};
+        let Place { client, prefix, fold_len, process } = place;
         Self {
             reader: Reader { client, keys: Keys::new(prefix) },
             fold_len,
@@ -106,7 +104,7 @@ impl Task {
             session: None,
             opening: 0,
             is_awaited: false,
-            process: RandomState::new().hash_one(std::process::id()),
+            process,
             closing: None,
         }
     }
@@ -176,6 +174,7 @@ impl Task {
         tokio::pin!(end);
         loop {
             tokio::select! {
+                biased;
                 () = &mut end => return None,
                 command = self.commands.recv() => match command {
                     None => return Some(End::Closed),
@@ -265,6 +264,7 @@ impl Task {
                 Err(failure) => self.read_failed(failure),
             }
             tokio::select! {
+                biased;
                 _ = ended(&mut alive) => return End::Changed,
                 paused = self.pause(FENCE_INTERVAL) => if let Some(end) = paused {
                     return end;

@@ -4,9 +4,11 @@ use std::time::{Duration, Instant};
 
 use ib_mad::types::Guid;
 
+use super::model::{EtcdLink, EtcdModel};
 use super::testing::{Cluster, Prefix, Proxy, await_that};
 use super::*;
 use crate::cli::{EtcdLocation, EtcdTls};
+use crate::clock::HostClock;
 use crate::runtime::store::Stored;
 use crate::runtime::store::conformance::{
     self, Bed, SESSION, aliases, changes, commit, event_of, opened,
@@ -22,6 +24,39 @@ fn etcd_keeps_the_promises_of_a_store() {
     conformance::a_commit_of_any_size_is_one(&cluster.prefix("/size"));
     conformance::many_commits_are_read_back_in_their_order(&cluster.prefix("/many"));
     conformance::only_one_holder_commits(&cluster.prefix("/holder"));
+}
+
+/// A model of a cluster, behind links that lose nothing or one message in twenty.
+struct Modelled {
+    model: Arc<EtcdModel>,
+    lost_of: u64,
+}
+
+impl Modelled {
+    fn new(lost_of: u64) -> Self {
+        Self { model: EtcdModel::new(Arc::new(HostClock::open())), lost_of }
+    }
+}
+
+impl Bed for Modelled {
+    fn store(&self) -> Box<dyn Store> {
+        let link = EtcdLink::new(&self.model, Duration::from_micros(100), 7);
+        link.set_losses(self.lost_of);
+        Box::new(EtcdStore::start_on(link, 200_000).unwrap())
+    }
+}
+
+/// So that what holds with the model in the simulation holds with etcd.
+mod model {
+    use super::*;
+
+    conformance::conformance_tests!(Some(Modelled::new(0)));
+
+    #[test]
+    fn commits_are_one_whatever_is_lost() {
+        let bed = Modelled::new(20);
+        conformance::only_one_holder_commits(&bed);
+    }
 }
 
 /// What a store that leads reports first: everything.

@@ -1,0 +1,350 @@
+//! An etcd cluster in memory, for simulations: keys with revisions, transactions and leases as etcd
+//! has them, behind links that lose requests and answers. It decides nothing for the store: what
+//! managers send and read is what they send to a real cluster.
+//!
+//! Left out: members and their elections. While the cluster is down, as during an election,
+//! requests get no answer; then leases begin again, as etcd's do under a new leader.
+
+#![cfg_attr(
+    not(feature = "etcd-model"),
+    allow(unreachable_pub, dead_code, reason = "only tests use it")
+)]
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use sa_proto::prost::bytes::Bytes;
+use tonic::Status;
+
+use super::client::Failure;
+use super::proto::compare::{CompareTarget, TargetUnion};
+use super::proto::request_op::Request;
+use super::proto::response_op::Response;
+use super::proto::{
+    Compare, DeleteRangeResponse, KeyValue, LeaseGrantResponse, PutRequest, PutResponse,
+    RangeRequest, RangeResponse, ResponseHeader, ResponseOp, TxnRequest, TxnResponse,
+};
+use crate::clock::Clock;
+
+/// Operations in a transaction, at most, as etcd is configured by default.
+const TXN_OPS_MAX: usize = 128;
+/// Bytes of a request, at most, as etcd is configured by default.
+const REQUEST_LEN_MAX: usize = 1_572_864;
+/// When a store in a simulation takes its log into the tables, bytes: often.
+#[cfg(feature = "etcd-model")]
+pub(super) const FOLD_LEN: usize = 20_000;
+/// How long a client waits for an answer.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A cluster; see the module.
+pub struct EtcdModel {
+    clock: Arc<dyn Clock>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    revision: i64,
+    compacted: i64,
+    /// By key: its values with the revisions of their changes, ascending; `None`: it was deleted.
+    keys: BTreeMap<Bytes, Vec<(i64, Option<KeyValue>)>>,
+    leases: BTreeMap<i64, Lease>,
+    next_lease: i64,
+    is_down: bool,
+}
+
+struct Lease {
+    time: Duration,
+    ends: Instant,
+}
+
+impl EtcdModel {
+    /// An empty cluster.
+    pub fn new(clock: Arc<dyn Clock>) -> Arc<Self> {
+        let state = State { revision: 1, next_lease: 1, ..State::default() };
+        Arc::new(Self { clock, state: Mutex::new(state) })
+    }
+
+    /// Lets the cluster answer no requests, or answer again.
+    pub fn set_down(&self, is_down: bool) {
+        let now = self.clock.now();
+        let mut state = self.state();
+        if std::mem::replace(&mut state.is_down, is_down) && !is_down {
+            state.leases.values_mut().for_each(|lease| lease.ends = now + lease.time);
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The state for a request that arrives now; `None` while the cluster is down.
+    fn serve(&self) -> Option<MutexGuard<'_, State>> {
+        let now = self.clock.now();
+        let mut state = self.state();
+        if state.is_down {
+            return None;
+        }
+        let ended = state.leases.iter().filter(|(_, lease)| lease.ends <= now);
+        let ended: Vec<i64> = ended.map(|(id, _)| *id).collect();
+        ended.into_iter().for_each(|id| state.end_lease(id));
+        Some(state)
+    }
+}
+
+impl State {
+    fn header(&self) -> Option<ResponseHeader> {
+        Some(ResponseHeader { revision: self.revision })
+    }
+
+    fn value(&self, key: &[u8]) -> Option<&KeyValue> {
+        self.keys.get(key)?.last()?.1.as_ref()
+    }
+
+    fn end_lease(&mut self, id: i64) {
+        if self.leases.remove(&id).is_none() {
+            return;
+        }
+        let hangs = |(_, values): &(&Bytes, &Vec<(i64, Option<KeyValue>)>)| {
+            values.last().and_then(|(_, kv)| kv.as_ref()).is_some_and(|kv| kv.lease == id)
+        };
+        let keys: Vec<Bytes> = self.keys.iter().filter(hangs).map(|(key, _)| key.clone()).collect();
+        if !keys.is_empty() {
+            self.revision += 1;
+            keys.into_iter().for_each(|key| self.change(key, None));
+        }
+    }
+
+    /// Changes a key in the current revision.
+    fn change(&mut self, key: Bytes, value: Option<KeyValue>) {
+        let revision = self.revision;
+        self.keys.entry(key).or_default().push((revision, value));
+    }
+
+    fn range(&self, request: &RangeRequest) -> Result<RangeResponse, Failure> {
+        let at = if request.revision == 0 { self.revision } else { request.revision };
+        if at < self.compacted {
+            let reason = "etcdserver: mvcc: required revision has been compacted";
+            return Err(Failure::Refused(Status::out_of_range(reason)));
+        }
+        let end = match request.range_end.is_empty() {
+            true => Bound::Included(&request.key),
+            false => Bound::Excluded(&request.range_end),
+        };
+        let mut kvs = Vec::new();
+        if request.range_end.is_empty() || request.key < request.range_end {
+            for (_, values) in self.keys.range::<Bytes, _>((Bound::Included(&request.key), end)) {
+                let then = values.iter().rev().find(|(revision, _)| *revision <= at);
+                kvs.extend(then.and_then(|(_, kv)| kv.clone()));
+            }
+        }
+        let limit = usize::try_from(request.limit).unwrap_or(0);
+        let more = limit != 0 && kvs.len() > limit;
+        if more {
+            kvs.truncate(limit);
+        }
+        Ok(RangeResponse { header: self.header(), kvs, more })
+    }
+
+    fn holds(&self, compare: &Compare) -> bool {
+        let created = self.value(&compare.key).map_or(0, |kv| kv.create_revision);
+        compare.target == i32::from(CompareTarget::Create)
+            && compare.target_union == Some(TargetUnion::CreateRevision(created))
+    }
+
+    fn txn(&mut self, request: &TxnRequest) -> Result<TxnResponse, Failure> {
+        use sa_proto::prost::Message;
+        let refused = |reason| Err(Failure::Refused(Status::invalid_argument(reason)));
+        if request.success.len().max(request.failure.len()) > TXN_OPS_MAX {
+            return refused("etcdserver: too many operations in txn request");
+        }
+        if request.encoded_len() > REQUEST_LEN_MAX {
+            return refused("etcdserver: request is too large");
+        }
+        let succeeded = request.compare.iter().all(|compare| self.holds(compare));
+        let ops = if succeeded { &request.success } else { &request.failure };
+        let puts = ops.iter().filter_map(|op| match &op.request {
+            Some(Request::RequestPut(put)) => Some(put),
+            _ => None,
+        });
+        if puts.clone().any(|put| put.lease != 0 && !self.leases.contains_key(&put.lease)) {
+            return Err(Failure::Refused(Status::not_found(
+                "etcdserver: requested lease not found",
+            )));
+        }
+        let before = self.revision;
+        let mut responses = Vec::new();
+        for op in ops {
+            let response = match &op.request {
+                Some(Request::RequestRange(range)) => Response::ResponseRange(self.range(range)?),
+                Some(Request::RequestPut(put)) => {
+                    self.revision = before + 1;
+                    self.put(put);
+                    Response::ResponsePut(PutResponse { header: self.header() })
+                }
+                Some(Request::RequestDeleteRange(range)) => {
+                    let (key, range_end) = (range.key.clone(), range.range_end.clone());
+                    let all = RangeRequest { key, range_end, ..RangeRequest::default() };
+                    for kv in self.range(&all)?.kvs {
+                        self.revision = before + 1;
+                        self.change(kv.key, None);
+                    }
+                    Response::ResponseDeleteRange(DeleteRangeResponse { header: self.header() })
+                }
+                None => continue,
+            };
+            responses.push(ResponseOp { response: Some(response) });
+        }
+        Ok(TxnResponse { header: self.header(), succeeded, responses })
+    }
+
+    fn put(&mut self, put: &PutRequest) {
+        let created = self.value(&put.key).map_or(self.revision, |kv| kv.create_revision);
+        let value = KeyValue {
+            key: put.key.clone(),
+            create_revision: created,
+            value: put.value.clone(),
+            lease: put.lease,
+        };
+        self.change(put.key.clone(), Some(value));
+    }
+
+    fn compact(&mut self, revision: i64) {
+        self.compacted = revision.max(self.compacted).min(self.revision);
+        let compacted = self.compacted;
+        self.keys.retain(|_, values| {
+            let last = values.iter().rposition(|(revision, _)| *revision <= compacted);
+            values.drain(..last.unwrap_or(0));
+            !matches!(values[..], [(revision, None)] if revision <= compacted)
+        });
+    }
+}
+
+/// The way of one manager to the cluster.
+#[derive(Clone)]
+pub struct EtcdLink {
+    model: Arc<EtcdModel>,
+    network: Arc<Mutex<LinkState>>,
+}
+
+impl std::fmt::Debug for EtcdLink {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EtcdLink").finish_non_exhaustive()
+    }
+}
+
+/// The state of a link.
+struct LinkState {
+    /// Time to the cluster, and back.
+    latency: Duration,
+    is_cut: bool,
+    /// Chooses what is lost.
+    draws: u64,
+    /// One in this many requests, and answers, is lost; 0: none.
+    lost_of: u64,
+}
+
+impl EtcdLink {
+    /// A link whose losses depend on `seed`.
+    pub fn new(model: &Arc<EtcdModel>, latency: Duration, seed: u64) -> Self {
+        let state = LinkState { latency, is_cut: false, draws: seed | 1, lost_of: 0 };
+        Self { model: model.clone(), network: Arc::new(Mutex::new(state)) }
+    }
+
+    /// Cuts the link, or mends it.
+    pub fn set_cut(&self, is_cut: bool) {
+        self.network().is_cut = is_cut;
+    }
+
+    /// Loses one in `lost_of` requests, and answers; none if that is 0.
+    pub fn set_losses(&self, lost_of: u64) {
+        self.network().lost_of = lost_of;
+    }
+
+    fn network(&self) -> MutexGuard<'_, LinkState> {
+        self.network.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a message gets through.
+    fn passes(&self) -> bool {
+        let mut network = self.network();
+        // Xorshift (Marsaglia 2003).
+        network.draws ^= network.draws << 13;
+        network.draws ^= network.draws >> 7;
+        network.draws ^= network.draws << 17;
+        !network.is_cut && (network.lost_of == 0 || !network.draws.is_multiple_of(network.lost_of))
+    }
+
+    /// Sends a request, and waits for its answer.
+    async fn call<T>(
+        &self,
+        act: impl FnOnce(&mut State) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let latency = self.network().latency;
+        tokio::time::sleep(latency).await;
+        let answer = match self.passes() {
+            true => self.model.serve().map(|mut state| act(&mut state)),
+            false => None,
+        };
+        match answer {
+            Some(answer) if self.passes() => {
+                tokio::time::sleep(latency).await;
+                answer
+            }
+            _ => {
+                tokio::time::sleep(PATIENCE).await;
+                Err(Failure::Unreachable("no answer".to_owned()))
+            }
+        }
+    }
+
+    pub(super) async fn range(&self, request: RangeRequest) -> Result<RangeResponse, Failure> {
+        self.call(|state| state.range(&request)).await
+    }
+
+    pub(super) async fn txn(&self, request: &TxnRequest) -> Result<TxnResponse, Failure> {
+        self.call(|state| state.txn(request)).await
+    }
+
+    pub(super) async fn compact(&self, revision: i64) -> Result<(), Failure> {
+        self.call(|state| {
+            state.compact(revision);
+            Ok(())
+        })
+        .await
+    }
+
+    pub(super) async fn grant(&self, ttl_s: i64) -> Result<LeaseGrantResponse, Failure> {
+        let now = self.model.clock.now();
+        self.call(|state| {
+            let id = state.next_lease;
+            state.next_lease += 1;
+            let time = Duration::from_secs(ttl_s.max(0) as u64);
+            state.leases.insert(id, Lease { time, ends: now + time });
+            Ok(LeaseGrantResponse { header: state.header(), id, ttl: ttl_s })
+        })
+        .await
+    }
+
+    pub(super) async fn revoke(&self, id: i64) -> Result<(), Failure> {
+        self.call(|state| {
+            state.end_lease(id);
+            Ok(())
+        })
+        .await
+    }
+
+    pub(super) async fn keep_alive(&self, id: i64) -> Result<bool, Failure> {
+        let model = self.model.clone();
+        self.call(|state| {
+            let now = model.clock.now();
+            let lease = state.leases.get_mut(&id);
+            let is_there = lease.is_some();
+            lease.into_iter().for_each(|lease| lease.ends = now + lease.time);
+            Ok(is_there)
+        })
+        .await
+    }
+}
