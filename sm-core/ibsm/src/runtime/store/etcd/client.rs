@@ -8,6 +8,7 @@ use std::time::Duration;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, Response, Status};
 
+use super::failure::Failure;
 use super::proto::kv_client::KvClient;
 use super::proto::lease_client::LeaseClient;
 use super::proto::{
@@ -25,25 +26,6 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const PAGE_PATIENCE: Duration = Duration::from_secs(5);
 /// Bytes of a response, at most: a page of pieces.
 const RESPONSE_LEN_MAX: usize = 64 << 20;
-
-/// Why a request has no result.
-#[derive(Clone, Debug)]
-pub(super) enum Failure {
-    /// The member did not answer, or cannot: the request may or may not have taken effect, or will
-    /// later.
-    Unreachable(String),
-    /// The cluster refuses the request.
-    Refused(Status),
-}
-
-impl std::fmt::Display for Failure {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Unreachable(reason) => f.write_str(reason),
-            Self::Refused(status) => write!(f, "{}", status.message()),
-        }
-    }
-}
 
 /// The way to a cluster.
 #[derive(Clone)]

@@ -12,6 +12,7 @@
 mod client;
 #[cfg(feature = "etcd-model")]
 mod driver;
+mod failure;
 mod image;
 mod layout;
 #[cfg(any(test, feature = "etcd-model"))]

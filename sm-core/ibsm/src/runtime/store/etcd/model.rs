@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use sa_proto::prost::bytes::Bytes;
 use tonic::Status;
 
-use super::client::Failure;
+use super::failure::Failure;
 use super::proto::compare::{CompareTarget, TargetUnion};
 use super::proto::request_op::Request;
 use super::proto::response_op::Response;

@@ -4,7 +4,8 @@ use ib_mad::types::Guid;
 use sa_proto::snapshot::encoding::Malformed;
 use tonic::Code;
 
-use super::client::{Client, Failure};
+use super::client::Client;
+use super::failure::Failure;
 use super::image::Image;
 use super::layout::{
     Head, KeyRange, Keys, Unreadable, one, page, range, read_head, read_last, read_record,

@@ -14,7 +14,8 @@ use tokio::task::AbortHandle;
 use tokio::time::sleep;
 use tracing::{debug, error, warn};
 
-use super::client::{Client, Failure};
+use super::client::Client;
+use super::failure::Failure;
 use super::image::{Image, Made};
 use super::layout::{Commit, Fence, Keys, SCHEMA, Tables, Unreadable, one, record_of, take_fence};
 use super::proto::response_op::Response;
