@@ -60,7 +60,8 @@ search() {
                 echo "$((SECONDS - began)) - $(grep -m1 -A1 'panicked at' <<<"$out" | tail -1)"
                 return
             }
-            if "$unchanged" ${store:+"$store"} ${size:+"$size"} --quiet --seed "$failed" --runs 1 >"$root/out" 2>&1; then
+            if "$unchanged" ${store:+"$store"} ${size:+"$size"} --quiet --seed "$failed" --runs 1 \
+                >"$root/out" 2>&1; then
                 echo "$((SECONDS - began)) $failed${size:+ small}:" \
                     "$(grep -m1 -oP '^seed [0-9]+ FAILED: \K.*' <<<"$out")"
                 return
@@ -83,7 +84,11 @@ find_defect() {
     local name=$1 result store=
     shift
     [[ $name != etcd-* ]] || store=--etcd
-    if result=$(search "$@" ${store:+"$store"}); then row "$name" found "$result"; else miss "$name" missed; fi
+    if result=$(search "$@" ${store:+"$store"}); then
+        row "$name" found "$result"
+    else
+        miss "$name" missed
+    fi
 }
 row defect result 'seconds, seed, what does not hold'
 for name in "${names[@]}"; do

@@ -1,5 +1,5 @@
-//! How long clients at the manager's LID wait for an answer while a link of a fabric of 10,000 hosts
-//! fails and other programs use the CPUs. For figures, not for CI:
+//! How long clients at the manager's LID wait for an answer while a link of a fabric of 10,000
+//! hosts fails and other programs use the CPUs. For figures, not for CI:
 //!
 //! ```text
 //! cargo test --release -p benches --test it waits -- --ignored --nocapture

@@ -15,8 +15,8 @@ pub struct Routing {
     /// Name of the engine that computed them.
     pub engine: &'static str,
     /// By switch: the egress port by LID, in whole blocks of [`BLOCK_LEN`](crate::BLOCK_LEN) entries
-    /// up to the topology's last LID; all of the same length. Unchanged tables are shared with the previous
-    /// routing.
+    /// up to the topology's last LID; all of the same length. Unchanged tables are shared with the
+    /// previous routing.
     pub lfts: Vec<Entries>,
     /// A number that falls at each step of a route, which proves that routes end. Rows are
     /// switches, columns egress switches. Engines with shortest paths store the remaining hops.

@@ -236,18 +236,7 @@ impl Outcomes {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn key(tid: u64) -> OutcomeKey {
-        OutcomeKey {
-            slid: Lid(1),
-            sgid: Gid::ZERO,
-            qpn: Qpn::GSI,
-            tid,
-            attribute: AttributeId(0x38),
-            method: Method::SET,
-            digest: 7,
-        }
-    }
+    use crate::registry::testing::outcome_key as key;
 
     fn outcome(status: Status, at_s: u64) -> Outcome {
         Outcome { status, data: None, at_s }

@@ -5,7 +5,7 @@ use ib_mad::wire::attribute::NodeType;
 use ib_mad::wire::mad::{AttributeId, Method, Status};
 use ib_mad::wire::sa::{ComponentMask, DATA_LEN};
 
-use super::{EndPort, Ports, Registry, Reply, Request, Requester};
+use super::{EndPort, OutcomeKey, Ports, Registry, Reply, Request, Requester};
 
 /// The current time in tests, seconds since 1970.
 pub const NOW_S: u64 = 1_000;
@@ -42,6 +42,19 @@ pub fn ports() -> Ports {
 /// The GID of a port by its LID.
 pub fn gid(lid: u16) -> Gid {
     Gid::new(SUBNET_PREFIX_DEFAULT, GUIDS[usize::from(lid) - 1])
+}
+
+/// The key of a request with this TransactionID.
+pub fn outcome_key(tid: u64) -> OutcomeKey {
+    OutcomeKey {
+        slid: Lid(3),
+        sgid: Gid([9; 16]),
+        qpn: Qpn::GSI,
+        tid,
+        attribute: AttributeId(0x31),
+        method: Method::SET,
+        digest: 77,
+    }
 }
 
 /// A request of the port with LID `slid`, from QP1. Each has a new TransactionID.

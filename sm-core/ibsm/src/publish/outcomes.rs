@@ -13,7 +13,7 @@ use sm_core::registry::{Changes, OUTCOMES_MAX, outcome};
 const PER_MESSAGE: usize = 1024;
 
 /// What was decided in the current session within the time in which clients repeat requests. Holds
-/// up to [`OUTCOMES_MAX`] outcomes and the last commit; the oldest are discarded first, and counted.
+/// up to [`OUTCOMES_MAX`] outcomes and the last commit; the oldest are discarded first and counted.
 #[derive(Debug)]
 pub(super) struct OutcomeLog {
     session: Session,
@@ -53,8 +53,8 @@ impl Default for OutcomeLog {
 }
 
 impl OutcomeLog {
-    /// Logs the outcomes of a commit after which the registry has this sequence number. The first of
-    /// a session replace those of the session before. Returns how many were discarded early.
+    /// Logs the outcomes of a commit after which the registry has this sequence number. The first
+    /// of a session replace those of the session before. Returns how many were discarded early.
     pub(super) fn push(
         &mut self,
         session: Session,
@@ -116,9 +116,10 @@ impl OutcomeLog {
 
 #[cfg(test)]
 mod tests {
-    use ib_mad::types::{Gid, Guid, Lid, Qpn};
-    use ib_mad::wire::mad::{AttributeId, Method, Status};
-    use sm_core::registry::{Outcome, OutcomeKey};
+    use ib_mad::types::Guid;
+    use ib_mad::wire::mad::Status;
+    use sm_core::registry::Outcome;
+    use sm_core::registry::testing::outcome_key;
 
     use super::*;
 
@@ -128,18 +129,7 @@ mod tests {
 
     /// A commit with requests of these TransactionIDs, decided at `at_s`.
     fn commit(tids: std::ops::Range<u64>, at_s: u64, since_s: u64) -> Arc<Changes> {
-        let outcome = |tid| {
-            let key = OutcomeKey {
-                slid: Lid(1),
-                sgid: Gid::ZERO,
-                qpn: Qpn::GSI,
-                tid,
-                attribute: AttributeId(0x31),
-                method: Method::DELETE,
-                digest: 7,
-            };
-            (key, Outcome { status: Status::OK, data: None, at_s })
-        };
+        let outcome = |tid| (outcome_key(tid), Outcome { status: Status::OK, data: None, at_s });
         let outcomes_put = tids.map(outcome).collect();
         Arc::new(Changes { outcomes_put, outcomes_since_s: since_s, ..Changes::default() })
     }

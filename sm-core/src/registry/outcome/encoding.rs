@@ -69,18 +69,10 @@ pub fn decode(entry: &[u8], out: &mut Vec<(OutcomeKey, Outcome)>) -> Result<(), 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::registry::testing::outcome_key as key;
 
     #[test]
     fn outcomes_read_back_with_the_zeros_that_were_left_out() {
-        let key = |tid| OutcomeKey {
-            slid: Lid(3),
-            sgid: Gid([9; 16]),
-            qpn: Qpn(1),
-            tid,
-            attribute: AttributeId(0x31),
-            method: Method::SET,
-            digest: 77,
-        };
         let with = |len: usize| {
             let mut data = [0; DATA_LEN];
             data[..len].fill(7);

@@ -290,10 +290,11 @@ impl Progress {
 mod tests {
     use std::time::Duration;
 
-    use ib_mad::types::{Gid, Guid, Lid, Qpn};
-    use ib_mad::wire::mad::{AttributeId, Method, Status};
+    use ib_mad::types::Guid;
+    use ib_mad::wire::mad::Status;
     use sa_proto::snapshot::FabricPlane;
     use sa_proto::state::Documents;
+    use sm_core::registry::testing::outcome_key;
 
     use super::*;
     use crate::publish::LEASE;
@@ -415,18 +416,8 @@ mod tests {
     fn outcomes_are_stored_with_the_version_that_they_led_to() {
         let progress = Progress::default();
         let version = |epoch, sequence| snapshot(epoch, sequence).version();
-        let outcome = |tid| {
-            let key = OutcomeKey {
-                slid: Lid(1),
-                sgid: Gid::ZERO,
-                qpn: Qpn::GSI,
-                tid,
-                attribute: AttributeId(0x31),
-                method: Method::SET,
-                digest: 7,
-            };
-            vec![(key, Outcome { status: Status::OK, data: None, at_s: 100 })]
-        };
+        let outcome =
+            |tid| vec![(outcome_key(tid), Outcome { status: Status::OK, data: None, at_s: 100 })];
         let tids = |news: &News| news.outcomes.iter().map(|(key, _)| key.tid).collect::<Vec<_>>();
         for tid in 1..4 {
             progress.receive_outcomes(version(5, tid), outcome(tid));

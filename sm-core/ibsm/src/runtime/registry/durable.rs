@@ -67,7 +67,7 @@ pub(super) struct DurableRegistry {
     /// The copy of the master's registry that is stored. The registry is restored from it at a
     /// takeover; until then rows suffice, and each update costs only its changes.
     followed: Option<RegistryPlane>,
-    /// Outcomes that were stored with the copy, in order of decision.
+    /// Outcomes that are stored with the copy, in order of decision.
     followed_outcomes: VecDeque<(OutcomeKey, Outcome)>,
     /// Counters of registries discarded before this one.
     counted: registry::Counters,
@@ -234,7 +234,6 @@ impl DurableRegistry {
         // These rows are in no list of changes: everything is published again.
         self.published = None;
         self.members.replace(&stored.plane);
-        self.followed_outcomes = stored.outcomes.iter().cloned().collect();
         self.replace_registry(Registry::restore(&stored.plane, stored.outcomes));
     }
 
@@ -262,7 +261,6 @@ impl DurableRegistry {
         self.stamped = None;
         self.published = None;
         self.followed = None;
-        self.followed_outcomes.clear();
         self.replace_registry(Registry::default());
         self.store.open();
     }

@@ -54,7 +54,7 @@ use super::follow::Progress;
 use super::metrics::Metric;
 use super::store::Store;
 #[cfg(feature = "etcd-model")]
-use super::store::etcd::EtcdStore;
+use super::store::etcd::SimulatedStore;
 use super::store::file::FileStore;
 
 /// A registry that is not started. It exists before the publisher, which serves its services.
@@ -112,7 +112,7 @@ impl RegistrySetup {
         publisher: Arc<Publisher>,
         dump: SaDumpFile,
     ) -> Result<(RegistryHandle, RegistryThread), StoreError> {
-        let store = EtcdStore::simulated(link, publisher.clock(), process)?;
+        let store = SimulatedStore::new(link, publisher.clock(), process)?;
         self.open(Box::new(store), publisher, dump)
     }
 

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ib_mad::types::{Gid, Guid, Lid, Qpn};
-use ib_mad::wire::mad::{AttributeId, Method, Status};
+use ib_mad::types::Guid;
+use ib_mad::wire::mad::Status;
 use sa_proto::snapshot::{AliasGuid, RegistryChanges, RegistryPlane, Session};
+use sm_core::registry::testing::outcome_key;
 use sm_core::registry::{AnswerRecord, Changes, HostTime, Outcome, OutcomeKey, Stamp};
 
 use super::faulty::{Fault, Faults, FaultyStore};
@@ -104,16 +105,8 @@ pub(in super::super) fn aliases(plane: &RegistryPlane) -> Vec<u64> {
 }
 
 fn outcome(tid: u64, at_s: u64) -> (OutcomeKey, Outcome) {
-    let key = OutcomeKey {
-        slid: Lid(3),
-        sgid: Gid([9; 16]),
-        qpn: Qpn(1),
-        tid,
-        attribute: AttributeId(0x31),
-        method: Method::SET,
-        digest: 77,
-    };
-    (key, Outcome { status: Status(0), data: Some(AnswerRecord::new(&[7; 200])), at_s })
+    let outcome = Outcome { status: Status(0), data: Some(AnswerRecord::new(&[7; 200])), at_s };
+    (outcome_key(tid), outcome)
 }
 
 pub(in super::super) fn what_was_committed_is_read_back(bed: &impl Bed) {

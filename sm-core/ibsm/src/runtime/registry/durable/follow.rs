@@ -113,12 +113,16 @@ impl DurableRegistry {
         self.fresh = false;
         self.published = None;
         self.members.apply(&changes.rows);
-        self.followed = Some(plane.clone());
+        let is_first = self.followed.replace(plane.clone()).is_none();
+        if is_first {
+            // Those that were read with the rows.
+            self.followed_outcomes = self.registry.granted_outcomes().into();
+        }
         self.keep_outcomes(&changes);
         true
     }
 
-    /// Keeps the stored outcomes in memory, for a takeover.
+    /// Brings the outcomes in memory, for a takeover, in line with those stored.
     fn keep_outcomes(&mut self, changes: &Changes) {
         let known = &mut self.followed_outcomes;
         let since_s = changes.outcomes_since_s;

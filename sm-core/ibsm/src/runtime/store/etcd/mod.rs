@@ -10,14 +10,14 @@
 //! - [`task`]: decides. [`read`]: reading. [`client`]: requests. [`status`]: for operators.
 
 mod client;
-#[cfg(feature = "etcd-model")]
-mod driver;
 mod failure;
 mod image;
 mod layout;
 #[cfg(any(test, feature = "etcd-model"))]
 pub(crate) mod model;
 mod read;
+#[cfg(feature = "etcd-model")]
+mod simulated;
 mod status;
 mod task;
 
@@ -34,6 +34,8 @@ use tokio::sync::mpsc as commands;
 use super::{Event, Store, StoreError, Waker};
 use crate::cli::EtcdLocation;
 use client::Client;
+#[cfg(feature = "etcd-model")]
+pub(in super::super) use simulated::SimulatedStore;
 pub(crate) use status::{EtcdStatus, Holder};
 use task::{Command, Task};
 
@@ -59,10 +61,8 @@ pub(in super::super) struct EtcdStore {
     session: Option<Session>,
     waker: Arc<std::sync::OnceLock<Waker>>,
     status: Arc<EtcdStatus>,
+    /// What does the work; `None` in a simulation.
     thread: Option<JoinHandle<()>>,
-    /// In place of the thread, in a simulation.
-    #[cfg(feature = "etcd-model")]
-    driver: Option<driver::Driver>,
 }
 
 /// Where a store is.
@@ -92,6 +92,15 @@ impl EtcdStore {
         };
         let process = RandomState::new().hash_one(std::process::id());
         let place = Place { client, prefix: &location.prefix, fold_len, process };
+        Self::start_at(place, status, runtime)
+    }
+
+    /// Starts the thread.
+    fn start_at(
+        place: Place<'_>,
+        status: Arc<EtcdStatus>,
+        runtime: tokio::runtime::Runtime,
+    ) -> Result<Self, StoreError> {
         let (mut this, task) = Self::prepare(place, status);
         let thread = std::thread::Builder::new()
             .name("etcd".to_owned())
@@ -111,25 +120,7 @@ impl EtcdStore {
             .map_err(StoreError::Runtime)?;
         let process = RandomState::new().hash_one(0);
         let place = Place { client: Client::Model(link), prefix: "/model", fold_len, process };
-        let (mut this, task) = Self::prepare(place, status);
-        this.thread = Some(std::thread::spawn(move || runtime.block_on(task.run())));
-        Ok(this)
-    }
-
-    /// A store in a simulated cluster, whose work is done when it is polled. `process` identifies
-    /// this manager among holders of the fence.
-    #[cfg(feature = "etcd-model")]
-    pub(in super::super) fn simulated(
-        link: model::EtcdLink,
-        clock: Arc<dyn crate::clock::Clock>,
-        process: u64,
-    ) -> Result<Self, StoreError> {
-        let status = Arc::new(EtcdStatus::new(vec!["model".to_owned()]));
-        let (client, prefix) = (Client::Model(link), "/ibsm");
-        let place = Place { client, prefix, fold_len: model::FOLD_LEN, process };
-        let (mut this, task) = Self::prepare(place, status);
-        this.driver = Some(driver::Driver::new(task, clock)?);
-        Ok(this)
+        Self::start_at(place, status, runtime)
     }
 
     /// The store, and the task that does its work.
@@ -139,17 +130,8 @@ impl EtcdStore {
         let waker: Arc<std::sync::OnceLock<Waker>> = Arc::default();
         let events_in = Events { sender: events_in, waker: waker.clone() };
         let task = Task::new(place, commands_out, events_in, status.clone());
-        let this = Self {
-            commands,
-            events,
-            opening: 0,
-            session: None,
-            waker,
-            status,
-            thread: None,
-            #[cfg(feature = "etcd-model")]
-            driver: None,
-        };
+        let this =
+            Self { commands, events, opening: 0, session: None, waker, status, thread: None };
         (this, task)
     }
 
@@ -183,10 +165,6 @@ impl Store for EtcdStore {
     }
 
     fn poll(&mut self) -> Option<Event> {
-        #[cfg(feature = "etcd-model")]
-        if let Some(driver) = &mut self.driver {
-            driver.run();
-        }
         loop {
             let (opening, event) = self.events.try_recv().ok()?;
             if opening == self.opening {
@@ -196,10 +174,6 @@ impl Store for EtcdStore {
     }
 
     fn poll_within(&mut self, patience: Duration) -> Option<Event> {
-        #[cfg(feature = "etcd-model")]
-        if self.driver.is_some() {
-            return self.poll();
-        }
         let end = Instant::now() + patience;
         loop {
             let left = end.saturating_duration_since(Instant::now());
@@ -222,17 +196,12 @@ impl Store for EtcdStore {
 
 impl Drop for EtcdStore {
     fn drop(&mut self) {
-        #[cfg(feature = "etcd-model")]
-        if self.driver.is_some() {
-            return;
-        }
+        let Some(thread) = self.thread.take() else { return };
         let (done, ended) = channel::<()>();
         self.send(Command::Close(done));
         // Nothing is ever sent: this returns when the thread drops its end.
         let _ = ended.recv_timeout(FAREWELL);
-        if let Some(thread) = self.thread.take().filter(JoinHandle::is_finished)
-            && thread.join().is_err()
-        {
+        if thread.is_finished() && thread.join().is_err() {
             tracing::error!("the store's thread panicked");
         }
     }

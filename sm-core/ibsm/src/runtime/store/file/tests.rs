@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ib_mad::types::{Gid, Guid, Lid, PKey, Qpn};
-use ib_mad::wire::mad::{AttributeId, Method, Status};
+use ib_mad::types::{Gid, Guid, PKey};
+use ib_mad::wire::mad::Status;
 use sa_proto::snapshot::{AliasGuid, MulticastGroup, Service, ServiceRid};
 
 use super::super::conformance::{Bed, conformance_tests};
 use super::tables::table_of;
 use super::*;
-use sm_core::registry::{AnswerRecord, HostTime, Outcome, OutcomeKey, Stamp};
+use sm_core::registry::testing::outcome_key as key;
+use sm_core::registry::{AnswerRecord, HostTime, Outcome, Stamp};
 
 fn open(directory: &Path) -> Result<(RegistryFile, Stored), StoreError> {
     RegistryFile::open(&Directory(directory.to_owned()))
@@ -18,18 +19,6 @@ fn open(directory: &Path) -> Result<(RegistryFile, Stored), StoreError> {
 
 fn alias(n: u64) -> Arc<AliasGuid> {
     Arc::new(AliasGuid { alias: Guid(n), port_guid: Guid(n + 1), index: 1 })
-}
-
-fn key(tid: u64) -> OutcomeKey {
-    OutcomeKey {
-        slid: Lid(3),
-        sgid: Gid([9; 16]),
-        qpn: Qpn(1),
-        tid,
-        attribute: AttributeId(0x31),
-        method: Method::SET,
-        digest: 77,
-    }
 }
 
 const SESSION: Session = Session { epoch: 3, sm_guid: Guid(8) };
