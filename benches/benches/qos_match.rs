@@ -82,7 +82,7 @@ impl Site {
         let tables = Arc::new(Tables::build(&plane, &registry));
         eprintln!("{rules} rules: {} KB of bit sets", tables.qos.bytes() / 1024);
         let mut publisher = Publisher::new();
-        publisher.publish(Arc::new(Generation::new(Version::NONE, tables, registry)));
+        publisher.publish(Arc::new(Generation::new(Version::OFFLINE, tables, registry)));
         let stats = Arc::new(Stats::default());
         let mut draw = Draw::new();
         let requests = (0..BATCH * 64)

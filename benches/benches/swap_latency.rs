@@ -158,7 +158,7 @@ fn histogram() -> Histogram<u64> {
 fn generation(plane: &FabricPlane) -> Arc<Generation> {
     let registry = Arc::new(RegistryPlane::default());
     let tables = Arc::new(Tables::build(plane, &registry));
-    Arc::new(Generation::new(Version::NONE, tables, registry))
+    Arc::new(Generation::new(Version::OFFLINE, tables, registry))
 }
 
 fn on_core<T>(core: usize, work: impl FnOnce() -> T) -> T {

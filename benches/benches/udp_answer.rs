@@ -134,7 +134,7 @@ impl Bench {
         let registry = Arc::new(RegistryPlane::default());
         let tables = Arc::new(Tables::build(&plane, &registry));
         let mut publisher = Publisher::new();
-        publisher.publish(Arc::new(Generation::new(Version::NONE, tables, registry)));
+        publisher.publish(Arc::new(Generation::new(Version::OFFLINE, tables, registry)));
         Self { requests, publisher }
     }
 

@@ -45,7 +45,7 @@ impl Subject {
         let registry = Arc::new(RegistryPlane::default());
         let tables = Arc::new(Tables::build(plane, &registry));
         let mut publisher = Publisher::new();
-        publisher.publish(Arc::new(Generation::new(Version::NONE, tables, registry)));
+        publisher.publish(Arc::new(Generation::new(Version::OFFLINE, tables, registry)));
         let stats = Arc::new(Stats::default());
         Self {
             responder: Responder::new(publisher.reader(), ResponderConfig::default(), stats),

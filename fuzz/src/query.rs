@@ -48,7 +48,7 @@ static RECORDING: LazyLock<Recording> = LazyLock::new(|| {
     assert!(!registry.subscriptions.is_empty() && !registry.alias_guids.is_empty());
     let tables = Arc::new(Tables::build(&fabric, &registry));
     let registry: Arc<RegistryPlane> = Arc::new(registry);
-    Recording { golden, generation: Arc::new(Generation::new(Version::NONE, tables, registry)) }
+    Recording { golden, generation: Arc::new(Generation::new(Version::OFFLINE, tables, registry)) }
 });
 
 /// The target. The input is a script: a packet is a byte for its sender, a byte of length, and that

@@ -153,6 +153,7 @@ impl Bed {
             responder,
             now: Instant::now(),
         };
+        bed.change(|registry, _| registry.begin_session());
         bed.publish(&RegistryPlane::default());
         bed
     }
@@ -351,7 +352,8 @@ impl Bed {
             self.tables = Arc::new(Tables::build(&self.world.fabric, new));
         }
         self.index = self.index.follow(old, new);
-        let (version, tables) = (Version::NONE, Arc::clone(&self.tables));
+        let version = Version { registry_sequence: new.sequence, ..Version::NONE };
+        let tables = Arc::clone(&self.tables);
         let (registry, index) = (Arc::new(new.clone()), self.index.clone());
         self.publisher.publish(Arc::new(Generation { version, tables, registry, index }));
         self.publisher.reclaim();

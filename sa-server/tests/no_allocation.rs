@@ -139,7 +139,7 @@ fn requests_are_answered_from_the_session_of_their_front_door_without_allocating
     let mut publisher = published(&Chain { switches: 4, hosts_each: 8 }.plane(|_| {}));
     let other = Chain { switches: 1, hosts_each: 8 }.plane(|_| {});
     let tables = Arc::new(Tables::build(&other, &RegistryPlane::default()));
-    let other = Generation::new(Version::NONE, tables, Arc::default());
+    let other = Generation::new(Version::OFFLINE, tables, Arc::default());
     publisher.set(1, Some(Arc::new(other)));
     let doors: [SocketAddr; 3] = [1, 2, 3].map(|port| ([192, 0, 2, 1], port).into());
     let peers = Peers::default();
@@ -267,7 +267,7 @@ fn everything() -> Publisher {
 
     let tables = Arc::new(Tables::build(&plane, &registry));
     let mut publisher = Publisher::new();
-    let generation = Generation::new(Version::NONE, tables, Arc::new(registry));
+    let generation = Generation::new(Version::OFFLINE, tables, Arc::new(registry));
     publisher.publish(Arc::new(generation));
     publisher
 }

@@ -47,7 +47,7 @@ impl Ours {
         let registry = Arc::clone(snapshot.registry());
         let tables = Arc::new(Tables::build(snapshot.fabric(), &registry));
         let mut publisher = Publisher::new();
-        publisher.publish(Arc::new(Generation::new(Version::NONE, tables, registry)));
+        publisher.publish(Arc::new(Generation::new(Version::OFFLINE, tables, registry)));
         let stats = Arc::new(Stats::default());
         let responder = Responder::new(publisher.reader(), ResponderConfig::default(), stats);
         // The feeder waits as long as necessary, also while other programs use the core.

@@ -25,7 +25,7 @@ pub struct Version {
     /// Generation of the fabric plane, counted from 1 within the session.
     pub fabric_generation: u64,
     /// Sequence number of the last registry write included. Increases across sessions, too; 0 while
-    /// the master does not know its registry.
+    /// the master does not know its registry, at least 1 if it does, though it may be empty.
     pub registry_sequence: u64,
 }
 
@@ -57,6 +57,9 @@ impl Version {
         fabric_generation: 0,
         registry_sequence: 0,
     };
+
+    /// The version of tables that are built without a manager, from rows that are known.
+    pub const OFFLINE: Self = Self { registry_sequence: 1, ..Self::NONE };
 }
 
 canonical!(Session { epoch, sm_guid });

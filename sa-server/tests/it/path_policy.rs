@@ -415,7 +415,11 @@ fn paths_are_counted_by_the_name_of_their_level() {
         let mut tables = Tables::build(&plane, &RegistryPlane::default());
         tables.qos.count_by(&names);
         let mut publisher = Publisher::new();
-        publisher.publish(Arc::new(Generation::new(Version::NONE, tables.into(), Arc::default())));
+        publisher.publish(Arc::new(Generation::new(
+            Version::OFFLINE,
+            tables.into(),
+            Arc::default(),
+        )));
         let config = ResponderConfig::default();
         let mut responder = Responder::new(publisher.reader(), config, Arc::clone(&stats));
         for class in [1, 1, 2, 3] {

@@ -49,7 +49,7 @@ fn generation(subscriptions: Vec<Subscription>) -> Generation {
         ..RegistryPlane::default()
     };
     let tables = Arc::new(Tables::build(&fabric, &registry));
-    Generation::new(Version::NONE, tables, Arc::new(registry))
+    Generation::new(Version::OFFLINE, tables, Arc::new(registry))
 }
 
 fn event(trap: u16, supersedes_key: u64) -> Event {

@@ -315,6 +315,25 @@ fn without_an_sm_a_write_is_dropped_when_its_client_has_given_up() {
     assert!(tid == 2, "the first was given up");
 }
 
+/// The SM cannot read its registry. That there is no record would be a guess.
+#[test]
+fn reads_of_an_unknown_registry_are_refused() {
+    let mut bed = Bed::new(LONG, |write| done(write, 11));
+    bed.serve(version(1, 0));
+    for (method, attribute) in [
+        (Method::GET, attribute::SERVICE_RECORD),
+        (Method::GET_TABLE, attribute::MC_MEMBER_RECORD),
+        (Method::GET_TABLE, attribute::INFORM_INFO_RECORD),
+    ] {
+        let mut read = request(method, attribute, 3, 9);
+        assert_eq!(bed.responder.handle(&mut read, Instant::now()), Outcome::Send);
+        assert_eq!(SaMad::new(&read.mad).header().status(), Status::SA_NO_RESOURCES);
+    }
+    let mut read = request(Method::GET_TABLE, attribute::NODE_RECORD, 3, 9);
+    assert_eq!(bed.responder.handle(&mut read, Instant::now()), Outcome::Send);
+    assert_eq!(SaMad::new(&read.mad).header().status(), Status::OK);
+}
+
 /// Regression: a repeat of a read that waited for the SM got "no records", and then the read was
 /// answered.
 #[test]

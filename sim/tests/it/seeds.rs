@@ -106,6 +106,13 @@ fn seed_300036_a_standby_is_stopped_and_its_master_dies() {
     run(Config::full(300_036));
 }
 
+/// The disk of a master failed. It published no registry, and queries for what was registered were
+/// answered as if nothing were.
+#[test]
+fn seed_200336_a_registry_cannot_be_read() {
+    run(Config::small(200_336));
+}
+
 /// Updates of a feed that had been cut arrived when their master had been replaced, and replaced
 /// the newer registry on disk.
 #[test]

@@ -392,6 +392,12 @@ impl Registry {
         self.core.plane()
     }
 
+    /// A session begins with this registry: it is known, though it may be empty. The sequence number
+    /// is at least 1, since 0 is that of a registry that its manager does not know.
+    pub fn begin_session(&mut self) {
+        self.core.sequence = self.core.sequence.max(1);
+    }
+
     /// Sequence number of the last change.
     pub fn sequence(&self) -> u64 {
         self.core.sequence

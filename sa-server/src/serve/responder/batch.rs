@@ -228,15 +228,15 @@ impl BatchHandler<'_> {
         if found.steps > STEPS_COSTLY && !wants_many {
             self.note_costly(packet, found.steps);
         }
-        if found.count == 0
-            && found.exhausted.is_none()
-            && searched.is_ok()
-            && family.is_registry()
-            && self.asks_sm(packet)?
-        {
+        let is_empty = found.count == 0 && found.exhausted.is_none() && searched.is_ok();
+        // The SM could not read its registry when its session began.
+        let is_unknown =
+            is_empty && !generation.version.has_registry() && family.reads_registry(&query);
+        if is_empty && !is_unknown && family.is_registry() && self.asks_sm(packet)? {
             return Ok(Outcome::Nothing);
         }
         let status = match (searched, found.exhausted) {
+            _ if is_unknown => Status::SA_NO_RESOURCES,
             (Err(Refusal::Unheard(reason)), _) => return Err(reason),
             (Err(Refusal::Status(status)), _) => status,
             (Ok(()), Some(Exhausted::NoMemory)) => return Err(DropReason::NoMemory),

@@ -133,7 +133,7 @@ pub(crate) fn published(plane: &FabricPlane) -> Publisher {
     let registry = RegistryPlane::default();
     let mut publisher = Publisher::new();
     let tables = Arc::new(Tables::build(plane, &registry));
-    publisher.publish(Arc::new(Generation::new(Version::NONE, tables, Arc::new(registry))));
+    publisher.publish(Arc::new(Generation::new(Version::OFFLINE, tables, Arc::new(registry))));
     publisher
 }
 

@@ -257,7 +257,7 @@ impl Sa {
         let tables = Tables::build(fabric, registry);
         assert_eq!(tables.contradictions(), 0);
         let (tables, registry) = (Arc::new(tables), Arc::new(registry.clone()));
-        self.publisher.publish(Arc::new(Generation::new(Version::NONE, tables, registry)));
+        self.publisher.publish(Arc::new(Generation::new(Version::OFFLINE, tables, registry)));
     }
 
     pub(crate) fn stats(&self) -> &Stats {

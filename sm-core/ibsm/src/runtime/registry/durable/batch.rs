@@ -213,6 +213,7 @@ impl DurableRegistry {
     /// Decides on the writes, and submits what is to be stored.
     fn decide(&mut self, now_s: u64, mut batch: Batch) {
         self.begin_where_the_master_ended();
+        self.registry.begin_session();
         let before = self.registry.plane();
         let ports = &batch.ports;
         let around = mem::take(&mut self.unapplied);

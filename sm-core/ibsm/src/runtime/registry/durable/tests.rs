@@ -127,6 +127,20 @@ fn statuses(verdicts: &[Verdict]) -> Vec<Option<Status>> {
     verdicts.iter().map(status).collect()
 }
 
+/// Regression: an empty registry could not be told from one that its manager does not know, and a
+/// standby of such a manager was never in step.
+#[test]
+fn an_empty_registry_is_published_as_known() {
+    let bed = Bed::new();
+    let durable = bed.master();
+    assert!(plane(&durable).counts().all(|(.., count)| count == 0));
+    let version = bed.publisher.reader().current().version();
+    assert!(version.has_registry(), "{version}");
+    assert_eq!(durable.held(), version.registry(), "it is stored, too");
+    drop(durable);
+    assert_eq!(bed.open().held(), version.registry());
+}
+
 #[test]
 fn a_batch_is_one_transaction_and_published_when_it_is_answered() {
     let bed = Bed::new();
