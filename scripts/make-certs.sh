@@ -10,8 +10,8 @@
 # With DIR/ca.key, certificates of any role can be issued. Outside a test bed, use the CA of your
 # site. An SM's certificate is for servers (serverAuth) and has its names; an SM that follows
 # another one (--follow) also needs the contents of a responder's. The certificates of responders
-# and operators are for clients (clientAuth) and have urn:ibsm:role:responder or
-# urn:ibsm:role:admin as a URI in the subject alternative name.
+# and operators are for clients (clientAuth) and have urn:ibsm:role:responder,
+# urn:ibsm:role:admin or urn:ibsm:role:viewer as a URI in the subject alternative name.
 set -euo pipefail
 
 if (($# == 0)) || [[ $1 == -* ]]; then
@@ -56,6 +56,7 @@ done
 issue sm serverAuth,clientAuth "$names,URI:urn:ibsm:role:responder"
 issue responder clientAuth URI:urn:ibsm:role:responder
 issue admin clientAuth URI:urn:ibsm:role:admin
+issue viewer clientAuth URI:urn:ibsm:role:viewer
 
 cat <<TEXT
 Files are in $PWD. Give each *.key only to the program that uses it; keep ca.key secret.
@@ -63,5 +64,6 @@ Files are in $PWD. Give each *.key only to the program that uses it; keep ca.key
   ibsa     --tls-ca ca.pem --tls-cert responder.pem --tls-key responder.key --sm https://HOST:7471
   ibstorm  the same as ibsa
   ibsmctl  --tls-ca ca.pem --tls-cert admin.pem --tls-key admin.key --sm https://HOST:7471
-           (or IBSM_TLS_CA, IBSM_TLS_CERT, IBSM_TLS_KEY, IBSM_SM in the environment)
+           (viewer.pem: all commands but sweep and reroute;
+           or IBSM_TLS_CA, IBSM_TLS_CERT, IBSM_TLS_KEY, IBSM_SM in the environment)
 TEXT

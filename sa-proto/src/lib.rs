@@ -9,6 +9,8 @@
 
 pub use prost;
 
+#[cfg(feature = "rpc")]
+pub mod crowd;
 pub mod metrics;
 pub mod snapshot;
 pub mod state;

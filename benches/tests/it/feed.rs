@@ -84,6 +84,7 @@ impl Sm {
     fn start_in(state_dir: tempfile::TempDir) -> Self {
         let publisher = Publisher::start(PublishConfig {
             tls: None,
+            local: Default::default(),
             listen: "127.0.0.1:0".parse().unwrap(),
             state_dir: state_dir.path().into(),
             history: HistoryLimits::default(),

@@ -15,6 +15,7 @@ mod interop_etcd;
 mod interop_osmtest;
 mod interop_paths;
 mod interop_saquery;
+mod local_users;
 mod metrics;
 mod reach;
 mod registry;

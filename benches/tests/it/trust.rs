@@ -92,6 +92,7 @@ impl Sm {
         let publisher = Publisher::start(PublishConfig {
             listen: "127.0.0.1:0".parse().unwrap(),
             tls,
+            local: Default::default(),
             state_dir: state_dir.path().into(),
             history: HistoryLimits::default(),
         })
@@ -313,6 +314,7 @@ fn an_sm_does_not_start_with_certificates_that_cannot_be_used() {
     let refusal = Publisher::start(PublishConfig {
         listen: "127.0.0.1:0".parse().unwrap(),
         tls: Some(files),
+        local: Default::default(),
         state_dir: state_dir.path().into(),
         history: HistoryLimits::default(),
     });

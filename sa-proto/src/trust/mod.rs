@@ -1,11 +1,13 @@
 //! Mutual TLS between the processes: certificate files (`--tls-ca`, `--tls-cert`, `--tls-key`),
-//! roles in certificates, and the client side of a connection.
+//! roles in certificates, and the client side of a connection. Without TLS, on one host: the roles
+//! of its users.
 //!
 //! Each end presents a certificate signed by a CA that the other trusts. The [`Role`] in a client's
 //! certificate determines which requests it may send. The server side is elsewhere.
 
 mod client;
 mod files;
+pub mod local;
 mod words;
 
 use tokio_rustls::rustls::pki_types::CertificateDer;
@@ -14,7 +16,7 @@ pub use client::{ClientTrust, Insecure, is_loopback};
 pub use files::{Credentials, TlsFiles, TrustError, Usage};
 pub use words::{reason, reason_of_break, reason_of_status};
 
-/// Role of a certificate: the requests that its holder may send to an SM.
+/// Role of a certificate or a local user: the requests that its holder may send to an SM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Responder: receives snapshots and events, forwards writes and traps, reports statistics.
@@ -22,17 +24,21 @@ pub enum Role {
     /// Admin: sends operators' requests. Such a certificate receives no snapshot and writes
     /// nothing.
     Admin,
+    /// Viewer, such as a monitoring system or a scheduler: reads what an admin may read, and
+    /// changes nothing.
+    Viewer,
 }
 
 impl Role {
     /// All roles.
-    pub const ALL: [Self; 2] = [Self::Responder, Self::Admin];
+    pub const ALL: [Self; 3] = [Self::Responder, Self::Admin, Self::Viewer];
 
     /// URI of the role in a certificate's subject alternative names.
     pub const fn uri(self) -> &'static str {
         match self {
             Self::Responder => "urn:ibsm:role:responder",
             Self::Admin => "urn:ibsm:role:admin",
+            Self::Viewer => "urn:ibsm:role:viewer",
         }
     }
 
@@ -41,7 +47,13 @@ impl Role {
         match self {
             Self::Responder => "responder",
             Self::Admin => "admin",
+            Self::Viewer => "viewer",
         }
+    }
+
+    /// The role with this name.
+    pub fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|role| role.name() == name)
     }
 
     /// The roles in a certificate; none if it cannot be parsed.
@@ -68,7 +80,7 @@ mod tests {
         let roles = |uris: &[&str]| Role::of_certificate(ca.issue(&["host"], uris).0.der());
         assert_eq!(roles(&["urn:ibsm:role:responder"]), [Role::Responder]);
         let both = ["urn:ibsm:role:admin", "https://example.org/", "urn:ibsm:role:responder"];
-        assert_eq!(roles(&both), Role::ALL);
+        assert_eq!(roles(&both), [Role::Responder, Role::Admin]);
         assert_eq!(roles(&["urn:ibsm:role:administrator"]), []);
         assert_eq!(roles(&[]), []);
         assert_eq!(Role::of_certificate(&CertificateDer::from_slice(b"rubbish")), []);

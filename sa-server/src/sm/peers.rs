@@ -1,16 +1,18 @@
 //! Which senders of envelopes are trusted, and which session's tables they are answered from. An
 //! envelope names the requester, so its sender can send requests on behalf of any port. Only
-//! programs on this host, followed managers at the addresses they announced over gRPC, and
-//! addresses given by `--believe` are accepted; others are counted and dropped.
+//! followed managers at the addresses they announced over gRPC, programs of root and of our own user
+//! on this host, and addresses given by `--believe` are accepted; others are counted and dropped.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use ib_mad::transport::{Malformed, Packet, Transport};
+use sa_proto::trust::local;
 
 /// Maximum number of batches from untrusted senders that are discarded before the worker gets its
 /// turn.
@@ -49,7 +51,7 @@ enum Source {
 }
 
 impl Peers {
-    /// Trusts this host, and the addresses in `named`.
+    /// Trusts the addresses in `named`.
     pub fn new(named: &[IpAddr]) -> Self {
         Self { named: named.iter().map(IpAddr::to_canonical).collect(), doors: Arc::default() }
     }
@@ -98,9 +100,7 @@ impl Peers {
     /// Whether `peer` is trusted.
     pub fn believes(&self, peer: SocketAddr) -> bool {
         let peer = canonical(peer);
-        peer.ip().is_loopback()
-            || self.doors.load().iter().any(|door| door.address == peer)
-            || self.named.contains(&peer.ip())
+        self.doors.load().iter().any(|door| door.address == peer) || self.named.contains(&peer.ip())
     }
 
     /// The lane of the manager whose front door this is.
@@ -132,11 +132,67 @@ fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-/// A transport of envelopes that hands over those of [`Peers`] only.
+/// How long the owner of a local sender counts as known. Only by then could the port have gone to
+/// another user's program.
+const OWNER_KNOWN_FOR: Duration = Duration::from_secs(1);
+/// Local senders whose owners are known.
+const OWNERS_MAX: usize = 64;
+/// Owners looked up in that time; each costs the worker some 0.1 ms. Of further senders nothing is
+/// accepted.
+const LOOK_UPS_MAX: usize = 64;
+
+/// Programs of this host, by the users that own their sockets.
+#[derive(Debug)]
+struct LocalSenders {
+    own: u32,
+    /// The users of the sockets that may send from an address.
+    owners: fn(SocketAddr) -> io::Result<Vec<u32>>,
+    /// Senders, when their owners were looked up, and whether they are trusted; oldest first.
+    known: VecDeque<(SocketAddr, Instant, bool)>,
+    /// Look-ups since a time.
+    look_ups: (Option<Instant>, usize),
+}
+
+impl LocalSenders {
+    fn new(own: u32, owners: fn(SocketAddr) -> io::Result<Vec<u32>>) -> Self {
+        Self { own, owners, known: VecDeque::new(), look_ups: (None, 0) }
+    }
+
+    /// Whether the program at loopback address `peer` is one of root or of our own user.
+    fn believes(&mut self, peer: SocketAddr, now: Instant) -> bool {
+        let is_due = |at: Instant| now.saturating_duration_since(at) >= OWNER_KNOWN_FOR;
+        let known = self.known.iter().rev().find(|(address, ..)| *address == peer);
+        if let Some((_, at, is_trusted)) = known
+            && !is_due(*at)
+        {
+            return *is_trusted;
+        }
+        if self.look_ups.0.is_none_or(is_due) {
+            self.look_ups = (Some(now), 0);
+        }
+        self.look_ups.1 += 1;
+        if self.look_ups.1 > LOOK_UPS_MAX {
+            return false;
+        }
+        let owners = (self.owners)(peer).unwrap_or_default();
+        let is_trusted =
+            !owners.is_empty() && owners.iter().all(|owner| [0, self.own].contains(owner));
+        self.known.retain(|(address, ..)| *address != peer);
+        if self.known.len() == OWNERS_MAX {
+            self.known.pop_front();
+        }
+        self.known.push_back((peer, now, is_trusted));
+        is_trusted
+    }
+}
+
+/// A transport of envelopes that hands over those of [`Peers`], and of trusted programs on this
+/// host, only.
 #[derive(Debug)]
 pub struct Guarded<T> {
     inner: T,
     peers: Peers,
+    local: LocalSenders,
     strangers: u64,
     /// Whether one was logged.
     logged: bool,
@@ -145,21 +201,29 @@ pub struct Guarded<T> {
 impl<T> Guarded<T> {
     /// Guards `inner`.
     pub fn new(inner: T, peers: Peers) -> Self {
-        Self { inner, peers, strangers: 0, logged: false }
+        let local = LocalSenders::new(rustix::process::geteuid().as_raw(), local::udp_owners);
+        Self { inner, peers, local, strangers: 0, logged: false }
     }
 
     /// Moves packets from trusted senders to the front; returns their number.
     fn sift(&mut self, batch: &mut [Packet]) -> usize {
         let mut kept = 0;
+        let mut now = None;
         for at in 0..batch.len() {
-            if batch[at].carrier.peer.is_some_and(|peer| self.peers.believes(peer)) {
+            let is_trusted = batch[at].carrier.peer.is_some_and(|peer| {
+                self.peers.believes(peer)
+                    || peer.ip().to_canonical().is_loopback()
+                        && self.local.believes(peer, *now.get_or_insert_with(Instant::now))
+            });
+            if is_trusted {
                 batch.swap(kept, at);
                 kept += 1;
             } else if !std::mem::replace(&mut self.logged, true) {
                 tracing::warn!(
                     peer = ?batch[at].carrier.peer,
                     "dropping envelopes from an untrusted address; add --believe ADDRESS to accept \
-                     them (this host and the SM's front door are always accepted)"
+                     them (accepted are the SM's front door, and on this host programs of root \
+                     and of the user of ibsa)"
                 );
             }
         }
@@ -236,12 +300,11 @@ mod tests {
     }
 
     #[test]
-    fn this_host_the_managers_door_and_who_is_named_are_believed() {
+    fn the_managers_door_and_those_named_are_believed() {
         let peers = Peers::new(&["198.51.100.7".parse().unwrap()]);
         for (peer, believed) in [
-            ("127.0.0.1:9", true),
-            ("[::1]:9", true),
-            ("[::ffff:127.0.0.1]:9", true),
+            ("127.0.0.1:9", false),
+            ("[::1]:9", false),
             ("198.51.100.7:9", true),
             ("[::ffff:198.51.100.7]:1", true),
             ("192.0.2.1:5", false),
@@ -253,6 +316,45 @@ mod tests {
         assert!(!peers.believes(at("192.0.2.1:6")), "another program of that host");
         peers.set_doors(0, []);
         assert!(!peers.believes(at("192.0.2.1:5")), "it is followed no more");
+    }
+
+    /// Regression: any user of the host could query and write in the name of any port.
+    #[test]
+    fn of_this_host_only_programs_of_root_and_of_our_user_are_believed() {
+        // The port says whose it is; one that two users have is not believed.
+        let mut local = LocalSenders::new(1000, |address| {
+            let owners: &[u32] = match address.port() {
+                1 => &[0],
+                2 => &[1000],
+                3 => &[65534],
+                4 => &[0, 65534],
+                _ => &[],
+            };
+            Ok(owners.to_vec())
+        });
+        let now = Instant::now();
+        for (port, believed) in [(1, true), (2, true), (3, false), (4, false), (5, false)] {
+            let peer = SocketAddr::from(([127, 0, 0, 1], port));
+            assert_eq!(local.believes(peer, now), believed, "{port}");
+            assert_eq!(local.believes(peer, now), believed, "{port}, as remembered");
+        }
+        assert_eq!(local.look_ups.1, 5);
+    }
+
+    #[test]
+    fn the_owner_of_a_port_is_looked_up_again_and_not_too_often() {
+        let mut local = LocalSenders::new(1000, |_| Ok(vec![1000]));
+        let now = Instant::now();
+        let peer = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
+        assert!(local.believes(peer(1), now));
+        local.owners = |_| Ok(vec![65534]);
+        assert!(local.believes(peer(1), now + OWNER_KNOWN_FOR / 2));
+        assert!(!local.believes(peer(1), now + OWNER_KNOWN_FOR));
+        local.owners = |_| Ok(vec![1000]);
+        let later = now + OWNER_KNOWN_FOR * 3;
+        let believed = (10..1000).filter(|port| local.believes(peer(*port), later)).count();
+        assert_eq!(believed, LOOK_UPS_MAX);
+        assert!(local.known.len() <= OWNERS_MAX);
     }
 
     /// Regression: Envelopes were answered for any sender.

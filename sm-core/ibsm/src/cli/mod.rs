@@ -21,6 +21,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use ib_mad::types::PortNum;
+use sa_proto::trust::local::LocalRoles;
 use sa_proto::trust::{ClientTrust, TlsFiles};
 
 pub use error::{ConfigError, OptionError};
@@ -35,7 +36,7 @@ use sm_config::{Settings, file, verify};
 pub use store::{
     EtcdLocation, EtcdTls, StoreOptionError, StoreOptions, StorePlace, StoreUrl, StoreUrlError,
 };
-pub use trust::{ExposureError, TlsOptions};
+pub use trust::{ExposureError, LocalRole, TlsOptions};
 
 /// OpenSM's configuration file; read if it exists and `-F` names no other.
 pub const DEFAULT_CONFIG_FILE: &str = "/etc/opensm/opensm.conf";
@@ -59,6 +60,8 @@ pub struct Config {
     pub store: StorePlace,
     /// Our certificates, if connections there have TLS.
     pub tls: Option<TlsFiles>,
+    /// Roles of users of this host, where connections have no TLS.
+    pub local_roles: LocalRoles,
     /// Where the front door's envelopes come and go.
     pub front_door: SocketAddr,
     /// How clients reach responders, besides the front door.
@@ -130,6 +133,7 @@ impl Config {
                 follow_config: options.follow_config,
                 store,
                 tls,
+                local_roles: trust::local_roles(&options.local_role),
                 front_door,
                 sa_access: options.sa_access.clone(),
                 http: options.http,

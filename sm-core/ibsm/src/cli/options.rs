@@ -11,7 +11,7 @@ use super::error::OptionError;
 use super::opensm_options::{OpenSmOptions, hexadecimal};
 use super::sa_access::SaAccess;
 use super::store::StoreOptions;
-use super::trust::TlsOptions;
+use super::trust::{LocalRole, TlsOptions};
 use sm_config::Settings;
 use sm_config::instead;
 
@@ -76,6 +76,11 @@ pub struct Options {
     /// Certificates of this SM, and the CA of responders and operators.
     #[command(flatten)]
     pub tls: TlsOptions,
+    /// Without TLS: give a user of this host a role, such as prometheus=viewer. responder: ibsa and
+    /// ibstorm; admin: ibsmctl; viewer: ibsmctl, but no orders. Root and the user of ibsm have all;
+    /// repeatable.
+    #[arg(long, value_name = "USER=ROLE", help_heading = "TLS")]
+    pub local_role: Vec<LocalRole>,
     /// Allow --publish without TLS, --front-door and the page of --http at addresses that other
     /// machines can reach. Every machine that can reach them is trusted.
     #[arg(long, help_heading = "TLS")]

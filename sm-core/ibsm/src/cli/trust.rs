@@ -2,9 +2,11 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::Args;
-use sa_proto::trust::{TlsFiles, TrustError};
+use sa_proto::trust::local::LocalRoles;
+use sa_proto::trust::{Role, TlsFiles, TrustError};
 
 /// Where the certificates of a process are.
 #[derive(Args, Clone, Debug, Default)]
@@ -26,6 +28,39 @@ impl TlsOptions {
     pub fn files(&self) -> Result<Option<TlsFiles>, TrustError> {
         TlsFiles::of(self.tls_ca.as_deref(), self.tls_cert.as_deref(), self.tls_key.as_deref())
     }
+}
+
+/// A role of a user of this host, as in `prometheus=viewer`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LocalRole {
+    user: u32,
+    role: Role,
+}
+
+impl FromStr for LocalRole {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (user, role) = text.split_once('=').ok_or("want USER=ROLE")?;
+        let roles = Role::ALL.map(Role::name).join(", ");
+        let role =
+            Role::of_name(role).ok_or_else(|| format!("no role is named {role}; use {roles}"))?;
+        if let Ok(user) = user.parse() {
+            return Ok(Self { user, role });
+        }
+        match nix::unistd::User::from_name(user) {
+            Ok(Some(user)) => Ok(Self { user: user.uid.as_raw(), role }),
+            Ok(None) => Err(format!("this host has no user {user}")),
+            Err(error) => Err(format!("cannot look up user {user}: {error}")),
+        }
+    }
+}
+
+/// The roles of this host's users.
+pub(super) fn local_roles(given: &[LocalRole]) -> LocalRoles {
+    let mut roles = LocalRoles::default();
+    given.iter().for_each(|given| roles.give(given.user, given.role));
+    roles
 }
 
 /// An unprotected address that other machines can reach.
@@ -109,6 +144,19 @@ mod tests {
         assert_eq!(checked(open, here, true, false), Ok(vec![]));
         let warnings = checked(open, here, false, true).unwrap();
         assert!(warnings[0].starts_with("--publish 0.0.0.0:7471") && warnings.len() == 1);
+    }
+
+    #[test]
+    fn local_roles_name_a_user_of_this_host_or_a_number() {
+        let parsed = |text: &str| text.parse::<LocalRole>();
+        assert_eq!(parsed("root=viewer"), Ok(LocalRole { user: 0, role: Role::Viewer }));
+        assert_eq!(parsed("65534=responder"), Ok(LocalRole { user: 65534, role: Role::Responder }));
+        assert_eq!(
+            parsed("root=operator").unwrap_err(),
+            "no role is named operator; use responder, admin, viewer"
+        );
+        assert_eq!(parsed("no-such=admin").unwrap_err(), "this host has no user no-such");
+        assert!(parsed("root").is_err());
     }
 
     #[test]

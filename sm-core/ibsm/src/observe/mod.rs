@@ -43,7 +43,7 @@ use moment::{
 use names::Names;
 pub(crate) use names::{etag, name as node_name};
 pub(crate) use reported::Reported;
-pub use responders::{Follower, RESPONDERS_MAX, Responder, Responders};
+pub use responders::{Follower, Origin, RESPONDERS_MAX, Responder, Responders};
 pub(crate) use responders::{file_names, responder_command, stats};
 use series::{COARSE, FINE, Fold, Series};
 pub use sm_status::{CopyStatus, SmStatus};

@@ -43,6 +43,15 @@ pub(crate) fn responder_command(publish: SocketAddr, has_tls: bool) -> String {
     format!("ibsa --sm http://{at} --transport udp{insecure}")
 }
 
+/// Where a responder connected from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// Its address.
+    pub ip: IpAddr,
+    /// Whether it is known who it is: by a certificate, or as a user of this host.
+    pub is_identified: bool,
+}
+
 /// A responder connected to the feed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Responder {
@@ -99,11 +108,12 @@ pub struct Follower {
 
 impl Responder {
     /// Creates an entry from a responder's greeting. An unspecified front-door address is replaced
-    /// by the remote address of the connection.
+    /// by the remote address of the connection. A responder that is not identified may name no
+    /// other address: the front door would send there.
     pub(crate) fn new(
         hello: &Hello,
         serving: Option<Version>,
-        peer: Option<IpAddr>,
+        peer: Option<Origin>,
         since: Instant,
         connection: u64,
     ) -> Self {
@@ -174,7 +184,7 @@ fn usage(port: FabricPort) -> PortUse {
     }
 }
 
-fn address(text: &str, peer: Option<IpAddr>) -> Option<SocketAddr> {
+fn address(text: &str, peer: Option<Origin>) -> Option<SocketAddr> {
     let Ok(mut address) = text.parse::<SocketAddr>() else {
         tracing::warn!(
             address = shortened(text),
@@ -183,7 +193,17 @@ fn address(text: &str, peer: Option<IpAddr>) -> Option<SocketAddr> {
         return None;
     };
     if address.ip().is_unspecified() {
-        address.set_ip(peer?.to_canonical());
+        address.set_ip(peer?.ip.to_canonical());
+    }
+    if let Some(Origin { ip, is_identified: false }) = peer
+        && address.ip().to_canonical() != ip.to_canonical()
+    {
+        tracing::warn!(
+            %address, responder = %ip,
+            "responder without a certificate announced a front-door address of another host; \
+             ignored"
+        );
+        return None;
     }
     Some(address)
 }
@@ -269,13 +289,18 @@ mod tests {
     use super::*;
 
     fn responder(id: u64, connection: u64) -> Responder {
+        greeted(id, connection, true)
+    }
+
+    fn greeted(id: u64, connection: u64, is_identified: bool) -> Responder {
         let hello = Hello {
             responder_id: id,
             name: "é".repeat(200),
             front_door: vec!["0.0.0.0:4791".into(), "host:1".into(), "192.0.2.7:9".into()],
             ..Hello::default()
         };
-        let peer = Some("::ffff:192.0.2.1".parse().unwrap());
+        let ip = "::ffff:192.0.2.1".parse().unwrap();
+        let peer = Some(Origin { ip, is_identified });
         Responder::new(&hello, None, peer, Instant::now(), connection)
     }
 
@@ -286,6 +311,13 @@ mod tests {
             ["192.0.2.1:4791".parse().unwrap(), "192.0.2.7:9".parse().unwrap()];
         assert_eq!(*responder.front_door, expected);
         assert_eq!(responder.name.len(), TEXT_LEN_MAX);
+    }
+
+    /// Regression: the front door could be made to send to any address.
+    #[test]
+    fn a_responder_that_is_not_identified_names_its_own_host_only() {
+        let expected: [SocketAddr; 1] = ["192.0.2.1:4791".parse().unwrap()];
+        assert_eq!(*greeted(1, 1, false).front_door, expected);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use tokio::sync::{mpsc, watch};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::batches::Batches;
+use super::connections::Caller;
 use super::{FeedEnd, Shared, Subscription};
 
 /// Maximum number of message batches that wait in the queue of a connection; together a little more
@@ -34,7 +35,7 @@ impl proto::snapshot_feed_server::SnapshotFeed for FeedService {
         &self,
         request: Request<Streaming<proto::FromResponder>>,
     ) -> Result<Response<Self::SubscribeStream>, Status> {
-        let peer = request.remote_addr().map(|address| address.ip());
+        let peer = request.extensions().get::<Caller>().map(Caller::origin);
         let (outbound, stream) = mpsc::channel(OUTBOUND_MAX);
         let subscription = Subscription::new(self.shared.clone(), peer);
         let task = Connection { shared: self.shared.clone(), subscription };

@@ -8,6 +8,7 @@
 mod admin_service;
 mod asking;
 mod batches;
+mod connections;
 mod error;
 mod feed;
 mod feed_service;
@@ -16,7 +17,6 @@ mod inquiry;
 mod observatory;
 mod outcomes;
 mod registered;
-mod roles;
 mod server;
 mod session;
 mod shared;
@@ -25,11 +25,10 @@ mod state_feed;
 mod status;
 mod subscription;
 mod sync;
-mod tls;
 mod virtual_fabrics;
 mod writers;
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -43,13 +42,14 @@ use sa_proto::snapshot::{
 };
 use sa_proto::state::StateVersion;
 use sa_proto::trust::TlsFiles;
+use sa_proto::trust::local::LocalRoles;
 use sm_core::registry::Changes;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tonic::service::Routes;
 
 use crate::clock::{Clock, HostClock};
-use crate::observe::{Responders, SmStatus, Sweeps};
+use crate::observe::{Origin, Responders, SmStatus, Sweeps};
 pub use error::PublishError;
 pub use observatory::Observatory;
 use server::serve;
@@ -73,8 +73,11 @@ const CLOSING_TIME: Duration = Duration::from_secs(1);
 pub struct PublishConfig {
     /// Address to listen on.
     pub listen: SocketAddr,
-    /// The SM's certificates; clients need one, too. Without, every client may connect.
+    /// The SM's certificates; clients need one, too. Without, the user decides on this host, and
+    /// on others every client may connect.
     pub tls: Option<TlsFiles>,
+    /// Roles of users of this host, where there are no certificates.
+    pub local: LocalRoles,
     /// Directory that keeps the epoch.
     pub state_dir: PathBuf,
     /// How much history to keep for responders that lag.
@@ -117,6 +120,11 @@ struct Writer {
     cell: cell::Publisher<Snapshot>,
 }
 
+/// How many descriptors this process may have.
+fn descriptors() -> u64 {
+    rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
 impl Publisher {
     /// Listens for responders. They get nothing before a session has begun and a fabric plane was
     /// published in it.
@@ -131,7 +139,7 @@ impl Publisher {
         services: impl FnOnce(watch::Receiver<()>) -> Routes,
     ) -> Result<Self, PublishError> {
         let listen = |error| PublishError::Listen { address: config.listen, error };
-        let identity = config.tls.map(tls::Identity::load).transpose()?;
+        let identity = config.tls.map(connections::Identity::load).transpose()?;
         let listener = TcpListener::bind(config.listen).map_err(listen)?;
         listener.set_nonblocking(true).map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
@@ -152,7 +160,9 @@ impl Publisher {
         let (closing, end) = watch::channel(());
         let (serving, closed) = std::sync::mpsc::channel();
         let services = services(end.clone());
-        let served = serve(listener, identity, shared, services, end);
+        let gate = connections::Gate::for_descriptors(descriptors());
+        let acceptor = connections::Acceptor { identity, local: config.local, gate, shared };
+        let served = serve(listener, acceptor, services, end);
         runtime.spawn(async move {
             served.await;
             drop(serving);
@@ -175,7 +185,7 @@ impl Publisher {
     }
 
     /// Begins the feed of a responder or a standby that has connected from `peer`.
-    pub fn subscribe(&self, peer: Option<IpAddr>) -> Subscription {
+    pub fn subscribe(&self, peer: Option<Origin>) -> Subscription {
         Subscription::new(self.shared.clone(), peer)
     }
 

@@ -103,6 +103,14 @@ counters! {
     outcomes_forgotten => "feed_outcomes_forgotten",
     /// Connections whose TLS handshake failed
     turned_away => "tls_connections_turned_away",
+    /// Connections refused because there were too many, in all or of their host or user
+    crowded => "connections_crowded",
+    /// Connections closed because the peer sent nothing
+    silent => "connections_silent",
+    /// Connections from this host refused because their user could not be determined
+    unknown => "connections_of_unknown_users",
+    /// Calls refused because the caller did not have the role
+    calls_refused => "calls_refused",
 }
 
 impl Shared {

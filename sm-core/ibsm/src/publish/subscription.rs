@@ -5,7 +5,6 @@
 //! what [`Subscription::poll_transmit`] yields.
 
 use std::collections::VecDeque;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
@@ -24,7 +23,7 @@ use super::inquiry::{Inquiry, Recall};
 use super::outcomes::Position;
 use super::state_feed::StateFeed;
 use super::{Shared, same_fabric};
-use crate::observe::{self, Follower, RESPONDERS_MAX, Reported, Responder};
+use crate::observe::{self, Follower, Origin, RESPONDERS_MAX, Reported, Responder};
 
 /// Bytes of messages after which no other is added to a batch.
 const BATCH_LEN: usize = 16 << 10;
@@ -42,7 +41,7 @@ pub struct Subscription {
     question: Option<proto::FromSm>,
     /// Whether this SM shuts down.
     is_closing: bool,
-    peer: Option<IpAddr>,
+    peer: Option<Origin>,
     /// The responder's name, once it sent its greeting.
     name: Arc<str>,
     /// Its identity; 0 before its greeting.
@@ -96,7 +95,7 @@ impl From<FeedError> for FeedEnd {
 
 impl Subscription {
     /// A connection from `peer` whose greeting has not arrived.
-    pub(super) fn new(shared: Arc<Shared>, peer: Option<IpAddr>) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, peer: Option<Origin>) -> Self {
         let mut inquiries = shared.inquiries.subscribe();
         // One that connects while the answers are awaited is asked, too.
         if shared.inquiries.number() != 0 {

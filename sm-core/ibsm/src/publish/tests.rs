@@ -14,6 +14,7 @@ use crate::observe::{CopyStatus, Responder};
 fn publisher(state_dir: &Path) -> Publisher {
     let config = PublishConfig {
         tls: None,
+        local: Default::default(),
         listen: "127.0.0.1:0".parse().unwrap(),
         state_dir: state_dir.to_owned(),
         history: HistoryLimits::default(),

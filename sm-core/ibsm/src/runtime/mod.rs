@@ -22,6 +22,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sa_proto::snapshot::HistoryLimits;
 use sa_proto::trust::ClientTrust;
 use tracing::{error, info, warn};
@@ -150,6 +151,14 @@ fn policy_files(config: &Config) -> Result<(SitePolicy, Reading), RunError> {
     Ok((policy, reading))
 }
 
+/// Permits as many descriptors as the system does: each responder and each client of the page needs
+/// one.
+fn raise_descriptor_limit() {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    // The kernel accepts what it reported.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+}
+
 fn run(options: Options, starting: &mut Option<Starting>) -> Result<(), RunError> {
     let template = options.create_config.clone();
     let (config, warnings) = Config::load(options)?;
@@ -169,6 +178,7 @@ fn run(options: Options, starting: &mut Option<Starting>) -> Result<(), RunError
             Role::Daemon(daemon) => *starting = Some(daemon),
         }
     }
+    raise_descriptor_limit();
     // First of all, since two instances must not share what follows.
     let _pidfile = config.pidfile.as_deref().map(Pidfile::take).transpose()?;
     let log = log::init(&config.settings)?;
@@ -187,6 +197,7 @@ fn run(options: Options, starting: &mut Option<Starting>) -> Result<(), RunError
     let publish = PublishConfig {
         listen: config.publish,
         tls: config.tls.clone(),
+        local: config.local_roles.clone(),
         state_dir: config.state_dir.clone(),
         history: HistoryLimits::default(),
     };

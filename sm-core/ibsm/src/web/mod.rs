@@ -33,16 +33,17 @@ use axum::routing::get;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use sa_proto::crowd::{Crowd, Place};
 use tokio::net::TcpStream;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Notify;
 use tonic::codegen::Service as _;
 use tracing::{debug, error, info};
 
 use crate::publish::Observatory;
 use stream::Streams;
 
-/// Limit of connections served at once; others wait in the kernel's queue.
-const CONNECTIONS_MAX: usize = 128;
+/// Limit of connections served at once; beyond it the oldest idle one is closed.
+const CONNECTIONS_MAX: usize = 256;
 /// Time limit for the head of a request, also on a kept-alive connection.
 const PATIENCE: Duration = Duration::from_secs(15);
 /// Length limit of the head of a request in bytes.
@@ -132,9 +133,8 @@ struct Cut(Arc<Notify>);
 
 async fn accept(listener: TcpListener, router: Router) -> io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
-    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let crowd = Crowd::new(CONNECTIONS_MAX);
     loop {
-        let Ok(permit) = room.clone().acquire_owned().await else { return Ok(()) };
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(failure) => {
@@ -143,22 +143,28 @@ async fn accept(listener: TcpListener, router: Router) -> io::Result<()> {
                 continue;
             }
         };
-        let router = router.clone();
-        tokio::spawn(async move {
-            serve_connection(stream, router).await;
-            drop(permit);
-        });
+        let Some(place) = crowd.enter() else {
+            debug!("HTTP connection refused: all {CONNECTIONS_MAX} are busy");
+            continue;
+        };
+        tokio::spawn(serve_connection(stream, router.clone(), Arc::new(place)));
     }
 }
 
-async fn serve_connection(stream: TcpStream, router: Router) {
+async fn serve_connection(stream: TcpStream, router: Router, place: Arc<Place>) {
     let _ = stream.set_nodelay(true);
     let cut = Cut::default();
-    let handed = cut.clone();
+    let (handed, answering) = (cut.clone(), place.clone());
     let service = service_fn(move |request: Request<hyper::body::Incoming>| {
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(handed.clone());
-        router.clone().call(request)
+        let (mut router, place) = (router.clone(), answering.clone());
+        async move {
+            place.set_busy(true);
+            let response = router.call(request).await;
+            place.set_busy(false);
+            response
+        }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -172,5 +178,6 @@ async fn serve_connection(stream: TcpStream, router: Router) {
             }
         }
         () = cut.0.notified() => {}
+        () = place.cut() => debug!("HTTP connection closed for another"),
     }
 }

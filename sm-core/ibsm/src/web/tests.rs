@@ -23,6 +23,7 @@ impl Bed {
         let config = PublishConfig {
             listen: (Ipv4Addr::LOCALHOST, 0).into(),
             tls: None,
+            local: Default::default(),
             state_dir: state.path().to_owned(),
             history: HistoryLimits::default(),
         };
@@ -298,4 +299,21 @@ fn unknown_paths_are_404_and_nothing_can_be_changed() {
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     assert!(text.starts_with("HTTP/1.1 405"), "{text}");
+}
+
+/// Regression: a scrape waited until slow connections had timed out.
+#[test]
+fn slow_connections_delay_no_other() {
+    let bed = Bed::new();
+    let start = std::time::Instant::now();
+    let slow: Vec<_> = (0..CONNECTIONS_MAX * 2)
+        .map(|_| {
+            let mut stream = std::net::TcpStream::connect(bed.address).unwrap();
+            // Those cut already fail.
+            let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\nHost:");
+            stream
+        })
+        .collect();
+    assert_eq!(bed.ask("/metrics", "").0, 200);
+    assert!(start.elapsed() < PATIENCE, "none of the {} had timed out", slow.len());
 }

@@ -44,6 +44,7 @@ fn writes_beyond_the_queue_are_dropped_and_counted() {
 fn handle(directory: &tempfile::TempDir) -> (RegistryHandle, Arc<Publisher>) {
     let config = PublishConfig {
         tls: None,
+        local: Default::default(),
         listen: "127.0.0.1:0".parse().unwrap(),
         state_dir: directory.path().to_owned(),
         history: HistoryLimits::default(),
@@ -230,6 +231,7 @@ impl Half {
         let directory = tempfile::tempdir().unwrap();
         let config = PublishConfig {
             tls: None,
+            local: Default::default(),
             listen: "127.0.0.1:0".parse().unwrap(),
             state_dir: directory.path().to_owned(),
             history: HistoryLimits::default(),

@@ -39,6 +39,7 @@ impl Bed {
         let directory = tempfile::tempdir().unwrap();
         let config = PublishConfig {
             tls: None,
+            local: Default::default(),
             listen: "127.0.0.1:0".parse().unwrap(),
             state_dir: directory.path().to_owned(),
             history: HistoryLimits::default(),
