@@ -57,6 +57,12 @@ impl fmt::Debug for Lid {
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Guid(pub u64);
 
+impl Guid {
+    /// The GUID by which virtual functions address the SA, whichever port it is at. No end port has
+    /// it as its own.
+    pub const WELL_KNOWN_SA: Self = Self(0x0200_0000_0000_0002);
+}
+
 impl fmt::Display for Guid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "0x{:016x}", self.0)

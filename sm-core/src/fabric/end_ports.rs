@@ -79,6 +79,15 @@ impl Fabric {
             Some(_) => port.num.0 == 0,
             None => port.peer.is_some() || self.sm_port == Some(index),
         };
-        node.present && port.known && of_the_kind
+        node.present && port.known && of_the_kind && port.guid != Guid::WELL_KNOWN_SA
+    }
+
+    /// Ports that have no LIDs because they report the GUID that stands for the SA.
+    pub fn impostors(&self) -> impl Iterator<Item = PortIndex> + '_ {
+        let ports = self.nodes().flat_map(|(index, _)| self.ports_of(index));
+        ports.filter(|&port| {
+            let is_present = self.node_of(port).present && self.port(port).known;
+            is_present && self.port(port).guid == Guid::WELL_KNOWN_SA
+        })
     }
 }

@@ -108,6 +108,11 @@ fn a_port_guid_belongs_to_one_port_and_stays_there() {
     fabric.port_mut(sm_port).guid = Guid(1);
     fabric.port_mut(first_switch).guid = Guid(100);
     assert!(fabric.settle_end_ports().is_empty() && fabric.is_end_port(last));
+
+    // The GUID that stands for the SA is no port's own.
+    fabric.port_mut(last).guid = Guid::WELL_KNOWN_SA;
+    assert!(fabric.settle_end_ports().is_empty() && !fabric.is_end_port(last));
+    assert_eq!(fabric.impostors().collect::<Vec<_>>(), [last]);
 }
 
 #[test]

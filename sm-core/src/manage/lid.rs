@@ -103,6 +103,11 @@ impl LidTable {
         self.by_guid.get(&guid).copied()
     }
 
+    /// The GUIDs of all ports with LIDs, absent ones included.
+    pub fn guids(&self) -> impl Iterator<Item = Guid> {
+        self.by_guid.keys().copied()
+    }
+
     /// Ports that had other LIDs in `before`, since they had another number of them: how many, and
     /// the LMC of the first, before and now.
     pub fn resized_since(&self, before: &Self) -> Option<Resized> {

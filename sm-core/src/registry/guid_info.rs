@@ -180,7 +180,7 @@ fn set(
         let named_before = chosen.iter().any(|(_, other)| *other == alias);
         // GUIDs released by an earlier entry of this request are free.
         let is_used = !freed.contains(&alias) && in_use(core, ports, alias);
-        if old == Some(alias) || named_before || is_used {
+        if old == Some(alias) || named_before || is_used || is_reserved(ports, port, alias) {
             continue;
         }
         chosen.push((index, alias));
@@ -199,7 +199,15 @@ fn set(
 }
 
 fn in_use(core: &Core, ports: &Ports, guid: Guid) -> bool {
-    ports.by_guid(guid).is_some() || core.alias_guids.get(guid).is_some()
+    ports.is_known(guid)
+        || core.alias_guids.get(guid).is_some()
+        // The member, though absent, is another.
+        || multicast::is_member(core, guid)
+}
+
+/// Whether a port must not have this alias: it stands for the SA.
+fn is_reserved(ports: &Ports, port: &EndPort, alias: Guid) -> bool {
+    alias == Guid::WELL_KNOWN_SA && port.guid != ports.sm_port_guid
 }
 
 /// Assigns a GUID for an index of a port's table: the previous one, or the next number.

@@ -1,7 +1,7 @@
 //! The end ports, partitions and policy that the registry needs, as plain data that
 //! is rebuilt after each sweep and shared with the registry's thread.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
@@ -143,6 +143,8 @@ pub struct Ports {
     pub settings: Settings,
     ports: Vec<EndPort>,
     by_guid: HashMap<Guid, u32, RandomState>,
+    /// Ports that were there and may come back. Their GUIDs are theirs.
+    absent: Arc<HashSet<Guid, RandomState>>,
     /// Index into `ports` plus 1, by LID; 0 if no port has the LID.
     by_lid: Vec<u32>,
     by_pkeys: PKeySets,
@@ -171,6 +173,7 @@ impl Ports {
             by_pkeys: PKeySets::new(&ports),
             ports,
             by_guid,
+            absent: Arc::default(),
             by_lid,
             virtual_fabrics: ByMgid::default(),
         }
@@ -200,6 +203,17 @@ impl Ports {
         };
         all.set_virtual_fabrics(&policy.virtual_fabrics, &policy.port_groups);
         all
+    }
+
+    /// Adds the GUIDs of all ports that have LIDs, present or not.
+    pub fn set_known(&mut self, guids: impl Iterator<Item = Guid>) {
+        let absent = guids.filter(|guid| !self.by_guid.contains_key(guid));
+        self.absent = Arc::new(absent.collect());
+    }
+
+    /// Whether a port has or had this port GUID.
+    pub fn is_known(&self, guid: Guid) -> bool {
+        self.by_guid.contains_key(&guid) || self.absent.contains(&guid)
     }
 
     /// Sets the virtual fabrics that apply to new groups, with their port groups.

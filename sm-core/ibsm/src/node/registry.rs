@@ -88,7 +88,8 @@ impl Node {
     /// Sends the registry the ports that a sweep found.
     pub(super) fn update_registry(&mut self, parameters: &SubnetParameters) {
         let settings = registry_settings(self.sweeper.settings());
-        let ports = Ports::of(self.sweeper.fabric(), parameters, settings);
+        let mut ports = Ports::of(self.sweeper.fabric(), parameters, settings);
+        ports.set_known(self.sweeper.lids().guids());
         self.registry.ports = Some(ports.clone());
         let link = self.registry.link();
         link.fabric_changed(ports, self.predefined_groups(), self.issuer());

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::registry::testing::ports;
-use crate::registry::testing::{GUIDS, end_ports, gid, request, status, trusted, write};
+use crate::registry::testing::{GUIDS, NOW_S, end_ports, gid, request, status, trusted, write};
 use ib_mad::types::{Lid, SUBNET_PREFIX_DEFAULT};
 use ib_mad::wire::sa::attribute;
 use sa_proto::snapshot::{MulticastMember, MulticastMemberRid};
@@ -68,6 +68,21 @@ fn a_guid_in_use_elsewhere_leaves_the_entry_as_it_was() {
     write(&mut registry, set(2, &[(1, 0xB2)]));
     assert_eq!(block(&mut registry, set(2, &[(1, 0xB1)]))[1], 0xB2);
     assert_eq!(rows(&registry), [(0xB1, 0xA1, 1), (0xB2, 0xA2, 1)]);
+}
+
+/// Regression: while a host restarted, another port set its GUID as an alias, got its paths and
+/// overwrote its services.
+#[test]
+fn the_guid_of_an_absent_port_and_of_the_sa_are_not_given_away() {
+    let mut registry = Registry::default();
+    let mut ports = Ports::new(SUBNET_PREFIX_DEFAULT, GUIDS[0], end_ports()[..3].to_vec());
+    ports.set_known(GUIDS.into_iter());
+    let sa = Guid::WELL_KNOWN_SA.0;
+    let mut write = |request| registry.write(NOW_S, &ports, &request).status;
+    assert_eq!(write(set(2, &[(1, GUIDS[3].0), (2, sa), (3, 0xB1)])), Status::OK);
+    // The SM's own port may stand for the SA.
+    assert_eq!(write(set(1, &[(1, sa)])), Status::OK);
+    assert_eq!(rows(&registry), [(0xB1, 0xA2, 3), (sa, 0xA1, 1)]);
 }
 
 #[test]

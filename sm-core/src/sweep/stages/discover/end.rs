@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 
+use ib_mad::types::Guid;
 use ib_mad::wire::attribute::{NodeType, PortState};
 use tracing::{debug, error, info, warn};
 
@@ -47,6 +48,7 @@ impl Discovery {
         self.find_unanswered_links(subnet);
         subnet.find_unread_ports();
         self.settle_end_ports(subnet);
+        self.find_impostors(subnet);
         let sm_port = subnet.fabric.sm_port().filter(|&sm_port| subnet.fabric.port(sm_port).known);
         if sm_port.is_some_and(|sm_port| !silent.contains(&subnet.fabric.port(sm_port).node)) {
             return End::Read;
@@ -131,6 +133,21 @@ impl Discovery {
             error!(
                 "duplicate port GUID: {guid} belongs to {first} and to {second}. The second is \
                  ignored; change the GUID of one of the ports"
+            );
+        }
+    }
+
+    /// Reports ports with the GUID that stands for the SA. They have no LIDs.
+    fn find_impostors(&mut self, subnet: &mut Subnet) {
+        let impostors: Vec<PortIndex> = subnet.fabric.impostors().collect();
+        if let Some(first) = impostors.first()
+            && self.first_report(subnet, Guid::WELL_KNOWN_SA.0)
+        {
+            let place = subnet.place(*first);
+            error!(
+                "{place} reports {} as its port GUID, which stands for the SA. It gets no LID; \
+                 change its GUID",
+                Guid::WELL_KNOWN_SA
             );
         }
     }
