@@ -53,6 +53,30 @@ pub enum Demand {
     StandBy,
     /// No action is needed.
     None,
+    /// The request is not to be answered: its sender is unknown. It repeats the request, and may be
+    /// known by then.
+    AskBack,
+}
+
+impl Demand {
+    /// Whether it leads to a full sweep.
+    pub fn costs_sweep(self) -> bool {
+        matches!(
+            self,
+            Self::TakeOver(_) | Self::LookAgain(_) | Self::ProgramAgain(_) | Self::Discover
+        )
+    }
+}
+
+/// What is known of the port that a Set(SMInfo) came from. A GUID in SMInfo is only a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Standing {
+    /// It is not the port with the GUID that it claims, or no subnet manager is known there.
+    Unknown,
+    /// A subnet manager is known there.
+    Manager,
+    /// The master that this SM polls.
+    Polled,
 }
 
 /// Our state in the election of the master.
@@ -210,7 +234,7 @@ impl Mastership {
     }
 
     /// Answers a Get or Set of SMInfo in place.
-    pub fn answer(&mut self, mad: &mut [u8; MAD_LEN]) -> Demand {
+    pub fn answer(&mut self, mad: &mut [u8; MAD_LEN], standing: Standing) -> Demand {
         let Ok(view) = Smp::new(&mad[..]) else { return Demand::None };
         let may_see_key = self.m_key == 0 || view.m_key() == self.m_key;
         let (method, modifier) = (view.method(), view.attribute_modifier());
@@ -223,8 +247,14 @@ impl Mastership {
         let mut status = Status::OK;
         let mut demand = Demand::None;
         if method == Method::SET {
+            if standing == Standing::Unknown {
+                return Demand::AskBack;
+            }
             let control = SmControl::from_modifier(modifier);
-            match asker.zip(control).and_then(|(asker, control)| self.demand(asker, control)) {
+            match asker
+                .zip(control)
+                .and_then(|(asker, control)| self.demand(asker, control, standing))
+            {
                 Some(demanded) => demand = demanded,
                 None => status = Status::INVALID_FIELD,
             }
@@ -253,13 +283,18 @@ impl Mastership {
     /// The effect of Set(SMInfo), by the state machine of 14.4.1; `None` if it is refused. The
     /// sender must present our SM_Key and be in the state that matches the request (IBA
     /// C14-38.1.1).
-    fn demand(&self, asker: Asker, control: SmControl) -> Option<Demand> {
+    fn demand(&self, asker: Asker, control: SmControl, standing: Standing) -> Option<Demand> {
         use SmState::{Discovering, Master, NotActive, Standby};
         let shown = match control {
             SmControl::Acknowledge => Standby,
             _ => Master,
         };
         if asker.sm_key != self.sm_key || asker.state != Some(shown) {
+            return None;
+        }
+        if matches!(control, SmControl::Discover | SmControl::Disable)
+            && standing < Standing::Polled
+        {
             return None;
         }
         let from = asker.guid;
@@ -356,7 +391,7 @@ mod tests {
             let mut own = own(3, state);
             let mut mad = set_request(control, 1);
             SmInfo::new(&mut mad[smp::DATA]).unwrap().set_guid(Guid(9)).set_priority(2);
-            (own.answer(&mut mad), Smp::new(&mad[..]).unwrap().status())
+            (own.answer(&mut mad, Standing::Polled), Smp::new(&mad[..]).unwrap().status())
         };
         let (ok, refused) = (Status::OK, Status::INVALID_FIELD);
         let (standby, master) = (SmState::Standby, SmState::Master);
@@ -383,7 +418,7 @@ mod tests {
             let mut mad = set_request(control, 1);
             let mut info = SmInfo::new(&mut mad[smp::DATA]).unwrap();
             info.set_guid(Guid(9)).set_priority(priority).set_sm_state(shown);
-            let demand = own(3, state).answer(&mut mad);
+            let demand = own(3, state).answer(&mut mad, Standing::Polled);
             (demand, Smp::new(&mad[..]).unwrap().status())
         };
         let refused = (Demand::None, Status::INVALID_FIELD);
@@ -410,7 +445,9 @@ mod tests {
         let mut own = own(3, SmState::Master);
         own.set_replaced(Some(Guid(9)));
         let asker = |guid| Asker { sm_key: 1, guid, priority: 4, state: Some(SmState::Master) };
-        let demand = |own: &Mastership, guid| own.demand(asker(Guid(guid)), SmControl::Handover);
+        let demand = |own: &Mastership, guid| {
+            own.demand(asker(Guid(guid)), SmControl::Handover, Standing::Manager)
+        };
         assert_eq!(demand(&own, 9), Some(Demand::ProgramAgain(Guid(9))));
         assert_eq!(demand(&own, 8), None);
         own.set_state(SmState::Standby);
@@ -449,13 +486,37 @@ mod tests {
                 m_key,
             }
             .write_lid_routed(&mut mad);
-            own.answer(&mut mad);
+            own.answer(&mut mad, Standing::Unknown);
             SmInfo::new(&mad[smp::DATA]).unwrap().sm_key()
         };
         let mut own = own(3, SmState::Master);
         assert_eq!(shown(&mut own, 0), 1);
         own.set_m_key(77);
         assert_eq!((shown(&mut own, 0), shown(&mut own, 77)), (0, 1));
+    }
+
+    /// Regression: any port that knew the SM_Key made a standby inactive, and a master discard its
+    /// tables.
+    #[test]
+    fn demands_count_only_from_a_known_manager() {
+        let answered = |state, control, standing| {
+            let mut mad = set_request(control, 1);
+            SmInfo::new(&mut mad[smp::DATA]).unwrap().set_guid(Guid(9)).set_priority(2);
+            (own(3, state).answer(&mut mad, standing), Smp::new(&mad[..]).unwrap().method())
+        };
+        let (standby, master) = (SmState::Standby, SmState::Master);
+        let controls = [SmControl::Handover, SmControl::Disable, SmControl::Discover];
+        for control in controls {
+            let unanswered = (Demand::AskBack, Method::SET);
+            assert_eq!(answered(standby, control, Standing::Unknown), unanswered, "{control:?}");
+        }
+        for control in [SmControl::Disable, SmControl::Discover] {
+            let refused = (Demand::None, Method::GET_RESP);
+            assert_eq!(answered(standby, control, Standing::Manager), refused, "{control:?}");
+            assert_ne!(answered(standby, control, Standing::Polled).0, Demand::None);
+        }
+        let taken = Demand::TakeOver(Guid(9));
+        assert_eq!(answered(master, SmControl::Handover, Standing::Manager).0, taken);
     }
 
     #[test]
@@ -465,12 +526,12 @@ mod tests {
             own.set_refuses_handover(true);
             let mut mad = set_request(SmControl::Handover, 1);
             SmInfo::new(&mut mad[smp::DATA]).unwrap().set_guid(Guid(99)).set_priority(2);
-            assert_eq!(own.answer(&mut mad), Demand::None, "{state}");
+            assert_eq!(own.answer(&mut mad, Standing::Manager), Demand::None, "{state}");
             assert_eq!(Smp::new(&mad[..]).unwrap().status(), Status::INVALID_FIELD);
             own.set_refuses_handover(false);
             let mut mad = set_request(SmControl::Handover, 1);
             SmInfo::new(&mut mad[smp::DATA]).unwrap().set_guid(Guid(99)).set_priority(2);
-            assert_ne!(own.answer(&mut mad), Demand::None, "{state}");
+            assert_ne!(own.answer(&mut mad, Standing::Manager), Demand::None, "{state}");
         }
     }
 
@@ -478,10 +539,10 @@ mod tests {
     fn a_handover_needs_our_sm_key() {
         let mut standby = own(3, SmState::Standby);
         let mut mad = set_request(SmControl::Handover, 99);
-        assert_eq!(standby.answer(&mut mad), Demand::None);
+        assert_eq!(standby.answer(&mut mad, Standing::Polled), Demand::None);
         assert_eq!(Smp::new(&mad[..]).unwrap().status(), Status::INVALID_FIELD);
         let mut mad = set_request(SmControl::Handover, 1);
-        assert_eq!(standby.answer(&mut mad), Demand::TakeOver(Guid(0)));
+        assert_eq!(standby.answer(&mut mad, Standing::Manager), Demand::TakeOver(Guid(0)));
         let answer = Smp::new(&mad[..]).unwrap();
         assert_eq!((answer.method(), answer.status()), (Method::GET_RESP, Status::OK));
         let info = SmInfo::new(answer.data_bytes()).unwrap();

@@ -256,9 +256,10 @@ fn of_two_masters_that_meet_one_rules_both_halves() {
     }
 }
 
-/// Set(SMInfo) with HANDOVER, as the master at the port with this GUID sends it.
-fn handover_from(guid: Guid) -> Packet {
+/// Set(SMInfo) with HANDOVER, as the master at the port with this GUID and LID sends it.
+fn handover_from(guid: Guid, lid: Lid) -> Packet {
     let mut packet = Packet::default();
+    packet.address = Address::smi(lid);
     let (method, attribute_id) = (Method::SET, AttributeId::SM_INFO);
     let attribute_modifier = SmControl::Handover as u32;
     smp::Request { method, attribute_id, attribute_modifier, tid: 99, m_key: 0 }
@@ -271,6 +272,47 @@ fn handover_from(guid: Guid) -> Packet {
     packet
 }
 
+/// A port at which a subnet manager is known that answers nothing; its GUID and LID.
+fn rival(bed: &mut Bed, host: usize) -> (Guid, Lid) {
+    let host = bed.hosts()[host];
+    let (endpoint, now) = (bed.fabric.attach(host, 0).unwrap(), bed.clock.now());
+    bed.fabric.set_is_sm(now, endpoint, true);
+    bed.managers[0].sweeper.request_heavy_sweep(now);
+    bed.run_for(MINUTE);
+    let port = bed.fabric.port(host, 1).unwrap();
+    (port.guid, port.lid)
+}
+
+/// Regression: with HANDOVERs from any port, in the name of ever other GUIDs, the master was never
+/// up, swept nothing, and wrote 10,000 log lines a second.
+#[test]
+fn handovers_of_unknown_managers_change_nothing() {
+    let mut bed = ruled();
+    let before = bed.reports().len();
+    let place = bed.fabric.port(bed.hosts()[9], 1).unwrap().clone();
+    for number in 0..500 {
+        let now = bed.clock.now();
+        let guid = if number % 2 == 0 { place.guid } else { Guid(0x1000 + number) };
+        let mut packet = handover_from(guid, place.lid);
+        assert!(!bed.managers[0].sweeper.handle_packet(now, &mut packet), "it is not answered");
+        bed.run_for(Duration::from_millis(50));
+        assert!(bed.sweeper().is_up());
+    }
+    assert_eq!(bed.sweeper().unanswered_demands(), 500);
+    assert!(bed.reports()[before..].iter().all(|report| report.cause != Some(Cause::TakeOver)));
+    // A manager that is known there costs a few sweeps, and no more.
+    let (guid, lid) = rival(&mut bed, 9);
+    let before = bed.reports().len();
+    let now = bed.clock.now();
+    let hand_over = |bed: &mut Bed| {
+        let mut packet = handover_from(guid, lid);
+        bed.managers[0].sweeper.handle_packet(now, &mut packet)
+    };
+    assert_eq!((0..500).filter(|_| hand_over(&mut bed)).count(), 8);
+    bed.bring_up();
+    assert_eq!(bed.reports()[before..].len(), 1);
+}
+
 /// Regression: the sweep in progress continued with its plan discarded, and its result was
 /// published; the sweep that followed did not read the tables of the other manager's switches.
 #[test]
@@ -278,7 +320,7 @@ fn a_handover_in_the_middle_of_a_sweep_ends_it_and_begins_one_of_all() {
     let mut smps = 0;
     loop {
         let mut bed = ruled();
-        let stranger = bed.fabric.port(bed.hosts()[9], 1).unwrap().guid;
+        let (guid, lid) = rival(&mut bed, 9);
         let now = bed.clock.now();
         let before = bed.reports().len();
         bed.managers[0].sweeper.request_heavy_sweep(now);
@@ -292,7 +334,7 @@ fn a_handover_in_the_middle_of_a_sweep_ends_it_and_begins_one_of_all() {
         let now = bed.clock.now();
         for _ in 0..2 {
             // Not heard, it is said again.
-            let mut packet = handover_from(stranger);
+            let mut packet = handover_from(guid, lid);
             assert!(bed.managers[0].sweeper.handle_packet(now, &mut packet));
             assert_eq!(Smp::new(&packet.mad).unwrap().status(), Status::OK);
             assert_eq!(bed.sweeper().outstanding(), 1, "nothing but the acknowledgement");

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::common::{Bed, fat_tree};
 use fabric_sim::{Endpoint, NodeIndex, Probability};
 use ib_mad::transport::{Address, Packet};
-use ib_mad::types::{Guid, Lid};
+use ib_mad::types::{Guid, Lid, PortNum};
 use ib_mad::wire::attribute::{SmControl, SmInfo, SmNotice, SmState};
 use ib_mad::wire::mad::{AttributeId, Method};
 use ib_mad::wire::smp::{DATA, Request, Smp};
@@ -40,12 +40,33 @@ fn set(bed: &mut Bed, from: Endpoint, lid: Lid, attribute: (AttributeId, u32), d
 }
 
 /// Sends Set(SMInfo) `control` to the subnet manager with LID `lid`.
-fn command(bed: &mut Bed, from: Endpoint, lid: Lid, control: SmControl) {
+fn command(bed: &mut Bed, from: Endpoint, guid: Guid, lid: Lid, control: SmControl) {
     let mut data = [0; 64];
     // Only a master has anything to command.
     let mut info = SmInfo::new(&mut data).unwrap();
-    info.set_sm_key(Settings::default().sm_key).set_sm_state(SmState::Master);
+    info.set_guid(guid).set_sm_key(Settings::default().sm_key).set_sm_state(SmState::Master);
     set(bed, from, lid, (AttributeId::SM_INFO, control as u32), data);
+}
+
+/// The ports by which a request of the manager `from` reaches the host `to`.
+fn path_between(bed: &Bed, from: usize, to: NodeIndex) -> Vec<PortNum> {
+    let guid = bed.fabric.port(to, 1).unwrap().guid;
+    let fabric = bed.managers[from].sweeper.fabric();
+    let port = fabric.end_ports().find(|&port| fabric.port(port).guid == guid).unwrap();
+    fabric.route_to(port).unwrap().ports().to_vec()
+}
+
+/// The same along a directed route, as subnet managers send it.
+fn command_along(bed: &mut Bed, from: Endpoint, guid: Guid, path: &[PortNum], control: SmControl) {
+    let mut packet = Packet::to(Address::smi(Lid::PERMISSIVE));
+    let (method, attribute_id) = (Method::SET, AttributeId::SM_INFO);
+    Request { method, attribute_id, attribute_modifier: control as u32, tid: 0x5e8, m_key: 0 }
+        .write_directed(&mut packet.mad, path)
+        .unwrap();
+    let mut info = SmInfo::new(&mut packet.mad[DATA]).unwrap();
+    info.set_guid(guid).set_sm_key(Settings::default().sm_key).set_sm_state(SmState::Master);
+    let now = bed.clock.now();
+    bed.fabric.send(now, from, &packet);
 }
 
 /// With no light sweep to help, the trap alone must do.
@@ -138,21 +159,35 @@ fn a_master_that_returns_writes_every_table_again() {
 #[test]
 fn a_disabled_manager_rests_until_it_is_to_stand_by_and_then_takes_over() {
     let mut bed = Bed::new(&fat_tree(2, 8, 20));
-    let (master, standby, operator) = (bed.hosts()[14], bed.hosts()[3], bed.hosts()[7]);
+    let (master, standby, stranger) = (bed.hosts()[14], bed.hosts()[3], bed.hosts()[7]);
+    let guid_of = |bed: &Bed, host| bed.fabric.port(host, 1).unwrap().guid;
     bed.manage(standby, Settings { sm_priority: 1, ..Settings::default() }, LidTable::default());
     bed.manage(master, Settings { sm_priority: 2, ..Settings::default() }, LidTable::default());
     bed.run_until(MINUTE, "standby", |bed| {
         bed.managers[0].standing_by.is_some() && bed.managers[1].sweeper.is_up()
     });
-    let operator = bed.fabric.attach(operator, 0).unwrap();
     let lid = bed.fabric.local_lid(bed.managers[0].endpoint).unwrap();
-    command(&mut bed, operator, lid, SmControl::Disable);
+    // From another port it has no effect, whatever GUID it shows.
+    let (from, guid) = (bed.fabric.attach(stranger, 0).unwrap(), guid_of(&bed, stranger));
+    for guid in [guid, guid_of(&bed, master)] {
+        command(&mut bed, from, guid, lid, SmControl::Disable);
+        bed.run_for(Duration::from_secs(1));
+        assert_eq!(bed.sweeper().sm_state(), SmState::Standby);
+    }
+    let (from, guid) = (bed.managers[1].endpoint, guid_of(&bed, master));
+    // The standby does not know the LIDs that the master assigned. The path says where it is.
+    command(&mut bed, from, guid, lid, SmControl::Disable);
+    bed.run_for(Duration::from_secs(1));
+    assert_eq!(bed.sweeper().sm_state(), SmState::Standby);
+    let path = path_between(&bed, 1, standby);
+    command_along(&mut bed, from, guid, &path, SmControl::Disable);
     bed.run_for(MINUTE);
     assert_eq!(bed.sweeper().sm_state(), SmState::NotActive);
-    bed.crash_manager();
+    bed.fabric.set_takes_requests(bed.managers[1].endpoint, false);
+    bed.managers[1].stopped = true;
     bed.run_for(MINUTE * 2);
     assert_eq!(bed.sweeper().sm_state(), SmState::NotActive, "it rests");
-    command(&mut bed, operator, lid, SmControl::Standby);
+    command_along(&mut bed, from, guid, &path, SmControl::Standby);
     bed.run_until(MINUTE * 2, "take-over", |bed| bed.sweeper().is_up());
     assert_eq!(bed.sweeper().sm_state(), SmState::Master);
     bed.assert_all_reachable();

@@ -17,10 +17,11 @@ mod sa_access;
 mod store;
 mod trust;
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use ib_mad::types::PortNum;
+use ib_mad::types::{Guid, PortNum};
 use sa_proto::trust::local::LocalRoles;
 use sa_proto::trust::{ClientTrust, TlsFiles};
 
@@ -52,6 +53,8 @@ pub struct Config {
     pub publish: SocketAddr,
     /// Feeds of other subnet managers that are followed while standing by.
     pub follow: Vec<String>,
+    /// Port GUIDs of the other subnet managers; all if there are none.
+    pub sm_allow: BTreeSet<Guid>,
     /// Whether registrations wait for standbys that follow.
     pub follow_sync: bool,
     /// Whether a standby uses the master's files in place of this host's.
@@ -129,6 +132,7 @@ impl Config {
                 transport: options.transport(),
                 publish,
                 follow: options.follow.clone(),
+                sm_allow: options.sm_allow.iter().copied().collect(),
                 follow_sync: options.follow_sync,
                 follow_config: options.follow_config,
                 store,

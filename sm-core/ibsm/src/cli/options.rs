@@ -49,6 +49,10 @@ pub struct Options {
     /// after a takeover.
     #[arg(long, value_name = "URL")]
     pub follow: Vec<String>,
+    /// Port GUID of another subnet manager of this subnet; repeatable. If any is given, all others
+    /// are ignored and reported, whatever priority and SM_Key they show.
+    #[arg(long, value_name = "GUID")]
+    pub sm_allow: Vec<Guid>,
     /// As master, acknowledge a registration only once the standbys that follow and are in step
     /// have stored it. A standby that is silent for 3 s is not waited for any longer.
     #[arg(long)]

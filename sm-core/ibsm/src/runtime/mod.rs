@@ -273,6 +273,7 @@ fn run(options: Options, starting: &mut Option<Starting>) -> Result<(), RunError
     let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let seed = clock.map_or(0, |elapsed| elapsed.subsec_nanos()) ^ std::process::id();
     let mut sweeper = Sweeper::new(config.settings.clone(), lids, seed);
+    sweeper.allow_managers(config.sm_allow.clone());
     let (names, problem) =
         node_names::load(config.settings.node_name_map_name.as_deref(), &disk::read);
     problem.iter().for_each(|problem| warn!("{problem}"));

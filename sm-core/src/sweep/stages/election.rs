@@ -41,8 +41,12 @@ impl RequestOwner for OtherManagers {
             Answer::None => {
                 subnet.sm_failed(kind, port, "unknown SMInfo state");
             }
+            Answer::Peer(sm) if !subnet.election.is_allowed(at) => {
+                subnet.note_foreign_sm(port, sm, "is not in --sm-allow");
+                subnet.sm_failed(kind, port, "not in --sm-allow");
+            }
             Answer::Foreign(sm) => {
-                subnet.note_foreign_sm(port, sm);
+                subnet.note_foreign_sm(port, sm, "has another SM_Key");
                 subnet.sm_failed(kind, port, "different SM_Key");
             }
             Answer::Peer(sm) => {
@@ -135,14 +139,14 @@ impl Subnet {
         self.fabric.end_ports().filter(runs).collect()
     }
 
-    /// Reports an SM with another SM_Key, once.
-    fn note_foreign_sm(&mut self, port: PortIndex, sm: RemoteSm) {
+    /// Reports an SM that is ignored, once.
+    fn note_foreign_sm(&mut self, port: PortIndex, sm: RemoteSm, reason: &str) {
         let (fabric, at) = (&self.fabric, self.fabric.port(port).guid);
         if self.election.put_foreign(at, || fabric.describe(port)) {
             let place = self.place(port);
             warn!(
-                "the subnet manager at {place}, {} with priority {}, has another SM_Key: it is \
-                 ignored in elections and handovers",
+                "the subnet manager at {place}, {} with priority {}, {reason}: it is ignored in \
+                 elections and handovers",
                 sm.state, sm.priority
             );
         }

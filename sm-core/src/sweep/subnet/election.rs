@@ -1,8 +1,8 @@
 //! State of the election: this SM's state, the other SMs, and the master. Nothing here sends or
 //! logs.
 
-use std::collections::HashMap;
-use std::time::Instant;
+use std::collections::{BTreeSet, HashMap};
+use std::time::{Duration, Instant};
 
 use ib_mad::types::Guid;
 use ib_mad::wire::attribute::{SmInfo, SmState};
@@ -40,8 +40,61 @@ pub(in crate::sweep) struct Election {
     master_seen: Option<Instant>,
     /// Polls in a row that failed.
     polls_missed: u32,
+    /// Port GUIDs of the SMs that count; all if it is empty.
+    allowed: BTreeSet<Guid>,
+    /// Demands of other SMs.
+    pub(in crate::sweep) demands: Demands,
     /// Whether the current poll is sent in addition to the regular ones.
     pub(in crate::sweep) is_probing: bool,
+}
+
+/// Demands granted in a row, after which one is granted each [`DEMAND_INTERVAL`]. Each costs a full
+/// sweep.
+const DEMANDS_MAX: u32 = 8;
+/// See [`DEMANDS_MAX`].
+const DEMAND_INTERVAL: Duration = Duration::from_secs(10);
+/// How often an unknown sender of a demand is asked for its SMInfo, and logged.
+const ASK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Limits the demands of other SMs.
+#[derive(Debug, Default)]
+pub(in crate::sweep) struct Demands {
+    /// Demands granted and not yet made up for.
+    granted: u32,
+    /// Since when one is made up for.
+    since: Option<Instant>,
+    /// When an unknown sender was asked last.
+    asked: Option<Instant>,
+    /// Demands that were not answered.
+    pub(in crate::sweep) unanswered: u64,
+}
+
+impl Demands {
+    /// Whether one more demand may be granted. Demands beyond the limit are not answered: their
+    /// senders repeat them.
+    pub(in crate::sweep) fn has_room(&mut self, now: Instant) -> bool {
+        while let Some(since) = self.since.filter(|since| now >= *since + DEMAND_INTERVAL) {
+            self.granted -= 1;
+            self.since = (self.granted > 0).then_some(since + DEMAND_INTERVAL);
+        }
+        self.granted < DEMANDS_MAX
+    }
+
+    /// A demand was granted that costs a sweep.
+    pub(in crate::sweep) fn note_granted(&mut self, now: Instant) {
+        self.granted += 1;
+        self.since.get_or_insert(now);
+    }
+
+    /// Counts a demand that is not answered; returns whether to ask and log now.
+    pub(in crate::sweep) fn note_unanswered(&mut self, now: Instant) -> bool {
+        self.unanswered += 1;
+        let is_due = self.asked.is_none_or(|asked| now >= asked + ASK_INTERVAL);
+        if is_due {
+            self.asked = Some(now);
+        }
+        is_due
+    }
 }
 
 /// Evaluation of an SMInfo received from another SM.
@@ -73,6 +126,8 @@ impl Election {
             polled: None,
             master_seen: None,
             polls_missed: 0,
+            allowed: BTreeSet::new(),
+            demands: Demands::default(),
             is_probing: false,
         }
     }
@@ -136,6 +191,16 @@ impl Election {
         self.others.iter().find(|(_, other)| *other == sm).map(|(port, _)| *port)
     }
 
+    /// Sets the port GUIDs of the SMs that count; all do if there are none.
+    pub(in crate::sweep) fn allow_only(&mut self, guids: BTreeSet<Guid>) {
+        self.allowed = guids;
+    }
+
+    /// Whether an SM at the port with this GUID counts.
+    pub(in crate::sweep) fn is_allowed(&self, guid: Guid) -> bool {
+        self.allowed.is_empty() || self.allowed.contains(&guid)
+    }
+
     /// Evaluates an SMInfo. With SM_Key 0 any key is accepted.
     pub(in crate::sweep) fn read(&self, data: &[u8; 64]) -> Answer {
         let Ok(info) = SmInfo::new(data) else { return Answer::None };
@@ -157,6 +222,11 @@ impl Election {
     pub(in crate::sweep) fn put(&mut self, port: PortIndex, sm: RemoteSm) {
         self.forget(port);
         self.others.push((port, sm));
+    }
+
+    /// Whether an SM with our SM_Key answered at `port`.
+    pub(in crate::sweep) fn is_manager(&self, port: PortIndex) -> bool {
+        self.others.iter().any(|(at, _)| *at == port)
     }
 
     /// Removes the SM at `port`.
@@ -308,6 +378,22 @@ impl Election {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn demands_that_cost_a_sweep_are_limited_in_rate() {
+        let (mut demands, start) = (Demands::default(), Instant::now());
+        let mut grant = |seconds: u64| {
+            let now = start + Duration::from_secs(seconds);
+            let is_granted = demands.has_room(now);
+            if is_granted {
+                demands.note_granted(now);
+            }
+            is_granted
+        };
+        assert_eq!((0..20).filter(|_| grant(0)).count(), 8);
+        assert!(!grant(9) && grant(10) && !grant(11));
+        assert_eq!((0..20).filter(|_| grant(1000)).count(), 8);
+    }
 
     const KEY: u64 = 0x5EC2E7;
 

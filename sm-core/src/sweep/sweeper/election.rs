@@ -1,6 +1,6 @@
 //! Elections and polls of the master: starts them, and continues as master or in standby.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::time::{Duration, Instant};
 
 use ib_mad::types::Guid;
@@ -51,7 +51,13 @@ impl Sweeper {
         }
     }
 
-    /// SMs with another SM_Key, as text.
+    /// Sets the port GUIDs of the SMs that count in elections and whose demands are granted; all do
+    /// if there are none.
+    pub fn allow_managers(&mut self, guids: BTreeSet<Guid>) {
+        self.subnet.election.allow_only(guids);
+    }
+
+    /// SMs that are ignored, with another SM_Key or not among those allowed, as text.
     pub fn foreign_sms(&self) -> impl Iterator<Item = &str> {
         self.subnet.election.foreign_sms()
     }

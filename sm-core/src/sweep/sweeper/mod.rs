@@ -8,6 +8,7 @@ mod avoided;
 mod babble;
 mod compact;
 mod configure;
+mod demands;
 mod discover;
 pub(in crate::sweep) mod dump;
 mod election;

@@ -103,7 +103,16 @@ impl Sweeper {
         }
         match (method, attribute) {
             (Method::GET | Method::SET, AttributeId::SM_INFO) => {
-                match self.subnet.election.own.answer(&mut packet.mad) {
+                let standing = self.standing_of(now, packet);
+                let demand = self.subnet.election.own.answer(&mut packet.mad, standing);
+                if demand.costs_sweep() {
+                    self.subnet.election.demands.note_granted(now);
+                }
+                match demand {
+                    Demand::AskBack => {
+                        self.ask_back(now, packet);
+                        return false;
+                    }
                     Demand::TakeOver(from) => self.handed_to_us(now, from),
                     Demand::ProgramAgain(from) => {
                         info!(

@@ -149,13 +149,20 @@ impl Service {
             ),
             gauge(
                 "foreign_sms",
-                "Subnet managers excluded from the election because they use another SM_Key",
+                "Subnet managers excluded from the election: they use another SM_Key, or are not in \
+                 --sm-allow",
                 sweeper.foreign_sms().count() as f64,
             ),
             counter(
                 "foreign_sm_answers",
-                "SMInfo answers with another SM_Key",
+                "SMInfo answers of such managers",
                 sweeper.foreign_answers(),
+            ),
+            counter(
+                "sm_demands_unanswered",
+                "Set(SMInfo) not answered: the sender is not known as a subnet manager, or there \
+                 were too many",
+                sweeper.unanswered_demands(),
             ),
             gauge(
                 "sharded_ports",
