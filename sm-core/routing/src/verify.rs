@@ -5,7 +5,8 @@
 //! [`deliveries_since`] checks only the differences from a routing that was proved before.
 //! [`walk::deliveries`] follows all routes without a potential; it is slower and shares no code
 //! with the proof, so that each checks the other in tests. [`credit_loops`] searches for cycles of
-//! links that depend on each other's buffers, [`credit_loops_on_lanes`] does so per lane. The
+//! links that depend on each other's buffers, [`credit_loops_on_lanes`] does so per lane, and
+//! [`credit_loops_with_replies`] for replies, too, which are sent on the SL of their requests. The
 //! caller decides how to act on findings.
 
 mod channels;
@@ -20,7 +21,7 @@ pub mod walk;
 
 pub use super::error::{Defect, DefectKind};
 pub use channels::{Channels, Unicast};
-pub use cycle::{credit_loops, credit_loops_on_lanes};
+pub use cycle::{credit_loops, credit_loops_on_lanes, credit_loops_with_replies};
 pub use loops::{CreditLoops, Traffic};
 pub use turns::{Hops, Turn};
 

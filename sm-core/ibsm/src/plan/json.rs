@@ -54,6 +54,11 @@ struct TablesFigures {
     /// first.
     cycle: Vec<Hop>,
     cycle_vl: Option<u8>,
+    /// Whether replies that are sent on the SLs of their requests add no credit loop.
+    replies_deadlock_free: bool,
+    /// A credit loop of requests and such replies, and its VL.
+    reply_cycle: Vec<Hop>,
+    reply_cycle_vl: Option<u8>,
     /// Links from the root of the broadcast tree to the farthest member.
     broadcast_depth: Option<u32>,
     /// Whether broadcast packets, on SL 0, add no credit loop with each other or with unicast; true
@@ -123,6 +128,7 @@ fn engine<'a>(site: &Site, Tried { trial, failures }: &'a Tried) -> Engine<'a> {
 
 fn tables(site: &Site, made: &Made) -> TablesFigures {
     let Made { deliveries, loops, survey, spread, broadcast, .. } = made;
+    let replies = made.reply_loops.as_ref().unwrap_or(loops);
     let fault = broadcast.as_ref().and_then(|tree| tree.fault.as_ref());
     let hop = |&(switch, port): &(u16, u8)| {
         let switch = &site.roster.switches[usize::from(switch)];
@@ -144,6 +150,9 @@ fn tables(site: &Site, made: &Made) -> TablesFigures {
         deadlock_free: loops.is_free(),
         cycle: loops.example.iter().map(hop).collect(),
         cycle_vl: loops.lane,
+        replies_deadlock_free: replies.is_free(),
+        reply_cycle: replies.example.iter().map(hop).collect(),
+        reply_cycle_vl: replies.lane,
         broadcast_depth: broadcast.as_ref().map(|tree| tree.depth),
         broadcast_deadlock_free: fault.is_none(),
         broadcast_cycle: fault.into_iter().flat_map(|fault| &fault.cycle).map(hop).collect(),

@@ -36,6 +36,9 @@ pub fn render(plan: &Plan<'_>) -> String {
         ("Credit loops, as links named by the sending port, each waiting for the next:", {
             plan.trials.iter().filter_map(|tried| deadlock(&plan.site, &tried.trial)).collect()
         }),
+        ("Credit loops of replies, which Linux sends on the SL of the request:", {
+            plan.trials.iter().filter_map(|tried| replies(&plan.site, &tried.trial)).collect()
+        }),
         ("Also:", plan.trials.iter().flat_map(|tried| notes(&plan.site, &tried.trial)).collect()),
     ];
     notes.iter().for_each(|(title, rows)| listed(&mut text, title, rows));
@@ -119,7 +122,12 @@ fn row(trial: &Trial) -> Vec<String> {
         format!("{:.2} / {}", survey.mean(), survey.hops_max),
         format!("{} ({:.2}x)", grouped(spread.max.into()), spread.ratio()),
         format!("{lanes} / {lanes_needed}"),
-        if loops.is_free() { "none" } else { "YES" }.to_owned(),
+        match loops.is_free() {
+            false => "YES",
+            true if made.only_replies_deadlock() => "replies",
+            true => "none",
+        }
+        .to_owned(),
         seconds(trial.route_time),
         seconds(made.proof_time),
     ]
@@ -144,6 +152,11 @@ fn refusal(trial: &Trial) -> Option<(&'static str, String)> {
 fn deadlock(site: &Site, trial: &Trial) -> Option<(&'static str, String)> {
     let made = trial.outcome.as_ref().ok().filter(|made| !made.loops.is_free())?;
     Some((trial.engine, cycle(site, &made.loops)))
+}
+
+fn replies(site: &Site, trial: &Trial) -> Option<(&'static str, String)> {
+    let made = trial.outcome.as_ref().ok().filter(|made| made.only_replies_deadlock())?;
+    Some((trial.engine, cycle(site, made.reply_loops.as_ref()?)))
 }
 
 /// Details that do not fit in the row.

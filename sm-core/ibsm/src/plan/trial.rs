@@ -32,6 +32,8 @@ pub struct Made {
     pub deliveries: Deliveries,
     /// Credit loops of the routing.
     pub loops: CreditLoops,
+    /// The same with replies on the SLs of their requests; `None` if these add nothing.
+    pub reply_loops: Option<CreditLoops>,
     /// The broadcast tree alongside the routing, if there is one.
     pub broadcast: Option<Broadcast>,
     /// Lengths of routes.
@@ -73,11 +75,18 @@ impl Made {
             broadcast: Broadcast::of(topology, &routing),
             survey: Survey::of(topology, &routing),
             spread: Spread::of(&LinkLoads::count(topology, &routing).to_hosts),
+            reply_loops: verify::credit_loops_with_replies(topology, &routing),
             lanes: lanes_of(&routing, &loops),
             lanes_needed: 1,
             loops,
             routing,
         }
+    }
+
+    /// Whether requests are free of deadlocks, and replies on their SLs are not.
+    pub fn only_replies_deadlock(&self) -> bool {
+        let replies = self.reply_loops.as_ref();
+        self.loops.is_free() && replies.is_some_and(|loops| !loops.is_free())
     }
 
     /// The tables as a previous routing, for switches that now have other numbers.

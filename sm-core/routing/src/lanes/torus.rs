@@ -13,7 +13,7 @@ mod shape;
 mod tree;
 
 pub use self::shape::{AXES, Shape};
-pub(crate) use self::shape::{DIRECTIONS, Direction, Place, is_in_odd_row, preferred};
+pub(crate) use self::shape::{DIRECTIONS, Direction, Place, preferred};
 pub use self::tree::MasterTree;
 use crate::Topology;
 
@@ -85,7 +85,7 @@ impl TorusLanes {
         // Each axis contributes its bit by the coordinate along it alone.
         let bits: [Vec<u8>; AXES] = std::array::from_fn(|axis| {
             let coordinates = 0..shape.radix(axis);
-            coordinates.map(|here| u8::from(crosses(shape, axis, here, to)) << axis).collect()
+            coordinates.map(|here| u8::from(crosses(shape, axis, here, to[axis])) << axis).collect()
         });
         sls.clear();
         let of_axis = |(here, bits): (&u8, &Vec<u8>)| bits[usize::from(*here)];
@@ -133,14 +133,13 @@ impl TorusLanes {
 /// The SL of a path: bit d is set if the path, in an intact torus, crosses the dateline of axis d,
 /// which is between the last place and the first.
 pub(crate) fn sl(shape: &Shape, from: Place, to: Place) -> u8 {
-    let crosses = |&axis: &usize| crosses(shape, axis, from[axis], to);
+    let crosses = |&axis: &usize| crosses(shape, axis, from[axis], to[axis]);
     (0..AXES).filter(crosses).fold(0, |sl, axis| sl | 1 << axis)
 }
 
-/// Whether a path that starts at coordinate `here` crosses the dateline of an axis.
-fn crosses(shape: &Shape, axis: usize, here: u8, to: Place) -> bool {
-    let (there, odd_row) = (to[axis], is_in_odd_row(to, axis));
-    here != there && preferred(shape, axis, here, there, odd_row).is_up() != (here < there)
+/// Whether a path from coordinate `here` to coordinate `there` crosses the dateline of an axis.
+fn crosses(shape: &Shape, axis: usize, here: u8, there: u8) -> bool {
+    here != there && preferred(shape, axis, here, there).is_up() != (here < there)
 }
 
 /// The VL of a hop by the axes before and after it, `None` for hosts and switches themselves. With

@@ -47,7 +47,7 @@ impl Unicast {
                 Self { loops, layers: vec![of_one_lane(dependencies)] }
             }
             Lanes::Layers(layers) => {
-                let by_layer = Dependencies::of_layers(topology, lfts, layers);
+                let by_layer = Dependencies::of_layers(topology, lfts, layers, None);
                 let loops = cycle::loops_by_lane(topology, &by_layer);
                 Self { loops, layers: by_layer.into_iter().map(of_one_lane).collect() }
             }

@@ -22,7 +22,65 @@ pub fn credit_loops_on_lanes(topology: &Topology, routing: &Routing) -> CreditLo
         Lanes::Torus(lanes) => return hop_lanes::credit_loops(topology, &routing.tables(), lanes),
         Lanes::Layers(layers) => layers,
     };
-    loops_by_lane(topology, &Dependencies::of_layers(topology, &routing.tables(), layers))
+    let by_lane = Dependencies::of_layers(topology, &routing.tables(), layers, None);
+    loops_by_lane(topology, &by_lane)
+}
+
+/// Searches for cycles in hosts' traffic if each request is replied to on its own SL, as Linux
+/// replies: the route back counts on the lanes of the SL there, besides those of its own. `None`
+/// if that adds no lane to any route. With a torus, replies use no other lanes.
+pub fn credit_loops_with_replies(topology: &Topology, routing: &Routing) -> Option<CreditLoops> {
+    let Lanes::Layers(layers) = &routing.lanes else { return None };
+    let replies = ReplyLayers::new(topology, layers)?;
+    let by_lane = Dependencies::of_layers(topology, &routing.tables(), layers, Some(&replies));
+    Some(loops_by_lane(topology, &by_lane))
+}
+
+/// The layers on which the hosts of a switch reply to those of another: those of the requests.
+pub(super) struct ReplyLayers {
+    switches: usize,
+    /// By replying switch and requesting switch: layers as bits.
+    of: Vec<u16>,
+}
+
+impl ReplyLayers {
+    /// `None` if each route has only the layer that replies on it have.
+    fn new(topology: &Topology, layers: &Layers) -> Option<Self> {
+        let switches = topology.switch_count();
+        let mut of = vec![0u16; switches * switches];
+        let hosts = || topology.destinations().iter().filter(|to| to.is_host());
+        let sources = sources(topology);
+        for host in hosts() {
+            let replying = usize::from(host.egress_switch);
+            for &source in &sources {
+                let place = &mut of[replying * switches + usize::from(source)];
+                for lid in host.lids() {
+                    *place |= bit(layers.layer(source, host.egress_switch, lid));
+                }
+            }
+        }
+        let this = Self { switches, of };
+        let differs = hosts().any(|host| {
+            sources.iter().any(|&source| {
+                let replies = this.layers(source, host.egress_switch);
+                host.lids().any(|lid| {
+                    bit(layers.layer(source, host.egress_switch, lid)) | replies
+                        != bit(layers.layer(source, host.egress_switch, lid))
+                })
+            })
+        });
+        differs.then_some(this)
+    }
+
+    /// Layers, as bits, of replies from hosts of `source` to hosts of `egress_switch`.
+    fn layers(&self, source: u16, egress_switch: u16) -> u16 {
+        self.of[usize::from(source) * self.switches + usize::from(egress_switch)]
+    }
+}
+
+/// The bit of a layer; there are at most 16.
+fn bit(layer: u8) -> u16 {
+    1 << (layer % 16)
 }
 
 /// Searches for cycles lane by lane.
@@ -119,8 +177,14 @@ impl Dependencies {
         Self { next: vec![Ports::default(); topology.link_count()] }
     }
 
-    /// Collects the dependencies of traffic between hosts, by layer.
-    pub(super) fn of_layers(topology: &Topology, lfts: &[&[u8]], layers: &Layers) -> Vec<Self> {
+    /// Collects the dependencies of traffic between hosts, by layer, with those of replies if
+    /// given.
+    pub(super) fn of_layers(
+        topology: &Topology,
+        lfts: &[&[u8]],
+        layers: &Layers,
+        replies: Option<&ReplyLayers>,
+    ) -> Vec<Self> {
         let sources = sources(topology);
         let highest = sources.iter().flat_map(|&source| layers.row(source)).max();
         let count = usize::from(highest.copied().unwrap_or(0)) + 1;
@@ -133,9 +197,15 @@ impl Dependencies {
             columns::each(topology, lfts, targets, |column| {
                 seen.fill(false);
                 for &source in &sources {
-                    let layer =
-                        usize::from(layers.layer(source, column.to.egress_switch, column.to.lid));
-                    follow(&column, source, &mut next[layer], &mut seen[layer * switches..]);
+                    let egress_switch = column.to.egress_switch;
+                    let own = layers.layer(source, egress_switch, column.to.lid);
+                    let others = replies.map_or(0, |replies| replies.layers(source, egress_switch));
+                    let mut left = bit(own) | others;
+                    while left != 0 {
+                        let layer = left.trailing_zeros() as usize;
+                        left &= left - 1;
+                        follow(&column, source, &mut next[layer], &mut seen[layer * switches..]);
+                    }
                 }
             });
             next

@@ -192,7 +192,7 @@ fn a_line_is_free_of_loops_for_all_traffic() {
 fn waits_one_by_one(
     topology: &Topology,
     routing: &Routing,
-    layer: impl Fn(u16, u16, Lid) -> u8,
+    on: impl Fn(u16, u16, Lid) -> Vec<u8>,
 ) -> Vec<BTreeSet<(usize, usize)>> {
     let hosts = topology.hosts_on();
     let mut waits = vec![BTreeSet::new(); 4];
@@ -201,12 +201,14 @@ fn waits_one_by_one(
             if hosts[usize::from(source)] == 0 {
                 continue;
             }
-            let waits = &mut waits[usize::from(layer(source, to.egress_switch, lid))];
+            let layers = on(source, to.egress_switch, lid);
             let (mut switch, mut before) = (source, None);
             // Some routes loop.
             for _ in 0..2 * topology.switch_count() {
                 let Some(link) = topology.link_at(switch, routing.port(switch, lid)) else { break };
-                waits.extend(before.map(|before| (before, link)));
+                for &layer in &layers {
+                    waits[usize::from(layer)].extend(before.map(|before| (before, link)));
+                }
                 (switch, before) = (topology.link(link).peer, Some(link));
             }
         }
@@ -238,7 +240,7 @@ proptest! {
         }
         let (switches, tables) = (topology.switch_count(), routing.tables());
         let found = waits_of(&topology, &cycle::Dependencies::of_hosts(&topology, &tables));
-        prop_assert_eq!(&found, &waits_one_by_one(&topology, &routing, |_, _, _| 0)[0]);
+        prop_assert_eq!(&found, &waits_one_by_one(&topology, &routing, |_, _, _| vec![0])[0]);
         let (by, columns) = if by_lid {
             (Columns::Lid, topology.table_len())
         } else {
@@ -248,13 +250,29 @@ proptest! {
         for (source, column, layer) in moved {
             layers.row_mut(source % switches as u16)[usize::from(column) % columns] = layer;
         }
-        let found = cycle::Dependencies::of_layers(&topology, &tables, &layers);
+        let found = cycle::Dependencies::of_layers(&topology, &tables, &layers, None);
         let layer = |source, egress_switch, lid| layers.layer(source, egress_switch, lid);
-        let expected = waits_one_by_one(&topology, &routing, layer);
+        let on = |source, egress_switch, lid| vec![layer(source, egress_switch, lid)];
+        let expected = waits_one_by_one(&topology, &routing, on);
         for (found, expected) in found.iter().zip(&expected) {
             prop_assert_eq!(&waits_of(&topology, found), expected);
         }
         prop_assert!(expected[found.len()..].iter().all(BTreeSet::is_empty));
+
+        // With replies, each host of the source sends on the layers of requests to it.
+        let on = |source, egress_switch, lid| {
+            let hosts = topology.destinations().iter().filter(|to| to.is_host());
+            let own = hosts.filter(|to| to.egress_switch == source);
+            let lids = own.flat_map(|to| to.lids());
+            let replies = lids.map(|requested| layer(egress_switch, source, requested));
+            replies.chain([layer(source, egress_switch, lid)]).collect()
+        };
+        let expected = waits_one_by_one(&topology, &routing, on);
+        let count: usize = expected.iter().map(BTreeSet::len).sum();
+        routing.lanes = crate::Lanes::Layers(layers);
+        let found = credit_loops_with_replies(&topology, &routing)
+            .unwrap_or_else(|| credit_loops_on_lanes(&topology, &routing));
+        prop_assert_eq!(found.dependencies, count as u64);
     }
 
     /// Tables with some entries replaced at random: the proof passes only if the walk does.

@@ -1,12 +1,11 @@
 //! Computes in which direction routes go round each ring.
 
 use super::grid::Grid;
-use crate::lanes::torus::{AXES, Direction, Place, is_in_odd_row, preferred};
+use crate::lanes::torus::{AXES, Direction, Place, preferred};
 
 /// For each ring and pair of its places: up, down, or blocked.
 pub(super) struct Rings {
-    /// Tables, each by row parity of the destination (even, odd), source and destination
-    /// coordinate.
+    /// Tables, each by source and destination coordinate.
     ways: Vec<u8>,
     /// By axis and ring: index of its table. Rings without missing parts share one table per axis.
     tables: [Vec<u32>; AXES],
@@ -46,20 +45,17 @@ impl Rings {
         let ways = std::array::from_fn(|axis| {
             let begin = self.tables[axis][grid.shape.ring(axis, from)] as usize;
             let radix = self.radix[axis];
-            [0, 1].map(|row| {
-                let begin = begin + (row * radix + usize::from(from[axis])) * radix;
-                &self.ways[begin..begin + radix]
-            })
+            let begin = begin + usize::from(from[axis]) * radix;
+            &self.ways[begin..begin + radix]
         });
         From { at: from, ways }
     }
 }
 
-/// Routes from one switch, by axis, row parity of the destination, and coordinate of the
-/// destination.
+/// Routes from one switch, by axis and coordinate of the destination.
 pub(super) struct From<'a> {
     at: Place,
-    ways: [[&'a [u8]; 2]; AXES],
+    ways: [&'a [u8]; AXES],
 }
 
 impl From<'_> {
@@ -74,8 +70,7 @@ impl From<'_> {
             if self.at[axis] == to[axis] {
                 continue;
             }
-            let row = usize::from(is_in_odd_row(to, axis));
-            match self.ways[axis][row][usize::from(to[axis])] {
+            match self.ways[axis][usize::from(to[axis])] {
                 BLOCKED => {}
                 way => return Some(Direction::new(axis, way == UP)),
             }
@@ -98,24 +93,22 @@ fn add_table(grid: &Grid, axis: usize, row: &[Place], ways: &mut Vec<u8>) {
     // Hops that can be made from each place, downwards and upwards.
     let reach: Vec<[usize; 2]> =
         row.iter().map(|&from| [false, true].map(|up| reach(grid, axis, from, up))).collect();
-    for odd_row in [false, true] {
-        for (from, reach) in reach.iter().enumerate() {
-            for (to, &place) in row.iter().enumerate() {
-                let way = preferred(&grid.shape, axis, from as u8, to as u8, odd_row).is_up();
-                let ahead = (to + radix - from) % radix;
-                let hops = [radix - ahead, ahead];
-                let leads = |way: bool| reach[usize::from(way)] >= hops[usize::from(way)];
-                let free = |way: bool| reach[usize::from(way)] > 0;
-                ways.push(match grid.switch(place) {
-                    _ if from == to => BLOCKED,
-                    // The switch at the turn is missing: go as near to it as the preferred
-                    // direction allows.
-                    None if free(way) => code(way),
-                    Some(_) if leads(way) => code(way),
-                    Some(_) if leads(!way) => code(!way),
-                    _ => BLOCKED,
-                });
-            }
+    for (from, reach) in reach.iter().enumerate() {
+        for (to, &place) in row.iter().enumerate() {
+            let way = preferred(&grid.shape, axis, from as u8, to as u8).is_up();
+            let ahead = (to + radix - from) % radix;
+            let hops = [radix - ahead, ahead];
+            let leads = |way: bool| reach[usize::from(way)] >= hops[usize::from(way)];
+            let free = |way: bool| reach[usize::from(way)] > 0;
+            ways.push(match grid.switch(place) {
+                _ if from == to => BLOCKED,
+                // The switch at the turn is missing: go as near to it as the preferred
+                // direction allows.
+                None if free(way) => code(way),
+                Some(_) if leads(way) => code(way),
+                Some(_) if leads(!way) => code(!way),
+                _ => BLOCKED,
+            });
         }
     }
 }

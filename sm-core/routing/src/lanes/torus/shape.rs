@@ -139,27 +139,22 @@ impl Shape {
 }
 
 /// The direction of a route along an axis if nothing is broken: the shorter way round. Of two
-/// equally short ways, every second switch takes the upward one; for every second row of
-/// destinations the roles are reversed, so that all links of a ring carry the same load. The
-/// direction depends on coordinates alone, as the SL does.
-pub(crate) fn preferred(shape: &Shape, axis: usize, from: u8, to: u8, odd_row: bool) -> Direction {
+/// equally short ways, the unordered pair of coordinates decides, so that the way back is the same
+/// one: requests and replies have one SL, and Linux sends a reply on that of its request. Every
+/// second pair takes the way across the dateline.
+pub(crate) fn preferred(shape: &Shape, axis: usize, from: u8, to: u8) -> Direction {
     let radix = u16::from(shape.radix(axis));
     let ahead = (u16::from(to) + radix - u16::from(from)) % radix;
     let up = match (2 * ahead).cmp(&radix) {
         _ if !shape.wraps(axis) => to > from,
         std::cmp::Ordering::Less => true,
-        std::cmp::Ordering::Equal => (from % 2 == 1) == odd_row,
+        std::cmp::Ordering::Equal => {
+            let crosses_dateline = from.min(to) % 2 == 0;
+            (from < to) != crosses_dateline
+        }
         std::cmp::Ordering::Greater => false,
     };
     Direction::new(axis, up)
-}
-
-/// Whether a destination lies in an odd row, as seen along an axis.
-#[inline]
-pub(crate) fn is_in_odd_row(place: Place, axis: usize) -> bool {
-    let [x, y, z] = place;
-    // Excludes the coordinate along the axis itself.
-    (x ^ y ^ z ^ place[axis]) & 1 == 1
 }
 
 #[cfg(test)]
@@ -189,20 +184,39 @@ mod tests {
         }
     }
 
-    /// Half way round an even ring both directions are equally short.
+    /// Regression: half way round an even ring, where both directions are equally short, the way
+    /// back had another SL than the way there.
     #[test]
-    fn ties_load_all_links_of_a_ring_alike() {
-        let shape = Shape::new([6, 2, 1], [true, false, false]);
-        let mut loads = [[0; 6]; 2];
-        for (from, odd_row) in (0..6).flat_map(|from| [(from, false), (from, true)]) {
-            let to = (from + 3) % 6;
-            let direction = preferred(&shape, 0, from, to, odd_row);
-            let mut here = [from, 0, 0];
-            while here[0] != to {
-                loads[usize::from(direction.is_up())][usize::from(here[0])] += 1;
-                here = shape.step(here, direction).unwrap();
+    fn the_way_back_is_the_way_there() {
+        for radix in 3..=12 {
+            let shape = Shape::new([radix, 2, 1], [true, false, false]);
+            for (from, to) in (0..radix).flat_map(|from| (0..radix).map(move |to| (from, to))) {
+                let there = preferred(&shape, 0, from, to);
+                let back = preferred(&shape, 0, to, from);
+                assert!(from == to || there == back.opposite(), "{from} to {to} of {radix}");
             }
         }
-        assert_eq!(loads, [[3; 6]; 2]);
+    }
+
+    /// Each tie loads half of the ring, so that loads differ, but by few.
+    #[test]
+    fn ties_load_both_halves_of_a_ring() {
+        for radix in [4, 6, 8, 12] {
+            let shape = Shape::new([radix, 2, 1], [true, false, false]);
+            let mut loads = vec![[0; 2]; radix.into()];
+            for from in 0..radix {
+                let to = (from + radix / 2) % radix;
+                let direction = preferred(&shape, 0, from, to);
+                let mut here = [from, 0, 0];
+                while here[0] != to {
+                    loads[usize::from(here[0])][usize::from(direction.is_up())] += 1;
+                    here = shape.step(here, direction).unwrap();
+                }
+            }
+            let mean = i32::from(radix) / 4;
+            let extremes = (loads.iter().flatten().min(), loads.iter().flatten().max());
+            let (Some(&least), Some(&most)) = extremes else { panic!() };
+            assert!(mean - 1 <= least && most <= mean + 2, "{radix}: {loads:?}");
+        }
     }
 }
