@@ -193,10 +193,8 @@ settings! {
         /// Whether links are disabled whose port repeats the same error trap (129 to 131) without
         /// end.
         babbling_port_policy: bool = false, sweep;
-        /// Whether subscriptions and services are removed with the port that registered them, and
-        /// when the SM comes out of standby.
-        drop_event_subscriptions: bool = false, start,
-            idle("registrations stay until their lease expires or the client deletes them");
+        /// Whether subscriptions and services are removed with the port that registered them.
+        drop_event_subscriptions: bool = false, sweep;
         /// Whether requested MGIDs are checked, those of IPoIB against their broadcast group.
         ipoib_mcgroup_creation_validation: bool = true, sweep;
         /// Whether the components of a join must agree with the group.

@@ -2,7 +2,7 @@
 
 use ib_mad::wire::attribute::data_vls;
 
-use sm_config::PortQos;
+use sm_config::{PortQos, VL_ARB_ENTRIES};
 
 /// Blocks of VL arbitration tables, in their order on the wire: two of low, two of high priority.
 pub const VL_ARB_BLOCKS: usize = 4;
@@ -52,6 +52,23 @@ pub fn vl_arb_block(
     (count > 0).then_some(bytes)
 }
 
+/// The tables for ports of a torus's switches that lead to hosts: these have VL 0 for the lower QoS
+/// level, which other links have VLs 0 to 3 for, and VL 1 for the upper one (VLs 4 to 7). As with
+/// OpenSM, the entries of VL 0 and VL 4 count, which becomes VL 1, and the others are left out.
+pub fn of_torus_host_port(qos: &PortQos) -> PortQos {
+    let fold = |entries: &[(u8, u8); VL_ARB_ENTRIES]| {
+        let kept = entries.iter().filter_map(|&(vl, weight)| match vl {
+            0 => Some((0, weight)),
+            4 => Some((1, weight)),
+            _ => None,
+        });
+        let mut folded = [(0, 0); VL_ARB_ENTRIES];
+        folded.iter_mut().zip(kept).for_each(|(entry, kept)| *entry = kept);
+        folded
+    };
+    PortQos { vlarb_high: fold(&qos.vlarb_high), vlarb_low: fold(&qos.vlarb_low), ..qos.clone() }
+}
+
 /// The bits of a VL's number that distinguish the data VLs of this code.
 fn vl_mask(operational_vls: u8) -> u8 {
     data_vls(operational_vls).unwrap_or(1).next_power_of_two() - 1
@@ -86,6 +103,19 @@ mod tests {
             settings.set("qos_sl2vl", map).unwrap();
             assert_eq!(distinct_lanes(&QosTables::of(&settings).swe, 4), lanes, "{map}");
         }
+    }
+
+    /// Regression: the upper QoS level of a torus had low priority on the last hop.
+    #[test]
+    fn at_host_ports_of_a_torus_both_levels_have_one_vl() {
+        let mut settings = Settings::default();
+        settings.set("qos_swe_vlarb_high", "4:64,5:64,6:64,7:64").unwrap();
+        settings.set("qos_swe_vlarb_low", "0:4,1:4,2:4,3:4").unwrap();
+        let folded = of_torus_host_port(&QosTables::of(&settings).swe);
+        assert_eq!(folded.vlarb_high[..2], [(1, 64), (0, 0)]);
+        assert_eq!(folded.vlarb_low[..2], [(0, 4), (0, 0)]);
+        let low = vl_arb_block(&folded, 4, (8, 8), 0).unwrap();
+        assert_eq!(low[..4], [0, 4, 0, 0]);
     }
 
     #[test]

@@ -165,22 +165,25 @@ fn may_hear_of<T: AsRef<[u8]>>(ports: &Ports, requester: &EndPort, info: &Inform
     begin <= ports.lid_top() && ports.all_share_partition(requester, begin, end)
 }
 
-/// Removes subscriptions of ports that left the fabric, and updates those whose LIDs changed.
+/// Updates subscriptions of ports whose LIDs changed. Those of ports that left the fabric have no
+/// LID until the port is back, or are removed, if the site drops them.
 pub(super) fn fabric_changed(core: &mut Core, ports: &Ports) {
+    let drops = ports.settings.drop_event_subscriptions;
     let mut moved = BTreeMap::new();
     for row in core.subscriptions.rows().iter() {
         let port = ports.by_guid(row.rid.subscriber_gid.guid());
-        let is_there = |port: &EndPort| ports.by_lid(row.lid).is_some_and(|at| at == port);
-        if !port.is_some_and(is_there) {
-            moved.insert(row.key(), port.map(|port| port.lid));
+        let is_right = match port {
+            Some(port) => ports.by_lid(row.lid).is_some_and(|at| at == port),
+            None => row.lid == Lid::NONE && !drops,
+        };
+        if !is_right {
+            moved.insert(row.key(), port.map_or(Lid::NONE, |port| port.lid));
         }
     }
     for (rid, lid) in moved {
-        let row = match lid {
-            Some(_) => core.subscriptions.get(rid).cloned(),
-            None => core.subscriptions.remove(rid).and(None),
-        };
-        if let (Some(row), Some(lid)) = (row, lid) {
+        if lid == Lid::NONE && drops {
+            core.subscriptions.remove(rid);
+        } else if let Some(row) = core.subscriptions.get(rid).cloned() {
             core.subscriptions.put(Subscription { lid, ..(*row).clone() });
         }
     }

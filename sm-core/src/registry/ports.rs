@@ -31,6 +31,9 @@ pub struct Settings {
     /// Whether a port may have a P_Key as full and as limited member at once
     /// (`allow_both_pkeys`).
     pub allow_both_pkeys: bool,
+    /// Whether a port that leaves the fabric loses its subscriptions and the services at its GIDs
+    /// (`drop_event_subscriptions`).
+    pub drop_event_subscriptions: bool,
     /// The greatest rate code of new groups (`max_rate_enum`); 0 is no limit.
     pub max_rate: u8,
     /// Site-specific byte of alias GUIDs that the registry assigns, to distinguish subnets
@@ -61,6 +64,7 @@ impl Default for Settings {
             mcgroup_join_validation: true,
             ipoib_mcgroup_creation_validation: true,
             allow_both_pkeys: false,
+            drop_event_subscriptions: false,
             max_rate: 0,
             sm_assigned_guid: 0,
             retry_window_s: 10,

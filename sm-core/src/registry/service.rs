@@ -238,8 +238,21 @@ fn room_at_port(
     core.within_quota(request, count, ports.settings.services_per_port_max)
 }
 
-/// A service outlives its port: it remains until its lease expires.
-pub(super) fn fabric_changed(_core: &mut Core, _ports: &Ports) {}
+/// A service outlives its port: it remains until its lease expires, unless the site drops what
+/// ports that left have registered.
+pub(super) fn fabric_changed(core: &mut Core, ports: &Ports) {
+    if !ports.settings.drop_event_subscriptions {
+        return;
+    }
+    let rows = core.services.rows().iter().map(|row| row.rid);
+    let gone = |rid: &ServiceRid| {
+        let asked = core.service.asked_by.get(rid);
+        let guid = asked.copied().unwrap_or(rid.service_gid.guid());
+        core.owner(ports, guid).is_none()
+    };
+    let gone: Vec<ServiceRid> = rows.filter(gone).collect();
+    gone.iter().for_each(|rid| remove(core, rid));
+}
 
 /// Removes services whose lease expired by `now_s`.
 pub(super) fn expire(core: &mut Core, now_s: u64) {

@@ -143,6 +143,7 @@ fn registry_settings(settings: &Settings) -> registry::Settings {
         mcgroup_join_validation: settings.mcgroup_join_validation,
         ipoib_mcgroup_creation_validation: settings.ipoib_mcgroup_creation_validation,
         allow_both_pkeys: settings.allow_both_pkeys,
+        drop_event_subscriptions: settings.drop_event_subscriptions,
         max_rate: settings.max_rate_enum,
         sm_assigned_guid: settings.sm_assigned_guid,
         ..registry::Settings::default()

@@ -122,7 +122,7 @@ impl TorusLanes {
     }
 
     /// The axis of the link at a port, below [`AXES`]; `None` if the port leads to a host.
-    pub(crate) fn axis(&self, switch: u16, port: u8) -> Option<usize> {
+    pub fn axis(&self, switch: u16, port: u8) -> Option<usize> {
         let switch = usize::from(switch);
         let end = self.first_port.get(switch + 1).map_or(self.axis.len(), |&end| end as usize);
         let ports = &self.axis[self.first_port[switch] as usize..end];

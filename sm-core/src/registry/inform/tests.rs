@@ -217,7 +217,7 @@ fn a_port_has_so_many_subscriptions_and_no_more() {
 }
 
 #[test]
-fn subscriptions_go_with_their_port_and_follow_its_lid() {
+fn subscriptions_outlive_a_flap_and_follow_their_ports_lid() {
     let mut registry = Registry::default();
     for slid in [1, 2, 3] {
         write(&mut registry, on(slid, info(64)));
@@ -228,10 +228,22 @@ fn subscriptions_go_with_their_port_and_follow_its_lid() {
     let sequence = registry.sequence();
     registry.fabric_changed(&ports());
     assert_eq!(registry.sequence(), sequence, "nothing changed");
-    registry.fabric_changed(&Ports::new(SUBNET_PREFIX_DEFAULT, GUIDS[0], all));
-    let left: Vec<_> =
-        rows(&registry).iter().map(|row| (row.rid.subscriber_gid, row.lid)).collect();
-    assert_eq!(left, [(gid(1), Lid(1)), (gid(2), Lid(9))]);
+    let mut fewer = Ports::new(SUBNET_PREFIX_DEFAULT, GUIDS[0], all);
+    registry.fabric_changed(&fewer);
+    let lids = |registry: &Registry| -> Vec<_> {
+        rows(registry).iter().map(|row| (row.rid.subscriber_gid, row.lid)).collect()
+    };
+    // Another port may get its LID meanwhile.
+    let absent = [(gid(1), Lid(1)), (gid(2), Lid(9)), (gid(3), Lid::NONE)];
+    assert_eq!(lids(&registry), absent);
+    let sequence = registry.sequence();
+    registry.fabric_changed(&fewer);
+    assert_eq!(registry.sequence(), sequence, "nothing changed");
+    registry.fabric_changed(&ports());
+    assert_eq!(lids(&registry), [1, 2, 3].map(|lid| (gid(lid), Lid(lid))));
+    fewer.settings.drop_event_subscriptions = true;
+    registry.fabric_changed(&fewer);
+    assert_eq!(lids(&registry), absent[..2]);
 }
 
 #[test]

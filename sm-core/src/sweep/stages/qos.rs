@@ -84,7 +84,11 @@ impl Subnet {
             return None;
         }
         let capacity = (info.vl_arbitration_low_cap(), info.vl_arbitration_high_cap());
-        port_qos::vl_arb_block(self.qos_of(port), info.operational_vls(), capacity, block)
+        let tables = self.qos_of(port);
+        let at_host = self.leads_from_torus_to_host(port);
+        let folded = at_host.then(|| port_qos::of_torus_host_port(tables));
+        let tables = folded.as_ref().unwrap_or(tables);
+        port_qos::vl_arb_block(tables, info.operational_vls(), capacity, block)
     }
 
     fn held(&self, port: PortIndex) -> Option<&HeldQos> {

@@ -103,6 +103,17 @@ impl Subnet {
         self.settings.qos || self.engine_sls() != 0
     }
 
+    /// Whether a port is one of a torus's switches and leads to a host.
+    pub(in crate::sweep) fn leads_from_torus_to_host(&self, port: PortIndex) -> bool {
+        let Some(made) = self.routing.made() else { return false };
+        let Lanes::Torus(torus) = made.lanes() else { return false };
+        let entry = self.fabric.port(port);
+        let number = self.fabric.node(entry.node).switch.and_then(|switch| made.number(switch));
+        let leads_to_host =
+            entry.peer().is_some_and(|peer| self.fabric.node_of(peer).switch.is_none());
+        number.is_some_and(|number| torus.axis(number, entry.num.0).is_none()) && leads_to_host
+    }
+
     /// The SL-to-VL map of a torus for packets from `in_port` to `port`; `None` without a torus.
     pub(in crate::sweep) fn torus_vls(&self, port: PortIndex, in_port: u8) -> Option<[u8; 16]> {
         let made = self.routing.made()?;
