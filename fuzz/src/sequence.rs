@@ -676,7 +676,8 @@ impl Bed {
             // The response time of a report is not part of a subscription's identity.
             info[31] = 0;
             let port = row.rid.subscriber_gid.guid();
-            assert!(self.ports.by_guid(port).is_some(), "subscription without a port: {row:?}");
+            let is_there = self.ports.by_guid(port).is_some();
+            assert_eq!(row.lid != Lid::NONE, is_there, "a LID with a port only: {row:?}");
             let other = subscriptions.insert((port, row.qpn, info), row.rid.enumeration);
             assert_eq!(other, None, "a subscription twice: {row:?}");
         }

@@ -7,6 +7,7 @@
 //! - [`rmpp`], [`transaction`]: state machines; they never send, sleep or read a clock.
 //! - [`packet`]: a MAD and its addressing.
 //! - [`dissect`]: one MAD as readable text.
+//! - [`text`]: names that the fabric reports, safe to show.
 //! - [`netlist`] (feature `netlist`): subnets as described by files of `ibsim` and output of
 //!   `ibnetdiscover`.
 //! - [`transport`] (feature `transport`): sockets behind one batch interface.
@@ -73,6 +74,7 @@ pub mod dissect;
 pub mod netlist;
 pub mod packet;
 pub mod rmpp;
+pub mod text;
 pub mod transaction;
 #[cfg(feature = "transport")]
 #[allow(clippy::disallowed_methods, clippy::disallowed_types)]

@@ -213,8 +213,7 @@ fn info(port: &Port) -> PortInfo<&[u8; PortInfo::LEN]> {
 
 /// The node's description, with the port number if the node has several ports.
 fn name(node: &Node, port: &Port) -> String {
-    let end = node.description.iter().position(|&byte| byte == 0).unwrap_or(64);
-    let text = String::from_utf8_lossy(&node.description[..end]).trim().to_owned();
+    let text = ib_mad::text::of_field(&node.description).trim().to_owned();
     match (text.is_empty(), node.ports.len()) {
         (true, _) => String::new(),
         (false, 0 | 1) => text,

@@ -70,9 +70,7 @@ impl Node {
 
 /// A NodeDescription as text.
 pub fn description(bytes: &[u8; 64]) -> String {
-    let end = bytes.iter().position(|&b| b == 0).unwrap_or(64);
-    let text = String::from_utf8_lossy(&bytes[..end]);
-    text.chars().map(|c| if c.is_control() { '.' } else { c }).collect()
+    ib_mad::text::of_field(bytes)
 }
 
 /// The state that only switches have.

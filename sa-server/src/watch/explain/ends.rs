@@ -179,8 +179,7 @@ fn ports_of(tables: &Tables, wanted: impl Fn(&Node, PortNum) -> bool) -> Vec<&En
 
 /// NodeDescription as text.
 pub(super) fn description(node: &Node) -> String {
-    let len = node.description.iter().position(|&byte| byte == 0).unwrap_or(64);
-    String::from_utf8_lossy(&node.description[..len]).into_owned()
+    ib_mad::text::of_field(&node.description)
 }
 
 pub(super) fn node_type(node: &Node) -> Option<NodeType> {

@@ -74,9 +74,7 @@ impl Names {
 
 /// Name of a node.
 pub(crate) fn name(node: &Node) -> String {
-    let text = &node.description;
-    let len = text.iter().position(|&byte| byte == 0).unwrap_or(text.len());
-    String::from_utf8_lossy(&text[..len]).trim_end().to_owned()
+    ib_mad::text::of_field(&node.description).trim_end().to_owned()
 }
 
 /// An ETag of the published fabric: a checksum of all its content.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::{ArcSwap, Guard};
+use ib_mad::text::printable;
 use ib_mad::types::{Guid, Qpn};
 use sa_proto::proto::snapshot::{self as proto, FabricPort, Hello};
 use sa_proto::snapshot::{RegistryVersion, Session, Version};
@@ -120,8 +121,8 @@ impl Responder {
         let front_door = hello.front_door.iter().filter_map(|text| address(text, peer));
         Self {
             id: hello.responder_id,
-            name: shortened(&hello.name).into(),
-            software: shortened(&hello.software).into(),
+            name: printable(shortened(&hello.name)).into(),
+            software: printable(shortened(&hello.software)).into(),
             front_door: front_door.take(FRONT_DOOR_MAX).collect(),
             port: hello.port.map(|port| (Guid(port.guid), Qpn(port.qpn & 0xFF_FFFF))),
             usage: hello.port.map(usage).unwrap_or_default(),
@@ -187,7 +188,7 @@ fn usage(port: FabricPort) -> PortUse {
 fn address(text: &str, peer: Option<Origin>) -> Option<SocketAddr> {
     let Ok(mut address) = text.parse::<SocketAddr>() else {
         tracing::warn!(
-            address = shortened(text),
+            address = printable(shortened(text)),
             "responder announced an invalid front-door address; ignored"
         );
         return None;
@@ -276,12 +277,12 @@ impl Responders {
 /// The counters of a report, within the limit.
 pub(crate) fn stats(counters: Vec<proto::Counter>) -> Arc<[(String, u64)]> {
     let counters = counters.into_iter().take(STATS_MAX);
-    counters.map(|counter| (shortened(&counter.name).to_owned(), counter.value)).collect()
+    counters.map(|counter| (printable(shortened(&counter.name)), counter.value)).collect()
 }
 
 /// Names of files that differ, within the limits.
 pub(crate) fn file_names(names: Vec<String>) -> Arc<[String]> {
-    names.into_iter().take(DOCUMENTS_MAX).map(|name| shortened(&name).to_owned()).collect()
+    names.into_iter().take(DOCUMENTS_MAX).map(|name| printable(shortened(&name))).collect()
 }
 
 #[cfg(test)]

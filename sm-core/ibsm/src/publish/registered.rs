@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use ib_mad::text;
 use ib_mad::types::{Gid, Guid, PortNum};
 use sa_proto::proto::admin;
 use sa_proto::snapshot::{MulticastGroup, MulticastMemberRid, Service, Snapshot, Subscription};
@@ -34,11 +35,8 @@ impl Ports {
                 by_guid.entry(alias.alias).or_insert(port);
             }
         }
-        let name = |text: &[u8; 64]| {
-            let len = text.iter().position(|&byte| byte == 0).unwrap_or(text.len());
-            String::from_utf8_lossy(&text[..len]).into_owned()
-        };
-        Self { by_guid, names: nodes.iter().map(|node| name(&node.description)).collect() }
+        let names = nodes.iter().map(|node| text::of_field(&node.description));
+        Self { by_guid, names: names.collect() }
     }
 
     fn named(&self, gid: Gid) -> admin::Port {
@@ -105,13 +103,11 @@ pub(super) fn services(
 }
 
 fn service(row: &Service, ports: &Ports, now_s: u64) -> admin::Service {
-    let name = &row.record[48..112];
-    let len = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
     admin::Service {
         service_id: row.rid.service_id,
         port: Some(ports.named(row.rid.service_gid)),
         pkey: row.rid.service_pkey.0.into(),
-        name: String::from_utf8_lossy(&name[..len]).into_owned(),
+        name: text::of_field(&row.record[48..112]),
         left_s: row.expires_s.map(|expires_s| expires_s.saturating_sub(now_s)),
         has_key: row.record[Service::KEY].iter().any(|&byte| byte != 0),
     }

@@ -1,6 +1,6 @@
 //! Writes OpenSM's dump files, on a thread.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
@@ -77,7 +77,7 @@ fn write(job: &DumpJob, directory: &Path) -> Result<(), DumpFailure> {
         // A reader finds the old file or the new one, never a part.
         let draft = directory.join(format!("{}.new", file.name()));
         let replace = || {
-            let mut out = BufWriter::new(File::create(&draft)?);
+            let mut out = BufWriter::new(create(&draft)?);
             job.render(file, |part| out.write_all(part.as_bytes()))?;
             out.flush()?;
             fs::rename(&draft, &path)
@@ -85,6 +85,16 @@ fn write(job: &DumpJob, directory: &Path) -> Result<(), DumpFailure> {
         replace().map_err(|source| DumpFailure { path: path.clone(), source })?;
     }
     Ok(())
+}
+
+/// Creates a file in place of one that is left over. The directory may be one that others can
+/// write to: a link there is replaced, not followed.
+fn create(path: &Path) -> io::Result<File> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    OpenOptions::new().write(true).create_new(true).open(path)
 }
 
 #[cfg(test)]
@@ -96,6 +106,21 @@ mod tests {
     fn job() -> DumpJob {
         let sweeper = Sweeper::new(Settings::default(), LidTable::default(), 0);
         sweeper.dump_job(DumpScope::Multicast)
+    }
+
+    /// Regression: a link at the name of the draft was followed, and its target overwritten.
+    #[test]
+    fn links_are_not_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        let victim = directory.path().join("victim");
+        fs::write(&victim, "precious").unwrap();
+        for name in ["opensm.mcfdbs", "opensm.mcfdbs.new"] {
+            std::os::unix::fs::symlink(&victim, directory.path().join(name)).unwrap();
+        }
+        write(&job(), directory.path()).unwrap();
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
+        let written = fs::symlink_metadata(directory.path().join("opensm.mcfdbs")).unwrap();
+        assert!(written.is_file());
     }
 
     #[test]
