@@ -106,6 +106,13 @@ fn seed_300036_a_standby_is_stopped_and_its_master_dies() {
     run(Config::full(300_036));
 }
 
+/// Both spines failed, and one came back. The master of one part got the other part back from its
+/// master, and took its ports for ports whose registrations it had.
+#[test]
+fn seed_400343_parts_of_a_fabric_are_joined() {
+    run(Config::small(400_343));
+}
+
 /// The disk of a master failed. It published no registry, and queries for what was registered were
 /// answered as if nothing were.
 #[test]

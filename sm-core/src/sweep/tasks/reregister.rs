@@ -56,6 +56,8 @@ pub(in crate::sweep) struct Reregistration {
     pub(in crate::sweep) imported: ImportedRegistry,
     /// Whether the registrations with the previous master are known, until our first sweep ends.
     spared: bool,
+    /// Whether this SM was master before this term, too, beside another one.
+    was_master: bool,
     /// Whether clients wait until it is known whether the copy is complete.
     awaits_copy: bool,
     /// The tables that our last run left, until they are compared.
@@ -73,6 +75,7 @@ impl Reregistration {
     ) -> bool {
         self.spared = replaces_another && self.registry_copy == RegistryCopy::Complete;
         self.awaits_copy = replaces_another && self.registry_copy == RegistryCopy::Pending;
+        self.was_master = subnet.election.handover.has_configured;
         self.clear(subnet);
         self.spared
     }
@@ -112,13 +115,16 @@ impl Reregistration {
 
     /// Marks active ports that the previous master had in its fabric as asked. It has removed what
     /// others registered; one that is not active yet may have been absent, too. Of those that wait,
-    /// the others still do.
+    /// the others still do. If this SM was master as well, of another part of the fabric, the
+    /// registry is its own: ports count that it had.
     fn spare_known(&mut self, subnet: &mut Subnet) {
         let tenure = subnet.election.tenure();
         let is_spared = |port: &PortIndex| {
             let entry = subnet.fabric.port(*port);
-            let was_present =
-                self.ports_of_master.as_ref().is_none_or(|ports| ports.contains(&entry.guid));
+            let was_present = match (self.was_master, &self.ports_of_master) {
+                (true, _) => entry.reregistered_in != 0,
+                (false, ports) => ports.as_ref().is_none_or(|ports| ports.contains(&entry.guid)),
+            };
             was_present && entry.state() == Some(PortState::Active)
         };
         let ports: Vec<PortIndex> = subnet.fabric.end_ports().filter(is_spared).collect();
