@@ -406,8 +406,8 @@ fn an_sl_that_the_route_does_not_keep_to_is_no_path() {
         records.first().map(|path| (path.sl().get(), path.reversible()))
     };
     assert_eq!(ask(2), None);
-    // The way back has another SL, which is no reason to deny the path.
-    assert_eq!(ask(3), Some((3, true)));
+    // The way back has another SL: replies on this one keep to no lane that the engine proved.
+    assert_eq!(ask(3), Some((3, false)));
 }
 
 /// A torus has two levels of service: the upper bit is policy's.

@@ -41,12 +41,6 @@ impl Constraints {
     /// No constraint.
     pub(crate) const NONE: Self =
         Self { sl: None, mtu: None, rate: None, lifetime: None, raw: false };
-
-    /// The constraints on the reverse path, which has a separate SL if the engine assigns SLs.
-    #[inline(always)]
-    pub(crate) fn back(self, tables: &Tables) -> Self {
-        if tables.subnet.engine_sls == 0 { self } else { Self { sl: None, ..self } }
-    }
 }
 
 /// A request's criteria. FlowLabel, HopLimit, TClass and Preference select nothing, as with OpenSM;
@@ -178,7 +172,9 @@ impl Request {
     pub(crate) fn minds_direction(&self, tables: &Tables) -> bool {
         let Constraints { sl, mtu, rate, lifetime, .. } = self.constraints;
         let has_constraint = mtu.is_some() || rate.is_some() || lifetime.is_some();
-        has_constraint || self.criteria.is_some() && (sl.is_some() || tables.qos.refuses())
+        // Where the engine assigns SLs, the way back may have another.
+        let minds_sl = sl.is_some() && (self.criteria.is_some() || tables.subnet.engine_sls != 0);
+        has_constraint || minds_sl || self.criteria.is_some() && tables.qos.refuses()
     }
 }
 

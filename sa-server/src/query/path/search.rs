@@ -344,15 +344,7 @@ impl Search<'_> {
         let there = select(tables, request, constraints, source, (at_dlid, destination.1), dlid);
         let Ok(parameters) = there else { return None };
         let reversible = is_same_back
-            || select(
-                tables,
-                request,
-                constraints.back(tables),
-                destination,
-                (at_slid, source.1),
-                slid,
-            )
-            .is_ok();
+            || select(tables, request, constraints, destination, (at_slid, source.1), slid).is_ok();
         if request.reversible && !reversible {
             return None;
         }

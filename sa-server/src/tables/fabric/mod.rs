@@ -161,14 +161,14 @@ impl Tables {
     }
 
     /// The router's port to which packets for another subnet go, if the prefix routes name one
-    /// that is there. The first route that fits the prefix counts, and no other.
+    /// that is there. The first route that fits the prefix and whose router is there counts.
     pub(crate) fn router_to(&self, prefix: u64) -> Option<Guid> {
-        let routes = &self.subnet.prefix_routes;
-        let route = routes.iter().find(|route| route.prefix.is_none_or(|own| own == prefix))?;
-        match route.router {
+        let routes = self.subnet.prefix_routes.iter();
+        let mut fitting = routes.filter(|route| route.prefix.is_none_or(|own| own == prefix));
+        fitting.find_map(|route| match route.router {
             Some(guid) => self.routers.contains(&guid).then_some(guid),
             None => self.routers.first().copied(),
-        }
+        })
     }
 
     /// LIDs and GUIDs that the snapshot gave to more than one port; the first one has them.

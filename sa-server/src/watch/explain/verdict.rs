@@ -147,15 +147,9 @@ pub(super) fn ask(
     decided.no_path =
         select(tables, &request, request.constraints, (&from, from_class), (&to, to_class), dlid)
             .err();
-    decided.no_way_back = select(
-        tables,
-        &request,
-        request.constraints.back(tables),
-        (&to, to_class),
-        (&from, from_class),
-        slid,
-    )
-    .err();
+    decided.no_way_back =
+        select(tables, &request, request.constraints, (&to, to_class), (&from, from_class), slid)
+            .err();
     let matched = rule(tables, &request, from_class, to_class);
     for (number, row) in (0..).map(RuleNumber).zip(tables.qos.rows()) {
         if Some(number) == matched {

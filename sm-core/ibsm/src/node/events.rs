@@ -97,6 +97,7 @@ impl Node {
             return;
         }
         let policy = self.site.rows(&self.sweeper);
+        let managers = self.publication.managers(self.sweeper.subnet_managers());
         let settings = self.sweeper.settings();
         let parameters = SubnetParameters {
             prefix: settings.subnet_prefix,
@@ -105,7 +106,7 @@ impl Node {
             routing_engine: self.sweeper.routing_engine().to_owned(),
             engine_sls: self.sweeper.engine_sls(),
             path_sls: self.sweeper.path_sls(),
-            managers: self.sweeper.subnet_managers(),
+            managers,
             policy,
         };
         // Before a session may begin: rows of ports that are not in the last list are deleted, and

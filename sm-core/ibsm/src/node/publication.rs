@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ib_mad::wire::attribute::SmState;
-use sa_proto::snapshot::{FabricPlane, Session};
+use ib_mad::wire::attribute::{SmInfo, SmState};
+use sa_proto::snapshot::{FabricPlane, Session, SubnetManager};
 use tracing::{error, warn};
 
 use super::held::HeldEvents;
@@ -30,11 +30,27 @@ pub(super) struct Publication {
     republish_due: Option<Instant>,
     /// Whether a sweep was requested, to find out if another SM is master.
     challenged: bool,
+    /// The subnet managers as published last.
+    managers: Vec<SubnetManager>,
     /// Whether a session may begin: the registry that it begins with is there.
     may_begin: bool,
 }
 
 impl Publication {
+    /// The subnet managers to publish. If only their ActCounts have changed, which each SMInfo
+    /// request does, the rows are those published last: otherwise every sweep would be a change.
+    pub(super) fn managers(&mut self, found: Vec<SubnetManager>) -> Vec<SubnetManager> {
+        let bare = |rows: &[SubnetManager]| -> Vec<SubnetManager> {
+            let mut rows = rows.to_vec();
+            rows.iter_mut().for_each(|row| _ = SmInfo::of_mut(&mut row.info).set_act_count(0));
+            rows
+        };
+        if bare(&found) != bare(&self.managers) {
+            self.managers = found;
+        }
+        self.managers.clone()
+    }
+
     pub(super) fn new(feed: Arc<dyn SnapshotFeed>) -> Self {
         Self {
             feed,
@@ -42,6 +58,7 @@ impl Publication {
             held: HeldEvents::default(),
             republish_due: None,
             challenged: false,
+            managers: Vec::new(),
             may_begin: false,
         }
     }

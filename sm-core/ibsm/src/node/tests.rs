@@ -11,10 +11,11 @@ use std::time::Duration;
 use fabric_sim::generate::{Common, FatTree, Shape, generate};
 use fabric_sim::{Delivery, Endpoint, Fabric, NodeIndex, Options, VirtualClock};
 use ib_mad::types::Lid;
-use ib_mad::wire::attribute::NodeType;
+use ib_mad::wire::attribute::{NodeType, SmInfo};
 use ib_mad::wire::mad::{Method, MgmtClass};
 use ib_mad::wire::sa::SaMad;
 use sa_proto::proto::snapshot::Hello;
+use sa_proto::snapshot::SubnetManager;
 
 use super::*;
 use crate::observe::{Responder, SmStatus};
@@ -332,6 +333,20 @@ fn a_node_brings_the_subnet_up_and_publishes_it() {
     assert!(bed.status.subnet_up);
     assert_eq!(bed.status.state, "master");
     assert!(bed.end.is_none());
+}
+
+/// Regression: ActCount of SMInfoRecord was always 0.
+#[test]
+fn act_count_is_published_and_is_no_change_by_itself() {
+    let mut bed = Bed::new(settings(), Files::new(), false);
+    bed.bring_up();
+    let act_count = |row: &SubnetManager| SmInfo::new(&row.info[..]).unwrap().act_count();
+    let published = act_count(&bed.feed.lock().planes.last().unwrap().subnet_managers[0]);
+    assert!(published > 0);
+    bed.run_for(Duration::from_secs(30));
+    let found = bed.node.sweeper.subnet_managers();
+    assert!(act_count(&found[0]) > published, "requests were sent since");
+    assert_eq!(act_count(&bed.node.publication.managers(found)[0]), published);
 }
 
 #[test]

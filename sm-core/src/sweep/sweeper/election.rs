@@ -73,11 +73,12 @@ impl Sweeper {
             let port = self.subnet.fabric.port(port);
             SubnetManager { port_guid: port.guid, lid: port.base_lid(), info }
         };
-        let ours = self
-            .subnet
-            .fabric
-            .sm_port()
-            .map(|sm_port| row(sm_port, self.subnet.election.own.record()));
+        let ours = self.subnet.fabric.sm_port().map(|sm_port| {
+            let own = &self.subnet.election.own;
+            let mut info = own.record();
+            SmInfo::of_mut(&mut info).set_act_count(own.act_count());
+            row(sm_port, info)
+        });
         let theirs = self.subnet.election.others().iter().map(|(port, sm)| {
             let mut info = [0; 21];
             SmInfo::of_mut(&mut info)
