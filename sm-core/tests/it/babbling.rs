@@ -4,7 +4,13 @@ use std::time::Duration;
 
 use crate::common::{Bed, fat_tree};
 use fabric_sim::NodeIndex;
-use ib_mad::wire::attribute::{PortPhysState, TrapNumber};
+use ib_mad::transport::{Address, Packet};
+use ib_mad::types::PortNum;
+use ib_mad::wire::attribute::{
+    NoticeType, PortErrorDetailsRepr, PortPhysState, ProducerType, SmNoticeRepr, TrapNumber,
+};
+use ib_mad::wire::mad::{AttributeId, Method};
+use ib_mad::wire::smp;
 use sm_config::Settings;
 
 fn bed(policy: bool) -> Bed {
@@ -75,4 +81,37 @@ fn without_the_policy_ports_are_left_alone() {
     let (host, switch, port) = far_host(&bed);
     babble(&mut bed, host, 1, 300);
     assert_eq!(bed.fabric.port(switch, port).unwrap().phys_state, PortPhysState::LinkUp);
+}
+
+/// Regression: any host could have the link of another one disabled by traps in its name.
+#[test]
+fn traps_about_another_port_disable_nothing() {
+    let mut bed = bed(true);
+    let (victim, switch, port) = far_host(&bed);
+    let lid_of = |bed: &Bed, host| bed.fabric.port(host, 1).unwrap().lid;
+    let (victim, forger) = (lid_of(&bed, victim), lid_of(&bed, bed.hosts()[1]));
+    let details = PortErrorDetailsRepr { lid: victim, port_num: PortNum(1) };
+    let notice = SmNoticeRepr {
+        is_generic: true,
+        notice_type: NoticeType::URGENT,
+        producer_type: ProducerType::CA,
+        trap_number: TrapNumber::LOCAL_LINK_INTEGRITY,
+        issuer_lid: victim,
+        notice_toggle: false,
+        notice_count: 0,
+        data_details: details.to_bytes(),
+    };
+    for tid in 0..300 {
+        let mut packet = Packet::default();
+        packet.address = Address::smi(forger);
+        let (method, attribute_id) = (Method::TRAP, AttributeId::NOTICE);
+        smp::Request { method, attribute_id, attribute_modifier: 0, tid, m_key: 0 }
+            .write_lid_routed(&mut packet.mad);
+        packet.mad[smp::DATA].copy_from_slice(&notice.to_bytes());
+        let now = bed.clock.now();
+        bed.managers[0].sweeper.handle_packet(now, &mut packet);
+    }
+    bed.run_for(Duration::from_secs(2));
+    assert_eq!(bed.fabric.port(switch, port).unwrap().phys_state, PortPhysState::LinkUp);
+    assert_eq!(bed.sweeper().forged_error_traps(), 300);
 }

@@ -2,15 +2,28 @@
 
 use std::time::Instant;
 
+use ib_mad::types::Lid;
+
 use super::Sweeper;
 use crate::sweep::tasks::Task;
 use crate::trap::Trap;
 
 impl Sweeper {
-    /// Handles a trap that may report errors of a port.
-    pub(super) fn note_port_error(&mut self, now: Instant, trap: &Trap, mad: &[u8; 256]) {
-        self.babbling.note(&self.subnet, now, trap, mad);
+    /// Handles a trap from LID `from` that may report errors of a port.
+    pub(super) fn note_port_error(
+        &mut self,
+        now: Instant,
+        trap: &Trap,
+        from: Lid,
+        mad: &[u8; 256],
+    ) {
+        self.babbling.note(&self.subnet, now, trap, from, mad);
         self.disable_babbling_ports(now);
+    }
+
+    /// Error traps ignored because they did not come from the port that they are about.
+    pub fn forged_error_traps(&self) -> u64 {
+        self.babbling.forged
     }
 
     /// Disables babbling ports now, unless a sweep is under way or requests are outstanding.

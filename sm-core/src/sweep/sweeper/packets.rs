@@ -170,7 +170,7 @@ impl Sweeper {
         let notice: [u8; 64] =
             *packet.mad[smp::DATA].first_chunk().expect("an SMP carries 64 bytes");
         self.subnet.events.push_trap(TrapNotice { lid: packet.address.lid, notice });
-        self.note_port_error(now, &trap, &packet.mad);
+        self.note_port_error(now, &trap, packet.address.lid, &packet.mad);
         match trap.number {
             Some(TrapNumber::SYSTEM_IMAGE_GUID_CHANGE) => self.system_images.note(&notice),
             // Sent by a port where a subnet manager started, or changed its priority.

@@ -40,6 +40,8 @@ pub(in crate::sweep) struct BabblingPorts {
     rows: HashMap<Report, Row>,
     /// Ports to disable.
     to_disable: BTreeSet<(Lid, PortNum)>,
+    /// Traps ignored because they did not come from the port that they are about.
+    pub(in crate::sweep) forged: u64,
     /// When they are disabled.
     pub(in crate::sweep) due: Option<Instant>,
 }
@@ -82,12 +84,13 @@ impl BabblingPorts {
 }
 
 impl BabblingPorts {
-    /// Handles a trap; `mad` is its SMP.
+    /// Handles a trap that came from LID `from`; `mad` is its SMP.
     pub(in crate::sweep) fn note(
         &mut self,
         subnet: &Subnet,
         now: Instant,
         trap: &Trap,
+        from: Lid,
         mad: &[u8; 256],
     ) {
         let Some(
@@ -105,6 +108,11 @@ impl BabblingPorts {
         let details = notice.data_details();
         let Ok(details) = PortErrorDetails::new(&details[..]) else { return };
         let (lid, port) = (details.lid(), details.port_num());
+        // Any host could have links of others disabled.
+        if from != lid && subnet.end_port_at(from) != subnet.end_port_at(lid) {
+            self.forged += 1;
+            return;
+        }
         if self.is_too_much(now, (lid, port, number)) {
             self.to_disable.insert((lid, port));
             self.due.get_or_insert(now);

@@ -159,6 +159,12 @@ impl Service {
                 sweeper.foreign_answers(),
             ),
             counter(
+                "error_traps_forged",
+                "Traps 129 to 131 ignored because they did not come from the port that they are \
+                 about",
+                sweeper.forged_error_traps(),
+            ),
+            counter(
                 "sm_demands_unanswered",
                 "Set(SMInfo) not answered: the sender is not known as a subnet manager, or there \
                  were too many",
