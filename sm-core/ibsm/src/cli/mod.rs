@@ -37,7 +37,7 @@ use sm_config::{Settings, file, verify};
 pub use store::{
     EtcdLocation, EtcdTls, StoreOptionError, StoreOptions, StorePlace, StoreUrl, StoreUrlError,
 };
-pub use trust::{ExposureError, LocalRole, TlsOptions};
+pub use trust::{ExposureError, LocalRole, TlsOptions, sa_key_warning};
 
 /// OpenSM's configuration file; read if it exists and `-F` names no other.
 pub const DEFAULT_CONFIG_FILE: &str = "/etc/opensm/opensm.conf";

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use clap::Args;
 use sa_proto::trust::local::LocalRoles;
 use sa_proto::trust::{Role, TlsFiles, TrustError};
+use sm_config::Settings;
 
 /// Where the certificates of a process are.
 #[derive(Args, Clone, Debug, Default)]
@@ -28,6 +29,18 @@ impl TlsOptions {
     pub fn files(&self) -> Result<Option<TlsFiles>, TrustError> {
         TlsFiles::of(self.tls_ca.as_deref(), self.tls_cert.as_deref(), self.tls_key.as_deref())
     }
+}
+
+/// The value of `sa_key` if it is not set, as with OpenSM.
+const SA_KEY_DEFAULT: u64 = 1;
+
+/// A warning about a key that every host knows.
+pub fn sa_key_warning(settings: &Settings) -> Option<String> {
+    (settings.sa_key == SA_KEY_DEFAULT).then(|| {
+        "sa_key is 1, the default: any host can show it, read ServiceKeys, remove what others \
+         registered, and exceed the limits of its port; set another one"
+            .to_owned()
+    })
 }
 
 /// A role of a user of this host, as in `prometheus=viewer`.
@@ -144,6 +157,14 @@ mod tests {
         assert_eq!(checked(open, here, true, false), Ok(vec![]));
         let warnings = checked(open, here, false, true).unwrap();
         assert!(warnings[0].starts_with("--publish 0.0.0.0:7471") && warnings.len() == 1);
+    }
+
+    #[test]
+    fn a_key_that_every_host_knows_is_reported() {
+        let mut settings = Settings::default();
+        assert!(sa_key_warning(&settings).unwrap().contains("ServiceKeys"));
+        settings.set("sa_key", "0x5ec2e7").unwrap();
+        assert_eq!(sa_key_warning(&settings), None);
     }
 
     #[test]

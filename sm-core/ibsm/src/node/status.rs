@@ -6,6 +6,7 @@ use ib_mad::types::Lid;
 use tracing::{info, warn};
 
 use super::{Action, Node};
+use crate::cli::sa_key_warning;
 use crate::front_door::PortService;
 use crate::observe::moment::FaultPort;
 use crate::observe::{Responder, SmStatus};
@@ -193,12 +194,14 @@ impl Node {
             warnings.push(self.no_responder());
         }
         warnings.extend(self.elsewhere());
+        warnings.extend(sa_key_warning(self.site.settings()));
         warnings.extend(self.status.port_service.warning());
         warnings.extend(self.publication.session().warning());
         warnings.extend(self.files.warnings());
         warnings.extend(self.sweeper.foreign_sms().take(LISTED_MAX).map(|place| {
             format!(
-                "subnet manager at {place} uses another SM_Key and is excluded from the election"
+                "subnet manager at {place} is excluded from the election: it uses another SM_Key, or \
+                 is not in --sm-allow"
             )
         }));
         warnings.extend(self.sweeper.multicast_warnings());

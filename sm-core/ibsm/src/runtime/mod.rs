@@ -27,7 +27,7 @@ use sa_proto::snapshot::HistoryLimits;
 use sa_proto::trust::ClientTrust;
 use tracing::{error, info, warn};
 
-use crate::cli::{Config, ConfigError, Options, StorePlace, disk};
+use crate::cli::{Config, ConfigError, Options, StorePlace, disk, sa_key_warning};
 use crate::node::{NodeError, SavedState};
 use crate::pages;
 use crate::publish::{PublishConfig, PublishError, Publisher};
@@ -183,6 +183,9 @@ fn run(options: Options, starting: &mut Option<Starting>) -> Result<(), RunError
     let _pidfile = config.pidfile.as_deref().map(Pidfile::take).transpose()?;
     let log = log::init(&config.settings)?;
     for warning in &warnings {
+        warn!("{warning}");
+    }
+    if let Some(warning) = sa_key_warning(&config.settings) {
         warn!("{warning}");
     }
     let (policy, reading) = policy_files(&config)?;
