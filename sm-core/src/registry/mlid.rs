@@ -98,6 +98,12 @@ impl Mlids {
         mlid.is_multicast() && mlid <= last && !self.used.contains_key(&mlid)
     }
 
+    /// How many MLIDs up to `last` are free.
+    pub(super) fn free_count(&self, last: Lid) -> usize {
+        let all = usize::from((last.0 + 1).saturating_sub(Lid::MULTICAST_FIRST.0));
+        all.saturating_sub(self.used.range(Lid::MULTICAST_FIRST..=last).count())
+    }
+
     /// The lowest free MLID, at most `last`.
     pub(super) fn lowest_free(&self, last: Lid) -> Option<Lid> {
         let lowest = *self.free.first().unwrap_or(&self.unused);

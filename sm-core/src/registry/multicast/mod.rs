@@ -190,7 +190,11 @@ fn join(core: &mut Core, ports: &Ports, request: &Request, asked: &Asked) -> Ans
     if is_new {
         let count = core.multicast.groups.of(requester.guid);
         core.within_quota(request, count, ports.settings.groups_per_port_max)?;
-        let mlid = choose_mlid(core, ports, &group, asked.view().mlid())?;
+        let room = match !request.trusted && is_greedy(core, ports, count) {
+            true => Room::Shared,
+            false => Room::Own,
+        };
+        let mlid = choose_mlid(core, ports, &group, asked.view().mlid(), room)?;
         edit(&mut group).set_mlid(mlid);
         core.groups.put(MulticastGroup { mgid, record: group, predefined: false });
         core.multicast.create(mgid, requester.guid);
@@ -303,9 +307,34 @@ fn may_change(held: &MulticastMember, group: &Record, port: &EndPort, requester:
     }
 }
 
+/// Groups of a port that may have MLIDs of their own, however few are free.
+const MODEST: usize = 16;
+
+/// Whether a port that created this many groups gets no further MLID for itself: there must be as
+/// many left as it has groups, so that others get some, too (Choudhury, Hahne 1998: dynamic
+/// thresholds). One port gets half of the MLIDs, two a third each.
+fn is_greedy(core: &Core, ports: &Ports, groups: usize) -> bool {
+    groups >= MODEST && groups >= core.multicast.mlids.free_count(ports.mlid_last)
+}
+
+/// Where a group gets its MLID from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Room {
+    /// A free MLID, or that of another group if there is none.
+    Own,
+    /// The MLID of another group.
+    Shared,
+}
+
 /// Allocates an MLID for a group, the requested one if it is free, and counts the group
 /// on it.
-fn choose_mlid(core: &mut Core, ports: &Ports, group: &Record, asked: Lid) -> Result<Lid, Refusal> {
+fn choose_mlid(
+    core: &mut Core,
+    ports: &Ports,
+    group: &Record,
+    asked: Lid,
+    room: Room,
+) -> Result<Lid, Refusal> {
     let (class, last) = (Class::of(group), ports.mlid_last);
     let mlids = &core.multicast.mlids;
     let shared = |of: &MulticastGroup| {
@@ -319,9 +348,9 @@ fn choose_mlid(core: &mut Core, ports: &Ports, group: &Record, asked: Lid) -> Re
         others.find_map(|other| shared(other))
     };
     let mlid = Some(asked)
-        .filter(|&asked| mlids.is_free(asked, last))
+        .filter(|&asked| room == Room::Own && mlids.is_free(asked, last))
         .or_else(consolidated)
-        .or_else(|| mlids.lowest_free(last))
+        .or_else(|| mlids.lowest_free(last).filter(|_| room == Room::Own))
         .or_else(|| ports.settings.share_mlids.then(|| mlids.least_shared(class, last))?);
     let Some(mlid) = mlid else {
         core.counters.mlids_exhausted += 1;

@@ -8,7 +8,7 @@ use ib_mad::wire::record::{JoinState, Selector};
 use sa_proto::snapshot::MulticastGroup;
 
 use super::parameters::{Record, edit, view};
-use super::{Class, Core, Ports, choose_mlid, empty, members_of};
+use super::{Class, Core, Ports, Room, choose_mlid, empty, members_of};
 use crate::manage::partition;
 
 /// A group of a configuration file.
@@ -75,7 +75,9 @@ pub(in crate::registry) fn set_predefined(
             }
             None => {
                 let asked = view(&record).mlid();
-                let Ok(mlid) = choose_mlid(core, ports, &record, asked) else { continue };
+                let Ok(mlid) = choose_mlid(core, ports, &record, asked, Room::Own) else {
+                    continue;
+                };
                 put(core, record, mlid);
             }
         }
@@ -92,7 +94,7 @@ fn refresh(core: &mut Core, ports: &Ports, group: &MulticastGroup, record: Recor
     }
     core.multicast.mlids.release(mlid);
     // Keeps its MLID, unless that is shared with groups of another class now.
-    match choose_mlid(core, ports, &record, mlid) {
+    match choose_mlid(core, ports, &record, mlid, Room::Own) {
         Ok(mlid) => put(core, record, mlid),
         Err(_) => core.multicast.mlids.hold(mlid, Class::of(&group.record)),
     }

@@ -6,6 +6,8 @@ mod properties;
 
 use std::sync::Arc;
 
+use std::collections::BTreeSet;
+
 use ib_mad::types::{Mtu, PKey, Sl};
 use ib_mad::wire::attribute::NodeType;
 use ib_mad::wire::record::McMemberRecord;
@@ -394,6 +396,38 @@ fn a_port_creates_so_many_groups_and_no_more() {
         assert_eq!(write(registry, about(1, 1, mgid(1), FULL).delete()), Status::OK);
         assert_eq!(write(registry, join(1, 5, FULL)), Status::OK, "there is room again");
     }
+}
+
+/// Regression: one port created so many groups that no other could create any.
+#[test]
+fn one_port_leaves_mlids_to_others() {
+    let mut ports = ports();
+    // As many as common switches have.
+    ports.mlid_last = Lid(0xC000 + 1023);
+    let mut registry = Registry::default();
+    let join = |lid: u16, group: u16| {
+        let mut wide = mgid(group as u8);
+        wide.0[14] = (group >> 8) as u8;
+        about(lid, lid, wide, FULL).set()
+    };
+    for group in 0..1040 {
+        let status = registry.write(NOW_S, &ports, &join(1, group)).status;
+        assert_eq!(status, Status::OK, "{group}");
+    }
+    let mlids = |registry: &Registry| {
+        let plane = registry.plane();
+        let mlid = |row: &MulticastGroup| view(&row.record).mlid();
+        plane.groups.iter().map(|row| mlid(row)).collect::<BTreeSet<Lid>>()
+    };
+    assert_eq!(mlids(&registry).len(), 512);
+    // Another one gets its own, half of the rest, also after a restart.
+    let mut registry = Registry::restore(&registry.plane(), []);
+    let before = mlids(&registry).len();
+    for group in 2000..2300 {
+        let status = registry.write(NOW_S, &ports, &join(2, group)).status;
+        assert_eq!(status, Status::OK, "{group}");
+    }
+    assert_eq!(mlids(&registry).len() - before, 256);
 }
 
 #[test]
