@@ -381,6 +381,21 @@ fn a_subnet_manager_with_another_key_gets_nothing() {
     await_master(&mut bed, 1);
 }
 
+/// Regression: `ibsm -o` became a second master, and ended with status 0.
+#[test]
+fn one_that_yields_does_not_rule_beside_a_master_with_another_key() {
+    let mut bed = ruled();
+    let (host, settings) = (bed.hosts()[14], Settings { sm_key: 0xBAD, ..of_priority(15) });
+    bed.manage(host, settings, LidTable::default());
+    bed.managers[1].sweeper.yield_to_masters();
+    let sent = bed.fabric.port(bed.hosts()[3], 1).unwrap().master_sm_lid;
+    bed.run_for(MINUTE);
+    assert_eq!(states(&bed), [SmState::Master, SmState::Discovering]);
+    let reason = bed.managers[1].rivals.first().expect("a reason");
+    assert!(reason.contains("has another SM_Key"), "{reason}");
+    assert_eq!(bed.fabric.port(bed.hosts()[3], 1).unwrap().master_sm_lid, sent);
+}
+
 /// With an SM_Key of 0 any other key is accepted, as by OpenSM.
 #[test]
 fn without_a_key_any_other_will_do() {

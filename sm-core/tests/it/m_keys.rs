@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::common::{Bed, fat_tree};
 use fabric_sim::NodeIndex;
 use ib_mad::types::Sl;
-use ib_mad::wire::attribute::{PortState, SmNotice, TrapNumber};
+use ib_mad::wire::attribute::{PortState, SmNotice, SmState, TrapNumber};
 use ib_mad::wire::mad::{AttributeId, Method};
 use ib_mad::wire::smp::{self, Smp};
 use sm_config::Settings;
@@ -40,6 +40,25 @@ fn left_behind(level: u8, lease: u16) -> (Bed, MKeyTable, Arc<Neighbours>) {
 fn succeed(bed: &mut Bed, lease: u16) {
     let host = bed.hosts()[0];
     bed.manage(host, keyed(SECOND, 2, lease), LidTable::default());
+}
+
+/// Regression: `ibsm -o` left out ports that the master's M_Key protects, became master of the
+/// rest, and ended with status 0.
+#[test]
+fn one_that_yields_does_not_rule_where_it_lacks_the_m_key() {
+    for level in [1, 2, 3] {
+        let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), keyed(FIRST, level, 0));
+        bed.bring_up();
+        let host = bed.hosts()[14];
+        bed.manage(host, keyed(SECOND, 2, 0), LidTable::default());
+        bed.managers[1].sweeper.yield_to_masters();
+        bed.run_for(MINUTE);
+        assert_ne!(bed.managers[1].sweeper.sm_state(), SmState::Master, "level {level}");
+        let reason = bed.managers[1].rivals.first().map(String::as_str).unwrap_or_default();
+        // From level 2 on not even its own port can be read, and the log names the M_Key.
+        let is_blind = bed.managers[1].sweeper.sweeps_given_up() > 0;
+        assert!(reason.contains("m_key") || level > 1 && is_blind, "level {level}: {reason}");
+    }
 }
 
 /// A key was set but its answer lost: the port rejects the previous key.

@@ -19,6 +19,9 @@ pub enum NodeError {
         /// Its port.
         at: String,
     },
+    /// `--once`, and there is a master that this one cannot come to terms with.
+    #[error("-o/--once does not become a second master: {0}")]
+    Rival(String),
     /// `--once`, and another subnet manager disabled this one.
     #[error("another subnet manager disabled this one; -o/--once does not wait for it")]
     Disabled,

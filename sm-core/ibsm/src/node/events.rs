@@ -41,6 +41,7 @@ impl Node {
                 Event::TakenOver { what, done } => self.clients.taken_over(what, done),
                 Event::PortsChanged(changed) => of_ports.extend(self.events_of_ports(&changed)),
                 Event::Trap(trap) => reports.extend(self.event_of_trap(&trap)),
+                Event::Rival(reason) => self.end = Some(Err(NodeError::Rival(reason))),
                 Event::Fatal(reason) if self.settings().exit_on_fatal => {
                     self.end = Some(Err(NodeError::Fatal(reason)));
                 }

@@ -176,6 +176,9 @@ impl Node {
             end: None,
         };
         node.sweeper.set_registry_is_shared(parts.shares);
+        if parts.once {
+            node.sweeper.yield_to_masters();
+        }
         node.sweeper.request_heavy_sweep(now);
         node
     }

@@ -140,7 +140,10 @@ impl Subnet {
     }
 
     /// Reports an SM that is ignored, once.
-    fn note_foreign_sm(&mut self, port: PortIndex, sm: RemoteSm, reason: &str) {
+    fn note_foreign_sm(&mut self, port: PortIndex, sm: RemoteSm, reason: &'static str) {
+        if sm.state == SmState::Master {
+            self.election.ignored_master = Some((self.peer_place(port), reason));
+        }
         let (fabric, at) = (&self.fabric, self.fabric.port(port).guid);
         if self.election.put_foreign(at, || fabric.describe(port)) {
             let place = self.place(port);

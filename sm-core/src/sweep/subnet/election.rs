@@ -40,6 +40,10 @@ pub(in crate::sweep) struct Election {
     master_seen: Option<Instant>,
     /// Polls in a row that failed.
     polls_missed: u32,
+    /// Whether this SM does not become master beside another whose keys it lacks.
+    pub(in crate::sweep) yields: bool,
+    /// A master that is ignored, found by the last election: its place, and why it is.
+    pub(in crate::sweep) ignored_master: Option<(String, &'static str)>,
     /// Port GUIDs of the SMs that count; all if it is empty.
     allowed: BTreeSet<Guid>,
     /// Demands of other SMs.
@@ -126,6 +130,8 @@ impl Election {
             polled: None,
             master_seen: None,
             polls_missed: 0,
+            yields: false,
+            ignored_master: None,
             allowed: BTreeSet::new(),
             demands: Demands::default(),
             is_probing: false,
@@ -236,6 +242,7 @@ impl Election {
 
     /// Forgets the others: the next discovery finds them again.
     pub(in crate::sweep) fn forget_others(&mut self) {
+        self.ignored_master = None;
         self.others.clear();
     }
 

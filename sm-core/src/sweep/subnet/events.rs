@@ -45,6 +45,8 @@ pub enum Event {
     Trap(TrapNotice),
     /// Another subnet manager is master.
     StandingBy(RemoteSm),
+    /// This SM would become master beside another one, which its caller forbade: the reason.
+    Rival(String),
     /// The program cannot do its work.
     Fatal(String),
 }

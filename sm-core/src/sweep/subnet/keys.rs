@@ -136,6 +136,18 @@ impl Subnet {
         other.and_then(|&guid| self.m_keys.known.get(guid)).unwrap_or(self.settings.m_key)
     }
 
+    /// Whether a port has an M_Key that is not known, and is protected by it.
+    pub(in crate::sweep) fn is_locked(&self, port: PortIndex) -> bool {
+        let entry = self.fabric.port(port);
+        let is_linked = entry.peer().is_some() || self.fabric.node(entry.node).switch.is_some();
+        if !entry.known {
+            return is_linked;
+        }
+        let info = entry.port_info();
+        let guid = self.m_key_holder(port);
+        info.m_key_protect_bits() != 0 && info.m_key() == 0 && self.m_keys.known.get(guid).is_none()
+    }
+
     /// Handles a Set() without an answer: the known M_Key may be wrong. Returns the reason and the
     /// remedy, for the log (IBA C14-44).
     pub(in crate::sweep) fn suspect_m_key(&mut self, port: PortIndex) -> Option<String> {

@@ -161,6 +161,10 @@ impl Sweeper {
         handover.is_doubt_settled |= std::mem::take(&mut handover.elects_in_doubt);
         match decision {
             Decision::Master => {
+                if let Some(rival) = self.rival() {
+                    self.rest();
+                    return self.subnet.events.push(Event::Rival(rival));
+                }
                 self.subnet.election.handover.settle();
                 self.go_on_as_master(now, full);
             }
@@ -168,6 +172,32 @@ impl Sweeper {
             Decision::HandOver(sm) => self.hand_over(now, sm, full),
             Decision::AwaitHandover(sm) => self.await_handover(now, sm, full),
         }
+    }
+
+    /// Why this SM must not become master: with [`yield_to_masters`](Self::yield_to_masters), there
+    /// is another one that it cannot come to terms with.
+    fn rival(&self) -> Option<String> {
+        let (election, fabric) = (&self.subnet.election, &self.subnet.fabric);
+        if !election.yields || election.is_master() {
+            return None;
+        }
+        let ports = || fabric.nodes().flat_map(|(index, _)| fabric.ports_of(index));
+        // A master that has an M_Key hides its SM_Key.
+        if let Some(locked) = ports().find(|&port| self.subnet.is_locked(port)) {
+            return Some(format!(
+                "{} has an M_Key that another subnet manager set; give that manager's m_key, or \
+                 its guid2mkey in the state directory",
+                self.subnet.peer_place(locked)
+            ));
+        }
+        let (place, reason) = election.ignored_master.as_ref()?;
+        Some(format!("the master at {place}, {reason}"))
+    }
+
+    /// Sets that this SM does not become master beside another whose SM_Key or M_Key it lacks: it
+    /// reports [`Event::Rival`] instead.
+    pub fn yield_to_masters(&mut self) {
+        self.subnet.election.yields = true;
     }
 
     /// Continues the sweep as master.

@@ -30,6 +30,8 @@ pub(crate) struct Manager {
     pub(crate) traps: Vec<TrapNotice>,
     /// Takeovers that ended, and whether they succeeded.
     pub(crate) taken_over: Vec<(TakeOver, bool)>,
+    /// Why it did not become master beside another one.
+    pub(crate) rivals: Vec<String>,
     /// Number of further SMPs that it can send; `None` if there is no limit.
     pub(crate) sends_left: Option<u64>,
     /// Whether its process is stopped: it neither receives nor sends, and its timers do not run.
@@ -116,6 +118,7 @@ impl Bed {
             changes: Vec::new(),
             traps: Vec::new(),
             taken_over: Vec::new(),
+            rivals: Vec::new(),
             sends_left: None,
             stopped: false,
             guid2lid: LidTable::default(),
@@ -264,6 +267,7 @@ impl Bed {
                     | Event::DisabledPortsChanged
                     | Event::MulticastWritten
                     | Event::ClientsMoved => {}
+                    Event::Rival(reason) => manager.rivals.push(reason),
                     Event::Fatal(reason) => panic!("{reason}"),
                 }
             }
