@@ -232,12 +232,12 @@ fn add(lines: &mut Vec<String>, path: &Path, line: usize, what: &str) {
     }
 }
 
-/// Whether ibsm must not start with this mistake, because a missing effect would go unnoticed, or
-/// because the subnet would get other keys or another prefix than intended.
+/// Whether ibsm must not start with this mistake: the subnet would get other keys or another prefix
+/// than intended.
 fn is_fatal(error: &ValueError) -> bool {
     match error {
-        ValueError::Refused { .. } => true,
         ValueError::Malformed { key, .. } => GUARDED.contains(key),
+        ValueError::Refused { .. } => true,
         ValueError::OutOfRange { .. } => false,
     }
 }
@@ -246,7 +246,7 @@ fn is_fatal(error: &ValueError) -> bool {
 pub fn idle_keys(settings: &Settings) -> Vec<String> {
     let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
     for key in settings.idle_keys() {
-        let (Effect::Idle(why) | Effect::Refused(why)) = key.effect else { continue };
+        let Effect::Idle(why) = key.effect else { continue };
         match reasons.iter_mut().find(|(reason, _)| *reason == why) {
             Some((_, keys)) => keys.push(key.name),
             None => reasons.push((why, vec![key.name])),

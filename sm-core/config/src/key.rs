@@ -11,8 +11,6 @@ pub enum Effect {
     Acts,
     /// The key is accepted but has no effect, for this reason.
     Idle(&'static str),
-    /// Only the default is accepted, for this reason.
-    Refused(&'static str),
 }
 
 /// The description of a key.
@@ -150,15 +148,8 @@ macro_rules! settings {
     };
     (@effect) => { $crate::Effect::Acts };
     (@effect idle($reason:literal)) => { $crate::Effect::Idle($reason) };
-    (@effect refused($reason:literal)) => { $crate::Effect::Refused($reason) };
     (@when start) => { false };
     (@when sweep) => { true };
     (@check idle, $reason:literal, $key:ident, $value:ident, $default:expr) => {};
-    (@check refused, $reason:literal, $key:ident, $value:ident, $default:expr) => {
-        if $value != $default {
-            let (key, reason) = (stringify!($key), $reason);
-            return Err($crate::ValueError::Refused { key, reason });
-        }
-    };
 }
 pub(super) use settings;

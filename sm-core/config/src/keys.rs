@@ -21,17 +21,17 @@ settings! {
         /// GUID of the port to run on; 0 uses the transport's port.
         guid: Guid = Guid(0), start;
         /// M_Key written to all ports; 0 leaves them unprotected.
-        m_key: u64 = 0, start;
+        m_key: u64 = 0, sweep;
         /// Lease period of the M_Key, seconds; 0 never expires.
-        m_key_lease_period: u16 = 0, start;
+        m_key_lease_period: u16 = 0, sweep;
         /// Protection level of the M_Key, 0 to 3.
-        m_key_protection_level: u8 = 0, start, 0..=3;
+        m_key_protection_level: u8 = 0, sweep, 0..=3;
         /// Whether the M_Keys of unknown ports are looked up in guid2mkey.
-        m_key_lookup: bool = true, start;
+        m_key_lookup: bool = true, sweep;
         /// SM_Key that other subnet managers must show.
-        sm_key: u64 = 1, start;
+        sm_key: u64 = 1, sweep;
         /// SM_Key that makes a subnet administration request trusted.
-        sa_key: u64 = 1, start;
+        sa_key: u64 = 1, sweep;
         /// Subnet prefix, the upper half of every GID.
         subnet_prefix: u64 = SUBNET_PREFIX_DEFAULT, start;
         /// LID mask control: 2^lmc LIDs a port.
@@ -94,7 +94,7 @@ settings! {
         /// Seconds between light sweeps; 0 sweeps on traps only.
         sweep_interval: u32 = 10, sweep;
         /// Whether to give all ports new LIDs at start.
-        reassign_lids: bool = false, start;
+        reassign_lids: bool = false, sweep;
         /// Whether every sweep is a heavy one.
         force_heavy_sweep: bool = false, sweep;
         /// Whether traps about changes start a sweep.
@@ -136,10 +136,10 @@ settings! {
         guid_routing_order_file: Option<String> = None, start;
         /// Whether ports are assigned so that the tables of switches do not align (minhop, updn,
         /// dor, file).
-        port_shifting: bool = false, start;
+        port_shifting: bool = false, sweep;
         /// Seed by which ports are chosen at random among equals, instead of in turn (minhop, updn,
         /// dor, file); 0 takes turns.
-        scatter_ports: u32 = 0, start;
+        scatter_ports: u32 = 0, sweep;
         /// Whether ports of guid_routing_order_file take turns even with scatter_ports.
         guid_routing_order_no_scatter: bool = false, start;
         /// File of registrations, an opensm-sa.dump, to load if the registry is empty; (null) is
@@ -160,7 +160,7 @@ settings! {
         /// Polls that may go unanswered before a standby SM takes over.
         polling_retry_number: u32 = 4, sweep, 1..=u32::MAX as u64;
         /// Whether guid2lid is read again when the SM comes out of standby.
-        honor_guid2lid_file: bool = false, start;
+        honor_guid2lid_file: bool = false, sweep;
     }
     section "TIMING AND THREADING OPTIONS" {
         /// SMPs on the wire at once, up to 4096; 0 means 4096. OpenSM's default is 4; switches
@@ -259,8 +259,7 @@ settings! {
     section "Event Plugin Options" {
         /// Plugins to load.
         event_plugin_name: Option<String> = None, start,
-            refused("OpenSM plugins cannot be loaded; unset it, and read events from ibsm's \
-                page or by gRPC");
+            idle("OpenSM's plug-ins cannot be loaded; read events from ibsm's page or by gRPC");
         /// Options passed to plugins.
         event_plugin_options: Option<String> = None, start,
             idle("plugins are not supported");
@@ -295,7 +294,7 @@ settings! {
         disable_multicast: bool = false, sweep;
         /// Whether a fatal error, such as a duplicate GUID, ends the program instead of being
         /// logged.
-        exit_on_fatal: bool = true, start;
+        exit_on_fatal: bool = true, sweep;
         /// Console: off, local, loopback or socket.
         console: Option<String> = Some("off".to_owned()), start,
             idle("no console; use `ibsmctl status`, `ibsmctl sweep`, `ibsmctl reroute` or the \

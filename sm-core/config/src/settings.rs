@@ -89,7 +89,6 @@ impl Settings {
             match key.effect {
                 Effect::Acts => {}
                 Effect::Idle(why) => text.extend(["# No effect: ", why, ".\n"]),
-                Effect::Refused(why) => text.extend(["# Must keep its default: ", why, ".\n"]),
             }
             let lines = self.lines(key.name);
             let is_comment = section == OWN_SECTION && lines == default.lines(key.name);

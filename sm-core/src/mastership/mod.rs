@@ -141,6 +141,11 @@ impl Mastership {
         self.guid = guid;
     }
 
+    /// Sets the SM_Key that other subnet managers must present.
+    pub fn set_sm_key(&mut self, sm_key: u64) {
+        self.sm_key = sm_key;
+    }
+
     /// Sets our priority, 0 to 15.
     pub fn set_priority(&mut self, priority: u8) {
         self.priority = priority;

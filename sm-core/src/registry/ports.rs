@@ -34,6 +34,9 @@ pub struct Settings {
     /// Whether a port that leaves the fabric loses its subscriptions and the services at its GIDs
     /// (`drop_event_subscriptions`).
     pub drop_event_subscriptions: bool,
+    /// The SM_Key that makes a request trusted (`sa_key`), for the threads that read requests;
+    /// `None` leaves it as it is.
+    pub sa_key: Option<u64>,
     /// The greatest rate code of new groups (`max_rate_enum`); 0 is no limit.
     pub max_rate: u8,
     /// Site-specific byte of alias GUIDs that the registry assigns, to distinguish subnets
@@ -65,6 +68,7 @@ impl Default for Settings {
             ipoib_mcgroup_creation_validation: true,
             allow_both_pkeys: false,
             drop_event_subscriptions: false,
+            sa_key: None,
             max_rate: 0,
             sm_assigned_guid: 0,
             retry_window_s: 10,

@@ -42,6 +42,29 @@ fn succeed(bed: &mut Bed, lease: u16) {
     bed.manage(host, keyed(SECOND, 2, lease), LidTable::default());
 }
 
+/// With SIGHUP the site's M_Key is replaced, at every protection level, and back again.
+#[test]
+fn a_new_m_key_reaches_all_ports() {
+    for level in [0, 1, 2, 3] {
+        let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), keyed(FIRST, level, 0));
+        bed.bring_up();
+        for m_key in [SECOND, FIRST, 0, SECOND] {
+            let now = bed.clock.now();
+            let waiting = bed.managers[0].sweeper.follow_settings(&keyed(m_key, level, 0));
+            assert_eq!(waiting, [""; 0]);
+            bed.managers[0].sweeper.request_heavy_sweep(now);
+            let report = bed.bring_up();
+            assert_eq!(report.errors, 0, "level {level}: {:?}", report.faults);
+            let fabric = bed.sweeper().fabric();
+            for port in fabric.end_ports() {
+                // As the port showed it in its answer.
+                assert_eq!(fabric.port(port).port_info().m_key(), m_key, "level {level}");
+            }
+            assert!(bed.reports().len() < 20, "level {level}");
+        }
+    }
+}
+
 /// Regression: `ibsm -o` left out ports that the master's M_Key protects, became master of the
 /// rest, and ended with status 0.
 #[test]

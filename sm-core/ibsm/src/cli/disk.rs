@@ -21,8 +21,7 @@ pub fn read(path: &Path, len_max: u64) -> io::Result<Vec<u8>> {
 
 /// Begins a template.
 const TEMPLATE_HEADER: &str = "\
-# ibsm configuration, in the syntax of opensm.conf. An opensm.conf can be used instead, unless it
-# sets event_plugin_name: ibsm loads no plugins, and does not start with such a file.
+# ibsm configuration, in the syntax of opensm.conf. An opensm.conf can be used instead.
 ";
 
 /// Writes the settings in force as a configuration file. It holds keys of the subnet, so only its

@@ -260,8 +260,8 @@ Examples:
 
 Signals: HUP reads the settings again and starts a heavy sweep; USR1 reopens the log file; TERM and
 INT end the program cleanly.
-Environment: OSM_CACHE_DIR is the default of --state-dir; a relative -f FILE is in OSM_TMP_DIR;
-dump files do not use it (set dump_files_dir). SIM_HOST and IBSIM_SOCKNAME as for ibsim
+Environment: OSM_CACHE_DIR is the default of --state-dir; a relative -f FILE is in OSM_TMP_DIR,
+and so are dump files if dump_files_dir is not set. SIM_HOST and IBSIM_SOCKNAME as for ibsim
 clients; RUST_LOG overrides the log level by module.";
 
 impl Options {
@@ -326,9 +326,12 @@ impl Options {
         if self.verbose_max {
             settings.log_flags = u8::MAX;
         }
+        let directory = std::env::var_os("OSM_TMP_DIR").map(PathBuf::from);
+        if let (None, Some(directory)) = (&settings.dump_files_dir, &directory) {
+            settings.dump_files_dir = Some(directory.to_string_lossy().into_owned());
+        }
         if let Some(file) = &self.log_file {
             let is_place = [STDOUT, SYSLOG].iter().any(|place| file.as_os_str() == *place);
-            let directory = std::env::var_os("OSM_TMP_DIR").map(PathBuf::from);
             let file = match directory {
                 Some(directory) if file.is_relative() && !is_place => directory.join(file),
                 _ => file.clone(),

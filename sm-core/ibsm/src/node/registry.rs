@@ -144,6 +144,7 @@ fn registry_settings(settings: &Settings) -> registry::Settings {
         ipoib_mcgroup_creation_validation: settings.ipoib_mcgroup_creation_validation,
         allow_both_pkeys: settings.allow_both_pkeys,
         drop_event_subscriptions: settings.drop_event_subscriptions,
+        sa_key: Some(settings.sa_key),
         max_rate: settings.max_rate_enum,
         sm_assigned_guid: settings.sm_assigned_guid,
         ..registry::Settings::default()
@@ -161,6 +162,8 @@ mod tests {
             mcgroup_join_validation: false,
             ipoib_mcgroup_creation_validation: false,
             allow_both_pkeys: true,
+            drop_event_subscriptions: true,
+            sa_key: 0x5EC,
             max_rate_enum: 18,
             sm_assigned_guid: 0xA5,
             ..Settings::default()
@@ -170,6 +173,8 @@ mod tests {
             mcgroup_join_validation: false,
             ipoib_mcgroup_creation_validation: false,
             allow_both_pkeys: true,
+            drop_event_subscriptions: true,
+            sa_key: Some(0x5EC),
             max_rate: 18,
             sm_assigned_guid: 0xA5,
             ..registry::Settings::default()

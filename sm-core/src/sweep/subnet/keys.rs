@@ -109,6 +109,27 @@ impl Subnet {
         (holder, self.m_keys.known.get(holder))
     }
 
+    /// The configured M_Key was `before`: the ports still have that, and get the new one by the next
+    /// sweep, which reads and writes them with the old one.
+    pub(in crate::sweep) fn m_key_changed(&mut self, before: u64) {
+        let m_key = self.settings.m_key;
+        if m_key == before {
+            return;
+        }
+        self.election.own.set_m_key(m_key);
+        let ports: Vec<PortIndex> = self.fabric.end_ports().collect();
+        for port in ports {
+            let holder = self.m_key_holder(port);
+            if self.m_keys.known.get(holder).is_none() {
+                self.m_keys.known.set(holder, before);
+            }
+            match self.m_keys.known.get(holder) == Some(m_key) {
+                true => self.m_keys.others.remove(&holder),
+                false => self.m_keys.others.insert(holder),
+            };
+        }
+    }
+
     /// Updates the known M_Key from the PortInfo of an end port.
     pub(in crate::sweep) fn learn_m_key(&mut self, port: PortIndex) {
         if !self.has_m_key(port) {

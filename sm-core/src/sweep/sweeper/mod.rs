@@ -108,7 +108,10 @@ impl Sweeper {
         };
         let before = forced(&self.subnet.settings);
         let engines = self.subnet.settings.engine_names();
+        let m_key = self.subnet.settings.m_key;
         let waiting = self.subnet.settings.follow(new);
+        self.subnet.m_key_changed(m_key);
+        self.subnet.election.own.set_sm_key(self.subnet.settings.sm_key);
         let wanted = self.subnet.settings.engine_names();
         if wanted != engines {
             self.subnet.routing.set_engines(&wanted);

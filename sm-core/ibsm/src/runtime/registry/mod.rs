@@ -179,6 +179,9 @@ impl RegistryHandle {
         predefined: Vec<PredefinedGroup>,
         issuer: Issuer,
     ) {
+        if let Some(sa_key) = ports.settings.sa_key {
+            self.shared.sa_key.store(sa_key, Relaxed);
+        }
         let mut inbox = self.shared.inbox();
         inbox.ports = Some(Arc::new(ports));
         inbox.predefined = Some(predefined.into());

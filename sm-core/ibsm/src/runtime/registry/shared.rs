@@ -128,7 +128,7 @@ pub(super) struct Shared {
     /// registry was published in another session.
     pub(super) bell: UnixStream,
     /// SM_Key that makes a request trusted.
-    pub(super) sa_key: u64,
+    pub(super) sa_key: AtomicU64,
 }
 
 impl Shared {
@@ -154,7 +154,7 @@ impl Shared {
             decisions: Mutex::default(),
             connections: AtomicU64::new(0),
             bell,
-            sa_key,
+            sa_key: AtomicU64::new(sa_key),
         }
     }
 

@@ -45,7 +45,7 @@ impl Writing {
         let mut jobs = Vec::with_capacity(writes.writes.len());
         for write in &writes.writes {
             let id = write.id;
-            match read(write, self.shared.sa_key) {
+            match read(write, self.shared.sa_key.load(Relaxed)) {
                 Ok(request) => jobs.push(Job { id, request, origin: origin.clone() }),
                 Err(reason) => {
                     match reason {
