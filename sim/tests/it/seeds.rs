@@ -106,6 +106,13 @@ fn seed_300036_a_standby_is_stopped_and_its_master_dies() {
     run(Config::full(300_036));
 }
 
+/// A master was stopped; its successor took writes and died. When the first one went on, responders
+/// followed the dead one, whose feed still seemed open: it began a session with its old registry.
+#[test]
+fn seed_420387_a_stopped_master_goes_on_when_its_successor_is_dead() {
+    run(Config::small(420_387));
+}
+
 /// Both spines failed, and one came back. The master of one part got the other part back from its
 /// master, and took its ports for ports whose registrations it had.
 #[test]

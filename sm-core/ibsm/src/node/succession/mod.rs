@@ -411,9 +411,10 @@ impl Succession {
     }
 
     /// Whether, after a full sweep, everything is to be taken over again: responders follow another
-    /// master that is no longer found, and whose feed is gone.
+    /// master, which is no longer found. That its feed is still open proves nothing: the end of a
+    /// connection may not have been noticed yet.
     pub(super) fn must_take_over_again(&self, feed: &dyn SnapshotFeed) -> bool {
-        self.follows && feed.challenge() == Some(Challenge::Rival) && !self.followed.is_connected
+        self.follows && feed.challenge() == Some(Challenge::Rival)
     }
 
     /// State of the copy for operators; `None` unless a registry is followed and this SM is not
