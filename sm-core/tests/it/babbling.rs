@@ -102,8 +102,7 @@ fn traps_about_another_port_disable_nothing() {
         data_details: details.to_bytes(),
     };
     for tid in 0..300 {
-        let mut packet = Packet::default();
-        packet.address = Address::smi(forger);
+        let mut packet = Packet::to(Address::smi(forger));
         let (method, attribute_id) = (Method::TRAP, AttributeId::NOTICE);
         smp::Request { method, attribute_id, attribute_modifier: 0, tid, m_key: 0 }
             .write_lid_routed(&mut packet.mad);

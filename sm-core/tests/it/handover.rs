@@ -258,8 +258,7 @@ fn of_two_masters_that_meet_one_rules_both_halves() {
 
 /// Set(SMInfo) with HANDOVER, as the master at the port with this GUID and LID sends it.
 fn handover_from(guid: Guid, lid: Lid) -> Packet {
-    let mut packet = Packet::default();
-    packet.address = Address::smi(lid);
+    let mut packet = Packet::to(Address::smi(lid));
     let (method, attribute_id) = (Method::SET, AttributeId::SM_INFO);
     let attribute_modifier = SmControl::Handover as u32;
     smp::Request { method, attribute_id, attribute_modifier, tid: 99, m_key: 0 }
@@ -289,7 +288,7 @@ fn rival(bed: &mut Bed, host: usize) -> (Guid, Lid) {
 fn handovers_of_unknown_managers_change_nothing() {
     let mut bed = ruled();
     let before = bed.reports().len();
-    let place = bed.fabric.port(bed.hosts()[9], 1).unwrap().clone();
+    let place = bed.fabric.port(bed.hosts()[9], 1).unwrap();
     for number in 0..500 {
         let now = bed.clock.now();
         let guid = if number % 2 == 0 { place.guid } else { Guid(0x1000 + number) };

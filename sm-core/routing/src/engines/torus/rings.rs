@@ -66,16 +66,13 @@ impl From<'_> {
     /// it as possible, and returns to its course by a turn against the order of axes.
     #[inline]
     pub(super) fn direction(&self, to: Place) -> Option<Direction> {
-        for axis in 0..AXES {
-            if self.at[axis] == to[axis] {
-                continue;
-            }
-            match self.ways[axis][usize::from(to[axis])] {
-                BLOCKED => {}
-                way => return Some(Direction::new(axis, way == UP)),
-            }
-        }
-        None
+        let axes = self.at.into_iter().zip(to).zip(self.ways).enumerate();
+        axes.filter(|(_, ((here, there), _))| here != there).find_map(
+            |(axis, ((_, there), ways))| match ways[usize::from(there)] {
+                BLOCKED => None,
+                way => Some(Direction::new(axis, way == UP)),
+            },
+        )
     }
 }
 

@@ -149,7 +149,7 @@ pub(crate) fn preferred(shape: &Shape, axis: usize, from: u8, to: u8) -> Directi
         _ if !shape.wraps(axis) => to > from,
         std::cmp::Ordering::Less => true,
         std::cmp::Ordering::Equal => {
-            let crosses_dateline = from.min(to) % 2 == 0;
+            let crosses_dateline = from.min(to).is_multiple_of(2);
             (from < to) != crosses_dateline
         }
         std::cmp::Ordering::Greater => false,
