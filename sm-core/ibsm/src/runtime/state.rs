@@ -73,7 +73,7 @@ impl StateDir {
     pub(super) fn open(path: &Path, sync: bool) -> Result<Self, StateError> {
         let failed = |source| StateError { path: path.to_owned(), source };
         let is_new = !path.try_exists().map_err(failed)?;
-        fs::create_dir_all(path).map_err(failed)?;
+        create_directory(path).map_err(failed)?;
         if is_new {
             warn!("{}", created(path));
         }
@@ -367,6 +367,18 @@ impl StateWriter {
         };
         write().map_err(|source| StateError { path: path.clone(), source })
     }
+}
+
+/// Creates a directory, and those above it, so that a power loss does not remove it again.
+fn create_directory(path: &Path) -> io::Result<()> {
+    let is_missing = |directory: &&Path| !directory.as_os_str().is_empty() && !directory.exists();
+    let missing: Vec<&Path> = path.ancestors().take_while(is_missing).collect();
+    fs::create_dir_all(path)?;
+    for directory in missing {
+        let parent = directory.parent().filter(|parent| !parent.as_os_str().is_empty());
+        sync_directory(parent.unwrap_or(Path::new(".")))?;
+    }
+    Ok(())
 }
 
 /// Has a directory itself written; `false` where the file system knows no such thing.

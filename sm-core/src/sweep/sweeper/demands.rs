@@ -6,7 +6,7 @@
 
 use std::time::Instant;
 
-use ib_mad::transport::Packet;
+use ib_mad::packet::Packet;
 use ib_mad::types::{Lid, PortNum};
 use ib_mad::wire::attribute::{CapabilityMask, SmControl, SmInfo, SmState};
 use ib_mad::wire::mad::Method;
