@@ -1,4 +1,5 @@
-//! ServiceRecord: the services in the partitions of the requester.
+//! ServiceRecord: the services in the partitions of the requester, and those without a partition at
+//! ports that it shares one with.
 //!
 //! Only trusted requesters see the ServiceKey; a requester that knows the key may search by it.
 
@@ -10,7 +11,7 @@ use ib_mad::wire::record::service::component as service;
 use ib_mad::wire::sa::{ComponentMask, attribute};
 use sa_proto::snapshot::{Service, ServiceRid};
 
-use super::{Family, Found, Query, Refusal};
+use super::{EndPort, Family, Found, Query, Refusal};
 use ib_mad::wire::pattern::{Component, Pattern};
 
 pub(super) const FAMILY: Family =
@@ -49,14 +50,24 @@ const fn of(mask: ComponentMask, field: &str) -> Component {
     Component::of(mask, ServiceRecord::FIELDS, field, 0)
 }
 
+/// Whether `requester` may see a service: it is a member of the service's partition, or, if that has
+/// none, it can reach the service's port. A service whose port is absent is reached by no one, and
+/// may be seen.
+fn may_see(query: &Query<'_>, requester: &EndPort, service: &ServiceRid) -> bool {
+    if service.service_pkey.is_valid() {
+        return query.may_see_partition(requester, service.service_pkey);
+    }
+    let port = query.tables.end_ports.by_guid(service.service_gid.guid());
+    port.is_none_or(|port| query.may_see_port(requester, port))
+}
+
 fn find(query: &Query<'_>, found: &mut Found<'_>) -> Result<(), Refusal> {
     let requester = query.requester()?;
     let request = ServiceRecord::of(query.record);
     let has = |component| query.mask.contains(component);
     let pattern = Pattern::new(COMPONENTS, query.mask, query.record);
     let mut offer = |row: &Service| {
-        if pattern.matches(&row.record) && query.may_see_partition(requester, row.rid.service_pkey)
-        {
+        if pattern.matches(&row.record) && may_see(query, requester, &row.rid) {
             let mut record = row.record;
             if !query.trusted {
                 record[Service::KEY].fill(0);

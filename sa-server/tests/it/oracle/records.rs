@@ -260,11 +260,14 @@ fn services(world: &World) -> Vec<Record> {
         .map(|service| {
             let mut public = service.record.to_vec();
             public[32..48].fill(0);
-            Record {
-                bytes: service.record.to_vec(),
-                public,
-                partition: Some(service.rid.service_pkey),
-                ..Record::default()
+            let (bytes, pkey) = (service.record.to_vec(), service.rid.service_pkey);
+            let guid = service.rid.service_gid.guid();
+            let alias = world.registry.alias_guids.iter().find(|row| row.alias == guid);
+            let port = end_port(world, alias.map_or(guid, |row| row.port_guid));
+            match port.filter(|_| !pkey.is_valid()) {
+                // That of a port that the requester cannot reach.
+                Some(port) => Record { bytes, public, ..port },
+                None => Record { bytes, public, partition: Some(pkey), ..Record::default() },
             }
         })
         .collect()

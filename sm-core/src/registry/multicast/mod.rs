@@ -173,7 +173,11 @@ fn join(core: &mut Core, ports: &Ports, request: &Request, asked: &Asked) -> Ans
     let state = asked.join_state().0;
     // The port must be able to use the group's parameters (IBA o15-0.1.13).
     let fits = asked.selects(&group) && carries(port, &group) && state != 0;
-    if !fits || !port.has_pkey(view(&group).pkey()) {
+    // So must one that asks for another port: it would create groups of partitions that it is not
+    // in, and receive their events.
+    let pkey = view(&group).pkey();
+    let is_entitled = request.trusted || requester.has_pkey(pkey);
+    if !fits || !port.has_pkey(pkey) || !is_entitled {
         return Err(invalid.into());
     }
     let mgid = view(&group).mgid();

@@ -200,6 +200,12 @@ fn a_proxy_shares_a_partition_with_whom_it_stands_for() {
     assert_eq!(status(&mut registry, in_other.set()), INVALID);
     let in_first = about(2, 4, mgid(1), FULL).with(none, pkey(0x8001));
     assert_eq!(status(&mut registry, in_first.set()), OK);
+    // Regression: port 1 shares the default partition with port 2, and is not in partition 1.
+    let by_outsider = about(1, 2, mgid(1), FULL).with(none, pkey(0x8001));
+    assert_eq!(status(&mut registry, by_outsider.set()), INVALID);
+    let by_outsider = || about(1, 2, mgid(2), FULL).with(none, pkey(0x8001)).set();
+    assert_eq!(status(&mut registry, by_outsider()), INVALID);
+    assert_eq!(status(&mut registry, trusted(by_outsider())), OK);
 }
 
 #[test]
