@@ -135,7 +135,8 @@ fn silent_connections_shut_out_no_other() {
     let begun = Instant::now();
     let status = Command::new(binary("ibsmctl")).args(["--sm", &url, "status"]).output().unwrap();
     assert!(status.status.success(), "{}", text(&status));
-    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+    // With room for 64 at a time it would take half a minute.
+    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
     // They are closed.
     for mut stream in silent {
         stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
