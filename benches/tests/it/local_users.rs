@@ -14,7 +14,7 @@ use benches::sandbox::{binary, free_address};
 use crate::support::Subnet;
 
 /// A user without any rights.
-const NOBODY: u32 = 65534;
+const OTHER_USER: u32 = 65534;
 
 /// Programs in a directory that another user can read.
 struct Strangers(tempfile::TempDir);
@@ -41,7 +41,7 @@ impl Strangers {
 
     fn command(&self, program: &str, args: &[&str]) -> Command {
         let mut command = Command::new(self.path(program));
-        command.args(args).uid(NOBODY).gid(NOBODY).current_dir(self.0.path()).env_clear();
+        command.args(args).uid(OTHER_USER).gid(OTHER_USER).current_dir(self.0.path()).env_clear();
         command
     }
 

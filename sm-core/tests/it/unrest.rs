@@ -167,7 +167,7 @@ fn a_disabled_manager_rests_until_it_is_to_stand_by_and_then_takes_over() {
         bed.managers[0].standing_by.is_some() && bed.managers[1].sweeper.is_up()
     });
     let lid = bed.fabric.local_lid(bed.managers[0].endpoint).unwrap();
-    // From another port it has no effect, whatever GUID it shows.
+    // From another port it has no effect, even with the GUID of the master.
     let (from, guid) = (bed.fabric.attach(stranger, 0).unwrap(), guid_of(&bed, stranger));
     for guid in [guid, guid_of(&bed, master)] {
         command(&mut bed, from, guid, lid, SmControl::Disable);

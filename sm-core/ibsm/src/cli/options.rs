@@ -50,7 +50,7 @@ pub struct Options {
     #[arg(long, value_name = "URL")]
     pub follow: Vec<String>,
     /// Port GUID of another subnet manager of this subnet; repeatable. If any is given, all others
-    /// are ignored and reported, whatever priority and SM_Key they show.
+    /// are ignored and reported, even if their priority is higher and their SM_Key is right.
     #[arg(long, value_name = "GUID")]
     pub sm_allow: Vec<Guid>,
     /// As master, acknowledge a registration only once the standbys that follow and are in step

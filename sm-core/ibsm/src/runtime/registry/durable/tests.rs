@@ -128,7 +128,7 @@ fn statuses(verdicts: &[Verdict]) -> Vec<Option<Status>> {
     verdicts.iter().map(status).collect()
 }
 
-/// Regression: an empty registry could not be told from one that its manager does not know, and a
+/// Regression: an empty registry was published like one that its manager does not know, and a
 /// standby of such a manager was never in step.
 #[test]
 fn an_empty_registry_is_published_as_known() {
