@@ -64,8 +64,8 @@ impl ReplyLayers {
             sources.iter().any(|&source| {
                 let replies = this.layers(source, host.egress_switch);
                 host.lids().any(|lid| {
-                    bit(layers.layer(source, host.egress_switch, lid)) | replies
-                        != bit(layers.layer(source, host.egress_switch, lid))
+                    let own = bit(layers.layer(source, host.egress_switch, lid));
+                    replies & !own != 0
                 })
             })
         });

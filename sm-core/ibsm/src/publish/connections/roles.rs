@@ -99,31 +99,22 @@ fn check(path: &str, caller: Option<&Caller>) -> Result<(), Status> {
     }
     let needed = permitted[0];
     let names: Vec<&str> = held.iter().map(|role| role.name()).collect();
+    let held = match names.is_empty() {
+        true => "no role".to_owned(),
+        false => format!("the role {}", names.join(" and ")),
+    };
     let path = path.trim_start_matches('/');
     let name = needed.name();
     Err(Status::permission_denied(match caller.map(|caller| caller.grounds) {
-        Some(Grounds::User(user)) => {
-            let held = match names.is_empty() {
-                true => "has no role".to_owned(),
-                false => format!("has the role {}", names.join(" and ")),
-            };
-            format!(
-                "{path} is for the role {name}, and user {user} of this host {held}; run the \
-                 command as root or as the user of ibsm, or start ibsm with --local-role \
-                 {user}={name}"
-            )
-        }
-        _ => {
-            let held = match names.is_empty() {
-                true => "gives no role".to_owned(),
-                false => format!("gives the role {}", names.join(" and ")),
-            };
-            format!(
-                "{path} is for the role {name}, a certificate with {} as URI in its subject \
-                 alternative name; this one {held}",
-                needed.uri(),
-            )
-        }
+        Some(Grounds::User(user)) => format!(
+            "{path} is for the role {name}, and user {user} of this host has {held}; run the \
+             command as root or as the user of ibsm, or start ibsm with --local-role {user}={name}"
+        ),
+        _ => format!(
+            "{path} is for the role {name}, a certificate with {} as URI in its subject \
+             alternative name; this one gives {held}",
+            needed.uri(),
+        ),
     }))
 }
 
