@@ -3,9 +3,13 @@
 //! The header abbreviates: components are considered the same if the letters of the header's name
 //! occur in this order in the specification's name.
 
+#[path = "skip/mod.rs"]
+mod skip;
+
 use ib_mad::wire::mad::AttributeId;
 use ib_mad::wire::record::components_of;
 use ib_mad::wire::sa::attribute::*;
+use skip::skip;
 
 const HEADER: &str = "/usr/include/infiniband/iba/ib_types.h";
 
@@ -53,10 +57,7 @@ fn abbreviates(short: &str, long: &str) -> bool {
 #[test]
 fn components_have_the_numbers_of_the_header() {
     let Ok(header) = std::fs::read_to_string(HEADER) else {
-        let reason = format!("{HEADER} is absent (Debian: libopensm-dev)");
-        assert!(std::env::var_os("IBSM_REQUIRE_INTEROP").is_none(), "{reason}");
-        eprintln!("skipped: {reason}");
-        return;
+        return skip(format_args!("{HEADER} is absent (Debian: libopensm-dev)"));
     };
     let mut compared = 0;
     for (prefix, name, number) in header.lines().filter_map(parse) {

@@ -14,7 +14,7 @@ use crate::wire::mad::{AttributeId, MadHeader, MgmtClass};
 use crate::wire::rmpp::{RmppFlags, RmppHeader, RmppType};
 use crate::wire::sa::{self, ComponentMask, SA_HEADER_LEN, SaHeader, SaMad};
 use crate::wire::smp::Smp;
-use crate::wire::{MAD_LEN, record, smp};
+use crate::wire::{MAD_LEN, congestion, perf, record, smp};
 
 /// The MAD in one line: class, method, attribute, transaction id and status.
 pub fn summary(bytes: &[u8]) -> String {
@@ -78,6 +78,8 @@ pub fn dissect(bytes: &[u8]) -> String {
     match MadHeader::of(mad).mgmt_class() {
         MgmtClass::SUBN_LID_ROUTED | MgmtClass::SUBN_DIRECTED_ROUTE => dissect_smp(&mut text, mad),
         MgmtClass::SUBN_ADM => dissect_sa(&mut text, mad),
+        MgmtClass::PERF => dissect_perf(&mut text, mad),
+        MgmtClass::CONGESTION => dissect_congestion(&mut text, mad),
         _ => {
             let data = fields(&mut text, 0, MadHeader::LAYOUT, mad, &[]);
             value::hexadecimal(&mut text, 0, data);
@@ -107,6 +109,34 @@ fn dissect_smp(text: &mut String, mad: &[u8; MAD_LEN]) {
             fields(text, 0, layout, &mad[smp::DATA], &[]);
         }
         None => value::hexadecimal(text, 0, &mad[smp::DATA]),
+    }
+}
+
+fn dissect_perf(text: &mut String, mad: &[u8; MAD_LEN]) {
+    fields(text, 0, MadHeader::LAYOUT, mad, &[]);
+    let key = perf::pm_key(mad);
+    if key != 0 {
+        value::line(text, 0, format_args!("pm_key: {key:#x}"));
+    }
+    match perf::layout_of(MadHeader::of(mad).attribute_id()) {
+        Some(layout) => {
+            fields(text, 0, layout, &mad[perf::DATA], &[]);
+        }
+        None => value::hexadecimal(text, 0, &mad[perf::DATA]),
+    }
+}
+
+fn dissect_congestion(text: &mut String, mad: &[u8; MAD_LEN]) {
+    fields(text, 0, MadHeader::LAYOUT, mad, &[]);
+    let key = congestion::cc_key(mad);
+    if key != 0 {
+        value::line(text, 0, format_args!("cc_key: {key:#x}"));
+    }
+    match congestion::attribute_of(mad) {
+        Some((layout, data)) => {
+            fields(text, 0, layout, data, &[]);
+        }
+        None => value::hexadecimal(text, 0, &mad[congestion::DATA]),
     }
 }
 
@@ -162,6 +192,8 @@ fn attribute_name(class: MgmtClass, id: AttributeId) -> String {
     let name = match class {
         MgmtClass::SUBN_ADM => sa::attribute::name(id),
         MgmtClass::SUBN_LID_ROUTED | MgmtClass::SUBN_DIRECTED_ROUTE => id.name(),
+        MgmtClass::PERF => perf::name(id),
+        MgmtClass::CONGESTION => congestion::name(id),
         // Other classes share only the numbers below 0x10.
         _ if id.0 < 0x10 => id.name(),
         _ => None,
@@ -221,6 +253,20 @@ mod tests {
 
     fn request(attribute_id: AttributeId) -> Request {
         Request { method: Method::GET, attribute_id, attribute_modifier: 0, tid: 0x2A, m_key: 0 }
+    }
+
+    /// IBA 16.1.3.5.
+    #[test]
+    fn counters_are_shown_by_name() {
+        let mut mad = [0; MAD_LEN];
+        request(perf::PORT_COUNTERS).write_lid_routed(&mut mad);
+        MadHeader::of_mut(&mut mad).set_mgmt_class(MgmtClass::PERF);
+        perf::PortCounters::at_mut::<{ perf::DATA.start }, _>(&mut mad)
+            .set_port_select(PortNum(7))
+            .set_port_rcv_errors(9);
+        let text = dissect(&mad);
+        assert!(text.starts_with("Perf Get PortCounters tid 0x2a"), "{text}");
+        assert!(text.contains("port_select: 7") && text.contains("port_rcv_errors: 0x9"), "{text}");
     }
 
     #[test]

@@ -109,6 +109,19 @@ pub enum Transmit {
 }
 
 impl Transmit {
+    /// The packet for a caller that holds the message's data without the first `len` bytes, which
+    /// were acknowledged.
+    #[inline]
+    pub fn behind(self, len: usize) -> Self {
+        match self {
+            Self::Data { segment, flags, payload_len, data } => {
+                let data = data.start - len..data.end - len;
+                Self::Data { segment, flags, payload_len, data }
+            }
+            other => other,
+        }
+    }
+
     /// Writes the packet: `header` with the RMPP fields set, and the segment's part of `data`,
     /// which is all of the message's data. The header's response time is kept.
     #[inline]

@@ -27,11 +27,12 @@ pub struct ReceiverConfig {
 }
 
 impl Default for ReceiverConfig {
-    /// 64 segments, 64 MiB, 40 s, 10 s: Linux's values, and a limit beyond any table.
+    /// 64 segments, 1 GiB, 40 s, 10 s: Linux's values, and the PathRecords of 4,096 ports to each
+    /// other.
     fn default() -> Self {
         Self {
             window: 64,
-            data_max: 64 << 20,
+            data_max: 1 << 30,
             total_timeout: Duration::from_secs(40),
             linger: Duration::from_secs(10),
         }

@@ -40,12 +40,21 @@ impl Default for SenderConfig {
     }
 }
 
+/// No segment has this number.
+const UNKNOWN: u32 = u32::MAX;
+
 /// A message being sent.
 #[derive(Clone, Debug)]
 pub struct Sender {
     config: SenderConfig,
+    /// Length of the message, as far as it is known.
     data_len: usize,
+    /// Number of segments that may be sent: all, or those before the last known byte.
     segment_count: u32,
+    /// The last segment; [`UNKNOWN`] while data is still to come.
+    last: u32,
+    /// Whether the first segment announces the length.
+    announces: bool,
     state: State,
     /// Deadline of the whole transfer.
     total_deadline: Instant,
@@ -86,10 +95,20 @@ impl Sender {
         let segment_count = u32::try_from(data_len.div_ceil(DATA_LEN).max(1)).ok()?;
         // The first segment announces the total payload.
         segment_count.checked_mul(SEGMENT_PAYLOAD)?;
-        Some(Self {
+        let (last, announces) = (segment_count, true);
+        let growing = Self::growing(now, config);
+        Some(Self { data_len, segment_count, last, announces, ..growing })
+    }
+
+    /// A transfer of data that is found while it is sent: see [`grow`](Self::grow). Its first
+    /// segment announces no length, which is permitted (IBA 13.6.2.1).
+    pub fn growing(now: Instant, config: SenderConfig) -> Self {
+        Self {
             config: SenderConfig { window_max: config.window_max.max(1), ..config },
-            data_len,
-            segment_count,
+            data_len: 0,
+            segment_count: 0,
+            last: UNKNOWN,
+            announces: false,
             state: State::Sending(Sending {
                 acked: 0,
                 sent: 0,
@@ -99,10 +118,52 @@ impl Sender {
                 since: None,
             }),
             total_deadline: now + config.total_timeout,
-        })
+        }
     }
 
-    /// Number of segments of the message.
+    /// Appends `bytes` to a message that grows; with `is_last`, they are its end. Aborts if that
+    /// exceeds the number of segments the header can express.
+    pub fn grow(&mut self, bytes: usize, is_last: bool) {
+        if self.last != UNKNOWN {
+            return;
+        }
+        self.data_len += bytes;
+        // The last segment is marked as such, so one waits until it is certain that more follow.
+        let segments = match is_last {
+            true => self.data_len.div_ceil(DATA_LEN).max(1),
+            false => self.data_len.saturating_sub(1) / DATA_LEN,
+        };
+        match u32::try_from(segments) {
+            Ok(segments) if segments != UNKNOWN => self.segment_count = segments,
+            _ => return self.abort(RmppStatus::RESOURCES_EXHAUSTED),
+        }
+        if is_last {
+            self.last = self.segment_count;
+        }
+    }
+
+    /// Length of the message, as far as it is known.
+    pub fn data_len(&self) -> usize {
+        self.data_len
+    }
+
+    /// Whether a message that grows should do so now: the receiver may get more segments than there
+    /// are.
+    pub fn wants_data(&self) -> bool {
+        let State::Sending(sending) = &self.state else { return false };
+        let ahead = self.segment_count.saturating_sub(sending.acked);
+        self.last == UNKNOWN && ahead < self.config.window_max
+    }
+
+    /// Length of the data that the receiver has acknowledged: it is not sent again.
+    pub fn acked_len(&self) -> usize {
+        match &self.state {
+            State::Sending(sending) => self.data_len.min(sending.acked as usize * DATA_LEN),
+            State::Over { .. } => self.data_len,
+        }
+    }
+
+    /// Number of segments of the message, as far as they may be sent now.
     pub fn segment_count(&self) -> u32 {
         self.segment_count
     }
@@ -204,7 +265,7 @@ impl Sender {
             sending.retries_left = self.config.retries_max;
             sending.since = Some(now);
         }
-        if segment == self.segment_count {
+        if segment == self.last {
             self.end(Outcome::Complete, self.turnaround());
         }
     }
@@ -253,14 +314,16 @@ impl Sender {
         let data = start..self.data_len.min(start + DATA_LEN);
         let mut flags = RmppFlags::ACTIVE;
         let mut payload_len = 0;
-        if segment == self.segment_count {
+        if segment == self.last {
             flags = flags | RmppFlags::LAST;
             payload_len = (SA_HEADER_LEN + data.len()) as u32;
         }
         if before == 0 {
             flags = flags | RmppFlags::FIRST;
-            // The SA header of every segment counts. `new` has checked that the sum fits.
-            payload_len = self.data_len as u32 + self.segment_count * SA_HEADER_LEN as u32;
+            if self.announces {
+                // The SA header of every segment counts. `new` has checked that the sum fits.
+                payload_len = self.data_len as u32 + self.segment_count * SA_HEADER_LEN as u32;
+            }
         }
         Transmit::Data { segment, flags, payload_len, data }
     }

@@ -4,13 +4,15 @@
 //! support LINKTYPE_INFINIBAND in pcap files.
 //!
 //! Link, network and transport headers are synthesized from the address, since no MAD interface
-//! shows the real ones; both CRCs are zero. Capturing never delays or fails the transport: packets
-//! that cannot be written are counted.
+//! shows the real ones; both CRCs are zero. A write that fails never fails the transport: packets
+//! that cannot be written are counted. A slow disk delays it.
 
-use std::fs::File;
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::os::fd::BorrowedFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::{Address, Grh, Malformed, Packet, Transport};
@@ -37,6 +39,9 @@ const VCRC_LEN: usize = 2;
 const PACKET_LEN_MAX: usize =
     LRH_LEN + GRH_LEN + BTH_LEN + DETH_LEN + MAD_LEN + ICRC_LEN + VCRC_LEN;
 
+/// Size to which programs limit a capture file, bytes.
+pub const FILE_LEN_MAX: u64 = 1 << 30;
+
 /// Counters of a capture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CaptureCounters {
@@ -46,65 +51,112 @@ pub struct CaptureCounters {
     pub left_out: u64,
 }
 
-/// A transport that writes its traffic of both directions to a pcap file.
-pub struct Capture<T> {
-    inner: T,
-    writer: PcapWriter<BufWriter<File>>,
-    local_lid: Lid,
-    is_flushed: bool,
-}
+/// A capture file, which several transports may share.
+#[derive(Debug)]
+pub struct CaptureFile(Mutex<PcapWriter<BufWriter<File>>>);
 
-impl<T: Transport> Capture<T> {
-    /// Captures the traffic of `inner` to a new file at `path`, up to `bytes_max` bytes.
-    pub fn create(inner: T, path: &Path, bytes_max: u64) -> io::Result<Self> {
-        let file = BufWriter::with_capacity(1 << 16, File::create(path)?);
-        let writer = PcapWriter::new(file, bytes_max)?;
-        Ok(Self { inner, writer, local_lid: Lid::NONE, is_flushed: false })
+impl CaptureFile {
+    /// A new file at `path`, of up to `bytes_max` bytes, in place of one that is there. Only this
+    /// user may read it: MADs contain keys. A link is not followed. A named pipe must have a
+    /// reader; the capture ends at the first write that would block.
+    pub fn create(path: &Path, bytes_max: u64) -> io::Result<Self> {
+        let mut options = OpenOptions::new();
+        // Writes to a pipe must not block.
+        options.write(true).custom_flags(libc::O_NONBLOCK | libc::O_NOFOLLOW);
+        let is_new = match fs::symlink_metadata(path) {
+            // It may be another user's, who could read on.
+            Ok(there) if there.is_file() => fs::remove_file(path).map(|()| true)?,
+            Ok(_) => false,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => true,
+            Err(error) => return Err(error),
+        };
+        if is_new {
+            options.create_new(true).mode(0o600);
+        }
+        let file = options.open(path)?;
+        let file = BufWriter::with_capacity(1 << 16, file);
+        Ok(Self(Mutex::new(PcapWriter::new(file, bytes_max)?)))
     }
 
-    /// Sets the base LID to show for this end.
-    pub fn set_local_lid(&mut self, lid: Lid) {
-        self.local_lid = lid;
+    /// Writes packets that passed the port with base LID `local`. Requests that came back unsent or
+    /// unanswered were not received, and are left out.
+    pub fn record(&self, direction: Direction, local: Lid, packets: &[Packet]) {
+        if packets.is_empty() {
+            return;
+        }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let mut writer = self.writer();
+        for packet in packets.iter().filter(|packet| packet.carrier.undelivered == 0) {
+            writer.write(now, direction, local, packet);
+        }
+    }
+
+    /// Writes the buffer to the file.
+    pub fn flush(&self) {
+        self.writer().flush();
     }
 
     /// Counters so far.
     pub fn counters(&self) -> CaptureCounters {
-        self.writer.counters
+        self.writer().counters
+    }
+
+    /// Locks the writer, also after a panic of another thread.
+    fn writer(&self) -> MutexGuard<'_, PcapWriter<BufWriter<File>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A transport that writes its traffic of both directions to a pcap file, if it has one.
+pub struct Capture<T> {
+    inner: T,
+    file: Option<Arc<CaptureFile>>,
+    is_flushed: bool,
+}
+
+impl<T: Transport> Capture<T> {
+    /// Captures the traffic of `inner` to `file`; without one it costs a comparison per batch.
+    pub fn new(inner: T, file: Option<Arc<CaptureFile>>) -> Self {
+        Self { inner, file, is_flushed: true }
+    }
+
+    /// Captures the traffic of `inner` to a new file at `path`, up to `bytes_max` bytes.
+    pub fn create(inner: T, path: &Path, bytes_max: u64) -> io::Result<Self> {
+        Ok(Self::new(inner, Some(Arc::new(CaptureFile::create(path, bytes_max)?))))
+    }
+
+    /// Counters of the file so far.
+    pub fn counters(&self) -> CaptureCounters {
+        self.file.as_ref().map_or_else(CaptureCounters::default, |file| file.counters())
     }
 
     /// The captured transport.
     pub fn inner_mut(&mut self) -> &mut T {
         &mut self.inner
     }
-
-    fn record(&mut self, direction: Direction, packets: &[Packet]) {
-        if packets.is_empty() {
-            return;
-        }
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        for packet in packets {
-            self.writer.write(now, direction, self.local_lid, packet);
-        }
-        self.is_flushed = false;
-    }
 }
 
 impl<T: Transport> Transport for Capture<T> {
     fn receive(&mut self, batch: &mut [Packet]) -> io::Result<usize> {
         let received = self.inner.receive(batch)?;
-        if received > 0 {
-            self.record(Direction::Received, &batch[..received]);
-        } else if !self.is_flushed {
-            // Idle: flush, so that readers of the file see the packets so far.
-            self.writer.flush();
-            self.is_flushed = true;
+        if let Some(file) = &self.file {
+            if received > 0 {
+                file.record(Direction::Received, self.inner.local_lid(), &batch[..received]);
+            } else if !self.is_flushed {
+                // Idle: readers of the file see the packets so far.
+                file.flush();
+            }
+            self.is_flushed = received == 0;
         }
         Ok(received)
     }
 
     fn send(&mut self, batch: &[Packet]) -> io::Result<usize> {
         let sent = self.inner.send(batch)?;
-        self.record(Direction::Sent, &batch[..sent]);
+        if let Some(file) = &self.file {
+            file.record(Direction::Sent, self.inner.local_lid(), &batch[..sent]);
+            self.is_flushed = false;
+        }
         Ok(sent)
     }
 
@@ -118,6 +170,10 @@ impl<T: Transport> Transport for Capture<T> {
 
     fn overflowed(&mut self) -> u64 {
         self.inner.overflowed()
+    }
+
+    fn local_lid(&self) -> Lid {
+        self.inner.local_lid()
     }
 
     fn malformed(&self) -> Malformed {
@@ -135,6 +191,7 @@ pub enum Direction {
 }
 
 /// Writes MADs in pcap format.
+#[derive(Debug)]
 pub struct PcapWriter<W> {
     output: W,
     bytes_left: u64,
@@ -242,8 +299,7 @@ fn compose(bytes: &mut [u8], direction: Direction, local: Lid, psn: u32, packet:
     put(&pkey.0.to_be_bytes());
     put(&dqp.0.to_be_bytes());
     put(&psn.to_be_bytes());
-    const QKEY_GSI: u32 = 0x8001_0000;
-    put(&if dqp == Qpn::SMI { 0 } else { QKEY_GSI }.to_be_bytes());
+    put(&if dqp == Qpn::SMI { 0 } else { Qpn::GSI_QKEY }.to_be_bytes());
     put(&sqp.0.to_be_bytes());
     put(&packet.mad);
     put(&[0; ICRC_LEN + VCRC_LEN]);
@@ -252,6 +308,9 @@ fn compose(bytes: &mut [u8], direction: Direction, local: Lid, psn: u32, packet:
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
     use super::*;
     use crate::transport::memory::{Faults, Network};
     use crate::types::{Gid, Sl};
@@ -293,7 +352,6 @@ mod tests {
         let (a, mut b) = (network.endpoint(Lid(1), 0), network.endpoint(Lid(2), 0));
         let bytes_max = FILE_HEADER_LEN + 2 * RECORD_LEN + 1;
         let mut a = Capture::create(a, &path, bytes_max as u64).unwrap();
-        a.set_local_lid(Lid(1));
         let mut batch = [Packet::default()];
         batch[0].address.lid = Lid(2);
         a.send(&batch).unwrap();
@@ -312,6 +370,58 @@ mod tests {
             (file[at + 3], file[at + 7])
         };
         assert_eq!((lrh(0), lrh(1)), ((2, 1), (1, 2)), "(DLID, SLID)");
+    }
+
+    /// They hold keys. What came back to its sender did not arrive.
+    #[test]
+    fn transports_share_a_file_that_only_its_owner_reads() {
+        let path = std::env::temp_dir().join(format!("ib-mad-shared-{}", std::process::id()));
+        std::fs::write(&path, "an earlier capture").unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        let file = Arc::new(CaptureFile::create(&path, u64::MAX).unwrap());
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        let network = Network::new(1, Faults::NONE);
+        let end = |lid| Capture::new(network.endpoint(Lid(lid), 0), Some(Arc::clone(&file)));
+        let (mut a, mut b) = (end(1), end(2));
+        let mut batch = [Packet::default()];
+        batch[0].address.lid = Lid(2);
+        a.send(&batch).unwrap();
+        assert_eq!(b.receive(&mut batch).unwrap(), 1);
+        batch[0].carrier.undelivered = 110;
+        file.record(Direction::Received, Lid(1), &batch);
+        assert_eq!(b.receive(&mut batch).unwrap(), 0);
+        let len = std::fs::metadata(&path).unwrap().len();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!((mode & 0o777, len as usize), (0o600, FILE_HEADER_LEN + 2 * RECORD_LEN));
+        assert_eq!(file.counters(), CaptureCounters { written: 2, left_out: 0 });
+    }
+
+    /// Regression: a link that another user had made led the capture to any file of root.
+    #[test]
+    fn a_link_is_not_followed_and_a_file_of_others_not_written_to() {
+        let name =
+            |what: &str| std::env::temp_dir().join(format!("ib-mad-{what}-{}", std::process::id()));
+        let (precious, link) = (name("precious"), name("link"));
+        std::fs::write(&precious, "precious").unwrap();
+        symlink(&precious, &link).unwrap();
+        let refused = CaptureFile::create(&link, u64::MAX);
+        let theirs = File::open(&precious).unwrap();
+        CaptureFile::create(&precious, u64::MAX).unwrap().flush();
+        let text = io::read_to_string(theirs).unwrap();
+        std::fs::remove_file(&precious).and_then(|()| std::fs::remove_file(&link)).unwrap();
+        assert_eq!(refused.err().and_then(|error| error.raw_os_error()), Some(libc::ELOOP));
+        assert_eq!(text, "precious", "another file has its name");
+    }
+
+    #[test]
+    fn a_transport_without_a_file_passes_its_packets() {
+        let network = Network::new(1, Faults::NONE);
+        let mut a = Capture::new(network.endpoint(Lid(1), 0), None);
+        let mut b = Capture::new(network.endpoint(Lid(2), 0), None);
+        let mut batch = [Packet::default()];
+        batch[0].address.lid = Lid(2);
+        assert_eq!((a.send(&batch).unwrap(), b.receive(&mut batch).unwrap()), (1, 1));
+        assert_eq!((a.counters(), b.local_lid()), (CaptureCounters::default(), Lid(2)));
     }
 
     #[test]

@@ -249,6 +249,10 @@ impl Transport for Endpoint {
         Ok(batch.len())
     }
 
+    fn local_lid(&self) -> Lid {
+        self.lid
+    }
+
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
     }

@@ -92,6 +92,12 @@ pub trait Transport: Send {
         0
     }
 
+    /// Base LID of this end when its port was read last; [`Lid::NONE`] if the transport has no
+    /// port.
+    fn local_lid(&self) -> Lid {
+        Lid::NONE
+    }
+
     /// Datagrams received so far that were not valid packets.
     fn malformed(&self) -> Malformed {
         Malformed::default()

@@ -106,6 +106,8 @@ impl Qpn {
     pub const SMI: Self = Self(0);
     /// QP1: general services, subnet administration among them.
     pub const GSI: Self = Self(1);
+    /// The Q_Key of all queue pairs for management but QP0 (IBA 3.5.3).
+    pub const GSI_QKEY: u32 = 0x8001_0000;
 }
 
 impl fmt::Display for Qpn {

@@ -5,6 +5,7 @@
 //! the specification's order, most significant bit first. No sockets, clocks or threads here.
 
 pub mod attribute;
+pub mod congestion;
 pub mod field;
 pub mod mad;
 pub mod pattern;

@@ -2,10 +2,20 @@
 //!
 //! The attribute starts at byte 64 of the MAD.
 
+mod details;
+mod extended;
+
 use std::ops::Range;
 
+pub use details::{
+    PortExtendedSpeedsCounters, PortExtendedSpeedsCountersRepr, PortRcvErrorDetails,
+    PortRcvErrorDetailsRepr, PortXmitDiscardDetails, PortXmitDiscardDetailsRepr,
+};
+pub use extended::{PortCountersExtended, PortCountersExtendedRepr};
+
 use super::MAD_LEN;
-use super::field::layout;
+use super::attribute::ClassPortInfo;
+use super::field::{Layout, layout, part, part_mut};
 use super::mad::AttributeId;
 use crate::types::PortNum;
 
@@ -15,8 +25,14 @@ pub const DATA: Range<usize> = 64..MAD_LEN;
 pub const CLASS_VERSION: u8 = 1;
 /// PortCounters, performance management class.
 pub const PORT_COUNTERS: AttributeId = AttributeId(0x0012);
+/// PortRcvErrorDetails, performance management class.
+pub const PORT_RCV_ERROR_DETAILS: AttributeId = AttributeId(0x0015);
+/// PortXmitDiscardDetails, performance management class.
+pub const PORT_XMIT_DISCARD_DETAILS: AttributeId = AttributeId(0x0016);
 /// PortCountersExtended, performance management class.
 pub const PORT_COUNTERS_EXTENDED: AttributeId = AttributeId(0x001D);
+/// PortExtendedSpeedsCounters, performance management class.
+pub const PORT_EXTENDED_SPEEDS_COUNTERS: AttributeId = AttributeId(0x001F);
 /// PortSelect for all ports at once, if ClassPortInfo reports support.
 pub const ALL_PORTS: PortNum = PortNum(0xFF);
 
@@ -24,6 +40,44 @@ pub const ALL_PORTS: PortNum = PortNum(0xFF);
 pub const ALL_PORT_SELECT: u16 = 1 << 8;
 /// ClassPortInfo: PortCountersExtended is supported.
 pub const IS_EXTENDED_WIDTH_SUPPORTED: u16 = 1 << 9;
+/// ClassPortInfo: PortCountersExtended is supported, without counters of unicast and multicast.
+pub const IS_EXTENDED_WIDTH_SUPPORTED_NO_IETF: u16 = 1 << 10;
+/// ClassPortInfo: PortCounters has PortXmitWait.
+pub const IS_PORT_XMIT_WAIT_SUPPORTED: u16 = 1 << 12;
+/// ClassPortInfo: PortCounters has QP1Dropped.
+pub const IS_QP1_DROPPED_SUPPORTED: u16 = 1 << 15;
+/// ClassPortInfo, CapabilityMask2: requests must show the PM_Key.
+pub const IS_PM_KEY_SUPPORTED: u32 = 1 << 0;
+/// ClassPortInfo, CapabilityMask2: PortCountersExtended has error counters of 64 bits.
+pub const IS_ADDITIONAL_PORT_COUNTERS_EXTENDED_SUPPORTED: u32 = 1 << 1;
+
+/// The PM_Key of a MAD of this class, in bytes 24 to 31; 0 if there is none (IBA 16.1.2).
+pub fn pm_key(mad: &[u8; MAD_LEN]) -> u64 {
+    u64::from_be_bytes(*part::<24, 8, _>(mad))
+}
+
+/// Writes the PM_Key of a MAD of this class.
+pub fn set_pm_key(mad: &mut [u8; MAD_LEN], key: u64) {
+    *part_mut::<24, 8, _>(mad) = key.to_be_bytes();
+}
+
+/// The layout of an attribute of this class; `None` if it is unknown.
+pub fn layout_of(attribute: AttributeId) -> Option<Layout> {
+    Some(match attribute {
+        AttributeId::CLASS_PORT_INFO => ClassPortInfo::LAYOUT,
+        PORT_COUNTERS => PortCounters::LAYOUT,
+        PORT_RCV_ERROR_DETAILS => PortRcvErrorDetails::LAYOUT,
+        PORT_XMIT_DISCARD_DETAILS => PortXmitDiscardDetails::LAYOUT,
+        PORT_COUNTERS_EXTENDED => PortCountersExtended::LAYOUT,
+        PORT_EXTENDED_SPEEDS_COUNTERS => PortExtendedSpeedsCounters::LAYOUT,
+        _ => return None,
+    })
+}
+
+/// The name of an attribute of this class.
+pub fn name(attribute: AttributeId) -> Option<&'static str> {
+    layout_of(attribute).map(|layout| layout.name)
+}
 
 layout! {
     /// PortCounters, 44 bytes (IBA 16.1.3.5). Counters saturate. A Set() writes the counters whose
@@ -86,43 +140,6 @@ layout! {
     }
 }
 
-layout! {
-    /// PortCountersExtended, 72 bytes (IBA 16.1.4.11).
-    ///
-    /// ```text
-    ///  1 PortSelect   2 CounterSelect (2)   4 CounterSelect2 (4)
-    ///  8 PortXmitData (8)         16 PortRcvData (8)         24 PortXmitPkts (8)
-    /// 32 PortRcvPkts (8)          40 PortUnicastXmitPkts (8) 48 PortUnicastRcvPkts (8)
-    /// 56 PortMulticastXmitPkts (8)                           64 PortMulticastRcvPkts (8)
-    /// ```
-    pub struct PortCountersExtended(PortCountersExtendedRepr):
-        "PortCountersExtended", 72 bytes
-    {
-        /// The port to read or set.
-        port_select: PortNum [8 .. 16],
-        /// Counters that a Set() writes.
-        counter_select: u16 [16 .. 32],
-        /// Further counters that a Set() writes.
-        counter_select2: u32 [32 .. 64],
-        /// Words of 4 bytes sent.
-        port_xmit_data: u64 [64 .. 128],
-        /// Words of 4 bytes received.
-        port_rcv_data: u64 [128 .. 192],
-        /// Packets sent.
-        port_xmit_pkts: u64 [192 .. 256],
-        /// Packets received.
-        port_rcv_pkts: u64 [256 .. 320],
-        /// Unicast packets sent.
-        port_unicast_xmit_pkts: u64 [320 .. 384],
-        /// Unicast packets received.
-        port_unicast_rcv_pkts: u64 [384 .. 448],
-        /// Multicast packets sent.
-        port_multicast_xmit_pkts: u64 [448 .. 512],
-        /// Multicast packets received.
-        port_multicast_rcv_pkts: u64 [512 .. 576],
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -137,8 +154,60 @@ mod tests {
             .set_port_rcv_pkts(0x0506_0708);
         assert_eq!((&bytes[14..16], &bytes[22..24]), (&[1, 2][..], &[3, 4][..]));
         assert_eq!(bytes[36..40], [5, 6, 7, 8]);
-        let mut bytes = [0; 72];
+        let mut bytes = [0; 184];
         PortCountersExtended::of_mut(&mut bytes).set_port_rcv_pkts(1);
         assert_eq!(bytes[32..40], [0, 0, 0, 0, 0, 0, 0, 1]);
+    }
+
+    /// Offsets in bits as in libibmad's table of fields. IBA 16.1.4.2, 16.1.4.3, 16.1.4.11.
+    #[test]
+    fn fields_stand_where_libibmad_expects_them() {
+        let at = |layout: Layout, name: &str| {
+            let field = layout.fields.iter().find(|field| field.name == name).expect(name);
+            (field.bit, field.width)
+        };
+        let extended = PortCountersExtended::LAYOUT;
+        assert_eq!(at(extended, "symbol_error_counter"), (576, 64));
+        assert_eq!(at(extended, "port_xmit_discards"), (960, 64));
+        assert_eq!(at(extended, "vl15_dropped"), (1280, 64));
+        assert_eq!(at(extended, "port_xmit_wait"), (1344, 64));
+        assert_eq!(at(extended, "qp1_dropped"), (1408, 64));
+        let errors = PortRcvErrorDetails::LAYOUT;
+        assert_eq!(at(errors, "port_local_physical_errors"), (32, 16));
+        assert_eq!(at(errors, "port_looping_errors"), (112, 16));
+        let discards = PortXmitDiscardDetails::LAYOUT;
+        assert_eq!(at(discards, "port_inactive_discards"), (32, 16));
+        assert_eq!(at(discards, "port_sw_hoq_lifetime_limit_discards"), (80, 16));
+        let speeds = PortExtendedSpeedsCounters::LAYOUT;
+        assert_eq!(at(speeds, "counter_select"), (64, 64));
+        assert_eq!(at(speeds, "fec_correctable_by_lane"), (352, 384));
+        assert_eq!(at(speeds, "fec_uncorrectable_by_lane"), (736, 384));
+        assert_eq!(at(speeds, "port_fec_correctable_block_counter"), (1120, 32));
+        assert_eq!(at(speeds, "port_fec_uncorrectable_block_counter"), (1152, 32));
+        assert_eq!(at(speeds, "port_fec_corrected_symbol_counter"), (1184, 32));
+    }
+
+    #[test]
+    fn fields_stay_within_their_layout_and_do_not_overlap() {
+        let mut layouts = 0;
+        for layout in (0..=u16::MAX).filter_map(|id| layout_of(AttributeId(id))) {
+            let mut end = 0;
+            for field in layout.fields {
+                assert!(field.bit >= end, "{}.{}", layout.name, field.name);
+                end = field.bit + field.width;
+            }
+            assert!(end <= layout.len * 8 && layout.len <= DATA.len(), "{}", layout.name);
+            layouts += 1;
+        }
+        assert_eq!(layouts, 6);
+    }
+
+    /// IBA 16.1.2.
+    #[test]
+    fn the_pm_key_stands_between_header_and_attribute() {
+        let mut mad = [0; MAD_LEN];
+        set_pm_key(&mut mad, 0x0102_0304_0506_0708);
+        assert_eq!(mad[24..33], [1, 2, 3, 4, 5, 6, 7, 8, 0]);
+        assert_eq!(pm_key(&mad), 0x0102_0304_0506_0708);
     }
 }

@@ -1,8 +1,12 @@
 //! Tests of the reader, and of the writer with it.
 
+#[path = "../../../tests/skip/mod.rs"]
+mod skip;
+
 use proptest::prelude::*;
 
 use super::*;
+use skip::skip;
 
 /// A fabric as printed by `ibnetdiscover` on `ibsim`, with chassis headings.
 const DISCOVERED: &str = r##"#
@@ -92,8 +96,8 @@ fn hand_written_nets_get_the_guids_and_rates_that_ibsim_gives() {
 fn the_example_nets_of_ibsim_are_accepted() {
     let directory = Path::new("/usr/share/doc/ibsim-utils/net-examples");
     let Ok(entries) = std::fs::read_dir(directory) else {
-        eprintln!("skipped: {} is not there; install ibsim-utils", directory.display());
-        return;
+        let directory = directory.display();
+        return skip(format_args!("{directory} is not there (Debian: ibsim-utils)"));
     };
     for path in entries.map(|entry| entry.unwrap().path()) {
         if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("net")) {

@@ -64,6 +64,47 @@ fn an_empty_table_is_one_segment() {
     assert!(sender.is_over());
 }
 
+/// A message that grows by any steps is sent as the same message in one piece, but for the length
+/// that the first segment announces.
+#[test]
+fn a_message_that_grows_has_the_segments_of_a_whole_one() {
+    for len in [0, 1, 199, 200, 201, 400, 1999, 2000] {
+        for step in [1, 7, 200, 400, 5000] {
+            let now = Instant::now();
+            let config = SenderConfig { window_max: 64, ..CONFIG };
+            let (mut whole, mut grown) =
+                (Sender::new(now, len, config).unwrap(), Sender::growing(now, config));
+            let mut sent = [Vec::new(), Vec::new()];
+            let mut left = len;
+            loop {
+                for (sender, sent) in [&mut whole, &mut grown].into_iter().zip(&mut sent) {
+                    sent.extend(std::iter::from_fn(|| sender.poll_transmit(now)));
+                    if !sent.is_empty() {
+                        sender.handle_ack(now, sent.len() as u32, sent.len() as u32 + 64);
+                    }
+                }
+                if grown.is_over() {
+                    break;
+                }
+                assert_eq!(grown.poll(), None);
+                if grown.wants_data() {
+                    let more = left.min(step);
+                    left -= more;
+                    grown.grow(more, left == 0);
+                }
+            }
+            assert_eq!(grown.acked_len(), len);
+            let [mut whole, grown] = sent;
+            if let Transmit::Data { payload_len, .. } = &mut whole[0]
+                && grown.len() > 1
+            {
+                *payload_len = 0;
+            }
+            assert_eq!(whole, grown, "{len} bytes by {step}");
+        }
+    }
+}
+
 /// IBA 13.6.
 #[test]
 fn both_windows_bound_what_is_sent() {

@@ -264,6 +264,10 @@ impl Transport for Ibsim {
         self.counters.overflowed
     }
 
+    fn local_lid(&self) -> Lid {
+        self.lid
+    }
+
     fn malformed(&self) -> Malformed {
         Malformed { length: self.counters.malformed, ..Malformed::default() }
     }

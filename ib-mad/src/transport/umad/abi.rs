@@ -77,6 +77,22 @@ impl AgentSpec {
     /// As [`SM_DIRECTED`](Self::SM_DIRECTED), for LID-routed SMPs: agents send traps by LID.
     pub const SM_BY_LID: Self = Self { class: MgmtClass::SUBN_LID_ROUTED, ..Self::SM_DIRECTED };
 
+    /// A client of performance management, which receives responses only.
+    pub const PERF_CLIENT: Self = Self {
+        qpn: Qpn::GSI,
+        class: MgmtClass::PERF,
+        version: crate::wire::perf::CLASS_VERSION,
+        methods: 0,
+        rmpp: Rmpp::None,
+    };
+
+    /// A client of congestion control, which receives responses only.
+    pub const CONGESTION_CLIENT: Self = Self {
+        class: MgmtClass::CONGESTION,
+        version: crate::wire::congestion::CLASS_VERSION,
+        ..Self::PERF_CLIENT
+    };
+
     /// A client of subnet administration, which receives responses only.
     pub const fn sa_client(rmpp: Rmpp) -> Self {
         Self { methods: 0, rmpp, ..Self::SA_RESPONDER }

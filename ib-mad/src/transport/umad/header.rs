@@ -7,9 +7,6 @@ use crate::types::{Gid, Lid, PKey, Qpn, Sl};
 /// Length of the header.
 pub const HEADER_LEN: usize = 64;
 
-/// Q_Key of QP1, and of QPs that clients are redirected to.
-pub const QKEY_GSI: u32 = 0x8001_0000;
-
 /// `struct ib_user_mad_hdr`, as bytes: programs may pass anything.
 ///
 /// ```text
@@ -155,7 +152,7 @@ impl Header {
         header
             .set_agent_id(agent)
             .set_qpn(address.qpn.0)
-            .set_qkey(if address.qpn == Qpn::SMI { 0 } else { QKEY_GSI })
+            .set_qkey(if address.qpn == Qpn::SMI { 0 } else { Qpn::GSI_QKEY })
             .set_lid(address.lid.0)
             .set_sl_and_path_bits(address.sl.get(), address.path_bits)
             .set_grh(address.grh.as_ref())

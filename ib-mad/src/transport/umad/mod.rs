@@ -33,12 +33,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use abi::{ABI_VERSION, AgentSpec, Rmpp, open, register};
-pub use header::{HEADER_LEN, Header, QKEY_GSI};
+pub use header::{HEADER_LEN, Header};
 pub use sysfs::UmadPort;
 pub(super) use tables::Tables;
 
 use super::{Carrier, LocalPort, Malformed, Packet, Transport};
-use crate::types::{Gid, Qpn};
+use crate::types::{Gid, Lid, Qpn};
 use crate::wire::MAD_LEN;
 use crate::wire::mad::{MadHeader, Method, MgmtClass};
 
@@ -159,6 +159,23 @@ impl UmadOptions {
     pub fn subnet_manager(port: UmadPort, answer_timeout: Duration) -> Self {
         let client = AgentSpec::sa_client(Rmpp::Owner);
         let agents = vec![AgentSpec::SM_DIRECTED, AgentSpec::SM_BY_LID, client];
+        Self { port, agents, answer_timeout }
+    }
+
+    /// Reads counters of ports from `port`; others may use it, too.
+    pub fn perf_client(port: UmadPort, answer_timeout: Duration) -> Self {
+        Self { port, agents: vec![AgentSpec::PERF_CLIENT], answer_timeout }
+    }
+
+    /// Sets up congestion control from `port`; others may use it, too.
+    pub fn congestion_client(port: UmadPort, answer_timeout: Duration) -> Self {
+        Self { port, agents: vec![AgentSpec::CONGESTION_CLIENT], answer_timeout }
+    }
+
+    /// Sends SMPs by directed route from `port`, and receives the answers only: a subnet manager
+    /// may use the port, too.
+    pub fn observer(port: UmadPort, answer_timeout: Duration) -> Self {
+        let agents = vec![AgentSpec { methods: 0, ..AgentSpec::SM_DIRECTED }];
         Self { port, agents, answer_timeout }
     }
 }
@@ -445,6 +462,10 @@ impl<D: Device> Transport for Umad<D> {
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         Some(self.device.as_fd())
+    }
+
+    fn local_lid(&self) -> Lid {
+        self.tables.lid()
     }
 
     fn malformed(&self) -> Malformed {

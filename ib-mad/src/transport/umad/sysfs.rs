@@ -46,6 +46,21 @@ impl UmadPort {
         Self::find_at(Path::new(SYSFS), name, num)
     }
 
+    /// All ports of the device or umad file called `name`, and with port number `num`, as far as
+    /// given.
+    pub fn fitting(name: Option<&str>, num: Option<PortNum>) -> Result<Vec<Self>, UmadError> {
+        let mut ports = Self::all()?;
+        ports.retain(|port| port.fits(name, num));
+        Ok(ports)
+    }
+
+    /// Whether it is a port of the device or umad file called `name`, and has number `num`.
+    fn fits(&self, name: Option<&str>, num: Option<PortNum>) -> bool {
+        let name = name.map(|name| name.strip_prefix("/dev/infiniband/").unwrap_or(name));
+        name.is_none_or(|name| self.device == name || self.umad == name)
+            && num.is_none_or(|num| self.num == num)
+    }
+
     pub(super) fn all_at(sysfs: &Path) -> Result<Vec<Self>, UmadError> {
         let class = sysfs.join("infiniband_mad");
         let Ok(version) = read::<u32>(&class.join("abi_version")) else {
@@ -79,18 +94,13 @@ impl UmadPort {
         num: Option<PortNum>,
     ) -> Result<Self, UmadError> {
         let ports = Self::all_at(sysfs)?;
-        let name = name.map(|name| name.strip_prefix("/dev/infiniband/").unwrap_or(name));
-        let fits = |port: &&Self| {
-            name.is_none_or(|name| port.device == name || port.umad == name)
-                && num.is_none_or(|num| port.num == num)
-        };
         // Ports without a readable state come last; equal ones keep their order.
         let remoteness = |port: &&Self| match port.local().ok().and_then(|local| local.state) {
             Some(PortState::Active) => 0,
             Some(PortState::Initialize | PortState::Armed) => 1,
             _ => 2,
         };
-        match ports.iter().filter(fits).min_by_key(remoteness) {
+        match ports.iter().filter(|port| port.fits(name, num)).min_by_key(remoteness) {
             Some(port) => Ok(port.clone()),
             None => Err(UmadError::UnknownPort {
                 wanted: match (name, num) {
@@ -141,12 +151,17 @@ impl UmadPort {
             guid: gid.guid(),
             num: self.num,
             gid_prefix: gid.prefix(),
-            lid: Lid(self.number("lid")?),
+            lid: self.lid()?,
             lmc: self.number("lid_mask_count")? as u8,
             sm_lid: Lid(self.number("sm_lid")?),
             sm_sl: Sl::from_low_bits(self.number("sm_sl")?),
             state: PortState::from_code(self.number("state")? as u8),
         })
+    }
+
+    /// The base LID.
+    pub fn lid(&self) -> io::Result<Lid> {
+        self.number("lid").map(Lid)
     }
 
     /// An entry of the GID table; `Gid::ZERO` if absent.

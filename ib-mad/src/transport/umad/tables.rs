@@ -1,9 +1,9 @@
-//! A port's P_Key and GID tables, which headers refer to by index.
+//! A port's P_Key and GID tables, which headers refer to by index, and its LID.
 
 use std::io;
 
 use super::UmadPort;
-use crate::types::{Gid, PKey};
+use crate::types::{Gid, Lid, PKey};
 
 /// Limit of GID table entries, as the header's index has 8 bits.
 const GIDS_MAX: usize = 256;
@@ -11,6 +11,7 @@ const GIDS_MAX: usize = 256;
 /// The tables, as far as they have been read.
 #[derive(Debug)]
 pub(in crate::transport) struct Tables {
+    lid: Lid,
     pkeys: Vec<PKey>,
     /// Entries read so far.
     gids: Box<[Option<Gid>; GIDS_MAX]>,
@@ -25,13 +26,15 @@ pub(in crate::transport) struct Tables {
 impl Default for Tables {
     fn default() -> Self {
         let gids = Box::new([None; GIDS_MAX]);
-        Self { pkeys: Vec::new(), gids, gid_index: 0, is_scanned: false, is_reread: false }
+        let (pkeys, lid) = (Vec::new(), Lid::NONE);
+        Self { lid, pkeys, gids, gid_index: 0, is_scanned: false, is_reread: false }
     }
 }
 
 impl Tables {
     /// Reads the entries in use again.
     pub(in crate::transport) fn refresh(&mut self, port: &UmadPort) -> io::Result<()> {
+        self.lid = port.lid()?;
         self.pkeys = port.pkeys()?;
         for (index, gid) in (0..=u8::MAX).zip(self.gids.iter_mut()) {
             if gid.is_some() || index == 0 {
@@ -40,6 +43,11 @@ impl Tables {
         }
         (self.is_scanned, self.is_reread) = (false, false);
         Ok(())
+    }
+
+    /// The base LID.
+    pub(in crate::transport) fn lid(&self) -> Lid {
+        self.lid
     }
 
     /// The P_Key at `index`.

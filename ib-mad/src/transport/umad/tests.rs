@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::*;
 use crate::transport::{Address, Grh};
-use crate::types::{Guid, Lid, PKey, PortNum, SUBNET_PREFIX_DEFAULT, Sl};
+use crate::types::{Guid, Lid, PKey, PortNum, Qpn, SUBNET_PREFIX_DEFAULT, Sl};
 use crate::wire::attribute::PortState;
 use crate::wire::sa::SaMad;
 
@@ -296,7 +296,7 @@ fn only_requests_wait_for_an_answer() {
     assert_eq!((written(&umad, 1).timeout_ms(), written(&umad, 1).retries()), (900, 0));
     assert_eq!(umad.device.written.borrow()[0].len(), RECORD_LEN);
     assert_eq!(written(&umad, 0).pkey_index(), 0, "the limited key of the same partition");
-    assert_eq!(written(&umad, 0).qkey(), QKEY_GSI);
+    assert_eq!(written(&umad, 0).qkey(), Qpn::GSI_QKEY);
 }
 
 /// Regression: all requests had one timeout, also those that take longer or are retried sooner

@@ -245,6 +245,10 @@ impl Transport for Verbs {
         Ok(batch.len())
     }
 
+    fn local_lid(&self) -> Lid {
+        self.tables.lid()
+    }
+
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         Some(self.pair.descriptor())
     }

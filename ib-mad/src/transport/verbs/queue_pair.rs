@@ -11,8 +11,7 @@ use std::ptr::{self, NonNull};
 use rdma_mummy_sys as ibv;
 
 use super::{GRH_LEN, VerbsError};
-use crate::transport::umad::QKEY_GSI;
-use crate::types::{Gid, Lid};
+use crate::types::{Gid, Lid, Qpn};
 use crate::wire::MAD_LEN;
 
 /// Posted receives; packets beyond them are lost, as the protocol allows.
@@ -169,7 +168,7 @@ impl QueuePair {
         use ibv::ibv_qp_state::{IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS};
         // SAFETY: all-zero bytes are a valid value: numbers only.
         let mut wanted: ibv::ibv_qp_attr = unsafe { std::mem::zeroed() };
-        wanted.qkey = QKEY_GSI;
+        wanted.qkey = Qpn::GSI_QKEY;
         (wanted.port_num, wanted.pkey_index) = (self.port, pkey_index);
         let begin = Mask::IBV_QP_PKEY_INDEX | Mask::IBV_QP_PORT | Mask::IBV_QP_QKEY;
         for (state, mask) in [
@@ -334,7 +333,7 @@ impl QueuePair {
         request.num_sge = 1;
         request.opcode = ibv::ibv_wr_opcode::IBV_WR_SEND;
         request.send_flags = ibv::ibv_send_flags::IBV_SEND_SIGNALED.0;
-        request.wr.ud = ibv::ud_t { ah: handle, remote_qpn: qpn, remote_qkey: QKEY_GSI };
+        request.wr.ud = ibv::ud_t { ah: handle, remote_qpn: qpn, remote_qkey: Qpn::GSI_QKEY };
         let mut bad = ptr::null_mut();
         // SAFETY: queue pair, request and handle are valid; the device copies the request in the
         // call.
