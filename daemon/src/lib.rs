@@ -1,0 +1,26 @@
+//! What the programs `ibsm` and `ibsa` share as services of a host.
+//!
+//! - [`manager`]: notifications to the service manager, and its watchdog.
+//! - [`pidfile`]: the pid file.
+//!
+//! What a program does, and when it is ready, is its own business.
+
+pub mod manager;
+pub mod pidfile;
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// What `--version` prints: the version of the package and, in a release built from git, the
+/// commit. It contains no time, so that equal sources give equal programs.
+pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), env!("IBSM_REVISION_SUFFIX"));
+
+/// Whether another user, who is not root, put a link there: it may lead to any file of ours. The
+/// kernel refuses that in directories such as `/tmp` only.
+pub fn is_anothers_link(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|there| {
+        let own = rustix::process::geteuid().as_raw();
+        there.is_symlink() && ![0, own].contains(&there.uid())
+    })
+}

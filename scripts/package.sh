@@ -1,0 +1,134 @@
+#!/usr/bin/env bash
+# Makes packages of ibsm and ibsa: .deb with cargo-deb, .rpm with cargo-generate-rpm.
+#
+# usage: scripts/package.sh [stage|deb|rpm]...      deb by default
+#
+# stage  collects the files of each package as they will be installed, in target/package/NAME
+# deb    target/package/out/*.deb
+# rpm    target/package/out/*.rpm
+#
+# PROFILE (release): Cargo's profile; `demo` builds in a few minutes. PROGRAMS: a directory with
+# ibsm, ibsmctl, ibsa and packaging, in place of a build. FAST=1 compresses less.
+# The tools are installed in target/package/tools if they are missing. Equal sources give equal
+# packages: times are those of the commit.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+umask 022
+
+cargo_deb=3.8.0
+cargo_generate_rpm=0.21.1
+
+profile=${PROFILE:-release}
+target=${CARGO_TARGET_DIR:-$PWD/target}
+at=$PWD/target/package
+out=$at/out
+tools=$at/tools
+export PATH=$tools/bin:$PATH
+if [[ -z ${SOURCE_DATE_EPOCH-} ]]; then
+    SOURCE_DATE_EPOCH=$(git log -1 --format=%ct 2>/dev/null || stat -c %Y Cargo.toml)
+fi
+export SOURCE_DATE_EPOCH
+
+build() {
+    if [[ -z ${IBSM_REVISION-} && -n $(git status --porcelain 2>/dev/null) ]]; then
+        IBSM_REVISION=$(git rev-parse --short=12 HEAD)-changed
+        export IBSM_REVISION
+    fi
+    # Times and paths of this machine do not belong in programs.
+    RUSTFLAGS="${RUSTFLAGS-} --remap-path-prefix=$PWD=. \
+--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=cargo" \
+        cargo build --locked --profile "$profile" -p ibsm -p sa-server -p packaging --bins
+    local directory=$profile
+    [[ $profile != dev ]] || directory=debug
+    PROGRAMS=$target/$directory
+}
+
+# put MODE SOURCE DESTINATION: a file of the package that is staged in $root.
+put() { install -D -m "$1" "$2" "$root/$3"; }
+
+stage() {
+    [[ -n ${PROGRAMS-} ]] || build
+    local generated=$at/generated name page
+    rm -rf "$at/ibsm" "$at/ibsa" "$generated"
+    "$PROGRAMS/packaging" "$generated"
+    for name in ibsm ibsa; do
+        root=$at/$name
+        put 755 "$PROGRAMS/$name" "usr/sbin/$name"
+        put 644 "packaging/units/$name.service" "usr/lib/systemd/system/$name.service"
+        put 644 "packaging/units/$name@.service" "usr/lib/systemd/system/$name@.service"
+        put 644 "packaging/etc/sysusers-$name.conf" "usr/lib/sysusers.d/$name.conf"
+        put 644 "packaging/etc/60-$name.rules" "usr/lib/udev/rules.d/60-$name.rules"
+        put 644 "packaging/etc/logrotate-$name" "etc/logrotate.d/$name"
+        completions "$name"
+        for page in README.md CHANGELOG.md LICENSE-APACHE LICENSE-MIT; do
+            put 644 "$page" "usr/share/doc/$name/$page"
+        done
+        for page in "$generated/man/$name".8 "$generated/man/$name"-*.8; do
+            put 644 "$page" "usr/share/man/man8/${page##*/}"
+        done
+    done
+    for page in docs/{operating,migrate-from-opensm,installing,problems,events,api}.md; do
+        put 644 "$page" "usr/share/doc/ibsa/${page##*/}"
+    done
+    put 644 packaging/etc/ibsa.conf etc/ibsm/ibsa.conf
+    root=$at/ibsm
+    put 755 "$PROGRAMS/ibsmctl" usr/bin/ibsmctl
+    put 755 packaging/bin/ibsm-start usr/lib/ibsm/ibsm-start
+    put 644 packaging/etc/default-ibsm etc/default/ibsm
+    completions ibsmctl
+    for page in "$generated/man/ibsmctl"*.8; do
+        put 644 "$page" "usr/share/man/man8/${page##*/}"
+    done
+    for page in docs/{operating,migrate-from-opensm,installing,problems,events,api}.md; do
+        put 644 "$page" "usr/share/doc/ibsm/${page##*/}"
+    done
+    gzip -9n "$at"/{ibsm,ibsa}/usr/share/man/man8/*.8
+    find "$at/ibsm" "$at/ibsa" -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +
+}
+
+completions() {
+    put 644 "$generated/completions/bash/$1.bash" "usr/share/bash-completion/completions/$1"
+    put 644 "$generated/completions/zsh/_$1" "usr/share/zsh/vendor-completions/_$1"
+    put 644 "$generated/completions/fish/$1.fish" "usr/share/fish/vendor_completions.d/$1.fish"
+}
+
+# tool NAME VERSION: installs a tool of Cargo unless it is there in this version.
+tool() {
+    [[ $("$1" --version 2>/dev/null) == *"$2" ]] ||
+        cargo install --locked --root "$tools" --version "$2" "$1"
+}
+
+deb() {
+    tool cargo-deb "$cargo_deb"
+    mkdir -p "$out"
+    rm -f "$out"/*.deb
+    local variant fast=()
+    [[ -z ${FAST-} ]] || fast=(--fast)
+    for variant in "" ibsa; do
+        cargo-deb deb --no-build --no-strip --no-dbgsym --quiet "${fast[@]}" -p packaging \
+            ${variant:+--variant "$variant"} --output "$out/"
+    done
+    ls -l "$out"/*.deb
+}
+
+rpm() {
+    tool cargo-generate-rpm "$cargo_generate_rpm"
+    mkdir -p "$out"
+    rm -f "$out"/*.rpm
+    local variant
+    for variant in "" ibsa; do
+        cargo-generate-rpm -p packaging ${variant:+--variant "$variant"} --target-dir "$at" \
+            --output "$out/"
+    done
+    ls -l "$out"/*.rpm
+}
+
+[[ $# -gt 0 ]] || set -- deb
+for what; do
+    case $what in
+        stage | deb | rpm) ;;
+        *) sed -n '4,9s/^# \?//p' "$0" >&2; exit 2 ;;
+    esac
+done
+stage
+for what; do [[ $what == stage ]] || "$what"; done
