@@ -5,6 +5,7 @@ use std::fmt;
 use ib_mad::types::Lid;
 use rayon::prelude::*;
 
+use super::inflow::Inflow;
 use super::{Entries, NO_ROUTE, Routing, Topology};
 
 /// Largest load of kept tables as a ratio of that of tables computed from scratch. Above it the
@@ -21,12 +22,13 @@ pub struct LinkLoads {
     pub to_all: Vec<u32>,
 }
 
-/// Maximum and mean load over the links that carry any route.
+/// Maximum and mean load over all links between switches.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
     /// Number of routes on the most loaded link.
     pub max: u32,
-    /// Mean number of routes over the links that carry any.
+    /// Mean number of routes over all links, also those that carry none: links that an engine
+    /// leaves idle must not make it look balanced.
     pub mean: f64,
     /// Number of links that carry routes.
     pub links: usize,
@@ -55,20 +57,20 @@ impl LinkLoads {
             .destinations()
             .par_chunks(64)
             .fold(none, |mut loads, destinations| {
-                let mut tree = Tree::new(topology.switch_count());
+                let mut inflow = Inflow::new(topology.switch_count());
+                let mut flows = hosts.clone();
                 for destination in destinations {
                     for lid in destination.lids() {
-                        tree.load(
-                            topology,
-                            &hosts,
-                            |s| port(s, lid),
-                            |link, flow| {
-                                loads.to_all[link] += flow;
-                                if destination.is_host() {
-                                    loads.to_hosts[link] += flow;
-                                }
-                            },
-                        );
+                        flows.copy_from_slice(&hosts);
+                        let add = |switch: usize, link: usize, next: usize| {
+                            let flow = flows[switch];
+                            flows[next] += flow;
+                            loads.to_all[link] += flow;
+                            if destination.is_host() {
+                                loads.to_hosts[link] += flow;
+                            }
+                        };
+                        inflow.walk(topology, |switch| port(switch, lid), add);
                     }
                 }
                 loads
@@ -95,14 +97,10 @@ pub fn is_balanced(found: u32, fresh: u32) -> bool {
 impl Spread {
     /// Computes the spread of loads given per link.
     pub fn of(loads: &[u32]) -> Self {
-        let used = loads.iter().copied().filter(|&load| load > 0);
-        let (mut max, mut sum, mut links) = (0, 0u64, 0);
-        for load in used {
-            max = max.max(load);
-            sum += u64::from(load);
-            links += 1;
-        }
-        Self { max, mean: sum as f64 / links.max(1) as f64, links }
+        let max = loads.iter().copied().max().unwrap_or(0);
+        let sum: u64 = loads.iter().copied().map(u64::from).sum();
+        let links = loads.iter().filter(|&&load| load > 0).count();
+        Self { max, mean: sum as f64 / loads.len().max(1) as f64, links }
     }
 
     /// Ratio of the largest load to the mean. The optimum is 1, which is also the ratio without any
@@ -115,68 +113,22 @@ impl Spread {
 impl fmt::Display for Spread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { max, mean, links } = self;
-        write!(f, "{links} links with {mean:.0} routes on average, {max} at most")
-    }
-}
-
-/// Routes of all switches to one LID, as a graph.
-struct Tree {
-    /// By switch: the link that it forwards by and the next switch.
-    next: Vec<Option<(usize, u16)>>,
-    /// By switch: the number of upstream neighbours whose routes have not been added yet.
-    waiting: Vec<u32>,
-    flow: Vec<u32>,
-    ready: Vec<u16>,
-}
-
-impl Tree {
-    fn new(switches: usize) -> Self {
-        Self {
-            next: vec![None; switches],
-            waiting: vec![0; switches],
-            flow: vec![0; switches],
-            ready: Vec::with_capacity(switches),
-        }
-    }
-
-    /// Reports the flow on each link, starting at switches without upstream switches.
-    fn load(
-        &mut self,
-        topology: &Topology,
-        hosts: &[u32],
-        port: impl Fn(u16) -> u8,
-        mut report: impl FnMut(usize, u32),
-    ) {
-        self.waiting.fill(0);
-        self.flow.copy_from_slice(hosts);
-        for switch in topology.switches() {
-            let link = topology.link_at(switch, port(switch));
-            let next = link.map(|link| (link, topology.link(link).peer));
-            self.next[usize::from(switch)] = next;
-            if let Some((_, peer)) = next {
-                self.waiting[usize::from(peer)] += 1;
-            }
-        }
-        let waiting = &self.waiting;
-        self.ready.extend(topology.switches().filter(|&s| waiting[usize::from(s)] == 0));
-        while let Some(switch) = self.ready.pop() {
-            let Some((link, peer)) = self.next[usize::from(switch)] else { continue };
-            let (flow, peer) = (self.flow[usize::from(switch)], usize::from(peer));
-            if flow > 0 {
-                report(link, flow);
-            }
-            self.flow[peer] += flow;
-            self.waiting[peer] -= 1;
-            if self.waiting[peer] == 0 {
-                self.ready.push(peer as u16);
-            }
-        }
+        write!(f, "{links} links used, {mean:.0} routes on average of all, {max} at most")
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Regression: the mean was that of the links in use, so that `updn` on a ring, which leaves
+    /// links idle, had a lower ratio than an engine that uses all of them.
+    #[test]
+    fn idle_links_count() {
+        let spread = Spread::of(&[4, 0, 0, 4]);
+        assert_eq!((spread.max, spread.links, spread.mean, spread.ratio()), (4, 2, 2.0, 2.0));
+        assert_eq!((Spread::of(&[0, 0]).ratio(), Spread::of(&[]).ratio()), (1.0, 1.0));
+    }
 
     #[test]
     fn kept_routes_may_be_two_percent_worse_than_recomputed_ones() {

@@ -6,8 +6,9 @@
 //! - [`engines`]: the engines, a module each, their list by name, and their options;
 //! - what an engine is, takes and returns: [`Engine`], [`Steering`], [`Previous`], [`Routing`];
 //! - what they share: [`topology`], [`hops`], [`lanes`], [`error`];
+//! - `tree`, which recognises fat trees and routes them for all engines that can;
 //! - [`verify`], which proves that tables deliver and looks for credit loops, and [`balance`],
-//!   which counts routes per link;
+//!   which counts routes per link, and [`measure`], congestion of traffic patterns;
 //! - [`program`], the order in which tables are written to switches;
 //! - [`multicast`], spanning trees of groups.
 //!
@@ -27,9 +28,11 @@ pub mod engines;
 pub mod error;
 pub mod hops;
 pub mod hosts;
+mod inflow;
 pub mod label;
 pub mod lanes;
 mod layering;
+pub mod measure;
 pub mod multicast;
 pub mod options;
 mod port_mask;
@@ -44,6 +47,7 @@ mod tables;
 mod testing;
 pub mod text;
 pub mod topology;
+mod tree;
 mod upstream;
 pub mod verify;
 
@@ -61,5 +65,6 @@ pub use previous::Previous;
 pub use repair::is_kept_unseen;
 pub use routing::{NO_ROUTE, Routing};
 pub use topology::{BLOCK_LEN, Destination, Link, Topology, TopologyBuilder, TopologyError};
+pub use tree::tree_ranks;
 
 use sa_proto::snapshot::Entries;

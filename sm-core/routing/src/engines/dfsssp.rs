@@ -11,6 +11,10 @@
 //! low ports are preferred, and since ports are usually numbered by dimension, routes turn between
 //! dimensions at fewer places.
 //!
+//! Where lanes suffice, the two directions between a pair of switches share a layer ([`pairs`]), so
+//! that replies on the SL of their request add no dependencies. Otherwise layers are by source and
+//! LID, which never need more lanes, and replies can close cycles; `verify` examines that.
+//!
 //! Layers cover packets between two ports at least one of which is a host's; switches send each
 //! other no packets on data lanes. If the best routes need more lanes than exist, layers cover
 //! packets between hosts only: in damaged trees, hosts reach some core switches only by going down
@@ -20,6 +24,7 @@
 //! are then placed in layers again; kept routes get the same lanes as long as no route placed
 //! before them changes. If the routes do not fit, everything is routed from scratch.
 
+mod pairs;
 mod placement;
 mod share;
 
@@ -56,11 +61,15 @@ impl Engine for Dfsssp {
         let common = &steering.common;
         let mut distances = Distances::new(self.name(), topology, common)?;
         let lanes = common.data_lanes.max(1);
-        let repaired = distances.repair(previous);
-        let is_repaired = repaired.is_some();
         let walk = |distances: &mut Distances<'_>| sssp::walk(topology, common, distances);
-        // First attempt with the kept routes, then with routes from scratch.
-        let mut drafts = vec![distances.settle(previous, repaired, walk)];
+        // First attempt with the routes of a tree or kept routes, then with routes from scratch.
+        let mut is_repaired = true;
+        let first = distances.route_tree(common, previous).unwrap_or_else(|| {
+            let repaired = distances.repair(previous);
+            is_repaired = repaired.is_some();
+            distances.settle(previous, repaired, walk)
+        });
+        let mut drafts = vec![first];
         let made = |dealt: Dealt, lanes, distances: Distances<'_>| {
             let (Dealt { lfts, unreachable, loads }, hops) = (dealt, distances.finish());
             Routing { engine: self.name(), lfts, hops, lanes, unreachable, loads }
@@ -110,6 +119,7 @@ fn attempt(
         }
     }
     let dealt = Dealt { lfts: tables.finish(), unreachable, loads: Vec::new() };
+    // Lanes are scarce here: layers by pair would hardly fit.
     Some((dealt, Lanes::Layers(placement.finish())))
 }
 
@@ -130,7 +140,8 @@ pub(crate) fn layers(
             placement.place(&walk, lid, exit != 0)?;
         }
     }
-    Some(Lanes::Layers(placement.finish()))
+    let by_pair = self::pairs::layers(topology, lfts, common.data_lanes, pairs);
+    Some(Lanes::Layers(by_pair.unwrap_or_else(|| placement.finish())))
 }
 
 #[cfg(test)]

@@ -23,6 +23,7 @@ pub use self::matrix::{HopDump, HopEntry};
 pub use self::parse::{Dump, DumpError, Entry, Section};
 use crate::deal::{Dealt, Shortest, deal};
 use crate::relief::relieve_draft;
+use crate::tree::Tree;
 use crate::{
     CommonOptions, Destination, Engine, Entries, HopMatrix, Lanes, NO_ROUTE, Previous, Reason,
     Routing, RoutingError, Steering, Topology, verify,
@@ -84,9 +85,14 @@ fn by_hops(
     // Hop counts of a file need not be symmetric.
     let mut by_egress_switch = hops.clone();
     by_egress_switch.transpose();
-    let draft = deal(topology, common, &by_egress_switch, |_| Shortest);
-    let Dealt { lfts, unreachable, loads } =
-        relieve_draft(draft, topology, common, &by_egress_switch, |_| Shortest);
+    let dealt = match Tree::find(topology, common) {
+        Some(tree) => tree.route(topology, &by_egress_switch, None, |_| Shortest),
+        None => {
+            let draft = deal(topology, common, &by_egress_switch, |_| Shortest);
+            relieve_draft(draft, topology, common, &by_egress_switch, |_| Shortest)
+        }
+    };
+    let Dealt { lfts, unreachable, loads } = dealt;
     Routing { engine, lfts, hops: hops.clone(), lanes: Lanes::Free, unreachable, loads }
 }
 

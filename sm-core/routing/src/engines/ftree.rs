@@ -2,10 +2,14 @@
 //! a fixed number of places on, as OpenSM's `ftree` does (Zahavi et al., Optimized InfiniBand
 //! fat-tree routing for shift all-to-all communication patterns, 2009).
 //!
-//! Each LID of a host has one tree of routes: from its switch up to a root by the links that the
-//! fewest trees use downwards, and from there down to all other switches, which send upwards by the
-//! same links. So neighbouring hosts have different roots, and routes from different leaves to a
-//! host merge only above the leaves. All routes go up and then down (`updn`), by the fewest hops
+//! Trees in which routes may take all links between ranks are routed as by all engines that know
+//! trees ([`tree`]). The rest of this module is for others: operators' roots that leave links
+//! within a rank or turn some round, and options that choose among ports.
+//!
+//! There, each LID of a host has one tree of routes: from its switch up to a root by the links that
+//! the fewest trees use downwards, and from there down to all other switches, which send upwards by
+//! the same links. So neighbouring hosts have different roots, and routes from different leaves to
+//! a host merge only above the leaves. All routes go up and then down (`updn`), by the fewest hops
 //! that this allows. Compute nodes are routed first, so that other hosts do not disturb them; a
 //! leaf with fewer compute nodes than others leaves the places of the missing ones free.
 //!
@@ -17,8 +21,7 @@
 //! leaves such routes out.
 //!
 //! Previous routes are kept where possible ([`repair`](crate::repair)), and new routes take the
-//! least loaded paths: shift patterns stay free of congestion only in trees that are routed from
-//! scratch.
+//! least loaded paths.
 //!
 //! Takes time proportional to switches times links plus switches times LIDs.
 
@@ -38,6 +41,7 @@ use crate::engines::settings::settings;
 use crate::engines::updn::{self, Labels, Ranked};
 use crate::relief::relieve_all;
 use crate::repair::settle;
+use crate::tree;
 use crate::{
     CommonOptions, Engine, HopMatrix, Lanes, Previous, Reason, Routing, RoutingError, Steering,
     Topology,
@@ -91,10 +95,26 @@ impl Engine for FTree {
         }
         let mut hops = labels.hops.clone();
         hops.transpose();
+        let path_rules = |egress_switch| labels.path_rules(egress_switch);
+        let tree = labels.tree(topology, &steering.common);
+        if let Some(tree) = tree.as_ref().filter(|_| !tree::is_found(previous)) {
+            let dealt = tree.route(topology, &labels.hops, previous, path_rules);
+            let Dealt { lfts, unreachable, loads } = dealt;
+            return Ok(Routing {
+                engine: self.name(),
+                lfts,
+                hops,
+                lanes: Lanes::Free,
+                unreachable,
+                loads,
+            });
+        }
         let repaired = previous.and_then(|previous| now.repair(topology, previous, then.as_ref()));
         let nodes = ComputeNodes::new(&steering.common);
-        let path_rules = |egress_switch| labels.path_rules(egress_switch);
         let route_afresh = || {
+            if let Some(tree) = &tree {
+                return tree.route(topology, &labels.hops, None, path_rules);
+            }
             let mut dealt = grow(topology, labels, &hops, &nodes);
             if !is_regular(topology, &now.order.ranks) {
                 let loads = LinkLoads::of_tables(topology, &dealt.lfts).to_hosts;

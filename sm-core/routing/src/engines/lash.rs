@@ -18,7 +18,7 @@
 //! nothing is kept.
 
 mod mesh;
-mod pairs;
+pub(in crate::engines) mod pairs;
 mod trees;
 
 use self::mesh::Mesh;

@@ -95,9 +95,9 @@ impl Engine for Nue {
         &self,
         topology: &Topology,
         steering: &Steering,
-        _: Option<&Previous<'_>>,
+        previous: Option<&Previous<'_>>,
     ) -> Result<Routing, RoutingError> {
-        if let Some(routing) = shortest(self.name(), topology, steering) {
+        if let Some(routing) = shortest(self.name(), topology, steering, previous) {
             return Ok(routing);
         }
         let distances = super::hops::compute(self.name(), topology, None)?;
@@ -125,14 +125,22 @@ impl Engine for Nue {
 
 /// Returns the routes of `dfsssp` if these fit in the lanes: no other routes are shorter or better
 /// balanced.
-fn shortest(engine: &'static str, topology: &Topology, steering: &Steering) -> Option<Routing> {
+fn shortest(
+    engine: &'static str,
+    topology: &Topology,
+    steering: &Steering,
+    previous: Option<&Previous<'_>>,
+) -> Option<Routing> {
     if steering.settings.nue.includes_switches {
         return None;
     }
     let pairs = Pairs::BothWithHosts;
     let plain = CommonOptions { data_lanes: lanes(steering), ..CommonOptions::default() };
     let mut distances = Distances::new(engine, topology, &plain).ok()?;
-    let Dealt { lfts, unreachable, loads } = sssp::walk(topology, &plain, &mut distances);
+    let previous = previous.filter(|previous| previous.hops.is_some());
+    let dealt = distances.route_tree(&plain, previous);
+    let dealt = dealt.unwrap_or_else(|| sssp::walk(topology, &plain, &mut distances));
+    let Dealt { lfts, unreachable, loads } = dealt;
     let lanes = match dfsssp::layers(topology, &plain, &mut distances, &lfts, pairs)? {
         // Any SL is valid.
         Lanes::Layers(layers) if layers.count < 2 => Lanes::Free,

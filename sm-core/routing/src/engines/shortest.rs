@@ -5,23 +5,33 @@ use super::sssp::Distances;
 use crate::deal::{Candidate, Dealt, PathRules, deal};
 use crate::relief::relieve_draft;
 use crate::repair::{repair_by_hops, settle};
+use crate::tree::{self, Tree};
 use crate::{CommonOptions, Lanes, Previous, Routing, RoutingError, Topology};
 
 /// Routes all destinations along those shortest paths that `path_rules` allow.
-pub(super) fn route_shortest(
+pub(super) fn route_shortest<W: PathRules + Sync>(
     engine: &'static str,
     topology: &Topology,
     common: &CommonOptions,
     previous: Option<&Previous<'_>>,
-    path_rules: &(impl PathRules + Sync),
+    path_rules: &W,
 ) -> Result<Routing, RoutingError> {
     if !common.hop_weights.is_empty() {
         return route_cheapest(engine, topology, common, path_rules);
     }
     let hops = super::hops::compute(engine, topology, previous)?;
+    let tree = if W::NARROWS { None } else { Tree::find(topology, common) };
+    if let Some(tree) = tree.as_ref().filter(|_| !tree::is_found(previous)) {
+        let Dealt { lfts, unreachable, loads } =
+            tree.route(topology, &hops, previous, |_| path_rules);
+        return Ok(Routing { engine, lfts, hops, lanes: Lanes::Free, unreachable, loads });
+    }
     let repaired =
         previous.and_then(|previous| repair_by_hops(topology, &hops, previous, |_| path_rules));
     let route_afresh = || {
+        if let Some(tree) = &tree {
+            return tree.route(topology, &hops, None, |_| path_rules);
+        }
         let draft = deal(topology, common, &hops, |_| path_rules);
         relieve_draft(draft, topology, common, &hops, |_| path_rules)
     };

@@ -46,11 +46,12 @@ impl Engine for Sssp {
         previous: Option<&Previous<'_>>,
     ) -> Result<Routing, RoutingError> {
         let mut distances = Distances::new(self.name(), topology, &steering.common)?;
-        let repaired = distances.repair(previous);
-        let Dealt { lfts, unreachable, loads } =
-            distances.settle(previous, repaired, |distances| {
-                walk(topology, &steering.common, distances)
-            });
+        let dealt = distances.route_tree(&steering.common, previous).unwrap_or_else(|| {
+            let repaired = distances.repair(previous);
+            distances
+                .settle(previous, repaired, |distances| walk(topology, &steering.common, distances))
+        });
+        let Dealt { lfts, unreachable, loads } = dealt;
         let (hops, lanes) = (distances.finish(), Lanes::Free);
         Ok(Routing { engine: self.name(), lfts, hops, lanes, unreachable, loads })
     }
@@ -62,6 +63,9 @@ pub(crate) fn walk(
     common: &CommonOptions,
     distances: &mut Distances<'_>,
 ) -> Dealt {
+    if let Some(dealt) = distances.route_tree(common, None) {
+        return dealt;
+    }
     let mut walk = Walk::new(topology);
     let mut tables = Tables::new(topology.switch_count(), topology.table_len());
     let mut unreachable = 0;

@@ -28,6 +28,7 @@ use crate::deal::{Dealt, deal};
 use crate::engines::settings::settings;
 use crate::relief::relieve_draft;
 use crate::repair::settle;
+use crate::tree;
 use crate::{
     Engine, HopMatrix, Lanes, Previous, Reason, Routing, RoutingError, Steering, Topology,
 };
@@ -87,14 +88,22 @@ impl Engine for UpDown {
             return Err(reason.of(self.name()));
         }
         let repaired = previous.and_then(|previous| now.repair(topology, previous, then.as_ref()));
+        let tree = now.labels.tree(topology, &steering.common);
         let labels = now.labels;
         let path_rules = |egress_switch| labels.path_rules(egress_switch);
         let route_afresh = || {
+            if let Some(tree) = &tree {
+                return tree.route(topology, &labels.hops, None, path_rules);
+            }
             let draft = deal(topology, &steering.common, &labels.hops, path_rules);
             relieve_draft(draft, topology, &steering.common, &labels.hops, path_rules)
         };
-        let Dealt { lfts, unreachable, loads } =
-            settle(topology, previous, &labels.hops, path_rules, repaired, route_afresh);
+        let Dealt { lfts, unreachable, loads } = match &tree {
+            Some(tree) if !tree::is_found(previous) => {
+                tree.route(topology, &labels.hops, previous, path_rules)
+            }
+            _ => settle(topology, previous, &labels.hops, path_rules, repaired, route_afresh),
+        };
         let mut hops = labels.hops;
         hops.transpose();
         Ok(Routing { engine: self.name(), lfts, hops, lanes: Lanes::Free, unreachable, loads })

@@ -105,6 +105,14 @@ impl TorusLanes {
         vl(before, after, sl, self.data_lanes)
     }
 
+    /// The VLs, as a bit set, on which packets of an SL leave a switch by a port, wherever they
+    /// came from.
+    pub fn vls(&self, switch: u16, out_port: u8, sl: u8) -> u16 {
+        let after = self.axis(switch, out_port);
+        let before = (0..AXES).map(Some).chain([None]);
+        before.fold(0, |vls, before| vls | 1 << self.vl_by_axes(before, after, sl))
+    }
+
     /// The VL on which a host with `data_lanes` data VLs sends.
     pub fn host_vl(sl: u8, data_lanes: u8) -> u8 {
         vl(None, None, sl, data_lanes)

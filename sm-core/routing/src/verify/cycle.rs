@@ -29,10 +29,14 @@ pub fn credit_loops_on_lanes(topology: &Topology, routing: &Routing) -> CreditLo
 /// Searches for cycles in hosts' traffic if each request is replied to on its own SL, as Linux
 /// replies: the route back counts on the lanes of the SL there, besides those of its own. `None`
 /// if that adds no lane to any route. With a torus, replies use no other lanes.
-pub fn credit_loops_with_replies(topology: &Topology, routing: &Routing) -> Option<CreditLoops> {
-    let Lanes::Layers(layers) = &routing.lanes else { return None };
+pub fn credit_loops_with_replies(
+    topology: &Topology,
+    lfts: &[&[u8]],
+    lanes: &Lanes,
+) -> Option<CreditLoops> {
+    let Lanes::Layers(layers) = lanes else { return None };
     let replies = ReplyLayers::new(topology, layers)?;
-    let by_lane = Dependencies::of_layers(topology, &routing.tables(), layers, Some(&replies));
+    let by_lane = Dependencies::of_layers(topology, lfts, layers, Some(&replies));
     Some(loops_by_lane(topology, &by_lane))
 }
 

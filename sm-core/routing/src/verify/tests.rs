@@ -270,7 +270,7 @@ proptest! {
         let expected = waits_one_by_one(&topology, &routing, on);
         let count: usize = expected.iter().map(BTreeSet::len).sum();
         routing.lanes = crate::Lanes::Layers(layers);
-        let found = credit_loops_with_replies(&topology, &routing)
+        let found = credit_loops_with_replies(&topology, &routing.tables(), &routing.lanes)
             .unwrap_or_else(|| credit_loops_on_lanes(&topology, &routing));
         prop_assert_eq!(found.dependencies, count as u64);
     }

@@ -29,6 +29,21 @@ impl Shares {
 
     /// Distributes routes over lanes by their columns.
     pub(super) fn apply(&self, layers: &mut Layers, switches: usize) {
+        self.distribute(layers, switches, |_, column| column);
+    }
+
+    /// Distributes pairs of switches over lanes, both directions to the same.
+    pub(super) fn apply_to_pairs(&self, layers: &mut Layers, switches: usize) {
+        self.distribute(layers, switches, |source, column| usize::from(source) + column);
+    }
+
+    /// Distributes routes by a number of each.
+    fn distribute(
+        &self,
+        layers: &mut Layers,
+        switches: usize,
+        number: impl Fn(u16, usize) -> usize,
+    ) {
         let firsts: Vec<u8> = self
             .lanes
             .iter()
@@ -42,7 +57,7 @@ impl Shares {
         for source in 0..switches as u16 {
             for (layer, column) in layers.row_mut(source).iter_mut().zip(0usize..) {
                 let of = usize::from(*layer);
-                *layer = firsts[of] + (column % usize::from(self.lanes[of])) as u8;
+                *layer = firsts[of] + (number(source, column) % usize::from(self.lanes[of])) as u8;
             }
         }
     }

@@ -1,10 +1,11 @@
 //! Tests that `dfsssp` layers have no cycles, are few enough, and contain the routes they should.
 
+use fabric_sim::generate::{RandomGraph, Shape};
 use proptest::prelude::*;
 
 use super::share::Shares;
 use super::*;
-use crate::{Destination, Lash, MinHop, Sssp, testing};
+use crate::{Destination, Lash, MinHop, Sssp, testing, verify};
 
 fn steering(data_lanes: u8) -> Steering {
     testing::on_lanes(data_lanes)
@@ -136,6 +137,49 @@ fn lanes_do_not_change_routes_that_fit() {
     assert_eq!((dfsssp.lfts, dfsssp.hops), (sssp.lfts, sssp.hops));
 }
 
+/// Regression: the routes of most pairs were in different layers, so that replies, which take the
+/// SL of the request, could close cycles although the routes themselves could not.
+#[test]
+fn replies_take_the_lane_of_their_requests() {
+    let nets = [
+        testing::torus(&[6], 2),
+        testing::torus(&[4, 4], 2),
+        testing::fat_tree(3, 8, 128),
+        testing::net(Shape::Random(RandomGraph {
+            switches: 20,
+            degree: 4,
+            hosts: 40,
+            radix: None,
+        })),
+    ];
+    for net in nets {
+        for lmc in [0, 1] {
+            let topology = testing::topology(&net, lmc);
+            let routing = Dfsssp.route(&topology, &steering(15), None).unwrap();
+            let layers = layers(&routing);
+            let name = (topology.switch_count(), lmc);
+            assert_eq!(layers.columns(), crate::lanes::Columns::EgressSwitch, "{name:?}");
+            for (a, b) in topology.switches().flat_map(|a| (0..a).map(move |b| (a, b))) {
+                let layer = |from: u16, to: u16| layers.row(from)[usize::from(to)];
+                assert_eq!(layer(a, b), layer(b, a));
+            }
+            let tables = routing.tables();
+            let replies = verify::credit_loops_with_replies(&topology, &tables, &routing.lanes);
+            assert!(replies.is_none_or(|loops| loops.is_free()));
+            assert!(verify::credit_loops_on_lanes(&topology, &routing).is_free());
+        }
+    }
+}
+
+/// Where lanes are scarce, layers are by LID, as few as without regard to replies.
+#[test]
+fn replies_need_no_lanes_that_are_not_there() {
+    let topology = testing::topology(&testing::torus(&[4, 4], 2), 0);
+    let least = |lanes: u8| Dfsssp.route(&topology, &steering(lanes), None).is_ok();
+    let needed = (1..=8).find(|&lanes| least(lanes)).unwrap();
+    assert!(needed <= 3, "{needed}");
+}
+
 #[test]
 fn lanes_that_are_left_share_the_fullest_layers() {
     let shares = Shares::new(&[100, 45, 1], 6);
@@ -157,7 +201,9 @@ fn all_lanes_are_used() {
     for (source, destination) in
         topology.switches().flat_map(|s| topology.destinations().iter().map(move |d| (s, d)))
     {
-        used[usize::from(layers(&routing).row(source)[destination.base_lid.index()])] += 1;
+        let layers = layers(&routing);
+        let layer = layers.layer(source, destination.egress_switch, destination.base_lid);
+        used[usize::from(layer)] += 1;
     }
     let all: usize = used.iter().sum();
     assert!(used.iter().all(|&routes| routes > all / 6), "{used:?}");

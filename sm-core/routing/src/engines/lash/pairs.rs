@@ -94,7 +94,7 @@ fn between(topology: &Topology, trees: &Trees, a: u16, b: u16, dependencies: &mu
 /// The dimensions, as bits, in which the paths use the link that closes a ring, that is, the link
 /// between the highest and the lowest number. Where neither ports nor switches are numbered by
 /// dimension, the result is an arbitrary set of links.
-fn closed_rings(topology: &Topology, dependencies: &[(u32, u32)]) -> u64 {
+pub(in crate::engines) fn closed_rings(topology: &Topology, dependencies: &[(u32, u32)]) -> u64 {
     let links = dependencies.iter().flat_map(|&(from, to)| [from, to]);
     let closing = links.filter_map(|link| {
         let link = topology.link(link as usize);

@@ -6,6 +6,7 @@ use std::collections::BinaryHeap;
 use crate::deal::{Dealt, Shortest};
 use crate::relief::relieve_all;
 use crate::repair::{Repaired, repair_by_hops, settle};
+use crate::tree::{self, Tree};
 use crate::{CommonOptions, Entries, HopMatrix, Previous, Reason, RoutingError, Topology};
 
 /// Distances to one egress switch after the other.
@@ -45,6 +46,17 @@ impl<'a> Distances<'a> {
         let hops = HopMatrix::unreachable(topology.switch_count());
         let weighted = Some(Weighted::new(topology, weights));
         Ok(Self { topology, hops, weighted })
+    }
+
+    /// Routes a fat tree without weights; `None` if the fabric is none, or if found routes stay.
+    pub(crate) fn route_tree(
+        &self,
+        common: &CommonOptions,
+        previous: Option<&Previous<'_>>,
+    ) -> Option<Dealt> {
+        let hops = self.hops().filter(|_| !tree::is_found(previous))?;
+        let tree = Tree::find(self.topology, common)?;
+        Some(tree.route(self.topology, hops, previous, |_| Shortest))
     }
 
     /// Keeps the previous routes where possible; `None` if everything must be routed from scratch.

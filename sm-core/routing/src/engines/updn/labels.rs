@@ -12,7 +12,8 @@
 use super::order::Order;
 use crate::deal::PathRules;
 use crate::hops::{First, list_sources};
-use crate::{HopMatrix, Topology};
+use crate::tree::Tree;
+use crate::{CommonOptions, HopMatrix, Topology};
 
 /// Labels of all pairs, in rows by egress switch.
 pub(crate) struct Labels {
@@ -89,6 +90,18 @@ impl Labels {
     #[inline]
     pub(crate) fn is_downward(&self, link: usize) -> bool {
         self.downward[link]
+    }
+
+    /// The fabric as a tree, if up and down are the same there.
+    pub(crate) fn tree(&self, topology: &Topology, common: &CommonOptions) -> Option<Tree> {
+        let tree = Tree::find(topology, common)?;
+        let is_alike = |link: usize, switch: u16| {
+            tree.is_downward(topology, switch, link) == self.downward[link]
+        };
+        let mut switches = topology.switches();
+        switches
+            .all(|switch| topology.link_range(switch).all(|link| is_alike(link, switch)))
+            .then_some(tree)
     }
 
     /// The rules for paths to an egress switch.

@@ -1,0 +1,236 @@
+//! Computes the tables of all switches, each by itself.
+
+use rayon::prelude::*;
+use sa_proto::snapshot::Entries;
+
+use super::digits::{Digits, voters};
+use super::exits::Exits;
+use super::{NO_SLOT, Tree};
+use crate::deal::{Dealt, PathRules};
+use crate::{HopMatrix, NO_ROUTE, PortMask, Previous, Topology};
+
+/// Routes all destinations by `hops`, which has a row per egress switch, and by the rules for each.
+/// Takes time proportional to switches times links plus switches times LIDs. Loads are not counted.
+pub(super) fn route<W: PathRules>(
+    topology: &Topology,
+    tree: &Tree,
+    hops: &HopMatrix,
+    previous: Option<&Previous<'_>>,
+    path_rules: impl Fn(u16) -> W + Sync,
+) -> Dealt {
+    let exits = Exits::new(topology, tree);
+    let mut by_switch = hops.clone();
+    by_switch.transpose();
+    let tables = |digits: &Digits, switches: &[u16]| {
+        let begin = || Filler {
+            topology,
+            tree,
+            hops: &by_switch,
+            path_rules: &path_rules,
+            exits: &exits,
+            digits,
+            previous,
+            closer: Vec::new(),
+            upward: Vec::new(),
+            last: Vec::new(),
+            ports: Vec::new(),
+            candidates: Vec::new(),
+        };
+        let tables = switches.par_iter().map_init(begin, |filler, &switch| filler.table(switch));
+        tables.collect::<Vec<(Entries, u64)>>()
+    };
+    let mut digits = Digits::of_numbers(tree, &exits);
+    if let Some(previous) = previous {
+        let voters = voters(topology, tree);
+        let samples = tables(&digits, &voters).into_iter().map(|(table, _)| table);
+        let samples: Vec<_> = voters.iter().copied().zip(samples).collect();
+        digits = digits.or_before(topology, tree, &exits, previous, &samples);
+    }
+    let switches: Vec<u16> = topology.switches().collect();
+    let tables = tables(&digits, &switches);
+    let unreachable = tables.iter().map(|(_, unreachable)| unreachable).sum();
+    let lfts = tables.into_iter().map(|(lft, _)| lft).collect();
+    Dealt { lfts, unreachable, loads: Vec::new() }
+}
+
+/// What all tables are computed from, and buffers.
+struct Filler<'a, F> {
+    topology: &'a Topology,
+    tree: &'a Tree,
+    /// One row per switch.
+    hops: &'a HopMatrix,
+    path_rules: &'a F,
+    exits: &'a Exits,
+    digits: &'a Digits,
+    previous: Option<&'a Previous<'a>>,
+    /// By egress switch: number of links that lead closer, and of useful uplinks among them.
+    closer: Vec<u8>,
+    upward: Vec<u8>,
+    /// By egress switch: the last link that leads closer, counted from the switch's first.
+    last: Vec<u8>,
+    /// By slot: the port of the uplink, or [`NO_ROUTE`].
+    ports: Vec<u8>,
+    /// Links that lead closer to an egress switch, counted from the switch's first.
+    candidates: Vec<u8>,
+}
+
+impl<W: PathRules, F: Fn(u16) -> W> Filler<'_, F> {
+    /// Returns the table of a switch, and the number of LIDs without a route.
+    fn table(&mut self, switch: u16) -> (Entries, u64) {
+        let mut lft = vec![NO_ROUTE; self.topology.table_len()];
+        let mut unreachable = 0;
+        let ups = self.survey(switch);
+        let is_leaf = |other: &u16| self.tree.rank(*other) == 0;
+        let others = self.topology.switches().filter(|other| !is_leaf(other));
+        let egress_switches: Vec<u16> = self.tree.leaves.iter().copied().chain(others).collect();
+        for egress_switch in egress_switches {
+            let hosts = self.exits.range(egress_switch);
+            let own = self.exits.own(egress_switch);
+            if hosts.is_empty() && own.is_empty() {
+                continue;
+            }
+            if egress_switch == switch {
+                self.exits.hosts[hosts].iter().for_each(|exit| lft[exit.lid] = exit.port);
+                own.iter().for_each(|&lid| lft[lid] = 0);
+                continue;
+            }
+            let hops = self.hops.row(switch)[usize::from(egress_switch)];
+            if hops == HopMatrix::UNREACHABLE {
+                unreachable += (hosts.len() + own.len()) as u64;
+                continue;
+            }
+            let is_up = self.list(switch, egress_switch, ups);
+            let links = &self.topology.links(switch);
+            let port = |&link: &u8| links[usize::from(link)].port;
+            match &self.candidates[..] {
+                [] => unreachable += (hosts.len() + own.len()) as u64,
+                [only] => {
+                    let port = port(only);
+                    self.exits.hosts[hosts].iter().for_each(|exit| lft[exit.lid] = port);
+                    own.iter().for_each(|&lid| lft[lid] = port);
+                }
+                several => {
+                    let is_whole = is_up && several.len() == usize::from(ups);
+                    self.choose(switch, egress_switch, is_up, is_whole, &mut lft);
+                }
+            }
+        }
+        let before = self.previous.and_then(|previous| previous.entries(switch));
+        let same = before.filter(|before| ***before == *lft).cloned();
+        (same.unwrap_or_else(|| lft.into()), unreachable)
+    }
+
+    /// Finds by egress switch how many links lead closer. Returns the number of useful uplinks.
+    fn survey(&mut self, switch: u16) -> u8 {
+        let Self { topology, tree, hops, closer, upward, last, ports, .. } = self;
+        let here = hops.row(switch);
+        let links = topology.links(switch);
+        for counts in [&mut *closer, upward, last] {
+            counts.clear();
+            counts.resize(here.len(), 0);
+        }
+        ports.clear();
+        let rank = tree.rank(switch);
+        ports.resize(tree.widths.get(rank).copied().unwrap_or(0).into(), NO_ROUTE);
+        let mut ups = 0;
+        for ((link, number), index) in links.iter().zip(topology.link_range(switch)).zip(0..) {
+            let there = hops.row(link.peer);
+            let slot = tree.slots[number];
+            let is_up = slot != NO_SLOT && tree.rank(link.peer) == rank + 1;
+            if is_up {
+                ups += 1;
+                ports[usize::from(slot)] = link.port;
+            }
+            let add = u8::from(is_up);
+            for egress in 0..here.len() {
+                let is_closer = there[egress].wrapping_add(1) == here[egress];
+                closer[egress] += u8::from(is_closer);
+                upward[egress] += u8::from(is_closer) & add;
+                last[egress] = if is_closer { index } else { last[egress] };
+            }
+        }
+        ups
+    }
+
+    /// Lists the links that routes to an egress switch may take; returns whether these lead up.
+    fn list(&mut self, switch: u16, egress_switch: u16, ups: u8) -> bool {
+        let Self { topology, tree, hops, path_rules, closer, upward, last, candidates, .. } = self;
+        let egress = usize::from(egress_switch);
+        candidates.clear();
+        if closer[egress] == 1 {
+            candidates.push(last[egress]);
+            return false;
+        }
+        let rules = path_rules(egress_switch);
+        let here = hops.row(switch)[egress];
+        let is_whole = upward[egress] == ups && ups > 0;
+        let mut is_upward = false;
+        let links = topology.links(switch).iter().zip(topology.link_range(switch));
+        for ((link, number), index) in links.zip(0..) {
+            let is_up =
+                tree.rank(link.peer) == tree.rank(switch) + 1 && tree.slots[number] != NO_SLOT;
+            let leads = if is_whole {
+                is_up
+            } else {
+                hops.row(link.peer)[egress].wrapping_add(1) == here
+                    && rules.allow(switch, number as u32, link.peer)
+            };
+            if leads && is_up && !is_upward {
+                is_upward = true;
+                candidates.clear();
+            }
+            if leads && is_up == is_upward {
+                candidates.push(index);
+            }
+        }
+        is_upward
+    }
+
+    /// Chooses a link for each LID of an egress switch. `is_up`: the links lead up; `is_whole`:
+    /// they are all uplinks.
+    fn choose(&self, switch: u16, egress_switch: u16, is_up: bool, is_whole: bool, lft: &mut [u8]) {
+        let Self { topology, tree, exits, digits, ports, candidates, .. } = self;
+        let (first, links) = (topology.link_range(switch).start, topology.links(switch));
+        let rank = if is_up { tree.rank(switch) } else { tree.rank(switch).saturating_sub(1) };
+        let width = u32::from(tree.widths.get(rank).copied().unwrap_or(0)).max(1);
+        // Routes whose slot is missing are spread over the others, from each switch and to each
+        // part of the tree.
+        let turn = u32::from(tree.part(rank, switch)) + u32::from(tree.part(rank, egress_switch));
+        let turn = 1 + turn % width.saturating_sub(1).max(1);
+        // The link for a LID that wants a slot, if possible none whose slot or number `avoids`.
+        let choose = |wanted: u16, avoids: &dyn Fn(u16, u8) -> bool| {
+            let key = |&&link: &&u8| {
+                let slot = tree.slots[first + usize::from(link)];
+                let beyond = (u32::from(slot) + 2 * width - u32::from(wanted) - turn) % width;
+                (slot != wanted, avoids(slot, link), beyond)
+            };
+            candidates.iter().min_by_key(key).copied().unwrap_or_default()
+        };
+        let whole = |wanted: u16| {
+            let port = ports.get(usize::from(wanted)).copied();
+            port.filter(|&port| is_whole && port != NO_ROUTE)
+        };
+        let port = |link: u8| links[usize::from(link)].port;
+        let start = u32::from(switch) + u32::from(egress_switch);
+        for (&lid, start) in exits.own(egress_switch).iter().zip(start..) {
+            let wanted = (start % width) as u16;
+            lft[lid] = whole(wanted).unwrap_or_else(|| port(choose(wanted, &|_, _| false)));
+        }
+        let hosts = exits.range(egress_switch);
+        let mut slots = digits.slots.get(rank).map_or(&[][..], |slots| &slots[hosts.clone()]);
+        for siblings in exits.hosts[hosts].chunk_by(|a, b| a.destination == b.destination) {
+            let (wanted, rest) = slots.split_at(siblings.len());
+            slots = rest;
+            // The LIDs of a host share a link only if there are fewer links than LIDs.
+            let mut taken = PortMask::default();
+            for (exit, &slot) in siblings.iter().zip(wanted) {
+                lft[exit.lid] = whole(slot).unwrap_or_else(|| {
+                    let avoids = |slot, link| wanted.contains(&slot) || taken.contains(link);
+                    let link = choose(slot, &avoids);
+                    taken.insert(link);
+                    port(link)
+                });
+            }
+        }
+    }
+}
