@@ -1,7 +1,9 @@
 //! The connections of a small server: beyond its limit, the oldest that is idle makes room for the
-//! next one, so that silent and slow clients shut out no other.
+//! next one, so that silent and slow clients shut out no other. The same holds for the connections
+//! of one host.
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -11,6 +13,8 @@ use tokio::sync::Notify;
 #[derive(Clone, Debug)]
 pub struct Crowd {
     max: usize,
+    /// Limit of connections of one host.
+    host_max: usize,
     open: Arc<Mutex<Open>>,
 }
 
@@ -24,6 +28,8 @@ struct Open {
 
 #[derive(Debug, Default)]
 struct State {
+    /// Where it comes from, if its host has a share.
+    host: Option<IpAddr>,
     is_busy: AtomicBool,
     cut: Notify,
 }
@@ -39,22 +45,54 @@ pub struct Place {
 impl Crowd {
     /// Room for `max` connections.
     pub fn new(max: usize) -> Self {
-        Self { max, open: Arc::default() }
+        Self { max, host_max: max, open: Arc::default() }
+    }
+
+    /// The same, with at most `host_max` connections of one host.
+    #[must_use]
+    pub fn with_shares(self, host_max: usize) -> Self {
+        Self { host_max, ..self }
     }
 
     /// A place for a connection, at the expense of the oldest idle one if necessary; `None` if all
     /// are busy.
     pub fn enter(&self) -> Option<Place> {
+        self.enter_of(None)
+    }
+
+    /// The same for a connection from `ip`. If its host has its share already, the oldest idle one
+    /// of that host makes room; `None` if all of these are busy.
+    pub fn enter_from(&self, ip: IpAddr) -> Option<Place> {
+        self.enter_of(Some(host_of(ip)))
+    }
+
+    fn enter_of(&self, host: Option<IpAddr>) -> Option<Place> {
         let mut open = lock(&self.open);
-        if open.places.len() >= self.max {
-            let oldest = open.places.iter().find(|(_, state)| !state.is_busy.load(Relaxed));
+        let is_of_host = |state: &State| host.is_some() && state.host == host;
+        let of_host = open.places.values().filter(|state| is_of_host(state)).count();
+        let is_share_used = of_host >= self.host_max;
+        if is_share_used || open.places.len() >= self.max {
+            let oldest = open.places.iter().find(|(_, state)| {
+                !state.is_busy.load(Relaxed) && (!is_share_used || is_of_host(state))
+            });
             let number = *oldest?.0;
             open.places.remove(&number).inspect(|state| state.cut.notify_one());
         }
         open.last += 1;
-        let (number, state) = (open.last, Arc::<State>::default());
+        let number = open.last;
+        let state = Arc::new(State { host, ..State::default() });
         open.places.insert(number, state.clone());
         Some(Place { number, state, open: self.open.clone() })
+    }
+}
+
+/// The host of an address: an IPv4 address, or the upper half of an IPv6 address, since a host can
+/// have all that begin so.
+pub fn host_of(ip: IpAddr) -> IpAddr {
+    const NETWORK: u128 = u128::MAX << 64;
+    match ip.to_canonical() {
+        IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() & NETWORK).into(),
+        ip @ IpAddr::V4(_) => ip,
     }
 }
 
@@ -101,6 +139,24 @@ mod tests {
         // It has ended; that changes nothing.
         drop(all.into_iter().nth(1));
         assert!(!is_cut(&fourth));
+    }
+
+    /// Regression: one host could have all places, and with busy connections it shut out others.
+    #[test]
+    fn a_host_has_no_more_than_its_share() {
+        let crowd = Crowd::new(4).with_shares(2);
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        let enter = |text: &str| crowd.enter_from(ip(text));
+        let all: Vec<Place> = (0..2).map(|_| enter("192.0.2.1").unwrap()).collect();
+        all.iter().for_each(|place| place.set_busy(true));
+        assert!(enter("::ffff:192.0.2.1").is_none(), "both are busy");
+        let other = [enter("2001:db8::1").unwrap(), enter("2001:db8::2").unwrap()];
+        all[1].set_busy(false);
+        let third = enter("192.0.2.1").unwrap();
+        assert!(is_cut(&all[1]) && !is_cut(&other[0]), "its own makes room");
+        third.set_busy(true);
+        assert!(enter("192.0.2.9").is_some());
+        assert!(is_cut(&other[0]), "all places were taken");
     }
 
     #[test]

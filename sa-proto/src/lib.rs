@@ -12,6 +12,8 @@ pub use prost;
 #[cfg(feature = "rpc")]
 pub mod crowd;
 pub mod metrics;
+#[cfg(feature = "rpc")]
+pub mod serve;
 pub mod snapshot;
 pub mod state;
 #[cfg(feature = "rpc")]
@@ -51,5 +53,13 @@ pub mod proto {
     /// Operators' requests to the SM (`admin.proto`).
     pub mod admin {
         include!("generated/ibsa.admin.v1.rs");
+    }
+    /// Partitions that programs make (`partition.proto`).
+    pub mod partition {
+        include!("generated/ibsa.partition.v1.rs");
+    }
+    /// The paths of a port, for agents on compute nodes (`node.proto`).
+    pub mod node {
+        include!("generated/ibsa.node.v1.rs");
     }
 }

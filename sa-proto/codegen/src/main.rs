@@ -11,7 +11,14 @@
 use std::error::Error;
 use std::path::{Path, PathBuf};
 
-const PROTOS: [&str; 4] = ["snapshot.proto", "registry.proto", "event.proto", "admin.proto"];
+const PROTOS: [&str; 6] = [
+    "snapshot.proto",
+    "registry.proto",
+    "event.proto",
+    "admin.proto",
+    "partition.proto",
+    "node.proto",
+];
 
 /// Where to generate from and to, and how.
 struct Target {
@@ -38,6 +45,7 @@ fn generate_sa_proto(directory: &Path) -> Result<(), Box<dyn Error>> {
         .bytes(".ibsa.snapshot.v1")
         .bytes(".ibsa.registry.v1")
         .bytes(".ibsa.event.v1")
+        .bytes(".ibsa.node.v1")
         .client_mod_attribute(".", RPC)
         .server_mod_attribute(".", RPC)
         .emit_rerun_if_changed(false)

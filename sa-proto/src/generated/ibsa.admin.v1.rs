@@ -2,9 +2,95 @@
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct StatusRequest {}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct SweepRequest {}
+pub struct SweepRequest {
+    /// A light sweep in place of a heavy one.
+    #[prost(bool, tag = "1")]
+    pub light: bool,
+}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RerouteRequest {}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AdjustRequest {
+    /// Priority among subnet managers, 0 to 15.
+    #[prost(uint32, optional, tag = "1")]
+    pub priority: ::core::option::Option<u32>,
+    /// Log bits, 0 to 255.
+    #[prost(uint32, optional, tag = "2")]
+    pub log_level: ::core::option::Option<u32>,
+    /// Whether sweeps are permitted.
+    #[prost(bool, optional, tag = "3")]
+    pub sweeping: ::core::option::Option<bool>,
+    /// Read the settings and all policy files again, and start a heavy sweep, as a HUP does.
+    #[prost(bool, tag = "4")]
+    pub reload: bool,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct InspectRequest {
+    /// JSON instead of text.
+    #[prost(bool, tag = "20")]
+    pub json: bool,
+    #[prost(oneof = "inspect_request::What", tags = "1, 2, 3, 4, 5, 6, 7")]
+    pub what: ::core::option::Option<inspect_request::What>,
+}
+/// Nested message and enum types in `InspectRequest`.
+pub mod inspect_request {
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum What {
+        /// The port that has this LID.
+        #[prost(uint32, tag = "1")]
+        Lid(u32),
+        /// States, widths and speeds of ports: of all, or of nodes of the type "ca", "switch" or
+        /// "router".
+        #[prost(string, tag = "2")]
+        PortStatus(::prost::alloc::string::String),
+        #[prost(message, tag = "3")]
+        SwitchBalance(super::SwitchBalance),
+        /// Ports whose LIDs this switch, or if it is empty any, forwards unevenly.
+        #[prost(string, tag = "4")]
+        LidBalance(::prost::alloc::string::String),
+        #[prost(message, tag = "5")]
+        Nodes(super::Listing),
+        /// All ports, connected or not.
+        #[prost(message, tag = "6")]
+        Ports(super::Listing),
+        #[prost(message, tag = "7")]
+        Links(super::Listing),
+    }
+}
+/// How evenly switches use their links to others.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SwitchBalance {
+    /// A switch; all if empty.
+    #[prost(string, tag = "1")]
+    pub node: ::prost::alloc::string::String,
+    /// Balanced ones, too.
+    #[prost(bool, tag = "2")]
+    pub verbose: bool,
+}
+/// What is listed. A node is named by name, the beginning of a name, GUID or LID.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Listing {
+    /// Only of this node; all if empty.
+    #[prost(string, tag = "1")]
+    pub node: ::prost::alloc::string::String,
+    /// Only nodes of the type "ca", "switch" or "router"; all if empty.
+    #[prost(string, tag = "2")]
+    pub kind: ::prost::alloc::string::String,
+}
+/// A piece of a report: text, of OpenSM's words in the format of its console, or JSON.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Inspection {
+    #[prost(string, tag = "1")]
+    pub text: ::prost::alloc::string::String,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SettingsRequest {}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Settings {
+    /// In opensm.conf's syntax.
+    #[prost(string, tag = "1")]
+    pub text: ::prost::alloc::string::String,
+}
 /// The request was accepted. Its effect appears in the log and in Watch.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Ordered {}
@@ -80,6 +166,362 @@ pub struct Status {
     /// State of the store that the subnet's managers share, in words; empty with --store file:.
     #[prost(string, tag = "30")]
     pub store: ::prost::alloc::string::String,
+    /// Current problems, warnings included.
+    #[prost(message, optional, tag = "31")]
+    pub problems: ::core::option::Option<Problems>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CountersRequest {
+    /// GUID or name of a node; empty for all.
+    #[prost(string, tag = "1")]
+    pub node: ::prost::alloc::string::String,
+    #[prost(uint32, optional, tag = "2")]
+    pub port: ::core::option::Option<u32>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Counters {
+    /// Names of the counters, in the order of the totals; in the first message only.
+    #[prost(string, repeated, tag = "1")]
+    pub names: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(message, repeated, tag = "2")]
+    pub ports: ::prost::alloc::vec::Vec<PortCounts>,
+    /// Sweeps that ended; in the first message only.
+    #[prost(uint64, tag = "3")]
+    pub sweeps: u64,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PortCounts {
+    #[prost(fixed64, tag = "1")]
+    pub guid: u64,
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "3")]
+    pub port: u32,
+    /// Whether the node is in the fabric.
+    #[prost(bool, tag = "4")]
+    pub active: bool,
+    /// Name and port of the node at the other end; empty if there is none.
+    #[prost(string, tag = "5")]
+    pub peer: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "6")]
+    pub peer_port: u32,
+    /// Totals, which never fall. Data is in words of 4 bytes.
+    #[prost(uint64, repeated, tag = "7")]
+    pub totals: ::prost::alloc::vec::Vec<u64>,
+    /// Time between the two last readings; 0 before the second.
+    #[prost(uint32, tag = "8")]
+    pub interval_ms: u32,
+    /// Words in that time.
+    #[prost(uint64, tag = "9")]
+    pub recent_xmit_data: u64,
+    #[prost(uint64, tag = "10")]
+    pub recent_rcv_data: u64,
+    /// Errors in that time.
+    #[prost(uint32, tag = "11")]
+    pub recent_faults: u32,
+    /// Seconds since 1970; 0 for never.
+    #[prost(uint32, tag = "12")]
+    pub last_reset_s: u32,
+    #[prost(uint32, tag = "13")]
+    pub last_error_update_s: u32,
+    #[prost(uint32, tag = "14")]
+    pub last_data_update_s: u32,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CongestionRequest {
+    /// GUID or name of a node; empty for all.
+    #[prost(string, tag = "1")]
+    pub node: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct CongestionAgents {
+    /// In the first message only.
+    #[prost(message, optional, tag = "1")]
+    pub summary: ::core::option::Option<CongestionSummary>,
+    #[prost(message, repeated, tag = "2")]
+    pub agents: ::prost::alloc::vec::Vec<CongestionAgent>,
+}
+/// Totals are since the SM started.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CongestionSummary {
+    /// Whether congestion_control is on.
+    #[prost(bool, tag = "1")]
+    pub is_on: bool,
+    /// Whether this SM sets nodes up, as master.
+    #[prost(bool, tag = "2")]
+    pub is_active: bool,
+    #[prost(uint64, tag = "3")]
+    pub cycles: u64,
+    #[prost(uint64, tag = "4")]
+    pub last_cycle_ms: u64,
+    /// Seconds between two readings of logs.
+    #[prost(uint64, tag = "5")]
+    pub interval_s: u64,
+    #[prost(uint64, tag = "6")]
+    pub agents: u64,
+    /// Those of switches among them.
+    #[prost(uint64, tag = "7")]
+    pub switches: u64,
+    /// Agents by state.
+    #[prost(uint64, tag = "8")]
+    pub ready: u64,
+    #[prost(uint64, tag = "9")]
+    pub unsupported: u64,
+    #[prost(uint64, tag = "10")]
+    pub silent: u64,
+    #[prost(uint64, tag = "11")]
+    pub key_refused: u64,
+    #[prost(uint64, tag = "12")]
+    pub setting_refused: u64,
+    /// Events in the logs of switches: packets marked.
+    #[prost(uint64, tag = "13")]
+    pub marked: u64,
+    /// Events in the logs of adapters: queue pairs that reached the threshold.
+    #[prost(uint64, tag = "14")]
+    pub slowed: u64,
+    /// Requests, those that write among them, and those without an answer.
+    #[prost(uint64, tag = "15")]
+    pub sent: u64,
+    #[prost(uint64, tag = "16")]
+    pub written: u64,
+    #[prost(uint64, tag = "17")]
+    pub expired: u64,
+}
+/// The agent of a switch, or of one port of a channel adapter.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct CongestionAgent {
+    #[prost(fixed64, tag = "1")]
+    pub guid: u64,
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(bool, tag = "3")]
+    pub is_switch: bool,
+    /// 0 of a switch.
+    #[prost(uint32, tag = "4")]
+    pub port: u32,
+    /// "unknown", "ready", "unsupported", "silent", "key_refused" or "setting_refused".
+    #[prost(string, tag = "5")]
+    pub state: ::prost::alloc::string::String,
+    /// What it refuses.
+    #[prost(string, tag = "6")]
+    pub detail: ::prost::alloc::string::String,
+    /// Whose CC_Key it has, in words.
+    #[prost(string, tag = "7")]
+    pub key: ::prost::alloc::string::String,
+    /// Requests with a wrong key that it counted.
+    #[prost(uint32, tag = "8")]
+    pub key_violations: u32,
+    /// Settings in force.
+    #[prost(message, repeated, tag = "9")]
+    pub settings: ::prost::alloc::vec::Vec<CongestionSetting>,
+    /// Logs read, events in all of them and in the last.
+    #[prost(uint64, tag = "10")]
+    pub readings: u64,
+    #[prost(uint64, tag = "11")]
+    pub events: u64,
+    #[prost(uint32, tag = "12")]
+    pub recent_events: u32,
+    /// Ports of a switch that marked packets.
+    #[prost(message, repeated, tag = "13")]
+    pub ports: ::prost::alloc::vec::Vec<CongestionPort>,
+    /// Between which nodes, most frequent first; a sample.
+    #[prost(message, repeated, tag = "14")]
+    pub flows: ::prost::alloc::vec::Vec<CongestionFlow>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CongestionSetting {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub value: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CongestionPort {
+    #[prost(uint32, tag = "1")]
+    pub port: u32,
+    /// Name and port of the node at the other end; empty if there is none.
+    #[prost(string, tag = "2")]
+    pub peer: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "3")]
+    pub peer_port: u32,
+    /// Readings in which it had marked packets, and those in a row up to the last.
+    #[prost(uint64, tag = "4")]
+    pub readings: u64,
+    #[prost(uint32, tag = "5")]
+    pub in_a_row: u32,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CongestionFlow {
+    #[prost(string, tag = "1")]
+    pub from: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub to: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "3")]
+    pub sl: u32,
+    #[prost(uint64, tag = "4")]
+    pub events: u64,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ClearCountersRequest {
+    /// GUID or name of a node; empty for all.
+    #[prost(string, tag = "1")]
+    pub node: ::prost::alloc::string::String,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CountersCleared {
+    #[prost(uint64, tag = "1")]
+    pub ports: u64,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TopologyRequest {
+    /// "ibnetdiscover", "slurm", "slurm-block" or "topograph".
+    #[prost(string, tag = "1")]
+    pub form: ::prost::alloc::string::String,
+    /// Counts hosts only at adapters whose NodeDescription has one of these as its second word; empty
+    /// for all.
+    #[prost(string, repeated, tag = "2")]
+    pub rails: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// The topology at this time, milliseconds since 1970, from the history; "ibnetdiscover" only.
+    /// Absent for the present one.
+    #[prost(uint64, optional, tag = "3")]
+    pub at_ms: ::core::option::Option<u64>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TopologyText {
+    #[prost(string, tag = "1")]
+    pub text: ::prost::alloc::string::String,
+}
+/// Where to begin; if nothing is given, with the last 100.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct EventsRequest {
+    /// With this number.
+    #[prost(uint64, optional, tag = "1")]
+    pub from_number: ::core::option::Option<u64>,
+    /// With the first at this time or later, milliseconds since 1970.
+    #[prost(uint64, optional, tag = "2")]
+    pub since_ms: ::core::option::Option<u64>,
+    /// With the last of this number.
+    #[prost(uint64, optional, tag = "3")]
+    pub last: ::core::option::Option<u64>,
+    /// Whether to go on with those that happen from now on.
+    #[prost(bool, tag = "4")]
+    pub follow: bool,
+    /// Labels of kinds; empty for all.
+    #[prost(string, repeated, tag = "5")]
+    pub kinds: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Events {
+    #[prost(message, repeated, tag = "1")]
+    pub events: ::prost::alloc::vec::Vec<Event>,
+}
+/// What happened.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Event {
+    /// Each event has that of the one before plus one, also over restarts if a history is kept.
+    #[prost(uint64, tag = "1")]
+    pub number: u64,
+    /// Milliseconds since 1970.
+    #[prost(uint64, tag = "2")]
+    pub time_ms: u64,
+    /// As in docs/events.md.
+    #[prost(string, tag = "3")]
+    pub kind: ::prost::alloc::string::String,
+    /// The id that OpenSM passes to event plug-ins.
+    #[prost(uint32, optional, tag = "4")]
+    pub opensm_id: ::core::option::Option<u32>,
+    /// "critical", "warning" or "notice"; empty for what is usual.
+    #[prost(string, tag = "5")]
+    pub severity: ::prost::alloc::string::String,
+    /// Name of the node, responder or file that it is about; empty for the subnet.
+    #[prost(string, tag = "6")]
+    pub name: ::prost::alloc::string::String,
+    /// GUID of the node; 0 if it is about none.
+    #[prost(fixed64, tag = "7")]
+    pub guid: u64,
+    #[prost(uint32, optional, tag = "8")]
+    pub port: ::core::option::Option<u32>,
+    /// In one line.
+    #[prost(string, tag = "9")]
+    pub text: ::prost::alloc::string::String,
+    /// Further values as a JSON object.
+    #[prost(string, tag = "10")]
+    pub fields: ::prost::alloc::string::String,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct HistoryRequest {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct History {
+    /// Whether one is kept.
+    #[prost(bool, tag = "1")]
+    pub kept: bool,
+    /// Oldest first.
+    #[prost(message, repeated, tag = "2")]
+    pub segments: ::prost::alloc::vec::Vec<HistorySegment>,
+}
+/// A file of the history.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct HistorySegment {
+    /// Number of its first event, and how many it has.
+    #[prost(uint64, tag = "1")]
+    pub first: u64,
+    #[prost(uint64, tag = "2")]
+    pub events: u64,
+    /// Its time span, milliseconds since 1970.
+    #[prost(uint64, tag = "3")]
+    pub begun_ms: u64,
+    #[prost(uint64, tag = "4")]
+    pub ended_ms: u64,
+    #[prost(uint64, tag = "5")]
+    pub bytes: u64,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ProblemsRequest {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Problems {
+    /// The worst first.
+    #[prost(message, repeated, tag = "1")]
+    pub problems: ::prost::alloc::vec::Vec<Problem>,
+    /// Number of further problems, which are only counted.
+    #[prost(uint64, tag = "2")]
+    pub unlisted: u64,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Problem {
+    /// Kind and subject: the same each time that it occurs, also after a restart.
+    #[prost(string, tag = "1")]
+    pub id: ::prost::alloc::string::String,
+    /// As the label of ibsm_problems.
+    #[prost(string, tag = "2")]
+    pub kind: ::prost::alloc::string::String,
+    /// "critical", "warning" or "notice".
+    #[prost(string, tag = "3")]
+    pub severity: ::prost::alloc::string::String,
+    /// Name of the node, responder or file; empty for the subnet.
+    #[prost(string, tag = "4")]
+    pub name: ::prost::alloc::string::String,
+    /// GUID of the node; 0 if it is about none.
+    #[prost(fixed64, tag = "5")]
+    pub guid: u64,
+    #[prost(uint32, optional, tag = "6")]
+    pub port: ::core::option::Option<u32>,
+    /// What is wrong, without the subject.
+    #[prost(string, tag = "7")]
+    pub detail: ::prost::alloc::string::String,
+    /// Subject and detail in one line.
+    #[prost(string, tag = "8")]
+    pub text: ::prost::alloc::string::String,
+    /// What to do.
+    #[prost(string, tag = "9")]
+    pub remedy: ::prost::alloc::string::String,
+    /// When it was found, milliseconds since 1970.
+    #[prost(uint64, tag = "10")]
+    pub since_ms: u64,
+    #[prost(uint64, tag = "11")]
+    pub for_s: u64,
+    /// How often it occurred within a day.
+    #[prost(uint64, tag = "12")]
+    pub count: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Follower {
@@ -205,8 +647,12 @@ pub struct Counter {
     #[prost(uint64, tag = "2")]
     pub value: u64,
 }
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct VirtualFabricsRequest {}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct VirtualFabricsRequest {
+    /// Only those with this member, an end port: by GUID, LID or name. Empty for all.
+    #[prost(string, tag = "1")]
+    pub member: ::prost::alloc::string::String,
+}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct VirtualFabrics {
     #[prost(uint64, tag = "1")]
@@ -253,6 +699,12 @@ pub struct VirtualFabric {
     pub members: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(string, repeated, tag = "16")]
     pub limited_members: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Position in the file among those that are enabled, from 0.
+    #[prost(uint32, tag = "17")]
+    pub index: u32,
+    /// Whether the member of the request is a full one.
+    #[prost(bool, optional, tag = "18")]
+    pub is_full_member: ::core::option::Option<bool>,
 }
 /// The range from first to last. With a mask: all IDs that equal `first` in the bits of the mask.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -296,10 +748,99 @@ pub struct Explanation {
     pub json: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct MeasureRoutingRequest {
+    /// Patterns of each kind, at most 10,000; 0 is 100.
+    #[prost(uint32, tag = "1")]
+    pub patterns: u32,
+    /// Order of hosts: "name", "random" or "rail"; empty is "name". Unused if `listed` is not empty.
+    #[prost(string, tag = "2")]
+    pub hosts: ::prost::alloc::string::String,
+    /// Hosts in order, one per line, by name or port GUID. At most 1 MiB.
+    #[prost(string, tag = "3")]
+    pub listed: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct RoutingQuality {
+    #[prost(uint64, tag = "1")]
+    pub fabric_generation: u64,
+    /// The engine that computed the tables.
+    #[prost(string, tag = "2")]
+    pub routing_engine: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "3")]
+    pub switches: u32,
+    /// Links between switches.
+    #[prost(uint32, tag = "4")]
+    pub links: u32,
+    /// Hosts that patterns contain.
+    #[prost(uint32, tag = "5")]
+    pub hosts: u32,
+    /// Patterns of each kind.
+    #[prost(uint32, tag = "6")]
+    pub patterns: u32,
+    /// Lines of `listed` without effect.
+    #[prost(string, repeated, tag = "7")]
+    pub remarks: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// With flows to the first LID of each port.
+    #[prost(message, optional, tag = "8")]
+    pub base: ::core::option::Option<TrafficQuality>,
+    /// With flows to one of the LIDs; absent if no port has more than one.
+    #[prost(message, optional, tag = "9")]
+    pub spread: ::core::option::Option<TrafficQuality>,
+}
+/// Bandwidths are shares of a link's.
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct TrafficQuality {
+    /// Random matchings of hosts.
+    #[prost(message, optional, tag = "1")]
+    pub matchings: ::core::option::Option<PatternFigures>,
+    #[prost(message, optional, tag = "2")]
+    pub shifts: ::core::option::Option<PatternFigures>,
+    #[prost(message, optional, tag = "3")]
+    pub permutations: ::core::option::Option<PatternFigures>,
+    /// Rounds of a tournament in which all meet.
+    #[prost(message, optional, tag = "4")]
+    pub rounds: ::core::option::Option<PatternFigures>,
+    #[prost(double, tag = "5")]
+    pub all_to_all: f64,
+    /// Mean over links of the smaller of the numbers of senders and receivers.
+    #[prost(double, tag = "6")]
+    pub contention: f64,
+}
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct PatternFigures {
+    #[prost(uint32, tag = "1")]
+    pub patterns: u32,
+    #[prost(uint64, tag = "2")]
+    pub flows: u64,
+    /// Flows that do not arrive.
+    #[prost(uint64, tag = "3")]
+    pub lost: u64,
+    #[prost(double, tag = "4")]
+    pub bandwidth: f64,
+    /// What the links allow with any routing.
+    #[prost(double, tag = "5")]
+    pub bound: f64,
+    /// Largest congestion of a pattern.
+    #[prost(double, tag = "6")]
+    pub congestion_mean: f64,
+    #[prost(uint32, tag = "7")]
+    pub congestion_max: u32,
+    /// Share of pairs with congestion above 1.
+    #[prost(double, tag = "8")]
+    pub bad_pairs: f64,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GroupsRequest {
     /// Restricts the answer to one group, 16 bytes; empty for all groups.
     #[prost(bytes = "vec", tag = "1")]
     pub mgid: ::prost::alloc::vec::Vec<u8>,
+    /// Restricts the answer to groups that ports of this node joined, and to these members; named by
+    /// name, the beginning of a name, GUID or LID. Empty for all.
+    #[prost(string, tag = "2")]
+    pub node: ::prost::alloc::string::String,
+    /// Leaves out members.
+    #[prost(bool, tag = "3")]
+    pub summary: bool,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Groups {
@@ -318,6 +859,9 @@ pub struct Group {
     pub predefined: bool,
     #[prost(message, repeated, tag = "3")]
     pub members: ::prost::alloc::vec::Vec<Member>,
+    /// All its members, listed or not.
+    #[prost(uint32, tag = "4")]
+    pub member_count: u32,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Member {
@@ -656,6 +1200,199 @@ pub mod admin_client {
             req.extensions_mut().insert(GrpcMethod::new("ibsa.admin.v1.Admin", "Watch"));
             self.inner.server_streaming(req, path, codec).await
         }
+        /// What is broken now.
+        pub async fn list_problems(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ProblemsRequest>,
+        ) -> std::result::Result<tonic::Response<super::Problems>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/ibsa.admin.v1.Admin/ListProblems",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("ibsa.admin.v1.Admin", "ListProblems"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Events, oldest first; with `follow`, then each as it happens. A reader that is too slow misses
+        /// events that neither memory nor the history has any more.
+        pub async fn list_events(
+            &mut self,
+            request: impl tonic::IntoRequest<super::EventsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::Events>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/ibsa.admin.v1.Admin/ListEvents",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("ibsa.admin.v1.Admin", "ListEvents"));
+            self.inner.server_streaming(req, path, codec).await
+        }
+        /// What the history on disk has.
+        pub async fn list_history(
+            &mut self,
+            request: impl tonic::IntoRequest<super::HistoryRequest>,
+        ) -> std::result::Result<tonic::Response<super::History>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/ibsa.admin.v1.Admin/ListHistory",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("ibsa.admin.v1.Admin", "ListHistory"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Measures the tables in force by traffic patterns. Takes a second or more in large fabrics; one
+        /// call at a time is served.
+        pub async fn measure_routing(
+            &mut self,
+            request: impl tonic::IntoRequest<super::MeasureRoutingRequest>,
+        ) -> std::result::Result<tonic::Response<super::RoutingQuality>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/ibsa.admin.v1.Admin/MeasureRouting",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("ibsa.admin.v1.Admin", "MeasureRouting"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// The published topology, or that of an earlier time, as text in pieces.
+        pub async fn get_topology(
+            &mut self,
+            request: impl tonic::IntoRequest<super::TopologyRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::TopologyText>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/ibsa.admin.v1.Admin/GetTopology",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("ibsa.admin.v1.Admin", "GetTopology"));
+            self.inner.server_streaming(req, path, codec).await
+        }
+        /// Counters of ports, with names of the counters in the first message.
+        pub async fn list_counters(
+            &mut self,
+            request: impl tonic::IntoRequest<super::CountersRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::Counters>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/ibsa.admin.v1.Admin/ListCounters",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("ibsa.admin.v1.Admin", "ListCounters"));
+            self.inner.server_streaming(req, path, codec).await
+        }
+        /// Sets totals to 0. The counters of the ports are left alone.
+        pub async fn clear_counters(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ClearCountersRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::CountersCleared>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/ibsa.admin.v1.Admin/ClearCounters",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("ibsa.admin.v1.Admin", "ClearCounters"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Congestion control: its agents, with a summary in the first message.
+        pub async fn list_congestion(
+            &mut self,
+            request: impl tonic::IntoRequest<super::CongestionRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::CongestionAgents>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/ibsa.admin.v1.Admin/ListCongestion",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("ibsa.admin.v1.Admin", "ListCongestion"));
+            self.inner.server_streaming(req, path, codec).await
+        }
         /// Makes the master start a heavy sweep within a second.
         pub async fn sweep(
             &mut self,
@@ -697,6 +1434,75 @@ pub mod admin_client {
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("ibsa.admin.v1.Admin", "Reroute"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Changes how this SM works, until it reads its settings again.
+        pub async fn adjust(
+            &mut self,
+            request: impl tonic::IntoRequest<super::AdjustRequest>,
+        ) -> std::result::Result<tonic::Response<super::Ordered>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/ibsa.admin.v1.Admin/Adjust",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("ibsa.admin.v1.Admin", "Adjust"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Reports on the published fabric.
+        pub async fn inspect(
+            &mut self,
+            request: impl tonic::IntoRequest<super::InspectRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::Inspection>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/ibsa.admin.v1.Admin/Inspect",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("ibsa.admin.v1.Admin", "Inspect"));
+            self.inner.server_streaming(req, path, codec).await
+        }
+        /// The settings in force, keys included.
+        pub async fn get_settings(
+            &mut self,
+            request: impl tonic::IntoRequest<super::SettingsRequest>,
+        ) -> std::result::Result<tonic::Response<super::Settings>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/ibsa.admin.v1.Admin/GetSettings",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("ibsa.admin.v1.Admin", "GetSettings"));
             self.inner.unary(req, path, codec).await
         }
     }
@@ -777,6 +1583,81 @@ pub mod admin_server {
             &self,
             request: tonic::Request<super::WatchRequest>,
         ) -> std::result::Result<tonic::Response<Self::WatchStream>, tonic::Status>;
+        /// What is broken now.
+        async fn list_problems(
+            &self,
+            request: tonic::Request<super::ProblemsRequest>,
+        ) -> std::result::Result<tonic::Response<super::Problems>, tonic::Status>;
+        /// Server streaming response type for the ListEvents method.
+        type ListEventsStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::Events, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// Events, oldest first; with `follow`, then each as it happens. A reader that is too slow misses
+        /// events that neither memory nor the history has any more.
+        async fn list_events(
+            &self,
+            request: tonic::Request<super::EventsRequest>,
+        ) -> std::result::Result<tonic::Response<Self::ListEventsStream>, tonic::Status>;
+        /// What the history on disk has.
+        async fn list_history(
+            &self,
+            request: tonic::Request<super::HistoryRequest>,
+        ) -> std::result::Result<tonic::Response<super::History>, tonic::Status>;
+        /// Measures the tables in force by traffic patterns. Takes a second or more in large fabrics; one
+        /// call at a time is served.
+        async fn measure_routing(
+            &self,
+            request: tonic::Request<super::MeasureRoutingRequest>,
+        ) -> std::result::Result<tonic::Response<super::RoutingQuality>, tonic::Status>;
+        /// Server streaming response type for the GetTopology method.
+        type GetTopologyStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::TopologyText, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// The published topology, or that of an earlier time, as text in pieces.
+        async fn get_topology(
+            &self,
+            request: tonic::Request<super::TopologyRequest>,
+        ) -> std::result::Result<
+            tonic::Response<Self::GetTopologyStream>,
+            tonic::Status,
+        >;
+        /// Server streaming response type for the ListCounters method.
+        type ListCountersStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::Counters, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// Counters of ports, with names of the counters in the first message.
+        async fn list_counters(
+            &self,
+            request: tonic::Request<super::CountersRequest>,
+        ) -> std::result::Result<
+            tonic::Response<Self::ListCountersStream>,
+            tonic::Status,
+        >;
+        /// Sets totals to 0. The counters of the ports are left alone.
+        async fn clear_counters(
+            &self,
+            request: tonic::Request<super::ClearCountersRequest>,
+        ) -> std::result::Result<tonic::Response<super::CountersCleared>, tonic::Status>;
+        /// Server streaming response type for the ListCongestion method.
+        type ListCongestionStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::CongestionAgents, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// Congestion control: its agents, with a summary in the first message.
+        async fn list_congestion(
+            &self,
+            request: tonic::Request<super::CongestionRequest>,
+        ) -> std::result::Result<
+            tonic::Response<Self::ListCongestionStream>,
+            tonic::Status,
+        >;
         /// Makes the master start a heavy sweep within a second.
         async fn sweep(
             &self,
@@ -787,6 +1668,27 @@ pub mod admin_server {
             &self,
             request: tonic::Request<super::RerouteRequest>,
         ) -> std::result::Result<tonic::Response<super::Ordered>, tonic::Status>;
+        /// Changes how this SM works, until it reads its settings again.
+        async fn adjust(
+            &self,
+            request: tonic::Request<super::AdjustRequest>,
+        ) -> std::result::Result<tonic::Response<super::Ordered>, tonic::Status>;
+        /// Server streaming response type for the Inspect method.
+        type InspectStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::Inspection, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// Reports on the published fabric.
+        async fn inspect(
+            &self,
+            request: tonic::Request<super::InspectRequest>,
+        ) -> std::result::Result<tonic::Response<Self::InspectStream>, tonic::Status>;
+        /// The settings in force, keys included.
+        async fn get_settings(
+            &self,
+            request: tonic::Request<super::SettingsRequest>,
+        ) -> std::result::Result<tonic::Response<super::Settings>, tonic::Status>;
     }
     #[derive(Debug)]
     pub struct AdminServer<T> {
@@ -1179,6 +2081,366 @@ pub mod admin_server {
                     };
                     Box::pin(fut)
                 }
+                "/ibsa.admin.v1.Admin/ListProblems" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListProblemsSvc<T: Admin>(pub Arc<T>);
+                    impl<T: Admin> tonic::server::UnaryService<super::ProblemsRequest>
+                    for ListProblemsSvc<T> {
+                        type Response = super::Problems;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ProblemsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::list_problems(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListProblemsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/ibsa.admin.v1.Admin/ListEvents" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListEventsSvc<T: Admin>(pub Arc<T>);
+                    impl<
+                        T: Admin,
+                    > tonic::server::ServerStreamingService<super::EventsRequest>
+                    for ListEventsSvc<T> {
+                        type Response = super::Events;
+                        type ResponseStream = T::ListEventsStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::EventsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::list_events(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListEventsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/ibsa.admin.v1.Admin/ListHistory" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListHistorySvc<T: Admin>(pub Arc<T>);
+                    impl<T: Admin> tonic::server::UnaryService<super::HistoryRequest>
+                    for ListHistorySvc<T> {
+                        type Response = super::History;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::HistoryRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::list_history(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListHistorySvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/ibsa.admin.v1.Admin/MeasureRouting" => {
+                    #[allow(non_camel_case_types)]
+                    struct MeasureRoutingSvc<T: Admin>(pub Arc<T>);
+                    impl<
+                        T: Admin,
+                    > tonic::server::UnaryService<super::MeasureRoutingRequest>
+                    for MeasureRoutingSvc<T> {
+                        type Response = super::RoutingQuality;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::MeasureRoutingRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::measure_routing(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = MeasureRoutingSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/ibsa.admin.v1.Admin/GetTopology" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetTopologySvc<T: Admin>(pub Arc<T>);
+                    impl<
+                        T: Admin,
+                    > tonic::server::ServerStreamingService<super::TopologyRequest>
+                    for GetTopologySvc<T> {
+                        type Response = super::TopologyText;
+                        type ResponseStream = T::GetTopologyStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::TopologyRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::get_topology(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetTopologySvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/ibsa.admin.v1.Admin/ListCounters" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListCountersSvc<T: Admin>(pub Arc<T>);
+                    impl<
+                        T: Admin,
+                    > tonic::server::ServerStreamingService<super::CountersRequest>
+                    for ListCountersSvc<T> {
+                        type Response = super::Counters;
+                        type ResponseStream = T::ListCountersStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::CountersRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::list_counters(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListCountersSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/ibsa.admin.v1.Admin/ClearCounters" => {
+                    #[allow(non_camel_case_types)]
+                    struct ClearCountersSvc<T: Admin>(pub Arc<T>);
+                    impl<
+                        T: Admin,
+                    > tonic::server::UnaryService<super::ClearCountersRequest>
+                    for ClearCountersSvc<T> {
+                        type Response = super::CountersCleared;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ClearCountersRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::clear_counters(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ClearCountersSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/ibsa.admin.v1.Admin/ListCongestion" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListCongestionSvc<T: Admin>(pub Arc<T>);
+                    impl<
+                        T: Admin,
+                    > tonic::server::ServerStreamingService<super::CongestionRequest>
+                    for ListCongestionSvc<T> {
+                        type Response = super::CongestionAgents;
+                        type ResponseStream = T::ListCongestionStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::CongestionRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::list_congestion(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListCongestionSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
                 "/ibsa.admin.v1.Admin/Sweep" => {
                     #[allow(non_camel_case_types)]
                     struct SweepSvc<T: Admin>(pub Arc<T>);
@@ -1250,6 +2512,138 @@ pub mod admin_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = RerouteSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/ibsa.admin.v1.Admin/Adjust" => {
+                    #[allow(non_camel_case_types)]
+                    struct AdjustSvc<T: Admin>(pub Arc<T>);
+                    impl<T: Admin> tonic::server::UnaryService<super::AdjustRequest>
+                    for AdjustSvc<T> {
+                        type Response = super::Ordered;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::AdjustRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::adjust(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = AdjustSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/ibsa.admin.v1.Admin/Inspect" => {
+                    #[allow(non_camel_case_types)]
+                    struct InspectSvc<T: Admin>(pub Arc<T>);
+                    impl<
+                        T: Admin,
+                    > tonic::server::ServerStreamingService<super::InspectRequest>
+                    for InspectSvc<T> {
+                        type Response = super::Inspection;
+                        type ResponseStream = T::InspectStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::InspectRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::inspect(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = InspectSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/ibsa.admin.v1.Admin/GetSettings" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetSettingsSvc<T: Admin>(pub Arc<T>);
+                    impl<T: Admin> tonic::server::UnaryService<super::SettingsRequest>
+                    for GetSettingsSvc<T> {
+                        type Response = super::Settings;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::SettingsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::get_settings(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetSettingsSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

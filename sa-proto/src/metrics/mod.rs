@@ -15,7 +15,7 @@ pub use histogram::Histogram;
 #[cfg(feature = "rpc")]
 pub use process::Process;
 #[cfg(feature = "rpc")]
-pub use text::{Family, Format, Samples, Value};
+pub use text::{Family, Format, Samples, Value, registry_of};
 
 /// A counter with one writing thread and any number of readers.
 #[derive(Debug, Default)]

@@ -52,6 +52,15 @@ impl Format {
     }
 }
 
+/// A registry whose metrics have the label `subnet`, unless that is empty: one Prometheus may watch
+/// several subnets.
+pub fn registry_of(subnet: &str) -> Registry {
+    match subnet {
+        "" => Registry::default(),
+        name => Registry::with_labels(std::iter::once(("subnet".into(), name.to_owned().into()))),
+    }
+}
+
 /// Converts OpenMetrics to the older format, in which a family has the same name as its samples,
 /// and there are neither units nor an end mark.
 fn older(text: &str) -> String {
@@ -270,6 +279,16 @@ mod tests {
         let mut registry = Registry::default();
         registry.sub_registry_with_prefix("x").register_collector(Box::new(Sample));
         format.render(&registry)
+    }
+
+    #[test]
+    fn all_metrics_of_a_subnet_have_its_label() {
+        let mut registry = registry_of("rail1");
+        registry.sub_registry_with_prefix("x").register_collector(Box::new(Sample));
+        let text = Format::OpenMetrics.render(&registry);
+        assert!(text.contains(r#"x_age_seconds{subnet="rail1"} 0.5"#), "{text}");
+        let samples = text.lines().filter(|line| !line.starts_with('#'));
+        assert!(samples.clone().all(|line| line.contains(r#"subnet="rail1""#)), "{text}");
     }
 
     #[test]

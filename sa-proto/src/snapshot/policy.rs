@@ -131,7 +131,7 @@ pub struct QosRule {
 ///
 /// Its rules and levels are among the others; this row serves queries of operators and job
 /// schedulers, and the creation of multicast groups.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VirtualFabric {
     /// Position in the file, the key of this row: the lowest applies where several match.
     pub index: u32,

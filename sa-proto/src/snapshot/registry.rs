@@ -1,4 +1,5 @@
-//! The registry plane: the clients' registrations. Changes with every accepted write.
+//! The registry plane: the clients' registrations, and partitions that programs made. Changes with
+//! every accepted write.
 //!
 //! A family of records is described here: its rows, its table, and if its rows answer queries by
 //! one record each, what that record shows to whom ([`ShownRecord`]).
@@ -51,6 +52,12 @@ macro_rules! registry_tables {
             /// Alias GUIDs, by GUID.
             alias_guids: AliasGuid by alias: Guid, named port_guid: Guid,
                 AliasGuids = 20 "Alias GUIDs";
+            /// Partitions that programs made, by P_Key.
+            api_partitions: ApiPartition by pkey: PKey, named pkey: PKey,
+                ApiPartitions = 21 "Partitions made by programs";
+            /// Members of partitions that programs added, by P_Key and GUID.
+            partition_members: PartitionMember by rid: PartitionMemberRid, named rid.pkey: PKey,
+                PartitionMembers = 22 "Members of partitions added by programs";
         }
     };
 }
@@ -417,6 +424,47 @@ pub struct AliasGuid {
     pub index: u8,
 }
 
+/// A partition that a program made, beside those of `partitions.conf`. Its members are rows of
+/// their own. No SA record shows it; the P_Keys of ports that follow from it are in the fabric
+/// plane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiPartition {
+    /// The key of this row: P_Key of limited members.
+    pub pkey: PKey,
+    /// Name, for people.
+    pub name: String,
+    /// Whether it has a broadcast group for IP over InfiniBand from the beginning.
+    pub ipoib: bool,
+    /// MTU of that group as a code (IBA 14.2.5.6); 0 for the default.
+    pub mtu: u8,
+    /// Rate of that group as a code (IBA 15.2.5.16); 0 for the default.
+    pub rate: u8,
+    /// SL, used only with QoS.
+    pub sl: Sl,
+}
+
+/// Identifies a member of a partition.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PartitionMemberRid {
+    /// The partition: P_Key of limited members.
+    pub pkey: PKey,
+    /// GUID of a port, or an alias GUID, which stands for its port. It need not be on the fabric.
+    pub guid: Guid,
+}
+
+/// A member of a partition that a program added.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartitionMember {
+    /// The key of this row.
+    pub rid: PartitionMemberRid,
+    /// Whether it is a full member.
+    pub full: bool,
+    /// Whether it is a limited member; with `full`, it is both.
+    pub limited: bool,
+    /// Whether the P_Key is to be at index 0 of the port's table.
+    pub first: bool,
+}
+
 canonical!(MulticastGroup { mgid, record, predefined });
 canonical!(MulticastMemberRid { mgid, port_gid });
 canonical!(MulticastMember { rid, join_state, proxy_join });
@@ -425,6 +473,9 @@ canonical!(Service { rid, record, expires_s });
 canonical!(SubscriptionRid { subscriber_gid, enumeration });
 canonical!(Subscription { rid, inform_info, lid, qpn, sl, pkey, grh, trusted, responder });
 canonical!(AliasGuid { alias, port_guid, index });
+canonical!(ApiPartition { pkey, name, ipoib, mtu, rate, sl });
+canonical!(PartitionMemberRid { pkey, guid });
+canonical!(PartitionMember { rid, full, limited, first });
 
 impl fmt::Debug for Service {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -485,6 +536,20 @@ mod samples {
     impl AliasGuid {
         pub(crate) fn sample(key: u64, value: u8) -> Self {
             Self { alias: Guid(key), port_guid: Guid(u64::from(value)), index: 1 }
+        }
+    }
+
+    impl ApiPartition {
+        pub(crate) fn sample(key: u64, value: u8) -> Self {
+            let (pkey, name) = (PKey(key as u16), format!("p{key}"));
+            Self { pkey, name, ipoib: value == 1, mtu: value, rate: 0, sl: Sl::default() }
+        }
+    }
+
+    impl PartitionMember {
+        pub(crate) fn sample(key: u64, value: u8) -> Self {
+            let rid = PartitionMemberRid { pkey: PKey((key / 3) as u16), guid: Guid(key) };
+            Self { rid, full: value != 1, limited: value > 0, first: value == 2 }
         }
     }
 }

@@ -2,9 +2,11 @@
 
 use std::net::IpAddr;
 
-use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Error, Identity};
 
 use super::files::{TlsFiles, TrustError, Usage};
+use super::local::UserId;
+use super::local_server::{LocalServer, Program};
 
 /// Whether connections to other hosts may be without TLS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,21 +23,61 @@ pub enum Insecure {
 pub struct ClientTrust {
     /// Our certificates, for `https://`.
     pub files: Option<TlsFiles>,
-    /// Whether `http://` may be used for another host.
+    /// Whether `http://` may be used for another host, and for programs of any user of this one.
     pub insecure: Insecure,
+    /// The program that is expected.
+    pub program: Program,
+    /// The user of this host that it runs as, besides root and our own.
+    pub sm_user: Option<UserId>,
+}
+
+/// Where an SM is, and which program is accepted there.
+#[derive(Clone, Debug)]
+pub struct SmEndpoint {
+    endpoint: Endpoint,
+    /// Set for `http://` on this host.
+    local: Option<LocalServer>,
+}
+
+impl SmEndpoint {
+    /// The same with other settings of connections.
+    #[must_use]
+    pub fn configure(self, set: impl FnOnce(Endpoint) -> Endpoint) -> Self {
+        Self { endpoint: set(self.endpoint), ..self }
+    }
+
+    /// Connects. Fails if a program of another user of this host is there.
+    pub async fn connect(&self) -> Result<Channel, Error> {
+        match &self.local {
+            Some(local) => self.endpoint.connect_with_connector(local.clone()).await,
+            None => self.endpoint.connect().await,
+        }
+    }
 }
 
 impl ClientTrust {
     /// Creates it from a client's options.
     pub fn new(files: Option<TlsFiles>, insecure: bool) -> Self {
         let insecure = if insecure { Insecure::Allowed } else { Insecure::Refused };
-        Self { files, insecure }
+        Self { files, insecure, ..Self::default() }
+    }
+
+    /// The same for another program than an SM.
+    #[must_use]
+    pub fn of(self, program: Program) -> Self {
+        Self { program, ..self }
+    }
+
+    /// The same with an SM that runs as this user, if one is given.
+    #[must_use]
+    pub fn with_sm_user(self, sm_user: Option<UserId>) -> Self {
+        Self { sm_user, ..self }
     }
 
     /// The endpoint of the SM at `url`, `http://HOST:PORT` or `https://HOST:PORT`. Certificate
     /// files are read at each call: an endpoint created for every connection attempt uses renewed
     /// certificates.
-    pub fn endpoint(&self, url: &str) -> Result<Endpoint, TrustError> {
+    pub fn endpoint(&self, url: &str) -> Result<SmEndpoint, TrustError> {
         let not_a_url = || TrustError::Url(url.to_owned());
         let endpoint = Endpoint::from_shared(url.to_owned()).map_err(|_| not_a_url())?;
         let uri = endpoint.uri();
@@ -49,11 +91,17 @@ impl ClientTrust {
                     .ca_certificate(Certificate::from_pem(ca))
                     .identity(Identity::from_pem(cert, key))
                     .domain_name(host);
-                endpoint.tls_config(tls).map_err(|error| TrustError::Tls(super::reason(&error)))
+                let endpoint = endpoint.tls_config(tls);
+                let endpoint = endpoint.map_err(|error| TrustError::Tls(super::reason(&error)))?;
+                Ok(SmEndpoint { endpoint, local: None })
             }
             Some("http") if self.files.is_some() => Err(TrustError::NotUsed(url.to_owned())),
-            Some("http") if self.insecure == Insecure::Allowed || is_loopback(&host) => {
-                Ok(endpoint)
+            Some("http") if self.insecure == Insecure::Allowed => {
+                Ok(SmEndpoint { endpoint, local: None })
+            }
+            Some("http") if is_loopback(&host) => {
+                let local = LocalServer::new(self.program, self.sm_user);
+                Ok(SmEndpoint { endpoint, local: Some(local) })
             }
             Some("http") => Err(TrustError::Insecure(url.to_owned())),
             _ => Err(not_a_url()),

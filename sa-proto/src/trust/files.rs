@@ -8,17 +8,21 @@
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use tokio_rustls::rustls::RootCertStore;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use tokio_rustls::rustls::pki_types::{
+    CertificateDer, CertificateRevocationListDer, PrivateKeyDer, UnixTime,
+};
 use tokio_rustls::rustls::sign::CertifiedKey;
 use tokio_rustls::rustls::{Error as TlsError, InconsistentKeys};
 
-/// Size limit of a file in bytes.
+/// Size limit of a file of certificates or of a key in bytes.
 const FILE_LEN_MAX: u64 = 1 << 20;
+/// Size limit of a list of revoked certificates in bytes: some 600,000 of them.
+const CRL_LEN_MAX: u64 = 32 << 20;
 
 /// Paths of a process's certificate files, all in PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +33,8 @@ pub struct TlsFiles {
     pub cert: PathBuf,
     /// Its private key (`--tls-key`).
     pub key: PathBuf,
+    /// Certificates that the CAs have revoked (`--tls-crl`). Only servers look at it.
+    pub crl: Option<PathBuf>,
 }
 
 /// The end of a connection that a certificate is used at.
@@ -125,6 +131,8 @@ pub struct Credentials {
     pub chain: Vec<CertificateDer<'static>>,
     /// Our private key.
     pub key: PrivateKeyDer<'static>,
+    /// Lists of revoked certificates.
+    pub crls: Vec<CertificateRevocationListDer<'static>>,
     /// The files as PEM text, for [`tonic`].
     pub(super) pem: [Vec<u8>; 3],
 }
@@ -155,7 +163,8 @@ impl TlsFiles {
     ) -> Result<Option<Self>, TrustError> {
         match (ca, cert, key) {
             (Some(ca), Some(cert), Some(key)) => {
-                Ok(Some(Self { ca: ca.into(), cert: cert.into(), key: key.into() }))
+                let (ca, cert, key) = (ca.into(), cert.into(), key.into());
+                Ok(Some(Self { ca, cert, key, crl: None }))
             }
             (None, None, None) => Ok(None),
             (None, ..) => Err(TrustError::Incomplete("--tls-ca")),
@@ -178,13 +187,33 @@ impl TlsFiles {
         })?;
         self.check_key(&chain, &key)?;
         self.check_certificate(&chain[0], usage)?;
-        let credentials = Credentials { ca, chain, key, pem: [ca_pem, cert_pem, key_pem] };
+        let crls = self.crl.as_deref().map_or(Ok(Vec::new()), revoked)?;
+        let credentials = Credentials { ca, chain, key, crls, pem: [ca_pem, cert_pem, key_pem] };
         credentials.roots().map_err(|_| TrustError::Empty {
             path: self.ca.clone(),
             option: "--tls-ca",
             wanted: "CA certificate",
         })?;
         Ok(credentials)
+    }
+
+    /// When our certificate, or the CA certificate that ends first, ends: the file, and the time.
+    /// Certificates without a usable end are skipped. An error also if the list of revoked
+    /// certificates cannot be read.
+    pub fn first_end(&self) -> Result<Option<(PathBuf, SystemTime)>, TrustError> {
+        if let Some(crl) = &self.crl {
+            revoked(crl)?;
+        }
+        let mut first: Option<(PathBuf, SystemTime)> = None;
+        for (path, option) in [(&self.cert, "--tls-cert"), (&self.ca, "--tls-ca")] {
+            for certificate in certificates(&read(path, option)?, path, option)? {
+                let Some(end) = end(&certificate) else { continue };
+                if first.as_ref().is_none_or(|(_, earliest)| end < *earliest) {
+                    first = Some((path.clone(), end));
+                }
+            }
+        }
+        Ok(first)
     }
 
     fn check_key(
@@ -244,14 +273,52 @@ impl TlsFiles {
     }
 }
 
+/// When a certificate ends. Found by verifying it for the year 9999: the error has the end.
+fn end(certificate: &CertificateDer<'_>) -> Option<SystemTime> {
+    const FAR: Duration = Duration::from_secs(253_370_764_800);
+    let parsed = webpki::EndEntityCert::try_from(certificate).ok()?;
+    let checked = parsed.verify_for_usage(
+        webpki::ALL_VERIFICATION_ALGS,
+        &[],
+        &[],
+        UnixTime::since_unix_epoch(FAR),
+        webpki::KeyUsage::server_auth(),
+        None,
+        None,
+    );
+    match checked {
+        Err(webpki::Error::CertExpired { not_after, .. }) => {
+            Some(SystemTime::UNIX_EPOCH + Duration::from_secs(not_after.as_secs()))
+        }
+        _ => None,
+    }
+}
+
 fn read(path: &Path, option: &'static str) -> Result<Vec<u8>, TrustError> {
+    read_up_to(path, option, FILE_LEN_MAX)
+}
+
+fn read_up_to(path: &Path, option: &'static str, len_max: u64) -> Result<Vec<u8>, TrustError> {
     let read = || {
-        if std::fs::metadata(path)?.len() > FILE_LEN_MAX {
-            return Err(io::Error::other("larger than 1 MiB"));
+        if std::fs::metadata(path)?.len() > len_max {
+            return Err(io::Error::other(format!("larger than {} MiB", len_max >> 20)));
         }
         std::fs::read(path)
     };
     read().map_err(|source| TrustError::Read { path: path.to_owned(), option, source })
+}
+
+fn revoked(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, TrustError> {
+    let option = "--tls-crl";
+    let pem = read_up_to(path, option, CRL_LEN_MAX)?;
+    let all: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(&pem).collect();
+    match all {
+        Ok(all) if !all.is_empty() => Ok(all),
+        _ => {
+            let wanted = "list of revoked certificates (X509 CRL)";
+            Err(TrustError::Empty { path: path.to_owned(), option, wanted })
+        }
+    }
 }
 
 fn certificates(
@@ -270,6 +337,31 @@ fn certificates(
 mod tests {
     use super::super::testing::Ca;
     use super::*;
+
+    /// Regression: a list that had become unreadable stayed in force as it was, and no problem
+    /// reported it.
+    #[test]
+    fn a_list_of_revoked_certificates_that_cannot_be_read_is_reported() {
+        let directory = tempfile::tempdir().unwrap();
+        let ca = Ca::new("test");
+        let crl = directory.path().join("revoked.pem");
+        std::fs::write(&crl, "no list").unwrap();
+        let files = ca.write(directory.path(), "sm", &["localhost"], &[]);
+        let files = TlsFiles { crl: Some(crl), ..files };
+        assert!(files.first_end().unwrap_err().to_string().contains("--tls-crl"));
+    }
+
+    #[test]
+    fn the_certificate_that_ends_first_is_found() {
+        let directory = tempfile::tempdir().unwrap();
+        let ca = Ca::new("test");
+        let files = ca.write_expired(directory.path(), "old", &["localhost"]);
+        let (path, end) = files.first_end().unwrap().unwrap();
+        assert_eq!((path, end < SystemTime::now()), (files.cert.clone(), true));
+        let files = ca.write(directory.path(), "sm", &["localhost"], &[]);
+        let (_, end) = files.first_end().unwrap().unwrap();
+        assert!(end > SystemTime::now());
+    }
 
     #[test]
     fn errors_of_files_name_the_file_and_its_option() {

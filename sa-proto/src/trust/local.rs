@@ -1,15 +1,18 @@
-//! Users of this host at the other end of a loopback socket, by the kernel's tables of sockets
-//! (proc(5), /proc/net/tcp and the like). A socket belongs to the user that created it.
+//! Users of this host at the other end of a loopback socket, as the kernel knows them
+//! (sock_diag(7), or where it lacks that, /proc/net/tcp and the like). A socket belongs to the user
+//! that created it.
 
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::str::FromStr;
 
 use procfs::net::{TcpNetEntry, TcpState, UdpNetEntry};
 
-use super::Role;
+use super::{Role, sock_diag};
 
 /// Root.
-const ROOT: u32 = 0;
+pub(super) const ROOT: u32 = 0;
 
 /// The user that owns the other end of the loopback connection between our address `local` and
 /// `peer`; `None` if there is no such connection any more.
@@ -17,12 +20,25 @@ const ROOT: u32 = 0;
 /// The answer holds if our end is still connected afterwards: until then no other socket can have
 /// the peer's address.
 pub fn tcp_owner(local: SocketAddr, peer: SocketAddr) -> io::Result<Option<u32>> {
+    const ESTABLISHED: u8 = 1;
     let (local, peer) = (canonical(local), canonical(peer));
+    match sock_diag::tcp(peer, local) {
+        // A socket that no process has accepted, or its process has closed, has neither inode nor
+        // owner.
+        Ok(found) => {
+            let owned = found.filter(|found| found.state == ESTABLISHED && found.inode != 0);
+            Ok(owned.map(|found| found.user))
+        }
+        // The kernel cannot tell, as in some containers.
+        Err(_) => tcp_owner_listed(local, peer),
+    }
+}
+
+fn tcp_owner_listed(local: SocketAddr, peer: SocketAddr) -> io::Result<Option<u32>> {
     let is_peer = |entry: &TcpNetEntry| {
         canonical(entry.local_address) == peer
             && canonical(entry.remote_address) == local
             && entry.state == TcpState::Established
-            // A socket that its process has closed has neither inode nor owner.
             && entry.inode != 0
     };
     let mut entries = procfs::net::tcp().map_err(io::Error::other)?;
@@ -33,10 +49,29 @@ pub fn tcp_owner(local: SocketAddr, peer: SocketAddr) -> io::Result<Option<u32>>
     Ok(entries.iter().find(|entry| is_peer(entry)).map(|entry| entry.uid))
 }
 
-/// The users of all sockets of this host that may have sent a datagram from loopback address
-/// `from`.
-pub fn udp_owners(from: SocketAddr) -> io::Result<Vec<u32>> {
+/// The users of the sockets of this host that may have sent a datagram from loopback address `from`
+/// to our address `local`, of which the port counts. If the first one is not `trusted`, the others
+/// are left out: looking for all takes the longer the more sockets there are.
+pub fn udp_owners(
+    from: SocketAddr,
+    local: SocketAddr,
+    trusted: impl Fn(u32) -> bool,
+) -> io::Result<Vec<u32>> {
     let from = canonical(from);
+    // What is sent to loopback comes from there.
+    let to = SocketAddr::new(from.ip(), local.port());
+    match sock_diag::udp(from, to) {
+        Ok(None) => Ok(Vec::new()),
+        Ok(Some(first)) if !trusted(first.user) => Ok(vec![first.user]),
+        Ok(Some(_)) => {
+            let all = sock_diag::udp_all(from)?;
+            Ok(all.iter().map(|found| found.user).collect())
+        }
+        Err(_) => udp_owners_listed(from),
+    }
+}
+
+fn udp_owners_listed(from: SocketAddr) -> io::Result<Vec<u32>> {
     let may_send = |entry: &UdpNetEntry| {
         let address = canonical(entry.local_address);
         address.port() == from.port()
@@ -50,6 +85,41 @@ pub fn udp_owners(from: SocketAddr) -> io::Result<Vec<u32>> {
 /// An IPv4 address, written as one.
 fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+/// A user of this host, by name or number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UserId(pub u32);
+
+impl UserId {
+    /// The user of this name, if there is one.
+    pub fn of_name(name: &str) -> io::Result<Option<Self>> {
+        let user = nix::unistd::User::from_name(name).map_err(io::Error::from)?;
+        Ok(user.map(|user| Self(user.uid.as_raw())))
+    }
+}
+
+impl FromStr for UserId {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Ok(user) = text.parse() {
+            return Ok(Self(user));
+        }
+        match Self::of_name(text) {
+            Ok(user) => user.ok_or_else(|| format!("this host has no user {text}")),
+            Err(error) => Err(format!("cannot look up user {text}: {error}")),
+        }
+    }
+}
+
+impl fmt::Display for UserId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match nix::unistd::User::from_uid(self.0.into()) {
+            Ok(Some(user)) => write!(f, "user {} ({})", self.0, user.name),
+            _ => write!(f, "user {}", self.0),
+        }
+    }
 }
 
 /// The roles of this host's users, where connections have no certificates.
@@ -90,6 +160,7 @@ mod tests {
             let local = ours.local_addr().unwrap();
             let own = rustix::process::geteuid().as_raw();
             assert_eq!(tcp_owner(local, peer).unwrap(), Some(own), "{at}");
+            assert_eq!(tcp_owner_listed(canonical(local), canonical(peer)).unwrap(), Some(own));
             // The other way round it is our end of the same connection.
             assert_eq!(tcp_owner(peer, local).unwrap(), Some(own), "{at}");
             drop(client);
@@ -100,13 +171,41 @@ mod tests {
     #[test]
     fn the_owners_of_a_datagram_socket_are_found_by_its_address() {
         let own = rustix::process::geteuid().as_raw();
+        let owners = |from: SocketAddr, to: SocketAddr| udp_owners(from, to, |_| true).unwrap();
+        let ours = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let to = ours.local_addr().unwrap();
         for at in ["127.0.0.1:0", "0.0.0.0:0", "[::]:0"] {
             let socket = UdpSocket::bind(at).unwrap();
-            let port = socket.local_addr().unwrap().port();
-            assert_eq!(udp_owners(([127, 0, 0, 1], port).into()).unwrap(), [own], "{at}");
+            let from = ([127, 0, 0, 1], socket.local_addr().unwrap().port()).into();
+            assert_eq!(owners(from, to), [own], "{at}");
+            assert_eq!(udp_owners_listed(from).unwrap(), [own], "{at}");
+            if at != "[::]:0" {
+                socket.connect(to).unwrap();
+                assert_eq!(owners(from, to), [own], "{at}: connected");
+            }
             drop(socket);
-            assert_eq!(udp_owners(([127, 0, 0, 1], port).into()).unwrap(), [0; 0], "{at}");
+            assert_eq!(owners(from, to), [0; 0], "{at}: closed");
         }
+    }
+
+    /// Several sockets may have a port: each may have sent.
+    #[test]
+    fn all_owners_of_a_port_count_once_the_first_is_trusted() {
+        let shared = |at: &str| {
+            use rustix::net::sockopt::set_socket_reuseaddr;
+            use rustix::net::{AddressFamily, SocketType, bind, socket};
+            let socket = socket(AddressFamily::INET, SocketType::DGRAM, None).unwrap();
+            set_socket_reuseaddr(&socket, true).unwrap();
+            bind(&socket, &at.parse::<SocketAddr>().unwrap()).unwrap();
+            UdpSocket::from(socket)
+        };
+        let first = shared("127.0.0.1:0");
+        let port = first.local_addr().unwrap().port();
+        let _others = [shared(&format!("127.0.0.1:{port}")), shared(&format!("0.0.0.0:{port}"))];
+        let from = ([127, 0, 0, 1], port).into();
+        let to = ([127, 0, 0, 1], 9).into();
+        assert_eq!(udp_owners(from, to, |_| true).unwrap().len(), 3);
+        assert_eq!(udp_owners(from, to, |_| false).unwrap().len(), 1);
     }
 
     #[test]

@@ -3,20 +3,25 @@
 //! of its users.
 //!
 //! Each end presents a certificate signed by a CA that the other trusts. The [`Role`] in a client's
-//! certificate determines which requests it may send. The server side is elsewhere.
+//! certificate determines which requests it may send. The server side is in
+//! [`serve`](crate::serve).
 
 mod client;
 mod files;
 pub mod local;
+mod local_server;
+mod sock_diag;
 mod words;
 
 use tokio_rustls::rustls::pki_types::CertificateDer;
 
-pub use client::{ClientTrust, Insecure, is_loopback};
+pub use client::{ClientTrust, Insecure, SmEndpoint, is_loopback};
 pub use files::{Credentials, TlsFiles, TrustError, Usage};
+pub use local_server::{LocalServer, Program};
 pub use words::{reason, reason_of_break, reason_of_status};
 
-/// Role of a certificate or a local user: the requests that its holder may send to an SM.
+/// Role of a certificate or a local user: the requests that its holder may send to an SM or a
+/// responder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Responder: receives snapshots and events, forwards writes and traps, reports statistics.
@@ -27,11 +32,15 @@ pub enum Role {
     /// Viewer, such as a monitoring system or a scheduler: reads what an admin may read, and
     /// changes nothing.
     Viewer,
+    /// Agent on a compute node: follows paths at a responder. An SM grants it nothing.
+    Agent,
 }
 
 impl Role {
     /// All roles.
-    pub const ALL: [Self; 3] = [Self::Responder, Self::Admin, Self::Viewer];
+    pub const ALL: [Self; 4] = [Self::Responder, Self::Admin, Self::Viewer, Self::Agent];
+    /// Those that may do something at an SM.
+    pub const OF_SM: [Self; 3] = [Self::Responder, Self::Admin, Self::Viewer];
 
     /// URI of the role in a certificate's subject alternative names.
     pub const fn uri(self) -> &'static str {
@@ -39,6 +48,7 @@ impl Role {
             Self::Responder => "urn:ibsm:role:responder",
             Self::Admin => "urn:ibsm:role:admin",
             Self::Viewer => "urn:ibsm:role:viewer",
+            Self::Agent => "urn:ibsm:role:agent",
         }
     }
 
@@ -48,6 +58,7 @@ impl Role {
             Self::Responder => "responder",
             Self::Admin => "admin",
             Self::Viewer => "viewer",
+            Self::Agent => "agent",
         }
     }
 
@@ -81,6 +92,7 @@ mod tests {
         assert_eq!(roles(&["urn:ibsm:role:responder"]), [Role::Responder]);
         let both = ["urn:ibsm:role:admin", "https://example.org/", "urn:ibsm:role:responder"];
         assert_eq!(roles(&both), [Role::Responder, Role::Admin]);
+        assert_eq!(roles(&["urn:ibsm:role:agent"]), [Role::Agent]);
         assert_eq!(roles(&["urn:ibsm:role:administrator"]), []);
         assert_eq!(roles(&[]), []);
         assert_eq!(Role::of_certificate(&CertificateDer::from_slice(b"rubbish")), []);

@@ -72,6 +72,7 @@ impl Ca {
             ca: at(format!("{name}-ca.pem")),
             cert: at(format!("{name}.pem")),
             key: at(format!("{name}.key")),
+            crl: None,
         };
         std::fs::write(&files.ca, self.certificate.pem()).unwrap();
         std::fs::write(&files.cert, made.0.pem()).unwrap();

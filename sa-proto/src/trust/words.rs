@@ -79,6 +79,7 @@ fn in_words(error: &(dyn Error + 'static)) -> Option<String> {
     Some(match alert.as_str() {
         "CertificateRequired" => "it requires a client certificate and received none".to_owned(),
         "UnknownCA" => "it does not trust the CA of our certificate".to_owned(),
+        "CertificateRevoked" => "it reports that our certificate was revoked".to_owned(),
         "CertificateExpired" => "it reports that our certificate has expired".to_owned(),
         "DecryptError" | "BadCertificate" | "CertificateUnknown" | "UnsupportedCertificate" => {
             "it does not accept our certificate".to_owned()
@@ -100,6 +101,7 @@ pub(super) fn of_certificate(flaw: &CertificateError) -> String {
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
             "is not valid yet; check the clocks".to_owned()
         }
+        CertificateError::Revoked => "was revoked (--tls-crl)".to_owned(),
         CertificateError::NotValidForName => "is for another host".to_owned(),
         CertificateError::NotValidForNameContext { expected, presented } => format!(
             "is not for {}, but for {}",

@@ -1,0 +1,168 @@
+//! Limits of connections: in all, so that descriptors remain for the state directory and others,
+//! and for each peer, so that none can shut out others.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::crowd::host_of;
+
+/// Connections at once, if the limit of descriptors permits.
+const CONNECTIONS_MAX: usize = 4096;
+/// Descriptors of the process that connections never use.
+const RESERVED: u64 = 512;
+/// Connections at once from one address, or of one user of this host.
+const SHARE_MAX: usize = 128;
+/// Connections at once of a user of this host without a role. Each learns so by its first call.
+const SHARE_WITHOUT_ROLE_MAX: usize = 8;
+
+/// What shares of connections are counted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Share {
+    /// A user of this host.
+    User(u32),
+    /// An IPv4 address, or the upper half of an IPv6 address: a host can have all that begin so.
+    Host(IpAddr),
+}
+
+impl Share {
+    /// The share of a host.
+    pub(super) fn of_host(ip: IpAddr) -> Self {
+        Self::Host(host_of(ip))
+    }
+}
+
+/// How many connections a share may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Allowance {
+    /// A user of this host who may call something.
+    Trusted,
+    /// Any other host.
+    Usual,
+    /// A user of this host without a role.
+    WithoutRole,
+}
+
+impl Allowance {
+    fn connections(self) -> usize {
+        match self {
+            Self::Trusted => usize::MAX,
+            Self::Usual => SHARE_MAX,
+            Self::WithoutRole => SHARE_WITHOUT_ROLE_MAX,
+        }
+    }
+}
+
+/// Counts connections. Clones share the counts.
+#[derive(Clone, Debug)]
+pub struct Gate {
+    max: usize,
+    open: Arc<Mutex<Open>>,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    all: usize,
+    shares: HashMap<Share, usize>,
+}
+
+/// Place of a connection, freed when dropped.
+#[derive(Debug)]
+pub(super) struct Slot {
+    open: Arc<Mutex<Open>>,
+    share: Option<Share>,
+}
+
+impl Gate {
+    /// For a process that may have this many descriptors.
+    pub fn for_descriptors(descriptors: u64) -> Self {
+        let max = usize::try_from(descriptors.saturating_sub(RESERVED)).unwrap_or(usize::MAX);
+        Self { max: max.clamp(16, CONNECTIONS_MAX), open: Arc::default() }
+    }
+
+    /// A place for a connection whose peer is not known yet, if there is one.
+    pub(super) fn enter(&self) -> Option<Slot> {
+        let mut open = lock(&self.open);
+        (open.all < self.max).then(|| {
+            open.all += 1;
+            Slot { open: self.open.clone(), share: None }
+        })
+    }
+}
+
+impl Slot {
+    /// Counts the connection as one of `share`; `false` if that has too many.
+    pub(super) fn assign(&mut self, share: Share, allowance: Allowance) -> bool {
+        let mut open = lock(&self.open);
+        let used = open.shares.get(&share).copied().unwrap_or_default();
+        if used >= allowance.connections() {
+            return false;
+        }
+        open.shares.insert(share, used + 1);
+        self.share = Some(share);
+        true
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let mut open = lock(&self.open);
+        open.all -= 1;
+        let Some(share) = self.share else { return };
+        match open.shares.get_mut(&share) {
+            Some(used) if *used > 1 => *used -= 1,
+            _ => _ = open.shares.remove(&share),
+        }
+    }
+}
+
+fn lock(open: &Mutex<Open>) -> MutexGuard<'_, Open> {
+    open.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(text: &str) -> Share {
+        Share::of_host(text.parse().unwrap())
+    }
+
+    fn fill(gate: &Gate, share: Share, allowance: Allowance) -> Vec<Slot> {
+        let slots = std::iter::from_fn(|| {
+            let mut slot = gate.enter()?;
+            slot.assign(share, allowance).then_some(slot)
+        });
+        slots.collect()
+    }
+
+    #[test]
+    fn one_host_leaves_room_for_others() {
+        let gate = Gate::for_descriptors(10_000);
+        let mut slots = fill(&gate, host("192.0.2.1"), Allowance::Usual);
+        assert_eq!(slots.len(), SHARE_MAX);
+        assert_eq!(fill(&gate, host("::ffff:192.0.2.1"), Allowance::Usual).len(), 0);
+        assert_eq!(fill(&gate, host("192.0.2.2"), Allowance::Usual).len(), SHARE_MAX);
+        slots.pop();
+        assert_eq!(fill(&gate, host("192.0.2.1"), Allowance::Usual).len(), 1);
+        let held = fill(&gate, host("2001:db8::1"), Allowance::Usual);
+        assert_eq!(fill(&gate, host("2001:db8::2"), Allowance::Usual).len(), 0);
+        drop((slots, held));
+        assert!(lock(&gate.open).shares.is_empty() && lock(&gate.open).all == 0);
+    }
+
+    #[test]
+    fn users_without_a_role_have_few_and_trusted_ones_all() {
+        let gate = Gate::for_descriptors(1024);
+        let few = fill(&gate, Share::User(65534), Allowance::WithoutRole);
+        assert_eq!(few.len(), SHARE_WITHOUT_ROLE_MAX);
+        let all = fill(&gate, Share::User(0), Allowance::Trusted);
+        assert_eq!(all.len(), 1024 - RESERVED as usize - few.len());
+        assert!(gate.enter().is_none(), "descriptors are left");
+    }
+
+    #[test]
+    fn a_process_with_few_descriptors_accepts_some_connections() {
+        assert_eq!(Gate::for_descriptors(256).max, 16);
+    }
+}
