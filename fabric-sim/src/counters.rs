@@ -44,6 +44,8 @@ reasons! {
     Malformed = "malformed",
     /// Wrong M_Key.
     BadMKey = "bad_m_key",
+    /// The request showed a wrong CC_Key.
+    BadCcKey = "bad_cc_key",
     /// Too many packets in flight.
     InFlightLimit = "in_flight_limit",
     /// Too many copies of a multicast packet.

@@ -4,7 +4,9 @@
 //! nets and seeds give the same deliveries.
 
 mod chaos;
+mod congesting;
 mod control;
+mod counting;
 mod demux;
 mod traps;
 
@@ -18,12 +20,15 @@ use ib_mad::wire::mad::{MadHeader, Method, MgmtClass};
 use ib_mad::wire::smp::{self, Smp};
 
 pub use self::control::{ControlError, LinkView, NodeView, PortView};
+pub(crate) use self::counting::masks_up_to;
 pub use self::demux::{AttachError, ClassTaken, ENDPOINTS_MAX, Endpoint};
+pub use crate::agent::performance::CounterSupport;
 
 use self::chaos::Chaos;
 use self::demux::Endpoints;
 use self::traps::Traps;
-use crate::agent::{self, Verdict, mkey, performance};
+use crate::agent::congestion::Reaction;
+use crate::agent::{self, Verdict, congestion, mkey, performance};
 use crate::counters::{Counters, DropReason};
 use crate::fault::Faults;
 use crate::forward::{Arrival, Lane, Lids, Target, Traveller};
@@ -263,9 +268,19 @@ impl Fabric {
             MgmtClass::SUBN_LID_ROUTED | MgmtClass::SUBN_DIRECTED_ROUTE
         );
         if !is_smp || arrival.target == Target::Manager {
-            let asks_node = header.mgmt_class() == MgmtClass::PERF && flight.dqp <= Qpn::GSI;
-            if asks_node && performance::receive(&mut self.subnet, arrival.port, &mut flight.mad) {
+            let header_class = header.mgmt_class();
+            let asks_node = header_class == MgmtClass::PERF && flight.dqp <= Qpn::GSI;
+            if asks_node
+                && performance::receive(&mut self.subnet, now, arrival.port, &mut flight.mad)
+            {
                 return self.answer(now, arrival.port, flight);
+            }
+            if header_class == MgmtClass::CONGESTION && flight.dqp <= Qpn::GSI {
+                match congestion::receive(&mut self.subnet, now, arrival.port, &mut flight.mad) {
+                    Reaction::Answered => return self.answer(now, arrival.port, flight),
+                    Reaction::WrongKey => return self.undelivered(flight, DropReason::BadCcKey),
+                    Reaction::ForClient => {}
+                }
             }
             return self.deliver(flight, arrival.port);
         }

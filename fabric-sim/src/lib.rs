@@ -22,9 +22,9 @@ mod virtual_time;
 pub use check::{LostRoute, RouteCheck, RouteReport};
 pub use counters::{Counters, DropReason};
 pub use fabric::{
-    AttachError, ClassTaken, ControlError, Delivery, ENDPOINTS_MAX, Endpoint, Fabric, LinkView,
-    NodeView, Options, PortView, UNDELIVERED,
+    AttachError, ClassTaken, ControlError, CounterSupport, Delivery, ENDPOINTS_MAX, Endpoint,
+    Fabric, LinkView, NodeView, Options, PortView, UNDELIVERED,
 };
 pub use fault::{NotAProbability, Probability, Refusal};
-pub use subnet::NodeIndex;
+pub use subnet::{NodeIndex, PortCounter};
 pub use virtual_time::VirtualClock;

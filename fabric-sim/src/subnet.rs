@@ -10,15 +10,21 @@ mod traffic;
 use std::collections::HashMap;
 use std::ops::{Index, IndexMut};
 
+use ib_mad::netlist::LinkRate;
 use ib_mad::types::{Guid, Lid};
 use ib_mad::wire::attribute::{
     NodeType, PortInfo, PortPhysState, PortState, SmNoticeRepr, SwitchInfoRepr,
 };
 
+use crate::agent::congestion::Congestion;
+use crate::agent::performance::CounterSupport;
+
 use self::build::{PORT_INFO_LEN, reset_port_info, reset_state, reset_switch};
 pub(crate) use self::tables::{
     GUID_CAP, PKEY_CAP, PortTables, guids, pkeys, sl_to_vl, vl_arbitration,
 };
+pub use self::traffic::PortCounter;
+use self::traffic::RareCounters;
 pub(crate) use self::traffic::Traffic;
 
 /// Index of a node, in the order of the net.
@@ -100,6 +106,14 @@ pub(crate) struct Subnet {
     switches: Vec<Switch>,
     descriptions: Vec<[u8; 64]>,
     names: HashMap<Box<str>, NodeIndex>,
+    /// Which counters the agents offer.
+    pub(crate) counter_support: CounterSupport,
+    /// Settings and logs of congestion control.
+    pub(crate) congestion: Congestion,
+    /// Counters beyond those in [`Port::traffic`].
+    rare: RareCounters,
+    /// Links that train up to this rate only, by both of their ports.
+    pub(crate) degraded: HashMap<PortIndex, LinkRate>,
     /// Running M_Key leases by port, each with its number.
     pub(crate) leases: HashMap<PortIndex, u64>,
     /// Number of leases started so far.
@@ -268,7 +282,8 @@ impl Subnet {
         for port in self.ports_of(node) {
             reset_port_info(&mut self.port_info[port.0 as usize]);
             self.tables[port.0 as usize] = None;
-            self[port].traffic = Traffic::default();
+            self.clear_counters(port);
+            self.congestion.reset(port);
             self[port].state = reset_state(self.node_of(port).is_switch(), self[port].number);
         }
         if let Some(switch) = self.switch_mut(node) {

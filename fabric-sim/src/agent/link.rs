@@ -7,6 +7,7 @@ use ib_mad::wire::attribute::{
 };
 
 use super::trap;
+use crate::fabric::masks_up_to;
 use crate::subnet::{PortIndex, Subnet};
 
 /// Width and speed that two ports negotiate.
@@ -80,20 +81,24 @@ impl Subnet {
     }
 
     fn agree(&self, a: PortIndex, b: PortIndex) -> Option<Agreed> {
+        // What a bad cable permits, as masks of width, speed and extended speeds.
+        let limit = self.degraded.get(&a).map_or([0xFF; 4], |rate| masks_up_to(*rate));
         let (a, b) = (self.port_info(a), self.port_info(b));
-        let widths = a.link_width_enabled().0 & b.link_width_enabled().0;
+        let widths = a.link_width_enabled().0 & b.link_width_enabled().0 & limit[0];
         let widest =
             [LinkWidths::X12, LinkWidths::X8, LinkWidths::X4, LinkWidths::X2, LinkWidths::X1];
         let width = widest.into_iter().find(|width| widths & width.0 != 0)?;
         let highest = |bits: u8| bits.checked_ilog2().map_or(0, |bit| 1u8 << bit);
         let agreed = Agreed {
             width,
-            speed: LinkSpeeds(highest(a.link_speed_enabled().0 & b.link_speed_enabled().0)),
+            speed: LinkSpeeds(highest(
+                a.link_speed_enabled().0 & b.link_speed_enabled().0 & limit[1],
+            )),
             speed_ext: LinkSpeedsExt(highest(
-                a.link_speed_ext_enabled().0 & b.link_speed_ext_enabled().0,
+                a.link_speed_ext_enabled().0 & b.link_speed_ext_enabled().0 & limit[2],
             )),
             speed_ext2: LinkSpeedsExt2(highest(
-                a.link_speed_ext_enabled2().0 & b.link_speed_ext_enabled2().0,
+                a.link_speed_ext_enabled2().0 & b.link_speed_ext_enabled2().0 & limit[3],
             )),
         };
         let any = agreed.speed.0 | agreed.speed_ext.0 | agreed.speed_ext2.0;

@@ -3,6 +3,7 @@
 //! Each attribute or family of attributes has a module. Agents see only the state of the subnet, no
 //! time, routes or clients; effects beyond their node are queued in [`Subnet::effects`].
 
+pub(crate) mod congestion;
 pub(crate) mod link;
 pub(crate) mod mkey;
 pub(crate) mod node;

@@ -36,6 +36,17 @@ pub enum ControlError {
         /// The port number.
         port: u8,
     },
+    /// The settings of congestion control do not make the port mark packets, or log.
+    #[error(
+        "port {port} of node '{node}' does not mark packets or log events: its threshold of \
+         congestion control is 0"
+    )]
+    DoesNotMark {
+        /// The node's id.
+        node: String,
+        /// The port number.
+        port: u8,
+    },
 }
 
 /// A node's state.
@@ -242,6 +253,22 @@ impl Fabric {
             .then(|| crate::subnet::sl_to_vl(self.subnet.tables(port), in_port))
     }
 
+    /// The VL arbitration table of a port: entries of low and of high priority, as VL and weight,
+    /// 32 of each; `None` if there is no such port.
+    pub fn vl_arbitration(&self, node: NodeIndex, number: u8) -> Option<[Vec<(u8, u8)>; 2]> {
+        let tables = self.subnet.tables(self.subnet.port(node, number)?);
+        Some([0, 1].map(|table| {
+            let block = crate::subnet::vl_arbitration(tables, table);
+            block.as_chunks::<2>().0.iter().map(|&[vl, weight]| (vl, weight)).collect()
+        }))
+    }
+
+    /// HOQLife, as its code, and VLHighLimit of a port; `None` if there is no such port.
+    pub fn queueing(&self, node: NodeIndex, number: u8) -> Option<(u8, u8)> {
+        let info = self.subnet.port_info(self.subnet.port(node, number)?);
+        Some((info.hoq_life(), info.vl_high_limit()))
+    }
+
     /// The P_Key table of a port, up to its last valid key; `None` if there is no such port.
     pub fn pkeys(&self, node: NodeIndex, number: u8) -> Option<Vec<PKey>> {
         Some(agent::port_tables::all_pkeys(&self.subnet, self.subnet.port(node, number)?))
@@ -434,14 +461,14 @@ impl Fabric {
         self.run_effects(now);
     }
 
-    fn check_node(&self, node: NodeIndex) -> Result<(), ControlError> {
+    pub(super) fn check_node(&self, node: NodeIndex) -> Result<(), ControlError> {
         match (node.0 as usize) < self.subnet.nodes().len() {
             true => Ok(()),
             false => Err(ControlError::NoSuchNode(node.0.to_string())),
         }
     }
 
-    fn find_port(&self, node: NodeIndex, number: u8) -> Result<PortIndex, ControlError> {
+    pub(super) fn find_port(&self, node: NodeIndex, number: u8) -> Result<PortIndex, ControlError> {
         self.check_node(node)?;
         let missing =
             || ControlError::NoSuchPort { node: self.subnet.name(node).to_owned(), port: number };
@@ -449,7 +476,7 @@ impl Fabric {
     }
 
     /// A port with a cable, and the port at the far end.
-    fn find_link(
+    pub(super) fn find_link(
         &self,
         node: NodeIndex,
         number: u8,

@@ -15,11 +15,12 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::fault::Probability;
-use crate::subnet::NodeIndex;
+use crate::subnet::{NodeIndex, PortCounter};
 use crate::virtual_time::VirtualClock;
 use ib_mad::netlist::Net;
 
 mod clients;
+mod congesting;
 mod delivery;
 mod routes;
 mod state;

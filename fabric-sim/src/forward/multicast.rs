@@ -5,7 +5,7 @@ use ib_mad::wire::attribute::MFT_POSITION_PORTS;
 
 use super::{Arrival, Lane, Target, Traveller};
 use crate::counters::DropReason;
-use crate::subnet::PortIndex;
+use crate::subnet::{PortCounter, PortIndex};
 
 /// Limit of copies of one packet; tables with a loop would copy it without end.
 const COPIES_MAX: usize = 1 << 16;
@@ -25,7 +25,7 @@ impl Traveller<'_> {
         if self.subnet.node_of(origin).is_switch() {
             left.push((origin, self.latency, 0));
         } else {
-            match self.cross(origin, Lane::Data) {
+            match self.cross_multicast(origin) {
                 Ok(entry) => left.push((entry, self.latency, 1)),
                 Err(reason) => return dropped(reason),
             }
@@ -59,12 +59,24 @@ impl Traveller<'_> {
                         arrived(self.arrive(out, Target::ByClass));
                         continue;
                     }
-                    match self.cross(out, Lane::Data) {
+                    match self.cross_multicast(out) {
                         Ok(next) => left.push((next, self.latency, self.hops)),
                         Err(reason) => dropped(reason),
                     }
                 }
             }
         }
+    }
+
+    /// Crosses a link as [`cross`](Self::cross) does, and counts a multicast packet.
+    fn cross_multicast(&mut self, out: PortIndex) -> Result<PortIndex, DropReason> {
+        let result = self.cross(out, Lane::Data);
+        if matches!(result, Ok(_) | Err(DropReason::Lost)) {
+            self.subnet.count(out, PortCounter::PortMulticastXmitPkts, 1);
+        }
+        if let Ok(entry) = result {
+            self.subnet.count(entry, PortCounter::PortMulticastRcvPkts, 1);
+        }
+        result
     }
 }

@@ -4,12 +4,16 @@
 
 use std::time::{Duration, Instant};
 
-use ib_mad::types::Guid;
+use ib_mad::netlist::LinkRate;
+use ib_mad::types::{Guid, Sl};
 use ib_mad::wire::attribute::{NodeType, TrapNumber};
 use serde_json::{Map, Value, json};
 
 use super::Server;
-use crate::{ControlError, Counters, Fabric, NodeIndex, Probability, RouteReport};
+use crate::{
+    ControlError, CounterSupport, Counters, Fabric, NodeIndex, PortCounter, Probability,
+    RouteReport,
+};
 
 /// A command to a served fabric.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,6 +38,18 @@ pub enum Command {
     Loss(Probability, Option<(String, u8)>),
     /// Delay packets by this time on all links, or at one port.
     Delay(Duration, Option<(String, u8)>),
+    /// Increase a counter of a port once.
+    Count(String, u8, PortCounter, u64),
+    /// Increase a counter of a port at this rate per second.
+    CountRate(String, u8, PortCounter, f64),
+    /// Train the link at a port at this rate at most; `None` removes the limit.
+    Degrade(String, u8, Option<LinkRate>),
+    /// Which counters the nodes offer.
+    Counting(CounterSupport),
+    /// Log events of congestion at a port, of packets between two nodes.
+    Congest(String, u8, u16, Option<(String, String)>, Sl),
+    /// Whether the agents of a node know the class of congestion control.
+    CongestionClass(String, bool),
     /// Cut or restore a link or reboot a switch at this interval; `None` stops that.
     Chaos(Option<Duration>),
     /// Send trap 129, 130 or 131 from a port: an error threshold was reached.
@@ -54,9 +70,13 @@ pub enum Command {
 pub const HELP: &str = "\
 status | check | node NODE | link-down NODE PORT | link-up NODE PORT | node-down NODE | \
 node-up NODE | reboot NODE | loss SHARE [NODE PORT] | delay MICROSECONDS [NODE PORT] | \
-chaos MILLISECONDS|off | trap 129|130|131 NODE PORT | \
+chaos MILLISECONDS|off | count NODE PORT COUNTER NUMBER | count-rate NODE PORT COUNTER PER_SECOND | \
+degrade NODE PORT RATE|off | counting plain|extended|additional | \
+congest NODE PORT NUMBER [FROM TO [SL]] | congestion-class NODE on|off | \
+trap 129|130|131 NODE PORT | \
 description NODE TEXT | system-image-guid NODE GUID | help | quit \
-(NODE: id, \"description\" or 0xGUID; SHARE: 0.01 or 1%)";
+(NODE: id, \"description\" or 0xGUID; SHARE: 0.01 or 1%; \
+COUNTER: as PortRcvErrors; RATE: as 1xSDR)";
 
 /// An invalid command line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -98,6 +118,18 @@ impl Command {
             "error" => error(&words).ok_or_else(usage("error NODE PORT PERCENT")),
             "delay" => delay(&words).ok_or_else(usage("delay MICROSECONDS [NODE PORT]")),
             "chaos" => chaos(&words).ok_or_else(usage("chaos MILLISECONDS|off")),
+            "count" => count(&words).ok_or_else(usage("count NODE PORT COUNTER NUMBER")),
+            "count-rate" => {
+                count_rate(&words).ok_or_else(usage("count-rate NODE PORT COUNTER PER_SECOND"))
+            }
+            "degrade" => degrade(&words).ok_or_else(usage("degrade NODE PORT RATE|off")),
+            "counting" => counting(&words).ok_or_else(usage("counting plain|extended|additional")),
+            "congest" => {
+                congest(&words).ok_or_else(usage("congest NODE PORT NUMBER [FROM TO [SL]]"))
+            }
+            "congestion-class" => {
+                congestion_class(&words).ok_or_else(usage("congestion-class NODE on|off"))
+            }
             "trap" => trap(&words).ok_or_else(usage("trap 129|130|131 NODE PORT")),
             "description" => match words.split_first() {
                 Some((node, text)) if !text.is_empty() => {
@@ -164,6 +196,34 @@ impl Command {
             Self::Delay(delay, place) => {
                 let place = at(fabric, place)?;
                 fabric.set_delay(place, delay)
+            }
+            Self::Count(name, port, counter, by) => {
+                let node = find(fabric, &name)?;
+                fabric.count(node, port, counter, by)
+            }
+            Self::CountRate(name, port, counter, per_second) => {
+                let node = find(fabric, &name)?;
+                fabric.set_count_rate(now, node, port, counter, per_second)
+            }
+            Self::Degrade(name, port, rate) => {
+                let node = find(fabric, &name)?;
+                fabric.degrade(now, node, port, rate)
+            }
+            Self::Counting(support) => {
+                fabric.set_counter_support(support);
+                Ok(())
+            }
+            Self::Congest(name, port, number, flow, sl) => {
+                let node = find(fabric, &name)?;
+                let flow = match flow {
+                    Some((from, to)) => Some((find(fabric, &from)?, find(fabric, &to)?)),
+                    None => None,
+                };
+                fabric.congest(now, node, port, number, flow, sl)
+            }
+            Self::CongestionClass(name, is_known) => {
+                let node = find(fabric, &name)?;
+                fabric.set_congestion_class(node, is_known)
             }
             Self::Chaos(pace) => {
                 fabric.set_chaos(now, pace);
@@ -243,6 +303,57 @@ fn chaos(words: &[&str]) -> Option<Command> {
     match words {
         ["off"] => Some(Command::Chaos(None)),
         [ms] => Some(Command::Chaos(Some(Duration::from_millis(ms.parse().ok()?)))),
+        _ => None,
+    }
+}
+
+fn count(words: &[&str]) -> Option<Command> {
+    let [node, port, counter, by] = words else { return None };
+    let (port, counter) = (port.parse().ok()?, PortCounter::named(counter)?);
+    Some(Command::Count((*node).to_owned(), port, counter, by.parse().ok()?))
+}
+
+fn count_rate(words: &[&str]) -> Option<Command> {
+    let [node, port, counter, per_second] = words else { return None };
+    let (port, counter) = (port.parse().ok()?, PortCounter::named(counter)?);
+    let per_second = per_second.parse().ok().filter(|rate| (0.0..=1e12).contains(rate))?;
+    Some(Command::CountRate((*node).to_owned(), port, counter, per_second))
+}
+
+fn degrade(words: &[&str]) -> Option<Command> {
+    let [node, port, rate] = words else { return None };
+    let rate = if *rate == "off" { None } else { Some(rate.parse().ok()?) };
+    Some(Command::Degrade((*node).to_owned(), port.parse().ok()?, rate))
+}
+
+fn counting(words: &[&str]) -> Option<Command> {
+    let support = match words {
+        ["plain"] => CounterSupport::Plain,
+        ["extended"] => CounterSupport::Extended,
+        ["additional"] => CounterSupport::Additional,
+        _ => return None,
+    };
+    Some(Command::Counting(support))
+}
+
+fn congest(words: &[&str]) -> Option<Command> {
+    let [node, port, number, rest @ ..] = words else { return None };
+    let (flow, sl) = match rest {
+        [] => (None, "0"),
+        [from, to] => (Some((from, to)), "0"),
+        [from, to, sl] => (Some((from, to)), *sl),
+        _ => return None,
+    };
+    let sl = Sl::from_low_bits(sl.parse().ok().filter(|sl| *sl < 16)?);
+    let flow = flow.map(|(from, to)| ((*from).to_owned(), (*to).to_owned()));
+    let (port, number) = (port.parse().ok()?, number.parse().ok()?);
+    Some(Command::Congest((*node).to_owned(), port, number, flow, sl))
+}
+
+fn congestion_class(words: &[&str]) -> Option<Command> {
+    match words {
+        [node, "on"] => Some(Command::CongestionClass((*node).to_owned(), true)),
+        [node, "off"] => Some(Command::CongestionClass((*node).to_owned(), false)),
         _ => None,
     }
 }
@@ -375,6 +486,8 @@ mod tests {
         assert_eq!(Command::parse("loss 2%"), Ok(Command::Loss(loss, None)));
         let at = Some(("h".to_owned(), 1));
         assert_eq!(Command::parse("loss 0.02 h 1"), Ok(Command::Loss(loss, at)));
+        let count = Command::Count("h".to_owned(), 1, PortCounter::PortRcvErrors, 5);
+        assert_eq!(Command::parse("count h 1 portrcverrors 5"), Ok(count));
         for nothing in ["", "  \n", "# a comment"] {
             assert_eq!(Command::parse(nothing), Ok(Command::Nothing));
         }
@@ -387,6 +500,8 @@ mod tests {
         assert_eq!(error("frobnicate"), Unknown("frobnicate".to_owned()));
         assert_eq!(error("link-down x"), Usage("link-down NODE PORT"));
         assert_eq!(error("loss 200%"), Usage("loss SHARE [NODE PORT]"));
+        assert_eq!(error("count x 1 Errors 5"), Usage("count NODE PORT COUNTER NUMBER"));
+        assert_eq!(error("degrade x 1 fast"), Usage("degrade NODE PORT RATE|off"));
         assert_eq!(error("trap 128 x 1"), Usage("trap 129|130|131 NODE PORT"));
     }
 }

@@ -11,6 +11,10 @@ use ib_mad::wire::attribute::{
     NodeDescriptionRepr, NodeType, PortInfo, PortPhysState, PortState, SwitchInfoRepr,
 };
 
+use super::traffic::RareCounters;
+use crate::agent::congestion::Congestion;
+use crate::agent::performance::CounterSupport;
+
 use super::tables::{GUID_CAP, PKEY_CAP, VL_ARB_CAP, VL_CAP};
 use super::{Node, NodeIndex, Port, PortIndex, Subnet, Switch, Traffic};
 use ib_mad::netlist::{LinkRate, LinkSpeed, LinkWidth, Net, NodeKind};
@@ -207,6 +211,10 @@ impl Subnet {
             switches: Vec::new(),
             descriptions: Vec::with_capacity(net.nodes().len()),
             names: HashMap::with_capacity(net.nodes().len()),
+            counter_support: CounterSupport::default(),
+            rare: RareCounters::default(),
+            congestion: Congestion::default(),
+            degraded: HashMap::new(),
             leases: HashMap::new(),
             leases_begun: 0,
             effects: Vec::new(),

@@ -181,6 +181,71 @@ fn ports_count_what_passes_them() {
     assert_eq!((after.0 - before.0, after.1 - before.1, after.2 - before.2), (1, 1, 1));
 }
 
+/// Bytes of the counters that a request returns, after its header.
+fn counters(bench: &mut Bench, attribute: AttributeId, port: u8, set: &[(usize, u8)]) -> Vec<u8> {
+    let mut packet = gmp(MgmtClass::PERF, 1);
+    let method = if set.is_empty() { Method::GET } else { Method::SET };
+    MadHeader::of_mut(&mut packet.mad)
+        .set_class_version(1)
+        .set_method(method)
+        .set_attribute_id(attribute);
+    packet.mad[65] = port;
+    set.iter().for_each(|&(at, value)| packet.mad[64 + at] = value);
+    let answer = bench.ask(&packet);
+    assert_eq!(MadHeader::of(&answer.mad).status(), Status::OK);
+    answer.mad[64..].to_vec()
+}
+
+/// IBA 16.1.3.5, 16.1.4.11.
+#[test]
+fn errors_are_counted_at_once_and_over_time_until_they_are_cleared() {
+    use ib_mad::wire::perf::{self, PortCounters, PortCountersExtended};
+    let mut bench = Bench::configured();
+    let (s1, now) = (bench.node("S1"), bench.now());
+    let fabric = &mut bench.fabric;
+    fabric.count(s1, 20, PortCounter::SymbolErrorCounter, 70_000).unwrap();
+    fabric.set_count_rate(now, s1, 20, PortCounter::PortXmitWait, 2.5).unwrap();
+    bench.clock.advance(Duration::from_secs(3));
+    let short = counters(&mut bench, perf::PORT_COUNTERS, 20, &[]);
+    let short = PortCounters::new(&short[..]).unwrap();
+    assert_eq!((short.symbol_error_counter(), short.port_xmit_wait()), (0xFFFF, 7));
+    let long = counters(&mut bench, perf::PORT_COUNTERS_EXTENDED, 20, &[]);
+    let long = PortCountersExtended::new(&long[..]).unwrap();
+    assert_eq!((long.symbol_error_counter(), long.port_xmit_wait()), (70_000, 7));
+
+    // All ports, then clear SymbolErrorCounter only.
+    let all = counters(&mut bench, perf::PORT_COUNTERS_EXTENDED, 0xFF, &[]);
+    let all = PortCountersExtended::new(&all[..]).unwrap();
+    assert_eq!(all.symbol_error_counter(), 70_000);
+    let sent = short.port_xmit_pkts();
+    let cleared = counters(&mut bench, perf::PORT_COUNTERS, 20, &[(3, 1)]);
+    let cleared = PortCounters::new(&cleared[..]).unwrap();
+    assert_eq!((cleared.symbol_error_counter(), cleared.port_xmit_pkts()), (0, sent));
+    let now = bench.now();
+    let waited = bench.fabric.port_counter(now, s1, 20, PortCounter::PortXmitWait).unwrap();
+    assert_eq!(waited, 7);
+}
+
+/// IBA 7.2.7.
+#[test]
+fn a_degraded_link_trains_at_a_lower_rate_until_it_is_repaired() {
+    let mut bench = Bench::configured();
+    let (s1, now) = (bench.node("S1"), bench.now());
+    let width = |bench: &mut Bench| {
+        let (h3, port) = (bench.node("H3"), PortCounter::LinkDownedCounter);
+        let now = bench.now();
+        let downs = bench.fabric.port_counter(now, h3, 1, port).unwrap();
+        let packet = bench.directed(Method::GET, AttributeId::PORT_INFO, 20, &[1]);
+        let answer = bench.ask(&packet);
+        (PortInfo::new(&answer.mad[64..128]).unwrap().link_width_active().0, downs)
+    };
+    assert_eq!(width(&mut bench), (2, 0));
+    bench.fabric.degrade(now, s1, 20, Some("1xSDR".parse().unwrap())).unwrap();
+    assert_eq!(width(&mut bench), (1, 1));
+    bench.fabric.degrade(now, s1, 20, None).unwrap();
+    assert_eq!(width(&mut bench), (2, 2));
+}
+
 #[test]
 fn full_queues_are_bounded_and_counted() {
     let options = Options { deliveries_max: 2, in_flight_max: 1, ..Options::default() };
