@@ -9,11 +9,13 @@
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 
+pub mod congestion;
 pub mod dump;
 pub mod fabric;
 pub mod manage;
 pub mod mastership;
 pub mod notice;
+pub mod perf;
 pub mod registry;
 pub mod smp;
 pub mod sweep;

@@ -1,5 +1,4 @@
-//! Values of congestion control keys, which are parsed and rendered as OpenSM does and have no
-//! effect.
+//! Values of congestion control keys, which are parsed and rendered as OpenSM does.
 
 use super::value::{Value, parse_number};
 use sm_routing::text::leading_number;
@@ -11,6 +10,11 @@ pub struct PortBits([u8; 32]);
 impl PortBits {
     /// No port.
     pub const NONE: Self = Self([0; 32]);
+
+    /// The bits, as an attribute has them: port 0 is bit 0 of the last byte.
+    pub fn bytes(self) -> [u8; 32] {
+        self.0
+    }
 }
 
 impl Value for PortBits {
@@ -47,6 +51,12 @@ pub struct CctEntry {
 impl CctEntry {
     /// No delay.
     pub const NONE: Self = Self { shift: 0, multiplier: 0 };
+
+    /// The delay as an attribute has it. What exceeds 2 bits of shift and 14 bits of multiplier is
+    /// cut off.
+    pub fn code(self) -> u16 {
+        ib_mad::wire::congestion::cct_entry(self.shift, self.multiplier)
+    }
 }
 
 impl Value for CctEntry {
@@ -75,6 +85,13 @@ impl Value for CctEntry {
 /// Delays by index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cct(Vec<CctEntry>);
+
+impl Cct {
+    /// The delays, as attributes have them.
+    pub fn codes(&self) -> impl ExactSizeIterator<Item = u16> {
+        self.0.iter().map(|entry| entry.code())
+    }
+}
 
 /// Largest number of entries in a table of delays.
 const CCT_MAX: usize = 128;
@@ -110,6 +127,11 @@ pub struct BySl<const MAX: u16>([Option<u16>; 16]);
 impl<const MAX: u16> BySl<MAX> {
     /// No SL has a value.
     pub const NONE: Self = Self([None; 16]);
+
+    /// The number of each SL.
+    pub fn numbers(self) -> [u16; 16] {
+        self.0.map(Option::unwrap_or_default)
+    }
 }
 
 impl<const MAX: u16> Value for BySl<MAX> {
@@ -139,9 +161,56 @@ impl<const MAX: u16> Value for BySl<MAX> {
     }
 }
 
+/// When a port of a switch marks packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortMarking {
+    /// How early, 0 to 15; 0 for never.
+    pub threshold: u8,
+    /// Packets shorter than this are not marked, in credits.
+    pub packet_size: u8,
+    /// Mean number of packets between marked ones.
+    pub marking_rate: u16,
+}
+
+impl Value for Option<PortMarking> {
+    const EXPECTED: &'static str =
+        "threshold:packet size:marking rate, such as 15:0:0, the first up to 15";
+    fn parse(text: &str) -> Option<Self> {
+        if ["", "(null)"].contains(&text) {
+            return Some(None);
+        }
+        let mut parts = text.split(':').map(|part| parse_number(part.trim()));
+        let marking = PortMarking {
+            threshold: parts.next()??.try_into().ok().filter(|threshold| *threshold <= 15)?,
+            packet_size: parts.next()??.try_into().ok()?,
+            marking_rate: parts.next()??.try_into().ok()?,
+        };
+        parts.next().is_none().then_some(Some(marking))
+    }
+    fn render(&self) -> String {
+        let Some(PortMarking { threshold, packet_size, marking_rate }) = self else {
+            return "(null)".to_owned();
+        };
+        format!("{threshold}:{packet_size}:{marking_rate}")
+    }
+    fn number(&self) -> Option<u64> {
+        None
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn marking_of_a_port_is_three_numbers() {
+        let marking = <Option<PortMarking>>::parse("15:8:0x100").unwrap();
+        assert_eq!(marking.render(), "15:8:256");
+        assert_eq!(<Option<PortMarking>>::parse("(null)"), Some(None));
+        for wrong in ["16:0:0", "1:256:0", "1:0", "1:0:0:0", "a:0:0"] {
+            assert_eq!(<Option<PortMarking>>::parse(wrong), None, "{wrong}");
+        }
+    }
 
     #[test]
     fn bits_are_read_from_the_right() {
@@ -166,6 +235,8 @@ mod tests {
     fn delays_are_pairs() {
         let table = <Option<Cct>>::parse("0:0,1:0x10").unwrap();
         assert_eq!(table.render(), "0:0,1:16");
+        assert_eq!(table.unwrap().codes().collect::<Vec<_>>(), [0, 0x4010]);
+        assert_eq!(CctEntry { shift: 7, multiplier: 0x4001 }.code(), 0xC001);
         assert_eq!(<Option<Cct>>::parse("1,2"), None);
         assert_eq!(CctEntry::salvage("2:3x"), Some(CctEntry { shift: 2, multiplier: 3 }));
         assert_eq!((CctEntry::parse("2:3x"), CctEntry::salvage("2")), (None, None));

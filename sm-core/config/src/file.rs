@@ -76,15 +76,35 @@ pub struct Parsed {
 /// Reads the configuration file at `path`. On a reread other settings `are_in_force`, and stay
 /// where the file has mistakes.
 pub fn read(path: &Path, are_in_force: bool, read: ReadFile) -> Result<Parsed, FileError> {
+    parse(path, &text_of(path, read)?, are_in_force)
+}
+
+/// Reads the configuration file at `path` at a start, and does not stop at a value that is
+/// rejected: it is one of the mistakes.
+pub fn read_all(path: &Path, read: ReadFile) -> Result<Parsed, FileError> {
+    parse_all(path, &text_of(path, read)?, false, |_| Ok(()))
+}
+
+fn text_of(path: &Path, read: ReadFile) -> Result<String, FileError> {
     let bytes = read(path, FILE_LEN_MAX).map_err(|source| match source.kind() {
         io::ErrorKind::FileTooLarge => FileError::TooLong { path: path.to_owned() },
         _ => FileError::Io { path: path.to_owned(), source },
     })?;
-    parse(path, &String::from_utf8_lossy(&bytes), are_in_force)
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// Parses the text of a configuration file, as [`read`] does; `path` is for messages.
 pub fn parse(path: &Path, text: &str, are_in_force: bool) -> Result<Parsed, FileError> {
+    parse_all(path, text, are_in_force, Err)
+}
+
+/// Parses a text; `rejected` decides on a value that is rejected.
+fn parse_all(
+    path: &Path,
+    text: &str,
+    are_in_force: bool,
+    rejected: fn(FileError) -> Result<(), FileError>,
+) -> Result<Parsed, FileError> {
     let mut reader = Reader {
         path,
         line: 0,
@@ -111,7 +131,13 @@ pub fn parse(path: &Path, text: &str, are_in_force: bool) -> Result<Parsed, File
             key if key != word => {
                 reader.mistake(format!("{key} has no value; the line is ignored"));
             }
-            key => reader.take(key, unquote(value.trim()))?,
+            key => {
+                if let Err(failure) = reader.take(key, unquote(value.trim())) {
+                    let text = failure.to_string();
+                    rejected(failure)?;
+                    reader.mistakes.push(text);
+                }
+            }
         }
     }
     Ok(Parsed {
@@ -253,7 +279,7 @@ pub fn idle_keys(settings: &Settings) -> Vec<String> {
         }
     }
     let line = |(why, keys): (&str, Vec<&str>)| format!("no effect: {}: {why}", keys.join(", "));
-    reasons.into_iter().map(line).collect()
+    reasons.into_iter().map(line).chain(settings.event_plugin_remark()).collect()
 }
 
 /// The valid key nearest to `key` by edit distance, if at most a third of it differs.
@@ -263,10 +289,7 @@ fn nearest_key(key: &str) -> Option<&'static str> {
 }
 
 /// The one of `candidates` nearest to `word` by edit distance, if at most a third of it differs.
-pub(super) fn nearest_of<'a>(
-    word: &str,
-    candidates: impl Iterator<Item = &'a str>,
-) -> Option<&'a str> {
+pub fn nearest_of<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let limit = (word.len() / 3).clamp(1, 4);
     // A name has at most 64 characters, so no name is near to a longer word.
     if word.len() > NAME_LEN_MAX {
@@ -282,13 +305,14 @@ pub(super) fn nearest_of<'a>(
 
 /// Keys whose value must be valid: with the default, the subnet would be unprotected or a different
 /// one.
-const GUARDED: [&str; 7] = [
+const GUARDED: [&str; 8] = [
     "guid",
     "m_key",
     "m_key_lease_period",
     "m_key_protection_level",
     "sm_key",
     "sa_key",
+    "pm_key",
     "subnet_prefix",
 ];
 

@@ -8,7 +8,7 @@
 
 use ib_mad::types::{Guid, SUBNET_PREFIX_DEFAULT};
 
-use super::congestion::{BySl, Cct, CctEntry, PortBits};
+use super::congestion::{BySl, Cct, CctEntry, PortBits, PortMarking};
 use super::key::{
     DEFAULT_PARTITION_FILE, DEFAULT_PREFIX_ROUTES_FILE, DEFAULT_QOS_POLICY_FILE,
     DEFAULT_TORUS_CONFIG, settings,
@@ -146,7 +146,7 @@ settings! {
         /// none.
         sa_db_file: Option<String> = None, start;
         /// Whether opensm-sa.dump is written when client registrations have changed.
-        sa_db_dump: bool = false, start;
+        sa_db_dump: bool = false, sweep;
         /// File of the torus for the routing engine torus-2QoS.
         torus_config: Option<String> = Some(DEFAULT_TORUS_CONFIG.to_owned()), sweep;
     }
@@ -165,7 +165,7 @@ settings! {
     section "TIMING AND THREADING OPTIONS" {
         /// SMPs on the wire at once, up to 4096; 0 means 4096. OpenSM's default is 4; switches
         /// answer in hardware, so that a larger window brings a large fabric up in seconds.
-        max_wire_smps: u32 = 64, start;
+        max_wire_smps: u32 = 64, sweep;
         /// SMPs on the wire at once, including those beyond max_wire_smps with max_smps_timeout.
         max_wire_smps2: u32 = 4, start,
             idle("max_wire_smps is the only window; a slow node does not delay others");
@@ -188,8 +188,9 @@ settings! {
     section "MISC OPTIONS" {
         /// Whether to run in the background.
         daemon: bool = false, start;
-        /// Whether to start in the state Not-Active.
-        sm_inactive: bool = false, start;
+        /// Whether to start in the state Not-Active, or to go to it from standby at a HUP. FALSE at
+        /// a HUP ends it.
+        sm_inactive: bool = false, sweep;
         /// Whether links are disabled whose port repeats the same error trap (129 to 131) without
         /// end.
         babbling_port_policy: bool = false, sweep;
@@ -206,70 +207,48 @@ settings! {
         /// Whether one SL-to-VL map is set for all ports of a switch at once, where supported.
         use_optimized_slvl: bool = false, sweep;
         /// Whether files in the state directory are synced to disk (fsync).
-        fsync_high_avail_files: bool = true, start;
+        fsync_high_avail_files: bool = true, sweep;
     }
     section "Performance Manager Options" {
-        /// Whether error counters are read.
-        perfmgr: bool = false, start,
-            idle("ibsm does not read error counters; run a separate monitor, such as \
-                ibqueryerrors or perfquery");
+        /// Whether the counters of all ports are read.
+        perfmgr: bool = false, start;
         /// Whether the performance manager follows redirection.
-        perfmgr_redir: bool = true, start,
-            idle("ibsm does not read error counters; run a separate monitor, such as \
-                ibqueryerrors or perfquery");
+        perfmgr_redir: bool = true, start;
         /// Seconds between sweeps of the performance manager.
-        perfmgr_sweep_time_s: u16 = 180, start, 1..=65535,
-            idle("ibsm does not read error counters; run a separate monitor, such as \
-                ibqueryerrors or perfquery");
+        perfmgr_sweep_time_s: u16 = 180, start, 1..=65535;
         /// Queries of the performance manager on the wire at once.
-        perfmgr_max_outstanding_queries: u32 = 500, start, 1..=u32::MAX as u64,
-            idle("ibsm does not read error counters; run a separate monitor, such as \
-                ibqueryerrors or perfquery");
+        perfmgr_max_outstanding_queries: u32 = 500, start, 1..=u32::MAX as u64;
         /// Whether the performance manager skips channel adapters.
-        perfmgr_ignore_cas: bool = false, start,
-            idle("ibsm does not read error counters; run a separate monitor, such as \
-                ibqueryerrors or perfquery");
+        perfmgr_ignore_cas: bool = false, start;
         /// Whether the performance manager removes nodes that left the fabric.
-        perfmgr_rm_nodes: bool = true, start,
-            idle("ibsm does not read error counters; run a separate monitor, such as \
-                ibqueryerrors or perfquery");
+        perfmgr_rm_nodes: bool = true, start;
         /// Whether the performance manager logs errors.
-        perfmgr_log_errors: bool = true, start,
-            idle("ibsm does not read error counters; run a separate monitor, such as \
-                ibqueryerrors or perfquery");
+        perfmgr_log_errors: bool = true, start;
         /// Whether the performance manager queries ClassPortInfo.
-        perfmgr_query_cpi: bool = true, start,
-            idle("ibsm does not read error counters; run a separate monitor, such as \
-                ibqueryerrors or perfquery");
+        perfmgr_query_cpi: bool = true, start;
         /// Whether the performance manager logs PortXmitWait.
-        perfmgr_xmit_wait_log: bool = false, start,
-            idle("ibsm does not read error counters; run a separate monitor, such as \
-                ibqueryerrors or perfquery");
+        perfmgr_xmit_wait_log: bool = false, start;
         /// Least PortXmitWait that the performance manager logs.
-        perfmgr_xmit_wait_threshold: u32 = 65535, start,
-            idle("ibsm does not read error counters; run a separate monitor, such as \
-                ibqueryerrors or perfquery");
+        perfmgr_xmit_wait_threshold: u32 = 65535, start;
     }
     section "Event DB Options" {
-        /// File to which the performance manager writes events.
-        event_db_dump_file: Option<String> = None, start,
-            idle("ibsm does not read error counters; run a separate monitor, such as \
-                ibqueryerrors or perfquery");
+        /// File to which the performance manager writes all counters after each sweep; (null) is
+        /// none.
+        event_db_dump_file: Option<String> = None, start;
     }
     section "Event Plugin Options" {
-        /// Plugins to load.
-        event_plugin_name: Option<String> = None, start,
-            idle("OpenSM's plug-ins cannot be loaded; read events from ibsm's page or by gRPC");
-        /// Options passed to plugins.
-        event_plugin_options: Option<String> = None, start,
-            idle("plugins are not supported");
+        /// Program that gets events as lines of JSON on its standard input: exec:PATH, with
+        /// arguments if need be. OpenSM's plug-ins cannot be loaded: their names have no effect.
+        event_plugin_name: Option<String> = None, start;
+        /// Further arguments of that program.
+        event_plugin_options: Option<String> = None, start;
         /// File of node names by GUID, used in logs and dumps instead of NodeDescriptions; (null)
         /// is /etc/opensm/ib-node-name-map, if it exists.
         node_name_map_name: Option<String> = None, start;
     }
     section "DEBUG FEATURES" {
-        /// Log bits: 1 errors, 2 information, 4 verbose, 8, 0x10 and 0x20 debugging, 0x40 dump
-        /// files of routing.
+        /// Log bits: 1 errors, 2 information, 4 verbose, 8 and 0x10 debugging, 0x20 each MAD in
+        /// full, 0x40 dump files of routing, 0x80 a copy in the system's log.
         log_flags: u8 = 3, sweep;
         /// Whether each log line is flushed.
         force_log_flush: bool = false, start,
@@ -277,9 +256,9 @@ settings! {
         /// Log file, beside standard output; (null) is none.
         log_file: Option<String> = None, start;
         /// Size at which the log file is truncated, megabytes; 0 is no limit.
-        log_max_size: u32 = 0, start;
+        log_max_size: u32 = 0, sweep;
         /// Whether the log file is appended to rather than truncated at start.
-        accum_log_file: bool = true, start;
+        accum_log_file: bool = true, sweep;
         /// File of log flags by module.
         per_module_logging_file: Option<String> =
             Some("/etc/opensm/per-module-logging.conf".to_owned()), start;
@@ -295,13 +274,10 @@ settings! {
         /// Whether a fatal error, such as a duplicate GUID, ends the program instead of being
         /// logged.
         exit_on_fatal: bool = true, sweep;
-        /// Console: off, local, loopback or socket.
-        console: Option<String> = Some("off".to_owned()), start,
-            idle("no console; use `ibsmctl status`, `ibsmctl sweep`, `ibsmctl reroute` or the \
-                page of --http");
+        /// Console: off, local (standard input and output), loopback or socket.
+        console: Option<String> = Some("off".to_owned()), start;
         /// Port of the console.
-        console_port: u16 = 10000, start,
-            idle("no console");
+        console_port: u16 = 10000, start;
     }
     section "QoS OPTIONS" {
         /// Whether QoS is on. Without it the QoS policy and the SLs of partitions are ignored.
@@ -378,85 +354,49 @@ settings! {
     }
     section "Congestion Control OPTIONS (EXPERIMENTAL)" {
         /// Whether congestion control is set up.
-        congestion_control: bool = false, start,
-            idle("ibsm does not configure congestion control; switches and adapters keep their \
-                settings");
-        /// Congestion control key (CC_Key).
-        cc_key: u64 = 0, start,
-            idle("ibsm does not configure congestion control; switches and adapters keep their \
-                settings");
+        congestion_control: bool = false, sweep;
+        /// CC_Key that requests show.
+        cc_key: u64 = 0, sweep;
         /// Congestion control MADs on the wire at once.
-        cc_max_outstanding_mads: u32 = 500, start,
-            idle("ibsm does not configure congestion control; switches and adapters keep their \
-                settings");
+        cc_max_outstanding_mads: u32 = 500, start;
     }
     section "Congestion Control SwitchCongestionSetting options" {
         /// Which of the settings of switches are used, as bits.
-        cc_sw_cong_setting_control_map: u32 = 0, start,
-            idle("ibsm does not configure congestion control; switches and adapters keep their \
-                settings");
+        cc_sw_cong_setting_control_map: u32 = 0, sweep;
         /// Ports that mark packets though they are victims only, as 256 bits.
-        cc_sw_cong_setting_victim_mask: PortBits = PortBits::NONE, start,
-            idle("ibsm does not configure congestion control; switches and adapters keep their \
-                settings");
+        cc_sw_cong_setting_victim_mask: PortBits = PortBits::NONE, sweep;
         /// Ports that look for credit starvation, as 256 bits.
-        cc_sw_cong_setting_credit_mask: PortBits = PortBits::NONE, start,
-            idle("ibsm does not configure congestion control; switches and adapters keep their \
-                settings");
+        cc_sw_cong_setting_credit_mask: PortBits = PortBits::NONE, sweep;
         /// How soon packets are marked, 0 to 15.
-        cc_sw_cong_setting_threshold: u8 = 0, start,
-            idle("ibsm does not configure congestion control; switches and adapters keep their \
-                settings");
+        cc_sw_cong_setting_threshold: u8 = 0, sweep;
         /// Credits of the smallest packet that is marked.
-        cc_sw_cong_setting_packet_size: u8 = 0, start,
-            idle("ibsm does not configure congestion control; switches and adapters keep their \
-                settings");
+        cc_sw_cong_setting_packet_size: u8 = 0, sweep;
         /// How soon credits are starved, 0 to 15.
-        cc_sw_cong_setting_credit_starvation_threshold: u8 = 0, start,
-            idle("ibsm does not configure congestion control; switches and adapters keep their \
-                settings");
+        cc_sw_cong_setting_credit_starvation_threshold: u8 = 0, sweep;
         /// Delay of credits, as shift:multiplier.
-        cc_sw_cong_setting_credit_starvation_return_delay: CctEntry = CctEntry::NONE, start,
-            idle("ibsm does not configure congestion control; switches and adapters keep their \
-                settings");
+        cc_sw_cong_setting_credit_starvation_return_delay: CctEntry = CctEntry::NONE, sweep;
         /// Mean number of packets between marks.
-        cc_sw_cong_setting_marking_rate: u16 = 0, start,
-            idle("ibsm does not configure congestion control; switches and adapters keep their \
-                settings");
+        cc_sw_cong_setting_marking_rate: u16 = 0, sweep;
     }
     section "Congestion Control CA Congestion Setting options" {
         /// Whether adapters throttle queue pairs (0) or SLs (1).
-        cc_ca_cong_setting_port_control: u16 = 0, start,
-            idle("ibsm does not configure congestion control; switches and adapters keep their \
-                settings");
+        cc_ca_cong_setting_port_control: u16 = 0, sweep;
         /// SLs that are set up, as bits.
-        cc_ca_cong_setting_control_map: u16 = 0, start,
-            idle("ibsm does not configure congestion control; switches and adapters keep their \
-                settings");
+        cc_ca_cong_setting_control_map: u16 = 0, sweep;
     }
     section "CA Congestion Setting Entries" {
         /// Timer of an SL: the SL, then the value; one line per SL.
-        cc_ca_cong_setting_ccti_timer: BySl<65535> = BySl::NONE, start,
-            idle("ibsm does not configure congestion control; switches and adapters keep their \
-                settings");
+        cc_ca_cong_setting_ccti_timer: BySl<65535> = BySl::NONE, sweep;
         /// Increase of the CCT index per BECN, by SL, as SL and value.
-        cc_ca_cong_setting_ccti_increase: BySl<255> = BySl::NONE, start,
-            idle("ibsm does not configure congestion control; switches and adapters keep their \
-                settings");
+        cc_ca_cong_setting_ccti_increase: BySl<255> = BySl::NONE, sweep;
         /// Threshold of the CCT index for a congestion event, by SL, as SL and value.
-        cc_ca_cong_setting_trigger_threshold: BySl<255> = BySl::NONE, start,
-            idle("ibsm does not configure congestion control; switches and adapters keep their \
-                settings");
+        cc_ca_cong_setting_trigger_threshold: BySl<255> = BySl::NONE, sweep;
         /// Least CCT index, by SL, as SL and value.
-        cc_ca_cong_setting_ccti_min: BySl<255> = BySl::NONE, start,
-            idle("ibsm does not configure congestion control; switches and adapters keep their \
-                settings");
+        cc_ca_cong_setting_ccti_min: BySl<255> = BySl::NONE, sweep;
     }
     section "Congestion Control Table" {
         /// Table of delays: shift:multiplier, separated by commas.
-        cc_cct: Option<Cct> = None, start,
-            idle("ibsm does not configure congestion control; switches and adapters keep their \
-                settings");
+        cc_cct: Option<Cct> = None, sweep;
         /// File of routes to other subnets (prefix routes); (null) is
         /// /etc/opensm/prefix-routes.conf.
         prefix_routes_file: Option<String> = Some(DEFAULT_PREFIX_ROUTES_FILE.to_owned()), start;
@@ -465,7 +405,7 @@ settings! {
         /// Whether IPv6 solicited-node groups that differ in their last 24 bits only share an MLID.
         consolidate_ipv6_snm_req: bool = false, sweep;
         /// Prefix of lines in the log file and syslog.
-        log_prefix: Option<String> = None, start;
+        log_prefix: Option<String> = None, sweep;
     }
     section "IBSM OPTIONS" {
         /// Whether to leave out the fallback to minhop when no engine of routing_engine can route;
@@ -483,5 +423,20 @@ settings! {
         /// File of virtual fabrics, an opafm.xml, read again with every heavy sweep; (null) is
         /// none.
         vfabric_config_file: Option<String> = None, start;
+        /// PM_Key of the performance manager's queries; 0 is none.
+        pm_key: u64 = 0, start;
+        /// Whether cc_key is written to all nodes with congestion control, and protected, instead
+        /// of shown only.
+        cc_key_protect: bool = false, sweep;
+        /// Seconds after a request with a wrong CC_Key until its protection ends; 0 is never.
+        cc_key_lease_period: u16 = 0, sweep;
+        /// Seconds between two readings of the logs of congestion.
+        cc_log_interval_s: u32 = 60, sweep, 1..=86_400;
+        /// When switch ports to hosts mark packets, threshold:packet size:marking rate; (null) is
+        /// as the switch's other ports.
+        cc_host_port_marking: Option<PortMarking> = None, sweep;
+        /// Name of the Fm instance of that file to use; (null) is the one whose SubnetPrefix is
+        /// subnet_prefix.
+        vfabric_instance: Option<String> = None, start;
     }
 }

@@ -14,6 +14,7 @@
 mod congestion;
 mod engine_keys;
 mod engines;
+mod event_plugin;
 pub mod file;
 mod key;
 mod keys;
@@ -39,8 +40,10 @@ mod verify;
 use std::io;
 use std::path::Path;
 
+pub use congestion::PortMarking;
 pub use engines::instead;
-pub use file::{FileError, Parsed};
+pub use event_plugin::EventCommand;
+pub use file::{FileError, Parsed, nearest_of};
 pub use key::{Effect, Key};
 pub use node_names::NodeNames;
 pub use partitions::PartitionConfig;

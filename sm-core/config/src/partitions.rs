@@ -13,7 +13,7 @@ pub(super) mod text;
 
 use ib_mad::types::{Gid, Guid, Mtu, PKey, Rate, Sl};
 
-pub use parse::{PartitionSyntax, parse};
+pub use parse::{PartitionSyntax, faults, parse};
 
 /// Q_Key of IPoIB groups without an explicit one, which all IPoIB drivers expect.
 pub const IPOIB_QKEY: u32 = 0x0b1b;
@@ -197,6 +197,15 @@ impl PartitionConfig {
                 all.groups.push(group);
             }
         }
+        all
+    }
+
+    /// Returns this configuration with additions that it prevails over: `rules` come before its
+    /// own, partitions that it has keep their name and SL, and of two groups with one MGID its own
+    /// stays.
+    pub fn after(&self, partitions: Vec<Partition>, rules: Vec<Rule>, groups: Vec<Group>) -> Self {
+        let mut all = self.joined(partitions, Vec::new(), groups);
+        all.rules.splice(0..0, rules);
         all
     }
 

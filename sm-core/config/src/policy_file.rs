@@ -94,6 +94,23 @@ impl PolicyError {
         }
     }
 
+    /// The errors of the file, each with its place.
+    pub fn each(&self) -> Vec<String> {
+        match self {
+            Self::Qos(error) => error.each(),
+            error => vec![error.to_string()],
+        }
+    }
+
+    /// The line of a file of independent lines, behind which the file was not read.
+    pub fn line_of_list(&self) -> Option<(&Path, usize)> {
+        match self {
+            Self::RoutingFile { path, line, .. } => Some((path, *line)),
+            Self::Routing(error) => error.line_of_list(),
+            _ => None,
+        }
+    }
+
     /// Whether the error is about the file that `sort`, one of the descriptions above, names.
     pub(super) fn is_about(&self, sort: &str) -> bool {
         match self {

@@ -17,6 +17,10 @@ pub struct PortQos {
     pub vlarb_low: [(u8, u8); VL_ARB_ENTRIES],
     /// VL by SL.
     pub sl2vl: [u8; 16],
+    /// Whether settings have the limit.
+    pub has_high_limit: bool,
+    /// Whether settings have entries of a priority.
+    pub has_entries: bool,
 }
 
 /// The tables of all kinds of ports.
@@ -35,6 +39,15 @@ pub struct QosTables {
 macro_rules! port_qos {
     ($settings:ident, $high_limit:ident, $high:ident, $low:ident, $sl2vl:ident) => {
         PortQos {
+            has_high_limit: $settings.$high_limit >= 0 || $settings.qos_high_limit >= 0,
+            has_entries: [
+                &$settings.$high,
+                &$settings.$low,
+                &$settings.qos_vlarb_high,
+                &$settings.qos_vlarb_low,
+            ]
+            .into_iter()
+            .any(Option::is_some),
             high_limit: u8::try_from($settings.$high_limit)
                 .or(u8::try_from($settings.qos_high_limit))
                 .unwrap_or(0),
@@ -135,6 +148,9 @@ mod tests {
         assert_eq!(tables.swe.vlarb_high[..3], [(0, 64), (3, 255), (0, 0)]);
         assert_eq!((tables.ca.vlarb_high[0], tables.ca.vlarb_low[1]), ((0, 4), (1, 4)));
         assert_eq!(tables.sw0.high_limit, 9);
+        assert_eq!([tables.ca.has_entries, tables.swe.has_entries], [false, true]);
+        let default = QosTables::of(&Settings::default()).ca;
+        assert_eq!([tables.rtr.has_high_limit, default.has_high_limit], [true, false]);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! What the managers of a subnet should have in common: settings, and files that settings name.
 //!
 //! A standby compares them with the master's, or uses the master's in place of its own. Keys that
-//! concern one host or one start are not compared, nor are secrets: M_Key, SM_Key, SA_Key and the
-//! key of congestion control.
+//! concern one host or one start are not compared, nor are secrets: M_Key, SM_Key, SA_Key, PM_Key
+//! and the key of congestion control.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -17,10 +17,10 @@ use super::settings::Settings;
 pub const SETTINGS: &str = "settings";
 
 /// Keys that are secret.
-const SECRETS: [&str; 4] = ["m_key", "sm_key", "sa_key", "cc_key"];
+const SECRETS: [&str; 5] = ["m_key", "sm_key", "sa_key", "cc_key", "pm_key"];
 
 /// Keys that concern one host, one start, or files of one host.
-const OF_ONE_HOST: [&str; 22] = [
+const OF_ONE_HOST: [&str; 25] = [
     "guid",
     "sm_priority",
     "sm_inactive",
@@ -35,6 +35,7 @@ const OF_ONE_HOST: [&str; 22] = [
     "sa_db_dump",
     "node_name_map_name",
     "dump_files_dir",
+    "event_db_dump_file",
     "log_flags",
     "force_log_flush",
     "log_file",
@@ -43,6 +44,8 @@ const OF_ONE_HOST: [&str; 22] = [
     "log_prefix",
     "per_module_logging_file",
     "force_heavy_sweep",
+    "event_plugin_name",
+    "event_plugin_options",
 ];
 
 /// A key that names an operator's file, and its default.

@@ -10,7 +10,7 @@ use sa_proto::snapshot::PrefixRoute;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::key::{DEFAULT_PARTITION_FILE, DEFAULT_PREFIX_ROUTES_FILE, DEFAULT_QOS_POLICY_FILE};
-use super::opafm::{self, OpaFm};
+use super::opafm::{self, Instance, OpaFm};
 use super::partitions::{self, PartitionConfig};
 use super::policy_file::{
     PARTITIONS, PREFIX_ROUTES, PolicyError, QOS, ReadText, VIRTUAL_FABRICS, read_text,
@@ -95,6 +95,26 @@ impl SitePolicy {
         }
     }
 
+    /// Reads all files as [`load`](Self::load) does, and goes on after each error, also within a
+    /// file of partitions.
+    pub fn check(settings: &Settings, read: ReadFile) -> Reading {
+        let (_, mut reading) = Self::default().read(settings, read);
+        let path = settings.partition_config_file.as_deref().unwrap_or(DEFAULT_PARTITION_FILE);
+        let is_first = |error: &PolicyError| matches!(error, PolicyError::Partitions { .. });
+        if let Some(first) = reading.errors.iter().position(is_first)
+            && let Ok(text) = read_text(Path::new(path), PARTITIONS, read)
+        {
+            let path = Path::new(path);
+            let faults = partitions::faults(path, &text).into_iter();
+            let errors = faults.map(|(line, reason)| {
+                let path = path.to_owned();
+                PolicyError::Partitions { path, line, reason }
+            });
+            reading.errors.splice(first..=first, errors);
+        }
+        reading
+    }
+
     /// Describes the policy that applies in place of a rejected file.
     pub fn instead_of(&self, error: &PolicyError) -> &'static str {
         match error {
@@ -134,7 +154,12 @@ impl SitePolicy {
             errors.extend(self.read_qos(Path::new(path), &mut remarks, read).err());
         }
         if let Some(path) = settings.vfabric_config_file.as_deref() {
-            errors.extend(self.read_virtual_fabrics(Path::new(path), &mut remarks, read).err());
+            let instance = Instance {
+                name: settings.vfabric_instance.as_deref(),
+                prefix: settings.subnet_prefix,
+            };
+            let path = Path::new(path);
+            errors.extend(self.read_virtual_fabrics(path, &instance, &mut remarks, read).err());
         }
         Arc::make_mut(&mut self.routing).read(settings, &mut remarks, &mut errors, read);
         let taken = std::mem::take(&mut remarks.taken);
@@ -229,6 +254,7 @@ impl SitePolicy {
     fn read_virtual_fabrics(
         &mut self,
         path: &Path,
+        instance: &Instance<'_>,
         remarks: &mut Remarks,
         read: ReadText,
     ) -> Result<(), PolicyError> {
@@ -239,7 +265,7 @@ impl SitePolicy {
         let seen = Seen::Present(xxh3_64(text.as_bytes()));
         if seen != self.virtual_fabric_file {
             let mut remark = |line, text: &str| remarks.add(path, Some(line), text);
-            let parsed = opafm::parse(path, &text, &mut remark)?;
+            let parsed = opafm::parse(path, &text, instance, &mut remark)?;
             remarks.take(path, &format!("virtual fabrics: {}", parsed.virtual_fabrics.len()));
             self.virtual_fabrics = Some(Arc::new(parsed));
             self.virtual_fabric_file = seen;

@@ -10,6 +10,11 @@ use tracing::warn;
 /// Where Linux shows the identity of the current boot.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
+/// The time of day of this host, milliseconds since 1970.
+pub(crate) fn unix_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
+}
+
 /// Where a program takes the time from.
 pub trait Clock: Send + Sync {
     /// The monotonic clock.

@@ -39,6 +39,7 @@ impl Fabric {
             new.seen = node.seen;
             new.hops = node.hops;
             new.upstream = move_port(node.upstream);
+            new.entry = move_port(node.entry);
             if let (Some(from), Some(to)) = (node.switch, new.switch) {
                 std::mem::swap(
                     &mut self.switches[from.get()].lft,

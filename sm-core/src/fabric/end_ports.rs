@@ -7,6 +7,29 @@ use ib_mad::types::{Guid, PortNum};
 
 use super::{Fabric, PortIndex};
 
+/// Whether a port is where its GUID belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tenure {
+    /// It is.
+    Home,
+    /// It is at another place, or none is known.
+    Elsewhere,
+    /// It is at another place, and does not get the GUID even if it alone has it.
+    Withheld,
+}
+
+/// The owners of port GUIDs.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Settled {
+    /// Ports that own their GUID, and did not before.
+    pub owners: Vec<PortIndex>,
+    /// Ports that do not, after the one that does, if any.
+    pub others: Vec<(Option<PortIndex>, PortIndex)>,
+}
+
+/// The lowest of several ports with one GUID owns it.
+type Rank = (bool, bool, bool, PortIndex);
+
 impl Fabric {
     /// Indices of the ports that carry LIDs: port 0 of switches, linked ports of others; only
     /// those whose PortInfo is known, and of several with one port GUID only the one that
@@ -36,34 +59,49 @@ impl Fabric {
         self.node_of(index).switch.is_none() && self.is_duplicate(index)
     }
 
-    /// Chooses one port for each port GUID: of several the SM's own, then the one that had it
-    /// before, then the first. Returns each rejected port, after the chosen one.
-    pub fn settle_end_ports(&mut self) -> Vec<(PortIndex, PortIndex)> {
+    /// Chooses one port for each port GUID: of several the SM's own, then the one at its home, then
+    /// the one that had it before, then the first. `tenure` is called for ports that did not have
+    /// it before.
+    pub fn settle_end_ports(
+        &mut self,
+        mut tenure: impl FnMut(&Self, PortIndex) -> Tenure,
+    ) -> Settled {
         let ports = self.nodes().flat_map(|(index, _)| self.ports_of(index));
         let (candidates, others): (Vec<PortIndex>, Vec<PortIndex>) =
             ports.partition(|&port| self.could_be_end_port(port));
-        let rank = |port: PortIndex| {
-            let had_it = self.port(port).owns_guid == Some(true);
-            (self.sm_port != Some(port), !had_it, port)
-        };
-        let mut owners: HashMap<Guid, PortIndex, RandomState> =
+        let mut owners: HashMap<Guid, (Rank, PortIndex), RandomState> =
             HashMap::with_capacity_and_hasher(candidates.len(), RandomState::default());
         for &port in &candidates {
-            let owner = owners.entry(self.port(port).guid).or_insert(port);
-            if rank(port) < rank(*owner) {
-                *owner = port;
+            let had_it = self.port(port).owns_guid == Some(true);
+            let tenure = if had_it { Tenure::Elsewhere } else { tenure(self, port) };
+            let is_own = self.sm_port == Some(port);
+            if is_own || tenure != Tenure::Withheld {
+                let rank = (!is_own, tenure != Tenure::Home, !had_it, port);
+                let owner = owners.entry(self.port(port).guid).or_insert((rank, port));
+                if rank < owner.0 {
+                    *owner = (rank, port);
+                }
             }
         }
         others.into_iter().for_each(|port| self.settle(port, None));
-        let mut without = Vec::new();
+        let mut settled = Settled::default();
         for port in candidates {
-            let owner = owners[&self.port(port).guid];
-            self.settle(port, Some(owner == port));
-            if owner != port {
-                without.push((owner, port));
+            let owner = owners.get(&self.port(port).guid).map(|&(_, owner)| owner);
+            let is_owner = owner == Some(port);
+            if !is_owner {
+                settled.others.push((owner, port));
+            } else if self.port(port).owns_guid != Some(true) {
+                settled.owners.push(port);
             }
+            self.settle(port, Some(is_owner));
         }
-        without
+        settled
+    }
+
+    /// Takes its port GUID from a port until [`settle_end_ports`](Self::settle_end_ports) chooses
+    /// again.
+    pub(crate) fn disown(&mut self, port: PortIndex) {
+        self.settle(port, Some(false));
     }
 
     fn settle(&mut self, port: PortIndex, owns_guid: Option<bool>) {

@@ -38,6 +38,8 @@ pub struct Node {
     /// Links between the SM's node and it.
     pub(super) hops: u8,
     pub(super) first_port: PortIndex,
+    /// The port of a known node behind which it first appeared, in a subnet already known.
+    pub(super) entry: Option<PortIndex>,
     /// Its last published row; none once the node or a neighbouring port may have
     /// changed.
     pub(super) row: OnceLock<Arc<snapshot::Node>>,
@@ -52,6 +54,12 @@ impl Node {
     /// Links between the SM's node and it.
     pub fn hops(&self) -> u8 {
         self.hops
+    }
+
+    /// The port of a known node behind which it first appeared; `None` if it was there when the
+    /// subnet was first discovered, or has a LID from before.
+    pub fn entry(&self) -> Option<PortIndex> {
+        self.entry
     }
 
     /// The operator's name for it, if any.

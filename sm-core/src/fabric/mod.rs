@@ -8,6 +8,7 @@
 mod compact;
 mod end_ports;
 mod entries;
+mod extent;
 mod index;
 mod lft;
 mod mft;
@@ -24,7 +25,9 @@ use std::sync::{Arc, OnceLock};
 use ib_mad::types::{Guid, PKey, PortNum};
 use ib_mad::wire::attribute::{NodeInfo, NodeType};
 
+pub use end_ports::{Settled, Tenure};
 pub use entries::{Node, Port, Switch, description};
+pub use extent::Extent;
 pub use index::{NodeIndex, PortIndex, SwitchIndex};
 pub use lft::ForwardingTable;
 pub use mft::{BlockKey, MulticastTable};
@@ -296,6 +299,7 @@ impl Fabric {
             upstream: None,
             hops: 0,
             first_port,
+            entry: None,
             row: OnceLock::new(),
         });
         self.by_guid.insert(guid, index);
@@ -361,6 +365,15 @@ impl Fabric {
         }
     }
 
+    /// Records the port GUID of a port. Another one than before makes its link another one, too:
+    /// `neighbors` names ports by their GUIDs.
+    pub(crate) fn set_port_guid(&mut self, port: PortIndex, guid: Guid) {
+        if self.port(port).guid != guid {
+            self.port_mut(port).guid = guid;
+            self.new_links.note(port);
+        }
+    }
+
     /// Cuts the link of a port, if it has one.
     pub fn unlink(&mut self, port: PortIndex) {
         if let Some(peer) = self.port_mut(port).peer.take() {
@@ -380,6 +393,11 @@ impl Fabric {
         let node = &mut self.nodes[node.get()];
         node.upstream = Some(egress);
         node.hops = hops;
+    }
+
+    /// Sets the port of a known node behind which a node appeared.
+    pub(crate) fn set_entry(&mut self, node: NodeIndex, entry: PortIndex) {
+        self.nodes[node.get()].entry = Some(entry);
     }
 
     /// Describes a port, for messages.

@@ -79,7 +79,7 @@ fn a_node_that_returns_keeps_its_indices_and_forgets_its_past() {
     fabric.switch_mut(index).lft.set_desired(vec![1; 64]);
     fabric.switch_mut(index).lft.acknowledge(0);
     fabric.remove(switch);
-    fabric.settle_end_ports();
+    settle(&mut fabric);
     assert_eq!((fabric.counts(), fabric.end_ports().count()), ((2, 0), 1));
     assert_eq!(add(&mut fabric, NodeType::Switch, 100, 4), switch);
     assert!(fabric.switch(index).lft.is_stale(0));
@@ -89,6 +89,12 @@ fn a_node_that_returns_keeps_its_indices_and_forgets_its_past() {
     assert_eq!(fabric.counts(), (2, 1));
 }
 
+/// Ports that do not own their GUID, after the one that does.
+fn settle(fabric: &mut Fabric) -> Vec<(PortIndex, PortIndex)> {
+    let settled = fabric.settle_end_ports(|_, _| Tenure::Elsewhere);
+    settled.others.into_iter().map(|(owner, port)| (owner.unwrap(), port)).collect()
+}
+
 #[test]
 fn a_port_guid_belongs_to_one_port_and_stays_there() {
     let mut fabric = line(2);
@@ -96,22 +102,22 @@ fn a_port_guid_belongs_to_one_port_and_stays_there() {
         .map(|(guid, num)| fabric.port_of(fabric.find(Guid(guid)).unwrap(), PortNum(num)).unwrap());
     fabric.port_mut(first_switch).guid = Guid(7);
     fabric.port_mut(last).guid = Guid(8);
-    assert!(fabric.settle_end_ports().is_empty());
+    assert!(settle(&mut fabric).is_empty());
     // The host's port takes on the switch's GUID: the switch had it before.
     fabric.port_mut(last).guid = Guid(7);
-    assert_eq!(fabric.settle_end_ports(), [(first_switch, last)]);
+    assert_eq!(settle(&mut fabric), [(first_switch, last)]);
     assert!(fabric.is_end_port(first_switch) && !fabric.is_end_port(last));
     assert!(fabric.is_left_out(last) && !fabric.is_left_out(first_switch));
     // The SM's own port comes before all.
     fabric.port_mut(sm_port).guid = Guid(7);
-    assert_eq!(fabric.settle_end_ports(), [(sm_port, first_switch), (sm_port, last)]);
+    assert_eq!(settle(&mut fabric), [(sm_port, first_switch), (sm_port, last)]);
     fabric.port_mut(sm_port).guid = Guid(1);
     fabric.port_mut(first_switch).guid = Guid(100);
-    assert!(fabric.settle_end_ports().is_empty() && fabric.is_end_port(last));
+    assert!(settle(&mut fabric).is_empty() && fabric.is_end_port(last));
 
     // The GUID that stands for the SA is no port's own.
     fabric.port_mut(last).guid = Guid::WELL_KNOWN_SA;
-    assert!(fabric.settle_end_ports().is_empty() && !fabric.is_end_port(last));
+    assert!(settle(&mut fabric).is_empty() && !fabric.is_end_port(last));
     assert_eq!(fabric.impostors().collect::<Vec<_>>(), [last]);
 }
 
@@ -163,4 +169,19 @@ fn links_are_new_once() {
     assert_eq!(fabric.take_new_links(), [(sm_port.min(peer), sm_port.max(peer))]);
     // Indices are others then.
     assert_eq!(fabric.compacted().take_new_links().len(), 2);
+}
+
+/// Regression: `neighbors` kept the port GUID that the port at the far end had had before, so that
+/// its M_Key was looked up by that.
+#[test]
+fn a_link_to_a_port_with_another_guid_is_new() {
+    let mut fabric = line(1);
+    let sm_port = fabric.sm_port().unwrap();
+    let peer = fabric.port(sm_port).peer().unwrap();
+    let guid = fabric.port(sm_port).guid;
+    fabric.take_new_links();
+    fabric.set_port_guid(sm_port, guid);
+    assert!(fabric.take_new_links().is_empty());
+    fabric.set_port_guid(sm_port, Guid(guid.0 + 1));
+    assert_eq!(fabric.take_new_links(), [(sm_port.min(peer), sm_port.max(peer))]);
 }

@@ -8,6 +8,8 @@ use ib_mad::wire::attribute::{
 };
 
 use super::pkey::PKeyPlan;
+use super::port_qos;
+use super::vfabric::VirtualFabrics;
 use crate::fabric::{Fabric, PortIndex};
 use sm_config::{QosTables, Settings};
 
@@ -21,8 +23,10 @@ pub struct Subnet<'a> {
     pub settings: &'a Settings,
     /// The P_Key checks of switches.
     pub pkeys: &'a PKeyPlan,
-    /// The QoS tables, while QoS is on.
+    /// The QoS tables, while QoS is on or virtual fabrics arbitrate.
     pub qos: Option<&'a QosTables>,
+    /// Virtual fabrics, which may have limits of high priority and queue lifetimes.
+    pub virtual_fabrics: &'a VirtualFabrics,
 }
 
 /// LIDs of an end port.
@@ -115,6 +119,13 @@ pub fn switched(fabric: &Fabric, port: PortIndex, on: bool) -> PortInfoBytes {
     bytes
 }
 
+/// PortInfo that takes a link down, from where it is trained again.
+pub fn taken_down(fabric: &Fabric, port: PortIndex) -> PortInfoBytes {
+    let mut bytes = as_set(&fabric.port(port).info);
+    view(&mut bytes).set_port_state(PortState::Down);
+    bytes
+}
+
 /// PortInfo with all fields that the SM decides, states unchanged. Of the reported PortInfo only
 /// the capabilities are used, so that a wrong report cannot be written back as a setting.
 fn configured(
@@ -199,7 +210,13 @@ fn set_link(fabric: &Fabric, port: PortIndex, subnet: Subnet<'_>, bytes: &mut Po
     if let Some(qos) = subnet.qos {
         // With one data VL there is no arbitration.
         // It goes with the arbitration table of the port (IBA C14-62.1.1.11).
-        let limit = qos.of_port(fabric.node(current.node).kind, current.num).high_limit;
+        let tables = qos.of_port(fabric.node(current.node).kind, current.num);
+        let limit = match subnet.virtual_fabrics.arbitration() {
+            Some(arbitration) if !port_qos::is_own(tables, settings) => {
+                arbitration.high_limit(tables)
+            }
+            _ => tables.high_limit,
+        };
         info.set_vl_high_limit(if own.vl_cap() <= 1 { 0 } else { limit });
     }
     if let Some(checks) = subnet.pkeys.checks(fabric, port) {
@@ -215,19 +232,22 @@ fn set_link(fabric: &Fabric, port: PortIndex, subnet: Subnet<'_>, bytes: &mut Po
     if both_extended {
         set_extended_speeds(settings, &mut info);
     }
-    let Some((_, peer_node)) = peer else { return };
+    let Some((peer_port, peer_node)) = peer else { return };
     let leaf = peer_node.switch.is_none();
+    let fabrics = subnet.virtual_fabrics;
     match fabric.node(current.node).kind {
         NodeType::Switch if leaf => {
-            info.set_hoq_life(settings.leaf_head_of_queue_lifetime)
+            let life = fabrics.hoq_life_to(peer_port.guid);
+            info.set_hoq_life(life.unwrap_or(settings.leaf_head_of_queue_lifetime))
                 .set_vl_stall_count(settings.leaf_vl_stall_count);
         }
         NodeType::Switch => {
-            info.set_hoq_life(settings.head_of_queue_lifetime)
+            info.set_hoq_life(fabrics.hoq_life().unwrap_or(settings.head_of_queue_lifetime))
                 .set_vl_stall_count(settings.vl_stall_count);
         }
         NodeType::Router => {
-            info.set_hoq_life(settings.leaf_head_of_queue_lifetime);
+            let life = fabrics.hoq_life();
+            info.set_hoq_life(life.unwrap_or(settings.leaf_head_of_queue_lifetime));
         }
         _ => {}
     }
@@ -371,7 +391,12 @@ mod tests {
         armed(
             fabric,
             port,
-            Subnet { settings: &settings, pkeys: &PKeyPlan::default(), qos: None },
+            Subnet {
+                settings: &settings,
+                pkeys: &PKeyPlan::default(),
+                qos: None,
+                virtual_fabrics: &VirtualFabrics::default(),
+            },
             None,
             anyway,
         )
@@ -416,7 +441,12 @@ mod tests {
     fn clients_register_again_only_behind_capable_ports() {
         let (mut fabric, _, host) = pair(PortState::Active);
         let settings = Settings::default();
-        let subnet = Subnet { settings: &settings, pkeys: &PKeyPlan::default(), qos: None };
+        let subnet = Subnet {
+            settings: &settings,
+            pkeys: &PKeyPlan::default(),
+            qos: None,
+            virtual_fabrics: &VirtualFabrics::default(),
+        };
         let sa = (Lid(1), Sl::default());
         let addressing = Addressing { base_lid: Lid(7), lmc: 0, sa, reregister: true };
         let info = addressed(&fabric, host, subnet, addressing).unwrap();
@@ -456,7 +486,8 @@ mod tests {
                 ..Settings::default()
             };
             let pkeys = PKeyPlan::default();
-            let subnet = Subnet { settings: &settings, pkeys: &pkeys, qos: None };
+            let virtual_fabrics = &VirtualFabrics::default();
+            let subnet = Subnet { settings: &settings, pkeys: &pkeys, qos: None, virtual_fabrics };
             enabled(&PortInfo::new(armed(fabric, port, subnet, None, true).unwrap()).unwrap())
         };
         let cases = [
@@ -489,7 +520,8 @@ mod tests {
         let (mut fabric, leaf, _) = pair(PortState::Active);
         let settings = Settings::default();
         let pkeys = PKeyPlan::default();
-        let subnet = || Subnet { settings: &settings, pkeys: &pkeys, qos: None };
+        let virtual_fabrics = &VirtualFabrics::default();
+        let subnet = || Subnet { settings: &settings, pkeys: &pkeys, qos: None, virtual_fabrics };
         let info = armed(&fabric, leaf, subnet(), None, true).unwrap();
         fabric.port_mut(leaf).info = info;
         view(&mut fabric.port_mut(leaf).info)

@@ -91,6 +91,16 @@ pub struct Neighbours {
 }
 
 impl Neighbours {
+    /// Number of ports with a known neighbour.
+    pub fn len(&self) -> usize {
+        self.by_end.len()
+    }
+
+    /// Whether no link is known.
+    pub fn is_empty(&self) -> bool {
+        self.by_end.is_empty()
+    }
+
     /// The port at the other end of a link.
     pub fn get(&self, end: End) -> Option<End> {
         self.by_end.get(&end).copied()
@@ -109,8 +119,9 @@ impl Neighbours {
         }
         for (a, b) in links.take(LINES_MAX / 2) {
             for (end, far) in [(a, b), (b, a)] {
-                let before = self.by_end.insert(end, far).filter(|&before| before != far);
-                if let Some(before) = before {
+                let before = self.by_end.insert(end, far);
+                // A plug leads from a port to itself.
+                if let Some(before) = before.filter(|&before| before != far && before != end) {
                     self.by_end.remove(&before);
                 }
             }
@@ -120,7 +131,7 @@ impl Neighbours {
     /// Takes over the links that the master knows; others stay as with [`join`](Self::join).
     /// Returns whether the table changed.
     pub fn follow(&mut self, master: &Self) -> bool {
-        let is_new = |(a, b): &(&End, &End)| a < b && self.get(**a) != Some(**b);
+        let is_new = |(a, b): &(&End, &End)| a <= b && self.get(**a) != Some(**b);
         let new: Vec<(End, End)> =
             master.by_end.iter().filter(is_new).map(|(a, b)| (*a, *b)).collect();
         if new.is_empty() {
@@ -257,6 +268,21 @@ mod tests {
         assert_eq!(all, [Some(c), None, Some(a), None]);
         neighbours.join([(c, a)].into_iter());
         assert_eq!(neighbours.by_end.len(), 2, "the same link from its other end");
+    }
+
+    /// Regression: the link that took the place of a loopback plug was known from its far end only:
+    /// the entry of the plug was removed after the new one had taken its place.
+    #[test]
+    fn a_cable_in_place_of_a_loopback_plug_is_known_from_both_ends() {
+        let [a, b] = [1, 2].map(|guid| (Guid(guid), PortNum(1)));
+        let mut neighbours = Neighbours::default();
+        neighbours.join([(a, a)].into_iter());
+        assert_eq!((neighbours.get(a), neighbours.len()), (Some(a), 1));
+        let plug = neighbours.clone();
+        neighbours.join([(a, b)].into_iter());
+        assert_eq!((neighbours.get(a), neighbours.get(b)), (Some(b), Some(a)));
+        assert!(neighbours.follow(&plug), "the master's plug");
+        assert_eq!(neighbours, plug);
     }
 
     /// Ports that left the fabric were kept forever, until the file was too long to be read.

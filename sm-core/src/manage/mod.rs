@@ -1,7 +1,9 @@
 //! The intended configuration of the fabric: LIDs, partitions, link settings. Pure functions of the
 //! fabric and the settings; `sweep` sends the requests.
 
+pub mod api_partitions;
 pub mod end_port;
+pub mod home;
 pub mod lid;
 pub mod link;
 pub mod mkey;

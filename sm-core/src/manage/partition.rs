@@ -68,6 +68,21 @@ impl Memberships {
         found
     }
 
+    /// Ports keep P_Keys that their tables hold and `config` does not define: partitions that
+    /// programs made are not known yet.
+    pub fn keep_others(&mut self, fabric: &Fabric, config: &PartitionConfig) {
+        let defined: HashSet<u16> =
+            config.partitions().iter().map(|partition| partition.pkey.base()).collect();
+        for (&port, keys) in &mut self.ports {
+            let held = fabric.port(port).pkeys.iter().copied();
+            for key in held.filter(|key| key.is_valid() && !defined.contains(&key.base())) {
+                if !keys.keys.contains(&key) {
+                    Arc::make_mut(keys).keys.push(key);
+                }
+            }
+        }
+    }
+
     /// Wanted P_Keys of an end port.
     pub fn keys(&self, port: PortIndex) -> Option<&PortKeys> {
         self.shared_keys(port).map(|keys| &**keys)

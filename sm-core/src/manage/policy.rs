@@ -7,13 +7,14 @@ use ib_mad::types::{Guid, Mtu, PKey};
 
 use super::end_port::end_ports;
 use super::partition::Memberships;
+use super::port_qos;
 use super::qos::{self, PartitionMembers};
 use super::rules::RuleSet;
 use super::vfabric::VirtualFabrics;
 use crate::fabric::PolicyRows;
 use crate::fabric::{Fabric, PortIndex};
 use sm_config::partitions::PartitionConfig;
-use sm_config::{Settings, SitePolicy};
+use sm_config::{QosTables, Settings, SitePolicy};
 
 /// The policy in force on a fabric.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +41,7 @@ pub fn rows(what: &InForce<'_>) -> (PolicyRows, Vec<String>) {
     rules.warnings.extend_from_slice(what.virtual_fabrics.warnings());
     let file = settings.vfabric_config_file.as_deref().map_or("", file_name);
     what.virtual_fabrics.add_rules(file, settings.subnet_timeout, &own, &mut rules);
+    rules.warnings.extend(own_tables(file, settings, what.virtual_fabrics));
     if let (true, Some(policy)) = (settings.qos, &site.qos) {
         add_qos(what, policy, &mut rules);
     }
@@ -57,6 +59,29 @@ pub fn rows(what: &InForce<'_>) -> (PolicyRows, Vec<String>) {
     };
     rules.move_to(&mut rows);
     (rows, warnings)
+}
+
+/// Reports kinds of ports at which the tables of settings are in force in place of the bandwidth of
+/// virtual fabrics.
+fn own_tables(file: &str, settings: &Settings, fabrics: &VirtualFabrics) -> Option<String> {
+    let arbitration = fabrics.arbitration()?;
+    let QosTables { ca, sw0, swe, rtr } = QosTables::of(settings);
+    let kinds = [
+        (ca, "ports of channel adapters (ca)"),
+        (sw0, "port 0 of switches (sw0)"),
+        (swe, "external ports of switches (swe)"),
+        (rtr, "ports of routers (rtr)"),
+    ];
+    let own = kinds.iter().filter(|(tables, _)| port_qos::is_own(tables, settings));
+    let names: Vec<&str> = own.map(|&(_, name)| name).collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "{file}:{}: Bandwidth and HighPriority have no effect at {}: the settings have VL \
+             arbitration tables for them",
+            arbitration.line(),
+            names.join(", ")
+        )
+    })
 }
 
 /// Reports multicast groups of partitions whose MTU exceeds the link MTU of some members: these

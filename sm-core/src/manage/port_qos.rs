@@ -2,7 +2,8 @@
 
 use ib_mad::wire::attribute::data_vls;
 
-use sm_config::{PortQos, VL_ARB_ENTRIES};
+use super::vfabric::arbitration::{Arbitration, PortLanes};
+use sm_config::{PortQos, Settings, VL_ARB_ENTRIES};
 
 /// Blocks of VL arbitration tables, in their order on the wire: two of low, two of high priority.
 pub const VL_ARB_BLOCKS: usize = 4;
@@ -28,6 +29,12 @@ pub fn distinct_lanes(qos: &PortQos, operational_vls: u8) -> u8 {
 pub fn folded(vls: &[u8; 16], operational_vls: u8) -> [u8; 16] {
     let mask = vl_mask(operational_vls);
     vls.map(|vl| if vl == DROP_VL { DROP_VL } else { vl & mask })
+}
+
+/// The VLs of a set, as [`folded`] has them; without VL 15, which drops packets.
+pub fn folded_set(vls: u16, operational_vls: u8) -> u16 {
+    let mask = vl_mask(operational_vls);
+    (0..DROP_VL).filter(|vl| vls >> vl & 1 == 1).fold(0, |all, vl| all | 1 << (vl & mask))
 }
 
 /// Block `block` of the VL arbitration table, 0 to 3, of a port that has `low` and `high` entries
@@ -69,6 +76,19 @@ pub fn of_torus_host_port(qos: &PortQos) -> PortQos {
     PortQos { vlarb_high: fold(&qos.vlarb_high), vlarb_low: fold(&qos.vlarb_low), ..qos.clone() }
 }
 
+/// Whether the operator's tables are in force at ports of a kind although virtual fabrics have
+/// bandwidth: those that settings have, while QoS is on.
+pub fn is_own(qos: &PortQos, settings: &Settings) -> bool {
+    settings.qos && qos.has_entries
+}
+
+/// The tables of a port with these lanes, with the entries that virtual fabrics
+/// ask for.
+pub fn of_virtual_fabrics(qos: &PortQos, arbitration: &Arbitration, lanes: &PortLanes) -> PortQos {
+    let (vlarb_low, vlarb_high) = arbitration.entries(lanes);
+    PortQos { vlarb_low, vlarb_high, ..qos.clone() }
+}
+
 /// The bits of a VL's number that distinguish the data VLs of this code.
 fn vl_mask(operational_vls: u8) -> u8 {
     data_vls(operational_vls).unwrap_or(1).next_power_of_two() - 1
@@ -77,7 +97,7 @@ fn vl_mask(operational_vls: u8) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sm_config::{QosTables, Settings};
+    use sm_config::QosTables;
 
     #[test]
     fn vls_that_a_port_does_not_have_fold_onto_those_it_has() {

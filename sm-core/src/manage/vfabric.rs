@@ -8,7 +8,9 @@
 //! - `members`: device groups as ports; `assign`: P_Keys and SLs where the file has none.
 //! - `rows`: rules for path queries; `groups`: partitions and groups for `manage::partition`.
 //! - [`by_mgid`]: which virtual fabric a multicast group belongs to.
+//! - [`arbitration`]: the bandwidth of each at a port.
 
+pub mod arbitration;
 mod assign;
 pub mod by_mgid;
 mod groups;
@@ -17,10 +19,13 @@ mod rows;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashMap;
+
 use ib_mad::types::{Guid, Mtu, PKey, Rate, Sl};
 use ib_mad::wire::attribute::NodeType;
 
 use super::end_port::EndPort;
+use arbitration::Arbitration;
 use members::Members;
 use sm_config::opafm::{MulticastGroup, OpaFm, Traffic};
 
@@ -36,6 +41,11 @@ pub struct VirtualFabrics {
     ports: Vec<(Guid, NodeType)>,
     /// Groups to be created in advance.
     multicast_groups: Vec<MulticastGroup>,
+    arbitration: Option<Arbitration>,
+    /// Longest HoqLife of the virtual fabrics of an end port, by its GUID, as codes.
+    hoq_lives: HashMap<Guid, u8>,
+    /// Longest HoqLife of all.
+    hoq_life: Option<u8>,
     warnings: Vec<String>,
 }
 
@@ -81,6 +91,7 @@ impl VirtualFabrics {
         let mut warnings = Vec::new();
         let pkeys = assign::pkeys(&file.virtual_fabrics, taken, &mut warnings);
         let sls = assign::sls(&file.virtual_fabrics, &mut warnings);
+        let arbitration = Arbitration::new(file, &sls);
         let settled = pkeys.into_iter().zip(sls);
         let fabrics = file.virtual_fabrics.iter().zip(settled).map(|(fabric, (pkey, sls))| {
             let all = || fabric.members.iter().chain(&fabric.limited_members).copied();
@@ -106,14 +117,50 @@ impl VirtualFabrics {
                 limited,
             }
         });
-        Self {
+        let mut all = Self {
             fabrics: fabrics.collect(),
             members: members::resolve(&file.device_groups, ports),
             group_names: file.device_groups.iter().map(|group| group.name.clone()).collect(),
             ports: ports.iter().map(|port| (port.guid, port.kind)).collect(),
             multicast_groups: file.multicast_groups.clone(),
+            arbitration,
+            hoq_lives: HashMap::new(),
+            hoq_life: None,
             warnings,
+        };
+        all.hoq_lives = all.longest_hoq_lives(file);
+        let active = file.virtual_fabrics.iter().filter(|fabric| !fabric.standby);
+        all.hoq_life = active.filter_map(|fabric| fabric.qos.as_ref()?.hoq_life).max();
+        all
+    }
+
+    fn longest_hoq_lives(&self, file: &OpaFm) -> HashMap<Guid, u8> {
+        let mut lives = HashMap::new();
+        for (at, fabric) in self.active() {
+            let qos = file.virtual_fabrics.get(at).and_then(|each| each.qos.as_ref());
+            let Some(life) = qos.and_then(|qos| qos.hoq_life) else { continue };
+            for port in self.ports_of(&fabric.full).chain(self.ports_of(&fabric.limited)) {
+                let longest = lives.entry(self.ports[port].0).or_insert(life);
+                *longest = life.max(*longest);
+            }
         }
+        lives
+    }
+
+    /// How ports arbitrate between VLs; `None` if virtual fabrics leave that open.
+    pub fn arbitration(&self) -> Option<&Arbitration> {
+        self.arbitration.as_ref()
+    }
+
+    /// HOQLife of a link to an end port, as its code: the longest HoqLife of the virtual fabrics
+    /// that it is a member of.
+    pub fn hoq_life_to(&self, end_port: Guid) -> Option<u8> {
+        self.hoq_lives.get(&end_port).copied()
+    }
+
+    /// HOQLife of links that packets of all virtual fabrics may take.
+    pub fn hoq_life(&self) -> Option<u8> {
+        self.hoq_life
     }
 
     /// The virtual fabrics, in the order of the file.

@@ -2,6 +2,8 @@
 //! decisions by the SMInfo of others. This module only decides; `sweep` polls the master and hands
 //! over to another.
 
+use std::collections::BTreeSet;
+
 use ib_mad::types::Guid;
 use ib_mad::wire::MAD_LEN;
 use ib_mad::wire::attribute::{SmControl, SmInfo, SmInfoRepr, SmState};
@@ -93,7 +95,13 @@ pub struct Mastership {
     refuses_handover: bool,
     /// The master that this SM replaced because it did not answer.
     replaced: Option<Guid>,
+    /// Managers that handed over to this SM while it was master, and have not been master since as
+    /// far as it knows: they have nothing more to hand over.
+    handed_over: BTreeSet<Guid>,
 }
+
+/// Maximum number of managers of which this SM, as master, accepts a handover.
+const HANDED_OVER_MAX: usize = 64;
 
 impl Mastership {
     /// A subnet manager in DISCOVERING.
@@ -108,6 +116,7 @@ impl Mastership {
             tenure: 0,
             refuses_handover: false,
             replaced: None,
+            handed_over: BTreeSet::new(),
         }
     }
 
@@ -160,6 +169,15 @@ impl Mastership {
     /// Sets the master that this SM replaced because it did not answer.
     pub fn set_replaced(&mut self, replaced: Option<Guid>) {
         self.replaced = replaced;
+        replaced.inspect(|guid| _ = self.handed_over.remove(guid));
+    }
+
+    /// Records which other SMs were found, and in which state. One that is master, or in another
+    /// part of a split fabric where it may become master, can hand over again.
+    pub fn note_others(&mut self, others: &[RemoteSm]) {
+        let is_idle =
+            |guid: &Guid| others.iter().any(|sm| sm.guid == *guid && sm.state != SmState::Master);
+        self.handed_over.retain(is_idle);
     }
 
     /// The SM_Key that other subnet managers must present.
@@ -266,6 +284,11 @@ impl Mastership {
             if demand == Demand::StandBy {
                 self.state = SmState::Standby;
             }
+            if let Demand::TakeOver(from) = demand
+                && self.state == SmState::Master
+            {
+                self.handed_over.insert(from);
+            }
         }
         self.act();
         smp::answer(mad, status);
@@ -283,6 +306,11 @@ impl Mastership {
             repr.emit(&mut info);
         }
         demand
+    }
+
+    /// Whether a manager may have been master while this SM was.
+    fn may_hand_over(&self, guid: Guid) -> bool {
+        self.handed_over.len() < HANDED_OVER_MAX && !self.handed_over.contains(&guid)
     }
 
     /// The effect of Set(SMInfo), by the state machine of 14.4.1; `None` if it is refused. The
@@ -313,6 +341,11 @@ impl Mastership {
             }
             (SmControl::Handover, _) if self.refuses_handover => None,
             (SmControl::Handover, Standby) => Some(Demand::TakeOver(from)),
+            // It did so already, and has not been master since: a full sweep and registrations of
+            // all clients for nothing.
+            (SmControl::Handover, Master) if self.outranks(&other) && !self.may_hand_over(from) => {
+                Some(Demand::None)
+            }
             // A master accepts a handover only from one of lower rank: two subnets were merged.
             (SmControl::Handover, Master) if self.outranks(&other) => Some(Demand::TakeOver(from)),
             // The discovery decides on mastership; that master no longer counts.
@@ -522,6 +555,30 @@ mod tests {
         }
         let taken = Demand::TakeOver(Guid(9));
         assert_eq!(answered(master, SmControl::Handover, Standing::Manager).0, taken);
+    }
+
+    /// Regression: a standby had all clients register again as often as it liked.
+    #[test]
+    fn a_manager_hands_over_once_unless_it_may_have_been_master_again() {
+        let mut own = own(3, SmState::Master);
+        let hand_over = |own: &mut Mastership, guid: u64| {
+            let mut mad = set_request(SmControl::Handover, 1);
+            SmInfo::new(&mut mad[smp::DATA]).unwrap().set_guid(Guid(guid));
+            own.answer(&mut mad, Standing::Manager)
+        };
+        let taken = Demand::TakeOver(Guid(20));
+        assert_eq!(hand_over(&mut own, 20), taken);
+        assert_eq!(hand_over(&mut own, 20), Demand::None);
+        own.note_others(&[sm(20, 0, SmState::Standby)]);
+        assert_eq!(hand_over(&mut own, 20), Demand::None, "it is standby as before");
+        own.note_others(&[sm(20, 0, SmState::Master)]);
+        assert_eq!(hand_over(&mut own, 20), taken);
+        own.note_others(&[]);
+        assert_eq!(hand_over(&mut own, 20), taken, "it was in another part of the fabric");
+        own.set_replaced(Some(Guid(20)));
+        assert_eq!(hand_over(&mut own, 20), taken, "it was replaced");
+        let granted = (100..1000).filter(|guid| hand_over(&mut own, *guid) != Demand::None);
+        assert_eq!(granted.count(), HANDED_OVER_MAX - 1);
     }
 
     #[test]

@@ -1,8 +1,12 @@
 //! GUIDInfoRecord: alias GUIDs (IBA 15.2.5.18).
 //!
 //! Only the port itself or a trusted requester may set its alias GUIDs. The answer is the resulting
-//! block; an unchanged entry shows the client that the GUID is in use elsewhere.
+//! block; an unchanged entry shows the client that the GUID is in use elsewhere. A GUID counts as
+//! used while its port is away for less than a quarter of an hour, or services are registered at
+//! it: for its port and trusted requesters it does not.
 //! The sweep programs the port's GUID table with the blocks of [`Registry::take_guid_blocks`].
+
+mod kept;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -13,7 +17,11 @@ use ib_mad::wire::record::guid_info::component;
 use ib_mad::wire::sa::{ComponentMask, DATA_LEN};
 use sa_proto::snapshot::AliasGuid;
 
-use super::{Answer, AnswerRecord, Core, EndPort, Ports, Refusal, Registry, Request, multicast};
+use kept::KeptAliases;
+
+use super::{
+    Answer, AnswerRecord, Core, EndPort, Ports, Refusal, Registry, Request, multicast, service,
+};
 
 /// GUIDs in a block.
 pub const GUIDS_PER_BLOCK: usize = 8;
@@ -45,6 +53,8 @@ pub(super) struct Index {
     last: u32,
     /// Blocks changed since they were last taken.
     changed: BTreeSet<(Guid, u8)>,
+    /// Aliases of ports that left.
+    pub(super) kept: KeptAliases,
 }
 
 impl Index {
@@ -79,7 +89,8 @@ pub(super) fn restore(core: &mut Core) {
 }
 
 /// Handles a Set() or Delete() of GUIDInfoRecord.
-pub(super) fn write(core: &mut Core, ports: &Ports, request: &Request) -> Answer {
+pub(super) fn write(core: &mut Core, now_s: u64, ports: &Ports, request: &Request) -> Answer {
+    expire(core, now_s);
     if ![Method::SET, Method::DELETE].contains(&request.method) {
         return Err(Status::UNSUPPORTED_METHOD_ATTRIBUTE.into());
     }
@@ -179,7 +190,9 @@ fn set(
         };
         let named_before = chosen.iter().any(|(_, other)| *other == alias);
         // GUIDs released by an earlier entry of this request are free.
-        let is_used = !freed.contains(&alias) && in_use(core, ports, alias);
+        let is_used = !freed.contains(&alias)
+            && (in_use(core, ports, alias)
+                || !request.trusted && is_anothers(core, port.guid, alias));
         if old == Some(alias) || named_before || is_used || is_reserved(ports, port, alias) {
             continue;
         }
@@ -191,6 +204,7 @@ fn set(
         if let Some(&old) = core.guid_info.by_port.get(&at) {
             take_out(core, old);
         }
+        core.guid_info.kept.release(alias);
         core.alias_guids.put(AliasGuid { alias, port_guid: port.guid, index });
         core.guid_info.by_port.insert(at, alias);
         core.guid_info.changed.insert((port.guid, index / GUIDS_PER_BLOCK as u8));
@@ -203,6 +217,25 @@ fn in_use(core: &Core, ports: &Ports, guid: Guid) -> bool {
         || core.alias_guids.get(guid).is_some()
         // The member, though absent, is another.
         || multicast::is_member(core, guid)
+}
+
+/// Whether an alias that no port has was another port's: it is kept for that, or services are
+/// registered at it.
+fn is_anothers(core: &Core, port: Guid, alias: Guid) -> bool {
+    match core.guid_info.kept.port_of(alias) {
+        Some(owner) => owner != port,
+        None => service::is_at(core, alias),
+    }
+}
+
+/// Releases aliases of ports that left long ago.
+pub(super) fn expire(core: &mut Core, now_s: u64) {
+    core.guid_info.kept.expire(now_s);
+}
+
+/// When [`expire`] has something to do, in seconds of registry time.
+pub(super) fn next_expiry(core: &Core) -> Option<u64> {
+    core.guid_info.kept.next_expiry()
 }
 
 /// Whether a port must not have this alias: it stands for the SA.
@@ -265,6 +298,10 @@ pub(super) fn fabric_changed(core: &mut Core, ports: &Ports) {
     };
     let lost: Vec<_> = core.alias_guids.rows().iter().filter(lost).map(|row| row.alias).collect();
     for alias in lost {
+        let owner = core.alias_guids.get(alias).map(|row| row.port_guid);
+        if let Some(absent) = owner.filter(|owner| ports.by_guid(*owner).is_none()) {
+            core.guid_info.kept.keep(alias, absent);
+        }
         take_out(core, alias);
     }
     core.guid_info.chosen.retain(|(port, _), _| ports.by_guid(*port).is_some());

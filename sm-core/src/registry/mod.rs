@@ -1,5 +1,6 @@
 //! The registry: clients' registrations with the SA. Multicast groups and their members,
-//! services, event subscriptions and alias GUIDs change only here.
+//! services, event subscriptions and alias GUIDs change only here; so do partitions that programs
+//! make.
 //!
 //! It is a state machine: requests and end ports go in; answers, changes and events come out. It
 //! has no clock, no file and no thread; `runtime` owns those and makes changes durable before it
@@ -22,6 +23,7 @@ mod membership;
 mod mlid;
 mod multicast;
 pub mod outcome;
+mod partitions;
 mod pkey_sets;
 mod ports;
 mod quota;
@@ -37,8 +39,8 @@ use ib_mad::types::{Gid, Guid};
 use ib_mad::wire::mad::{AttributeId, Method, Status};
 use ib_mad::wire::sa::{DATA_LEN, attribute};
 use sa_proto::snapshot::{
-    AliasGuid, MulticastGroup, MulticastMember, RegistryChanges, RegistryPlane, Service,
-    Subscription,
+    AliasGuid, ApiPartition, MulticastGroup, MulticastMember, PartitionMember, RegistryChanges,
+    RegistryPlane, Service, Subscription,
 };
 
 pub use answer::AnswerRecord;
@@ -50,6 +52,10 @@ pub use inform::SUBSCRIPTIONS_PER_PORT_MAX;
 pub use membership::Members;
 pub use multicast::PredefinedGroup;
 pub use outcome::{OUTCOMES_MAX, Outcome, OutcomeKey};
+pub use partitions::{
+    API_PARTITIONS_MAX, Attributes, ORDER_GUIDS_MAX, OrderRefusal, PARTITION_MEMBERS_MAX,
+    PARTITION_NAME_MAX, PartitionAction, PartitionOrder, Presence, WantedMember,
+};
 pub use ports::{EndPort, GroupParameters, Ports, Settings};
 pub use request::{Drop, Request, Requester};
 
@@ -65,6 +71,15 @@ pub struct Reply {
     pub data: Option<AnswerRecord>,
     /// No answer is sent.
     pub dropped: bool,
+    /// The answer may be sent only once the change of this sequence number is durable.
+    pub sequence: u64,
+}
+
+/// The result of a program's order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OrderReply {
+    /// Whether it was granted.
+    pub result: Result<(), OrderRefusal>,
     /// The answer may be sent only once the change of this sequence number is durable.
     pub sequence: u64,
 }
@@ -99,6 +114,8 @@ pub struct Counters {
     pub quota_refused: u64,
     /// Groups refused because no MLID was free.
     pub mlids_exhausted: u64,
+    /// Orders refused because there are too many partitions or members.
+    pub partitions_refused: u64,
     /// Events dropped because the queue was full.
     pub events_lost: u64,
 }
@@ -116,6 +133,7 @@ impl std::ops::AddAssign for Counters {
             records_refused,
             quota_refused,
             mlids_exhausted,
+            partitions_refused,
             events_lost,
         } = other;
         self.granted += granted;
@@ -127,6 +145,7 @@ impl std::ops::AddAssign for Counters {
         self.records_refused += records_refused;
         self.quota_refused += quota_refused;
         self.mlids_exhausted += mlids_exhausted;
+        self.partitions_refused += partitions_refused;
         self.events_lost += events_lost;
     }
 }
@@ -293,33 +312,10 @@ impl Registry {
     /// again. So is what was read before this registry was [taken over](Self::take_over): the other
     /// manager may have decided on it, and on what its client requested next.
     pub fn write(&mut self, now_s: u64, ports: &Ports, request: &Request) -> Reply {
-        if request.method == Method::GET {
-            return self.reply(Status::OK, None);
+        if let Some(reply) = self.repeat(now_s, ports, request) {
+            return reply;
         }
-        self.retry_window_s = ports.settings.retry_window_s;
         let key = request.key();
-        let since_s = now_s.saturating_sub(self.retry_window_s);
-        if let Some(first) = self.outcomes.find(&key, since_s..=now_s) {
-            let (status, data) = (first.status, first.data.clone());
-            let ended = match status {
-                Status::OK => self.effect_ended(now_s, ports, request, data.as_ref()),
-                _ => None,
-            };
-            match ended {
-                None => {
-                    self.core.counters.repeated += 1;
-                    return self.reply(status, data);
-                }
-                Some(sequence) if request.seen < sequence => {
-                    self.core.counters.overtaken += 1;
-                    return self.drop_request();
-                }
-                Some(_) => {}
-            }
-        } else if request.seen != 0 && request.seen < self.taken_over_at {
-            self.core.counters.overtaken += 1;
-            return self.drop_request();
-        }
         let decided = self.change(|core| decide(core, now_s, ports, request));
         let (status, data) = match decided {
             // Data equal to the request's is not stored again.
@@ -337,6 +333,51 @@ impl Registry {
         self.reply(status, data)
     }
 
+    /// The answer to a request that needs no decision, and changes nothing: one that was decided
+    /// before, or that asks for the sequence number. `None` if it is to be decided.
+    pub fn repeat(&mut self, now_s: u64, ports: &Ports, request: &Request) -> Option<Reply> {
+        if request.method == Method::GET {
+            return Some(self.reply(Status::OK, None));
+        }
+        self.retry_window_s = ports.settings.retry_window_s;
+        let since_s = now_s.saturating_sub(self.retry_window_s);
+        let Some(first) = self.outcomes.find(&request.key(), since_s..=now_s) else {
+            let is_overtaken = request.seen != 0 && request.seen < self.taken_over_at;
+            self.core.counters.overtaken += u64::from(is_overtaken);
+            return is_overtaken.then(|| self.drop_request());
+        };
+        let (status, data) = (first.status, first.data.clone());
+        let ended = match status {
+            Status::OK => self.effect_ended(now_s, ports, request, data.as_ref()),
+            _ => None,
+        };
+        match ended {
+            None => {
+                self.core.counters.repeated += 1;
+                Some(self.reply(status, data))
+            }
+            Some(sequence) if request.seen < sequence => {
+                self.core.counters.overtaken += 1;
+                Some(self.drop_request())
+            }
+            Some(_) => None,
+        }
+    }
+
+    /// Whether a request may have been granted before.
+    pub fn may_have_granted(&self, now_s: u64, request: &Request) -> bool {
+        let since_s = now_s.saturating_sub(self.retry_window_s);
+        let first = self.outcomes.find(&request.key(), since_s..=now_s);
+        first.is_some_and(|outcome| outcome.status == Status::OK)
+    }
+
+    /// Decides on an order of a program and applies it.
+    pub fn order(&mut self, ports: &Ports, order: &PartitionOrder) -> OrderReply {
+        let records_max = ports.settings.records_max;
+        let result = self.change(|core| partitions::order(core, records_max, order));
+        OrderReply { result, sequence: self.core.sequence }
+    }
+
     /// Removes records of ports that left the fabric.
     pub fn fabric_changed(&mut self, ports: &Ports) {
         self.change(|core| {
@@ -351,12 +392,15 @@ impl Registry {
     pub fn expire(&mut self, now_s: u64) {
         self.outcomes.expire(now_s.saturating_sub(self.retry_window_s));
         self.change(|core| service::expire(core, now_s));
+        guid_info::expire(&mut self.core, now_s);
     }
 
     /// When the next record expires (see [`expire`](Self::expire)), in seconds of registry time.
     pub fn next_expiry(&self) -> Option<u64> {
         let outcome = self.outcomes.oldest_s().map(|at_s| at_s + self.retry_window_s + 1);
-        [outcome, service::next_expiry(&self.core)].into_iter().flatten().min()
+        let (service, alias) =
+            (service::next_expiry(&self.core), guid_info::next_expiry(&self.core));
+        [outcome, service, alias].into_iter().flatten().min()
     }
 
     /// Replaces the predefined groups by `groups`. Groups that are no longer predefined are deleted
@@ -392,8 +436,8 @@ impl Registry {
         self.core.plane()
     }
 
-    /// A session begins with this registry: it is known, though it may be empty. The sequence number
-    /// is at least 1, since 0 is that of a registry that its manager does not know.
+    /// A session begins with this registry: it is known, though it may be empty. The sequence
+    /// number is at least 1, since 0 is that of a registry that its manager does not know.
     pub fn begin_session(&mut self) {
         self.core.sequence = self.core.sequence.max(1);
     }
@@ -479,7 +523,7 @@ const FAMILIES: &[Family] = &[
     },
     Family {
         attribute: attribute::GUID_INFO_RECORD,
-        write: |core, _, ports, request| guid_info::write(core, ports, request),
+        write: guid_info::write,
         ended: |core, _, ports, request, answer| guid_info::ended(core, ports, request, answer),
     },
 ];

@@ -213,13 +213,13 @@ impl Ports {
         all
     }
 
-    /// Adds the GUIDs of all ports that have LIDs, present or not.
+    /// Adds the GUIDs of all ports that have LIDs, present or not, and those of nodes.
     pub fn set_known(&mut self, guids: impl Iterator<Item = Guid>) {
         let absent = guids.filter(|guid| !self.by_guid.contains_key(guid));
         self.absent = Arc::new(absent.collect());
     }
 
-    /// Whether a port has or had this port GUID.
+    /// Whether a port has or had this port GUID, or a node has it.
     pub fn is_known(&self, guid: Guid) -> bool {
         self.by_guid.contains_key(&guid) || self.absent.contains(&guid)
     }
@@ -373,7 +373,7 @@ mod tests {
         set(unready, 1, Some(2), 2, 0);
         set(switch, 0, None, 3, 6);
         fabric.set_sm_port(fabric.port_of(host, PortNum(1)).unwrap());
-        fabric.settle_end_ports();
+        fabric.settle_end_ports(|_, _| crate::fabric::Tenure::Elsewhere);
         let parameters = || SubnetParameters {
             prefix: 7,
             lifetime: 0,
@@ -417,18 +417,11 @@ mod tests {
             pkey: PKey(index as u16),
             base_sl: Sl::from_low_bits(index as u16),
             multicast_sl: Sl::from_low_bits(index as u16),
-            mtu_max: None,
-            rate_max: None,
             security: true,
             qos: true,
-            standby: false,
-            applications: Vec::new(),
-            service_ids: Vec::new(),
-            unmatched_service_ids: false,
-            unmatched_mgids: false,
             mgids: vec![(Gid([0xFF; 16]), Gid([0xFF; 16]))],
             members: vec![member],
-            limited_members: Vec::new(),
+            ..VirtualFabric::default()
         };
         let group = |index, node_types, ports: &[u64]| PortGroup {
             index,

@@ -264,7 +264,12 @@ pub(super) fn expire(core: &mut Core, now_s: u64) {
     }
 }
 
-/// When the next lease expires, in seconds of registry time.
+/// Whether services are registered at this GUID.
+pub(super) fn is_at(core: &Core, guid: Guid) -> bool {
+    core.service.by_guid.of(guid) > 0
+}
+
+/// When the next lease ends, in seconds of registry time.
 pub(super) fn next_expiry(core: &Core) -> Option<u64> {
     core.service.leases.first().map(|(expires_s, _)| *expires_s)
 }

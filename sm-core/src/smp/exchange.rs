@@ -14,7 +14,7 @@ use super::request::{Kind, Request};
 /// Timeouts, number of retries and window size.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
-    /// Maximum number of outstanding requests.
+    /// Maximum number of outstanding requests, 1 to `sm_config::MAX_WIRE_SMPS_LIMIT`.
     pub window: usize,
     /// Response timeout.
     pub timeout: Duration,
@@ -23,6 +23,9 @@ pub struct Timing {
     /// Number of retries.
     pub retries: u32,
 }
+
+/// Greatest window.
+const WINDOW_MAX: usize = sm_config::MAX_WIRE_SMPS_LIMIT as usize;
 
 /// A request to be sent now, with its TransactionID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,13 +90,19 @@ impl Exchange {
     /// from matching.
     pub fn new(timing: Timing, seed: u32) -> Self {
         Self {
-            window: Transactions::new(timing.window, seed),
+            window: Transactions::new(WINDOW_MAX, seed),
             timing,
             queue: VecDeque::new(),
             generation: 0,
             loss: Loss::default(),
             passed: [Passed::default(); Kind::ALL.len()],
         }
+    }
+
+    /// Changes the maximum number of outstanding requests. With a smaller window nothing is sent
+    /// until enough of those on the wire are answered or given up.
+    pub fn set_window(&mut self, window: usize) {
+        self.timing.window = window;
     }
 
     /// Counters so far.
@@ -123,7 +132,7 @@ impl Exchange {
 
     /// The next request to send, if the window has room. It counts as sent.
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit> {
-        if self.window.room() > 0
+        if self.window.outstanding() < self.timing.window
             && let Some(request) = self.queue.pop_front()
         {
             let sent =
@@ -242,6 +251,26 @@ mod tests {
         assert_eq!(exchange.outstanding(), 3);
         assert_eq!(exchange.handle_answer(now, first.tid), Some(request(0)));
         assert_eq!(exchange.poll_transmit(now).map(|t| t.request), Some(request(2)));
+    }
+
+    #[test]
+    fn the_window_may_change_while_requests_are_on_the_wire() {
+        let now = Instant::now();
+        let timeout = Duration::from_millis(200);
+        let timing = Timing { window: 1, timeout, long_timeout: timeout, retries: 1 };
+        let mut exchange = Exchange::new(timing, 7);
+        (0..5).for_each(|n| exchange.push(request(n)));
+        let mut sent = vec![exchange.poll_transmit(now).unwrap().tid];
+        assert_eq!(exchange.poll_transmit(now), None);
+        exchange.set_window(3);
+        sent.extend([0, 1].map(|_| exchange.poll_transmit(now).unwrap().tid));
+        assert_eq!(exchange.poll_transmit(now), None);
+        exchange.set_window(2);
+        assert!(exchange.handle_answer(now, sent[0]).is_some());
+        assert_eq!(exchange.poll_transmit(now), None, "two are on the wire");
+        assert!(exchange.handle_answer(now, sent[1]).is_some());
+        assert!(exchange.poll_transmit(now).is_some());
+        assert_eq!(exchange.poll_transmit(now), None);
     }
 
     /// The kernel's own response timeout must be longer for slow requests.

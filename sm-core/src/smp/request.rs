@@ -158,6 +158,8 @@ requests! {
         Arm: Set "PortInfo" PORT_INFO;
         /// PortInfo with the step to Active.
         Activate: Set "PortInfo" PORT_INFO;
+        /// PortInfo that takes a link that is left out through Down, to Initialize.
+        TakeDown: Set "PortInfo" PORT_INFO;
         /// PortInfo of a port that refused one of these steps.
         RefusedStep: Get "PortInfo" PORT_INFO;
     }

@@ -28,7 +28,8 @@
 //! - `sweeper`: the [`Sweeper`]: the transitions between stages, jobs that the caller runs
 //!   ([`RoutingJob`]), and what callers may set and read (`view`, `dump`). `packets`: encodes
 //!   requests and handles received packets; `owner`: which request goes to which owner; `task`:
-//!   runs the tasks; `compact`: removes nodes that are gone; `throttled`: links that routes avoid.
+//!   runs the tasks; `compact`: removes nodes that are gone; `throttled`: links that routes avoid;
+//!   `dry_run`: lists what a sweep would set.
 //!
 //! Not here: the wanted contents of ports and tables (`manage`, `routing`), the election rules
 //! (`mastership`), and sockets, clocks and files (`runtime`).
@@ -50,7 +51,7 @@ pub use subnet::lanes::SlsOfPaths;
 pub use subnet::log::STATE;
 pub use subnet::peer::Peer;
 pub use subnet::registry_copy::{ImportedRegistry, RegistryCopy};
-pub use subnet::report::{Phase, Report};
+pub use subnet::report::{Duplicate, Phase, Report};
 pub use subnet::routing::checks::{BalanceCheck, BalanceFinding, LoopCheck, LoopFinding};
 pub use subnet::routing::job::{RoutingJob, RoutingOutcome};
 pub use subnet::routing::origin::Origin;
@@ -58,5 +59,6 @@ pub use subnet::schedule::Cause;
 pub use subnet::service::PortsChanged;
 pub use subnet::sharding::Sharding;
 pub use sweeper::Sweeper;
+pub use sweeper::dry_run::{Change, Changes, FieldChange};
 pub use sweeper::dump::{DumpFileKind, DumpJob, DumpScope};
 pub use tasks::multicast::job::{MulticastJob, MulticastOutcome};

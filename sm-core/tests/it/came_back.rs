@@ -61,3 +61,36 @@ fn a_reset_switch_or_host_is_reported_in_one_line() {
     assert_eq!(report.came_back.len(), 1, "{:?}", report.came_back);
     assert!(report.came_back[0].starts_with("link retrained: "), "{:?}", report.came_back);
 }
+
+/// Regression: a link between two nodes that came back was counted once from each of them, so that
+/// two returns made it a flapping link.
+#[test]
+fn each_return_of_a_link_is_counted_once() {
+    let settings = Settings { sweep_interval: 0, ..Settings::default() };
+    let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), settings);
+    bed.bring_up();
+    let host = *bed.hosts().last().unwrap();
+    let leaf = bed.fabric.port(host, 1).unwrap().link.unwrap().node;
+    let spines: Vec<u8> = (1..=8)
+        .filter(|&port| {
+            let far = bed.fabric.port(leaf, port).unwrap().link;
+            far.is_some_and(|far| !bed.hosts().contains(&far.node))
+        })
+        .collect();
+    for up in [false, true] {
+        let before = bed.reports().len();
+        for &port in &spines {
+            let now = bed.clock.now();
+            match up {
+                true => bed.fabric.link_up(now, leaf, port).unwrap(),
+                false => bed.fabric.link_down(now, leaf, port).unwrap(),
+            };
+        }
+        bed.run_for(Duration::from_secs(30));
+        let returned: Vec<_> =
+            bed.reports()[before..].iter().flat_map(|report| report.returned.clone()).collect();
+        let unique: std::collections::HashSet<_> = returned.iter().collect();
+        assert_eq!(returned.len(), unique.len(), "{returned:x?}");
+        assert_eq!(returned.is_empty(), !up);
+    }
+}

@@ -10,7 +10,6 @@ use ib_mad::wire::attribute::{LinkWidths, PortInfo, PortState};
 use ib_mad::wire::mad::{AttributeId, Method, Status};
 use ib_mad::wire::smp::{DATA, Smp};
 use sm_config::Settings;
-use sm_core::fabric::SubnetParameters;
 use sm_core::manage::lid::LidTable;
 use sm_core::smp::Kind;
 use sm_core::sweep::Phase;
@@ -164,16 +163,7 @@ fn a_refused_forwarding_block_is_published_as_leading_nowhere() {
     let report = bed.bring_up();
     assert!(report.up && report.errors > 0);
     let guid = bed.fabric.node(spine).guid;
-    let plane = bed.sweeper().fabric().plane(&SubnetParameters {
-        prefix: 0xfe80_0000_0000_0000,
-        lifetime: 18,
-        sa_key: 1,
-        routing_engine: "minhop".to_owned(),
-        engine_sls: 0,
-        path_sls: Vec::new(),
-        managers: Vec::new(),
-        policy: Default::default(),
-    });
+    let plane = bed.plane();
     let lft = plane.lfts.iter().find(|lft| lft.switch == guid).unwrap();
     assert!(!lft.ports.is_empty() && lft.ports.iter().all(|&port| port == 255));
     let row = plane.nodes.iter().find(|node| node.guid == guid).unwrap();
@@ -222,16 +212,7 @@ fn a_duplicate_port_guid_leaves_one_port_out_and_the_rest_comes_up() {
         assert_eq!(bed.fabric.port(node, num).unwrap().guid, Guid(guid));
         assert_eq!(bed.fabric.port(node, num).unwrap().state, PortState::Initialize);
         assert!(bed.hosts()[0] != node, "the SM's own port comes first");
-        let plane = bed.sweeper().fabric().plane(&SubnetParameters {
-            prefix: 0xfe80_0000_0000_0000,
-            lifetime: 18,
-            sa_key: 1,
-            routing_engine: "minhop".to_owned(),
-            engine_sls: 0,
-            path_sls: Vec::new(),
-            managers: Vec::new(),
-            policy: Default::default(),
-        });
+        let plane = bed.plane();
         let end_ports = plane.nodes.iter().flat_map(|node| {
             let is_switch = node.switch_info.is_some();
             node.ports.iter().filter(move |port| !is_switch || port.num.0 == 0)

@@ -14,7 +14,6 @@ use ib_mad::wire::mad::{AttributeId, Method};
 use ib_mad::wire::smp::Smp;
 use sa_proto::snapshot::{FabricPlane, Node, find};
 use sm_config::{Settings, SitePolicy};
-use sm_core::fabric::SubnetParameters;
 use sm_routing::multicast::Audience;
 
 /// A link by its sender, and a virtual lane.
@@ -32,18 +31,7 @@ fn with_engine(names: &str) -> Settings {
 }
 
 fn plane(bed: &Bed) -> FabricPlane {
-    let sweeper = bed.sweeper();
-    let plane = sweeper.fabric().plane(&SubnetParameters {
-        prefix: 0,
-        lifetime: 18,
-        sa_key: 1,
-        routing_engine: sweeper.routing_engine().to_owned(),
-        engine_sls: sweeper.engine_sls(),
-        path_sls: sweeper.path_sls(),
-        managers: Vec::new(),
-        policy: Default::default(),
-    });
-    plane.checked().unwrap()
+    bed.plane().checked().unwrap()
 }
 
 /// Follows packets by a snapshot alone.
@@ -259,6 +247,35 @@ fn trees_of_groups_close_no_cycle_with_unicast() {
         // Nue uses up its lanes.
         assert!(warnings.len() < 2 || engine == "nue", "{engine}: {warnings:?}");
     }
+}
+
+/// Regression: only `ibsm plan` reported that replies on the SL of their request can deadlock.
+#[test]
+fn loops_of_replies_are_reported() {
+    let mut found = BTreeSet::new();
+    for (engine, sizes) in
+        [("lash", [4, 4]), ("dfsssp", [4, 4]), ("dfsssp", [5, 5]), ("nue", [4, 4])]
+    {
+        let mut settings = with_engine(engine);
+        settings.set("nue_max_num_vls", "4").unwrap();
+        let mut bed = Bed::with_manager(&torus(&sizes, 2), settings);
+        bed.bring_up();
+        bed.run_for(Duration::from_secs(1));
+        let plane = plane(&bed);
+        let mut packets = unicast(&plane);
+        let hosts = packets.hosts();
+        for &(source, own) in &hosts {
+            for &(replying, lid) in hosts.iter().filter(|(_, lid)| *lid != own) {
+                let sl = packets.sl(source, lid);
+                packets.send(replying, own, sl);
+            }
+        }
+        let has_loop = packets.has_loop();
+        found.insert(has_loop);
+        let is_reported = !bed.sweeper().are_replies_loop_free();
+        assert_eq!(is_reported, has_loop, "{engine} {sizes:?}");
+    }
+    assert_eq!(found.len(), 2, "there are routings of both kinds");
 }
 
 /// The cycle is described by the names that operators know.

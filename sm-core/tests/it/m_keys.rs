@@ -96,7 +96,7 @@ fn a_lost_answer_to_setting_a_key_locks_no_port() {
             if (smp.method(), smp.attribute_id()) == (Method::SET, AttributeId::PORT_INFO) {
                 sets.insert(tid);
             } else if smp.method().is_response() && sets.remove(&tid) && lost < 20 {
-                // One that no reader makes anything of.
+                // No reader accepts it.
                 packet.mad = [0; 256];
                 lost += 1;
             }

@@ -1,23 +1,32 @@
 //! The manager in virtual time on a simulated fabric. One binary, since each takes seconds to link.
 
 mod alias_guids;
+mod api_partitions;
 mod babbling;
+mod bandwidth;
 mod came_back;
 mod common;
 mod compaction;
+mod congestion;
+mod dry_run;
 mod dumps;
 mod faults;
 mod golden_multicast;
 mod golden_registry;
 mod handover;
+mod handover_clients;
+mod impostors;
 mod lanes;
+mod left_out;
 mod loss;
 mod m_keys;
+mod made_up;
 mod malformed;
 mod multicast;
 mod multicast_moves;
 mod origin;
 mod partitions;
+mod perf;
 mod policy;
 mod qos_tables;
 mod reach;

@@ -10,7 +10,6 @@ use ib_mad::wire::mad::{AttributeId, Method, Status};
 use ib_mad::wire::sa::{ComponentMask, SaMad};
 use ib_mad::wire::smp::Smp;
 use sm_config::Settings;
-use sm_core::fabric::SubnetParameters;
 use sm_core::manage::lid::LidTable;
 use sm_core::smp::Kind;
 use sm_routing::multicast::{Audience, Membership};
@@ -205,16 +204,7 @@ fn the_published_tables_are_those_of_the_switches() {
     let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
     bed.bring_up();
     join(&mut bed, &[(MLID, &[1, 5, 9])]);
-    let plane = bed.sweeper().fabric().plane(&SubnetParameters {
-        prefix: 0,
-        lifetime: 18,
-        sa_key: 1,
-        routing_engine: String::new(),
-        engine_sls: 0,
-        path_sls: Vec::new(),
-        managers: Vec::new(),
-        policy: Default::default(),
-    });
+    let plane = bed.plane();
     let masks: usize = plane
         .mfts
         .iter()

@@ -127,16 +127,7 @@ fn new_partitions_reach_the_ports_with_the_next_sweep_and_the_old_ones_keep_thei
 
 /// P_Keys of a port as published to responders.
 fn published(bed: &Bed, node: NodeIndex, num: u8) -> Vec<u16> {
-    let plane = bed.sweeper().fabric().plane(&sm_core::fabric::SubnetParameters {
-        prefix: 0xfe80_0000_0000_0000,
-        lifetime: 18,
-        sa_key: 1,
-        routing_engine: String::new(),
-        engine_sls: 0,
-        path_sls: Vec::new(),
-        managers: Vec::new(),
-        policy: Default::default(),
-    });
+    let plane = bed.plane();
     let guid = bed.fabric.node(node).guid;
     let row = plane.nodes.iter().find(|row| row.guid == guid).unwrap();
     row.port(PortNum(num)).unwrap().pkeys.iter().map(|key| key.0).collect()

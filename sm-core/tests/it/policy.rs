@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::common::{Bed, fat_tree};
 use sa_proto::snapshot::RuleOrigin;
-use sm_config::opafm::{self, OpaFm};
+use sm_config::opafm::{self, Instance, OpaFm};
 use sm_config::qos_policy::{self, QosPolicy};
 use sm_config::{Settings, SitePolicy};
 use sm_core::fabric::PolicyRows;
@@ -14,7 +14,7 @@ use sm_core::manage::policy::{self, InForce};
 
 fn virtual_fabrics(text: &str) -> Arc<OpaFm> {
     let remark = &mut |line, remark: &str| panic!("{line}: {remark}");
-    Arc::new(opafm::parse(Path::new("opafm.xml"), text, remark).unwrap())
+    Arc::new(opafm::parse(Path::new("opafm.xml"), text, &Instance::default(), remark).unwrap())
 }
 
 fn qos(text: &str) -> Arc<QosPolicy> {

@@ -9,21 +9,11 @@ use ib_mad::wire::attribute::PortInfo;
 use ib_mad::wire::mad::{AttributeId, Method, Status};
 use ib_mad::wire::smp::{DATA, Smp};
 use sm_config::Settings;
-use sm_core::fabric::SubnetParameters;
 use sm_core::smp::Kind;
 use sm_core::sweep::Phase;
 
 fn rows(bed: &Bed) -> Vec<std::sync::Arc<sa_proto::snapshot::PortTables>> {
-    let plane = bed.sweeper().fabric().plane(&SubnetParameters {
-        prefix: 0,
-        lifetime: 18,
-        sa_key: 1,
-        routing_engine: String::new(),
-        engine_sls: 0,
-        path_sls: Vec::new(),
-        managers: Vec::new(),
-        policy: Default::default(),
-    });
+    let plane = bed.plane();
     plane.port_tables
 }
 

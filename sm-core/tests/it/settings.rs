@@ -69,6 +69,30 @@ fn reread_settings_apply_or_are_reported() {
     assert_eq!((bed.sweeper().settings().m_key, bed.sweeper().settings().lmc), (7, 0));
 }
 
+/// The greatest number of requests of the manager that are on the wire at once in a full sweep.
+fn most_on_the_wire(bed: &mut Bed, settings: &Settings) -> u64 {
+    let now = bed.clock.now();
+    assert_eq!(bed.managers[0].sweeper.follow_settings(settings), [""; 0]);
+    bed.managers[0].sweeper.request_heavy_sweep(now);
+    let (reports, most) = (bed.reports().len(), std::cell::Cell::new(0));
+    bed.run_until(std::time::Duration::from_secs(60), "a sweep", |bed| {
+        let counters = bed.sweeper().counters();
+        let done = counters.answered + counters.expired + counters.cancelled;
+        most.set(most.get().max(counters.started - done));
+        bed.reports().len() > reports
+    });
+    most.get()
+}
+
+#[test]
+fn the_number_of_smps_on_the_wire_is_read_again() {
+    let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), settings(&[("max_wire_smps", "2")]));
+    bed.bring_up();
+    assert_eq!(most_on_the_wire(&mut bed, &settings(&[("max_wire_smps", "2")])), 2);
+    assert!(most_on_the_wire(&mut bed, &Settings::default()) > 10);
+    assert_eq!(most_on_the_wire(&mut bed, &settings(&[("max_wire_smps", "3")])), 3);
+}
+
 #[test]
 fn multicast_can_be_disabled() {
     let mut bed =

@@ -8,9 +8,8 @@ use fabric_sim::Probability;
 use ib_mad::netlist::{LinkRate, Net, Node, NodeKind, PortRef};
 use ib_mad::types::{Guid, PKey, PortNum};
 use ib_mad::wire::attribute::{PortInfo, PortState, SmState};
-use sa_proto::snapshot::{self, FabricPlane};
+use sa_proto::snapshot;
 use sm_config::Settings;
-use sm_core::fabric::SubnetParameters;
 use sm_core::manage::lid::LidTable;
 use sm_core::sweep::Phase;
 
@@ -160,32 +159,19 @@ fn a_changed_description_is_read_after_its_trap() {
     assert!(bed.reports().last().unwrap().smps < 20, "only that node is read");
 }
 
-fn plane(bed: &Bed) -> FabricPlane {
-    bed.sweeper().fabric().plane(&SubnetParameters {
-        prefix: 0xfe80_0000_0000_0000,
-        lifetime: 18,
-        sa_key: 1,
-        routing_engine: "minhop".to_owned(),
-        engine_sls: 0,
-        path_sls: Vec::new(),
-        managers: Vec::new(),
-        policy: Default::default(),
-    })
-}
-
 /// Only rows that changed are rebuilt: the cost is proportional to the change.
 #[test]
 fn nodes_that_nothing_happened_to_are_published_as_they_were() {
     let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
     bed.bring_up();
     bed.run_for(MINUTE);
-    let before = plane(&bed);
+    let before = bed.plane();
     let spine = *bed.switches().last().unwrap();
     let now = bed.clock.now();
     bed.fabric.link_down(now, spine, 1).unwrap();
     let report = bed.bring_up();
     assert!(!report.full);
-    let after = plane(&bed);
+    let after = bed.plane();
     let rows = before.nodes.iter().zip(&after.nodes);
     let (kept, made): (Vec<_>, Vec<_>) = rows.partition(|(old, new)| Arc::ptr_eq(old, new));
     assert!(made.len() < 10, "{} of {} rows are new", made.len(), before.nodes.len());
@@ -201,7 +187,7 @@ fn nodes_that_nothing_happened_to_are_published_as_they_were() {
 fn the_published_plane_says_what_the_fabric_is() {
     let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
     bed.bring_up();
-    let plane = plane(&bed);
+    let plane = bed.plane();
     assert_eq!(Some(plane.subnet.sm_lid), bed.fabric.local_lid(bed.managers[0].endpoint));
     let known: Vec<_> = bed.fabric.nodes().collect();
     assert_eq!((plane.nodes.len(), plane.lfts.len()), (known.len(), bed.switches().len()));
@@ -349,6 +335,45 @@ fn two_hosts_with_one_guid_are_reported_and_the_rest_comes_up() {
     let mut bed = Bed::with_manager(&net, Settings::default());
     let report = bed.bring_up();
     assert_eq!((report.duplicate_guids, report.hosts), (1, 3));
+}
+
+/// Regression: a duplicate GUID was a problem until the next sweep of the whole fabric, which may
+/// be never; that its link is left out was forgotten once the link was taken to Initialize.
+#[test]
+fn a_link_is_left_out_as_long_as_the_duplicate_behind_it_is_there() {
+    let nodes = vec![
+        host(0x10),
+        switch(0x20, 8),
+        host(0x30),
+        host(0x30),
+        host(0x40),
+        switch(0x50, 8),
+        host(0x60),
+    ];
+    let cables =
+        [(0, 1, 1, 1), (2, 1, 1, 2), (3, 1, 1, 3), (4, 1, 1, 4), (5, 1, 1, 8), (6, 1, 5, 2)];
+    let mut bed = Bed::with_manager(&net(nodes, &cables), Settings::default());
+    let report = bed.bring_up();
+    let place = report.duplicates[0].place.expect("a port of the switch");
+    let left_out = |bed: &Bed| -> Vec<(Guid, PortNum)> {
+        let fabric = bed.sweeper().fabric();
+        let ports = bed.sweeper().left_out().iter();
+        ports.map(|&port| (fabric.node_of(port).guid, fabric.port(port).num)).collect()
+    };
+    assert_eq!((place.0, left_out(&bed)), (Guid(0x20), vec![place]));
+    let full = |bed: &Bed| bed.reports().iter().filter(|report| report.full).count();
+    assert_eq!(full(&bed), 1);
+    let [first, second] = bed.switches()[..] else { panic!() };
+    let now = bed.clock.now();
+    bed.fabric.link_down(now, second, 2).unwrap();
+    bed.run_until(MINUTE, "the host is gone", |bed| {
+        bed.sweeper().phase() == Phase::Idle && bed.sweeper().fabric().counts().0 == 3
+    });
+    assert_eq!(left_out(&bed), [place], "its switch was not read");
+    let now = bed.clock.now();
+    bed.fabric.link_down(now, first, place.1.0).unwrap();
+    bed.run_until(MINUTE, "the duplicate is gone", |bed| bed.sweeper().left_out().is_empty());
+    assert_eq!(full(&bed), 1, "without a sweep of the whole fabric");
 }
 
 #[test]

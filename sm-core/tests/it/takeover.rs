@@ -297,7 +297,7 @@ fn who_was_reset_between_two_runs_is_asked() {
 fn all_are_asked_if_another_manager_ran_on_the_same_port_meanwhile() {
     let (mut bed, lids, left, _) = stopped(Settings::default());
     let mut other = Settings::default();
-    other.set("routing_engine", "sssp").unwrap();
+    other.set("routing_engine", "dor").unwrap();
     other.set("reassign_lfts", "TRUE").unwrap();
     let all = bed.end_ports().len() as u64;
     assert_eq!(start_again(&mut bed, other, lids.clone(), None), all);

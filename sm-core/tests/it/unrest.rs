@@ -181,8 +181,13 @@ fn a_disabled_manager_rests_until_it_is_to_stand_by_and_then_takes_over() {
     assert_eq!(bed.sweeper().sm_state(), SmState::Standby);
     let path = path_between(&bed, 1, standby);
     command_along(&mut bed, from, guid, &path, SmControl::Disable);
-    bed.run_for(MINUTE);
+    // The master sees it with its next light sweep.
+    bed.run_for(Duration::from_secs(11));
     assert_eq!(bed.sweeper().sm_state(), SmState::NotActive);
+    let peers = bed.managers[1].sweeper.peers(bed.clock.now());
+    assert!(peers.iter().all(|peer| peer.state == SmState::NotActive) && peers.len() == 1);
+    assert_eq!(bed.managers[1].sweeper.inactive_managers(), 1);
+    bed.run_for(MINUTE);
     bed.fabric.set_takes_requests(bed.managers[1].endpoint, false);
     bed.managers[1].stopped = true;
     bed.run_for(MINUTE * 2);

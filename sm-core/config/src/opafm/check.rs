@@ -9,8 +9,8 @@ use super::section::{
 };
 use super::xml::Fault;
 use super::{
-    DeviceGroup, MulticastGroup, NESTING_MAX, OpaFm, Qos, Reason, Traffic, VirtualFabric,
-    predefined,
+    Bandwidth, DeviceGroup, MulticastGroup, NESTING_MAX, OpaFm, Qos, Reason, Traffic,
+    VirtualFabric, bandwidth, predefined,
 };
 
 /// Resolves all references of a file.
@@ -28,6 +28,8 @@ pub(super) fn resolve(mut raw: Raw, remark: Remark<'_>) -> Result<OpaFm, Fault> 
     raw.virtual_fabrics.retain(|each| each.enable);
     unique("VirtualFabric", raw.virtual_fabrics.iter().map(|each| (&each.name, each.line)))?;
 
+    remark_on_priority(&raw, remark);
+
     let device_groups = device_groups(&raw.device_groups)?;
     let mut virtual_fabrics = Vec::with_capacity(raw.virtual_fabrics.len());
     let fabrics = std::mem::take(&mut raw.virtual_fabrics);
@@ -36,6 +38,8 @@ pub(super) fn resolve(mut raw: Raw, remark: Remark<'_>) -> Result<OpaFm, Fault> 
         virtual_fabrics.push(virtual_fabric(fabric, &raw, &applications, remark)?);
     }
     sls_are_apart(&virtual_fabrics)?;
+    bandwidth::check(&virtual_fabrics)?;
+    remark_on_hoq_life(&virtual_fabrics, remark);
 
     let mut multicast_groups = Vec::new();
     for group in raw.multicast_groups {
@@ -260,7 +264,11 @@ fn qos(
     remark: Remark<'_>,
 ) -> Result<Option<Qos>, Fault> {
     let own = &fabric.qos;
-    let has_own = own.base_sl.or(own.multicast_sl).is_some() || own.lifetime_shift.is_some();
+    let RawQos { base_sl, multicast_sl, lifetime_shift, bandwidth, high_priority, hoq_life } = own;
+    let has_own = base_sl.or(*multicast_sl).is_some()
+        || lifetime_shift.or(*hoq_life).is_some()
+        || high_priority.is_some()
+        || bandwidth.is_some();
     if let Some(reference) = &fabric.qos_group {
         let group = &groups[find("QOSGroup", reference, || groups.iter().map(|g| &g.name))?];
         if !group.enable {
@@ -276,7 +284,7 @@ fn qos(
         return checked(own, None, fabric.line).map(Some);
     }
     if has_own {
-        let what = "does not have QOS 1, so its SLs and lifetime are ignored";
+        let what = "does not have QOS 1, so its other QOS settings are ignored";
         remark(fabric.line, &format!("VirtualFabric '{}' {what}", fabric.name));
     }
     Ok(None)
@@ -286,13 +294,45 @@ fn checked(raw: &RawQos, group: Option<String>, line: usize) -> Result<Qos, Faul
     if raw.multicast_sl.is_some() && raw.base_sl.is_none() {
         return Err((line, Reason::Conflict("MulticastSL without BaseSL; set both or none")));
     }
+    let bandwidth = match (raw.high_priority, raw.bandwidth) {
+        (Some(true), _) => Bandwidth::High,
+        (_, Some((percent, line))) => Bandwidth::Percent { percent, line },
+        _ => Bandwidth::Rest,
+    };
     Ok(Qos {
         group,
         base_sl: raw.base_sl,
         // A MulticastSL equal to BaseSL is the same as none.
         multicast_sl: raw.multicast_sl.filter(|sl| Some(*sl) != raw.base_sl),
         lifetime_shift: raw.lifetime_shift.unwrap_or(0),
+        bandwidth,
+        hoq_life: raw.hoq_life,
     })
+}
+
+/// Remarks on a Bandwidth beside HighPriority.
+fn remark_on_priority(raw: &Raw, remark: Remark<'_>) {
+    let groups = raw.qos_groups.iter().filter(|group| group.enable).map(|group| &group.qos);
+    let own = raw.virtual_fabrics.iter().filter(|fabric| fabric.qos_enable == Some(true));
+    let all = groups.chain(own.filter(|fabric| fabric.qos_group.is_none()).map(|each| &each.qos));
+    for (_, line) in all.filter(|qos| qos.high_priority == Some(true)).filter_map(|q| q.bandwidth) {
+        remark(line, "Bandwidth has no effect beside HighPriority");
+    }
+}
+
+/// Remarks on a HoqLife that others do not have: InfiniBand has one per port, not per VL.
+fn remark_on_hoq_life(fabrics: &[VirtualFabric], remark: Remark<'_>) {
+    let life = |fabric: &VirtualFabric| fabric.qos.as_ref().and_then(|qos| qos.hoq_life);
+    let active = || fabrics.iter().filter(|fabric| !fabric.standby);
+    let Some(first) = active().find(|fabric| life(fabric).is_some()) else { return };
+    if let Some(other) = active().find(|fabric| life(fabric) != life(first)) {
+        let (name, other) = (&first.name, &other.name);
+        let text = format!(
+            "HoqLife of VirtualFabric '{name}' applies to '{other}' too: an InfiniBand port has \
+             one HOQLife, for which the longest HoqLife of its virtual fabrics is taken"
+        );
+        remark(first.line, &text);
+    }
 }
 
 /// Rejects a MulticastSL that is the BaseSL of any virtual fabric.

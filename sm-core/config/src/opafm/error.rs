@@ -92,6 +92,40 @@ pub enum Reason {
     /// Two settings exclude each other.
     #[error("{0}")]
     Conflict(&'static str),
+    /// The stated shares of bandwidth are more than there is.
+    #[error(
+        "Bandwidth adds up to {total}%; QOSGroups and virtual fabrics that are in \
+             use can have 100% together"
+    )]
+    Bandwidth {
+        /// Sum of all shares, percent.
+        total: u32,
+    },
+    /// The stated shares of bandwidth leave too little for virtual fabrics without one.
+    #[error(
+        "Bandwidth is {total}% in all, but virtual fabrics without it need {needed}%: 1% for \
+             each QOSGroup or own QOS, and 5% for all without QoS"
+    )]
+    BandwidthLeft {
+        /// Sum of all shares, percent.
+        total: u32,
+        /// What those without a share need, percent.
+        needed: u32,
+    },
+    /// Not exactly one instance fits.
+    #[error(
+        "{count} Fm instances have {criterion}; name one of them with --vfabric-instance. The file \
+         has {}",
+        if instances.is_empty() { "none" } else { instances }
+    )]
+    Instance {
+        /// The number of instances that fit.
+        count: usize,
+        /// What they are selected by.
+        criterion: String,
+        /// The instances of the file.
+        instances: String,
+    },
     /// There are too many entries of a kind.
     #[error("more than {ENTRIES_MAX} {0}")]
     TooMany(&'static str),

@@ -1,22 +1,27 @@
 //! Parses virtual fabrics from an `opafm.xml`, the file of Omni-Path's fabric manager.
 //!
 //! The parser reads the Applications, DeviceGroups, QOSGroups, VirtualFabrics and MulticastGroups
-//! of the `Common` section and of the first `Fm` instance. All other sections belong to another
-//! program. [`OpaFm`] is checked as far as a file can be checked by itself: references resolve,
-//! numbers are within range, nothing includes itself. The ports of a device group depend on the
-//! fabric; `manage::vfabric` determines them.
+//! of the `Common` section and of the subnet's `Fm` instance. All other sections belong to another
+//! program, and are remarked on. [`OpaFm`] is checked as far as a file can be checked by itself:
+//! references resolve, numbers are within range, nothing includes itself. The ports of a device
+//! group depend on the fabric; `manage::vfabric` determines them.
 //!
 //! - [`parse`] returns an [`OpaFm`], or an [`OpaFmError`] with the line and the reason.
-//! - `xml`: the text as a tree with line numbers; `section`: its sections; `value`: its values;
-//!   `check`: references; `predefined`: applications and groups that need no definition.
+//! - [`bandwidth`] divides the bandwidth among virtual fabrics.
+//! - `xml`: the text as a tree with line numbers; `instance`: the `Fm` to use; `section`: its
+//!   sections; `unread`: those that are not read; `value`: values; `check`: references;
+//!   `predefined`: applications and groups that need no definition.
 
+pub mod bandwidth;
 mod check;
 mod error;
+mod instance;
 mod pattern;
 mod predefined;
 mod section;
 #[cfg(test)]
 mod tests;
+mod unread;
 mod value;
 mod xml;
 
@@ -26,6 +31,7 @@ use ib_mad::types::{Gid, Guid, Mtu, PKey, Rate, Sl};
 use sa_proto::snapshot::IdMatch;
 
 pub use error::{OpaFmError, Reason};
+pub use instance::Instance;
 pub use pattern::NodePattern;
 
 /// Largest number of enabled virtual fabrics, and of applications, device groups, QoS groups and
@@ -34,6 +40,12 @@ pub const ENTRIES_MAX: usize = 1000;
 
 /// Largest nesting depth of applications and of device groups.
 pub const NESTING_MAX: usize = 32;
+
+/// HOQLife of packets that are never dropped; all greater codes mean the same (IBA 14.2.5.6).
+pub const HOQ_LIFE_INFINITE: u8 = 20;
+
+/// Longest HOQLife that is not infinite, as its code n: 4.096 µs × 2^n.
+pub const HOQ_LIFE_LAST: u8 = 19;
 
 /// The virtual fabrics of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,8 +58,17 @@ pub struct OpaFm {
     pub multicast_groups: Vec<MulticastGroup>,
 }
 
+impl OpaFm {
+    /// Whether a virtual fabric that passes traffic has `Bandwidth` or `HighPriority`, so that the
+    /// file decides how ports arbitrate between VLs.
+    pub fn arbitrates(&self) -> bool {
+        let qos = self.virtual_fabrics.iter().filter(|each| !each.standby);
+        qos.filter_map(|each| each.qos.as_ref()).any(|qos| qos.bandwidth != Bandwidth::Rest)
+    }
+}
+
 /// A set of devices and applications, and the properties of paths between them.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VirtualFabric {
     /// Its name, case-sensitive.
     pub name: String,
@@ -86,6 +107,28 @@ pub struct Qos {
     pub multicast_sl: Option<Sl>,
     /// Packet lifetimes in path records are multiplied by 2^n.
     pub lifetime_shift: u8,
+    /// Its share of the bandwidth. All virtual fabrics of a group have it together.
+    pub bandwidth: Bandwidth,
+    /// Time that a packet may be at the head of a queue, as its code n: 4.096 µs × 2^n; infinite
+    /// from [`HOQ_LIFE_INFINITE`] on.
+    pub hoq_life: Option<u8>,
+}
+
+/// A share of the bandwidth of every link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Bandwidth {
+    /// An equal part of what others leave.
+    #[default]
+    Rest,
+    /// At least this much of what high priority leaves.
+    Percent {
+        /// Percent, 1 to 100.
+        percent: u8,
+        /// Line number where the file states it, from 1.
+        line: usize,
+    },
+    /// Its packets precede others.
+    High,
 }
 
 /// Properties that identify the traffic of applications.
@@ -171,15 +214,20 @@ pub struct MulticastGroup {
     pub tclass: u8,
 }
 
-/// Parses the text of the file; `path` is for messages. Calls `remark` with the line number and
-/// text of each oddity that is not an error.
+/// Parses the text of the file, of which `instance` is used besides `Common`; `path` is for
+/// messages. Calls `remark` with the line number and text of each oddity that is not an error.
 pub fn parse(
     path: &Path,
     text: &str,
+    instance: &Instance<'_>,
     remark: &mut dyn FnMut(usize, &str),
 ) -> Result<OpaFm, OpaFmError> {
     let located = |(line, reason)| OpaFmError { path: path.to_owned(), line, reason };
     let root = xml::parse(text).map_err(located)?;
-    let raw = section::config(&root, remark).map_err(located)?;
+    if root.name != "Config" {
+        return Err(located((root.line, Reason::Root(root.name))));
+    }
+    let fm = instance::select(&root, instance, remark).map_err(located)?;
+    let raw = section::config(&root, fm, remark).map_err(located)?;
     check::resolve(raw, remark).map_err(located)
 }

@@ -4,7 +4,7 @@ use ib_mad::types::{Gid, Guid, Mtu, PKey, Rate, Sl};
 
 use super::pattern::NodePattern;
 use super::xml::{Element, Fault};
-use super::{ENTRIES_MAX, Reason, Select, Traffic, value};
+use super::{ENTRIES_MAX, HOQ_LIFE_LAST, Reason, Select, Traffic, unread, value};
 
 /// The content of the sections; references are still names.
 #[derive(Debug, Default)]
@@ -51,6 +51,11 @@ pub(super) struct RawQos {
     pub(super) base_sl: Option<Sl>,
     pub(super) multicast_sl: Option<Sl>,
     pub(super) lifetime_shift: Option<u8>,
+    /// Percent, and the line that has it.
+    pub(super) bandwidth: Option<(u8, usize)>,
+    pub(super) high_priority: Option<bool>,
+    /// As a code n: 4.096 µs × 2^n.
+    pub(super) hoq_life: Option<u8>,
 }
 
 /// A QOSGroup.
@@ -100,13 +105,15 @@ pub(super) struct RawMulticastGroup {
 /// Receives the line number and text of oddities that are not errors.
 pub(super) type Remark<'a> = &'a mut dyn FnMut(usize, &str);
 
-/// Parses the sections of `Common` and of the first `Fm`.
-pub(super) fn config(root: &Element, remark: Remark<'_>) -> Result<Raw, Fault> {
-    if root.name != "Config" {
-        return Err((root.line, Reason::Root(root.name.clone())));
-    }
+/// Parses the sections of `Common` and of the instance `fm`, if the file has instances.
+pub(super) fn config(
+    root: &Element,
+    fm: Option<&Element>,
+    remark: Remark<'_>,
+) -> Result<Raw, Fault> {
+    unread::report(root, fm, remark);
     let mut raw = Raw::default();
-    for scope in root.all("Common").chain(root.all("Fm").take(1)) {
+    for scope in root.all("Common").chain(fm) {
         read_scope(scope, &mut raw, remark)?;
         for part in scope.children.iter().filter(|part| ["Shared", "Sm"].contains(&&*part.name)) {
             read_scope(part, &mut raw, remark)?;
@@ -298,39 +305,81 @@ fn device_group(element: &Element, remark: Remark<'_>) -> Result<RawDeviceGroup,
     Ok(raw)
 }
 
-/// QoS settings without effect: ibsm does not configure bandwidth and queues from this file.
-const QOS_WITHOUT_EFFECT: &[&str] = &[
-    "Bandwidth",
-    "HighPriority",
-    "FlowControlDisable",
-    "PreemptRank",
-    "HoqLife",
-    "HoqLife_Int",
-    "RespSL",
+/// QoS settings that InfiniBand has no equivalent of, and the reason.
+const QOS_WITHOUT_EFFECT: [(&str, &str); 3] = [
+    ("FlowControlDisable", "all data VLs of an InfiniBand port have flow control"),
+    ("PreemptRank", "a packet on an InfiniBand link cannot be preempted"),
+    ("RespSL", "responses have the SL of the path that they are sent on"),
 ];
 
 /// Parses `child` if it is a QoS setting; returns whether it was.
-fn qos_setting(qos: &mut RawQos, child: &Element, place: &str) -> Result<bool, Fault> {
+fn qos_setting(
+    qos: &mut RawQos,
+    child: &Element,
+    place: &str,
+    remark: Remark<'_>,
+) -> Result<bool, Fault> {
     match child.name.as_str() {
         "BaseSL" => once(&mut qos.base_sl, child, place, value::sl(child)?)?,
         "MulticastSL" => once(&mut qos.multicast_sl, child, place, value::sl(child)?)?,
         "PktLifeTimeMult" => {
             once(&mut qos.lifetime_shift, child, place, value::shift(child)?)?;
         }
-        other => return Ok(QOS_WITHOUT_EFFECT.contains(&other)),
+        "Bandwidth" => {
+            once(&mut qos.bandwidth, child, place, (value::percent(child)?, child.line))?;
+        }
+        "HighPriority" => once(&mut qos.high_priority, child, place, value::flag(child)?)?,
+        "HoqLife" | "HoqLife_Int" => {
+            let code = if child.name == "HoqLife" {
+                value::hoq_life(child)?
+            } else {
+                value::number(child, u64::from(u8::MAX), "a code n: 4.096 µs × 2^n")? as u8
+            };
+            let code = shortened(code, child, remark);
+            once(&mut qos.hoq_life, child, place, code)?;
+        }
+        other => {
+            let known = QOS_WITHOUT_EFFECT.iter().find(|(name, _)| *name == other);
+            let Some((name, reason)) = known else { return Ok(false) };
+            // 0 turns off what InfiniBand does not have, or keeps what it always has.
+            if child.text != "0" || other == "RespSL" {
+                remark(child.line, &format!("{name} has no effect: {reason}"));
+            }
+        }
     }
     Ok(true)
 }
 
+/// A HOQLife that InfiniBand has: longer ones, if not infinite, become the longest.
+fn shortened(code: u8, element: &Element, remark: Remark<'_>) -> u8 {
+    if code <= HOQ_LIFE_LAST || element.text.eq_ignore_ascii_case("infinite") {
+        return code;
+    }
+    let text = &element.text;
+    let longest = format!("{} {text} is longer than InfiniBand's longest, 2.1 s", element.name);
+    remark(element.line, &format!("{longest}, which is used"));
+    HOQ_LIFE_LAST
+}
+
 fn qos_group(element: &Element, remark: Remark<'_>) -> Result<RawQosGroup, Fault> {
-    const KNOWN: &[&str] = &["Name", "Enable", "BaseSL", "MulticastSL", "PktLifeTimeMult"];
+    const KNOWN: &[&str] = &[
+        "Name",
+        "Enable",
+        "BaseSL",
+        "MulticastSL",
+        "PktLifeTimeMult",
+        "Bandwidth",
+        "HighPriority",
+        "HoqLife",
+        "HoqLife_Int",
+    ];
     let (mut name, mut enable) = (None, None);
     let mut qos = RawQos::default();
     for child in &element.children {
         match child.name.as_str() {
             "Name" => once(&mut name, child, &element.name, value::name(child)?)?,
             "Enable" => once(&mut enable, child, &element.name, value::flag(child)?)?,
-            _ if qos_setting(&mut qos, child, &element.name)? => {}
+            _ if qos_setting(&mut qos, child, &element.name, remark)? => {}
             _ => unknown(child, element, KNOWN, remark),
         }
     }
@@ -350,6 +399,10 @@ fn virtual_fabric(element: &Element, remark: Remark<'_>) -> Result<RawVirtualFab
         "BaseSL",
         "MulticastSL",
         "PktLifeTimeMult",
+        "Bandwidth",
+        "HighPriority",
+        "HoqLife",
+        "HoqLife_Int",
         "MaxMTU",
         "MaxRate",
         "Member",
@@ -374,7 +427,7 @@ fn virtual_fabric(element: &Element, remark: Remark<'_>) -> Result<RawVirtualFab
             "Member" => raw.members.push(reference(child)?),
             "LimitedMember" => raw.limited_members.push(reference(child)?),
             "Application" => raw.applications.push(reference(child)?),
-            _ if qos_setting(&mut raw.qos, child, place)? => {}
+            _ if qos_setting(&mut raw.qos, child, place, remark)? => {}
             _ => unknown(child, element, KNOWN, remark),
         }
     }

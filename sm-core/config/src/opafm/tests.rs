@@ -3,8 +3,12 @@
 use super::*;
 
 fn try_parse(text: &str) -> (Result<OpaFm, OpaFmError>, Vec<String>) {
+    try_parse_for(text, &Instance::default())
+}
+
+fn try_parse_for(text: &str, instance: &Instance<'_>) -> (Result<OpaFm, OpaFmError>, Vec<String>) {
     let mut remarks = Vec::new();
-    let parsed = parse(Path::new("opafm.xml"), text, &mut |line, remark| {
+    let parsed = parse(Path::new("opafm.xml"), text, instance, &mut |line, remark| {
         remarks.push(format!("{line}: {remark}"));
     });
     (parsed, remarks)
@@ -36,7 +40,16 @@ fn every_element_of_the_sections_is_taken() {
     let text = include_str!("../../../tests/policy/virtual-fabrics.xml");
     let (all, remarks) = try_parse(text);
     let all = all.unwrap_or_else(|error| panic!("{error}"));
-    assert!(remarks.is_empty(), "{remarks:?}");
+    let without_effect = [
+        "84: PmPortGroups has no effect; ibsm reads no such section",
+        "86: settings of Sm other than MulticastGroups have no effect; the first is Start. Set \
+         those of ibsm in opensm.conf",
+        "88: settings of Multicast other than MulticastGroup have no effect; the first is \
+         MLIDTableCap. Set those of ibsm in opensm.conf",
+        "44: HoqLife of VirtualFabric 'Networking' applies to 'Default' too: an InfiniBand port has \
+         one HOQLife, for which the longest HoqLife of its virtual fabrics is taken",
+    ];
+    assert_eq!(remarks, without_effect);
     let names: Vec<&str> = all.virtual_fabrics.iter().map(|each| each.name.as_str()).collect();
     assert_eq!(names, ["Networking", "Storage", "Default", "Admin"], "Common first, then Fm");
 
@@ -54,7 +67,12 @@ fn every_element_of_the_sections_is_taken() {
         ]
     );
 
+    assert_eq!((qos.bandwidth, qos.hoq_life), (Bandwidth::High, Some(11)));
+
     let storage = &all.virtual_fabrics[1];
+    let bulk = storage.qos.as_ref().unwrap();
+    assert_eq!(bulk.bandwidth, Bandwidth::Percent { percent: 20, line: 35 });
+    assert_eq!(bulk.hoq_life, Some(11));
     assert!(storage.security && storage.pkey.is_none());
     assert_eq!((storage.mtu_max, storage.rate_max), (Some(Mtu::B2048), Some(Rate::Gbps100)));
     assert_eq!(storage.qos.as_ref().unwrap().group.as_deref(), Some("Bulk"));
@@ -93,17 +111,125 @@ fn disabled_entries_are_left_out_unchecked() {
     assert!(parsed(&fabric(vf)).virtual_fabrics.is_empty());
 }
 
-#[test]
-fn only_the_first_instance_counts() {
-    let vf = |name: &str| {
+/// Instances as name, SubnetPrefix and virtual fabric, each in a line from 2 on.
+fn instances(each: &[(&str, Option<u64>, &str)]) -> String {
+    let instance = |&(name, prefix, fabric): &(&str, Option<u64>, &str)| {
+        let prefix = prefix
+            .map_or_else(String::new, |prefix| format!("<SubnetPrefix>{prefix:#x}</SubnetPrefix>"));
+        let minimal = MINIMAL.replace(">V<", &format!(">{fabric}<"));
         format!(
-            "<Fm><VirtualFabrics><VirtualFabric><Name>{name}</Name><Member>All</Member>\
-             <Application>All</Application></VirtualFabric></VirtualFabrics></Fm>"
+            "<Fm><Shared><Name>{name}</Name>{prefix}</Shared><VirtualFabrics><VirtualFabric>\
+             {minimal}</VirtualFabric></VirtualFabrics></Fm>\n"
         )
     };
-    let both = parsed(&format!("<Config>{}{}</Config>", vf("A"), vf("B")));
-    assert_eq!(both.virtual_fabrics.len(), 1);
-    assert_eq!(both.virtual_fabrics[0].name, "A");
+    let common = "<Common><VirtualFabrics><VirtualFabric><Name>All</Name><PKey>9</PKey><Member>All\
+                  </Member><Application>SA</Application></VirtualFabric></VirtualFabrics></Common>";
+    let each: Vec<String> = each.iter().map(instance).collect();
+    format!("<Config>{common}\n{}</Config>", each.concat())
+}
+
+#[test]
+fn the_instance_of_the_subnet_is_added_to_common() {
+    let text = instances(&[
+        ("fm0", Some(0xFE80_0000_0000_1001), "A"),
+        ("fm1", None, "B"),
+        ("fm2", Some(0xFE80_0000_0000_1002), "C"),
+    ]);
+    let names = |instance: &Instance<'_>| -> (Vec<String>, Vec<String>) {
+        let (parsed, remarks) = try_parse_for(&text, instance);
+        let fabrics = parsed.unwrap_or_else(|error| panic!("{error}")).virtual_fabrics;
+        (fabrics.into_iter().map(|fabric| fabric.name).collect(), remarks)
+    };
+    let silent = Vec::<String>::new;
+    assert_eq!(names(&Instance::default()), (vec!["All".into(), "B".into()], silent()));
+    let second = Instance { prefix: 0xFE80_0000_0000_1002, name: None };
+    assert_eq!(names(&second), (vec!["All".into(), "C".into()], silent()));
+    let named = Instance { name: Some("fm0"), ..Instance::default() };
+    let (fabrics, remarks) = names(&named);
+    assert_eq!(fabrics, ["All", "A"], "a name precedes the prefix");
+    let expected =
+        "2: SubnetPrefix is 0xfe80000000001001, but that of ibsm 0xfe80000000000000".to_owned();
+    assert_eq!(remarks, [expected]);
+}
+
+#[test]
+fn without_an_instance_of_the_subnet_all_are_listed() {
+    let text = instances(&[("fm0", Some(0xFE80_0000_0000_1001), "A"), ("fm1", None, "B")]);
+    let refusal = |text: &str, instance: Instance<'_>| {
+        try_parse_for(text, &instance).0.expect_err("no instance").to_string()
+    };
+    let list = "; name one of them with --vfabric-instance. The file has fm0 (line 2, SubnetPrefix \
+                0xfe80000000001001), fm1 (line 3, SubnetPrefix 0xfe80000000000000)";
+    let expected = "opafm.xml:2: 0 Fm instances have SubnetPrefix 0x0000000000000007";
+    assert_eq!(refusal(&text, Instance { prefix: 7, name: None }), format!("{expected}{list}"));
+    let named = Instance { name: Some("fm9"), ..Instance::default() };
+    let expected = "opafm.xml:2: 0 Fm instances have Name 'fm9'";
+    assert_eq!(refusal(&text, named), format!("{expected}{list}"));
+    let twice = instances(&[("fm0", None, "A"), ("fm0", None, "B")]);
+    assert!(refusal(&twice, Instance::default()).contains("2 Fm instances have SubnetPrefix"));
+    let without = refusal(&fabric(MINIMAL), named);
+    assert!(
+        without.ends_with(
+            "0 Fm instances have Name 'fm9'; name one of them with \
+        --vfabric-instance. The file has none"
+        ),
+        "{without}"
+    );
+}
+
+#[test]
+fn what_infiniband_does_not_have_is_remarked_on() {
+    let quiet = "<QOS>1</QOS><FlowControlDisable>0</FlowControlDisable><PreemptRank>0\
+                 </PreemptRank>";
+    assert_eq!(try_parse(&fabric(&format!("{MINIMAL}{quiet}"))).1, [""; 0]);
+    let text = fabric(&format!(
+        "{MINIMAL}<QOS>1</QOS>\n<FlowControlDisable>1</FlowControlDisable>\n<PreemptRank>9\
+         </PreemptRank>\n<RespSL>0</RespSL>\n<HoqLife>1h</HoqLife>\n<HighPriority>1\
+         </HighPriority>\n<Bandwidth>10%</Bandwidth>"
+    ));
+    let (parsed, remarks) = try_parse(&text);
+    assert_eq!(parsed.unwrap().virtual_fabrics[0].qos.as_ref().unwrap().hoq_life, Some(19));
+    let expected = [
+        "5: FlowControlDisable has no effect: all data VLs of an InfiniBand port have flow control",
+        "6: PreemptRank has no effect: a packet on an InfiniBand link cannot be preempted",
+        "7: RespSL has no effect: responses have the SL of the path that they are sent on",
+        "8: HoqLife 1h is longer than InfiniBand's longest, 2.1 s, which is used",
+        "10: Bandwidth has no effect beside HighPriority",
+    ];
+    assert_eq!(remarks, expected);
+}
+
+#[test]
+fn sections_without_effect_are_remarked_on_once_each() {
+    let text = "<Config>\n<XmlDebug/>\n<Common><Pm/><Fe/></Common>\n<Fm><Shared><Hfi>1</Hfi>\
+                </Shared>\n<Fe/><Pm/></Fm></Config>";
+    let (parsed, remarks) = try_parse(text);
+    assert!(parsed.is_ok());
+    let none = |name: &str| format!("{name} has no effect; ibsm reads no such section");
+    let expected = [
+        format!("2: {}", none("XmlDebug")),
+        format!("3: {}", none("Pm")),
+        format!("3: {}", none("Fe")),
+        "4: settings of Shared other than Name and SubnetPrefix have no effect; the first is Hfi. \
+         Set those of ibsm in opensm.conf"
+            .to_owned(),
+    ];
+    assert_eq!(remarks, expected);
+}
+
+#[test]
+fn a_hoq_life_that_not_all_have_is_remarked_on() {
+    let other = MINIMAL.replace(">V<", ">W<");
+    let text = |qos: &str| {
+        fabric(&format!(
+            "{MINIMAL}<QOS>1</QOS><HoqLife>8ms</HoqLife></VirtualFabric><VirtualFabric>{other}\
+             <QOS>1</QOS>{qos}"
+        ))
+    };
+    assert_eq!(try_parse(&text("<HoqLife_Int>11</HoqLife_Int>")).1, [""; 0]);
+    let (_, remarks) = try_parse(&text(""));
+    let [remark] = &remarks[..] else { panic!("{remarks:?}") };
+    assert!(remark.starts_with("3: HoqLife of VirtualFabric 'V' applies to 'W' too"), "{remark}");
 }
 
 #[test]
@@ -207,6 +333,32 @@ fn rejections_state_the_line_and_the_expected_form() {
         (
             fabric(&format!("{MINIMAL}<QOS>1</QOS><MulticastSL>1</MulticastSL>")),
             "3: MulticastSL without BaseSL; set both or none",
+        ),
+        (
+            fabric(&format!("{MINIMAL}<QOS>1</QOS>\n<Bandwidth>10</Bandwidth>")),
+            "5: Bandwidth takes a share such as 10%, from 1% to 100%, not '10'",
+        ),
+        (
+            fabric(&format!("{MINIMAL}<QOS>1</QOS>\n<HoqLife>8</HoqLife>")),
+            "5: HoqLife takes a time such as 8ms, in ns, us, ms, s, m or h, or infinite, not '8'",
+        ),
+        (
+            fabric(&format!(
+                "{MINIMAL}<QOS>1</QOS>\n<Bandwidth>60%</Bandwidth></VirtualFabric>\n\
+                 <VirtualFabric>{}<QOS>1</QOS>\n<Bandwidth>50%</Bandwidth>",
+                MINIMAL.replace(">V<", ">W<")
+            )),
+            "7: Bandwidth adds up to 110%; QOSGroups and virtual fabrics that are in use can have \
+             100% together",
+        ),
+        (
+            fabric(&format!(
+                "{MINIMAL}<QOS>1</QOS>\n<Bandwidth>96%</Bandwidth></VirtualFabric>\n\
+                 <VirtualFabric>{}",
+                MINIMAL.replace(">V<", ">W<")
+            )),
+            "5: Bandwidth is 96% in all, but virtual fabrics without it need 5%: 1% for each \
+             QOSGroup or own QOS, and 5% for all without QoS",
         ),
         (
             fabric(&format!("{MINIMAL}</VirtualFabric>\n<VirtualFabric>{MINIMAL}")),

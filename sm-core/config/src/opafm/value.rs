@@ -4,8 +4,8 @@ use ib_mad::types::{Gid, Guid, Mtu, PKey, Rate, Sl};
 use sa_proto::snapshot::IdMatch;
 
 use super::super::value::parse_number;
-use super::Reason;
 use super::xml::{Element, Fault};
+use super::{HOQ_LIFE_INFINITE, Reason};
 
 /// Longest name, bytes.
 const NAME_LEN_MAX: usize = 64;
@@ -59,6 +59,12 @@ pub(super) fn guid(element: &Element) -> Result<Guid, Fault> {
     value(element, "a GUID such as 0x0011750101671ed9", parse_number(&element.text).map(Guid))
 }
 
+/// Parses a subnet prefix.
+pub(super) fn prefix(element: &Element) -> Result<u64, Fault> {
+    let expected = "a subnet prefix such as 0xfe80000000000000";
+    value(element, expected, parse_number(&element.text))
+}
+
 /// Parses an MTU in bytes; one larger than InfiniBand's largest is unlimited.
 pub(super) fn mtu(element: &Element) -> Result<Option<Mtu>, Fault> {
     let text = &element.text;
@@ -90,6 +96,41 @@ pub(super) fn shift(element: &Element) -> Result<u8, Fault> {
     let number = number(element, 256, "a factor of 1 to 256")?;
     let shift = (number > 0).then(|| number.next_power_of_two().trailing_zeros() as u8);
     value(element, "a factor of 1 to 256", shift)
+}
+
+/// Parses a share of the bandwidth, 1 to 100 percent.
+pub(super) fn percent(element: &Element) -> Result<u8, Fault> {
+    let number = element.text.strip_suffix('%').and_then(|text| text.trim_end().parse().ok());
+    value(element, "a share such as 10%, from 1% to 100%", number.filter(|n| (1..=100).contains(n)))
+}
+
+/// Parses a time that a packet may be at the head of a queue; returns the least n with 4.096 µs ×
+/// 2^n not shorter (IBA 14.2.5.6).
+pub(super) fn hoq_life(element: &Element) -> Result<u8, Fault> {
+    if element.text.eq_ignore_ascii_case("infinite") {
+        return Ok(HOQ_LIFE_INFINITE);
+    }
+    let expected = "a time such as 8ms, in ns, us, ms, s, m or h, or infinite";
+    let text = &element.text;
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let unit_ns: Option<u64> = match unit.trim().to_ascii_lowercase().as_str() {
+        "ns" => Some(1),
+        "us" => Some(1_000),
+        "ms" => Some(1_000_000),
+        "s" => Some(1_000_000_000),
+        "m" => Some(60_000_000_000),
+        "h" => Some(3_600_000_000_000),
+        _ => None,
+    };
+    let time_ns = number.parse::<u64>().ok().zip(unit_ns).map(|(n, unit)| n.saturating_mul(unit));
+    value(element, expected, time_ns.map(lifetime_code))
+}
+
+/// The least n with 4.096 µs × 2^n not shorter than a time.
+fn lifetime_code(time_ns: u64) -> u8 {
+    let units = time_ns.div_ceil(4096).max(1);
+    units.checked_next_power_of_two().map_or(u8::MAX, |power| power.trailing_zeros() as u8)
 }
 
 /// Parses a single Service ID.
@@ -205,6 +246,35 @@ mod tests {
             for mgid in near {
                 prop_assert_eq!(accepts(&cover, mgid), (first..=last).contains(&mgid));
             }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_lifetime_is_the_least_code_that_is_long_enough(time_ns in 0u64..1 << 50) {
+            let length = |code: u8| 4096u64 << code;
+            let code = lifetime_code(time_ns);
+            prop_assert!(length(code) >= time_ns);
+            prop_assert!(code == 0 || length(code - 1) < time_ns);
+        }
+    }
+
+    #[test]
+    fn shares_and_times_have_their_units() {
+        let element =
+            |text: &str| Element { name: "X".into(), text: text.into(), ..Element::default() };
+        let code = |text: &str| hoq_life(&element(text)).ok();
+        assert_eq!((code("8ms"), code("8 MS"), code("4096ns")), (Some(11), Some(11), Some(0)));
+        assert_eq!((code("0s"), code("2s"), code("1h")), (Some(0), Some(19), Some(30)));
+        assert_eq!(code("18446744073709551615h"), Some(52), "no overflow");
+        assert_eq!(code("Infinite"), Some(HOQ_LIFE_INFINITE));
+        for bad in ["8", "ms", "8min", "-1s", "1.5s", ""] {
+            assert_eq!(code(bad), None, "{bad}");
+        }
+        let share = |text: &str| percent(&element(text)).ok();
+        assert_eq!((share("1%"), share("100 %")), (Some(1), Some(100)));
+        for bad in ["0%", "101%", "10", "%", "-1%", "1.5%"] {
+            assert_eq!(share(bad), None, "{bad}");
         }
     }
 

@@ -57,6 +57,9 @@ pub enum PartitionSyntax {
     NoPKeyLeft(String),
 }
 
+/// Largest number of reasons that are found.
+const FAULTS_MAX: usize = 50;
+
 fn port_hint(name: &str) -> &'static str {
     let hex = !name.is_empty() && name.bytes().all(|b| b.is_ascii_hexdigit());
     if hex { "; hexadecimal GUIDs begin with 0x" } else { "" }
@@ -69,6 +72,23 @@ pub fn parse(
     text: &str,
     remarks: &mut Remarks,
 ) -> Result<PartitionConfig, (usize, PartitionSyntax)> {
+    let (config, faults) = parse_all(path, text, remarks, 1);
+    faults.into_iter().next().map_or(Ok(config), Err)
+}
+
+/// The reasons for which a partition file is rejected, with their lines. What follows a mistake in
+/// a definition is not read.
+pub fn faults(path: &Path, text: &str) -> Vec<(usize, PartitionSyntax)> {
+    parse_all(path, text, &mut Remarks::default(), FAULTS_MAX).1
+}
+
+/// Parses a text until this many reasons to reject it are found.
+fn parse_all(
+    path: &Path,
+    text: &str,
+    remarks: &mut Remarks,
+    faults_max: usize,
+) -> (PartitionConfig, Vec<(usize, PartitionSyntax)>) {
     let mut parser = Parser {
         config: PartitionConfig::with_default(Membership::Limited),
         numbers: HashMap::from([(PKey::DEFAULT_LIMITED, 0)]),
@@ -81,19 +101,29 @@ pub fn parse(
         line: 0,
         filled: 0,
     };
-    let mut is_empty = true;
-    for (index, line) in text.lines().enumerate() {
+    let (mut is_empty, mut faults, mut is_skipping) = (true, Vec::new(), false);
+    'text: for (index, line) in text.lines().enumerate() {
         parser.line = index + 1;
         let content = line.split('#').next().unwrap_or_default();
         let mut pieces = content.split(';').peekable();
         while let Some(piece) = pieces.next() {
             if !piece.trim().is_empty() {
                 is_empty = false;
-                parser.piece(piece).map_err(|reason| (index + 1, reason))?;
+                match if is_skipping { Ok(()) } else { parser.piece(piece) } {
+                    Ok(()) => {}
+                    Err(reason) => {
+                        faults.push((index + 1, reason));
+                        if faults.len() >= faults_max {
+                            break 'text;
+                        }
+                        is_skipping = true;
+                    }
+                }
                 parser.filled = index + 1;
             }
             if pieces.peek().is_some() {
                 parser.open = None;
+                is_skipping = false;
             }
         }
     }
@@ -104,9 +134,9 @@ pub fn parse(
             "defines no partition; the same as no file: all ports are full \
             members of the default partition",
         );
-        return Ok(PartitionConfig::default());
+        return (PartitionConfig::default(), faults);
     }
-    Ok(parser.config)
+    (parser.config, faults)
 }
 
 /// Collects P_Keys that definitions of the file contain, so that none of them is generated for

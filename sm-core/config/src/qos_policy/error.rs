@@ -45,6 +45,20 @@ impl fmt::Display for Others {
 }
 
 impl QosPolicyError {
+    /// The errors, each with its place.
+    pub(crate) fn each(&self) -> Vec<String> {
+        let path = self.path.display();
+        let first = [(self.line, &self.reason)];
+        let others = self.others.listed.iter().map(|(line, reason)| (*line, reason));
+        let all = first.into_iter().chain(others);
+        let mut lines: Vec<String> =
+            all.map(|(line, reason)| format!("{path}:{line}: {reason}")).collect();
+        if self.others.unlisted > 0 {
+            lines.push(format!("{path}: and {} more mistakes", self.others.unlisted));
+        }
+        lines
+    }
+
     /// Creates the error of the file at `path`; there must be at least one fault.
     pub(super) fn new(path: &Path, faults: Vec<Fault>) -> Self {
         let unlisted = faults.len().saturating_sub(FAULTS_LISTED_MAX);

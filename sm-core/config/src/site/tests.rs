@@ -103,6 +103,15 @@ fn virtual_fabrics_are_read_where_a_file_is_named_and_outlive_a_bad_line() {
     let expected =
         format!("{}:34: BaseSL takes a service level of 0 to 15, not '33'", path.display());
     assert_eq!(errors[0].to_string(), expected);
+    std::fs::write(&path, text).unwrap();
+    let named =
+        |name: &str| Settings { vfabric_instance: Some(name.to_owned()), ..settings.clone() };
+    assert!(SitePolicy::load(&named("fm0"), DISK).is_ok());
+    let other = SitePolicy::load(&named("fm1"), DISK).unwrap_err().to_string();
+    assert!(other.contains("Name 'fm1'"), "{other}");
+    let elsewhere = Settings { subnet_prefix: 7, ..settings };
+    let other = SitePolicy::load(&elsewhere, DISK).unwrap_err().to_string();
+    assert!(other.contains("SubnetPrefix 0x0000000000000007"), "{other}");
 }
 
 /// OpenSM starts without these files and reports it, except for partitions.

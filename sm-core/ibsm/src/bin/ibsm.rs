@@ -13,6 +13,7 @@ fn main() -> ExitCode {
     let mut options = Options::from_arguments(std::env::args_os());
     match options.command.take() {
         Some(Command::Plan(plan)) => ibsm::plan::main(&plan),
+        Some(Command::Check) => ibsm::runtime::check::main(options),
         None => ibsm::runtime::main(options),
     }
 }

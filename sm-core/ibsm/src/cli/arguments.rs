@@ -4,13 +4,21 @@ use std::ffi::OsString;
 
 use clap::{CommandFactory, FromArgMatches};
 
-use super::Options;
+use super::{Command, Options};
+
+/// Name of the command that checks the configuration.
+const CHECK: &str = "check";
 
 impl Options {
     /// Reads the arguments of a program, its name first. Ends the program on what cannot be read,
     /// and for help.
     pub fn from_arguments(arguments: impl IntoIterator<Item = OsString>) -> Self {
-        let arguments: Vec<OsString> = arguments.into_iter().collect();
+        let mut arguments: Vec<OsString> = arguments.into_iter().collect();
+        // It has the options of a start.
+        let checks = arguments.get(1).is_some_and(|first| *first == *CHECK);
+        if checks {
+            arguments.remove(1);
+        }
         // Commands that need no subnet are not OpenSM's, and have no options with one dash.
         let has_command = arguments.get(1).is_some_and(|first| {
             Self::command().get_subcommands().any(|command| *first == *command.get_name())
@@ -18,8 +26,12 @@ impl Options {
         let arguments = if has_command { arguments } else { as_clap_takes(arguments) };
         // Certificates are for all commands of ibsmctl, and for none here.
         let command = Self::command().mut_args(|option| option.global(false));
-        Self::from_arg_matches(&command.get_matches_from(arguments))
-            .unwrap_or_else(|error| error.exit())
+        let mut options = Self::from_arg_matches(&command.get_matches_from(arguments))
+            .unwrap_or_else(|error| error.exit());
+        if checks {
+            options.command = Some(Command::Check);
+        }
+        options
     }
 }
 

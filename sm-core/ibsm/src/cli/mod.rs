@@ -9,6 +9,8 @@ mod arguments;
 pub mod disk;
 pub mod documents;
 mod error;
+mod examined;
+mod history;
 pub mod master_files;
 mod opensm_options;
 mod options;
@@ -26,17 +28,20 @@ use sa_proto::trust::local::LocalRoles;
 use sa_proto::trust::{ClientTrust, TlsFiles};
 
 pub use error::{ConfigError, OptionError};
+pub use examined::Examined;
+pub use history::HistoryOptions;
 use master_files::{MasterFiles, OwnHashes, own_hashes};
 pub use opensm_options::OpenSmOptions;
 pub(crate) use options::SYSLOG;
 pub use options::{Command, Options, TransportKind};
-pub use plan::{EngineNames, Failing, PlanOptions};
+pub use plan::{EngineNames, Failing, Goal, PlanOptions};
 pub use sa_access::{RedirectMode, ReturnWay, SaAccess, SaMode};
 use sm_config::file::FileError;
 use sm_config::{Settings, file, verify};
 pub use store::{
     EtcdLocation, EtcdTls, StoreOptionError, StoreOptions, StorePlace, StoreUrl, StoreUrlError,
 };
+use trust::Exposure;
 pub use trust::{ExposureError, LocalRole, TlsOptions, sa_key_warning};
 
 /// OpenSM's configuration file; read if it exists and `-F` names no other.
@@ -71,10 +76,20 @@ pub struct Config {
     pub sa_access: SaAccess,
     /// Where metrics and the live page are served, if anywhere.
     pub http: Option<SocketAddr>,
+    /// File of the expected topology.
+    pub expected_topology: Option<PathBuf>,
+    /// Label of all metrics; empty for none.
+    pub subnet_label: String,
+    /// Address of the API, and the file of its users.
+    pub api: Option<(SocketAddr, PathBuf)>,
     /// Whether unprotected listeners may be open to other machines.
     pub insecure: bool,
+    /// Which subnet managers are followed.
+    pub client: ClientTrust,
     /// Directory for state that must outlive the process: LIDs, session epoch, transport identity.
     pub state_dir: PathBuf,
+    /// Directory of the history, and its largest size in bytes; `None` if none is kept.
+    pub history: Option<(PathBuf, u64)>,
     /// RDMA device or umad file to run on, if not any.
     pub device: Option<String>,
     /// Number of the port on that.
@@ -83,6 +98,8 @@ pub struct Config {
     pub node: Option<String>,
     /// Name of the simulator's sockets.
     pub socket: Option<String>,
+    /// Where all MADs at the port are written, if anywhere.
+    pub capture: Option<PathBuf>,
     /// Whether to stop once the subnet is up.
     pub once: bool,
     /// Where our process id is written, if anywhere.
@@ -91,6 +108,8 @@ pub struct Config {
     pub master_files: MasterFiles,
     /// Whether the index of these copies on disk is outdated.
     pub is_index_outdated: bool,
+    /// Addresses that other machines can reach without TLS, which `--insecure` permits.
+    exposures: Vec<Exposure>,
     /// The settings of this host, whether or not the master's are used.
     own: Settings,
     /// The command line, which goes over the file whenever that is read.
@@ -115,7 +134,8 @@ impl Config {
         let mut settings = own.clone();
         warnings.extend(use_copies(&master_files, &mut settings));
         let tls = options.tls.files()?;
-        let client = ClientTrust::new(tls.clone(), options.insecure);
+        let tls = tls.map(|files| TlsFiles { crl: options.tls_crl.clone(), ..files });
+        let client = options.tls.client(options.insecure)?;
         for url in &options.follow {
             client.endpoint(url)?;
         }
@@ -124,8 +144,18 @@ impl Config {
             !options.follow.is_empty(),
             options.follow_sync,
         )?;
+        let is_shared = matches!(store, StorePlace::Etcd(_));
+        if options.follow_config && options.follow.is_empty() && !is_shared {
+            return Err(StoreOptionError::NothingToCopy.into());
+        }
         let (publish, front_door) = (options.publish, options.front_door);
-        warnings.extend(trust::check(publish, front_door, tls.is_some(), options.insecure)?);
+        let exposures = [
+            trust::check_api(options.api, tls.is_some(), options.insecure)?,
+            trust::check(publish, front_door, tls.is_some(), options.insecure)?,
+            trust::check_console(&settings, options.insecure),
+        ]
+        .concat();
+        warnings.extend(exposures.iter().map(Exposure::to_string));
         Ok((
             Self {
                 settings,
@@ -141,12 +171,19 @@ impl Config {
                 front_door,
                 sa_access: options.sa_access.clone(),
                 http: options.http,
+                expected_topology: options.expected_topology.clone(),
+                subnet_label: options.subnet_label.clone(),
+                api: options.api.zip(options.api_users.clone()),
                 insecure: options.insecure,
+                client,
+                exposures,
                 state_dir: options.state_dir.clone(),
+                history: options.history.place(&options.state_dir),
                 device: options.device.clone(),
                 port: options.port.map(PortNum),
                 node: options.node.clone(),
                 socket: options.socket.clone(),
+                capture: options.capture.clone(),
                 once: options.once,
                 pidfile: options.pidfile.clone(),
                 master_files,
@@ -156,6 +193,23 @@ impl Config {
             },
             warnings,
         ))
+    }
+
+    /// Whether the operator is to choose the port at the terminal (`-g 0`).
+    pub fn asks_for_port(&self) -> bool {
+        self.options.guid == Some(Guid(0))
+    }
+
+    /// Runs on the port with this GUID, which the operator chose, also when the settings are read
+    /// again.
+    pub fn choose_port(&mut self, guid: Guid) {
+        self.options.guid = Some(guid);
+        (self.settings.guid, self.own.guid) = (guid, guid);
+    }
+
+    /// Options with an address that other machines can reach without TLS, and what that means.
+    pub fn exposures(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        self.exposures.iter().map(|exposure| (exposure.option, &exposure.text[..]))
     }
 
     /// Whether mistakes in files end the start (`--strict`).
@@ -269,9 +323,24 @@ mod tests {
         let (mut config, _) = Config::load(options).unwrap();
         let values = |settings: &Settings| (settings.subnet_timeout, settings.sweep_interval);
         assert_eq!(values(&config.settings), (19, 7));
-        std::fs::write(&path, "subnet_timeout 20\nconsole local\n").unwrap();
+        std::fs::write(&path, "subnet_timeout 20\nqos_max_vls 4\n").unwrap();
         let (settings, remarks) = config.reread(false).unwrap();
         assert_eq!((values(&settings), remarks.len()), ((20, 7), 1), "{remarks:?}");
+    }
+
+    /// A SIGHUP would otherwise report that the GUID has changed.
+    #[test]
+    fn the_chosen_port_stays_when_the_settings_are_read_again() {
+        let load = |words: &[&str]| {
+            let words = [&["ibsm", "-F", "/dev/null"], words].concat();
+            Config::load(Options::parse_from(words)).unwrap().0
+        };
+        assert!(!load(&[]).asks_for_port() && !load(&["-g", "0x12"]).asks_for_port());
+        let mut config = load(&["-g", "0"]);
+        assert!(config.asks_for_port());
+        config.choose_port(Guid(0x34));
+        assert_eq!(config.settings.guid, Guid(0x34));
+        assert_eq!(config.reread(false).unwrap().0.guid, Guid(0x34));
     }
 
     #[test]

@@ -100,22 +100,22 @@ pub struct OpenSmOptions {
     /// the log, 3 turns multicast off. Repeatable.
     #[arg(short = 'd', long = "debug", value_name = "NUMBER", help_heading = OPENSM)]
     debug: Vec<String>,
-    /// Console: off, local, loopback or socket (no effect).
+    /// Console: off, local (standard input and output), loopback or socket.
     #[arg(short = 'q', long = "console", value_name = "KIND", help_heading = OPENSM)]
     console: Option<String>,
-    /// Port of the console (no effect).
+    /// Port of the console.
     #[arg(short = 'C', long = "console-port", value_name = "PORT", help_heading = OPENSM)]
     console_port: Option<String>,
-    /// Read error counters (no effect).
+    /// Read the counters of all ports.
     #[arg(long = "perfmgr", help_heading = OPENSM)]
     perfmgr: bool,
-    /// Seconds between readings of error counters (no effect).
+    /// Seconds between readings of the counters of ports.
     #[arg(long = "perfmgr_sweep_time_s", value_name = "SECONDS", help_heading = OPENSM)]
     perfmgr_sweep_time_s: Option<String>,
-    /// Configure congestion control (no effect).
+    /// Set up congestion control.
     #[arg(long = "congestion_control", help_heading = OPENSM)]
     congestion_control: bool,
-    /// Congestion control key (no effect).
+    /// CC_Key that requests of congestion control show.
     #[arg(long = "cc_key", value_name = "KEY", help_heading = OPENSM)]
     cc_key: Option<String>,
 }

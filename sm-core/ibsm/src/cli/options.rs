@@ -8,6 +8,7 @@ use ib_mad::types::Guid;
 
 use super::PlanOptions;
 use super::error::OptionError;
+use super::history::HistoryOptions;
 use super::opensm_options::{OpenSmOptions, hexadecimal};
 use super::sa_access::SaAccess;
 use super::store::StoreOptions;
@@ -31,7 +32,7 @@ pub enum TransportKind {
 /// subnet administration queries. It replaces opensm: options of the same name mean the same, and
 /// it reads opensm.conf; at start it reports keys that have no effect or that it refuses.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "ibsm", version, disable_version_flag = true)]
+#[command(name = "ibsm", version = daemon::VERSION, disable_version_flag = true)]
 #[command(max_term_width = 100, after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
 #[command(infer_long_args = true, args_override_self = true)]
 pub struct Options {
@@ -57,11 +58,11 @@ pub struct Options {
     /// have stored it. A standby that is silent for 3 s is not waited for any longer.
     #[arg(long)]
     pub follow_sync: bool,
-    /// In standby, copy the settings and policy files of the master that --follow names, and use
-    /// them in place of this host's. A file that is edited here while this SM is master, or not
-    /// running, takes effect. Keys (m_key, sm_key, sa_key), sm_priority, logging and others of one
-    /// host are not copied.
-    #[arg(long, requires = "follow")]
+    /// In standby, copy the settings and policy files of the master that --follow names, or that
+    /// keeps them in etcd with this option too, and use them in place of this host's. A file that
+    /// is edited here while this SM is master, or not running, takes effect. Keys (m_key, sm_key,
+    /// sa_key), sm_priority, logging and others of one host are not copied.
+    #[arg(long)]
     pub follow_config: bool,
     /// Where registrations are kept.
     #[command(flatten)]
@@ -73,20 +74,42 @@ pub struct Options {
     #[command(flatten)]
     pub sa_access: SaAccess,
     /// Address at which to serve the live page (/), JSON for programs (/api/v1/) and metrics for
-    /// Prometheus (/metrics). At an address that other machines can reach, only metrics are served
-    /// unless --insecure is given.
+    /// Prometheus (/metrics), and probes (/healthz, /readyz). At an address that other machines can
+    /// reach, only metrics and probes are served unless --insecure is given.
     #[arg(long, value_name = "ADDR")]
     pub http: Option<SocketAddr>,
+    /// File of the topology that is expected, as ibnetdiscover or `ibsmctl topology
+    /// --ibnetdiscover` prints it: differences are problems.
+    #[arg(long, value_name = "FILE")]
+    pub expected_topology: Option<PathBuf>,
+    /// Add the label subnet=NAME to all metrics, such as rail1: for a Prometheus that watches
+    /// several subnets. Give the same to its ibsa.
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
+    pub subnet_label: String,
+    /// Address at which to serve UFM's REST interface for partitions and inventory (/ufmRest), with
+    /// TLS if --tls-cert is given. Clients need no certificate: they prove who they are by the
+    /// passwords of --api-users.
+    #[arg(long, value_name = "ADDR", requires = "api_users")]
+    pub api: Option<SocketAddr>,
+    /// Users of --api: a line NAME:ROLE:HASH each, as ibsmctl password prints it, with the role
+    /// admin or viewer. Read again when it changes.
+    #[arg(long, value_name = "FILE", requires = "api")]
+    pub api_users: Option<PathBuf>,
     /// Certificates of this SM, and the CA of responders and operators.
     #[command(flatten)]
     pub tls: TlsOptions,
+    /// Certificates that the CAs have revoked, in PEM. Read again when it changes; connections of
+    /// such certificates are closed.
+    #[arg(long, value_name = "FILE", env = "IBSM_TLS_CRL", help_heading = "TLS")]
+    #[arg(requires = "tls_ca")]
+    pub tls_crl: Option<PathBuf>,
     /// Without TLS: give a user of this host a role, such as prometheus=viewer. responder: ibsa and
     /// ibstorm; admin: ibsmctl; viewer: ibsmctl, but no orders. Root and the user of ibsm have all;
     /// repeatable.
     #[arg(long, value_name = "USER=ROLE", help_heading = "TLS")]
     pub local_role: Vec<LocalRole>,
-    /// Allow --publish without TLS, --front-door and the page of --http at addresses that other
-    /// machines can reach. Every machine that can reach them is trusted.
+    /// Allow --publish and --api without TLS, --front-door and the page of --http at addresses that
+    /// other machines can reach. Every machine that can reach them is trusted.
     #[arg(long, help_heading = "TLS")]
     pub insecure: bool,
     /// Directory of state that survives a restart: LIDs (guid2lid, in OpenSM's format),
@@ -94,6 +117,9 @@ pub struct Options {
     /// /var/cache/opensm.
     #[arg(long, value_name = "DIR", env = "OSM_CACHE_DIR", default_value = "/var/lib/ibsm")]
     pub state_dir: PathBuf,
+    /// What is kept of the past.
+    #[command(flatten)]
+    pub history: HistoryOptions,
     /// umad: RDMA device or umad file of the port to run on, such as mlx5_0 or umad0 [default: the
     /// device of --guid, else that of the first port that is up]
     #[arg(long, value_name = "DEVICE")]
@@ -108,7 +134,13 @@ pub struct Options {
     #[arg(long, value_name = "NAME", env = "IBSIM_SOCKNAME")]
     pub socket: Option<String>,
 
-    /// GUID of the port to run on; ibsm fails if the transport has another port.
+    /// Write all MADs at the port to FILE, in pcap format for Wireshark, up to 1 GB. They contain
+    /// keys.
+    #[arg(long, value_name = "FILE")]
+    pub capture: Option<PathBuf>,
+
+    /// GUID of the port to run on; ibsm fails if the transport has another port. 0 lists the ports
+    /// of this host and asks for one at the terminal.
     #[arg(short, long, value_name = "GUID")]
     pub guid: Option<Guid>,
     /// LID mask control, 0 to 7: 2^LMC LIDs per port.
@@ -118,6 +150,13 @@ pub struct Options {
     /// another subnet manager is master.
     #[arg(short, long)]
     pub once: bool,
+    /// Set nothing: read the fabric, print what would change, and stop; also beside a master, at
+    /// its port, too. Exit status: 0 if nothing would change, 3 if something would.
+    #[arg(long, conflicts_with_all = ["daemon", "pidfile", "capture"])]
+    pub dry_run: bool,
+    /// With --dry-run: print JSON, with all changes.
+    #[arg(long, requires = "dry_run")]
+    pub json: bool,
     /// Seconds between light sweeps; 0 sweeps on traps only.
     #[arg(short, long, value_name = "SECONDS")]
     pub sweep: Option<String>,
@@ -175,6 +214,9 @@ pub struct Options {
     /// File of virtual fabrics, in the format of the Omni-Path fabric manager's opafm.xml.
     #[arg(long, value_name = "FILE")]
     pub vfabrics: Option<String>,
+    /// Fm instance of that file to use, by its name; by default that of this subnet prefix.
+    #[arg(long, value_name = "NAME")]
+    pub vfabric_instance: Option<String>,
     /// Load registrations from FILE, an opensm-sa.dump, if the registry is still empty.
     #[arg(short = 'S', long = "sadb_file", visible_alias = "sa_db_file", value_name = "FILE")]
     pub sa_db_file: Option<String>,
@@ -198,8 +240,9 @@ pub struct Options {
     /// Truncate the log file at start instead of appending to it.
     #[arg(short = 'e', long = "erase_log_file")]
     pub erase_log_file: bool,
-    /// Log bits, such as 0x83: 1 errors, 2 information, 4 verbose, 8, 0x10 and 0x20 debugging;
-    /// 0x40 dumps routing to files with each sweep (opensm.fdbs and others).
+    /// Log bits, such as 0x83: 1 errors, 2 information, 4 verbose, 8 and 0x10 debugging, 0x20 each
+    /// MAD in full; 0x40 dumps routing to files with each sweep (opensm.fdbs and others), 0x80
+    /// copies errors, warnings and information to the system's log.
     #[arg(short = 'D', long = "D", visible_alias = "log_flags", value_name = "FLAGS")]
     pub log_flags: Option<String>,
     /// Log everything, as with -D 0xFF.
@@ -234,6 +277,9 @@ pub enum Command {
     /// Compare routing engines on a fabric described by a file, such as ibnetdiscover's output:
     /// path lengths, balance, deadlocks, VLs, CPU time, and the effect of a failed link or switch.
     Plan(PlanOptions),
+    /// Read all files of the configuration and report all mistakes at once, with file and line.
+    /// Takes the options of a start. Exit status: 0 without mistakes, 1 with some.
+    Check,
 }
 
 /// Value of -f for standard output only.
@@ -255,6 +301,8 @@ Examples:
       A responder at the SM's port itself; queries there are answered while ibsm restarts.
   ibsm -c ibsm.conf
       Write all settings with their explanation to a file for -F.
+  ibsm check -F ibsm.conf
+      Report all mistakes in that file and in those that it names.
   ibnetdiscover | ibsm plan -
       Compare what each routing engine would do with this fabric.
 
@@ -291,6 +339,7 @@ impl Options {
             ("--prefix_routes_file", "prefix_routes_file", &self.prefix_routes_file),
             ("-Y/--qos_policy_file", "qos_policy_file", &self.qos_policy_file),
             ("--vfabrics", "vfabric_config_file", &self.vfabrics),
+            ("--vfabric-instance", "vfabric_instance", &self.vfabric_instance),
             ("-D/--D", "log_flags", &self.log_flags),
             ("-L/--log_limit", "log_max_size", &self.log_limit),
             ("--log_prefix", "log_prefix", &self.log_prefix),

@@ -1,10 +1,11 @@
 //! The command line of `ibsm plan`.
 
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use crate::host_order::HostOrder;
 use sm_routing::{Engine, engines};
 
 /// Options of `ibsm plan`.
@@ -39,11 +40,22 @@ pub struct PlanOptions {
     /// used.
     #[arg(long, value_name = "COUNT", default_value = "100")]
     pub failures_max: NonZeroUsize,
+    /// Order of hosts in traffic patterns: name, random, rail (each rail by itself), or a FILE with
+    /// a host's name or port GUID per line; hosts that it does not list send nothing.
+    #[arg(long, value_name = "ORDER", default_value = "name")]
+    pub hosts: HostOrder,
+    /// Number of traffic patterns of each kind; a tenth of it after each failure.
+    #[arg(long, value_name = "COUNT", default_value = "100")]
+    pub patterns: NonZeroU32,
+    /// Recommend an engine for this goal only [default: for each].
+    #[arg(long, value_enum)]
+    pub goal: Option<Goal>,
     /// Write the comparison to FILE as JSON; - writes it to standard output instead of the table.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// Write each engine's forwarding tables to DIR/ENGINE, in the formats of OpenSM's opensm.fdbs
-    /// and opensm-lfts.dump.
+    /// and opensm-lfts.dump, the SLs of paths (ibsm-path-sls.dump), and the SL-to-VL maps of ports
+    /// (opensm-sl2vl.dump).
     #[arg(long, value_name = "DIR")]
     pub dump: Option<PathBuf>,
     /// Threads for routing and verification. CPU times are sums over all threads.
@@ -63,6 +75,17 @@ pub enum Failing {
     Switches,
     /// Links, then switches.
     All,
+}
+
+/// What an engine is recommended for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Goal {
+    /// Collectives of all hosts: the bandwidth of shifts.
+    AllToAll,
+    /// Pairs of hosts that send independently: the bandwidth of random matchings.
+    Pairs,
+    /// Few changes of routes when something fails; needs --failures.
+    Stable,
 }
 
 /// Names of known engines, without duplicates.
@@ -129,15 +152,27 @@ Examples:
 The table has one line per engine:
   routes    all: every host reaches every LID of every other host; otherwise the defect
   hops      links between switches on a route between hosts: mean, and maximum
-  busiest   routes on the busiest link, and the ratio to the mean of used links
+  busiest   routes on the busiest link, and the ratio to the mean of all links
   VLs       data VLs that the routes use, and the least number with which the engine can route
   deadlock  none: no credit loop; YES: credit loop, listed below the table
   route     CPU time of routing;  proof: CPU time of verifying delivery and absence of credit loops
+
+A second table has what applications feel. The congestion of a flow is the largest number of flows
+on a link of its path while a traffic pattern lasts, its bandwidth the reciprocal; 'bound' is what
+the links allow with any routing. Rows with '+' spread flows over all LIDs of ports (LMC).
+  eBB       bandwidth of random matchings, mean
+  shift     bandwidth of shift permutations, mean (and largest congestion: mean, maximum)
+  random    the same of random permutations
+  bad pairs pairs that share a link in rounds in which all meet, as ClusterKit tests them
+  all2all   bandwidth if all send to all at once, by the busiest link
+  contend   mean over links of the smaller of the numbers of senders and receivers
 
 With --failures, each failure by itself:
   refused   failures after which the engine cannot route (the next of routing_engine would be used)
   lost      routes missing between hosts that are still connected
   changed   forwarding table entries that change: mean, and maximum
+  forced    of these, entries that led over what failed: mean
+  eBB, shift  as above: mean, and minimum
   VLs       maximum of data VLs used (to check a limit, give --vls and look at 'refused')
   deadlock  failures after which the routing has a credit loop
 

@@ -50,6 +50,11 @@ pub enum StoreOptionError {
          each is stored before it is acknowledged; leave {0} out"
     )]
     Follow(&'static str),
+    /// `--follow-config` without another manager.
+    #[error(
+        "--follow-config needs another manager's files: give --follow URL, or --store etcd://…"
+    )]
+    NothingToCopy,
     /// Certificates without etcd.
     #[error("--store-ca, --store-cert and --store-key need --store etcd://…")]
     TlsOfFile,
@@ -250,5 +255,21 @@ mod tests {
         assert!(half.contains("together"), "{half}");
         let missing = refusal(&[&etcd[..], &["--store-ca", "/nowhere"]].concat());
         assert!(missing.starts_with("cannot read /nowhere"), "{missing}");
+    }
+
+    #[test]
+    fn files_of_another_manager_come_from_its_feed_or_from_etcd() {
+        use clap::Parser as _;
+        let load = |arguments: &[&str]| {
+            let arguments = [&["ibsm", "-F", "/dev/null"], arguments].concat();
+            let options = super::super::Options::parse_from(arguments);
+            super::super::Config::load(options).map_err(|error| error.to_string())
+        };
+        let refusal = load(&["--follow-config"]).unwrap_err();
+        assert!(refusal.contains("--follow URL"), "{refusal}");
+        for other in [["--follow", "http://127.0.0.1:1"], ["--store", "etcd://a:2379/x"]] {
+            let (config, _) = load(&[&["--follow-config"], &other[..]].concat()).unwrap();
+            assert!(config.follow_config);
+        }
     }
 }

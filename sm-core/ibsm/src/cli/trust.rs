@@ -1,12 +1,13 @@
 //! Certificates, and the addresses that may be open to other machines without them.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::Args;
-use sa_proto::trust::local::LocalRoles;
-use sa_proto::trust::{Role, TlsFiles, TrustError};
+use sa_proto::trust::local::{LocalRoles, UserId};
+use sa_proto::trust::{ClientTrust, Role, TlsFiles, TrustError};
 use sm_config::Settings;
 
 /// Where the certificates of a process are.
@@ -22,9 +23,18 @@ pub struct TlsOptions {
     /// Private key of --tls-cert, in PEM.
     #[arg(long, value_name = "FILE", env = "IBSM_TLS_KEY", global = true, help_heading = "TLS")]
     pub tls_key: Option<PathBuf>,
+    /// Without TLS: the user that another ibsm of this host runs as; root and our own user are
+    /// trusted always [default: the user ibsm, if there is one].
+    #[arg(long, value_name = "USER", env = "IBSM_SM_USER", global = true, help_heading = "TLS")]
+    pub sm_user: Option<UserId>,
 }
 
 impl TlsOptions {
+    /// What connections to SMs are trusted by.
+    pub fn client(&self, insecure: bool) -> Result<ClientTrust, TrustError> {
+        Ok(ClientTrust::new(self.files()?, insecure).with_sm_user(self.sm_user))
+    }
+
     /// The files, if they were given.
     pub fn files(&self) -> Result<Option<TlsFiles>, TrustError> {
         TlsFiles::of(self.tls_ca.as_deref(), self.tls_cert.as_deref(), self.tls_key.as_deref())
@@ -55,17 +65,12 @@ impl FromStr for LocalRole {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (user, role) = text.split_once('=').ok_or("want USER=ROLE")?;
-        let roles = Role::ALL.map(Role::name).join(", ");
-        let role =
-            Role::of_name(role).ok_or_else(|| format!("no role is named {role}; use {roles}"))?;
-        if let Ok(user) = user.parse() {
-            return Ok(Self { user, role });
-        }
-        match nix::unistd::User::from_name(user) {
-            Ok(Some(user)) => Ok(Self { user: user.uid.as_raw(), role }),
-            Ok(None) => Err(format!("this host has no user {user}")),
-            Err(error) => Err(format!("cannot look up user {user}: {error}")),
-        }
+        let roles = Role::OF_SM.map(Role::name).join(", ");
+        let role = Role::of_name(role)
+            .filter(|role| Role::OF_SM.contains(role))
+            .ok_or_else(|| format!("no role is named {role}; use {roles}"))?;
+        let UserId(user) = user.parse()?;
+        Ok(Self { user, role })
     }
 }
 
@@ -87,6 +92,13 @@ pub enum ExposureError {
          --insecure if every machine that can reach it is trusted"
     )]
     Publish(SocketAddr),
+    /// That of the API.
+    #[error(
+        "--api {0} can be reached from other machines without TLS: passwords and tokens would be \
+         readable on the way. Give --tls-ca, --tls-cert and --tls-key, or --insecure if every \
+         machine that can reach it is trusted"
+    )]
+    Api(SocketAddr),
     /// That of the front door.
     #[error(
         "--front-door {0} can be reached from other machines, and its datagrams are not \
@@ -96,6 +108,57 @@ pub enum ExposureError {
     FrontDoor(SocketAddr),
 }
 
+/// A listener that is open to other machines by permission.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Exposure {
+    /// The option that gives its address.
+    pub(super) option: &'static str,
+    /// The address, and what that means.
+    pub(super) text: String,
+}
+
+impl fmt::Display for Exposure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.option, self.text)
+    }
+}
+
+/// Checks that passwords for the API are not sent in the clear without permission; returns a
+/// warning if they are.
+pub(super) fn check_api(
+    api: Option<SocketAddr>,
+    tls: bool,
+    insecure: bool,
+) -> Result<Vec<Exposure>, ExposureError> {
+    let is_open = |address: &SocketAddr| !address.ip().to_canonical().is_loopback();
+    let Some(address) = api.filter(is_open).filter(|_| !tls) else { return Ok(Vec::new()) };
+    if !insecure {
+        return Err(ExposureError::Api(address));
+    }
+    let text = format!(
+        "{address} can be reached from other machines without encryption: passwords and tokens are \
+         readable on the way, and who reads them can change partitions; use TLS"
+    );
+    Ok(vec![Exposure { option: "--api", text }])
+}
+
+/// A warning if the console is open to other machines.
+pub(super) fn check_console(settings: &Settings, insecure: bool) -> Vec<Exposure> {
+    if settings.console.as_deref() != Some("socket") {
+        return Vec::new();
+    }
+    let port = settings.console_port;
+    let what = match insecure {
+        false => "read the state of the subnet without authentication; use console loopback",
+        true => {
+            "give orders without authentication, since --insecure is given; use console loopback"
+        }
+    };
+    let text =
+        format!("socket (port {port}) can be reached from other machines: any of them can {what}");
+    vec![Exposure { option: "console", text }]
+}
+
 /// Checks that no listener is open to other machines without permission; returns warnings about
 /// those that are.
 pub(super) fn check(
@@ -103,28 +166,30 @@ pub(super) fn check(
     front_door: SocketAddr,
     tls: bool,
     insecure: bool,
-) -> Result<Vec<String>, ExposureError> {
+) -> Result<Vec<Exposure>, ExposureError> {
     let is_open = |address: SocketAddr| !address.ip().to_canonical().is_loopback();
     let mut warnings = Vec::new();
     if is_open(publish) && !tls {
         if !insecure {
             return Err(ExposureError::Publish(publish));
         }
-        warnings.push(format!(
-            "--publish {publish} can be reached from other machines without authentication or \
+        let text = format!(
+            "{publish} can be reached from other machines without authentication or \
              encryption: any of them can read the subnet's sa_key and register as a responder \
              that receives clients' queries; restrict access to responders"
-        ));
+        );
+        warnings.push(Exposure { option: "--publish", text });
     }
     if is_open(front_door) {
         if !insecure {
             return Err(ExposureError::FrontDoor(front_door));
         }
-        warnings.push(format!(
-            "--front-door {front_door} can be reached from other machines without authentication: \
+        let text = format!(
+            "{front_door} can be reached from other machines without authentication: \
              a machine that forges a responder's address can answer clients as the SA; restrict \
              access to responders"
-        ));
+        );
+        warnings.push(Exposure { option: "--front-door", text });
     }
     Ok(warnings)
 }
@@ -139,7 +204,8 @@ mod tests {
         tls: bool,
         insecure: bool,
     ) -> Result<Vec<String>, ExposureError> {
-        check(publish.parse().unwrap(), front_door.parse().unwrap(), tls, insecure)
+        let exposures = check(publish.parse().unwrap(), front_door.parse().unwrap(), tls, insecure);
+        exposures.map(|all| all.iter().map(Exposure::to_string).collect())
     }
 
     #[test]
@@ -178,6 +244,27 @@ mod tests {
         );
         assert_eq!(parsed("no-such=admin").unwrap_err(), "this host has no user no-such");
         assert!(parsed("root").is_err());
+    }
+
+    #[test]
+    fn a_console_open_to_other_machines_is_an_unsafe_setting() {
+        let console =
+            |kind: &str| Settings { console: Some(kind.to_owned()), ..Settings::default() };
+        assert_eq!(check_console(&console("loopback"), true), vec![]);
+        let text = |insecure| check_console(&console("socket"), insecure)[0].to_string();
+        assert!(text(false).contains("any of them can read"), "{}", text(false));
+        assert!(text(true).contains("any of them can give orders"), "{}", text(true));
+    }
+
+    #[test]
+    fn an_api_open_to_other_machines_needs_tls_or_that_it_is_meant() {
+        let open: SocketAddr = "0.0.0.0:443".parse().unwrap();
+        assert_eq!(check_api(Some(open), false, false), Err(ExposureError::Api(open)));
+        assert_eq!(check_api(Some(open), true, false), Ok(vec![]));
+        assert_eq!(check_api(Some("127.0.0.1:80".parse().unwrap()), false, false), Ok(vec![]));
+        // Regression: with permission, there was no warning.
+        let warnings = check_api(Some(open), false, true).unwrap();
+        assert!(warnings[0].to_string().starts_with("--api 0.0.0.0:443 can be reached"));
     }
 
     #[test]

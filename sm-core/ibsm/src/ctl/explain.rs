@@ -305,7 +305,7 @@ fn rules(text: &mut String, explanation: &Explanation) {
             Some("service_id") => "ServiceID differs or is not given",
             Some("p_key") => "P_Key differs or is not given",
             Some(other) => other,
-            None => "skipped",
+            None => "it matches, but its level has no such path",
         };
         let _ = writeln!(text, "  not {} {}: {failing}", rule.index, quoted(&rule.name));
     }

@@ -1,5 +1,6 @@
 //! `ibsmctl mcast`: multicast groups with their members.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use ib_mad::types::{Gid, Mtu, Rate};
@@ -17,6 +18,12 @@ pub struct Options {
     /// Only the group with this MGID, such as ff12:401b:ffff::1 or 0xff12401bffff0000:0x1.
     #[arg(short, long)]
     mgid: Option<String>,
+    /// Only groups that ports of this node joined: a name, the beginning of one, GUID or LID.
+    #[arg(long, value_name = "NODE")]
+    of: Option<String>,
+    /// One line a group, without members.
+    #[arg(short, long)]
+    summary: bool,
     /// Print JSON.
     #[arg(short, long)]
     json: bool,
@@ -32,18 +39,24 @@ pub(super) async fn run(sm: &Sm, options: &Options) -> Result<String, CtlError> 
         })
     });
     let mgid = mgid.transpose()?;
-    let request = GroupsRequest { mgid: mgid.map(|mgid| mgid.0.to_vec()).unwrap_or_default() };
+    let request = GroupsRequest {
+        mgid: mgid.map(|mgid| mgid.0.to_vec()).unwrap_or_default(),
+        node: options.of.clone().unwrap_or_default(),
+        summary: options.summary,
+    };
     let answer = sm.connect().await?.list_groups(request).await;
     let mut stream = answer.map_err(|status| sm.refused(&status))?.into_inner();
     let mut groups = Vec::new();
     while let Some(message) = stream.message().await.map_err(|status| sm.refused(&status))? {
         join(&mut groups, message.groups);
     }
-    if let (Some(mgid), true) = (mgid, groups.is_empty()) {
+    if let (Some(mgid), None, true) = (mgid, &options.of, groups.is_empty()) {
         return Err(CtlError::NoGroup(mgid));
     }
     Ok(if options.json {
         to_json(&groups.iter().filter_map(GroupJson::of).collect::<Vec<_>>())
+    } else if options.summary {
+        summary(&groups)
     } else {
         text(&groups)
     })
@@ -78,7 +91,7 @@ fn text(groups: &[Group]) -> String {
             rate.map_or("unknown".to_owned(), |rate| rate.to_string()),
             record.qkey(),
             if group.predefined { ", predefined" } else { "" },
-            match group.members.len() {
+            match group.member_count {
                 0 => "no members".to_owned(),
                 1 => "1 member".to_owned(),
                 count => format!("{count} members"),
@@ -97,6 +110,32 @@ fn text(groups: &[Group]) -> String {
             );
         }
     }
+    text
+}
+
+/// One line a group, and the sums.
+fn summary(groups: &[Group]) -> String {
+    if groups.is_empty() {
+        return "no multicast groups\n".to_owned();
+    }
+    let mut text = String::from("MLID    P_KEY   MEMBERS  MGID\n");
+    let mut mlids = BTreeSet::new();
+    for group in groups {
+        let Ok(record) = McMemberRecord::new(&group.record[..]) else { continue };
+        mlids.insert(record.mlid().0);
+        let predefined = if group.predefined { "  (predefined)" } else { "" };
+        let _ = writeln!(
+            text,
+            "{:#06x}  {:#06x}  {:>7}  {}{predefined}",
+            record.mlid().0,
+            record.pkey().0,
+            group.member_count,
+            record.mgid(),
+        );
+    }
+    let members: u64 = groups.iter().map(|group| u64::from(group.member_count)).sum();
+    let (groups, mlids) = (groups.len(), mlids.len());
+    let _ = writeln!(text, "groups: {groups}, MLIDs: {mlids}, members: {members}");
     text
 }
 
@@ -132,6 +171,7 @@ struct GroupJson<'a> {
     scope: u8,
     packet_life: u8,
     predefined: bool,
+    member_count: u32,
     members: Vec<MemberJson<'a>>,
 }
 
@@ -161,6 +201,7 @@ impl<'a> GroupJson<'a> {
             scope: record.scope(),
             packet_life: record.packet_life_time().code(),
             predefined: group.predefined,
+            member_count: group.member_count,
             members: group
                 .members
                 .iter()
@@ -191,7 +232,8 @@ mod tests {
             .set_mtu(Mtu::B2048)
             .set_rate(Rate::Gbps10)
             .set_qkey(0xB1B);
-        Group { record, predefined: true, members }
+        let member_count = members.len() as u32;
+        Group { record, predefined: true, members, member_count }
     }
 
     fn member(guid: u64, node: &str, join_state: u32) -> Member {
@@ -217,6 +259,20 @@ predefined; 3 members
     }
 
     #[test]
+    fn a_summary_has_a_line_for_each_group_and_sums() {
+        let groups =
+            [group(vec![member(1, "a", 1)]), group(vec![member(1, "a", 1), member(2, "b", 1)])];
+        let expected = "\
+MLID    P_KEY   MEMBERS  MGID
+0xc001  0xffff        1  ff12:401b:ffff::1  (predefined)
+0xc001  0xffff        2  ff12:401b:ffff::1  (predefined)
+groups: 2, MLIDs: 1, members: 3
+";
+        assert_eq!(summary(&groups), expected);
+        assert_eq!(summary(&[]), "no multicast groups\n");
+    }
+
+    #[test]
     fn a_group_that_came_in_parts_is_one() {
         let mut groups = Vec::new();
         join(&mut groups, vec![group(vec![member(1, "a", 1)])]);
@@ -231,8 +287,8 @@ predefined; 3 members
         let keys: Vec<&str> = json.as_object().unwrap().keys().map(String::as_str).collect();
         assert_eq!(
             keys.join(" "),
-            "flow_label hop_limit members mgid mlid mtu packet_life pkey predefined qkey \
-             rate_mbps scope sl tclass"
+            "flow_label hop_limit member_count members mgid mlid mtu packet_life pkey predefined \
+             qkey rate_mbps scope sl tclass"
         );
         let member = &json["members"][0];
         assert_eq!(member["join_states"], serde_json::json!(["full", "send-only full"]));

@@ -4,14 +4,18 @@ use std::error::Error;
 use std::time::Duration;
 
 use sa_proto::proto::admin::admin_client::AdminClient;
+use sa_proto::proto::partition::partitions_client::PartitionsClient;
 use sa_proto::trust::{self, ClientTrust};
-use tonic::transport::Channel;
+use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
 use super::CtlError;
 
 /// Time to wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Time to wait for the answer to an order: longer than the SM itself waits for its store.
+const ORDER_PATIENCE: Duration = Duration::from_secs(15);
 
 /// Address of an SM, and the certificates to use.
 #[derive(Debug)]
@@ -32,7 +36,8 @@ impl Sm {
 
     /// Connects for streaming calls. The caller limits the wait for each message.
     pub(super) async fn connect_to_stay(&self) -> Result<AdminClient<Channel>, CtlError> {
-        let endpoint = self.trust.endpoint(&self.url)?.connect_timeout(PATIENCE);
+        let endpoint = self.trust.endpoint(&self.url)?;
+        let endpoint = endpoint.configure(|endpoint| endpoint.connect_timeout(PATIENCE));
         let channel = endpoint.connect().await.map_err(|failure| self.unreachable(&failure))?;
         Ok(AdminClient::new(channel))
     }
@@ -48,9 +53,19 @@ impl Sm {
     /// Connects to the SM.
     pub(super) async fn connect(&self) -> Result<AdminClient<Channel>, CtlError> {
         let endpoint = self.trust.endpoint(&self.url)?;
-        let endpoint = endpoint.connect_timeout(PATIENCE).timeout(PATIENCE);
+        let set = |endpoint: Endpoint| endpoint.connect_timeout(PATIENCE).timeout(PATIENCE);
+        let endpoint = endpoint.configure(set);
         let channel = endpoint.connect().await.map_err(|failure| self.unreachable(&failure))?;
         Ok(AdminClient::new(channel))
+    }
+
+    /// Connects for calls about partitions.
+    pub(super) async fn partitions(&self) -> Result<PartitionsClient<Channel>, CtlError> {
+        let endpoint = self.trust.endpoint(&self.url)?;
+        let set = |endpoint: Endpoint| endpoint.connect_timeout(PATIENCE).timeout(ORDER_PATIENCE);
+        let endpoint = endpoint.configure(set);
+        let channel = endpoint.connect().await.map_err(|failure| self.unreachable(&failure))?;
+        Ok(PartitionsClient::new(channel))
     }
 
     /// The error for a failed call.

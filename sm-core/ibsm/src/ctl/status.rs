@@ -4,11 +4,14 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use sa_proto::proto::admin::{
-    Counter, FileComparison, Follower, Peer, RegistryCopy, Responder, Status, StatusRequest,
+    Counter, FileComparison, Follower, Peer, Problem, RegistryCopy, Responder, Status,
+    StatusRequest,
 };
 use serde::Serialize;
 
+use super::problems::{self, ProblemJson};
 use super::{CtlError, Sm};
+use crate::observe::words::duration;
 
 /// Options of `status`.
 #[derive(Debug, clap::Args)]
@@ -24,6 +27,9 @@ pub struct Options {
 /// The responder's counter of requests that the kernel dropped before they were read.
 const SOCKET_OVERFLOW: &str = "socket_overflow";
 
+/// Problems shown as text; `ibsmctl problems` lists all.
+const PROBLEMS_MAX: usize = 10;
+
 /// Requests the status and formats it.
 pub(super) async fn run(sm: &Sm, options: &Options) -> Result<String, CtlError> {
     let answer = sm.connect().await?.get_status(StatusRequest {}).await;
@@ -35,6 +41,8 @@ pub(super) async fn run(sm: &Sm, options: &Options) -> Result<String, CtlError> 
 fn render(status: &Status, counters: bool) -> String {
     let mut text = String::new();
     let subnet = match (status.subnet_up, status.sm_state.as_str()) {
+        (true, _) if count_of(status, "critical") > 0 => "up, with critical problems",
+        (true, _) if count_of(status, "warning") > 0 => "up, with problems",
         (true, _) => "up",
         (false, "master") => "not up; see the log of ibsm",
         (false, _) => "managed by another SM",
@@ -60,9 +68,7 @@ fn render(status: &Status, counters: bool) -> String {
         let _ = writeln!(text, "                skipped: {why}");
     }
     render_peers(&mut text, status);
-    for warning in &status.warnings {
-        let _ = writeln!(text, "warning         {warning}");
-    }
+    render_problems(&mut text, status);
     let _ = writeln!(text, "software        {}", status.software);
     let _ = writeln!(
         text,
@@ -94,6 +100,18 @@ fn render(status: &Status, counters: bool) -> String {
         }
     }
     text
+}
+
+/// Formats the worst problems.
+fn render_problems(text: &mut String, status: &Status) {
+    let Some(problems) = &status.problems else { return };
+    for problem in problems.problems.iter().take(PROBLEMS_MAX) {
+        let _ = writeln!(text, "problem         {}", problems::line(problem));
+    }
+    let rest = problems.problems.len().saturating_sub(PROBLEMS_MAX) as u64 + problems.unlisted;
+    if rest > 0 {
+        let _ = writeln!(text, "                {rest} more; see ibsmctl problems");
+    }
 }
 
 /// Formats the other subnet managers, and when a standby takes over.
@@ -219,6 +237,8 @@ struct StatusJson<'a> {
     responders: Vec<ResponderJson<'a>>,
     counters: BTreeMap<&'a str, u64>,
     warnings: &'a [String],
+    problems: Vec<ProblemJson<'a>>,
+    problems_unlisted: u64,
 }
 
 #[derive(Serialize)]
@@ -371,6 +391,8 @@ fn render_json(status: &Status) -> String {
         responders: status.responders.iter().map(ResponderJson::from).collect(),
         counters: by_name(&status.counters),
         warnings: &status.warnings,
+        problems: all_problems(status).map(ProblemJson::from).collect(),
+        problems_unlisted: status.problems.as_ref().map_or(0, |problems| problems.unlisted),
     };
     let text = serde_json::to_string_pretty(&json).expect("the value serializes to JSON");
     text + "\n"
@@ -380,24 +402,24 @@ fn by_name(counters: &[Counter]) -> BTreeMap<&str, u64> {
     counters.iter().map(|counter| (counter.name.as_str(), counter.value)).collect()
 }
 
+/// Number of listed problems of a severity.
+fn count_of(status: &Status, severity: &str) -> usize {
+    all_problems(status).filter(|problem| problem.severity == severity).count()
+}
+
+fn all_problems(status: &Status) -> impl Iterator<Item = &Problem> {
+    status.problems.iter().flat_map(|problems| &problems.problems)
+}
+
 /// The SM's election state.
 fn state(status: &Status) -> &str {
     if status.sm_state.is_empty() { "starting" } else { &status.sm_state }
 }
 
-/// A duration in its two largest units.
-pub(super) fn duration(seconds: u64) -> String {
-    match seconds {
-        0..60 => format!("{seconds} s"),
-        60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
-        3600..86_400 => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
-        _ => format!("{} d {} h", seconds / 86_400, seconds % 86_400 / 3600),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sa_proto::proto::admin::Problems;
 
     #[test]
     fn a_lagging_responder_is_shown_as_such() {
@@ -578,10 +600,24 @@ mod tests {
     }
 
     #[test]
-    fn warnings_are_shown() {
-        let warnings = vec!["partitions.conf:2: bad; refused since noon".to_owned()];
-        let text = render(&Status { warnings, ..Status::default() }, false);
-        assert!(text.contains("warning         partitions.conf:2: bad; refused since"), "{text}");
+    fn the_worst_problems_are_shown_and_a_subnet_with_some_is_not_just_up() {
+        let problem = |severity: &str| Problem {
+            severity: severity.into(),
+            text: "partitions.conf: bad".into(),
+            ..Problem::default()
+        };
+        let status = |problems: Vec<Problem>| Status {
+            subnet_up: true,
+            problems: Some(Problems { problems, unlisted: 3 }),
+            ..Status::default()
+        };
+        let text = render(&status(vec![problem("warning"); 12]), false);
+        assert!(text.contains("subnet          up, with problems;"), "{text}");
+        assert_eq!(text.matches("problem         warning   partitions.conf: bad").count(), 10);
+        assert!(text.contains("                5 more; see ibsmctl problems"), "{text}");
+        let text = render(&status(vec![problem("critical")]), false);
+        assert!(text.contains("up, with critical problems;"), "{text}");
+        assert!(render(&status(vec![problem("notice")]), false).contains(" up;"));
     }
 
     #[test]
@@ -598,8 +634,8 @@ mod tests {
         let json: serde_json::Value = serde_json::from_str(&render_json(&status)).unwrap();
         let keys: Vec<&str> = json.as_object().unwrap().keys().map(String::as_str).collect();
         let expected = "counters engines_passed_over epoch fabric_generation followers following \
-            lmc managers nodes ports priority registry_copy registry_sequence responders \
-            routing_engine sa_port sm_guid sm_lid sm_state software store subnet_prefix subnet_up \
+            lmc managers nodes ports priority problems problems_unlisted registry_copy \
+            registry_sequence responders routing_engine sa_port sm_guid sm_lid sm_state software store subnet_prefix subnet_up \
             switches takes_over_after_ms uptime_seconds warnings";
         assert_eq!(keys.join(" "), expected);
         assert_eq!(json["sm_guid"], "0x0000000000000010");

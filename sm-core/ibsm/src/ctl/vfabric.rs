@@ -16,6 +16,7 @@ use sm_config::parse_number;
     ibsmctl vfabric                                        all of them\n  \
     ibsmctl vfabric --application Lustre                   those that have it\n  \
     ibsmctl vfabric --service-id 0x00000000010603db        the one that paths for it fall under\n  \
+    ibsmctl vfabric --member node7                         those that a port is a member of\n  \
     eval \"$(ibsmctl vfabric --name Compute --shell)\"       IBSM_VF_PKEY, IBSM_VF_SL and others\n\
     \nThe exit status is 1 if there is none.")]
 pub struct Options {
@@ -31,6 +32,18 @@ pub struct Options {
     /// Only the one with this MGID, else the one for unassigned MGIDs.
     #[arg(short, long)]
     mgid: Option<String>,
+    /// Only those with this P_Key; its membership bit is ignored.
+    #[arg(short, long, value_name = "P_KEY")]
+    pkey: Option<String>,
+    /// Only those with this SL, for unicast or multicast.
+    #[arg(long, value_name = "SL")]
+    sl: Option<u32>,
+    /// Only the one at this position in the file, from 0; those not enabled do not count.
+    #[arg(long, value_name = "N")]
+    index: Option<u32>,
+    /// Only those with this member, and its membership. An end port, by GUID, LID or name.
+    #[arg(long, value_name = "PORT")]
+    member: Option<String>,
     /// Print JSON.
     #[arg(short, long, conflicts_with = "shell")]
     json: bool,
@@ -42,7 +55,8 @@ pub struct Options {
 /// Requests the virtual fabrics and formats those that match.
 pub(super) async fn run(sm: &Sm, options: &Options) -> Result<String, CtlError> {
     let query = Query::parse(options)?;
-    let answer = sm.connect().await?.list_virtual_fabrics(VirtualFabricsRequest {}).await;
+    let request = VirtualFabricsRequest { member: query.member.clone().unwrap_or_default() };
+    let answer = sm.connect().await?.list_virtual_fabrics(request).await;
     let all = answer.map_err(|status| sm.refused(&status))?.into_inner().fabrics;
     let found = query.select(&all);
     if found.is_empty() {
@@ -62,6 +76,11 @@ struct Query {
     application: Option<String>,
     service_id: Option<u64>,
     mgid: Option<u128>,
+    /// Without the membership bit.
+    pkey: Option<u32>,
+    sl: Option<u32>,
+    index: Option<u32>,
+    member: Option<String>,
 }
 
 impl Query {
@@ -77,7 +96,22 @@ impl Query {
             let expected = "an MGID such as ff12:401b:8001::1 or 0xff12401b80010000:0x1";
             mgid.ok_or_else(|| bad("--mgid", expected, text))
         };
+        let pkey = |text: &String| {
+            let pkey = parse_number(text).and_then(|pkey| u16::try_from(pkey).ok());
+            let pkey = pkey.map(|pkey| u32::from(pkey & 0x7FFF)).filter(|&pkey| pkey != 0);
+            pkey.ok_or_else(|| bad("--pkey", "a P_Key such as 0x8002", text))
+        };
+        if let Some(sl) = options.sl.filter(|&sl| sl > 15) {
+            return Err(bad("--sl", "a service level of 0 to 15", &sl.to_string()));
+        }
+        if options.member.as_ref().is_some_and(|member| member.trim().is_empty()) {
+            return Err(bad("--member", "a port's GUID, LID or name", ""));
+        }
         Ok(Self {
+            pkey: options.pkey.as_ref().map(pkey).transpose()?,
+            sl: options.sl,
+            index: options.index,
+            member: options.member.clone(),
             name: options.name.clone(),
             application: options.application.clone(),
             service_id: options.service_id.as_ref().map(service_id).transpose()?,
@@ -95,6 +129,19 @@ impl Query {
         }
         if let Some(application) = &self.application {
             found.retain(|fabric| fabric.applications.contains(application));
+        }
+        if let Some(pkey) = self.pkey {
+            found.retain(|fabric| fabric.pkey == pkey);
+        }
+        if let Some(sl) = self.sl {
+            found.retain(|fabric| [fabric.base_sl, fabric.multicast_sl].contains(&sl));
+        }
+        if let Some(index) = self.index {
+            found.retain(|fabric| fabric.index == index);
+        }
+        if self.member.is_some() {
+            // A manager of an earlier release does not know this criterion.
+            found.retain(|fabric| fabric.is_full_member.is_some());
         }
         if let Some(id) = self.service_id {
             let unmatched = |fabric: &VirtualFabric| fabric.unmatched_service_ids;
@@ -115,6 +162,10 @@ impl std::fmt::Display for Query {
             self.application.as_ref().map(|name| format!("has application {name}")),
             self.service_id.map(|id| format!("takes Service ID {id:#018x}")),
             self.mgid.map(|mgid| format!("takes MGID {}", std::net::Ipv6Addr::from(mgid))),
+            self.pkey.map(|pkey| format!("has P_Key {pkey:#06x}")),
+            self.sl.map(|sl| format!("has SL {sl}")),
+            self.index.map(|index| format!("has index {index}")),
+            self.member.as_ref().map(|member| format!("has member {member}")),
         ];
         let parts: Vec<String> = parts.into_iter().flatten().collect();
         if parts.is_empty() {
@@ -147,6 +198,11 @@ fn has_mgid(fabric: &VirtualFabric, mgid: u128) -> bool {
         (Some(value), Some(mask)) => (mgid ^ value) & mask == 0,
         _ => false,
     })
+}
+
+/// How the requested port is a member.
+fn membership(fabric: &VirtualFabric) -> Option<&'static str> {
+    fabric.is_full_member.map(|is_full| if is_full { "full" } else { "limited" })
 }
 
 /// Largest MTU in bytes; `None` is unlimited.
@@ -182,9 +238,12 @@ fn text(fabrics: &[&VirtualFabric]) -> String {
         let security = if fabric.security { "security" } else { "no security" };
         let _ = writeln!(
             text,
-            "  P_Key {:#06x}, {sl}, MTU {mtu}, rate {rate}, {security}",
-            fabric.pkey
+            "  index {}, P_Key {:#06x}, {sl}, MTU {mtu}, rate {rate}, {security}",
+            fabric.index, fabric.pkey
         );
+        if let Some(membership) = membership(fabric) {
+            let _ = writeln!(text, "  membership       {membership}");
+        }
         let _ = writeln!(text, "  applications     {}", fabric.applications.join(", "));
         let _ = writeln!(text, "  members          {}", fabric.members.join(", "));
         if !fabric.limited_members.is_empty() {
@@ -216,6 +275,7 @@ fn shell(fabric: &VirtualFabric) -> String {
 #[derive(Serialize)]
 struct Json<'a> {
     name: &'a str,
+    index: u32,
     pkey: String,
     sl: u32,
     multicast_sl: u32,
@@ -233,6 +293,7 @@ struct Json<'a> {
     unmatched_mgids: bool,
     members: &'a [String],
     limited_members: &'a [String],
+    membership: Option<&'static str>,
 }
 
 impl<'a> Json<'a> {
@@ -268,6 +329,8 @@ impl<'a> Json<'a> {
             unmatched_mgids: fabric.unmatched_mgids,
             members: &fabric.members,
             limited_members: &fabric.limited_members,
+            index: fabric.index,
+            membership: membership(fabric),
         }
     }
 }
@@ -330,6 +393,41 @@ mod tests {
     }
 
     #[test]
+    fn pkey_sl_index_and_member_select_those_that_have_them() {
+        let mut all = fabrics();
+        for (fabric, (index, full)) in all.iter_mut().zip([(0, None), (1, Some(true)), (2, None)]) {
+            (fabric.index, fabric.is_full_member) = (index, full);
+        }
+        let parse = |arguments: &[&str]| {
+            #[derive(clap::Parser)]
+            struct Line {
+                #[command(flatten)]
+                options: Options,
+            }
+            let line = <Line as clap::Parser>::try_parse_from([&["x"], arguments].concat());
+            Query::parse(&line.unwrap().options)
+        };
+        let found = |arguments: &[&str]| -> Vec<u32> {
+            let query = parse(arguments).unwrap();
+            query.select(&all).iter().map(|fabric| fabric.index).collect()
+        };
+        assert_eq!(found(&["--pkey", "0x8005"]), [1]);
+        assert_eq!(found(&["--pkey", "0x0005"]), [1]);
+        assert_eq!(found(&["--sl", "4"]), [1], "the multicast SL");
+        assert_eq!(found(&["--sl", "3"]), [1]);
+        assert_eq!(found(&["--index", "2"]), [2]);
+        assert_eq!(found(&["--member", "node1"]), [1]);
+        assert_eq!(found(&["--member", "node1", "--pkey", "6"]), [0; 0]);
+        for bad in [["--pkey", "0x8000"], ["--pkey", "x"], ["--sl", "16"], ["--member", " "]] {
+            assert!(parse(&bad).is_err(), "{bad:?}");
+        }
+        let query = parse(&["--pkey", "5", "--sl", "1", "--index", "7", "--member", "n"]).unwrap();
+        let expected = "has P_Key 0x0005 and has SL 1 and has index 7 and has member n";
+        assert_eq!(query.to_string(), expected);
+        assert!(text(&[&all[1]]).contains("  membership       full\n"));
+    }
+
+    #[test]
     fn shells_can_evaluate_whatever_the_name_is() {
         let all = fabrics();
         let expected = "IBSM_VF_NAME='Bob'\\''s'\nIBSM_VF_PKEY='0x0005'\nIBSM_VF_SL='3'\n\
@@ -345,7 +443,7 @@ mod tests {
         let text = text(&all.iter().collect::<Vec<_>>());
         assert!(text.contains("Asleep, in standby\n"), "{text}");
         assert!(text.contains(
-            "P_Key 0x0005, SL 3, multicast SL 4, MTU 2048, rate 100 Gb/s, no security\n"
+            "  index 0, P_Key 0x0005, SL 3, multicast SL 4, MTU 2048, rate 100 Gb/s, no security\n"
         ));
         assert!(text.contains("P_Key 0x0006, no SL of its own, MTU unlimited, rate unlimited"));
         assert!(text.contains("limited members  AllFIs\n"));
@@ -356,8 +454,8 @@ mod tests {
         let all = fabrics();
         let json: serde_json::Value = serde_json::from_str(&to_json(&Json::of(&all[1]))).unwrap();
         let keys: Vec<&str> = json.as_object().unwrap().keys().map(String::as_str).collect();
-        let expected = "applications limited_members members mgids mtu mtu_code multicast_sl name \
-                        pkey qos rate_code rate_gbps security service_ids sl standby \
+        let expected = "applications index limited_members members membership mgids mtu mtu_code \
+                        multicast_sl name pkey qos rate_code rate_gbps security service_ids sl standby \
                         unmatched_mgids unmatched_service_ids";
         assert_eq!(keys.join(" "), expected);
         assert_eq!(json["service_ids"][0], "0x0000000000000005-0x0000000000000006");

@@ -3,6 +3,7 @@
 use std::error::Error;
 
 use super::{Job, StateWrite};
+use crate::observe::event::Draft;
 use crate::observe::moment::FaultPort;
 use ib_mad::types::Guid;
 use sm_config::{Reading, SitePolicy};
@@ -40,6 +41,8 @@ pub enum Action {
         /// Ports that it could not read or configure completely.
         faults: Vec<FaultPort>,
     },
+    /// Note an event that happens now.
+    Note(Box<Draft>),
     /// Collect status and metrics: see [`Node::status`](super::Node::status).
     Report,
 }

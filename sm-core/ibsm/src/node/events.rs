@@ -6,6 +6,7 @@ use tracing::{debug, error, info, warn};
 
 use super::once::{Next, Swept, in_vain};
 use super::{Action, Node, NodeError};
+use crate::observe::event::sweep_start;
 use sm_core::fabric::SubnetParameters;
 use sm_core::sweep::{Event, Report, STATE};
 
@@ -21,7 +22,8 @@ impl Node {
         while let Some(event) = self.sweeper.poll_event() {
             match event {
                 Event::Discovering => {
-                    self.site.follow_settings(&mut self.sweeper);
+                    self.follow_settings();
+                    self.note(sweep_start());
                     let lids = self.sweeper.wants_lids();
                     self.actions.push_back(Action::ReadFiles { lids });
                     break;
@@ -38,9 +40,15 @@ impl Node {
                 Event::MulticastWritten | Event::ClientsMoved => {
                     self.publication.multicast_written(now);
                 }
+                Event::PKeysWritten if self.sweeper.is_up() => self.publish(now, false),
+                Event::PKeysWritten => {}
                 Event::TakenOver { what, done } => self.clients.taken_over(what, done),
                 Event::PortsChanged(changed) => of_ports.extend(self.events_of_ports(&changed)),
-                Event::Trap(trap) => reports.extend(self.event_of_trap(&trap)),
+                Event::Trap(trap) => {
+                    self.note_error_trap(now, &trap);
+                    self.note_trap(now, &trap);
+                    reports.extend(self.event_of_trap(&trap));
+                }
                 Event::Rival(reason) => self.end = Some(Err(NodeError::Rival(reason))),
                 Event::Fatal(reason) if self.settings().exit_on_fatal => {
                     self.end = Some(Err(NodeError::Fatal(reason)));
@@ -84,6 +92,7 @@ impl Node {
             }
             _ => {}
         }
+        self.note_results(&report, is_news);
         self.await_responders(now, &report);
         self.status.sweeps_mut().note_outcome(&report);
         self.judge_once(now, &report);

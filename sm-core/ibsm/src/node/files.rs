@@ -130,12 +130,18 @@ impl StateFiles {
         let cut = "a port disabled for a takeover may stay disabled after a restart";
         Self {
             saved,
-            lids: StateFile::new("assigned LIDs will not survive a restart"),
-            m_keys: StateFile::new(unreachable),
-            neighbours: StateFile::new(unreachable),
-            disabled_ports: StateFile::new(cut),
-            tables: StateFile::new("all clients will be asked to register again after a restart"),
-            master_files: StateFile::new("the master's settings and files are not used here"),
+            lids: StateFile::new(LIDS, "assigned LIDs will not survive a restart"),
+            m_keys: StateFile::new(M_KEYS, unreachable),
+            neighbours: StateFile::new(NEIGHBOURS, unreachable),
+            disabled_ports: StateFile::new("cut-ports", cut),
+            tables: StateFile::new(
+                "tables",
+                "all clients will be asked to register again after a restart",
+            ),
+            master_files: StateFile::new(
+                "master-files",
+                "the master's settings and files are not used here",
+            ),
             master: None,
             tables_are_void: false,
             at_once: VecDeque::new(),
@@ -333,8 +339,8 @@ impl StateFiles {
         rest.filter_map(StateFile::poll_timeout).chain(tables).min()
     }
 
-    /// A line for each file that could not be written.
-    pub(super) fn warnings(&self) -> impl Iterator<Item = String> {
+    /// Each file that could not be written, and a line about it.
+    pub(super) fn warnings(&self) -> impl Iterator<Item = (&'static str, String)> {
         self.all().into_iter().filter_map(StateFile::warning)
     }
 }

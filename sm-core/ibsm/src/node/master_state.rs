@@ -35,6 +35,16 @@ impl fmt::Debug for MasterState {
 }
 
 impl MasterState {
+    /// Its LIDs.
+    pub fn lids(&self) -> &LidTable {
+        &self.lids
+    }
+
+    /// Its links.
+    pub fn neighbours(&self) -> &Neighbours {
+        &self.neighbours
+    }
+
     /// Reads the documents; also returns the number of lines that could not be read.
     pub fn read(version: StateVersion, documents: &Documents) -> (Self, usize) {
         let text = |name: &str| {

@@ -18,14 +18,15 @@
 //! - `site`: operators' files. `files`, `state_file` and `dumps`: files of the state directory, and
 //!   dump files. `state_copy`: those of the master, while standing by.
 //! - `jobs`: routing and other long work. `transmit`, `door`: packets to the fabric and to
-//!   responders. `registry`: exchange with the registry. `status`: status for operators. `once`:
-//!   when a run with `--once` ends.
+//!   responders. `registry`: exchange with the registry. `status`, `problems`: for operators.
+//!   `once`: when a run with `--once` ends. `diary`: events.
 //! - `outside`: the snapshot feed and the registry as the node uses them.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 
 mod action;
 mod clients;
+mod diary;
 mod door;
 mod dumps;
 mod error;
@@ -36,6 +37,7 @@ mod jobs;
 mod master_state;
 mod once;
 mod outside;
+mod problems;
 mod publication;
 mod refused;
 mod registry;
@@ -63,6 +65,7 @@ use crate::observe::Responders;
 use crate::publish::{Orders, PublishError};
 pub use action::{Action, FilesRead, NewSession};
 use clients::Clients;
+use diary::Diary;
 use door::Door;
 pub use dumps::DumpError;
 use dumps::DumpFiles;
@@ -147,6 +150,7 @@ pub struct Node {
     /// A run with `--once`.
     once: Option<Once>,
     actions: VecDeque<Action>,
+    diary: Diary,
     end: Option<Result<(), NodeError>>,
 }
 
@@ -173,12 +177,16 @@ impl Node {
             deferred_due: None,
             once: parts.once.then(Once::default),
             actions: VecDeque::new(),
+            diary: Diary::default(),
             end: None,
         };
         node.sweeper.set_registry_is_shared(parts.shares);
         if parts.once {
             node.sweeper.yield_to_masters();
         }
+        // Until they are known, ports keep P_Keys that no file mentions.
+        node.sweeper.put_api_partitions(now, None);
+        node.registry.pass_partitions(now, &mut node.sweeper);
         node.sweeper.request_heavy_sweep(now);
         node
     }
@@ -230,13 +238,16 @@ impl Node {
     }
 
     /// SIGHUP: the settings were read again, or could not be. They take effect with the heavy
-    /// sweep that this requests.
+    /// sweep that this requests; in NOT-ACTIVE, where there are no sweeps, at once.
     pub fn handle_settings(
         &mut self,
         now: Instant,
         read: Result<(Settings, Vec<String>), ConfigError>,
     ) {
         self.site.handle_settings(read);
+        if self.sweeper.sm_state() == SmState::NotActive {
+            self.follow_settings();
+        }
         self.sweeper.request_heavy_sweep(now);
     }
 
@@ -246,9 +257,28 @@ impl Node {
         self.end = Some(Ok(()));
     }
 
-    /// Requests made with `ibsmctl`.
+    /// Requests made with `ibsmctl` or at the console.
     pub fn handle_orders(&mut self, now: Instant, orders: Orders) {
-        let Orders { sweep, reroute } = orders;
+        // The driver reads the settings again; see `handle_settings`.
+        let Orders { sweep, light_sweep, reroute, sweeping, priority, log_flags, reload: _ } =
+            orders;
+        if let Some(flags) = log_flags {
+            info!("log level {flags:#x} requested");
+            self.site.note_log_flags(flags);
+        }
+        if let Some(priority) = priority {
+            info!("priority {priority} requested");
+            self.sweeper.set_priority(priority);
+            self.site.note_priority(priority);
+        }
+        if let Some(sweeping) = sweeping {
+            info!("sweeps turned {} on request", if sweeping { "on" } else { "off" });
+            self.sweeper.set_sweeping(now, sweeping);
+        }
+        if light_sweep {
+            info!("sweep requested: starting a light sweep");
+            self.sweeper.request_light_sweep(now);
+        }
         if reroute {
             info!("reroute requested: recomputing all routes");
             self.sweeper.reroute(now);
@@ -271,6 +301,10 @@ impl Node {
     /// The result of [`Action::ReadFiles`].
     pub fn handle_files(&mut self, now: Instant, files: FilesRead) {
         self.site.handle_policy(files.policy, &files.reading, &files.time, &mut self.sweeper);
+        if !files.reading.taken.is_empty() {
+            let taken = files.reading.taken;
+            self.note_configuration(format!("read {}", taken.join(", ")), taken);
+        }
         self.dumps.follow(self.site.settings());
         if let Some(lids) = files.lids {
             files::handle_lids(lids, &mut self.sweeper);
@@ -459,6 +493,7 @@ impl Node {
     /// Handles events and deadlines, and queues actions.
     fn advance(&mut self, now: Instant) {
         self.handle_events(now);
+        self.note_mastership();
         if self.deferred_due.is_none()
             && let Some(job) = self.dumps.poll(&self.sweeper)
         {
@@ -484,6 +519,17 @@ impl Node {
         }
         self.log_progress(now);
         self.end_once(now);
+    }
+
+    /// Puts settings into force that were read again.
+    fn follow_settings(&mut self) {
+        if let Some(changes) = self.site.follow_settings(&mut self.sweeper) {
+            let text = match changes.is_empty() {
+                true => "settings read again: unchanged".to_owned(),
+                false => format!("settings changed: {}", changes.join(", ")),
+            };
+            self.note_configuration(text, changes);
+        }
     }
 
     /// Whether this SM is the master, or publishes still.

@@ -10,6 +10,7 @@ use sa_proto::snapshot::{FabricPlane, Mft, RegistryVersion, Session, Version};
 use sa_proto::state::StateVersion;
 
 use crate::publish::{Challenge, PublishError};
+use sm_core::manage::api_partitions::ApiPartitions;
 use sm_core::notice::{Event, Issuer};
 use sm_core::registry::{GuidBlock, Ports, PredefinedGroup};
 use sm_core::sweep::ImportedRegistry;
@@ -62,6 +63,8 @@ pub trait RegistryLink {
     fn changed_membership(&self) -> Membership;
     /// Blocks of GUID tables that changed since the last call.
     fn changed_guid_blocks(&self) -> Vec<GuidBlock>;
+    /// Partitions that programs made; `None` until they are known. A change is another allocation.
+    fn api_partitions(&self) -> Option<Arc<ApiPartitions>>;
     /// The next trap that a responder relayed.
     fn next_trap(&self) -> Option<Packet>;
 }

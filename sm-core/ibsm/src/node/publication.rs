@@ -115,7 +115,7 @@ impl Publication {
         }
         let is_on = self.feed.session().is_some() && !self.session.is_waiting();
         match self.feed.challenge() {
-            Some(Challenge::Epoch) if self.session.may_try(now) => {
+            Some(Challenge::Epoch) if self.session.may_raise(now) => {
                 self.session.ask(NewSession::Above);
             }
             Some(Challenge::Rival) if !self.challenged => {

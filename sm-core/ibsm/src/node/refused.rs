@@ -63,11 +63,12 @@ impl RefusedFiles {
         self.total
     }
 
-    /// A line for each, for operators.
-    pub(super) fn warnings(&self) -> Vec<String> {
+    /// Each file, and a line about it for operators.
+    pub(super) fn warnings(&self) -> Vec<(String, String)> {
         let line = |file: &Refused| {
             let Refused { path, since, reason, instead } = file;
-            format!("{} refused since {since}; {instead}: {reason}", path.display())
+            let text = format!("refused since {since}; {instead}: {reason}");
+            (path.display().to_string(), text)
         };
         self.files.iter().map(line).collect()
     }
@@ -77,6 +78,18 @@ impl RefusedFiles {
 mod tests {
     use super::*;
 
+    /// Regression: the file of a problem was its path up to the first blank, so that two files in
+    /// one directory were one problem.
+    #[test]
+    fn files_are_told_apart_by_their_whole_path() {
+        let mut refused = RefusedFiles::default();
+        let paths = ["/etc/my fabric/partitions.conf", "/etc/my fabric/qos-policy.conf"];
+        let gone = paths.map(|path| PolicyError::Gone { path: path.into() });
+        refused.note("2026-11-24T03:00:00Z", &SitePolicy::default(), &gone);
+        let files: Vec<String> = refused.warnings().into_iter().map(|(file, _)| file).collect();
+        assert_eq!(files, paths);
+    }
+
     #[test]
     fn a_file_is_stale_from_its_first_refusal_until_it_is_accepted() {
         let mut refused = RefusedFiles::default();
@@ -84,8 +97,9 @@ mod tests {
         let gone = || PolicyError::Gone { path: "partitions.conf".into() };
         assert!(refused.note("2026-11-24T03:00:00Z", &policy, &[gone()]).is_empty());
         let warnings = refused.warnings();
-        assert!(warnings[0].starts_with("partitions.conf refused since 20"), "{warnings:?}");
-        assert!(warnings[0].ends_with(&gone().to_string()), "{warnings:?}");
+        let (file, text) = &warnings[0];
+        assert!(file == "partitions.conf" && text.starts_with("refused since 20"), "{warnings:?}");
+        assert!(text.ends_with(&gone().to_string()), "{warnings:?}");
 
         assert!(refused.note("2026-11-24T03:00:00Z", &policy, &[gone()]).is_empty());
         assert_eq!(refused.warnings(), warnings, "it keeps its time");

@@ -4,13 +4,14 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use ib_mad::types::Lid;
+use ib_mad::types::{Guid, Lid};
 use tracing::debug;
 
 use super::transmit::TransmitQueue;
 use super::{Node, RegistryLink};
 use sm_config::Settings;
 use sm_core::fabric::SubnetParameters;
+use sm_core::manage::api_partitions::ApiPartitions;
 use sm_core::manage::partition;
 use sm_core::notice::{Event, Issuer};
 use sm_core::registry::{self, Ports, PredefinedGroup};
@@ -21,15 +22,22 @@ pub(super) struct RegistryExchange {
     link: Arc<dyn RegistryLink>,
     /// Ports by LID as of the last sweep, for traps, which name their sender by LID.
     ports: Option<Ports>,
+    /// Partitions that programs made, as last passed to the sweep.
+    partitions: Option<Arc<ApiPartitions>>,
 }
 
 impl RegistryExchange {
     pub(super) fn new(link: Arc<dyn RegistryLink>) -> Self {
-        Self { link, ports: None }
+        Self { link, ports: None, partitions: None }
     }
 
     pub(super) fn link(&self) -> &dyn RegistryLink {
         &*self.link
+    }
+
+    /// GUID of the port with a LID, as of the last sweep.
+    pub(super) fn port_guid(&self, lid: Lid) -> Option<Guid> {
+        self.ports.as_ref()?.by_lid(lid).map(|port| port.guid)
     }
 
     /// State of the SA database that the registry begins with.
@@ -57,15 +65,30 @@ impl RegistryExchange {
         self.link.notify(events);
     }
 
+    /// Passes partitions of programs to the sweep, if they changed; returns whether they did.
+    pub(super) fn pass_partitions(&mut self, now: Instant, sweeper: &mut Sweeper) -> bool {
+        let partitions = self.link.api_partitions();
+        let is_same = match (&partitions, &self.partitions) {
+            (Some(new), Some(known)) => Arc::ptr_eq(new, known),
+            (new, known) => new.is_none() && known.is_none(),
+        };
+        if !is_same {
+            self.partitions.clone_from(&partitions);
+            sweeper.put_api_partitions(now, partitions);
+        }
+        !is_same
+    }
+
     /// Takes changes of the registry; returns whether there were any.
     pub(super) fn exchange(
-        &self,
+        &mut self,
         now: Instant,
         sweeper: &mut Sweeper,
         transmit: &mut TransmitQueue,
     ) -> bool {
         let membership = self.link.changed_membership();
         let mut any = !membership.is_empty();
+        any |= self.pass_partitions(now, sweeper);
         sweeper.put_members(membership);
         let blocks = self.link.changed_guid_blocks();
         if !blocks.is_empty() {
@@ -89,7 +112,8 @@ impl Node {
     pub(super) fn update_registry(&mut self, parameters: &SubnetParameters) {
         let settings = registry_settings(self.sweeper.settings());
         let mut ports = Ports::of(self.sweeper.fabric(), parameters, settings);
-        ports.set_known(self.sweeper.lids().guids());
+        let nodes = self.sweeper.fabric().nodes().map(|(_, node)| node.guid);
+        ports.set_known(self.sweeper.lids().guids().chain(nodes));
         self.registry.ports = Some(ports.clone());
         let link = self.registry.link();
         link.fabric_changed(ports, self.predefined_groups(), self.issuer());

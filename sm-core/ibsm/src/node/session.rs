@@ -5,6 +5,7 @@
 //! whether or not the fabric changes meanwhile. `publication` decides when to ask the driver for a
 //! session, and publishes.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use sa_proto::snapshot::{FabricPlane, Session};
@@ -14,6 +15,9 @@ use super::NewSession;
 
 /// How long to wait after an epoch could not be saved.
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
+/// Maximum number of sessions begun above those of responders in [`RAISES_TIME`].
+const RAISES_MAX: usize = 8;
+const RAISES_TIME: Duration = Duration::from_secs(80);
 /// How long the first snapshot of a session waits for the registry.
 const REGISTRY_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -27,6 +31,8 @@ pub struct SessionState {
     refused: Option<(Instant, String)>,
     /// Epochs that could not be saved, in total.
     failures: u64,
+    /// When the last sessions above those of responders began, at most [`RAISES_MAX`].
+    raised: VecDeque<Instant>,
     /// The plane that waits to be published; only the latest.
     plane: Option<FabricPlane>,
 }
@@ -59,7 +65,8 @@ impl SessionState {
     /// This SM is no longer master: nothing begins or is published.
     pub(super) fn end(&mut self) {
         let asked = self.asked.filter(|asked| asked.is_taken);
-        *self = Self { failures: self.failures, asked, ..Self::default() };
+        let raised = std::mem::take(&mut self.raised);
+        *self = Self { failures: self.failures, asked, raised, ..Self::default() };
     }
 
     /// Whether to ask for the requested session now.
@@ -84,6 +91,16 @@ impl SessionState {
         self.refused.as_ref().is_none_or(|(due, _)| now >= *due)
     }
 
+    /// Whether a session above those of responders may be begun now. Each costs a full update of
+    /// all responders, and one of them may report a higher epoch again and again.
+    pub(super) fn may_raise(&self, now: Instant) -> bool {
+        let has_room = match self.raised.front() {
+            Some(&first) if self.raised.len() >= RAISES_MAX => now >= first + RAISES_TIME,
+            _ => true,
+        };
+        has_room && self.may_try(now)
+    }
+
     /// The session that was asked for has begun, or could not. Returns whether it is the one
     /// requested, in which the registry must be published. An unrequested one is ignored.
     pub(super) fn begun(&mut self, now: Instant, result: Result<Session, String>) -> bool {
@@ -97,6 +114,10 @@ impl SessionState {
                 true
             }
             (NewSession::Above, Ok(_)) => {
+                if self.raised.len() >= RAISES_MAX {
+                    self.raised.pop_front();
+                }
+                self.raised.push_back(now);
                 self.succeeded();
                 false
             }
@@ -276,5 +297,24 @@ mod tests {
         session.poll_new();
         assert!(!session.begun(due, Ok(SESSION)) && session.may_try(due));
         assert_eq!((session.warning(), session.failures()), (None, 1));
+    }
+
+    /// Regression: a responder that reported a higher epoch again and again kept the manager
+    /// beginning sessions, and all responders taking everything.
+    #[test]
+    fn sessions_above_those_of_responders_are_limited_in_rate() {
+        let (mut session, now) = (SessionState::default(), Instant::now());
+        let mut raise = |at: Instant| {
+            let may = session.may_raise(at);
+            if may {
+                session.ask(NewSession::Above);
+                session.poll_new();
+                session.begun(at, Ok(SESSION));
+            }
+            may
+        };
+        let seconds = |count| now + Duration::from_secs(count);
+        assert_eq!((0..20).filter(|&second| raise(seconds(second))).count(), RAISES_MAX);
+        assert_eq!((20..420).filter(|&second| raise(seconds(second))).count(), 5 * RAISES_MAX);
     }
 }

@@ -45,6 +45,16 @@ impl SiteFiles {
         &self.settings
     }
 
+    /// The priority was set by an operator, until the settings are read again.
+    pub(super) fn note_priority(&mut self, priority: u8) {
+        self.settings.sm_priority = priority;
+    }
+
+    /// The log bits were set by an operator, until the settings are read again.
+    pub(super) fn note_log_flags(&mut self, flags: u8) {
+        self.settings.log_flags = flags;
+    }
+
     /// Policy in force.
     pub(super) fn policy(&self) -> &SitePolicy {
         &self.policy
@@ -97,9 +107,10 @@ impl SiteFiles {
         self.policy = policy;
     }
 
-    /// A sweep begins: puts settings into force that were read again.
-    pub(super) fn follow_settings(&mut self, sweeper: &mut Sweeper) {
-        let Some(settings) = self.new_settings.take() else { return };
+    /// A sweep begins: puts settings into force that were read again. Returns what changed, if they
+    /// were.
+    pub(super) fn follow_settings(&mut self, sweeper: &mut Sweeper) -> Option<Vec<String>> {
+        let settings = self.new_settings.take()?;
         let waiting = sweeper.follow_settings(&settings);
         let changes = sweeper.settings().changes(&self.settings);
         if changes.is_empty() {
@@ -111,6 +122,7 @@ impl SiteFiles {
             warn!("these settings take effect at the next start: {}", waiting.join(", "));
         }
         self.settings = sweeper.settings().clone();
+        Some(changes)
     }
 
     /// Applies the policy files to the fabric. Each remark is logged once.

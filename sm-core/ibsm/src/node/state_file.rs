@@ -11,6 +11,8 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 /// A file that follows a table in memory.
 #[derive(Debug)]
 pub(super) struct StateFile {
+    /// Its name, which identifies its problem.
+    name: &'static str,
     /// The consequence if it is never written, for the log and the status.
     stake: &'static str,
     state: State,
@@ -32,8 +34,8 @@ enum State {
 
 impl StateFile {
     /// A file that is up to date. If it cannot be written, `stake` is logged.
-    pub(super) fn new(stake: &'static str) -> Self {
-        Self { stake, state: State::Written, failure: None }
+    pub(super) fn new(name: &'static str, stake: &'static str) -> Self {
+        Self { name, stake, state: State::Written, failure: None }
     }
 
     /// The table in memory changed.
@@ -120,9 +122,10 @@ impl StateFile {
         }
     }
 
-    /// A warning while the last write failed.
-    pub(super) fn warning(&self) -> Option<String> {
-        self.failure.as_ref().map(|reason| format!("{}: {reason}", self.stake))
+    /// The file's name and a warning, while the last write failed.
+    pub(super) fn warning(&self) -> Option<(&'static str, String)> {
+        let reason = self.failure.as_ref()?;
+        Some((self.name, format!("{}: {reason}", self.stake)))
     }
 }
 
@@ -150,14 +153,14 @@ mod tests {
     /// of hosts added while the disk was full were assigned again, to other ports, after a restart.
     #[test]
     fn a_failed_write_is_retried_until_it_succeeds() {
-        let mut file = StateFile::new("LIDs are lost");
+        let mut file = StateFile::new("guid2lid", "LIDs are lost");
         let now = Instant::now();
         assert!(!file.is_due(now) && !file.is_behind());
         file.touch();
         assert!(file.is_due(now));
         assert!(!fail(&mut file, now));
         assert!(!file.is_due(now) && file.is_behind());
-        assert!(file.warning().unwrap().starts_with("LIDs are lost: "));
+        assert!(file.warning().unwrap().1.starts_with("LIDs are lost: "));
         let due = file.poll_timeout().unwrap();
         assert!(file.is_due(due) && due > now);
         // A further change does not make it due at once; the end of the run does.
@@ -175,7 +178,7 @@ mod tests {
     /// Regression: a change of the content during a write was lost.
     #[test]
     fn a_file_that_changes_while_it_is_written_is_written_again() {
-        let mut file = StateFile::new("LIDs are lost");
+        let mut file = StateFile::new("guid2lid", "LIDs are lost");
         let now = Instant::now();
         file.touch();
         file.begin();

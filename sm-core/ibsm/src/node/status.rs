@@ -1,14 +1,16 @@
 //! Status, warnings and progress of long phases, for operators.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use ib_mad::types::Lid;
 use tracing::{info, warn};
 
+use super::problems::Findings;
 use super::{Action, Node};
-use crate::cli::sa_key_warning;
 use crate::front_door::PortService;
 use crate::observe::moment::FaultPort;
+use crate::observe::problem::Condition;
 use crate::observe::{Responder, SmStatus};
 use sm_core::sweep::{Phase, Report};
 
@@ -19,8 +21,6 @@ const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 /// How long responders may take to connect after the subnet came up: those of the previous run
 /// reconnect within 3 s.
 const RESPONDER_PATIENCE: Duration = Duration::from_secs(5);
-/// Subnet managers with another SM_Key that the status lists.
-const LISTED_MAX: usize = 8;
 
 /// Totals of sweeps.
 #[derive(Debug, Default)]
@@ -80,6 +80,7 @@ pub(super) struct Board {
     responder_command: String,
     /// Which process reads SA requests at the SM's port.
     port_service: PortService,
+    findings: Findings,
 }
 
 impl Board {
@@ -91,7 +92,20 @@ impl Board {
             responders_due: None,
             responder_command,
             port_service: PortService::default(),
+            findings: Findings::default(),
         }
+    }
+
+    pub(super) fn findings(&self) -> &Findings {
+        &self.findings
+    }
+
+    pub(super) fn findings_mut(&mut self) -> &mut Findings {
+        &mut self.findings
+    }
+
+    pub(super) fn port_service(&self) -> &PortService {
+        &self.port_service
     }
 
     pub(super) fn sweeps(&self) -> &SweepTotals {
@@ -113,6 +127,8 @@ impl Node {
     pub(super) fn note_sweep(&mut self, now: Instant, report: Report) {
         let faults = self.fault_ports();
         self.actions.push_back(Action::NoteSweep { report: Box::new(report.clone()), faults });
+        let failed = self.status.sweeps.failed_in_a_row;
+        self.status.findings.note_sweep(now, &report, failed);
         self.status.sweeps.note(report);
         self.status.status_due = now;
     }
@@ -151,22 +167,32 @@ impl Node {
         self.sweeper.is_up() && self.responders.load().iter().all(Responder::is_client)
     }
 
-    fn no_responder(&self) -> String {
+    /// A warning while no responder answers queries.
+    pub(super) fn no_responder(&self) -> Option<String> {
         let command = &self.status.responder_command;
-        format!("no responder is connected: SA queries are not answered; start one with: {command}")
+        self.lacks_responders().then(|| {
+            format!(
+                "no responder is connected: SA queries are not answered; start one with: {command}"
+            )
+        })
     }
 
     /// A warning about responders that answer from another manager's session.
-    fn elsewhere(&self) -> Option<String> {
+    pub(super) fn elsewhere(&self) -> Option<String> {
         let session = self.publication.feed().session().filter(|_| self.sweeper.is_up())?;
         let responders = self.responders.load();
         let all = responders.iter().filter(|entry| !entry.is_client());
-        let elsewhere = all.clone().filter(|entry| entry.is_elsewhere(session)).count();
-        (elsewhere > 0).then(|| {
+        // One that connects again is there twice for a while.
+        let mut elsewhere: BTreeMap<u64, bool> = BTreeMap::new();
+        for entry in all {
+            *elsewhere.entry(entry.id).or_default() |= entry.is_elsewhere(session);
+        }
+        let count = elsewhere.values().filter(|is| **is).count();
+        (count > 0).then(|| {
             format!(
-                "{elsewhere} of {} responders answer from the session of another subnet manager: \
-                 they get no queries of this one's clients",
-                all.count()
+                "{count} of {} responders answer from the session of another subnet manager: they \
+                 get no queries of this one's clients",
+                elsewhere.len()
             )
         })
     }
@@ -181,52 +207,10 @@ impl Node {
     /// Warns about missing responders, if that is due.
     fn check_responders(&mut self, now: Instant) {
         if self.status.responders_due.take_if(|due| now >= *due).is_some()
-            && self.lacks_responders()
+            && let Some(text) = self.no_responder()
         {
-            warn!("{}", self.no_responder());
+            warn!("{text}");
         }
-    }
-
-    /// Problems, for operators.
-    fn warnings(&self) -> Vec<String> {
-        let mut warnings = self.site.refused().warnings();
-        if self.lacks_responders() {
-            warnings.push(self.no_responder());
-        }
-        warnings.extend(self.elsewhere());
-        warnings.extend(sa_key_warning(self.site.settings()));
-        warnings.extend(self.status.port_service.warning());
-        warnings.extend(self.publication.session().warning());
-        warnings.extend(self.files.warnings());
-        warnings.extend(self.sweeper.foreign_sms().take(LISTED_MAX).map(|place| {
-            format!(
-                "subnet manager at {place} is excluded from the election: it uses another SM_Key, or \
-                 is not in --sm-allow"
-            )
-        }));
-        warnings.extend(self.sweeper.multicast_warnings());
-        warnings.extend(self.sweeper.pkey_warning());
-        let (waiting, rate) =
-            (self.sweeper.clients_to_ask(), self.site.settings().client_rereg_rate);
-        if waiting > 0 {
-            warnings.push(format!(
-                "{waiting} clients remain to be asked to register again, {rate} per second"
-            ));
-        }
-        let avoided = self.sweeper.avoided_switches();
-        if avoided > 0 {
-            warnings.push(format!(
-                "{avoided} switches do not accept their forwarding tables; routes avoid them"
-            ));
-        }
-        let throttled = self.sweeper.throttled_links();
-        if throttled > 0 {
-            warnings.push(format!(
-                "{throttled} links between switches run below the speed or width that their ends \
-                 support; routes avoid them"
-            ));
-        }
-        warnings
     }
 
     /// Updates status, metrics and the targets of redirection and sharding, if that is due.
@@ -258,10 +242,16 @@ impl Node {
         let (quiet_sweeps, quiet_sweep_ms) = sweeps.quiet;
         let fabric = self.sweeper.fabric();
         let sm_port = fabric.sm_port().map(|sm_port| fabric.port(sm_port));
+        let mut conditions = self.warnings();
+        let warnings = conditions.iter().map(Condition::text);
+        // As problems, these responders are listed one by one.
+        let warnings = warnings.chain(self.elsewhere()).collect();
+        conditions.extend(self.conditions(now));
         SmStatus {
             state: self.sweeper.sm_state().to_string(),
             subnet_up: self.sweeper.is_up(),
-            warnings: self.warnings(),
+            warnings,
+            conditions,
             routing_engine: self.sweeper.routing_engine().to_owned(),
             engines_passed_over: self.sweeper.rejected_engines().to_vec(),
             guid: sm_port.map(|port| port.guid),
@@ -274,6 +264,8 @@ impl Node {
             sa_port: self.status.port_service.describe(),
             store: String::new(),
             takes_over_after: self.sweeper.patience(),
+            smps_outstanding: self.sweeper.outstanding() as u64,
+            sweeping: self.sweeper.is_sweeping(),
             phase: self.sweeper.phase().to_string(),
             quiet_sweeps,
             quiet_sweep_ms,

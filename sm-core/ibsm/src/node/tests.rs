@@ -9,18 +9,23 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use fabric_sim::generate::{Common, FatTree, Shape, generate};
-use fabric_sim::{Delivery, Endpoint, Fabric, NodeIndex, Options, VirtualClock};
-use ib_mad::types::Lid;
-use ib_mad::wire::attribute::{NodeType, SmInfo};
+use fabric_sim::{Delivery, Endpoint, Fabric, NodeIndex, Options, Probability, VirtualClock};
+use ib_mad::types::{Lid, PKey, Sl};
+use ib_mad::wire::attribute::{NodeType, SmInfo, TrapNumber};
 use ib_mad::wire::mad::{Method, MgmtClass};
 use ib_mad::wire::sa::SaMad;
 use sa_proto::proto::snapshot::Hello;
-use sa_proto::snapshot::SubnetManager;
+use sa_proto::snapshot::{
+    ApiPartition, PartitionMember, PartitionMemberRid, RegistryPlane, SubnetManager,
+};
 
 use super::*;
+use crate::observe::event::{Draft, EventKind};
+use crate::observe::problem::Kind;
 use crate::observe::{Responder, SmStatus};
 use crate::publish::Challenge;
 use outside::{TestFeed, TestRegistry};
+use sm_core::manage::api_partitions::ApiPartitions;
 use sm_core::manage::lid::LidTable;
 use sm_core::manage::mkey::MKeyTable;
 use sm_core::sweep::Report;
@@ -51,6 +56,7 @@ struct Bed {
     /// Whether the state directory is full.
     is_disk_full: bool,
     reports: Vec<Report>,
+    notes: Vec<Draft>,
     dumps: usize,
     status: SmStatus,
     end: Option<Result<(), NodeError>>,
@@ -129,6 +135,7 @@ impl Bed {
             writes: Vec::new(),
             is_disk_full: false,
             reports: Vec::new(),
+            notes: Vec::new(),
             dumps: 0,
             status: SmStatus::default(),
             end: None,
@@ -252,6 +259,7 @@ impl Bed {
             }
             Action::RefreshPort => {}
             Action::NoteSweep { report, .. } => self.reports.push(*report),
+            Action::Note(draft) => self.notes.push(*draft),
             Action::Report => self.status = self.node.status(now, 0, Vec::new()),
         }
     }
@@ -305,6 +313,26 @@ impl Bed {
 
 fn settings() -> Settings {
     Settings { sweep_interval: 10, ..Settings::default() }
+}
+
+#[test]
+fn what_the_manager_does_is_noted_as_events() {
+    let mut bed = Bed::new(settings(), Files::new(), false);
+    bed.bring_up();
+    let kinds: Vec<_> = bed.notes.iter().map(|note| note.kind).collect();
+    use EventKind::{Mastership, RoutingDone, SubnetUp, SweepStart, TablesChanged};
+    for kind in [SweepStart, Mastership, RoutingDone, TablesChanged, SubnetUp] {
+        assert!(kinds.contains(&kind), "{kind:?}: {kinds:?}");
+    }
+    let last = bed.notes.iter().rfind(|note| note.kind == Mastership).unwrap();
+    assert!(last.text.starts_with("this SM is master, and was "), "{}", last.text);
+
+    bed.notes.clear();
+    let changed = Settings { sweep_interval: 20, ..settings() };
+    bed.node.handle_settings(bed.clock.now(), Ok((changed, Vec::new())));
+    bed.run_for(Duration::from_secs(2));
+    let note = bed.notes.iter().find(|note| note.kind == EventKind::Configuration).unwrap();
+    assert!(note.text.contains("sweep_interval"), "{}", note.text);
 }
 
 #[test]
@@ -363,6 +391,59 @@ fn a_failed_link_is_routed_around_and_published() {
     bed.run_for(Duration::from_secs(1));
     assert!(!bed.registry.lock().events.is_empty(), "subscribers learn of the trap");
     assert_eq!(bed.node.sweeps().full, 1, "only the affected part was read again");
+}
+
+/// The conditions of this kind, as text.
+fn conditions(bed: &mut Bed, kind: Kind) -> Vec<String> {
+    bed.run_for(Duration::from_secs(2));
+    let these = bed.status.conditions.iter().filter(|one| one.kind == kind);
+    these.map(|one| one.text()).collect()
+}
+
+#[test]
+fn a_link_that_comes_back_three_times_flaps() {
+    let mut bed = Bed::new(settings(), Files::new(), false);
+    bed.bring_up();
+    let (switch, port) = bed.trunk();
+    for time in 1..=3 {
+        let now = bed.clock.now();
+        bed.fabric.link_down(now, switch, port).unwrap();
+        bed.run_for(Duration::from_secs(5));
+        let now = bed.clock.now();
+        bed.fabric.link_up(now, switch, port).unwrap();
+        bed.run_for(Duration::from_secs(5));
+        assert_eq!(conditions(&mut bed, Kind::LinkFlapping).len(), usize::from(time == 3));
+    }
+    bed.run_for(Duration::from_secs(600));
+    assert!(conditions(&mut bed, Kind::LinkFlapping).is_empty());
+}
+
+#[test]
+fn a_port_that_reports_errors_is_a_problem() {
+    let mut bed = Bed::new(settings(), Files::new(), false);
+    bed.bring_up();
+    let (switch, port) = bed.trunk();
+    let now = bed.clock.now();
+    bed.fabric.port_error(now, switch, port, TrapNumber::LOCAL_LINK_INTEGRITY).unwrap();
+    let found = conditions(&mut bed, Kind::PortErrors);
+    assert_eq!(found.len(), 1, "{found:?}");
+    let name = bed.fabric.node(switch).guid.to_string();
+    assert!(found[0].contains(&format!("{name} port {port}: it reports ")), "{found:?}");
+}
+
+#[test]
+fn a_node_that_answers_nothing_is_a_problem() {
+    let mut bed = Bed::new(settings(), Files::new(), false);
+    bed.bring_up();
+    assert!(conditions(&mut bed, Kind::NoAnswer).is_empty());
+    assert!(conditions(&mut bed, Kind::SubnetDown).is_empty());
+    let is_host = |node: &NodeIndex| bed.fabric.node(*node).node_type == NodeType::Ca;
+    let host = bed.fabric.nodes().filter(is_host).last().unwrap();
+    bed.fabric.set_loss(Some((host, 1)), Probability::new(1.0).unwrap()).unwrap();
+    let now = bed.clock.now();
+    bed.node.handle_orders(now, Orders { sweep: true, ..Orders::default() });
+    bed.run_for(Duration::from_secs(20));
+    assert_eq!(conditions(&mut bed, Kind::NoAnswer).len(), 1);
 }
 
 /// A path query for a new port must not fail: its event waits until responders serve the port.
@@ -461,7 +542,7 @@ fn a_changed_partition_file_takes_effect_and_a_faulty_one_does_not() {
 
     let sweep = |bed: &mut Bed| {
         let (now, before) = (bed.clock.now(), bed.node.sweeps().full);
-        bed.node.handle_orders(now, Orders { sweep: true, reroute: false });
+        bed.node.handle_orders(now, Orders { sweep: true, ..Orders::default() });
         bed.run_until(UP_TIME, |bed| bed.node.sweeps().full > before);
     };
     bed.files = file("Default=0x7fff : ALL=full;\nstorage=0x8001 : ALL=full;\n");
@@ -477,11 +558,28 @@ fn a_changed_partition_file_takes_effect_and_a_faulty_one_does_not() {
     assert_eq!(bed.pkeys().len(), 2, "the previous contents stay in force");
     assert_eq!(bed.node.refused_policies(), (1, 1));
     bed.run_for(Duration::from_secs(2));
-    assert!(bed.status.warnings.iter().any(|line| line.contains("partitions.conf refused")));
+    assert!(bed.status.warnings.iter().any(|line| line.contains("partitions.conf: refused")));
 }
 
 /// Regression: a state directory that was full at the start left a master without an SA until some
 /// link changed.
+/// In NOT-ACTIVE there are no sweeps with which settings could take effect.
+#[test]
+fn an_inactive_manager_reads_its_settings_again() {
+    let mut bed = Bed::new(Settings { sm_inactive: true, ..settings() }, Files::new(), false);
+    bed.run_for(Duration::from_secs(30));
+    assert_eq!((bed.node.sweeper.sm_state(), bed.reports.len()), (SmState::NotActive, 0));
+    let now = bed.clock.now();
+    let new = Settings { sm_inactive: true, subnet_timeout: 20, ..settings() };
+    bed.node.handle_settings(now, Ok((new, Vec::new())));
+    bed.run_for(Duration::from_secs(30));
+    assert_eq!(bed.node.settings().subnet_timeout, 20);
+    assert_eq!((bed.node.sweeper.sm_state(), bed.reports.len()), (SmState::NotActive, 0));
+    let now = bed.clock.now();
+    bed.node.handle_settings(now, Ok((settings(), Vec::new())));
+    bed.bring_up();
+}
+
 #[test]
 fn a_full_state_directory_delays_publication_and_files() {
     let mut bed = Bed::new(settings(), Files::new(), false);
@@ -528,4 +626,77 @@ fn a_run_with_once_ends_when_the_subnet_is_published() {
     let now = bed.clock.now();
     let left: Vec<_> = std::iter::from_fn(|| bed.node.poll_write(now)).collect();
     assert!(left.iter().any(|write| matches!(write, StateWrite::Tables(7, _))), "{left:?}");
+}
+
+/// A partition that a program made, with a member on the fabric and one that is not.
+fn api_partition(bed: &Bed, pkey: u16) -> Arc<ApiPartitions> {
+    let host = bed.fabric.nodes().filter(|&node| bed.fabric.node(node).node_type == NodeType::Ca);
+    let guid = bed.fabric.port(host.last().unwrap(), 1).unwrap().guid;
+    let (pkey, name, sl) = (PKey(pkey), String::new(), Sl::default());
+    let row = ApiPartition { pkey, name, ipoib: true, mtu: 0, rate: 0, sl };
+    let member = |guid| {
+        let rid = PartitionMemberRid { pkey, guid };
+        Arc::new(PartitionMember { rid, full: true, limited: false, first: false })
+    };
+    Arc::new(ApiPartitions::of(&RegistryPlane {
+        api_partitions: [Arc::new(row)].into_iter().collect(),
+        partition_members: [Guid(0x99), guid].map(member).into_iter().collect(),
+        ..RegistryPlane::default()
+    }))
+}
+
+/// Ports in the plane that was published last whose tables hold this P_Key.
+fn holders(bed: &Bed, pkey: u16) -> usize {
+    let feed = bed.feed.lock();
+    let plane = feed.planes.last().unwrap();
+    let end_ports = plane.nodes.iter().filter(|node| node.switch_info.is_none());
+    let ports = end_ports.flat_map(|node| &node.ports);
+    ports.filter(|port| port.pkeys.contains(&PKey(pkey))).count()
+}
+
+#[test]
+fn partitions_of_programs_are_published_within_a_second_and_without_a_sweep() {
+    let mut bed = Bed::new(Settings::default(), Files::new(), false);
+    bed.registry.lock().api_partitions = Some(Arc::default());
+    bed.run_until(UP_TIME, |bed| !bed.feed.lock().planes.is_empty());
+    bed.run_for(Duration::from_secs(1));
+    let sweeps = bed.reports.len();
+    let partitions = api_partition(&bed, 5);
+    bed.registry.lock().api_partitions = Some(partitions);
+    bed.run_for(Duration::from_secs(1));
+    assert_eq!((holders(&bed, 0x8005), bed.reports.len()), (1, sweeps));
+    let ports = bed.registry.lock().ports.clone().unwrap();
+    assert!(ports.iter().any(|port| port.pkeys.contains(&PKey(0x8005))));
+    bed.registry.lock().api_partitions = Some(Arc::default());
+    bed.run_for(Duration::from_secs(1));
+    assert_eq!(holders(&bed, 0x8005), 0);
+}
+
+#[test]
+fn partitions_of_programs_are_in_force_with_the_first_sweep() {
+    let mut bed = Bed::new(Settings::default(), Files::new(), false);
+    let partitions = api_partition(&bed, 5);
+    bed.registry.lock().api_partitions = Some(partitions);
+    bed.run_until(UP_TIME, |bed| !bed.feed.lock().planes.is_empty());
+    assert_eq!(holders(&bed, 0x8005), 1);
+}
+
+#[test]
+fn the_status_warns_of_what_files_and_programs_disagree_about() {
+    let mut bed = Bed::new(Settings::default(), Files::new(), false);
+    let partitions = api_partition(&bed, 0x7fff);
+    bed.run_until(UP_TIME, |bed| !bed.feed.lock().planes.is_empty());
+    let limited = |bed: &Bed| bed.status.warnings.iter().any(|line| line.contains("a program"));
+    bed.run_for(Duration::from_secs(2));
+    assert!(!limited(&bed));
+    // All ports are full members, and so is this one: no conflict.
+    bed.registry.lock().api_partitions = Some(partitions);
+    bed.run_for(Duration::from_secs(2));
+    assert!(!limited(&bed), "{:?}", bed.status.warnings);
+    let path = Settings::default().partition_config_file.unwrap().into();
+    bed.files.insert(path, "Default=0x7fff: ALL=limited, SELF=full;".to_owned());
+    let now = bed.clock.now();
+    bed.node.handle_orders(now, Orders { sweep: true, ..Orders::default() });
+    bed.run_for(Duration::from_secs(5));
+    assert!(limited(&bed), "{:?}", bed.status.warnings);
 }

@@ -9,23 +9,32 @@
 //! - `reported`: a report of a responder, and rates between two reports; `known`: state and history
 //!   of one responder; `totals`: sums over all; `series`, `load`: a value, a load over time;
 //!   `talkers`: requesters with the most queries; `names`: names of LIDs.
-//! - [`moment`]: the JSON documents.
+//! - [`problem`]: the list of problems; `topology`: nodes and links, and how two fabrics differ;
+//!   `links`: width and speed of links.
+//! - [`event`]: what happened.
+//! - [`moment`]: the JSON documents. `words`: words for people.
 //!
 //! This module uses no other module of the crate; `publish`, `front_door`, `web` and `runtime` use
 //! it.
 
 mod announcements;
+pub mod event;
 mod known;
+pub(crate) mod links;
 mod load;
 pub mod moment;
 mod names;
+pub mod problem;
+mod readiness;
 mod reported;
 mod responders;
 mod series;
 mod sm_status;
 mod sweeps;
 mod talkers;
+pub mod topology;
 mod totals;
+pub(crate) mod words;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,11 +46,15 @@ pub use announcements::Announcements;
 use known::Known;
 use load::LoadSeries;
 use moment::{
-    DropHistory, DropRate, History, Load, Moment, ResponderHistory, Sm, SweepCounts, TypeHistory,
-    TypeRate,
+    DropHistory, DropRate, History, Load, Moment, ProblemCounts, ResponderHistory, Sm, SweepCounts,
+    TypeHistory, TypeRate,
 };
 use names::Names;
 pub(crate) use names::{etag, name as node_name};
+use problem::{
+    Changes, Condition, FabricWatch, Growth, Kind, ProblemList, Problems, of_responders,
+};
+pub use readiness::Readiness;
 pub(crate) use reported::Reported;
 pub use responders::{Follower, Origin, RESPONDERS_MAX, Responder, Responders};
 pub(crate) use responders::{file_names, responder_command, stats};
@@ -49,6 +62,7 @@ use series::{COARSE, FINE, Fold, Series};
 pub use sm_status::{CopyStatus, SmStatus};
 pub use sweeps::{SWEEPS_MAX, SweepKind, Sweeps};
 use talkers::Talkers;
+use topology::Topology;
 use totals::attribute_name;
 
 /// Types of answers with a separate history; all others share one.
@@ -71,6 +85,10 @@ pub struct Seen<'a> {
     pub announcements: &'a Announcements,
     /// The state of this SM.
     pub sm: &'a SmStatus,
+    /// Problems that the caller knows of.
+    pub conditions: Vec<Condition>,
+    /// The caller's counters.
+    pub counters: &'a [(&'static str, u64)],
     /// How long this SM has been running.
     pub uptime: Duration,
     /// The sweeps so far.
@@ -93,6 +111,10 @@ pub struct Observer {
     reasons: Vec<(String, Series)>,
     talkers: Talkers,
     names: Names,
+    watch: FabricWatch,
+    growth: Growth,
+    problems: ProblemList,
+    changes: Changes,
 }
 
 /// Time range and resolution of a history.
@@ -118,6 +140,10 @@ impl Observer {
             reasons: Vec::new(),
             talkers: Talkers::default(),
             names: Names::default(),
+            watch: FabricWatch::default(),
+            growth: Growth::default(),
+            problems: ProblemList::default(),
+            changes: Changes::default(),
         }
     }
 
@@ -142,6 +168,7 @@ impl Observer {
         self.talkers.tick(requesters);
         self.names.follow(seen.snapshot);
         self.remember(tick, &total, &types, &drops, true);
+        self.judge(now, seen);
         let talkers = self.talkers(total.requests_per_s);
         let types = types.into_iter().map(|(_, rate)| rate).collect();
         let mut responders: Vec<_> =
@@ -158,8 +185,43 @@ impl Observer {
             responders,
             talkers,
             sweeps: sweeps(seen),
+            problems: ProblemCounts::of(self.problems.problems(), &self.changes),
             watchers: moment::Watchers::default(),
         })
+    }
+
+    /// Compares the list of problems with what is wrong now.
+    fn judge(&mut self, now: Instant, seen: &Seen<'_>) {
+        let leads = seen.announced.fabric_generation > 0;
+        let mut conditions = seen.sm.conditions.clone();
+        conditions.extend_from_slice(&seen.conditions);
+        if leads {
+            conditions.extend(self.watch.conditions(now, seen.snapshot.fabric()));
+        }
+        let responders = of_responders(self.responders.values().map(|known| &known.now));
+        // Without a session of ours, those that wait do so for another manager.
+        conditions.extend(
+            responders.into_iter().filter(|one| leads || one.kind != Kind::ResponderWaiting),
+        );
+        let sm = seen.sm.counters.iter().map(|(name, value)| (&**name, *value));
+        let totals = sm.chain(seen.counters.iter().copied());
+        conditions.extend(self.growth.conditions(now, totals));
+        self.changes = self.problems.update(now, seen.time_ms, conditions);
+    }
+
+    /// Reports from now on how the fabric differs from this one.
+    pub fn expect(&mut self, expected: Topology) {
+        self.watch.expect(expected);
+    }
+
+    /// The problems as of the last tick.
+    pub fn problems(&self) -> &Problems {
+        self.problems.problems()
+    }
+
+    /// What changed in them at the last tick.
+    pub fn changes(&self) -> &Changes {
+        &self.changes
     }
 
     /// The history up to the last tick.

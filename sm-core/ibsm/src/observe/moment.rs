@@ -1,7 +1,11 @@
 //! Defines the JSON documents of `/api/v1/` and `ibsmctl top --json`. `docs/web.md` describes them;
 //! fields may be added, but none changes its meaning.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
+
+use super::problem::{Changes, Problem, Problems, Severity};
 
 /// The state that changes from second to second.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -26,8 +30,116 @@ pub struct Moment {
     pub talkers: Vec<Talker>,
     /// The sweeps so far.
     pub sweeps: SweepCounts,
+    /// Numbers of problems, and what changed among them.
+    #[serde(default)]
+    pub problems: ProblemCounts,
     /// Clients that watch the live page's stream.
     pub watchers: Watchers,
+}
+
+/// Numbers of problems. The list is a document of its own.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ProblemCounts {
+    /// Changes with the list.
+    pub version: u64,
+    /// Problems because of which traffic, queries or registrations fail.
+    pub critical: u64,
+    /// Problems that do not work, or that would not survive the next failure.
+    pub warning: u64,
+    /// Problems that an operator should know.
+    pub notice: u64,
+    /// Problems that appeared in this second; the first 16.
+    pub opened: Vec<ProblemNow>,
+    /// Problems that ended in this second; the first 16.
+    pub closed: Vec<ProblemNow>,
+}
+
+/// Changes listed per second.
+const CHANGES_MAX: usize = 16;
+
+impl ProblemCounts {
+    /// The numbers of these problems.
+    pub(super) fn of(problems: &Problems, changes: &Changes) -> Self {
+        let of = |severity| problems.of_severity(severity) as u64;
+        let some = |list: &[Arc<Problem>]| {
+            list.iter().take(CHANGES_MAX).map(|problem| ProblemNow::of(problem)).collect()
+        };
+        Self {
+            version: problems.version,
+            critical: of(Severity::Critical),
+            warning: of(Severity::Warning),
+            notice: of(Severity::Notice),
+            opened: some(&changes.opened),
+            closed: some(&changes.closed),
+        }
+    }
+}
+
+/// The list of problems, the worst first.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ProblemsNow {
+    /// As in [`ProblemCounts`].
+    pub version: u64,
+    /// The problems.
+    pub problems: Vec<ProblemNow>,
+    /// Number of further problems, which are only counted.
+    pub unlisted: u64,
+}
+
+impl ProblemsNow {
+    /// These problems.
+    pub(crate) fn of(problems: &Problems) -> Self {
+        Self {
+            version: problems.version,
+            problems: problems.listed.iter().map(|problem| ProblemNow::of(problem)).collect(),
+            unlisted: problems.unlisted() as u64,
+        }
+    }
+}
+
+/// A problem.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ProblemNow {
+    /// Kind and subject: the same each time that it occurs, also after a restart.
+    pub id: String,
+    /// Its kind, as the label of `ibsm_problems`.
+    pub kind: String,
+    /// How bad it is.
+    pub severity: Severity,
+    /// Name of the node, responder or file; empty for the subnet.
+    pub name: String,
+    /// GUID of the node.
+    pub guid: Option<String>,
+    /// Number of the port.
+    pub port: Option<u8>,
+    /// What is wrong, without the subject.
+    pub detail: String,
+    /// Subject and detail in one line.
+    pub text: String,
+    /// What to do.
+    pub remedy: String,
+    /// When it was found, milliseconds since 1970.
+    pub since_ms: u64,
+    /// How often it occurred within a day.
+    pub count: u64,
+}
+
+impl ProblemNow {
+    fn of(problem: &Problem) -> Self {
+        Self {
+            id: problem.id.clone(),
+            kind: problem.kind.label().to_owned(),
+            severity: problem.severity(),
+            name: problem.subject.name.clone(),
+            guid: problem.subject.guid.map(|guid| guid.to_string()),
+            port: problem.subject.port.map(|port| port.0),
+            detail: problem.detail.clone(),
+            text: problem.text(),
+            remedy: problem.remedy.to_owned(),
+            since_ms: problem.since_ms,
+            count: problem.count,
+        }
+    }
 }
 
 /// The subnet manager.
@@ -332,6 +444,12 @@ pub struct Sweep {
     pub appeared: u64,
     /// Number of nodes that vanished.
     pub vanished: u64,
+    /// Nodes and links that came, went or changed, by name; the first of them.
+    #[serde(default)]
+    pub changes: Vec<String>,
+    /// Number of further changes.
+    #[serde(default)]
+    pub changes_unlisted: u64,
     /// Forwarding table blocks written.
     pub lft_blocks_set: u64,
     /// Links whose far end does not respond.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::problem::Condition;
 use ib_mad::types::{Guid, Lid};
 use sa_proto::snapshot::RegistryVersion;
 use sm_core::sweep::Peer;
@@ -18,6 +19,8 @@ pub struct SmStatus {
     pub counters: Vec<(String, u64)>,
     /// Problems that need an operator, one line each.
     pub warnings: Vec<String>,
+    /// All problems that this SM knows of, those among them.
+    pub conditions: Vec<Condition>,
     /// Name of the engine whose routes are in force; empty if there are none.
     pub routing_engine: String,
     /// Why engines listed before it are not used, one line each.
@@ -42,12 +45,24 @@ pub struct SmStatus {
     pub store: String,
     /// How long a master may be silent before this SM takes over.
     pub takes_over_after: Duration,
+    /// SMPs queued or on the wire.
+    pub smps_outstanding: u64,
+    /// Whether sweeps are permitted.
+    pub sweeping: bool,
     /// `idle`, or the phase of the current sweep.
     pub phase: String,
     /// Light sweeps that found nothing changed.
     pub quiet_sweeps: u64,
     /// When the last of them ended, milliseconds since 1970.
     pub quiet_sweep_ms: Option<u64>,
+}
+
+impl SmStatus {
+    /// Adds a warning.
+    pub fn warn(&mut self, condition: Condition) {
+        self.warnings.push(condition.text());
+        self.conditions.push(condition);
+    }
 }
 
 /// The copy of the master's registry that a standby keeps.

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use arc_swap::ArcSwap;
 
+use super::event::FabricChanges;
 use super::moment::{FaultPort, PhaseTime, Sweep};
 use sm_core::sweep::Report;
 
@@ -48,12 +49,14 @@ pub struct Sweeps {
 }
 
 impl Sweeps {
-    /// Records a sweep that ended at `ended_ms`, with the ports that had faults.
+    /// Records a sweep that ended at `ended_ms`, with the ports that had faults, and what came and
+    /// went.
     pub fn note(
         &self,
         report: &Report,
         ended_ms: u64,
         fault_ports: impl IntoIterator<Item = FaultPort>,
+        changes: &FabricChanges,
     ) {
         let millis = |time: std::time::Duration| (time.as_secs_f64() * 1e6).round() / 1e3;
         let phases = report
@@ -74,6 +77,8 @@ impl Sweeps {
             fault_ports: fault_ports.into_iter().take(FAULT_PORTS_MAX).collect(),
             appeared: report.appeared as u64,
             vanished: report.vanished as u64,
+            changes: changes.lines(),
+            changes_unlisted: changes.unlisted as u64,
             lft_blocks_set: report.lft_blocks_set,
             unanswered: report.unanswered as u64,
             switches: report.switches as u64,
@@ -117,7 +122,7 @@ mod tests {
             ..Report::default()
         };
         for ended_ms in 0..150 {
-            sweeps.note(&report, ended_ms, []);
+            sweeps.note(&report, ended_ms, [], &FabricChanges::default());
         }
         let list = sweeps.list();
         assert_eq!((list.len(), list[0].number), (SWEEPS_MAX, 51));
@@ -130,7 +135,7 @@ mod tests {
     fn ports_with_faults_are_bounded() {
         let sweeps = Sweeps::default();
         let ports = (0..1000).map(|n| FaultPort { guid: format!("{n}"), port: 1 });
-        sweeps.note(&Report::default(), 0, ports);
+        sweeps.note(&Report::default(), 0, ports, &FabricChanges::default());
         assert_eq!(sweeps.last().unwrap().fault_ports.len(), FAULT_PORTS_MAX);
     }
 }

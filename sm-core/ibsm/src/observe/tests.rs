@@ -89,6 +89,8 @@ impl Bed {
             announced: self.announced,
             announcements: &self.announcements,
             sm: &SmStatus::default(),
+            conditions: Vec::new(),
+            counters: &[],
             uptime: SECOND,
             sweeps: &Sweeps::default(),
             time_ms: 1_000_000 + (self.now - self.start).as_millis() as u64,
@@ -211,4 +213,53 @@ fn a_departed_responder_is_replaced_by_one_at_its_address_or_forgotten() {
         bed.second(&[1]);
     }
     assert_eq!(standing(bed.second(&[1])), left[..1]);
+}
+
+/// A responder whose process is stopped stays connected.
+#[test]
+fn a_hung_responder_is_a_problem_and_so_is_one_that_went() {
+    let mut bed = Bed::new();
+    bed.connect(1, 1);
+    bed.connect(2, 2);
+    bed.second(&[1, 1]);
+    let ids = |bed: &Bed| -> Vec<_> {
+        bed.observer.problems().listed.iter().map(|problem| problem.id.clone()).collect()
+    };
+    assert!(ids(&bed).is_empty(), "{:?}", ids(&bed));
+    // The first reports on; the second does not.
+    let mut counts = ProblemCounts::default();
+    for total in 2..8 {
+        counts = bed.second(&[total]).problems;
+    }
+    let id = format!("responder_hung/responder r2 ({:#018x})", 2);
+    assert_eq!(ids(&bed), std::slice::from_ref(&id));
+    assert_eq!((counts.critical, counts.warning), (1, 0));
+    bed.responders.pop();
+    let counts = bed.second(&[8]).problems;
+    assert_eq!(counts.closed[0].id, id);
+    for total in 9..21 {
+        bed.second(&[total]);
+    }
+    assert_eq!(ids(&bed), [format!("responder_down/responder r2 ({:#018x})", 2)]);
+}
+
+#[test]
+fn a_counter_that_grows_is_a_problem() {
+    let mut bed = Bed::new();
+    let counters = [("calls_refused", 3)];
+    let seen = Seen {
+        responders: &[],
+        snapshot: &bed.snapshot,
+        announced: bed.announced,
+        announcements: &bed.announcements,
+        sm: &SmStatus::default(),
+        conditions: vec![Condition::new(Kind::CutOff, problem::Subject::subnet(), "no link")],
+        counters: &counters,
+        uptime: SECOND,
+        sweeps: &Sweeps::default(),
+        time_ms: 5,
+    };
+    let moment = bed.observer.tick(bed.now, &seen).unwrap();
+    let kinds: Vec<_> = moment.problems.opened.iter().map(|one| &one.kind[..]).collect();
+    assert_eq!(kinds, ["cut_off", "access_refused"]);
 }

@@ -6,7 +6,8 @@ use super::clock::timed;
 use super::progress::Progress;
 use super::site::{Failure, Site};
 use super::survey::Survey;
-use super::trial::{Made, in_words, lanes_of};
+use super::trial::{Made, Traffic, in_words, lanes_of};
+use sm_routing::measure::Pattern;
 use sm_routing::{DisplayWith, Engine, NO_ROUTE, Routing, Steering, TopologyError, verify};
 
 /// The failures of one kind to try, one by one.
@@ -54,6 +55,13 @@ pub struct Tally {
     pub changed: u64,
     /// Number of changed entries after the failure with the most.
     pub changed_max: u64,
+    /// Number of entries that led directly to the failed element, or to LIDs that are out of reach
+    /// now, summed over all failures: these had to change.
+    pub forced: u64,
+    /// Bandwidth of random matchings (eBB) after the failures.
+    pub matchings: Range,
+    /// Bandwidth of shifts.
+    pub shifts: Range,
     /// Largest number of data VLs that routes use.
     pub lanes_max: u8,
     /// Number of failures after which the routing has a credit loop.
@@ -64,10 +72,43 @@ pub struct Tally {
     pub route_time: Duration,
 }
 
+/// Mean and minimum of a figure.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Range {
+    sum: f64,
+    count: u32,
+    /// The smallest value; 1 without any.
+    pub min: f64,
+}
+
+impl Default for Range {
+    fn default() -> Self {
+        Self { sum: 0.0, count: 0, min: 1.0 }
+    }
+}
+
+impl Range {
+    fn add(&mut self, value: f64) {
+        self.sum += value;
+        self.count += 1;
+        self.min = self.min.min(value);
+    }
+
+    /// The mean; 0 without any value.
+    pub fn mean(&self) -> f64 {
+        self.sum / f64::from(self.count.max(1))
+    }
+}
+
 impl Tally {
     /// Mean number of changed entries per failure.
     pub fn changed_mean(&self) -> f64 {
         self.changed as f64 / (self.tried - self.refused).max(1) as f64
+    }
+
+    /// Mean number of entries per failure that led over what failed.
+    pub fn forced_mean(&self) -> f64 {
+        self.forced as f64 / (self.tried - self.refused).max(1) as f64
     }
 }
 
@@ -80,6 +121,7 @@ pub fn tally(
     (site, made): (&Site, &Made),
     choice: &Choice,
     steer: Steer<'_>,
+    traffic: &dyn Fn(&Site) -> Traffic,
     progress: &mut Progress,
 ) -> Result<Tally, TopologyError> {
     let mut tally = Tally {
@@ -109,7 +151,14 @@ pub fn tally(
                         let reason = format!("{count} wrong entries, the first: {defect}");
                         tally.refuse(failure, reason);
                     }
-                    None => tally.take(failure, (&rest, &routing), made, &numbers),
+                    None => {
+                        let traffic = traffic(&rest);
+                        let bandwidth =
+                            |pattern| traffic.bandwidth(&rest.topology, &routing, pattern);
+                        tally.matchings.add(bandwidth(Pattern::Matching));
+                        tally.shifts.add(bandwidth(Pattern::Shift));
+                        tally.take(failure, (&rest, &routing), made, &numbers);
+                    }
                 }
             }
         }
@@ -136,8 +185,9 @@ impl Tally {
         if survey.lost > self.worst.map_or(0, |(_, lost)| lost) {
             self.worst = Some((failure, survey.lost));
         }
-        let changed = changed(rest, routing, &made.routing, numbers);
+        let (changed, forced) = changed(rest, routing, &made.routing, numbers);
         self.changed += changed;
+        self.forced += forced;
         self.changed_max = self.changed_max.max(changed);
         let loops = verify::credit_loops_on_lanes(&rest.topology, routing);
         self.lanes_max = self.lanes_max.max(lanes_of(routing, &loops));
@@ -148,16 +198,24 @@ impl Tally {
     }
 }
 
-/// Number of entries that changed, for LIDs and switches that still exist.
-fn changed(rest: &Site, now: &Routing, before: &Routing, numbers: &[Option<u16>]) -> u64 {
-    let mut changed = 0;
+/// Number of entries that changed, for LIDs and switches that still exist, and of those whose link
+/// is gone or that no path replaces.
+fn changed(rest: &Site, now: &Routing, before: &Routing, numbers: &[Option<u16>]) -> (u64, u64) {
+    let (mut changed, mut forced) = (0, 0);
     for (switch, then) in rest.topology.switches().zip(numbers) {
         let Some(then) = then.and_then(|then| before.lfts.get(usize::from(then))) else { continue };
         let now = &now.lfts[usize::from(switch)];
-        for lid in rest.topology.destinations().iter().flat_map(|to| to.lids()) {
-            let entry = |lft: &[u8]| lft.get(lid.index()).copied().unwrap_or(NO_ROUTE);
-            changed += u64::from(entry(now) != entry(then));
+        for to in rest.topology.destinations() {
+            for lid in to.lids() {
+                let entry = |lft: &[u8]| lft.get(lid.index()).copied().unwrap_or(NO_ROUTE);
+                let (now, then) = (entry(now), entry(then));
+                changed += u64::from(now != then);
+                let is_home = to.egress_switch == switch;
+                let is_link = || rest.topology.link_at(switch, then).is_some();
+                let must_change = now == NO_ROUTE || !is_link();
+                forced += u64::from(then != NO_ROUTE && !is_home && must_change);
+            }
         }
     }
-    changed
+    (changed, forced)
 }

@@ -5,11 +5,12 @@ use serde::Serialize;
 use super::failures::Tally;
 use super::site::Site;
 use super::trial::{Made, Trial};
-use super::{Plan, Tried};
+use super::{Plan, Tried, recommend};
+use sm_routing::measure;
 
 /// Format version. Raised when a field is removed or changes its meaning; fields may be added
 /// without.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 #[derive(Serialize)]
 struct Document<'a> {
@@ -21,7 +22,10 @@ struct Document<'a> {
     lids: usize,
     data_vls: u8,
     lids_moved: usize,
+    /// Number of traffic patterns of each kind; all there are, if these are fewer.
+    patterns: u32,
     remarks: &'a [String],
+    recommendations: Vec<Recommendation>,
     engines: Vec<Engine<'a>>,
 }
 
@@ -45,8 +49,13 @@ struct TablesFigures {
     hops_mean: f64,
     hops_max: u32,
     busiest_link_routes: u32,
+    /// Mean of all links between switches, also of those without routes.
     mean_link_routes: f64,
     links_used: usize,
+    /// What applications feel, with flows to the first LID of each port.
+    base: Quality,
+    /// The same with flows spread over all LIDs; `null` if no port has more than one.
+    spread: Option<Quality>,
     vls: u8,
     vls_needed: u8,
     deadlock_free: bool,
@@ -66,6 +75,42 @@ struct TablesFigures {
     broadcast_deadlock_free: bool,
     /// A credit loop of broadcast with unicast, if there is one.
     broadcast_cycle: Vec<Hop>,
+}
+
+#[derive(Serialize)]
+struct Recommendation {
+    goal: &'static str,
+    /// `null` if no engine is suitable.
+    engine: Option<&'static str>,
+    reason: String,
+}
+
+/// Measures of traffic patterns; bandwidths as shares of a link's.
+#[derive(Serialize)]
+pub(crate) struct Quality {
+    /// Random matchings, both ways: their bandwidth is the effective bisection bandwidth.
+    matchings: Figures,
+    shifts: Figures,
+    permutations: Figures,
+    /// Rounds of a tournament, as ClusterKit tests them.
+    rounds: Figures,
+    all_to_all_bandwidth: f64,
+    contention: f64,
+}
+
+#[derive(Serialize)]
+struct Figures {
+    patterns: u32,
+    flows: u64,
+    flows_lost: u64,
+    bandwidth: f64,
+    /// What the links allow with any routing.
+    bandwidth_bound: f64,
+    /// Largest congestion of a pattern.
+    congestion_mean: f64,
+    congestion_max: u32,
+    /// Share of pairs of flows with congestion above 1; only with matchings and rounds.
+    bad_pairs: f64,
 }
 
 #[derive(Serialize)]
@@ -90,6 +135,12 @@ struct Failures {
     pairs_parted: u64,
     entries_changed_mean: f64,
     entries_changed_max: u64,
+    /// Entries that led over what failed.
+    entries_forced_mean: f64,
+    ebb_mean: f64,
+    ebb_min: f64,
+    shift_bandwidth_mean: f64,
+    shift_bandwidth_min: f64,
     vls_max: u8,
     deadlocking: usize,
     deadlocking_without: Option<String>,
@@ -108,7 +159,9 @@ pub fn render(plan: &Plan<'_>) -> String {
         lids: topology.destinations().iter().map(|to| usize::from(to.lid_count)).sum(),
         data_vls: plan.data_lanes,
         lids_moved: plan.site.moved,
+        patterns: plan.patterns,
         remarks: &plan.remarks,
+        recommendations: recommend::all(plan).into_iter().map(recommendation).collect(),
         engines: plan.trials.iter().map(|tried| engine(&plan.site, tried)).collect(),
     };
     let text = serde_json::to_string_pretty(&document);
@@ -145,6 +198,8 @@ fn tables(site: &Site, made: &Made) -> TablesFigures {
         busiest_link_routes: spread.max,
         mean_link_routes: spread.mean,
         links_used: spread.links,
+        base: quality(&made.quality.base),
+        spread: made.quality.spread.as_ref().map(quality),
         vls: made.lanes,
         vls_needed: made.lanes_needed,
         deadlock_free: loops.is_free(),
@@ -156,6 +211,32 @@ fn tables(site: &Site, made: &Made) -> TablesFigures {
         broadcast_depth: broadcast.as_ref().map(|tree| tree.depth),
         broadcast_deadlock_free: fault.is_none(),
         broadcast_cycle: fault.into_iter().flat_map(|fault| &fault.cycle).map(hop).collect(),
+    }
+}
+
+fn recommendation(given: recommend::Recommendation) -> Recommendation {
+    let recommend::Recommendation { goal, engine, reason } = given;
+    Recommendation { goal: recommend::name(goal), engine, reason }
+}
+
+pub(crate) fn quality(quality: &measure::Quality) -> Quality {
+    let figures = |figures: &measure::Figures| Figures {
+        patterns: figures.patterns,
+        flows: figures.flows,
+        flows_lost: figures.lost,
+        bandwidth: figures.bandwidth,
+        bandwidth_bound: figures.bound,
+        congestion_mean: figures.congestion_mean,
+        congestion_max: figures.congestion_max,
+        bad_pairs: figures.bad_pairs,
+    };
+    Quality {
+        matchings: figures(&quality.matchings),
+        shifts: figures(&quality.shifts),
+        permutations: figures(&quality.permutations),
+        rounds: figures(&quality.rounds),
+        all_to_all_bandwidth: quality.all_to_all,
+        contention: quality.contention,
     }
 }
 
@@ -173,6 +254,11 @@ fn after(site: &Site, tally: &Tally) -> Failures {
         pairs_parted: tally.parted,
         entries_changed_mean: tally.changed_mean(),
         entries_changed_max: tally.changed_max,
+        entries_forced_mean: tally.forced_mean(),
+        ebb_mean: tally.matchings.mean(),
+        ebb_min: tally.matchings.min,
+        shift_bandwidth_mean: tally.shifts.mean(),
+        shift_bandwidth_min: tally.shifts.min,
         vls_max: tally.lanes_max,
         deadlocking: tally.looping,
         deadlocking_without: tally.loops.map(|failure| site.describe(failure)),

@@ -9,8 +9,10 @@ pub mod broadcast;
 mod clock;
 pub mod failures;
 pub mod json;
+mod lanes;
 mod output;
 mod progress;
+pub mod recommend;
 pub mod settings;
 pub mod site;
 pub mod survey;
@@ -27,14 +29,18 @@ use failures::{Choice, Steer, Tally};
 use progress::Progress;
 use settings::{EngineSettings, SettingsError};
 use site::{Site, SiteError};
-use trial::Trial;
+use trial::{Traffic, Trial};
 
-use crate::cli::{Failing, PlanOptions};
+use crate::cli::{Failing, Goal, PlanOptions};
+use crate::host_order::HostOrder;
 use crate::pages;
+use sm_routing::measure::Effort;
 use sm_routing::{TopologyError, engines};
 
 /// Default number of data VLs: the smallest of the switches of the last fifteen years.
 const DATA_LANES: u8 = 8;
+/// How many times fewer patterns are measured after each failure.
+const LESS_EFFORT: u32 = 10;
 /// Number of table entries from which on huge pages are used, if the system has them.
 const HUGE_PAGES_MIN: usize = 64 << 20;
 
@@ -88,6 +94,10 @@ pub struct Plan<'a> {
     pub site: Site,
     /// Number of data VLs passed to the engines.
     pub data_lanes: u8,
+    /// Number of traffic patterns of each kind.
+    pub patterns: u32,
+    /// The goal to recommend an engine for; `None`: each.
+    pub goal: Option<Goal>,
     /// Remarks on operators' files.
     pub remarks: Vec<String>,
     /// Results per engine, in the order in which they were listed.
@@ -133,7 +143,12 @@ fn run(options: &PlanOptions) -> Result<bool, PlanError> {
     let mut remarks = settings.remarks.clone();
     remarks.extend(settings.steer(&site, data_lanes).remarks);
     let steer = |site: &Site| settings.steer(site, data_lanes).steering;
-    let mut plan = threads.install(|| compare(options, site, data_lanes, &steer))?;
+    let listed = match &options.hosts {
+        HostOrder::File(path) => std::fs::read_to_string(path).map_err(PlanError::io(path))?,
+        HostOrder::Name | HostOrder::Random | HostOrder::Rail => String::new(),
+    };
+    remarks.extend(site.traffic(&options.hosts, &listed).1);
+    let mut plan = threads.install(|| compare(options, site, data_lanes, &steer, &listed))?;
     for tried in &mut plan.trials {
         if let Some(reason) = settings.refusal(tried.trial.engine) {
             tried.trial.outcome = Err(reason.to_owned());
@@ -186,12 +201,21 @@ fn read(path: &Path) -> Result<Net, PlanError> {
 }
 
 /// Routes the site with each engine, with the options from `steer`, whole and after failures.
+/// `listed` is the file of hosts, if the options name one.
 pub fn compare<'a>(
     options: &'a PlanOptions,
     site: Site,
     data_lanes: u8,
     steer: Steer<'_>,
+    listed: &str,
 ) -> Result<Plan<'a>, PlanError> {
+    let patterns = options.patterns.get();
+    let traffic = |site: &Site, patterns| Traffic {
+        hosts: site.traffic(&options.hosts, listed).0,
+        effort: Effort { patterns, ..Effort::default() },
+    };
+    let whole = traffic(&site, patterns);
+    let less = |site: &Site| traffic(site, patterns.div_ceil(LESS_EFFORT));
     let max = options.failures_max.get();
     let choices: Vec<Choice> = [(Failing::Links, false), (Failing::Switches, true)]
         .into_iter()
@@ -202,16 +226,17 @@ pub fn compare<'a>(
     let mut trials = Vec::new();
     for engine in options.engines.engines() {
         progress.show(|| format!("{} routes", engine.name()));
-        let mut trial = Trial::run(&*engine, &site, &steer(&site));
+        let mut trial = Trial::run(&*engine, &site, &steer(&site), &whole);
         let mut failures = Vec::new();
         if let Ok(made) = &trial.outcome {
             if let Some(directory) = &options.dump {
                 progress.show(|| format!("writing tables of {}", engine.name()));
-                output::dump(&site, made, &directory.join(engine.name()))?;
+                output::dump(&site, made, data_lanes, &directory.join(engine.name()))?;
             }
             for choice in &choices {
                 let whole = (&site, made);
-                failures.push(failures::tally(&*engine, whole, choice, steer, &mut progress)?);
+                let (traffic, progress) = (&less, &mut progress);
+                failures.push(failures::tally(&*engine, whole, choice, steer, traffic, progress)?);
             }
         }
         if let Ok(made) = &mut trial.outcome {
@@ -221,7 +246,8 @@ pub fn compare<'a>(
         trials.push(Tried { trial, failures });
     }
     progress.clear();
-    Ok(Plan { net: &options.net, site, data_lanes, remarks: Vec::new(), trials })
+    let (patterns, goal) = (patterns, options.goal);
+    Ok(Plan { net: &options.net, site, data_lanes, patterns, goal, remarks: Vec::new(), trials })
 }
 
 #[cfg(test)]

@@ -9,15 +9,17 @@ use ib_mad::netlist::{Net, NodeKind, PortRef};
 use ib_mad::types::{Guid, Lid};
 use ib_mad::wire::attribute::{NodeType, data_vls};
 
+use crate::host_order::{HostOrder, HostPort};
 use sm_core::dump::{EndName, Roster, SwitchName};
 use sm_core::manage::lid::{LidTable, OutOfLids, Request};
 use sm_routing::label::switch_label;
+use sm_routing::measure::Groups;
 use sm_routing::{Destination, Topology, TopologyBuilder, TopologyError};
 
 /// A topology with the names of its parts.
 #[derive(Clone, Debug)]
 pub struct Site {
-    /// The engines' input. Switches are numbered in the order of the file.
+    /// The engines' input. Switches are numbered by node GUID, as in a sweep.
     pub topology: Topology,
     /// The names of its switches and destinations.
     pub roster: Roster,
@@ -73,13 +75,14 @@ impl Site {
         let mut builder = TopologyBuilder::new();
         let mut numbers = HashMap::new();
         let mut roster = Roster::default();
-        for (node, index) in net.nodes().iter().zip(0u32..) {
-            if node.kind == NodeKind::Switch {
-                numbers.insert(index, builder.add_switch(node.port_count())?);
-                roster
-                    .switches
-                    .push(SwitchName { guid: node.guid, name: node.description.clone() });
-            }
+        let nodes = net.nodes().iter().zip(0u32..);
+        let mut switches: Vec<_> =
+            nodes.filter(|(node, _)| node.kind == NodeKind::Switch).collect();
+        switches.sort_by_key(|(node, _)| node.guid);
+        for (node, index) in switches {
+            numbers.insert(index, builder.add_switch(node.port_count())?);
+            let name = node.description.clone();
+            roster.switches.push(SwitchName { guid: node.guid, name });
         }
         if numbers.is_empty() {
             return Err(SiteError::NoSwitch);
@@ -152,6 +155,17 @@ impl Site {
 }
 
 impl Site {
+    /// The hosts in an order, and remarks on lines of the file of hosts, whose content is `listed`.
+    pub fn traffic(&self, order: &HostOrder, listed: &str) -> (Groups, Vec<String>) {
+        let ends = self.topology.destinations().iter().zip(&self.roster.ends).zip(0..);
+        let ports = ends.filter(|((to, _), _)| to.is_host()).map(|((_, end), index)| HostPort {
+            index,
+            guid: end.guid,
+            name: &end.name,
+        });
+        order.groups(ports.collect(), listed)
+    }
+
     /// A switch of the topology, as text.
     pub fn switch_label(&self, switch: u16) -> String {
         let known = self.roster.switches.get(usize::from(switch));

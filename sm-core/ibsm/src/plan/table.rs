@@ -6,8 +6,9 @@ use std::time::Duration;
 use super::failures::Tally;
 use super::site::Site;
 use super::trial::{Made, Trial};
-use super::{Plan, Tried};
+use super::{Plan, Tried, recommend};
 use sm_routing::DisplayWith;
+use sm_routing::measure::{Figures, Quality};
 use sm_routing::verify::CreditLoops;
 
 /// Maximum number of links printed of a credit loop.
@@ -31,6 +32,8 @@ pub fn render(plan: &Plan<'_>) -> String {
     rows.extend(plan.trials.iter().map(|tried| row(&tried.trial)));
     text.push('\n');
     text += &aligned(&rows);
+    text += &felt(plan);
+    text += &recommended(plan);
     let notes = [
         ("Refused:", plan.trials.iter().filter_map(|tried| refusal(&tried.trial)).collect()),
         ("Credit loops, as links named by the sending port, each waiting for the next:", {
@@ -48,6 +51,66 @@ pub fn render(plan: &Plan<'_>) -> String {
         text += &after_failures(plan, kind);
     }
     text
+}
+
+/// What applications feel, one line per engine and kind of LIDs, with the bound first.
+fn felt(plan: &Plan<'_>) -> String {
+    let made = plan.trials.iter().filter_map(|tried| {
+        let made = tried.trial.outcome.as_ref().ok()?;
+        Some((tried.trial.engine, &made.quality))
+    });
+    let mut rows = Vec::new();
+    for (engine, quality) in made {
+        if rows.is_empty() {
+            rows = felt_head(&quality.base);
+        }
+        rows.push(felt_row(engine, &quality.base));
+        if let Some(spread) = &quality.spread {
+            rows.push(felt_row(&format!("{engine} +"), spread));
+        }
+    }
+    if rows.is_empty() {
+        return String::new();
+    }
+    let patterns = grouped(plan.patterns.into());
+    format!("\nWhat applications feel ({patterns} patterns of each kind)\n\n{}", aligned(&rows))
+}
+
+/// The titles of [`felt_row`], and the row of bounds.
+pub(crate) fn felt_head(quality: &Quality) -> Vec<Vec<String>> {
+    let titles = ["engine", "eBB", "shift", "random", "bad pairs", "all2all", "contend"];
+    let [ebb, shift, random] = [&quality.matchings, &quality.shifts, &quality.permutations]
+        .map(|figures| format!("{:.3}", figures.bound));
+    let bounds = ["bound", &ebb, &shift, &random, "", "", ""];
+    vec![titles.map(str::to_owned).to_vec(), bounds.map(str::to_owned).to_vec()]
+}
+
+/// Measures, as a row of the table under this name.
+pub(crate) fn felt_row(name: &str, quality: &Quality) -> Vec<String> {
+    let Quality { matchings, shifts, permutations, rounds, all_to_all, contention } = quality;
+    let congested = |figures: &Figures| {
+        let Figures { bandwidth, congestion_mean, congestion_max, .. } = figures;
+        format!("{bandwidth:.3} ({congestion_mean:.1}, {congestion_max})")
+    };
+    vec![
+        name.to_owned(),
+        format!("{:.3}", matchings.bandwidth),
+        congested(shifts),
+        congested(permutations),
+        format!("{:.1} %", rounds.bad_pairs * 100.0),
+        format!("{all_to_all:.3}"),
+        format!("{contention:.1}"),
+    ]
+}
+
+fn recommended(plan: &Plan<'_>) -> String {
+    let given = recommend::all(plan);
+    let line = |given: &recommend::Recommendation| {
+        let engine = given.engine.unwrap_or("none");
+        format!("  {}: {engine}: {}\n", recommend::name(given.goal), given.reason)
+    };
+    let lines: String = given.iter().map(line).collect();
+    if lines.is_empty() { lines } else { format!("\nRecommended for\n{lines}") }
 }
 
 fn heading(plan: &Plan<'_>) -> String {
@@ -211,7 +274,18 @@ fn after_failures(plan: &Plan<'_>, kind: usize) -> String {
     } else {
         format!("If one {what} fails ({tried} of {total} tried, evenly spaced)\n\n")
     };
-    let header = ["engine", "refused", "lost", "changed mean/max", "VLs", "deadlock", "route mean"];
+    let header = [
+        "engine",
+        "refused",
+        "lost",
+        "changed mean/max",
+        "forced",
+        "eBB mean/min",
+        "shift mean/min",
+        "VLs",
+        "deadlock",
+        "route mean",
+    ];
     let mut rows = vec![header.map(str::to_owned).to_vec()];
     rows.extend(all().map(|(engine, tally)| failure_row(engine, tally)));
     text += &aligned(&rows);
@@ -237,6 +311,9 @@ fn failure_row(engine: &Tried, tally: &Tally) -> Vec<String> {
         grouped(tally.refused as u64),
         grouped(tally.lost),
         format!("{} / {}", grouped(mean), grouped(tally.changed_max)),
+        grouped(tally.forced_mean().round() as u64),
+        format!("{:.3} / {:.3}", tally.matchings.mean(), tally.matchings.min),
+        format!("{:.3} / {:.3}", tally.shifts.mean(), tally.shifts.min),
         tally.lanes_max.to_string(),
         grouped(tally.looping as u64),
         seconds(per_failure),
@@ -261,7 +338,7 @@ fn failure_notes(site: &Site, engine: &Tried, tally: &Tally) -> Notes {
 }
 
 /// Aligns columns: the first to the left, numbers to the right.
-fn aligned(rows: &[Vec<String>]) -> String {
+pub(crate) fn aligned(rows: &[Vec<String>]) -> String {
     let columns = rows.first().map_or(0, Vec::len);
     let width =
         |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
@@ -274,6 +351,7 @@ fn aligned(rows: &[Vec<String>]) -> String {
                 _ => text += &format!("  {cell:>width$}"),
             }
         }
+        text.truncate(text.trim_end().len());
         text.push('\n');
     }
     text

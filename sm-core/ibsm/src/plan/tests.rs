@@ -1,5 +1,8 @@
 //! Tests of whole comparisons, and of what they count.
 
+mod felt;
+mod programmed;
+
 use fabric_sim::generate::{Common, FatTree, Grid, Shape, generate};
 
 use super::survey::Survey;
@@ -37,7 +40,7 @@ fn steering(site: &Site) -> Steering {
 }
 
 fn plan(options: &PlanOptions, site: Site) -> Plan<'_> {
-    compare(options, site, 8, &|site| steering(site)).unwrap()
+    compare(options, site, 8, &|site| steering(site), "").unwrap()
 }
 
 /// The words of an engine's row in the first table that has one.
@@ -83,7 +86,7 @@ fn the_document_has_the_content_of_the_table() {
     let options = options(&["--engines", "minhop,ftree", "--failures", "links"]);
     let plan = plan(&options, ring(6, 2));
     let document: serde_json::Value = serde_json::from_str(&json::render(&plan)).unwrap();
-    assert_eq!(document["format"], 1);
+    assert_eq!(document["format"], 2);
     assert_eq!((&document["switches"], &document["links"]), (&6.into(), &6.into()));
     let [minhop, ftree] = &document["engines"].as_array().unwrap()[..] else { panic!() };
     assert_eq!(
@@ -173,12 +176,16 @@ impl Engine for Faulty {
 fn tables_that_are_wrong_after_a_failure_count_as_refused() {
     let site = ring(6, 1);
     let steer = |site: &Site| steering(site);
-    let trial = Trial::run(&Faulty, &site, &steer(&site));
+    let traffic = |site: &Site| Traffic {
+        hosts: sm_routing::measure::by_lid(&site.topology),
+        effort: Effort::default(),
+    };
+    let trial = Trial::run(&Faulty, &site, &steer(&site), &traffic(&site));
     let made = trial.outcome.unwrap();
     assert!(made.deliveries.is_sound());
     let choice = Choice::of(&site, false, 10);
-    let tally =
-        failures::tally(&Faulty, (&site, &made), &choice, &steer, &mut Progress::new()).unwrap();
+    let (whole, progress) = ((&site, &made), &mut Progress::new());
+    let tally = failures::tally(&Faulty, whole, &choice, &steer, &traffic, progress).unwrap();
     assert_eq!((tally.tried, tally.refused), (6, 6));
     let (_, reason) = tally.refusal.unwrap();
     assert!(reason.contains("wrong entries, the first: switch '"), "{reason}");
@@ -251,6 +258,30 @@ fn tables_are_dumped_under_opensms_file_names() {
     }
 }
 
+/// A ring needs two layers; SL 1 is on VL 1 everywhere.
+#[test]
+fn sls_and_their_virtual_lanes_are_dumped() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = options(&["--engines", "lash", "--dump", directory.path().to_str().unwrap()]);
+    let plan = plan(&options, ring(6, 2));
+    assert!(plan.trials[0].trial.outcome.is_ok());
+    let read = |name: &str| std::fs::read_to_string(directory.path().join("lash").join(name));
+    let sls = read("ibsm-path-sls.dump").unwrap();
+    assert_eq!(sls.matches("Switch 0x").count(), 6);
+    for sl in [0, 1] {
+        assert!(sls.matches(&format!(" : {sl}\n")).count() > 10, "{sls}");
+    }
+    assert_eq!(sls.matches("\n0x").count(), 6 * 18, "{sls}");
+    let maps = read("opensm-sl2vl.dump").unwrap();
+    assert_eq!(maps.matches("Switch 0x").count(), 6);
+    assert_eq!(maps.matches("Channel Adapter 0x").count(), 12);
+    assert!(maps.contains("\n0   0   : 0  1  2  3  4  5  6  7  0  1  2  3"), "{maps}");
+    // Four ports with a link, and maps from all ports and port 0.
+    let is_map = |line: &&str| line.contains(" : 0  1  2") && !line.starts_with('#');
+    let of_switches = maps.lines().filter(is_map).count() - 12;
+    assert_eq!(of_switches % (6 * 4), 0);
+}
+
 /// Files contain GUIDs, and those that remain still apply after a failure.
 #[test]
 fn engines_are_steered_by_files_also_after_failures() {
@@ -271,7 +302,7 @@ fn engines_are_steered_by_files_also_after_failures() {
     // updn, which finds no roots on a ring by itself, routes with these.
     let options = options(&["--engines", "updn"]);
     let steer = |site: &Site| settings.steer(site, 8).steering;
-    let steered = compare(&options, site.clone(), 8, &steer).unwrap();
+    let steered = compare(&options, site.clone(), 8, &steer, "").unwrap();
     assert!(steered.trials[0].trial.outcome.is_ok());
     assert!(plan(&options, site).trials[0].trial.outcome.is_err());
 }

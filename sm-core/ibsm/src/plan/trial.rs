@@ -7,8 +7,9 @@ use super::clock::timed;
 use super::site::Site;
 use super::survey::Survey;
 use sm_routing::balance::{LinkLoads, Spread};
+use sm_routing::measure::{Effort, Figures, Groups, Pattern, Plane, Qualities};
 use sm_routing::verify::{self, CreditLoops, Deliveries};
-use sm_routing::{DisplayWith, Engine, Lanes, Previous, Routing, RoutingError, Steering};
+use sm_routing::{DisplayWith, Engine, Lanes, Previous, Routing, RoutingError, Steering, Topology};
 
 /// The result of an engine on a site.
 #[derive(Debug)]
@@ -19,6 +20,15 @@ pub struct Trial {
     pub route_time: Duration,
     /// The tables, or the reason for refusal.
     pub outcome: Result<Made, String>,
+}
+
+/// The traffic that tables are measured with.
+#[derive(Clone, Debug)]
+pub struct Traffic {
+    /// Hosts in the order of patterns.
+    pub hosts: Groups,
+    /// How much is measured.
+    pub effort: Effort,
 }
 
 /// Tables and their evaluation.
@@ -40,19 +50,34 @@ pub struct Made {
     pub survey: Survey,
     /// Routes between hosts by link, one per host and LID.
     pub spread: Spread,
+    /// What applications feel.
+    pub quality: Qualities,
     /// Number of data VLs that routes use.
     pub lanes: u8,
     /// Smallest number of data VLs with which the engine routes the site.
     pub lanes_needed: u8,
 }
 
+impl Traffic {
+    /// Measures tables.
+    pub fn measure(&self, topology: &Topology, routing: &Routing) -> Qualities {
+        Qualities::of(topology, &routing.tables(), &self.hosts, self.effort)
+    }
+
+    /// The bandwidth of patterns of one kind, with base LIDs.
+    pub fn bandwidth(&self, topology: &Topology, routing: &Routing, pattern: Pattern) -> f64 {
+        let (tables, plane) = (routing.tables(), Plane::Base);
+        Figures::measure(topology, &tables, &self.hosts, plane, self.effort, pattern).bandwidth
+    }
+}
+
 impl Trial {
     /// Routes a site with an engine and evaluates the result.
-    pub fn run(engine: &dyn Engine, site: &Site, steering: &Steering) -> Self {
+    pub fn run(engine: &dyn Engine, site: &Site, steering: &Steering, traffic: &Traffic) -> Self {
         let (routed, route_time) = timed(|| engine.route(&site.topology, steering, None));
         let outcome = match routed {
             Ok(routing) => {
-                let mut made = Made::of(site, routing);
+                let mut made = Made::of(site, routing, traffic);
                 made.lanes_needed = fewest_lanes(engine, site, steering, made.lanes);
                 Ok(made)
             }
@@ -63,7 +88,7 @@ impl Trial {
 }
 
 impl Made {
-    fn of(site: &Site, routing: Routing) -> Self {
+    fn of(site: &Site, routing: Routing, traffic: &Traffic) -> Self {
         let topology = &site.topology;
         let ((deliveries, loops), proof_time) = timed(|| {
             let deliveries = verify::deliveries(topology, &routing);
@@ -75,7 +100,12 @@ impl Made {
             broadcast: Broadcast::of(topology, &routing),
             survey: Survey::of(topology, &routing),
             spread: Spread::of(&LinkLoads::count(topology, &routing).to_hosts),
-            reply_loops: verify::credit_loops_with_replies(topology, &routing),
+            reply_loops: verify::credit_loops_with_replies(
+                topology,
+                &routing.tables(),
+                &routing.lanes,
+            ),
+            quality: traffic.measure(topology, &routing),
             lanes: lanes_of(&routing, &loops),
             lanes_needed: 1,
             loops,

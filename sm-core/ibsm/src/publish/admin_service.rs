@@ -3,24 +3,38 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use ib_mad::types::Gid;
+use ib_mad::types::{Gid, Guid};
 use sa_proto::proto::admin;
 use sa_proto::snapshot::Snapshot;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Mutex, mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
-use super::{Shared, asking, registered, virtual_fabrics};
+use super::events::{Begin, EventFeed, Refusal, Wanted};
+use super::inspection::{inspection, unknown};
+use super::registered::GroupFilter;
+use super::{Observatory, Shared, asking, quality, registered, virtual_fabrics};
+use crate::export::{Form, render};
+use crate::history::layout::net_of;
+use crate::inspect;
+use crate::observe::event::Event;
+use crate::perf::{Selection, listing};
+use sm_core::perf::PerfManager;
 
 #[derive(Clone)]
 pub(super) struct AdminService {
     pub(super) shared: Arc<Shared>,
     /// Its sender is dropped when all streams must end.
     pub(super) end: watch::Receiver<()>,
+    /// Held while tables are measured.
+    pub(super) measuring: Arc<Mutex<()>>,
 }
 
 /// Messages of an answer that its connection has not taken yet.
 const ANSWERS_MAX: usize = 2;
+
+/// Length of a piece of text, or of texts of events, bytes.
+const PIECE_LEN: usize = 256 << 10;
 
 type Answers<M> = ReceiverStream<Result<M, Status>>;
 
@@ -67,6 +81,52 @@ impl AdminService {
         }))
     }
 
+    /// The node whose counters are requested, by any of its names; all if that is empty.
+    fn counted(&self, name: String) -> Result<Selection, Status> {
+        let mut selection = Selection { nodes: Vec::new(), switches: false };
+        if !name.is_empty() {
+            selection.nodes.push(name.clone());
+        }
+        let is_known = |manager: &mut PerfManager| manager.rows().any(|node| selection.takes(node));
+        // One that left the fabric is known by its full name only.
+        let is_known = self.shared.perf.with(is_known).ok_or_else(counters_are_not_read)?;
+        if !is_known && !name.is_empty() {
+            let fabric = Observatory::new(self.shared.clone()).fabric_view();
+            let node = inspect::find(&name, &fabric).map_err(unknown)?;
+            selection.nodes = vec![node.guid.to_string()];
+        }
+        Ok(selection)
+    }
+
+    /// Has a thread read the history, one at a time.
+    async fn ask_archive<T: Send + 'static>(
+        &self,
+        read: impl FnOnce() -> std::io::Result<T> + Send + 'static,
+    ) -> Result<T, Status> {
+        let turn = self.shared.event_readers.turn().await;
+        let read = tokio::task::spawn_blocking(move || {
+            let result = read();
+            drop(turn);
+            result
+        });
+        let result = read.await.map_err(|error| Status::internal(error.to_string()))?;
+        result.map_err(|error| Status::internal(format!("cannot read the history: {error}")))
+    }
+
+    /// The topology at a time as text.
+    async fn topology_at(&self, time_ms: u64) -> Result<String, Status> {
+        let Some(archive) = self.shared.archive.get().cloned() else {
+            return Err(Status::failed_precondition("this SM keeps no history (--history-max 0)"));
+        };
+        let text = self.ask_archive(move || {
+            let found = archive.topology(time_ms)?;
+            Ok(found.map(|(_, topology)| net_of(&topology).to_string()))
+        });
+        text.await?.ok_or_else(|| {
+            Status::not_found("the history has no topology of that time: ibsmctl history list")
+        })
+    }
+
     /// Answers with a stream of messages about the latest snapshot, made on another thread. `make`
     /// passes each to a function that returns whether to continue.
     fn answer<M: Send + 'static>(
@@ -82,12 +142,21 @@ impl AdminService {
     }
 }
 
+fn counters_are_not_read() -> Status {
+    Status::failed_precondition("counters are not read: set perfmgr TRUE and restart ibsm")
+}
+
 #[tonic::async_trait]
 impl admin::admin_server::Admin for AdminService {
     type ListGroupsStream = Answers<admin::Groups>;
     type ListServicesStream = Answers<admin::Services>;
     type ListSubscriptionsStream = Answers<admin::Subscriptions>;
+    type GetTopologyStream = Answers<admin::TopologyText>;
+    type ListCountersStream = Answers<admin::Counters>;
+    type InspectStream = Answers<admin::Inspection>;
+    type ListCongestionStream = Answers<admin::CongestionAgents>;
     type WatchStream = Answers<admin::Moment>;
+    type ListEventsStream = Answers<admin::Events>;
 
     async fn watch(
         &self,
@@ -120,14 +189,20 @@ impl admin::admin_server::Admin for AdminService {
         request: Request<admin::GroupsRequest>,
     ) -> Result<Response<Self::ListGroupsStream>, Status> {
         self.knows_registry()?;
-        let mgid = request.into_inner().mgid;
+        let admin::GroupsRequest { mgid, node, summary } = request.into_inner();
         let only = match mgid.is_empty() {
             true => None,
             false => Some(Gid(mgid
                 .try_into()
                 .map_err(|_| Status::invalid_argument("an MGID has 16 bytes"))?)),
         };
-        Ok(self.answer(move |snapshot, send| registered::groups(snapshot, only, send)))
+        let mut filter = GroupFilter { mgid: only, ports: None, is_summary: summary };
+        if !node.is_empty() {
+            let fabric = Observatory::new(self.shared.clone()).fabric_view();
+            let node = inspect::find(&node, &fabric).map_err(unknown)?;
+            filter.ports = Some(inspect::guids_of(node, &fabric));
+        }
+        Ok(self.answer(move |snapshot, send| registered::groups(snapshot, &filter, send)))
     }
 
     async fn list_services(
@@ -157,11 +232,169 @@ impl admin::admin_server::Admin for AdminService {
         Ok(Response::new(self.shared.status()))
     }
 
+    async fn get_topology(
+        &self,
+        request: Request<admin::TopologyRequest>,
+    ) -> Result<Response<Self::GetTopologyStream>, Status> {
+        let admin::TopologyRequest { form, rails, at_ms } = request.into_inner();
+        let form: Form = form.parse().map_err(Status::invalid_argument)?;
+        let earlier = match at_ms {
+            Some(time_ms) if form == Form::Ibnetdiscover => Some(self.topology_at(time_ms).await?),
+            Some(_) => {
+                return Err(Status::invalid_argument(
+                    "of earlier times there is the form ibnetdiscover only",
+                ));
+            }
+            None => None,
+        };
+        Ok(self.answer(move |snapshot, send| {
+            let text = earlier.unwrap_or_else(|| render(snapshot.fabric(), form, &rails));
+            pieces(&text).all(|piece| send(admin::TopologyText { text: piece.to_owned() }));
+        }))
+    }
+
+    async fn list_problems(
+        &self,
+        _request: Request<admin::ProblemsRequest>,
+    ) -> Result<Response<admin::Problems>, Status> {
+        Ok(Response::new(self.shared.problems(Instant::now())))
+    }
+
+    async fn list_events(
+        &self,
+        request: Request<admin::EventsRequest>,
+    ) -> Result<Response<Self::ListEventsStream>, Status> {
+        let admin::EventsRequest { from_number, since_ms, last, follow, kinds } =
+            request.into_inner();
+        let wanted = Wanted { from: Begin::of(from_number, since_ms, last), follow, kinds };
+        let mut feed = EventFeed::open(&self.shared, wanted).map_err(|refusal| match refusal {
+            Refusal::Crowded => Status::resource_exhausted(refusal.to_string()),
+            Refusal::Kind(_) => Status::invalid_argument(refusal.to_string()),
+        })?;
+        let mut end = self.end.clone();
+        let (sender, answers) = mpsc::channel(ANSWERS_MAX);
+        tokio::spawn(async move {
+            loop {
+                let events = tokio::select! {
+                    events = feed.next() => events,
+                    () = sender.closed() => None,
+                    _ = end.changed() => None,
+                };
+                let Some(events) = events else { return };
+                for events in messages(&events) {
+                    tokio::select! {
+                        sent = sender.send(Ok(events)) => if sent.is_err() { return },
+                        _ = end.changed() => return,
+                    }
+                }
+            }
+        });
+        Ok(Response::new(ReceiverStream::new(answers)))
+    }
+
+    async fn list_history(
+        &self,
+        _request: Request<admin::HistoryRequest>,
+    ) -> Result<Response<admin::History>, Status> {
+        let Some(archive) = self.shared.archive.get().cloned() else {
+            return Ok(Response::new(admin::History::default()));
+        };
+        let list = self.ask_archive(move || archive.list()).await?;
+        let segments = list.into_iter().map(|segment| admin::HistorySegment {
+            first: segment.first,
+            events: segment.events,
+            begun_ms: segment.begun_ms,
+            ended_ms: segment.ended_ms,
+            bytes: segment.bytes,
+        });
+        Ok(Response::new(admin::History { kept: true, segments: segments.collect() }))
+    }
+
     async fn sweep(
         &self,
-        _request: Request<admin::SweepRequest>,
+        request: Request<admin::SweepRequest>,
     ) -> Result<Response<admin::Ordered>, Status> {
-        self.order(|orders| orders.sweep = true)
+        match request.into_inner().light {
+            true => self.order(|orders| orders.light_sweep = true),
+            false => self.order(|orders| orders.sweep = true),
+        }
+    }
+
+    async fn adjust(
+        &self,
+        request: Request<admin::AdjustRequest>,
+    ) -> Result<Response<admin::Ordered>, Status> {
+        let admin::AdjustRequest { priority, log_level, sweeping, reload } = request.into_inner();
+        let within = |value: Option<u32>, most: u8, what: &str| match value.map(u8::try_from) {
+            None => Ok(None),
+            Some(Ok(value)) if value <= most => Ok(Some(value)),
+            Some(_) => Err(Status::invalid_argument(format!("{what} is 0 to {most}"))),
+        };
+        let priority = within(priority, 15, "a priority")?;
+        let log_flags = within(log_level, u8::MAX, "a log level")?;
+        let mut orders = self.shared.orders();
+        orders.priority = priority.or(orders.priority);
+        orders.log_flags = log_flags.or(orders.log_flags);
+        orders.sweeping = sweeping.or(orders.sweeping);
+        orders.reload |= reload;
+        Ok(Response::new(admin::Ordered {}))
+    }
+
+    async fn inspect(
+        &self,
+        request: Request<admin::InspectRequest>,
+    ) -> Result<Response<Self::InspectStream>, Status> {
+        let fabric = Observatory::new(self.shared.clone()).fabric_view();
+        let request = request.into_inner();
+        let made = tokio::task::spawn_blocking(move || inspection(&fabric, request)).await;
+        let text = made.map_err(|error| Status::internal(error.to_string()))??;
+        Ok(self.answer(move |_, send| {
+            pieces(&text).all(|piece| send(admin::Inspection { text: piece.to_owned() }));
+        }))
+    }
+
+    async fn get_settings(
+        &self,
+        _request: Request<admin::SettingsRequest>,
+    ) -> Result<Response<admin::Settings>, Status> {
+        let text = self.shared.settings.load().render();
+        Ok(Response::new(admin::Settings { text }))
+    }
+
+    async fn list_counters(
+        &self,
+        request: Request<admin::CountersRequest>,
+    ) -> Result<Response<Self::ListCountersStream>, Status> {
+        let admin::CountersRequest { node, port } = request.into_inner();
+        let perf = self.shared.perf.clone();
+        let selection = self.counted(node)?;
+        Ok(self.answer(move |_, send| {
+            listing::list(&perf, &selection, port, send);
+        }))
+    }
+
+    async fn list_congestion(
+        &self,
+        request: Request<admin::CongestionRequest>,
+    ) -> Result<Response<Self::ListCongestionStream>, Status> {
+        let node = request.into_inner().node;
+        let congestion = self.shared.congestion.clone();
+        let nodes = if node.is_empty() { Vec::new() } else { vec![node] };
+        let selection = Selection { nodes, switches: false };
+        Ok(self
+            .answer(move |_, send| crate::congestion::listing::list(&congestion, &selection, send)))
+    }
+
+    async fn clear_counters(
+        &self,
+        request: Request<admin::ClearCountersRequest>,
+    ) -> Result<Response<admin::CountersCleared>, Status> {
+        let selection = self.counted(request.into_inner().node)?;
+        let cleared = self.shared.perf.with(|manager| {
+            manager.clear_totals(Instant::now(), |node| selection.takes(node)) as u64
+        });
+        let ports = cleared.ok_or_else(counters_are_not_read)?;
+        Ok(Response::new(admin::CountersCleared { ports }))
     }
 
     async fn reroute(
@@ -173,10 +406,28 @@ impl admin::admin_server::Admin for AdminService {
 
     async fn list_virtual_fabrics(
         &self,
-        _request: Request<admin::VirtualFabricsRequest>,
+        request: Request<admin::VirtualFabricsRequest>,
     ) -> Result<Response<admin::VirtualFabrics>, Status> {
         let latest = self.shared.history().latest().clone();
-        Ok(Response::new(virtual_fabrics::list(&latest)))
+        virtual_fabrics::list(&latest, &request.into_inner().member).map(Response::new)
+    }
+
+    async fn measure_routing(
+        &self,
+        request: Request<admin::MeasureRoutingRequest>,
+    ) -> Result<Response<admin::RoutingQuality>, Status> {
+        let Ok(turn) = self.measuring.clone().try_lock_owned() else {
+            return Err(Status::resource_exhausted("another measurement runs; retry in a moment"));
+        };
+        let latest = self.shared.history().latest().clone();
+        let request = request.into_inner();
+        let measured = tokio::task::spawn_blocking(move || {
+            let measured = quality::measure(&latest, &request);
+            drop(turn);
+            measured
+        });
+        let measured = measured.await.map_err(|error| Status::internal(error.to_string()))?;
+        measured.map(Response::new)
     }
 
     async fn explain(
@@ -184,5 +435,69 @@ impl admin::admin_server::Admin for AdminService {
         request: Request<admin::ExplainRequest>,
     ) -> Result<Response<admin::Explanation>, Status> {
         asking::explain(&self.shared, request.into_inner()).await.map(Response::new)
+    }
+}
+
+/// A text in pieces for messages.
+fn pieces(text: &str) -> impl Iterator<Item = &str> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        let mut len = rest.len().min(PIECE_LEN);
+        while !rest.is_char_boundary(len) {
+            len -= 1;
+        }
+        let (piece, left) = rest.split_at(len);
+        rest = left;
+        (!piece.is_empty()).then_some(piece)
+    })
+}
+
+/// Events as messages, none of which is too long for gRPC.
+fn messages(events: &[Arc<Event>]) -> Vec<admin::Events> {
+    let mut messages = vec![admin::Events::default()];
+    let mut len = 0;
+    for event in events {
+        let event = message(event);
+        let event_len = event.text.len() + event.fields.len();
+        if len > 0 && len + event_len > PIECE_LEN {
+            messages.push(admin::Events::default());
+            len = 0;
+        }
+        len += event_len;
+        messages.last_mut().expect("there is one").events.push(event);
+    }
+    messages
+}
+
+fn message(event: &Event) -> admin::Event {
+    let guid = event.guid.as_deref().and_then(|guid| guid.parse::<Guid>().ok());
+    admin::Event {
+        number: event.number,
+        time_ms: event.time_ms,
+        kind: event.kind.clone(),
+        opensm_id: event.opensm_id.map(u32::from),
+        severity: event.severity.map_or_else(String::new, |severity| severity.name().to_owned()),
+        name: event.name.clone(),
+        guid: guid.map_or(0, |guid| guid.0),
+        port: event.port.map(u32::from),
+        text: event.text.clone(),
+        fields: serde_json::to_string(&event.fields).expect("the value serializes to JSON"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_sent_in_messages_of_limited_length() {
+        let event = Event { text: "x".repeat(1000), ..Event::default() };
+        let events: Vec<_> =
+            (1..=1000).map(|number| Arc::new(Event { number, ..event.clone() })).collect();
+        let messages = messages(&events);
+        assert!((4..10).contains(&messages.len()), "{}", messages.len());
+        let numbers = messages.iter().flat_map(|part| &part.events).map(|event| event.number);
+        assert!(numbers.eq(1..=1000));
+        assert!(messages.iter().all(|part| part.events.len() <= 263));
     }
 }

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use sa_proto::proto::snapshot as proto;
+use sa_proto::serve::Caller;
 use tokio::sync::{mpsc, watch};
 use tonic::{Request, Response, Status, Streaming};
 
+use super::access::origin;
 use super::batches::Batches;
-use super::connections::Caller;
 use super::{FeedEnd, Shared, Subscription};
 
 /// Maximum number of message batches that wait in the queue of a connection; together a little more
@@ -35,7 +36,7 @@ impl proto::snapshot_feed_server::SnapshotFeed for FeedService {
         &self,
         request: Request<Streaming<proto::FromResponder>>,
     ) -> Result<Response<Self::SubscribeStream>, Status> {
-        let peer = request.extensions().get::<Caller>().map(Caller::origin);
+        let peer = request.extensions().get::<Caller>().map(origin);
         let (outbound, stream) = mpsc::channel(OUTBOUND_MAX);
         let subscription = Subscription::new(self.shared.clone(), peer);
         let task = Connection { shared: self.shared.clone(), subscription };

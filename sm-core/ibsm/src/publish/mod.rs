@@ -5,17 +5,22 @@
 //! of its own serves them. [`feed`] decides which messages a responder gets. Not here: the contents
 //! of the planes (`sweep`, `registry` of sm-core).
 
+mod access;
 mod admin_service;
 mod asking;
 mod batches;
-mod connections;
+mod certificate_end;
 mod error;
+pub(crate) mod events;
 mod feed;
 mod feed_service;
 mod heartbeat;
 mod inquiry;
+mod inspection;
 mod observatory;
 mod outcomes;
+mod port_name;
+mod quality;
 mod registered;
 mod server;
 mod session;
@@ -35,6 +40,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ib_mad::types::Guid;
+use sa_proto::serve;
 use sa_proto::snapshot::cell::{self, Reader};
 use sa_proto::snapshot::{
     Delta, FabricPlane, HistoryLimits, Mft, RegistryChanges, RegistryPlane, Session, Snapshot,
@@ -43,16 +49,25 @@ use sa_proto::snapshot::{
 use sa_proto::state::StateVersion;
 use sa_proto::trust::TlsFiles;
 use sa_proto::trust::local::LocalRoles;
+use sm_config::{NodeNames, Settings};
 use sm_core::registry::Changes;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tonic::service::Routes;
 
 use crate::clock::{Clock, HostClock};
+use crate::congestion::CongestionBoard;
+use crate::history::Archive;
+use crate::observe::event::EventLog;
+use crate::observe::problem::Problems;
+use crate::observe::topology::Topology;
 use crate::observe::{Origin, Responders, SmStatus, Sweeps};
+use crate::perf::PerfBoard;
 pub use error::PublishError;
 pub use observatory::Observatory;
-use server::serve;
+#[cfg(test)]
+pub(crate) use quality::Routed;
+pub(crate) use quality::of_message as quality_of_message;
 pub use session::{EpochFile, Epochs};
 use shared::Shared;
 pub use state::StateBoard;
@@ -139,7 +154,8 @@ impl Publisher {
         services: impl FnOnce(watch::Receiver<()>) -> Routes,
     ) -> Result<Self, PublishError> {
         let listen = |error| PublishError::Listen { address: config.listen, error };
-        let identity = config.tls.map(connections::Identity::load).transpose()?;
+        let tls = config.tls.clone();
+        let identity = config.tls.map(serve::Identity::load).transpose()?;
         let listener = TcpListener::bind(config.listen).map_err(listen)?;
         listener.set_nonblocking(true).map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
@@ -152,7 +168,7 @@ impl Publisher {
         let epochs = Box::new(EpochFile::new(config.state_dir));
         let mut this = Self::in_process(Arc::new(HostClock::open()), epochs, config.history);
         let shared = this.shared.clone();
-        runtime.spawn(observatory::run(Arc::downgrade(&shared)));
+        runtime.spawn(observatory::run(Arc::downgrade(&shared), tls));
         let listener = {
             let _context = runtime.enter();
             tokio::net::TcpListener::from_std(listener).map_err(listen)?
@@ -160,9 +176,10 @@ impl Publisher {
         let (closing, end) = watch::channel(());
         let (serving, closed) = std::sync::mpsc::channel();
         let services = services(end.clone());
-        let gate = connections::Gate::for_descriptors(descriptors());
-        let acceptor = connections::Acceptor { identity, local: config.local, gate, shared };
-        let served = serve(listener, acceptor, services, end);
+        let gate = serve::Gate::for_descriptors(descriptors());
+        let counters = shared.refused.clone();
+        let acceptor = serve::Acceptor { identity, local: config.local, gate, counters };
+        let served = server::serve(listener, acceptor, shared, services, end);
         runtime.spawn(async move {
             served.await;
             drop(serving);
@@ -474,6 +491,34 @@ impl Publisher {
     /// Sets the state of this SM for `ibsmctl status`.
     pub fn set_status(&self, status: SmStatus) {
         self.shared.sm.store(Arc::new(status));
+        let at = self.shared.started.elapsed().as_millis() as u64;
+        self.shared.sm_stated_ms.store(at, Relaxed);
+    }
+
+    /// Sets operators' names of nodes, for reports.
+    pub fn set_node_names(&self, names: NodeNames) {
+        self.shared.names.store(Arc::new(names));
+    }
+
+    /// Sets the settings in force, for operators.
+    pub fn set_settings(&self, settings: Settings) {
+        self.shared.settings.store(Arc::new(settings));
+    }
+
+    /// Reports as problems how the fabric differs from this one.
+    pub fn expect(&self, expected: Topology) {
+        let observer = self.shared.observer.lock();
+        observer.unwrap_or_else(PoisonError::into_inner).expect(expected);
+    }
+
+    /// The list of problems.
+    pub fn problems(&self) -> Arc<Problems> {
+        self.shared.problems.load_full()
+    }
+
+    /// Queues requests of an operator for the SM, which takes them within a second.
+    pub fn order(&self, give: impl FnOnce(&mut Orders)) {
+        give(&mut self.shared.orders());
     }
 
     /// Requests of operators since the last call.
@@ -486,14 +531,35 @@ impl Publisher {
         Observatory::new(self.shared.clone())
     }
 
+    /// The counters of ports.
+    pub fn perf(&self) -> Arc<PerfBoard> {
+        self.shared.perf.clone()
+    }
+
+    /// Congestion control.
+    pub fn congestion(&self) -> Arc<CongestionBoard> {
+        self.shared.congestion.clone()
+    }
+
     /// The history of sweeps, which the service loop appends to.
     pub fn sweeps(&self) -> Sweeps {
         self.shared.sweeps.clone()
     }
 
+    /// The last events, which all parts of the program append to.
+    pub fn events(&self) -> EventLog {
+        self.shared.events.clone()
+    }
+
+    /// Answers questions about the past from this archive.
+    pub fn set_archive(&self, archive: Arc<dyn Archive>) {
+        // Set once, at the start.
+        let _ = self.shared.archive.set(archive);
+    }
+
     /// Counters of the feed: name, help text, value.
     pub fn counters(&self) -> Vec<(&'static str, &'static str, u64)> {
-        self.shared.counters.list()
+        self.shared.counted()
     }
 
     fn writer(&self) -> MutexGuard<'_, Writer> {

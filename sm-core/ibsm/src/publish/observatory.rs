@@ -1,19 +1,32 @@
 //! Evaluates once a second what is published and reported, in a task beside those of the
 //! responders' connections.
 
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime};
 
 use sa_proto::snapshot::Snapshot;
+use sa_proto::trust::TlsFiles;
+use sm_config::Settings;
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
+use tracing::{info, warn};
 
-use super::Shared;
+use super::events::{EventFeed, Refusal, Wanted};
+use super::{Shared, certificate_end};
+use crate::clock::unix_ms;
+use crate::inspect::FabricView;
+use crate::observe::event::{self, ResponderWatch};
 use crate::observe::moment::{History, Moment, Sweep};
-use crate::observe::{Observer, Range, Seen};
+use crate::observe::problem::{Kind, Problems, Severity, lines};
+use crate::observe::{Observer, Range, Readiness, Seen, SmStatus};
+use crate::perf::PerfBoard;
 
 /// How often the state is evaluated.
 const INTERVAL: Duration = Duration::from_secs(1);
+
+/// How often certificates are looked at.
+const CERTIFICATES_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The live state. Clones show the same.
 #[derive(Clone)]
@@ -31,6 +44,46 @@ impl Observatory {
         self.shared.moments.subscribe()
     }
 
+    /// The problems as of the last moment.
+    pub fn problems(&self) -> Arc<Problems> {
+        self.shared.problems.load_full()
+    }
+
+    /// The published fabric, for reports on it.
+    pub(crate) fn fabric_view(&self) -> FabricView {
+        let problems = self.shared.problems.load();
+        let ports = problems.listed.iter().filter_map(|problem| {
+            let is_of_port = matches!(problem.kind, Kind::SweepFault | Kind::NoAnswer);
+            Some((problem.subject.guid?, problem.subject.port?)).filter(|_| is_of_port)
+        });
+        FabricView {
+            snapshot: self.snapshot(),
+            names: self.shared.names.load_full(),
+            unhealthy: Arc::new(ports.collect()),
+        }
+    }
+
+    /// Settings in force.
+    pub fn settings(&self) -> Arc<Settings> {
+        self.shared.settings.load_full()
+    }
+
+    /// State of this SM.
+    pub fn sm(&self) -> Arc<SmStatus> {
+        self.shared.sm.load_full()
+    }
+
+    /// How long ago this SM stated its status.
+    pub fn status_age(&self) -> Duration {
+        let stated = Duration::from_millis(self.shared.sm_stated_ms.load(Relaxed));
+        self.shared.started.elapsed().saturating_sub(stated)
+    }
+
+    /// State of this SM in the election, and whether it is ready: see [`Readiness`].
+    pub fn readiness(&self) -> Readiness {
+        Readiness::of(&self.shared.sm.load(), *self.shared.announced.borrow())
+    }
+
     /// The history.
     pub fn history(&self, range: Range) -> History {
         lock(&self.shared.observer).history(range)
@@ -41,30 +94,59 @@ impl Observatory {
         self.shared.sweeps.list()
     }
 
+    /// Opens a reader of events.
+    pub(crate) fn read_events(&self, wanted: Wanted) -> Result<EventFeed, Refusal> {
+        EventFeed::open(&self.shared, wanted)
+    }
+
+    /// The counters of ports.
+    pub(crate) fn perf(&self) -> Arc<PerfBoard> {
+        self.shared.perf.clone()
+    }
+
+    /// Whether this SM publishes as master.
+    pub(crate) fn leads(&self) -> bool {
+        self.shared.is_master()
+    }
+
     /// The published snapshot.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         self.shared.history().latest().clone()
     }
 }
 
-/// Evaluates once a second until the publisher is dropped.
-pub(super) async fn run(shared: Weak<Shared>) {
+/// Evaluates once a second until the publisher is dropped, and the certificates of `tls` once a
+/// minute.
+pub(super) async fn run(shared: Weak<Shared>, tls: Option<TlsFiles>) {
+    let mut responders = ResponderWatch::default();
+    let mut certificates_due = Instant::now();
     let mut interval = tokio::time::interval(INTERVAL);
     interval.set_missed_tick_behavior(MissedTickBehavior::Skip);
     loop {
         interval.tick().await;
         let Some(shared) = shared.upgrade() else { return };
-        look(&shared, Instant::now());
+        let now = Instant::now();
+        if let Some(tls) = tls.clone().filter(|_| now >= certificates_due) {
+            certificates_due = now + CERTIFICATES_INTERVAL;
+            let look = move || certificate_end::look(&tls, SystemTime::now());
+            let found = tokio::task::spawn_blocking(look).await.ok().flatten();
+            shared.certificate.store(found.map(Arc::new));
+        }
+        look(&shared, now, &mut responders);
     }
 }
 
-fn look(shared: &Shared, now: Instant) {
-    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+fn look(shared: &Shared, now: Instant, watch: &mut ResponderWatch) {
     let snapshot = shared.history().latest().clone();
     let announced = *shared.announced.borrow();
     let announcements = shared.announcements().clone();
+    let time_ms = unix_ms();
     let (responders, sm) = (shared.responders.load(), shared.sm.load());
-    let moment = lock(&shared.observer).tick(
+    let mut drafts = watch.follow(&responders);
+    let counters: Vec<_> =
+        shared.counted().into_iter().map(|(name, _, value)| (name, value)).collect();
+    let mut observer = lock(&shared.observer);
+    let moment = observer.tick(
         now,
         &Seen {
             responders: &responders,
@@ -72,14 +154,26 @@ fn look(shared: &Shared, now: Instant) {
             announced,
             announcements: &announcements,
             sm: &sm,
+            conditions: shared.conditions(),
+            counters: &counters,
             uptime: now.saturating_duration_since(shared.started),
             sweeps: &shared.sweeps,
-            time_ms: since_1970.as_millis() as u64,
+            time_ms,
         },
     );
     if let Some(moment) = moment {
+        for (severity, line) in lines(now, observer.changes()) {
+            match severity {
+                Some(Severity::Critical | Severity::Warning) => warn!("{line}"),
+                Some(Severity::Notice) | None => info!("{line}"),
+            }
+        }
+        drafts.extend(event::of_problems(now, observer.changes()));
+        shared.problems.store(Arc::new(observer.problems().clone()));
         shared.moments.send_replace(Arc::new(moment));
     }
+    drop(observer);
+    drafts.into_iter().for_each(|draft| shared.events.note(time_ms, draft));
 }
 
 fn lock(observer: &Mutex<Observer>) -> MutexGuard<'_, Observer> {

@@ -1,6 +1,7 @@
 //! The registry as `ibsmctl` lists it: rows of the published snapshot, in messages of bounded size.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ib_mad::text;
@@ -47,21 +48,40 @@ impl Ports {
     }
 }
 
-/// Groups with their members, all or one; `send` takes a message and returns whether to continue.
+/// Which groups are listed, and which of their members.
+#[derive(Clone, Debug, Default)]
+pub(super) struct GroupFilter {
+    /// One group.
+    pub(super) mgid: Option<Gid>,
+    /// Groups with members among these port and alias GUIDs, and only these members.
+    pub(super) ports: Option<BTreeSet<Guid>>,
+    /// No members.
+    pub(super) is_summary: bool,
+}
+
+/// Groups with their members; `send` takes a message and returns whether to continue.
 pub(super) fn groups(
     snapshot: &Snapshot,
-    only: Option<Gid>,
+    filter: &GroupFilter,
     mut send: impl FnMut(admin::Groups) -> bool,
 ) {
     let ports = Ports::of(snapshot);
     let registry = snapshot.registry();
     let mut batch = Vec::new();
     let mut rows = 0;
-    for row in registry.groups.iter().filter(|row| only.is_none_or(|only| row.mgid == only)) {
-        let mut group = group(row);
+    let is_wanted = |row: &&Arc<MulticastGroup>| filter.mgid.is_none_or(|only| row.mgid == only);
+    for row in registry.groups.iter().filter(is_wanted) {
         let first = MulticastMemberRid { mgid: row.mgid, port_gid: Gid([0; 16]) };
         let last = MulticastMemberRid { mgid: row.mgid, port_gid: Gid([0xFF; 16]) };
-        for member in registry.members.range(first..=last) {
+        let members = || registry.members.range(first..=last);
+        let is_listed =
+            |gid: Gid| filter.ports.as_ref().is_none_or(|ports| ports.contains(&gid.guid()));
+        if filter.ports.is_some() && !members().any(|member| is_listed(member.rid.port_gid)) {
+            continue;
+        }
+        let mut group = group(row, members().count());
+        let listed = members().filter(|member| is_listed(member.rid.port_gid));
+        for member in listed.take(if filter.is_summary { 0 } else { usize::MAX }) {
             group.members.push(admin::Member {
                 port: Some(ports.named(member.rid.port_gid)),
                 join_state: member.join_state.into(),
@@ -79,15 +99,22 @@ pub(super) fn groups(
         }
         batch.push(group);
         rows += 1;
+        if rows >= ROWS_MAX {
+            rows = 0;
+            if !send(admin::Groups { groups: std::mem::take(&mut batch) }) {
+                return;
+            }
+        }
     }
     if !batch.is_empty() {
         send(admin::Groups { groups: batch });
     }
 }
 
-fn group(row: &MulticastGroup) -> admin::Group {
+fn group(row: &MulticastGroup, member_count: usize) -> admin::Group {
     let (record, predefined) = (row.record.to_vec(), row.predefined);
-    admin::Group { record, predefined, members: Vec::new() }
+    let member_count = u32::try_from(member_count).unwrap_or(u32::MAX);
+    admin::Group { record, predefined, members: Vec::new(), member_count }
 }
 
 /// Services, with the rest of their leases at this registry time.
@@ -161,8 +188,6 @@ fn in_batches<R, M>(
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use ib_mad::types::PKey;
     use sa_proto::snapshot::{
         AliasGuid, FabricPlane, MulticastMember, Node, Port, RegistryPlane, ServiceRid, Session,
@@ -218,9 +243,13 @@ mod tests {
         registry
     }
 
-    fn all_groups(snapshot: &Snapshot, only: Option<Gid>) -> Vec<admin::Groups> {
+    fn all_groups(snapshot: &Snapshot, mgid: Option<Gid>) -> Vec<admin::Groups> {
+        filtered(snapshot, &GroupFilter { mgid, ..GroupFilter::default() })
+    }
+
+    fn filtered(snapshot: &Snapshot, filter: &GroupFilter) -> Vec<admin::Groups> {
         let mut messages = Vec::new();
-        groups(snapshot, only, |message| {
+        groups(snapshot, filter, |message| {
             messages.push(message);
             true
         });
@@ -238,6 +267,35 @@ mod tests {
         let one = all_groups(&snapshot, Some(mgid(2)));
         assert_eq!((one.len(), one[0].groups.len()), (1, 1));
         assert!(all_groups(&snapshot, Some(mgid(9))).is_empty());
+    }
+
+    #[test]
+    fn groups_of_a_node_and_a_summary_count_all_members() {
+        let snapshot = snapshot(with_members(&[(1, 3), (2, 1), (3, 0)]));
+        let ports = Some(BTreeSet::from([Guid(0x12)]));
+        let of_node = filtered(&snapshot, &GroupFilter { ports, ..GroupFilter::default() });
+        let counts = |messages: &[admin::Groups]| -> Vec<(u8, usize, u32)> {
+            let groups = messages.iter().flat_map(|message| &message.groups);
+            let count =
+                |group: &admin::Group| (group.record[15], group.members.len(), group.member_count);
+            groups.map(count).collect()
+        };
+        assert_eq!(counts(&of_node), [(1, 1, 3)]);
+        let summary = GroupFilter { is_summary: true, ..GroupFilter::default() };
+        assert_eq!(counts(&filtered(&snapshot, &summary)), [(1, 0, 3), (2, 0, 1), (3, 0, 0)]);
+    }
+
+    #[test]
+    fn many_empty_groups_are_sent_in_messages_of_limited_length() {
+        let counts: Vec<(u8, u64)> = (0..=255).map(|last| (last, 5)).collect();
+        let snapshot = snapshot(with_members(&counts));
+        let messages = all_groups(&snapshot, None);
+        let rows = |message: &admin::Groups| {
+            message.groups.iter().map(|group| 1 + group.members.len()).sum::<usize>()
+        };
+        // The group whose members go on in the next message is one more row.
+        let is_short = |message: &admin::Groups| rows(message) <= ROWS_MAX + 1;
+        assert!(messages.len() >= 2 && messages.iter().all(is_short));
     }
 
     #[test]

@@ -1,15 +1,17 @@
 //! Serving connections: the feed, administration, and other services at the same address.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use sa_proto::proto::{admin, snapshot as proto};
+use sa_proto::serve::{Acceptor, Roles, accept};
 use sa_proto::snapshot::codec;
 use tokio::sync::watch;
 use tonic::service::Routes;
 use tonic::transport::Server;
 
-use super::connections::{Acceptor, Roles, accept};
-use super::{admin_service, feed_service};
+use super::access::ACCESS;
+use super::{Shared, admin_service, feed_service};
 
 /// How often a silent connection is probed, and how long an answer may take: a dead peer is
 /// noticed after the sum of both.
@@ -22,19 +24,20 @@ const CALLS_MAX: u32 = 128;
 pub(super) async fn serve(
     listener: tokio::net::TcpListener,
     acceptor: Acceptor,
+    shared: Arc<Shared>,
     services: Routes,
     mut end: watch::Receiver<()>,
 ) {
-    let shared = acceptor.shared.clone();
     let feed = feed_service::FeedService { shared: shared.clone(), end: end.clone() };
     let feed = proto::snapshot_feed_server::SnapshotFeedServer::new(feed)
         .max_decoding_message_size(codec::MESSAGE_LEN_MAX);
     let admin = admin::admin_server::AdminServer::new(admin_service::AdminService {
-        shared: shared.clone(),
+        shared,
         end: end.clone(),
+        measuring: Default::default(),
     });
     let server = Server::builder()
-        .layer(Roles::new(shared))
+        .layer(Roles::new(ACCESS, acceptor.counters.clone()))
         .max_concurrent_streams(CALLS_MAX)
         .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))

@@ -1,19 +1,26 @@
 //! State shared by the publisher and the tasks of all connections.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use sa_proto::snapshot::{History, HistoryLimits, Session, Snapshot, Version};
+use sm_config::{NodeNames, Settings};
 use tokio::sync::watch;
 
+use super::events::Readers;
 use super::inquiry::Inquiries;
 use super::outcomes::OutcomeLog;
 use super::{Orders, StateBoard, SyncFollowers, Writers, asking, session};
 use crate::clock::Clock;
+use crate::congestion::CongestionBoard;
+use crate::history::Archive;
+use crate::observe::event::EventLog;
 use crate::observe::moment::Moment;
+use crate::observe::problem::{Condition, Problems};
 use crate::observe::{Announcements, Observer, Responders, SmStatus, Sweeps};
+use crate::perf::PerfBoard;
 
 /// State shared by the publisher and the tasks of all connections.
 pub(super) struct Shared {
@@ -31,6 +38,10 @@ pub(super) struct Shared {
     pub(super) accepted: AtomicU64,
     /// Address of the front door; empty if there is none.
     pub(super) front_door: ArcSwap<String>,
+    /// Operators' names of nodes.
+    pub(super) names: ArcSwap<NodeNames>,
+    /// Settings in force.
+    pub(super) settings: ArcSwap<Settings>,
     pub(super) responders: Responders,
     /// Queues of questions to responders.
     pub(super) inboxes: asking::Inboxes,
@@ -47,7 +58,13 @@ pub(super) struct Shared {
     /// Connections ever accepted; numbers them.
     pub(super) connections: AtomicU64,
     pub(super) counters: Counters,
+    /// Connections and calls that were refused.
+    pub(super) refused: Arc<sa_proto::serve::Counters>,
     pub(super) sm: ArcSwap<SmStatus>,
+    /// When that was set, ms since `started`.
+    pub(super) sm_stated_ms: AtomicU64,
+    /// What is wrong with our certificates.
+    pub(super) certificate: ArcSwapOption<Condition>,
     /// Requests of operators that the SM has not taken yet.
     pub(super) orders: Mutex<Orders>,
     /// When versions were announced. Locked for moments, as the others are.
@@ -55,7 +72,17 @@ pub(super) struct Shared {
     pub(super) observer: Mutex<Observer>,
     /// The last result of the observer.
     pub(super) moments: watch::Sender<Arc<Moment>>,
+    /// The list of problems as of then.
+    pub(super) problems: ArcSwap<Problems>,
     pub(super) sweeps: Sweeps,
+    pub(super) events: EventLog,
+    pub(super) event_readers: Readers,
+    /// What is kept of the past on disk, if anything is.
+    pub(super) archive: OnceLock<Arc<dyn Archive>>,
+    /// The counters of ports.
+    pub(super) perf: Arc<PerfBoard>,
+    /// Congestion control.
+    pub(super) congestion: Arc<CongestionBoard>,
     pub(super) started: Instant,
     /// Registry time at a moment; `None` before the registry's thread has set it.
     pub(super) registry_time: Mutex<Option<(Instant, Duration)>>,
@@ -101,19 +128,14 @@ counters! {
     recalled => "feed_registries_recalled",
     /// Outcomes of requests no longer offered to followers before clients stop repeating
     outcomes_forgotten => "feed_outcomes_forgotten",
-    /// Connections whose TLS handshake failed
-    turned_away => "tls_connections_turned_away",
-    /// Connections refused because there were too many, in all or of their host or user
-    crowded => "connections_crowded",
-    /// Connections closed because the peer sent nothing
-    silent => "connections_silent",
-    /// Connections from this host refused because their user could not be determined
-    unknown => "connections_of_unknown_users",
-    /// Calls refused because the caller did not have the role
-    calls_refused => "calls_refused",
 }
 
 impl Shared {
+    /// The name, the description and the value of each counter.
+    pub(super) fn counted(&self) -> Vec<(&'static str, &'static str, u64)> {
+        [self.counters.list(), self.refused.list()].concat()
+    }
+
     /// The state before the first publication.
     pub(super) fn new(empty: Arc<Snapshot>, history: HistoryLimits, clock: Arc<dyn Clock>) -> Self {
         let now = clock.now();
@@ -125,6 +147,8 @@ impl Shared {
             rival: Mutex::new(Version::NONE.session),
             accepted: AtomicU64::new(0),
             front_door: ArcSwap::default(),
+            names: ArcSwap::default(),
+            settings: ArcSwap::default(),
             responders: Responders::default(),
             inboxes: asking::Inboxes::default(),
             inquiries: Inquiries::default(),
@@ -134,12 +158,21 @@ impl Shared {
             state: Arc::default(),
             connections: AtomicU64::new(0),
             counters: Counters::default(),
+            refused: Arc::default(),
             sm: ArcSwap::default(),
+            sm_stated_ms: AtomicU64::new(0),
+            certificate: ArcSwapOption::default(),
             orders: Mutex::default(),
             announcements: Mutex::default(),
             observer: Mutex::new(Observer::new(now)),
             moments: watch::Sender::default(),
+            problems: ArcSwap::default(),
             sweeps: Sweeps::default(),
+            events: EventLog::default(),
+            event_readers: Readers::default(),
+            archive: OnceLock::new(),
+            perf: Arc::default(),
+            congestion: Arc::default(),
             started: now,
             registry_time: Mutex::default(),
         }

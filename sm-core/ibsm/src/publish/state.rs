@@ -69,7 +69,7 @@ impl StateBoard {
     }
 
     /// The documents, and their number.
-    pub(super) fn latest(&self) -> (u64, Arc<Documents>) {
+    pub fn latest(&self) -> (u64, Arc<Documents>) {
         let state = self.lock();
         (self.number(), state.documents.clone())
     }

@@ -1,10 +1,13 @@
 //! The answer to `ibsmctl status`, and requests of operators.
 
+use std::time::Instant;
+
 use sa_proto::proto::admin;
 use sa_proto::snapshot::Version;
 use sa_proto::state::StateVersion;
 
 use super::Shared;
+use crate::observe::problem::{Condition, Kind, Problem, Subject};
 use crate::observe::{CopyStatus, Follower, Responder};
 use sm_core::sweep::Peer;
 
@@ -13,15 +16,50 @@ use sm_core::sweep::Peer;
 pub struct Orders {
     /// A heavy sweep.
     pub sweep: bool,
+    /// A light sweep.
+    pub light_sweep: bool,
     /// Recompute all routes.
     pub reroute: bool,
+    /// Whether sweeps are permitted.
+    pub sweeping: Option<bool>,
+    /// Priority of this SM, 0 to 15.
+    pub priority: Option<u8>,
+    /// Log bits.
+    pub log_flags: Option<u8>,
+    /// Read the settings again, and start a heavy sweep.
+    pub reload: bool,
 }
 
 impl Shared {
+    /// Problems that the publisher knows of.
+    pub(super) fn conditions(&self) -> Vec<Condition> {
+        let subnet = |kind, text| Condition::new(kind, Subject::subnet(), text);
+        let sync = self.sync_warning().map(|text| subnet(Kind::NoFollower, text));
+        let state = self.state.warning().map(|text| subnet(Kind::StateTooLong, text));
+        let certificate = self.certificate.load().as_deref().cloned();
+        let perf = self.perf.conditions();
+        let congestion = self.congestion.conditions();
+        let own = sync.into_iter().chain(state).chain(certificate);
+        own.chain(perf).chain(congestion).collect()
+    }
+
+    /// The list of problems.
+    pub(super) fn problems(&self, now: Instant) -> admin::Problems {
+        let problems = self.problems.load();
+        admin::Problems {
+            problems: problems.listed.iter().map(|one| problem(one, now)).collect(),
+            unlisted: problems.unlisted() as u64,
+        }
+    }
+
+    /// Whether this SM publishes as master.
+    pub(super) fn is_master(&self) -> bool {
+        self.announced.borrow().fabric_generation != 0
+    }
+
     /// A warning while writes should wait for a standby, and none is in step.
     fn sync_warning(&self) -> Option<String> {
-        let is_master = self.announced.borrow().fabric_generation != 0;
-        let (awaited, _) = self.sync.counts().filter(|_| is_master)?;
+        let (awaited, _) = self.sync.counts().filter(|_| self.is_master())?;
         (awaited == 0).then(|| {
             "--follow-sync: no standby is in step; registrations are acknowledged without a copy"
                 .to_owned()
@@ -37,7 +75,7 @@ impl Shared {
         let named = |(name, value): &(String, u64)| counter((name, *value));
         let responders = self.responders.load();
         let state = StateVersion { session: version.session, number: self.state.number() };
-        let own = self.sync_warning().into_iter().chain(self.state.warning());
+        let own = self.conditions();
         admin::Status {
             sm_state: sm.state.clone(),
             software: concat!("ibsm ", env!("CARGO_PKG_VERSION")).into(),
@@ -74,13 +112,11 @@ impl Shared {
                 .counters
                 .iter()
                 .map(named)
-                .chain(
-                    self.counters.list().into_iter().map(|(name, _, value)| counter((name, value))),
-                )
+                .chain(self.counted().into_iter().map(|(name, _, value)| counter((name, value))))
                 .collect(),
             uptime_s: self.started.elapsed().as_secs(),
             subnet_up: sm.subnet_up,
-            warnings: sm.warnings.iter().cloned().chain(own).collect(),
+            warnings: sm.warnings.iter().cloned().chain(own.iter().map(Condition::text)).collect(),
             routing_engine: sm.routing_engine.clone(),
             engines_passed_over: sm.engines_passed_over.clone(),
             priority: sm.priority.into(),
@@ -93,7 +129,25 @@ impl Shared {
             sm_lid: sm.lid.0.into(),
             lmc: sm.lmc.into(),
             subnet_prefix: sm.subnet_prefix,
+            problems: Some(self.problems(self.clock.now())),
         }
+    }
+}
+
+fn problem(problem: &Problem, now: Instant) -> admin::Problem {
+    admin::Problem {
+        id: problem.id.clone(),
+        kind: problem.kind.label().to_owned(),
+        severity: problem.severity().name().to_owned(),
+        name: problem.subject.name.clone(),
+        guid: problem.subject.guid.map_or(0, |guid| guid.0),
+        port: problem.subject.port.map(|port| port.0.into()),
+        detail: problem.detail.clone(),
+        text: problem.text(),
+        remedy: problem.remedy.to_owned(),
+        since_ms: problem.since_ms,
+        for_s: now.saturating_duration_since(problem.since).as_secs(),
+        count: problem.count,
     }
 }
 

@@ -89,7 +89,7 @@ fn write(job: &DumpJob, directory: &Path) -> Result<(), DumpFailure> {
 
 /// Creates a file in place of one that is left over. The directory may be one that others can
 /// write to: a link there is replaced, not followed.
-fn create(path: &Path) -> io::Result<File> {
+pub(super) fn create(path: &Path) -> io::Result<File> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}

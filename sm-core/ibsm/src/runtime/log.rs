@@ -1,27 +1,33 @@
 //! Where the log goes: standard output and, if configured, a file or the system's log.
 
+mod file;
+mod frames;
 mod modules;
+mod syslog;
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::fs::File;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::net::UnixDatagram;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tracing::level_filters::LevelFilter;
-use tracing::{Level, Metadata, Subscriber, warn};
+use tracing::warn;
 use tracing_subscriber::filter::filter_fn;
-use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
-use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry, reload};
 
 use crate::cli::SYSLOG;
+use file::{FileRules, LogFile, LogWriter};
+use frames::FRAMES;
+pub(super) use frames::FrameLog;
 use sm_config::Settings;
 use sm_core::sweep::STATE;
+use syslog::{SYSLOG_SOCKET, Syslog, reach, warn_of_missing};
 
 /// The log file cannot be written.
 #[derive(Debug, thiserror::Error)]
@@ -57,15 +63,33 @@ pub(super) fn reaches_stderr() -> bool {
 }
 
 /// The parts of the log that can change while the program runs.
+#[derive(Default)]
 pub(super) struct Log {
     file: Option<Arc<LogFile>>,
+    /// The beginning of lines in the system's log.
+    tag: Arc<Mutex<String>>,
+    /// Whether lines are copied to the system's log.
+    copies: Arc<AtomicBool>,
     /// The log bits and their filter; none if RUST_LOG overrides them.
     filter: Option<(u8, reload::Handle<EnvFilter, Registry>)>,
+    /// Whether RUST_LOG may have MADs written.
+    frames_by_environment: bool,
 }
 
 impl Log {
-    /// Applies the log bits of other settings.
+    /// Applies the log bits, the prefix and the limits of other settings.
     pub(super) fn follow(&mut self, settings: &Settings) {
+        *lock(&self.tag) = tag_of(settings);
+        let copies = copies_of(settings);
+        if !self.copies.swap(copies, Relaxed) && copies {
+            warn_of_missing(SYSLOG_SOCKET.as_ref());
+        }
+        if let Some(file) = &self.file {
+            let is_private = self.frames_by_environment || writes_frames(settings);
+            if let Err(failure) = file.follow(FileRules::of(settings, is_private)) {
+                warn!("{failure}: other users may read keys in it");
+            }
+        }
         let Some((flags, filter)) = &mut self.filter else { return };
         if std::mem::replace(flags, settings.log_flags) != settings.log_flags {
             let (wanted, _) = filter_of(settings);
@@ -74,7 +98,8 @@ impl Log {
         }
     }
 
-    /// Reopens the log file by its name, after log rotation has renamed the old one.
+    /// Reopens the log file by its name, after log rotation has renamed the old one. Without
+    /// `accum_log_file`, a file that is still there is emptied.
     pub(super) fn reopen(&self) -> Result<(), LogError> {
         self.file.as_ref().map_or(Ok(()), |file| file.reopen())
     }
@@ -85,15 +110,15 @@ pub(super) fn init(settings: &Settings) -> Result<Log, LogError> {
     let (own, odd) = filter_of(settings);
     let from_environment = EnvFilter::try_from_default_env().ok();
     let is_ours = from_environment.is_none();
+    let level = from_environment.as_ref().and_then(EnvFilter::max_level_hint);
+    let frames_by_environment = !is_ours && level.is_none_or(|level| level >= LevelFilter::TRACE);
+    let is_private = frames_by_environment || (is_ours && writes_frames(settings));
     let (filter, handle) =
         reload::Layer::new(from_environment.unwrap_or_else(|| EnvFilter::new(own)));
-    let prefix = line_prefix(settings.log_prefix.as_deref());
     let name = path_of(settings);
     let file = match name.filter(|name| *name != SYSLOG) {
         Some(name) => {
-            let limit = u64::from(settings.log_max_size) << 20;
-            let file = LogFile::open(name.as_ref(), settings.accum_log_file, limit, &prefix)?;
-            Some(Arc::new(file))
+            Some(Arc::new(LogFile::open(name.as_ref(), FileRules::of(settings, is_private))?))
         }
         None => None,
     };
@@ -104,9 +129,13 @@ pub(super) fn init(settings: &Settings) -> Result<Log, LogError> {
             .log_internal_errors(false)
             .with_writer(move || LogWriter(file.clone()))
     });
+    let tag = Arc::new(Mutex::new(tag_of(settings)));
     let is_syslog = name == Some(SYSLOG);
-    let syslog = is_syslog.then(|| Syslog::open(SYSLOG_SOCKET.as_ref(), &prefix)).transpose()?;
-    let to_syslog = syslog.map(Syslog::into_layer);
+    if is_syslog {
+        reach(SYSLOG_SOCKET.as_ref())?;
+    }
+    let copies = Arc::new(AtomicBool::new(copies_of(settings)));
+    let to_syslog = Syslog::new(SYSLOG_SOCKET.as_ref(), &tag)?.into_layer(is_syslog, &copies);
     let logs_fatal = logs_fatal();
     let terminal = std::io::IsTerminal::is_terminal(&io::stdout());
     // A closed standard output must not end the subnet manager.
@@ -118,7 +147,25 @@ pub(super) fn init(settings: &Settings) -> Result<Log, LogError> {
     let layers = tracing_subscriber::registry().with(filter).with(stdout);
     let _ = layers.with(to_file).with(to_syslog).try_init();
     odd.iter().for_each(|line| warn!("{line}"));
-    Ok(Log { file, filter: is_ours.then_some((settings.log_flags, handle)) })
+    if copies.load(Relaxed) {
+        warn_of_missing(SYSLOG_SOCKET.as_ref());
+    }
+    let filter = is_ours.then_some((settings.log_flags, handle));
+    Ok(Log { file, tag, copies, filter, frames_by_environment })
+}
+
+/// Sets logging to standard error up, for a program whose result is on standard output: warnings,
+/// and more if the log bits ask for more than their default.
+pub(super) fn to_stderr(settings: &Settings) {
+    let is_default = settings.log_flags == Settings::default().log_flags;
+    let own = if is_default { "warn".to_owned() } else { filter_of(settings).0 };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(own));
+    let layer = tracing_subscriber::fmt::layer()
+        .with_target(false)
+        .with_ansi(std::io::IsTerminal::is_terminal(&io::stderr()))
+        .log_internal_errors(false)
+        .with_writer(io::stderr);
+    let _ = tracing_subscriber::registry().with(filter).with(layer).try_init();
 }
 
 /// Warnings about the file of module levels.
@@ -130,8 +177,10 @@ pub(super) fn odd_lines(settings: &Settings) -> Vec<String> {
 fn filter_of(settings: &Settings) -> (String, Vec<String>) {
     // Libraries log warnings and errors only, unless RUST_LOG says otherwise.
     let level = level_of(settings.log_flags);
+    let frames = if writes_frames(settings) { "trace" } else { "off" };
     let mut own = format!(
-        "warn,ibsm={level},sm_core={level},sm_config={level},sm_routing={level},{STATE}=info"
+        "warn,ibsm={level},sm_core={level},sm_config={level},sm_routing={level},{STATE}=info,\
+         {FRAMES}={frames}"
     );
     let (modules, odd) =
         settings.per_module_logging_file.as_deref().map_or_else(Default::default, modules::read);
@@ -155,10 +204,36 @@ fn line_prefix(prefix: Option<&str>) -> String {
     if prefix.is_empty() { String::new() } else { format!("{prefix}: ") }
 }
 
+/// The beginning of lines in the system's log.
+fn tag_of(settings: &Settings) -> String {
+    let prefix = line_prefix(settings.log_prefix.as_deref());
+    format!("ibsm[{}]: {prefix}", std::process::id())
+}
+
+/// Locks, also after a panic of another writer.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Log bit: each MAD is written in full.
+const LOG_FRAMES: u8 = 0x20;
+/// Log bit: lines are copied to the system's log.
+const LOG_SYS: u8 = 0x80;
+
+/// Whether MADs are written in full.
+fn writes_frames(settings: &Settings) -> bool {
+    settings.log_flags & LOG_FRAMES != 0
+}
+
+/// Whether lines are copied to the system's log; they are not if they go there anyway.
+fn copies_of(settings: &Settings) -> bool {
+    settings.log_flags & LOG_SYS != 0 && path_of(settings) != Some(SYSLOG)
+}
+
 /// The level that OpenSM's log bits mean.
 fn level_of(flags: u8) -> LevelFilter {
     match flags {
-        flags if flags & 0x38 != 0 => LevelFilter::TRACE,
+        flags if flags & 0x18 != 0 => LevelFilter::TRACE,
         flags if flags & 0x04 != 0 => LevelFilter::DEBUG,
         flags if flags & 0x02 != 0 => LevelFilter::INFO,
         flags if flags & 0x01 != 0 => LevelFilter::WARN,
@@ -166,169 +241,9 @@ fn level_of(flags: u8) -> LevelFilter {
     }
 }
 
-/// A log file.
-pub(super) struct LogFile {
-    path: PathBuf,
-    prefix: String,
-    /// Size at which it is emptied, bytes; 0 means no limit.
-    limit: u64,
-    open: Mutex<Open>,
-}
-
-struct Open {
-    file: File,
-    len: u64,
-}
-
-impl LogFile {
-    fn open(path: &Path, append: bool, limit: u64, prefix: &str) -> Result<Self, LogError> {
-        let open = Mutex::new(open(path, append)?);
-        Ok(Self { path: path.to_owned(), prefix: prefix.to_owned(), limit, open })
-    }
-
-    fn reopen(&self) -> Result<(), LogError> {
-        let opened = open(&self.path, true)?;
-        *self.lock() = opened;
-        Ok(())
-    }
-
-    /// Locks the file, also after a panic of another writer.
-    fn lock(&self) -> MutexGuard<'_, Open> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn write_line(&self, line: &[u8]) -> io::Result<()> {
-        let mut open = self.lock();
-        let len = (self.prefix.len() + line.len()) as u64;
-        if self.limit > 0 && open.len + len > self.limit {
-            open.file.set_len(0)?;
-            open.len = 0;
-        }
-        open.len += len;
-        if self.prefix.is_empty() {
-            return open.file.write_all(line);
-        }
-        open.file.write_all(&[self.prefix.as_bytes(), line].concat())
-    }
-}
-
-/// Writes lines; the subscriber writes each in one call.
-struct LogWriter(Arc<LogFile>);
-
-impl Write for LogWriter {
-    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        self.0.write_line(line)?;
-        Ok(line.len())
-    }
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// The system's log, by its datagram socket (RFC 3164, without a time stamp: the daemon adds it).
-struct Syslog {
-    socket: UnixDatagram,
-    tag: String,
-}
-
-/// Socket of the system's log.
-const SYSLOG_SOCKET: &str = "/dev/log";
-/// Facility "daemon" of the system's log.
-const DAEMON: u8 = 3 << 3;
-
-impl Syslog {
-    fn open(path: &Path, prefix: &str) -> Result<Self, LogError> {
-        let failed = |source| LogError { path: path.to_owned(), source };
-        let socket = UnixDatagram::unbound().map_err(failed)?;
-        socket.connect(path).map_err(failed)?;
-        // A log daemon that hangs must not stop the subnet manager; lines that do not fit are lost.
-        socket.set_nonblocking(true).map_err(failed)?;
-        Ok(Self { socket, tag: format!("ibsm[{}]: {prefix}", std::process::id()) })
-    }
-
-    /// The layer that sends lines: the daemon adds the time, and the severity is the level.
-    fn into_layer<S>(self) -> impl Layer<S>
-    where
-        S: Subscriber + for<'a> LookupSpan<'a>,
-    {
-        tracing_subscriber::fmt::layer()
-            .with_target(false)
-            .with_ansi(false)
-            .without_time()
-            .with_level(false)
-            .log_internal_errors(false)
-            .with_writer(self)
-    }
-}
-
-impl<'a> MakeWriter<'a> for Syslog {
-    type Writer = SyslogLine<'a>;
-
-    fn make_writer(&'a self) -> Self::Writer {
-        SyslogLine { syslog: self, severity: 6 }
-    }
-
-    fn make_writer_for(&'a self, metadata: &Metadata<'_>) -> Self::Writer {
-        let severity = match *metadata.level() {
-            Level::ERROR => 3,
-            Level::WARN => 4,
-            Level::INFO => 6,
-            _ => 7,
-        };
-        SyslogLine { syslog: self, severity }
-    }
-}
-
-struct SyslogLine<'a> {
-    syslog: &'a Syslog,
-    severity: u8,
-}
-
-impl Write for SyslogLine<'_> {
-    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let head = format!("<{}>{}", DAEMON | self.severity, self.syslog.tag);
-        let text = line.strip_suffix(b"\n").unwrap_or(line);
-        let _ = self.syslog.socket.send(&[head.as_bytes(), text].concat());
-        Ok(line.len())
-    }
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-fn open(path: &Path, append: bool) -> Result<Open, LogError> {
-    let open = || -> io::Result<Open> {
-        // Lines are appended at the current end: other programs may truncate the file meanwhile.
-        let file = OpenOptions::new().create(true).append(true).open(path)?;
-        let metadata = file.metadata()?;
-        if metadata.is_file() && !append {
-            file.set_len(0)?;
-        }
-        let len = if append { metadata.len() } else { 0 };
-        Ok(Open { file, len })
-    };
-    open().map_err(|source| LogError { path: path.to_owned(), source })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn read(path: &Path) -> String {
-        std::fs::read_to_string(path).unwrap()
-    }
-
-    #[test]
-    fn a_log_file_restarts_at_its_limit_and_lines_have_a_prefix() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("log");
-        std::fs::write(&path, "old\n").unwrap();
-        let log = LogFile::open(&path, true, 20, "rail1 ").unwrap();
-        log.write_line(b"one\n").unwrap();
-        assert_eq!(read(&path), "old\nrail1 one\n");
-        log.write_line(b"two\n").unwrap();
-        assert_eq!(read(&path), "rail1 two\n");
-    }
 
     /// Regression: a log without a file was lost in the background.
     #[test]
@@ -352,44 +267,12 @@ mod tests {
         assert_eq!((line_prefix(None), line_prefix(Some(""))), (String::new(), String::new()));
     }
 
+    /// As with OpenSM, bits can be combined in any way.
     #[test]
-    fn a_log_file_that_was_moved_away_is_made_again() {
-        let dir = tempfile::tempdir().unwrap();
-        let (path, moved) = (dir.path().join("log"), dir.path().join("log.1"));
-        let log = LogFile::open(&path, false, 0, "").unwrap();
-        log.write_line(b"one\n").unwrap();
-        std::fs::rename(&path, &moved).unwrap();
-        log.write_line(b"two\n").unwrap();
-        log.reopen().unwrap();
-        log.write_line(b"three\n").unwrap();
-        assert_eq!((read(&moved).as_str(), read(&path).as_str()), ("one\ntwo\n", "three\n"));
-    }
-
-    #[test]
-    fn the_systems_log_gets_each_line_with_its_severity() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("log");
-        let daemon = UnixDatagram::bind(&path).unwrap();
-        daemon.set_nonblocking(true).unwrap();
-        let syslog = Syslog::open(&path, "rail1 ").unwrap();
-        let subscriber = tracing_subscriber::registry().with(syslog.into_layer());
-        tracing::subscriber::with_default(subscriber, || {
-            tracing::error!("no port");
-            warn!(lid = 3, "trap");
-            tracing::info!("SUBNET UP");
-            tracing::debug!("quiet");
-        });
-        let tag = format!("ibsm[{}]: rail1 ", std::process::id());
-        let line = || {
-            let mut bytes = [0; 256];
-            let len = daemon.recv(&mut bytes).unwrap();
-            String::from_utf8_lossy(&bytes[..len]).replace(&tag, "")
-        };
-        assert_eq!(line(), "<27>no port");
-        assert_eq!(line(), "<28>trap lid=3");
-        assert_eq!((line(), line()), ("<30>SUBNET UP".to_owned(), "<31>quiet".to_owned()));
-
-        let error = Syslog::open(&dir.path().join("none"), "").err().unwrap().to_string();
-        assert!(error.contains("none: No such file") && error.contains("-f"), "{error}");
+    fn log_bit_0x20_is_for_frames_only() {
+        let of = |log_flags| filter_of(&Settings { log_flags, ..Settings::default() }).0;
+        assert!(of(0x23).contains(",ibsm=info,") && of(0x23).ends_with("ibsm::frames=trace"));
+        assert!(of(0x1F).contains(",ibsm=trace,") && of(0x1F).ends_with("ibsm::frames=off"));
+        assert_eq!((level_of(0x20), level_of(0x80)), (LevelFilter::OFF, LevelFilter::OFF));
     }
 }

@@ -10,8 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use arc_swap::ArcSwap;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
-use prometheus_client::registry::Registry;
-use sa_proto::metrics::{Family, Format, Histogram, Process};
+use sa_proto::metrics::{Family, Format, Histogram, Process, registry_of};
 
 use crate::observe::SweepKind;
 use crate::web::RenderMetrics;
@@ -105,8 +104,8 @@ impl Board {
     }
 
     /// All metrics as text, in one format.
-    fn render(self: &Arc<Self>, format: Format) -> String {
-        let mut registry = Registry::default();
+    fn render(self: &Arc<Self>, subnet: &str, format: Format) -> String {
+        let mut registry = registry_of(subnet);
         registry.register_collector(Box::new(Process));
         let ours = registry.sub_registry_with_prefix("ibsm");
         ours.register_collector(Box::new(Arc::clone(self)));
@@ -159,11 +158,12 @@ impl Collector for Board {
     }
 }
 
-/// Renders the values as text in the format that the client accepts.
-pub(super) fn rendering(metrics: Metrics) -> RenderMetrics {
+/// Renders the values as text in the format that the client accepts, with a label `subnet` unless
+/// that is empty.
+pub(super) fn rendering(metrics: Metrics, subnet: String) -> RenderMetrics {
     Box::new(move |accept| {
         let format = Format::accepted_by(accept);
-        (format.content_type(), metrics.render(format))
+        (format.content_type(), metrics.render(&subnet, format))
     })
 }
 
@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn the_last_values_are_rendered() {
         let metrics = Metrics::default();
-        let render = rendering(metrics.clone());
+        let render = rendering(metrics.clone(), String::new());
         let sent = |attribute: &str, count| {
             Metric::counter("smps_sent", "SMPs sent", count).with("attribute", attribute)
         };

@@ -3,44 +3,64 @@
 
 mod attachment;
 mod background;
+mod beside;
+pub mod check;
+mod congestion;
+mod console;
 pub mod copies;
 mod door;
+mod dry_run;
 mod dump_files;
+mod event_plugin;
 pub mod follow;
+mod history;
 mod log;
 mod metrics;
-mod pidfile;
+mod perf;
 pub mod registry;
 mod sa_port;
 mod service;
 mod signals;
 mod state;
 mod store;
+mod tap;
 mod worker;
 
 use std::io::{self, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
+use daemon::manager::ServiceManager;
+use daemon::pidfile::{Pidfile, PidfileError};
+use ib_mad::netlist::{Net, NetError};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sa_proto::snapshot::HistoryLimits;
-use sa_proto::trust::ClientTrust;
+use sa_proto::trust::TrustError;
 use tracing::{error, info, warn};
 
+use crate::api::users::{Users, UsersError};
+use crate::api::{self, Api, ApiStatus, ServeError};
 use crate::cli::{Config, ConfigError, Options, StorePlace, disk, sa_key_warning};
+use crate::clock::unix_ms;
 use crate::node::{NodeError, SavedState};
+use crate::observe::event::{Draft, EventKind};
+use crate::observe::topology::Topology;
 use crate::pages;
 use crate::publish::{PublishConfig, PublishError, Publisher};
 use crate::web::{self, Web};
-pub use attachment::AttachError;
 use attachment::Attachment;
+pub use attachment::{AttachError, ChoiceError};
 pub use background::BackgroundError;
 use background::{Role, Starting};
 use door::DoorSocket;
+pub use dry_run::DryRunError;
+use event_plugin::EventPlugin;
 use follow::{Following, OwnFiles};
+use history::History;
+pub use history::HistoryError;
 pub use log::LogError;
-use pidfile::Pidfile;
-pub use pidfile::PidfileError;
 use registry::{RegistrySetup, SaDumpFile};
 use sa_port::SaPort;
 use service::{Parts, Service};
@@ -51,10 +71,14 @@ use state::StateDir;
 pub use state::StateError;
 use store::Store;
 pub use store::StoreError;
-use store::etcd::EtcdStore;
 #[cfg(feature = "etcd-model")]
 pub use store::etcd::model::{EtcdLink, EtcdModel};
+use store::etcd::{EtcdStore, SharedState};
 use store::file::FileStore;
+use tap::Tap;
+
+/// How long the start waits for the state that other managers left in etcd.
+const STATE_PATIENCE: Duration = Duration::from_secs(3);
 
 /// Why the program could not run.
 #[derive(Debug, thiserror::Error)]
@@ -66,6 +90,9 @@ pub enum RunError {
     /// A policy file.
     #[error(transparent)]
     Policy(#[from] PolicyError),
+    /// The expected topology.
+    #[error("--expected-topology: {0}")]
+    Expected(Box<NetError>),
     /// Going into the background.
     #[error(transparent)]
     Background(#[from] BackgroundError),
@@ -84,9 +111,29 @@ pub enum RunError {
     /// The state directory.
     #[error(transparent)]
     State(#[from] StateError),
+    /// The history.
+    #[error(transparent)]
+    History(#[from] HistoryError),
     /// The fabric.
     #[error(transparent)]
     Attach(#[from] AttachError),
+    /// The port that the operator is to choose.
+    #[error(transparent)]
+    Choice(#[from] ChoiceError),
+    /// The capture file.
+    #[error("--capture {}: {source}", path.display())]
+    Capture {
+        /// Its path.
+        path: PathBuf,
+        /// The error of the system.
+        source: io::Error,
+    },
+    /// The users of the API.
+    #[error("--api-users: {0}")]
+    Users(#[from] UsersError),
+    /// The certificates of the API.
+    #[error(transparent)]
+    Trust(#[from] TrustError),
     /// The registry.
     #[error(transparent)]
     Registry(#[from] StoreError),
@@ -103,6 +150,15 @@ pub enum RunError {
         /// The error of the system.
         source: io::Error,
     },
+    /// The console.
+    #[error("console: {source}; set console_port")]
+    Console {
+        /// The error of the system.
+        source: io::Error,
+    },
+    /// The dry run.
+    #[error("--dry-run: {0}")]
+    DryRun(#[from] DryRunError),
     /// The system.
     #[error("system: {0}")]
     Io(#[from] io::Error),
@@ -114,6 +170,9 @@ pub enum RunError {
 /// Runs `ibsm` to its end.
 pub fn main(options: Options) -> ExitCode {
     pages::use_small_ones();
+    if options.dry_run {
+        return dry_run::main(options);
+    }
     let mut starting = None;
     match run(options, &mut starting) {
         Ok(()) => ExitCode::SUCCESS,
@@ -159,9 +218,35 @@ fn raise_descriptor_limit() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
+/// Continues the history and starts the event plug-in, as configured.
+fn begin_events(
+    config: &Config,
+    publisher: &Publisher,
+) -> Result<(Option<History>, Option<EventPlugin>), RunError> {
+    let events = publisher.events();
+    let mut history = None;
+    if let Some((directory, bytes_max)) = &config.history {
+        match History::start(directory, *bytes_max, &events, publisher.observatory()) {
+            Ok(started) => history = Some(started),
+            // The subnet is managed nevertheless.
+            Err(failure) if failure.is_of_space() => {
+                warn!("{failure}; until the next start, events are in memory only");
+            }
+            Err(failure) => return Err(failure.into()),
+        }
+    }
+    history.iter().for_each(|history| publisher.set_archive(history.archive()));
+    let command = config.settings.event_command();
+    let plugin = command.map(|command| EventPlugin::start(command, &events)).transpose()?;
+    let version = daemon::VERSION;
+    let started = Draft::new(EventKind::Started, format!("ibsm {version} started"));
+    events.note(unix_ms(), started.with("version", version));
+    Ok((history, plugin))
+}
+
 fn run(options: Options, starting: &mut Option<Starting>) -> Result<(), RunError> {
     let template = options.create_config.clone();
-    let (config, warnings) = Config::load(options)?;
+    let (mut config, warnings) = Config::load(options)?;
     if let Some(path) = template {
         for warning in warnings {
             let _ = writeln!(io::stderr(), "ibsm: {warning}");
@@ -171,6 +256,9 @@ fn run(options: Options, starting: &mut Option<Starting>) -> Result<(), RunError
         }
         let written = disk::write_template(&path, &config.settings);
         return Ok(written.map_err(|source| ConfigError::Template { path, source })?);
+    }
+    if let Some(guid) = attachment::choose(&config)? {
+        config.choose_port(guid);
     }
     if config.settings.daemon {
         match background::enter()? {
@@ -206,18 +294,22 @@ fn run(options: Options, starting: &mut Option<Starting>) -> Result<(), RunError
     };
     let publisher = Publisher::start_with(publish, |end| setup.services(end))?;
     let publisher = Arc::new(publisher);
+    let (history, event_plugin) = begin_events(&config, &publisher)?;
     if config.follow_sync {
         publisher.sync_followers().enable();
     }
-    let dump = SaDumpFile::of(&config.settings, &config.state_dir);
+    let dump = SaDumpFile::of(&config.settings, &config.state_dir, publisher.events());
     dump.check();
+    let followed = Arc::new(follow::Progress::default());
     let (store, store_status): (Box<dyn Store>, _) = match &config.store {
         StorePlace::File(directory) => (Box::new(FileStore::new(directory.clone())), None),
         StorePlace::Etcd(location) => {
-            let store = EtcdStore::start(location)?;
+            let board = publisher.state_board();
+            let shared = SharedState::new(board, followed.clone(), config.follow_config);
+            let store = EtcdStore::start(location, Some(shared.clone()))?;
             let status = store.status();
             info!("registrations are kept in etcd at {}", location.endpoints.join(", "));
-            (Box::new(store), Some(status))
+            (Box::new(store), Some((status, shared)))
         }
     };
     let registry = Arc::new(setup.start(store, publisher.clone(), dump)?);
@@ -229,11 +321,15 @@ fn run(options: Options, starting: &mut Option<Starting>) -> Result<(), RunError
     let door_address = door.address()?.to_string();
     publisher.set_front_door(door_address.clone());
     registry.set_front_door(door_address);
+    if let Some(path) = &config.expected_topology {
+        let net = Net::read(path).map_err(|source| RunError::Expected(Box::new(source)))?;
+        publisher.expect(Topology::of_net(&net));
+    }
     let metrics = metrics::Metrics::default();
     if let Some(address) = config.http {
         let web = Web {
             observatory: publisher.observatory(),
-            metrics: metrics::rendering(metrics.clone()),
+            metrics: metrics::rendering(metrics.clone(), config.subnet_label.clone()),
             open: config.insecure,
         };
         web::serve(address, web).map_err(|source| RunError::Listen {
@@ -242,13 +338,32 @@ fn run(options: Options, starting: &mut Option<Starting>) -> Result<(), RunError
             source,
         })?;
     }
+    let mut api_status = None;
+    if let Some((address, users)) = &config.api {
+        let status = Arc::<ApiStatus>::default();
+        let api = Api {
+            desk: registry.desk(),
+            users: Users::open(users)?,
+            tls: config.tls.clone(),
+            status: status.clone(),
+        };
+        let (address, option) = (*address, "--api");
+        api::serve(address, api).map_err(|failure| match failure {
+            ServeError::Listen(source) => RunError::Listen { address, option, source },
+            ServeError::Trust(failure) => failure.into(),
+        })?;
+        api_status = Some(status);
+    }
+    let tap = Tap::open(config.capture.as_deref()).map_err(|source| {
+        let path = config.capture.clone().unwrap_or_default();
+        RunError::Capture { path, source }
+    })?;
     let mut fabric = Attachment::open(&config, &state)?;
-    let followed = Arc::new(follow::Progress::default());
     let mut own_files = None;
     if !config.follow.is_empty() {
         let following = Following {
             urls: config.follow.clone(),
-            trust: ClientTrust::new(config.tls.clone(), config.insecure),
+            trust: config.client.clone(),
             id: state.identity()?,
             name: format!("standby of {}", config.state_dir.display()),
             sm_guid: fabric.port_guid(),
@@ -261,13 +376,25 @@ fn run(options: Options, starting: &mut Option<Starting>) -> Result<(), RunError
             Some(OwnFiles::start(config.with_used_files(&config.settings), followed.clone())?);
         info!("following the registry of {urls} while standby");
     }
+    if let Some((_, shared)) = &store_status {
+        if !shared.await_first(STATE_PATIENCE) {
+            warn!(
+                "etcd does not answer: until it does, LIDs and M_Keys of ports that are off are \
+                 those that this manager knew"
+            );
+        }
+        own_files =
+            Some(OwnFiles::start(config.with_used_files(&config.settings), followed.clone())?);
+    }
+    let _perf = perf::start(&config, &publisher)?;
+    let _congestion = congestion::start(&config, &publisher)?;
     let sa_port = fabric.umad_port().cloned();
     let sa_port = sa_port.map(|port| SaPort::start(config.sa_access.sa, port, &config.state_dir));
     let sa_port = sa_port.transpose()?;
     let lids = state.lids()?;
     info!(
         "ibsm {} started at {}; {} LIDs known; listening for responders at {}",
-        env!("CARGO_PKG_VERSION"),
+        daemon::VERSION,
         fabric.place(),
         lids.len(),
         publisher.address()
@@ -280,6 +407,14 @@ fn run(options: Options, starting: &mut Option<Starting>) -> Result<(), RunError
     let (names, problem) =
         node_names::load(config.settings.node_name_map_name.as_deref(), &disk::read);
     problem.iter().for_each(|problem| warn!("{problem}"));
+    publisher.set_settings(config.settings.clone());
+    publisher.set_node_names(names.clone());
+    let desk = console::Desk {
+        publisher: publisher.clone(),
+        local: config.local_roles.clone(),
+        insecure: config.insecure,
+    };
+    console::start(desk).map_err(|source| RunError::Console { source })?;
     sweeper.set_node_names(names);
     sweeper.set_sharding(config.sa_access.sharding());
     let (m_keys, neighbours) = state.m_keys()?;
@@ -306,17 +441,22 @@ fn run(options: Options, starting: &mut Option<Starting>) -> Result<(), RunError
         state,
         saved,
         fabric,
+        tap,
         sa_port,
         sweeper,
         publisher,
         registry,
-        store: store_status,
+        store: store_status.map(|(status, _)| status),
         followed,
         own_files,
         door,
         metrics,
+        api: api_status,
+        history,
+        event_plugin,
         policy,
         remarks: warnings,
+        manager: ServiceManager::of_environment(),
     })?;
     if let Some(starting) = starting.take() {
         starting.succeeded();

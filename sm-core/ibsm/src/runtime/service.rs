@@ -16,9 +16,12 @@ mod workers;
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
+use daemon::manager::{ServiceManager, Watchdog};
+use ib_mad::transport::capture::Direction;
 use ib_mad::transport::{Interest, Packet, wait};
+use ib_mad::wire::attribute::SmState;
 use tracing::{error, info, warn};
 
 use super::RunError;
@@ -26,7 +29,9 @@ use super::attachment::Attachment;
 use super::copies::CopyExchange;
 use super::door::DoorSocket;
 use super::dump_files::DumpFileWriter;
+use super::event_plugin::EventPlugin;
 use super::follow::{OwnFiles, Progress};
+use super::history::History;
 use super::log::Log;
 use super::metrics::Metrics;
 use super::registry::RegistryHandle;
@@ -34,9 +39,15 @@ use super::sa_port::SaPort;
 use super::signals::{Signal, Signals};
 use super::state::StateDir;
 use super::store::etcd::EtcdStatus;
+use super::tap::Tap;
+use crate::api::ApiStatus;
 use crate::cli::Config;
+use crate::clock::unix_ms;
 use crate::node::{Action, BATCH, NewSession, Node, NodeParts, SavedState, StateWrite};
+use crate::observe::event::{self, Draft, EventKind, EventLog, FabricChanges, FabricDiary};
+use crate::observe::problem::{Condition, Kind, Severity, Subject};
 use crate::observe::responder_command;
+use crate::partitions::Site;
 use crate::publish::Publisher;
 use sm_config::SitePolicy;
 use sm_core::sweep::{Report, Sweeper};
@@ -46,6 +57,8 @@ use workers::Workers;
 
 /// Batches received before packets are sent.
 const BATCHES_IN_A_ROW: usize = 8;
+/// How often a standby gives its performance manager the nodes that it knows.
+const OFFER_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The parts of a run, set up.
 pub(super) struct Parts {
@@ -55,6 +68,7 @@ pub(super) struct Parts {
     pub(super) state: StateDir,
     pub(super) saved: SavedState,
     pub(super) fabric: Attachment,
+    pub(super) tap: Tap,
     /// Requests of subnet administration, if they have a separate file.
     pub(super) sa_port: Option<SaPort>,
     pub(super) sweeper: Sweeper,
@@ -68,9 +82,17 @@ pub(super) struct Parts {
     pub(super) own_files: Option<Arc<OwnFiles>>,
     pub(super) door: DoorSocket,
     pub(super) metrics: Metrics,
+    /// State of the API, if it is served.
+    pub(super) api: Option<Arc<ApiStatus>>,
+    /// What is kept of the past.
+    pub(super) history: Option<History>,
+    /// The program that gets events.
+    pub(super) event_plugin: Option<EventPlugin>,
     pub(super) policy: SitePolicy,
     /// Warnings about the settings that were logged.
     pub(super) remarks: Vec<String>,
+    /// What started this process as a service, if anything did.
+    pub(super) manager: Option<ServiceManager>,
 }
 
 /// The node with its threads, sockets and files.
@@ -79,6 +101,7 @@ pub(super) struct Service {
     log: Log,
     signals: Signals,
     fabric: Attachment,
+    tap: Tap,
     sa_port: Option<SaPort>,
     workers: Workers,
     incoming: Box<[Packet]>,
@@ -92,18 +115,31 @@ pub(super) struct Service {
     master_settings: Option<u128>,
     copies: CopyExchange,
     publisher: Arc<Publisher>,
+    events: EventLog,
+    diary: FabricDiary,
     files: StateFileWriter,
     dumps: DumpFileWriter,
     metrics: Metrics,
+    api: Option<Arc<ApiStatus>>,
     turns: Turns,
+    history: Option<History>,
+    event_plugin: Option<EventPlugin>,
+    /// When the nodes that a standby knows were last offered to the performance manager.
+    offered: Option<Instant>,
+    manager: Option<ServiceManager>,
+    /// Fed by turns of this loop only.
+    watchdog: Option<Watchdog>,
+    /// State of the SM that the service manager shows.
+    shown: Option<SmState>,
 }
 
 impl Service {
     /// Starts the threads. Fails if the system has no more of them.
     pub(super) fn new(parts: Parts) -> std::io::Result<Self> {
-        let Parts { config, log, signals, state, saved, fabric, sweeper, publisher, .. } = parts;
-        let Parts { registry, followed, own_files, door, metrics, policy, remarks, .. } = parts;
-        let (sa_port, store) = (parts.sa_port, parts.store);
+        let Parts { config, log, signals, state, saved, fabric, tap, sweeper, .. } = parts;
+        let Parts { publisher, registry, followed, own_files, door, metrics, .. } = parts;
+        let Parts { policy, remarks, sa_port, store, api, history, event_plugin, .. } = parts;
+        let manager = parts.manager;
         metrics.show_light_sweeps(Arc::clone(sweeper.light_sweeps()));
         let node = Node::new(
             Instant::now(),
@@ -132,6 +168,7 @@ impl Service {
             log,
             signals,
             fabric,
+            tap,
             sa_port,
             incoming: vec![Packet::default(); BATCH].into_boxed_slice(),
             door,
@@ -142,14 +179,24 @@ impl Service {
             own_files,
             master_settings: None,
             copies: CopyExchange::default(),
+            events: publisher.events(),
+            diary: FabricDiary::default(),
             publisher,
             metrics,
+            api,
             turns: Turns::new(Instant::now()),
+            history,
+            event_plugin,
+            offered: None,
+            watchdog: Watchdog::of(manager.as_ref(), Instant::now()),
+            manager,
+            shown: None,
         })
     }
 
     /// Runs until the node ends, or the system fails.
     pub(super) fn run(mut self) -> Result<(), RunError> {
+        self.manager.iter().for_each(|manager| manager.ready("looking for the fabric"));
         let result = loop {
             match self.turn() {
                 Ok(None) => {}
@@ -157,14 +204,24 @@ impl Service {
                 Err(failure) => break Err(failure),
             }
         };
+        self.manager.iter().for_each(ServiceManager::stopping);
         self.node.shut_down();
         let result = result.and(self.finish_files().map_err(RunError::from));
         if result.is_ok() {
             self.dumps.finish(&mut self.node)?;
         }
+        self.tap.rest();
         // Dropping the transport clears IsSM and detaches.
         drop(self.fabric);
         self.files.directory().forget_client();
+        let text = match &result {
+            Ok(()) => "ibsm ends".to_owned(),
+            Err(failure) => format!("ibsm ends: {}", sa_proto::with_causes(failure)),
+        };
+        let severity = result.is_err().then_some(Severity::Critical);
+        self.events.note(unix_ms(), Draft::new(EventKind::Stopped, text).rated(severity));
+        // The last events are passed and written.
+        (self.event_plugin, self.history) = (None, None);
         result
     }
 
@@ -173,13 +230,14 @@ impl Service {
     fn turn(&mut self) -> Result<Option<Result<(), RunError>>, RunError> {
         let now = Instant::now();
         self.turns.begin(now);
+        self.watchdog.iter_mut().for_each(|watchdog| watchdog.turn(now));
         let mut busy = self.workers.poll(|outcome| self.node.handle_job(now, outcome))?;
         while let Some(outcome) = self.files.poll()? {
             self.note_written(now, outcome);
         }
         self.dumps.poll(&mut self.node)?;
         self.take_signals(now);
-        self.node.handle_orders(now, self.publisher.take_orders());
+        self.take_orders(now);
         let followed = self.copies.exchange(&self.publisher, &self.registry, &self.followed);
         self.node.handle_followed(followed);
         self.turns.end(Instant::now(), Part::Results);
@@ -221,8 +279,7 @@ impl Service {
             match signal {
                 Signal::HeavySweep => {
                     info!("SIGHUP: rereading settings, starting a heavy sweep");
-                    let leads = self.node.leads();
-                    self.node.handle_settings(now, self.config.reread(leads));
+                    self.reload(now);
                 }
                 Signal::ReopenLog => match self.log.reopen() {
                     Ok(()) => info!("SIGUSR1: log file reopened"),
@@ -230,6 +287,39 @@ impl Service {
                 },
                 Signal::Terminate => self.node.handle_terminate(),
             }
+        }
+    }
+
+    /// Reads the settings again. They take effect with a heavy sweep.
+    fn reload(&mut self, now: Instant) {
+        self.manager.iter().for_each(ServiceManager::reloading);
+        let leads = self.node.leads();
+        self.node.handle_settings(now, self.config.reread(leads));
+        // Without sweeps they are in force already.
+        self.follow_settings();
+        let status = self.state_in_words();
+        self.manager.iter().for_each(|manager| manager.ready(status));
+    }
+
+    /// The state of the SM, as the service manager shows it.
+    fn state_in_words(&self) -> &'static str {
+        match self.node.sweeper().sm_state() {
+            SmState::NotActive => "not active",
+            SmState::Discovering => "discovering",
+            SmState::Standby => "standby",
+            SmState::Master => "master",
+        }
+    }
+
+    fn take_orders(&mut self, now: Instant) {
+        let orders = self.publisher.take_orders();
+        if orders.reload {
+            info!("reload requested: rereading settings, starting a heavy sweep");
+            self.reload(now);
+        }
+        self.node.handle_orders(now, orders);
+        if orders.priority.is_some() || orders.log_flags.is_some() {
+            self.follow_settings();
         }
     }
 
@@ -265,6 +355,8 @@ impl Service {
             let now = Instant::now();
             let got = self.fabric.receive(now, &mut self.incoming);
             any |= got > 0;
+            let lid = self.fabric.local_lid();
+            self.tap.note(now, Direction::Received, lid, &self.incoming[..got]);
             for packet in &mut self.incoming[..got] {
                 self.node.handle_packet(now, packet);
             }
@@ -273,6 +365,7 @@ impl Service {
                 None => 0,
             };
             any |= asked > 0;
+            self.tap.note(now, Direction::Received, lid, &self.incoming[..asked]);
             for packet in &mut self.incoming[..asked] {
                 self.node.handle_packet(now, packet);
             }
@@ -301,6 +394,9 @@ impl Service {
                 return false;
             }
             let sent = self.fabric.send(now, packets);
+            if self.fabric.is_attached() {
+                self.tap.note(now, Direction::Sent, self.fabric.local_lid(), &packets[..sent]);
+            }
             if !self.node.handle_transmitted(sent) {
                 return true;
             }
@@ -317,6 +413,7 @@ impl Service {
             Action::Dump(job) => self.dumps.submit(job)?,
             Action::RefreshPort => self.fabric.refresh(Instant::now()),
             Action::NoteSweep { report, faults } => self.note_sweep(&report, faults),
+            Action::Note(draft) => self.events.note(unix_ms(), *draft),
             Action::Report => self.report(now),
         }
         Ok(())
@@ -341,12 +438,50 @@ impl Service {
 
     /// Adds a sweep to the history and to metrics.
     fn note_sweep(&mut self, report: &Report, faults: Vec<crate::observe::moment::FaultPort>) {
-        self.publisher.sweeps().note(report, unix_ms(), faults);
+        let now_ms = unix_ms();
+        let changes = self.fabric_changes();
+        self.publisher.sweeps().note(report, now_ms, faults, &changes);
+        self.events.note(now_ms, event::sweep_end(report, &changes));
+        self.note_changes(changes);
         self.metrics.note_sweep(report, self.node.sweeper().routing_engine());
     }
 
-    /// Updates status and metrics.
+    /// What came, went or changed since the fabric was published before.
+    fn fabric_changes(&mut self) -> FabricChanges {
+        self.diary.follow(self.publisher.observatory().snapshot().fabric())
+    }
+
+    fn note_changes(&self, changes: FabricChanges) {
+        let now_ms = unix_ms();
+        changes.listed.into_iter().for_each(|draft| self.events.note(now_ms, draft));
+    }
+
+    /// Gives the performance manager of a standby the nodes that this SM discovered; a master
+    /// publishes them.
+    fn offer_nodes(&mut self, now: Instant) {
+        let is_due = self.offered.is_none_or(|at| now >= at + OFFER_INTERVAL);
+        if !self.config.settings.perfmgr || self.node.leads() || !is_due {
+            return;
+        }
+        let mut nodes: Vec<_> = self.node.sweeper().fabric().rows().map(|(_, row)| row).collect();
+        nodes.sort_unstable_by_key(|node| node.guid);
+        if self.node.sweeper().sm_state() == SmState::Standby && !nodes.is_empty() {
+            self.offered = Some(now);
+            self.publisher.perf().offer_discovered(nodes);
+        }
+    }
+
+    /// Updates status and metrics, and what partitions are listed with.
     fn report(&mut self, now: Instant) {
+        // The first fabric of a session is published after the end of its sweep.
+        let changes = self.fabric_changes();
+        self.note_changes(changes);
+        let (settings, sweeper) = (self.node.settings(), self.node.sweeper());
+        self.registry.set_site(Site {
+            partitions: sweeper.partitions_of_files().clone(),
+            m_key: settings.m_key,
+            sm_key: settings.sm_key,
+        });
         let metrics = self.collect();
         let service = self.sa_port.as_ref().map(SaPort::service).unwrap_or_default();
         self.node.handle_port_service(service);
@@ -354,18 +489,51 @@ impl Service {
         if let Some(store) = &self.store {
             let view = store.view();
             status.store = view.to_string();
-            status.warnings.extend(view.warning().filter(|_| self.publisher.session().is_some()));
+            let followed = self.followed.followed();
+            let differ = followed.files_differ.filter(|_| !self.node.leads());
+            if let Some(differ) = differ.filter(|differ| !differ.is_empty()) {
+                status.store += "; files that differ from the master's: ";
+                status.store += &differ.join(", ");
+            }
+            let warning = view.warning().filter(|_| self.publisher.session().is_some());
+            if let Some(text) = warning {
+                status.warn(Condition::new(Kind::StoreUnavailable, Subject::subnet(), text));
+            }
+            let [state, tables] = view.behind;
+            let behind = [("LIDs, M_Keys and links in etcd", state), ("log in etcd", tables)];
+            for (subject, text) in behind {
+                let Some(text) = text else { continue };
+                let subject = Subject::named(subject);
+                status.warn(Condition::new(Kind::StateFileBehind, subject, text));
+            }
         }
+        for (option, text) in self.config.exposures() {
+            status.warn(Condition::new(Kind::UnsafeSetting, Subject::named(option), text));
+        }
+        if let Some((file, reason)) = self.api.as_ref().and_then(|api| api.users_refused()) {
+            let text = format!("the previous users of the API stay: {reason}");
+            status.warn(Condition::new(Kind::FileRefused, Subject::named(file), text));
+        }
+        let unwritable = self.history.as_ref().and_then(History::condition);
+        unwritable.into_iter().for_each(|condition| status.warn(condition));
         self.publisher.set_status(status);
+        let state = self.node.sweeper().sm_state();
+        if self.shown.replace(state) != Some(state) {
+            let status = self.state_in_words();
+            self.manager.iter().for_each(|manager| manager.status(status));
+        }
+        self.offer_nodes(now);
         self.metrics.set(metrics);
     }
 
     /// Waits for input or the next deadline.
     fn wait(&mut self, blocked: bool) -> Result<(), RunError> {
+        self.tap.rest();
         let now = Instant::now();
         let due = self.fabric.due();
         let due = self.sa_port.as_ref().map_or(due, |sa_port| sa_port.due().min(due));
         let due = self.node.poll_timeout().map_or(due, |node| node.min(due));
+        let due = self.watchdog.as_ref().map_or(due, |watchdog| watchdog.due().min(due));
         let timeout = Some(due.saturating_duration_since(now));
         let mut interests: Vec<Interest<'_>> =
             self.workers.descriptors().into_iter().map(Interest::read).collect();
@@ -408,10 +576,4 @@ impl Service {
         }
         Ok(())
     }
-}
-
-/// Milliseconds since 1970.
-fn unix_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    since.as_millis() as u64
 }

@@ -49,19 +49,20 @@ pub struct StateError {
     source: io::Error,
 }
 
-/// The state directory, which exists and can be written.
+/// The state directory, which exists and can be written, unless it is only read.
 #[derive(Debug)]
 pub(super) struct StateDir {
     writer: StateWriter,
-    /// Locked while the process runs.
-    _lock: File,
+    /// Locked while the process runs; `None` if it is only read.
+    lock: Option<File>,
 }
 
 /// Writes files of the state directory, on any thread.
 #[derive(Clone, Debug)]
 pub(super) struct StateWriter {
     path: PathBuf,
-    sync: bool,
+    /// Whether files are synced to disk; all writers of the directory share it.
+    sync: Arc<AtomicBool>,
     /// Whether a warning was logged that the directory itself cannot be synced.
     warned: Arc<AtomicBool>,
     /// Where files that standbys copy are published.
@@ -84,9 +85,22 @@ impl StateDir {
             )),
             TryLockError::Error(source) => failed(source),
         })?;
-        let writer =
-            StateWriter { path: path.to_owned(), sync, warned: Arc::default(), board: None };
-        Ok(Self { writer, _lock: lock })
+        let (path, sync) = (path.to_owned(), Arc::new(AtomicBool::new(sync)));
+        let writer = StateWriter { path, sync, warned: Arc::default(), board: None };
+        Ok(Self { writer, lock: Some(lock) })
+    }
+
+    /// The directory of another process, or none: nothing is to be written to it, and it need not
+    /// exist.
+    pub(super) fn read_only(path: &Path) -> Self {
+        let (path, sync) = (path.to_owned(), Arc::default());
+        let writer = StateWriter { path, sync, warned: Arc::default(), board: None };
+        Self { writer, lock: None }
+    }
+
+    /// Sets whether files written from now on are synced to disk.
+    pub(super) fn set_sync(&self, sync: bool) {
+        self.writer.sync.store(sync, Relaxed);
     }
 
     /// Publishes files that standbys copy when they are written from now on, and these that were
@@ -228,6 +242,10 @@ impl StateDir {
         if failure.source.kind() != io::ErrorKind::InvalidData && !is_other {
             return Err(failure);
         }
+        if self.lock.is_none() {
+            warn!("{failure}; continuing without it");
+            return Ok(String::new());
+        }
         let aside = self.set_aside(name)?;
         let StateError { path, source } = failure;
         warn!(
@@ -332,9 +350,13 @@ impl StateWriter {
         self.path.join(name)
     }
 
+    fn syncs(&self) -> bool {
+        self.sync.load(Relaxed)
+    }
+
     /// Syncs the directory itself, so that names of files survive a loss of power.
     fn sync_names(&self) -> io::Result<()> {
-        if self.sync && !sync_directory(&self.path)? && !self.warned.swap(true, Relaxed) {
+        if self.syncs() && !sync_directory(&self.path)? && !self.warned.swap(true, Relaxed) {
             warn!(
                 "state directory {}: its file system does not support fsync of directories; after \
                  a power failure it may hold older versions of files",
@@ -356,11 +378,11 @@ impl StateWriter {
             let mut options = OpenOptions::new();
             let mut file = options.write(true).create_new(true).mode(mode).open(&draft)?;
             file.write_all(text.as_ref())?;
-            if self.sync {
+            if self.syncs() {
                 file.sync_all()?;
             }
             fs::rename(&draft, &path)?;
-            if self.sync && name.contains('/') {
+            if self.syncs() && name.contains('/') {
                 sync_directory(&self.file(master_files::DIRECTORY))?;
             }
             self.sync_names()
@@ -486,6 +508,32 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         assert!(sync_directory(&dir.path().join("none")).is_err());
         sync_directory(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn a_directory_that_is_only_read_stays_as_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let none = StateDir::read_only(&dir.path().join("none"));
+        assert!(none.lids().unwrap().is_empty() && !dir.path().join("none").exists());
+        let owner = StateDir::open(dir.path(), true).unwrap();
+        let (lids, _) = LidTable::parse("0x1 0x0004 0x0007");
+        owner.writer().apply(&StateWrite::Lids(lids.clone())).unwrap();
+        fs::create_dir(dir.path().join("guid2mkey")).unwrap();
+        let reader = StateDir::read_only(dir.path());
+        assert_eq!(reader.lids().unwrap(), lids, "though it is locked");
+        assert_eq!(reader.m_keys().unwrap(), Default::default());
+        assert!(dir.path().join("guid2mkey").is_dir(), "it is not moved aside");
+    }
+
+    /// The thread that writes long files has a copy of the writer.
+    #[test]
+    fn whether_files_are_synced_is_read_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::open(dir.path(), true).unwrap();
+        let of_thread = state.writer().clone();
+        assert!(state.writer().syncs() && of_thread.syncs());
+        state.set_sync(false);
+        assert!(!state.writer().syncs() && !of_thread.syncs());
     }
 
     #[test]

@@ -17,6 +17,8 @@ use serde::{Deserialize, Serialize};
 
 use super::fabric::{Map, NodeDetail};
 use super::{Served, Shared};
+use crate::export::{Form, render};
+use crate::observe::moment::ProblemsNow;
 use crate::observe::{Range, etag};
 
 /// Routes of the documents.
@@ -27,6 +29,8 @@ pub(super) fn routes() -> Router<Shared> {
         .route("/api/v1/responders", get(responders))
         .route("/api/v1/talkers", get(talkers))
         .route("/api/v1/sweeps", get(sweeps))
+        .route("/api/v1/problems", get(problems))
+        .route("/api/v1/topology", get(topology))
         .route("/api/v1/fabric", get(map))
         .route("/api/v1/nodes/{guid}", get(node))
 }
@@ -50,9 +54,41 @@ async fn talkers(State(served): State<Shared>) -> Response {
     json(&served.moment().talkers)
 }
 
+async fn problems(State(served): State<Shared>) -> Response {
+    json(&ProblemsNow::of(&served.observatory.problems()))
+}
+
 async fn sweeps(State(served): State<Shared>) -> Response {
     let sweeps = served.observatory.sweeps();
     json(&sweeps.iter().map(|sweep| &**sweep).collect::<Vec<_>>())
+}
+
+#[derive(Deserialize)]
+struct TopologyQuery {
+    form: Option<String>,
+    /// Names, separated by commas.
+    rail: Option<String>,
+}
+
+async fn topology(State(served): State<Shared>, Query(query): Query<TopologyQuery>) -> Response {
+    let form = query.form.as_deref().unwrap_or(Form::Ibnetdiscover.name()).parse::<Form>();
+    let form = match form {
+        Ok(form) => form,
+        Err(text) => return (StatusCode::BAD_REQUEST, format!("{text}\n")).into_response(),
+    };
+    let rails = query.rail.iter().flat_map(|rails| rails.split(',')).map(str::to_owned).collect();
+    let rails: Vec<String> = rails;
+    let snapshot = served.observatory.snapshot();
+    let work = move || render(snapshot.fabric(), form, &rails);
+    let Ok(text) = tokio::task::spawn_blocking(work).await else {
+        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+    };
+    let content_type = match form {
+        Form::Topograph => "application/json",
+        Form::Ibnetdiscover | Form::Slurm | Form::SlurmBlock => "text/plain; charset=utf-8",
+    };
+    let headers = [(header::CONTENT_TYPE, content_type), (header::CACHE_CONTROL, "no-store")];
+    (headers, text).into_response()
 }
 
 #[derive(Deserialize)]

@@ -39,11 +39,13 @@ static ASSETS: LazyLock<Vec<Asset>> = LazyLock::new(|| {
         "/app.js", "app.js", JS;
         "/chart.js", "chart.js", JS;
         "/dom.js", "dom.js", JS;
+        "/events.js", "events.js", JS;
         "/fabric.js", "fabric.js", JS;
         "/format.js", "format.js", JS;
         "/live.js", "live.js", JS;
         "/map.js", "map.js", JS;
         "/overview.js", "overview.js", JS;
+        "/problems.js", "problems.js", JS;
         "/sweeps.js", "sweeps.js", JS;
     };
     let asset = |(path, content_type, bytes)| Asset {

@@ -7,7 +7,7 @@ use sa_proto::snapshot::{FabricPlane, Node, Port, find};
 use serde::Serialize;
 
 use super::layout::{self, Kind, natural};
-use super::links::{End, shortfall};
+use crate::observe::links::{End, shortfall};
 use crate::observe::moment::Sweep;
 use crate::observe::node_name as name;
 

@@ -6,50 +6,44 @@
 //! time; no request can change anything.
 //!
 //! - `page/`: the page, as it is sent: plain HTML, CSS and JavaScript; `assets` embeds it.
-//! - `api`: documents; `fabric`, `layout`, `links`: the map; `stream`: a moment every second.
+//! - `api`: documents; `fabric`, `layout`: the map; `stream`: a moment every second;
+//!   `events`: what happens.
 
 mod api;
 mod assets;
+mod events;
 mod fabric;
 mod guard;
 mod layout;
-mod links;
 mod stream;
 #[cfg(test)]
 mod tests;
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::State;
-use axum::http::{HeaderMap, Request, header};
+use axum::extract::{Query, State};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use sa_proto::crowd::{Crowd, Place};
-use tokio::net::TcpStream;
-use tokio::sync::Notify;
-use tonic::codegen::Service as _;
-use tracing::{debug, error, info};
+use serde::Deserialize;
+use tracing::info;
 
+use crate::http::Server;
+use crate::observe::Readiness;
+use crate::perf::Selection;
+use crate::perf::exposition::{Exposition, Wanted};
 use crate::publish::Observatory;
 use stream::Streams;
 
-/// Limit of connections served at once; beyond it the oldest idle one is closed.
-const CONNECTIONS_MAX: usize = 256;
-/// Time limit for the head of a request, also on a kept-alive connection.
-const PATIENCE: Duration = Duration::from_secs(15);
-/// Length limit of the head of a request in bytes.
-const HEAD_LEN_MAX: usize = 16 << 10;
-/// Pause after a failure to accept: too many descriptors are open.
-const PAUSE: Duration = Duration::from_millis(100);
+/// The service loop hangs if it has not reported for this long. A sweep of 48,000 LIDs keeps it
+/// busy for less than a second at a time.
+const HUNG_AFTER: Duration = Duration::from_secs(30);
 
 /// Metrics as text in the format that a request's `Accept` selects, with its content type.
 pub(crate) type RenderMetrics = Box<dyn Fn(&str) -> (&'static str, String) + Send + Sync>;
@@ -74,33 +68,26 @@ type Shared = Arc<Served>;
 
 /// Serves at `address` as long as the process lives. Returns the bound address.
 pub(crate) fn serve(address: SocketAddr, web: Web) -> io::Result<SocketAddr> {
-    let listener = TcpListener::bind(address)?;
-    listener.set_nonblocking(true)?;
-    let address = listener.local_addr()?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .max_blocking_threads(1)
-        .enable_all()
-        .build()?;
-    let page = guard::Page::of(address, web.open);
     let served = Arc::new(Served {
         observatory: web.observatory,
         metrics: web.metrics,
         streams: Streams::default(),
         map: api::MapCache::default(),
     });
-    std::thread::Builder::new().name("http".to_owned()).spawn(move || {
-        let work = async {
-            tokio::spawn(stream::feed(served.clone()));
-            accept(listener, router(served.clone(), page)).await
-        };
-        if let Err(failure) = runtime.block_on(work) {
-            error!(
-                "HTTP server stopped: {failure}; metrics and live page are unavailable, \
-                restart ibsm"
-            );
-        }
+    let open = web.open;
+    let server = Server {
+        thread: "http",
+        name: "HTTP",
+        purpose: "metrics and live page",
+        blocking_threads: 1,
+        tls: None,
+        totals: Arc::default(),
+    };
+    let address = server.serve(address, move |address| {
+        tokio::spawn(stream::feed(served.clone()));
+        router(served, guard::Page::of(address, open))
     })?;
-    match page {
+    match guard::Page::of(address, open) {
         guard::Page::Closed => info!("metrics at http://{address}/metrics"),
         _ => info!("live page at http://{address}/, metrics at http://{address}/metrics"),
     }
@@ -112,9 +99,13 @@ fn router(served: Shared, page: guard::Page) -> Router {
         .merge(assets::routes())
         .merge(api::routes())
         .route("/api/v1/stream", get(stream::open))
+        .route("/api/v1/events", get(events::open))
         .layer(middleware::from_fn_with_state(page, guard::check));
     Router::new()
         .route("/metrics", get(metrics))
+        .route("/metrics/ports", get(ports))
+        .route("/healthz", get(health))
+        .route("/readyz", get(readiness))
         .merge(guarded)
         .fallback(assets::not_found)
         .layer(middleware::map_response(guard::harden))
@@ -127,57 +118,51 @@ async fn metrics(State(served): State<Shared>, headers: HeaderMap) -> Response {
     ([(header::CONTENT_TYPE, content_type)], text).into_response()
 }
 
-/// Ends a connection from within a request whose client does not read.
-#[derive(Clone, Debug, Default)]
-struct Cut(Arc<Notify>);
+/// Selects ports of `/metrics/ports`.
+#[derive(Deserialize)]
+struct PortsQuery {
+    /// GUIDs or names, separated by commas.
+    nodes: Option<String>,
+    /// Switches only, if this is 1.
+    switches: Option<u8>,
+    /// Only counters other than data and packets that are not 0, if this is 1.
+    errors: Option<u8>,
+}
 
-async fn accept(listener: TcpListener, router: Router) -> io::Result<()> {
-    let listener = tokio::net::TcpListener::from_std(listener)?;
-    let crowd = Crowd::new(CONNECTIONS_MAX);
-    loop {
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
-            Err(failure) => {
-                debug!("cannot accept HTTP connections: {failure}; retrying");
-                tokio::time::sleep(PAUSE).await;
-                continue;
-            }
-        };
-        let Some(place) = crowd.enter() else {
-            debug!("HTTP connection refused: all {CONNECTIONS_MAX} are busy");
-            continue;
-        };
-        tokio::spawn(serve_connection(stream, router.clone(), Arc::new(place)));
+/// Counters of ports, made while they are sent.
+async fn ports(State(served): State<Shared>, Query(query): Query<PortsQuery>) -> Response {
+    let perf = served.observatory.perf();
+    if perf.with(|_| ()).is_none() {
+        let text = "counters of ports are not read: set perfmgr TRUE and restart ibsm\n";
+        return (StatusCode::NOT_FOUND, text).into_response();
+    }
+    let nodes = query.nodes.iter().flat_map(|nodes| nodes.split(','));
+    let selection = Selection {
+        nodes: nodes.filter(|node| !node.is_empty()).map(str::to_owned).collect(),
+        switches: query.switches == Some(1),
+    };
+    let wanted = Wanted { selection, errors: query.errors == Some(1) };
+    let headers = [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
+    (headers, Body::from_stream(Exposition::new(perf, wanted))).into_response()
+}
+
+/// 200 while the service loop turns: it states its status once a second.
+async fn health(State(served): State<Shared>) -> Response {
+    match served.observatory.status_age() {
+        age if age < HUNG_AFTER => "ok\n".into_response(),
+        age => {
+            let text = format!("the service loop has not reported for {} s\n", age.as_secs());
+            (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
+        }
     }
 }
 
-async fn serve_connection(stream: TcpStream, router: Router, place: Arc<Place>) {
-    let _ = stream.set_nodelay(true);
-    let cut = Cut::default();
-    let (handed, answering) = (cut.clone(), place.clone());
-    let service = service_fn(move |request: Request<hyper::body::Incoming>| {
-        let mut request = request.map(Body::new);
-        request.extensions_mut().insert(handed.clone());
-        let (mut router, place) = (router.clone(), answering.clone());
-        async move {
-            place.set_busy(true);
-            let response = router.call(request).await;
-            place.set_busy(false);
-            response
+/// 200 if this SM does the work of its state.
+async fn readiness(State(served): State<Shared>) -> Response {
+    match served.observatory.readiness() {
+        Readiness::Ready(text) => format!("{text}\n").into_response(),
+        Readiness::NotReady(text) => {
+            (StatusCode::SERVICE_UNAVAILABLE, format!("{text}\n")).into_response()
         }
-    });
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(PATIENCE)
-        .max_buf_size(HEAD_LEN_MAX)
-        .serve_connection(TokioIo::new(stream), service);
-    tokio::select! {
-        ended = connection => {
-            if let Err(failure) = ended {
-                debug!("HTTP connection failed: {failure}");
-            }
-        }
-        () = cut.0.notified() => {}
-        () = place.cut() => debug!("HTTP connection closed for another"),
     }
 }

@@ -14,7 +14,8 @@ use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::{Cut, Shared};
+use super::Shared;
+use crate::http::Cut;
 use crate::observe::moment::{Moment, Watchers};
 
 /// Limit of simultaneous watchers.
@@ -67,7 +68,7 @@ impl Streams {
             Err(mpsc::error::TrySendError::Closed(_)) => false,
             Err(mpsc::error::TrySendError::Full(_)) => {
                 self.dropped.fetch_add(1, Relaxed);
-                watcher.cut.0.notify_one();
+                watcher.cut.cut();
                 false
             }
         });
@@ -122,7 +123,7 @@ mod tests {
             streams.send(&Bytes::from_static(b"next"));
             reading.recv().await.unwrap();
         }
-        cut.0.notified().await;
+        cut.cut_off().await;
         let watchers = Watchers { now: 1, dropped: 1, refused: 0 };
         assert_eq!(streams.watchers(), watchers);
         assert_eq!(idle.recv().await.unwrap(), first, "the first event");

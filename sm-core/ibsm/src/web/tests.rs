@@ -207,7 +207,7 @@ fn a_node_is_shown_with_its_ports_and_their_shortfall() {
         ..Default::default()
     };
     let fault = crate::observe::moment::FaultPort { guid: Guid(0x20).to_string(), port: 2 };
-    bed.publisher.sweeps().note(&report, 1, [fault]);
+    bed.publisher.sweeps().note(&report, 1, [fault], &Default::default());
     let node = bed.json("/api/v1/nodes/0x20");
     assert_eq!(
         (&node["name"], &node["kind"], &node["lid"]),
@@ -305,7 +305,7 @@ fn unknown_paths_are_404_and_nothing_can_be_changed() {
 #[test]
 fn slow_connections_delay_no_other() {
     let bed = Bed::new();
-    let slow: Vec<_> = (0..CONNECTIONS_MAX + 8)
+    let slow: Vec<_> = (0..crate::http::CONNECTIONS_MAX + 8)
         .map(|_| {
             let mut stream = std::net::TcpStream::connect(bed.address).unwrap();
             // Those cut already fail.
@@ -320,4 +320,85 @@ fn slow_connections_delay_no_other() {
     last.set_nonblocking(true).unwrap();
     let open = last.read(&mut [0]).unwrap_err();
     assert_eq!(open.kind(), std::io::ErrorKind::WouldBlock);
+}
+
+#[test]
+fn problems_are_a_document_and_their_numbers_are_in_each_moment() {
+    let bed = Bed::new();
+    bed.publisher.publish(plane(false)).unwrap();
+    let mut moments = bed.publisher.observatory().moments();
+    let deadline = std::time::Instant::now() + Duration::from_secs(20);
+    while bed.publisher.problems().total() == 0 {
+        assert!(std::time::Instant::now() < deadline, "no problem is found");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let problems = bed.json("/api/v1/problems");
+    let problem = &problems["problems"][0];
+    assert_eq!(problem["id"], "link_degraded/0x0000000000000020/2");
+    assert_eq!((&problem["name"], &problem["port"]), (&"leaf".into(), &2.into()));
+    assert_eq!(problem["severity"], "warning");
+    let moment = moments.borrow_and_update().problems.clone();
+    assert_eq!((moment.warning, moment.critical), (1, 0));
+}
+
+#[test]
+fn probes_are_answered_from_everywhere() {
+    let bed = Bed::new();
+    bed.publisher.set_status(Default::default());
+    assert_eq!(bed.ask("/healthz", "").0, 200);
+    let (status, _, body) = bed.ask("/readyz", "Host: sm1:9471\r\n");
+    assert_eq!((status, &body[..]), (503, &b"starting\n"[..]));
+    let sm =
+        crate::observe::SmStatus { state: "master".into(), subnet_up: true, ..Default::default() };
+    bed.publisher.set_status(sm);
+    let (status, _, body) = bed.ask("/readyz", "");
+    assert_eq!((status, &body[..]), (200, &b"master; the subnet is up\n"[..]));
+}
+
+#[test]
+fn the_topology_is_served_in_forms_of_other_programs() {
+    let bed = Bed::new();
+    let text = |path: &str| {
+        let (status, _, body) = bed.ask(path, "");
+        (status, String::from_utf8(body).unwrap())
+    };
+    let (status, slurm) = text("/api/v1/topology?form=slurm");
+    assert_eq!((status, &slurm[..]), (200, "SwitchName=leaf Nodes=host,host2\n"));
+    let (_, net) = text("/api/v1/topology");
+    assert!(net.contains("\"leaf\""), "{net}");
+    assert_eq!(text("/api/v1/topology?form=dot").0, 400);
+    assert_eq!(text("/api/v1/topology?form=slurm&rail=HCA-9"), (200, String::new()));
+}
+
+#[test]
+fn events_are_a_stream_that_goes_on_where_a_client_left_off() {
+    use crate::observe::event::{Draft, EventKind};
+    let bed = Bed::new();
+    let events = bed.publisher.events();
+    let note = |text: &str| events.note(1, Draft::new(EventKind::NodeCame, text));
+    ["one", "two"].into_iter().for_each(note);
+    let mut stream = std::net::TcpStream::connect(bed.address).unwrap();
+    let path = "/api/v1/events?kind=node_came";
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nLast-Event-ID: 1\r\n\r\n").unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let mut text = String::new();
+    let mut read_until = |what: &str| {
+        while !text.contains(what) {
+            let mut chunk = [0; 4096];
+            let got = stream.read(&mut chunk).unwrap();
+            assert_ne!(got, 0, "{text}");
+            text.push_str(std::str::from_utf8(&chunk[..got]).unwrap());
+        }
+        text.clone()
+    };
+    read_until("\"text\":\"two\"");
+    note("three");
+    let text = read_until("\"text\":\"three\"");
+    assert!(text.to_lowercase().contains("content-type: text/event-stream"), "{text}");
+    assert!(
+        text.contains("event: event\ndata: {\"number\":") && !text.contains("\"one\""),
+        "{text}"
+    );
+    assert_eq!(bed.ask("/api/v1/events?kind=nodecame", "").0, 400);
+    assert_eq!(bed.ask("/api/v1/events?last=x", "").0, 400);
 }

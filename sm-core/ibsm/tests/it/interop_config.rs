@@ -8,6 +8,8 @@ use std::process::Command;
 use clap::Parser;
 use ibsm::cli::{Config, Options};
 
+use crate::skip::skip;
+
 /// Files that OpenSM reads in ways that are not obvious.
 const ODD: &[&str] = &[
     // Numbers.
@@ -73,7 +75,7 @@ fn odd_files_are_read_as_opensm_reads_them() {
     let directory = tempfile::tempdir().unwrap();
     let (file, written) = (directory.path().join("odd"), directory.path().join("written"));
     let Some(plain) = opensms(&file, &written, "") else {
-        return eprintln!("skipped: opensm is not installed");
+        return skip("opensm is not installed");
     };
     let ours = ours_of(&file, "");
     let known: Vec<&String> = plain.keys().filter(|key| ours.contains_key(*key)).collect();

@@ -18,6 +18,7 @@ use sa_proto::snapshot::RegistryPlane;
 use sm_core::registry::dump::{Surroundings, read, write};
 
 use crate::ibsim::{find, signal};
+use crate::skip::skip;
 
 const PROGRAMS: [&str; 3] = ["ibsim", "ibsim-run", "opensm"];
 const NET: &str = r#"
@@ -55,7 +56,7 @@ impl Drop for Bed {
 impl Bed {
     fn new() -> Option<Self> {
         if let Some(name) = PROGRAMS.iter().find(|name| find(name).is_none()) {
-            eprintln!("skipped: {name} is not installed (ibsim-utils, opensm)");
+            skip(format_args!("{name} is not installed (ibsim-utils, opensm)"));
             return None;
         }
         let socket = format!("sm-core-dump-{}", std::process::id());

@@ -7,6 +7,7 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::ibsim::{Bed, await_end, find};
+use crate::skip::skip;
 use ib_mad::types::{Guid, PortNum};
 use sm_config::{Remarks, partitions, prefix_routes, qos_policy};
 use sm_core::manage::lid::LidTable;
@@ -288,7 +289,7 @@ const KEY: u64 = 8;
 /// GUIDs of the others.
 fn bed(count: usize) -> Option<(Bed, Vec<Guid>)> {
     if find("opensm").is_none() {
-        eprintln!("skipped: opensm is not installed");
+        skip("opensm is not installed");
         return None;
     }
     let dir = tempfile::tempdir().unwrap();

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::ibsim::{Bed, example, find};
+use crate::skip::skip;
 
 /// A group whose member is the port of Hca4, in the format of opensm-sa.dump.
 const DUMP: &str = "MC Group 0xc001 : mgid=0xff12401bffff0000:0x00000000deadbeef \
@@ -33,7 +34,7 @@ impl Certificates {
     /// Creates them as an operator would; `None` if that fails.
     fn make(dir: &Path) -> Option<Self> {
         if find("openssl").is_none() {
-            eprintln!("skipped: openssl is not installed");
+            skip("openssl is not installed");
             return None;
         }
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/make-certs.sh");

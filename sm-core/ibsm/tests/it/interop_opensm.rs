@@ -9,18 +9,19 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::ibsim::{Bed, example, find, signal};
+use crate::skip::skip;
 
 /// A simulator of a small fabric; `None` if it or `opensm` is not installed.
 fn bed() -> Option<Bed> {
     if find("opensm").is_none() {
-        eprintln!("skipped: opensm is not installed");
+        skip("opensm is not installed");
         return None;
     }
     Bed::new(&example("net.2sw2path4hca"))
 }
 
 /// A program that ends with the test, however the test ends.
-struct Running(Child);
+pub(crate) struct Running(pub(crate) Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -30,18 +31,18 @@ impl Drop for Running {
 }
 
 impl Running {
-    fn end(mut self) {
+    pub(crate) fn end(mut self) {
         signal(&self.0, libc::SIGTERM);
         self.0.wait().unwrap();
     }
 }
 
-fn dir_of(bed: &Bed, node: &str) -> PathBuf {
+pub(crate) fn dir_of(bed: &Bed, node: &str) -> PathBuf {
     bed.dir.path().join(format!("opensm-{node}"))
 }
 
 /// Starts `opensm` on `node`, with files of its own.
-fn opensm(bed: &Bed, node: &str, arguments: &[&str]) -> Running {
+pub(crate) fn opensm(bed: &Bed, node: &str, arguments: &[&str]) -> Running {
     let dir = dir_of(bed, node);
     std::fs::create_dir_all(&dir).unwrap();
     // By default its log is written only when a page is full.
@@ -106,7 +107,7 @@ fn tables(bed: &Bed) -> Vec<String> {
 #[test]
 fn opensm_hands_over_and_gets_the_subnet_back_unchanged() {
     if find("opensm").is_none() || find("ibroute").is_none() {
-        return eprintln!("skipped: opensm or ibroute is not installed");
+        return skip("opensm or ibroute is not installed");
     }
     let Some(bed) = Bed::on_ibfabric(&example("net.2sw2path4hca")) else { return };
     let file = |name: &str| bed.dir.path().join(name);
@@ -199,7 +200,10 @@ fn a_standby_of_opensm_takes_over_with_its_lids() {
 fn an_opensm_with_another_key_is_ignored_and_ignores_us() {
     let Some(mut bed) = bed() else { return };
     let ibsm = Running(bed.manage("Hca1", &["-p", "3"]));
-    let is_master = |status: &Value| status["sm_state"] == "master" && status["subnet_up"] == true;
+    // The session begins after the subnet is up.
+    let is_master = |status: &Value| {
+        status["sm_state"] == "master" && status["subnet_up"] == true && status["epoch"] != 0
+    };
     let before = bed.await_status("Hca1", &[], "a master", is_master);
     let stranger = opensm(&bed, "Hca2", &["-p", "15", "-k", "0xBAD"]);
     bed.await_line(&dir_of(&bed, "Hca2").join("opensm.log"), "ERR 2F18");

@@ -11,6 +11,7 @@ use ib_mad::netlist::{Net, NodeKind};
 use ib_mad::types::Guid;
 
 use crate::ibsim::{Bed, await_end, find};
+use crate::skip::skip;
 
 /// An engine, the key of a file, and its text, in which `S1` and so on represent switches' GUIDs.
 type Case = (&'static str, &'static str, &'static str);
@@ -40,8 +41,7 @@ type Lfts = BTreeMap<(Guid, Guid), u8>;
 #[test]
 fn routes_are_as_long_as_those_of_opensm() {
     if find("opensm").is_none() {
-        eprintln!("skipped: opensm is not installed");
-        return;
+        return skip("opensm is not installed");
     }
     let dir = tempfile::tempdir().unwrap();
     let graph = RandomGraph { switches: 9, degree: 3, hosts: 18, radix: Some(8) };

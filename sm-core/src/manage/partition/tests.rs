@@ -38,7 +38,7 @@ fn fabric() -> Fabric {
     for port in fabric.ports_of(switch) {
         fabric.port_mut(port).known = true;
     }
-    fabric.settle_end_ports();
+    fabric.settle_end_ports(|_, _| crate::fabric::Tenure::Elsewhere);
     fabric
 }
 
@@ -207,4 +207,19 @@ proptest! {
             prop_assert_eq!(distinct.len(), keys.len());
         }
     }
+}
+
+/// Regression: a P_Key that a port's table held twice was wanted twice.
+#[test]
+fn p_keys_that_are_kept_are_kept_once() {
+    let mut fabric = fabric();
+    let mut block = [PKey::default(); 32];
+    block[..6].copy_from_slice(&[0xffff, 0x8005, 5, 0x8005, 1, 5].map(PKey));
+    let host = port(&fabric, 2);
+    fabric.set_pkey_block(host, 0, &block);
+    let config = config("A=1:ALL=full;");
+    let mut found = Memberships::resolve(&fabric, &config, false, &[]);
+    found.keep_others(&fabric, &config);
+    assert_eq!(keys(&found, &fabric, 2), [0x7fff, 0x8001, 0x8005, 5]);
+    assert_eq!(keys(&found, &fabric, 3), [0x7fff, 0x8001]);
 }

@@ -9,7 +9,7 @@ use super::*;
 use crate::manage::end_port::testing::{host, switch};
 use crate::manage::rules::RuleSet;
 use ib_mad::types::Gid;
-use sm_config::opafm;
+use sm_config::opafm::{self, Instance};
 use sm_config::partitions::{Membership, PartitionConfig, Ports};
 
 /// Hosts 1 to 4 (4 runs the SM), switch 9 with an enhanced port 0.
@@ -25,8 +25,10 @@ fn file(content: &str) -> OpaFm {
                   </PortGUID></DeviceGroup><DeviceGroup><Name>B</Name><NodeDesc>node[3-4] HCA-?\
                   </NodeDesc></DeviceGroup></DeviceGroups>";
     let text = format!("<Config><Common>{groups}{content}</Common></Config>");
-    opafm::parse(Path::new("opafm.xml"), &text, &mut |line, remark| panic!("{line}: {remark}"))
-        .unwrap_or_else(|error| panic!("{error}"))
+    opafm::parse(Path::new("opafm.xml"), &text, &Instance::default(), &mut |line, remark| {
+        panic!("{line}: {remark}")
+    })
+    .unwrap_or_else(|error| panic!("{error}"))
 }
 
 fn fabrics(each: &[&str]) -> OpaFm {

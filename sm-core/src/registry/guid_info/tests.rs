@@ -1,5 +1,6 @@
 //! Alias GUIDs: their owners, and the wanted contents of ports' tables.
 
+use super::kept::KEPT_S;
 use super::*;
 use crate::registry::testing::ports;
 use crate::registry::testing::{GUIDS, NOW_S, end_ports, gid, request, status, trusted, write};
@@ -202,6 +203,65 @@ fn aliases_go_with_their_port() {
     all.remove(0);
     registry.fabric_changed(&Ports::new(SUBNET_PREFIX_DEFAULT, GUIDS[2], all));
     assert_eq!(rows(&registry), [(0xB3, 0xA3, 1)]);
+}
+
+/// Regression: while a host restarted, another port took the alias GUIDs of its virtual machines,
+/// and with them their paths and keyed services.
+#[test]
+fn aliases_of_a_port_that_left_are_kept_for_it() {
+    let mut registry = Registry::default();
+    write(&mut registry, set(3, &[(1, 0xB1), (2, 0xB2)]));
+    write(&mut registry, delete(3, &[2]));
+    let mut all = end_ports();
+    let left = all.remove(2);
+    let without = Ports::new(SUBNET_PREFIX_DEFAULT, GUIDS[0], all);
+    registry.fabric_changed(&without);
+    assert!(rows(&registry).is_empty());
+    let ask = |registry: &mut Registry, now_s: u64, ports: &Ports, request: &Request| {
+        assert_eq!(registry.write(now_s, ports, request).status, Status::OK);
+        rows(registry)
+    };
+    // One that it gave up is free.
+    let both = set(2, &[(1, 0xB1), (2, 0xB2)]);
+    assert_eq!(ask(&mut registry, NOW_S, &without, &both), [(0xB2, 0xA2, 2)]);
+    assert_eq!(next_expiry(&registry.core), Some(NOW_S + KEPT_S));
+    // A site that moves a virtual machine shows the key.
+    let moved = ask(&mut registry, NOW_S, &without, &trusted(set(2, &[(1, 0xB1)])));
+    assert_eq!(moved, [(0xB1, 0xA2, 1), (0xB2, 0xA2, 2)]);
+    write(&mut registry, delete(2, &[1, 2]));
+
+    // Its port gets it back, and others do after a while.
+    write(&mut registry, set(3, &[(1, 0xB1)]));
+    registry.fabric_changed(&without);
+    let other = || set(2, &[(1, 0xB1)]);
+    assert!(ask(&mut registry, NOW_S, &without, &other()).is_empty());
+    assert!(ask(&mut registry, NOW_S + KEPT_S - 1, &without, &other()).is_empty());
+    assert_eq!(registry.core.guid_info.kept.port_of(Guid(0xB1)), Some(left.guid));
+    assert_eq!(ask(&mut registry, NOW_S, &ports(), &set(3, &[(1, 0xB1)])), [(0xB1, 0xA3, 1)]);
+    registry.fabric_changed(&without);
+    registry.expire(NOW_S);
+    let later = ask(&mut registry, NOW_S + KEPT_S, &without, &other());
+    assert_eq!(later, [(0xB1, 0xA2, 1)]);
+}
+
+/// A key protects a service also when its port has left and the registry was restarted.
+#[test]
+fn an_alias_with_services_is_given_to_no_other_port() {
+    let mut registry = Registry::default();
+    let service_gid = ib_mad::types::Gid::new(SUBNET_PREFIX_DEFAULT, Guid(0xB1));
+    let mut record = [0; 176];
+    record[8..24].copy_from_slice(&service_gid.0);
+    let rid = sa_proto::snapshot::ServiceRid {
+        service_id: 7,
+        service_gid,
+        service_pkey: ib_mad::types::PKey::DEFAULT_FULL,
+    };
+    registry.core.services.put(sa_proto::snapshot::Service { rid, record, expires_s: None });
+    let mut registry = Registry::restore(&registry.plane(), []);
+    write(&mut registry, set(2, &[(1, 0xB1)]));
+    assert!(rows(&registry).is_empty());
+    write(&mut registry, trusted(set(2, &[(1, 0xB1)])));
+    assert_eq!(rows(&registry), [(0xB1, 0xA2, 1)]);
 }
 
 #[test]

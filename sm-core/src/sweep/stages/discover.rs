@@ -4,19 +4,22 @@
 //! belong to switches. A partial one starts at the switches that reported a change and trusts
 //! links that stayed Active between known nodes.
 //!
-//! `probes`: which node is behind a port; `answers`: attributes of nodes and ports; `end`: the end
-//! of a discovery, once all are read.
+//! `probes`: which node is behind a port; `answers`: attributes of nodes and ports; `new_nodes`:
+//! limits of what a link may bring; `end`: the end of a discovery, once all are read.
 
 mod answerer;
 mod answers;
 mod came_back;
 mod contradiction;
 pub(in crate::sweep) mod end;
+mod homes;
+mod new_nodes;
 mod notes;
 mod probes;
 mod unresponsive;
 
 use std::collections::HashSet;
+use std::time::Instant;
 
 use ib_mad::types::Guid;
 use ib_mad::wire::mad::Status;
@@ -26,6 +29,7 @@ use crate::manage::{link, pkey};
 use crate::smp::{Kind, Owner, Request, kinds};
 use crate::sweep::subnet::Subnet;
 use crate::sweep::subnet::owner::{OwnedRequest, RequestOwner};
+use new_nodes::NewNodes;
 use notes::{CameBack, Contradictions, Unresponsive};
 
 /// The stage that discovers the fabric.
@@ -33,6 +37,8 @@ use notes::{CameBack, Contradictions, Unresponsive};
 pub(in crate::sweep) struct Discovery {
     /// Whether it reads the whole fabric.
     pub(in crate::sweep) full: bool,
+    /// Whether the subnet is already known, so that the number of new nodes is limited.
+    bounded: bool,
     /// Nodes to read last, by routes that avoid links found down.
     suspects: Vec<NodeIndex>,
     /// Whether a fatal error was reported.
@@ -45,8 +51,11 @@ pub(in crate::sweep) struct Discovery {
     pub(in crate::sweep) quiet: HashSet<NodeIndex>,
     pub(in crate::sweep) contradictions: Contradictions,
     pub(in crate::sweep) unresponsive: Unresponsive,
+    new_nodes: NewNodes,
     /// Ports whose link is ignored: it leads back to its own port, or to a duplicate GUID.
     pub(in crate::sweep) left_out: HashSet<PortIndex>,
+    /// Ports of switches that it has read.
+    read: HashSet<PortIndex>,
     pub(in crate::sweep) came_back: CameBack,
     /// Whether a link that routes may use was found down.
     pub(in crate::sweep) routes_changed: bool,
@@ -60,13 +69,14 @@ pub(in crate::sweep) struct Discovery {
 
 impl Discovery {
     /// A discovery of the whole fabric (`full`) or of parts of it, which reads `suspects` last.
-    pub(in crate::sweep) fn new(full: bool, suspects: Vec<NodeIndex>) -> Self {
-        Self { full, suspects, ..Self::default() }
+    pub(in crate::sweep) fn new(subnet: &Subnet, full: bool, suspects: Vec<NodeIndex>) -> Self {
+        let bounded = subnet.state.is_discovered || subnet.lids.len() > 1;
+        Self { full, bounded, suspects, ..Self::default() }
     }
 
     /// Sends further requests after all outstanding ones have ended; returns whether there were
     /// any.
-    pub(in crate::sweep) fn continues(&mut self, subnet: &mut Subnet) -> bool {
+    pub(in crate::sweep) fn continues(&mut self, subnet: &mut Subnet, now: Instant) -> bool {
         if !self.suspects.is_empty() && !self.cut_off {
             let suspects = std::mem::take(&mut self.suspects);
             subnet.visit_all(suspects);
@@ -74,7 +84,7 @@ impl Discovery {
                 return true;
             }
         }
-        self.retries_silent(subnet)
+        self.retries_silent(subnet, now) || self.reads_new_nodes(subnet, now)
     }
 }
 
@@ -106,23 +116,23 @@ impl RequestOwner for Discovery {
     }
 
     fn answered(&mut self, subnet: &mut Subnet, owned: OwnedRequest<Self::Kind>, data: &[u8; 64]) {
-        let OwnedRequest { kind, request, .. } = owned;
+        let OwnedRequest { kind, request, now } = owned;
         let port = request.port();
         match kind {
             kinds::Discovery::OwnNodeInfo => self.own_node_info(subnet, data),
-            kinds::Discovery::Probe => self.probe_answered(subnet, port, data),
-            kinds::Discovery::ProbeAgain => self.probed_again(subnet, request, Some(data)),
+            kinds::Discovery::Probe => self.probe_answered(subnet, port, data, now),
+            kinds::Discovery::ProbeAgain => self.probed_again(subnet, request, Some(data), now),
             kinds::Discovery::NodeDescription => subnet.node_description(port, data),
             kinds::Discovery::SwitchInfo => self.switch_info(subnet, port, data),
             kinds::Discovery::ClearPortChange => self.port_change_cleared(subnet, port, data),
-            kinds::Discovery::PortInfo => self.port_info(subnet, request, data),
+            kinds::Discovery::PortInfo => self.port_info(subnet, request, data, now),
             kinds::Discovery::LinkState => self.link_state(subnet, request, data),
             kinds::Discovery::PKeys => subnet.record_pkeys(request, data),
         }
     }
 
     fn refused(&mut self, subnet: &mut Subnet, owned: OwnedRequest<Self::Kind>, status: Status) {
-        let OwnedRequest { kind, request, .. } = owned;
+        let OwnedRequest { kind, request, now } = owned;
         match kind {
             kinds::Discovery::LinkState => self.link_is_up(subnet, request),
             kinds::Discovery::OwnNodeInfo => {
@@ -137,26 +147,31 @@ impl RequestOwner for Discovery {
             | kinds::Discovery::PortInfo
             | kinds::Discovery::PKeys => {
                 subnet.report_refusal(request, status);
-                self.end_without_answer(subnet, kind, request);
+                self.end_without_answer(subnet, kind, request, now);
             }
         }
     }
 
     /// Handles a request that was given up, unless it can be repeated by another route.
     fn silent(&mut self, subnet: &mut Subnet, owned: OwnedRequest<Self::Kind>) {
-        let OwnedRequest { kind, request, .. } = owned;
+        let OwnedRequest { kind, request, now } = owned;
         if kind == kinds::Discovery::Probe {
             return subnet.probe_unanswered(request);
         }
         if !self.defer(subnet, request) {
-            self.given_up(subnet, request);
+            self.given_up(subnet, request, now);
         }
     }
 }
 
 impl Discovery {
     /// Handles a request that is not repeated.
-    pub(in crate::sweep) fn given_up(&mut self, subnet: &mut Subnet, request: Request) {
+    pub(in crate::sweep) fn given_up(
+        &mut self,
+        subnet: &mut Subnet,
+        request: Request,
+        now: Instant,
+    ) {
         let Owner::Discovery(kind) = request.kind.owner() else { return };
         match kind {
             kinds::Discovery::OwnNodeInfo => {
@@ -177,7 +192,7 @@ impl Discovery {
             | kinds::Discovery::ClearPortChange
             | kinds::Discovery::PKeys => subnet.report_silence(request),
         }
-        self.end_without_answer(subnet, kind, request);
+        self.end_without_answer(subnet, kind, request, now);
     }
 
     /// Continues without the result of a request.
@@ -186,9 +201,10 @@ impl Discovery {
         subnet: &mut Subnet,
         kind: kinds::Discovery,
         request: Request,
+        now: Instant,
     ) {
         match kind {
-            kinds::Discovery::ProbeAgain => self.probed_again(subnet, request, None),
+            kinds::Discovery::ProbeAgain => self.probed_again(subnet, request, None, now),
             kinds::Discovery::SwitchInfo => {
                 self.silent.insert(subnet.fabric.port(request.port()).node);
             }

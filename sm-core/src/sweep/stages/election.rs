@@ -11,7 +11,7 @@ use crate::fabric::PortIndex;
 use crate::mastership::RemoteSm;
 use crate::smp::{Kind, Request, kinds};
 use crate::sweep::subnet::Subnet;
-use crate::sweep::subnet::election::Answer;
+use crate::sweep::subnet::election::{Answer, OTHERS_MAX};
 use crate::sweep::subnet::log::STATE;
 use crate::sweep::subnet::owner::{OwnedRequest, RequestOwner};
 
@@ -51,6 +51,7 @@ impl RequestOwner for OtherManagers {
             }
             Answer::Peer(sm) => {
                 subnet.election.is_known_at(at);
+                subnet.note_activity(port, sm);
                 match kind {
                     kinds::Election::Poll => subnet.master_answered(now, port, sm),
                     kinds::Election::SmInfo => subnet.election.put(port, sm),
@@ -137,6 +138,29 @@ impl Subnet {
             mask.contains(CapabilityMask::IS_SM)
         };
         self.fabric.end_ports().filter(runs).collect()
+    }
+
+    /// Reports, once, an SM that takes nothing over, and that it does again.
+    fn note_activity(&mut self, port: PortIndex, sm: RemoteSm) {
+        let inactive = &mut self.election.inactive;
+        let is_inactive = sm.state == SmState::NotActive;
+        let has_room = inactive.len() < OTHERS_MAX;
+        let is_news = match is_inactive {
+            true => has_room && inactive.insert(sm.guid),
+            false => inactive.remove(&sm.guid),
+        };
+        if !is_news {
+            return;
+        }
+        let place = self.peer_place(port);
+        match is_inactive {
+            true => warn!(
+                target: STATE,
+                "the subnet manager at {place} is inactive and will not take over: it was disabled \
+                 by Set(SMInfo), or has sm_inactive set"
+            ),
+            false => info!(target: STATE, "the subnet manager at {place} is active again"),
+        }
     }
 
     /// Reports an SM that is ignored, once.

@@ -1,10 +1,12 @@
 //! P_Key tables of end ports, and of switch ports that check P_Keys, by the policy in force.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use ib_mad::types::{Guid, PKey};
-use ib_mad::wire::attribute::{PKEYS_PER_BLOCK, PKeyTable, pkey_table_modifier};
+use ib_mad::wire::attribute::{NodeType, PKEYS_PER_BLOCK, PKeyTable, pkey_table_modifier};
 
+use crate::manage::api_partitions::Conflicts;
 use crate::manage::end_port::end_ports;
 use crate::manage::partition::Memberships;
 use crate::manage::pkey::{self, PKeyPlan};
@@ -12,7 +14,9 @@ use crate::manage::vfabric::VirtualFabrics;
 use crate::smp::{Kind, Request, kinds};
 use crate::sweep::subnet::Subnet;
 use crate::sweep::subnet::owner::{OwnedRequest, RequestOwner};
+use crate::sweep::subnet::report::LINES_MAX;
 use sm_config::PartitionConfig;
+use tracing::{info, warn};
 
 impl Subnet {
     /// Ports that responders serve at, ascending.
@@ -20,8 +24,8 @@ impl Subnet {
         &self.partitions.responders
     }
 
-    /// The partitions with those of virtual fabrics, which this resolves.
-    fn joined_partitions(&mut self) -> Arc<PartitionConfig> {
+    /// The partitions of operators' files: with those of virtual fabrics, which this resolves.
+    fn partitions_of_files(&mut self) -> Arc<PartitionConfig> {
         let config = self.partitions.config.clone();
         let Some(file) = &self.partitions.virtual_fabric_file else {
             self.partitions.virtual_fabrics = VirtualFabrics::default();
@@ -34,12 +38,55 @@ impl Subnet {
         Arc::new(joined)
     }
 
+    /// All partitions: those of operators' files, and what programs add to them.
+    fn joined_partitions(&mut self) -> Arc<PartitionConfig> {
+        let config = self.partitions_of_files();
+        self.partitions.of_files = config.clone();
+        let api = self.partitions.api.clone();
+        let Some(api) = api.filter(|api| !api.is_empty()) else {
+            self.note_conflicts(Conflicts::default());
+            return config;
+        };
+        let fabric = &self.fabric;
+        let ends = fabric.end_ports();
+        let places: HashMap<Guid, (NodeType, bool)> = ends
+            .map(|port| {
+                let own = fabric.sm_port() == Some(port);
+                (fabric.port(port).guid, (fabric.node_of(port).kind, own))
+            })
+            .collect();
+        let (joined, conflicts) = api.join(&config, |guid| places.get(&guid).copied());
+        self.note_conflicts(conflicts);
+        Arc::new(joined)
+    }
+
+    /// Logs what programs and files disagree about, each once.
+    fn note_conflicts(&mut self, conflicts: Conflicts) {
+        let before = std::mem::replace(&mut self.partitions.conflicts, conflicts);
+        let conflicts = &self.partitions.conflicts;
+        if *conflicts == before {
+            return;
+        }
+        let new: Vec<_> =
+            conflicts.first.iter().filter(|conflict| !before.first.contains(conflict)).collect();
+        new.iter().take(LINES_MAX).for_each(|conflict| warn!("{conflict}"));
+        if new.len() > LINES_MAX {
+            warn!("{} further conflicts of programs with the file", new.len() - LINES_MAX);
+        }
+        if conflicts.is_empty() {
+            info!("partitions made by programs and those of the operator's files agree");
+        }
+    }
+
     /// Computes all P_Key tables and sets the blocks that differ.
     pub(in crate::sweep) fn set_pkeys(&mut self) {
         let config = self.joined_partitions();
         let allow_both = self.settings.allow_both_pkeys;
         let responders = &self.partitions.responders;
-        let memberships = Memberships::resolve(&self.fabric, &config, allow_both, responders);
+        let mut memberships = Memberships::resolve(&self.fabric, &config, allow_both, responders);
+        if self.partitions.api.is_none() {
+            memberships.keep_others(&self.fabric, &config);
+        }
         let plan = PKeyPlan::new(&self.fabric, &memberships, &self.settings);
         let mut blocks = Vec::new();
         for (port, count) in plan.ports(&self.fabric) {
@@ -55,6 +102,14 @@ impl Subnet {
         self.partitions.memberships = memberships;
         self.partitions.plan = plan;
         self.report_shortages();
+    }
+
+    /// Whether a table differs from what it should be.
+    pub(in crate::sweep) fn has_wrong_pkeys(&self) -> bool {
+        let plan = &self.partitions.plan;
+        plan.ports(&self.fabric).any(|(port, count)| {
+            (0..count).any(|block| plan.wanted_block(&self.fabric, port, block).is_some())
+        })
     }
 
     /// Reports each table that is too small, once.

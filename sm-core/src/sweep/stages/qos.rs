@@ -1,12 +1,15 @@
-//! SL-to-VL mapping and VL arbitration tables of all ports, while QoS is on or routes need lanes. A
-//! table that a port is known to hold is not sent again; none is read, since only the master writes
-//! these tables.
+//! SL-to-VL mapping and VL arbitration tables of all ports, while QoS is on, virtual fabrics have
+//! bandwidth, or routes need lanes. A table that a port is known to hold is not sent again; none is
+//! read, since only the master writes these tables.
+
+use std::borrow::Cow;
 
 use ib_mad::types::PortNum;
-use ib_mad::wire::attribute::{CapabilityMask, PortState};
+use ib_mad::wire::attribute::{CapabilityMask, PortState, data_vls};
 
 use crate::fabric::{HeldQos, NodeIndex, PortIndex};
 use crate::manage::port_qos::{self, VL_ARB_BLOCKS};
+use crate::manage::vfabric::arbitration::PortLanes;
 use crate::smp::{Kind, Request, kinds};
 use crate::sweep::subnet::Subnet;
 use crate::sweep::subnet::owner::{OwnedRequest, RequestOwner};
@@ -51,8 +54,10 @@ impl Subnet {
     }
 
     fn push_arbitration(&mut self, port: PortIndex) {
-        for block in 0..VL_ARB_BLOCKS {
-            let wanted = self.wanted_block(port, block);
+        let Some(tables) = self.wanted_arbitration(port) else { return };
+        let blocks: [_; VL_ARB_BLOCKS] =
+            std::array::from_fn(|block| self.block_of(port, &tables, block));
+        for (block, wanted) in blocks.into_iter().enumerate() {
             if wanted.is_some_and(|entries| {
                 !self.held(port).is_some_and(|h| h.arbitrates(block, &entries))
             }) {
@@ -76,19 +81,50 @@ impl Subnet {
         })
     }
 
-    /// A block of the VL arbitration table that a port should hold; `None` if it has no such block,
-    /// or one data VL only.
-    fn wanted_block(&self, port: PortIndex, block: usize) -> Option<[u8; 64]> {
+    /// The tables whose VL arbitration a port should have; `None` if it has one data VL only.
+    fn wanted_arbitration(&self, port: PortIndex) -> Option<Cow<'_, PortQos>> {
         let info = self.fabric.port(port).port_info();
         if info.vl_cap() <= 1 {
             return None;
         }
-        let capacity = (info.vl_arbitration_low_cap(), info.vl_arbitration_high_cap());
         let tables = self.qos_of(port);
+        if let Some(arbitration) = self.partitions.virtual_fabrics.arbitration()
+            && !port_qos::is_own(tables, &self.settings)
+        {
+            let lanes = PortLanes {
+                vls: self.vls_by_sl(port),
+                engine_sls: self.engine_sls(),
+                count: data_vls(info.operational_vls()).unwrap_or(1),
+                capacity: (info.vl_arbitration_low_cap(), info.vl_arbitration_high_cap()),
+            };
+            return Some(Cow::Owned(port_qos::of_virtual_fabrics(tables, arbitration, &lanes)));
+        }
         let at_host = self.leads_from_torus_to_host(port);
-        let folded = at_host.then(|| port_qos::of_torus_host_port(tables));
-        let tables = folded.as_ref().unwrap_or(tables);
+        Some(match at_host {
+            true => Cow::Owned(port_qos::of_torus_host_port(tables)),
+            false => Cow::Borrowed(tables),
+        })
+    }
+
+    /// The VLs by SL of packets that leave by a port, as bit sets.
+    fn vls_by_sl(&self, port: PortIndex) -> [u16; 16] {
+        let operational = self.fabric.port(port).port_info().operational_vls();
+        let vls =
+            self.torus_vl_sets(port).unwrap_or_else(|| self.qos_of(port).sl2vl.map(|vl| 1 << vl));
+        vls.map(|vls| port_qos::folded_set(vls, operational))
+    }
+
+    fn block_of(&self, port: PortIndex, tables: &PortQos, block: usize) -> Option<[u8; 64]> {
+        let info = self.fabric.port(port).port_info();
+        let capacity = (info.vl_arbitration_low_cap(), info.vl_arbitration_high_cap());
         port_qos::vl_arb_block(tables, info.operational_vls(), capacity, block)
+    }
+
+    /// A block of the VL arbitration table that a port should hold; `None` if it has no such block,
+    /// or one data VL only.
+    fn wanted_block(&self, port: PortIndex, block: usize) -> Option<[u8; 64]> {
+        let tables = self.wanted_arbitration(port)?;
+        self.block_of(port, &tables, block)
     }
 
     fn held(&self, port: PortIndex) -> Option<&HeldQos> {

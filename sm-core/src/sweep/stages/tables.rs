@@ -4,12 +4,13 @@
 //! Routing a large fabric takes long, so the sweep only prepares a [`RoutingJob`]; the caller runs
 //! it on any thread, and the sweep continues when it gets the result.
 
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use super::configure::program::Steps;
 use crate::fabric::SwitchIndex;
 use crate::smp::{Kind, Request};
 use crate::sweep::subnet::Subnet;
+use crate::sweep::subnet::routing::active::ActiveRouting;
 use crate::sweep::subnet::routing::job::{Chosen, Rejection};
 use sm_routing::DisplayWith;
 use sm_routing::label::switch_label;
@@ -54,6 +55,7 @@ impl Subnet {
             made.switches().len(),
             steps.iter().map(Vec::len).collect::<Vec<_>>()
         );
+        self.note_default_engine(&made);
         let replaces = !self.settings.keep_found_routes;
         let appeared = self.routing.adopt(made, loops.as_ref(), kept, replaces);
         if let Some(loops) = loops.filter(|_| appeared) {
@@ -62,12 +64,45 @@ impl Subnet {
         steps
     }
 
+    /// Logs what the default engine is good for in this fabric, unless the operator chose an engine
+    /// or that was so before.
+    fn note_default_engine(&self, made: &ActiveRouting) {
+        let kind = (made.engine(), made.tree_ranks());
+        let before = self.routing.made().map(|before| (before.engine(), before.tree_ranks()));
+        if self.settings.routing_engine.is_some() || before == Some(kind) {
+            return;
+        }
+        match kind {
+            (engine, Some(ranks)) => info!(
+                "routing_engine is not set: {engine} routes the fat tree of {ranks} ranks, and no \
+                 engine does better"
+            ),
+            (engine, None) => info!(
+                "routing_engine is not set: {engine} routes the fabric, which is no fat tree; \
+                 other engines avoid credit loops, and `ibsm plan` recommends one"
+            ),
+        }
+    }
+
     /// Credit loops have appeared in the routing in force.
     pub(in crate::sweep) fn warn_of_loops(&self, loops: &CreditLoops) {
         let Some(made) = self.routing.made() else { return };
         warn!(
             "credit loops: traffic can deadlock on up to {} links, for example {}; {} does not \
              avoid them",
+            loops.looping,
+            self.cycle(made.switches(), loops),
+            made.engine()
+        );
+    }
+
+    /// Credit loops of replies have appeared in the routing in force.
+    pub(in crate::sweep) fn warn_of_reply_loops(&self, loops: &CreditLoops) {
+        let Some(made) = self.routing.made() else { return };
+        warn!(
+            "credit loops of replies: hosts that reply on the SL of the request, as Linux does, can \
+             deadlock on up to {} links, for example {}; {} avoids loops only if each direction has \
+             the SL of its own path",
             loops.looping,
             self.cycle(made.switches(), loops),
             made.engine()

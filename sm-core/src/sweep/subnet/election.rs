@@ -27,6 +27,8 @@ pub(in crate::sweep) struct Election {
     others: Vec<(PortIndex, RemoteSm)>,
     /// SMs with another SM_Key: port GUIDs, and places as text.
     foreign_sms: Vec<(Guid, String)>,
+    /// SMs that answered as inactive, by the GUIDs that they show; at most [`OTHERS_MAX`].
+    pub(in crate::sweep) inactive: BTreeSet<Guid>,
     /// Number of SMInfo answers with another SM_Key.
     foreign_answers: u64,
     /// Port GUIDs of SMs that did not answer the last request, with the time when that was found,
@@ -124,6 +126,7 @@ impl Election {
             handover: Handover::default(),
             others: Vec::new(),
             foreign_sms: Vec::new(),
+            inactive: BTreeSet::new(),
             foreign_answers: 0,
             unresponsive: HashMap::new(),
             master: None,
@@ -156,6 +159,12 @@ impl Election {
     /// The other SMs found by the last discovery, with their ports.
     pub(in crate::sweep) fn others(&self) -> &[(PortIndex, RemoteSm)] {
         &self.others
+    }
+
+    /// Records the other SMs for the answers to their demands.
+    pub(in crate::sweep) fn note_others(&mut self) {
+        let others: Vec<RemoteSm> = self.others.iter().map(|(_, sm)| *sm).collect();
+        self.own.note_others(&others);
     }
 
     /// Decides by the state of the other SMs. While this SM is master, one that follows its

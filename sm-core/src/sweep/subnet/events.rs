@@ -27,6 +27,8 @@ pub enum Event {
     Configured(Box<Report>),
     /// Multicast forwarding tables changed: publish them soon.
     MulticastWritten,
+    /// Partitions that programs changed are in force: publish them.
+    PKeysWritten,
     /// End ports were moved to another SA port.
     ClientsMoved,
     /// The set of ports that are disabled for a takeover changed: save

@@ -4,9 +4,10 @@
 use std::collections::HashSet;
 use std::fmt;
 
-use tracing::{debug, warn};
+use ib_mad::types::{Guid, PortNum};
+use tracing::{debug, error, warn};
 
-use super::report::{LINES_MAX, Report};
+use super::report::{Duplicate, LINES_MAX, Report};
 use super::schedule::Cause;
 use crate::fabric::{NodeIndex, PortIndex};
 
@@ -40,6 +41,18 @@ impl Journal {
         let phases = if full { Vec::new() } else { phases };
         let report = Report { full, cause, detail, phases, ..Report::default() };
         Self { report, ..Self::default() }
+    }
+
+    /// Logs and reports a GUID that two nodes or ports have; `place` is the port of a switch whose
+    /// link is left out because of it.
+    pub(in crate::sweep) fn duplicate(
+        &mut self,
+        guid: Guid,
+        place: Option<(Guid, PortNum)>,
+        text: String,
+    ) {
+        error!("{text}");
+        self.report.duplicates.push(Duplicate { guid, text, place });
     }
 
     /// Ports that could not be read or set, ascending.

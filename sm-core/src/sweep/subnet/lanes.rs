@@ -98,9 +98,16 @@ impl Subnet {
         self.sls_of_paths().sl(self.fabric.port(from).base_lid(), lid, chosen)
     }
 
-    /// Whether ports need SL-to-VL tables: for QoS, or for routes to keep to their lanes.
+    /// Whether ports need SL-to-VL tables: for QoS, for the bandwidth of virtual fabrics, or for
+    /// routes to keep to their lanes.
     pub(in crate::sweep) fn needs_port_tables(&self) -> bool {
-        self.settings.qos || self.engine_sls() != 0
+        self.has_qos() || self.engine_sls() != 0
+    }
+
+    /// Whether ports arbitrate between VLs as settings or virtual fabrics have it. Once virtual
+    /// fabrics did, settings do after them.
+    pub(in crate::sweep) fn has_qos(&self) -> bool {
+        self.settings.qos || self.partitions.arbitrated
     }
 
     /// Whether a port is one of a torus's switches and leads to a host.
@@ -112,6 +119,19 @@ impl Subnet {
         let leads_to_host =
             entry.peer().is_some_and(|peer| self.fabric.node_of(peer).switch.is_none());
         number.is_some_and(|number| torus.axis(number, entry.num.0).is_none()) && leads_to_host
+    }
+
+    /// The VLs by SL, as bit sets, on which packets leave a port of a torus, wherever they came
+    /// from; `None` without a torus.
+    pub(in crate::sweep) fn torus_vl_sets(&self, port: PortIndex) -> Option<[u16; 16]> {
+        let made = self.routing.made()?;
+        let Lanes::Torus(torus) = made.lanes() else { return None };
+        let entry = self.fabric.port(port);
+        let Some(switch) = self.fabric.node(entry.node).switch else {
+            return Some(self.torus_vls(port, 0)?.map(|vl| 1 << vl));
+        };
+        let number = made.number(switch)?;
+        Some(std::array::from_fn(|sl| torus.vls(number, entry.num.0, sl as u8)))
     }
 
     /// The SL-to-VL map of a torus for packets from `in_port` to `port`; `None` without a torus.

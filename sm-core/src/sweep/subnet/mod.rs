@@ -21,13 +21,14 @@ pub(in crate::sweep) mod schedule;
 pub(in crate::sweep) mod service;
 mod shard;
 pub(in crate::sweep) mod sharding;
-mod state;
+pub(in crate::sweep) mod state;
 pub(in crate::sweep) mod system_images;
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::fabric::{Fabric, PortIndex};
+use crate::manage::home::Homes;
 use crate::manage::lid::LidTable;
 use crate::manage::link;
 use crate::smp::{Exchange, Timing};
@@ -57,6 +58,8 @@ pub(in crate::sweep) struct Subnet {
     pub(in crate::sweep) election: Election,
     pub(in crate::sweep) lids: LidTable,
     pub(in crate::sweep) m_keys: MKeys,
+    /// Where the GUIDs of ports belong.
+    pub(in crate::sweep) homes: Homes,
     pub(in crate::sweep) partitions: Partitioning,
     /// Routing engines, and the routing in force.
     pub(in crate::sweep) routing: RoutingState,
@@ -86,6 +89,7 @@ impl Subnet {
             election: Election::new(&settings),
             lids,
             m_keys: MKeys::default(),
+            homes: Homes::default(),
             partitions: Partitioning::default(),
             routing: RoutingState::new(&settings.engine_names()),
             shards: Shards::default(),
@@ -99,8 +103,9 @@ impl Subnet {
     /// Inputs for the attributes of a link.
     pub(in crate::sweep) fn link_inputs(&self) -> link::Subnet<'_> {
         let pkeys = self.partitions.plan();
-        let qos = self.settings.qos.then_some(&self.qos_tables);
-        link::Subnet { settings: &self.settings, pkeys, qos }
+        let qos = self.has_qos().then_some(&self.qos_tables);
+        let virtual_fabrics = &self.partitions.virtual_fabrics;
+        link::Subnet { settings: &self.settings, pkeys, qos, virtual_fabrics }
     }
 
     /// A port and how requests reach it, for log lines.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use ib_mad::types::Guid;
 
 use crate::fabric::PortIndex;
+use crate::manage::api_partitions::{ApiPartitions, Conflicts};
 use crate::manage::partition::Memberships;
 use crate::manage::pkey::PKeyPlan;
 use crate::manage::vfabric::VirtualFabrics;
@@ -13,12 +14,20 @@ use sm_config::PartitionConfig;
 use sm_config::opafm::OpaFm;
 
 /// Configured partitions, and their resolution by the last sweep.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(in crate::sweep) struct Partitioning {
     pub(in crate::sweep) config: Arc<PartitionConfig>,
+    /// The partitions of operators' files as the last sweep resolved them.
+    pub(in crate::sweep) of_files: Arc<PartitionConfig>,
+    /// Partitions that programs made; `None` while they are unknown.
+    pub(in crate::sweep) api: Option<Arc<ApiPartitions>>,
+    /// What they and the operator's files disagree about, as the last sweep or change found.
+    pub(in crate::sweep) conflicts: Conflicts,
     pub(in crate::sweep) virtual_fabric_file: Option<Arc<OpaFm>>,
     /// Virtual fabrics as the last sweep resolved them.
     pub(in crate::sweep) virtual_fabrics: VirtualFabrics,
+    /// Whether virtual fabrics have had bandwidth since the start.
+    pub(in crate::sweep) arbitrated: bool,
     /// The inputs of `memberships`.
     pub(in crate::sweep) in_force: Arc<PartitionConfig>,
     /// GUIDs of the ports that responders serve at, ascending.
@@ -27,6 +36,25 @@ pub(in crate::sweep) struct Partitioning {
     pub(in crate::sweep) plan: PKeyPlan,
     /// Ports whose tables were reported as too small.
     pub(in crate::sweep) reported: BTreeSet<PortIndex>,
+}
+
+impl Default for Partitioning {
+    fn default() -> Self {
+        Self {
+            config: Arc::default(),
+            of_files: Arc::default(),
+            api: Some(Arc::default()),
+            conflicts: Conflicts::default(),
+            virtual_fabric_file: None,
+            virtual_fabrics: VirtualFabrics::default(),
+            arbitrated: false,
+            in_force: Arc::default(),
+            responders: Vec::new(),
+            memberships: Memberships::default(),
+            plan: PKeyPlan::default(),
+            reported: BTreeSet::new(),
+        }
+    }
 }
 
 impl Partitioning {

@@ -3,10 +3,15 @@
 use std::fmt;
 use std::time::Duration;
 
+use ib_mad::types::{Guid, PortNum};
+
 use super::schedule::Cause;
 
 /// Maximum number of log lines of one kind per sweep; further ones are only counted.
 pub(in crate::sweep) const LINES_MAX: usize = 10;
+
+/// Maximum number of links that a report lists as returned.
+pub(in crate::sweep) const RETURNED_MAX: usize = 1024;
 
 /// Part of a sweep. Each ends when all of its requests are answered or given up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -73,6 +78,19 @@ impl fmt::Display for Phase {
     }
 }
 
+/// A GUID that two nodes or ports share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Duplicate {
+    /// The GUID.
+    pub guid: Guid,
+    /// Where they were found, as text.
+    pub text: String,
+    /// The port of a switch whose link is left out because of it: node GUID and number. As long as
+    /// it is among [`Sweeper::left_out`](crate::sweep::Sweeper::left_out), the GUID is there twice.
+    /// Without one, each discovery finds the GUID again.
+    pub place: Option<(Guid, PortNum)>,
+}
+
 /// Results of a sweep.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
@@ -124,8 +142,15 @@ pub struct Report {
     pub anomalies: u64,
     /// Links with no answering node behind them.
     pub unanswered: usize,
+    /// New nodes that were left out.
+    pub left_out: usize,
     /// GUIDs that two nodes or ports share.
     pub duplicate_guids: u64,
+    /// The first of these GUIDs.
+    pub duplicates: Vec<Duplicate>,
+    /// Links that came back or were retrained, those of nodes that came back included, by one end:
+    /// node GUID and port. The first of them.
+    pub returned: Vec<(Guid, PortNum)>,
     /// SMPs sent, repetitions included.
     pub smps: u64,
     /// How long each phase took, in order.
@@ -218,6 +243,9 @@ impl fmt::Display for Report {
         )?;
         if self.unanswered > 0 {
             write!(f, "; no node answers behind {} link(s)", self.unanswered)?;
+        }
+        if self.left_out > 0 {
+            write!(f, "; {} new node(s) left out, see above", self.left_out)?;
         }
         if self.duplicate_guids > 0 {
             write!(f, "; {} duplicate GUID(s), see above", self.duplicate_guids)?;

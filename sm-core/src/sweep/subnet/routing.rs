@@ -61,6 +61,8 @@ pub(in crate::sweep) struct RoutingState {
     loops_unknown: bool,
     /// Whether the last checked routing was free of credit loops.
     loop_free: bool,
+    /// Whether replies on the SLs of their requests were, too.
+    reply_loop_free: bool,
     /// Whether routes use lanes that the tables of ports may not have yet.
     lanes_moved: bool,
 }
@@ -85,6 +87,7 @@ impl RoutingState {
             balance_in_check: None,
             loops_unknown: false,
             loop_free: true,
+            reply_loop_free: true,
             lanes_moved: false,
         }
     }
@@ -230,13 +233,16 @@ impl RoutingState {
         let is_unseen = sm_routing::is_kept_unseen(made.topology());
         self.balance_unchecked = match kept {
             Kept::Repaired if inherited => Some(KeptRoutes::Inherited),
-            Kept::Repaired if is_unseen => Some(KeptRoutes::OverChanges),
+            // In trees the engine itself compares.
+            Kept::Repaired if is_unseen && made.tree_ranks().is_none() => {
+                Some(KeptRoutes::OverChanges)
+            }
             Kept::Copied => Some(KeptRoutes::OverChanges),
             Kept::Nothing | Kept::Repaired | Kept::Followed => None,
         }
         .filter(|_| replaces);
         self.balance_in_check = None;
-        self.loops_unknown = loops.is_none();
+        self.plan_loop_check(made.lanes(), loops.is_some());
         self.engine = made.engine();
         self.top = made.topology().last_lid();
         self.lanes_moved |= match (self.made.as_ref().map(|before| before.lanes()), made.lanes()) {
@@ -248,11 +254,31 @@ impl RoutingState {
         loops.is_some_and(|loops| self.note_loops(loops))
     }
 
+    /// Plans the credit-loop check of a new routing, if one is needed; `is_checked`: whether its
+    /// requests were checked. Loops of replies are searched for afterwards, where there can be any.
+    fn plan_loop_check(&mut self, lanes: &Lanes, is_checked: bool) {
+        let has_layers = matches!(lanes, Lanes::Layers(_));
+        self.loops_unknown = !is_checked || has_layers;
+        self.reply_loop_free |= !has_layers;
+    }
+
     /// Records the credit loops of the routing in force. Returns whether they are new, which is
     /// reported once while they stay.
     pub(in crate::sweep) fn note_loops(&mut self, loops: &CreditLoops) -> bool {
         let was_free = std::mem::replace(&mut self.loop_free, loops.is_free());
         was_free && !self.loop_free
+    }
+
+    /// Same of loops of replies.
+    pub(in crate::sweep) fn note_reply_loops(&mut self, loops: Option<&CreditLoops>) -> bool {
+        let is_free = loops.is_none_or(CreditLoops::is_free);
+        let was_free = std::mem::replace(&mut self.reply_loop_free, is_free);
+        was_free && !is_free
+    }
+
+    /// Whether replies of the last checked routing were free of credit loops.
+    pub(in crate::sweep) fn are_replies_loop_free(&self) -> bool {
+        self.reply_loop_free
     }
 
     /// Whether the last checked routing was free of credit loops.
@@ -369,6 +395,7 @@ fn available(names: &str) -> Arc<[Box<dyn Engine>]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sm_routing::lanes::{Columns, Layers};
     use sm_routing::verify::Traffic;
 
     fn names(text: &str) -> (Vec<&'static str>, Vec<&str>) {
@@ -404,6 +431,25 @@ mod tests {
         let news = [&free, &loops, &loops, &free, &loops].map(|loops| routing.note_loops(loops));
         assert_eq!(news, [false, true, false, false, true]);
         assert!(!routing.is_loop_free());
+    }
+
+    /// Regression: a routing without layers that had been checked for loops of requests was not
+    /// checked for those of replies, and the loops of the routing before stayed in the list of
+    /// problems.
+    #[test]
+    fn loops_of_replies_end_with_a_routing_that_has_no_layers() {
+        let mut routing = RoutingState::new("dfsssp,minhop");
+        for is_checked in [false, true] {
+            routing.reply_loop_free = false;
+            routing.plan_loop_check(
+                &Lanes::Layers(Layers::new(1, Columns::EgressSwitch, 1)),
+                is_checked,
+            );
+            assert!(routing.loops_unknown && !routing.are_replies_loop_free());
+            routing.plan_loop_check(&Lanes::Free, is_checked);
+            assert_eq!(routing.loops_unknown, !is_checked);
+            assert!(routing.are_replies_loop_free());
+        }
     }
 
     #[test]

@@ -80,6 +80,11 @@ impl Cause {
         }
     }
 
+    /// Whether it reads or configures the fabric for no other reason than to keep it up to date.
+    fn is_sweep(self) -> bool {
+        !matches!(self, Self::Poll | Self::Unresponsive | Self::TakeOver)
+    }
+
     /// Whether a full sweep is due, which covers all causes except polls.
     fn is_for_all(self) -> bool {
         matches!(self, Self::Everything | Self::Asked | Self::TakeOver)
@@ -99,6 +104,8 @@ pub(in crate::sweep) struct Schedule {
     storm: HoldDown,
     /// When the next full sweep may be requested because of too many traps.
     overflow_ready: Option<Instant>,
+    /// Whether an operator has suspended sweeps.
+    is_paused: bool,
 }
 
 /// State of a port that sent traps.
@@ -146,6 +153,7 @@ impl Schedule {
             issuers: HashMap::new(),
             storm: HoldDown::default(),
             overflow_ready: None,
+            is_paused: false,
         };
         schedule.set_intervals(settings);
         schedule
@@ -156,6 +164,22 @@ impl Schedule {
         self.interval = (settings.sweep_interval > 0)
             .then(|| Duration::from_secs(u64::from(settings.sweep_interval)));
         self.poll_interval = Duration::from_millis(u64::from(settings.sminfo_polling_timeout));
+    }
+
+    /// Suspends sweeps, or resumes them. Polls of managers and takeovers go on.
+    pub(in crate::sweep) fn pause(&mut self, is_paused: bool) {
+        self.is_paused = is_paused;
+    }
+
+    /// Whether sweeps are suspended.
+    pub(in crate::sweep) fn is_paused(&self) -> bool {
+        self.is_paused
+    }
+
+    /// When a sweep for this cause is due; `None` while it has to wait.
+    fn due(&self, cause: Cause) -> Option<Instant> {
+        let waits = self.is_paused && cause.is_sweep();
+        self.due[cause as usize].filter(|_| !waits)
     }
 
     /// Asks for a sweep as soon as none is under way.
@@ -222,12 +246,12 @@ impl Schedule {
 
     /// When the next sweep is due.
     pub(in crate::sweep) fn next(&self) -> Option<Instant> {
-        self.due.iter().flatten().min().copied()
+        Cause::ALL.into_iter().filter_map(|cause| self.due(cause)).min()
     }
 
     /// The cause of a sweep that is due now, if any; it is removed, the others stay.
     pub(in crate::sweep) fn take_due(&mut self, now: Instant) -> Option<Cause> {
-        let due = |cause: Cause| self.due[cause as usize].filter(|due| *due <= now);
+        let due = |cause: Cause| self.due(cause).filter(|due| *due <= now);
         let strong =
             Cause::ALL.into_iter().find(|&cause| cause.is_for_all() && due(cause).is_some());
         let cause = strong.or_else(|| {
@@ -319,6 +343,24 @@ mod tests {
         issuers.sort_unstable();
         assert_eq!(issuers, [Lid(3), Lid(4)]);
         assert_eq!(schedule.take_due(now + TRAP_DELAY * 9), None);
+    }
+
+    #[test]
+    fn sweeps_wait_while_paused_and_polls_do_not() {
+        let (now, mut schedule) = schedule();
+        schedule.pause(true);
+        schedule.request(now, Cause::Asked);
+        schedule.request_for_trap(now, Lid(3), CHANGE);
+        assert_eq!(
+            (schedule.next(), schedule.take_due(now + Duration::from_secs(1))),
+            (None, None)
+        );
+        schedule.rearm_poll(now);
+        assert!(schedule.next().is_some());
+        schedule.request(now, Cause::TakeOver);
+        assert_eq!(schedule.take_due(now), Some(Cause::TakeOver));
+        schedule.pause(false);
+        assert_eq!(schedule.take_due(now), Some(Cause::Asked), "kept meanwhile");
     }
 
     #[test]

@@ -28,6 +28,13 @@ pub(in crate::sweep) struct SubnetState {
     pub(in crate::sweep) forced_links_changed: bool,
     /// Ports with a link whose far end did not answer in the last discovery.
     pub(in crate::sweep) unanswered: Vec<PortIndex>,
+    /// Ports of switches whose links the last discovery left out, since they lead to a port with
+    /// another one's GUID or back to their own. They are to carry no traffic.
+    pub(in crate::sweep) left_out: Vec<PortIndex>,
+    /// New nodes that the last discovery left out.
+    pub(in crate::sweep) put_off: PutOff,
+    /// Whether a discovery has read the fabric.
+    pub(in crate::sweep) is_discovered: bool,
     /// Ports with attributes that the last sweep could not read or set.
     pub(in crate::sweep) faults: Vec<PortIndex>,
     /// End ports in service.
@@ -46,6 +53,22 @@ pub(in crate::sweep) struct SubnetState {
     pub(in crate::sweep) light_sweeps: Arc<Histogram>,
 }
 
+/// New nodes that a discovery left out.
+#[derive(Debug, Default)]
+pub(in crate::sweep) struct PutOff {
+    /// The ports that lead to them.
+    pub(in crate::sweep) ports: Vec<PortIndex>,
+    /// Whether only their number was the reason, so that the next sweep reads more of them.
+    pub(in crate::sweep) is_next: bool,
+}
+
+impl PutOff {
+    /// Whether the next sweep goes on with them.
+    fn continues(&self) -> bool {
+        self.is_next && !self.ports.is_empty()
+    }
+}
+
 impl Default for SubnetState {
     fn default() -> Self {
         Self {
@@ -55,6 +78,9 @@ impl Default for SubnetState {
             found_other_master: false,
             forced_links_changed: false,
             unanswered: Vec::new(),
+            left_out: Vec::new(),
+            put_off: PutOff::default(),
+            is_discovered: false,
             faults: Vec::new(),
             in_service: InService::default(),
             failed: 0,
@@ -76,12 +102,23 @@ impl SubnetState {
     /// Removes everything that refers to fabric indices.
     pub(in crate::sweep) fn forget_ports(&mut self) {
         self.unanswered.clear();
+        self.put_off.ports.clear();
+        self.left_out.clear();
         self.faults.clear();
     }
 
     /// Sweeps in a row that were given up.
     pub(in crate::sweep) fn given_up(&self) -> u32 {
         self.given_up
+    }
+
+    /// Why the SM is cut off from the fabric, if it is.
+    pub(in crate::sweep) fn cut_off(&self) -> Option<&'static str> {
+        match (self.own_link_down, self.no_neighbour) {
+            (true, _) => Some("the SM's own port has no link"),
+            (false, true) => Some("nothing answers behind the SM's own port"),
+            (false, false) => None,
+        }
     }
 
     /// Records that the SM's own port is down; returns whether that is new. It is checked again
@@ -129,12 +166,13 @@ impl SubnetState {
         self.forced_links_changed &= !up;
         self.up = up;
         self.given_up = 0;
-        let same = faults == self.faults;
+        let same = faults == self.faults && !self.put_off.continues();
         self.faults = faults;
         if !up {
             self.failed += 1;
             schedule.retry(now, Cause::Everything, self.failed);
-        } else if self.faults.is_empty() && self.unanswered.is_empty() {
+        } else if [&self.faults, &self.unanswered, &self.put_off.ports].iter().all(|p| p.is_empty())
+        {
             self.failed = 0;
         } else {
             self.failed = if same { self.failed + 1 } else { 1 };
@@ -199,6 +237,8 @@ mod tests {
         let delay = retried(&mut state, SubnetState::give_up);
         assert_eq!(delay, Some(first * (1 << CUT_OFF_DOUBLINGS)));
         assert_eq!(state.given_up(), 11);
+        assert_eq!(state.cut_off(), Some("the SM's own port has no link"));
         assert!(state.own_link_found() && !state.own_link_found());
+        assert_eq!(state.cut_off(), None);
     }
 }

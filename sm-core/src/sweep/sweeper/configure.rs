@@ -59,6 +59,7 @@ impl Sweeper {
         self.disable_babbling_ports(now);
         self.multicast.write_blocks(&mut self.subnet, now, true);
         self.aliases.wake(now);
+        self.partition_changes.wake(now);
         self.run_tasks(now);
     }
 }
@@ -71,6 +72,7 @@ impl Sweeper {
         self.subnet.admit_clients();
         self.reregistration.stagger(&mut self.subnet, now);
         self.subnet.set_pkeys();
+        self.partition_changes.computed();
         self.enable_disabled_ports(full);
         if self.subnet.state.first_as_master {
             self.subnet.clear_port_changes();
@@ -89,6 +91,7 @@ impl Sweeper {
     pub(in crate::sweep) fn begin_arming(&mut self, now: Instant, programmed: Programmed) {
         let links = LinkSetup { step: Step::Arm, programmed, read_again: HashSet::new() };
         self.enter(now, Stage::Links(links));
+        self.subnet.take_down_left_out();
         let linked = self.subnet.linked_ports();
         self.subnet.set_fdr10(&linked);
         for port in linked {

@@ -29,7 +29,7 @@ impl Sweeper {
         self.subnet.journal.report.smps = self.subnet.exchange.counters().transmitted;
         self.subnet.state.begin_discovery();
         self.take_system_images(full);
-        let discovery = Discovery::new(full, suspects);
+        let discovery = Discovery::new(&self.subnet, full, suspects);
         self.enter(now, Stage::Discover(Box::new(discovery)));
         match changed {
             None => {
@@ -55,6 +55,10 @@ impl Sweeper {
                 if let Some(sm_port) = sm_port {
                     self.subnet.exchange.push(Request::new(Kind::PortInfo, sm_port));
                 }
+                let Self { subnet, sweep, .. } = self;
+                if let Stage::Discover(discovery) = &mut sweep.stage {
+                    discovery.probe_left_out(subnet, &nodes);
+                }
                 self.subnet.visit_all(nodes);
             }
         }
@@ -66,7 +70,7 @@ impl Sweeper {
     pub(in crate::sweep) fn end_discovery(&mut self, now: Instant, discovery: Discovery) {
         let full = discovery.full;
         discovery.retrained.iter().for_each(|port| self.aliases.forget(*port));
-        match discovery.end(&mut self.subnet) {
+        match discovery.end(&mut self.subnet, now) {
             End::Read => self.begin_election(now, full),
             End::Abandoned => self.give_up(now),
         }

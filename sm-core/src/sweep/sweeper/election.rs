@@ -116,6 +116,12 @@ impl Sweeper {
         self.subnet.election.master().map(|port| self.subnet.fabric.describe(port))
     }
 
+    /// Number of other SMs that are inactive: they take nothing over.
+    pub fn inactive_managers(&self) -> usize {
+        let others = self.subnet.election.others();
+        others.iter().filter(|(_, sm)| sm.state == SmState::NotActive).count()
+    }
+
     /// The other SMs found by the last discovery; for the master that is polled, with the time
     /// since its last answer.
     pub fn peers(&self, now: Instant) -> Vec<Peer> {
@@ -146,6 +152,7 @@ impl Sweeper {
 
     pub(super) fn end_election(&mut self, now: Instant, full: bool) {
         self.subnet.election.handover.taken_from = None;
+        self.subnet.election.note_others();
         let decision = self.subnet.election.decide();
         debug!("election: other SMs {:?}, decision {decision:?}", self.subnet.election.others());
         match decision {
@@ -203,7 +210,12 @@ impl Sweeper {
     /// Continues the sweep as master.
     pub(super) fn go_on_as_master(&mut self, now: Instant, full: bool) {
         if !self.subnet.election.is_master() {
-            info!(target: STATE, "becoming master: no other subnet manager has higher precedence");
+            if self.dry_run.is_none() {
+                info!(
+                    target: STATE,
+                    "becoming master: no other subnet manager has higher precedence"
+                );
+            }
             self.become_master();
         }
         self.subnet.journal.report.first = self.subnet.state.first_as_master;
@@ -253,6 +265,26 @@ impl Sweeper {
         self.reregistration.clear(&mut self.subnet);
         self.multicast.rest();
         self.subnet.schedule.clear();
+    }
+
+    /// Applies a changed `sm_inactive`; `false` if that has to wait for the next start. A master
+    /// stays master: only STANDBY and DISCOVERING lead to NOT-ACTIVE (IBA 14.4.1), and the subnet
+    /// would be without a manager.
+    pub(super) fn follow_sm_inactive(&mut self) -> bool {
+        match (self.subnet.settings.sm_inactive, self.subnet.election.state()) {
+            (true, SmState::Master) => return false,
+            (true, _) => {
+                warn!(target: STATE, "sm_inactive is set: this subnet manager is inactive now");
+                self.subnet.election.own.set_state(SmState::NotActive);
+                self.rest();
+            }
+            (false, SmState::NotActive) => {
+                info!(target: STATE, "sm_inactive is not set any more: looking for a master");
+                self.subnet.election.own.set_state(SmState::Discovering);
+            }
+            (false, _) => {}
+        }
+        true
     }
 
     pub(super) fn stand_by(&mut self, now: Instant, sm: RemoteSm) {

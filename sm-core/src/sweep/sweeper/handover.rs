@@ -126,7 +126,7 @@ impl Sweeper {
             Some(port) => {
                 info!(
                     target: STATE,
-                    "the master at {} handed over to this subnet manager",
+                    "the subnet manager at {} handed over to this one",
                     self.subnet.peer_place(port)
                 );
                 self.subnet.exchange.push(Request::new(Kind::Acknowledge, port));
@@ -134,7 +134,7 @@ impl Sweeper {
             None => {
                 info!(
                     target: STATE,
-                    "the master at port {from} handed over to this subnet manager"
+                    "the subnet manager at port {from} handed over to this one"
                 );
             }
         }

@@ -47,9 +47,12 @@ impl Sweeper {
         // Else those that are there now are all that is kept.
         let links = if has_room { new } else { self.subnet.fabric.links() };
         let known = &self.subnet.m_keys.neighbours;
+        // A port with another one's GUID would take that one's place.
+        let is_left_out = |port| self.subnet.fabric.is_left_out(port);
         let end = |port| (self.subnet.m_key_holder(port), self.subnet.fabric.port(port).num);
         let links: Vec<_> = links
             .into_iter()
+            .filter(|&(port, peer)| !is_left_out(port) && !is_left_out(peer))
             .map(|(port, peer)| (end(port), end(peer)))
             .filter(|&(a, b)| !has_room || known.get(a) != Some(b) || known.get(b) != Some(a))
             .collect();

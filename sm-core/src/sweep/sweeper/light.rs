@@ -29,7 +29,8 @@ impl Sweeper {
             }
         }
         if cause == Cause::Unanswered || self.subnet.schedule.take(now, Cause::Unanswered) {
-            let ports = self.subnet.state.unanswered.iter().chain(&self.subnet.state.faults);
+            let state = &self.subnet.state;
+            let ports = state.unanswered.iter().chain(&state.put_off.ports).chain(&state.faults);
             let present = ports.map(|&port| self.subnet.fabric.port(port).node);
             nodes.extend(present.filter(|&node| self.subnet.fabric.node(node).present));
         }

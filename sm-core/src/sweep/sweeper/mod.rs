@@ -10,6 +10,7 @@ mod compact;
 mod configure;
 mod demands;
 mod discover;
+pub(in crate::sweep) mod dry_run;
 pub(in crate::sweep) mod dump;
 mod election;
 mod guid_info;
@@ -55,7 +56,9 @@ use crate::sweep::subnet::system_images::SystemImages;
 use crate::sweep::tasks::babble::BabblingPorts;
 use crate::sweep::tasks::guid_info::AliasGuids;
 use crate::sweep::tasks::multicast::Multicast;
+use crate::sweep::tasks::partitions::PartitionChanges;
 use crate::sweep::tasks::reregister::Reregistration;
+use dry_run::DryRun;
 use sm_config::{NodeNames, QosTables, Settings};
 
 /// The state machine of sweeps.
@@ -72,11 +75,14 @@ pub struct Sweeper {
     /// Links that routes avoid because they run below their speed or width.
     throttled: ThrottledLinks,
     multicast: Multicast,
+    partition_changes: PartitionChanges,
     aliases: AliasGuids,
     reregistration: Reregistration,
     disabled_ports: DisabledPorts,
     babbling: BabblingPorts,
     system_images: SystemImages,
+    /// What would be set, in a dry run.
+    dry_run: Option<DryRun>,
 }
 
 impl Sweeper {
@@ -90,11 +96,13 @@ impl Sweeper {
             avoided: AvoidedSwitches::default(),
             throttled: ThrottledLinks::default(),
             multicast: Multicast::default(),
+            partition_changes: PartitionChanges::default(),
             aliases: AliasGuids::default(),
             reregistration: Reregistration::default(),
             disabled_ports: DisabledPorts::new(),
             babbling: BabblingPorts::default(),
             system_images: SystemImages::default(),
+            dry_run: None,
         }
     }
 
@@ -108,8 +116,13 @@ impl Sweeper {
         };
         let before = forced(&self.subnet.settings);
         let engines = self.subnet.settings.engine_names();
-        let m_key = self.subnet.settings.m_key;
-        let waiting = self.subnet.settings.follow(new);
+        let (m_key, inactive) = (self.subnet.settings.m_key, self.subnet.settings.sm_inactive);
+        let mut waiting = self.subnet.settings.follow(new);
+        if self.subnet.settings.sm_inactive != inactive && !self.follow_sm_inactive() {
+            self.subnet.settings.sm_inactive = inactive;
+            waiting.push("sm_inactive");
+        }
+        self.subnet.exchange.set_window(self.subnet.settings.window());
         self.subnet.m_key_changed(m_key);
         self.subnet.election.own.set_sm_key(self.subnet.settings.sm_key);
         let wanted = self.subnet.settings.engine_names();
@@ -160,6 +173,22 @@ impl Sweeper {
         self.advance(now);
     }
 
+    /// Asks for a light sweep as soon as no sweep is under way; does nothing unless this SM is
+    /// master.
+    pub fn request_light_sweep(&mut self, now: Instant) {
+        if self.subnet.election.state() == SmState::Master {
+            self.subnet.schedule.request(now, Cause::Timer);
+            self.advance(now);
+        }
+    }
+
+    /// Suspends sweeps of all causes except for takeovers, or resumes them; polls of other managers
+    /// go on. Sweeps that were requested meanwhile run when sweeps are resumed.
+    pub fn set_sweeping(&mut self, now: Instant, is_permitted: bool) {
+        self.subnet.schedule.pause(!is_permitted);
+        self.advance(now);
+    }
+
     /// Restarts as at program start, because the fabric may have changed while it was unreachable.
     /// Keeps only the assigned LIDs and state NOT-ACTIVE.
     pub fn restart(&mut self, now: Instant) {
@@ -181,7 +210,7 @@ impl Sweeper {
         if let Stage::Discover(discovery) = &mut self.sweep.stage {
             discovery.find_other_routes(&mut self.subnet);
         }
-        if self.subnet.write_priority_trap(packet) {
+        if self.dry_run.is_none() && self.subnet.write_priority_trap(packet) {
             return true;
         }
         while let Some(transmit) = self.subnet.exchange.poll_transmit(now) {
@@ -336,7 +365,7 @@ impl Sweeper {
     fn end_stage(&mut self, now: Instant) {
         let subnet = &mut self.subnet;
         let continues = match &mut self.sweep.stage {
-            Stage::Discover(discovery) => discovery.continues(subnet),
+            Stage::Discover(discovery) => discovery.continues(subnet, now),
             Stage::Tables(tables) => tables.send_next(subnet),
             _ => false,
         };

@@ -38,7 +38,15 @@ impl Sweeper {
         else {
             return false;
         };
-        let method = if request.kind.is_set() { Method::SET } else { Method::GET };
+        let mut method = if request.kind.is_set() { Method::SET } else { Method::GET };
+        if request.kind.is_set()
+            && let Some(dry_run) = &mut self.dry_run
+        {
+            if !dry_run.ask(request, tid, attribute_modifier, data) {
+                return false;
+            }
+            (method, data) = (Method::GET, [0; 64]);
+        }
         let attribute_id = request.kind.attribute_id();
         let header = smp::Request { method, attribute_id, attribute_modifier, tid, m_key };
         if header.write_directed(&mut packet.mad, route.ports()).is_err() {
@@ -87,8 +95,15 @@ impl Sweeper {
     fn handle_response(&mut self, now: Instant, request: Request, mad: &[u8; 256]) {
         self.subnet.trace_smp("<-", request);
         let smp = Smp::of(mad);
+        let mut data = *smp.data_bytes();
         let step = match smp.status() {
-            Status(0) => Step::Answered(smp.data_bytes()),
+            Status(0) => {
+                if let Some(dry_run) = &mut self.dry_run {
+                    let modifier = smp.attribute_modifier();
+                    data = dry_run.answer(request, smp.tid(), modifier, &data);
+                }
+                Step::Answered(&data)
+            }
             status => Step::Refused(status),
         };
         self.pass_to_owner(now, request, step);
@@ -96,6 +111,9 @@ impl Sweeper {
 
     /// Handles a request of another node: SMInfo and traps. Others are for the agent of our port.
     fn handle_request(&mut self, now: Instant, packet: &mut Packet) -> bool {
+        if self.dry_run.is_some() {
+            return false;
+        }
         let smp = Smp::of(&packet.mad);
         let (class, method, attribute) = (smp.mgmt_class(), smp.method(), smp.attribute_id());
         if !matches!(class, MgmtClass::SUBN_LID_ROUTED | MgmtClass::SUBN_DIRECTED_ROUTE) {

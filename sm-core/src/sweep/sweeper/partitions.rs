@@ -1,11 +1,13 @@
 //! Partitions, virtual fabrics and ports of responders, which the caller sets.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use ib_mad::types::{Guid, PKey};
 
 use super::Sweeper;
 use crate::fabric::PortIndex;
+use crate::manage::api_partitions::{ApiPartitions, Conflicts};
 use crate::manage::partition::Memberships;
 use crate::manage::vfabric::VirtualFabrics;
 use crate::sweep::stages::partitions::listed;
@@ -16,6 +18,26 @@ impl Sweeper {
     /// Sets the partitions to put in force from the next sweep on.
     pub fn set_partitions(&mut self, config: Arc<PartitionConfig>) {
         self.subnet.partitions.config = config;
+    }
+
+    /// Sets the partitions that programs made; `None` if they are not known: until they are, ports
+    /// keep P_Keys that no file mentions. They are in force within a second, without a sweep, or
+    /// with the one that is under way; then there is an [`Event::PKeysWritten`].
+    ///
+    /// [`Event::PKeysWritten`]: crate::sweep::Event::PKeysWritten
+    pub fn put_api_partitions(&mut self, now: Instant, partitions: Option<Arc<ApiPartitions>>) {
+        if partitions == self.subnet.partitions.api {
+            return;
+        }
+        self.subnet.partitions.api = partitions;
+        self.partition_changes.changed(now);
+        self.run_tasks(now);
+        self.advance(now);
+    }
+
+    /// What operators' files and programs disagree about: the files apply.
+    pub fn partition_conflicts(&self) -> &Conflicts {
+        &self.subnet.partitions.conflicts
     }
 
     /// Sets the ports that responders serve at: they become full members of the default partition
@@ -42,6 +64,12 @@ impl Sweeper {
 
     /// Sets the virtual fabrics to put in force from the next sweep on.
     pub fn set_virtual_fabrics(&mut self, file: Option<Arc<OpaFm>>) {
+        let arbitrates = file.as_ref().is_some_and(|file| file.arbitrates());
+        if arbitrates && !self.subnet.partitions.arbitrated {
+            // From now on, ports have the SL-to-VL tables of the settings.
+            self.subnet.partitions.arbitrated = true;
+            self.multicast.lanes_changed(&mut self.subnet);
+        }
         self.subnet.partitions.virtual_fabric_file = file;
     }
 
@@ -53,6 +81,11 @@ impl Sweeper {
     /// The partitions that were in force in the last sweep.
     pub fn partitions(&self) -> &PartitionConfig {
         &self.subnet.partitions.in_force
+    }
+
+    /// Those of them that operators' files define: `partitions.conf` and virtual fabrics.
+    pub fn partitions_of_files(&self) -> &Arc<PartitionConfig> {
+        &self.subnet.partitions.of_files
     }
 
     /// Partition members, as applied by the last sweep.

@@ -128,11 +128,24 @@ impl Sweeper {
 
     /// Handles the result of a [`LoopCheck`].
     pub fn handle_loops(&mut self, finding: &LoopFinding) {
-        if self.subnet.routing.is_in_force(&finding.made)
-            && self.subnet.routing.note_loops(&finding.loops)
-        {
+        if !self.subnet.routing.is_in_force(&finding.made) {
+            return;
+        }
+        if self.subnet.routing.note_loops(&finding.loops) {
             self.subnet.warn_of_loops(&finding.loops);
         }
+        let reply_loops = finding.reply_loops.as_ref();
+        if self.subnet.routing.note_reply_loops(reply_loops)
+            && let Some(loops) = reply_loops
+        {
+            self.subnet.warn_of_reply_loops(loops);
+        }
+    }
+
+    /// Whether replies that are sent on the SL of their request, as Linux sends them, are free of
+    /// credit loops, too.
+    pub fn are_replies_loop_free(&self) -> bool {
+        self.subnet.routing.are_replies_loop_free()
     }
 
     /// Whether the last check found the routing in force free of credit loops.

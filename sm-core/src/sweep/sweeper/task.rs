@@ -8,9 +8,14 @@ use crate::sweep::tasks::Task;
 
 impl Sweeper {
     /// The tasks, in the order in which they may write.
-    fn tasks(&mut self) -> ([&mut dyn Task; 4], &mut Subnet) {
-        let tasks: [&mut dyn Task; 4] =
-            [&mut self.babbling, &mut self.multicast, &mut self.aliases, &mut self.reregistration];
+    fn tasks(&mut self) -> ([&mut dyn Task; 5], &mut Subnet) {
+        let tasks: [&mut dyn Task; 5] = [
+            &mut self.babbling,
+            &mut self.partition_changes,
+            &mut self.multicast,
+            &mut self.aliases,
+            &mut self.reregistration,
+        ];
         (tasks, &mut self.subnet)
     }
 

@@ -38,6 +38,11 @@ impl Sweeper {
         self.subnet.state.quiet_sweeps
     }
 
+    /// Whether sweeps are permitted: see [`set_sweeping`](Self::set_sweeping).
+    pub fn is_sweeping(&self) -> bool {
+        !self.subnet.schedule.is_paused()
+    }
+
     /// SMInfo state of this SM.
     pub fn sm_state(&self) -> SmState {
         self.subnet.election.state()
@@ -57,6 +62,27 @@ impl Sweeper {
     /// Ports with attributes that the last sweep could not read or set.
     pub fn faults(&self) -> &[PortIndex] {
         &self.subnet.state.faults
+    }
+
+    /// Ports with a link behind which nothing answered in the last discovery.
+    pub fn unanswered(&self) -> &[PortIndex] {
+        &self.subnet.state.unanswered
+    }
+
+    /// Ports of switches whose links the last discovery left out: they lead to a port with another
+    /// one's GUID, or back to their own.
+    pub fn left_out(&self) -> &[PortIndex] {
+        &self.subnet.state.left_out
+    }
+
+    /// Ports behind which the last discovery left new nodes out.
+    pub fn put_off(&self) -> &[PortIndex] {
+        &self.subnet.state.put_off.ports
+    }
+
+    /// Why this SM is cut off from the fabric, if it is.
+    pub fn cut_off(&self) -> Option<&'static str> {
+        self.subnet.state.cut_off()
     }
 
     /// Name of the routing engine that made the tables.

@@ -7,6 +7,7 @@
 pub(in crate::sweep) mod babble;
 pub(in crate::sweep) mod guid_info;
 pub(in crate::sweep) mod multicast;
+pub(in crate::sweep) mod partitions;
 pub(in crate::sweep) mod reregister;
 
 use std::fmt;

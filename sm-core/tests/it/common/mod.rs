@@ -1,19 +1,23 @@
 //! A test bed in virtual time: a simulated fabric and subnet managers attached to it.
 
-use std::time::Duration;
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
 
 use fabric_sim::generate::{Common, FatTree, Shape, generate};
 use fabric_sim::{Delivery, Endpoint, Fabric, NodeIndex, Options, VirtualClock};
 use ib_mad::netlist::Net;
 use ib_mad::transport::Packet;
-use ib_mad::types::Lid;
+use ib_mad::types::{Lid, SUBNET_PREFIX_DEFAULT};
 use ib_mad::wire::attribute::{NodeType, PortState, SmState};
+use ib_mad::wire::mad::Method;
 use ib_mad::wire::smp::Smp;
+use sa_proto::snapshot::FabricPlane;
 use sm_config::Settings;
+use sm_core::fabric::SubnetParameters;
 use sm_core::manage::lid::LidTable;
 use sm_core::manage::shard::TakeOver;
 use sm_core::mastership::RemoteSm;
-use sm_core::sweep::{Event, Phase, PortsChanged, Report, Sweeper, TrapNotice};
+use sm_core::sweep::{Changes, Event, Phase, PortsChanged, Report, Sweeper, TrapNotice};
 
 /// Reads operators' files from disk.
 pub(crate) const DISK: sm_config::ReadFile = &|path, _| std::fs::read(path);
@@ -39,6 +43,8 @@ pub(crate) struct Manager {
     /// Contents of its guid2lid, if it is read again.
     pub(crate) guid2lid: LidTable,
     node: NodeIndex,
+    /// Whether it must not set anything.
+    is_dry: bool,
 }
 
 /// Something done to a packet.
@@ -46,6 +52,18 @@ pub(crate) type Tamper = Box<dyn FnMut(&mut Packet)>;
 
 /// A function that changes a packet that a node is to receive, or has answered.
 pub(crate) type Lie = Box<dyn FnMut(NodeIndex, &mut Packet)>;
+
+/// Answers a request to a node at the end of a path; returns whether it does.
+pub(crate) type MakeUp = Box<dyn FnMut(&[u8], &mut Packet) -> bool>;
+
+/// Nodes that a host makes up: requests to or through it go to `answer` with the path from the host
+/// on, and are answered if it returns `true`.
+pub(crate) struct MadeUp {
+    pub(crate) at: NodeIndex,
+    /// Time from a request to its answer.
+    pub(crate) delay: Duration,
+    pub(crate) answer: MakeUp,
+}
 
 /// A fabric, its managers, and the time.
 pub(crate) struct Bed {
@@ -56,6 +74,9 @@ pub(crate) struct Bed {
     pub(crate) tamper: Option<Tamper>,
     /// Changes directed-route requests to a node, and its answers.
     pub(crate) lie: Option<Lie>,
+    pub(crate) made_up: Option<MadeUp>,
+    /// Answers of made-up nodes, with the time when they arrive, in order.
+    made_up_answers: VecDeque<(Instant, Delivery)>,
     /// How many routings to come fail.
     pub(crate) failing_routings: u32,
     /// Number of requested balance checks.
@@ -86,6 +107,8 @@ impl Bed {
             managers: Vec::new(),
             tamper: None,
             lie: None,
+            made_up: None,
+            made_up_answers: VecDeque::new(),
             failing_routings: 0,
             balance_checks: 0,
             deliveries: Vec::new(),
@@ -100,18 +123,37 @@ impl Bed {
         bed
     }
 
+    /// The fabric as the first manager publishes it.
+    pub(crate) fn plane(&self) -> FabricPlane {
+        let sweeper = self.sweeper();
+        sweeper.fabric().plane(&SubnetParameters {
+            prefix: SUBNET_PREFIX_DEFAULT,
+            lifetime: 18,
+            sa_key: 1,
+            routing_engine: sweeper.routing_engine().to_owned(),
+            engine_sls: sweeper.engine_sls(),
+            path_sls: sweeper.path_sls(),
+            managers: Vec::new(),
+            policy: Default::default(),
+        })
+    }
+
     /// Starts a manager on a node.
     pub(crate) fn manage(&mut self, node: NodeIndex, settings: Settings, lids: LidTable) {
+        let first_tid = self.managers.len() as u32 * 1000;
+        let at = self.attach(node, Sweeper::new(settings, lids, first_tid));
         let now = self.clock.now();
-        let endpoint = self.fabric.attach(node, 0).unwrap();
-        self.fabric.set_takes_requests(endpoint, true);
-        self.fabric.set_is_sm(now, endpoint, true);
-        let mut sweeper = Sweeper::new(settings, lids, self.managers.len() as u32 * 1000);
+        self.fabric.set_takes_requests(self.managers[at].endpoint, true);
+        self.fabric.set_is_sm(now, self.managers[at].endpoint, true);
+        self.managers[at].sweeper.request_heavy_sweep(now);
+    }
+
+    /// Gives a sweeper the port of a node. Returns the manager's number.
+    fn attach(&mut self, node: NodeIndex, mut sweeper: Sweeper) -> usize {
         let num = u8::from(self.fabric.node(node).node_type != NodeType::Switch);
         sweeper.set_own_port(self.fabric.port(node, num).unwrap().guid);
-        sweeper.request_heavy_sweep(now);
         self.managers.push(Manager {
-            endpoint,
+            endpoint: self.fabric.attach(node, 0).unwrap(),
             sweeper,
             reports: Vec::new(),
             standing_by: None,
@@ -123,7 +165,30 @@ impl Bed {
             stopped: false,
             guid2lid: LidTable::default(),
             node,
+            is_dry: false,
         });
+        self.managers.len() - 1
+    }
+
+    /// Starts a dry run on a node, beside a manager that may be there, and runs it to its end.
+    /// Returns its report, and what it would change.
+    pub(crate) fn run_dry(
+        &mut self,
+        node: NodeIndex,
+        settings: Settings,
+        lids: LidTable,
+    ) -> (Report, Changes) {
+        let at = self.attach(node, Sweeper::new(settings, lids, 0xD21));
+        let dry = &mut self.managers[at];
+        dry.is_dry = true;
+        dry.sweeper.run_dry();
+        dry.sweeper.request_heavy_sweep(self.clock.now());
+        self.run_until(Duration::from_secs(60), "the end of a dry run", |bed| {
+            let Manager { sweeper, reports, .. } = &bed.managers[at];
+            !reports.is_empty() && sweeper.outstanding() == 0
+        });
+        let manager = self.crash(at);
+        (manager.reports[0].clone(), manager.sweeper.changes())
     }
 
     /// Removes the last manager from the fabric without notice, as a crash does.
@@ -220,15 +285,29 @@ impl Bed {
             }
             while manager.sends_left != Some(0) && manager.sweeper.poll_transmit(now, &mut packet) {
                 manager.sends_left = manager.sends_left.map(|left| left - 1);
+                let method = Smp::of(&packet.mad).method();
+                assert!(!manager.is_dry || method == Method::GET, "a dry run sent {method}");
                 if let Some(lie) = &mut self.lie
                     && let Some(node) = directed_to(&self.fabric, manager.node, &packet)
                 {
                     lie(node, &mut packet);
                 }
+                if let Some(made_up) = &mut self.made_up
+                    && let Some(path) = path_beyond(&self.fabric, manager.node, made_up.at, &packet)
+                {
+                    if !(made_up.answer)(&path, &mut packet) {
+                        continue;
+                    }
+                    let delivery = Delivery { endpoint: manager.endpoint, packet: packet.clone() };
+                    self.made_up_answers.push_back((now + made_up.delay, delivery));
+                    continue;
+                }
                 self.fabric.send(now, manager.endpoint, &packet);
             }
         }
         self.fabric.poll(now, &mut self.deliveries, usize::MAX);
+        let arrived = self.made_up_answers.partition_point(|(at, _)| *at <= now);
+        self.deliveries.extend(self.made_up_answers.drain(..arrived).map(|(_, answer)| answer));
         let any = !self.deliveries.is_empty();
         for mut delivery in self.deliveries.drain(..) {
             let Some(manager) =
@@ -248,6 +327,7 @@ impl Bed {
                 lie(node, &mut delivery.packet);
             }
             if manager.sweeper.handle_packet(now, &mut delivery.packet) {
+                assert!(!manager.is_dry, "a dry run answered a request");
                 self.fabric.send(now, manager.endpoint, &delivery.packet);
             }
         }
@@ -266,6 +346,7 @@ impl Bed {
                     | Event::LidsChanged
                     | Event::DisabledPortsChanged
                     | Event::MulticastWritten
+                    | Event::PKeysWritten
                     | Event::ClientsMoved => {}
                     Event::Rival(reason) => manager.rivals.push(reason),
                     Event::Fatal(reason) => panic!("{reason}"),
@@ -279,6 +360,7 @@ impl Bed {
                 .filter(|manager| !manager.stopped)
                 .filter_map(|manager| manager.sweeper.poll_timeout())
                 .chain(self.fabric.poll_timeout(now))
+                .chain(self.made_up_answers.front().map(|(at, _)| *at))
                 .min();
             // Should nothing be due, time passes all the same.
             self.clock.advance_to(due.unwrap_or(now + Duration::from_millis(100)));
@@ -481,6 +563,23 @@ impl Bed {
 }
 
 /// The node at the end of a directed route that begins at `from`.
+/// The rest of the path of a directed-route request to `through`, or to what is behind it.
+fn path_beyond(
+    fabric: &Fabric,
+    from: NodeIndex,
+    through: NodeIndex,
+    packet: &Packet,
+) -> Option<Vec<u8>> {
+    let smp = Smp::new(&packet.mad).ok().filter(|smp| !smp.returning())?;
+    let (mut node, mut path) = (from, smp.path()?);
+    while node != through {
+        let (&egress, rest) = path.split_first()?;
+        let link = fabric.port(node, egress)?.link.filter(|link| !link.cut)?;
+        (node, path) = (link.node, rest);
+    }
+    Some(path.to_vec())
+}
+
 fn directed_to(fabric: &Fabric, from: NodeIndex, packet: &Packet) -> Option<NodeIndex> {
     let smp = Smp::new(&packet.mad).ok()?;
     let mut node = from;

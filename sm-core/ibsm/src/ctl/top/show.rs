@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use crate::ctl::status::duration;
 use crate::observe::moment::{Moment, ResponderNow, Standing, Talker, TypeRate};
+use crate::observe::words::duration;
 
 /// Width of output that is not a terminal.
 const PLAIN_WIDTH: usize = 100;

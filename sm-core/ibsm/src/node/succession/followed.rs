@@ -40,6 +40,8 @@ pub struct Followed {
     pub contact: Option<Instant>,
     /// Whether a stream is open on which a master publishes.
     pub is_connected: bool,
+    /// Whether that state comes from a store that managers share, not from a master's feed.
+    pub reads_store: bool,
     /// The state besides the registry that was received last.
     pub master_state: Option<Arc<MasterState>>,
     /// The version of it that is on disk.

@@ -11,6 +11,7 @@ use sa_proto::state::StateVersion;
 
 use crate::node::{NewSession, RegistryLink, SnapshotFeed};
 use crate::publish::{Challenge, PublishError};
+use sm_core::manage::api_partitions::ApiPartitions;
 use sm_core::notice::{Event, Issuer};
 use sm_core::registry::{GuidBlock, Ports, PredefinedGroup};
 use sm_core::sweep::ImportedRegistry;
@@ -113,6 +114,7 @@ pub(super) struct Registered {
     pub(super) held: RegistryVersion,
     pub(super) acknowledge_until: Option<Instant>,
     pub(super) events: Vec<Event>,
+    pub(super) api_partitions: Option<Arc<ApiPartitions>>,
 }
 
 impl TestRegistry {
@@ -168,6 +170,10 @@ impl RegistryLink for TestRegistry {
 
     fn changed_guid_blocks(&self) -> Vec<GuidBlock> {
         Vec::new()
+    }
+
+    fn api_partitions(&self) -> Option<Arc<ApiPartitions>> {
+        self.lock().api_partitions.clone()
     }
 
     fn next_trap(&self) -> Option<Packet> {

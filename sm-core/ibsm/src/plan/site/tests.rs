@@ -57,16 +57,16 @@ fn destination(base_lid: u16, lid_count: u16, egress_switch: u16, exit: u8) -> D
 #[test]
 fn everything_that_ibnetdiscover_prints_is_used() {
     let site = site(DISCOVERED);
-    // Switches are numbered in the order of the file: 0x300, then 0x200.
+    // Switches are numbered by GUID: 0x200, then 0x300, unlike in the file.
     let names: Vec<_> = site.roster.switches.iter().map(|s| (s.guid.0, s.name.as_str())).collect();
-    assert_eq!(names, [(0x300, "sw \"three\""), (0x200, "sw two")]);
+    assert_eq!(names, [(0x200, "sw two"), (0x300, "sw \"three\"")]);
     let links = [(7, 8), (8, 7)].map(|(port, peer_port)| Link { peer: 1, port, peer_port });
     assert_eq!(site.topology.links(0), links);
     let there = [
-        destination(2, 1, 1, 0),
-        destination(4, 2, 0, 0),
-        destination(16, 4, 0, 1),
-        destination(20, 4, 0, 3),
+        destination(2, 1, 0, 0),
+        destination(4, 2, 1, 0),
+        destination(16, 4, 1, 1),
+        destination(20, 4, 1, 3),
     ];
     assert_eq!(site.topology.destinations(), there);
     let ends: Vec<_> = site.roster.ends.iter().map(|end| (end.guid.0, end.kind)).collect();
@@ -131,26 +131,26 @@ fn a_failed_link_is_removed_at_both_ends_and_nothing_else_changes() {
     assert_eq!(rest.topology.links(1), [Link { peer: 0, port: 7, peer_port: 8 }]);
     assert_eq!(rest.topology.destinations(), site.topology.destinations());
     assert_eq!(rest.roster, site.roster);
-    assert_eq!(site.describe(all[0]), "'sw \"three\"' port 7 - 'sw two' port 8");
+    assert_eq!(site.describe(all[0]), "'sw two' port 7 - 'sw \"three\"' port 8");
 }
 
 #[test]
 fn a_failed_switch_removes_its_hosts_and_renumbers_others() {
     let site = site(DISCOVERED);
     assert_eq!(site.failures(true), [Failure::Switch(0), Failure::Switch(1)]);
-    let (rest, numbers) = site.without(Failure::Switch(0)).unwrap();
-    assert_eq!(numbers, [Some(1)]);
+    let (rest, numbers) = site.without(Failure::Switch(1)).unwrap();
+    assert_eq!(numbers, [Some(0)]);
     assert_eq!(rest.topology.destinations(), [destination(2, 1, 0, 0)]);
     assert_eq!(rest.roster.switches[0].guid.0, 0x200);
     assert_eq!((rest.roster.ends.len(), rest.topology.link_count()), (1, 0));
-    assert_eq!(site.describe(Failure::Switch(1)), "'sw two'");
+    assert_eq!(site.describe(Failure::Switch(0)), "'sw two'");
 }
 
 #[test]
 fn switches_are_shown_by_name_where_there_is_one() {
     let site = site(DISCOVERED);
     let labels = [1, 0, 12].map(|switch| site.switch_label(switch));
-    assert_eq!(labels, ["switch 'sw two'", "switch 'sw \"three\"'", "switch 12"]);
+    assert_eq!(labels, ["switch 'sw \"three\"'", "switch 'sw two'", "switch 12"]);
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! The attachment to the fabric. While the simulator's server or the HCA is unavailable, it
 //! delivers nothing and tries to reattach.
 
+mod choice;
+mod observer;
 mod port;
 
 use std::io;
@@ -10,11 +12,14 @@ use std::time::{Duration, Instant};
 use ib_mad::transport::Packet;
 use ib_mad::transport::ibsim::{ClientId, IbsimOptions, Role};
 use ib_mad::transport::umad::UmadPort;
-use ib_mad::types::Guid;
+use ib_mad::types::{Guid, Lid};
 use tracing::{info, warn};
 
+pub use self::choice::ChoiceError;
+pub(super) use self::choice::choose;
+pub(super) use self::observer::Observer;
 pub use self::port::AttachError;
-use self::port::{Port, Wanted};
+use self::port::{Port, Wanted, WantedUmad};
 use super::state::StateDir;
 use crate::cli::{Config, TransportKind};
 
@@ -42,7 +47,7 @@ pub(super) struct Attachment {
 impl Attachment {
     /// Attaches for the first time.
     pub(super) fn open(config: &Config, state: &StateDir) -> Result<Self, AttachError> {
-        let mut wanted = wanted(config, state);
+        let mut wanted = wanted(config, state.stale_client());
         let port = Port::open(&wanted)?;
         if let Some(client) = port.client_id()
             && let Err(failure) = state.keep_client(client)
@@ -80,6 +85,11 @@ impl Attachment {
     /// The port attached to, if it is one of this host.
     pub(super) fn umad_port(&self) -> Option<&UmadPort> {
         self.port.as_ref()?.umad_port()
+    }
+
+    /// Base LID of the port; [`Lid::NONE`] while there is none.
+    pub(super) fn local_lid(&self) -> Lid {
+        self.port.as_ref().map_or(Lid::NONE, Port::local_lid)
     }
 
     pub(super) fn is_attached(&self) -> bool {
@@ -174,23 +184,25 @@ impl Attachment {
     }
 }
 
-fn wanted(config: &Config, state: &StateDir) -> Wanted {
+/// The port that the configuration names. `stale_client`: the slot at a simulator of an earlier
+/// run.
+fn wanted(config: &Config, stale_client: Option<ClientId>) -> Wanted {
     match config.transport {
         TransportKind::Umad => {
             let settings = &config.settings;
             let timeout = Duration::from_millis(u64::from(settings.transaction_timeout));
-            Wanted::Umad {
+            Wanted::Umad(WantedUmad {
                 guid: settings.guid,
                 device: config.device.clone(),
                 num: config.port,
                 // Over before the SMP is retried.
                 answer_timeout: (timeout * 9 / 10).max(Duration::from_millis(1)),
-            }
+            })
         }
         TransportKind::Ibsim => {
             let mut options = IbsimOptions {
                 role: Role::Manager { sa: true },
-                stale_client: state.stale_client(),
+                stale_client,
                 ..IbsimOptions::default()
             };
             if let Some(socket) = &config.socket {

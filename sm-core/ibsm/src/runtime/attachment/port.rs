@@ -9,7 +9,7 @@ use std::time::Duration;
 use ib_mad::transport::ibsim::{ClientId, Ibsim, IbsimError, IbsimOptions};
 use ib_mad::transport::umad::{IsSm, Umad, UmadError, UmadOptions, UmadPort};
 use ib_mad::transport::{Packet, Transport};
-use ib_mad::types::{Guid, PortNum};
+use ib_mad::types::{Guid, Lid, PortNum};
 use tracing::{debug, warn};
 
 /// Why the fabric cannot be reached.
@@ -37,17 +37,30 @@ pub enum AttachError {
 pub(super) enum Wanted {
     /// A node of a simulated fabric.
     Ibsim(IbsimOptions),
-    /// A port of this host: by its GUID or, if that is 0, by device and number, as far as given.
-    Umad {
-        guid: Guid,
-        device: Option<String>,
-        num: Option<PortNum>,
-        /// See [`UmadOptions::answer_timeout`].
-        answer_timeout: Duration,
-    },
+    /// A port of this host.
+    Umad(WantedUmad),
 }
 
-/// An open port, whose IsSM bit is set while it is open.
+/// A port of this host: by its GUID or, if that is 0, by device and number, as far as given.
+#[derive(Clone, Debug)]
+pub(super) struct WantedUmad {
+    pub(super) guid: Guid,
+    pub(super) device: Option<String>,
+    pub(super) num: Option<PortNum>,
+    /// See [`UmadOptions::answer_timeout`].
+    pub(super) answer_timeout: Duration,
+}
+
+impl WantedUmad {
+    fn find(&self) -> Result<UmadPort, UmadError> {
+        match self.guid {
+            Guid(0) => UmadPort::find(self.device.as_deref(), self.num),
+            guid => UmadPort::find_by_guid(guid),
+        }
+    }
+}
+
+/// An open port. Of a manager, its IsSM bit is set while it is open.
 pub(super) enum Port {
     /// A port of a simulated fabric.
     Ibsim(Box<Ibsim>),
@@ -56,7 +69,7 @@ pub(super) enum Port {
         umad: Box<Umad>,
         /// Packets that the kernel refused, as logged last.
         logged: u64,
-        _is_sm: IsSm,
+        _is_sm: Option<IsSm>,
     },
 }
 
@@ -69,14 +82,26 @@ impl Port {
                 ibsim.set_is_sm(true)?;
                 Ok(Self::Ibsim(Box::new(ibsim)))
             }
-            &Wanted::Umad { guid, ref device, num, answer_timeout } => {
-                let port = match guid {
-                    Guid(0) => UmadPort::find(device.as_deref(), num),
-                    guid => UmadPort::find_by_guid(guid),
-                }?;
-                let is_sm = IsSm::set(&port)?;
-                let umad = Umad::open(&UmadOptions::subnet_manager(port, answer_timeout))?;
+            Wanted::Umad(wanted) => {
+                let port = wanted.find()?;
+                let is_sm = Some(IsSm::set(&port)?);
+                let umad = Umad::open(&UmadOptions::subnet_manager(port, wanted.answer_timeout))?;
                 Ok(Self::Umad { umad: Box::new(umad), logged: 0, _is_sm: is_sm })
+            }
+        }
+    }
+
+    /// Opens the port without IsSM and without the requests of a manager, for what `options` says.
+    pub(super) fn open_to_read(
+        wanted: &Wanted,
+        options: fn(UmadPort, Duration) -> UmadOptions,
+    ) -> Result<Self, AttachError> {
+        match wanted {
+            Wanted::Ibsim(options) => Ok(Self::Ibsim(Box::new(Ibsim::connect(options)?))),
+            Wanted::Umad(wanted) => {
+                let port = wanted.find()?;
+                let umad = Umad::open(&options(port, wanted.answer_timeout))?;
+                Ok(Self::Umad { umad: Box::new(umad), logged: 0, _is_sm: None })
             }
         }
     }
@@ -109,6 +134,14 @@ impl Port {
         match self {
             Self::Ibsim(ibsim) => Some(ibsim.client_id()),
             Self::Umad { .. } => None,
+        }
+    }
+
+    /// Its base LID when it was read last.
+    pub(super) fn local_lid(&self) -> Lid {
+        match self {
+            Self::Ibsim(ibsim) => ibsim.local_lid(),
+            Self::Umad { umad, .. } => umad.local_lid(),
         }
     }
 

@@ -17,10 +17,9 @@ use sa_proto::proto::snapshot as proto;
 use sa_proto::proto::snapshot::FromResponder;
 use sa_proto::proto::snapshot::snapshot_feed_client::SnapshotFeedClient;
 use sa_proto::snapshot::SCHEMA;
-use sa_proto::trust::{self, ClientTrust};
+use sa_proto::trust::{self, ClientTrust, SmEndpoint};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::transport::Endpoint;
 
 pub use machine::{Output, Stream};
 pub(super) use own_files::OwnFiles;
@@ -153,12 +152,14 @@ impl Driver {
     }
 }
 
-fn endpoint(trust: &ClientTrust, url: &str) -> Result<Endpoint, String> {
+fn endpoint(trust: &ClientTrust, url: &str) -> Result<SmEndpoint, String> {
     let endpoint = trust.endpoint(url).map_err(|error| error.to_string())?;
-    Ok(endpoint
-        .connect_timeout(CONNECT_TIMEOUT)
-        .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
-        .keep_alive_timeout(KEEPALIVE_TIMEOUT)
-        .keep_alive_while_idle(true)
-        .tcp_nodelay(true))
+    Ok(endpoint.configure(|endpoint| {
+        endpoint
+            .connect_timeout(CONNECT_TIMEOUT)
+            .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
+            .keep_alive_timeout(KEEPALIVE_TIMEOUT)
+            .keep_alive_while_idle(true)
+            .tcp_nodelay(true)
+    }))
 }

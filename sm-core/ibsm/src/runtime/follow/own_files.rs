@@ -47,7 +47,7 @@ impl OwnFiles {
     fn compare(&self, progress: &Progress) -> Option<StateVersion> {
         let followed = progress.followed();
         let state = followed.master_state?;
-        if !followed.is_connected {
+        if !followed.is_connected && !followed.reads_store {
             return Some(state.version);
         }
         let settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone();

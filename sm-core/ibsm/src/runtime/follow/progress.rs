@@ -224,6 +224,12 @@ impl Progress {
         }
     }
 
+    /// The state of the manager that holds the fence was read in a store that managers share.
+    pub fn receive_stored_state(&self, received: MasterState) {
+        self.lock().0.reads_store = true;
+        self.receive_state(received);
+    }
+
     /// Waits until a state other than `seen` is received, for this time at most.
     pub fn await_state(&self, seen: Option<StateVersion>, limit: Duration) {
         let is_same = |state: &mut (Followed, Option<News>)| {

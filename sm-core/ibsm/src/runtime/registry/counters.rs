@@ -83,6 +83,8 @@ counters! {
     unvouched => "registry_unanswered_mastership_unknown";
     /// Writes dropped: their responder follows a session with a higher epoch
     superseded_session => "registry_dropped_session";
+    /// Orders of programs dropped: given in an earlier session, or no longer awaited
+    superseded_orders => "registry_orders_superseded";
     /// Writes dropped: malformed MAD
     malformed => "registry_dropped_malformed";
     /// Writes dropped: unsupported class, method or attribute

@@ -17,6 +17,8 @@ use ib_mad::types::Guid;
 use sa_proto::snapshot::RegistryPlane;
 use tracing::{error, info, warn};
 
+use crate::clock::unix_ms;
+use crate::observe::event::{Draft, EventKind, EventLog};
 use sm_config::Settings;
 use sm_core::registry::dump::{self, Surroundings};
 use sm_core::registry::{Ports, Stamp};
@@ -33,23 +35,29 @@ const FILE_LEN_MAX: u64 = 512 << 20;
 pub struct SaDumpFile {
     /// `sa_db_file`: read if nothing has ever been stored.
     read_from: Option<PathBuf>,
-    /// Written after changes (`sa_db_dump`).
-    write_to: Option<PathBuf>,
+    /// Written after changes, if [`writes`](Self::writes).
+    write_to: PathBuf,
+    /// Whether it is written (`sa_db_dump`).
+    writes: bool,
     /// Sequence number written last.
     written: Option<u64>,
     /// When the next write is due.
     due: Option<Instant>,
     /// The thread that writes it.
     writer: Option<JoinHandle<()>>,
+    /// Where a write is noted.
+    events: EventLog,
 }
 
 impl SaDumpFile {
     /// The files that the settings name.
-    pub(in crate::runtime) fn of(settings: &Settings, state_dir: &Path) -> Self {
+    pub(in crate::runtime) fn of(settings: &Settings, state_dir: &Path, events: EventLog) -> Self {
         let directory = settings.dump_files_dir.as_ref().map_or(state_dir, Path::new);
         Self {
             read_from: settings.sa_db_file.as_ref().map(PathBuf::from),
-            write_to: settings.sa_db_dump.then(|| directory.join("opensm-sa.dump")),
+            write_to: directory.join("opensm-sa.dump"),
+            writes: settings.sa_db_dump,
+            events,
             ..Self::default()
         }
     }
@@ -111,6 +119,14 @@ impl SaDumpFile {
         }
     }
 
+    /// Begins or ends writing the file: what is registered by then is written at the next
+    /// [`keep`](Self::keep).
+    pub(super) fn set_writes(&mut self, writes: bool) {
+        if std::mem::replace(&mut self.writes, writes) != writes {
+            (self.written, self.due) = (None, None);
+        }
+    }
+
     /// When to call [`keep`](Self::keep) next.
     pub(super) fn due(&self) -> Option<Instant> {
         self.due
@@ -126,7 +142,7 @@ impl SaDumpFile {
         plane: &RegistryPlane,
         last: bool,
     ) {
-        let (Some(path), Some(ports)) = (&self.write_to, ports) else { return };
+        let Some(ports) = ports.filter(|_| self.writes) else { return };
         let is_busy = self.writer.as_ref().is_some_and(|writer| !writer.is_finished());
         if self.written != Some(plane.sequence) {
             let due = *self.due.get_or_insert(match self.written {
@@ -140,17 +156,23 @@ impl SaDumpFile {
                 self.due = Some(now + PATIENCE);
                 return;
             }
-            let (path, ports, plane) = (path.clone(), ports.clone(), plane.clone());
+            let (path, ports, plane) = (self.write_to.clone(), ports.clone(), plane.clone());
+            let events = self.events.clone();
             self.finish();
             self.written = Some(plane.sequence);
             let write = move || {
                 let text = with(time, &ports, |around| dump::write(&plane, around));
-                if let Err(failure) = replace(&path, &text) {
-                    warn!(
+                match replace(&path, &text) {
+                    Ok(()) => {
+                        let text = format!("the registry was written to {}", path.display());
+                        let draft = Draft::new(EventKind::RegistryDumped, text);
+                        events.note(unix_ms(), draft.with("sequence", plane.sequence));
+                    }
+                    Err(failure) => warn!(
                         "cannot write {}: {failure}; OpenSM cannot restore the current registry \
                          from it",
                         path.display()
-                    );
+                    ),
                 }
             };
             match std::thread::Builder::new().name("dump".to_owned()).spawn(write) {
@@ -262,14 +284,15 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("opensm-sa.dump");
         let settings = Settings { sa_db_dump: true, ..Settings::default() };
-        let (mut file, now) = (SaDumpFile::of(&settings, directory.path()), Instant::now());
+        let (mut file, now) =
+            (SaDumpFile::of(&settings, directory.path(), EventLog::default()), Instant::now());
         let ports = Arc::new(ports());
         file.keep(now, time(), Some(&ports), &plane(1, 2), false);
         file.finish();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         let name = path.to_str().unwrap().to_owned();
         let settings = Settings { sa_db_file: Some(name), ..Settings::default() };
-        let other = SaDumpFile::of(&settings, directory.path());
+        let other = SaDumpFile::of(&settings, directory.path(), EventLog::default());
         let read = other.read(time(), &ports).unwrap();
         assert_eq!(read.alias_guids, plane(0, 2).alias_guids);
     }
@@ -279,7 +302,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("opensm-sa.dump");
         let settings = Settings { sa_db_dump: true, ..Settings::default() };
-        let (mut file, now) = (SaDumpFile::of(&settings, directory.path()), Instant::now());
+        let (mut file, now) =
+            (SaDumpFile::of(&settings, directory.path(), EventLog::default()), Instant::now());
         let ports = Arc::new(ports());
         let mut keep = |seconds, sequence, last| {
             let now = now + Duration::from_secs(seconds);
@@ -299,11 +323,35 @@ mod tests {
     }
 
     #[test]
+    fn whether_the_file_is_written_is_read_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("opensm-sa.dump");
+        let mut file = SaDumpFile::of(&Settings::default(), directory.path(), EventLog::default());
+        let (now, ports) = (Instant::now(), Arc::new(ports()));
+        let keep = |file: &mut SaDumpFile, sequence| {
+            file.keep(now, time(), Some(&ports), &plane(sequence, sequence), false);
+            file.finish();
+        };
+        keep(&mut file, 1);
+        assert!(!path.exists());
+        file.set_writes(true);
+        keep(&mut file, 1);
+        let text = fs::read_to_string(&path).unwrap();
+        file.set_writes(false);
+        keep(&mut file, 2);
+        assert_eq!((fs::read_to_string(&path).unwrap(), file.due()), (text.clone(), None));
+        file.set_writes(true);
+        keep(&mut file, 2);
+        assert_ne!(fs::read_to_string(&path).unwrap(), text, "at once");
+    }
+
+    #[test]
     fn a_slow_write_delays_nothing_and_the_latest_state_is_written_next() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("opensm-sa.dump");
         let settings = Settings { sa_db_dump: true, ..Settings::default() };
-        let (mut file, now) = (SaDumpFile::of(&settings, directory.path()), Instant::now());
+        let (mut file, now) =
+            (SaDumpFile::of(&settings, directory.path(), EventLog::default()), Instant::now());
         let ports = Arc::new(ports());
         // A disk that takes its time.
         let (release, released) = std::sync::mpsc::channel::<()>();
@@ -326,7 +374,7 @@ mod tests {
         let path = directory.path().join("dump");
         let settings =
             Settings { sa_db_file: Some(path.to_str().unwrap().into()), ..Settings::default() };
-        let file = SaDumpFile::of(&settings, directory.path());
+        let file = SaDumpFile::of(&settings, directory.path(), EventLog::default());
         assert_eq!(file.read(time(), &ports()), None);
         fs::write(&path, "Something else: x\n").unwrap();
         assert_eq!(file.read(time(), &ports()), None);

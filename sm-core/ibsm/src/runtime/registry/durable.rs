@@ -5,8 +5,8 @@
 //! memory is discarded and read back from the store, so that it never holds more than the store
 //! does. The batch is then decided once more, which is harmless if the commit had succeeded after
 //! all: outcomes are stored with their changes. If that fails too, the writes are refused with
-//! status "no resources", as are all others until the store can be opened again. Where it is
-//! unknown whether they are stored, they are not answered: a refusal would be final.
+//! status "no resources", as are all others until the next attempt. Where it is unknown whether
+//! they are stored, they are not answered: a refusal would be final.
 //!
 //! The store may take time ([`Store`]): while it does, the batch is open, what others see is the
 //! state before it, and the next one waits.
@@ -14,6 +14,7 @@
 //! Thread and clock belong to the parent module.
 
 mod batch;
+mod failing;
 mod follow;
 mod shared;
 
@@ -23,13 +24,14 @@ use std::time::Duration;
 
 use ib_mad::types::PKey;
 use sa_proto::snapshot::{RegistryPlane, RegistryVersion, Session, Version};
-use tracing::{error, info, warn};
+use tracing::{info, warn};
 
 use super::counters::Counters;
 use crate::publish::Publisher;
 use crate::runtime::store::{Event, Store, StoreError, Stored};
 use batch::{Batch, Surroundings};
-pub(super) use batch::{Verdict, Work};
+pub(super) use batch::{Verdict, Work, Write};
+use failing::Failing;
 use sm_core::registry::{
     self, GuidBlock, HostTime, Members, Outcome, OutcomeKey, Ports, Registry, RegistryClock,
     RegistryEvent, Stamp,
@@ -38,8 +40,10 @@ use sm_routing::multicast::Membership;
 
 /// How long the start waits for a store that is slow or out of reach.
 const START_PATIENCE: Duration = Duration::from_secs(5);
-/// How long to wait before a store that failed is opened again, seconds.
-const REOPEN_INTERVAL_S: u64 = 2;
+/// How long to wait after a failure of the store before it is used again, seconds.
+const RETRY_INTERVAL_S: u64 = 2;
+/// The effect of a failure, for the log.
+const UNTIL_RETRY: &str = "registrations are refused until a retry succeeds";
 /// Minimum time between two stamps of registry time on disk. A restart continues exactly from any
 /// of them; only if a boot lies between and the wall clock was set back does an older one matter.
 const STAMP_INTERVAL: Duration = Duration::from_secs(1);
@@ -50,7 +54,7 @@ pub(super) type GroupEvent = (RegistryEvent, Option<PKey>);
 /// The registry, durable and published; see the module.
 pub(super) struct DurableRegistry {
     store: Box<dyn Store>,
-    /// Unless it is open, the registry is empty.
+    /// While nothing was read, the registry is empty.
     access: Access,
     /// Whether nothing has ever been stored.
     fresh: bool,
@@ -79,9 +83,18 @@ pub(super) struct DurableRegistry {
     batch: Option<Batch>,
     /// A commit that may or may not be stored.
     unsettled: Option<Unsettled>,
+    /// Commits that failed since the last one that did not.
+    failing: Failing,
+    /// What was in memory when the store failed, while nothing can be read: it shows which requests
+    /// may be stored.
+    discarded: Option<Registry>,
     publisher: Arc<Publisher>,
     /// The session in which the registry was published.
     published: Option<Session>,
+    /// The same when the store failed, and the version that it held then.
+    published_before: Option<(Session, RegistryVersion)>,
+    /// The session in which a copy of a shared store was published, which is logged once.
+    copy_published: Option<Session>,
     events: Vec<GroupEvent>,
     /// Members of MLIDs, and which of them changed.
     members: Members,
@@ -97,8 +110,10 @@ enum Access {
     Copy,
     /// It is being read.
     Opening,
-    /// It failed; to be opened again at this time, in seconds of registry time.
+    /// It could not be opened; to be tried again at this time, in seconds of registry time.
     Closed { due_s: u64 },
+    /// Everything was read, but commits fail; the next one is tried at this time.
+    Refusing { due_s: u64 },
 }
 
 /// A commit whose result is unknown.
@@ -146,8 +161,12 @@ impl DurableRegistry {
             unapplied: Surroundings::default(),
             batch: None,
             unsettled: None,
+            failing: Failing::default(),
+            discarded: None,
             publisher,
             published: None,
+            published_before: None,
+            copy_published: None,
             events: Vec::new(),
             members: Members::default(),
             counters,
@@ -199,7 +218,7 @@ impl DurableRegistry {
 
     /// Whether everything in the store was read.
     pub(super) fn is_read(&self) -> bool {
-        matches!(self.access, Access::Open | Access::Copy)
+        matches!(self.access, Access::Open | Access::Copy | Access::Refusing { .. })
     }
 
     /// Sequence number of the last change in the store; 0 if there was none.
@@ -228,6 +247,7 @@ impl DurableRegistry {
 
     fn adopt(&mut self, stored: Stored) {
         self.access = Access::Open;
+        self.discarded = None;
         self.followed = None;
         self.fresh = stored.fresh;
         self.stored_session = stored.session;
@@ -237,10 +257,11 @@ impl DurableRegistry {
         self.replace_registry(Registry::restore(&stored.plane, stored.outcomes));
     }
 
-    fn replace_registry(&mut self, registry: Registry) {
+    /// Returns the one before.
+    fn replace_registry(&mut self, registry: Registry) -> Registry {
         self.counted += self.registry.counters();
-        self.registry = registry;
         self.unapplied = self.surroundings.clone();
+        std::mem::replace(&mut self.registry, registry)
     }
 
     /// Takes the events of the last commit if session and sequence number in the store show that it
@@ -256,12 +277,15 @@ impl DurableRegistry {
 
     /// Discards what is in memory, and begins to read everything back.
     fn reopen(&mut self) {
-        self.access = Access::Opening;
         self.stored_session = Version::NONE.session;
         self.stamped = None;
         self.published = None;
+        self.published_before = None;
         self.followed = None;
-        self.replace_registry(Registry::default());
+        let is_read = self.is_read();
+        self.access = Access::Opening;
+        let discarded = self.replace_registry(Registry::default());
+        self.discarded = Some(discarded).filter(|_| is_read).or(self.discarded.take());
         self.store.open();
     }
 
@@ -271,38 +295,51 @@ impl DurableRegistry {
             match event {
                 Event::Opened(stored) => {
                     let (session, sequence) = (stored.session, stored.plane.sequence);
-                    info!(sequence, "registry reloaded");
+                    self.failing.note_reloaded(sequence);
+                    let before = self.published_before.take();
                     self.note_stored(&stored);
                     self.adopt(*stored);
+                    // What was published is what is stored.
+                    let stored = RegistryVersion { session, sequence };
+                    self.published =
+                        before.and_then(|(of, version)| (version == stored).then_some(of));
                     let made = self.settle(session, sequence);
                     self.note_reopened(made);
                 }
                 Event::Copied(copy) => self.adopt_copy(*copy),
                 Event::Failed(failure) if self.access != Access::Open => {
-                    self.access = Access::Closed { due_s: now_s + REOPEN_INTERVAL_S };
+                    self.access = Access::Closed { due_s: now_s + RETRY_INTERVAL_S };
                     self.note_reopened(None);
-                    error!(
-                        "cannot reopen the registry: {}; registrations are refused, retrying every \
-                         {REOPEN_INTERVAL_S} s",
-                        sa_proto::with_causes(&failure)
-                    );
+                    self.failing.note(now_s, "cannot reopen the registry", UNTIL_RETRY, &failure);
                 }
                 Event::Failed(failure) => {
                     self.counters.failures.add(1);
-                    self.note_failed(&failure);
+                    let published = self.published.map(|session| (session, self.held()));
+                    let what = "cannot commit writes to the registry";
+                    self.failing.note(now_s, what, UNTIL_RETRY, &failure);
+                    self.note_failed();
                     self.reopen();
+                    self.published_before = published;
                 }
                 Event::Committed => self.note_committed(),
             }
         }
     }
 
-    /// Opens a store that failed, if it is time.
-    fn reopen_if_due(&mut self, now_s: u64) {
-        if let Access::Closed { due_s } = self.access
-            && now_s >= due_s
-        {
-            self.reopen();
+    /// Uses a store that failed again, if it is time.
+    fn retry_if_due(&mut self, now_s: u64) {
+        match self.access {
+            Access::Closed { due_s } if now_s >= due_s => self.reopen(),
+            Access::Refusing { due_s } if now_s >= due_s => self.access = Access::Open,
+            _ => {}
+        }
+    }
+
+    /// Commits fail though the store can be read: the next one is not tried at once. Without this,
+    /// each write would cost that everything is read.
+    fn refuse_for_now(&mut self, now_s: u64) {
+        if self.access == Access::Open && !self.store.is_shared() {
+            self.access = Access::Refusing { due_s: now_s + RETRY_INTERVAL_S };
         }
     }
 
@@ -332,7 +369,7 @@ impl DurableRegistry {
             Access::Open if !self.unapplied.is_empty() => Some(0),
             Access::Open => self.registry.next_expiry(),
             Access::Opening => None,
-            Access::Closed { due_s } => Some(due_s),
+            Access::Closed { due_s } | Access::Refusing { due_s } => Some(due_s),
         }
     }
 

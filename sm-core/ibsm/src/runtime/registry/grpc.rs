@@ -8,6 +8,7 @@ use ib_mad::types::{Lid, Sl};
 use ib_mad::wire::MAD_LEN;
 use sa_proto::proto::event as event_proto;
 use sa_proto::proto::event::events_server::{Events, EventsServer};
+use sa_proto::proto::partition::partitions_server::PartitionsServer;
 use sa_proto::proto::registry as proto;
 use sa_proto::proto::registry::registry_server::{Registry, RegistryServer};
 use tokio::sync::{broadcast, mpsc, watch};
@@ -17,6 +18,7 @@ use tonic::service::Routes;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::notices::{NOTICES_KEPT, NumberedNotice};
+use super::orders::{PartitionDesk, PartitionService};
 use super::shared::Shared;
 use super::writing::{OUTBOUND_MAX, Writing};
 
@@ -29,10 +31,15 @@ const NOTICES_BATCH_MAX: usize = 256;
 /// Largest message accepted: all writes that a responder may have open, repeated at once.
 const INBOUND_LEN_MAX: usize = 16 << 20;
 
+/// Largest order accepted: its GUIDs, with room.
+const ORDER_LEN_MAX: usize = 1 << 20;
+
 pub(super) fn services(shared: Arc<Shared>, end: watch::Receiver<()>) -> Routes {
+    let orders = PartitionService(PartitionDesk::new(shared.clone()));
+    let orders = PartitionsServer::new(orders).max_decoding_message_size(ORDER_LEN_MAX);
     let service = Service { shared, end };
     let registry = RegistryServer::new(service.clone()).max_decoding_message_size(INBOUND_LEN_MAX);
-    Routes::new(registry).add_service(EventsServer::new(service))
+    Routes::new(registry).add_service(EventsServer::new(service)).add_service(orders)
 }
 
 #[derive(Clone)]

@@ -9,7 +9,8 @@
 //!   it.
 //! - [`durable`]: [`DurableRegistry`], the state machine of sm-core with its store and publication.
 //! - [`dump`]: [`SaDumpFile`], `opensm-sa.dump` for a migration from or to OpenSM.
-//! - [`grpc`]: the services that responders call; [`writing`]: a stream of writes;
+//! - [`grpc`]: the services that responders call; [`orders`]: that of programs, which make
+//!   partitions; [`writing`]: a stream of writes;
 //!   [`notices`]: the events for them.
 
 mod counters;
@@ -17,6 +18,7 @@ mod dump;
 mod durable;
 mod grpc;
 mod notices;
+mod orders;
 mod shared;
 mod synced;
 mod thread;
@@ -38,11 +40,15 @@ use tracing::error;
 
 pub use super::store::StoreError;
 pub use super::store::file::Medium;
+use crate::partitions::Site;
 use crate::publish::Publisher;
 pub use dump::SaDumpFile;
 use durable::DurableRegistry;
 use notices::NOTICES_MAX;
+pub use orders::{GrantedAt, OrderFailure, PartitionDesk};
 use shared::Shared;
+use sm_config::Settings;
+use sm_core::manage::api_partitions::ApiPartitions;
 use sm_core::notice::{Event, Issuer};
 use sm_core::registry::{GuidBlock, Ports, PredefinedGroup};
 use sm_core::sweep::ImportedRegistry;
@@ -72,7 +78,13 @@ impl RegistrySetup {
         Ok(Self { shared: Arc::new(Shared::new(bell, sa_key)), wake })
     }
 
-    /// The services that responders call. Their streams end when `end` loses its sender.
+    /// Where programs give orders about partitions.
+    pub fn desk(&self) -> PartitionDesk {
+        PartitionDesk::new(self.shared.clone())
+    }
+
+    /// The services that responders call, and that of programs. Their streams end when `end` loses
+    /// its sender.
     pub(super) fn services(&self, end: watch::Receiver<()>) -> Routes {
         grpc::services(self.shared.clone(), end)
     }
@@ -149,7 +161,11 @@ impl RegistrySetup {
                 shared.note_stored();
             }
         });
-        let thread = RegistryThread::new(shared, durable, responders, sync, dump, clock);
+        let _ = shared.publisher.set(Arc::downgrade(&publisher));
+        let mut thread =
+            RegistryThread::new(shared, durable, responders, sync, dump, clock.clone());
+        // Before the first sweep.
+        thread.report_partitions(clock.now());
         let handle = RegistryHandle {
             shared: self.shared,
             wake: self.wake,
@@ -188,6 +204,17 @@ impl RegistryHandle {
         inbox.issuer = Some(issuer);
         drop(inbox);
         self.shared.arrived.notify_one();
+    }
+
+    /// Applies settings that were read again: whether `opensm-sa.dump` is written.
+    pub(super) fn follow(&self, settings: &Settings) {
+        self.shared.inbox().writes_dump = Some(settings.sa_db_dump);
+        self.shared.arrived.notify_one();
+    }
+
+    /// Sets what operators' files say, as it is in force: partitions are listed with it.
+    pub(crate) fn set_site(&self, site: Site) {
+        *self.shared.site() = site;
     }
 
     /// A session has begun: the registry must be published in it.
@@ -266,7 +293,7 @@ impl RegistryHandle {
     }
 
     /// Accepts writes from now on, or refuses them.
-    pub(super) fn set_open(&self, open: bool) {
+    pub(crate) fn set_open(&self, open: bool) {
         self.shared.open.send_if_modified(|is| std::mem::replace(is, open) != open);
         if !open {
             // They would wait until this SM is master again, long after their clients gave up.
@@ -297,6 +324,16 @@ impl RegistryHandle {
     /// Blocks of GUID tables that changed since the last call.
     pub(super) fn changed_guid_blocks(&self) -> Vec<GuidBlock> {
         std::mem::take(&mut *self.shared.guid_blocks())
+    }
+
+    /// Where programs give orders about partitions.
+    pub fn desk(&self) -> PartitionDesk {
+        PartitionDesk::new(self.shared.clone())
+    }
+
+    /// Partitions that programs made; `None` until they are known.
+    pub(super) fn api_partitions(&self) -> Option<Arc<ApiPartitions>> {
+        self.shared.api_partitions().clone()
     }
 
     /// The MLIDs whose members changed since the last call, with their members; empty if none are
@@ -354,6 +391,11 @@ impl RegistryHandle {
                 "Multicast groups refused because no MLID is free",
                 decisions.mlids_exhausted,
             ),
+            counter(
+                "registry_partitions_refused",
+                "Orders about partitions refused because a limit is reached",
+                decisions.partitions_refused,
+            ),
         ]);
         let plane = self.plane();
         let queue = self.shared.inbox().writes.len();
@@ -390,6 +432,34 @@ impl Drop for RegistryHandle {
             error!("the registry thread panicked");
         }
     }
+}
+
+/// A registry of a master, for tests of other modules.
+#[cfg(test)]
+pub(crate) fn master_in(directory: &std::path::Path) -> (RegistryHandle, Arc<Publisher>) {
+    let config = crate::publish::PublishConfig {
+        tls: None,
+        local: Default::default(),
+        listen: (std::net::Ipv4Addr::LOCALHOST, 0).into(),
+        state_dir: directory.to_owned(),
+        history: sa_proto::snapshot::HistoryLimits::default(),
+    };
+    let publisher = Arc::new(Publisher::start(config).unwrap());
+    let setup = RegistrySetup::new(1).unwrap();
+    let store = Box::new(FileStore::new(directory.to_owned()));
+    let handle = setup.start(store, publisher.clone(), SaDumpFile::default()).unwrap();
+    let session = publisher.begin_session(ib_mad::types::Guid(1)).unwrap();
+    let ports = sm_core::registry::testing::ports();
+    handle.fabric_changed(ports, Vec::new(), Issuer::default());
+    handle.session_begun();
+    let end = Instant::now() + std::time::Duration::from_secs(60);
+    while handle.published_epoch() < session.epoch {
+        assert!(Instant::now() < end, "the registry was not published");
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    handle.acknowledge_until(Some(end + std::time::Duration::from_secs(3600)));
+    handle.set_open(true);
+    (handle, publisher)
 }
 
 #[cfg(test)]

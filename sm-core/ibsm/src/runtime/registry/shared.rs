@@ -4,20 +4,23 @@ use std::collections::VecDeque;
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Instant;
 
 use ib_mad::transport::Packet;
 use sa_proto::proto::registry as proto;
 use sa_proto::snapshot::RegistryVersion;
-use tokio::sync::{broadcast, mpsc, watch};
+use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
 use super::counters::Counters;
+use super::durable::{Verdict, Write};
 use super::notices::{NOTICES_MAX, NumberedNotice};
-use crate::publish::Writers;
+use crate::partitions::Site;
+use crate::publish::{Publisher, Writers};
 use crate::runtime::follow::Progress;
+use sm_core::manage::api_partitions::ApiPartitions;
 use sm_core::notice::{Event, Issuer};
-use sm_core::registry::{self, GuidBlock, Ports, PredefinedGroup, Request};
+use sm_core::registry::{self, GuidBlock, Ports, PredefinedGroup};
 use sm_core::sweep::ImportedRegistry;
 use sm_routing::multicast::Membership;
 
@@ -26,13 +29,20 @@ pub(super) const WRITES_MAX: usize = 1 << 14;
 
 pub(super) type Outbound = mpsc::Sender<Result<proto::Outcomes, tonic::Status>>;
 
-/// A write of a responder.
+/// A write of a responder, or of a program.
 pub(super) struct Job {
     /// Its number in the connection.
     pub(super) id: u64,
-    /// The request; `None` only asks for the sequence number.
-    pub(super) request: Option<Request>,
-    pub(super) origin: Arc<Origin>,
+    pub(super) write: Write,
+    pub(super) reply_to: ReplyTo,
+}
+
+/// Who is answered.
+pub(super) enum ReplyTo {
+    /// The responder that sent it.
+    Responder(Arc<Origin>),
+    /// The program that ordered it.
+    Program(oneshot::Sender<Verdict>),
 }
 
 /// Where the writes of a message came from.
@@ -57,6 +67,8 @@ pub(super) struct Inbox {
     pub(super) events: Vec<Event>,
     /// Whether a session may have begun or ended.
     pub(super) session: bool,
+    /// Whether `opensm-sa.dump` is written, if the settings were read again.
+    pub(super) writes_dump: Option<bool>,
     /// Until when writes may be acknowledged; `None` if not now. They wait.
     pub(super) acknowledge_until: Option<Instant>,
     /// Whether a follower that answers wait for has stored something.
@@ -85,6 +97,7 @@ impl Inbox {
             || self.predefined.is_some()
             || !self.events.is_empty()
             || self.session
+            || self.writes_dump.is_some()
             || self.followed.as_ref().is_some_and(|followed| followed.has_news())
             || self.stop
     }
@@ -116,6 +129,12 @@ pub(super) struct Shared {
     pub(super) membership: Mutex<Membership>,
     /// Blocks of GUID tables that changed, until the service loop takes them.
     pub(super) guid_blocks: Mutex<Vec<GuidBlock>>,
+    /// Partitions that programs made, as they are stored; `None` until they are known.
+    pub(super) api_partitions: Mutex<Option<Arc<ApiPartitions>>>,
+    /// What operators' files say, as it is in force.
+    pub(super) site: Mutex<Site>,
+    /// The publisher, once there is one.
+    pub(super) publisher: OnceLock<Weak<Publisher>>,
     /// State of the SA database that the registry is restored from.
     pub(super) imported: Mutex<ImportedRegistry>,
     /// Relayed traps, for the service loop.
@@ -148,6 +167,9 @@ impl Shared {
             front_door: watch::Sender::default(),
             membership: Mutex::default(),
             guid_blocks: Mutex::default(),
+            api_partitions: Mutex::default(),
+            site: Mutex::default(),
+            publisher: OnceLock::new(),
             imported: Mutex::default(),
             traps: Mutex::default(),
             counters: Arc::default(),
@@ -168,6 +190,14 @@ impl Shared {
 
     pub(super) fn guid_blocks(&self) -> MutexGuard<'_, Vec<GuidBlock>> {
         self.guid_blocks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn api_partitions(&self) -> MutexGuard<'_, Option<Arc<ApiPartitions>>> {
+        self.api_partitions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn site(&self) -> MutexGuard<'_, Site> {
+        self.site.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn imported(&self) -> MutexGuard<'_, ImportedRegistry> {

@@ -58,7 +58,8 @@ mod tests {
     use sa_proto::snapshot::Session;
     use tokio::sync::mpsc;
 
-    use super::super::shared::Origin;
+    use super::super::durable::Write;
+    use super::super::shared::{Origin, ReplyTo};
     use super::*;
 
     fn version(epoch: u64, sequence: u64) -> RegistryVersion {
@@ -68,7 +69,7 @@ mod tests {
     fn batch(id: u64) -> Batch {
         let (outbound, _) = mpsc::channel(1);
         let origin = Arc::new(Origin { epoch: 0, connection: 1, outbound });
-        let job = Job { id, request: None, origin };
+        let job = Job { id, write: Write::Nothing, reply_to: ReplyTo::Responder(origin) };
         (vec![job], vec![Verdict::Dropped])
     }
 

@@ -11,22 +11,25 @@ use sa_proto::proto::registry as proto;
 use sa_proto::snapshot::HistoryLimits;
 use tokio::sync::mpsc;
 
-use super::shared::{Job, Origin, Outbound, WRITES_MAX};
+use super::durable::Write;
+use super::shared::{Job, Origin, Outbound, ReplyTo, WRITES_MAX};
 use super::thread::BATCH_MAX;
 use super::*;
 use crate::publish::PublishConfig;
 use crate::runtime::store::etcd::EtcdStore;
 use crate::runtime::store::etcd::testing::Cluster;
 use crate::runtime::store::file::FileStore;
-use sm_core::registry::Request;
 use sm_core::registry::testing::{gid, ports, request};
+use sm_core::registry::{
+    Attributes, OrderRefusal, PartitionAction, PartitionOrder, Request, WantedMember,
+};
 
 fn job(id: u64, outbound: &Outbound) -> Job {
     job_from(id, Origin { epoch: 0, connection: 1, outbound: outbound.clone() })
 }
 
 fn job_from(id: u64, origin: Origin) -> Job {
-    Job { id, request: None, origin: Arc::new(origin) }
+    Job { id, write: Write::Nothing, reply_to: ReplyTo::Responder(Arc::new(origin)) }
 }
 
 #[test]
@@ -91,6 +94,63 @@ fn master(
 }
 
 type Outcomes = Result<proto::Outcomes, tonic::Status>;
+
+/// An order to make a partition with one member.
+fn order(pkey: u16, guid: u64) -> PartitionOrder {
+    let member = WantedMember { guid: Guid(guid), full: true, limited: false, first: false };
+    let attributes = Attributes::default();
+    let action = PartitionAction::Add { members: vec![member], attributes };
+    PartitionOrder { pkey: PKey(pkey), action }
+}
+
+fn give(desk: &PartitionDesk, order: PartitionOrder) -> Result<GrantedAt, OrderFailure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(desk.give(order))
+}
+
+#[test]
+fn an_order_of_a_program_is_published_when_it_is_answered_and_there_after_a_restart() {
+    let directory = tempfile::tempdir().unwrap();
+    let (handle, publisher, ..) = master(&directory);
+    await_that("there are none", || {
+        handle.api_partitions().is_some_and(|partitions| partitions.is_empty())
+    });
+    let desk = handle.desk();
+    assert_eq!(give(&desk, order(5, 1)), Err(OrderFailure::NotMaster));
+    handle.set_open(true);
+    let granted = give(&desk, order(5, 1)).unwrap();
+    assert_eq!(granted.epoch, publisher.session().unwrap().epoch);
+    let published = handle.plane();
+    assert!(published.sequence >= granted.sequence);
+    assert_eq!(published.partition_members.len(), 1);
+    let listed = crate::partitions::list::all(&desk.snapshot().unwrap(), &desk.site(), None, false);
+    assert_eq!((listed[0].pkey, listed[0].members.len()), (5, 1));
+    let none = OrderRefusal::BadPKey(PKey(0));
+    assert_eq!(give(&desk, order(0, 1)), Err(OrderFailure::Refused(none)));
+    await_that("the sweep gets it", || {
+        handle.api_partitions().is_some_and(|partitions| !partitions.is_empty())
+    });
+    drop(handle);
+    drop(publisher);
+    let (handle, _publisher) = self::handle(&directory);
+    let known = handle.api_partitions().unwrap();
+    assert!(!known.is_empty(), "known before the first sweep");
+}
+
+#[test]
+fn an_order_waits_while_it_is_uncertain_that_this_manager_is_master() {
+    let directory = tempfile::tempdir().unwrap();
+    let (handle, _publisher, ..) = master(&directory);
+    handle.set_open(true);
+    handle.acknowledge_until(None);
+    await_that("sealed", || handle.is_sealed());
+    let desk = handle.desk();
+    let giving = std::thread::spawn(move || give(&desk, order(5, 1)));
+    await_that("it waits", || !handle.shared.inbox().writes.is_empty());
+    handle.set_open(false);
+    assert_eq!(giving.join().unwrap(), Err(OrderFailure::Unknown));
+    assert_eq!(handle.plane().partition_members.len(), 0);
+}
 
 /// Regression: writes were acknowledged until the moment of a handover, after the other manager had
 /// received the registry.
@@ -281,7 +341,7 @@ impl Half {
         let jobs = (self.next..self.next + more).map(|n| {
             // A port may register 16,384 services.
             let id = self.base + n % 6_000;
-            Job { request: Some(service(id)), ..job(id, &self.outbound) }
+            Job { write: Write::Request(service(id)), ..job(id, &self.outbound) }
         });
         let jobs: Vec<_> = jobs.collect();
         self.next += more;

@@ -17,12 +17,13 @@ use tracing::error;
 use super::dump::{self, SaDumpFile};
 use super::durable::{DurableRegistry, Verdict, Work};
 use super::notices::{NOTICES_KEPT, NOTICES_MAX, numbered};
-use super::shared::{Inbox, Job, Origin, Shared, WRITES_MAX};
+use super::shared::{Inbox, Job, Origin, ReplyTo, Shared, WRITES_MAX};
 use super::synced::WaitingAnswers;
 use crate::clock::Clock;
 use crate::observe::{Responder, Responders};
 use crate::publish::SyncFollowers;
 use crate::runtime::follow::{News, Progress};
+use sm_core::manage::api_partitions::ApiPartitions;
 use sm_core::notice::{Damper, Event, Issuer};
 use sm_core::registry::{AnswerRecord, Ports, RegistryEvent};
 use sm_core::sweep::ImportedRegistry;
@@ -36,6 +37,10 @@ const BUSY: usize = 16;
 const GATHERING: Duration = Duration::from_millis(2);
 /// How often the list of responders is checked.
 const RESPONDERS_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Least time between two reports of partitions to the service loop: each costs a pass over all of
+/// them.
+const PARTITIONS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Least time between two reports of multicast members to the service loop: each costs a pass over
 /// the groups that changed, and new trees, however few members joined or left.
@@ -68,6 +73,11 @@ pub struct RegistryThread {
     responders_due: Instant,
     /// When multicast members may be reported next.
     members_due: Instant,
+    /// When partitions may be reported next, whether they wait for it, and the rows that were
+    /// reported last.
+    partitions_due: Instant,
+    partitions_wait: bool,
+    partitions: Option<RegistryPlane>,
     damper: Damper,
     followed: Option<Arc<Progress>>,
     /// Followers that answers wait for, the answers, and when to look again without news.
@@ -109,6 +119,9 @@ impl RegistryThread {
             known: Vec::new(),
             responders_due: now,
             members_due: now,
+            partitions_due: now,
+            partitions_wait: false,
+            partitions: None,
             damper: Damper::default(),
             followed: None,
             sync,
@@ -175,6 +188,7 @@ impl RegistryThread {
         *self.shared.decisions.lock().unwrap_or_else(PoisonError::into_inner) =
             self.durable.registry_counters();
         self.report_members(now);
+        self.report_partitions(now);
         let blocks = self.durable.changed_guid_blocks();
         if !blocks.is_empty() {
             self.shared.guid_blocks().extend(blocks);
@@ -243,7 +257,15 @@ impl RegistryThread {
             now + Duration::from_secs(due_s).saturating_sub(time).max(EXPIRY_INTERVAL_MIN)
         });
         let members = self.durable.may_have_changed_members().then_some(self.members_due);
-        let due = [expiry, members, self.damper.poll_timeout(), self.dump.due(), self.waiting_due];
+        let partitions = self.partitions_wait.then_some(self.partitions_due);
+        let due = [
+            expiry,
+            members,
+            partitions,
+            self.damper.poll_timeout(),
+            self.dump.due(),
+            self.waiting_due,
+        ];
         due.into_iter().flatten().fold(self.responders_due, Instant::min)
     }
 
@@ -258,6 +280,26 @@ impl RegistryThread {
             self.shared.membership().extend(members);
             self.shared.ring();
         }
+    }
+
+    /// Reports partitions of programs to the service loop, if they changed and that is due.
+    /// Standbys do so, too: a new master needs them in its first sweep.
+    pub(super) fn report_partitions(&mut self, now: Instant) {
+        // While the store cannot be read, those that are known stay in force.
+        let Some(plane) = self.durable.plane() else { return };
+        let known = self.partitions.as_ref();
+        if known.is_some_and(|known| ApiPartitions::are_same(known, &plane)) {
+            self.partitions_wait = false;
+            return;
+        }
+        self.partitions_wait = now < self.partitions_due;
+        if self.partitions_wait {
+            return;
+        }
+        self.partitions_due = now + PARTITIONS_INTERVAL;
+        *self.shared.api_partitions() = Some(Arc::new(ApiPartitions::of(&plane)));
+        self.partitions = Some(plane);
+        self.shared.ring();
     }
 
     /// Waits until there is something to do.
@@ -279,6 +321,9 @@ impl RegistryThread {
             self.shared.ring();
         }
         (inbox.stored, inbox.store) = (false, false);
+        if let Some(writes) = inbox.writes_dump.take() {
+            self.dump.set_writes(writes);
+        }
         let may_take = !inbox.busy && inbox.may_acknowledge(now) && self.waiting.len() < WRITES_MAX;
         self.acknowledge_until = inbox.acknowledge_until;
         let count = if may_take { inbox.writes.len().min(BATCH_MAX) } else { 0 };
@@ -357,17 +402,25 @@ impl RegistryThread {
 
     /// Does the work, and answers.
     fn turn(&mut self, now: Instant, jobs: Vec<Job>, mut work: Work) {
+        // What a program no longer waits for it orders again, or orders otherwise.
         let mut jobs = jobs;
+        let is_left =
+            |job: &mut Job| matches!(&job.reply_to, ReplyTo::Program(it) if it.is_closed());
+        let left = jobs.extract_if(.., is_left).count();
+        self.shared.counters.superseded_orders.add(left);
         if let Some(session) = self.durable.session() {
             // A responder that follows a later session than this SM's: then another SM is master.
             // One with an earlier epoch is about to follow this SM's, and is answered from it.
-            let refused: Vec<_> =
-                jobs.extract_if(.., |job| job.origin.epoch > session.epoch).collect();
+            let follows_later = |job: &mut Job| match &job.reply_to {
+                ReplyTo::Responder(origin) => origin.epoch > session.epoch,
+                ReplyTo::Program(_) => false,
+            };
+            let refused: Vec<_> = jobs.extract_if(.., follows_later).collect();
             self.shared.counters.superseded_session.add(refused.len());
             let verdicts = vec![Verdict::Dropped; refused.len()];
             self.answer(refused, verdicts);
         }
-        work.writes = jobs.iter_mut().map(|job| job.request.take()).collect();
+        work.writes = jobs.iter_mut().map(|job| std::mem::take(&mut job.write)).collect();
         self.follow(self.durable.now().time.as_secs());
         let now_s = self.durable.now().time.as_secs();
         let durable = &mut self.durable;
@@ -429,8 +482,17 @@ impl RegistryThread {
         let mut answers = Vec::with_capacity(jobs.len());
         for (job, verdict) in jobs.into_iter().zip(verdicts) {
             let begin = records.len();
+            let origin = match job.reply_to {
+                ReplyTo::Responder(origin) => origin,
+                ReplyTo::Program(program) => {
+                    // One that no longer waits orders it again.
+                    let _ = program.send(verdict);
+                    continue;
+                }
+            };
             let outcome = match verdict {
-                Verdict::Silence => continue,
+                // Responders give no orders.
+                Verdict::Silence | Verdict::Ordered { .. } | Verdict::Superseded => continue,
                 Verdict::Dropped => {
                     proto::Outcome { id: job.id, dropped: true, ..Default::default() }
                 }
@@ -442,7 +504,7 @@ impl RegistryThread {
                     proto::Outcome { id: job.id, status, epoch, sequence, ..Default::default() }
                 }
             };
-            answers.push((job.origin, outcome, begin..records.len()));
+            answers.push((origin, outcome, begin..records.len()));
         }
         let records = Bytes::from(records);
         // Few messages make a batch, and the answers to each are adjacent.

@@ -9,7 +9,8 @@ use sa_proto::proto::registry as proto;
 use tokio::sync::mpsc;
 use tonic::Status;
 
-use super::shared::{Job, Origin, Outbound, Shared};
+use super::durable::Write;
+use super::shared::{Job, Origin, Outbound, ReplyTo, Shared};
 use sm_core::registry::{self, Drop as Reason, Requester};
 
 /// Messages with outcomes that a connection has not taken yet; more are dropped.
@@ -46,7 +47,10 @@ impl Writing {
         for write in &writes.writes {
             let id = write.id;
             match read(write, self.shared.sa_key.load(Relaxed)) {
-                Ok(request) => jobs.push(Job { id, request, origin: origin.clone() }),
+                Ok(request) => {
+                    let write = request.map_or(Write::Nothing, Write::Request);
+                    jobs.push(Job { id, write, reply_to: ReplyTo::Responder(origin.clone()) });
+                }
                 Err(reason) => {
                     match reason {
                         None => counters.malformed.add(1),

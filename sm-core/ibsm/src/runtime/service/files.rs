@@ -35,8 +35,16 @@ impl Service {
         let lids = lids.then(|| self.files.directory().lids().map_err(Into::into));
         let files = FilesRead { policy, reading, lids, time: time_of_day() };
         self.node.handle_files(Instant::now(), files);
+        self.follow_settings();
+    }
+
+    /// Applies the settings in force to the parts of the program outside the node.
+    pub(super) fn follow_settings(&mut self) {
         self.config.settings.clone_from(self.node.settings());
+        self.publisher.set_settings(self.config.settings.clone());
         self.log.follow(&self.config.settings);
+        self.registry.follow(&self.config.settings);
+        self.files.directory().set_sync(self.config.settings.fsync_high_avail_files);
     }
 
     /// A file of the state directory was written, or could not be. Copies of the master's files are

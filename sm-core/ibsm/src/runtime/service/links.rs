@@ -10,6 +10,7 @@ use sa_proto::state::StateVersion;
 use crate::node::{RegistryLink, SnapshotFeed};
 use crate::publish::{Challenge, PublishError, Publisher};
 use crate::runtime::registry::RegistryHandle;
+use sm_core::manage::api_partitions::ApiPartitions;
 use sm_core::notice::{Event, Issuer};
 use sm_core::registry::{GuidBlock, Ports, PredefinedGroup};
 use sm_core::sweep::ImportedRegistry;
@@ -96,6 +97,10 @@ impl RegistryLink for RegistryHandle {
 
     fn changed_guid_blocks(&self) -> Vec<GuidBlock> {
         self.changed_guid_blocks()
+    }
+
+    fn api_partitions(&self) -> Option<Arc<ApiPartitions>> {
+        self.api_partitions()
     }
 
     fn next_trap(&self) -> Option<Packet> {

@@ -1,6 +1,7 @@
 //! Metrics of the service loop, collected at intervals.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::Relaxed;
 
 use ib_mad::wire::attribute::SmState;
 use sa_proto::snapshot::Version;
@@ -8,24 +9,130 @@ use sa_proto::snapshot::Version;
 use super::Service;
 use crate::front_door::PortService;
 use crate::observe::SweepKind;
+use crate::observe::problem::Kind;
 use crate::runtime::metrics::{Metric, Value};
 use crate::runtime::store::etcd::Holder;
-use sm_core::smp::{Kind, Passed};
+use sm_core::smp::{Kind as SmpKind, Passed};
 use sm_core::sweep::Phase;
 
 impl Service {
     /// All metrics but times that are recorded one by one.
     pub(super) fn collect(&self) -> Vec<Metric> {
         let mut metrics = self.measure_fabric();
+        metrics.extend(self.measure_problems());
         metrics.extend(self.measure_smps());
         metrics.extend(self.measure_front_door());
         metrics.extend(self.measure_sa_port());
         metrics.extend(self.measure_responders());
         metrics.extend(self.measure_succession());
+        metrics.extend(self.measure_capture());
         metrics.extend(self.turns.metrics());
         metrics.extend(self.registry.metrics());
         metrics.extend(self.measure_store());
+        metrics.extend(self.measure_api());
+        metrics.extend(self.measure_events());
+        metrics.extend(self.measure_congestion());
         metrics
+    }
+
+    /// The list of problems, by kind.
+    fn measure_problems(&self) -> Vec<Metric> {
+        let problems = self.publisher.problems();
+        let of_kind = |&kind: &Kind| {
+            let help = "Problems now, by kind; ibsmctl problems lists them with what to do";
+            Metric::gauge("problems", help, problems.count(kind) as f64)
+                .with("kind", kind.label())
+                .with("severity", kind.severity().name())
+        };
+        Kind::ALL.iter().map(of_kind).collect()
+    }
+
+    /// Congestion control, while it is on.
+    fn measure_congestion(&self) -> Vec<Metric> {
+        let status = self.publisher.congestion().with(|manager| manager.status());
+        let Some(status) = status.filter(|status| status.is_active) else { return Vec::new() };
+        let agents = [
+            ("ready", status.ready),
+            ("unsupported", status.unsupported),
+            ("silent", status.silent),
+            ("key_refused", status.key_refused),
+            ("setting_refused", status.setting_refused),
+        ];
+        let agents = agents.map(|(state, count)| {
+            let help = "Switches and ports of adapters by how far congestion control is set up";
+            Metric::gauge("congestion_agents", help, count as f64).with("state", state)
+        });
+        let events = [("switch", status.marked), ("adapter", status.slowed)].map(|(by, count)| {
+            let help = "Events in logs of congestion: packets that switches marked, and queue \
+                        pairs of adapters that reached the threshold";
+            Metric::counter("congestion_events", help, count).with("by", by)
+        });
+        let requests = [
+            ("sent", status.sent),
+            ("retried", status.retried),
+            ("written", status.written),
+            ("expired", status.expired),
+            ("refused", status.refused),
+        ];
+        let requests = requests.map(|(what, count)| {
+            let help = "Requests of congestion control: sent (repeats included), repeats, those \
+                        that write, without an answer, answered with an error";
+            Metric::counter("congestion_requests", help, count).with("what", what)
+        });
+        let took = Metric::gauge(
+            "congestion_last_cycle_seconds",
+            "Duration of the last cycle over all agents",
+            status.last_cycle.as_secs_f64(),
+        );
+        agents.into_iter().chain(events).chain(requests).chain([took]).collect()
+    }
+
+    /// Events, the history and the event plug-in.
+    fn measure_events(&self) -> Vec<Metric> {
+        let counts = self.events.counts();
+        let noted = counts.iter().map(|(kind, counts)| {
+            let metric = Metric::counter("noted_events", "Events, by kind", counts.noted);
+            metric.with("kind", kind.label())
+        });
+        let suppressed = counts.iter().map(|(kind, counts)| {
+            let help = "Events that were only counted, since there were too many of their kind";
+            let metric = Metric::counter("noted_events_suppressed", help, counts.suppressed);
+            metric.with("kind", kind.label())
+        });
+        let mut metrics: Vec<_> = noted.chain(suppressed).collect();
+        if let Some(history) = &self.history {
+            let help = "Size of the history's files (--history)";
+            metrics.push(Metric::gauge("history_size_bytes", help, history.bytes() as f64));
+            let help = "Events that are not in the history, because it could not be written";
+            metrics.push(Metric::counter("history_lost", help, history.lost()));
+        }
+        if let Some(plugin) = &self.event_plugin {
+            let [passed, missed, starts] = plugin.totals();
+            let help = "Events passed to the program of event_plugin_name";
+            metrics.push(Metric::counter("event_plugin_passed", help, passed));
+            let help = "Events that the program of event_plugin_name missed: it reads too slowly";
+            metrics.push(Metric::counter("event_plugin_missed", help, missed));
+            let help = "How often the program of event_plugin_name was started";
+            metrics.push(Metric::counter("event_plugin_starts", help, starts));
+        }
+        metrics
+    }
+
+    /// The capture file.
+    fn measure_capture(&self) -> [Metric; 2] {
+        let capture = self.tap.capture().unwrap_or_default();
+        [
+            Metric::counter(
+                "capture_written",
+                "MADs written to the file of --capture",
+                capture.written,
+            ),
+            Metric::counter(
+                "capture_left_out",
+                "MADs not written to the file of --capture, because it is full or a write failed",
+                capture.left_out,
+            ),
+        ]
     }
 
     /// A store that managers share.
@@ -60,6 +167,34 @@ impl Service {
                 "store_checkpoints",
                 "How often tables were written in place of the store's log",
                 checkpoints,
+            ),
+        ]
+    }
+
+    /// Callers and connections of `--api`.
+    fn measure_api(&self) -> Vec<Metric> {
+        let Some(api) = &self.api else { return Vec::new() };
+        let connections = &api.connections;
+        vec![
+            Metric::counter(
+                "api_callers_refused",
+                "Requests to --api without, or with a wrong, password or token",
+                api.callers_refused.load(Relaxed),
+            ),
+            Metric::counter(
+                "api_connections_refused",
+                "Connections to --api refused: all of that host, or all places, were busy",
+                connections.refused.load(Relaxed),
+            ),
+            Metric::counter(
+                "api_connections_displaced",
+                "Idle connections to --api closed for others",
+                connections.displaced.load(Relaxed),
+            ),
+            Metric::counter(
+                "api_requests_late",
+                "Handshakes and requests to --api given up: they did not arrive in time",
+                connections.late.load(Relaxed),
             ),
         ]
     }
@@ -124,6 +259,11 @@ impl Service {
                 is(!sweeper.is_loop_free()),
             ),
             gauge(
+                "reply_credit_loops",
+                "1 if replies on the SLs of their requests have credit loops and can deadlock",
+                is(!sweeper.are_replies_loop_free()),
+            ),
+            gauge(
                 "multicast_credit_loops",
                 "Multicast trees that take part in a credit loop",
                 sweeper.multicast_loops() as f64,
@@ -169,6 +309,11 @@ impl Service {
                 "Set(SMInfo) not answered: the sender is not known as a subnet manager, or there \
                  were too many",
                 sweeper.unanswered_demands(),
+            ),
+            gauge(
+                "inactive_managers",
+                "Other subnet managers that are inactive and take nothing over",
+                sweeper.inactive_managers() as f64,
             ),
             gauge(
                 "sharded_ports",
@@ -246,7 +391,7 @@ impl Service {
 
     fn measure_smps(&self) -> Vec<Metric> {
         let mut by_name: BTreeMap<(&str, &str), Passed> = BTreeMap::new();
-        for &kind in Kind::ALL {
+        for &kind in SmpKind::ALL {
             let passed = self.node.sweeper().passed(kind);
             let sum = by_name.entry((kind.attribute(), kind.method())).or_default();
             sum.sent += passed.sent;

@@ -24,7 +24,9 @@ pub(in super::super) struct Faults(Arc<Mutex<State>>);
 #[derive(Debug, Default)]
 struct State {
     next_commit: Option<Fault>,
+    full: bool,
     unreadable: bool,
+    opened: u32,
     slow: bool,
 }
 
@@ -32,6 +34,16 @@ impl Faults {
     /// Makes the next commit fail.
     pub(in super::super) fn fail_next(&self, fault: Fault) {
         self.state().next_commit = Some(fault);
+    }
+
+    /// Sets whether commits fail before anything is written.
+    pub(in super::super) fn set_full(&self, is: bool) {
+        self.state().full = is;
+    }
+
+    /// How often the store was opened.
+    pub(in super::super) fn opened(&self) -> u32 {
+        self.state().opened
     }
 
     /// Sets whether the store can no longer be opened.
@@ -65,7 +77,10 @@ impl FaultyStore {
 
 impl Store for FaultyStore {
     fn open(&mut self) {
-        self.failed = self.faults.state().unreadable.then(failure);
+        let mut state = self.faults.state();
+        state.opened += 1;
+        self.failed = state.unreadable.then(failure);
+        drop(state);
         if self.failed.is_none() {
             self.inner.open();
         }
@@ -80,7 +95,9 @@ impl Store for FaultyStore {
     }
 
     fn submit(&mut self, changes: &Arc<Changes>, session: Session) {
-        let fault = mem::take(&mut self.faults.state().next_commit);
+        let mut state = self.faults.state();
+        let fault = mem::take(&mut state.next_commit).or(state.full.then_some(Fault::Before));
+        drop(state);
         if fault != Some(Fault::Before) {
             self.inner.submit(changes, session);
         }

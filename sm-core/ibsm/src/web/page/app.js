@@ -4,7 +4,9 @@ import { byId, make, setAttribute, setText, themeChanged } from "./dom.js";
 import { duration } from "./format.js";
 import { Live } from "./live.js";
 import { Overview } from "./overview.js";
+import { EventsView } from "./events.js";
 import { FabricView } from "./fabric.js";
+import { ProblemsView } from "./problems.js";
 import { SweepsView } from "./sweeps.js";
 
 const live = new Live();
@@ -12,10 +14,17 @@ const views = {
   overview: new Overview(live, (guid) => openNode(guid)),
   fabric: new FabricView(live),
   sweeps: new SweepsView(live),
+  problems: new ProblemsView(live),
+  events: new EventsView(),
 };
+/** Critical problems shown above every view. */
+const SHOWN_MAX = 5;
 let shown;
 
-/** Shows the view in the address: #/overview, #/fabric, #/fabric/0x0002c90300000001, #/sweeps. */
+/**
+ * Shows the view in the address: #/overview, #/fabric, #/fabric/0x0002c90300000001, #/sweeps,
+ * #/problems, #/events.
+ */
 function route() {
   const [, name = "overview", part] = location.hash.split("/");
   const view = name in views ? name : "overview";
@@ -48,9 +57,12 @@ function showState() {
   }[state];
   pill(byId("connection"), ...connection);
   if (!moment) return;
-  const { sm } = moment;
+  const { sm, problems } = moment;
+  const broken = problems.critical + problems.warning;
   const subnet = sm.subnet_up
-    ? ["good", "Subnet up"]
+    ? broken
+      ? [problems.critical ? "bad" : "warn", `Subnet up, ${broken} problem${broken > 1 ? "s" : ""}`]
+      : ["good", "Subnet up"]
     : sm.state === "master"
       ? ["bad", "Subnet not up"]
       : sm.state
@@ -59,14 +71,23 @@ function showState() {
   pill(byId("subnet"), ...(state === "lost" ? ["none", "Subnet unknown"] : subnet));
   const title = `${state === "live" ? subnet[1] : connection[1]} · ibsm`;
   if (document.title !== title) document.title = title;
-  const warnings = byId("warnings");
-  warnings.hidden = sm.warnings.length === 0;
-  if (warnings.dataset.shown !== sm.warnings.join("\n")) {
-    warnings.dataset.shown = sm.warnings.join("\n");
-    warnings.replaceChildren(...sm.warnings.map((warning) => make("li", {}, warning)));
-  }
+  views.problems.follow(moment);
+  showCritical();
   setText(byId("software"), sm.software);
   views[shown]?.update?.(live);
+}
+
+/** Shows the worst problems above every view. */
+function showCritical() {
+  const critical = views.problems.list.filter(({ severity }) => severity === "critical");
+  const lines = critical.slice(0, SHOWN_MAX).map(({ text, remedy }) => `${text}; ${remedy}`);
+  if (critical.length > SHOWN_MAX) lines.push(`${critical.length - SHOWN_MAX} more, see Problems`);
+  const warnings = byId("warnings");
+  warnings.hidden = lines.length === 0;
+  if (warnings.dataset.shown !== lines.join("\n")) {
+    warnings.dataset.shown = lines.join("\n");
+    warnings.replaceChildren(...lines.map((line) => make("li", {}, line)));
+  }
 }
 
 function pill(element, tone, text) {
@@ -107,7 +128,7 @@ function storedTheme() {
 
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input")) return;
-  const at = ["1", "2", "3"].indexOf(event.key);
+  const at = ["1", "2", "3", "4", "5"].indexOf(event.key);
   if (at >= 0) location.hash = `#/${Object.keys(views)[at]}`;
   else if (event.key === "t") nextTheme();
   else if (event.key === "/") {
@@ -122,6 +143,10 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", themeChang
 window.addEventListener("hashchange", route);
 
 theme(storedTheme());
+views.problems.changed = () => {
+  views.fabric.mark(views.problems.list);
+  showCritical();
+};
 live.listeners.add(showState);
 route();
 live.start();

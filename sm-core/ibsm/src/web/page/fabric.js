@@ -12,6 +12,8 @@ export class FabricView {
     this.etag = undefined;
     this.numbers = new Map();
     this.guid = undefined;
+    /** GUIDs of nodes with problems. */
+    this.broken = [];
     this.map = new FabricMap(byId("map").querySelector("canvas"), (number) => {
       location.hash = number === undefined ? "#/fabric" : `#/fabric/${this.map.node(number).guid}`;
     });
@@ -47,6 +49,12 @@ export class FabricView {
     if (guid === undefined) return;
     if (number !== undefined) this.map.centre(number);
     await this.showDetail(guid);
+  }
+
+  /** Marks the nodes with these problems. */
+  mark(problems) {
+    this.broken = problems.map(({ guid }) => guid).filter(Boolean);
+    this.markFaults();
   }
 
   update({ moment }) {
@@ -99,7 +107,8 @@ export class FabricView {
     try {
       const answer = await fetch("/api/v1/sweeps");
       const last = answer.ok ? (await answer.json()).at(-1) : undefined;
-      const numbers = (last?.fault_ports ?? []).map(({ guid }) => this.numbers.get(guid));
+      const faulty = (last?.fault_ports ?? []).map(({ guid }) => guid);
+      const numbers = [...faulty, ...this.broken].map((guid) => this.numbers.get(guid));
       this.map.faulty = new Set(numbers.filter((number) => number !== undefined));
       this.map.draw();
     } catch {

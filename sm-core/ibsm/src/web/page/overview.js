@@ -164,6 +164,13 @@ export class Overview {
       total.lag_ms === 0 ? "0 ms" : millis(total.lag_ms),
       there.length ? `last update took ${millis(last)}` : "no responder",
     );
+    const { critical, warning, notice } = moment.problems;
+    set(
+      "problems",
+      count(critical + warning),
+      `${count(critical)} critical · ${count(notice)} notices`,
+      critical ? "bad" : warning ? "warn" : undefined,
+    );
     if (!history) return;
     const lately = (list) => {
       const last = list.slice(-SPARK_LEN);
@@ -280,6 +287,7 @@ function tiles(place) {
     flight: ["In flight"],
     responders: ["Responders current"],
     lag: ["Snapshot lag"],
+    problems: ["Problems"],
   };
   const made = {};
   for (const [name, [title, after]] of Object.entries(names)) {

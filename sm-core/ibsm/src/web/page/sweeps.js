@@ -118,7 +118,7 @@ export class SweepsView {
       newest.flatMap((sweep) => {
         const rows = [{ sweep }];
         if (this.opened.has(sweep.number))
-          rows.push({ faults: sweep.faults, errors: sweep.errors });
+          rows.push({ faults: details(sweep), errors: sweep.errors, more: unlisted(sweep) });
         return rows;
       }),
       columns(longest, (number) => this.toggle(number), this.opened),
@@ -128,7 +128,7 @@ export class SweepsView {
           row.classList.toggle("faults", Boolean(value?.faults));
           for (const [at, cell] of [...row.cells].entries()) {
             cell.hidden = Boolean(value?.faults) && at > 0;
-            cell.colSpan = at === 0 && value?.faults ? 11 : 1;
+            cell.colSpan = at === 0 && value?.faults ? 12 : 1;
           }
         },
       },
@@ -198,10 +198,9 @@ const columns = (longest, toggle, opened) => [
     class: "n",
     text: (row, cell) => {
       if (row.sweep) return String(row.sweep.number);
-      const more =
-        row.errors > row.faults.length
-          ? [make("li", {}, `and ${row.errors - row.faults.length} more, see the log`)]
-          : [];
+      const more = row.more
+        ? [make("li", {}, `and ${count(row.more)} more, see the log and the events`)]
+        : [];
       cell.replaceChildren(
         make("ul", {}, ...row.faults.map((fault) => make("li", {}, fault)), ...more),
       );
@@ -234,10 +233,25 @@ const columns = (longest, toggle, opened) => [
   number((sweep) => sweep.lft_blocks_set),
   number((sweep) => sweep.appeared),
   number((sweep) => sweep.vanished),
-  {
+  opening(changes, toggle, opened),
+  opening((sweep) => sweep.errors, toggle, opened, "bad"),
+];
+
+/** Number of nodes and links that came, went or changed. */
+const changes = (sweep) => (sweep.changes?.length ?? 0) + (sweep.changes_unlisted ?? 0);
+
+/** What came and went by name, and the first errors. */
+const details = (sweep) => [...(sweep.changes ?? []), ...sweep.faults];
+
+const unlisted = (sweep) => (sweep.changes_unlisted ?? 0) + sweep.errors - sweep.faults.length;
+
+/** A column with a number that opens the details. */
+function opening(get, toggle, opened, tone) {
+  return {
     class: "n",
     text: (row, cell) => {
-      if (!row.sweep?.errors) return row.sweep ? "0" : "";
+      const value = row.sweep && get(row.sweep);
+      if (!value) return row.sweep ? "0" : "";
       const is = opened.has(row.sweep.number);
       const button = make(
         "button",
@@ -247,12 +261,12 @@ const columns = (longest, toggle, opened) => [
           ariaExpanded: String(is),
           onclick: () => toggle(row.sweep.number),
         },
-        `${count(row.sweep.errors)} ${is ? "▴" : "▾"}`,
+        `${count(value)} ${is ? "▴" : "▾"}`,
       );
       cell.replaceChildren(button);
-      cell.dataset.tone = "bad";
+      if (tone) cell.dataset.tone = tone;
       return undefined;
     },
-    soft: soft((sweep) => sweep.errors),
-  },
-];
+    soft: soft(get),
+  };
+}

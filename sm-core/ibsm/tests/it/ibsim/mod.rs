@@ -4,7 +4,9 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
@@ -15,6 +17,8 @@ use fabric_sim::serve::Server;
 use fabric_sim::{Fabric, Options};
 use ib_mad::netlist::Net;
 use serde_json::Value;
+
+use crate::skip::skip;
 
 const EXAMPLES: &str = "/usr/share/doc/ibsim-utils/net-examples";
 const PROGRAMS: [&str; 6] =
@@ -67,11 +71,11 @@ impl Bed {
     fn without_simulator(net: &Path) -> Option<Self> {
         let missing = PROGRAMS.iter().find(|name| find(name).is_none());
         if let Some(name) = missing {
-            eprintln!("skipped: {name} is not installed (ibsim-utils, infiniband-diags)");
+            skip(format_args!("{name} is not installed (ibsim-utils, infiniband-diags)"));
             return None;
         }
         if !net.exists() {
-            eprintln!("skipped: {} is not there", net.display());
+            skip(format_args!("{} is not there", net.display()));
             return None;
         }
         static COUNT: AtomicU32 = AtomicU32::new(0);
@@ -83,6 +87,18 @@ impl Bed {
             managers: 0,
             addresses: RefCell::default(),
         })
+    }
+
+    /// What this project's simulator answers to a command.
+    pub(crate) fn console(&self, words: &[&str]) -> String {
+        let address = SocketAddr::from_abstract_name(format!("{}:console\0", self.socket)).unwrap();
+        let mut stream = UnixStream::connect_addr(&address).unwrap();
+        stream.write_all(format!("{}\n", words.join(" ")).as_bytes()).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        assert!(!text.starts_with("error"), "{words:?}: {text}");
+        text
     }
 
     pub(crate) fn await_socket(&self) {

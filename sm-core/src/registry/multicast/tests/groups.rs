@@ -126,14 +126,9 @@ fn virtual_fabrics_give_groups_their_parameters() {
         rate_max: Some(Rate::Gbps40),
         security: true,
         qos: true,
-        standby: false,
-        applications: Vec::new(),
-        service_ids: Vec::new(),
-        unmatched_service_ids: false,
-        unmatched_mgids: false,
         mgids: vec![(mgid(1), Gid([0xFF; 16]))],
         members: vec![0],
-        limited_members: Vec::new(),
+        ..VirtualFabric::default()
     };
     let all = PortGroup { index: 0, name: String::new(), node_types: 0, ports: GUIDS[1..].into() };
     ports.set_virtual_fabrics(&[fabric], &[all]);

@@ -68,6 +68,7 @@ impl RequestOwner for LinkSetup {
         match kind {
             kinds::Links::Arm => *data = subnet.wanted_arming(port)?,
             kinds::Links::Activate => *data = subnet.wanted_activation(port)?,
+            kinds::Links::TakeDown => *data = link::taken_down(&subnet.fabric, port),
             kinds::Links::RefusedStep => {}
         }
         Some(link::modifier(&subnet.fabric, port))
@@ -76,7 +77,9 @@ impl RequestOwner for LinkSetup {
     fn answered(&mut self, subnet: &mut Subnet, owned: OwnedRequest<Self::Kind>, data: &[u8; 64]) {
         let OwnedRequest { kind, request, .. } = owned;
         match kind {
-            kinds::Links::Arm | kinds::Links::Activate => subnet.port_info_set(request, data),
+            kinds::Links::Arm | kinds::Links::Activate | kinds::Links::TakeDown => {
+                subnet.port_info_set(request, data);
+            }
             // A port in the wrong state is reported at the end of the sweep.
             kinds::Links::RefusedStep => {
                 subnet.fabric.port_mut(request.port()).info = *data;
@@ -88,7 +91,7 @@ impl RequestOwner for LinkSetup {
         let OwnedRequest { kind, request, .. } = owned;
         let is_handled = match kind {
             kinds::Links::Arm | kinds::Links::Activate => self.step_refused(subnet, request),
-            kinds::Links::RefusedStep => false,
+            kinds::Links::RefusedStep | kinds::Links::TakeDown => false,
         };
         if is_handled {
             let (name, place) = (request.kind.name(), subnet.place(request.port()));
@@ -110,6 +113,17 @@ impl Subnet {
         let external = self.fabric.node_of(port).switch.is_some();
         let anyway = external && self.state.first_as_master || self.state.forced_links_changed;
         link::armed(&self.fabric, port, self.link_inputs(), self.wanted_addressing(port), anyway)
+    }
+
+    /// Takes links that are left out to Initialize, in which they carry no data.
+    pub(in crate::sweep) fn take_down_left_out(&mut self) {
+        for &port in &self.state.left_out {
+            let state = self.fabric.port(port).state();
+            if matches!(state, Some(PortState::Armed | PortState::Active)) {
+                self.exchange.push(Request::new(Kind::TakeDown, port));
+                self.journal.report.port_infos_set += 1;
+            }
+        }
     }
 
     pub(in crate::sweep) fn activate_links(&mut self) {

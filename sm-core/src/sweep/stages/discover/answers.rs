@@ -1,5 +1,7 @@
 //! Attributes of nodes and ports, and the requests that follow from them.
 
+use std::time::Instant;
+
 use ib_mad::types::Lid;
 use ib_mad::wire::attribute::{PortInfo, PortState};
 use tracing::{debug, info};
@@ -66,7 +68,13 @@ impl Discovery {
         }
     }
 
-    pub(super) fn port_info(&mut self, subnet: &mut Subnet, request: Request, data: &[u8; 64]) {
+    pub(super) fn port_info(
+        &mut self,
+        subnet: &mut Subnet,
+        request: Request,
+        data: &[u8; 64],
+        now: Instant,
+    ) {
         let port = request.port();
         let was = subnet.fabric.port(port).state();
         let checks = |info: PortInfo<&[u8; 64]>| {
@@ -106,6 +114,7 @@ impl Discovery {
             }
             return;
         }
+        self.read.insert(port);
         match state {
             Some(PortState::Initialize | PortState::Armed | PortState::Active) => {
                 let stayed = was == Some(PortState::Active) && state == was;
@@ -121,7 +130,7 @@ impl Discovery {
                 }
                 subnet.ask_for_fdr10(port);
             }
-            _ => self.link_is_down(subnet, request),
+            _ => self.link_is_down(subnet, request, now),
         }
     }
 
@@ -156,12 +165,12 @@ impl Discovery {
         self.retrained.insert(guid);
     }
 
-    fn link_is_down(&mut self, subnet: &mut Subnet, request: Request) {
+    fn link_is_down(&mut self, subnet: &mut Subnet, request: Request, now: Instant) {
         let port = request.port();
         let Some(peer) = subnet.fabric.port(port).peer() else { return };
         if subnet.is_confirmed(port) {
             // The node at the far end has just answered over this link.
-            return self.contradicted_by_down(subnet, port, peer, request.block);
+            return self.contradicted_by_down(subnet, port, peer, request.block, now);
         }
         self.cut(subnet, port, peer);
         self.routes_changed = true;

@@ -12,7 +12,7 @@ use super::Discovery;
 use super::notes::CameBack;
 use crate::fabric::PortIndex;
 use crate::sweep::subnet::Subnet;
-use crate::sweep::subnet::report::LINES_MAX;
+use crate::sweep::subnet::report::{LINES_MAX, RETURNED_MAX};
 
 impl Discovery {
     /// Records a new link.
@@ -82,12 +82,25 @@ impl Discovery {
             .map(|(a, b)| (a.min(b), a.max(b)))
             .filter(|&ends| is_link(ends) && !links.contains(&ends))
             .collect();
-        lines.extend(pairs.into_iter().map(|(a, b)| link("link retrained", a, b)));
+        lines.extend(pairs.iter().map(|&(a, b)| link("link retrained", a, b)));
+        let up = links.iter().copied().filter(|&ends| is_link(ends));
+        let nodes =
+            subnet.fabric.nodes().filter(|(index, node)| node.is_new || reset.contains(index));
+        let of_nodes = nodes
+            .flat_map(|(index, _)| subnet.fabric.ports_of(index))
+            .filter_map(|port| Some((port, subnet.fabric.port(port).peer()?)));
+        let end =
+            |port: PortIndex| (subnet.fabric.node_of(port).guid, subnet.fabric.port(port).num);
+        // A link between two such nodes is listed from both.
+        let returned: BTreeSet<_> =
+            up.chain(pairs).chain(of_nodes).map(|(a, b)| end(a).min(end(b))).collect();
+        let returned = returned.into_iter().take(RETURNED_MAX).collect();
         lines.iter().take(LINES_MAX).for_each(|line| info!("{line}"));
         if lines.len() > LINES_MAX {
             info!("{} more links and nodes came back", lines.len() - LINES_MAX);
             lines.drain(LINES_MAX..).for_each(|line| debug!("{line}"));
         }
         subnet.journal.report.came_back = lines;
+        subnet.journal.report.returned = returned;
     }
 }

@@ -5,8 +5,11 @@
 //! newer. If the older result no longer holds, the cable was moved; if both hold, two nodes share a
 //! GUID, and both places are reported.
 
+use std::time::Instant;
+
+use ib_mad::types::{Guid, PortNum};
 use ib_mad::wire::attribute::LinkWidths;
-use tracing::error;
+use tracing::debug;
 
 use super::Discovery;
 use super::answerer::Answerer;
@@ -28,19 +31,24 @@ impl Discovery {
         subnet: &mut Subnet,
         egress: PortIndex,
         ingress: PortIndex,
+        now: Instant,
     ) -> bool {
+        // A partial discovery trusts links of adapters that it has not read.
+        let trusted = !self.full && subnet.is_adapter_port(ingress);
         let confirmed = |port: PortIndex| {
+            let is_trusted = trusted && port == ingress;
             let port = subnet.fabric.port(port);
-            port.peer().filter(|_| port.link_seen == subnet.state.discovery)
+            port.peer().filter(|_| is_trusted || port.link_seen == subnet.state.discovery)
         };
         let older = match (confirmed(egress), confirmed(ingress)) {
             (Some(peer), _) if peer == ingress => return false,
+            (_, Some(peer)) if peer == egress => return false,
             (None, None) => return false,
             // Something else was seen to lead to `ingress`, or to `egress`.
             (_, Some(other)) => Claim { from: other, to: ingress },
             (Some(other), None) => Claim { from: other, to: egress },
         };
-        self.look_into(subnet, older, Newer::Link(Claim { from: egress, to: ingress }));
+        self.look_into(subnet, older, Newer::Link(Claim { from: egress, to: ingress }), now);
         true
     }
 
@@ -52,18 +60,19 @@ impl Discovery {
         port: PortIndex,
         peer: PortIndex,
         number: u16,
+        now: Instant,
     ) {
         let Some(index) = usize::from(number).checked_sub(1) else {
-            return self.look_into(subnet, Claim { from: peer, to: port }, Newer::Down(port));
+            return self.look_into(subnet, Claim { from: peer, to: port }, Newer::Down(port), now);
         };
         if let Some(entry) = self.contradictions.open.get(index).copied() {
             self.settle(index);
-            self.report_duplicate(subnet, entry);
+            self.report_duplicate(subnet, entry, now);
             subnet.fabric.unlink(port);
         }
     }
 
-    fn look_into(&mut self, subnet: &mut Subnet, older: Claim, newer: Newer) {
+    fn look_into(&mut self, subnet: &mut Subnet, older: Claim, newer: Newer, now: Instant) {
         let entry = Contradiction { older, newer, older_holds: false, settled: false };
         let open = &mut self.contradictions.open;
         if open.len() < OPEN_MAX {
@@ -71,7 +80,7 @@ impl Discovery {
             open.push(entry);
             subnet.exchange.push(Request::block(Kind::ProbeAgain, older.from, number));
         } else {
-            self.report_duplicate(subnet, entry);
+            self.report_duplicate(subnet, entry, now);
         }
     }
 
@@ -85,6 +94,7 @@ impl Discovery {
         subnet: &mut Subnet,
         request: Request,
         data: Option<&[u8; 64]>,
+        now: Instant,
     ) {
         let index = usize::from(request.block);
         let Some(entry) = self.contradictions.open.get(index).copied() else { return };
@@ -110,7 +120,7 @@ impl Discovery {
             }
             (true, true, _) => {
                 self.settle(index);
-                self.report_duplicate(subnet, entry);
+                self.report_duplicate(subnet, entry, now);
             }
             (false, false, newer) => {
                 // The cable moved: the newer claim takes its place.
@@ -128,37 +138,46 @@ impl Discovery {
         }
     }
 
-    fn report_duplicate(&mut self, subnet: &mut Subnet, entry: Contradiction) {
+    fn report_duplicate(&mut self, subnet: &mut Subnet, entry: Contradiction, now: Instant) {
         // The node that both claims are about: that which both lead to, or that which the newer
         // comes from and the older leads to.
         let node = subnet.fabric.port(entry.older.to).node;
         let guid = subnet.fabric.node(node).guid;
-        let out = match entry.newer {
-            Newer::Link(newer) => newer.from,
-            Newer::Down(_) => entry.older.from,
-        };
+        let out = self.settle_rivals(subnet, entry, now);
         self.left_out.insert(out);
         if !self.first_report(subnet, guid.0) {
             return;
         }
-        let first = subnet.place(entry.older.from);
         let num = subnet.fabric.port(entry.older.to).num;
         match entry.newer {
             Newer::Link(newer) => {
-                let second = subnet.place(newer.from);
+                let kept = if out == newer.from { entry.older.from } else { newer.from };
+                let (first, second) = (subnet.place(kept), subnet.place(out));
+                let ignored = match self.left_out.contains(&kept) {
+                    true => "Both are ignored, since it belongs to a third place",
+                    false => "The second is ignored",
+                };
                 let lanes = subnet.lane_reversal(&[entry.older.from, entry.older.to, newer.from]);
-                error!(
-                    "duplicate GUID: {guid} port {num} was found twice, behind {first}, and \
-                     behind or at {second}{lanes}. The second is ignored; change the GUID of one \
-                     of the nodes"
+                subnet.journal.duplicate(
+                    guid,
+                    subnet.left_out_place(out),
+                    format!(
+                        "duplicate GUID: {guid} port {num} was found twice, behind {first}, and \
+                         behind or at {second}{lanes}. {ignored}; change the GUID of one of the \
+                         nodes"
+                    ),
                 );
             }
             Newer::Down(port) => {
-                let second = subnet.place(port);
-                error!(
-                    "duplicate GUID: port {num} of {guid} has a link when reached through \
-                     {first}, and none when reached through {second}: these are two nodes. The \
-                     first is ignored; change the GUID of one of them"
+                let (first, second) = (subnet.place(entry.older.from), subnet.place(port));
+                subnet.journal.duplicate(
+                    guid,
+                    subnet.left_out_place(out),
+                    format!(
+                        "duplicate GUID: port {num} of {guid} has a link when reached through \
+                         {first}, and none when reached through {second}: these are two nodes. \
+                         The first is ignored; change the GUID of one of them"
+                    ),
                 );
             }
         }
@@ -179,6 +198,11 @@ impl Discovery {
                 .events
                 .push(Event::Fatal(format!("{text}. With -y the subnet manager keeps running")));
         }
+        if subnet.state.left_out.contains(&port) {
+            // It is in the list of problems.
+            subnet.journal.report.anomalies += 1;
+            return debug!("{text}");
+        }
         subnet.anomaly(format_args!("{text}"));
     }
 
@@ -198,11 +222,13 @@ impl Discovery {
         let at = subnet.fabric.ports_of(node).find_map(|port| subnet.fabric.port(port).peer());
         let first = at.map_or_else(|| "the SM's port".to_owned(), |port| subnet.place(port));
         let second = subnet.place(egress);
-        error!(
+        let text = format!(
             "duplicate GUID: {} is a {} with {} ports behind {first}, and a {} with {} ports \
              behind {second}. The second is ignored; change the GUID of one of the nodes",
             answerer.guid, known.kind, known.port_count, answerer.kind, answerer.port_count,
         );
+        let place = subnet.left_out_place(egress);
+        subnet.journal.duplicate(answerer.guid, place, text);
     }
 
     /// Counts a duplicate GUID; returns whether to report it.
@@ -218,6 +244,18 @@ impl Discovery {
 }
 
 impl Subnet {
+    /// The port of a switch whose link is left out, given one of the link's ends.
+    pub(super) fn left_out_place(&self, end: PortIndex) -> Option<(Guid, PortNum)> {
+        let ends = [Some(end), self.fabric.port(end).peer()];
+        let port = ends.into_iter().flatten().find(|port| self.is_external(*port))?;
+        Some((self.fabric.node_of(port).guid, self.fabric.port(port).num))
+    }
+
+    /// Whether this is a port of a switch other than port 0.
+    pub(super) fn is_external(&self, port: PortIndex) -> bool {
+        !self.is_adapter_port(port) && self.fabric.port(port).num.0 > 0
+    }
+
     /// Reports a node that answered a repeated request with a third GUID. Where a cable was moved,
     /// one of the known nodes answers, or none.
     fn report_third_guid(&mut self, older: Claim, newer: Newer, answerer: Option<&Answerer>) {

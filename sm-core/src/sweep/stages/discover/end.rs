@@ -2,6 +2,7 @@
 //! unless the SM's own link is the one that is missing.
 
 use std::collections::HashSet;
+use std::time::Instant;
 
 use ib_mad::types::Guid;
 use ib_mad::wire::attribute::{NodeType, PortState};
@@ -25,7 +26,7 @@ pub(in crate::sweep) enum End {
 
 impl Discovery {
     /// Cuts links that were not seen, and removes nodes that no route reaches.
-    pub(in crate::sweep) fn end(mut self, subnet: &mut Subnet) -> End {
+    pub(in crate::sweep) fn end(mut self, subnet: &mut Subnet, now: Instant) -> End {
         if self.cut_off {
             subnet.report_own_link_down();
             return End::Abandoned;
@@ -46,9 +47,12 @@ impl Discovery {
             subnet.fabric.nodes().filter(|(_, node)| node.is_new).count();
         self.report_returned(subnet);
         self.find_unanswered_links(subnet);
+        self.report_left_out(subnet);
+        subnet.state.is_discovered = true;
         subnet.find_unread_ports();
-        self.settle_end_ports(subnet);
+        self.settle_end_ports(subnet, now);
         self.find_impostors(subnet);
+        subnet.state.left_out = self.left_out_links(subnet);
         let sm_port = subnet.fabric.sm_port().filter(|&sm_port| subnet.fabric.port(sm_port).known);
         if sm_port.is_some_and(|sm_port| !silent.contains(&subnet.fabric.port(sm_port).node)) {
             return End::Read;
@@ -122,21 +126,6 @@ impl Discovery {
         subnet.fabric.unlink(port);
     }
 
-    /// Resolves duplicate port GUIDs.
-    fn settle_end_ports(&mut self, subnet: &mut Subnet) {
-        for (owner, other) in subnet.fabric.settle_end_ports() {
-            let guid = subnet.fabric.port(owner).guid;
-            if !self.first_report(subnet, guid.0) {
-                continue;
-            }
-            let (first, second) = (subnet.place(owner), subnet.place(other));
-            error!(
-                "duplicate port GUID: {guid} belongs to {first} and to {second}. The second is \
-                 ignored; change the GUID of one of the ports"
-            );
-        }
-    }
-
     /// Reports ports with the GUID that stands for the SA. They have no LIDs.
     fn find_impostors(&mut self, subnet: &mut Subnet) {
         let impostors: Vec<PortIndex> = subnet.fabric.impostors().collect();
@@ -144,12 +133,29 @@ impl Discovery {
             && self.first_report(subnet, Guid::WELL_KNOWN_SA.0)
         {
             let place = subnet.place(*first);
-            error!(
+            let text = format!(
                 "{place} reports {} as its port GUID, which stands for the SA. It gets no LID; \
                  change its GUID",
                 Guid::WELL_KNOWN_SA
             );
+            subnet.journal.duplicate(Guid::WELL_KNOWN_SA, None, text);
         }
+    }
+
+    /// Ports of switches whose link is left out, ascending. Those that a partial discovery has not
+    /// read, and behind which it found nothing else, stay as they were.
+    fn left_out_links(&self, subnet: &Subnet) -> Vec<PortIndex> {
+        let found = self.left_out.iter().copied().filter(|port| subnet.is_external(*port));
+        let is_unread = |port: &PortIndex| {
+            let is_there = subnet.fabric.node_of(*port).present;
+            let has_no_peer = subnet.fabric.port(*port).peer().is_none();
+            !self.full && is_there && has_no_peer && !self.read.contains(port)
+        };
+        let before = subnet.state.left_out.iter().copied().filter(is_unread);
+        let mut ports: Vec<PortIndex> = found.chain(before).collect();
+        ports.sort_unstable();
+        ports.dedup();
+        ports
     }
 
     /// Finds ports with a link and no answer behind it, which are probed again soon.
@@ -157,6 +163,7 @@ impl Discovery {
         let up = |state| {
             matches!(state, Some(PortState::Initialize | PortState::Armed | PortState::Active))
         };
+        let left_out = self.left_out_links(subnet);
         let unanswered: Vec<PortIndex> = subnet
             .fabric
             .nodes()
@@ -167,7 +174,10 @@ impl Discovery {
             .filter(|port| {
                 let entry = subnet.fabric.port(*port);
                 let expected = entry.known && entry.peer().is_none() && up(entry.state());
-                expected && !self.left_out.contains(port)
+                let is_left_out = self.left_out.contains(port)
+                    || left_out.binary_search(port).is_ok()
+                    || self.new_nodes.is_left_out(*port);
+                expected && !is_left_out
             })
             .take(UNANSWERED_MAX)
             .collect();

@@ -1,5 +1,7 @@
 //! Probes: which node is behind a port, as its NodeInfo shows.
 
+use std::time::Instant;
+
 use ib_mad::types::PortNum;
 use ib_mad::wire::attribute::{NodeInfo, NodeType};
 use tracing::{debug, info};
@@ -34,9 +36,21 @@ impl Discovery {
             info!("running on {} port {num}, GUID {}", answerer.kind, answerer.port_guid);
         }
         subnet.fabric.set_sm_port(sm_port);
-        subnet.fabric.port_mut(sm_port).guid = answerer.port_guid;
+        subnet.fabric.set_port_guid(sm_port, answerer.port_guid);
         subnet.election.own.set_guid(answerer.port_guid);
         subnet.visit(node, sm_port);
+    }
+
+    /// Probes links again that the discovery before left out: the reason may be gone with a change
+    /// elsewhere. Those of `nodes` are probed as their ports are read.
+    pub(in crate::sweep) fn probe_left_out(&mut self, subnet: &mut Subnet, nodes: &[NodeIndex]) {
+        for port in subnet.state.left_out.clone() {
+            let entry = subnet.fabric.port(port);
+            let is_there = subnet.fabric.node(entry.node).present && entry.peer().is_none();
+            if is_there && !nodes.contains(&entry.node) {
+                self.probe(subnet, port);
+            }
+        }
     }
 
     /// Handles a NodeInfo received through `egress`.
@@ -45,9 +59,10 @@ impl Discovery {
         subnet: &mut Subnet,
         egress: PortIndex,
         data: &[u8; 64],
+        now: Instant,
     ) {
         match Answerer::parse(data) {
-            Ok(answerer) => self.observe(subnet, egress, &answerer),
+            Ok(answerer) => self.observe(subnet, egress, &answerer, now),
             Err(reason) => {
                 let place = subnet.place(egress);
                 subnet.anomaly(format_args!("node behind {place} ignored: {reason}"));
@@ -56,7 +71,16 @@ impl Discovery {
     }
 
     /// Records that the link of `egress` leads to `answerer`.
-    fn observe(&mut self, subnet: &mut Subnet, egress: PortIndex, answerer: &Answerer) {
+    fn observe(
+        &mut self,
+        subnet: &mut Subnet,
+        egress: PortIndex,
+        answerer: &Answerer,
+        now: Instant,
+    ) {
+        if self.is_withheld(subnet, egress, answerer, now) {
+            return;
+        }
         let known = subnet.fabric.find(answerer.guid).filter(|&node| self.is_current(subnet, node));
         if let Some(node) = known {
             let node_is = subnet.fabric.node(node);
@@ -64,15 +88,16 @@ impl Discovery {
                 return self.report_different_nodes(subnet, egress, node, answerer);
             }
         }
-        let Some(node) = known.or_else(|| subnet.add(answerer)) else { return };
+        let Some(node) = known.or_else(|| self.admit(subnet, egress, answerer)) else { return };
         let Some(ingress) = subnet.fabric.port_of(node, answerer.local_port) else { return };
         if egress == ingress {
             return self.leads_to_itself(subnet, egress);
         }
-        if self.contradicts(subnet, egress, ingress) {
+        if self.contradicts(subnet, egress, ingress, now) {
             return;
         }
         self.confirm_link(subnet, egress, ingress, answerer);
+        subnet.note_home(egress, ingress, now);
     }
 
     /// Whether a node is present: seen by this discovery or, in a partial discovery, by any.
@@ -97,8 +122,8 @@ impl Discovery {
         }
         let node = subnet.fabric.port(ingress).node;
         let is_switch = subnet.fabric.node(node).switch.is_some();
-        if !is_switch && subnet.fabric.port(ingress).guid != by.port_guid {
-            subnet.fabric.port_mut(ingress).guid = by.port_guid;
+        if !is_switch {
+            subnet.fabric.set_port_guid(ingress, by.port_guid);
         }
         self.node_answered(subnet, node, egress, ingress);
         let is_sm_node =
@@ -110,7 +135,7 @@ impl Discovery {
             if is_switch && !is_sm_node && !subnet.fabric.leads_through(egress, node) {
                 subnet.fabric.set_upstream(node, egress);
             }
-            subnet.visit(node, ingress);
+            self.visit_in_turn(subnet, node, ingress);
         } else if !is_switch && !confirmed_before {
             subnet.visit_end_port(ingress);
         }
@@ -123,7 +148,7 @@ impl Subnet {
         port.peer().is_some() && port.link_seen == self.state.discovery
     }
 
-    fn add(&mut self, answerer: &Answerer) -> Option<NodeIndex> {
+    pub(super) fn add(&mut self, answerer: &Answerer) -> Option<NodeIndex> {
         let view = NodeInfo::new(&answerer.bytes[..]).ok()?;
         match self.fabric.add(&view, answerer.kind) {
             Ok(node) => Some(node),

@@ -8,6 +8,8 @@
 //! every port towards a node that is still silent is down, has no node behind it, or belongs to
 //! another such node, so that no route leads to any of them.
 
+use std::time::Instant;
+
 use ib_mad::wire::attribute::PortState;
 use tracing::debug;
 
@@ -141,12 +143,12 @@ impl Discovery {
 
     /// Starts the next round after all other requests have ended; returns whether requests were
     /// sent.
-    pub(in crate::sweep) fn retries_silent(&mut self, subnet: &mut Subnet) -> bool {
+    pub(in crate::sweep) fn retries_silent(&mut self, subnet: &mut Subnet, now: Instant) -> bool {
         if self.cut_off {
             return false;
         }
         loop {
-            self.ask_again(subnet);
+            self.ask_again(subnet, now);
             if !subnet.exchange.is_idle() {
                 return true;
             }
@@ -160,12 +162,12 @@ impl Discovery {
                 return true;
             }
         }
-        self.give_up_silent(subnet);
+        self.give_up_silent(subnet, now);
         !subnet.exchange.is_idle()
     }
 
     /// Repeats the unanswered requests of nodes that answer again, once per set of routes.
-    fn ask_again(&mut self, subnet: &mut Subnet) {
+    fn ask_again(&mut self, subnet: &mut Subnet, now: Instant) {
         let waiting = std::mem::take(&mut self.unresponsive.waiting);
         for request in waiting {
             let node = subnet.fabric.port(request.port()).node;
@@ -175,7 +177,7 @@ impl Discovery {
             } else if unresponsive.again.insert(request, unresponsive.reroutes)
                 == Some(unresponsive.reroutes)
             {
-                self.given_up(subnet, request);
+                self.given_up(subnet, request, now);
             } else {
                 subnet.exchange.push(request);
             }
@@ -211,9 +213,9 @@ impl Discovery {
     }
 
     /// Gives up nodes that are still silent: no route leads to them.
-    fn give_up_silent(&mut self, subnet: &mut Subnet) {
+    fn give_up_silent(&mut self, subnet: &mut Subnet, now: Instant) {
         for request in std::mem::take(&mut self.unresponsive.waiting) {
-            self.given_up(subnet, request);
+            self.given_up(subnet, request, now);
         }
         let Unresponsive { nodes, dead_ends, .. } = std::mem::take(&mut self.unresponsive);
         let silent = nodes.into_iter().filter(|(_, standing)| *standing == Standing::Silent);

@@ -29,6 +29,8 @@ pub(in crate::sweep) struct OperatorOptions {
 pub(in crate::sweep) struct ActiveRouting {
     /// Name of the engine.
     pub(super) engine: &'static str,
+    /// Number of ranks of the fat tree that it was routed as.
+    pub(super) tree_ranks: Option<usize>,
     pub(super) topology: Topology,
     pub(super) hops: HopMatrix,
     /// By link: routes of hosts, if the engine has counted them.
@@ -110,6 +112,11 @@ impl ActiveRouting {
     /// Name of the engine.
     pub(in crate::sweep) fn engine(&self) -> &'static str {
         self.engine
+    }
+
+    /// Number of ranks of the fat tree that the fabric was routed as, if it is one.
+    pub(in crate::sweep) fn tree_ranks(&self) -> Option<usize> {
+        self.tree_ranks
     }
 
     /// The origin to save for the next run.

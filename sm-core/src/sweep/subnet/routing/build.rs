@@ -21,19 +21,20 @@ pub(in crate::sweep) struct Routed<'a> {
 }
 
 /// The fabric as engines see it, without switches and links that are avoided, and which switch has
-/// which number.
+/// which number: that of its place in the order of node GUIDs, so that tables depend neither on
+/// where the manager is nor on the order in which it found the switches.
 pub(super) fn topology(routed: Routed<'_>) -> Result<(Topology, Vec<SwitchIndex>), TopologyError> {
     let Routed { fabric, lids, avoided, throttled } = routed;
     let mut builder = TopologyBuilder::new();
-    let mut switches = Vec::new();
-    let mut numbers = Vec::new();
-    for (index, switch) in fabric.switches() {
-        if avoided.contains(&fabric.node(switch.node).guid) {
-            continue;
-        }
-        numbers.resize(index.get(), None);
-        numbers.push(Some(builder.add_switch(fabric.node(switch.node).port_count)?));
-        switches.push(index);
+    let guid = |index: SwitchIndex| fabric.node(fabric.switch(index).node).guid;
+    let mut switches: Vec<SwitchIndex> = fabric.switches().map(|(index, _)| index).collect();
+    switches.retain(|&index| !avoided.contains(&guid(index)));
+    switches.sort_by_key(|&index| guid(index));
+    let last = switches.iter().map(|index| index.get()).max();
+    let mut numbers = vec![None; last.map_or(0, |last| last + 1)];
+    for &index in &switches {
+        let node = fabric.node(fabric.switch(index).node);
+        numbers[index.get()] = Some(builder.add_switch(node.port_count)?);
     }
     let number = |switch: SwitchIndex| numbers.get(switch.get()).copied().flatten();
     for &index in &switches {

@@ -8,7 +8,7 @@ use sa_proto::snapshot::{Entries, Lft};
 use super::active::ActiveRouting;
 use super::job::RoutingJob;
 use sm_routing::balance::most_to_hosts;
-use sm_routing::verify::CreditLoops;
+use sm_routing::verify::{CreditLoops, credit_loops_with_replies};
 
 /// A credit-loop check of the routing in force: slower than routing; its only consequence is a
 /// warning.
@@ -23,13 +23,18 @@ pub struct LoopCheck {
 pub struct LoopFinding {
     pub(in crate::sweep) made: Arc<ActiveRouting>,
     pub(in crate::sweep) loops: CreditLoops,
+    /// Of replies on the SLs of their requests, if these use other lanes.
+    pub(in crate::sweep) reply_loops: Option<CreditLoops>,
 }
 
 impl LoopCheck {
     /// Runs the check. May take seconds.
     pub fn run(self) -> LoopFinding {
         let loops = self.made.unicast(&self.lfts).loops.clone();
-        LoopFinding { made: self.made, loops }
+        let lfts: Vec<&[u8]> = self.lfts.iter().map(|lft| &*lft.ports).collect();
+        let made = &self.made;
+        let reply_loops = credit_loops_with_replies(made.topology(), &lfts, made.lanes());
+        LoopFinding { made: self.made, loops, reply_loops }
     }
 }
 

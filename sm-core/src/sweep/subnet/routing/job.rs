@@ -198,8 +198,10 @@ impl RoutingJob {
         let is_shortest = engine == MinHop.name() && asked.steering.common.hop_weights.is_empty();
         let distances = if is_shortest { None } else { HopMatrix::compute(&topology) };
         let numbers = switches.iter().copied().zip(0..).collect();
+        let tree_ranks = sm_routing::tree_ranks(engine, &topology, &asked.steering.common);
         let made = ActiveRouting {
             engine,
+            tree_ranks,
             topology,
             hops,
             loads,

@@ -10,16 +10,16 @@ use tracing::error;
 
 use super::{Access, DurableRegistry, GroupEvent, Unsettled};
 use crate::publish::PublishError;
-use crate::runtime::store::StoreError;
 use sm_core::registry::{
-    AnswerRecord, Changes, Ports, PredefinedGroup, RegistryEvent, Reply, Request,
+    AnswerRecord, Changes, OrderRefusal, OrderReply, PartitionOrder, Ports, PredefinedGroup,
+    Registry, RegistryEvent, Reply, Request,
 };
 
 /// A batch of work.
 #[derive(Debug, Default)]
 pub(in super::super) struct Work {
-    /// Writes; `None` changes nothing, but is answered like one.
-    pub(in super::super) writes: Vec<Option<Request>>,
+    /// Writes.
+    pub(in super::super) writes: Vec<Write>,
     /// Ports, if a sweep has ended.
     pub(in super::super) ports: Option<Arc<Ports>>,
     /// Groups of operators' files, if a sweep has ended.
@@ -28,15 +28,39 @@ pub(in super::super) struct Work {
     pub(in super::super) responders: Option<Vec<u64>>,
 }
 
+/// A write.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in super::super) enum Write {
+    /// Changes nothing, but is answered like one.
+    #[default]
+    Nothing,
+    /// A client's.
+    Request(Request),
+    /// A program's, given in the session with this epoch: it has no effect in another.
+    Order { order: PartitionOrder, epoch: u64 },
+}
+
 /// The result of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in super::super) enum Verdict {
+    /// The program is answered; what it ordered is in this version of the registry.
+    Ordered { result: Result<(), OrderRefusal>, epoch: u64, sequence: u64 },
     /// The client is answered, once the responder's tables hold this sequence number of the epoch.
     Answer { status: Status, data: Option<AnswerRecord>, epoch: u64, sequence: u64 },
+    /// The program's order was given in an earlier session, and has changed nothing.
+    Superseded,
     /// The client is not answered, and the responder discards the write.
     Dropped,
     /// The responder gets no outcome, and retries.
     Silence,
+}
+
+impl Verdict {
+    /// A client's answer in the session of this epoch.
+    fn of(reply: Reply, epoch: u64) -> Self {
+        let Reply { status, data, sequence, .. } = reply;
+        Self::Answer { status, data, epoch, sequence }
+    }
 }
 
 /// Inputs of the registry apart from its rows.
@@ -54,7 +78,9 @@ const ATTEMPTS: u32 = 2;
 pub(super) struct Batch {
     session: Session,
     ports: Arc<Ports>,
-    writes: Vec<Option<Request>>,
+    writes: Vec<Write>,
+    /// How often it is decided, at most.
+    attempts: u32,
     /// Commits that failed.
     failed: u32,
     /// Whether it is certain that none of these is stored.
@@ -77,7 +103,15 @@ struct Decided {
     /// What was stored before.
     before: RegistryPlane,
     changes: Arc<Changes>,
-    replies: Vec<Option<Reply>>,
+    decisions: Vec<Decision>,
+}
+
+/// The decision on a write.
+enum Decision {
+    Nothing,
+    Superseded,
+    Request(Reply),
+    Order(OrderReply),
 }
 
 impl Batch {
@@ -102,7 +136,7 @@ impl DurableRegistry {
             debug_assert!(work.writes.is_empty(), "one batch after the other");
             return self.proceed(now_s);
         }
-        self.reopen_if_due(now_s);
+        self.retry_if_due(now_s);
         let ports = self.surroundings.ports.clone();
         let Some((ports, session)) = ports.zip(session) else {
             self.poll_store(now_s);
@@ -117,6 +151,8 @@ impl DurableRegistry {
             session,
             ports,
             writes: work.writes,
+            // While commits fail one attempt shows it.
+            attempts: if self.failing.lasts() { 1 } else { ATTEMPTS },
             failed: 0,
             nothing_stored: true,
             stage: Stage::New,
@@ -146,9 +182,15 @@ impl DurableRegistry {
                     self.batch = Some(batch);
                     return None;
                 }
-                (Stage::New, Access::Open) if batch.failed < ATTEMPTS => self.decide(now_s, batch),
-                (Stage::New, Access::Open | Access::Closed { .. }) => {
-                    return Some(self.give_up(&batch));
+                (Stage::New, Access::Open) if batch.failed < batch.attempts => {
+                    self.decide(now_s, batch);
+                }
+                (Stage::New, Access::Open) => {
+                    self.refuse_for_now(now_s);
+                    return Some(self.give_up(now_s, &batch));
+                }
+                (Stage::New, Access::Closed { .. } | Access::Refusing { .. }) => {
+                    return Some(self.give_up(now_s, &batch));
                 }
                 (Stage::New, Access::Opening | Access::Copy) if self.store.is_shared() => {
                     // Another manager may have decided since.
@@ -177,25 +219,49 @@ impl DurableRegistry {
     }
 
     /// The verdicts on writes that could not be stored.
-    fn give_up(&mut self, batch: &Batch) -> Vec<Verdict> {
-        let count = batch.writes.len();
+    fn give_up(&mut self, now_s: u64, batch: &Batch) -> Vec<Verdict> {
         if !batch.nothing_stored {
-            self.counters.unsettled.add(count);
-            return vec![Verdict::Dropped; count];
+            self.counters.unsettled.add(batch.writes.len());
+            return vec![Verdict::Dropped; batch.writes.len()];
         }
-        self.counters.refused_unstored.add(count);
+        let verdicts = batch.writes.iter().map(|write| self.answer_known(now_s, batch, write));
+        verdicts.collect()
+    }
+
+    /// The verdict on a write of a batch that is not stored: a refusal, unless the write is the
+    /// repeat of one that is stored.
+    fn answer_known(&mut self, now_s: u64, batch: &Batch, write: &Write) -> Verdict {
         let epoch = batch.session.epoch;
-        let refused =
-            Verdict::Answer { status: Status::SA_NO_RESOURCES, data: None, epoch, sequence: 0 };
-        vec![refused; count]
+        // What responders do not have in this session they would wait for.
+        let is_served = self.is_read() && self.published == Some(batch.session);
+        match write {
+            Write::Nothing if is_served => {
+                let sequence = self.registry.sequence();
+                return Verdict::Answer { status: Status::OK, data: None, epoch, sequence };
+            }
+            Write::Request(request) => {
+                let may_be_stored = |registry: &Registry| registry.may_have_granted(now_s, request);
+                if self.discarded.as_ref().is_some_and(may_be_stored) {
+                    self.counters.unsettled.add(1);
+                    return Verdict::Dropped;
+                }
+                if self.is_read()
+                    && let Some(reply) = self.registry.repeat(now_s, &batch.ports, request)
+                {
+                    return match is_served && !reply.dropped {
+                        true => Verdict::of(reply, epoch),
+                        false => Verdict::Dropped,
+                    };
+                }
+            }
+            Write::Nothing | Write::Order { .. } => {}
+        }
+        self.counters.refused_unstored.add(1);
+        Verdict::Answer { status: Status::SA_NO_RESOURCES, data: None, epoch, sequence: 0 }
     }
 
     /// The commit of the batch failed.
-    pub(super) fn note_failed(&mut self, failure: &StoreError) {
-        error!(
-            "cannot commit writes to the registry: {}; reopening it and retrying once",
-            sa_proto::with_causes(failure)
-        );
+    pub(super) fn note_failed(&mut self) {
         if let Some(batch) = &mut self.batch {
             batch.failed += 1;
             batch.stage = Stage::New;
@@ -212,7 +278,7 @@ impl DurableRegistry {
 
     /// Decides on the writes, and submits what is to be stored.
     fn decide(&mut self, now_s: u64, mut batch: Batch) {
-        self.begin_where_the_master_ended();
+        self.begin_where_the_master_ended(batch.session);
         self.registry.begin_session();
         let before = self.registry.plane();
         let ports = &batch.ports;
@@ -227,10 +293,21 @@ impl DurableRegistry {
             self.registry.set_responders(responders);
         }
         self.registry.expire(now_s);
-        let mut replies = Vec::with_capacity(batch.writes.len());
+        let epoch_now = self.publisher.session().map_or(0, |session| session.epoch);
+        let mut decisions = Vec::with_capacity(batch.writes.len());
         for write in &batch.writes {
-            let reply = write.as_ref().map(|request| self.registry.write(now_s, ports, request));
-            replies.push(reply);
+            decisions.push(match write {
+                Write::Nothing => Decision::Nothing,
+                Write::Request(request) => {
+                    Decision::Request(self.registry.write(now_s, ports, request))
+                }
+                // Another manager may have been master since, and have decided otherwise.
+                Write::Order { epoch, .. } if *epoch != epoch_now => {
+                    self.counters.superseded_orders.add(1);
+                    Decision::Superseded
+                }
+                Write::Order { order, .. } => Decision::Order(self.registry.order(ports, order)),
+            });
         }
         let mut changes = self.registry.take_changes();
         let events = self.take_events(&before);
@@ -246,7 +323,7 @@ impl DurableRegistry {
         if !is_stored {
             self.store.submit(&changes, batch.session);
         }
-        let decided = Decided { before, changes, replies };
+        let decided = Decided { before, changes, decisions };
         batch.stage = match is_stored {
             true => Stage::Committed(Box::new(decided)),
             false => Stage::Committing(Box::new(decided)),
@@ -259,6 +336,7 @@ impl DurableRegistry {
         let Some(batch) = &mut self.batch else { return };
         if let Stage::Committing(decided) = mem::replace(&mut batch.stage, Stage::New) {
             self.counters.commits.add(1);
+            self.failing.note_success(self.now.time.as_secs());
             self.fresh = false;
             self.stored_session = batch.session;
             self.stamped = decided.changes.stamp.or(self.stamped);
@@ -268,7 +346,7 @@ impl DurableRegistry {
 
     /// Publishes a batch that is stored; returns the verdicts.
     fn conclude(&mut self, batch: Batch, decided: Decided) -> Vec<Verdict> {
-        let Decided { changes, replies, .. } = decided;
+        let Decided { changes, decisions, .. } = decided;
         let rows = &changes.rows;
         self.settle(batch.session, rows.sequence);
         self.members.apply(rows);
@@ -284,21 +362,29 @@ impl DurableRegistry {
             }
         };
         let epoch = session.epoch;
-        let verdict = |(write, reply): (&Option<Request>, Option<Reply>)| {
-            let Some(reply) = reply else {
-                let sequence = self.registry.sequence();
-                return Verdict::Answer { status: Status::OK, data: None, epoch, sequence };
+        let verdict = |(write, decision): (&Write, Decision)| {
+            let reply = match decision {
+                Decision::Nothing => {
+                    let sequence = self.registry.sequence();
+                    return Verdict::Answer { status: Status::OK, data: None, epoch, sequence };
+                }
+                // An attempt before may have stored it.
+                Decision::Superseded if batch.failed > 0 => return Verdict::Dropped,
+                Decision::Superseded => return Verdict::Superseded,
+                Decision::Order(OrderReply { result, sequence }) => {
+                    return Verdict::Ordered { result, epoch, sequence };
+                }
+                Decision::Request(reply) => reply,
             };
-            if let Some(request) = write {
+            if let Write::Request(request) = write {
                 self.counters.decided(request, &reply);
             }
-            if reply.dropped {
-                return Verdict::Dropped;
+            match reply.dropped {
+                true => Verdict::Dropped,
+                false => Verdict::of(reply, epoch),
             }
-            let (status, data, sequence) = (reply.status, reply.data, reply.sequence);
-            Verdict::Answer { status, data, epoch, sequence }
         };
-        batch.writes.iter().zip(replies).map(verdict).collect()
+        batch.writes.iter().zip(decisions).map(verdict).collect()
     }
 
     /// Hands outcomes to followers: of this commit, or all, if it is the first of a session.

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sa_proto::snapshot::{RegistryChanges, RegistryPlane, Session};
-use tracing::error;
 
 use super::DurableRegistry;
 use super::shared::COMMIT_PATIENCE;
@@ -34,10 +33,8 @@ impl DurableRegistry {
                 }
                 Err(failure) => {
                     self.counters.failures.add(1);
-                    error!(
-                        "cannot store the restored registry: {}",
-                        sa_proto::with_causes(&failure)
-                    );
+                    let what = "cannot store the restored registry";
+                    self.failing.note(now_s, what, "retrying", &failure);
                     self.reopen();
                     self.poll_store(now_s);
                 }
@@ -80,7 +77,7 @@ impl DurableRegistry {
         if self.publisher.session().is_some() || self.is_busy() {
             return false;
         }
-        self.reopen_if_due(now_s);
+        self.retry_if_due(now_s);
         self.poll_store(now_s);
         if !self.is_open() {
             return false;
@@ -102,14 +99,16 @@ impl DurableRegistry {
             Ok(changes) => changes,
             Err(failure) => {
                 self.counters.failures.add(1);
-                let reason = sa_proto::with_causes(&failure);
-                error!("cannot store the copy of the master's registry: {reason}");
+                let what = "cannot store the copy of the master's registry";
+                self.failing.note(now_s, what, "retrying", &failure);
                 self.reopen();
                 self.poll_store(now_s);
+                self.refuse_for_now(now_s);
                 return false;
             }
         };
         self.counters.commits.add(1);
+        self.failing.note_success(now_s);
         self.fresh = false;
         self.published = None;
         self.members.apply(&changes.rows);
@@ -142,12 +141,19 @@ impl DurableRegistry {
         }
     }
 
-    /// Restores the registry from the copy, if there is one: this SM decides from now on.
-    pub(super) fn begin_where_the_master_ended(&mut self) {
-        if let Some(mut plane) = self.followed.take() {
-            plane.sequence += TAKEOVER_GAP;
-            let outcomes = std::mem::take(&mut self.followed_outcomes);
-            self.replace_registry(Registry::take_over(&plane, outcomes));
-        }
+    /// Restores the registry from the copy of another master's, if there is one: this SM decides
+    /// from now on. The copy may have been read back since it was stored.
+    pub(super) fn begin_where_the_master_ended(&mut self, session: Session) {
+        let stored = self.stored_session;
+        let is_others = stored.epoch != 0 && stored.sm_guid != session.sm_guid;
+        let (mut plane, outcomes) = match self.followed.take() {
+            Some(plane) => (plane, std::mem::take(&mut self.followed_outcomes)),
+            None if is_others && !self.store.is_shared() => {
+                (self.registry.plane(), self.registry.granted_outcomes().into())
+            }
+            None => return,
+        };
+        plane.sequence += TAKEOVER_GAP;
+        self.replace_registry(Registry::take_over(&plane, outcomes));
     }
 }

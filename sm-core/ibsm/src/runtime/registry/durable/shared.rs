@@ -69,6 +69,7 @@ impl DurableRegistry {
         }
         self.continue_time(&copy);
         self.access = Access::Copy;
+        self.discarded = None;
         self.fresh = copy.fresh;
         self.stored_session = copy.session;
         self.members.replace(&copy.plane);
@@ -110,7 +111,11 @@ impl DurableRegistry {
         }
         match self.publisher.publish_registry(plane.clone()) {
             Ok(version) => {
-                info!("published a copy of the store's registrations; writes wait for the fence");
+                if self.copy_published.replace(session) != Some(session) {
+                    info!(
+                        "published a copy of the store's registrations; writes wait for the fence"
+                    );
+                }
                 self.published = Some(session).filter(|session| version.session == *session);
             }
             Err(failure) => debug!("cannot publish the copy of the registry: {failure}"),

@@ -11,8 +11,10 @@ use super::*;
 use crate::publish::PublishConfig;
 use crate::runtime::store::faulty::{Fault, Faults, FaultyStore};
 use crate::runtime::store::file::FileStore;
-use sm_core::registry::Request;
 use sm_core::registry::testing::{NOW_S, gid, ports, request};
+use sm_core::registry::{
+    Attributes, OrderRefusal, PartitionAction, PartitionOrder, Presence, Request,
+};
 
 /// Clocks of a host that has run since 1970, on its first boot.
 fn host(now_s: u64) -> HostTime {
@@ -117,7 +119,7 @@ fn subscribe() -> Request {
 }
 
 fn work(writes: impl IntoIterator<Item = Request>) -> Work {
-    Work { writes: writes.into_iter().map(Some).collect(), ..Work::default() }
+    Work { writes: writes.into_iter().map(Write::Request).collect(), ..Work::default() }
 }
 
 fn statuses(verdicts: &[Verdict]) -> Vec<Option<Status>> {
@@ -155,7 +157,7 @@ fn a_batch_is_one_transaction_and_published_when_it_is_answered() {
     let Some(Verdict::Answer { epoch, sequence, .. }) = verdicts.last() else { panic!() };
     assert_eq!((*sequence, *epoch), (published.sequence, bed.publisher.session().unwrap().epoch));
     // Nothing to be stored: a repeat, a refusal, a look at the sequence number.
-    let verdicts = durable.turn(NOW_S, Work { writes: vec![None], ..Work::default() });
+    let verdicts = durable.turn(NOW_S, Work { writes: vec![Write::Nothing], ..Work::default() });
     assert!(matches!(verdicts[..], [Verdict::Answer { sequence: 500.., .. }]), "{verdicts:?}");
     assert_eq!(bed.counters.commits.get() - before, 1);
 }
@@ -202,6 +204,68 @@ fn a_commit_that_fails_is_tried_once_more_and_nothing_is_made_twice() {
 }
 
 #[test]
+fn orders_of_programs_are_decided_with_the_writes_of_clients_and_stored_with_them() {
+    for fault in [None, Some(Fault::Before), Some(Fault::After)] {
+        let bed = Bed::new();
+        let mut durable = bed.master();
+        fault.into_iter().for_each(|fault| bed.faults.fail_next(fault));
+        let set = PartitionAction::Set {
+            presence: Presence::Absent,
+            attributes: Attributes { ipoib: Some(true), ..Attributes::default() },
+        };
+        let epoch = bed.publisher.session().unwrap().epoch;
+        let order = |pkey| {
+            let order = PartitionOrder { pkey: PKey(pkey), action: set.clone() };
+            Write::Order { order, epoch }
+        };
+        let writes = vec![Write::Request(forever(1)), order(5), order(0)];
+        let verdicts = durable.turn(NOW_S, Work { writes, ..Work::default() });
+        let results: Vec<_> = verdicts
+            .iter()
+            .map(|verdict| match verdict {
+                Verdict::Ordered { result, .. } => Some(*result),
+                _ => None,
+            })
+            .collect();
+        // One that was stored, although the commit seemed to fail, finds its effect.
+        let made =
+            if fault == Some(Fault::After) { Err(OrderRefusal::Exists(PKey(5))) } else { Ok(()) };
+        assert_eq!(results, [None, Some(made), Some(Err(OrderRefusal::BadPKey(PKey(0))))]);
+        drop(durable);
+        assert_eq!(plane(&bed.open()), *bed.published());
+        assert_eq!(bed.published().api_partitions.len(), 1);
+    }
+}
+
+/// Regression: an order that was given before another manager took over was carried out when this
+/// one was master again, in place of later orders to the other manager.
+#[test]
+fn an_order_of_an_earlier_session_changes_nothing() {
+    let bed = Bed::new();
+    let mut durable = bed.master();
+    let epoch = bed.publisher.session().unwrap().epoch;
+    let order = PartitionOrder { pkey: PKey(5), action: PartitionAction::Delete };
+    let attributes = Attributes::default();
+    let set = PartitionAction::Set { presence: Presence::Either, attributes };
+    let make = PartitionOrder { action: set, ..order };
+    let write = |order: &PartitionOrder, epoch| Work {
+        writes: vec![Write::Order { order: order.clone(), epoch }],
+        ..Work::default()
+    };
+    assert!(matches!(durable.turn(NOW_S, write(&make, epoch))[..], [Verdict::Ordered { .. }]));
+    bed.publisher.end_session();
+    bed.publisher.begin_session(Guid(1)).unwrap();
+    assert_eq!(durable.turn(NOW_S, write(&order, epoch)), [Verdict::Superseded]);
+    assert_eq!(bed.published().api_partitions.len(), 1);
+    let epoch = bed.publisher.session().unwrap().epoch;
+    assert!(matches!(durable.turn(NOW_S, write(&order, epoch))[..], [Verdict::Ordered { .. }]));
+    assert_eq!(
+        (bed.published().api_partitions.len(), bed.counters.superseded_orders.get()),
+        (0, 1)
+    );
+}
+
+#[test]
 fn while_the_file_cannot_be_used_writes_are_refused_and_what_is_published_stays() {
     let bed = Bed::new();
     let mut durable = bed.master();
@@ -221,6 +285,109 @@ fn while_the_file_cannot_be_used_writes_are_refused_and_what_is_published_stays(
     assert_eq!(statuses(&verdicts), [Some(Status::OK)]);
     let ids: Vec<_> = bed.published().services.iter().map(|row| row.rid.service_id).collect();
     assert_eq!(ids, [1, 4]);
+}
+
+/// Regression: on a full disk, where everything can be read and no commit succeeds, each batch of
+/// writes read the whole file twice and logged four lines.
+#[test]
+fn on_a_full_disk_writes_are_refused_at_once_and_a_commit_is_tried_at_intervals() {
+    let bed = Bed::new();
+    let mut durable = bed.master();
+    let version = durable.held();
+    bed.faults.set_full(true);
+    let opened = bed.faults.opened();
+    for n in 0..100 {
+        let verdicts = durable.turn(NOW_S, work([forever(n)]));
+        assert_eq!(statuses(&verdicts), [Some(Status::SA_NO_RESOURCES)]);
+    }
+    assert_eq!(bed.faults.opened() - opened, 2, "the first batch was tried twice");
+    assert_eq!((bed.counters.failures.get(), bed.counters.refused_unstored.get()), (2, 100));
+    assert_eq!((durable.held(), plane(&durable).services.len()), (version, 0));
+    assert_eq!(durable.published(), bed.publisher.session(), "nothing is published again");
+
+    // One attempt, after some time.
+    let due_s = durable.due_s().unwrap();
+    assert!(due_s > NOW_S);
+    let refused = [Some(Status::SA_NO_RESOURCES)];
+    assert_eq!(statuses(&durable.turn(due_s, work([forever(100)]))), refused);
+    assert_eq!(statuses(&durable.turn(due_s, work([forever(101)]))), refused);
+    assert_eq!(bed.faults.opened() - opened, 3);
+    bed.faults.set_full(false);
+    assert_eq!(statuses(&durable.turn(due_s, work([forever(102)]))), refused);
+    let due_s = durable.due_s().unwrap();
+    assert_eq!(statuses(&durable.turn(due_s, work([forever(103)]))), [Some(Status::OK)]);
+    let ids: Vec<_> = bed.published().services.iter().map(|row| row.rid.service_id).collect();
+    assert_eq!(ids, [103]);
+}
+
+/// Regression: a request that had been granted, and was repeated since its answer was lost, was
+/// refused while the store failed, though it is stored.
+#[test]
+fn a_repeat_of_what_is_stored_is_not_refused_while_the_store_fails() {
+    let bed = Bed::new();
+    let mut durable = bed.master();
+    let (delete, set) = (Request { method: Method::DELETE, ..forever(1) }, forever(2));
+    durable.turn(NOW_S, work([forever(1), set.clone()]));
+    durable.turn(NOW_S, work([delete.clone()]));
+    bed.faults.set_full(true);
+    let refused = Some(Status::SA_NO_RESOURCES);
+    durable.turn(NOW_S, work([forever(3)]));
+    let verdicts = durable.turn(NOW_S, work([delete.clone(), set.clone(), forever(3)]));
+    assert_eq!(statuses(&verdicts), [Some(Status::OK), Some(Status::OK), refused]);
+    let look = Work { writes: vec![Write::Nothing], ..Work::default() };
+    assert_eq!(statuses(&durable.turn(NOW_S, look)), [Some(Status::OK)], "reads are current");
+
+    // What cannot be read back is not known.
+    bed.faults.set_unreadable(true);
+    durable.recover(NOW_S);
+    let verdicts = durable.turn(NOW_S, work([delete, set, forever(3)]));
+    assert_eq!(verdicts[..2], [Verdict::Dropped, Verdict::Dropped]);
+    assert_eq!(statuses(&verdicts[2..]), [refused]);
+}
+
+/// Regression: a standby whose disk is full read its whole file, and logged two lines, several
+/// times a second.
+#[test]
+fn a_standby_on_a_full_disk_stores_the_copy_once_there_is_room() {
+    let planes = planes_of_a_master(3);
+    let bed = Bed::new();
+    let mut durable = bed.open();
+    assert!(durable.follow(NOW_S, OTHERS, &planes[0], &[]));
+    let opened = bed.faults.opened();
+    bed.faults.set_full(true);
+    for _ in 0..10 {
+        assert!(!durable.follow(NOW_S, OTHERS, &planes[1], &[]));
+    }
+    assert_eq!(bed.faults.opened() - opened, 1);
+    assert_eq!(durable.held().sequence, planes[0].sequence);
+    bed.faults.set_full(false);
+    assert!(!durable.follow(NOW_S + 1, OTHERS, &planes[1], &[]));
+    assert!(durable.follow(NOW_S + 2, OTHERS, &planes[2], &[]));
+    assert_eq!(plane(&durable), planes[2]);
+}
+
+/// Regression: a standby that had read its copy back from disk, after a restart or after a commit
+/// that failed, went on with the master's sequence numbers, of which that may have used more.
+#[test]
+fn sequence_numbers_are_above_the_masters_also_if_its_copy_was_read_back() {
+    let planes = planes_of_a_master(2);
+    for is_restarted in [false, true] {
+        let bed = Bed::new();
+        let mut durable = bed.open();
+        assert!(durable.follow(NOW_S, OTHERS, &planes[1], &[]));
+        if is_restarted {
+            drop(durable);
+            durable = bed.open();
+        } else {
+            bed.faults.fail_next(Fault::Before);
+        }
+        bed.publisher.begin_session(Guid(1)).unwrap();
+        durable.turn(NOW_S, Work { ports: Some(Arc::new(ports())), ..Work::default() });
+        let begun = durable.held();
+        assert_eq!(Some(begun.session), bed.publisher.session());
+        assert!(begun.sequence > planes[1].sequence + 1_000_000, "restarted: {is_restarted}");
+        assert_eq!(bed.published().services, planes[1].services);
+    }
 }
 
 /// A refusal would be final, although the record may be on disk.

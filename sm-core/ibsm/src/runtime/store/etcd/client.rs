@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
+use sa_proto::trust::{LocalServer, Program, is_loopback};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, Response, Status};
 
@@ -213,7 +214,12 @@ fn member(location: &EtcdLocation, endpoint: &str) -> Result<Member, StoreError>
         }
         builder = builder.tls_config(config).map_err(unusable)?;
     }
-    let channel = builder.connect_lazy();
+    let host = builder.uri().host().unwrap_or_default();
+    let is_local = location.tls.is_none() && is_loopback(host.trim_matches(['[', ']']));
+    let channel = match is_local {
+        true => builder.connect_with_connector_lazy(LocalServer::new(Program::Etcd, None)),
+        false => builder.connect_lazy(),
+    };
     Ok(Member {
         kv: KvClient::new(channel.clone()).max_decoding_message_size(RESPONSE_LEN_MAX),
         lease: LeaseClient::new(channel),

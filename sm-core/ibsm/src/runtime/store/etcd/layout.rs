@@ -7,15 +7,20 @@
 //! | `table/NUMBER/PIECE` | all rows and outcomes after the commit with this number |
 //! | `log/NUMBER` | a commit: how many pieces precede the last, and the last |
 //! | `piece/NUMBER/PIECE` | the other pieces of a long commit |
+//! | `state` | layout, version and list of the documents that are the state besides the registry |
+//! | `document/HASH/PIECE` | the text of a document |
 //!
 //! Numbers and pieces are hexadecimal digits of fixed width, so that keys are in their order. Every
 //! transaction that writes compares the revision in which `fence` was created, which only its
 //! holder knows to be its own. A commit is visible when `log/NUMBER` is, and that key must be
 //! absent: of two attempts with one number, one takes effect. Its pieces are written before.
 
+use std::collections::BTreeSet;
+
 use sa_proto::prost::bytes::Bytes;
 use sa_proto::snapshot::encoding::{Canonical, Malformed, Reader};
 use sa_proto::snapshot::{RegistryChanges, RegistryPlane, Session};
+use sa_proto::state::{DOCUMENT_LEN_MAX, Documents, Kind, StateVersion};
 use sm_core::registry::{Changes, Stamp, outcome};
 
 use super::super::entry;
@@ -84,6 +89,20 @@ impl Keys {
 
     fn pieces_up_to(&self, number: u64) -> KeyRange {
         (self.key("piece/"), self.pieces(number).1)
+    }
+
+    pub(super) fn state(&self) -> Bytes {
+        self.key("state")
+    }
+
+    /// A piece of the text with this hash.
+    pub(super) fn document_piece(&self, hash: u128, piece: usize) -> Bytes {
+        self.key(format_args!("document/{hash:032x}/{piece:08x}"))
+    }
+
+    /// The text with this hash.
+    pub(super) fn document(&self, hash: u128) -> KeyRange {
+        (self.document_piece(hash, 0), self.key(format_args!("document/{hash:032x}0")))
     }
 
     /// A piece of the tables.
@@ -248,6 +267,106 @@ impl Tables {
     }
 }
 
+/// The state besides the registry, without texts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct StateHead {
+    pub(super) version: StateVersion,
+    pub(super) documents: Vec<Listed>,
+}
+
+/// A document of the state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Listed {
+    pub(super) kind: Kind,
+    pub(super) name: String,
+    pub(super) hash: u128,
+    /// Length of the text, if it is kept.
+    pub(super) len: Option<u64>,
+}
+
+impl StateHead {
+    pub(super) fn of(version: StateVersion, documents: &Documents) -> Self {
+        let listed = documents.values().map(|document| Listed {
+            kind: document.kind,
+            name: document.name.clone(),
+            hash: document.hash,
+            len: document.text.as_ref().map(|text| text.len() as u64),
+        });
+        Self { version, documents: listed.collect() }
+    }
+
+    fn value(&self) -> Bytes {
+        let mut value = Vec::new();
+        let StateVersion { session, number } = self.version;
+        for field in [SCHEMA, session.epoch, session.sm_guid.0, number] {
+            field.put(&mut value);
+        }
+        (self.documents.len() as u32).put(&mut value);
+        for Listed { kind, name, hash, len } in &self.documents {
+            (*kind == Kind::OperatorsFile).put(&mut value);
+            (name.len() as u32).put(&mut value);
+            value.extend_from_slice(name.as_bytes());
+            hash.put(&mut value);
+            len.is_some().put(&mut value);
+            len.unwrap_or_default().put(&mut value);
+        }
+        value.into()
+    }
+}
+
+/// Makes a state valid, whose texts are written, and deletes all other texts.
+pub(super) fn put_state(keys: &Keys, fence: Fence, head: &StateHead) -> TxnRequest {
+    let kept = head.documents.iter().filter(|document| document.len.is_some());
+    let kept: BTreeSet<u128> = kept.map(|document| document.hash).collect();
+    let mut success = vec![put(PutRequest { key: keys.state(), value: head.value(), lease: 0 })];
+    let mut from = keys.key("document/");
+    for hash in kept {
+        let (first, end) = keys.document(hash);
+        success.push(delete((from, first)));
+        from = end;
+    }
+    success.push(delete((from, keys.key("document0"))));
+    TxnRequest {
+        compare: vec![created_in(keys.fence(), fence.revision)],
+        success,
+        failure: Vec::new(),
+    }
+}
+
+/// Reads the value of `state`.
+pub(super) fn read_state(value: &[u8]) -> Result<StateHead, Unreadable> {
+    let mut input = Reader::new(value);
+    let schema = u64::take(&mut input)?;
+    if schema != SCHEMA {
+        return Err(Unreadable::Schema(schema));
+    }
+    let session = Session { epoch: u64::take(&mut input)?, sm_guid: Guid(u64::take(&mut input)?) };
+    let version = StateVersion { session, number: u64::take(&mut input)? };
+    // A kind, the lengths of name and text, a hash.
+    let count = input.count(1 + 4 + 16 + 9)?;
+    let documents = (0..count).map(|_| {
+        let kind = match bool::take(&mut input)? {
+            true => Kind::OperatorsFile,
+            false => Kind::StateFile,
+        };
+        let len = u32::take(&mut input)? as usize;
+        let name = std::str::from_utf8(input.bytes(len)?);
+        let name = name.map_err(|_| Malformed("a name that is no text"))?.to_owned();
+        let hash = u128::take(&mut input)?;
+        let (has_text, len) = (bool::take(&mut input)?, u64::take(&mut input)?);
+        Ok(Listed { kind, name, hash, len: has_text.then_some(len) })
+    });
+    let documents = documents.collect::<Result<_, Malformed>>()?;
+    input.finish()?;
+    Ok(StateHead { version, documents })
+}
+
+/// Number of pieces of a text.
+pub(super) fn pieces_of(len: u64) -> Result<usize, Malformed> {
+    let len = usize::try_from(len).ok().filter(|&len| len <= DOCUMENT_LEN_MAX);
+    Ok(len.ok_or(Malformed("a document that is too long"))?.div_ceil(PIECE_LEN))
+}
+
 /// Why a value cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unreadable {
@@ -386,6 +505,7 @@ fn created_in(key: Bytes, revision: i64) -> Compare {
 mod tests {
     use super::super::super::conformance::{SESSION, changes};
     use super::*;
+    use sa_proto::state::Document;
 
     const FENCE: Fence = Fence { revision: 7, lease: 1 };
 
@@ -429,6 +549,42 @@ mod tests {
         assert!(transactions[2].compare.contains(&created_in(keys().log(3), 0)));
         let (first, end) = keys().pieces(3);
         assert!(transactions[..2].iter().all(|t| (&first..&end).contains(&&put_of(t).key)));
+    }
+
+    #[test]
+    fn a_state_reads_back_and_replaces_all_other_texts() {
+        let documents = [
+            Document::new(Kind::StateFile, "guid2lid", "0x1 1 1"),
+            Document { text: None, ..Document::new(Kind::OperatorsFile, "qos_policy_file", "x") },
+            Document::absent("partition_config_file"),
+        ];
+        let hashes = documents.each_ref().map(|document| document.hash);
+        let documents: Documents =
+            documents.into_iter().map(|it| (it.name.clone(), it.into())).collect();
+        let version = StateVersion { session: SESSION, number: 7 };
+        let head = StateHead::of(version, &documents);
+        let value = head.value();
+        assert_eq!(read_state(&value), Ok(head.clone()));
+        for len in 0..value.len() {
+            assert!(read_state(&value[..len]).is_err(), "{len}");
+        }
+        let transaction = put_state(&keys(), FENCE, &head);
+        assert_eq!(transaction.compare, [created_in(keys().fence(), 7)]);
+        let is_deleted = |key: &Bytes| {
+            transaction.success.iter().any(|op| match &op.request {
+                Some(Request::RequestDeleteRange(range)) => {
+                    (&range.key..&range.range_end).contains(&key)
+                }
+                _ => false,
+            })
+        };
+        assert!(!is_deleted(&keys().document_piece(hashes[0], 0)));
+        assert!(!is_deleted(&keys().document_piece(hashes[0], 99)));
+        for other in [0, hashes[0] - 1, hashes[0] + 1, hashes[1], u128::MAX] {
+            assert!(is_deleted(&keys().document_piece(other, 3)), "{other:x}");
+        }
+        let others = [keys().state(), keys().fence(), keys().log(1), keys().head()];
+        assert!(!others.iter().any(is_deleted));
     }
 
     #[test]

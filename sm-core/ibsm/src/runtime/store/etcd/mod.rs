@@ -7,6 +7,7 @@
 //!
 //! - [`EtcdStore`]: what the registry's thread sees; everything else runs on a thread of its own.
 //! - [`layout`]: keys, values, transactions. [`image`]: the contents in memory.
+//! - [`state`]: what is kept besides the registry.
 //! - [`task`]: decides. [`read`]: reading. [`client`]: requests. [`status`]: for operators.
 
 mod client;
@@ -18,6 +19,7 @@ pub(crate) mod model;
 mod read;
 #[cfg(feature = "etcd-model")]
 mod simulated;
+mod state;
 mod status;
 mod task;
 
@@ -36,6 +38,7 @@ use crate::cli::EtcdLocation;
 use client::Client;
 #[cfg(feature = "etcd-model")]
 pub(in super::super) use simulated::SimulatedStore;
+pub(in super::super) use state::SharedState;
 pub(crate) use status::{EtcdStatus, Holder};
 use task::{Command, Task};
 
@@ -72,15 +75,24 @@ struct Place<'a> {
     fold_len: usize,
     /// Identity of this process among holders of the fence.
     process: u64,
+    /// The state besides the registry, if it is kept.
+    state: Option<Arc<SharedState>>,
 }
 
 impl EtcdStore {
     /// The store at this place. Connects when it is opened.
-    pub(in super::super) fn start(location: &EtcdLocation) -> Result<Self, StoreError> {
-        Self::start_with(location, FOLD_LEN)
+    pub(in super::super) fn start(
+        location: &EtcdLocation,
+        state: Option<Arc<SharedState>>,
+    ) -> Result<Self, StoreError> {
+        Self::start_with(location, FOLD_LEN, state)
     }
 
-    fn start_with(location: &EtcdLocation, fold_len: usize) -> Result<Self, StoreError> {
+    fn start_with(
+        location: &EtcdLocation,
+        fold_len: usize,
+        state: Option<Arc<SharedState>>,
+    ) -> Result<Self, StoreError> {
         let status = Arc::new(EtcdStatus::new(location.endpoints.clone()));
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -91,7 +103,7 @@ impl EtcdStore {
             Client::new(location, &status)?
         };
         let process = RandomState::new().hash_one(std::process::id());
-        let place = Place { client, prefix: &location.prefix, fold_len, process };
+        let place = Place { client, prefix: &location.prefix, fold_len, process, state };
         Self::start_at(place, status, runtime)
     }
 
@@ -112,14 +124,19 @@ impl EtcdStore {
 
     /// A store in a simulated cluster, on a thread.
     #[cfg(test)]
-    fn start_on(link: model::EtcdLink, fold_len: usize) -> Result<Self, StoreError> {
+    fn start_on(
+        link: model::EtcdLink,
+        fold_len: usize,
+        state: Option<Arc<SharedState>>,
+    ) -> Result<Self, StoreError> {
         let status = Arc::new(EtcdStatus::new(vec!["model".to_owned()]));
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .build()
             .map_err(StoreError::Runtime)?;
         let process = RandomState::new().hash_one(0);
-        let place = Place { client: Client::Model(link), prefix: "/model", fold_len, process };
+        let client = Client::Model(link);
+        let place = Place { client, prefix: "/model", fold_len, process, state };
         Self::start_at(place, status, runtime)
     }
 

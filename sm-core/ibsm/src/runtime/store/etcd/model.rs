@@ -53,6 +53,9 @@ struct State {
     leases: BTreeMap<i64, Lease>,
     next_lease: i64,
     is_down: bool,
+    /// Reads and writes of keys that contain these texts are refused.
+    refused_reads: Option<&'static str>,
+    refused_writes: Option<&'static str>,
 }
 
 struct Lease {
@@ -74,6 +77,22 @@ impl EtcdModel {
         if std::mem::replace(&mut state.is_down, is_down) && !is_down {
             state.leases.values_mut().for_each(|lease| lease.ends = now + lease.time);
         }
+    }
+
+    /// Refuses reads, and writes, of keys that contain these texts, as an etcd whose disk is full.
+    #[cfg(test)]
+    pub(super) fn refuse(&self, reads: Option<&'static str>, writes: Option<&'static str>) {
+        let mut state = self.state();
+        (state.refused_reads, state.refused_writes) = (reads, writes);
+    }
+
+    /// Puts a value that no manager wrote.
+    #[cfg(test)]
+    pub(super) fn put_raw(&self, key: &'static str, value: &[u8]) {
+        let mut state = self.state();
+        state.revision += 1;
+        let value = Bytes::copy_from_slice(value);
+        state.put(&PutRequest { key: Bytes::from_static(key.as_bytes()), value, lease: 0 });
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -124,6 +143,9 @@ impl State {
     }
 
     fn range(&self, request: &RangeRequest) -> Result<RangeResponse, Failure> {
+        if self.refused_reads.is_some_and(|text| contains(&request.key, text)) {
+            return Err(Failure::Refused(Status::failed_precondition("refused by the test")));
+        }
         let at = if request.revision == 0 { self.revision } else { request.revision };
         if at < self.compacted {
             let reason = "etcdserver: mvcc: required revision has been compacted";
@@ -174,6 +196,9 @@ impl State {
                 "etcdserver: requested lease not found",
             )));
         }
+        if puts.clone().any(|put| self.refused_writes.is_some_and(|it| contains(&put.key, it))) {
+            return Err(Failure::Refused(Status::failed_precondition("etcdserver: no space")));
+        }
         let before = self.revision;
         let mut responses = Vec::new();
         for op in ops {
@@ -220,6 +245,10 @@ impl State {
             !matches!(values[..], [(revision, None)] if revision <= compacted)
         });
     }
+}
+
+fn contains(key: &[u8], text: &str) -> bool {
+    key.windows(text.len()).any(|part| part == text.as_bytes())
 }
 
 /// The way of one manager to the cluster.

@@ -1,5 +1,7 @@
 //! Reading the store: the tables and the log once, then what was added to the log.
 
+use std::sync::Arc;
+
 use ib_mad::types::Guid;
 use sa_proto::snapshot::encoding::Malformed;
 use tonic::Code;
@@ -8,10 +10,11 @@ use super::client::Client;
 use super::failure::Failure;
 use super::image::Image;
 use super::layout::{
-    Head, KeyRange, Keys, Unreadable, one, page, range, read_head, read_last, read_record,
+    Head, KeyRange, Keys, SCHEMA, Unreadable, one, page, range, read_head, read_last, read_record,
 };
 use super::proto::response_op::Response;
 use super::proto::{KeyValue, TxnRequest, TxnResponse};
+use super::status::EtcdStatus;
 
 /// How often everything is read again because the tables were replaced meanwhile.
 const ATTEMPTS: usize = 5;
@@ -23,6 +26,27 @@ pub(super) enum ReadFailure {
     Request(Failure),
     /// The contents are not what this release writes.
     Unreadable(Unreadable),
+}
+
+impl ReadFailure {
+    /// What is wrong with `what`, and the `remedy` for damage; `None` if it is to be tried again.
+    pub(super) fn damage(&self, [what, remedy]: [&str; 2]) -> Option<String> {
+        match self {
+            Self::Request(_) => None,
+            Self::Unreadable(Unreadable::Schema(found)) => Some(format!(
+                "{what}: layout {found}, this release reads {SCHEMA}: run the release that wrote \
+                 it, or give another prefix"
+            )),
+            Self::Unreadable(Unreadable::Malformed(malformed)) => {
+                Some(format!("{what}: damaged ({malformed}): {remedy}"))
+            }
+        }
+    }
+
+    /// Whether another release wrote the contents: they must not be replaced.
+    pub(super) fn is_of_another_release(&self) -> bool {
+        matches!(self, Self::Unreadable(Unreadable::Schema(_)))
+    }
 }
 
 impl From<Failure> for ReadFailure {
@@ -48,6 +72,7 @@ impl From<Unreadable> for ReadFailure {
 pub(super) struct Reader {
     pub(super) client: Client,
     pub(super) keys: Keys,
+    pub(super) status: Arc<EtcdStatus>,
 }
 
 impl Reader {
@@ -158,7 +183,7 @@ impl Reader {
     }
 
     /// The first pieces of a range, joined.
-    async fn joined(
+    pub(super) async fn joined(
         &self,
         (mut from, end): KeyRange,
         count: usize,

@@ -41,7 +41,7 @@ impl SimulatedStore {
             .map_err(StoreError::Runtime)?;
         let status = Arc::new(EtcdStatus::new(vec!["model".to_owned()]));
         let (client, prefix) = (Client::Model(link), "/ibsm");
-        let place = Place { client, prefix, fold_len: model::FOLD_LEN, process };
+        let place = Place { client, prefix, fold_len: model::FOLD_LEN, process, state: None };
         let (store, task) = EtcdStore::prepare(place, status);
         runtime.spawn(task.run());
         let at = clock.now();

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 /// After this time without an answer the cluster counts as out of reach.
 const SILENCE_MAX: Duration = Duration::from_secs(2);
+/// After this time without being written the state besides the registry counts as outdated.
+const STATE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Who may commit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,6 +20,27 @@ pub(crate) enum Holder {
     Us,
     /// Another one, described for people.
     Other(String),
+}
+
+/// What is written, apart from the fence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Written {
+    /// A commit.
+    Commit,
+    /// The tables, in place of the log.
+    Tables,
+    /// The state besides the registry.
+    State,
+}
+
+impl Written {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Commit => "a commit",
+            Self::Tables => "tables in place of its log",
+            Self::State => "LIDs, M_Keys and links",
+        }
+    }
 }
 
 /// State of the cluster as this manager sees it.
@@ -49,8 +72,13 @@ struct State {
     committing: Option<Instant>,
     /// When everything was read last, by a manager that may not commit.
     read: Option<Instant>,
-    /// Why the contents cannot be used.
+    /// Why the contents cannot be used; the same of the state besides the registry.
     damage: Option<String>,
+    state_damage: Option<String>,
+    /// Since when the state besides the registry has been waiting to be read or written.
+    writing_state: Option<Instant>,
+    /// Why etcd refused each kind of write, if it did last.
+    refused: [Option<String>; 3],
 }
 
 /// A view of the state at one moment.
@@ -70,6 +98,10 @@ pub(crate) struct StoreView {
     pub(crate) read: Option<Duration>,
     /// Why the contents cannot be used.
     pub(crate) damage: Option<String>,
+    /// Why LIDs, M_Keys and links in etcd cannot be used, or are outdated; why its log grows.
+    pub(crate) behind: [Option<String>; 2],
+    /// Why etcd refuses the commit under way.
+    pub(crate) refused: Option<String>,
     /// Requests without an answer; losses of the fence; checkpoints.
     pub(crate) totals: [u64; 3],
 }
@@ -82,7 +114,13 @@ impl StoreView {
             (None, false, _) => {
                 format!("etcd is out of reach: {}", self.failure.as_deref().unwrap_or("no answer"))
             }
-            (None, true, Holder::Us) => return None,
+            (None, true, Holder::Us) => match &self.refused {
+                Some(reason) => format!("etcd refuses to write them: {reason}"),
+                None if self.waiting >= SILENCE_MAX => {
+                    "etcd does not answer to a commit".to_owned()
+                }
+                None => return None,
+            },
             (None, true, Holder::Unknown) => "etcd has not given the fence yet".to_owned(),
             (None, true, Holder::Other(other)) => {
                 format!("another manager holds the fence in etcd: {other}")
@@ -126,6 +164,9 @@ impl EtcdStatus {
             committing: None,
             read: None,
             damage: None,
+            state_damage: None,
+            writing_state: None,
+            refused: Default::default(),
         };
         Self { endpoints, state: Mutex::new(state), totals: Totals::default() }
     }
@@ -179,6 +220,46 @@ impl EtcdStatus {
         state.holder = holder;
     }
 
+    /// Records that the state besides the registry was read, or why it cannot be used.
+    pub(super) fn note_state_read(&self, damage: Option<String>) {
+        let mut state = self.state();
+        if let Some(damage) = damage.as_ref().filter(|&it| state.state_damage.as_ref() != Some(it))
+        {
+            tracing::error!("{damage}");
+        }
+        state.state_damage = damage;
+    }
+
+    /// The state besides the registry waits to be written, or was written.
+    pub(super) fn set_writing_state(&self, is: bool) {
+        let mut state = self.state();
+        state.writing_state = is.then(|| state.writing_state.unwrap_or_else(Instant::now));
+    }
+
+    /// Records that etcd refused a write, or accepted it.
+    pub(super) fn note_refused(&self, what: Written, reason: Option<&str>) {
+        let mut state = self.state();
+        let before = &mut state.refused[what as usize];
+        if before.as_deref() == reason {
+            return;
+        }
+        let what = what.name();
+        match reason {
+            Some(reason) => {
+                tracing::error!("etcd refuses to write {what}: {reason}; repeating it each second");
+            }
+            None => tracing::info!("etcd has written {what}, which it refused before"),
+        }
+        *before = reason.map(str::to_owned);
+    }
+
+    /// The fence is given back, or lost: nothing is being written.
+    pub(super) fn end_writes(&self) {
+        let mut state = self.state();
+        (state.committing, state.writing_state) = (None, None);
+        state.refused = Default::default();
+    }
+
     pub(super) fn set_committing(&self, is: bool) {
         self.state().committing = is.then(Instant::now);
     }
@@ -194,6 +275,8 @@ impl EtcdStatus {
             holder: state.holder.clone(),
             read: state.read.map(|at| at.elapsed()),
             damage: state.damage.clone(),
+            behind: [state.state_behind(), state.refused[Written::Tables as usize].clone()],
+            refused: state.refused[Written::Commit as usize].clone(),
             waiting: state.committing.map_or(Duration::ZERO, |since| since.elapsed()),
             totals: [failures, fence_losses, checkpoints].map(|total| total.load(Relaxed)),
         }
@@ -205,6 +288,15 @@ impl EtcdStatus {
 }
 
 impl State {
+    /// Why the state besides the registry cannot be used, or is outdated.
+    fn state_behind(&self) -> Option<String> {
+        let refused = self.refused[Written::State as usize].as_ref();
+        let waits = self.writing_state.is_some_and(|since| since.elapsed() >= STATE_PATIENCE);
+        let refused = refused.map(|reason| format!("etcd refuses to write them: {reason}"));
+        let waits = waits.then(|| "etcd does not answer".to_owned());
+        self.state_damage.clone().or(refused).or(waits)
+    }
+
     fn is_reachable(&self) -> bool {
         // A standby asks every second, a master more often.
         self.answered.unwrap_or(self.since).elapsed() < SILENCE_MAX
@@ -225,6 +317,13 @@ mod tests {
         let view = status.view();
         assert_eq!(view.warning(), None);
         assert_eq!(view.to_string(), "etcd at a:1, b:1: answers; this manager holds the fence");
+        status.note_refused(Written::Commit, Some("no space"));
+        assert!(status.view().warning().unwrap().ends_with("etcd refuses to write them: no space"));
+        status.note_refused(Written::Commit, None);
+        status.note_refused(Written::State, Some("no space"));
+        assert!(status.view().behind[0].as_ref().unwrap().ends_with("no space"));
+        status.end_writes();
+        assert_eq!(status.view().behind, [None, None]);
         status.note_failure("b:1", "no answer for 1 s");
         let view = status.view();
         assert!(view.to_string().contains("answers, but not b:1: no answer for 1 s"), "{view}");

@@ -8,20 +8,22 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use sa_proto::snapshot::Session;
+use sa_proto::state::StateVersion;
 use sm_core::registry::Changes;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::AbortHandle;
-use tokio::time::sleep;
-use tracing::{debug, error, warn};
+use tokio::time::{MissedTickBehavior, sleep};
+use tracing::{debug, warn};
 
 use super::client::Client;
 use super::failure::Failure;
 use super::image::{Image, Made};
-use super::layout::{Commit, Fence, Keys, SCHEMA, Tables, Unreadable, one, record_of, take_fence};
+use super::layout::{Commit, Fence, Keys, Tables, one, record_of, take_fence};
 use super::proto::response_op::Response;
 use super::proto::{KeyValue, TxnRequest, TxnResponse};
 use super::read::{ReadFailure, Reader, holder_text};
-use super::status::{EtcdStatus, Holder};
+use super::state::{Known, SharedState, StateRead, StateWriter, StateWritten};
+use super::status::{EtcdStatus, Holder, Written};
 use super::{Event, Events, LEASE_S, Place};
 use crate::runtime::store::StoreError;
 
@@ -29,11 +31,26 @@ use crate::runtime::store::StoreError;
 const STANDBY_INTERVAL: Duration = Duration::from_secs(1);
 /// How often a master looks whether the fence is free.
 const FENCE_INTERVAL: Duration = Duration::from_millis(250);
+/// How often a master looks whether the state besides the registry changed.
+const STATE_INTERVAL: Duration = Duration::from_secs(1);
+/// After how many bytes of that state etcd's history is compacted.
+const STATE_LEN_MAX: usize = 64 << 20;
 /// How often the lease is prolonged.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_millis(500);
 /// How long to wait after a request without an answer, at first and at most.
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 const RETRY_INTERVAL_MAX: Duration = Duration::from_millis(500);
+/// How long to wait after a write that etcd refused.
+const REFUSED_INTERVAL: Duration = Duration::from_secs(1);
+/// What cannot be used, and what an operator can do about it.
+const CONTENTS: [&str; 2] = [
+    "the store in etcd",
+    "restore it from a backup, or give another prefix, and clients must register again",
+];
+const STATE_CONTENTS: [&str; 2] = [
+    "the LIDs, M_Keys and links in etcd",
+    "standbys do without them until a master writes them again",
+];
 
 /// What the registry's thread asks for.
 pub(super) enum Command {
@@ -76,6 +93,11 @@ pub(super) struct Task {
     commands: UnboundedReceiver<Command>,
     events: Events,
     status: Arc<EtcdStatus>,
+    /// The state besides the registry, if it is kept; and as it was read last.
+    state: Option<Arc<SharedState>>,
+    known_state: Known,
+    /// The version of it that this manager wrote last.
+    written_state: Option<StateVersion>,
     /// Contents as far as they are known.
     image: Option<Image>,
     session: Option<Session>,
@@ -94,13 +116,16 @@ impl Task {
         events: Events,
         status: Arc<EtcdStatus>,
     ) -> Self {
-        let Place { client, prefix, fold_len, process } = place;
+        let Place { client, prefix, fold_len, process, state } = place;
         Self {
-            reader: Reader { client, keys: Keys::new(prefix) },
+            reader: Reader { client, keys: Keys::new(prefix), status: status.clone() },
             fold_len,
             commands,
             events,
             status,
+            state,
+            known_state: Known::default(),
+            written_state: None,
             image: None,
             session: None,
             opening: 0,
@@ -144,7 +169,7 @@ impl Task {
                     self.is_awaited = false;
                     self.events.send(self.opening, Event::Copied(Box::new(image.rows())));
                 }
-                true
+                self.copy_state().await
             }
             Err(failure) => {
                 self.read_failed(failure);
@@ -153,17 +178,27 @@ impl Task {
         }
     }
 
+    /// Reads the state besides the registry, if it changed, and passes it on.
+    async fn copy_state(&mut self) -> bool {
+        let Some(shared) = self.state.clone() else { return true };
+        match self.reader.state(&mut self.known_state).await {
+            Ok(version) => {
+                self.status.note_state_read(None);
+                let documents = self.known_state.documents();
+                shared.received(version.map(|version| (version, documents)));
+                true
+            }
+            Err(failure) => {
+                self.status.note_state_read(failure.damage(STATE_CONTENTS));
+                debug!("cannot read the state in the store: {failure:?}");
+                false
+            }
+        }
+    }
+
     fn read_failed(&mut self, failure: ReadFailure) {
-        let damage = match failure {
-            ReadFailure::Request(failure) => return debug!("cannot read the store: {failure}"),
-            ReadFailure::Unreadable(Unreadable::Schema(found)) => format!(
-                "the store in etcd has layout {found}, this release reads {SCHEMA}: run the \
-                 release that wrote it, or give another prefix"
-            ),
-            ReadFailure::Unreadable(Unreadable::Malformed(malformed)) => format!(
-                "the store in etcd is damaged ({malformed}): restore it from a backup, or give \
-                 another prefix, and clients must register again"
-            ),
+        let Some(damage) = failure.damage(CONTENTS) else {
+            return debug!("cannot read the store: {failure:?}");
         };
         self.status.note_read(Some(damage));
         self.image = None;
@@ -221,7 +256,7 @@ impl Task {
         };
         // No one else adds to the log now.
         let end = self.serve(fence).await;
-        self.status.set_committing(false);
+        self.status.end_writes();
         self.status.set_holder(Holder::Unknown);
         if let Err(failure) = self.reader.client.revoke(fence.lease).await {
             debug!("cannot give back the store's fence: {failure}; it ends by itself");
@@ -232,7 +267,7 @@ impl Task {
     /// Tries to take the fence; `None`: another manager has it.
     async fn acquire(&mut self) -> Result<Option<Fence>, Failure> {
         let Some(session) = self.session else { return Ok(None) };
-        let Reader { client, keys } = &self.reader;
+        let Reader { client, keys, .. } = &self.reader;
         let holder = holder_text(session.epoch, session.sm_guid, self.process);
         if let Some(found) = client.range(one(keys.fence())).await?.kvs.first() {
             let text = String::from_utf8_lossy(&found.value).into_owned();
@@ -277,6 +312,15 @@ impl Task {
         let mut commit: Work<()> = None;
         let mut pending: Option<(u64, Made)> = None;
         let mut checkpoint: Work<i64> = None;
+        let mut state = self
+            .state
+            .clone()
+            .map(|state| StateWriter::new(state, self.known_state.clone(), self.written_state));
+        let mut state_read: Work<StateRead> = None;
+        let mut state_write: Work<StateWritten> = None;
+        let mut state_bytes = 0;
+        let mut look = tokio::time::interval(STATE_INTERVAL);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             if self.is_awaited && pending.is_none() {
                 self.send_contents();
@@ -328,19 +372,60 @@ impl Task {
                 written = ended(&mut checkpoint) => match written {
                     Ok(revision) => {
                         self.status.totals.checkpoints.fetch_add(1, Relaxed);
-                        let client = self.reader.client.clone();
-                        // Earlier revisions would fill the members' disks.
-                        tokio::spawn(async move {
-                            if let Err(failure) = client.compact(revision).await {
-                                debug!("cannot compact etcd's history: {failure}");
-                            }
-                        });
+                        self.compact(revision);
                     }
                     Err(Lost) => return self.lose(),
                 },
+                read = ended(&mut state_read) => {
+                    let Some((writer, read)) = state.as_mut().zip(read.ok()) else { continue };
+                    self.status.note_state_read(writer.was_read(read));
+                }
+                written = ended(&mut state_write) => match written.ok().zip(state.as_mut()) {
+                    Some((written, writer)) => {
+                        self.status.set_writing_state(false);
+                        self.written_state = Some(written.version);
+                        state_bytes += written.bytes;
+                        if state_bytes > STATE_LEN_MAX {
+                            state_bytes = 0;
+                            self.compact(written.revision);
+                        }
+                        self.known_state = writer.was_written(written);
+                    }
+                    None => return self.lose(),
+                },
+                _ = look.tick(), if state_read.is_none() && state_write.is_none() => {
+                    let Some((writer, session)) = state.as_mut().zip(self.session) else {
+                        continue;
+                    };
+                    // What others left is read before it is replaced: a read that fails says
+                    // nothing about what is there.
+                    if let Some(mut known) = writer.to_read() {
+                        self.status.set_writing_state(true);
+                        let reader = self.reader.clone();
+                        state_read = Some(Box::pin(async move {
+                            let read = reader.state(&mut known).await;
+                            Ok((read, known))
+                        }));
+                    } else if let Some(write) = writer.to_write(session) {
+                        self.status.set_writing_state(true);
+                        let write = write.make(self.reader.clone(), fence);
+                        state_write = Some(Box::pin(async { write.await.ok_or(Lost) }));
+                    }
+                }
                 _ = ended(&mut alive) => return self.lose(),
             }
         }
+    }
+
+    /// Has etcd forget what was replaced up to a revision: earlier revisions would fill the
+    /// members' disks.
+    fn compact(&self, revision: i64) {
+        let client = self.reader.client.clone();
+        tokio::spawn(async move {
+            if let Err(failure) = client.compact(revision).await {
+                debug!("cannot compact etcd's history: {failure}");
+            }
+        });
     }
 
     /// Reports everything, and that commits are accepted.
@@ -383,18 +468,25 @@ async fn keep_alive(client: Client, lease: i64) -> Result<(), Lost> {
 }
 
 /// Sends a transaction until it has an answer. To repeat it does no harm: see `layout`.
-async fn until_answered(client: &Client, request: &TxnRequest) -> TxnResponse {
+pub(super) async fn until_answered(
+    reader: &Reader,
+    what: Written,
+    request: &TxnRequest,
+) -> TxnResponse {
     let mut pause = RETRY_INTERVAL;
     loop {
-        match client.txn(request).await {
-            Ok(response) => return response,
+        match reader.client.txn(request).await {
+            Ok(response) => {
+                reader.status.note_refused(what, None);
+                return response;
+            }
             Err(Failure::Unreachable(_)) => {
                 sleep(pause).await;
                 pause = RETRY_INTERVAL_MAX.min(pause * 2);
             }
             Err(Failure::Refused(status)) => {
-                error!("etcd refuses a write: {}; repeating it", status.message());
-                sleep(Duration::from_secs(1)).await;
+                reader.status.note_refused(what, Some(status.message()));
+                sleep(REFUSED_INTERVAL).await;
             }
         }
     }
@@ -403,7 +495,7 @@ async fn until_answered(client: &Client, request: &TxnRequest) -> TxnResponse {
 /// Makes a commit.
 async fn make(reader: Reader, fence: Fence, commit: Commit) -> Result<(), Lost> {
     for request in commit.transactions(&reader.keys, fence) {
-        let response = until_answered(&reader.client, &request).await;
+        let response = until_answered(&reader, Written::Commit, &request).await;
         if !response.succeeded && !commit.was_made(fence, &found(&response)) {
             return Err(Lost);
         }
@@ -424,7 +516,7 @@ fn found(response: &TxnResponse) -> Vec<&KeyValue> {
 async fn write_tables(reader: Reader, fence: Fence, tables: Tables) -> Result<i64, Lost> {
     let mut revision = 0;
     for request in tables.transactions(&reader.keys, fence) {
-        let response = until_answered(&reader.client, &request).await;
+        let response = until_answered(&reader, Written::Tables, &request).await;
         if !response.succeeded {
             return Err(Lost);
         }

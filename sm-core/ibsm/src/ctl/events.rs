@@ -1,0 +1,264 @@
+//! `ibsmctl events`: what happened; `ibsmctl history list`: what is kept of it.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::time::Duration;
+
+use sa_proto::proto::admin::{Event, EventsRequest, History, HistoryRequest};
+use serde::Serialize;
+
+use super::{CtlError, Sm, time, to_json};
+
+/// Wait before connecting again, with `--follow`.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
+
+/// Options of `events`.
+#[derive(Debug, clap::Args)]
+pub struct Options {
+    /// Begin at this time (12:03, '2026-11-27 12:03', 5m ago as 5m) or with the event of this
+    /// number [default: the last 100 events].
+    #[arg(long, value_name = "TIME|NUMBER")]
+    since: Option<String>,
+    /// Print the last COUNT events.
+    #[arg(short = 'n', long, value_name = "COUNT", conflicts_with = "since")]
+    last: Option<u64>,
+    /// Go on with the events that happen.
+    #[arg(short, long)]
+    follow: bool,
+    /// Print events of this kind only, such as problem_opened; repeatable.
+    #[arg(short, long, value_name = "KIND")]
+    kind: Vec<String>,
+    /// Print JSON, one event per line.
+    #[arg(short, long)]
+    json: bool,
+}
+
+/// Commands of `history`.
+#[derive(Debug, clap::Subcommand)]
+pub enum HistoryCommand {
+    /// List the files of the history: their events and time spans.
+    List {
+        /// Print JSON.
+        #[arg(short, long)]
+        json: bool,
+    },
+}
+
+/// Prints events. With `--follow`, until the output is closed.
+pub(super) async fn run(sm: &Sm, options: &Options) -> Result<String, CtlError> {
+    let mut request = EventsRequest {
+        last: options.last,
+        follow: options.follow,
+        kinds: options.kind.clone(),
+        ..EventsRequest::default()
+    };
+    if let Some(since) = &options.since {
+        match since.parse() {
+            Ok(number) => request.from_number = Some(number),
+            Err(_) => request.since_ms = Some(time::parse("--since", since)?),
+        }
+    }
+    let mut text = String::new();
+    let mut is_connected = false;
+    loop {
+        let ended = read(sm, options, &mut request, &mut text, &mut is_connected).await;
+        match ended {
+            Ok(()) => return Ok(text),
+            Err(failure) if options.follow && is_connected => {
+                let _ = writeln!(std::io::stderr(), "ibsmctl: {failure}; connecting again");
+                tokio::time::sleep(RETRY_DELAY).await;
+                // What refuses from now on may be a manager that starts.
+            }
+            Err(failure) => return Err(failure),
+        }
+    }
+}
+
+/// Reads events until their end, or until the output is closed. `request` goes on behind the last.
+async fn read(
+    sm: &Sm,
+    options: &Options,
+    request: &mut EventsRequest,
+    text: &mut String,
+    is_connected: &mut bool,
+) -> Result<(), CtlError> {
+    let answer = sm.connect_to_stay().await?.list_events(request.clone()).await;
+    let mut stream = answer.map_err(|status| sm.refused(&status))?.into_inner();
+    *is_connected = true;
+    while let Some(part) = stream.message().await.map_err(|status| sm.refused(&status))? {
+        for event in &part.events {
+            request.from_number = Some(event.number + 1);
+            let line = match options.json {
+                true => serde_json::to_string(&EventJson::of(event)?)
+                    .expect("the value serializes to JSON"),
+                false => line(event),
+            };
+            let _ = writeln!(text, "{line}");
+        }
+        if options.follow {
+            let mut out = std::io::stdout().lock();
+            if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
+                text.clear();
+                return Ok(());
+            }
+            text.clear();
+        }
+    }
+    match options.follow {
+        true => Err(CtlError::Unreachable {
+            address: sm.url().to_owned(),
+            reason: "the stream has ended".to_owned(),
+        }),
+        false => Ok(()),
+    }
+}
+
+/// An event in one line.
+fn line(event: &Event) -> String {
+    let Event { number, time_ms, kind, severity, text, .. } = event;
+    let severity = if severity.is_empty() { "-" } else { severity };
+    format!("{} {number:>7}  {severity:<8}  {kind:<15} {text}", time::text(*time_ms))
+}
+
+/// An event as JSON, as in docs/events.md.
+#[derive(Serialize)]
+struct EventJson<'a> {
+    number: u64,
+    time_ms: u64,
+    kind: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    opensm_id: Option<u32>,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    severity: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    guid: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    port: Option<u32>,
+    text: &'a str,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    fields: BTreeMap<String, serde_json::Value>,
+}
+
+impl<'a> EventJson<'a> {
+    fn of(event: &'a Event) -> Result<Self, CtlError> {
+        let fields = match &event.fields[..] {
+            "" => BTreeMap::new(),
+            fields => serde_json::from_str(fields)
+                .map_err(|failure| CtlError::Unread(failure.to_string()))?,
+        };
+        Ok(Self {
+            number: event.number,
+            time_ms: event.time_ms,
+            kind: &event.kind,
+            opensm_id: event.opensm_id,
+            severity: &event.severity,
+            name: &event.name,
+            guid: (event.guid != 0).then(|| format!("{:#018x}", event.guid)),
+            port: event.port,
+            text: &event.text,
+            fields,
+        })
+    }
+}
+
+/// Carries out a command of `history`.
+pub(super) async fn history(sm: &Sm, command: &HistoryCommand) -> Result<String, CtlError> {
+    let HistoryCommand::List { json } = command;
+    let answer = sm.connect().await?.list_history(HistoryRequest {}).await;
+    let history = answer.map_err(|status| sm.refused(&status))?.into_inner();
+    Ok(if *json { to_json(&HistoryJson::of(&history)) } else { table(&history) })
+}
+
+fn table(history: &History) -> String {
+    if !history.kept {
+        return "no history is kept (--history-max 0)\n".to_owned();
+    }
+    if history.segments.is_empty() {
+        return "the history is empty\n".to_owned();
+    }
+    let mut text = format!("{:<24}{:<24}{:>9}{:>9}{:>12}\n", "from", "to", "first", "events", "KB");
+    for segment in &history.segments {
+        let (from, to) = (time::text(segment.begun_ms), time::text(segment.ended_ms));
+        let (first, events, kb) = (segment.first, segment.events, segment.bytes.div_ceil(1000));
+        let _ = writeln!(text, "{from:<24}{to:<24}{first:>9}{events:>9}{kb:>12}");
+    }
+    text
+}
+
+/// The history as JSON. Its keys stay; more may be added.
+#[derive(Serialize)]
+struct HistoryJson {
+    kept: bool,
+    segments: Vec<SegmentJson>,
+}
+
+#[derive(Serialize)]
+struct SegmentJson {
+    first: u64,
+    events: u64,
+    begun_ms: u64,
+    ended_ms: u64,
+    bytes: u64,
+}
+
+impl HistoryJson {
+    fn of(history: &History) -> Self {
+        let segments = history.segments.iter().map(|segment| SegmentJson {
+            first: segment.first,
+            events: segment.events,
+            begun_ms: segment.begun_ms,
+            ended_ms: segment.ended_ms,
+            bytes: segment.bytes,
+        });
+        Self { kept: history.kept, segments: segments.collect() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sa_proto::proto::admin::HistorySegment;
+
+    #[test]
+    fn an_event_is_a_line_for_people_and_json_for_programs() {
+        let event = Event {
+            number: 9,
+            time_ms: 1_795_780_800_042,
+            kind: "problem_opened".into(),
+            severity: "critical".into(),
+            guid: 7,
+            text: "problem: 'spine2' 0x7: gone".into(),
+            fields: r#"{"count":1,"names":["a"]}"#.into(),
+            ..Event::default()
+        };
+        let shown = line(&event);
+        assert!(
+            shown.ends_with(".042       9  critical  problem_opened  problem: 'spine2' 0x7: gone"),
+            "{shown}"
+        );
+        let json = serde_json::to_value(EventJson::of(&event).unwrap()).unwrap();
+        assert_eq!(
+            (&json["guid"], &json["fields"]["names"][0]),
+            (&"0x0000000000000007".into(), &"a".into())
+        );
+        assert!(json.get("port").is_none());
+        // It is the same as in the history and in the stream.
+        let read: crate::observe::event::Event = serde_json::from_value(json).unwrap();
+        assert_eq!((read.number, &read.kind[..]), (9, "problem_opened"));
+        let damaged = Event { fields: "{".into(), ..Event::default() };
+        assert!(EventJson::of(&damaged).is_err());
+    }
+
+    #[test]
+    fn the_history_is_listed_with_its_time_spans() {
+        assert!(table(&History::default()).starts_with("no history"));
+        let segment = HistorySegment { first: 1, events: 2503, bytes: 1500, ..Default::default() };
+        let history = History { kept: true, segments: vec![segment] };
+        let shown = table(&history);
+        let row: Vec<_> = shown.lines().nth(1).unwrap().split_whitespace().collect();
+        assert_eq!(row[4..], ["1", "2503", "2"]);
+    }
+}

@@ -1,0 +1,216 @@
+//! `ibsmctl topology` and `ibsmctl diff`: the published topology in forms that other programs read,
+//! and how two fabrics differ.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use ib_mad::netlist::Net;
+use sa_proto::proto::admin::TopologyRequest;
+use serde::Serialize;
+
+use super::{CtlError, Sm, time, to_json};
+use crate::export::Form;
+use crate::observe::topology::{Difference, Topology};
+
+/// Options of `topology`.
+#[derive(Debug, clap::Args)]
+pub struct Options {
+    #[command(flatten)]
+    form: FormOptions,
+    /// Count hosts only at adapters whose NodeDescription has this second word, such as HCA-1;
+    /// repeatable.
+    #[arg(long, value_name = "NAME")]
+    rail: Vec<String>,
+    /// Print the topology of this time (12:03, '2026-11-27 12:03', 5m ago as 5m), from the history;
+    /// with --ibnetdiscover.
+    #[arg(long, value_name = "TIME")]
+    at: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
+#[group(required = true, multiple = false)]
+struct FormOptions {
+    /// As ibnetdiscover prints it: for ibsm plan, ibfabric, ibsmctl diff and others.
+    #[arg(long)]
+    ibnetdiscover: bool,
+    /// topology.conf of Slurm's topology/tree.
+    #[arg(long)]
+    slurm: bool,
+    /// topology.conf of Slurm's topology/block, a block per leaf switch.
+    #[arg(long)]
+    slurm_block: bool,
+    /// The graph of topograph, as JSON.
+    #[arg(long)]
+    topograph: bool,
+}
+
+impl FormOptions {
+    fn form(&self) -> Form {
+        match self {
+            Self { slurm: true, .. } => Form::Slurm,
+            Self { slurm_block: true, .. } => Form::SlurmBlock,
+            Self { topograph: true, .. } => Form::Topograph,
+            Self { .. } => Form::Ibnetdiscover,
+        }
+    }
+}
+
+/// Options of `diff`.
+#[derive(Debug, clap::Args)]
+pub struct DiffOptions {
+    /// Output of ibsmctl topology --ibnetdiscover, or of ibnetdiscover: what is expected. Or a
+    /// time, such as 12:00, '2026-11-27 12:00', 5m (ago): the topology of then, from the history.
+    old: String,
+    /// The same of another time [default: the fabric now].
+    new: Option<String>,
+    /// Print JSON.
+    #[arg(short, long)]
+    json: bool,
+}
+
+/// Requests the topology.
+pub(super) async fn run(sm: &Sm, options: &Options) -> Result<String, CtlError> {
+    let at_ms = options.at.as_deref().map(|at| time::parse("--at", at)).transpose()?;
+    fetch(sm, options.form.form(), &options.rail, at_ms).await
+}
+
+async fn fetch(
+    sm: &Sm,
+    form: Form,
+    rails: &[String],
+    at_ms: Option<u64>,
+) -> Result<String, CtlError> {
+    let (form, rails) = (form.name().to_owned(), rails.to_vec());
+    let request = TopologyRequest { form, rails, at_ms };
+    let answer = sm.connect().await?.get_topology(request).await;
+    let mut stream = answer.map_err(|status| sm.refused(&status))?.into_inner();
+    let mut text = String::new();
+    while let Some(part) = stream.message().await.map_err(|status| sm.refused(&status))? {
+        text += &part.text;
+    }
+    Ok(text)
+}
+
+/// The topology of a file if there is one of that name, of a time, or of now.
+async fn place(sm: &Sm, what: &'static str, place: Option<&str>) -> Result<Topology, CtlError> {
+    let failed = |failure| CtlError::Net(Box::new(failure));
+    let at_ms = match place.map(|place| (place, time::parse(what, place))) {
+        None => None,
+        Some((place, Ok(at_ms))) if !Path::new(place).exists() => Some(at_ms),
+        // Also what can be no time: a file that is missing.
+        Some((file, _)) => {
+            return Ok(Topology::of_net(&Net::read(Path::new(file)).map_err(failed)?));
+        }
+    };
+    let text = fetch(sm, Form::Ibnetdiscover, &[], at_ms).await?;
+    Ok(Topology::of_net(&Net::parse("the answer of ibsm", &text).map_err(failed)?))
+}
+
+/// Compares two fabrics.
+pub(super) async fn diff(sm: &Sm, options: &DiffOptions) -> Result<String, CtlError> {
+    let old = place(sm, "OLD", Some(&options.old)).await?;
+    let new = place(sm, "NEW", options.new.as_deref()).await?;
+    let difference = Difference::between(&old, &new);
+    Ok(match options.json {
+        true => to_json(&DifferenceJson::of(&difference, &old, &new)),
+        false => text(&difference, &old, &new),
+    })
+}
+
+fn text(difference: &Difference, old: &Topology, new: &Topology) -> String {
+    if difference.is_empty() {
+        return "no difference\n".to_owned();
+    }
+    let mut text = String::new();
+    let DifferenceJson { missing_nodes, extra_nodes, missing_links, extra_links, moved, changed } =
+        DifferenceJson::of(difference, old, new);
+    for (what, lines) in [
+        ("missing node", missing_nodes),
+        ("extra node", extra_nodes),
+        ("missing link", missing_links),
+        ("extra link", extra_links),
+        ("moved cable", moved),
+        ("other rate", changed),
+    ] {
+        for line in lines {
+            let _ = writeln!(text, "{what:<14}{line}");
+        }
+    }
+    text
+}
+
+/// A difference as JSON: lines by kind. Its keys stay; more may be added.
+#[derive(Serialize)]
+struct DifferenceJson {
+    missing_nodes: Vec<String>,
+    extra_nodes: Vec<String>,
+    missing_links: Vec<String>,
+    extra_links: Vec<String>,
+    moved: Vec<String>,
+    changed: Vec<String>,
+}
+
+impl DifferenceJson {
+    fn of(difference: &Difference, old: &Topology, new: &Topology) -> Self {
+        let node = |of: &Topology, guid| format!("'{}' {guid}", of.name(guid));
+        let link = |of: &Topology, near| {
+            let far = of.links[&near].far;
+            format!("{} - {}", of.describe(near), of.describe(far))
+        };
+        Self {
+            missing_nodes: difference.missing_nodes.iter().map(|&guid| node(old, guid)).collect(),
+            extra_nodes: difference.extra_nodes.iter().map(|&guid| node(new, guid)).collect(),
+            missing_links: difference.missing_links.iter().map(|&near| link(old, near)).collect(),
+            extra_links: difference.extra_links.iter().map(|&near| link(new, near)).collect(),
+            moved: difference
+                .moved
+                .iter()
+                .map(|moved| {
+                    let (end, is) = (new.describe(moved.end), new.describe(moved.is));
+                    format!("{end}: to {is}, not to {}", old.describe(moved.was))
+                })
+                .collect(),
+            changed: difference
+                .changed
+                .iter()
+                .map(|near| {
+                    let (was, is) = (&old.links[near].rate, &new.links[near].rate);
+                    format!("{}: {is}, not {was}", link(new, *near))
+                })
+                .collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::export::render;
+    use crate::observe::problem::testing::plane;
+
+    const LINKS: [(u64, u8, u64, u8); 4] =
+        [(1, 1, 8, 1), (2, 1, 8, 2), (1, 9, 100, 1), (2, 9, 101, 1)];
+
+    fn topology(links: &[(u64, u8, u64, u8)], slow: usize) -> Topology {
+        let text = render(&plane(links, slow, 0), Form::Ibnetdiscover, &[]);
+        Topology::of_net(&Net::parse("test", &text).unwrap())
+    }
+
+    #[test]
+    fn every_kind_of_difference_has_a_line() {
+        let old = topology(&LINKS, 0);
+        let same = Difference::between(&old, &old);
+        assert_eq!(text(&same, &old, &old), "no difference\n");
+        // One link is slow, one spine port moved, one host went, another came.
+        let new = topology(&[LINKS[0], (2, 1, 8, 7), LINKS[2], (2, 8, 102, 1)], 1);
+        let found = text(&Difference::between(&old, &new), &old, &new);
+        for line in [
+            "missing node  'n101' 0x0000000000000065",
+            "extra node    'n102' 0x0000000000000066",
+            "moved cable   'n2' port 1: to 'n8' port 7, not to 'n8' port 2",
+            "other rate    'n1' port 1 - 'n8' port 1: 1x QDR, not 4x QDR",
+        ] {
+            assert!(found.contains(line), "{line}\n{found}");
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! The records of a history: events and topologies.
+//!
+//! The first byte is the kind; what follows is JSON, compressed for topologies (gzip).
+
+use std::io::{Read, Write};
+
+use flate2::Compression;
+use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
+use serde::{Deserialize, Serialize};
+
+use super::layout::Layout;
+use crate::observe::event::Event;
+use crate::observe::topology::Topology;
+
+const EVENT: u8 = 1;
+const WHOLE: u8 = 2;
+const CHANGE: u8 = 3;
+/// Longest text of a topology that is read, bytes.
+const TEXT_LEN_MAX: u64 = 64 << 20;
+
+/// A record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// An event.
+    Event(Event),
+    /// The topology at a time, whole.
+    Whole(Shape),
+    /// How it differs from the one before.
+    Change(Shape),
+}
+
+/// A topology, or a change of one, at a time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shape {
+    /// Since when the fabric is so, milliseconds since 1970.
+    pub time_ms: u64,
+    /// Nodes and links, or how they change.
+    pub layout: Layout,
+}
+
+impl Record {
+    /// Its bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Event(event) => {
+                let mut bytes = vec![EVENT];
+                bytes.extend_from_slice(event.to_json().as_bytes());
+                bytes
+            }
+            Self::Whole(shape) => packed(WHOLE, shape),
+            Self::Change(shape) => packed(CHANGE, shape),
+        }
+    }
+
+    /// Reads it; `None` if it is of a kind that this release does not know, or damaged.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let (&kind, rest) = bytes.split_first()?;
+        match kind {
+            EVENT => serde_json::from_slice(rest).ok().map(Self::Event),
+            WHOLE => unpacked(rest).map(Self::Whole),
+            CHANGE => unpacked(rest).map(Self::Change),
+            _ => None,
+        }
+    }
+
+    /// Whether the bytes are of an event, which [`decode`](Self::decode) need not read to know.
+    pub fn is_event(bytes: &[u8]) -> bool {
+        bytes.first() == Some(&EVENT)
+    }
+}
+
+fn packed(kind: u8, shape: &Shape) -> Vec<u8> {
+    let text = serde_json::to_vec(shape).expect("the value serializes to JSON");
+    let mut encoder = GzEncoder::new(vec![kind], Compression::fast());
+    let written = encoder.write_all(&text).and_then(|()| encoder.finish());
+    written.expect("writing to memory does not fail")
+}
+
+fn unpacked(bytes: &[u8]) -> Option<Shape> {
+    let mut text = Vec::new();
+    GzDecoder::new(bytes).take(TEXT_LEN_MAX).read_to_end(&mut text).ok()?;
+    serde_json::from_slice(&text).ok()
+}
+
+/// Follows the topology through the records of a segment.
+#[derive(Clone, Debug, Default)]
+pub struct TopologyReader {
+    /// The topology, and since when it is so; none before the first whole one.
+    pub now: Option<(u64, Topology)>,
+}
+
+impl TopologyReader {
+    /// Takes a record. A change without a topology before it is skipped.
+    pub fn take(&mut self, record: Record) {
+        match record {
+            Record::Event(_) => {}
+            Record::Whole(Shape { time_ms, layout }) => {
+                let mut topology = Topology::default();
+                layout.apply(&mut topology);
+                self.now = Some((time_ms, topology));
+            }
+            Record::Change(Shape { time_ms, layout }) => {
+                if let Some((since, topology)) = &mut self.now {
+                    *since = time_ms;
+                    layout.apply(topology);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observe::problem::testing::plane;
+
+    #[test]
+    fn records_read_back_and_unknown_or_damaged_ones_are_skipped() {
+        let topology = Topology::of(&plane(&[(1, 1, 8, 1), (1, 2, 100, 1)], 0, 0));
+        let shape = Shape { time_ms: 7, layout: Layout::of(&topology) };
+        let event = Event { number: 3, time_ms: 5, kind: "trap".into(), ..Event::default() };
+        let records = [Record::Event(event), Record::Whole(shape.clone()), Record::Change(shape)];
+        for record in records {
+            let bytes = record.encode();
+            assert_eq!(Record::decode(&bytes), Some(record.clone()));
+            assert_eq!(Record::is_event(&bytes), matches!(record, Record::Event(_)));
+            for len in 0..bytes.len() {
+                assert_eq!(Record::decode(&bytes[..len]), None, "{len}");
+            }
+        }
+        assert_eq!(Record::decode(&[9, 1, 2]), None);
+    }
+
+    #[test]
+    fn the_topology_follows_from_the_last_whole_one_and_the_changes_since() {
+        let links = [(1, 1, 8, 1), (1, 2, 100, 1)];
+        let first = Topology::of(&plane(&links, 0, 0));
+        let second = Topology::of(&plane(&links[..1], 0, 0));
+        let change = || Shape { time_ms: 9, layout: Layout::between(&first, &second) };
+        let mut reader = TopologyReader::default();
+        reader.take(Record::Change(change()));
+        assert!(reader.now.is_none(), "there is nothing that it could change");
+        reader.take(Record::Whole(Shape { time_ms: 7, layout: Layout::of(&first) }));
+        assert_eq!(reader.now, Some((7, first.clone())));
+        reader.take(Record::Change(change()));
+        assert_eq!(reader.now, Some((9, second)));
+    }
+}

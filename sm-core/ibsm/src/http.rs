@@ -1,0 +1,305 @@
+//! Serves HTTP for the live page ([`web`](crate::web)) and the API ([`api`](crate::api)), each from
+//! a thread of its own. Connections are limited in number, in all and for each host; requests are
+//! limited in length and time.
+
+use std::error::Error;
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::http::Request;
+use hyper::body::{Frame, Incoming, SizeHint};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use sa_proto::crowd::{Crowd, Place};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::Notify;
+use tokio::time::Sleep;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_stream::StreamExt as _;
+use tonic::codegen::Service as _;
+use tracing::{debug, error};
+
+/// Limit of connections served at once; beyond it the oldest idle one is closed.
+pub(crate) const CONNECTIONS_MAX: usize = 256;
+/// The same from one host.
+pub(crate) const HOST_CONNECTIONS_MAX: usize = 64;
+/// Time limit for a TLS handshake, for the head of a request, also on a kept-alive connection, and
+/// for its body.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// Length limit of the head of a request in bytes.
+const HEAD_LEN_MAX: usize = 16 << 10;
+/// Pause after a failure to accept: too many descriptors are open.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// A server, apart from what it answers.
+pub(crate) struct Server {
+    /// Name of the thread.
+    pub(crate) thread: &'static str,
+    /// What log lines call the server.
+    pub(crate) name: &'static str,
+    /// What is unavailable if the server fails.
+    pub(crate) purpose: &'static str,
+    /// Limit of threads for blocking work.
+    pub(crate) blocking_threads: usize,
+    /// The certificate, asked for with each connection; plain HTTP without.
+    pub(crate) tls: Option<Certificate>,
+    /// What happens to connections.
+    pub(crate) totals: Arc<Totals>,
+}
+
+/// The configuration with the certificate of the next connection.
+pub(crate) type Certificate = Box<dyn FnMut() -> Arc<ServerConfig> + Send>;
+
+/// Totals of a server since the start.
+#[derive(Debug, Default)]
+pub(crate) struct Totals {
+    /// Connections refused: all of their host, or all places, were busy.
+    pub(crate) refused: AtomicU64,
+    /// Idle connections closed for others.
+    pub(crate) displaced: AtomicU64,
+    /// Handshakes, and requests, that did not arrive in time.
+    pub(crate) late: AtomicU64,
+}
+
+/// Ends a connection from within a request whose client does not read; an extension of each
+/// request.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Cut(Arc<Notify>);
+
+impl Cut {
+    /// Ends the connection.
+    pub(crate) fn cut(&self) {
+        self.0.notify_one();
+    }
+
+    /// Returns when the connection is to end.
+    pub(crate) async fn cut_off(&self) {
+        self.0.notified().await;
+    }
+}
+
+impl Server {
+    /// Serves at `address` as long as the process lives. Returns the bound address, which `router`
+    /// receives, too; that runs on the runtime of the server.
+    pub(crate) fn serve(
+        self,
+        address: SocketAddr,
+        router: impl FnOnce(SocketAddr) -> Router + Send + 'static,
+    ) -> io::Result<SocketAddr> {
+        let listener = TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .max_blocking_threads(self.blocking_threads)
+            .enable_all()
+            .build()?;
+        std::thread::Builder::new().name(self.thread.to_owned()).spawn(move || {
+            let Self { name, purpose, tls, totals, .. } = self;
+            let work = async { accept(name, listener, tls, totals, router(address)).await };
+            if let Err(failure) = runtime.block_on(work) {
+                error!("{name} server stopped: {failure}; no {purpose} until ibsm restarts");
+            }
+        })?;
+        Ok(address)
+    }
+}
+
+async fn accept(
+    name: &'static str,
+    listener: TcpListener,
+    mut tls: Option<Certificate>,
+    totals: Arc<Totals>,
+    router: Router,
+) -> io::Result<()> {
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    let crowd = Crowd::new(CONNECTIONS_MAX).with_shares(HOST_CONNECTIONS_MAX);
+    loop {
+        let (stream, peer) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(failure) => {
+                debug!("cannot accept {name} connections: {failure}; retrying");
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+        };
+        let Some(place) = crowd.enter_from(peer.ip()) else {
+            totals.refused.fetch_add(1, Relaxed);
+            debug!("{name} connection of {peer} refused: all, or all of its host, are busy");
+            continue;
+        };
+        let _ = stream.set_nodelay(true);
+        let (router, place, totals) = (router.clone(), Arc::new(place), totals.clone());
+        let Some(certificate) = &mut tls else {
+            tokio::spawn(serve_connection(name, stream, router, place, totals));
+            continue;
+        };
+        let acceptor = TlsAcceptor::from(certificate());
+        tokio::spawn(async move {
+            let shaken = tokio::time::timeout(PATIENCE, acceptor.accept(stream));
+            let shaken = tokio::select! {
+                shaken = shaken => shaken,
+                () = place.cut() => {
+                    totals.displaced.fetch_add(1, Relaxed);
+                    return debug!("{name} connection closed for another");
+                }
+            };
+            match shaken {
+                Ok(Ok(stream)) => serve_connection(name, stream, router, place, totals).await,
+                Ok(Err(failure)) => debug!("{name}: TLS handshake failed: {failure}"),
+                Err(_) => {
+                    totals.late.fetch_add(1, Relaxed);
+                    debug!("{name}: no TLS handshake in time");
+                }
+            }
+        });
+    }
+}
+
+async fn serve_connection(
+    name: &'static str,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    router: Router,
+    place: Arc<Place>,
+    totals: Arc<Totals>,
+) {
+    let cut = Cut::default();
+    let (handed, answering, counted) = (cut.clone(), place.clone(), totals.clone());
+    let service = service_fn(move |request: Request<Incoming>| {
+        let (place, totals) = (answering.clone(), counted.clone());
+        let mut request = request.map(|body| Body::new(Awaited::new(body, place, totals)));
+        request.extensions_mut().insert(handed.clone());
+        let (mut router, place) = (router.clone(), answering.clone());
+        async move {
+            place.set_busy(true);
+            let response = router.call(request).await;
+            place.set_busy(false);
+            response
+        }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(PATIENCE)
+        .max_buf_size(HEAD_LEN_MAX)
+        .serve_connection(TokioIo::new(stream), service);
+    tokio::select! {
+        ended = connection => {
+            if let Err(failure) = ended {
+                if failure.is_timeout() {
+                    totals.late.fetch_add(1, Relaxed);
+                }
+                debug!("{name} connection failed: {failure}");
+            }
+        }
+        () = cut.cut_off() => {}
+        () = place.cut() => {
+            totals.displaced.fetch_add(1, Relaxed);
+            debug!("{name} connection closed for another");
+        }
+    }
+}
+
+/// The body of a request: while it is awaited its connection counts as idle, so that it makes room
+/// for others; what does not arrive in time is given up.
+struct Awaited {
+    body: Incoming,
+    place: Arc<Place>,
+    totals: Arc<Totals>,
+    deadline: Pin<Box<Sleep>>,
+}
+
+impl Awaited {
+    fn new(body: Incoming, place: Arc<Place>, totals: Arc<Totals>) -> Self {
+        Self { body, place, totals, deadline: Box::pin(tokio::time::sleep(PATIENCE)) }
+    }
+}
+
+impl hyper::body::Body for Awaited {
+    type Data = Bytes;
+    type Error = Box<dyn Error + Send + Sync>;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) {
+            self.place.set_busy(true);
+            return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
+        }
+        self.place.set_busy(false);
+        if self.deadline.as_mut().poll(context).is_pending() {
+            return Poll::Pending;
+        }
+        self.totals.late.fetch_add(1, Relaxed);
+        Poll::Ready(Some(Err(Late.into())))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// A body did not arrive in time.
+#[derive(Debug)]
+struct Late;
+
+impl fmt::Display for Late {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the body of the request did not arrive within {} s", PATIENCE.as_secs())
+    }
+}
+
+impl Error for Late {}
+
+/// Why a body cannot be used.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum BodyFailure {
+    /// It did not arrive in time.
+    Late,
+    /// It is longer than permitted.
+    TooLong,
+    /// The connection failed.
+    Broken,
+}
+
+/// Reads a body of at most `len_max` bytes.
+pub(crate) async fn read_body(body: Body, len_max: usize) -> Result<Vec<u8>, BodyFailure> {
+    let mut parts = body.into_data_stream();
+    let mut bytes = Vec::new();
+    while let Some(part) = parts.next().await {
+        let part = part.map_err(|failure| match is_late(&failure) {
+            true => BodyFailure::Late,
+            false => BodyFailure::Broken,
+        })?;
+        if bytes.len() + part.len() > len_max {
+            return Err(BodyFailure::TooLong);
+        }
+        bytes.extend_from_slice(&part);
+    }
+    Ok(bytes)
+}
+
+fn is_late(failure: &(dyn Error + 'static)) -> bool {
+    let mut cause = Some(failure);
+    while let Some(failure) = cause {
+        if failure.is::<Late>() {
+            return true;
+        }
+        cause = failure.source();
+    }
+    false
+}

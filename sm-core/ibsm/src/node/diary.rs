@@ -1,0 +1,130 @@
+//! Events, for the history and for programs: what this manager does, and what the fabric reports.
+
+use std::time::{Duration, Instant};
+
+use ib_mad::types::Lid;
+use ib_mad::wire::attribute::{SmNotice, SmState};
+
+use super::{Action, Node};
+use crate::observe::event::{self, Draft, EventKind};
+use crate::observe::problem::{Severity, Subject};
+use sm_core::sweep::{Report, TrapNotice};
+
+/// Traps noted per second: each is looked up among all ports.
+const TRAPS_PER_SECOND: u32 = 10;
+
+/// What is remembered for events.
+#[derive(Debug, Default)]
+pub(super) struct Diary {
+    /// State in the election as last noted.
+    state: Option<SmState>,
+    /// When the current second began, and the traps in it.
+    second: Option<(Instant, u32)>,
+    /// Traps left out since the last one noted.
+    left_out: u64,
+}
+
+impl Diary {
+    /// Whether a trap may be noted, and how many before it were not.
+    fn admit_trap(&mut self, now: Instant) -> Option<u64> {
+        let (begun, count) = self
+            .second
+            .filter(|(begun, _)| now.saturating_duration_since(*begun) < Duration::from_secs(1))
+            .unwrap_or((now, 0));
+        self.second = Some((begun, count + 1));
+        if count < TRAPS_PER_SECOND {
+            return Some(std::mem::take(&mut self.left_out));
+        }
+        self.left_out += 1;
+        None
+    }
+}
+
+impl Node {
+    /// Has the driver note an event.
+    pub(super) fn note(&mut self, draft: Draft) {
+        self.actions.push_back(Action::Note(Box::new(draft)));
+    }
+
+    /// Notes what a sweep that has ended did. Its end is noted by the driver, with what came and
+    /// went.
+    pub(super) fn note_results(&mut self, report: &Report, is_news: bool) {
+        let routed = event::routing_done(report);
+        let written = event::tables_changed(report);
+        let up = (report.up && is_news).then(|| event::subnet_up(report));
+        routed.into_iter().chain(written).chain(up).for_each(|draft| self.note(draft));
+    }
+
+    /// Notes a change of the state in the election.
+    pub(super) fn note_mastership(&mut self) {
+        let state = self.sweeper.sm_state();
+        let before = self.diary.state.replace(state);
+        if before == Some(state) {
+            return;
+        }
+        let was = before.map_or_else(|| "starting".to_owned(), |before| before.to_string());
+        let loses = before == Some(SmState::Master);
+        let draft = Draft::new(EventKind::Mastership, format!("this SM is {state}, and was {was}"))
+            .rated(loses.then_some(Severity::Warning))
+            .with("state", state.to_string())
+            .with("before", was)
+            .with("priority", u64::from(self.sweeper.settings().sm_priority));
+        self.note(draft);
+    }
+
+    /// Notes a trap of the fabric's. Of a storm, some are left out and counted.
+    pub(super) fn note_trap(&mut self, now: Instant, trap: &TrapNotice) {
+        let Ok(notice) = SmNotice::new(&trap.notice[..]) else { return };
+        let Some(left_out) = self.diary.admit_trap(now) else { return };
+        let number = notice.trap_number();
+        let is_generic = notice.is_generic();
+        let name = number.name().filter(|_| is_generic).unwrap_or("vendor's notice");
+        let subject = self.subject_of_lid(trap.lid);
+        let sender = match subject.guid {
+            Some(_) => subject.to_string(),
+            None => format!("LID {}", trap.lid),
+        };
+        let draft =
+            Draft::new(EventKind::Trap, format!("trap {}, {name}, from {sender}", number.0))
+                .about(subject)
+                .with("number", u64::from(number.0))
+                .with("generic", is_generic)
+                .with("lid", u64::from(trap.lid.0));
+        self.note(match left_out {
+            0 => draft,
+            left_out => draft.with("suppressed_before", left_out),
+        });
+    }
+
+    /// The node with a LID; without a GUID if none has it.
+    fn subject_of_lid(&self, lid: Lid) -> Subject {
+        let fabric = self.sweeper.fabric();
+        let port = self.registry.port_guid(lid);
+        let port =
+            port.and_then(|guid| fabric.end_ports().find(|&port| fabric.port(port).guid == guid));
+        match port {
+            Some(port) => Subject::of(fabric, port),
+            None => Subject::subnet(),
+        }
+    }
+
+    /// Notes that settings, or files of the operator's, are in force as they were read again.
+    pub(super) fn note_configuration(&mut self, text: String, what: Vec<String>) {
+        self.note(Draft::new(EventKind::Configuration, text).with("changes", what));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_storm_of_traps_a_few_each_second_are_noted_and_the_others_counted() {
+        let (mut diary, start) = (Diary::default(), Instant::now());
+        let noted = (0..1000).filter(|_| diary.admit_trap(start).is_some()).count();
+        assert_eq!(noted, TRAPS_PER_SECOND as usize);
+        let later = start + Duration::from_secs(1);
+        assert_eq!(diary.admit_trap(later), Some(1000 - u64::from(TRAPS_PER_SECOND)));
+        assert_eq!(diary.admit_trap(later), Some(0));
+    }
+}

@@ -1,0 +1,211 @@
+//! What is wrong with this SM and its fabric, as conditions for the list of problems. Those that
+//! the published fabric and the responders' reports show are found by `observe`.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Instant;
+
+use ib_mad::types::Guid;
+use ib_mad::wire::attribute::{PortErrorDetails, SmNotice, SmState, TrapNumber};
+
+use super::Node;
+use crate::cli::sa_key_warning;
+use crate::observe::problem::{Condition, Flaps, Kind, PortErrors, Subject};
+use crate::observe::topology::End;
+use sm_core::fabric::PortIndex;
+use sm_core::sweep::{Duplicate, Report, TrapNotice};
+
+/// Subnet managers with another SM_Key that are listed.
+const FOREIGN_MAX: usize = 8;
+/// Largest number of duplicate GUIDs remembered.
+const DUPLICATES_MAX: usize = 256;
+
+/// What is known of problems from sweeps and traps.
+#[derive(Debug, Default)]
+pub(super) struct Findings {
+    flaps: Flaps,
+    errors: PortErrors,
+    /// GUIDs found twice, by the last sweep of the whole fabric and those since. Those whose link
+    /// is not left out any more are over.
+    duplicates: Vec<Duplicate>,
+    /// Sweeps given up or with errors, for the text.
+    failed_in_a_row: u32,
+}
+
+impl Findings {
+    /// Takes a sweep that has ended.
+    pub(super) fn note_sweep(&mut self, now: Instant, report: &Report, failed_in_a_row: u32) {
+        report.returned.iter().for_each(|&link| self.flaps.note(now, link));
+        // Without a place, they are found again by each discovery.
+        self.duplicates.retain(|known| !report.full && known.place.is_some());
+        for duplicate in &report.duplicates {
+            self.duplicates.retain(|known| known.guid != duplicate.guid);
+            if self.duplicates.len() < DUPLICATES_MAX {
+                self.duplicates.push(duplicate.clone());
+            }
+        }
+        self.failed_in_a_row = failed_in_a_row;
+    }
+}
+
+impl Node {
+    /// Records a trap that reports errors of a port, if it came from that port's node: any host
+    /// could accuse others.
+    pub(super) fn note_error_trap(&mut self, now: Instant, trap: &TrapNotice) {
+        let Ok(notice) = SmNotice::new(&trap.notice[..]) else { return };
+        let number = notice.trap_number();
+        let is_error = [
+            TrapNumber::LOCAL_LINK_INTEGRITY,
+            TrapNumber::EXCESSIVE_BUFFER_OVERRUN,
+            TrapNumber::FLOW_CONTROL_UPDATE,
+        ]
+        .contains(&number);
+        let details = notice.data_details();
+        let Ok(details) = PortErrorDetails::new(&details[..]) else { return };
+        let (lid, num) = (details.lid(), details.port_num());
+        if !is_error || !notice.is_generic() || trap.lid != lid {
+            return;
+        }
+        if let Some(guid) = self.registry.port_guid(lid) {
+            self.status.findings_mut().errors.note(now, (guid, num), number);
+        }
+    }
+
+    /// Problems that the status lists as warnings.
+    pub(super) fn warnings(&self) -> Vec<Condition> {
+        let subnet = |kind, text: String| Condition::new(kind, Subject::subnet(), text);
+        let mut found = Vec::new();
+        for (file, text) in self.site.refused().warnings() {
+            found.push(Condition::new(Kind::FileRefused, Subject::named(file), text));
+        }
+        found.extend(self.no_responder().map(|text| subnet(Kind::NoResponder, text)));
+        found.extend(
+            sa_key_warning(self.site.settings()).map(|text| subnet(Kind::UnsafeSetting, text)),
+        );
+        let unread = self.status.port_service().warning();
+        found.extend(unread.map(|text| subnet(Kind::SaPortUnread, text)));
+        let refused = self.publication.session().warning();
+        found.extend(refused.map(|text| subnet(Kind::SessionRefused, text)));
+        found.extend(
+            self.files.warnings().map(|(file, text)| {
+                Condition::new(Kind::StateFileBehind, Subject::named(file), text)
+            }),
+        );
+        found.extend(self.sweeper.foreign_sms().take(FOREIGN_MAX).map(|place| {
+            let text = "it is excluded from the election: it uses another SM_Key, or is not in \
+                        --sm-allow";
+            let subject = Subject::named(format!("subnet manager at {place}"));
+            Condition::new(Kind::ForeignManager, subject, text)
+        }));
+        found.extend(
+            self.sweeper
+                .multicast_warnings()
+                .into_iter()
+                .map(|text| Condition::new(Kind::Multicast, Subject::named("multicast"), text)),
+        );
+        found.extend(self.sweeper.pkey_warning().map(|text| subnet(Kind::PkeysLeftOut, text)));
+        let conflicts = self.sweeper.partition_conflicts();
+        if let Some(first) = conflicts.first.first() {
+            let more = match conflicts.len() - 1 {
+                0 => String::new(),
+                more => format!("; {more} more conflicts, see the log"),
+            };
+            found.push(subnet(Kind::PartitionConflict, format!("{first}{more}")));
+        }
+        let (waiting, rate) =
+            (self.sweeper.clients_to_ask(), self.site.settings().client_rereg_rate);
+        if waiting > 0 {
+            let text = format!(
+                "{waiting} clients remain to be asked to register again, {rate} per second"
+            );
+            found.push(subnet(Kind::ClientsToAsk, text));
+        }
+        let avoided = self.sweeper.avoided_switches();
+        if avoided > 0 {
+            let text = format!(
+                "{avoided} switches do not accept their forwarding tables; routes avoid them"
+            );
+            found.push(subnet(Kind::SwitchesAvoided, text));
+        }
+        let throttled = self.sweeper.throttled_links();
+        if throttled > 0 {
+            let text = format!(
+                "{throttled} links between switches run below the speed or width that their ends \
+                 support; routes avoid them"
+            );
+            found.push(subnet(Kind::LinksAvoided, text));
+        }
+        found
+    }
+
+    /// Problems of the fabric that the published snapshot does not show.
+    pub(super) fn conditions(&self, now: Instant) -> Vec<Condition> {
+        let subnet = |kind, text: &str| Condition::new(kind, Subject::subnet(), text);
+        let sweeper = &self.sweeper;
+        let mut found = Vec::new();
+        found.extend(sweeper.cut_off().map(|text| subnet(Kind::CutOff, text)));
+        if sweeper.sm_state() != SmState::Master {
+            return found;
+        }
+        if !sweeper.is_up() {
+            found.push(subnet(Kind::SubnetDown, "the subnet is not up"));
+        }
+        let fabric = sweeper.fabric();
+        let at = |kind, ports: &[PortIndex], text: &str| -> Vec<Condition> {
+            let of_port = |&port| Condition::new(kind, Subject::of(fabric, port), text);
+            ports.iter().map(of_port).collect()
+        };
+        let findings = self.status.findings();
+        let fault = match findings.failed_in_a_row {
+            0 | 1 => "the last sweep could not read or set all attributes of the port".to_owned(),
+            n => format!("the last {n} sweeps could not read or set all attributes of ports"),
+        };
+        found.extend(at(Kind::SweepFault, sweeper.faults(), &fault));
+        let silent = "it has a link, and what is behind it does not answer";
+        found.extend(at(Kind::NoAnswer, sweeper.unanswered(), silent));
+        let out = "new nodes behind it are left out: there are too many at once";
+        found.extend(at(Kind::NodesLeftOut, sweeper.put_off(), out));
+        let out = "its link is not used: it leads to a GUID that another port has, or back to its \
+                   own node";
+        let end = |port: PortIndex| (fabric.node_of(port).guid, fabric.port(port).num);
+        let left_out: HashSet<End> = sweeper.left_out().iter().map(|&port| end(port)).collect();
+        let is_there =
+            |found: &&Duplicate| found.place.is_none_or(|place| left_out.contains(&place));
+        found.extend(findings.duplicates.iter().filter(is_there).map(|found| {
+            let subject = Subject::node("GUID", found.guid);
+            Condition::new(Kind::DuplicateGuid, subject, found.text.clone())
+        }));
+        // Those behind which such a GUID is are that problem.
+        let places: HashSet<End> = findings.duplicates.iter().filter_map(|it| it.place).collect();
+        let others = sweeper.left_out().iter().copied();
+        let others: Vec<PortIndex> = others.filter(|port| !places.contains(&end(*port))).collect();
+        found.extend(at(Kind::Loopback, &others, out));
+        let subject = |(guid, port)| match fabric.find(guid) {
+            Some(node) => Subject::port(fabric.node(node).name().trim_end(), guid, port),
+            None => Subject::port("", guid, port),
+        };
+        found.extend(findings.flaps.conditions(now, subject));
+        if !findings.errors.is_empty() {
+            let ends =
+                fabric.end_ports().map(|port| (fabric.port(port).guid, fabric.node_of(port)));
+            let nodes: HashMap<Guid, &sm_core::fabric::Node> = ends.collect();
+            let subject = |(guid, port)| match nodes.get(&guid) {
+                Some(node) => Subject::port(node.name().trim_end(), node.guid, port),
+                None => Subject::port("", guid, port),
+            };
+            found.extend(findings.errors.conditions(now, subject));
+        }
+        if !sweeper.is_loop_free() {
+            let text = "the routing has credit loops: traffic can deadlock";
+            found.push(subnet(Kind::CreditLoop, text));
+        } else if !sweeper.are_replies_loop_free() {
+            let text = "replies on the SL of their request can deadlock";
+            found.push(subnet(Kind::CreditLoop, text));
+        }
+        let inactive = sweeper.inactive_managers();
+        if inactive > 0 {
+            let text = format!("{inactive} other subnet managers are inactive");
+            found.push(subnet(Kind::InactiveManager, &text));
+        }
+        found
+    }
+}

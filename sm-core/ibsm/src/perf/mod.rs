@@ -1,0 +1,115 @@
+//! The counters that the performance manager read, for metrics, `ibsmctl` and problems.
+//!
+//! [`PerfBoard`] is shared by the thread that drives the performance manager (`runtime::perf`), by
+//! HTTP and by gRPC. The lock is held for a batch of packets or for the ports of a few nodes. What
+//! is not here: which query is sent when (`sm_core::perf`).
+
+pub(crate) mod exposition;
+pub(crate) mod listing;
+#[cfg(test)]
+mod tests;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ib_mad::types::{Guid, PortNum};
+use sa_proto::snapshot::Node;
+use sm_core::perf::{Counter, PerfManager, PortView};
+
+use crate::observe::node_name;
+use crate::observe::problem::{Condition, Kind, Subject};
+
+/// Errors between two readings of a port from which on it is a problem: a few symbol errors are
+/// usual after a link was trained.
+const FAULTS_MIN: u32 = 10;
+/// Limit of ports listed as problems; the others are in metrics.
+const FAULTY_PORTS_MAX: usize = 256;
+
+/// The counters, and what is passed between the threads that use them.
+#[derive(Default)]
+pub struct PerfBoard {
+    /// `None` unless `perfmgr` is on.
+    manager: Mutex<Option<PerfManager>>,
+    /// Nodes as this SM, which is not master, discovered them.
+    discovered: Mutex<Option<Vec<Arc<Node>>>>,
+    /// Ports with errors in the last sweep.
+    faulty: Mutex<Vec<Condition>>,
+}
+
+impl PerfBoard {
+    /// Begins; [`with`](Self::with) uses this manager.
+    pub(crate) fn install(&self, manager: PerfManager) {
+        *self.manager.lock().unwrap_or_else(PoisonError::into_inner) = Some(manager);
+    }
+
+    /// Uses the manager; `None` if counters are not read.
+    pub(crate) fn with<R>(&self, use_it: impl FnOnce(&mut PerfManager) -> R) -> Option<R> {
+        self.manager.lock().unwrap_or_else(PoisonError::into_inner).as_mut().map(use_it)
+    }
+
+    /// Offers the nodes that a standby discovered.
+    pub(crate) fn offer_discovered(&self, nodes: Vec<Arc<Node>>) {
+        *self.discovered.lock().unwrap_or_else(PoisonError::into_inner) = Some(nodes);
+    }
+
+    /// Takes the nodes that a standby discovered.
+    pub(crate) fn take_discovered(&self) -> Option<Vec<Arc<Node>>> {
+        self.discovered.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// The ports with errors in the last sweep.
+    pub(crate) fn conditions(&self) -> Vec<Condition> {
+        self.faulty.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Finds the ports with errors.
+    pub(crate) fn find_faulty(&self) {
+        let found = self.with(|manager| {
+            let ports = (0..manager.node_count()).flat_map(|at| manager.ports_of(at));
+            let faulty = ports.filter(|port| port.counts.recent_faults >= FAULTS_MIN);
+            faulty.take(FAULTY_PORTS_MAX).map(|port| condition(&port)).collect()
+        });
+        *self.faulty.lock().unwrap_or_else(PoisonError::into_inner) = found.unwrap_or_default();
+    }
+}
+
+fn condition(port: &PortView<'_>) -> Condition {
+    let (counts, node) = (port.counts, port.node);
+    let faults = Counter::ALL.iter().filter(|at| at.is_fault() && counts.total(**at) > 0);
+    let totals: Vec<String> =
+        faults.map(|&at| format!("{} {}", at.name(), counts.total(at))).collect();
+    let (errors, seconds) = (counts.recent_faults, counts.interval_ms / 1000);
+    let detail =
+        format!("its counters show {errors} errors in {seconds} s (totals: {})", totals.join(", "));
+    Condition::new(Kind::PortErrors, Subject::port(node_name(node), node.guid, port.number), detail)
+}
+
+/// Which nodes are selected.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Selection {
+    /// GUIDs or names; all if empty.
+    pub(crate) nodes: Vec<String>,
+    /// Switches only.
+    pub(crate) switches: bool,
+}
+
+impl Selection {
+    pub(crate) fn takes(&self, node: &Node) -> bool {
+        if self.switches && node.switch_info.is_none() {
+            return false;
+        }
+        self.nodes.is_empty() || {
+            let name = node_name(node);
+            let is_it = |text: &String| {
+                *text == name || text.parse::<Guid>().is_ok_and(|guid| guid == node.guid)
+            };
+            self.nodes.iter().any(is_it)
+        }
+    }
+}
+
+/// Name and port of the far end; nothing if there is none.
+pub(crate) fn peer(manager: &PerfManager, node: &Node, port: PortNum) -> Option<(String, PortNum)> {
+    let (guid, number) = node.port(port)?.peer?;
+    let name = manager.node(guid).map_or_else(|| guid.to_string(), |node| node_name(node));
+    Some((name, number))
+}

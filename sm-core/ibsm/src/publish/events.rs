@@ -1,0 +1,301 @@
+//! Events for those that ask for them: what the history has, then what memory has, then what
+//! happens.
+
+use std::sync::Arc;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+
+use super::Shared;
+use crate::history::{Archive, Place};
+use crate::observe::event::{Event, EventKind, EventLog};
+
+/// Readers of events at a time.
+pub(crate) const READERS_MAX: usize = 64;
+/// Events read at once.
+const PAGE_MAX: usize = 500;
+/// Where a reader begins that asks for no place: this many events back.
+const LAST_DEFAULT: u64 = 100;
+
+/// The place from which a reader wants events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Begin {
+    /// The event with this number.
+    Number(u64),
+    /// The first at this time or later, milliseconds since 1970.
+    Time(u64),
+    /// The last of this number.
+    Last(u64),
+}
+
+impl Begin {
+    /// The place that is given first; the last events if none is.
+    pub(crate) fn of(number: Option<u64>, time_ms: Option<u64>, last: Option<u64>) -> Self {
+        match (number, time_ms) {
+            (Some(number), _) => Self::Number(number),
+            (None, Some(time_ms)) => Self::Time(time_ms),
+            (None, None) => Self::Last(last.unwrap_or(LAST_DEFAULT)),
+        }
+    }
+}
+
+/// What a reader wants.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) from: Begin,
+    /// Whether to go on with what happens.
+    pub(crate) follow: bool,
+    /// Labels of kinds; empty for all.
+    pub(crate) kinds: Vec<String>,
+}
+
+/// What keeps readers few: places for them, and turns to read files.
+#[derive(Debug)]
+pub(super) struct Readers {
+    places: Arc<Semaphore>,
+    turns: Arc<Semaphore>,
+}
+
+impl Default for Readers {
+    fn default() -> Self {
+        Self { places: Arc::new(Semaphore::new(READERS_MAX)), turns: Arc::new(Semaphore::new(1)) }
+    }
+}
+
+impl Readers {
+    /// A turn to read files of the history.
+    pub(super) async fn turn(&self) -> Option<OwnedSemaphorePermit> {
+        self.turns.clone().acquire_owned().await.ok()
+    }
+}
+
+/// Why there is no reader.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Refusal {
+    /// Too many read.
+    #[error("too many readers of events: the limit is {READERS_MAX}")]
+    Crowded,
+    /// There is no such kind.
+    #[error("no kind of events '{0}': see docs/events.md")]
+    Kind(String),
+}
+
+/// A reader of events.
+pub(crate) struct EventFeed {
+    events: EventLog,
+    archive: Option<Arc<dyn Archive>>,
+    turns: Arc<Semaphore>,
+    at: At,
+    /// Number that the archive had nothing from.
+    asked: Option<u64>,
+    follow: bool,
+    kinds: Vec<String>,
+    next: watch::Receiver<u64>,
+    _place: OwnedSemaphorePermit,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum At {
+    Archive { place: Place, number: u64 },
+    Memory(u64),
+}
+
+impl EventFeed {
+    pub(super) fn open(shared: &Shared, wanted: Wanted) -> Result<Self, Refusal> {
+        let Wanted { from, follow, kinds } = wanted;
+        let is_kind = |label: &str| EventKind::ALL.iter().any(|kind| kind.label() == label);
+        if let Some(unknown) = kinds.iter().find(|label| !is_kind(label)) {
+            return Err(Refusal::Kind(unknown.clone()));
+        }
+        let readers = &shared.event_readers;
+        let place = readers.places.clone().try_acquire_owned().map_err(|_| Refusal::Crowded)?;
+        let events = shared.events.clone();
+        let at = match from {
+            Begin::Number(number) => At::Memory(number),
+            Begin::Last(count) => At::Memory(events.last(count)),
+            Begin::Time(time_ms) => match events.at(time_ms) {
+                Some(number) => At::Memory(number),
+                None => At::Archive { place: Place::Time(time_ms), number: events.first() },
+            },
+        };
+        Ok(Self {
+            archive: shared.archive.get().cloned(),
+            turns: readers.turns.clone(),
+            next: events.next(),
+            events,
+            at,
+            asked: None,
+            follow,
+            kinds,
+            _place: place,
+        })
+    }
+
+    /// The next events, at least one; waits for them if this reader follows. `None` at the end.
+    pub(crate) async fn next(&mut self) -> Option<Vec<Arc<Event>>> {
+        loop {
+            self.next.mark_unchanged();
+            let events = match self.at {
+                At::Archive { place, number } => self.read_archive(place, number).await,
+                At::Memory(number) => self.read_memory(number),
+            };
+            let Some(mut events) = events else { continue };
+            let is_end = events.is_empty();
+            let kinds = &self.kinds;
+            events.retain(|event| kinds.is_empty() || kinds.contains(&event.kind));
+            if !events.is_empty() {
+                return Some(events);
+            }
+            if is_end && (!self.follow || self.next.changed().await.is_err()) {
+                return None;
+            }
+        }
+    }
+
+    /// Events of memory; `None` if the archive is to be asked first.
+    fn read_memory(&mut self, number: u64) -> Option<Vec<Arc<Event>>> {
+        let batch = self.events.since(number, PAGE_MAX);
+        if batch.missed > 0 && self.archive.is_some() && self.asked != Some(number) {
+            self.asked = Some(number);
+            self.at = At::Archive { place: Place::Number(number), number };
+            return None;
+        }
+        self.at = At::Memory(batch.next);
+        Some(batch.events)
+    }
+
+    /// Events of the archive; `None` if memory is to be asked, from `number` on.
+    async fn read_archive(&mut self, place: Place, number: u64) -> Option<Vec<Arc<Event>>> {
+        let page = match self.archive.clone() {
+            None => None,
+            Some(archive) => {
+                let turn = self.turns.clone().acquire_owned().await;
+                let read = move || {
+                    let page = archive.events(place);
+                    drop(turn);
+                    page
+                };
+                match tokio::task::spawn_blocking(read).await {
+                    Ok(Ok(page)) => page,
+                    Ok(Err(failure)) => {
+                        tracing::warn!("cannot read the history: {failure}");
+                        None
+                    }
+                    Err(_) => None,
+                }
+            }
+        };
+        let Some(page) = page else {
+            self.at = At::Memory(number);
+            return None;
+        };
+        let next = page.events.last().map_or(number, |last| last.number + 1);
+        let first = self.events.first();
+        self.at = match next >= first {
+            true => At::Memory(next),
+            false => At::Archive { place: page.next, number: next },
+        };
+        Some(page.events.into_iter().map(Arc::new).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+    use std::time::Duration;
+
+    use crate::clock::HostClock;
+    use crate::history::{Page, SegmentSummary};
+    use crate::observe::event::{Draft, EVENTS_MAX};
+    use crate::observe::topology::Topology;
+    use sa_proto::snapshot::{HistoryLimits, Snapshot};
+
+    fn shared() -> Shared {
+        let clock = Arc::new(HostClock::open());
+        Shared::new(Arc::new(Snapshot::empty()), HistoryLimits::default(), clock)
+    }
+
+    /// An archive of events up to a number, in pages of two.
+    struct Old(u64);
+
+    impl Archive for Old {
+        fn events(&self, from: Place) -> io::Result<Option<Page>> {
+            let first = match from {
+                Place::Number(number) => number.max(1),
+                Place::Time(time_ms) => time_ms.max(1),
+                Place::After { read, .. } => read,
+            };
+            let last = (first + 1).min(self.0);
+            let event = |number| Event { number, time_ms: number, ..Event::default() };
+            let events: Vec<_> = (first..=last).map(event).collect();
+            let next = Place::After { segment: 1, read: last + 1 };
+            Ok((!events.is_empty()).then_some(Page { events, next }))
+        }
+
+        fn topology(&self, _: u64) -> io::Result<Option<(u64, Topology)>> {
+            Ok(None)
+        }
+
+        fn list(&self) -> io::Result<Vec<SegmentSummary>> {
+            Ok(Vec::new())
+        }
+    }
+
+    async fn numbers(shared: &Shared, from: Begin) -> Vec<u64> {
+        let wanted = Wanted { from, follow: false, kinds: Vec::new() };
+        let mut feed = EventFeed::open(shared, wanted).unwrap();
+        let mut all = Vec::new();
+        while let Some(events) = feed.next().await {
+            all.extend(events.iter().map(|event| event.number));
+        }
+        all
+    }
+
+    #[tokio::test]
+    async fn what_memory_has_not_comes_from_the_archive() {
+        let shared = shared();
+        let _ = shared.archive.set(Arc::new(Old(12)));
+        shared.events.restore(Vec::new(), 11);
+        for at in 0..3 {
+            shared.events.note(11 + at, Draft::new(EventKind::NodeCame, "came"));
+        }
+        assert_eq!(numbers(&shared, Begin::Number(4)).await, (4..=13).collect::<Vec<_>>());
+        assert_eq!(numbers(&shared, Begin::Time(9)).await, (9..=13).collect::<Vec<_>>());
+        assert_eq!(numbers(&shared, Begin::Last(2)).await, [12, 13]);
+        assert_eq!(numbers(&shared, Begin::Number(12)).await, [12, 13]);
+        assert_eq!(numbers(&shared, Begin::Number(14)).await, Vec::<u64>::new());
+    }
+
+    #[tokio::test]
+    async fn what_neither_has_is_skipped() {
+        let shared = shared();
+        let _ = shared.archive.set(Arc::new(Old(3)));
+        for at in 0..EVENTS_MAX as u64 + 10 {
+            shared.events.note(at * 1000, Draft::new(EventKind::NodeCame, "came"));
+        }
+        let all = numbers(&shared, Begin::Number(2)).await;
+        assert_eq!(all[..3], [2, 3, 11]);
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_follows_gets_what_happens_of_its_kinds() {
+        let shared = shared();
+        let wanted = |kind: &str| Wanted {
+            from: Begin::Last(0),
+            follow: true,
+            kinds: vec![kind.to_owned()],
+        };
+        let mut feed = EventFeed::open(&shared, wanted("trap")).unwrap();
+        shared.events.note(1, Draft::new(EventKind::NodeCame, "other"));
+        let waiting = tokio::time::timeout(Duration::from_millis(20), feed.next()).await;
+        assert!(waiting.is_err(), "nothing of its kind has happened");
+        shared.events.note(2, Draft::new(EventKind::Trap, "trap"));
+        assert_eq!(feed.next().await.unwrap()[0].text, "trap");
+        let unknown = EventFeed::open(&shared, wanted("tarp")).err();
+        assert_eq!(unknown, Some(Refusal::Kind("tarp".into())));
+        let others: Vec<_> =
+            (1..READERS_MAX).map(|_| EventFeed::open(&shared, wanted("trap"))).collect();
+        assert!(others.iter().all(Result::is_ok));
+        assert_eq!(EventFeed::open(&shared, wanted("trap")).err(), Some(Refusal::Crowded));
+    }
+}

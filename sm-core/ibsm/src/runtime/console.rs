@@ -1,0 +1,491 @@
+//! Serves the [console](crate::console) on a TCP port, or on standard input and output.
+//!
+//! One session is open at a time; a second client may end it. On loopback the user at the other end
+//! decides what is permitted, as for gRPC; other hosts may only read, unless `--insecure` is given.
+
+use std::fs::OpenOptions;
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::fs::OFlags;
+use sa_proto::crowd::host_of;
+use sa_proto::trust::Role;
+use sa_proto::trust::local::{LocalRoles, tcp_owner};
+use sm_core::perf::PerfManager;
+use tracing::{info, warn};
+
+use crate::console::{Effect, IN_USE, PROMPT, SaTotals, Session, View};
+use crate::publish::Publisher;
+
+/// Length of a line in bytes; a longer one ends the session.
+const LINE_LEN_MAX: u64 = 4096;
+/// Clients that are asked whether to end the open session: so many operators of this host, and so
+/// many others.
+const WAITING_MAX: usize = 4;
+/// The same of one host.
+const WAITING_OF_HOST_MAX: usize = 2;
+/// Clients that are given the reason of their refusal at a time.
+const REFUSED_MAX: usize = 8;
+/// Refusals are logged at most once in this time.
+const LOG_INTERVAL: Duration = Duration::from_secs(1);
+/// Time limit for that answer, and for a client to take what is printed.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a client may take to close its end.
+const PARTING: Duration = Duration::from_secs(2);
+/// How often `status loop` prints.
+const LOOP_INTERVAL: Duration = Duration::from_secs(2);
+/// Pause after a failure to accept.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Size of the file of log levels that is printed, bytes.
+const MODULES_LEN_MAX: u64 = 64 << 10;
+
+/// What sessions read and change.
+pub(super) struct Desk {
+    pub(super) publisher: Arc<Publisher>,
+    /// Roles of this host's users.
+    pub(super) local: LocalRoles,
+    /// Whether other hosts may do what this host's operators may.
+    pub(super) insecure: bool,
+}
+
+impl Desk {
+    fn view(&self) -> View {
+        let responders = self.publisher.responders().load();
+        let sum = |name: &str| {
+            let stats = responders.iter().flat_map(|responder| responder.stats.iter());
+            stats.filter(|(known, _)| known == name).map(|(_, count)| count).sum()
+        };
+        let sa = SaTotals {
+            received: sum("requests"),
+            answered: sum("responses"),
+            dropped: sum("dropped"),
+        };
+        let observatory = self.publisher.observatory();
+        View {
+            fabric: observatory.fabric_view(),
+            perf: self.publisher.perf(),
+            sm: observatory.sm(),
+            settings: observatory.settings(),
+            sa,
+        }
+    }
+
+    /// Has an effect, unless that is to close the session. Returns what is printed of it.
+    fn apply(&self, effect: Effect) -> String {
+        match effect {
+            Effect::PrintModules(path) => return print_modules(&path),
+            Effect::WriteFile(path, text) => {
+                let written = write_file(&path, &text);
+                return written.err().map_or_else(String::new, |error| {
+                    format!("Could not open file {}: {error}\n", path.display())
+                });
+            }
+            Effect::ClearCounters => {
+                let clear =
+                    |manager: &mut PerfManager| manager.clear_totals(Instant::now(), |_| true);
+                self.publisher.perf().with(clear);
+            }
+            Effect::ReadCounters => {
+                self.publisher.perf().with(|manager| manager.sweep_now(Instant::now()));
+            }
+            Effect::HeavySweep => self.publisher.order(|orders| orders.sweep = true),
+            Effect::LightSweep => self.publisher.order(|orders| orders.light_sweep = true),
+            Effect::Reroute => self.publisher.order(|orders| orders.reroute = true),
+            Effect::Sweeping(is_on) => {
+                self.publisher.order(|orders| orders.sweeping = Some(is_on));
+            }
+            Effect::Priority(priority) => {
+                self.publisher.order(|orders| orders.priority = Some(priority));
+            }
+            Effect::LogFlags(flags) => {
+                self.publisher.order(|orders| orders.log_flags = Some(flags));
+            }
+            Effect::Close => {}
+        }
+        String::new()
+    }
+
+    /// What a client may do. A user of this host is one also if it connected to an address that
+    /// other hosts can reach.
+    fn rights(&self, stream: &TcpStream, peer: SocketAddr) -> io::Result<Rights> {
+        let Some(user) = tcp_owner(stream.local_addr()?, peer)? else {
+            let is_local = peer.ip().to_canonical().is_loopback();
+            return Ok(if is_local { Rights::None } else { Rights::OtherHost(self.insecure) });
+        };
+        // If it has been disconnected meanwhile, another socket may have the address.
+        stream.peer_addr()?;
+        let roles = self.local.of(user, rustix::process::geteuid().as_raw());
+        Ok(match () {
+            () if roles.contains(&Role::Admin) => Rights::Operator,
+            () if roles.contains(&Role::Viewer) => Rights::Viewer,
+            () => Rights::None,
+        })
+    }
+}
+
+/// The file of log levels by module; nothing if there is none.
+fn print_modules(path: &Path) -> String {
+    let read = || {
+        let mut text = Vec::new();
+        std::fs::File::open(path)?.take(MODULES_LEN_MAX).read_to_end(&mut text)?;
+        io::Result::Ok(String::from_utf8_lossy(&text).into_owned())
+    };
+    let path = path.display();
+    match read() {
+        Ok(text) => format!("Per module logging file: {path}\n{text}\n"),
+        Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
+        Err(error) => format!("fopen({path}) failed: {error}\n"),
+    }
+}
+
+/// Writes a file of which the name came from a client: a link is not followed.
+fn write_file(path: &Path, text: &str) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o644);
+    options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
+    options.open(path)?.write_all(text.as_bytes())
+}
+
+/// What a client may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rights {
+    /// Everything: an operator of this host.
+    Operator,
+    /// Read.
+    Viewer,
+    /// On another host: read, and everything if this is set.
+    OtherHost(bool),
+    /// Nothing.
+    None,
+}
+
+impl Rights {
+    fn is_operator(self) -> bool {
+        matches!(self, Self::Operator | Self::OtherHost(true))
+    }
+}
+
+/// Clients that are asked whether to end the open session. Those of other hosts and viewers keep no
+/// operator of this host out.
+#[derive(Debug, Default)]
+struct Waiting {
+    operators: usize,
+    others: Vec<IpAddr>,
+}
+
+impl Waiting {
+    /// Takes a place; `false` if there is none.
+    fn enter(&mut self, rights: Rights, host: IpAddr) -> bool {
+        if rights == Rights::Operator {
+            self.operators += 1;
+            if self.operators > WAITING_MAX {
+                self.operators -= 1;
+                return false;
+            }
+            return true;
+        }
+        let of_host = self.others.iter().filter(|other| **other == host).count();
+        let is_free = self.others.len() < WAITING_MAX && of_host < WAITING_OF_HOST_MAX;
+        if is_free {
+            self.others.push(host);
+        }
+        is_free
+    }
+
+    fn leave(&mut self, rights: Rights, host: IpAddr) {
+        if rights == Rights::Operator {
+            self.operators -= 1;
+        } else if let Some(at) = self.others.iter().position(|other| *other == host) {
+            self.others.swap_remove(at);
+        }
+    }
+}
+
+/// The session that is open.
+#[derive(Default)]
+struct Open {
+    number: u64,
+    stream: Option<TcpStream>,
+}
+
+struct Served {
+    desk: Desk,
+    open: Mutex<Open>,
+    waiting: Mutex<Waiting>,
+    /// Clients that are being refused.
+    refused: AtomicUsize,
+}
+
+/// Starts the console of these settings. Returns the address of its port, if it has one.
+pub(super) fn start(desk: Desk) -> io::Result<Option<SocketAddr>> {
+    let settings = desk.publisher.observatory().settings();
+    let port = settings.console_port;
+    let address = match settings.console.as_deref() {
+        Some("local") => {
+            thread::Builder::new().name("console".to_owned()).spawn(move || serve_local(&desk))?;
+            return Ok(None);
+        }
+        Some("loopback") => SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
+        Some("socket") => SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)),
+        _ => return Ok(None),
+    };
+    let listener = TcpListener::bind(address)?;
+    let address = listener.local_addr()?;
+    info!("console at {address}");
+    let served = Served {
+        desk,
+        open: Mutex::default(),
+        waiting: Mutex::default(),
+        refused: AtomicUsize::new(0),
+    };
+    let served = Arc::new(served);
+    thread::Builder::new().name("console".to_owned()).spawn(move || accept(&listener, &served))?;
+    Ok(Some(address))
+}
+
+fn accept(listener: &TcpListener, served: &Arc<Served>) {
+    let mut logged: Option<Instant> = None;
+    let mut may_log = move || {
+        let is_due = logged.is_none_or(|at| at.elapsed() >= LOG_INTERVAL);
+        is_due.then(|| logged = Some(Instant::now())).is_some()
+    };
+    loop {
+        let (mut stream, peer) = match listener.accept() {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                warn!(%error, "cannot accept connections to the console; retrying");
+                thread::sleep(PAUSE);
+                continue;
+            }
+        };
+        let rights = match served.desk.rights(&stream, peer) {
+            Ok(Rights::None) => {
+                if may_log() {
+                    warn!(
+                        "console: {peer} refused: its user has neither the role admin nor viewer"
+                    );
+                }
+                refuse(
+                    served,
+                    stream,
+                    "permission denied: --local-role gives users of this host a role",
+                );
+                continue;
+            }
+            Ok(rights) => rights,
+            Err(error) => {
+                // A client that left is no news.
+                if error.kind() != ErrorKind::NotConnected && may_log() {
+                    warn!(%peer, %error, "console: cannot determine the user of a client");
+                }
+                continue;
+            }
+        };
+        let host = host_of(peer.ip());
+        if !served.waiting().enter(rights, host) {
+            if may_log() {
+                warn!("console: {peer} refused: too many clients wait");
+            }
+            refuse(served, stream, "too many clients wait for the console");
+            continue;
+        }
+        let entering = served.clone();
+        let started = thread::Builder::new().name("console client".to_owned());
+        let started = started.spawn(move || {
+            // A client that has left is no news.
+            let _ = enter(&entering, &mut stream, peer, rights).and_then(|()| part(&mut stream));
+        });
+        if let Err(error) = started {
+            served.waiting().leave(rights, host);
+            warn!(%error, "cannot serve a client of the console");
+            thread::sleep(PAUSE);
+        }
+    }
+}
+
+/// Closes a connection. The client gets the reason, unless too many are being refused.
+fn refuse(served: &Arc<Served>, mut stream: TcpStream, reason: &'static str) {
+    if served.refused.fetch_add(1, Relaxed) >= REFUSED_MAX {
+        served.refused.fetch_sub(1, Relaxed);
+        return;
+    }
+    let counted = served.clone();
+    let refusal = move || {
+        let _ = writeln!(stream, "{reason}").and_then(|()| part(&mut stream));
+        counted.refused.fetch_sub(1, Relaxed);
+    };
+    if thread::Builder::new().name("console refusal".to_owned()).spawn(refusal).is_err() {
+        served.refused.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Opens a session, after the other one has been ended if there is one.
+fn enter(
+    served: &Served,
+    stream: &mut TcpStream,
+    peer: SocketAddr,
+    rights: Rights,
+) -> io::Result<()> {
+    let entered = ask(served, stream);
+    served.waiting().leave(rights, host_of(peer.ip()));
+    let Some(number) = entered? else { return Ok(()) };
+    info!("console: session of {peer} opened");
+    let result = converse(served, stream, rights.is_operator());
+    info!("console: session of {peer} closed");
+    let mut open = served.open();
+    if open.number == number {
+        open.stream = None;
+    }
+    result
+}
+
+/// Ends the connection so that the client gets all that was sent: with lines of it unread, closing
+/// would reset the connection.
+fn part(stream: &mut TcpStream) -> io::Result<()> {
+    stream.shutdown(Shutdown::Write)?;
+    stream.set_read_timeout(Some(PARTING))?;
+    let begun = Instant::now();
+    while begun.elapsed() < PARTING && stream.read(&mut [0; 1024])? > 0 {}
+    Ok(())
+}
+
+/// The number of a new session; `None` if the client does not end the other one.
+fn ask(served: &Served, stream: &mut TcpStream) -> io::Result<Option<u64>> {
+    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let is_taken = served.open().stream.is_some();
+    if is_taken {
+        stream.write_all(IN_USE.as_bytes())?;
+        let mut line = String::new();
+        BufReader::new(&mut *stream).take(LINE_LEN_MAX).read_line(&mut line)?;
+        if !line.starts_with(['y', 'Y']) {
+            return Ok(None);
+        }
+    }
+    let mut open = served.open();
+    if let Some(other) = open.stream.take() {
+        let _ = other.shutdown(Shutdown::Both);
+    }
+    open.number += 1;
+    open.stream = Some(stream.try_clone()?);
+    Ok(Some(open.number))
+}
+
+impl Served {
+    fn open(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Answers lines until the client leaves.
+fn converse(served: &Served, stream: &mut TcpStream, is_operator: bool) -> io::Result<()> {
+    let mut lines = Lines::new(stream.try_clone()?);
+    let mut session = Session::default();
+    stream.set_nodelay(true)?;
+    stream.write_all(PROMPT.as_bytes())?;
+    loop {
+        stream.set_read_timeout(session.is_looping().then_some(LOOP_INTERVAL))?;
+        let line = match lines.next() {
+            Ok(Some(line)) => line,
+            Ok(None) => return Ok(()),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                stream.write_all(session.repeat(&served.desk.view()).as_bytes())?;
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        let Some(text) = answer(&served.desk, &mut session, &line, is_operator) else {
+            return Ok(());
+        };
+        stream.write_all(text.as_bytes())?;
+    }
+}
+
+/// What is printed after a line, with the prompt; `None` if the session ends.
+fn answer(desk: &Desk, session: &mut Session, line: &str, is_operator: bool) -> Option<String> {
+    let answer = session.handle_line(line, &desk.view());
+    let mut text = match answer.is_operators() && !is_operator {
+        true => "permission denied: this needs the role admin\n".to_owned(),
+        false => match answer.effect {
+            Some(Effect::Close) => return None,
+            Some(effect) => answer.text + &desk.apply(effect),
+            None => answer.text,
+        },
+    };
+    if !session.is_looping() {
+        text += PROMPT;
+    }
+    Some(text)
+}
+
+/// Lines of a stream. A time-out of reading keeps what was read of a line.
+struct Lines {
+    stream: BufReader<TcpStream>,
+    line: Vec<u8>,
+}
+
+impl Lines {
+    fn new(stream: TcpStream) -> Self {
+        Self { stream: BufReader::new(stream), line: Vec::new() }
+    }
+
+    /// The next line; `None` at the end.
+    fn next(&mut self) -> io::Result<Option<String>> {
+        let room = LINE_LEN_MAX.saturating_sub(self.line.len() as u64);
+        (&mut self.stream).take(room).read_until(b'\n', &mut self.line)?;
+        if !self.line.ends_with(b"\n") {
+            return Ok(None);
+        }
+        Ok(Some(String::from_utf8_lossy(&std::mem::take(&mut self.line)).into_owned()))
+    }
+}
+
+/// The console of the terminal that the program was started from. Its user is an operator.
+fn serve_local(desk: &Desk) {
+    let mut session = Session::default();
+    let (mut input, mut output) = (io::stdin().lock(), io::stdout());
+    let mut line = String::new();
+    let mut text = PROMPT.to_owned();
+    loop {
+        let written = output.write_all(text.as_bytes()).and_then(|()| output.flush());
+        line.clear();
+        let read = (&mut input).take(LINE_LEN_MAX).read_line(&mut line);
+        if written.is_err() || !matches!(read, Ok(1..)) {
+            return;
+        }
+        // OpenSM's does not end, either.
+        text = answer(desk, &mut session, &line, true).unwrap_or_else(|| PROMPT.to_owned());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: four silent clients of another user kept operators out.
+    #[test]
+    fn clients_that_wait_keep_no_operator_out() {
+        let host = |last: u8| IpAddr::from([192, 0, 2, last]);
+        let mut waiting = Waiting::default();
+        let other = Rights::OtherHost(false);
+        let entered = (0..9).filter(|_| waiting.enter(other, host(1))).count();
+        assert_eq!(entered, WAITING_OF_HOST_MAX, "of one host");
+        assert!(waiting.enter(Rights::Viewer, host(2)) && waiting.enter(other, host(3)));
+        assert!(!waiting.enter(other, host(4)), "of all");
+        assert!(waiting.enter(Rights::Operator, host(1)));
+        waiting.leave(other, host(3));
+        assert!(waiting.enter(other, host(4)));
+        waiting.leave(Rights::Operator, host(1));
+        assert_eq!((waiting.operators, waiting.others.len()), (0, WAITING_MAX));
+    }
+}

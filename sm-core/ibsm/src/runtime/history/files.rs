@@ -1,0 +1,232 @@
+//! The segments of a history as files: `DIR/NNNNNNNN.history`, with the format of
+//! [`history`](crate::history). Only their owner may read them.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::history::frame::{Frames, HEAD_LEN, Head};
+use crate::history::record::{Record, TopologyReader};
+use crate::history::{Archive, Page, Place, SegmentSummary};
+use crate::observe::event::Event;
+use crate::observe::topology::Topology;
+
+const SUFFIX: &str = ".history";
+/// Longest file that is read, bytes. A segment has at most 16 MiB besides a topology.
+const FILE_LEN_MAX: u64 = 64 << 20;
+/// Events in a page.
+const PAGE_EVENTS_MAX: usize = 1000;
+
+/// The files of a history. Reading is possible while they are written.
+#[derive(Clone, Debug)]
+pub(super) struct Files {
+    directory: PathBuf,
+}
+
+/// A segment, by its file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Segment(pub(super) u64);
+
+impl Files {
+    /// The files in `directory`, which is created if need be.
+    pub(super) fn open(directory: &Path) -> io::Result<Self> {
+        DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+        Ok(Self { directory: directory.to_owned() })
+    }
+
+    /// The segments, oldest first.
+    pub(super) fn segments(&self) -> io::Result<Vec<Segment>> {
+        let mut all = Vec::new();
+        for entry in fs::read_dir(&self.directory)? {
+            let name = entry?.file_name();
+            let number = name.to_str().and_then(|name| name.strip_suffix(SUFFIX));
+            all.extend(number.and_then(|number| number.parse().ok()).map(Segment));
+        }
+        all.sort_unstable();
+        Ok(all)
+    }
+
+    fn path(&self, Segment(number): Segment) -> PathBuf {
+        self.directory.join(format!("{number:08}{SUFFIX}"))
+    }
+
+    /// Creates a segment.
+    pub(super) fn create(&self, segment: Segment) -> io::Result<File> {
+        OpenOptions::new().write(true).create_new(true).mode(0o600).open(self.path(segment))
+    }
+
+    /// Opens a segment to append to it.
+    pub(super) fn append(&self, segment: Segment) -> io::Result<File> {
+        OpenOptions::new().write(true).open(self.path(segment))
+    }
+
+    /// Removes a segment.
+    pub(super) fn remove(&self, segment: Segment) -> io::Result<()> {
+        fs::remove_file(self.path(segment))
+    }
+
+    /// Length of a segment, bytes.
+    pub(super) fn len(&self, segment: Segment) -> io::Result<u64> {
+        Ok(fs::metadata(self.path(segment))?.len())
+    }
+
+    /// Head of a segment; `None` if it is damaged, or the file is gone.
+    pub(super) fn head(&self, segment: Segment) -> io::Result<Option<Head>> {
+        let bytes = self.read(segment, 0, HEAD_LEN as u64)?;
+        Ok(bytes.and_then(|bytes| Head::decode(&bytes)))
+    }
+
+    /// The frames of a segment, from an offset on. `None` if the file is gone: it was the oldest.
+    pub(super) fn frames(&self, segment: Segment, offset: u64) -> io::Result<Option<Vec<u8>>> {
+        self.read(segment, offset.max(HEAD_LEN as u64), FILE_LEN_MAX)
+    }
+
+    fn read(&self, segment: Segment, offset: u64, len_max: u64) -> io::Result<Option<Vec<u8>>> {
+        let mut file = match File::open(self.path(segment)) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        file.seek(SeekFrom::Start(offset))?;
+        let mut bytes = Vec::new();
+        file.take(len_max).read_to_end(&mut bytes)?;
+        Ok(Some(bytes))
+    }
+
+    /// The last events, oldest first, and the number of the next one.
+    pub(super) fn last_events(&self, most: usize) -> io::Result<(Vec<Event>, u64)> {
+        let mut next = 1;
+        let mut pages: Vec<Vec<Event>> = Vec::new();
+        let mut left = most;
+        for segment in self.segments()?.into_iter().rev() {
+            let Some(head) = self.head(segment)? else { continue };
+            next = next.max(head.number);
+            if left == 0 {
+                break;
+            }
+            let Some(bytes) = self.frames(segment, 0)? else { continue };
+            let records: Vec<_> =
+                Frames::new(&bytes).filter(|record| Record::is_event(record)).collect();
+            let skip = records.len().saturating_sub(left);
+            let events: Vec<_> =
+                records[skip..].iter().filter_map(|record| event(record)).collect();
+            left -= events.len().min(left);
+            pages.push(events);
+        }
+        let events: Vec<_> = pages.into_iter().rev().flatten().collect();
+        // Numbers are consecutive; what lies behind a gap is left to the files.
+        let gap = events.windows(2).rposition(|pair| pair[0].number + 1 != pair[1].number);
+        let events = events.into_iter().skip(gap.map_or(0, |at| at + 1)).collect();
+        Ok((events, next))
+    }
+
+    /// The last topology, and the number of bytes of the segment that are intact.
+    pub(super) fn last_topology(&self, segment: Segment) -> io::Result<(TopologyReader, u64)> {
+        let mut reader = TopologyReader::default();
+        let bytes = self.frames(segment, 0)?.unwrap_or_default();
+        let mut frames = Frames::new(&bytes);
+        for record in frames.by_ref().filter(|record| !Record::is_event(record)) {
+            Record::decode(record).into_iter().for_each(|record| reader.take(record));
+        }
+        Ok((reader, (HEAD_LEN + frames.read()) as u64))
+    }
+
+    /// The segments with heads, oldest first.
+    fn heads(&self) -> io::Result<Vec<(Segment, Head)>> {
+        let mut all = Vec::new();
+        for segment in self.segments()? {
+            all.extend(self.head(segment)?.map(|head| (segment, head)));
+        }
+        Ok(all)
+    }
+}
+
+fn event(record: &[u8]) -> Option<Event> {
+    match Record::decode(record)? {
+        Record::Event(event) => Some(event),
+        Record::Whole(_) | Record::Change(_) => None,
+    }
+}
+
+impl Archive for Files {
+    fn events(&self, from: Place) -> io::Result<Option<Page>> {
+        let (first, mut offset) = match from {
+            Place::After { segment, read } => (Segment(segment), read),
+            Place::Number(number) => {
+                let heads = self.heads()?;
+                let at = heads.iter().rposition(|(_, head)| head.number <= number).unwrap_or(0);
+                (heads.get(at).map_or(Segment(0), |(segment, _)| *segment), 0)
+            }
+            Place::Time(time_ms) => {
+                let heads = self.heads()?;
+                let at = heads.iter().rposition(|(_, head)| head.time_ms <= time_ms).unwrap_or(0);
+                (heads.get(at).map_or(Segment(0), |(segment, _)| *segment), 0)
+            }
+        };
+        let is_wanted = |event: &Event| match from {
+            Place::Number(number) => event.number >= number,
+            Place::Time(time_ms) => event.time_ms >= time_ms,
+            Place::After { .. } => true,
+        };
+        for segment in self.segments()?.into_iter().filter(|segment| *segment >= first) {
+            // Another one replaces it if it is gone.
+            let from = if segment == first { offset.max(HEAD_LEN as u64) } else { HEAD_LEN as u64 };
+            offset = 0;
+            let Some(bytes) = self.frames(segment, from)? else { continue };
+            let mut frames = Frames::new(&bytes);
+            let events: Vec<_> =
+                frames.by_ref().filter_map(event).filter(is_wanted).take(PAGE_EVENTS_MAX).collect();
+            if !events.is_empty() {
+                let read = from + frames.read() as u64;
+                return Ok(Some(Page { events, next: Place::After { segment: segment.0, read } }));
+            }
+        }
+        Ok(None)
+    }
+
+    fn topology(&self, time_ms: u64) -> io::Result<Option<(u64, Topology)>> {
+        let heads = self.heads()?;
+        for (segment, _) in heads.iter().rev().filter(|(_, head)| head.time_ms <= time_ms) {
+            let bytes = self.frames(*segment, 0)?.unwrap_or_default();
+            let mut reader = TopologyReader::default();
+            let shapes = Frames::new(&bytes).filter(|record| !Record::is_event(record));
+            for record in shapes.filter_map(Record::decode) {
+                if let Record::Whole(shape) | Record::Change(shape) = &record
+                    && shape.time_ms > time_ms
+                {
+                    break;
+                }
+                reader.take(record);
+            }
+            if reader.now.is_some() {
+                return Ok(reader.now);
+            }
+        }
+        Ok(None)
+    }
+
+    fn list(&self) -> io::Result<Vec<SegmentSummary>> {
+        let heads = self.heads()?;
+        let mut list = Vec::new();
+        for (at, &(segment, head)) in heads.iter().enumerate() {
+            let (ended_ms, next) = match heads.get(at + 1) {
+                Some((_, next)) => (next.time_ms, next.number),
+                None => {
+                    let bytes = self.frames(segment, 0)?.unwrap_or_default();
+                    let events = Frames::new(&bytes).filter(|record| Record::is_event(record));
+                    let last = events.last().and_then(event);
+                    last.map_or((head.time_ms, head.number), |last| (last.time_ms, last.number + 1))
+                }
+            };
+            list.push(SegmentSummary {
+                first: head.number,
+                begun_ms: head.time_ms,
+                ended_ms: ended_ms.max(head.time_ms),
+                events: next.saturating_sub(head.number),
+                bytes: self.len(segment).unwrap_or(0),
+            });
+        }
+        Ok(list)
+    }
+}

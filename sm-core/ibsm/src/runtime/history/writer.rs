@@ -1,0 +1,390 @@
+//! What is appended to the history, and where: events in order, topologies as they change, and new
+//! segments.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use sa_proto::snapshot::FabricPlane;
+use tracing::warn;
+
+use super::files::{Files, Segment};
+use crate::clock::unix_ms;
+use crate::history::frame::{HEAD_LEN, Head, append};
+use crate::history::layout::Layout;
+use crate::history::record::{Record, Shape};
+use crate::observe::event::{Draft, EventLog, FabricChanges};
+use crate::observe::topology::Topology;
+
+/// Events taken from memory at once.
+const EVENTS_AT_ONCE: usize = 1000;
+/// Length of a segment without its first topology, bytes.
+const SEGMENT_LEN_MIN: u64 = 64 << 10;
+const SEGMENT_LEN_MAX: u64 = 16 << 20;
+
+/// Appends to the last segment.
+pub(super) struct Writer {
+    files: Files,
+    /// Largest length of all segments but the last, and of one, bytes.
+    bytes_max: u64,
+    segment_len: u64,
+    /// Number of the next event to write.
+    next: u64,
+    lost: u64,
+    bytes: u64,
+    current: Option<Current>,
+    /// The topology as written last, and since when it is so.
+    topology: Option<(u64, Topology)>,
+    /// The fabric that it was derived from.
+    plane: Option<Arc<FabricPlane>>,
+    is_opened: bool,
+}
+
+/// The segment that is written.
+struct Current {
+    segment: Segment,
+    file: File,
+    /// Its length; what lies behind is not valid.
+    len: u64,
+    /// Length of its head and first topology.
+    base_len: u64,
+}
+
+impl Writer {
+    /// A writer of events from number `next` on.
+    pub(super) fn new(files: Files, bytes_max: u64, next: u64) -> Self {
+        Self {
+            files,
+            bytes_max,
+            segment_len: (bytes_max / 8).clamp(SEGMENT_LEN_MIN, SEGMENT_LEN_MAX),
+            next,
+            lost: 0,
+            bytes: 0,
+            current: None,
+            topology: None,
+            plane: None,
+            is_opened: false,
+        }
+    }
+
+    /// Bytes in all segments.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Events that memory had no room left for before they could be written.
+    pub(super) fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// Writes all events that have not been, and the topology if it has changed. After an error, a
+    /// later call tries again.
+    pub(super) fn write(&mut self, events: &EventLog, plane: &Arc<FabricPlane>) -> io::Result<()> {
+        if !self.is_opened {
+            self.open()?;
+            self.is_opened = true;
+        }
+        loop {
+            let batch = events.since(self.next, EVENTS_AT_ONCE);
+            let mut out = Vec::new();
+            for event in &batch.events {
+                append(&mut out, &Record::Event((**event).clone()).encode());
+            }
+            if out.is_empty() {
+                break;
+            }
+            self.append(&out)?;
+            self.lost += batch.missed;
+            self.next = batch.next;
+        }
+        self.write_topology(events, plane)
+    }
+
+    /// Has the system write to disk what was appended.
+    pub(super) fn sync(&self) {
+        if let Some(current) = &self.current {
+            // The history is complete without: this is for a host that crashes.
+            let _ = current.file.sync_data();
+        }
+    }
+
+    /// Continues the last segment, without what a crash left incomplete.
+    fn open(&mut self) -> io::Result<()> {
+        let segments = self.files.segments()?;
+        self.bytes = 0;
+        for &segment in &segments {
+            self.bytes += self.files.len(segment)?;
+        }
+        let Some(&segment) = segments.last() else { return Ok(()) };
+        if self.files.head(segment)?.is_none() {
+            warn!("the last file of the history is damaged: its events are lost");
+            return Ok(());
+        }
+        let (reader, len) = self.files.last_topology(segment)?;
+        let file = self.files.append(segment)?;
+        let torn = self.files.len(segment)?.saturating_sub(len);
+        if torn > 0 {
+            warn!("the last {torn} bytes of the history are incomplete, and are cut off");
+            file.set_len(len)?;
+            self.bytes -= torn;
+        }
+        self.topology = reader.now;
+        self.current = Some(Current { segment, file, len, base_len: HEAD_LEN as u64 });
+        Ok(())
+    }
+
+    fn write_topology(&mut self, events: &EventLog, plane: &Arc<FabricPlane>) -> io::Result<()> {
+        let is_same = self.plane.as_ref().is_some_and(|known| Arc::ptr_eq(known, plane));
+        if is_same || plane.nodes.is_empty() {
+            return Ok(());
+        }
+        let topology = Topology::of(plane);
+        let time_ms = unix_ms();
+        let known = self.topology.as_ref().filter(|_| self.plane.is_none());
+        let changes = known.map(|(_, known)| FabricChanges::of(known, &topology));
+        let record = match &self.topology {
+            Some((_, known)) => {
+                let layout = Layout::between(known, &topology);
+                (!layout.is_empty()).then_some(Record::Change(Shape { time_ms, layout }))
+            }
+            None => {
+                let layout = Layout::of(&topology);
+                Some(Record::Whole(Shape { time_ms, layout }))
+            }
+        };
+        if let Some(record) = record {
+            let mut out = Vec::new();
+            if append(&mut out, &record.encode()) {
+                self.append(&out)?;
+            }
+            self.topology = Some((time_ms, topology));
+        }
+        self.plane = Some(plane.clone());
+        changes.iter().for_each(|changes| note_between(events, time_ms, changes));
+        Ok(())
+    }
+
+    /// Appends frames to the last segment, or to a new one.
+    fn append(&mut self, frames: &[u8]) -> io::Result<()> {
+        let is_full = self
+            .current
+            .as_ref()
+            .is_none_or(|current| current.len - current.base_len >= self.segment_len);
+        if is_full {
+            self.begin()?;
+        }
+        let Some(current) = &mut self.current else { return Ok(()) };
+        if let Err(error) = current.file.write_all_at(frames, current.len) {
+            // What was written in part is cut off, now or when the next write succeeds.
+            let _ = current.file.set_len(current.len);
+            return Err(error);
+        }
+        current.len += frames.len() as u64;
+        self.bytes += frames.len() as u64;
+        self.remove_oldest()
+    }
+
+    /// Begins a segment with the topology.
+    fn begin(&mut self) -> io::Result<()> {
+        let last = self.files.segments()?.last().map_or(0, |segment| segment.0);
+        let segment = Segment(last + 1);
+        let head = Head { number: self.next, time_ms: unix_ms() };
+        let mut out = head.encode().to_vec();
+        if let Some((time_ms, topology)) = &self.topology {
+            let shape = Shape { time_ms: *time_ms, layout: Layout::of(topology) };
+            append(&mut out, &Record::Whole(shape).encode());
+        }
+        let file = self.files.create(segment)?;
+        if let Err(error) = file.write_all_at(&out, 0) {
+            let _ = self.files.remove(segment);
+            return Err(error);
+        }
+        let len = out.len() as u64;
+        self.bytes += len;
+        self.current = Some(Current { segment, file, len, base_len: len });
+        Ok(())
+    }
+
+    /// Removes the oldest segments while all together are too long.
+    fn remove_oldest(&mut self) -> io::Result<()> {
+        if self.bytes <= self.bytes_max {
+            return Ok(());
+        }
+        let current = self.current.as_ref().map(|current| current.segment);
+        for segment in self.files.segments()? {
+            if self.bytes <= self.bytes_max || Some(segment) == current {
+                break;
+            }
+            let len = self.files.len(segment)?;
+            self.files.remove(segment)?;
+            self.bytes = self.bytes.saturating_sub(len);
+        }
+        Ok(())
+    }
+}
+
+/// Notes what changed while this manager was not running, or not master.
+fn note_between(events: &EventLog, time_ms: u64, changes: &FabricChanges) {
+    for draft in &changes.listed {
+        let text = format!("{}, since this manager last knew the fabric", draft.text);
+        events.note(time_ms, Draft { text, ..draft.clone() }.with("earlier", true));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::{Archive, Place};
+    use crate::observe::event::{EVENTS_MAX, EventKind};
+    use crate::observe::problem::testing::plane;
+
+    const LINKS: [(u64, u8, u64, u8); 3] = [(1, 1, 8, 1), (2, 1, 8, 2), (1, 9, 100, 1)];
+
+    struct Bed {
+        directory: tempfile::TempDir,
+        files: Files,
+        events: EventLog,
+        writer: Writer,
+        time_ms: u64,
+    }
+
+    impl Bed {
+        fn new(bytes_max: u64) -> Self {
+            let directory = tempfile::tempdir().unwrap();
+            let files = Files::open(&directory.path().join("history")).unwrap();
+            let events = EventLog::default();
+            let writer = Writer::new(files.clone(), bytes_max, 1);
+            Self { directory, files, events, writer, time_ms: 0 }
+        }
+
+        /// Ends this run and begins another.
+        fn restart(&mut self, bytes_max: u64) {
+            let (earlier, next) = self.files.last_events(EVENTS_MAX).unwrap();
+            self.events = EventLog::default();
+            self.events.restore(earlier, next);
+            let first = *self.events.next().borrow();
+            self.writer = Writer::new(self.files.clone(), bytes_max, first);
+        }
+
+        fn note(&mut self, count: usize) {
+            for _ in 0..count {
+                self.time_ms += 1000;
+                self.events.note(self.time_ms, Draft::new(EventKind::NodeCame, "a node came"));
+            }
+        }
+
+        fn write(&mut self, links: usize) {
+            self.writer.write(&self.events, &plane(&LINKS[..links], 0, 0)).unwrap();
+        }
+
+        /// Numbers of all events in the files.
+        fn numbers(&self, from: Place) -> Vec<u64> {
+            let (mut place, mut all) = (from, Vec::new());
+            while let Some(page) = self.files.events(place).unwrap() {
+                all.extend(page.events.iter().map(|event| event.number));
+                place = page.next;
+            }
+            all
+        }
+    }
+
+    #[test]
+    fn numbers_and_the_topology_continue_over_restarts() {
+        let mut bed = Bed::new(64 << 20);
+        bed.note(2500);
+        bed.write(3);
+        bed.restart(64 << 20);
+        bed.note(3);
+        bed.write(3);
+        assert_eq!(bed.numbers(Place::Number(1)), (1..=2503).collect::<Vec<_>>());
+        assert_eq!(bed.numbers(Place::Number(2400)).first(), Some(&2400));
+        assert_eq!(bed.numbers(Place::Time(2_000_500)).first(), Some(&2001));
+        assert_eq!(bed.files.segments().unwrap().len(), 1);
+        let list = bed.files.list().unwrap();
+        assert_eq!((list[0].first, list[0].events), (1, 2503));
+        let topology = bed.writer.topology.clone().unwrap().1;
+        let (since, read) = bed.files.topology(u64::MAX).unwrap().unwrap();
+        assert_eq!((read, bed.files.topology(since - 1).unwrap()), (topology, None));
+    }
+
+    #[test]
+    fn what_a_crash_left_incomplete_is_cut_off() {
+        let mut bed = Bed::new(1 << 20);
+        bed.note(5);
+        bed.write(3);
+        let segment = bed.files.segments().unwrap()[0];
+        let len = bed.files.len(segment).unwrap();
+        bed.files.append(segment).unwrap().write_all_at(b"\x40\0\0\0torn", len).unwrap();
+        bed.restart(1 << 20);
+        bed.note(1);
+        bed.write(2);
+        assert_eq!(bed.numbers(Place::Number(0)), [1, 2, 3, 4, 5, 6]);
+        let (_, read) = bed.files.topology(u64::MAX).unwrap().unwrap();
+        assert_eq!(read, Topology::of(&plane(&LINKS[..2], 0, 0)));
+    }
+
+    #[test]
+    fn what_changed_between_two_runs_is_noted() {
+        let mut bed = Bed::new(1 << 20);
+        bed.write(3);
+        assert_eq!(bed.events.first(), 1, "the first fabric is no change");
+        bed.restart(1 << 20);
+        bed.write(3);
+        bed.restart(1 << 20);
+        bed.write(2);
+        let batch = bed.events.since(1, 9);
+        let texts: Vec<_> = batch.events.iter().map(|event| &event.text[..]).collect();
+        let host = "host 'n100' 0x0000000000000064 is gone";
+        assert_eq!(texts, [format!("{host}, since this manager last knew the fabric")]);
+        bed.write(3);
+        assert_eq!(bed.events.since(1, 9).events.len(), 1, "sweeps note what they find");
+    }
+
+    #[test]
+    fn the_oldest_segments_are_removed_and_each_begins_with_the_topology() {
+        let max = 8 * SEGMENT_LEN_MIN;
+        let mut bed = Bed::new(max);
+        for _ in 0..20 {
+            bed.note(1000);
+            bed.write(3);
+        }
+        let segments = bed.files.segments().unwrap();
+        assert!((3..=9).contains(&segments.len()) && segments[0] > Segment(1), "{segments:?}");
+        let total: u64 = segments.iter().map(|&segment| bed.files.len(segment).unwrap()).sum();
+        assert_eq!(total, bed.writer.bytes());
+        assert!(total <= max, "{total}");
+        for segment in segments {
+            assert!(bed.files.last_topology(segment).unwrap().0.now.is_some());
+        }
+        let numbers = bed.numbers(Place::Number(1));
+        assert_eq!((numbers.last(), bed.writer.lost()), (Some(&20_000), 0));
+        assert!(numbers.windows(2).all(|pair| pair[0] + 1 == pair[1]));
+    }
+
+    #[test]
+    fn only_the_owner_may_read_it_and_a_failed_write_is_tried_again() {
+        use std::os::unix::fs::PermissionsExt;
+        let mut bed = Bed::new(1 << 20);
+        let directory = bed.directory.path().join("history");
+        let mode =
+            |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&directory), 0o700);
+        bed.note(1);
+        std::fs::remove_dir(&directory).unwrap();
+        assert!(bed.writer.write(&bed.events, &plane(&LINKS, 0, 0)).is_err());
+        std::fs::create_dir(&directory).unwrap();
+        bed.write(3);
+        assert_eq!(bed.numbers(Place::Number(1)), [1]);
+        assert_eq!(mode(&directory.join("00000001.history")), 0o600);
+    }
+
+    #[test]
+    fn events_that_could_not_be_written_in_time_are_counted() {
+        let mut bed = Bed::new(1 << 20);
+        bed.note(EVENTS_MAX + 7);
+        bed.write(3);
+        assert_eq!(bed.writer.lost(), 7);
+        assert_eq!(bed.numbers(Place::Number(1)).first(), Some(&8));
+    }
+}

@@ -1,0 +1,166 @@
+//! Drives the performance manager: a thread with a transport of its own, so that sweeps and answers
+//! to clients do not wait for it. It logs events, and writes `event_db_dump_file` after each sweep.
+
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use ib_mad::transport::Packet;
+use sm_core::perf::{Happened, PerfEvent, PerfManager, PerfSettings, dump};
+use tracing::{info, warn};
+
+use super::attachment::{AttachError, Observer};
+use super::beside::{self, BATCH, BesideThread, FabricFollower};
+use super::dump_files::create;
+use crate::civil::ctime;
+use crate::cli::Config;
+use crate::observe::node_name;
+use crate::perf::PerfBoard;
+use crate::publish::Publisher;
+
+/// Log lines of one sweep; further ones are counted.
+const LINES_MAX: u64 = 100;
+
+/// Starts the thread if `perfmgr` is on.
+pub(super) fn start(config: &Config, publisher: &Publisher) -> io::Result<Option<BesideThread>> {
+    let settings = &config.settings;
+    if !settings.perfmgr {
+        return Ok(None);
+    }
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let seed = since_1970.subsec_nanos() ^ std::process::id();
+    let perf = PerfSettings::of(settings);
+    let board = publisher.perf();
+    board.install(PerfManager::new(perf, Instant::now(), since_1970.as_secs(), seed));
+    info!(
+        "performance manager: reading counters of all ports every {} s",
+        settings.perfmgr_sweep_time_s
+    );
+    let task = PerfTask {
+        dump_file: settings.event_db_dump_file.as_ref().map(PathBuf::from),
+        board,
+        fabric: FabricFollower::new(publisher.observatory()),
+        sweeps: 0,
+        lines: 0,
+    };
+    beside::start(config, task).map(Some)
+}
+
+struct PerfTask {
+    /// `event_db_dump_file`.
+    dump_file: Option<PathBuf>,
+    board: Arc<PerfBoard>,
+    fabric: FabricFollower,
+    sweeps: u64,
+    /// Log lines of the present sweep.
+    lines: u64,
+}
+
+impl beside::Task for PerfTask {
+    const NAME: &'static str = "perf";
+    const WITHOUT_PORT: &'static str = "counters of ports cannot be read";
+
+    fn open(config: &Config) -> Result<Observer, AttachError> {
+        Observer::open_for_counters(config)
+    }
+
+    fn exchange(
+        &mut self,
+        now: Instant,
+        received: &[Packet],
+        unsent: &mut Vec<Packet>,
+    ) -> Option<Instant> {
+        let mut events = Vec::new();
+        let state = self.board.with(|manager| {
+            for packet in received {
+                manager.handle_packet(now, packet);
+            }
+            manager.handle_timeout(now);
+            while unsent.len() < BATCH {
+                let Some(packet) = manager.poll_transmit(now) else { break };
+                unsent.push(packet);
+            }
+            events.extend(std::iter::from_fn(|| manager.poll_event()));
+            (manager.status().sweeps, manager.poll_timeout())
+        });
+        let (sweeps, due) = state?;
+        events.iter().for_each(|event| self.log(event));
+        if sweeps != self.sweeps {
+            self.sweeps = sweeps;
+            self.end_of_sweep();
+        }
+        due
+    }
+
+    /// Takes over the nodes of a new snapshot or, on a standby, of its own discovery.
+    fn follow(&mut self, now: Instant) {
+        if let Some(nodes) = self.board.take_discovered() {
+            self.fabric.forget();
+            self.board.with(|manager| manager.set_nodes(now, nodes));
+        }
+        if let Some(plane) = self.fabric.changed() {
+            self.board.with(|manager| manager.set_nodes(now, plane.nodes.clone()));
+        }
+    }
+}
+
+impl PerfTask {
+    fn log(&mut self, event: &PerfEvent) {
+        self.lines += 1;
+        if self.lines > LINES_MAX {
+            return;
+        }
+        let (name, guid, port) = (node_name(&event.node), event.node.guid, event.port);
+        match event.what {
+            Happened::Grew { counter, by } => {
+                warn!("'{name}' {guid} port {port}: {} grew by {by}", counter.name());
+            }
+            Happened::Cleared => {
+                info!("'{name}' {guid} port {port}: counters were cleared by somebody else");
+            }
+            Happened::Silent => {
+                warn!("'{name}' {guid} does not answer queries about counters");
+            }
+            Happened::RedirectionRefused => warn!(
+                "'{name}' {guid} redirects queries about counters to where they cannot be sent; \
+                 its counters are not read"
+            ),
+        }
+    }
+
+    fn end_of_sweep(&mut self) {
+        let unlogged = self.lines.saturating_sub(LINES_MAX);
+        if unlogged > 0 {
+            warn!("{unlogged} further events about counters in this sweep; see /metrics/ports");
+        }
+        self.lines = 0;
+        self.board.find_faulty();
+        if let Some(path) = &self.dump_file
+            && let Err(failure) = write_dump(&self.board, path)
+        {
+            warn!("cannot write event_db_dump_file {}: {failure}", path.display());
+        }
+    }
+}
+
+/// Writes all counters to a file. A reader finds the old file or the new one, never a part.
+fn write_dump(board: &PerfBoard, path: &Path) -> io::Result<()> {
+    let mut draft = path.as_os_str().to_owned();
+    draft.push(".new");
+    let draft = PathBuf::from(draft);
+    let mut out = BufWriter::new(create(&draft)?);
+    let mut position = 0;
+    loop {
+        let text = board.with(|manager| {
+            let mut text = String::new();
+            dump::machine(&mut text, manager.ports_of(position), |at| ctime(at.into()));
+            (position < manager.node_count()).then_some(text)
+        });
+        let Some(text) = text.flatten() else { break };
+        out.write_all(text.as_bytes())?;
+        position += 1;
+    }
+    out.flush()?;
+    std::fs::rename(&draft, path)
+}

@@ -1,0 +1,168 @@
+//! Orders of programs about partitions: the gRPC service, and what other faces use.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ib_mad::types::PKey;
+use sa_proto::proto::partition as proto;
+use sa_proto::proto::partition::partitions_server::Partitions;
+use sa_proto::snapshot::Snapshot;
+use tokio::sync::{mpsc, oneshot};
+use tokio_stream::Stream;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status};
+
+use super::durable::{Verdict, Write};
+use super::shared::{Job, ReplyTo, Shared, WRITES_MAX};
+use crate::partitions::{Site, list, order};
+use sm_core::registry::{OrderRefusal, PartitionOrder};
+
+/// How long an order may wait for its answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Messages of a list that its connection has not taken yet.
+const LISTED_MAX: usize = 2;
+
+/// Where programs give orders.
+#[derive(Clone)]
+pub struct PartitionDesk {
+    shared: Arc<Shared>,
+}
+
+/// The version of the registry that has a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GrantedAt {
+    /// Epoch of the session.
+    pub epoch: u64,
+    /// Sequence number.
+    pub sequence: u64,
+}
+
+/// Why an order was not carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OrderFailure {
+    /// The registry refused it.
+    #[error(transparent)]
+    Refused(#[from] OrderRefusal),
+    /// Another SM is master, or none yet.
+    #[error(
+        "this SM is not the master, or its first sweep has not ended: order it there, or later"
+    )]
+    NotMaster,
+    /// Too much waits for the registry.
+    #[error("too many writes wait for the registry; order it again")]
+    Busy,
+    /// It cannot be stored, and is not.
+    #[error("the registry cannot be written (see the log of ibsm); nothing has changed")]
+    NotStored,
+    /// Whether it is stored is unknown.
+    #[error("it is not known whether the order was stored; order it again, which is harmless")]
+    Unknown,
+}
+
+impl PartitionDesk {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared }
+    }
+
+    /// Gives an order; returns once its effect is durable and published.
+    pub async fn give(&self, order: PartitionOrder) -> Result<GrantedAt, OrderFailure> {
+        if !*self.shared.open.borrow() {
+            return Err(OrderFailure::NotMaster);
+        }
+        let session =
+            self.shared.publisher.get().and_then(|publisher| publisher.upgrade()?.session());
+        let epoch = session.ok_or(OrderFailure::NotMaster)?.epoch;
+        if self.shared.inbox().writes.len() >= WRITES_MAX {
+            self.shared.counters.overflow.add(1);
+            return Err(OrderFailure::Busy);
+        }
+        let (answer, answered) = oneshot::channel();
+        let (write, reply_to) = (Write::Order { order, epoch }, ReplyTo::Program(answer));
+        self.shared.submit(vec![Job { id: 0, write, reply_to }]);
+        match tokio::time::timeout(PATIENCE, answered).await {
+            Ok(Ok(Verdict::Ordered { result, epoch, sequence })) => {
+                result?;
+                Ok(GrantedAt { epoch, sequence })
+            }
+            Ok(Ok(Verdict::Answer { .. })) => Err(OrderFailure::NotStored),
+            Ok(Ok(Verdict::Superseded)) => Err(OrderFailure::NotMaster),
+            // Dropped by a registry that does not know, or never decided.
+            Ok(Ok(Verdict::Dropped | Verdict::Silence) | Err(_)) | Err(_) => {
+                Err(OrderFailure::Unknown)
+            }
+        }
+    }
+
+    /// What operators' files say, as it is in force.
+    pub(crate) fn site(&self) -> Site {
+        self.shared.site().clone()
+    }
+
+    /// The snapshot that is published; `None` while this SM publishes none.
+    pub fn snapshot(&self) -> Option<Arc<Snapshot>> {
+        let publisher = self.shared.publisher.get()?.upgrade()?;
+        publisher.session()?;
+        Some(publisher.reader().current().clone())
+    }
+}
+
+impl From<OrderFailure> for Status {
+    fn from(failure: OrderFailure) -> Self {
+        let message = failure.to_string();
+        match failure {
+            OrderFailure::Refused(OrderRefusal::Exists(_)) => Self::already_exists(message),
+            OrderFailure::Refused(OrderRefusal::Unknown(_)) => Self::not_found(message),
+            OrderFailure::Refused(refusal) if refusal.is_limit() => {
+                Self::resource_exhausted(message)
+            }
+            OrderFailure::Refused(_) => Self::invalid_argument(message),
+            OrderFailure::NotMaster => Self::failed_precondition(message),
+            OrderFailure::Busy | OrderFailure::NotStored | OrderFailure::Unknown => {
+                Self::unavailable(message)
+            }
+        }
+    }
+}
+
+/// The gRPC service.
+pub(super) struct PartitionService(pub(super) PartitionDesk);
+
+#[tonic::async_trait]
+impl Partitions for PartitionService {
+    type ListStream = Pin<Box<dyn Stream<Item = Result<proto::Listed, Status>> + Send>>;
+
+    async fn list(
+        &self,
+        request: Request<proto::ListRequest>,
+    ) -> Result<Response<Self::ListStream>, Status> {
+        let proto::ListRequest { pkey, brief } = request.into_inner();
+        let only = match pkey {
+            0 => None,
+            number => Some(wanted(number)?),
+        };
+        let snapshot = self.0.snapshot().ok_or(OrderFailure::NotMaster)?;
+        let site = self.0.site();
+        let (sender, listed) = mpsc::channel(LISTED_MAX);
+        tokio::task::spawn_blocking(move || {
+            list::list(&snapshot, &site, only, brief, |message| {
+                sender.blocking_send(Ok(message)).is_ok()
+            });
+        });
+        Ok(Response::new(Box::pin(ReceiverStream::new(listed))))
+    }
+
+    async fn give(
+        &self,
+        request: Request<proto::Order>,
+    ) -> Result<Response<proto::Granted>, Status> {
+        let order = order::read(request.into_inner())
+            .map_err(|failure| Status::invalid_argument(failure.to_string()))?;
+        let GrantedAt { epoch, sequence } = self.0.give(order).await?;
+        Ok(Response::new(proto::Granted { epoch, registry_sequence: sequence }))
+    }
+}
+
+fn wanted(number: u32) -> Result<PKey, Status> {
+    order::pkey(number).map_err(|failure| Status::invalid_argument(failure.to_string()))
+}

@@ -1,0 +1,94 @@
+//! `/api/v1/events`: events as server-sent events. A client that reconnects sends the number of the
+//! last one it got, as `Last-Event-ID`, and misses none that memory or the history still has.
+
+use std::convert::Infallible;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use axum::Extension;
+use axum::body::{Body, Bytes};
+use axum::extract::{Query, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use tokio::sync::mpsc;
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::ReceiverStream;
+
+use super::Shared;
+use crate::http::Cut;
+use crate::publish::events::{Begin, Refusal, Wanted};
+
+/// How long a client may take to read what was sent before its connection is closed.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How often a comment is sent while nothing happens, so that a dead connection is noticed.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+#[derive(Deserialize)]
+pub(super) struct EventsQuery {
+    /// Number of the first event.
+    from: Option<u64>,
+    /// Time of the first event, milliseconds since 1970.
+    since_ms: Option<u64>,
+    /// Number of past events.
+    last: Option<u64>,
+    /// Labels of kinds, separated by commas.
+    kind: Option<String>,
+}
+
+/// Starts a stream.
+pub(super) async fn open(
+    State(served): State<Shared>,
+    Extension(cut): Extension<Cut>,
+    Query(query): Query<EventsQuery>,
+    headers: HeaderMap,
+) -> Response {
+    let got = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse::<u64>().ok());
+    let from = match got {
+        Some(got) => Begin::Number(got.saturating_add(1)),
+        None => Begin::of(query.from, query.since_ms, query.last),
+    };
+    let kinds = query.kind.iter().flat_map(|kinds| kinds.split(',')).map(str::to_owned).collect();
+    let mut feed = match served.observatory.read_events(Wanted { from, follow: true, kinds }) {
+        Ok(feed) => feed,
+        Err(refusal @ Refusal::Crowded) => {
+            let headers = [(header::RETRY_AFTER, "10")];
+            let text = format!("{refusal}\n");
+            return (StatusCode::SERVICE_UNAVAILABLE, headers, text).into_response();
+        }
+        Err(refusal @ Refusal::Kind(_)) => {
+            return (StatusCode::BAD_REQUEST, format!("{refusal}\n")).into_response();
+        }
+    };
+    let (sender, received) = mpsc::channel::<Bytes>(1);
+    tokio::spawn(async move {
+        // The head of the answer is sent with the first bytes.
+        let mut text = ":\n\n".to_owned();
+        loop {
+            match tokio::time::timeout(PATIENCE, sender.send(Bytes::from(text))).await {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) => return,
+                Err(_) => return cut.cut(),
+            }
+            text = tokio::select! {
+                events = feed.next() => match events {
+                    None => return,
+                    Some(events) => {
+                        let mut text = String::new();
+                        for event in events {
+                            let (number, json) = (event.number, event.to_json());
+                            let _ = write!(text, "id: {number}\nevent: event\ndata: {json}\n\n");
+                        }
+                        text
+                    }
+                },
+                () = tokio::time::sleep(KEEP_ALIVE) => ":\n\n".to_owned(),
+                () = sender.closed() => return,
+            };
+        }
+    });
+    let headers =
+        [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
+    let events = ReceiverStream::new(received).map(Ok::<_, Infallible>);
+    (headers, Body::from_stream(events)).into_response()
+}

@@ -1,0 +1,116 @@
+//! Events and the history of a manager on a simulated fabric, over a restart: what changed is found
+//! by name and time.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use ib_mad::netlist::{Net, NodeKind};
+use serde_json::Value;
+
+use crate::ibsim::{Bed, await_end, example, signal};
+
+/// A manager, which ends with the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What `ibsmctl` prints.
+fn ibsmctl(bed: &Bed, words: &[&str]) -> String {
+    let url = format!("http://{}", bed.address("Hca1", "publish"));
+    let mut ibsmctl = Command::new(env!("CARGO_BIN_EXE_ibsmctl"));
+    let output = ibsmctl.args(["--sm", &url]).args(words).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    text
+}
+
+fn events(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn of_kind<'a>(events: &'a [Value], kind: &str) -> Vec<&'a Value> {
+    events.iter().filter(|event| event["kind"] == kind).collect()
+}
+
+/// Seconds since 1970, once a second has begun in which the topology is in the history: it is
+/// looked at once a second.
+fn next_second() -> u64 {
+    std::thread::sleep(Duration::from_millis(3500));
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
+}
+
+/// LID of a switch, and number of a port that leads to another one.
+fn trunk(net: &Net) -> (u16, u8) {
+    let is_switch = |node: u32| net.nodes()[node as usize].kind == NodeKind::Switch;
+    let (a, _) = net.links().find(|(a, b)| is_switch(a.node) && is_switch(b.node)).unwrap();
+    (net.nodes()[a.node as usize].port(0).unwrap().lid, a.port)
+}
+
+#[test]
+fn what_happened_is_known_by_name_and_time_after_a_restart() {
+    let Some(mut bed) = Bed::on_ibfabric(&example("net.2sw2path4hca")) else { return };
+    let passed = bed.dir.path().join("passed");
+    let conf = bed.dir.path().join("conf");
+    let text = format!(
+        "event_plugin_name exec:/usr/bin/tee -a\nevent_plugin_options {}\nsweep_interval 1\n",
+        passed.display()
+    );
+    std::fs::write(&conf, text).unwrap();
+    let arguments = ["-F", conf.to_str().unwrap()];
+    let mut ibsm = Running(bed.manage("Hca1", &arguments));
+    let first = events(&ibsmctl(&bed, &["events", "--json"]));
+    for kind in ["started", "mastership", "sweep_start", "routing_done", "sweep_end", "subnet_up"] {
+        assert!(!of_kind(&first, kind).is_empty(), "{kind}: {first:?}");
+    }
+
+    let net = ibsmctl(&bed, &["topology", "--ibnetdiscover"]);
+    let (lid, port) = trunk(&Net::parse("topology", &net).unwrap());
+    let before = next_second();
+    bed.tool("Hca1", &["ibportstate", &lid.to_string(), &port.to_string(), "disable"]);
+    let end = Instant::now() + Duration::from_secs(60);
+    let went = loop {
+        let since = format!("@{before}");
+        let events = events(&ibsmctl(&bed, &["events", "--json", "--since", &since]));
+        if let [went, ..] = of_kind(&events, "link_went")[..] {
+            break went["text"].as_str().unwrap().to_owned();
+        }
+        assert!(Instant::now() < end, "{events:?}");
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    let difference = || ibsmctl(&bed, &["diff", &format!("@{before}"), "now"]);
+    let link = went.strip_prefix("link ").and_then(|text| text.strip_suffix(" is down")).unwrap();
+    assert!(difference().contains(&format!("missing link  {link}")), "{link}: {}", difference());
+
+    signal(&ibsm.0, libc::SIGTERM);
+    await_end(&mut ibsm.0, "the end");
+    // The program has got every event, up to the last.
+    let read = events(&std::fs::read_to_string(&passed).unwrap());
+    assert_eq!(read.first().unwrap()["kind"], "started");
+    assert_eq!(read.last().unwrap()["kind"], "stopped");
+    let numbers = |events: &[Value]| -> Vec<u64> {
+        events.iter().map(|event| event["number"].as_u64().unwrap()).collect()
+    };
+    assert_eq!(numbers(&read), (1..=read.len() as u64).collect::<Vec<_>>());
+
+    let mut ibsm = Running(bed.manage("Hca1", &arguments));
+    let all = events(&ibsmctl(&bed, &["events", "--json", "--since", "1"]));
+    assert_eq!(all[..read.len()], read, "as they were before the restart");
+    assert_eq!(numbers(&all), (1..=all.len() as u64).collect::<Vec<_>>());
+    assert_eq!(of_kind(&all, "started").len(), 2);
+    let difference = ibsmctl(&bed, &["diff", &format!("@{before}"), "now"]);
+    assert!(difference.contains(&format!("missing link  {link}")), "{difference}");
+    let list: Value = serde_json::from_str(&ibsmctl(&bed, &["history", "list", "--json"])).unwrap();
+    assert_eq!((&list["kept"], &list["segments"][0]["first"]), (&true.into(), &1.into()));
+    let directory = bed.dir.path().join("state-Hca1/history");
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(&directory), mode(&directory.join("00000001.history"))), (0o700, 0o600));
+    signal(&ibsm.0, libc::SIGTERM);
+    await_end(&mut ibsm.0, "the end");
+}

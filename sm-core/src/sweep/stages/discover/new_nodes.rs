@@ -1,0 +1,246 @@
+//! New nodes of a subnet that is already known: how many a link may bring, and when they are read.
+//!
+//! Any port can answer as a switch with more switches behind it. So nodes that are not known are
+//! read after all others and for a limited time, and each link has room for as many nodes, switches
+//! and ports as remain for the rest of the subnet. Exempt are the first discovery of a manager
+//! without LIDs from before, nodes with LIDs from before, and the link of the adapter that the
+//! manager runs on.
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::time::{Duration, Instant};
+
+use ib_mad::types::Guid;
+use ib_mad::wire::attribute::NodeType;
+
+use super::Discovery;
+use super::answerer::Answerer;
+use crate::fabric::{Extent, Fabric, NodeIndex, PortIndex};
+use crate::sweep::subnet::Subnet;
+use crate::sweep::subnet::state::PutOff;
+
+/// Maximum number of new nodes, and of their ports, that a link brings in one discovery.
+const PER_SWEEP: Extent = Extent { nodes: 2048, switches: 2048, ports: 1 << 16 };
+/// How long a discovery reads new nodes, after all others were read.
+const READING_TIME: Duration = Duration::from_secs(10);
+/// Ports read at a time, as a multiple of the window. The time is checked in between.
+const PORTS_AT_A_TIME: usize = 16;
+/// Maximum number of ports whose far ends are probed again soon.
+const PUT_OFF_MAX: usize = 1024;
+
+/// New nodes of one discovery.
+#[derive(Debug, Default)]
+pub(in crate::sweep) struct NewNodes {
+    /// What each link brought, by the port of a known node that leads there: since the start,
+    /// and in this discovery. Counted when the first new node is found.
+    brought: Option<HashMap<PortIndex, [Extent; 2]>>,
+    /// GUIDs of ports that have LIDs from before, and were found where no node was known.
+    returned: HashSet<Guid>,
+    /// Nodes to be read, each with a port by which it is reached.
+    waiting: VecDeque<(NodeIndex, PortIndex)>,
+    /// When to stop reading them.
+    reading_ends: Option<Instant>,
+    /// Number of nodes left out by link, and the last reason.
+    left_out: BTreeMap<PortIndex, (usize, Reason)>,
+    /// The ports that lead to the nodes left out.
+    egress: HashSet<PortIndex>,
+}
+
+/// Why nodes behind a link were left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reason {
+    /// The link brought as many as one discovery reads.
+    Sweep,
+    /// They were not read in time.
+    Time,
+    /// The link brought as many as remain for the rest of the subnet.
+    Room,
+}
+
+impl NewNodes {
+    /// The reason not to add a node behind the link of `entry`, if there is one.
+    fn refusal(&mut self, fabric: &Fabric, entry: PortIndex, ports: usize) -> Option<Reason> {
+        let brought = self.brought.get_or_insert_with(|| {
+            let by_entry = fabric.extents().into_iter();
+            by_entry.map(|(entry, extent)| (entry, [extent, Extent::default()])).collect()
+        });
+        let [since_start, now] = *brought.entry(entry).or_default();
+        if !since_start.fits(ports, fabric.room()) {
+            Some(Reason::Room)
+        } else if !now.fits(ports, PER_SWEEP) {
+            Some(Reason::Sweep)
+        } else {
+            None
+        }
+    }
+
+    fn count(&mut self, entry: PortIndex, is_switch: bool, ports: usize) {
+        let brought = self.brought.get_or_insert_default().entry(entry).or_default();
+        brought.iter_mut().for_each(|extent| extent.add(is_switch, ports));
+    }
+
+    fn leave_out(&mut self, entry: PortIndex, egress: Option<PortIndex>, reason: Reason) {
+        let (count, last) = self.left_out.entry(entry).or_insert((0, reason));
+        *count += 1;
+        *last = reason;
+        self.egress.extend(egress);
+    }
+
+    /// Whether the node behind a port was left out.
+    pub(in crate::sweep) fn is_left_out(&self, egress: PortIndex) -> bool {
+        self.egress.contains(&egress)
+    }
+}
+
+impl Discovery {
+    /// Adds the node that answered behind `egress`, unless its link brought too many.
+    pub(super) fn admit(
+        &mut self,
+        subnet: &mut Subnet,
+        egress: PortIndex,
+        answerer: &Answerer,
+    ) -> Option<NodeIndex> {
+        let Some(entry) = self.entry_of(subnet, egress, answerer) else {
+            return subnet.add(answerer);
+        };
+        let ports = usize::from(answerer.port_count) + 1;
+        if let Some(reason) = self.new_nodes.refusal(&subnet.fabric, entry, ports) {
+            self.new_nodes.leave_out(entry, Some(egress), reason);
+            return None;
+        }
+        let node = subnet.add(answerer)?;
+        subnet.fabric.set_entry(node, entry);
+        self.new_nodes.count(entry, answerer.kind == NodeType::Switch, ports);
+        Some(node)
+    }
+
+    /// The port of a known node whose link leads to the node behind `egress`; `None` if that node
+    /// is known, too, or exempt.
+    fn entry_of(
+        &mut self,
+        subnet: &Subnet,
+        egress: PortIndex,
+        answerer: &Answerer,
+    ) -> Option<PortIndex> {
+        let fabric = &subnet.fabric;
+        if !self.bounded || subnet.is_adapter_port(egress) {
+            return None;
+        }
+        let known = fabric.find(answerer.guid).map(|node| fabric.node(node));
+        match known {
+            Some(node) if (node.kind, node.port_count) == (answerer.kind, answerer.port_count) => {
+                return node.entry();
+            }
+            Some(_) => {}
+            // Each GUID counts once: made-up nodes may all report the port GUID of a known one.
+            None if subnet.lids.get(answerer.port_guid).is_some()
+                && self.new_nodes.returned.insert(answerer.port_guid) =>
+            {
+                return None;
+            }
+            None => {}
+        }
+        Some(fabric.node_of(egress).entry().unwrap_or(egress))
+    }
+
+    /// Reads a node that was found, at once if it is known, else after all known ones.
+    pub(super) fn visit_in_turn(&mut self, subnet: &mut Subnet, node: NodeIndex, port: PortIndex) {
+        let is_new = self.bounded && subnet.fabric.node(node).is_new;
+        if is_new && subnet.fabric.node(node).entry().is_some() {
+            subnet.fabric.node_seen(node, subnet.state.discovery);
+            self.new_nodes.waiting.push_back((node, port));
+        } else {
+            subnet.visit(node, port);
+        }
+    }
+
+    /// Starts to read some more new nodes; returns whether requests were sent.
+    pub(super) fn reads_new_nodes(&mut self, subnet: &mut Subnet, now: Instant) -> bool {
+        if self.cut_off || self.new_nodes.waiting.is_empty() {
+            return false;
+        }
+        if now >= *self.new_nodes.reading_ends.get_or_insert(now + READING_TIME) {
+            self.stop_reading(subnet);
+            return false;
+        }
+        let mut ports = PORTS_AT_A_TIME * subnet.settings.window();
+        while ports > 0
+            && let Some((node, port)) = self.new_nodes.waiting.pop_front()
+        {
+            ports = ports.saturating_sub(usize::from(subnet.fabric.node(node).port_count) + 1);
+            subnet.visit(node, port);
+        }
+        !subnet.exchange.is_idle()
+    }
+
+    /// Removes the new nodes that were not read in time.
+    fn stop_reading(&mut self, subnet: &mut Subnet) {
+        for (node, port) in std::mem::take(&mut self.new_nodes.waiting) {
+            if let Some(entry) = subnet.fabric.node(node).entry() {
+                let egress = subnet.fabric.port(port).peer();
+                self.new_nodes.leave_out(entry, egress, Reason::Time);
+            }
+            subnet.fabric.remove(node);
+        }
+    }
+
+    /// Reports the nodes that were left out, and has their places probed again.
+    pub(super) fn report_left_out(&mut self, subnet: &mut Subnet) {
+        let NewNodes { left_out, egress, .. } = std::mem::take(&mut self.new_nodes);
+        for (&entry, &(count, reason)) in &left_out {
+            subnet.journal.report.left_out += count;
+            let place = subnet.place(entry);
+            match reason {
+                Reason::Sweep => subnet.anomaly(format_args!(
+                    "{count} more new nodes behind {place}: a link brings {} nodes and {} ports \
+                     in a sweep. The next sweeps read the others",
+                    PER_SWEEP.nodes, PER_SWEEP.ports
+                )),
+                Reason::Time => subnet.anomaly(format_args!(
+                    "{count} new nodes behind {place} were left out: they could not be read in \
+                     {READING_TIME:?}. A later sweep tries again"
+                )),
+                Reason::Room => subnet.anomaly(format_args!(
+                    "{count} new nodes behind {place} were left out: as many nodes, switches or \
+                     ports appeared behind that link as remain for the rest of the subnet. If \
+                     they are real, restart the subnet manager"
+                )),
+            }
+        }
+        let mut ports: Vec<PortIndex> = egress.into_iter().collect();
+        ports.sort_unstable();
+        ports.truncate(PUT_OFF_MAX);
+        let is_next = left_out.values().all(|&(_, reason)| reason == Reason::Sweep);
+        subnet.state.put_off = PutOff { ports, is_next };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of what is free, a link takes half, the next a quarter: no link takes all.
+    #[test]
+    fn a_link_has_room_for_as_much_as_remains_for_others() {
+        let mut free = 1000;
+        let held = [0; 3].map(|_| {
+            let mut extent = Extent::default();
+            while extent.fits(1, Extent { nodes: free, switches: 1, ports: usize::MAX }) {
+                extent.add(false, 1);
+                free -= 1;
+            }
+            extent.nodes
+        });
+        assert_eq!((held, free), ([500, 250, 125], 125));
+    }
+
+    #[test]
+    fn ports_and_switches_count_as_well() {
+        let room = Extent { nodes: 100, switches: 2, ports: 300 };
+        let mut extent = Extent::default();
+        assert!(!extent.fits(301, room) && extent.fits(300, room));
+        extent.add(true, 37);
+        assert!(extent.fits(37, room));
+        extent.add(true, 37);
+        assert!(!extent.fits(37, room), "two of two switches");
+    }
+}

@@ -1,0 +1,177 @@
+//! New nodes of a subnet that is up: a host answers as a switch with any number of made-up switches
+//! behind it, and a large part of the subnet is plugged in.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Duration;
+
+use crate::common::{Bed, MadeUp, fat_tree};
+use fabric_sim::NodeIndex;
+use fabric_sim::generate::{Common, RandomGraph, Shape, generate};
+use ib_mad::transport::Packet;
+use ib_mad::types::{Guid, PortNum};
+use ib_mad::wire::attribute::{NodeInfo, NodeType, PortInfo, PortState, SwitchInfo};
+use ib_mad::wire::mad::{AttributeId, Method, Status};
+use ib_mad::wire::smp::{DATA, Smp, answer};
+use sm_config::Settings;
+
+/// Ports of each made-up switch. Port 1 leads towards the subnet, the others to further ones.
+const PORTS: u8 = 36;
+
+/// The switch that the host is connected to.
+struct Leaf {
+    guid: Guid,
+    ports: u8,
+    /// Its port that leads to the host.
+    port: u8,
+}
+
+impl Leaf {
+    fn answer(&self, packet: &mut Packet) -> bool {
+        answer(&mut packet.mad, Status::OK);
+        let mut info = NodeInfo::new(&mut packet.mad[DATA]).unwrap();
+        info.set_base_version(1).set_class_version(1).set_node_type(NodeType::Switch);
+        info.set_num_ports(self.ports).set_local_port_num(PortNum(self.port));
+        info.set_node_guid(self.guid).set_port_guid(self.guid);
+        true
+    }
+}
+
+/// Answers for the node at the end of `route`, which begins at the host; `false` if it leads back
+/// into the subnet.
+fn make_up(leaf: &Leaf, route: &[u8], packet: &mut Packet) -> bool {
+    let (mut path, mut ingress) = (Vec::new(), 1);
+    if route == [1] {
+        return leaf.answer(packet);
+    }
+    for &egress in route {
+        match egress {
+            1 if path.is_empty() => return false,
+            1 => ingress = path.pop().unwrap_or(1),
+            _ => {
+                path.push(egress);
+                ingress = 1;
+            }
+        }
+    }
+    let request = Smp::new(&packet.mad).unwrap();
+    let (method, attribute) = (request.method(), request.attribute_id());
+    let port = request.attribute_modifier() as u8;
+    answer(&mut packet.mad, Status::OK);
+    if method == Method::SET {
+        return true;
+    }
+    let data = &mut packet.mad[DATA];
+    data.fill(0);
+    let mut hasher = DefaultHasher::new();
+    path.hash(&mut hasher);
+    let guid = Guid(hasher.finish() | 1 << 63);
+    match attribute {
+        AttributeId::NODE_INFO => {
+            let mut info = NodeInfo::new(data).unwrap();
+            info.set_base_version(1).set_class_version(1).set_node_type(NodeType::Switch);
+            info.set_num_ports(PORTS).set_local_port_num(PortNum(ingress)).set_partition_cap(8);
+            info.set_node_guid(guid).set_port_guid(guid).set_system_image_guid(guid);
+        }
+        AttributeId::SWITCH_INFO => {
+            SwitchInfo::new(data).unwrap().set_linear_fdb_cap(0xC000);
+        }
+        AttributeId::PORT_INFO => {
+            let mut info = PortInfo::new(data).unwrap();
+            let state = if port == 0 { PortState::Active } else { PortState::Initialize };
+            info.set_port_state(state).set_local_port_num(PortNum(port));
+        }
+        _ => {}
+    }
+    true
+}
+
+/// A fat tree that is up, whose last host then starts to answer for nodes that do not exist.
+fn attacked(delay: Duration) -> (Bed, NodeIndex) {
+    let mut bed = Bed::with_manager(&fat_tree(2, 4, 8), Settings::default());
+    bed.bring_up();
+    let attacker = *bed.hosts().last().unwrap();
+    let link = bed.fabric.port(attacker, 1).unwrap().link.unwrap();
+    let leaf = bed.fabric.node(link.node);
+    let leaf = Leaf { guid: leaf.guid, ports: leaf.num_ports, port: link.port };
+    let answer = Box::new(move |route: &[u8], packet: &mut Packet| make_up(&leaf, route, packet));
+    bed.made_up = Some(MadeUp { at: attacker, delay, answer });
+    flap(&mut bed, attacker);
+    (bed, attacker)
+}
+
+fn flap(bed: &mut Bed, host: NodeIndex) {
+    let now = bed.clock.now();
+    bed.fabric.link_down(now, host, 1).unwrap();
+    bed.fabric.link_up(now, host, 1).unwrap();
+}
+
+/// Regression: The sweep read made-up nodes until 65,536 nodes were known, which minimum-hop
+/// routing cannot route.
+#[test]
+fn a_link_brings_a_limited_number_of_nodes_and_the_rest_is_served() {
+    let (mut bed, _) = attacked(Duration::ZERO);
+    let real = bed.switches().len();
+    let found = |bed: &Bed| bed.reports().last().is_some_and(|report| report.switches > real);
+    bed.run_until(Duration::from_secs(60), "made-up switches", found);
+    let report = bed.reports().last().unwrap().clone();
+    assert_eq!((report.switches, report.up), (real + PER_SWEEP, true));
+    assert_eq!((report.left_out > 0, report.duplicate_guids), (true, 0));
+    // The next sweep reads others, up to the limit of each; none ends the service of real nodes.
+    let report = bed.bring_up();
+    assert!(report.switches > real + PER_SWEEP && report.switches < real + 2 * PER_SWEEP + 1);
+    assert!(report.up);
+}
+
+/// Nodes of 37 ports that one link brings in a sweep: 65,536 ports of them.
+const PER_SWEEP: usize = (1 << 16) / (PORTS as usize + 1);
+
+/// Regression: A switch that answers as late as it may held the sweep for hours, and no link that
+/// failed meanwhile was noticed.
+#[test]
+fn slow_made_up_nodes_delay_a_sweep_by_seconds() {
+    let (mut bed, attacker) = attacked(Duration::from_millis(150));
+    let before = bed.reports().len();
+    bed.run_until(Duration::from_secs(60), "a sweep", |bed| bed.reports().len() > before);
+    let victim = bed.hosts()[1];
+    assert_ne!(victim, attacker);
+    for up in [false, true] {
+        let now = bed.clock.now();
+        match up {
+            false => bed.fabric.link_down(now, victim, 1).unwrap(),
+            true => bed.fabric.link_up(now, victim, 1).unwrap(),
+        };
+        let guid = bed.fabric.node(victim).guid;
+        let what = if up { "the host is back" } else { "the host is gone" };
+        bed.run_until(Duration::from_secs(60), what, |bed| {
+            let fabric = bed.sweeper().fabric();
+            let node = fabric.find(guid).unwrap();
+            let state = bed.fabric.port(victim, 1).unwrap().state;
+            fabric.node(node).present == up && (!up || state == PortState::Active)
+        });
+    }
+}
+
+/// A part of the subnet with more nodes than a link brings in a sweep is plugged in.
+#[test]
+fn a_large_part_of_the_subnet_is_served_after_a_few_sweeps() {
+    let graph = RandomGraph { switches: 20, degree: 4, hosts: 2600, radix: None };
+    let net = generate(&Shape::Random(graph), &Common::default()).unwrap();
+    let mut bed = Bed::with_manager(&net, Settings::default());
+    let leaf = bed.fabric.port(bed.hosts()[0], 1).unwrap().link.unwrap().node;
+    let links: Vec<u8> = (1..=bed.fabric.node(leaf).num_ports)
+        .filter(|&num| {
+            let far = bed.fabric.port(leaf, num).and_then(|port| port.link);
+            far.is_some_and(|far| bed.fabric.node(far.node).node_type == NodeType::Switch)
+        })
+        .collect();
+    let now = bed.clock.now();
+    for &num in &links {
+        bed.fabric.link_down(now, leaf, num).unwrap();
+    }
+    assert!(bed.bring_up().hosts < 200);
+    let now = bed.clock.now();
+    bed.fabric.link_up(now, leaf, links[0]).unwrap();
+    let all =
+        |bed: &Bed| bed.sweeper().fabric().counts().0 == 2600 && bed.what_is_wrong().is_none();
+    bed.run_until(Duration::from_secs(30), "all hosts", all);
+}
