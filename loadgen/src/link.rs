@@ -129,8 +129,7 @@ pub fn open(options: &Options) -> Result<Link, LinkError> {
             let destination = Destination::Fabric { address, follow };
             let Some(path) = &options.capture else { return Ok((Box::new(ibsim), destination)) };
             let capture = Capture::create(ibsim, path, CAPTURE_MAX);
-            let mut capture = capture.map_err(io_error("capture file"))?;
-            capture.set_local_lid(port.lid);
+            let capture = capture.map_err(io_error("capture file"))?;
             Ok((Box::new(capture), destination))
         }
     }

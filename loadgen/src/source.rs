@@ -8,10 +8,9 @@ use sa_proto::proto::snapshot::snapshot_feed_client::SnapshotFeedClient;
 use sa_proto::proto::snapshot::{FromResponder, Hello};
 use sa_proto::snapshot::codec::{Decoder, UpdateError};
 use sa_proto::snapshot::{SCHEMA, Snapshot};
-use sa_proto::trust::{self, ClientTrust, TrustError};
+use sa_proto::trust::{self, ClientTrust, SmEndpoint, TrustError};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::transport::Endpoint;
 
 /// Interval between attempts to get a snapshot.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -101,7 +100,7 @@ impl<F: FnMut(&str) -> bool> Reporter<F> {
 }
 
 /// Subscribes, receives the first full update and disconnects.
-async fn subscribe(endpoint: Endpoint) -> Result<Result<Snapshot, UpdateError>, Failure> {
+async fn subscribe(endpoint: SmEndpoint) -> Result<Result<Snapshot, UpdateError>, Failure> {
     let channel = endpoint.connect().await.map_err(|error| trust::reason(&error))?;
     let (outbound, messages) = mpsc::channel(1);
     let hello = Hello {

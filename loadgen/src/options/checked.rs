@@ -65,7 +65,7 @@ impl Options {
             self.tls_cert.as_deref(),
             self.tls_key.as_deref(),
         )?;
-        Ok(ClientTrust::new(files, self.insecure))
+        Ok(ClientTrust::new(files, self.insecure).with_sm_user(self.sm_user))
     }
 
     /// Checks combinations of options, and derives the plan.

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Parser, Subcommand, ValueEnum};
 use ib_mad::types::PKey;
+use sa_proto::trust::local::UserId;
 
 use crate::check::CheckKind;
 use crate::values::{duration, number, pkey, rate, share, target};
@@ -131,6 +132,11 @@ pub struct Options {
     /// Its private key, in PEM.
     #[arg(help_heading = TLS, long, value_name = "FILE", env = "IBSM_TLS_KEY")]
     pub tls_key: Option<PathBuf>,
+
+    /// Without TLS: the user of this host that ibsm runs as; root and our own user are trusted
+    /// always [default: the user ibsm, if there is one].
+    #[arg(help_heading = TLS, long, value_name = "USER", env = "IBSM_SM_USER")]
+    pub sm_user: Option<UserId>,
 
     /// Allow connections without TLS to an SM on another host.
     #[arg(help_heading = TLS, long)]

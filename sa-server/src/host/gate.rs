@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use ib_mad::transport::{Interest, Malformed, Packet, Transport, wait};
+use ib_mad::types::Lid;
 
 /// Whether a transport is read. Closed at first.
 #[derive(Debug)]
@@ -96,6 +97,10 @@ impl<T: Transport> Transport for Gated<T> {
         self.inner.overflowed()
     }
 
+    fn local_lid(&self) -> Lid {
+        self.inner.local_lid()
+    }
+
     fn malformed(&self) -> Malformed {
         self.inner.malformed()
     }
@@ -106,7 +111,6 @@ mod tests {
     use super::*;
     use ib_mad::transport::Address;
     use ib_mad::transport::memory::{Faults, Network};
-    use ib_mad::types::Lid;
 
     #[test]
     fn nothing_is_read_behind_a_closed_gate() {

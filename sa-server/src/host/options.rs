@@ -8,8 +8,10 @@ use ib_mad::transport::udp::Engine;
 use ib_mad::transport::umad::sharing::SOCKET_NAME;
 use sa_proto::proto::snapshot as proto;
 
+use sa_proto::trust::local::UserId;
 use sa_proto::trust::{ClientTrust, TlsFiles, TrustError};
 
+use crate::node::AgentsConfig;
 use crate::query::redirect::Target;
 use crate::sm::replica::SmUrl;
 
@@ -21,15 +23,19 @@ Examples:
                                                       at a port of this host, two managers
   ibsa --sm http://127.0.0.1:7471 --transport umad --at-sm-port
                                                       on the manager's host, at its port
+  ibsa agent --help                                   about the agent for compute nodes
   ibsa hold /run/ibsa.hold                            keeps the umad file of
                                                       `ibsa --holder /run/ibsa.hold` open
-                                                      during restarts";
+                                                      during restarts
+
+Signals: USR1 reopens the log file; TERM and INT end the program cleanly.
+Environment: RUST_LOG overrides the log level by module.";
 
 /// Answers Subnet Administration queries from the snapshots that ibsm publishes
 #[derive(Clone, Debug, Parser)]
 #[command(
     name = "ibsa",
-    version,
+    version = daemon::VERSION,
     max_term_width = 100,
     after_help = EXAMPLES
 )]
@@ -51,6 +57,11 @@ pub struct Options {
     /// Private key of --tls-cert, in PEM
     #[arg(long, value_name = "FILE", env = "IBSM_TLS_KEY")]
     pub tls_key: Option<PathBuf>,
+
+    /// Without TLS: the user of this host that ibsm runs as; root and our own user are trusted
+    /// always [default: the user ibsm, if there is one]
+    #[arg(long, value_name = "USER", env = "IBSM_SM_USER")]
+    pub sm_user: Option<UserId>,
 
     /// Follow SMs on other hosts without TLS, or open --listen to other hosts: every host that can
     /// reach them is trusted
@@ -108,9 +119,24 @@ pub struct Options {
     #[arg(long, value_name = "IP")]
     pub believe: Vec<std::net::IpAddr>,
 
+    /// Address for agents on compute nodes (ibsa agent), which answer path queries in their place.
+    /// Other hosts need TLS, with a certificate that permits use as a server, or --insecure
+    /// [default: no agents]
+    #[arg(long, value_name = "ADDR")]
+    pub agents: Option<SocketAddr>,
+
     /// Address for HTTP /metrics and /healthz [default: no HTTP]
     #[arg(long, value_name = "ADDR")]
     pub http: Option<SocketAddr>,
+
+    /// Add the label subnet=NAME to all metrics, as with ibsm
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
+    pub subnet_label: String,
+
+    /// Write all MADs that come in and go out, by any transport, to FILE, in pcap format for
+    /// Wireshark, up to 1 GB. They contain keys
+    #[arg(long, value_name = "FILE")]
+    pub capture: Option<PathBuf>,
 
     /// Directory for the last snapshot; after a restart ibsa serves it at once
     #[arg(long, value_name = "DIR")]
@@ -154,6 +180,20 @@ pub struct Options {
     #[arg(long)]
     pub echo: bool,
 
+    /// Read options from FILE: a line has the long name of an option, with _ for -, and its value;
+    /// the command line goes first [default: /etc/ibsm/ibsa.conf, if it exists]
+    #[arg(short = 'F', long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
+    /// Log file, in addition to standard output; USR1 has it opened again
+    #[arg(short = 'f', long, value_name = "FILE")]
+    pub log_file: Option<PathBuf>,
+
+    /// File to write the process id to. It is locked: a second instance with the same file exits;
+    /// the file of a dead process is reused
+    #[arg(short = 'J', long, value_name = "FILE")]
+    pub pidfile: Option<PathBuf>,
+
     /// Name of this responder in ibsmctl and the SM's metrics [default: ibsa-PID]
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
@@ -167,13 +207,20 @@ pub struct Options {
 impl Options {
     /// The SMs, and why to trust them.
     pub(crate) fn trusted_sms(&self) -> Result<Vec<SmUrl>, TrustError> {
-        let files = TlsFiles::of(
-            self.tls_ca.as_deref(),
-            self.tls_cert.as_deref(),
-            self.tls_key.as_deref(),
-        )?;
-        let trust = ClientTrust::new(files, self.insecure);
+        let trust = ClientTrust::new(self.tls_files()?, self.insecure).with_sm_user(self.sm_user);
         self.sms.iter().map(|sm| sm.clone().with_trust(trust.clone())).collect()
+    }
+
+    /// The certificate files, if they are given.
+    fn tls_files(&self) -> Result<Option<TlsFiles>, TrustError> {
+        let (ca, cert, key) = (&self.tls_ca, &self.tls_cert, &self.tls_key);
+        TlsFiles::of(ca.as_deref(), cert.as_deref(), key.as_deref())
+    }
+
+    /// Where and how agents are served, with `--agents`.
+    pub(crate) fn agents_config(&self) -> Result<Option<AgentsConfig>, TrustError> {
+        let Some(address) = self.agents else { return Ok(None) };
+        Ok(Some(AgentsConfig { address, tls: self.tls_files()?, insecure: self.insecure }))
     }
 
     /// The socket of the ibsm whose port is shared, with `--at-sm-port`.

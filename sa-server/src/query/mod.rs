@@ -18,6 +18,7 @@ mod mc_member;
 mod multi_path;
 mod multicast_forwarding_table;
 mod node;
+mod parts;
 mod path;
 mod pkey_table;
 pub mod pool;
@@ -47,6 +48,7 @@ use crate::tables::{EndPort, Sight, Tables};
 
 pub(crate) use express::{Express, Plain, TOGETHER_MAX, write_record};
 pub(crate) use found::{Exhausted, Found, Scratch};
+pub(crate) use parts::Parts;
 pub(crate) use path::request::Request as PathRequest;
 pub use path::select::NoPath;
 pub(crate) use path::select::{rule, select};

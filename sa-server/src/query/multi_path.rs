@@ -156,7 +156,8 @@ fn pair_by_pair(
             if source.has_one_lid && destination.has_one_lid {
                 let (by_slid, by_dlid) = ((from, from.0.lid), (to, to.0.lid));
                 let is_same_back = destination.is_same_back;
-                if let Some(path) = search.path_within(constraints, by_slid, by_dlid, is_same_back)
+                if let Some(path) =
+                    search.path_within(constraints, None, by_slid, by_dlid, is_same_back)
                 {
                     search.push(&path, ShownGids::default(), PREFERRED, found)?;
                 }

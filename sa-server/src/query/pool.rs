@@ -94,6 +94,11 @@ impl Pool {
         self.config.total_max / 4
     }
 
+    /// Maximum length of one answer, bytes.
+    pub(crate) fn answer_max(&self) -> usize {
+        self.config.answer_max
+    }
+
     /// Bytes lent at this moment.
     pub fn lent(&self) -> usize {
         self.lent

@@ -4,12 +4,14 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use daemon::pidfile::PidfileError;
 use ib_mad::transport::ibsim::IbsimError;
 use ib_mad::transport::umad::UmadError;
 #[cfg(feature = "verbs")]
 use ib_mad::transport::verbs::VerbsError;
 use sa_proto::trust::TrustError;
 
+use crate::node::ServeError;
 use crate::sm::replica::CacheDirError;
 
 /// Why the program cannot start.
@@ -29,6 +31,22 @@ pub enum StartError {
     Http {
         /// The address.
         address: SocketAddr,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// Agents cannot be served there.
+    #[error("cannot serve agents at {address} (--agents): {source}")]
+    Agents {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        source: ServeError,
+    },
+    /// No capture file.
+    #[error("--capture {}: {source}", path.display())]
+    Capture {
+        /// Its path.
+        path: PathBuf,
         /// The system's error.
         source: io::Error,
     },
@@ -59,6 +77,9 @@ pub enum StartError {
          that can reach it is trusted"
     )]
     Exposed(SocketAddr),
+    /// The pid file cannot be used.
+    #[error(transparent)]
+    Pidfile(#[from] PidfileError),
     /// The cache directory cannot be used.
     #[error(transparent)]
     CacheDir(#[from] CacheDirError),

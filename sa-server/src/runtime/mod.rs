@@ -5,17 +5,22 @@ mod attachment;
 mod builder;
 mod error;
 mod listen;
+mod log;
+mod pulse;
 mod worker_pool;
 
-use std::io::{self, IsTerminal};
+use std::io::{self, Write};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use daemon::manager::{ServiceManager, Watchdog};
+use daemon::pidfile::Pidfile;
+use ib_mad::transport::capture::{CaptureFile, FILE_LEN_MAX};
 use ib_mad::transport::ring::{RingCounters, RingOptions, RingServer};
 use ib_mad::types::{Guid, Qpn};
-use tracing_subscriber::EnvFilter;
 
 use crate::host::handover::HeldDescriptors;
 use crate::host::options::{Options, TransportKind};
@@ -24,6 +29,7 @@ use crate::host::sm_port::SmPort;
 use crate::host::umad_port::Opener;
 #[cfg(feature = "verbs")]
 use crate::host::verbs_port;
+use crate::node::{Agents, AgentsConfig};
 use crate::query::redirect::Redirection;
 use crate::serve::own_port::{Egress, OwnPort};
 use crate::sm::forward::{Exchange, Forwarding};
@@ -44,6 +50,9 @@ use attachment::{Fabric, attach};
 pub use builder::Builder;
 pub use error::StartError;
 use listen::listen;
+pub use log::LogError;
+use log::LogFile;
+use pulse::Vigil;
 use worker_pool::{Queue, WorkerPool, rebind_never};
 
 /// How often retired tables are looked at.
@@ -55,15 +64,20 @@ const CACHE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Runs the program until a signal ends it.
 pub fn main(options: Options) -> ExitCode {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_target(false)
-        .with_ansi(io::stdout().is_terminal())
-        // The reader of the log may be gone; that must not end the program.
-        .log_internal_errors(false)
-        .init();
-    match run(options) {
+    let manager = ServiceManager::of_environment();
+    // SAFETY: this process has not left a file open yet, so that the environment names only
+    // inherited descriptors.
+    let descriptors =
+        unsafe { HeldDescriptors::of_environment(options.holder.as_deref(), manager.as_ref()) };
+    let log = match log::init(options.log_file.as_deref()) {
+        Ok(log) => log,
+        Err(error) => {
+            // Standard error may be closed.
+            let _ = writeln!(io::stderr(), "ibsa: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match run(options, Host { manager, descriptors, log }) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{}", sa_proto::with_causes(&error));
@@ -72,8 +86,18 @@ pub fn main(options: Options) -> ExitCode {
     }
 }
 
+/// What the host has given this process.
+struct Host {
+    /// What started this process as a service, if anything did.
+    manager: Option<ServiceManager>,
+    descriptors: HeldDescriptors,
+    log: Option<Arc<LogFile>>,
+}
+
 /// Runs the program until a signal ends it.
-pub fn run(options: Options) -> Result<(), StartError> {
+fn run(options: Options, host: Host) -> Result<(), StartError> {
+    let Host { manager, descriptors, log } = host;
+    let _pidfile = options.pidfile.as_deref().map(Pidfile::take).transpose()?;
     let sms = options.trusted_sms()?;
     if let Some(address) = options.exposed_listen() {
         return Err(StartError::Exposed(address));
@@ -81,10 +105,6 @@ pub fn run(options: Options) -> Result<(), StartError> {
     if options.at_sm_port && options.transport != TransportKind::Umad {
         return Err(StartError::AtSmPort);
     }
-    // SAFETY: this process has not opened a file yet, so that the environment names only inherited
-    // descriptors.
-    let descriptors = unsafe { HeldDescriptors::of_environment(options.holder.as_deref()) };
-    let store = descriptors.store().clone();
     keep_off(&options.pin)?;
     if options.echo {
         tracing::warn!(
@@ -96,6 +116,8 @@ pub fn run(options: Options) -> Result<(), StartError> {
     let name = options.name.clone().unwrap_or_else(|| format!("ibsa-{}", std::process::id()));
     let sm_port = options.sm_socket().map(|socket| SmPort::new(socket, id, name.clone()));
     let sm_port = sm_port.transpose()?;
+    let agents = options.agents_config()?;
+    let capture = options.capture.as_deref().map(open_capture).transpose()?;
     let publisher = Publisher::new();
     let peers = Peers::new(&options.believe);
     // As many sessions as there are managers.
@@ -111,8 +133,10 @@ pub fn run(options: Options) -> Result<(), StartError> {
         pin: options.pin.clone(),
         busy_poll: Duration::from_micros(options.busy_poll),
         echo: options.echo,
+        capture: capture.clone(),
         threads: Vec::new(),
         workers: Vec::new(),
+        pulses: Vec::new(),
     };
     let (mut port, mut arrival_port) = (None, None);
     let mut fabric = None;
@@ -152,7 +176,7 @@ pub fn run(options: Options) -> Result<(), StartError> {
     for (i, udp) in front_door.into_iter().enumerate() {
         let egress =
             pool.own_port.as_ref().map_or(Egress::Back, |(_, port)| Egress::By(Arc::clone(port)));
-        let udp = Guarded::new(udp, peers.clone());
+        let udp = Guarded::new(udp, address, peers.clone());
         pool.start(format!("udp-{i}"), udp, egress, Queue::Empty, |_| Ok(()), rebind_never)?;
     }
     match fabric {
@@ -176,15 +200,22 @@ pub fn run(options: Options) -> Result<(), StartError> {
         };
         pool.start("ring".to_owned(), rings, Egress::Back, Queue::Empty, upkeep, rebind_never)?;
     }
-    let metrics =
-        Arc::new(Metrics { workers: std::mem::take(&mut pool.workers), ..Metrics::default() });
+    let workers = std::mem::take(&mut pool.workers);
+    let metrics = Arc::new(Metrics {
+        workers,
+        capture,
+        subnet: options.subnet_label.clone(),
+        ..Metrics::default()
+    });
     if let Some(address) = options.http {
         let at = http::serve(address, Arc::clone(&metrics))
             .map_err(|source| StartError::Http { address, source })?;
         tracing::info!("metrics at http://{at}/metrics");
     }
     tracing::info!(front_door = %address, transport = ?options.transport, "ready for queries");
-    store.report_ready();
+    if let Some(manager) = &manager {
+        manager.ready("serving queries");
+    }
     if let Some(sm_port) = sm_port {
         // A reader that lasted would keep a generation from being freed.
         let mut waiting = Some(pool.tables.clone());
@@ -214,6 +245,11 @@ pub fn run(options: Options) -> Result<(), StartError> {
         exchange: Arc::clone(&pool.exchange),
         peers,
         arrival_port,
+        agents,
+        vigil: Watchdog::of(manager.as_ref(), Instant::now())
+            .map(|watchdog| Vigil::new(watchdog, std::mem::take(&mut pool.pulses))),
+        manager,
+        log,
     };
     let subscribed = subscribe(config, parts);
     pool.stop_all();
@@ -229,11 +265,20 @@ struct Parts {
     peers: Peers,
     /// GUID of the port that requests arrive at, if there is one.
     arrival_port: Option<Guid>,
+    /// Where agents are served, if they are.
+    agents: Option<AgentsConfig>,
+    /// What started this process as a service, if anything did, and its watchdog.
+    manager: Option<ServiceManager>,
+    vigil: Option<Vigil>,
+    log: Option<Arc<LogFile>>,
 }
 
 /// Follows the SMs until a signal comes.
 fn subscribe(config: ReplicaConfig, parts: Parts) -> Result<(), StartError> {
-    let Parts { publisher, tables, metrics, exchange, peers, arrival_port } = parts;
+    let Parts { publisher, tables, metrics, exchange, peers, arrival_port, .. } = parts;
+    let Parts { manager, vigil, log, agents, .. } = parts;
+    let publisher = Arc::new(Mutex::new(publisher));
+    let agents = agents.map(|config| serve_agents(&config, &publisher, &metrics)).transpose()?;
     // It fails where the process has had a pool before, which does as well.
     let builders = Builders::new();
     let joining = builders.clone();
@@ -249,10 +294,37 @@ fn subscribe(config: ReplicaConfig, parts: Parts) -> Result<(), StartError> {
         let mut hangup = signal(SignalKind::hangup())?;
         tokio::spawn(async move {
             while hangup.recv().await.is_some() {
-                tracing::info!("SIGHUP ignored: ibsa has no configuration file to reload");
+                tracing::info!(
+                    "SIGHUP ignored: ibsa reads its configuration file only when it starts"
+                );
             }
         });
-        let publisher = Arc::new(Mutex::new(publisher));
+        let mut rotated = signal(SignalKind::user_defined1())?;
+        tokio::spawn(async move {
+            while rotated.recv().await.is_some() {
+                match log.as_ref().map_or(Ok(()), |log| log.reopen()) {
+                    Ok(()) => tracing::info!("SIGUSR1: log file reopened"),
+                    Err(error) => {
+                        tracing::error!("SIGUSR1: {error}; still writing to the old file");
+                    }
+                }
+            }
+        });
+        if let Some(mut vigil) = vigil {
+            tokio::spawn(async move {
+                let mut tick = tokio::time::interval(vigil.interval());
+                loop {
+                    tick.tick().await;
+                    if let Some(workers) = vigil.look(Instant::now()) {
+                        tracing::error!(
+                            workers,
+                            "workers have stopped; unless they go on, the service manager's \
+                             watchdog restarts ibsa"
+                        );
+                    }
+                }
+            });
+        }
         let reclaiming = Arc::clone(&publisher);
         tokio::spawn(async move {
             let mut tick = tokio::time::interval(RECLAIM_INTERVAL);
@@ -264,11 +336,19 @@ fn subscribe(config: ReplicaConfig, parts: Parts) -> Result<(), StartError> {
         let measured = Arc::clone(&metrics);
         tokio::spawn(async move {
             let mut tick = tokio::time::interval(LIMITS_INTERVAL);
-            let mut log = LimitLog::default();
+            let (mut log, mut is_capture_over) = (LimitLog::default(), false);
             loop {
                 tick.tick().await;
                 if let Some(refusals) = log.look(Instant::now(), measured.stats()) {
                     tracing::warn!("{refusals}");
+                }
+                let left_out = measured.capture.as_ref().map_or(0, |file| file.counters().left_out);
+                if left_out > 0 && !is_capture_over {
+                    is_capture_over = true;
+                    tracing::warn!(
+                        "--capture: the file is full or cannot be written; later MADs are not \
+                         captured, which ibsa_capture_left_out_total counts"
+                    );
                 }
             }
         });
@@ -304,9 +384,15 @@ fn subscribe(config: ReplicaConfig, parts: Parts) -> Result<(), StartError> {
                 _ = int.recv() => {}
             }
             tracing::info!("stopping");
+            manager.iter().for_each(ServiceManager::stopping);
         };
         let serving = Serving {
-            on_change: Box::new(move |change| builder.follow(change)),
+            on_change: Box::new(move |change| {
+                builder.follow(change);
+                if let Some(agents) = &agents {
+                    agents.follow();
+                }
+            }),
             explain: Some(explain),
             peers,
             own_port: arrival_port,
@@ -315,6 +401,19 @@ fn subscribe(config: ReplicaConfig, parts: Parts) -> Result<(), StartError> {
         replica::run_serving(config, status, serving, stats, shutdown).await;
         Ok(())
     })
+}
+
+/// Serves agents on compute nodes from the tables that queries are answered from.
+fn serve_agents(
+    config: &AgentsConfig,
+    publisher: &Arc<Mutex<Publisher>>,
+    metrics: &Metrics,
+) -> Result<Agents, StartError> {
+    let served = Agents::serve(config, Arc::clone(publisher), Arc::clone(&metrics.agents));
+    let (agents, at) =
+        served.map_err(|source| StartError::Agents { address: config.address, source })?;
+    tracing::info!(address = %at, "agents on compute nodes can follow paths");
+    Ok(agents)
 }
 
 /// Explains paths from the tables that queries are answered from.
@@ -327,6 +426,18 @@ fn explainer(publisher: Arc<Mutex<Publisher>>) -> replica::Explain {
             None => Err("this responder has not received a snapshot yet".to_owned()),
         }
     })
+}
+
+/// Begins the capture at `path`.
+fn open_capture(path: &Path) -> Result<Arc<CaptureFile>, StartError> {
+    let file = CaptureFile::create(path, FILE_LEN_MAX)
+        .map_err(|source| StartError::Capture { path: path.to_owned(), source })?;
+    tracing::info!(
+        "capturing all MADs to {}, up to {} MB; they contain keys",
+        path.display(),
+        FILE_LEN_MAX >> 20
+    );
+    Ok(Arc::new(file))
 }
 
 /// Keeps this thread, and those that it starts, off the workers' CPUs, as far as there are others.

@@ -8,11 +8,13 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use ib_mad::transport::Transport;
+use ib_mad::transport::capture::{Capture, CaptureFile};
 use ib_mad::transport::ibsim::Ibsim;
 use ib_mad::types::Guid;
 
 use super::StartError;
 use super::attachment::attach;
+use super::pulse::{BEAT_INTERVAL, Pulse};
 use crate::host::gate::{Gate, Gated};
 use crate::host::options::Options;
 use crate::host::placement;
@@ -64,8 +66,12 @@ pub(super) struct WorkerPool {
     pub(super) pin: Vec<usize>,
     pub(super) busy_poll: Duration,
     pub(super) echo: bool,
+    /// The file of `--capture`.
+    pub(super) capture: Option<Arc<CaptureFile>>,
     pub(super) threads: Vec<JoinHandle<()>>,
     pub(super) workers: Vec<(String, Arc<Stats>)>,
+    /// Show that the loops of the workers turn.
+    pub(super) pulses: Vec<(String, Pulse)>,
 }
 
 impl WorkerPool {
@@ -135,6 +141,20 @@ impl WorkerPool {
             Responder::new(tables.clone(), config.clone(), Arc::clone(&stats))
                 .with_exchange(end.clone())
         };
+        let capture = self.capture.clone();
+        let transport = Capture::new(transport, capture.clone());
+        let pulse = Pulse::default();
+        self.pulses.push((name.clone(), pulse.clone()));
+        let (of_loop, mut upkeep_due) = (pulse.clone(), Instant::now() + UPKEEP_INTERVAL);
+        let mut upkeep = move |captured: &mut Capture<T>| {
+            of_loop.beat();
+            let now = Instant::now();
+            if now < upkeep_due {
+                return Ok(());
+            }
+            upkeep_due = now + UPKEEP_INTERVAL;
+            upkeep(captured.inner_mut())
+        };
         let stop = Arc::clone(&self.stop);
         let mut begun = self.tables.clone();
         let thread_name = format!("ibsa-{name}");
@@ -153,6 +173,7 @@ impl WorkerPool {
             let mut worker = worker.with_egress(egress);
             if let Queue::Shared(gate) = &queue {
                 while !gate.is_open() && !stop.load(Relaxed) {
+                    pulse.beat();
                     // An error shows again at once.
                     let _ = gate.wait(GATE_INTERVAL);
                 }
@@ -169,8 +190,9 @@ impl WorkerPool {
             // It would keep its generation from being freed.
             drop(begun);
             while !stop.load(Relaxed) {
+                pulse.beat();
                 let ran = catch_unwind(AssertUnwindSafe(|| {
-                    worker.run(&stop, UPKEEP_INTERVAL, &mut upkeep)
+                    worker.run(&stop, BEAT_INTERVAL, &mut upkeep)
                 }));
                 match ran {
                     Ok(Ok(())) => return,
@@ -178,7 +200,7 @@ impl WorkerPool {
                         tracing::warn!(worker = name, %error, "transport failed; reopening it");
                         thread::sleep(REATTACH_DELAY);
                         if let Some(transport) = reopen() {
-                            worker.replace_transport(transport);
+                            worker.replace_transport(Capture::new(transport, capture.clone()));
                         }
                     }
                     Err(_) => {

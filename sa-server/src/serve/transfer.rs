@@ -6,14 +6,17 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{Hash, Hasher};
+use std::net::SocketAddr;
 use std::time::Instant;
 
 use foldhash::fast::RandomState;
 use ib_mad::rmpp::{Outcome, Sender, SenderConfig};
 use ib_mad::transport::{Origin, Packet};
 use ib_mad::types::{Gid, Lid, Qpn};
+use ib_mad::wire::rmpp::RmppStatus;
 use ib_mad::wire::sa::{HEADER_LEN, SaMad};
 
+use crate::query::Parts;
 use crate::query::pool::Pool;
 use crate::stats::Subject;
 
@@ -75,7 +78,11 @@ struct Transfer {
     key: Key,
     origin: Origin,
     header: [u8; HEADER_LEN],
+    /// The data from `acked` on, as far as it was found.
     data: Vec<u8>,
+    acked: usize,
+    /// The search for the rest of the data.
+    growth: Option<Box<Growth>>,
     sender: Sender,
     subject: Subject,
     /// When its request was read.
@@ -85,18 +92,59 @@ struct Transfer {
 }
 
 impl Transfer {
+    fn new(
+        begun: Instant,
+        (key, origin): (Key, Origin),
+        (header, data): ([u8; HEADER_LEN], Vec<u8>),
+        sender: Sender,
+        subject: Subject,
+    ) -> Self {
+        let (acked, growth, queued) = (0, None, true);
+        Self { key, origin, header, data, acked, growth, sender, subject, begun, queued }
+    }
+
+    /// When it is due: at once if it should grow.
+    fn poll_timeout(&self) -> Option<Instant> {
+        match self.growth.is_some() && self.sender.wants_data() {
+            true => Some(self.begun),
+            false => self.sender.poll_timeout(),
+        }
+    }
+
     /// Fills `packets` with those to send next; fewer are all that there are now.
     fn poll_transmit(&mut self, now: Instant, packets: &mut [Packet]) -> Transmitted {
         let room = u32::try_from(packets.len()).unwrap_or(u32::MAX);
         let burst = self.sender.poll_burst(now, room);
         let mut sent = Transmitted { packets: 0, again: burst.again() as usize };
         for (transmit, packet) in burst.zip(packets) {
-            transmit.write(&self.header, &self.data, &mut packet.mad);
+            match self.acked {
+                0 => transmit.write(&self.header, &self.data, &mut packet.mad),
+                acked => transmit.behind(acked).write(&self.header, &self.data, &mut packet.mad),
+            }
             packet.set_origin(&self.origin);
             sent.packets += 1;
         }
         sent
     }
+}
+
+/// A table that is found part by part while it is sent.
+pub(crate) struct Growth {
+    /// The request.
+    pub(crate) packet: Packet,
+    /// What remains of it.
+    pub(crate) parts: Parts,
+}
+
+/// What a search for more of a table has led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Grown {
+    /// There may be more records.
+    More,
+    /// All records are found.
+    All,
+    /// The rest cannot be found: a part exceeds the limits of an answer, or memory is short.
+    Failed,
 }
 
 /// How a transfer ended.
@@ -119,6 +167,9 @@ pub(crate) struct Transmitted {
     pub(crate) again: usize,
 }
 
+/// Maximum number of transfers that grow. Each costs a search as long as it lasts.
+const GROWING_MAX: usize = 8;
+
 /// Segments sent per turn, so that transfers share the link evenly.
 const TURN_LEN: usize = 8;
 
@@ -129,6 +180,8 @@ pub(crate) struct Transfers {
     free: Vec<usize>,
     /// Hashed with a random seed, because clients choose the keys.
     by_key: HashMap<Key, usize, RandomState>,
+    /// Slots of transfers that grow.
+    growing: Vec<usize>,
     /// Slots that may have something to send, each once; the next to send is in front.
     ready: VecDeque<usize>,
     /// When the first transfer is due; `None` if it has to be looked up.
@@ -146,6 +199,7 @@ impl Transfers {
             slots: (0..max).map(|_| None).collect(),
             free: (0..max).rev().collect(),
             by_key: HashMap::with_capacity_and_hasher(max, RandomState::default()),
+            growing: Vec::with_capacity(GROWING_MAX),
             ready: VecDeque::with_capacity(max),
             next_timeout: Some(None),
             ended: Vec::with_capacity(max),
@@ -194,12 +248,107 @@ impl Transfers {
         }
         let Some(sender) = Sender::new(now, data.len(), self.config) else { return Err(data) };
         let Some(slot) = self.free.pop() else { return Err(data) };
-        self.slots[slot] =
-            Some(Transfer { key, origin, header, data, sender, subject, begun: now, queued: true });
-        self.by_key.insert(key, slot);
+        self.start(slot, Transfer::new(now, (key, origin), (header, data), sender, subject));
+        Ok(())
+    }
+
+    /// Whether another table of a source may grow.
+    pub(crate) fn may_grow(&self, key: &Key) -> bool {
+        let mut grown = self.growing.iter().filter_map(|&slot| self.slots[slot].as_ref());
+        self.growing.len() < GROWING_MAX
+            && !grown.any(|other| other.key.has_source_of(key))
+            && !self.by_key.contains_key(key)
+            && !self.free.is_empty()
+    }
+
+    /// Starts to send a table of which `data` was found so far; returns the data if the table of
+    /// transfers is full, or the source has such a transfer already.
+    pub(crate) fn begin_growing(
+        &mut self,
+        now: Instant,
+        (header, data): ([u8; HEADER_LEN], Vec<u8>),
+        growth: Box<Growth>,
+        grown: Grown,
+        subject: Subject,
+    ) -> Result<(), Vec<u8>> {
+        let key = Key::of(&growth.packet);
+        if !self.may_grow(&key) {
+            return Err(data);
+        }
+        let Some(slot) = self.free.pop() else { return Err(data) };
+        let client = (key, growth.packet.origin());
+        let mut sender = Sender::growing(now, self.config);
+        sender.grow(data.len(), grown == Grown::All);
+        let transfer = Transfer::new(now, client, (header, data), sender, subject);
+        let growth = (grown == Grown::More).then_some(growth);
+        self.growing.extend(growth.is_some().then_some(slot));
+        self.start(slot, Transfer { growth, ..transfer });
+        Ok(())
+    }
+
+    fn start(&mut self, slot: usize, transfer: Transfer) {
+        self.by_key.insert(transfer.key, slot);
+        self.slots[slot] = Some(transfer);
         self.ready.push_back(slot);
         self.next_timeout = None;
-        Ok(())
+    }
+
+    /// Whether some transfers grow.
+    #[inline]
+    pub(crate) fn grows(&self) -> bool {
+        !self.growing.is_empty()
+    }
+
+    /// The next transfer that should grow. They take turns.
+    pub(crate) fn next_hungry(&mut self) -> Option<usize> {
+        let at = self.growing.iter().position(|&slot| self.is_hungry(slot))?;
+        let slot = self.growing.remove(at);
+        self.growing.push(slot);
+        Some(slot)
+    }
+
+    fn is_hungry(&self, slot: usize) -> bool {
+        self.slots[slot]
+            .as_ref()
+            .is_some_and(|transfer| transfer.growth.is_some() && transfer.sender.wants_data())
+    }
+
+    /// The door that the request of a transfer that grows came through.
+    pub(crate) fn door(&self, slot: usize) -> Option<SocketAddr> {
+        self.slots[slot].as_ref()?.growth.as_ref()?.packet.carrier.peer
+    }
+
+    /// Takes the search for the data of a transfer, and its buffer, without the data that was
+    /// acknowledged. [`grown`](Self::grown) gives them back.
+    pub(crate) fn take_growth(&mut self, slot: usize) -> Option<(Box<Growth>, Vec<u8>)> {
+        let transfer = self.slots.get_mut(slot)?.as_mut()?;
+        let growth = transfer.growth.take()?;
+        let acked = transfer.sender.acked_len();
+        transfer.data.drain(..acked - transfer.acked);
+        transfer.acked = acked;
+        Some((growth, std::mem::take(&mut transfer.data)))
+    }
+
+    /// Gives back the buffer of a transfer with more data, and the search.
+    pub(crate) fn grown(
+        &mut self,
+        slot: usize,
+        data: Vec<u8>,
+        (growth, grown): (Box<Growth>, Grown),
+        pool: &mut Pool,
+    ) {
+        let Some(transfer) = &mut self.slots[slot] else { return pool.give_back(data) };
+        let (before, now) = (transfer.sender.data_len(), transfer.acked + data.len());
+        transfer.data = data;
+        match grown {
+            Grown::More => {
+                transfer.growth = Some(growth);
+                transfer.sender.grow(now - before, false);
+            }
+            Grown::All => transfer.sender.grow(now - before, true),
+            Grown::Failed => transfer.sender.abort(RmppStatus::RESOURCES_EXHAUSTED),
+        }
+        self.settle(slot, pool);
     }
 
     /// Handles an ACK, STOP or ABORT; returns whether there is such a transfer.
@@ -251,7 +400,7 @@ impl Transfers {
         }
         // Only slots in use are visited: they are few of many.
         let live = self.by_key.values().filter_map(|&slot| self.slots[slot].as_ref());
-        let next = live.filter_map(|transfer| transfer.sender.poll_timeout()).min();
+        let next = live.filter_map(Transfer::poll_timeout).min();
         self.next_timeout = Some(next);
         next
     }
@@ -299,6 +448,7 @@ impl Transfers {
                 pool.give_back(over.data);
                 self.free.push(slot);
                 self.ready.retain(|&other| other != slot);
+                self.growing.retain(|&other| other != slot);
             }
             self.next_timeout = None;
         }

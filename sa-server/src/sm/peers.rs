@@ -1,7 +1,8 @@
 //! Which senders of envelopes are trusted, and which session's tables they are answered from. An
 //! envelope names the requester, so its sender can send requests on behalf of any port. Only
-//! followed managers at the addresses they announced over gRPC, programs of root and of our own user
-//! on this host, and addresses given by `--believe` are accepted; others are counted and dropped.
+//! followed managers at the addresses they announced over gRPC, programs of root and of our own
+//! user on this host, and addresses given by `--believe` are accepted; others are counted and
+//! dropped.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use ib_mad::transport::{Malformed, Packet, Transport};
+use ib_mad::types::Lid;
 use sa_proto::trust::local;
 
 /// Maximum number of batches from untrusted senders that are discarded before the worker gets its
@@ -137,16 +139,21 @@ fn canonical(address: SocketAddr) -> SocketAddr {
 const OWNER_KNOWN_FOR: Duration = Duration::from_secs(1);
 /// Local senders whose owners are known.
 const OWNERS_MAX: usize = 64;
-/// Owners looked up in that time; each costs the worker some 0.1 ms. Of further senders nothing is
-/// accepted.
+/// Owners looked up in that time, by the worker: one socket each, or if its owner is trusted, all
+/// datagram sockets of the host. Nothing is accepted from further senders.
 const LOOK_UPS_MAX: usize = 64;
+
+/// See [`local::udp_owners`].
+type Owners = fn(SocketAddr, SocketAddr, &dyn Fn(u32) -> bool) -> io::Result<Vec<u32>>;
 
 /// Programs of this host, by the users that own their sockets.
 #[derive(Debug)]
 struct LocalSenders {
     own: u32,
-    /// The users of the sockets that may send from an address.
-    owners: fn(SocketAddr) -> io::Result<Vec<u32>>,
+    /// Where we receive.
+    at: SocketAddr,
+    /// The users of the sockets that may send from an address to another.
+    owners: Owners,
     /// Senders, when their owners were looked up, and whether they are trusted; oldest first.
     known: VecDeque<(SocketAddr, Instant, bool)>,
     /// Look-ups since a time.
@@ -154,8 +161,8 @@ struct LocalSenders {
 }
 
 impl LocalSenders {
-    fn new(own: u32, owners: fn(SocketAddr) -> io::Result<Vec<u32>>) -> Self {
-        Self { own, owners, known: VecDeque::new(), look_ups: (None, 0) }
+    fn new(own: u32, at: SocketAddr, owners: Owners) -> Self {
+        Self { own, at, owners, known: VecDeque::new(), look_ups: (None, 0) }
     }
 
     /// Whether the program at loopback address `peer` is one of root or of our own user.
@@ -174,9 +181,10 @@ impl LocalSenders {
         if self.look_ups.1 > LOOK_UPS_MAX {
             return false;
         }
-        let owners = (self.owners)(peer).unwrap_or_default();
-        let is_trusted =
-            !owners.is_empty() && owners.iter().all(|owner| [0, self.own].contains(owner));
+        let own = self.own;
+        let is_trusted = |owner: u32| [0, own].contains(&owner);
+        let owners = (self.owners)(peer, self.at, &is_trusted).unwrap_or_default();
+        let is_trusted = !owners.is_empty() && owners.into_iter().all(is_trusted);
         self.known.retain(|(address, ..)| *address != peer);
         if self.known.len() == OWNERS_MAX {
             self.known.pop_front();
@@ -199,9 +207,11 @@ pub struct Guarded<T> {
 }
 
 impl<T> Guarded<T> {
-    /// Guards `inner`.
-    pub fn new(inner: T, peers: Peers) -> Self {
-        let local = LocalSenders::new(rustix::process::geteuid().as_raw(), local::udp_owners);
+    /// Guards `inner`, which receives at this address.
+    pub fn new(inner: T, at: SocketAddr, peers: Peers) -> Self {
+        let own = rustix::process::geteuid().as_raw();
+        let local =
+            LocalSenders::new(own, at, |from, to, trusted| local::udp_owners(from, to, trusted));
         Self { inner, peers, local, strangers: 0, logged: false }
     }
 
@@ -263,6 +273,10 @@ impl<T: Transport> Transport for Guarded<T> {
         self.inner.overflowed()
     }
 
+    fn local_lid(&self) -> Lid {
+        self.inner.local_lid()
+    }
+
     fn malformed(&self) -> Malformed {
         Malformed { stranger: self.strangers, ..self.inner.malformed() }
     }
@@ -322,7 +336,7 @@ mod tests {
     #[test]
     fn of_this_host_only_programs_of_root_and_of_our_user_are_believed() {
         // The port says whose it is; one that two users have is not believed.
-        let mut local = LocalSenders::new(1000, |address| {
+        let mut local = LocalSenders::new(1000, at("127.0.0.1:9"), |address, _, _| {
             let owners: &[u32] = match address.port() {
                 1 => &[0],
                 2 => &[1000],
@@ -343,14 +357,14 @@ mod tests {
 
     #[test]
     fn the_owner_of_a_port_is_looked_up_again_and_not_too_often() {
-        let mut local = LocalSenders::new(1000, |_| Ok(vec![1000]));
+        let mut local = LocalSenders::new(1000, at("127.0.0.1:9"), |_, _, _| Ok(vec![1000]));
         let now = Instant::now();
         let peer = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
         assert!(local.believes(peer(1), now));
-        local.owners = |_| Ok(vec![65534]);
+        local.owners = |_, _, _| Ok(vec![65534]);
         assert!(local.believes(peer(1), now + OWNER_KNOWN_FOR / 2));
         assert!(!local.believes(peer(1), now + OWNER_KNOWN_FOR));
-        local.owners = |_| Ok(vec![1000]);
+        local.owners = |_, _, _| Ok(vec![1000]);
         let later = now + OWNER_KNOWN_FOR * 3;
         let believed = (10..1000).filter(|port| local.believes(peer(*port), later)).count();
         assert_eq!(believed, LOOK_UPS_MAX);
@@ -366,7 +380,7 @@ mod tests {
         let mut from = VecDeque::from([door, stranger]);
         from.extend([stranger; 5]);
         from.extend([door, stranger, door]);
-        let mut guarded = Guarded::new(From(from), peers);
+        let mut guarded = Guarded::new(From(from), at("127.0.0.1:9"), peers);
         let mut batch = vec![Packet::default(); 2];
         assert_eq!(guarded.receive(&mut batch).unwrap(), 2, "a full one, as there may be more");
         assert!(batch.iter().all(|packet| packet.carrier.peer == Some(door)));

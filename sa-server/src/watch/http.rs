@@ -18,6 +18,30 @@ use tokio::net::TcpStream;
 
 use crate::watch::metrics::Metrics;
 
+/// What is shown.
+pub trait Page: Send + Sync + 'static {
+    /// Whether the program does its work, for `/healthz`.
+    fn is_serving(&self) -> bool;
+    /// What is missing while it does not.
+    fn missing(&self) -> &'static str;
+    /// All metrics as text.
+    fn render(&self, format: Format) -> String;
+}
+
+impl Page for Arc<Metrics> {
+    fn is_serving(&self) -> bool {
+        Metrics::is_serving(self)
+    }
+
+    fn missing(&self) -> &'static str {
+        "no snapshot yet"
+    }
+
+    fn render(&self, format: Format) -> String {
+        Metrics::render(self, format)
+    }
+}
+
 /// Longest head of a request, bytes; hyper's minimum.
 const HEAD_LEN_MAX: usize = 8192;
 /// Connections served at a time; beyond it the oldest idle one is closed.
@@ -28,14 +52,14 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves from a separate thread for as long as the process lives. Returns the address.
-pub fn serve(address: SocketAddr, metrics: Arc<Metrics>) -> io::Result<SocketAddr> {
-    serve_within(address, metrics, TIMEOUT)
+pub fn serve(address: SocketAddr, page: impl Page) -> io::Result<SocketAddr> {
+    serve_within(address, Arc::new(page), TIMEOUT)
 }
 
 /// The same; `limit` is the time for a connection.
 fn serve_within(
     address: SocketAddr,
-    metrics: Arc<Metrics>,
+    metrics: Arc<dyn Page>,
     limit: Duration,
 ) -> io::Result<SocketAddr> {
     let listener = TcpListener::bind(address)?;
@@ -54,7 +78,7 @@ fn serve_within(
     Ok(address)
 }
 
-async fn accept(listener: TcpListener, metrics: Arc<Metrics>, limit: Duration) -> io::Result<()> {
+async fn accept(listener: TcpListener, metrics: Arc<dyn Page>, limit: Duration) -> io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let crowd = Crowd::new(CONNECTIONS_MAX);
     loop {
@@ -85,7 +109,7 @@ async fn accept(listener: TcpListener, metrics: Arc<Metrics>, limit: Duration) -
 
 async fn serve_connection(
     stream: TcpStream,
-    metrics: Arc<Metrics>,
+    metrics: Arc<dyn Page>,
     limit: Duration,
 ) -> hyper::Result<()> {
     let service = service_fn(|request: Request<hyper::body::Incoming>| {
@@ -100,7 +124,7 @@ async fn serve_connection(
         .await
 }
 
-fn respond<B>(request: &Request<B>, metrics: &Arc<Metrics>) -> Response<String> {
+fn respond<B>(request: &Request<B>, metrics: &Arc<dyn Page>) -> Response<String> {
     const TEXT: &str = "text/plain; charset=utf-8";
     let target = request.uri().path_and_query().map(|target| target.as_str());
     let (status, content_type, body) = match (request.method(), target) {
@@ -112,7 +136,7 @@ fn respond<B>(request: &Request<B>, metrics: &Arc<Metrics>) -> Response<String> 
             (StatusCode::OK, TEXT, "serving\n".to_owned())
         }
         (&Method::GET, Some("/healthz")) => {
-            (StatusCode::SERVICE_UNAVAILABLE, TEXT, "no snapshot yet\n".to_owned())
+            (StatusCode::SERVICE_UNAVAILABLE, TEXT, format!("{}\n", metrics.missing()))
         }
         (&Method::GET, _) => (StatusCode::NOT_FOUND, TEXT, "try /metrics or /healthz\n".to_owned()),
         _ => (StatusCode::METHOD_NOT_ALLOWED, TEXT, "only GET is served\n".to_owned()),
@@ -160,7 +184,7 @@ mod tests {
     }
 
     fn server() -> SocketAddr {
-        serve("127.0.0.1:0".parse().unwrap(), Arc::default()).unwrap()
+        serve("127.0.0.1:0".parse().unwrap(), Arc::<Metrics>::default()).unwrap()
     }
 
     #[test]
@@ -212,7 +236,8 @@ mod tests {
     fn silent_connections_delay_no_other() {
         // They do not time out while the test runs.
         let limit = Duration::from_secs(3600);
-        let address = serve_within("127.0.0.1:0".parse().unwrap(), Arc::default(), limit).unwrap();
+        let page: Arc<dyn Page> = Arc::new(Arc::<Metrics>::default());
+        let address = serve_within("127.0.0.1:0".parse().unwrap(), page, limit).unwrap();
         let silent: Vec<_> =
             (0..CONNECTIONS_MAX + 8).map(|_| TcpStream::connect(address).unwrap()).collect();
         assert_eq!(get(address, "GET /metrics HTTP/1.1\r\n\r\n").0, 200);

@@ -7,12 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
+use ib_mad::transport::capture::CaptureFile;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
-use prometheus_client::registry::Registry;
-use sa_proto::metrics::{Counter, Family, Format, Histogram, Process, Value};
+use sa_proto::metrics::{Counter, Family, Format, Histogram, Process, Value, registry_of};
 use sa_proto::snapshot::Version;
 
+use crate::node::AgentCounters;
 use crate::sm::forward;
 use crate::sm::replica::{ReplicaStatus, SESSIONS_MAX, Source};
 use crate::sm::report;
@@ -51,6 +52,12 @@ pub struct Metrics {
     pub writes: [Arc<forward::Counters>; SESSIONS_MAX],
     /// Reports to subscribers of each lane.
     pub reports: [Arc<ArcSwap<report::Counters>>; SESSIONS_MAX],
+    /// Agents on compute nodes.
+    pub agents: Arc<AgentCounters>,
+    /// The file of `--capture`.
+    pub capture: Option<Arc<CaptureFile>>,
+    /// Label of all metrics; empty for none.
+    pub subnet: String,
 }
 
 impl Metrics {
@@ -75,7 +82,7 @@ impl Metrics {
 
     /// All metrics as text.
     pub fn render(self: &Arc<Self>, format: Format) -> String {
-        let mut registry = Registry::default();
+        let mut registry = registry_of(&self.subnet);
         registry.register_collector(Box::new(Process));
         let ours = registry.sub_registry_with_prefix("ibsa");
         ours.register_collector(Box::new(Arc::clone(self)));
@@ -239,7 +246,15 @@ impl Metrics {
         for (family, count) in APART {
             family.counter(encoder)?.of(self.sum(|stats| count(stats).get()))?;
         }
-        Ok(())
+        const WRITTEN: Family =
+            Family::number("capture_written", "MADs written to the file of --capture");
+        const LEFT_OUT: Family = Family::number(
+            "capture_left_out",
+            "MADs not written to the file of --capture, because it is full or a write failed",
+        );
+        let capture = self.capture.as_ref().map(|file| file.counters()).unwrap_or_default();
+        WRITTEN.counter(encoder)?.of(capture.written)?;
+        LEFT_OUT.counter(encoder)?.of(capture.left_out)
     }
 
     fn encode_writes(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
@@ -296,6 +311,45 @@ impl Metrics {
         ];
         for (family, of) in counters {
             family.counter(encoder)?.of(sum(of))?;
+        }
+        Ok(())
+    }
+
+    fn encode_agents(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        const FOLLOWING: Family = Family::number(
+            "agents",
+            "Ports of compute nodes whose paths are followed by agents (ibsa agent)",
+        );
+        const REFUSED: Family = Family::number(
+            "agents_refused",
+            "Agents refused because there were too many; they follow another responder",
+        );
+        const SLOW: Family =
+            Family::number("agents_slow", "Agents disconnected because they did not read");
+        const SURVEYS: Family = Family::number(
+            "agents_surveys",
+            "Times that all paths of a port were found for its agent, once for each change",
+        );
+        const RECORDS: Family = Family::number("agents_paths_sent", "Paths sent to agents");
+        type Of = fn(&AgentCounters) -> &AtomicU64;
+        let agents = &*self.agents;
+        FOLLOWING.gauge(encoder)?.of(agents.following.load(Relaxed))?;
+        let counters: [(Family, Of); 4] = [
+            (REFUSED, |agents| &agents.refused),
+            (SLOW, |agents| &agents.slow),
+            (SURVEYS, |agents| &agents.surveys),
+            (RECORDS, |agents| &agents.records),
+        ];
+        for (family, of) in counters {
+            family.counter(encoder)?.of(of(agents).load(Relaxed))?;
+        }
+        const CONNECTIONS: Family = Family::number(
+            "agents_connections_refused",
+            "Connections and calls of agents that were refused, by reason",
+        );
+        let mut refused = CONNECTIONS.counter(encoder)?;
+        for (reason, _, count) in agents.connections.list() {
+            refused.with(&[("reason", reason)], count)?;
         }
         Ok(())
     }
@@ -455,6 +509,7 @@ impl Collector for Metrics {
         self.encode_workers(&mut encoder)?;
         self.encode_writes(&mut encoder)?;
         self.encode_reports(&mut encoder)?;
+        self.encode_agents(&mut encoder)?;
         self.encode_snapshot(&mut encoder)
     }
 }

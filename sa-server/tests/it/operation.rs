@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 /// Ends the program when the test ends, also if it fails.
-struct Ended(Child);
+pub(crate) struct Ended(Child);
 
 impl Drop for Ended {
     fn drop(&mut self) {
@@ -16,7 +16,7 @@ impl Drop for Ended {
 }
 
 /// Starts a responder; returns its log, standard output and error together.
-fn start(arguments: &[&str]) -> (Ended, BufReader<PipeReader>) {
+pub(crate) fn start(arguments: &[&str]) -> (Ended, BufReader<PipeReader>) {
     let (reader, writer) = std::io::pipe().unwrap();
     let child = Command::new(env!("CARGO_BIN_EXE_ibsa"))
         .args(["--sm", "http://127.0.0.1:1", "--transport", "udp"])
@@ -31,17 +31,23 @@ fn start(arguments: &[&str]) -> (Ended, BufReader<PipeReader>) {
 }
 
 /// The word of the log that follows `before`.
-fn logged<'a>(log: &'a str, before: &str) -> &'a str {
+pub(crate) fn logged<'a>(log: &'a str, before: &str) -> &'a str {
     log.split_once(before).unwrap().1.split([' ', '/', '\n']).next().unwrap()
 }
 
-#[test]
-fn datagrams_that_are_no_queries_show_in_the_metrics() {
-    let (_child, mut log) = start(&["--http", "127.0.0.1:0"]);
+/// The log until it is ready for queries, and what follows.
+pub(crate) fn ready(mut log: BufReader<PipeReader>) -> (String, BufReader<PipeReader>) {
     let mut text = String::new();
     while !text.contains("ready for queries") {
         assert_ne!(log.read_line(&mut text).unwrap(), 0, "{text}");
     }
+    (text, log)
+}
+
+#[test]
+fn datagrams_that_are_no_queries_show_in_the_metrics() {
+    let (_child, log) = start(&["--http", "127.0.0.1:0"]);
+    let (text, _log) = ready(log);
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     for garbage in [&b"garbage"[..], &[0xee; ib_mad::transport::udp::DATAGRAM_LEN]] {
         socket.send_to(garbage, logged(&text, "front_door=")).unwrap();

@@ -18,7 +18,7 @@ use sa_server::stats::{DropReason, Stats};
 
 const SMALL: Chain = Chain { switches: 4, hosts_each: 8 };
 
-fn responder(chain: &Chain, config: ResponderConfig) -> Responder {
+pub(crate) fn responder(chain: &Chain, config: ResponderConfig) -> Responder {
     let publisher = published(&chain.plane(|_| {}));
     Responder::new(publisher.reader(), config, Arc::new(Stats::default()))
 }
@@ -28,17 +28,20 @@ fn all_nodes(lid: u16, tid: u64) -> Packet {
 }
 
 /// Segments that are to be sent now.
-fn drain(responder: &mut Responder, now: Instant) -> Vec<Packet> {
+pub(crate) fn drain(responder: &mut Responder, now: Instant) -> Vec<Packet> {
     let mut packet = Packet::default();
     let mut all = Vec::new();
-    while responder.poll_transmit(now, &mut packet) {
-        all.push(packet.clone());
+    loop {
+        if responder.poll_transmit(now, &mut packet) {
+            all.push(packet.clone());
+        } else if !responder.grow_table(now) {
+            return all;
+        }
     }
-    all
 }
 
 /// The packet that the client of the transfer of `segment` sends.
-fn reply(segment: &Packet, transmit: &Transmit) -> Packet {
+pub(crate) fn reply(segment: &Packet, transmit: &Transmit) -> Packet {
     let header = ib_mad::rmpp::reply_header(segment.mad.first_chunk().unwrap());
     let mut packet = segment.clone();
     transmit.write(&header, &[], &mut packet.mad);
@@ -46,7 +49,7 @@ fn reply(segment: &Packet, transmit: &Transmit) -> Packet {
 }
 
 /// Advances time until nothing is due, without any arriving packet.
-fn wait_out(responder: &mut Responder, mut now: Instant) -> Instant {
+pub(crate) fn wait_out(responder: &mut Responder, mut now: Instant) -> Instant {
     while let Some(due) = responder.poll_timeout() {
         now = now.max(due);
         responder.handle_timeout(now);
@@ -201,7 +204,7 @@ fn a_table_arrives_whole_over_a_bad_network() {
         let at_sa = network.endpoint(Lid(1000), 0);
         let mut worker = Worker::new(at_sa, responder(&chain, config), WorkerConfig::default());
         let mut client = network.endpoint(Lid(5), 0);
-        let table = fetch(&network, &mut worker, &mut client);
+        let table = fetch(&network, &mut worker, &mut client, &all_nodes(5, 77));
         let records = (table.len() - 56) / 112;
         assert_eq!(records, 310, "seed {seed}");
         let stats = worker.responder().stats();
@@ -211,14 +214,20 @@ fn a_table_arrives_whole_over_a_bad_network() {
     }
 }
 
-fn fetch(network: &Network, worker: &mut Worker<Endpoint>, client: &mut Endpoint) -> Vec<u8> {
+/// The answer to a request that `client` repeats until it comes.
+pub(crate) fn fetch(
+    network: &Network,
+    worker: &mut Worker<Endpoint>,
+    client: &mut Endpoint,
+    request: &Packet,
+) -> Vec<u8> {
     let start = Instant::now();
     let mut receiver: Option<Receiver> = None;
     let mut next_request = Duration::ZERO;
     for _ in 0..100_000 {
         let now = network.now();
         if receiver.is_none() && now >= next_request {
-            let mut packet = all_nodes(5, 77);
+            let mut packet = request.clone();
             packet.address.lid = Lid(1000);
             client.send(&[packet]).unwrap();
             next_request = now + Duration::from_millis(200);

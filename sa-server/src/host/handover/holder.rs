@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Keeps the umad files of `ibsa --holder SOCKET` open while ibsa restarts, so that the kernel does
 /// not answer clients that there is no SA. Stop it only when the SA is to go away
 #[derive(Debug, Parser)]
-#[command(name = "ibsa hold", version)]
+#[command(name = "ibsa hold", version = daemon::VERSION)]
 pub struct HoldOptions {
     /// Unix socket to listen on; only this user can connect to it
     pub socket: PathBuf,

@@ -10,12 +10,9 @@ pub mod holder;
 
 use std::io;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
-use ib_mad::transport::local;
-use rustix::net::SocketAddrUnix;
+use daemon::manager::ServiceManager;
 
 /// The first descriptor that a service manager passes on (sd_listen_fds(3)).
 const LISTEN_FDS_START: i32 = 3;
@@ -27,8 +24,8 @@ const LISTEN_FDS_MAX: usize = 64;
 pub enum DescriptorStore {
     /// No store: the descriptors close with this process.
     None,
-    /// systemd, or a compatible service manager, at this address.
-    ServiceManager(SocketAddrUnix),
+    /// systemd, or a compatible service manager.
+    ServiceManager(ServiceManager),
     /// `ibsa hold` at this socket.
     Holder(PathBuf),
 }
@@ -46,13 +43,13 @@ impl HeldDescriptors {
         Self { inherited: Vec::new(), store: DescriptorStore::None }
     }
 
-    /// The descriptors held by a holder if one is configured, otherwise by the service manager that
-    /// the environment names (`NOTIFY_SOCKET`, `LISTEN_FDS`).
+    /// The descriptors held by a holder if one is configured, otherwise by the service manager, if
+    /// there is one (`LISTEN_FDS`).
     ///
     /// # Safety
     ///
     /// Nothing else in this process uses the descriptors that `LISTEN_FDS` names. Call it once.
-    pub unsafe fn of_environment(holder: Option<&Path>) -> Self {
+    pub unsafe fn of_environment(holder: Option<&Path>, manager: Option<&ServiceManager>) -> Self {
         let variable = |name| std::env::var(name).ok();
         let names = listen_names(
             &variable("LISTEN_PID").unwrap_or_default(),
@@ -69,18 +66,12 @@ impl HeldDescriptors {
             // SAFETY: it is open, and the caller guarantees that nothing else uses it.
             Some((name, unsafe { OwnedFd::from_raw_fd(number) }))
         });
-        let store = match (holder, std::env::var_os("NOTIFY_SOCKET")) {
+        let store = match (holder, manager) {
             (Some(holder), _) => DescriptorStore::Holder(holder.to_owned()),
-            (None, Some(address)) => notify_address(address.as_bytes())
-                .map_or(DescriptorStore::None, DescriptorStore::ServiceManager),
+            (None, Some(manager)) => DescriptorStore::ServiceManager(manager.clone()),
             (None, None) => DescriptorStore::None,
         };
         Self { inherited: inherited.collect(), store }
-    }
-
-    /// The store that holds the descriptors.
-    pub fn store(&self) -> &DescriptorStore {
-        &self.store
     }
 
     /// The descriptor that was held under `name`, if there is one.
@@ -99,23 +90,12 @@ impl HeldDescriptors {
         match &self.store {
             DescriptorStore::None => Ok(()),
             DescriptorStore::Holder(socket) => holder::keep(socket, name, descriptor),
-            DescriptorStore::ServiceManager(address) => {
+            DescriptorStore::ServiceManager(manager) => {
                 // Two may have the same name; the older one is no longer used.
                 let gone = format!("FDSTOREREMOVE=1\nFDNAME={name}");
-                notify(address, gone.as_bytes(), None)?;
-                notify(address, format!("FDSTORE=1\nFDNAME={name}").as_bytes(), Some(descriptor))
+                manager.send(gone.as_bytes(), None)?;
+                manager.send(format!("FDSTORE=1\nFDNAME={name}").as_bytes(), Some(descriptor))
             }
-        }
-    }
-}
-
-impl DescriptorStore {
-    /// Notifies the service manager that ibsa is ready.
-    pub fn report_ready(&self) {
-        if let Self::ServiceManager(address) = self
-            && let Err(error) = notify(address, b"READY=1", None)
-        {
-            tracing::warn!(%error, "cannot notify the service manager that ibsa is ready");
         }
     }
 }
@@ -131,27 +111,14 @@ fn listen_names(listen_pid: &str, count: &str, names: &str, pid: u32) -> Vec<Str
     names.chain(std::iter::repeat("unknown".to_owned())).take(count).collect()
 }
 
-/// The address in `NOTIFY_SOCKET`: a path, or an abstract name behind an `@`.
-fn notify_address(text: &[u8]) -> Option<SocketAddrUnix> {
-    match text.strip_prefix(b"@") {
-        Some(name) => SocketAddrUnix::new_abstract_name(name).ok(),
-        None => SocketAddrUnix::new(text).ok(),
-    }
-}
-
-fn notify(
-    address: &SocketAddrUnix,
-    message: &[u8],
-    descriptor: Option<BorrowedFd<'_>>,
-) -> io::Result<()> {
-    local::send_to(&UnixDatagram::unbound()?, address, message, descriptor)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::os::fd::{AsFd, AsRawFd};
     use std::os::unix::fs::MetadataExt;
+    use std::os::unix::net::UnixDatagram;
+
+    use ib_mad::transport::local;
 
     /// Whether two descriptors refer to the same open file.
     fn is_same(a: &impl AsRawFd, b: &impl AsRawFd) -> bool {
@@ -174,14 +141,14 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("notify");
         let manager = UnixDatagram::bind(&path).unwrap();
-        let address = notify_address(path.as_os_str().as_bytes()).unwrap();
+        let service_manager =
+            ServiceManager::of_variables(path.as_os_str(), None, None, 42).unwrap();
         let descriptors = HeldDescriptors {
-            store: DescriptorStore::ServiceManager(address),
+            store: DescriptorStore::ServiceManager(service_manager),
             ..HeldDescriptors::none()
         };
         let (file, _other) = UnixDatagram::pair().unwrap();
         descriptors.keep("umad-mlx5_0-1", file.as_fd()).unwrap();
-        descriptors.store().report_ready();
         let mut buffer = [0; 200];
         let mut next = || {
             let (len, descriptor) = local::receive(&manager, &mut buffer).unwrap();
@@ -193,7 +160,6 @@ mod tests {
         let (text, descriptor) = next();
         assert_eq!(text, "FDSTORE=1\nFDNAME=umad-mlx5_0-1");
         assert!(is_same(&descriptor.unwrap(), &file));
-        assert_eq!(next().0, "READY=1");
     }
 
     #[test]

@@ -2,14 +2,14 @@
 
 use std::ops::ControlFlow;
 
-use ib_mad::types::{Gid, Guid, Lid, Rate};
+use ib_mad::types::{Gid, Guid, Lid, PKey, Rate};
 use ib_mad::wire::record::{PathRecord, Selector};
 
 use super::request::{Constraints, Request};
 use super::select::{Parameters, select};
 use crate::query::Found;
 use crate::query::templates::Kind;
-use crate::tables::qos_match::{LevelCounts, LevelSlot};
+use crate::tables::qos_match::{Level, LevelCounts, LevelSlot};
 use crate::tables::{EndClass, EndPort, Tables};
 
 /// The ports that one end of the path may be.
@@ -65,6 +65,7 @@ impl Search<'_> {
             && wanted > 0
             && !found.is_single()
             && self.tables.all_paths_pass_alike()
+            && !self.is_open()
         {
             let source = (source, self.tables.end_class(source));
             return self.all_from(source, sources.lid, destinations, gids, wanted, found);
@@ -198,6 +199,7 @@ impl Search<'_> {
         found: &mut Found<'_>,
     ) -> ControlFlow<()> {
         let wanted = found.count().saturating_add(wanted);
+        let (from, to) = ((source, (slid, slids)), (destination, (dlid, dlids)));
         for i in 0..slids.min(dlids) {
             if found.count() >= wanted {
                 break;
@@ -223,8 +225,63 @@ impl Search<'_> {
                 }
             }
         }
+        if found.count() < wanted && self.is_open() {
+            self.further(from, to, gids, wanted, found)?;
+        }
         if found.is_single() && found.count() > 0 {
             return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Whether the request leaves the P_Key open, so that the paths of all virtual fabrics that it
+    /// falls under meet it.
+    fn is_open(&self) -> bool {
+        let Request { asked, constraints, .. } = self.request;
+        asked.pkey.is_none() && !constraints.raw && self.tables.qos.has_fabrics()
+    }
+
+    /// Paths between two ports in virtual fabrics after the first that the request falls under,
+    /// up to `wanted` records in all; each as [`pair`](Self::pair) has those of the first.
+    #[cold]
+    fn further(
+        &self,
+        (source, (slid, slids)): (Classed<'_>, (u16, u16)),
+        (destination, (dlid, dlids)): (Classed<'_>, (u16, u16)),
+        gids: ShownGids,
+        wanted: usize,
+        found: &mut Found<'_>,
+    ) -> ControlFlow<()> {
+        let Some(criteria) = &self.request.criteria else { return ControlFlow::Continue(()) };
+        let groups = (source.1.groups, destination.1.groups);
+        let qos = &self.tables.qos;
+        let Some(levels) = qos.further(&self.request.asked, criteria, groups.0, groups.1) else {
+            return ControlFlow::Continue(());
+        };
+        let own = self.tables.end_class(self.requester).pkeys;
+        let may_see = |level: &Level| {
+            let is_member = |pkey: &PKey| self.tables.partitions.is_member(own, *pkey);
+            self.sees_all || level.pkeys.iter().any(is_member)
+        };
+        let side_by_side = (0..slids.min(dlids)).map(|i| (i, i, PREFERRED));
+        let crossed = (0..slids)
+            .flat_map(|s| (0..dlids).filter(move |&d| d != s).map(move |d| (s, d, REDUNDANT)));
+        for level in levels {
+            found.step()?;
+            if !may_see(level) {
+                continue;
+            }
+            for (s, d, preference) in side_by_side.clone().chain(crossed.clone()) {
+                if found.count() >= wanted {
+                    return ControlFlow::Continue(());
+                }
+                found.steps(self.tables.path_cost())?;
+                let (from, to) = ((source, Lid(slid + s)), (destination, Lid(dlid + d)));
+                let constraints = self.request.constraints;
+                if let Some(path) = self.path_within(constraints, Some(level), from, to, false) {
+                    self.push(&path, gids, preference, found)?;
+                }
+            }
         }
         ControlFlow::Continue(())
     }
@@ -322,29 +379,33 @@ impl Search<'_> {
         let is_same_back = self.is_same_back(destination.0);
         self.path_within(
             self.request.constraints,
+            None,
             (source, slid),
             (destination, dlid),
             is_same_back,
         )
     }
 
-    /// Same, with the constraints and the result of [`is_same_back`] already known.
+    /// Same, with the constraints, possibly the QoS level of both directions, and the result of
+    /// [`is_same_back`] already known.
     ///
     /// [`is_same_back`]: Self::is_same_back
     #[inline(always)]
     pub(crate) fn path_within(
         &self,
         constraints: Constraints,
+        level: Option<&Level>,
         (source, slid): (Classed<'_>, Lid),
         (destination, dlid): (Classed<'_>, Lid),
         is_same_back: bool,
     ) -> Option<Path> {
         let (at_slid, at_dlid) = (self.at(source.0, slid)?, self.at(destination.0, dlid)?);
         let (tables, request) = (self.tables, self.request);
-        let there = select(tables, request, constraints, source, (at_dlid, destination.1), dlid);
+        let (to, back_to) = ((at_dlid, destination.1), (at_slid, source.1));
+        let there = select(tables, request, constraints, level, source, to, dlid);
         let Ok(parameters) = there else { return None };
         let reversible = is_same_back
-            || select(tables, request, constraints, destination, (at_slid, source.1), slid).is_ok();
+            || select(tables, request, constraints, level, destination, back_to, slid).is_ok();
         if request.reversible && !reversible {
             return None;
         }

@@ -52,14 +52,16 @@ pub enum NoPath {
 }
 
 /// The path from `source` to `destination` (found by `dlid`), if it exists and meets the request,
-/// whose constraints are a separate argument; values that may be below those of the path are
-/// lowered to the requested ones. Always inlined: most requests have no constraints, and where this
+/// whose constraints are a separate argument; `level` is that of the QoS rule that accepts the
+/// request, unless given; values that may be below those of the path are lowered to the requested
+/// ones. Always inlined: most requests have no constraints, and where this
 /// is known at compile time, the compiler drops the checks.
 #[inline(always)]
 pub(crate) fn select(
     tables: &Tables,
     request: &Request,
     constraints: Constraints,
+    level: Option<&Level>,
     (source, source_class): (&EndPort, &EndClass),
     (destination, destination_class): (&EndPort, &EndClass),
     dlid: Lid,
@@ -77,7 +79,10 @@ pub(crate) fn select(
     if passing == 0 {
         return Err(NoPath::NoSlPasses);
     }
-    let level = tables.qos.granted(rule(tables, request, source_class, destination_class));
+    let level = match level {
+        Some(level) => level,
+        None => tables.qos.granted(rule(tables, request, source_class, destination_class)),
+    };
     if level.sl.is_some_and(|sl| !passes(tables.engine_sl(sl, switches.sl))) {
         return Err(NoPath::LevelSlDropped);
     }

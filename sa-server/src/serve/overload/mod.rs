@@ -199,7 +199,7 @@ impl Backlog {
         others_wait: bool,
         packet: &mut Packet,
     ) -> Option<CostlyRequest> {
-        if self.heavy.is_empty() || (others_wait && self.balance < 0) {
+        if self.heavy.is_empty() || !self.may_spend(others_wait) {
             return None;
         }
         let patience = self.config.heavy_stale_after / 4;
@@ -211,7 +211,17 @@ impl Backlog {
     pub(crate) fn charge(&mut self, costly: CostlyRequest, time: Duration) {
         let rounds = time.as_nanos() / HEAVY_QUANTUM.as_nanos();
         self.heavy.put_off(costly.source, rounds as u64);
-        if costly.others_wait {
+        self.spend(costly.others_wait, time);
+    }
+
+    /// Whether there is time now for what is costly.
+    pub(crate) fn may_spend(&self, others_wait: bool) -> bool {
+        !others_wait || self.balance >= 0
+    }
+
+    /// Accounts for the time that something costly took.
+    pub(crate) fn spend(&mut self, others_wait: bool, time: Duration) {
+        if others_wait {
             self.balance -= nanoseconds(time);
         }
     }

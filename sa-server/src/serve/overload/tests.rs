@@ -213,6 +213,21 @@ fn tables_get_an_eighth_of_the_time_while_others_wait() {
     assert!(backlog.take_heavy(now, false, &mut packet).is_some(), "no other source waits");
 }
 
+/// Tables that grow while they are sent have their part of the same time.
+#[test]
+fn what_grows_spends_the_time_of_costly_requests() {
+    let (mut backlog, now) = (backlog(64), Instant::now());
+    backlog.file(&[request(1, Method::GET_TABLE, 1)], now, &mut keep_all);
+    assert!(backlog.may_spend(true));
+    backlog.spend(true, MS);
+    assert!(!backlog.may_spend(true) && backlog.may_spend(false));
+    assert!(backlog.take_heavy(now, true, &mut Packet::default()).is_none());
+    backlog.credit(7 * MS);
+    assert!(backlog.may_spend(true));
+    backlog.spend(false, 100 * MS);
+    assert!(backlog.may_spend(true), "others did not wait");
+}
+
 /// Sources of tables share by time, not by number.
 #[test]
 fn who_asks_for_large_tables_has_fewer_of_them() {

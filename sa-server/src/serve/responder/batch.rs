@@ -7,13 +7,13 @@ use ib_mad::transport::{Address, Packet};
 use ib_mad::types::Qpn;
 use ib_mad::wire::mad::{Method, Status};
 use ib_mad::wire::record::{attribute_offset, stride};
-use ib_mad::wire::sa::{DATA_LEN, SaMad};
+use ib_mad::wire::sa::{ComponentMask, DATA_LEN, SaMad};
 
 use super::forward::Forward;
 use super::{COSTLY_MAX, Outcome};
 use crate::query::pool::Pool;
 use crate::query::redirect::Redirection;
-use crate::query::{self, Exhausted, Express, Found, Plain, Query, Refusal, Scratch};
+use crate::query::{self, Exhausted, Express, Found, Parts, Plain, Query, Refusal, Scratch};
 use crate::serve::answer::{check_class, make_answer, make_single_segment, subject, write_data};
 use crate::serve::assembly::Assemblies;
 use crate::serve::proxy;
@@ -34,6 +34,13 @@ pub(super) enum Data<'a> {
     Here(usize),
     /// This message; the packet holds its first segment.
     Whole(&'a [u8]),
+}
+
+/// The components of a request, and its record.
+#[derive(Clone, Copy)]
+pub(super) struct Components<'a> {
+    pub(super) mask: ComponentMask,
+    pub(super) record: &'a [u8; DATA_LEN],
 }
 
 /// A responder at work on one batch.
@@ -201,23 +208,13 @@ impl BatchHandler<'_> {
 
         let asked_by_rmpp = mad.rmpp().is_active();
         let resp_time = if is_table { 0 } else { mad.rmpp().resp_time() };
+        let components = Components { mask: sa.component_mask(), record: mad.data() };
         let query = Query {
-            tables,
-            registry: &generation.registry,
-            index: &generation.index,
-            mask: sa.component_mask(),
-            attribute_modifier: header.attribute_modifier(),
-            record: mad.data(),
             data: match data {
                 Data::Here(len) => &mad.data()[..len],
                 Data::Whole(data) => data,
             },
-            is_rmpp: asked_by_rmpp,
-            slid: packet.address.lid,
-            sgid: packet.address.grh.map(|grh| grh.remote_gid),
-            trusted: sm_key != 0,
-            redirection: self.redirection,
-            levels: &self.stats.levels,
+            ..self.query_of(generation, packet, components)
         };
         if self.may_be_outdated && family.reads_registry(&query) && self.asks_sm(packet)? {
             return Ok(Outcome::Nothing);
@@ -234,6 +231,14 @@ impl BatchHandler<'_> {
             is_empty && !generation.version.has_registry() && family.reads_registry(&query);
         if is_empty && !is_unknown && family.is_registry() && self.asks_sm(packet)? {
             return Ok(Outcome::Nothing);
+        }
+        if is_table
+            && searched.is_ok()
+            && found.exhausted == Some(Exhausted::TooMany)
+            && let Some(parts) = Parts::of(attribute, query.mask, query.record)
+            && let Some(outcome) = self.begin_growing(packet, parts, family, subject)?
+        {
+            return Ok(outcome);
         }
         let status = match (searched, found.exhausted) {
             _ if is_unknown => Status::SA_NO_RESOURCES,
@@ -279,6 +284,37 @@ impl BatchHandler<'_> {
         if self.costly.len() < COSTLY_MAX {
             let time = Duration::from_nanos(STEP_NS * u64::from(steps));
             self.costly.push((packet.address, time));
+        }
+    }
+}
+
+impl<'a> BatchHandler<'a> {
+    /// The query of a request in `packet`, with these components.
+    #[inline(always)]
+    pub(super) fn query_of<'q>(
+        &self,
+        generation: &'q Generation,
+        packet: &Packet,
+        components: Components<'q>,
+    ) -> Query<'q>
+    where
+        'a: 'q,
+    {
+        let mad = SaMad::new(&packet.mad);
+        Query {
+            tables: &generation.tables,
+            registry: &generation.registry,
+            index: &generation.index,
+            mask: components.mask,
+            attribute_modifier: mad.header().attribute_modifier(),
+            record: components.record,
+            data: components.record,
+            is_rmpp: mad.rmpp().is_active(),
+            slid: packet.address.lid,
+            sgid: packet.address.grh.map(|grh| grh.remote_gid),
+            trusted: mad.sa().sm_key() != 0,
+            redirection: self.redirection,
+            levels: &self.stats.levels,
         }
     }
 }

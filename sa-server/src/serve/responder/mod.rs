@@ -12,6 +12,7 @@ mod forward;
 mod rmpp;
 mod writes;
 
+use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -183,8 +184,13 @@ impl Responder {
 
     /// The lane of the session that a packet is answered from.
     fn lane_of(&mut self, packet: &Packet) -> usize {
+        self.lane_by(packet.carrier.peer)
+    }
+
+    /// Same of a packet that came through a door.
+    fn lane_by(&mut self, door: Option<SocketAddr>) -> usize {
         let View { lane, is_split, .. } = self.tables.view();
-        let door = packet.carrier.peer.filter(|_| is_split);
+        let door = door.filter(|_| is_split);
         door.and_then(|door| self.doors.lane_of(door)).unwrap_or(lane)
     }
 
@@ -273,6 +279,22 @@ impl Responder {
             self.account(now);
         }
         filled
+    }
+
+    /// Whether tables are sent that are not found completely yet.
+    #[inline]
+    pub(crate) fn has_growing(&self) -> bool {
+        self.transfers.grows()
+    }
+
+    /// Finds more of one table that is found while it is sent, for some 200 µs. Returns whether
+    /// there was one that has little left to send; such tables take turns.
+    #[cold]
+    pub fn grow_table(&mut self, now: Instant) -> bool {
+        let Some(slot) = self.transfers.next_hungry() else { return false };
+        let lane = self.lane_by(self.transfers.door(slot));
+        self.handler(now, Some(lane)).grow(slot);
+        true
     }
 
     /// When `handle_timeout` is due. Changes after any other `&mut self` call.

@@ -13,7 +13,7 @@ use crate::serve::own_port::Egress;
 use crate::serve::responder::{Outcome, Responder};
 use crate::stats::Kind;
 
-/// How long a worker answers costly requests before it checks other work.
+/// How long a worker answers costly requests, or lets tables grow, before it checks other work.
 const HEAVY_SLICE: Duration = Duration::from_micros(200);
 /// Segments of answers under way that go out before others are answered that wait.
 const SEGMENTS_WHILE_OTHERS_WAIT: usize = 16;
@@ -72,6 +72,25 @@ impl<T: Transport> Worker<T> {
             self.deliver(count, sends, clock)?;
         }
         Ok(count > 0)
+    }
+
+    /// Finds more of tables that are found while they are sent, if there is time. Returns whether
+    /// there were any that needed it.
+    pub(super) fn grow_tables(&mut self, others_wait: bool, clock: &impl Fn() -> Instant) -> bool {
+        if !self.responder.has_growing() || !self.has_room() {
+            return false;
+        }
+        let start = clock();
+        let (mut now, mut has_grown) = (start, false);
+        while now.saturating_duration_since(start) < HEAVY_SLICE
+            && self.backlog.may_spend(others_wait)
+            && self.responder.grow_table(now)
+        {
+            let end = clock();
+            self.backlog.spend(others_wait, end.saturating_duration_since(now));
+            (now, has_grown) = (end, true);
+        }
+        has_grown
     }
 
     /// Sends those of the first `count` packets of the batch that `sends` has a bit for. Returns

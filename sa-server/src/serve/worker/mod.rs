@@ -74,6 +74,8 @@ pub struct Worker<T> {
     now: Instant,
     /// Role of the worker for the responder's own port.
     egress: Egress,
+    /// Whether in this turn tables under way grow before costly requests are answered.
+    grows_first: bool,
 }
 
 /// Work left after a turn.
@@ -103,6 +105,7 @@ impl<T: Transport> Worker<T> {
             overflowed: 0,
             now,
             egress: Egress::Back,
+            grows_first: false,
         }
     }
 
@@ -162,7 +165,11 @@ impl<T: Transport> Worker<T> {
             self.answer(count, now, &clock)?;
         }
         let others_wait = more || !self.backlog.is_light_empty();
-        let tables = self.answer_heavy(others_wait, &clock)?;
+        // Both have the time of costly requests, and neither is to take all of it.
+        self.grows_first = !self.grows_first;
+        let mut tables = self.grows_first && self.grow_tables(others_wait, &clock);
+        tables |= self.answer_heavy(others_wait, &clock)?;
+        tables |= !self.grows_first && self.grow_tables(others_wait, &clock);
         if self.responder.poll_timeout().is_some_and(|due| now >= due) {
             self.responder.handle_timeout(now);
         }

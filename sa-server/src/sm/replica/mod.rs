@@ -36,6 +36,7 @@ use asked::Asked;
 pub use asked::Explain;
 pub use cache_dir::{CacheDir, CacheDirError, passing_identity};
 pub use holding::replies;
+pub(crate) use link::Backoff;
 use link::{Event, EventKind};
 use machine::{Machine, Output};
 use saver::Saver;

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use sa_proto::trust::{ClientTrust, TrustError};
+use sa_proto::trust::{ClientTrust, SmEndpoint, TrustError};
 use tonic::transport::Endpoint;
 
 /// How often a silent connection is probed, and how long an answer may take: a dead SM is noticed
@@ -53,17 +53,17 @@ impl SmUrl {
     }
 
     /// The endpoint to connect to; certificates are read each time.
-    pub(super) fn endpoint(&self) -> Result<Endpoint, TrustError> {
-        Ok(self
-            .trust
-            .endpoint(&self.text)?
-            .connect_timeout(CONNECT_TIMEOUT)
-            .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
-            .keep_alive_timeout(KEEPALIVE_TIMEOUT)
-            .keep_alive_while_idle(true)
-            .initial_stream_window_size(WINDOW_LEN)
-            .initial_connection_window_size(WINDOW_LEN)
-            .tcp_nodelay(true))
+    pub(super) fn endpoint(&self) -> Result<SmEndpoint, TrustError> {
+        Ok(self.trust.endpoint(&self.text)?.configure(|endpoint| {
+            endpoint
+                .connect_timeout(CONNECT_TIMEOUT)
+                .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
+                .keep_alive_timeout(KEEPALIVE_TIMEOUT)
+                .keep_alive_while_idle(true)
+                .initial_stream_window_size(WINDOW_LEN)
+                .initial_connection_window_size(WINDOW_LEN)
+                .tcp_nodelay(true)
+        }))
     }
 }
 

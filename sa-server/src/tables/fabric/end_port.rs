@@ -44,6 +44,11 @@ impl EndPort {
         usize::from(self.class)
     }
 
+    /// Its place in the order of [`EndPorts::all`].
+    pub(crate) fn place(&self) -> u64 {
+        in_order(self)
+    }
+
     /// No port.
     pub(crate) const EMPTY: Self = Self { guid: Guid(0), lid: Lid(0), row: 0, column: 0, class: 0 };
 }
@@ -113,6 +118,16 @@ impl EndPorts {
     /// Every end port under each of its GUIDs, in a stable order.
     pub fn all(&self) -> &[EndPort] {
         &self.all
+    }
+
+    /// The first of [`all`](Self::all) behind a place, or the first of all.
+    pub(crate) fn after(&self, place: Option<u64>) -> Option<&EndPort> {
+        first_after(&self.all, place)
+    }
+
+    /// Same of ports by their own GUIDs.
+    pub(crate) fn own_after(&self, place: Option<u64>) -> Option<&EndPort> {
+        first_after(&self.own, place)
     }
 
     /// Bytes of the two look-up tables.
@@ -228,6 +243,11 @@ impl EndPorts {
 /// The order in which OpenSM walks its ports, that of GUIDs in its memory.
 fn in_order(port: &EndPort) -> u64 {
     port.guid.0.swap_bytes()
+}
+
+fn first_after(ports: &[EndPort], place: Option<u64>) -> Option<&EndPort> {
+    let next = place.map_or(0, |place| ports.partition_point(|port| in_order(port) <= place));
+    ports.get(next)
 }
 
 /// Records in an order, without some and with others. Those that go are there; `come` may be in any

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use sa_proto::snapshot::FabricPlane;
 
+use super::fabrics;
 use super::in_force::in_force;
 use super::service_id::{ServiceIds, intervals};
 use super::sets::{SetId, SetsBuilder, insert};
@@ -62,9 +63,11 @@ impl QosMatcher {
         let by_source = by_groups(&mut sets, groups, rules.iter().map(|rule| &rule.row.sources));
         let by_destination =
             by_groups(&mut sets, groups, rules.iter().map(|rule| &rule.row.destinations));
+        let fabrics = fabrics::by_rule(plane, &rules, &levels);
         Self {
             sets: sets.finish(),
             rules,
+            fabrics,
             refuses: levels.iter().any(|level| level.has_pkeys),
             levels,
             any: Level::any(),

@@ -11,6 +11,7 @@
 
 mod compile;
 mod count;
+mod fabrics;
 mod groups;
 mod in_force;
 mod level;
@@ -91,6 +92,8 @@ pub struct QosMatcher {
     by_source: Box<[SetId]>,
     by_destination: Box<[SetId]>,
     left_out: usize,
+    /// The virtual fabric of each rule; empty if no rule belongs to a virtual fabric.
+    fabrics: Vec<Option<fabrics::OfFabric>>,
     /// Whether some level restricts P_Keys.
     refuses: bool,
 }

@@ -47,14 +47,15 @@ pub struct Level {
     pub pkeys: Vec<(u16, u16)>,
 }
 
-/// A rule that did not accept the request.
+/// A rule that did not decide on the path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PassedOver {
     /// Its precedence.
     pub index: u32,
     /// Name given by the operator.
     pub name: String,
-    /// The first criterion that does not hold.
+    /// The first criterion that does not hold; `None` for a virtual fabric that accepts the request
+    /// and has no path, if another one's is the answer.
     pub failing: Option<Criterion>,
 }
 
@@ -144,13 +145,29 @@ pub(super) fn ask(
         dlid,
     };
     let Ok(request) = PathRequest::read(&query) else { return decided };
-    decided.no_path =
-        select(tables, &request, request.constraints, (&from, from_class), (&to, to_class), dlid)
-            .err();
-    decided.no_way_back =
-        select(tables, &request, request.constraints, (&to, to_class), (&from, from_class), slid)
-            .err();
-    let matched = rule(tables, &request, from_class, to_class);
+    let between = |level| {
+        let (from, to) = ((&from, from_class), (&to, to_class));
+        let wishes = request.constraints;
+        let there = select(tables, &request, wishes, level, from, to, dlid).err();
+        (there, select(tables, &request, wishes, level, to, from, slid).err())
+    };
+    let mut matched = rule(tables, &request, from_class, to_class);
+    let mut no_path = between(None);
+    if let (Some(_), Some(criteria), true) =
+        (no_path.0, &request.criteria, decided.record.is_some())
+    {
+        // The path is that of another virtual fabric that accepts the request.
+        let (groups, to_groups) = (from_class.groups, to_class.groups);
+        let mut further = tables.qos.further(&request.asked, criteria, groups, to_groups);
+        while let Some(level) = further.as_mut().and_then(Iterator::next) {
+            let its = between(Some(level));
+            if its.0.is_none() {
+                (matched, no_path) = (further.map(|further| further.rule()), its);
+                break;
+            }
+        }
+    }
+    (decided.no_path, decided.no_way_back) = no_path;
     for (number, row) in (0..).map(RuleNumber).zip(tables.qos.rows()) {
         if Some(number) == matched {
             decided.rule = Some(explained_rule(tables, number, row));

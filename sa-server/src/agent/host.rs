@@ -1,0 +1,331 @@
+//! The ports of this host, and what is answered to a datagram of the kernel's.
+//!
+//! A request for a path is always answered: with the path, or with the error by which the kernel
+//! asks the SA at once. Silence would cost it its time limit, 2 s. There is no answer to what is no
+//! such request: an error would be meaningless, and requests for IP addresses are for other agents
+//! that listen at the same time.
+
+use std::fmt;
+use std::time::Instant;
+
+use super::netlink::{Message, Messages, NetlinkError, Operation, write_error, write_path};
+use super::port::{Port, Reason};
+
+/// Maximum number of ports.
+pub const PORTS_MAX: usize = 64;
+
+/// The ports, and counts of requests.
+#[derive(Debug, Default)]
+pub struct Host {
+    ports: Vec<(Name, Port)>,
+    counters: Counters,
+}
+
+/// A port as the kernel names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Name {
+    /// The device, such as `mlx5_0`.
+    pub device: String,
+    /// Number of the port on it.
+    pub port: u8,
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.device, self.port)
+    }
+}
+
+/// Counts of requests.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Answered with a path.
+    pub answered: u64,
+    /// Left to the SA, by [`Reason::ALL`].
+    pub left: [u64; Reason::ALL.len()],
+    /// Messages without an answer: not requests for paths.
+    pub ignored: u64,
+    /// Datagrams that end in something that is no message.
+    pub malformed: u64,
+    /// Times that requests were lost because there was no room.
+    pub lost: u64,
+}
+
+impl Counters {
+    /// Left to the SA in all.
+    pub fn left_to_sa(&self) -> u64 {
+        self.left.iter().sum()
+    }
+}
+
+impl Host {
+    /// With these ports; those beyond [`PORTS_MAX`] are left out.
+    pub fn new(ports: Vec<(Name, Port)>) -> Self {
+        let mut this = Self { ports, counters: Counters::default() };
+        this.ports.truncate(PORTS_MAX);
+        this
+    }
+
+    /// The ports.
+    pub fn ports(&self) -> &[(Name, Port)] {
+        &self.ports
+    }
+
+    /// A port, by its position.
+    pub fn port_mut(&mut self, at: usize) -> Option<&mut Port> {
+        self.ports.get_mut(at).map(|(_, port)| port)
+    }
+
+    /// Counts so far.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Requests were lost before they could be read.
+    pub fn count_lost(&mut self) {
+        self.counters.lost += 1;
+    }
+
+    /// Appends the answers to the requests in a datagram.
+    pub fn answer(&mut self, now: Instant, datagram: &[u8], answers: &mut Vec<u8>) {
+        for message in Messages::new(datagram) {
+            match message {
+                Ok(message) if message.is_request && message.operation == Operation::Resolve => {
+                    self.resolve(now, &message, answers);
+                }
+                Ok(_) | Err(NetlinkError::Client) => self.counters.ignored += 1,
+                Err(_) => self.counters.malformed += 1,
+            }
+        }
+    }
+
+    fn resolve(&mut self, now: Instant, message: &Message<'_>, answers: &mut Vec<u8>) {
+        let found = message.request().map_err(|_| Reason::Malformed).and_then(|asked| {
+            let is_named = |(name, _): &&(Name, Port)| {
+                name.device.as_bytes() == asked.device && name.port == asked.port
+            };
+            let (_, port) = self.ports.iter().find(is_named).ok_or(Reason::UnknownPort)?;
+            Ok((asked.path_use, port.answer(now, &asked)?))
+        });
+        match found {
+            Ok((path_use, record)) => {
+                self.counters.answered += 1;
+                write_path(answers, message.sequence, path_use, &record);
+            }
+            Err(reason) => {
+                self.counters.left[reason as usize] += 1;
+                write_error(answers, message.sequence);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::netlink::kernel::{self, Taken};
+    use crate::agent::netlink::{PathUse, Request};
+    use crate::agent::port::STALE_AFTER;
+    use ib_mad::types::{Gid, Guid, Lid, PKey};
+    use ib_mad::wire::record::PathRecord;
+    use sa_proto::proto::node as proto;
+    use sa_proto::proto::node::update::Kind;
+
+    const PREFIX: u64 = 0xFEC0_0000_0000_0001;
+    const OWN: u64 = 0x10;
+    const ALIAS: u64 = 0x11;
+
+    fn gid(prefix: u64, guid: u64) -> Gid {
+        Gid::new(prefix, Guid(guid))
+    }
+
+    fn record(to: u64, pkey: u16, reversible: bool) -> [u8; 64] {
+        let mut record = [0; 64];
+        PathRecord::of_mut(&mut record)
+            .set_dgid(gid(PREFIX, to))
+            .set_sgid(gid(PREFIX, OWN))
+            .set_dlid(Lid(7))
+            .set_pkey(PKey(pkey))
+            .set_reversible(reversible);
+        record
+    }
+
+    fn asked() -> Request<'static> {
+        Request {
+            device: b"mlx5_0",
+            port: 1,
+            path_use: PathUse::Reversible,
+            service_id: Some(100),
+            dgid: Some(gid(PREFIX, 0x20)),
+            sgid: Some(gid(PREFIX, OWN)),
+            pkey: Some(PKey(0xffff)),
+            qos_class: Some(0),
+            tclass: None,
+        }
+    }
+
+    fn update(port: &mut Port, now: Instant, kind: Kind) {
+        port.handle_update(now, proto::Update { kind: Some(kind) }).unwrap();
+    }
+
+    fn current(records: u32) -> Kind {
+        Kind::Current(proto::Current { session: 1, generation: 2, records, is_known: true })
+    }
+
+    /// A host with one port that has paths to 0x20, and to 0x30 in one direction.
+    fn host(now: Instant) -> Host {
+        let name = Name { device: "mlx5_0".into(), port: 1 };
+        let mut host = Host::new(vec![(name, Port::new(Guid(OWN)))]);
+        let port = host.port_mut(0).unwrap();
+        port.handle_connected(now);
+        let terms = proto::Terms {
+            subnet_prefix: PREFIX,
+            sources: vec![OWN, ALIAS],
+            service_ids: vec![
+                proto::IdMatch { first: 10, last: 19, mask: 0 },
+                proto::IdMatch { first: 0x7000, last: 0, mask: 0xf000 },
+            ],
+            qos_classes: vec![proto::Range { first: 5, last: 6 }],
+        };
+        update(port, now, Kind::Terms(terms));
+        let records = [record(0x20, 0xffff, true), record(0x30, 0xffff, false)].concat();
+        let changes = proto::Changes { destinations: vec![0x20, 0x30], records: records.into() };
+        update(port, now, Kind::Changes(changes));
+        update(port, now, current(2));
+        host
+    }
+
+    fn ask(host: &mut Host, now: Instant, asked: &Request<'_>) -> Taken {
+        let mut answers = Vec::new();
+        host.answer(now, &kernel::request(9, asked), &mut answers);
+        let taken = kernel::take(&answers, asked.path_use);
+        assert_eq!((taken.len(), taken[0].0), (1, 9));
+        taken[0].1
+    }
+
+    /// The reason for which the request is left to the SA.
+    fn left(host: &mut Host, now: Instant, asked: &Request<'_>) -> Reason {
+        let before = host.counters().clone();
+        assert_eq!(ask(host, now, asked), Taken::AsksSa);
+        let after = host.counters();
+        assert_eq!(after.answered, before.answered);
+        let is_counted =
+            |reason: &Reason| after.left[*reason as usize] > before.left[*reason as usize];
+        Reason::ALL.into_iter().find(is_counted).unwrap()
+    }
+
+    #[test]
+    fn the_place_of_a_reason_is_that_of_its_counter() {
+        for (at, reason) in Reason::ALL.into_iter().enumerate() {
+            assert_eq!(reason as usize, at);
+        }
+    }
+
+    #[test]
+    fn an_answer_repeats_source_and_pkey() {
+        let now = Instant::now();
+        let mut host = host(now);
+        assert_eq!(ask(&mut host, now, &asked()), Taken::Path(record(0x20, 0xffff, true)));
+        let link_local = 0xFE80 << 48;
+        let limited = Request {
+            sgid: Some(gid(link_local, ALIAS)),
+            dgid: Some(gid(link_local, 0x20)),
+            pkey: Some(PKey(0x7fff)),
+            ..asked()
+        };
+        let mut wanted = record(0x20, 0x7fff, true);
+        PathRecord::of_mut(&mut wanted).set_sgid(gid(link_local, ALIAS));
+        assert_eq!(ask(&mut host, now, &limited), Taken::Path(wanted));
+    }
+
+    #[test]
+    fn what_the_table_does_not_answer_is_left_to_the_sa() {
+        let now = Instant::now();
+        let mut host = host(now);
+        let mut left = |asked: Request<'_>| left(&mut host, now, &asked);
+        let unknown = Some(gid(PREFIX, 0x99));
+        assert_eq!(left(Request { device: b"mlx5_1", ..asked() }), Reason::UnknownPort);
+        assert_eq!(left(Request { port: 2, ..asked() }), Reason::UnknownPort);
+        assert_eq!(left(Request { pkey: None, ..asked() }), Reason::Incomplete);
+        assert_eq!(left(Request { sgid: None, ..asked() }), Reason::Incomplete);
+        assert_eq!(left(Request { dgid: None, ..asked() }), Reason::Incomplete);
+        assert_eq!(left(Request { sgid: unknown, ..asked() }), Reason::OtherSource);
+        let other = Some(gid(PREFIX + 1, OWN));
+        assert_eq!(left(Request { sgid: other, ..asked() }), Reason::OtherSource);
+        let other = Some(gid(PREFIX + 1, 0x20));
+        assert_eq!(left(Request { dgid: other, ..asked() }), Reason::OtherSubnet);
+        let group = Some(gid(0xFF12 << 48, 0x20));
+        assert_eq!(left(Request { dgid: group, ..asked() }), Reason::OtherSubnet);
+        for id in [10, 19, 0x7000, 0x7fff] {
+            assert_eq!(left(Request { service_id: Some(id), ..asked() }), Reason::Qos, "{id}");
+        }
+        for class in [5, 6, 0x1005] {
+            assert_eq!(left(Request { qos_class: Some(class), ..asked() }), Reason::Qos);
+        }
+        assert_eq!(left(Request { dgid: unknown, ..asked() }), Reason::NoPath);
+        assert_eq!(left(Request { pkey: Some(PKey(1)), ..asked() }), Reason::NoPath);
+    }
+
+    #[test]
+    fn a_path_without_reverse_path_serves_one_direction() {
+        let now = Instant::now();
+        let mut host = host(now);
+        let asked = Request { dgid: Some(gid(PREFIX, 0x30)), ..asked() };
+        assert_eq!(left(&mut host, now, &asked), Reason::NoPath);
+        let asked = Request { path_use: PathUse::Unidirectional, ..asked };
+        assert_eq!(ask(&mut host, now, &asked), Taken::Path(record(0x30, 0xffff, false)));
+    }
+
+    #[test]
+    fn a_port_answers_only_while_it_is_fresh() {
+        let now = Instant::now();
+        let mut host = host(now);
+        let is_answered = |host: &mut Host, now| ask(host, now, &asked()) != Taken::AsksSa;
+        assert!(is_answered(&mut host, now));
+        update(host.port_mut(0).unwrap(), now, Kind::Changing(proto::Changing {}));
+        assert_eq!(left(&mut host, now, &asked()), Reason::Outdated);
+        update(host.port_mut(0).unwrap(), now, current(2));
+        assert!(is_answered(&mut host, now));
+
+        let late = now + STALE_AFTER;
+        assert!(is_answered(&mut host, late - std::time::Duration::from_nanos(1)));
+        assert_eq!(left(&mut host, late, &asked()), Reason::Stale);
+        update(host.port_mut(0).unwrap(), late, Kind::Heartbeat(proto::Heartbeat {}));
+        assert!(is_answered(&mut host, late));
+
+        host.port_mut(0).unwrap().handle_disconnected();
+        assert_eq!(left(&mut host, late, &asked()), Reason::Absent);
+        assert_eq!(host.ports()[0].1.table().bytes(), 0);
+    }
+
+    #[test]
+    fn a_table_of_another_size_than_the_responders_is_not_used() {
+        let now = Instant::now();
+        let mut host = host(now);
+        let port = host.port_mut(0).unwrap();
+        let wrong = proto::Update { kind: Some(current(3)) };
+        assert!(port.handle_update(now, wrong).is_err());
+        assert_eq!(left(&mut host, now, &asked()), Reason::Outdated);
+    }
+
+    #[test]
+    fn other_messages_get_no_answer() {
+        let now = Instant::now();
+        let mut host = host(now);
+        let mut answers = Vec::new();
+        for operation in [1, 2, 3, 1023] {
+            host.answer(now, &kernel::other(1, operation), &mut answers);
+        }
+        let mut answer = kernel::request(1, &asked());
+        answer[6] = 0;
+        host.answer(now, &answer, &mut answers);
+        host.answer(now, &[1, 2, 3], &mut answers);
+        let Counters { ignored, malformed, .. } = *host.counters();
+        assert_eq!((answers.len(), ignored, malformed), (0, 5, 1));
+        // A request that cannot be read has a number to be answered by.
+        let mut unread = kernel::request(1, &asked());
+        unread[81] = 9;
+        host.answer(now, &unread, &mut answers);
+        assert_eq!(kernel::take(&answers, PathUse::Reversible), [(1, Taken::AsksSa)]);
+    }
+}

@@ -1,0 +1,137 @@
+//! Finds the paths from one port to every destination.
+//!
+//! Each is found as the answer to a Get is ([`query::Family::find`]), from the same tables: the
+//! agent's answers equal the responder's because nothing is decided twice.
+
+use std::collections::HashMap;
+
+use ib_mad::types::{Gid, Guid, PKey};
+use ib_mad::wire::mad::Method;
+use ib_mad::wire::record::PathRecord;
+use ib_mad::wire::record::path::component as path;
+use ib_mad::wire::sa::{ComponentMask, DATA_LEN, attribute};
+
+use crate::query::pool::{Pool, PoolConfig};
+use crate::query::redirect::Redirection;
+use crate::query::{self, Family, Found, Query, Scratch};
+use crate::tables::cell::Generation;
+use crate::tables::qos_match::LevelCounts;
+use crate::tables::{EndPort, PKeySet, Tables};
+
+/// Maximum number of records of one port. Destinations beyond it are left out, and their paths
+/// asked of the SA.
+pub const RECORDS_MAX: usize = 1 << 18;
+
+/// A PathRecord as in an answer.
+pub(super) type Record = [u8; PathRecord::LEN];
+
+/// Components of the requests that the records answer. Agents give a record that is marked as
+/// reversible to those that ask for that, too: the first path that fits any request is then the
+/// first that fits them.
+const COMPONENTS: ComponentMask =
+    ComponentMask(path::DGID.0 | path::SGID.0 | path::NUMB_PATH.0 | path::PKEY.0);
+
+/// Finds the paths from one port of a generation.
+pub(super) struct Survey<'a> {
+    generation: &'a Generation,
+    source: EndPort,
+    family: &'static Family,
+    scratch: Scratch,
+    pool: Pool,
+    redirection: Redirection,
+    /// Paths of agents are not among those answered.
+    levels: LevelCounts,
+    /// P_Keys that the source shares, with their membership bit, by the P_Key table of the
+    /// destination; ascending.
+    shared: HashMap<PKeySet, Box<[PKey]>>,
+}
+
+impl<'a> Survey<'a> {
+    /// Of the paths from a port, unless this generation does not have it.
+    pub(super) fn new(generation: &'a Generation, port: Guid) -> Option<Self> {
+        let source = *generation.tables.end_ports.by_guid(port)?;
+        let family = query::family(attribute::PATH_RECORD)?;
+        source.lid.is_unicast().then(|| Self {
+            generation,
+            source,
+            family,
+            scratch: Scratch::new(),
+            pool: Pool::new(PoolConfig::default()),
+            redirection: Redirection::off(),
+            levels: LevelCounts::default(),
+            shared: HashMap::new(),
+        })
+    }
+
+    fn tables(&self) -> &'a Tables {
+        &self.generation.tables
+    }
+
+    /// The port's own GUID and its aliases, ascending.
+    pub(super) fn sources(&self) -> Vec<Guid> {
+        let names = self.tables().end_ports.names_by_lid(self.source.lid);
+        let mut guids: Vec<Guid> = names.iter().map(|port| port.guid).collect();
+        guids.sort_unstable();
+        guids
+    }
+
+    /// Calls `each` with the records of all paths to a destination, ascending by P_Key.
+    pub(super) fn paths(&mut self, destination: Guid, mut each: impl FnMut(&Record)) {
+        let tables = self.tables();
+        let Some(port) = tables.end_ports.by_guid(destination) else { return };
+        let set = tables.end_class(port).pkeys;
+        if !self.shared.contains_key(&set) {
+            let shared = shared(tables, tables.end_class(&self.source).pkeys, set);
+            self.shared.insert(set, shared);
+        }
+        for at in 0..self.shared[&set].len() {
+            let pkey = self.shared[&set][at];
+            if let Some(record) = self.path(destination, pkey) {
+                each(&record);
+            }
+        }
+    }
+
+    /// The answer to a Get for the path to `destination` in the partition of `pkey`.
+    fn path(&mut self, destination: Guid, pkey: PKey) -> Option<Record> {
+        let prefix = self.tables().subnet.prefix;
+        let mut asked = [0; DATA_LEN];
+        let (record, _) = asked.split_first_chunk_mut::<{ size_of::<Record>() }>()?;
+        PathRecord::of_mut(record)
+            .set_dgid(Gid::new(prefix, destination))
+            .set_sgid(Gid::new(prefix, self.source.guid))
+            .set_numb_path(1)
+            .set_pkey(pkey);
+        let generation = self.generation;
+        let query = Query {
+            tables: &generation.tables,
+            registry: &generation.registry,
+            index: &generation.index,
+            mask: COMPONENTS,
+            attribute_modifier: 0,
+            record: &asked,
+            data: &asked,
+            is_rmpp: false,
+            slid: self.source.lid,
+            sgid: None,
+            trusted: false,
+            redirection: &self.redirection,
+            levels: &self.levels,
+        };
+        let mut found = Found::new(&mut self.scratch, &mut self.pool, self.family.record_len, true);
+        let searched = self.family.find(Method::GET, &query, &mut found);
+        let found = found.finish();
+        let is_one = searched.is_ok() && found.exhausted.is_none() && found.count == 1;
+        if is_one { self.scratch.records.first_chunk().copied() } else { None }
+    }
+}
+
+/// P_Keys, with their membership bit, by which ports with these tables can talk, ascending.
+fn shared(tables: &Tables, a: PKeySet, b: PKeySet) -> Box<[PKey]> {
+    let partitions = &tables.partitions;
+    let bases = partitions.bases().iter().map(|&base| PKey(base));
+    let mut shared: Vec<u16> =
+        bases.filter(|&pkey| partitions.share(a, b, pkey)).map(|pkey| pkey.0).collect();
+    shared.sort_unstable();
+    shared.into_iter().map(|base| PKey(base | 0x8000)).collect()
+}

@@ -1,0 +1,419 @@
+//! The agent of a compute node answers as the responder does, or leaves it to the SA: over random
+//! partitions, policies, routes and requests, and over changes of all of them.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use ib_mad::transport::Packet;
+use ib_mad::types::{Gid, Guid, PKey, SUBNET_PREFIX_DEFAULT, Sl};
+use ib_mad::wire::mad::{Method, Status};
+use ib_mad::wire::record::PathRecord;
+use ib_mad::wire::record::path::component as path;
+use ib_mad::wire::sa::{ComponentMask, SaMad, attribute};
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use sa_proto::prost::Message;
+use sa_proto::proto::node as proto;
+use sa_proto::snapshot::{
+    FabricPlane, IdMatch, Lft, QosLevel, QosRule, RegistryPlane, RuleOrigin, Version,
+};
+use sa_server::agent::host::{Host, Name};
+use sa_server::agent::netlink::kernel::{self, Taken};
+use sa_server::agent::netlink::{PathUse, Request};
+use sa_server::agent::port::{Port, Reason};
+use sa_server::node::{CHANGES_LEN_MAX, Follower};
+use sa_server::serve::responder::{Outcome, Responder, ResponderConfig};
+use sa_server::tables::Tables;
+use sa_server::tables::cell::{Generation, Publisher};
+
+use crate::common::{Chain, request};
+
+/// Three switches with three hosts each.
+const CHAIN: Chain = Chain { switches: 3, hosts_each: 3 };
+const HOSTS: u16 = 9;
+/// The host with the agent.
+const OWN: u16 = 2;
+
+/// What a fabric is made of.
+#[derive(Clone, Debug)]
+struct World {
+    /// P_Keys of each host.
+    pkeys: Vec<Vec<u16>>,
+    /// Routes that are missing: switch, LID.
+    cuts: Vec<(u16, u16)>,
+    qos: bool,
+    rules: Vec<Rule>,
+    levels: Vec<Level>,
+}
+
+/// SL and P_Keys of a QoS level.
+type Level = (Option<u8>, Option<(u16, u16)>);
+
+#[derive(Clone, Debug)]
+struct Rule {
+    level: u32,
+    pkeys: Option<Vec<(u16, u16)>>,
+    qos_classes: Option<Vec<(u16, u16)>>,
+    service_ids: Option<Vec<IdMatch>>,
+}
+
+fn pkey() -> impl Strategy<Value = u16> {
+    prop_oneof![
+        Just(0xffffu16),
+        Just(0x7fff),
+        (1u16..4, any::<bool>()).prop_map(|(base, full)| { base | u16::from(full) << 15 })
+    ]
+}
+
+fn small_range(max: u16) -> impl Strategy<Value = (u16, u16)> {
+    (0..max, 0..max).prop_map(|(a, b)| (a.min(b), a.max(b)))
+}
+
+fn id_match() -> impl Strategy<Value = IdMatch> {
+    prop_oneof![
+        small_range(8).prop_map(|(a, b)| IdMatch::Range(a.into(), b.into())),
+        (0u64..8, 1u64..8).prop_map(|(value, mask)| IdMatch::Masked { value, mask }),
+    ]
+}
+
+fn rule() -> impl Strategy<Value = Rule> {
+    let pkeys = option::of(vec(small_range(5), 1..3));
+    let classes = option::of(vec(small_range(6), 1..3));
+    let ids = option::weighted(0.4, vec(id_match(), 0..3));
+    (0u32..4, pkeys, classes, ids).prop_map(|(level, pkeys, qos_classes, service_ids)| Rule {
+        level,
+        pkeys,
+        qos_classes,
+        service_ids,
+    })
+}
+
+fn world() -> impl Strategy<Value = World> {
+    let level = (option::of(0u8..4), option::weighted(0.3, small_range(4)));
+    (
+        vec(vec(pkey(), 1..4), usize::from(HOSTS)),
+        vec((0..CHAIN.switches, 1..=HOSTS + CHAIN.switches), 0..3),
+        any::<bool>(),
+        vec(rule(), 0..4),
+        vec(level, 4),
+    )
+        .prop_map(|(pkeys, cuts, qos, rules, levels)| World {
+            pkeys,
+            cuts,
+            qos,
+            rules,
+            levels,
+        })
+}
+
+impl World {
+    fn plane(&self) -> FabricPlane {
+        let mut plane = CHAIN.plane(|port| {
+            let host = (1..=HOSTS).find(|&lid| Chain::host_guid(lid) == port.guid);
+            if let Some(host) = host.filter(|_| port.num.0 == 1) {
+                let pkeys = self.pkeys[usize::from(host) - 1].iter().map(|&pkey| PKey(pkey));
+                port.pkeys = pkeys.collect();
+            }
+        });
+        for &(switch, lid) in &self.cuts {
+            let lft = &plane.lfts[usize::from(switch)];
+            let mut ports = lft.ports.to_vec();
+            ports[usize::from(lid)] = Lft::NO_ROUTE;
+            let lft = Lft { switch: lft.switch, ports: ports.into() };
+            plane.lfts[usize::from(switch)] = Arc::new(lft);
+        }
+        plane.subnet.qos = self.qos;
+        let level = |(index, &(sl, pkeys)): (usize, &Level)| QosLevel {
+            index: index as u32,
+            name: format!("level {index}"),
+            sl: sl.map(|sl| Sl::from_low_bits(sl.into())),
+            mtu_limit: None,
+            rate_limit: None,
+            packet_life: None,
+            pkeys: pkeys.into_iter().collect(),
+        };
+        plane.qos_levels = self.levels.iter().enumerate().map(level).map(Arc::new).collect();
+        let rule = |(index, rule): (usize, &Rule)| QosRule {
+            index: index as u32,
+            name: format!("rule {index}"),
+            origin: RuleOrigin::MatchRule,
+            level: rule.level,
+            sources: None,
+            destinations: None,
+            pkeys: rule.pkeys.clone(),
+            qos_classes: rule.qos_classes.clone(),
+            service_ids: rule.service_ids.clone(),
+        };
+        plane.qos_rules = self.rules.iter().enumerate().map(rule).map(Arc::new).collect();
+        plane
+    }
+
+    fn generation(&self, number: u64) -> Arc<Generation> {
+        let registry = RegistryPlane::default();
+        let tables = Arc::new(Tables::build(&self.plane(), &registry));
+        let version = Version { fabric_generation: number, ..Version::OFFLINE };
+        Arc::new(Generation::new(version, tables, Arc::new(registry)))
+    }
+}
+
+/// A request as a host's kernel may send it.
+#[derive(Clone, Debug)]
+struct Ask {
+    path_use: PathUse,
+    prefixes: (u64, u64),
+    to: u16,
+    pkey: Option<u16>,
+    service_id: Option<u64>,
+    qos_class: Option<u16>,
+    tclass: Option<u8>,
+}
+
+fn ask() -> impl Strategy<Value = Ask> {
+    let path_use = prop_oneof![Just(PathUse::Reversible), Just(PathUse::Unidirectional)];
+    let prefix =
+        || prop_oneof![9 => Just(SUBNET_PREFIX_DEFAULT), 1 => Just(0xFE81 << 48), 1 => 1u64..4];
+    (
+        path_use,
+        (prefix(), prefix()),
+        1..=HOSTS + CHAIN.switches + 1,
+        option::weighted(0.95, pkey()),
+        option::of(0u64..20),
+        option::of(0u16..9),
+        option::of(any::<u8>()),
+    )
+        .prop_map(|(path_use, prefixes, to, pkey, service_id, qos_class, tclass)| Ask {
+            path_use,
+            prefixes,
+            to,
+            pkey,
+            service_id,
+            qos_class,
+            tclass,
+        })
+}
+
+impl Ask {
+    fn request(&self) -> Request<'static> {
+        // Behind the hosts come the switches, then a GUID that is nowhere.
+        let to = match self.to {
+            to if to <= HOSTS => Chain::host_guid(to),
+            to => Guid(0xb859_9f03_00a0_0000 + u64::from(to - HOSTS - 1) * 0x40),
+        };
+        Request {
+            device: b"mlx5_0",
+            port: 1,
+            path_use: self.path_use,
+            service_id: self.service_id,
+            dgid: Some(Gid::new(self.prefixes.1, to)),
+            sgid: Some(Gid::new(self.prefixes.0, Chain::host_guid(OWN))),
+            pkey: self.pkey.map(PKey),
+            qos_class: self.qos_class,
+            tclass: self.tclass,
+        }
+    }
+
+    /// The query that the kernel sends if the agent does not answer.
+    fn query(&self) -> Packet {
+        let asked = self.request();
+        let mut mask = path::DGID | path::SGID | path::NUMB_PATH | path::REVERSIBLE;
+        let mut add = |component: ComponentMask, is_there: bool| {
+            if is_there {
+                mask |= component;
+            }
+        };
+        add(path::SERVICE_ID, asked.service_id.is_some());
+        add(path::PKEY, asked.pkey.is_some());
+        add(path::QOS_CLASS, asked.qos_class.is_some());
+        add(path::TCLASS, asked.tclass.is_some());
+        let mut packet = request(OWN, Method::GET, attribute::PATH_RECORD, 1, mask);
+        PathRecord::new(&mut packet.mad[56..])
+            .unwrap()
+            .set_dgid(asked.dgid.unwrap())
+            .set_sgid(asked.sgid.unwrap())
+            .set_numb_path(1)
+            .set_reversible(self.path_use == PathUse::Reversible)
+            .set_service_id(asked.service_id.unwrap_or_default())
+            .set_pkey(asked.pkey.unwrap_or_default())
+            .set_qos_class(asked.qos_class.unwrap_or_default())
+            .set_tclass(asked.tclass.unwrap_or_default());
+        packet
+    }
+}
+
+/// The responder's answer.
+fn answer(responder: &mut Responder, mut packet: Packet) -> Result<[u8; 64], Status> {
+    assert_eq!(responder.handle(&mut packet, Instant::now()), Outcome::Send);
+    let mad = SaMad::new(&packet.mad);
+    match mad.header().status() {
+        Status::OK => Ok(*mad.data().first_chunk().unwrap()),
+        status => Err(status),
+    }
+}
+
+/// Messages as they arrive.
+fn deliver(host: &mut Host, now: Instant, messages: Vec<proto::Update>) {
+    for message in messages {
+        let bytes = message.encode_to_vec();
+        assert!(bytes.len() <= CHANGES_LEN_MAX + 64);
+        let message = proto::Update::decode(&bytes[..]).unwrap();
+        host.port_mut(0).unwrap().handle_update(now, message).unwrap();
+    }
+}
+
+fn new_host(now: Instant) -> Host {
+    let name = Name { device: "mlx5_0".into(), port: 1 };
+    let mut host = Host::new(vec![(name, Port::new(Chain::host_guid(OWN)))]);
+    host.port_mut(0).unwrap().handle_connected(now);
+    host
+}
+
+fn lost(host: &Host, reason: Reason) -> u64 {
+    host.counters().left[reason as usize]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn the_agent_answers_as_the_responder_or_not_at_all(
+        worlds in vec(world(), 1..4),
+        asks in vec(ask(), 40),
+    ) {
+        let now = Instant::now();
+        let (mut host, mut follower) = (new_host(now), Follower::new(Chain::host_guid(OWN)));
+        let mut publisher = Publisher::new();
+        let config = ResponderConfig::default();
+        let mut responder = Responder::new(publisher.reader(), config, Arc::default());
+        let mut destinations = None;
+        for (world, number) in worlds.iter().zip(1..) {
+            let generation = world.generation(number);
+            publisher.publish(Arc::clone(&generation));
+            let list = Follower::destinations(&generation, destinations.as_ref());
+            deliver(&mut host, now, follower.update(&generation, &list));
+            destinations = Some(list);
+            for ask in &asks {
+                let request = ask.request();
+                let no_path = lost(&host, Reason::NoPath);
+                let mut answers = Vec::new();
+                host.answer(now, &kernel::request(7, &request), &mut answers);
+                let taken = kernel::take(&answers, ask.path_use);
+                prop_assert_eq!(taken.len(), 1);
+                let expected = answer(&mut responder, ask.query());
+                match taken[0].1 {
+                    Taken::Path(record) => prop_assert_eq!(Ok(record), expected, "{:?}", ask),
+                    Taken::AsksSa if lost(&host, Reason::NoPath) > no_path => {
+                        // With one LID a port there is no other path.
+                        prop_assert!(expected.is_err(), "{:?}: {:?}", ask, expected);
+                    }
+                    Taken::AsksSa => {}
+                    Taken::Fails => prop_assert!(false, "the query would fail"),
+                }
+            }
+        }
+    }
+}
+
+/// Whether a host's kernel is answered from memory for connections and for IPoIB.
+fn asks() -> [Ask; 2] {
+    let cm = Ask {
+        path_use: PathUse::Reversible,
+        prefixes: (SUBNET_PREFIX_DEFAULT, SUBNET_PREFIX_DEFAULT),
+        to: 8,
+        pkey: Some(0xffff),
+        service_id: Some(0x0106_0000 + 4711),
+        qos_class: Some(0),
+        tclass: None,
+    };
+    let ipoib = Ask {
+        path_use: PathUse::Unidirectional,
+        service_id: None,
+        qos_class: None,
+        tclass: Some(0),
+        ..cm.clone()
+    };
+    [cm, ipoib]
+}
+
+fn plain_world() -> World {
+    World {
+        pkeys: vec![vec![0xffff]; usize::from(HOSTS)],
+        cuts: Vec::new(),
+        qos: false,
+        rules: Vec::new(),
+        levels: vec![(None, None); 4],
+    }
+}
+
+fn is_answered(host: &mut Host, now: Instant, ask: &Ask) -> bool {
+    let mut answers = Vec::new();
+    host.answer(now, &kernel::request(7, &ask.request()), &mut answers);
+    matches!(kernel::take(&answers, ask.path_use)[0].1, Taken::Path(_))
+}
+
+#[test]
+fn connections_and_ipoib_are_answered_also_where_a_policy_names_other_services() {
+    let now = Instant::now();
+    let mut world = plain_world();
+    for rules in [false, true] {
+        if rules {
+            world.qos = true;
+            let none = Rule { level: 0, pkeys: None, qos_classes: None, service_ids: None };
+            let ids = Some(vec![IdMatch::Range(1, 100)]);
+            let of_service = Rule { service_ids: ids, ..none.clone() };
+            world.rules = vec![of_service, Rule { qos_classes: Some(vec![(3, 3)]), ..none }];
+        }
+        let (mut host, mut follower) = (new_host(now), Follower::new(Chain::host_guid(OWN)));
+        let generation = world.generation(1);
+        let list = Follower::destinations(&generation, None);
+        deliver(&mut host, now, follower.update(&generation, &list));
+        for ask in asks() {
+            assert!(is_answered(&mut host, now, &ask), "{ask:?}, rules: {rules}");
+        }
+        let of_rule = Ask { service_id: Some(50), ..asks()[0].clone() };
+        assert_eq!(is_answered(&mut host, now, &of_rule), !rules);
+    }
+}
+
+#[test]
+fn only_what_changed_is_sent() {
+    let mut world = plain_world();
+    let mut follower = Follower::new(Chain::host_guid(OWN));
+    let mut sent = |world: &World, number| {
+        let generation = world.generation(number);
+        let list = Follower::destinations(&generation, None);
+        let messages = follower.update(&generation, &list);
+        let kinds = messages.into_iter().filter_map(|message| message.kind);
+        let changes = kinds.filter_map(|kind| match kind {
+            proto::update::Kind::Changes(changes) => Some(changes.destinations),
+            _ => None,
+        });
+        changes.flatten().collect::<Vec<u64>>()
+    };
+    let all = usize::from(HOSTS + CHAIN.switches);
+    assert_eq!(sent(&world, 1).len(), all);
+    assert_eq!(sent(&world, 2), Vec::<u64>::new());
+    // The switch of the agent's host loses its route to host 8.
+    world.cuts = vec![(0, 8)];
+    assert_eq!(sent(&world, 3), [Chain::host_guid(8).0]);
+    world.pkeys[4] = vec![5];
+    assert_eq!(sent(&world, 4), [Chain::host_guid(5).0]);
+    assert_eq!(sent(&plain_world(), 5), [Chain::host_guid(5).0, Chain::host_guid(8).0]);
+}
+
+#[test]
+fn a_port_that_the_fabric_does_not_have_is_known_as_such() {
+    let now = Instant::now();
+    let nowhere = Guid(0x99);
+    let mut follower = Follower::new(nowhere);
+    let generation = plain_world().generation(1);
+    let list = Follower::destinations(&generation, None);
+    let messages = follower.update(&generation, &list);
+    let mut port = Port::new(nowhere);
+    port.handle_connected(now);
+    for message in messages {
+        port.handle_update(now, message).unwrap();
+    }
+    assert!(!port.is_fresh(now));
+    assert!(port.table().is_empty());
+}
