@@ -1,6 +1,9 @@
 //! A private fabric: programs started on a private simulator socket, with logs in a temporary
 //! directory, all of them killed at the end.
 
+#[path = "../../ib-mad/tests/skip/mod.rs"]
+mod skip;
+
 use std::fs::{self, File};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
@@ -13,6 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use skip::skip;
 
 /// How long a started program may take to log an expected line. Generous, because a test must not
 /// depend on a quiet machine.
@@ -65,6 +69,19 @@ impl Sandbox {
         program
     }
 
+    /// The net file of a new fat tree of two levels.
+    pub fn fat_tree(&self, radix: u8, hosts: u32) -> PathBuf {
+        let net = self.path("fat-tree.net");
+        let status = Command::new(binary("ibfabric"))
+            .args(["generate", "fat-tree", "--levels", "2", "--radix", &radix.to_string()])
+            .args(["--hosts", &hosts.to_string(), "-o"])
+            .arg(&net)
+            .status()
+            .expect("ibfabric runs");
+        assert!(status.success());
+        net
+    }
+
     /// Our `ibfabric serve` on `net`, ready for clients.
     pub fn ibfabric(&self, net: &Path) -> Program {
         let mut command = Command::new(binary("ibfabric"));
@@ -76,8 +93,32 @@ impl Sandbox {
 
     /// One of our programs, started with `args`. `name` distinguishes instances.
     pub fn ours(&self, program: &str, name: &str, args: &[&str]) -> Program {
+        self.ours_with(program, name, args, &[])
+    }
+
+    /// The same with these variables in its environment.
+    pub fn ours_with(
+        &self,
+        program: &str,
+        name: &str,
+        args: &[&str],
+        variables: &[(&str, PathBuf)],
+    ) -> Program {
         let mut command = Command::new(binary(program));
-        command.args(args);
+        command.args(args).envs(variables.iter().map(|(name, value)| (name, value)));
+        self.start(name, command)
+    }
+
+    /// The same by another program, which starts it: `before` is its command line.
+    pub fn ours_below(
+        &self,
+        before: &[String],
+        program: &str,
+        name: &str,
+        args: &[&str],
+    ) -> Program {
+        let mut command = Command::new(&before[0]);
+        command.args(&before[1..]).arg(binary(program)).args(args);
         self.start(name, command)
     }
 
@@ -296,6 +337,11 @@ impl Program {
         }
     }
 
+    /// Whether it has ended.
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("a child of ours").is_some()
+    }
+
     /// Waits until it ends.
     pub fn wait(mut self) -> (ExitStatus, String) {
         let deadline = Instant::now() + PATIENCE;
@@ -432,11 +478,7 @@ pub fn can_interoperate(programs: &[&str]) -> bool {
     if missing.is_empty() && File::open(UMAD2SIM).is_ok() {
         return true;
     }
-    let reason = format!(
-        "skipped: not installed: {missing:?} (Debian: ibsim-utils infiniband-diags opensm)"
-    );
-    assert!(std::env::var_os("IBSM_REQUIRE_INTEROP").is_none(), "{reason}");
-    eprintln!("{reason}");
+    skip(format_args!("not installed: {missing:?} (Debian: ibsim-utils infiniband-diags opensm)"));
     false
 }
 
@@ -447,8 +489,6 @@ pub fn can_interoperate_with(program: &str) -> bool {
     if std::env::split_paths(&path).any(|directory| directory.join(program).exists()) {
         return true;
     }
-    let reason = format!("skipped: not installed: {program}");
-    assert!(std::env::var_os("IBSM_REQUIRE_INTEROP").is_none(), "{reason}");
-    eprintln!("{reason}");
+    skip(format_args!("not installed: {program}"));
     false
 }

@@ -76,6 +76,7 @@ impl Subject {
         assert_eq!(outcome, Outcome::Nothing, "an answer of several segments");
         let mut received = Received { status: Status::OK, bytes: 0, segments: 0 };
         loop {
+            self.responder.grow_table(self.now);
             // The window is as long as a batch.
             let count = self.responder.poll_transmit_batch(self.now, &mut self.segments);
             assert!(count > 0, "the transfer stopped");

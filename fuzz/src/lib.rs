@@ -3,13 +3,17 @@
 //! The targets run in two ways: under libFuzzer, guided by coverage (`fuzz_targets/`, needs a
 //! nightly toolchain and `cargo-fuzz`), and in a plain loop of mutations (`examples/mutate.rs`).
 
+pub mod agent;
+pub mod api;
 pub mod golden;
+pub mod history;
 pub mod mad;
 pub mod netlist;
 pub mod policy;
 pub mod query;
 pub mod rmpp;
 pub mod sequence;
+pub mod state;
 pub mod write;
 
 // The responder's own tests read the whole recording; the query target starts from the same code.
@@ -39,7 +43,11 @@ pub const TARGETS: &[Target] = &[
     Target { name: "netlist", run: netlist::run, seeds: netlist::seeds },
     Target { name: "sequence", run: sequence::run, seeds: sequence::seeds },
     Target { name: "policy", run: policy::run, seeds: policy::seeds },
+    Target { name: "history", run: history::run, seeds: history::seeds },
     Target { name: "write", run: write::run, seeds: write::seeds },
+    Target { name: "api", run: api::run, seeds: api::seeds },
+    Target { name: "state", run: state::run, seeds: state::seeds },
+    Target { name: "agent", run: agent::run, seeds: agent::seeds },
 ];
 
 #[cfg(test)]

@@ -6,11 +6,13 @@ use std::path::Path;
 
 use ib_mad::types::{Guid, Lid, PKey, PortNum};
 use ib_mad::wire::attribute::NodeType;
+use sm_config::opafm::Instance;
 use sm_config::{Remarks, file, opafm, partitions, prefix_routes, qos_policy};
 use sm_core::manage::end_port::EndPort;
 use sm_core::manage::qos::{self, PartitionMembers};
 use sm_core::manage::rules::RuleSet;
 use sm_core::manage::vfabric::VirtualFabrics;
+use sm_core::manage::vfabric::arbitration::{Arbitration, PortLanes};
 use sm_core::registry::Registry;
 use sm_core::registry::dump::{self, Surroundings};
 
@@ -45,9 +47,10 @@ pub fn run(input: &[u8]) {
             }
             Err(error) => has_line(error.line),
         },
-        2 => match opafm::parse(path, text, &mut |line, _| has_line(line)) {
+        2 => match opafm::parse(path, text, &Instance::default(), &mut |line, _| has_line(line)) {
             Ok(file) => {
-                VirtualFabrics::resolve(&file, &ports(), &[PKey::DEFAULT_LIMITED]);
+                let all = VirtualFabrics::resolve(&file, &ports(), &[PKey::DEFAULT_LIMITED]);
+                all.arbitration().iter().for_each(|arbitration| arbitrate(arbitration));
             }
             Err(error) => has_line(error.line),
         },
@@ -57,6 +60,19 @@ pub fn run(input: &[u8]) {
         }
         4 => read_dump(bytes),
         _ => read_settings(path, text),
+    }
+}
+
+/// Whatever the shares are, every data VL that is not of high priority may send, and no table is
+/// beyond the port's.
+fn arbitrate(arbitration: &Arbitration) {
+    for (count, engine_sls) in [(2, 0), (4, 15), (8, 0), (8, 7), (15, 0)] {
+        let vls = std::array::from_fn(|sl| 1 << (sl as u8 % count));
+        let lanes = PortLanes { vls, engine_sls, count, capacity: (count, count) };
+        let (low, high) = arbitration.entries(&lanes);
+        let weighs = |entries: &[(u8, u8)], vl| entries.iter().any(|e| e.0 == vl && e.1 > 0);
+        assert!((0..count).all(|vl| weighs(&low, vl) || weighs(&high, vl)), "{low:?} {high:?}");
+        assert!(low[usize::from(count)..].iter().all(|entry| entry.1 == 0), "{low:?}");
     }
 }
 

@@ -204,7 +204,8 @@ impl Adversary {
             }
             18 => {
                 let reroute = random.one_in(2);
-                Fault::Orders(manager, Orders { sweep: !reroute, reroute })
+                let orders = Orders { sweep: !reroute, reroute, ..Orders::default() };
+                Fault::Orders(manager, orders)
             }
             19 => Fault::EtcdDown,
             20..22 => Fault::EtcdCut(manager),

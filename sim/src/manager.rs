@@ -446,7 +446,7 @@ impl Manager {
                 self.node.handle_written(now, outcome);
             }
             Action::Dump(_) => self.node.handle_dumped(Ok(())),
-            Action::RefreshPort | Action::NoteSweep { .. } => {}
+            Action::RefreshPort | Action::NoteSweep { .. } | Action::Note(_) => {}
             Action::Report => _ = self.node.status(now, 0, Vec::new()),
         }
     }

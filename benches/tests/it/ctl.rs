@@ -40,13 +40,7 @@ impl Subnet {
     /// when it waits for the others.
     fn new(name: &str, scheme: &str, sm: &[&str], responder: &[&str], admin: &[&str]) -> Self {
         let sandbox = Sandbox::new(name);
-        let net = sandbox.path("fat-tree.net");
-        let status = Command::new(binary("ibfabric"))
-            .args(["generate", "fat-tree", "--levels", "2", "--radix", "8", "--hosts", "16", "-o"])
-            .arg(&net)
-            .status()
-            .expect("ibfabric runs");
-        assert!(status.success());
+        let net = sandbox.fat_tree(8, 16);
         let fabric = sandbox.ibfabric(&net);
         let publish = free_address().to_string();
         let url = format!("{scheme}://{publish}");
@@ -115,6 +109,26 @@ impl Subnet {
             assert_eq!(outcome[0].status, 0, "{outcome:?}");
         });
     }
+}
+
+/// A fat tree has full bandwidth in shifts.
+#[test]
+fn routing_quality_measures_the_tables_in_force() {
+    let subnet = Subnet::plain("ctl-quality");
+    let text = subnet.output(&["routing", "quality", "--patterns", "15"]);
+    assert!(text.contains(" 16 hosts; 15 patterns of each kind\n"), "{text}");
+    assert!(text.contains("\nminhop "), "{text}");
+    let found = subnet.json(&["routing", "quality", "--json"]);
+    assert_eq!((&found["routing_engine"], &found["hosts"]), (&json!("minhop"), &json!(16)));
+    assert_eq!(found["base"]["shifts"]["flows"], json!(15 * 16));
+    assert_eq!(found["base"]["shifts"]["flows_lost"], json!(0));
+    let list = subnet.sandbox.path("hosts");
+    std::fs::write(&list, "node00002\nnode00012\nnowhere\n").unwrap();
+    let found = subnet.json(&["routing", "quality", "--json", "--hosts", list.to_str().unwrap()]);
+    assert_eq!(found["hosts"], json!(2));
+    assert_eq!(found["remarks"], json!(["hosts:3: no host 'nowhere' is in the fabric"]));
+    let refused = subnet.refusal(&["routing", "quality", "--patterns", "10001"]);
+    assert!(refused.contains("at most 10000 patterns"), "{refused}");
 }
 
 #[test]
@@ -307,7 +321,7 @@ fn with_certificates_each_program_may_do_what_its_role_is_for() {
     assert!(refusal.contains("its certificate is not signed by a CA in --tls-ca"), "{refusal}");
 
     // ibstorm compares answers with the snapshot, which is for responders.
-    let storm = with(&["--target", "127.0.0.1:9", "--sm", &subnet.url, "--wait", "1s"], &admin);
+    let storm = with(&["--target", "127.0.0.1:9", "--sm", &subnet.url, "--wait", "4s"], &admin);
     let (status, log) = subnet.sandbox.ours("ibstorm", "ibstorm", &storm).wait();
     assert!(!status.success() && log.contains("is for the role responder"), "{log}");
     assert!(subnet.publish.starts_with("127.0.0.1"));

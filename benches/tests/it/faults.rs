@@ -13,6 +13,8 @@ use benches::sandbox::{
 use ib_mad::types::{Gid, SUBNET_PREFIX_DEFAULT};
 use serde_json::Value;
 
+use crate::skip::skip;
+
 /// A fat tree of 32 hosts with `ibfabric` and `ibsm` running, without responders.
 struct Subnet {
     sandbox: Sandbox,
@@ -24,13 +26,7 @@ struct Subnet {
 impl Subnet {
     fn new(name: &str) -> (Self, Program) {
         let sandbox = Sandbox::new(name);
-        let net = sandbox.path("fat-tree.net");
-        let status = Command::new(binary("ibfabric"))
-            .args(["generate", "fat-tree", "--levels", "2", "--radix", "16", "--hosts", "32", "-o"])
-            .arg(&net)
-            .status()
-            .expect("ibfabric runs");
-        assert!(status.success());
+        let net = sandbox.fat_tree(16, 32);
         let fabric = sandbox.ibfabric(&net);
         let subnet = Self { fabric, net, publish: free_address().to_string(), sandbox };
         let ibsm = subnet.ibsm();
@@ -334,6 +330,6 @@ fn a_flood_of_rubbish_leaves_a_responder_standing() {
             .sum();
         assert!(drops > 1000.0, "malformed packets were not counted: {metrics}");
     } else {
-        eprintln!("skipped: curl is missing; counters were not checked");
+        skip("curl is missing; counters were not checked");
     }
 }

@@ -42,24 +42,33 @@ fn config(pair: &Pair, name: &str, more: &str) -> PathBuf {
 /// which came back with another.
 #[test]
 fn a_host_that_was_off_at_a_takeover_comes_back_with_its_lid() {
-    let pair = Pair::new("absent-host");
+    keep_lid_of_absent_host(&Pair::new("absent-host"), false, |pair, _| pair.await_in_step(1));
+}
+
+/// The same with any store. With `late` the second manager is started when the host is off.
+/// `await_copy` waits until it has the state of the first, in which the given GUID has a LID.
+pub(crate) fn keep_lid_of_absent_host(pair: &Pair, late: bool, await_copy: impl Fn(&Pair, Guid)) {
     pair.subnet.control(&["link-down", NEW, "1"]);
     let mut first = pair.start_with(0, &[]);
     pair.await_master(0);
-    let second = pair.start_with(1, &[]);
-    pair.await_in_step(1);
-    let lid = await_host(&pair, 0, ABSENT, true).expect("it is there");
+    let second = (!late).then(|| pair.start_with(1, &[]));
+    let lid = await_host(pair, 0, ABSENT, true).expect("it is there");
+    let (guid, _) = port_of(&pair.snapshot(0), ABSENT).expect("it is there");
+    if !late {
+        await_copy(pair, guid);
+    }
     pair.subnet.control(&["link-down", ABSENT, "1"]);
-    await_host(&pair, 0, ABSENT, false);
-    pair.await_in_step(1);
+    await_host(pair, 0, ABSENT, false);
+    let second = second.unwrap_or_else(|| pair.start_with(1, &[]));
+    await_copy(pair, guid);
     first.kill_and_wait();
     pair.await_master(1);
 
     pair.subnet.control(&["link-up", NEW, "1"]);
-    let new = await_host(&pair, 1, NEW, true);
+    let new = await_host(pair, 1, NEW, true);
     assert!(new.is_some_and(|new| new != lid), "{new:?}: that is the LID of a host that is off");
     pair.subnet.control(&["link-up", ABSENT, "1"]);
-    assert_eq!(await_host(&pair, 1, ABSENT, true), Some(lid), "{}", second.log());
+    assert_eq!(await_host(pair, 1, ABSENT, true), Some(lid), "{}", second.log());
 }
 
 /// Ports had the M_Key of the master, which the standby had forgotten when it was started again: it

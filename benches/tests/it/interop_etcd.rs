@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::followed_state::keep_lid_of_absent_host;
 use crate::support::pair::{Pair, Writer};
 use benches::etcd::Etcd;
 use benches::sandbox::PATIENCE;
@@ -107,4 +108,19 @@ fn while_etcd_is_out_of_reach_only_writes_wait() {
         status.warnings.iter().all(|warning| !warning.contains("not acknowledged"))
     });
     assert_eq!(writer.differences(&pair.snapshot(0)), (0, 0));
+}
+
+/// LIDs of ports that are off are in etcd, too, for a manager that never saw those ports.
+#[test]
+fn a_host_that_was_off_at_a_takeover_comes_back_with_its_lid() {
+    let Some(etcd) = Etcd::start() else { return };
+    let pair = Pair::with_store("etcd-absent-host", &etcd.url());
+    keep_lid_of_absent_host(&pair, true, |pair, guid| {
+        let file = pair.subnet.sandbox.path("state-1").join("guid2lid");
+        let has_lid = || {
+            let text = std::fs::read_to_string(&file).unwrap_or_default();
+            text.contains(&guid.to_string())
+        };
+        pair.await_status(1, "the standby has the LIDs", |_| has_lid());
+    });
 }

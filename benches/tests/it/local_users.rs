@@ -28,7 +28,7 @@ impl Strangers {
         }
         let directory = tempfile::tempdir().unwrap();
         fs::set_permissions(directory.path(), Permissions::from_mode(0o777)).unwrap();
-        for program in ["ibsa", "ibsmctl", "ibstorm"] {
+        for program in ["ibsa", "ibsm", "ibsmctl", "ibstorm"] {
             let (from, to) = (binary(program), directory.path().join(program));
             fs::hard_link(&from, &to).or_else(|_| fs::copy(from, to).map(drop)).unwrap();
         }
@@ -142,4 +142,45 @@ fn silent_connections_shut_out_no_other() {
         stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         assert_eq!(std::io::Read::read(&mut stream, &mut [0]).unwrap(), 0);
     }
+}
+
+/// Regression: while ibsm did not run, another user could listen at its address, and programs of
+/// root followed him.
+#[test]
+fn another_user_of_the_host_is_not_taken_for_the_manager() {
+    let Some(strangers) = Strangers::new() else { return };
+    let subnet = Subnet::new("another_user_as_manager");
+    let url = subnet.url();
+    let address = url.strip_prefix("http://").unwrap();
+    let state = strangers.path("state");
+    let mut rival = Command::new(strangers.path("ibsm"))
+        .args(["--publish", address, "--node", "node00001 HCA-1"])
+        .args(["--socket", subnet.sandbox.socket(), "--state-dir", state.to_str().unwrap()])
+        .uid(OTHER_USER)
+        .gid(OTHER_USER)
+        .current_dir(strangers.0.path())
+        .stderr(fs::File::create(strangers.path("log")).unwrap())
+        .stdout(fs::File::create(strangers.path("out")).unwrap())
+        .spawn()
+        .unwrap();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while TcpStream::connect(address).is_err() {
+        assert!(Instant::now() < deadline, "the rival does not listen");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let status = |more: &[&str]| {
+        let mut command = Command::new(binary("ibsmctl"));
+        text(&command.args(["--sm", &url]).args(more).arg("status").output().unwrap())
+    };
+    let refused = status(&[]);
+    let args = ["--sm", &url, "--transport", "udp"];
+    let ibsa = subnet.sandbox.ours("ibsa", "ibsa", &args);
+    let line = ibsa.wait_for("cannot connect to SM");
+    let accepted = status(&["--sm-user", "65534"]);
+    let _ = rival.kill();
+    let _ = rival.wait();
+    for shown in [&refused, &line] {
+        assert!(shown.contains("is of user 65534") && shown.contains("--sm-user"), "{shown}");
+    }
+    assert!(accepted.starts_with("subnet manager "), "{accepted}");
 }

@@ -3,6 +3,7 @@
 mod at_sm_port;
 mod chaos;
 mod chaos_support;
+mod console;
 mod ctl;
 mod failback;
 mod faults;
@@ -17,10 +18,14 @@ mod interop_paths;
 mod interop_saquery;
 mod local_users;
 mod metrics;
+mod node_agent;
+mod problems;
 mod reach;
 mod registry;
 mod registry_scale;
 mod rounds;
+#[path = "../../../ib-mad/tests/skip/mod.rs"]
+mod skip;
 mod split;
 mod storms;
 mod support;

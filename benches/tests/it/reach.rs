@@ -32,13 +32,7 @@ struct Responder {
 impl Site {
     fn new(name: &str) -> Self {
         let sandbox = Sandbox::new(name);
-        let net = sandbox.path("fat-tree.net");
-        let status = Command::new(binary("ibfabric"))
-            .args(["generate", "fat-tree", "--levels", "2", "--radix", "8", "--hosts", "16", "-o"])
-            .arg(&net)
-            .status()
-            .expect("ibfabric runs");
-        assert!(status.success());
+        let net = sandbox.fat_tree(8, 16);
         let fabric = sandbox.ibfabric(&net);
         Self { publish: free_address().to_string(), _fabric: fabric, sandbox }
     }

@@ -3,21 +3,28 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use ib_mad::types::Guid;
 use ibsm::publish::{PublishConfig, Publisher};
 use rcgen::{
-    BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, SanType,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, ExtendedKeyUsagePurpose,
+    IsCa, Issuer, KeyIdMethod, KeyPair, RevocationReason, RevokedCertParams, SanType, SerialNumber,
+    date_time_ymd,
 };
 use sa_proto::proto::admin::StatusRequest;
 use sa_proto::proto::admin::admin_client::AdminClient;
+use sa_proto::proto::node::FollowRequest;
+use sa_proto::proto::node::node_paths_client::NodePathsClient;
+use sa_proto::proto::node::update::Kind;
 use sa_proto::proto::registry::Writes;
 use sa_proto::proto::registry::registry_client::RegistryClient;
 use sa_proto::proto::snapshot::FromResponder;
 use sa_proto::proto::snapshot::snapshot_feed_client::SnapshotFeedClient;
 use sa_proto::snapshot::{FabricPlane, HistoryLimits, Snapshot, Subnet};
 use sa_proto::trust::{ClientTrust, Role, TlsFiles, reason, reason_of_status};
+use sa_server::node::{AGENTS_MAX, AgentCounters, Agents, AgentsConfig, ServeError};
 use sa_server::sm::replica::{self, Identity, ReplicaConfig, ReplicaStatus, SmUrl};
 use tonic::Code;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
@@ -58,6 +65,34 @@ impl Ca {
         ClientTrust::new(Some(self.issue(self.directory.path(), &name, params, usage)), false)
     }
 
+    /// An administrator whose certificate has this serial number.
+    fn client_with_serial(&self, serial: u64) -> ClientTrust {
+        let mut params = CertificateParams::default();
+        params.serial_number = Some(SerialNumber::from(serial));
+        params.subject_alt_names = vec![SanType::URI(Role::Admin.uri().try_into().unwrap())];
+        let (directory, usage) = (self.directory.path(), ExtendedKeyUsagePurpose::ClientAuth);
+        ClientTrust::new(Some(self.issue(directory, &serial.to_string(), params, usage)), false)
+    }
+
+    /// A list of revoked certificates, by serial numbers, in PEM.
+    fn revoked(&self, serials: &[u64]) -> String {
+        let revoked = |&serial: &u64| RevokedCertParams {
+            serial_number: SerialNumber::from(serial),
+            revocation_time: date_time_ymd(2026, 1, 1),
+            reason_code: Some(RevocationReason::KeyCompromise),
+            invalidity_date: None,
+        };
+        let list = CertificateRevocationListParams {
+            this_update: date_time_ymd(2026, 1, 1),
+            next_update: date_time_ymd(2027, 1, 1),
+            crl_number: SerialNumber::from(serials.len() as u64),
+            issuing_distribution_point: None,
+            revoked_certs: serials.iter().map(revoked).collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        list.signed_by(&self.issuer).unwrap().pem().unwrap()
+    }
+
     fn issue(
         &self,
         directory: &Path,
@@ -77,6 +112,7 @@ impl Ca {
             ca: put("ca", &self.pem),
             cert: put("pem", &certificate),
             key: put("key", &key.serialize_pem()),
+            crl: None,
         }
     }
 }
@@ -112,8 +148,12 @@ impl Sm {
     }
 
     fn turned_away(&self) -> u64 {
+        self.counter("tls_connections_turned_away")
+    }
+
+    fn counter(&self, wanted: &str) -> u64 {
         let counters = self.publisher.counters();
-        counters.iter().find(|(name, ..)| *name == "tls_connections_turned_away").unwrap().2
+        counters.iter().find(|(name, ..)| *name == wanted).unwrap().2
     }
 }
 
@@ -123,14 +163,16 @@ fn block_on<T>(what: impl Future<Output = T>) -> T {
 }
 
 /// Requests the status; returns an error as text.
-async fn status_by(endpoint: Endpoint) -> Result<u64, String> {
-    let channel = endpoint.connect().await.map_err(|error| reason(&error))?;
+async fn status_by(
+    connecting: impl Future<Output = Result<Channel, tonic::transport::Error>>,
+) -> Result<u64, String> {
+    let channel = connecting.await.map_err(|error| reason(&error))?;
     let answer = AdminClient::new(channel).get_status(StatusRequest {}).await;
     answer.map(|answer| answer.into_inner().epoch).map_err(|status| reason_of_status(&status))
 }
 
 fn ask_status(trust: &ClientTrust, url: &str) -> Result<u64, String> {
-    block_on(status_by(trust.endpoint(url).unwrap()))
+    block_on(status_by(trust.endpoint(url).unwrap().connect()))
 }
 
 async fn connect(trust: &ClientTrust, sm: &Sm) -> Channel {
@@ -230,7 +272,7 @@ fn who_shows_no_certificate_or_one_of_another_ca_is_turned_away() {
     let sm = Sm::start(Some(ca.sm()));
     let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&ca.pem));
     let bare = Endpoint::from_shared(sm.url()).unwrap().tls_config(tls).unwrap();
-    let error = block_on(status_by(bare)).unwrap_err();
+    let error = block_on(status_by(bare.connect())).unwrap_err();
     assert!(error.contains("certificate"), "{error}");
 
     // It trusts the SM, but the SM does not trust it.
@@ -244,6 +286,36 @@ fn who_shows_no_certificate_or_one_of_another_ca_is_turned_away() {
     }
     assert!(sm.turned_away() >= 2, "the SM counts them, and attempts to connect again");
     assert!(ask_status(&ca.client(&[Role::Admin]), &sm.url()).is_ok(), "others are served");
+}
+
+/// Revoked certificates open no connection, and those that are open end.
+#[test]
+fn revoked_certificates_are_turned_away_and_their_connections_closed() {
+    let ca = Ca::new();
+    let crl = ca.directory.path().join("revoked.pem");
+    std::fs::write(&crl, ca.revoked(&[1])).unwrap();
+    let sm = Sm::start(Some(TlsFiles { crl: Some(crl.clone()), ..ca.sm() }));
+    let (mine, others) = (ca.client_with_serial(7), ca.client_with_serial(8));
+    let ask = |channel: &Channel| {
+        let mut admin = AdminClient::new(channel.clone());
+        async move { admin.get_status(StatusRequest {}).await }
+    };
+    block_on(async {
+        let [own, other] = [connect(&mine, &sm).await, connect(&others, &sm).await];
+        assert!(ask(&own).await.is_ok() && ask(&other).await.is_ok());
+        std::fs::write(&crl, ca.revoked(&[1, 7])).unwrap();
+        while ask(&own).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        assert!(ask(&other).await.is_ok());
+    });
+    let error = ask_status(&mine, &sm.url()).unwrap_err();
+    // Its alert may be lost, as the connection is closed behind it.
+    assert!(error.contains("certificate"), "{error}");
+    assert!(sm.counter("tls_connections_revoked") == 1 && sm.turned_away() >= 1);
+    // A broken list changes nothing.
+    std::fs::write(&crl, "no list").unwrap();
+    assert!(ask_status(&mine, &sm.url()).is_err() && ask_status(&others, &sm.url()).is_ok());
 }
 
 #[test]
@@ -320,4 +392,78 @@ fn an_sm_does_not_start_with_certificates_that_cannot_be_used() {
     });
     let error = refusal.err().expect("refused").to_string();
     assert!(error.contains("none.pem (--tls-cert): No such file"), "{error}");
+}
+
+/// A responder's service for agents on loopback, without a snapshot.
+fn serve_agents(tls: Option<TlsFiles>) -> (Agents, SocketAddr, Arc<AgentCounters>) {
+    let config = AgentsConfig { address: "127.0.0.1:0".parse().unwrap(), tls, insecure: false };
+    let (tables, counters) = (Arc::default(), Arc::<AgentCounters>::default());
+    let (agents, address) = Agents::serve(&config, tables, Arc::clone(&counters)).unwrap();
+    (agents, address, counters)
+}
+
+async fn follow_paths(
+    channel: Channel,
+) -> Result<tonic::Streaming<sa_proto::proto::node::Update>, tonic::Status> {
+    let request = FollowRequest { port_guid: 7, agent: "node1".into() };
+    Ok(NodePathsClient::new(channel).follow(request).await?.into_inner())
+}
+
+#[tokio::test]
+async fn paths_are_followed_by_agents_and_by_no_other_role() {
+    let ca = Ca::new();
+    let (_agents, address, counters) = serve_agents(Some(ca.sm()));
+    let url = format!("https://{address}");
+    for role in Role::ALL {
+        let endpoint = ca.client(&[role]).endpoint(&url).unwrap();
+        let followed = follow_paths(endpoint.connect().await.unwrap()).await;
+        if role == Role::Agent {
+            let first = followed.unwrap().message().await.unwrap().unwrap().kind;
+            assert!(matches!(first, Some(Kind::Changing(_))), "{first:?}");
+        } else {
+            assert_eq!(followed.unwrap_err().code(), Code::PermissionDenied, "{role:?}");
+        }
+    }
+    assert_eq!(counters.connections.calls_refused.load(Relaxed), 3);
+    let other = Ca::new();
+    let trust = other.client(&[Role::Agent]);
+    let strange = trust.endpoint(&url).unwrap().connect().await;
+    let refused = match strange {
+        Ok(channel) => follow_paths(channel).await.is_err(),
+        Err(_) => true,
+    };
+    assert!(refused, "a certificate of another CA");
+}
+
+#[tokio::test]
+async fn there_is_an_end_to_the_number_of_agents() {
+    let (_agents, address, counters) = serve_agents(None);
+    let endpoint = ClientTrust::default().endpoint(&format!("http://{address}")).unwrap();
+    let mut streams = Vec::new();
+    while streams.len() < AGENTS_MAX {
+        let channel = endpoint.connect().await.unwrap();
+        for _ in 0..32 {
+            streams.push(follow_paths(channel.clone()).await.unwrap());
+        }
+    }
+    let beyond = follow_paths(endpoint.connect().await.unwrap()).await.unwrap_err();
+    assert_eq!(beyond.code(), Code::ResourceExhausted);
+    assert_eq!(counters.refused.load(Relaxed), 1);
+    drop(streams);
+    let deadline = Instant::now() + PATIENCE;
+    while counters.following.load(Relaxed) > 0 {
+        assert!(Instant::now() < deadline, "agents that left keep their places");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(follow_paths(endpoint.connect().await.unwrap()).await.is_ok());
+}
+
+#[test]
+fn agents_of_other_hosts_need_tls_or_that_they_are_trusted() {
+    let config = AgentsConfig { address: "0.0.0.0:0".parse().unwrap(), tls: None, insecure: false };
+    let serve = |config: &AgentsConfig| {
+        Agents::serve(config, Arc::default(), Arc::default()).map(|(_, address)| address)
+    };
+    assert!(matches!(serve(&config), Err(ServeError::Exposed)));
+    assert!(serve(&AgentsConfig { insecure: true, ..config }).is_ok());
 }

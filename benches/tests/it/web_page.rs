@@ -2,10 +2,9 @@
 //! screenshots are kept in that directory.
 
 use std::path::PathBuf;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
-use benches::sandbox::{PATIENCE, Program, Sandbox, binary, can_interoperate_with, free_address};
+use benches::sandbox::{PATIENCE, Program, Sandbox, can_interoperate_with, free_address};
 use fantoccini::wd::WebDriverCompatibleCommand;
 use fantoccini::{Client, ClientBuilder, Locator};
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -30,13 +29,7 @@ struct Subnet {
 impl Subnet {
     fn new() -> Self {
         let sandbox = Sandbox::new("web-page");
-        let net = sandbox.path("fat-tree.net");
-        let status = Command::new(binary("ibfabric"))
-            .args(["generate", "fat-tree", "--levels", "2", "--radix", "8", "--hosts", "16", "-o"])
-            .arg(&net)
-            .status()
-            .expect("ibfabric runs");
-        assert!(status.success());
+        let net = sandbox.fat_tree(8, 16);
         let fabric = sandbox.ibfabric(&net);
         let (publish, http) = (free_address().to_string(), free_address().to_string());
         let state = sandbox.path("state");

@@ -68,6 +68,16 @@ pub(crate) fn service(method: Method, host: Host, tid: u64, id: u64, content: u8
     })
 }
 
+/// Sets a service for so many seconds.
+pub(crate) fn leased_service(host: Host, tid: u64, id: u64, content: u8, lease_s: u32) -> Mad {
+    let mut bytes = service(Method::SET, host, tid, id, content);
+    let mut mad = SaMad::new(&mut bytes);
+    let mask = mad.sa().component_mask() | svc::SERVICE_LEASE;
+    mad.sa_mut().set_component_mask(mask);
+    ServiceRecord::new(&mut mad.data_mut()[..176]).unwrap().set_service_lease(lease_s);
+    bytes
+}
+
 /// Subscribes to a trap of every port, or unsubscribes.
 pub(crate) fn subscribe(tid: u64, trap: u16, qpn: Qpn, subscribe: bool) -> Mad {
     mad(Method::SET, AttributeId::INFORM_INFO, tid, ComponentMask::NONE, |data| {

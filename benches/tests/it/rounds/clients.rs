@@ -1,14 +1,13 @@
 //! Clients that set and delete services through two responders at a steady rate, and keep what was
-//! acknowledged.
+//! acknowledged. Some services have leases: of half an hour, to which nothing may happen, and of a
+//! few seconds, after which they must be gone.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use super::way::Way;
 use crate::chaos_support::{Dice, request};
 use crate::support::Host;
-use ib_mad::transport::udp::{Udp, UdpOptions};
-use ib_mad::transport::{Address, Interest, Packet, Transport, wait};
 use ib_mad::wire::MAD_LEN;
 use ib_mad::wire::mad::{Method, Status};
 use ib_mad::wire::sa::SaMad;
@@ -21,12 +20,28 @@ const PATIENCE: Duration = Duration::from_secs(90);
 /// Services of a host: fewer than a port may register.
 const EACH: u64 = 400;
 
+/// A lease that outlasts the run, but not a clock that is wrong by an hour. Seconds.
+const LONG_LEASE_S: u32 = 1_800;
+/// A lease that ends during the run, seconds.
+const SHORT_LEASE_S: u32 = 4;
+/// By how much a lease may be shorter: registry time is in whole seconds.
+const LEASE_ROUNDING: Duration = Duration::from_secs(1);
+/// By how much it may be longer: a takeover shifts registry time by the delay of a message, and the
+/// master looks when it is up.
+const LEASE_SLACK: Duration = Duration::from_millis(2_500);
+
 /// A service that a client sets and deletes, one request at a time.
 struct Slot {
     host: usize,
     id: u64,
+    /// Of what it sets, seconds.
+    lease_s: Option<u32>,
     /// What was acknowledged last: the content, or `None` if it is not registered.
     acknowledged: Option<u8>,
+    /// When the lease may have ended, and when it must have.
+    ends: Option<(Instant, Instant)>,
+    /// A repeated request was refused. The one before may have been accepted.
+    is_unknown: bool,
     open: Option<Open>,
     /// Number of requests so far.
     requests: u32,
@@ -49,6 +64,12 @@ struct Answered {
 /// Number of requests kept of each service.
 const LAST: usize = 5;
 
+impl Slot {
+    fn is_short(&self) -> bool {
+        self.lease_s == Some(SHORT_LEASE_S)
+    }
+}
+
 struct Open {
     /// The content to be set; `None` to delete.
     content: Option<u8>,
@@ -69,7 +90,9 @@ pub(crate) struct Seen {
     /// Deletions that were answered with ERR_NO_RECORDS: after a takeover, also if a responder has
     /// repeated them.
     pub(crate) missing: u64,
-    /// Answers that a client takes for final failures.
+    /// Writes that were refused since they could not be stored.
+    pub(crate) refused: u64,
+    /// Other answers that a client takes for final failures.
     pub(crate) failed: Vec<String>,
 }
 
@@ -78,14 +101,13 @@ pub(crate) struct Seen {
 pub(crate) struct Differences {
     /// Acknowledged registrations that are missing or outdated.
     pub(crate) lost: Vec<(usize, u64)>,
-    /// Registrations whose deletion was acknowledged.
+    /// Registrations whose deletion was acknowledged, or whose lease has ended.
     pub(crate) returned: Vec<(usize, u64)>,
 }
 
 /// All clients, and their socket.
 pub(crate) struct Clients {
-    transport: Udp,
-    responders: [SocketAddr; 2],
+    way: Way,
     hosts: Vec<Host>,
     slots: Vec<Slot>,
     dice: Dice,
@@ -98,20 +120,26 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    pub(crate) fn new(hosts: &[Host], responders: [SocketAddr; 2], rate: f64, seed: u64) -> Self {
+    pub(super) fn new(hosts: &[Host], way: Way, rate: f64, seed: u64) -> Self {
         let slots = (0..hosts.len()).flat_map(|host| {
             (0..EACH).map(move |n| Slot {
                 host,
                 id: (host as u64) << 32 | n,
+                lease_s: match n % 20 {
+                    0 => Some(SHORT_LEASE_S),
+                    1..6 => Some(LONG_LEASE_S),
+                    _ => None,
+                },
                 acknowledged: None,
+                ends: None,
+                is_unknown: false,
                 open: None,
                 requests: 0,
                 last: VecDeque::new(),
             })
         });
         Self {
-            transport: Udp::bind(&UdpOptions::new(([127, 0, 0, 1], 0).into())).expect("loopback"),
-            responders,
+            way,
             hosts: hosts.to_vec(),
             slots: slots.collect(),
             dice: Dice::new(seed),
@@ -134,7 +162,8 @@ impl Clients {
             let at = self.dice.below(self.slots.len() as u64) as usize;
             let slot = &self.slots[at];
             if slot.open.is_none() {
-                let deletes = slot.acknowledged.is_some() && self.dice.below(2) == 0;
+                let deletes =
+                    slot.acknowledged.is_some() && !slot.is_short() && self.dice.below(2) == 0;
                 let content = (!deletes).then(|| 1 + self.dice.below(255) as u8);
                 self.begin(at, content, now);
             }
@@ -142,9 +171,27 @@ impl Clients {
         self.progress(now);
     }
 
+    /// Sends one request.
+    pub(crate) fn begin_one(&mut self) {
+        let at = self.dice.below(self.slots.len() as u64) as usize;
+        let content = Some(1 + self.dice.below(255) as u8);
+        self.begin(at, content, Instant::now());
+    }
+
+    /// Whether every request is answered.
+    pub(crate) fn are_answered(&self) -> bool {
+        self.slots.iter().all(|slot| slot.open.is_none())
+    }
+
+    /// Takes answers for a moment, and repeats what is not answered.
+    pub(crate) fn wait(&mut self) {
+        self.progress(Instant::now());
+        self.due = (0.0, Instant::now());
+    }
+
     /// Waits until every request is answered.
     pub(crate) fn finish(&mut self) {
-        while self.slots.iter().any(|slot| slot.open.is_some()) {
+        while !self.are_answered() {
             self.progress(Instant::now());
         }
         self.due = (0.0, Instant::now());
@@ -166,9 +213,14 @@ impl Clients {
         let slot = &mut self.slots[at];
         slot.requests += 1;
         let tid = (at as u64) << 32 | u64::from(slot.requests);
-        let method = if content.is_some() { Method::SET } else { Method::DELETE };
         let host = self.hosts[slot.host];
-        let mad = request::service(method, host, tid, slot.id, content.unwrap_or(0));
+        let mad = match (content, slot.lease_s) {
+            (Some(content), Some(lease_s)) => {
+                request::leased_service(host, tid, slot.id, content, lease_s)
+            }
+            (Some(content), None) => request::service(Method::SET, host, tid, slot.id, content),
+            (None, _) => request::service(Method::DELETE, host, tid, slot.id, 0),
+        };
         let responder = (slot.requests % 2) as usize;
         slot.open = Some(Open { content, mad, first: now, sent: now, repeats: 0, responder });
         self.send(at);
@@ -177,10 +229,7 @@ impl Clients {
     fn send(&mut self, at: usize) {
         let slot = &self.slots[at];
         let Some(open) = &slot.open else { return };
-        let mut packet = Packet::new(open.mad, Address::gsi(self.hosts[slot.host].lid));
-        packet.carrier.peer = Some(self.responders[open.responder]);
-        // An error of an earlier packet: its responder is not there.
-        let _ = self.transport.send(&[packet]);
+        self.way.send(slot.host, self.hosts[slot.host].lid, open.responder, open.mad);
     }
 
     /// Repeats what is not answered, and takes answers.
@@ -198,22 +247,16 @@ impl Clients {
             self.seen.repeats += 1;
             self.send(at);
         }
-        let descriptor = self.transport.descriptor().expect("a socket");
-        wait(&mut [Interest::read(descriptor)], Some(Duration::from_millis(2))).expect("a socket");
-        let mut batch = vec![Packet::default(); 64];
-        loop {
-            let count = self.transport.receive(&mut batch).unwrap_or(0);
-            batch[..count].iter().for_each(|packet| self.take(&packet.mad));
-            if count < batch.len() {
-                break;
-            }
+        for answer in self.way.receive(Duration::from_millis(2)) {
+            self.take(&answer);
         }
     }
 
     fn take(&mut self, mad: &[u8; MAD_LEN]) {
         let answer = SaMad::new(mad);
         let (tid, status) = (answer.header().tid(), answer.header().status());
-        let slot = &mut self.slots[(tid >> 32) as usize];
+        // The simulator overwrites the first 16 bits.
+        let Some(slot) = self.slots.get_mut((tid >> 32 & 0xFFFF) as usize) else { return };
         // Answers to repeats that are no longer open are ignored.
         let Some(open) = slot.open.take_if(|_| u64::from(slot.requests) == tid & 0xFFFF_FFFF)
         else {
@@ -235,6 +278,11 @@ impl Clients {
         match (open.content, status) {
             (_, Status::OK) => seen.acknowledged += 1,
             (None, Status::SA_NO_RECORDS) => seen.missing += 1,
+            (_, Status::SA_NO_RESOURCES) => {
+                seen.refused += 1;
+                slot.is_unknown |= open.repeats > 0;
+                return;
+            }
             _ => {
                 let (id, what) = (slot.id, open.content);
                 seen.failed.push(format!("service {id:#x}, content {what:?}: {status:?}"));
@@ -242,10 +290,18 @@ impl Clients {
             }
         }
         slot.acknowledged = open.content;
+        slot.is_unknown = false;
+        let lease = slot.lease_s.filter(|_| open.content.is_some());
+        slot.ends = lease.map(|lease_s| {
+            let lease = Duration::from_secs(lease_s.into());
+            (open.first + lease - LEASE_ROUNDING, Instant::now() + lease + LEASE_SLACK)
+        });
     }
 
-    /// What differs in a registry from what was acknowledged, while no request is open.
-    pub(crate) fn differences(&self, snapshot: &Snapshot) -> Differences {
+    /// What differs in a registry, as it was read since `since`, from what was acknowledged, while
+    /// no request is open.
+    pub(crate) fn differences(&self, snapshot: &Snapshot, since: Instant) -> Differences {
+        let now = Instant::now();
         let mut differences = Differences::default();
         let services = &snapshot.registry().services;
         let by_id: BTreeMap<_, _> = services
@@ -254,12 +310,19 @@ impl Clients {
             .collect();
         for slot in &self.slots {
             let there = by_id.get(&(self.hosts[slot.host].gid, slot.id)).copied();
-            match slot.acknowledged {
-                Some(_) if there != slot.acknowledged => {
-                    differences.lost.push((slot.host, slot.id));
-                }
-                None if there.is_some() => differences.returned.push((slot.host, slot.id)),
-                _ => {}
+            if slot.is_unknown {
+                continue;
+            }
+            let may_have_ended = slot.ends.is_some_and(|(first, _)| now >= first);
+            let has_ended = slot.ends.is_some_and(|(_, last)| since > last);
+            let must_be_gone = slot.acknowledged.is_none() || has_ended;
+            if there.is_some() && must_be_gone {
+                differences.returned.push((slot.host, slot.id));
+            } else if there != slot.acknowledged
+                && !must_be_gone
+                && !(there.is_none() && may_have_ended)
+            {
+                differences.lost.push((slot.host, slot.id));
             }
         }
         differences
@@ -278,11 +341,14 @@ impl Clients {
         for responder in [0, 1] {
             for n in 0..count {
                 let slot = &self.slots[self.dice.below(self.slots.len() as u64) as usize];
+                if slot.is_short() || slot.is_unknown {
+                    continue;
+                }
                 let (host, id, is_there) = (slot.host, slot.id, slot.acknowledged.is_some());
                 let expected = if is_there { Status::OK } else { Status::SA_NO_RECORDS };
-                let tid = 1 << 63 | n as u64;
+                let tid = u64::from(u16::MAX) << 32 | n as u64;
                 let mad = request::service(Method::GET, self.hosts[host], tid, id, 0);
-                let status = self.ask(responder, self.hosts[host], mad);
+                let status = self.ask(responder, host, mad);
                 if status != expected {
                     wrong.push((responder, id, status));
                 }
@@ -291,19 +357,16 @@ impl Clients {
         wrong
     }
 
-    fn ask(&mut self, responder: usize, host: Host, mad: [u8; MAD_LEN]) -> Status {
+    fn ask(&mut self, responder: usize, host: usize, mad: [u8; MAD_LEN]) -> Status {
         let began = Instant::now();
-        let mut answer = [Packet::default()];
         loop {
             assert!(began.elapsed() < PATIENCE, "no answer from responder {responder}");
-            let mut packet = Packet::new(mad, Address::gsi(host.lid));
-            packet.carrier.peer = Some(self.responders[responder]);
-            let _ = self.transport.send(&[packet]);
-            let descriptor = self.transport.descriptor().expect("a socket");
-            wait(&mut [Interest::read(descriptor)], Some(REPEAT)).expect("a socket");
-            while self.transport.receive(&mut answer).unwrap_or(0) > 0 {
-                if answer[0].mad[8..16] == mad[8..16] {
-                    return SaMad::new(&answer[0].mad).header().status();
+            self.way.send(host, self.hosts[host].lid, responder, mad);
+            let sent = Instant::now();
+            while sent.elapsed() < REPEAT {
+                let answers = self.way.receive(REPEAT);
+                if let Some(answer) = answers.iter().find(|answer| answer[10..16] == mad[10..16]) {
+                    return SaMad::new(answer).header().status();
                 }
             }
         }

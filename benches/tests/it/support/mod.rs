@@ -3,12 +3,10 @@
 pub(crate) mod pair;
 pub(crate) mod scrape;
 
-use std::path::PathBuf;
-use std::process::Command;
 use std::time::Instant;
 
 use benches::published;
-use benches::sandbox::{Program, Sandbox, binary, free_address};
+use benches::sandbox::{Program, Sandbox, free_address};
 use ib_mad::transport::{Interest, Packet, Transport, wait};
 use ib_mad::types::{Gid, Lid};
 use ib_mad::wire::attribute::PortInfo;
@@ -44,13 +42,7 @@ pub(crate) struct Subnet {
 impl Subnet {
     pub(crate) fn new(name: &str) -> Self {
         let sandbox = Sandbox::new(name);
-        let net: PathBuf = sandbox.path("fat-tree.net");
-        let status = Command::new(binary("ibfabric"))
-            .args(["generate", "fat-tree", "--levels", "2", "--radix", "8", "--hosts", "16", "-o"])
-            .arg(&net)
-            .status()
-            .expect("ibfabric runs");
-        assert!(status.success());
+        let net = sandbox.fat_tree(8, 16);
         let fabric = sandbox.ibfabric(&net);
         Self { publish: free_address().to_string(), _fabric: fabric, sandbox }
     }

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -92,6 +93,14 @@ pub(crate) struct Pair {
     store: Option<String>,
     /// Where each follows the other, and what is between them.
     follow: [SocketAddr; 2],
+    /// Whether they do.
+    follows: bool,
+    /// Numbers of their hosts.
+    pub(crate) hosts: [usize; 2],
+    /// The command line before that of a manager: of a program that starts it.
+    pub(crate) before: Vec<String>,
+    /// Variables in the environment of each.
+    pub(crate) environment: [Vec<(&'static str, PathBuf)>; 2],
     pub(crate) links: [Arc<Link>; 2],
     pub(crate) runtime: tokio::runtime::Runtime,
 }
@@ -107,7 +116,14 @@ impl Pair {
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         let runtime = runtime.worker_threads(1).enable_all().build().expect("threads");
         let (follow, links) = ([second, first], [first_link, second_link]);
-        Self { subnet, publish, store: None, follow, links, runtime }
+        let (hosts, environment) = ([1, 2], Default::default());
+        let (store, follows, before) = (None, true, Vec::new());
+        Self { subnet, publish, store, follow, follows, hosts, before, environment, links, runtime }
+    }
+
+    /// Managers that know nothing of each other.
+    pub(crate) fn strangers(name: &str) -> Self {
+        Self { follows: false, ..Self::new(name) }
     }
 
     /// The same, with this store for both.
@@ -125,6 +141,11 @@ impl Pair {
         (pair, first, second)
     }
 
+    /// The state directory of a manager.
+    pub(crate) fn state(&self, at: usize) -> PathBuf {
+        self.subnet.sandbox.path(&format!("state-{at}"))
+    }
+
     pub(crate) fn start(&self, at: usize) -> Program {
         self.start_with(at, &[])
     }
@@ -132,21 +153,26 @@ impl Pair {
     /// Starts a manager with more options; the last of equal ones counts.
     pub(crate) fn start_with(&self, at: usize, more: &[&str]) -> Program {
         let sandbox = &self.subnet.sandbox;
-        let state = sandbox.path(&format!("state-{at}"));
+        let state = self.state(at);
         let config = sandbox.path("ibsm.conf");
         let publish = self.publish[at].to_string();
         let follow = format!("http://{}", self.follow[at]);
-        let node = format!("node{:05} HCA-1", at + 1);
+        let node = format!("node{:05} HCA-1", self.hosts[at]);
         let mut args = vec!["--transport", "ibsim", "--socket", sandbox.socket()];
         args.extend(["--node", &node, "--publish", &publish]);
-        args.extend(match &self.store {
-            Some(store) => ["--store", store],
-            None => ["--follow", &follow],
-        });
+        match &self.store {
+            Some(store) => args.extend(["--store", store]),
+            None if self.follows => args.extend(["--follow", &follow]),
+            None => {}
+        }
         args.extend(["--state-dir", state.to_str().expect("UTF-8")]);
         args.extend(["-F", config.to_str().expect("UTF-8"), "-p", ["9", "3"][at]]);
         args.extend(more);
-        sandbox.ours("ibsm", &format!("ibsm-{at}"), &args)
+        let name = format!("ibsm-{at}");
+        match self.before.is_empty() {
+            true => sandbox.ours_with("ibsm", &name, &args, &self.environment[at]),
+            false => sandbox.ours_below(&self.before, "ibsm", &name, &args),
+        }
     }
 
     pub(crate) fn responder(&self) -> Program {

@@ -1,0 +1,98 @@
+//! The list of problems, with real programs: a missing spine and a hung responder are in `ibsmctl
+//! problems`, in the status, in metrics, in the page's document and in the log, and go with their
+//! cause.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::support::Subnet;
+use crate::support::scrape::Scrape;
+use benches::sandbox::{PATIENCE, all_responders_are_current, await_status, binary, free_address};
+use serde_json::Value;
+
+fn ibsmctl(subnet: &Subnet, words: &[&str]) -> String {
+    let output = Command::new(binary("ibsmctl"))
+        .args(["--sm", &subnet.url()])
+        .args(words)
+        .output()
+        .expect("ibsmctl runs");
+    assert!(output.status.success(), "{words:?}: {output:?}");
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+/// Waits until exactly these kinds of problems are listed, notices aside.
+fn await_kinds(subnet: &Subnet, kinds: &[&str]) -> Vec<Value> {
+    await_list(subnet, &format!("{kinds:?}"), |listed| listed == kinds)
+}
+
+/// Waits until the kinds of problems that are listed, notices aside, are as expected.
+fn await_list(subnet: &Subnet, expected: &str, is: impl Fn(&[&str]) -> bool) -> Vec<Value> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let text = ibsmctl(subnet, &["problems", "--json"]);
+        let json: Value = serde_json::from_str(&text).expect("JSON");
+        let all = json["problems"].as_array().expect("a list");
+        let listed: Vec<Value> =
+            all.iter().filter(|one| one["severity"] != "notice").cloned().collect();
+        let kinds: Vec<&str> = listed.iter().map(|one| one["kind"].as_str().unwrap()).collect();
+        if is(&kinds) {
+            return listed;
+        }
+        assert!(Instant::now() < deadline, "not {expected}: {text}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn a_missing_spine_and_a_hung_responder_are_shown_everywhere_until_they_are_back() {
+    let subnet = Subnet::new("problems");
+    let http = free_address().to_string();
+    let ibsm = subnet.ibsm(&["--http", &http]);
+    let ibsa = subnet.ibsa();
+    await_status(&subnet.url(), &[], "a current responder", all_responders_are_current);
+    await_kinds(&subnet, &[]);
+    assert!(ibsmctl(&subnet, &["status"]).contains("subnet          up;"));
+
+    ibsa.signal(libc::SIGSTOP);
+    // Its connection is closed soon after it stopped to report.
+    let hung = await_list(&subnet, "responder_hung or no_responder", |kinds| {
+        kinds.contains(&"responder_hung") || kinds.contains(&"no_responder")
+    });
+    assert!(hung[0]["remedy"].as_str().unwrap().contains("start"), "{hung:?}");
+    assert!(ibsmctl(&subnet, &["status"]).contains("up, with critical problems"));
+    ibsa.signal(libc::SIGCONT);
+    await_kinds(&subnet, &[]);
+
+    let spine = spine(&subnet);
+    subnet.control(&["node-down", &spine]);
+    let missing = await_kinds(&subnet, &["switch_missing"]);
+    assert_eq!(missing[0]["name"], spine);
+    let text = ibsmctl(&subnet, &["problems"]);
+    assert!(text.contains(&format!("critical  '{spine}' 0x")), "{text}");
+    assert!(ibsmctl(&subnet, &["status"]).contains("up, with critical problems"));
+    let series = "ibsm_problems{kind=\"switch_missing\",severity=\"critical\"}";
+    let deadline = Instant::now() + PATIENCE;
+    while Scrape::of(&http).0[series] != 1.0 {
+        assert!(Instant::now() < deadline, "{series} is not 1");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    ibsm.wait_for(&format!("problem: '{spine}'"));
+
+    subnet.control(&["node-up", &spine]);
+    await_kinds(&subnet, &[]);
+    ibsm.wait_for("over after");
+}
+
+/// The name of a switch without hosts.
+fn spine(subnet: &Subnet) -> String {
+    let runtime = tokio::runtime::Runtime::new().expect("threads");
+    let snapshot = runtime.block_on(subnet.snapshot());
+    let nodes = &snapshot.fabric().nodes;
+    let is_switch = |guid| nodes.iter().any(|node| node.guid == guid && node.switch_info.is_some());
+    let spine = nodes.iter().find(|node| {
+        let mut peers = node.ports.iter().filter_map(|port| port.peer);
+        node.switch_info.is_some() && peers.all(|(guid, _)| is_switch(guid))
+    });
+    let description = &spine.expect("a fat tree").description;
+    String::from_utf8_lossy(description).trim_end_matches('\0').to_owned()
+}
