@@ -27,8 +27,8 @@ ROOT = Path(__file__).resolve().parent.parent
 OUTPUT = ROOT / "docs" / "compliance.md"
 
 STATEMENT = r"[Co]\d+-\d+(?:[.-][\dx]+)*"
-SECTION = r"(?:[3-9]|1\d|20)(?:\.\d+)+"
-PART = rf"(?:{STATEMENT}|{SECTION}|chapter \d+)"
+SECTION = r"(?:[3-9]|1\d|20|A\d+)(?:\.\d+)+"
+PART = rf"(?:{STATEMENT}|{SECTION}|chapter \d+|annex A\d+)"
 CITATION = re.compile(rf"\bIBA ({PART}(?:(?:, | and ){PART})*)")
 TOKEN = re.compile(rf"\b{PART}\b(?![\w-]|\.\d)")
 # A citation without "IBA": in parentheses, first there or behind a comma.
@@ -147,6 +147,17 @@ SUBJECTS = {
     "o15-0.1.13": "MCMemberRecord: join of a group that the port cannot use",
     "o15-0.2.7": "MultiPathRecord: answered with PathRecords",
     "C14-24.2.1": "PortInfo of a port that is down: only the states are valid",
+    "annex A10": "Congestion control",
+    "A10.2.2.1.1": "CongestionControlTable: entries",
+    "A10.4.1": "MADs of the congestion control class",
+    "A10.4.3.3": "CongestionInfo",
+    "A10.4.3.4": "CongestionKeyInfo",
+    "A10.4.3.5": "CongestionLog",
+    "A10.4.3.6": "SwitchCongestionSetting",
+    "A10.4.3.7": "SwitchPortCongestionSetting",
+    "A10.4.3.8": "CACongestionSetting",
+    "A10.4.3.9": "CongestionControlTable",
+    "A10.4.3.10": "TimeStamp",
     "C15-0.2-1.16": "InformInfo: restricted to trusted requesters",
     "o13-13.1.1": "InformInfo: refusal of a subscription",
     "o13-14.1.1": "InformInfo: partition shared with the sources",
@@ -328,7 +339,7 @@ Sections and compliance statements of the InfiniBand Architecture Specification,
 implemented completely, and code that cites nothing is not listed. Statements have the numbers that
 OpenSM and the Linux kernel cite; other releases of the specification number some of them otherwise.
 
-Written by `scripts/compliance.py`; `scripts/test.sh docs` fails if it is not up to date.
+Written by `scripts/compliance.py`; `scripts/test.sh format` fails if it is not up to date.
 """
 
 
@@ -343,9 +354,9 @@ def subject(text):
 
 
 def order(part):
-    """Statements by chapter and number; sections by their numbers."""
+    """Statements by chapter and number; sections by their numbers, those of annexes last."""
     numbers = [int(number) if number.isdigit() else 0 for number in re.findall(r"\d+|x", part)]
-    return (numbers, part)
+    return (part.startswith(("A", "annex")), numbers, part)
 
 
 # --- One style.

@@ -1,17 +1,19 @@
 #!/usr/bin/env bash
-# Creates a CA and certificates for a test bed: for an SM, for responders, for operators.
+# Creates a CA and certificates for a test bed: for an SM, responders, operators and agents.
 #
 #   scripts/make-certs.sh DIR [NAME...]
 #
-# NAME: host names and addresses in the https:// URL by which clients reach the SM. localhost,
+# NAME: host names and addresses in the https:// URL by which clients reach the SM, and agents a
+# responder. localhost,
 # 127.0.0.1, ::1 and this host's name are always included. Files that exist in DIR stay, and another
-# run adds missing ones. To change the names, remove sm.pem and run again.
+# run adds missing ones. To change the names, remove sm.pem and responder.pem and run again.
 #
 # With DIR/ca.key, certificates of any role can be issued. Outside a test bed, use the CA of your
 # site. An SM's certificate is for servers (serverAuth) and has its names; an SM that follows
-# another one (--follow) also needs the contents of a responder's. The certificates of responders
-# and operators are for clients (clientAuth) and have urn:ibsm:role:responder,
-# urn:ibsm:role:admin or urn:ibsm:role:viewer as a URI in the subject alternative name.
+# another one (--follow) also needs the contents of a responder's. The certificates of responders,
+# operators and agents are for clients (clientAuth) and have urn:ibsm:role:responder,
+# urn:ibsm:role:admin, urn:ibsm:role:viewer or urn:ibsm:role:agent as a URI in the subject
+# alternative name. A responder that serves agents (ibsa --agents) also needs serverAuth and names.
 set -euo pipefail
 
 if (($# == 0)) || [[ $1 == -* ]]; then
@@ -54,14 +56,17 @@ for name in "$@"; do
 done
 # An SM that follows another one (ibsm --follow) is also a client.
 issue sm serverAuth,clientAuth "$names,URI:urn:ibsm:role:responder"
-issue responder clientAuth URI:urn:ibsm:role:responder
+# A responder serves agents.
+issue responder serverAuth,clientAuth "$names,URI:urn:ibsm:role:responder"
 issue admin clientAuth URI:urn:ibsm:role:admin
 issue viewer clientAuth URI:urn:ibsm:role:viewer
+issue agent clientAuth URI:urn:ibsm:role:agent
 
 cat <<TEXT
 Files are in $PWD. Give each *.key only to the program that uses it; keep ca.key secret.
   ibsm     --tls-ca ca.pem --tls-cert sm.pem --tls-key sm.key --publish 0.0.0.0:7471
   ibsa     --tls-ca ca.pem --tls-cert responder.pem --tls-key responder.key --sm https://HOST:7471
+  ibsa agent  --tls-ca ca.pem --tls-cert agent.pem --tls-key agent.key --from https://HOST:7473
   ibstorm  the same as ibsa
   ibsmctl  --tls-ca ca.pem --tls-cert admin.pem --tls-key admin.key --sm https://HOST:7471
            (viewer.pem: all commands but sweep and reroute;

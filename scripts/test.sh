@@ -20,8 +20,11 @@ interop_needs=(
     opensm:opensm
     prometheus:prometheus
     tshark:tshark
+    curl:curl
     openssl:openssl
     etcd:etcd-server
+    faketime:faketime
+    strace:strace
     chromium:chromium
     chromedriver:chromium-driver
     /usr/include/infiniband/iba/ib_types.h:libopensm-dev
@@ -41,7 +44,7 @@ trap clean_up EXIT
 # --- The steps: functions named step_NAME, in the order of `steps`. Their output is shown if they
 # fail; the arguments of `note` are always shown.
 
-steps=(tools format lints layers tests kernel sim versus counts doc_tests docs package fuzz)
+steps=(tools format lints layers tests kernel sim versus counts doc_tests docs package install fuzz)
 
 # Steps that run beside those that follow, since they leave a core idle. They end last.
 beside=(kernel)
@@ -84,7 +87,15 @@ install_packages() {
     "${as_root[@]}" update && "${as_root[@]}" install -y --no-install-recommends "$@"
 }
 
-step_format() { cargo fmt --all --check; }
+# Formatting, and docs/compliance.md agrees with what the code cites: checks that take seconds.
+step_format() {
+    cargo fmt --all --check
+    if command -v python3; then
+        scripts/compliance.py --check
+    else
+        note "skipped: docs/compliance.md is not checked, python3 is not installed"
+    fi
+}
 
 step_lints() { cargo clippy --workspace --all-targets -- -D warnings; }
 
@@ -93,16 +104,19 @@ step_lints() { cargo clippy --workspace --all-targets -- -D warnings; }
 step_layers() {
     may_use ib-mad
     may_use sa-proto ib-mad
+    may_use daemon ib-mad
     may_use umad-preload ib-mad
     may_use umad-feed
     may_use fabric-sim ib-mad umad-preload
     may_use sm-routing ib-mad sa-proto
     may_use sm-config ib-mad sa-proto sm-routing
     may_use sm-core ib-mad sa-proto sm-routing sm-config
-    may_use ibsm ib-mad sa-proto sm-routing sm-config sm-core
-    may_use sa-server ib-mad sa-proto
+    may_use ibsm daemon ib-mad sa-proto sm-routing sm-config sm-core
+    may_use sa-server daemon ib-mad sa-proto
     may_use loadgen ib-mad sa-proto
-    may_use sim ib-mad umad-preload sa-proto sm-routing sm-config sm-core ibsm sa-server fabric-sim
+    may_use packaging daemon ib-mad sa-proto sm-routing sm-config sm-core ibsm sa-server
+    may_use sim daemon ib-mad umad-preload sa-proto sm-routing sm-config sm-core ibsm sa-server \
+        fabric-sim
     # The two halves of the system are not linked together, not even in tests.
     if { dependencies ibsm normal,build,dev; dependencies sa-server normal,build,dev; } |
         sort | uniq -d | grep -x 'ibsm\|sm-core\|sm-config\|sm-routing\|sa-server'; then
@@ -116,6 +130,7 @@ step_layers() {
     has_no_io sm-core sm-core
     # The state machines of the programs.
     denies_io sm-core/ibsm/src/node/mod.rs
+    denies_io sm-core/ibsm/src/history/mod.rs
     denies_io sm-core/ibsm/src/runtime/follow/machine.rs
     denies_io sa-server/src/sm/replica/machine.rs
     denies_io sa-server/src/sm/forward/machine.rs
@@ -170,9 +185,6 @@ step_tests() {
     sed -n 's/^skipped: */skipped: /p' "$logs/tests" | sort | uniq -c >>"$logs/notes.tests"
     note "$(awk '/^test result:/ { n += $4 } END { print n " tests" }' "$logs/tests")"
 }
-
-# Simulates the whole system, seed after seed.
-step_sim() { scripts/sim.sh --seconds "${SIM_SECONDS:-60}"; }
 
 # Makes whole-system tests use the programs of the tests' build, if there was one. A separate build
 # would have other features and take minutes.
@@ -270,14 +282,32 @@ step_counts() {
 
 step_doc_tests() { timeout 600 cargo test --workspace --doc; }
 
-# Documentation builds, and docs/compliance.md agrees with what the code cites.
 step_docs() {
     RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc --workspace --no-deps
-    if command -v python3; then
-        scripts/compliance.py --check
+}
+
+# Checks the files of the packages, and makes the packages if cargo-deb is installed, from the
+# programs of the tests' build, if there was one. Nothing in them may be a file of `opensm`.
+step_install() {
+    local file
+    for file in packaging/bin/* packaging/deb/*/* packaging/rpm/*; do sh -n "$file"; done
+    if ! command -v systemd-analyze; then
+        note "skipped: units are not checked, systemd-analyze is not installed"
     else
-        note "skipped: docs/compliance.md is not checked, python3 is not installed"
+        local units=$logs/units unit
+        mkdir "$units"
+        # What a unit runs does not have to be installed here.
+        for unit in packaging/units/*.service; do
+            sed -E 's#(/usr/sbin/ibs[am]|/usr/lib/ibsm/ibsm-start|/sbin/modprobe)#/bin/true#
+                    /^Documentation=/d' "$unit" >"$units/${unit##*/}"
+        done
+        for unit in ibsm ibsa; do cp "$units/$unit@.service" "$units/$unit@rail.service"; done
+        systemd-analyze verify "$units"/ibs{m,a}.service "$units"/ibs{m,a}@rail.service
     fi
+    local programs=${CARGO_TARGET_DIR:-$PWD/target}/debug
+    [[ -x $programs/packaging ]] || cargo build --workspace --bins
+    scripts/packages-test.sh "$programs"
+    sed -n 's/^skipped: */skipped: /p' "$logs/install" >>"$logs/notes.install"
 }
 
 # Checks that `ib-mad` can be published: its manifest is complete, the package contains README and
