@@ -24,10 +24,12 @@ pub(super) enum Pairs {
     /// going down and up again, which may need an extra lane; this is the fallback if there is
     /// none.
     BothWithHosts,
+    /// All pairs, also of switches without hosts.
+    All,
 }
 
 impl Pairs {
-    /// The choices to try, preferred first. Both are equal if all switches have hosts.
+    /// The choices to try for traffic of hosts, preferred first. Both are equal if all switches have hosts.
     pub(super) fn choices(topology: &Topology) -> &'static [Self] {
         match topology.hosts_on().contains(&0) {
             true => &[Self::WithHosts, Self::BothWithHosts],
@@ -41,6 +43,7 @@ impl Pairs {
         match self {
             Self::WithHosts => a || b,
             Self::BothWithHosts => a && b,
+            Self::All => true,
         }
     }
 }

@@ -24,7 +24,7 @@
 //! are then placed in layers again; kept routes get the same lanes as long as no route placed
 //! before them changes. If the routes do not fit, everything is routed from scratch.
 
-mod pairs;
+pub(in crate::engines) mod pairs;
 mod placement;
 mod share;
 

@@ -34,8 +34,14 @@
 //! few routes on its worst link and short paths is chosen ([`Made::demerits`]).
 //!
 //! The LIDs of an egress switch may take different paths, but all of these fall by the hops of the
-//! first one's. The layer depends only on the egress switch; with one lane there are no layers, and
-//! any SL is valid. As in OpenSM, the previous routing and `hop_weights` are not used.
+//! first one's. As in OpenSM, the previous routing and `hop_weights` are not used.
+//!
+//! Linux replies on the SL of the request, so with a lane per destination a reply takes a lane on
+//! which its way was never allowed. So the routes are placed in layers by pairs of switches, both
+//! directions of a pair in one ([`dfsssp::pairs`]). Routes made for fewer groups of destinations
+//! have fewer turns and fit in fewer layers: if the lanes do not suffice, destinations are divided
+//! into half as many groups, in the end into one, whose routes fit in one layer. OpenSM leaves the
+//! replies unproved. With one layer any SL is valid.
 
 mod escape;
 mod fabric;
@@ -55,15 +61,18 @@ use self::variant::Variant;
 use ib_mad::types::Lid;
 use rayon::prelude::*;
 
+use crate::balance::most_to_hosts;
 use crate::deal::Dealt;
 use crate::engines::dfsssp;
+use crate::engines::lash::Lash;
 use crate::engines::settings::settings;
 use crate::engines::sssp::{self, Distances};
 use crate::lanes::Columns;
 use crate::layering::Pairs;
+use crate::verify::credit_loops_with_replies;
 use crate::{
-    CommonOptions, Destination, Engine, Lanes, Layers, Previous, Routing, RoutingError, Steering,
-    Topology,
+    CommonOptions, Destination, Engine, HopMatrix, Lanes, Layers, Previous, Routing, RoutingError,
+    Steering, Topology,
 };
 
 settings! {
@@ -78,7 +87,8 @@ settings! {
 }
 
 /// The engine `nue`. Takes time proportional to LIDs times links on shortest paths, twice; if turns
-/// were refused, once more for each of up to 60 variants, and twice for 8 of these.
+/// were refused, once more for each of up to 60 variants, and twice for 8 of these; and all that
+/// again for each halving of the groups of destinations.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Nue;
 
@@ -101,30 +111,89 @@ impl Engine for Nue {
             return Ok(routing);
         }
         let distances = super::hops::compute(self.name(), topology, None)?;
-        let layers = partition::layers(&distances, egress_switches(topology), lanes(steering));
-        let fabric = Fabric::new(topology, &steering.settings.nue);
-        let attempt = |variant| Made::new(&fabric, &distances, &layers, variant);
-        let mut all = vec![attempt(Variant::FIRST)];
-        if all[0].is_refused() {
-            all.par_extend(Variant::others(topology).into_par_iter().map(attempt));
-            // The sort is stable: of equal results the first wins.
-            all.sort_by_cached_key(Made::demerits);
-            all.truncate(Variant::AGAIN_MAX);
-        }
-        all.par_iter_mut().for_each(Made::route_again);
-        let best = all
-            .into_iter()
-            .min_by_key(Made::demerits)
-            .expect("the first attempt always has a result");
-        let (lfts, mut hops, unreachable) = best.finish();
-        hops.transpose();
-        let lanes = lanes_of(topology, &layers);
-        Ok(Routing { engine: self.name(), lfts, hops, lanes, unreachable, loads: Vec::new() })
+        let by_pair = layered(topology, steering);
+        let mut groups = lanes(steering);
+        let own = loop {
+            let mut routing = in_groups(topology, steering, &distances, groups);
+            if has_proved_replies(topology, steering, &mut routing) {
+                break routing;
+            }
+            groups /= 2;
+        };
+        let rating = |made: &Routing| (made.unreachable, most_to_hosts(topology, &made.lfts));
+        Ok(by_pair.into_iter().chain([own]).min_by_key(rating).expect("`own` is one of them"))
     }
 }
 
-/// Returns the routes of `dfsssp` if these fit in the lanes: no other routes are shorter or better
-/// balanced.
+/// Returns the routes of `lash` if these fit in the lanes: they are shortest paths, and replies
+/// take the lane of their request. All LIDs of a host take the same path by them.
+fn layered(topology: &Topology, steering: &Steering) -> Option<Routing> {
+    if steering.settings.nue.includes_switches
+        || topology.destinations().iter().any(|to| to.lid_count > 1)
+    {
+        return None;
+    }
+    let common = CommonOptions { data_lanes: lanes(steering), ..CommonOptions::default() };
+    let plain = Steering { common, ..Steering::default() };
+    let mut routing = Lash.route(topology, &plain, None).ok()?;
+    routing.engine = Nue.name();
+    if matches!(&routing.lanes, Lanes::Layers(layers) if layers.count < 2) {
+        routing.lanes = Lanes::Free;
+    }
+    Some(routing)
+}
+
+/// Returns the best routes with destinations in `groups` groups, each on a lane of its own.
+fn in_groups(
+    topology: &Topology,
+    steering: &Steering,
+    distances: &HopMatrix,
+    groups: u8,
+) -> Routing {
+    let layers = partition::layers(distances, egress_switches(topology), groups);
+    let fabric = Fabric::new(topology, &steering.settings.nue);
+    let attempt = |variant| Made::new(&fabric, distances, &layers, variant);
+    let mut all = vec![attempt(Variant::FIRST)];
+    if all[0].is_refused() {
+        all.par_extend(Variant::others(topology).into_par_iter().map(attempt));
+        // The sort is stable: of equal results the first wins.
+        all.sort_by_cached_key(Made::demerits);
+        all.truncate(Variant::AGAIN_MAX);
+    }
+    all.par_iter_mut().for_each(Made::route_again);
+    let best =
+        all.into_iter().min_by_key(Made::demerits).expect("the first attempt always has a result");
+    let (lfts, mut hops, unreachable) = best.finish();
+    hops.transpose();
+    let lanes = lanes_of(topology, &layers);
+    Routing { engine: Nue.name(), lfts, hops, lanes, unreachable, loads: Vec::new() }
+}
+
+/// Makes replies on the SL of their requests as free of credit loops as requests, if the lanes
+/// suffice: by layers that both directions of a pair of switches share, or if the layers by
+/// destination already permit the replies. With one group that is always so.
+fn has_proved_replies(topology: &Topology, steering: &Steering, routing: &mut Routing) -> bool {
+    if routing.lanes == Lanes::Free {
+        return true;
+    }
+    let pairs = match steering.settings.nue.includes_switches {
+        true => Pairs::All,
+        false => Pairs::BothWithHosts,
+    };
+    let by_pair = dfsssp::pairs::layers(topology, &routing.lfts, lanes(steering), pairs);
+    if let Some(layers) = by_pair {
+        routing.lanes = match layers.count {
+            0 | 1 => Lanes::Free,
+            _ => Lanes::Layers(layers),
+        };
+        return true;
+    }
+    let loops = credit_loops_with_replies(topology, &routing.tables(), &routing.lanes);
+    loops.is_none_or(|loops| loops.is_free())
+}
+
+/// Returns the routes of `dfsssp` if these fit in the lanes, with their replies: no other routes
+/// are shorter or better balanced.
 fn shortest(
     engine: &'static str,
     topology: &Topology,
@@ -146,6 +215,11 @@ fn shortest(
         Lanes::Layers(layers) if layers.count < 2 => Lanes::Free,
         lanes => lanes,
     };
+    let tables: Vec<&[u8]> = lfts.iter().map(|lft| &**lft).collect();
+    let loops = credit_loops_with_replies(topology, &tables, &lanes);
+    if loops.is_some_and(|loops| !loops.is_free()) {
+        return None;
+    }
     Some(Routing { engine, lfts, hops: distances.finish(), lanes, unreachable, loads })
 }
 

@@ -15,7 +15,7 @@ use crate::{Entries, Layers, Topology};
 ///
 /// Takes time proportional to switches with hosts times LIDs times hops, plus at most one search
 /// per pair of links and layer.
-pub(super) fn layers(
+pub(in crate::engines) fn layers(
     topology: &Topology,
     lfts: &[Entries],
     lanes: u8,

@@ -57,6 +57,7 @@ impl Placement {
         let counts = match self.pairs {
             Pairs::WithHosts => is_host,
             Pairs::BothWithHosts => self.hosts[usize::from(walk.egress_switch())] > 0,
+            Pairs::All => true,
         };
         for &source in walk.sources() {
             let hosts = self.hosts[usize::from(source)];
