@@ -10,7 +10,7 @@ use ib_mad::text;
 use ib_mad::types::{Guid, Mtu, PKey, Rate, Sl};
 use ib_mad::wire::attribute::{NodeInfo, NodeType};
 use sa_proto::proto::partition::Partition;
-use sa_proto::snapshot::Snapshot;
+use sa_proto::snapshot::{Port, Snapshot};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -326,22 +326,29 @@ async fn remove_hosts(
     served.give(PartitionOrder { pkey, action }).await
 }
 
-/// Port GUIDs of hosts by name, the first word of their NodeDescription.
+/// Port GUIDs of hosts by name, the first word of their NodeDescription. A host may have several
+/// adapters, each with a description of its own; a description that two adapters have is refused,
+/// since one of them may be another host's that took the name.
 fn ports_of(snapshot: &Snapshot, names: &str) -> Result<Vec<Guid>, Refusal> {
-    let mut hosts: HashMap<String, Vec<Guid>> = HashMap::new();
+    let mut hosts: HashMap<String, Vec<(String, &[Port])>> = HashMap::new();
     for node in &snapshot.fabric().nodes {
         if NodeType::from_code(NodeInfo::of(&node.info).node_type()) == Some(NodeType::Ca) {
             let description = text::of_field(&node.description);
             let name = description.split(' ').next().unwrap_or_default().to_owned();
-            hosts.entry(name).or_default().extend(node.ports.iter().map(|port| port.guid));
+            hosts.entry(name).or_default().push((description, &node.ports));
         }
     }
     let mut ports = Vec::new();
     for name in names.split(',').map(str::trim).filter(|name| !name.is_empty()) {
-        match hosts.get(name) {
-            Some(of_host) => ports.extend(of_host),
-            None => return Err(not_found(format!("no host is named {name}"))),
+        let adapters =
+            hosts.get(name).ok_or_else(|| not_found(format!("no host is named {name}")))?;
+        let mut descriptions: Vec<&str> = adapters.iter().map(|(text, _)| text.as_str()).collect();
+        descriptions.sort_unstable();
+        if let Some(pair) = descriptions.windows(2).find(|pair| pair[0] == pair[1]) {
+            let reason = format!("several adapters have the description '{}'", pair[0]);
+            return Err(bad(format!("{reason}: add ports by their GUIDs instead")));
         }
+        ports.extend(adapters.iter().flat_map(|(_, ports)| ports.iter().map(|port| port.guid)));
     }
     Ok(ports)
 }

@@ -227,6 +227,17 @@ fn hosts_are_members_by_name() {
     assert_eq!(bed.ask("POST resources/pkeys/hosts", none).0, 404, "a switch is no host");
     assert_eq!(bed.ask("DELETE resources/pkeys/0x7/hosts/host1", "").0, 200);
     assert_eq!(bed.ask("GET resources/pkeys/0x7", "").0, 404);
+
+    // Regression: an adapter that took the description of another one joined with it.
+    let mut plane = plane();
+    let mut other = Node::clone(&plane.nodes[0]);
+    other.guid = Guid(0x30);
+    (other.ports[0].guid, other.ports[0].peer) = (Guid(0x31), None);
+    plane.nodes.push(Arc::new(other));
+    bed.publisher.publish(plane).unwrap();
+    let (status, reason) = bed.ask("POST resources/pkeys/hosts", add);
+    assert_eq!(status, 400, "{reason}");
+    assert!(reason.to_string().contains("'host1 HCA-1'"), "{reason}");
 }
 
 #[test]

@@ -35,7 +35,8 @@ const FILE_LEN_MAX: u64 = 1 << 20;
 /// How long a password that proved right is remembered, and a token or session is valid.
 const REMEMBERED: Duration = Duration::from_secs(60);
 const TOKEN_LIFE: Duration = Duration::from_secs(24 * 3_600);
-/// Tokens and sessions at once, and remembered passwords; the oldest makes room.
+/// Tokens and sessions at once, and remembered passwords. The oldest password makes room, and the
+/// oldest token of the user who has most.
 const TOKENS_MAX: usize = 1_024;
 
 /// Why the file of users cannot be used.
@@ -303,7 +304,7 @@ impl Users {
             return Err(Proof::Password(name, password));
         }
         let Some(user) = user.filter(|_| fits) else { return Ok(None) };
-        make_room(&mut self.remembered, now, |until| *until);
+        make_room(&mut self.remembered, now);
         self.remembered.insert((name.clone(), password), now + REMEMBERED);
         Ok(Some(Caller { name, user }))
     }
@@ -315,22 +316,34 @@ impl Users {
 
     /// A new token of this caller. It ends with its user.
     pub fn issue(&mut self, now: Instant, caller: &Caller) -> Option<String> {
-        make_room(&mut self.tokens, now, |(_, until)| *until);
+        self.tokens.retain(|_, (_, until)| now < *until);
+        if self.tokens.len() >= TOKENS_MAX {
+            self.end_a_token();
+        }
         let token = to_hex(&random(TOKEN_LEN)?);
         self.tokens.insert(token.clone(), (caller.name.clone(), now + TOKEN_LIFE));
         Some(token)
     }
+
+    /// Ends the oldest token of the user who has most.
+    fn end_a_token(&mut self) {
+        let mut counts: HashMap<&str, usize> = HashMap::new();
+        self.tokens.values().for_each(|(name, _)| *counts.entry(name).or_default() += 1);
+        let most = counts.into_iter().max_by_key(|&(_, count)| count).map(|(name, _)| name);
+        let tokens = self.tokens.iter().filter(|(_, (name, _))| Some(name.as_str()) == most);
+        let oldest = tokens.min_by_key(|(_, (_, until))| *until);
+        if let Some(oldest) = oldest.map(|(token, _)| token.clone()) {
+            self.tokens.remove(&oldest);
+        }
+    }
 }
 
-fn make_room<K: Clone + std::hash::Hash + Eq, V>(
-    table: &mut HashMap<K, V>,
-    now: Instant,
-    until: impl Fn(&V) -> Instant,
-) {
-    table.retain(|_, entry| now < until(entry));
+/// Removes what is over, and the oldest entry of a full table.
+fn make_room(table: &mut HashMap<(String, String), Instant>, now: Instant) {
+    table.retain(|_, until| now < *until);
     if table.len() >= TOKENS_MAX
         && let Some(oldest) =
-            table.iter().min_by_key(|(_, entry)| until(entry)).map(|(key, _)| key.clone())
+            table.iter().min_by_key(|&(_, until)| until).map(|(key, _)| key.clone())
     {
         table.remove(&oldest);
     }
@@ -531,15 +544,22 @@ mod tests {
         assert_eq!(role(&mut users, "b", "x"), Some(Role::Admin));
     }
 
+    /// Regression: the oldest token of all users ended, so that a viewer ended those of admins.
     #[test]
-    fn tokens_are_bounded() {
-        let (_directory, path) = file(&line("a", Role::Viewer, "x").unwrap());
+    fn tokens_are_bounded_and_each_user_ends_only_own_ones() {
+        let [a, b] = ["a", "b"].map(|name| line(name, Role::Viewer, "x").unwrap());
+        let (_directory, path) = file(&format!("{a}\n{b}\n"));
         let (mut users, now) = (Users::open(&path).unwrap(), Instant::now());
-        let caller = proven(&mut users, password("a", "x")).unwrap();
-        for n in 0..TOKENS_MAX as u32 + 5 {
-            users.issue(now + Duration::from_millis(n.into()), &caller).unwrap();
-        }
+        let [a, b] = ["a", "b"].map(|name| proven(&mut users, password(name, "x")).unwrap());
+        let first = Proof::Token(users.issue(now, &b).unwrap());
+        let of_a: Vec<_> = (1..TOKENS_MAX as u32 + 5)
+            .map(|n| users.issue(now + Duration::from_millis(n.into()), &a).unwrap())
+            .collect();
         assert_eq!(users.tokens.len(), TOKENS_MAX);
+        assert!(users.known(now, &first).is_some(), "it is another user's");
+        assert!(users.known(now, &Proof::Token(of_a[0].clone())).is_none(), "it is the oldest");
+        users.issue(now + TOKEN_LIFE / 2, &b).unwrap();
+        assert!(users.known(now, &first).is_some(), "a holds more");
     }
 
     #[test]
