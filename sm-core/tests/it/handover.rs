@@ -256,6 +256,62 @@ fn of_two_masters_that_meet_one_rules_both_halves() {
     }
 }
 
+/// Makes an inactive manager, the only other one, answer like one at this port that is in `state`
+/// and grants each request.
+fn pretend(bed: &mut Bed, guid: Guid, state: SmState) {
+    bed.tamper = Some(Box::new(move |packet| {
+        let Ok(smp) = Smp::new(&packet.mad) else { return };
+        match (smp.method(), smp.attribute_id()) {
+            // It has not looked around, and knows no manager whose demands it might grant.
+            (Method::SET, AttributeId::SM_INFO) => return packet.mad[3] = Method::GET.0,
+            (Method::GET_RESP, AttributeId::SM_INFO) => {}
+            _ => return,
+        }
+        SmInfo::new(&mut packet.mad[smp::DATA])
+            .unwrap()
+            .set_guid(guid)
+            .set_priority(15)
+            .set_sm_state(state);
+    }));
+}
+
+/// Regression: a port that acknowledged a handover and stayed standby left the subnet without a
+/// manager for as long as it answered polls.
+#[test]
+fn a_manager_that_does_not_become_master_is_waited_for_once() {
+    for state in [SmState::Standby, SmState::Discovering] {
+        let mut bed = ruled();
+        join(&mut bed, 14, Settings { sm_inactive: true, ..of_priority(15) });
+        let guid = bed.fabric.port(bed.hosts()[14], 1).unwrap().guid;
+        pretend(&mut bed, guid, SmState::Standby);
+        let is = |bed: &Bed, state| states(bed)[0] == state;
+        let now = bed.clock.now();
+        bed.managers[0].sweeper.request_heavy_sweep(now);
+        bed.run_until(MINUTE * 20, "a handover", |bed| is(bed, SmState::Standby));
+        pretend(&mut bed, guid, state);
+        let began = bed.clock.now();
+        bed.run_until(MINUTE * 20, "master again", |bed| {
+            is(bed, SmState::Master) && bed.managers[0].sweeper.is_up()
+        });
+        // As long as for a master that is silent; ten times that for one that looks around.
+        let took = bed.clock.now() - began;
+        let patience = bed.managers[0].sweeper.patience();
+        let most = if state == SmState::Standby { patience } else { patience * 10 };
+        assert!(took > most / 2 && took < most + MINUTE / 2, "{state}: {took:?}");
+        assert_eq!(bed.managers[0].sweeper.idle_managers().count(), 1);
+        for _ in 0..10 {
+            let now = bed.clock.now();
+            bed.managers[0].sweeper.request_heavy_sweep(now);
+            bed.run_for(MINUTE);
+            assert!(is(&bed, SmState::Master), "{state}");
+        }
+        // It counts again once it is master.
+        pretend(&mut bed, guid, SmState::Master);
+        bed.run_until(MINUTE * 20, "standby", |bed| is(bed, SmState::Standby));
+        assert_eq!(bed.managers[0].sweeper.idle_managers().count(), 0);
+    }
+}
+
 /// Set(SMInfo) with HANDOVER, as the master at the port with this GUID and LID sends it.
 fn handover_from(guid: Guid, lid: Lid) -> Packet {
     let mut packet = Packet::to(Address::smi(lid));

@@ -206,6 +206,12 @@ impl Node {
             let text = format!("{inactive} other subnet managers are inactive");
             found.push(subnet(Kind::InactiveManager, &text));
         }
+        found.extend(sweeper.idle_managers().take(FOREIGN_MAX).map(|place| {
+            let text = "it outranked this one, but did not become master: it is ignored in \
+                        elections until it does";
+            let subject = Subject::named(format!("subnet manager at {place}"));
+            Condition::new(Kind::InactiveManager, subject, text)
+        }));
         found
     }
 }

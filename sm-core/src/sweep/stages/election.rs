@@ -51,6 +51,9 @@ impl RequestOwner for OtherManagers {
             }
             Answer::Peer(sm) => {
                 subnet.election.is_known_at(at);
+                if sm.state == SmState::Master {
+                    subnet.election.is_master_at(port, at);
+                }
                 subnet.note_activity(port, sm);
                 match kind {
                     kinds::Election::Poll => subnet.master_answered(now, port, sm),

@@ -29,6 +29,11 @@ pub(in crate::sweep) struct Election {
     foreign_sms: Vec<(Guid, String)>,
     /// SMs that answered as inactive, by the GUIDs that they show; at most [`OTHERS_MAX`].
     pub(in crate::sweep) inactive: BTreeSet<Guid>,
+    /// Port GUIDs of SMs that were or are waited for, with the time since when, until they are
+    /// master; at most [`OTHERS_MAX`].
+    awaited: HashMap<Guid, Instant>,
+    /// Ports of SMs that were waited for in vain: they count in elections only as masters.
+    idle: BTreeSet<PortIndex>,
     /// Number of SMInfo answers with another SM_Key.
     foreign_answers: u64,
     /// Port GUIDs of SMs that did not answer the last request, with the time when that was found,
@@ -53,6 +58,9 @@ pub(in crate::sweep) struct Election {
     /// Whether the current poll is sent in addition to the regular ones.
     pub(in crate::sweep) is_probing: bool,
 }
+
+/// How long an SM that was waited for in vain counts in elections only as master.
+const IDLE_FOR: Duration = Duration::from_secs(3_600);
 
 /// Demands granted in a row, after which one is granted each [`DEMAND_INTERVAL`]. Each costs a full
 /// sweep.
@@ -127,6 +135,8 @@ impl Election {
             others: Vec::new(),
             foreign_sms: Vec::new(),
             inactive: BTreeSet::new(),
+            awaited: HashMap::new(),
+            idle: BTreeSet::new(),
             foreign_answers: 0,
             unresponsive: HashMap::new(),
             master: None,
@@ -170,9 +180,57 @@ impl Election {
     /// Decides by the state of the other SMs. While this SM is master, one that follows its
     /// registry and has higher precedence does not count: the caller hands over to it.
     pub(in crate::sweep) fn decide(&self) -> Decision {
-        let others = self.others.iter().map(|(_, sm)| *sm);
+        let others = self.candidates().map(|(_, sm)| *sm);
         let others: Vec<RemoteSm> = others.filter(|sm| !self.is_prepared_by_caller(sm)).collect();
         self.own.decide(&others)
+    }
+
+    /// The other SMs that count: those that were not waited for in vain, and masters.
+    fn candidates(&self) -> impl Iterator<Item = &(PortIndex, RemoteSm)> {
+        let is_idle = |port, sm: &RemoteSm| sm.state != SmState::Master && self.idle.contains(port);
+        self.others.iter().filter(move |(port, sm)| !is_idle(port, sm))
+    }
+
+    /// Records that this SM waits for the one at the port with this GUID to become master, or
+    /// continues to.
+    pub(in crate::sweep) fn wait_for(&mut self, now: Instant, guid: Guid) {
+        if self.awaited.len() < OTHERS_MAX {
+            self.awaited.entry(guid).or_insert(now);
+        }
+    }
+
+    /// Records that the SM at the port with this GUID is master: it is not waited for any more.
+    pub(in crate::sweep) fn is_master_at(&mut self, port: PortIndex, guid: Guid) {
+        self.awaited.remove(&guid);
+        self.idle.remove(&port);
+    }
+
+    /// Finds the SMs that were waited for in vain: for `patience`, or ten times that if they are
+    /// discovering the fabric. Each counts as such for [`IDLE_FOR`], even if it was away meanwhile.
+    /// Returns those that are new. `guid_of` returns the GUID of a port.
+    pub(in crate::sweep) fn find_idle(
+        &mut self,
+        now: Instant,
+        patience: Duration,
+        guid_of: impl Fn(PortIndex) -> Guid,
+    ) -> Vec<PortIndex> {
+        self.awaited.retain(|_, since| now < *since + patience.saturating_mul(10) + IDLE_FOR);
+        let is_idle = |(port, sm): &&(PortIndex, RemoteSm)| {
+            let patience = match sm.state {
+                SmState::Discovering => patience.saturating_mul(10),
+                _ => patience,
+            };
+            let since = self.awaited.get(&guid_of(*port)).filter(|_| sm.state != SmState::Master);
+            since.is_some_and(|since| now >= *since + patience)
+        };
+        let found = self.others.iter().filter(is_idle).map(|(port, _)| *port).collect();
+        let before = std::mem::replace(&mut self.idle, found);
+        self.idle.difference(&before).copied().collect()
+    }
+
+    /// Ports of SMs that were waited for in vain.
+    pub(in crate::sweep) fn idle(&self) -> impl Iterator<Item = PortIndex> {
+        self.idle.iter().copied()
     }
 
     fn is_prepared_by_caller(&self, sm: &RemoteSm) -> bool {
@@ -183,7 +241,7 @@ impl Election {
 
     /// The SM to hand over to once it has stored this SM's registry.
     pub(in crate::sweep) fn handover_candidate(&self) -> Option<Guid> {
-        let others = self.others.iter().map(|(_, sm)| sm);
+        let others = self.candidates().map(|(_, sm)| sm);
         let standing_by = others.filter(|sm| sm.state == SmState::Standby);
         let candidates = standing_by.filter(|sm| self.is_prepared_by_caller(sm));
         candidates.max_by_key(|sm| (sm.priority, std::cmp::Reverse(sm.guid))).map(|sm| sm.guid)
@@ -258,6 +316,7 @@ impl Election {
     /// Removes everything that refers to indices of the fabric.
     pub(in crate::sweep) fn forget_ports(&mut self) {
         self.others.clear();
+        self.idle.clear();
         self.master = None;
     }
 

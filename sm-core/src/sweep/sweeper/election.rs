@@ -153,6 +153,7 @@ impl Sweeper {
     pub(super) fn end_election(&mut self, now: Instant, full: bool) {
         self.subnet.election.handover.taken_from = None;
         self.subnet.election.note_others();
+        self.find_idle(now);
         let decision = self.subnet.election.decide();
         debug!("election: other SMs {:?}, decision {decision:?}", self.subnet.election.others());
         match decision {
@@ -179,6 +180,26 @@ impl Sweeper {
             Decision::HandOver(sm) => self.hand_over(now, sm, full),
             Decision::AwaitHandover(sm) => self.await_handover(now, sm, full),
         }
+    }
+
+    /// Finds and reports managers that this SM waited for in vain.
+    fn find_idle(&mut self, now: Instant) {
+        let patience = self.patience();
+        let Self { subnet, .. } = self;
+        let guid_of = |port| subnet.fabric.port(port).guid;
+        for port in subnet.election.find_idle(now, patience, guid_of) {
+            warn!(
+                target: STATE,
+                "the subnet manager at {} did not become master: it is ignored in elections until \
+                 it does",
+                subnet.peer_place(port)
+            );
+        }
+    }
+
+    /// Managers that this SM waited for in vain, as text.
+    pub fn idle_managers(&self) -> impl Iterator<Item = String> {
+        self.subnet.election.idle().map(|port| self.subnet.peer_place(port))
     }
 
     /// Why this SM must not become master: with [`yield_to_masters`](Self::yield_to_masters), there
@@ -299,6 +320,7 @@ impl Sweeper {
         self.subnet.state.first_as_master = true;
         self.subnet.state.up = false;
         self.subnet.election.stand_by(now, port);
+        self.subnet.election.wait_for(now, self.subnet.fabric.port(port).guid);
         self.rest();
         self.subnet.schedule.rearm_poll(now);
         // The other master computes its own routes.

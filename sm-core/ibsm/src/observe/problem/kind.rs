@@ -140,9 +140,9 @@ kinds! {
     /// A subnet manager that does not belong to this subnet.
     ForeignManager, "foreign_manager", Warning, 0,
         "stop it, give it this subnet's sm_key, or list its port in --sm-allow";
-    /// A subnet manager that would take nothing over.
+    /// A subnet manager that would take nothing over, or did not become master when it should.
     InactiveManager, "inactive_manager", Warning, 0,
-        "restart it, or find who disabled it";
+        "restart it, find who disabled it, or exclude it by --sm-allow";
     /// Peers were turned away.
     AccessRefused, "access_refused", Warning, 0,
         "the log of ibsm has peer and reason";
