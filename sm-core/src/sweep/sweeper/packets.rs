@@ -189,13 +189,18 @@ impl Sweeper {
             *packet.mad[smp::DATA].first_chunk().expect("an SMP carries 64 bytes");
         self.subnet.events.push_trap(TrapNotice { lid: packet.address.lid, notice });
         self.note_port_error(now, &trap, packet.address.lid, &packet.mad);
+        // Any port can name any issuer. Only the sender is known, by what adapters write.
+        let sender = match packet.address.lid {
+            lid if lid.is_unicast() => lid,
+            _ => trap.issuer,
+        };
         match trap.number {
-            Some(TrapNumber::SYSTEM_IMAGE_GUID_CHANGE) => self.system_images.note(&notice),
+            Some(TrapNumber::SYSTEM_IMAGE_GUID_CHANGE) => self.system_images.note(sender, &notice),
             // Sent by a port where a subnet manager started, or changed its priority.
             Some(TrapNumber::LOCAL_CHANGES) => {
                 let lids = &self.subnet.lids;
                 self.subnet.election.mark_responsive(|guid| {
-                    lids.get(guid).is_some_and(|range| range.contains(trap.issuer))
+                    lids.get(guid).is_some_and(|range| range.contains(sender))
                 });
             }
             _ => {}
@@ -211,7 +216,7 @@ impl Sweeper {
         }
         if is_change {
             let number = trap.number.unwrap_or_default();
-            self.subnet.schedule.request_for_trap(now, trap.issuer, number);
+            self.subnet.schedule.request_for_trap(now, sender, number);
             if let Stage::Light(light) = &mut self.sweep.stage {
                 light.trap_arrived(now);
             }
