@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 
 use crate::generate::{
-    Common, Dragonfly, FatTree, GenerateError, Grid, Hypercube, RandomGraph, Shape, generate,
+    Common, Dragonfly, DragonflyPlus, FatTree, GenerateError, Grid, HyperX, Hypercube, RailTree,
+    RandomGraph, Shape, SlimFly, generate,
 };
 use ib_mad::netlist::{LinkRate, LinkSpeed, Net, NodeKind};
 
@@ -17,6 +18,11 @@ Examples:
   ibfabric generate fat-tree --levels 2 --radix 40 --hosts 600 --oversubscription 3:1 -o NET
   ibfabric generate torus --dims 8x8x8 --hosts-per-switch 2 --missing-links 3 -o NET
   ibfabric generate hypercube --dimensions 6 --hosts-per-switch 4 -o NET
+  ibfabric generate rail-tree --levels 2 --radix 64 --hosts 128 --rails 8 -o NET
+  ibfabric generate hyperx --dims 8x8 --hosts-per-switch 6 -o NET
+  ibfabric generate slim-fly --q 5 --hosts-per-switch 4 -o NET
+  ibfabric generate dragonfly-plus --groups 5 --leaves 4 --spines 4 --hosts-per-leaf 4 \
+    --global-links 4 -o NET
   ibfabric generate dragonfly --groups 9 --routers 4 --hosts-per-router 2 --global-links 2 -o NET
   ibfabric generate random --switches 50 --degree 4 --hosts 200 --speed ndr -o - | less
 
@@ -38,14 +44,23 @@ pub struct GenerateArgs {
 enum ShapeArgs {
     /// Folded Clos network of leaves and spines, or of leaves, spines and cores
     FatTree(FatTreeArgs),
+    /// Fat tree of hosts with several adapters, each on a leaf of its rail
+    RailTree(RailTreeArgs),
     /// Grid of switches with rows closed to rings
     Torus(GridArgs),
     /// Grid of switches with open ends
     Mesh(GridArgs),
     /// 2^N switches, each linked to those whose number differs in one bit
     Hypercube(HypercubeArgs),
+    /// Grid of switches, each linked to all others of its rows
+    #[command(name = "hyperx")]
+    HyperX(GridArgs),
     /// Groups of fully connected switches, with links between all groups
     Dragonfly(DragonflyArgs),
+    /// Groups of leaves and spines, with links between the spines of all groups (Megafly)
+    DragonflyPlus(DragonflyPlusArgs),
+    /// 2q² switches that are at most two links apart, for a prime q
+    SlimFly(SlimFlyArgs),
     /// Random connected graph of switches
     Random(RandomArgs),
 }
@@ -143,6 +158,66 @@ struct DragonflyArgs {
 }
 
 #[derive(Debug, Args)]
+struct DragonflyPlusArgs {
+    /// Number of groups
+    #[arg(long)]
+    groups: u16,
+    /// Leaves in each group
+    #[arg(long)]
+    leaves: u16,
+    /// Spines in each group
+    #[arg(long)]
+    spines: u16,
+    /// Hosts on each leaf
+    #[arg(long, default_value_t = 1)]
+    hosts_per_leaf: u8,
+    /// Ports of each spine for links to other groups; ports beyond an equal share stay unused
+    #[arg(long, default_value_t = 1)]
+    global_links: u8,
+    /// Ports of each switch [default: the smallest common number that suffices, at least 36]
+    #[arg(long)]
+    radix: Option<u8>,
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+#[derive(Debug, Args)]
+struct SlimFlyArgs {
+    /// A prime above 2: (3q ± 1) / 2 links for each switch
+    #[arg(long)]
+    q: u8,
+    /// Hosts on each switch
+    #[arg(long, default_value_t = 1)]
+    hosts_per_switch: u8,
+    /// Ports of each switch [default: the smallest common number that suffices, at least 36]
+    #[arg(long)]
+    radix: Option<u8>,
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+#[derive(Debug, Args)]
+struct RailTreeArgs {
+    /// Levels of switches
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(2..=3))]
+    levels: u8,
+    /// Ports of each switch
+    #[arg(long, default_value_t = 64)]
+    radix: u8,
+    /// Number of hosts; the tree has only the switches that they need
+    #[arg(long)]
+    hosts: usize,
+    /// Adapters of each host, named HCA-1, HCA-2, ...
+    #[arg(long, default_value_t = 8)]
+    rails: u8,
+    /// Adapters to uplinks of a leaf; 1:1 is full bisection bandwidth
+    #[arg(long, value_name = "A:B", default_value = "1:1", value_parser = parse_ratio)]
+    oversubscription: (u8, u8),
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+#[derive(Debug, Args)]
 struct RandomArgs {
     /// Number of switches
     #[arg(long)]
@@ -230,6 +305,43 @@ impl ShapeArgs {
                 };
                 (Shape::FatTree(shape), &args.common)
             }
+            Self::RailTree(args) => {
+                let shape = RailTree {
+                    levels: args.levels,
+                    radix: args.radix,
+                    hosts: args.hosts,
+                    rails: args.rails,
+                    oversubscription: args.oversubscription,
+                };
+                (Shape::RailTree(shape), &args.common)
+            }
+            Self::HyperX(args) => {
+                let shape = HyperX {
+                    dims: args.dims.0.clone(),
+                    hosts_per_switch: args.hosts_per_switch,
+                    radix: args.radix,
+                };
+                (Shape::HyperX(shape), &args.common)
+            }
+            Self::DragonflyPlus(args) => {
+                let shape = DragonflyPlus {
+                    groups: args.groups,
+                    leaves: args.leaves,
+                    spines: args.spines,
+                    hosts_per_leaf: args.hosts_per_leaf,
+                    global_links: args.global_links,
+                    radix: args.radix,
+                };
+                (Shape::DragonflyPlus(shape), &args.common)
+            }
+            Self::SlimFly(args) => {
+                let shape = SlimFly {
+                    q: args.q,
+                    hosts_per_switch: args.hosts_per_switch,
+                    radix: args.radix,
+                };
+                (Shape::SlimFly(shape), &args.common)
+            }
             Self::Torus(args) => (grid(args, true), &args.common),
             Self::Mesh(args) => (grid(args, false), &args.common),
             Self::Hypercube(args) => {
@@ -269,6 +381,18 @@ impl ShapeArgs {
                 let (down, up) = args.oversubscription;
                 format!("fat tree, {} levels, radix {}, {down}:{up},", args.levels, args.radix)
             }
+            Self::RailTree(args) => {
+                format!(
+                    "rail tree, {} levels, radix {}, {} rails,",
+                    args.levels, args.radix, args.rails
+                )
+            }
+            Self::HyperX(args) => format!("HyperX {}", args.dims),
+            Self::DragonflyPlus(args) => format!(
+                "Dragonfly+, {} groups of {} leaves and {} spines,",
+                args.groups, args.leaves, args.spines
+            ),
+            Self::SlimFly(args) => format!("Slim Fly, q {},", args.q),
             Self::Torus(args) => format!("torus {}", args.dims),
             Self::Mesh(args) => format!("mesh {}", args.dims),
             Self::Hypercube(args) => format!("hypercube, {} dimensions,", args.dimensions),

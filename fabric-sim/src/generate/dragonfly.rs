@@ -5,7 +5,7 @@
 //! ports left over stay unused. The links of a pair of groups are spread over their routers.
 
 use super::GenerateError;
-use super::plan::{Plan, radix_for, within};
+use super::plan::{Plan, SwitchPort, radix_for, within};
 
 /// Parameters of a dragonfly. Routers are switches in InfiniBand's terms. On each, the first ports
 /// are for hosts, the next for the group, the last are global.
@@ -33,11 +33,7 @@ impl Dragonfly {
         within("--routers", routers, 1, 0xBFFF)?;
         within("the number of switches", groups * routers, 1, 0xBFFF)?;
         let radix = radix_for(hosts + routers - 1 + global_links, self.radix)?;
-        let others = groups - 1;
-        let available = routers * global_links;
-        if others > available {
-            return Err(GenerateError::GlobalLinks { others, routers, global_links, available });
-        }
+        check_globals(groups, routers, global_links)?;
         let names = (0..groups * routers)
             .map(|index| format!("g{:03}r{:03}", index / routers + 1, index % routers + 1));
         let mut plan = Plan::new(names.collect(), radix);
@@ -56,12 +52,44 @@ impl Dragonfly {
                 }
             }
         }
-        let per_pair = available.checked_div(others).unwrap_or(0);
-        // Global port c of a group, spread over its routers.
-        let port = |group: usize, c: usize| {
-            let port = hosts + routers + c / routers;
-            (group * routers + c % routers, port as u8)
-        };
+        let globals = Globals { groups, routers, global_links };
+        globals.link(&mut plan, |group, router, place| {
+            (group * routers + router, (hosts + routers + place) as u8)
+        });
+        Ok(plan)
+    }
+}
+
+/// Refuses groups that have too few global ports to reach all others.
+pub(super) fn check_globals(
+    groups: usize,
+    routers: usize,
+    global_links: usize,
+) -> Result<(), GenerateError> {
+    let (others, available) = (groups - 1, routers * global_links);
+    if others > available {
+        return Err(GenerateError::GlobalLinks { others, routers, global_links, available });
+    }
+    Ok(())
+}
+
+/// Links between groups.
+pub(super) struct Globals {
+    pub(super) groups: usize,
+    /// Switches with global ports in each group.
+    pub(super) routers: usize,
+    /// Global ports of each of these.
+    pub(super) global_links: usize,
+}
+
+impl Globals {
+    /// Links all pairs of groups equally often, spread over their routers. `port` returns a global
+    /// port by group, router, and place among the router's global ports, from 0.
+    pub(super) fn link(&self, plan: &mut Plan, port: impl Fn(usize, usize, usize) -> SwitchPort) {
+        let Self { groups, routers, global_links } = *self;
+        let others = groups - 1;
+        let per_pair = (routers * global_links).checked_div(others).unwrap_or(0);
+        let port = |group: usize, c: usize| port(group, c % routers, c / routers);
         for a in 0..groups {
             for b in a + 1..groups {
                 for round in 0..per_pair {
@@ -71,6 +99,5 @@ impl Dragonfly {
                 }
             }
         }
-        Ok(plan)
     }
 }

@@ -4,10 +4,11 @@
 //! number *a* of every pod cabled to group *a*. Only the switches needed are generated: a partly
 //! filled tree has fewer pods, and where an upper switch could have several cables from each switch
 //! below, there are fewer upper switches. Every switch has at least as many cables up as down,
-//! except leaves with the requested oversubscription.
+//! except leaves with the requested oversubscription. Rail-optimized trees differ in which leaf an
+//! adapter is on.
 
-use super::GenerateError;
 use super::plan::{Plan, names, within};
+use super::{GenerateError, UNICAST_LIDS};
 use ib_mad::netlist::PORTS_MAX;
 
 /// Parameters of a fat tree.
@@ -25,16 +26,9 @@ pub struct FatTree {
 
 impl FatTree {
     pub(super) fn plan(&self) -> Result<Plan, GenerateError> {
-        let Self { levels, radix, hosts, oversubscription: (down, up) } = *self;
-        within("--radix", radix.into(), 4, PORTS_MAX.into())?;
-        within("each side of --oversubscription", down.min(up).into(), 1, u8::MAX.into())?;
-        let leaf_hosts_max = self.leaf_hosts_max();
-        within("hosts a leaf", leaf_hosts_max, 1, radix.into())?;
-        let (pod_leaves_max, pods_max) = match levels {
-            2 => (radix.into(), 1),
-            3 => (usize::from(radix / 2), usize::from(radix)),
-            _ => return Err(GenerateError::Levels { levels }),
-        };
+        let Self { levels, radix, hosts, .. } = *self;
+        let leaf_hosts_max = self.check()?;
+        let (pod_leaves_max, pods_max) = self.limits()?;
         let max = leaf_hosts_max * pod_leaves_max * pods_max;
         if hosts > max {
             return Err(GenerateError::TooManyHosts { levels, radix, max, hosts });
@@ -57,6 +51,25 @@ impl FatTree {
         Ok(plan)
     }
 
+    /// Checks radix and oversubscription; returns the most hosts of a leaf.
+    fn check(&self) -> Result<usize, GenerateError> {
+        let (down, up) = self.oversubscription;
+        within("--radix", self.radix.into(), 4, PORTS_MAX.into())?;
+        within("each side of --oversubscription", down.min(up).into(), 1, u8::MAX.into())?;
+        let leaf_hosts_max = self.leaf_hosts_max();
+        within("hosts a leaf", leaf_hosts_max, 1, self.radix.into())?;
+        Ok(leaf_hosts_max)
+    }
+
+    /// The most leaves of a pod, and the most pods.
+    fn limits(&self) -> Result<(usize, usize), GenerateError> {
+        match self.levels {
+            2 => Ok((self.radix.into(), 1)),
+            3 => Ok((usize::from(self.radix / 2), usize::from(self.radix))),
+            levels => Err(GenerateError::Levels { levels }),
+        }
+    }
+
     /// The most hosts on a leaf that leave enough ports for its uplinks.
     fn leaf_hosts_max(&self) -> usize {
         let radix = usize::from(self.radix);
@@ -66,6 +79,58 @@ impl FatTree {
     fn uplinks_for(&self, hosts: usize) -> usize {
         let (down, up) = self.oversubscription;
         (hosts * usize::from(up)).div_ceil(down.into())
+    }
+}
+
+/// Parameters of a rail-optimized fat tree: hosts have an adapter for each rail, and the adapters of
+/// a group of hosts that belong to one rail share a leaf. Traffic between equal adapters within a
+/// group passes one switch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RailTree {
+    /// Levels of switches, 2 or 3.
+    pub levels: u8,
+    /// Ports per switch.
+    pub radix: u8,
+    /// Number of hosts.
+    pub hosts: usize,
+    /// Adapters of each host.
+    pub rails: u8,
+    /// Ratio of adapters to uplinks of a leaf: (1, 1) is full bisection bandwidth.
+    pub oversubscription: (u8, u8),
+}
+
+impl RailTree {
+    pub(super) fn plan(&self) -> Result<Plan, GenerateError> {
+        let Self { levels, radix, hosts, rails, oversubscription } = *self;
+        let rails = usize::from(rails);
+        within("--rails", rails, 1, 32)?;
+        within("--hosts", hosts, 2, UNICAST_LIDS)?;
+        let tree = FatTree { levels, radix, hosts: hosts * rails, oversubscription };
+        let leaf_hosts_max = tree.check()?;
+        // The hosts of a group fill a leaf of each rail. All leaves are alike in the two-level part
+        // of the tree.
+        let groups = hosts.div_ceil(leaf_hosts_max);
+        let leaves = (groups * rails).max(2);
+        let (pod_leaves_max, pods_max) = tree.limits()?;
+        if leaves > pod_leaves_max * pods_max {
+            let max = pod_leaves_max * pods_max / rails * leaf_hosts_max;
+            return Err(GenerateError::TooManyHosts { levels, radix, max, hosts });
+        }
+        let pods = if levels == 2 { 1 } else { leaves.div_ceil(pod_leaves_max).max(2) };
+        let uplinks = tree.uplinks_for(hosts.div_ceil(groups));
+        let layout = Layout { radix: radix.into(), leaves, pods, uplinks };
+        let mut plan = if levels == 2 { layout.two_levels() } else { layout.three_levels() };
+        let mut number = 0;
+        for group in 0..groups {
+            for place in 1..=part(hosts, groups, group) {
+                number += 1;
+                for rail in 0..rails {
+                    let at = (group * rails + rail, place as u8);
+                    plan.hosts.push(((number, rail as u8 + 1), at));
+                }
+            }
+        }
+        Ok(plan)
     }
 }
 

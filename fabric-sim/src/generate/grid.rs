@@ -31,15 +31,21 @@ pub struct Hypercube {
 /// Limit of dimensions, beyond any real cabling; prevents overflow of products.
 const DIMENSIONS_MAX: usize = 8;
 
+/// Checks dimensions; returns them, and the number of switches.
+pub(super) fn sizes(dims: &[u16]) -> Result<(Vec<usize>, usize), GenerateError> {
+    let dims: Vec<usize> = dims.iter().copied().map(usize::from).collect();
+    within("the number of --dims", dims.len(), 1, DIMENSIONS_MAX)?;
+    let switches = dims.iter().try_fold(1usize, |product, &dim| {
+        within("each of --dims", dim, 2, 0xBFFF)?;
+        within("the number of switches", product * dim, 1, 0xBFFF)?;
+        Ok(product * dim)
+    })?;
+    Ok((dims, switches))
+}
+
 impl Grid {
     pub(super) fn plan(&self) -> Result<Plan, GenerateError> {
-        let dims: Vec<usize> = self.dims.iter().copied().map(usize::from).collect();
-        within("the number of --dims", dims.len(), 1, DIMENSIONS_MAX)?;
-        let switches = dims.iter().try_fold(1usize, |product, &dim| {
-            within("each of --dims", dim, 2, 0xBFFF)?;
-            within("the number of switches", product * dim, 1, 0xBFFF)?;
-            Ok(product * dim)
-        })?;
+        let (dims, switches) = sizes(&self.dims)?;
         let cables = 2 * dims.len();
         let radix = radix_for(cables + usize::from(self.hosts_per_switch), self.radix)?;
         let names = (0..switches).map(|index| name(index, &dims)).collect();
@@ -80,14 +86,15 @@ impl Hypercube {
     }
 }
 
-fn add_hosts(plan: &mut Plan, switch: usize, first: usize, hosts: u8) {
+/// Attaches hosts to the ports of a switch after the first `first`.
+pub(super) fn add_hosts(plan: &mut Plan, switch: usize, first: usize, hosts: u8) {
     for host in 1..=usize::from(hosts) {
         plan.add_host((switch, (first + host) as u8));
     }
 }
 
 /// Names a switch by its coordinates: `sw-2-0-7`.
-fn name(mut index: usize, dims: &[usize]) -> String {
+pub(super) fn name(mut index: usize, dims: &[usize]) -> String {
     let mut name = String::from("sw");
     for dim in dims {
         name.push_str(&format!("-{}", index % dim));

@@ -1,4 +1,5 @@
-//! Generators of fabrics: fat trees, tori, meshes, hypercubes, dragonflies and random graphs.
+//! Generators of fabrics: fat trees, tori, meshes, hypercubes, HyperX, dragonflies, Dragonfly+, Slim
+//! Flies and random graphs.
 //!
 //! A shape ([`Shape`]) produces a plan: switches, the cables between them, and the switch ports of
 //! hosts. [`generate`] removes cables, switches and hosts as requested, assigns GUIDs and names,
@@ -7,17 +8,23 @@
 //! command line in `cli::generate`.
 
 mod dragonfly;
+mod dragonfly_plus;
 mod fat_tree;
 mod grid;
 mod guid;
+mod hyperx;
 mod plan;
 mod random;
 mod rng;
+mod slim_fly;
 
 pub use dragonfly::Dragonfly;
-pub use fat_tree::FatTree;
+pub use dragonfly_plus::DragonflyPlus;
+pub use fat_tree::{FatTree, RailTree};
 pub use grid::{Grid, Hypercube};
+pub use hyperx::HyperX;
 pub use random::RandomGraph;
+pub use slim_fly::SlimFly;
 
 use ib_mad::netlist::{LinkRate, Net, PORTS_MAX};
 use rng::Rng;
@@ -30,9 +37,13 @@ pub const UNICAST_LIDS: usize = 0xBFFF;
 #[allow(missing_docs, reason = "each variant is named as what it holds")]
 pub enum Shape {
     FatTree(FatTree),
+    RailTree(RailTree),
     Grid(Grid),
     Hypercube(Hypercube),
+    HyperX(HyperX),
     Dragonfly(Dragonfly),
+    DragonflyPlus(DragonflyPlus),
+    SlimFly(SlimFly),
     Random(RandomGraph),
 }
 
@@ -77,6 +88,8 @@ pub enum GenerateError {
     Radix { needed: usize, radix: u8 },
     #[error("a switch would need {needed} ports; the limit is {PORTS_MAX}")]
     Ports { needed: usize },
+    #[error("--q must be a prime, such as 5, 7, 11 or 13, not {value}")]
+    NoPrime { value: usize },
     #[error("{what} must be {min} to {max}, not {value}")]
     Range { what: &'static str, min: usize, max: usize, value: usize },
     #[error(
@@ -119,9 +132,13 @@ pub fn generate(shape: &Shape, common: &Common) -> Result<Net, GenerateError> {
     let mut rng = Rng::new(common.seed);
     let mut plan = match shape {
         Shape::FatTree(tree) => tree.plan()?,
+        Shape::RailTree(tree) => tree.plan()?,
         Shape::Grid(grid) => grid.plan()?,
         Shape::Hypercube(cube) => cube.plan()?,
+        Shape::HyperX(grid) => grid.plan()?,
         Shape::Dragonfly(dragonfly) => dragonfly.plan()?,
+        Shape::DragonflyPlus(dragonfly) => dragonfly.plan()?,
+        Shape::SlimFly(fly) => fly.plan()?,
         Shape::Random(graph) => graph.plan(&mut rng)?,
     };
     plan.check_size()?;

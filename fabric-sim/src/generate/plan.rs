@@ -17,8 +17,9 @@ pub(super) struct Plan {
     /// Ports per switch.
     pub(super) radix: u8,
     pub(super) links: Vec<(SwitchPort, SwitchPort)>,
-    /// Hosts by number; they keep their numbers when others are removed.
-    pub(super) hosts: Vec<(usize, SwitchPort)>,
+    /// Adapters by number of the host and of the adapter in it, from 1. They keep their numbers when
+    /// others are removed.
+    pub(super) hosts: Vec<((usize, u8), SwitchPort)>,
 }
 
 impl Plan {
@@ -27,9 +28,9 @@ impl Plan {
         Self { switches, radix, links: Vec::new(), hosts: Vec::new() }
     }
 
-    /// Attaches the next host to a switch port.
+    /// Attaches the next host, which has one adapter, to a switch port.
     pub(super) fn add_host(&mut self, at: SwitchPort) {
-        self.hosts.push((self.hosts.len() + 1, at));
+        self.hosts.push(((self.hosts.len() + 1, 1), at));
     }
 
     pub(super) fn check_size(&self) -> Result<(), GenerateError> {
@@ -159,9 +160,9 @@ impl Plan {
         let mut net = Net::new();
         let (ca_device, switch_device) = device_ids(rate.speed);
         let mut guids = Guids::new(0x10);
-        for (number, _) in &self.hosts {
+        for ((number, adapter), _) in &self.hosts {
             let mut node = Node::new(NodeKind::Ca, guids.next(rng), 1, rate);
-            node.description = format!("node{number:05} HCA-1");
+            node.description = format!("node{number:05} HCA-{adapter}");
             (node.vendor_id, node.device_id) = (VENDOR_ID, ca_device);
             net.add_node(node);
         }

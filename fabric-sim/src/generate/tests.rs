@@ -143,6 +143,81 @@ fn a_dragonflys_groups_are_one_link_apart() {
 }
 
 #[test]
+fn a_hyperxs_rows_are_one_link_wide() {
+    let shape = HyperX { dims: vec![5, 4, 3], hosts_per_switch: 2, radix: None };
+    let net = make(Shape::HyperX(shape));
+    assert_eq!((diameter(&net), net.count(NodeKind::Ca)), (3, 120));
+    assert_eq!(net.links().count(), 120 + 60 * (4 + 3 + 2) / 2);
+    assert!(switches(&net).all(|index| links_to(&net, index, NodeKind::Switch) == 9));
+}
+
+#[test]
+fn a_dragonfly_plus_has_its_global_links_on_spines() {
+    let shape = DragonflyPlus {
+        groups: 5,
+        leaves: 4,
+        spines: 4,
+        hosts_per_leaf: 3,
+        global_links: 2,
+        radix: Some(8),
+    };
+    let net = make(Shape::DragonflyPlus(shape.clone()));
+    assert_eq!((diameter(&net), net.count(NodeKind::Ca)), (3, 60));
+    // Two links for each pair of groups.
+    assert_eq!(net.links().count(), 60 + 5 * 16 + 20);
+    let error =
+        generate(&Shape::DragonflyPlus(DragonflyPlus { groups: 10, ..shape }), &Common::default());
+    assert!(matches!(error, Err(GenerateError::GlobalLinks { others: 9, available: 8, .. })));
+}
+
+#[test]
+fn a_slim_flys_switches_are_two_links_apart() {
+    for (q, degree) in [(3, 5), (5, 7), (7, 11), (11, 17), (13, 19)] {
+        let net = make(Shape::SlimFly(SlimFly { q, hosts_per_switch: 1, radix: None }));
+        let count = 2 * usize::from(q) * usize::from(q);
+        assert_eq!((diameter(&net), net.count(NodeKind::Switch)), (2, count), "{q}");
+        let degrees = switches(&net).map(|index| links_to(&net, index, NodeKind::Switch));
+        assert!(degrees.into_iter().all(|links| links == degree), "{q}");
+    }
+    for q in [9, 15] {
+        let error = generate(
+            &Shape::SlimFly(SlimFly { q, hosts_per_switch: 1, radix: None }),
+            &Common::default(),
+        );
+        assert_eq!(error, Err(GenerateError::NoPrime { value: q.into() }));
+    }
+}
+
+#[test]
+fn equal_adapters_of_a_rail_trees_group_share_a_leaf() {
+    for (levels, hosts, rails) in [(2, 40, 8), (3, 200, 8), (3, 37, 3)] {
+        let shape = RailTree { levels, radix: 32, hosts, rails, oversubscription: (1, 1) };
+        let net = make(Shape::RailTree(shape));
+        assert_eq!(net.count(NodeKind::Ca), hosts * usize::from(rails));
+        let mut rail_of = std::collections::HashMap::new();
+        for (node, index) in net.nodes().iter().zip(0..) {
+            if node.kind != NodeKind::Ca {
+                continue;
+            }
+            let rail = node.description.split_once(" HCA-").unwrap().1;
+            let leaf = net.port(PortRef { node: index, port: 1 }).unwrap().peer.unwrap().node;
+            assert_eq!(*rail_of.entry(leaf).or_insert(rail), rail, "a leaf has one rail");
+        }
+        assert_eq!(diameter(&net), usize::from(levels - 1) * 2);
+        for leaf in switches(&net).filter(|&index| links_to(&net, index, NodeKind::Ca) > 0) {
+            let adapters = links_to(&net, leaf, NodeKind::Ca);
+            assert!(adapters <= links_to(&net, leaf, NodeKind::Switch), "full bandwidth");
+        }
+    }
+    let shape = RailTree { levels: 2, radix: 32, hosts: 65, rails: 8, oversubscription: (1, 1) };
+    let error = generate(&Shape::RailTree(shape), &Common::default());
+    assert!(
+        matches!(error, Err(GenerateError::TooManyHosts { max: 64, hosts: 65, .. })),
+        "{error:?}"
+    );
+}
+
+#[test]
 fn random_graphs_nearly_fill_their_degree() {
     let graph = RandomGraph { switches: 100, degree: 6, hosts: 250, radix: None };
     let net = make(Shape::Random(graph));
@@ -210,7 +285,26 @@ fn shape() -> impl Strategy<Value = (Shape, u8)> {
     let random = (1usize..60, 2u8..8, 0usize..100).prop_map(|(switches, degree, hosts)| {
         (Shape::Random(RandomGraph { switches, degree, hosts, radix: None }), 128)
     });
-    prop_oneof![tree, grid, cube, dragonfly, random]
+    let rails = (2u8..=3, 4u8..20, 2usize..60, 1u8..5).prop_map(|(levels, radix, hosts, rails)| {
+        let oversubscription = (1, 1);
+        (Shape::RailTree(RailTree { levels, radix, hosts, rails, oversubscription }), radix)
+    });
+    let hyperx =
+        (prop::collection::vec(2u16..5, 1..4), 0u8..4).prop_map(|(dims, hosts_per_switch)| {
+            (Shape::HyperX(HyperX { dims, hosts_per_switch, radix: None }), 36)
+        });
+    let plus = (1u16..10, 1u16..6, 1u16..5, 1u8..4, 1u8..5).prop_map(
+        |(groups, leaves, spines, hosts_per_leaf, global_links)| {
+            let radix = None;
+            let shape =
+                DragonflyPlus { groups, leaves, spines, hosts_per_leaf, global_links, radix };
+            (Shape::DragonflyPlus(shape), 36)
+        },
+    );
+    let fly = (prop::sample::select(&[3u8, 5, 7][..]), 0u8..4).prop_map(|(q, hosts_per_switch)| {
+        (Shape::SlimFly(SlimFly { q, hosts_per_switch, radix: None }), 36)
+    });
+    prop_oneof![tree, rails, grid, cube, hyperx, dragonfly, plus, fly, random]
 }
 
 proptest! {
