@@ -62,16 +62,22 @@ impl Homes {
         Some(home.place)
     }
 
-    /// Records that an identity is in use at `place`.
-    pub fn used(&mut self, identity: Identity, place: End, now: Instant) {
-        let has_room = self.by_identity.len() < HOMES_MAX;
-        let Some(home) = self.by_identity.get_mut(&identity) else {
-            if has_room {
-                let home = Home { place, contested: false, away: None };
-                self.by_identity.insert(identity, home);
-            }
+    /// Records that an identity is in use at `place`. If it has no home yet, that is where it was
+    /// before a restart (`remembered`), or else this place.
+    pub fn used(
+        &mut self,
+        identity: Identity,
+        place: End,
+        remembered: impl FnOnce() -> Option<End>,
+        now: Instant,
+    ) {
+        if self.by_identity.len() >= HOMES_MAX && !self.by_identity.contains_key(&identity) {
             return;
-        };
+        }
+        let home = self.by_identity.entry(identity).or_insert_with(|| {
+            let place = remembered().unwrap_or(place);
+            Home { place, contested: false, away: None }
+        });
         home.settle(now);
         if home.place == place {
             home.away = None;
@@ -124,24 +130,33 @@ mod tests {
     #[test]
     fn an_identity_moves_at_once_and_its_home_after_an_hour() {
         let (mut homes, now) = (Homes::default(), Instant::now());
-        homes.used(ID, A, now);
+        homes.used(ID, A, || None, now);
         assert_eq!(homes.withheld(ID, B, now), None);
-        homes.used(ID, B, now);
+        homes.used(ID, B, || None, now);
         assert_eq!(homes.get(ID, now + RESERVED / 2), Some(A));
-        homes.used(ID, A, now + RESERVED / 2);
-        homes.used(ID, B, now + RESERVED / 2);
+        homes.used(ID, A, || None, now + RESERVED / 2);
+        homes.used(ID, B, || None, now + RESERVED / 2);
         assert_eq!(homes.get(ID, now + RESERVED), Some(A), "it was home meanwhile");
         assert_eq!(homes.get(ID, now + RESERVED * 2), Some(B));
     }
 
     #[test]
+    fn the_home_of_before_a_restart_counts() {
+        let (mut homes, now) = (Homes::default(), Instant::now());
+        homes.used(ID, B, || Some(A), now);
+        assert_eq!((homes.get(ID, now), homes.withheld(ID, B, now)), (Some(A), None));
+        homes.used(ID, B, || panic!("it has one"), now + RESERVED);
+        assert_eq!(homes.get(ID, now + RESERVED), Some(B));
+    }
+
+    #[test]
     fn a_contested_identity_is_withheld_from_all_other_places_for_an_hour() {
         let (mut homes, now) = (Homes::default(), Instant::now());
-        homes.used(ID, A, now);
-        homes.used(ID, B, now);
+        homes.used(ID, A, || None, now);
+        homes.used(ID, B, || None, now);
         homes.contested(ID, B);
         assert_eq!(homes.get(ID, now), Some(A), "neither of the two is at home");
-        homes.used(ID, A, now);
+        homes.used(ID, A, || None, now);
         assert_eq!(homes.withheld(ID, A, now), None);
         assert_eq!(homes.withheld(ID, B, now), Some(A));
         assert_eq!(homes.withheld(ID, C, now + RESERVED / 2), Some(A), "another place");

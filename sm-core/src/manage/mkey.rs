@@ -106,6 +106,12 @@ impl Neighbours {
         self.by_end.get(&end).copied()
     }
 
+    /// The port at the other end of the first known link of the ports with a GUID.
+    pub fn place_of(&self, guid: Guid) -> Option<End> {
+        let ports = (guid, PortNum(0))..=(guid, PortNum(u8::MAX));
+        self.by_end.range(ports).next().map(|(_, far)| *far)
+    }
+
     /// Whether so many more links fit without dropping others.
     pub fn has_room(&self, links: usize) -> bool {
         self.by_end.len() + 2 * links <= LINES_MAX

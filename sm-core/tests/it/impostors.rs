@@ -9,6 +9,7 @@ use ib_mad::netlist::{LinkRate, Net, Node, NodeKind, PortRef};
 use ib_mad::types::{Guid, Lid};
 use ib_mad::wire::attribute::PortState;
 use sm_config::Settings;
+use sm_core::manage::mkey::MKeyTable;
 
 /// Port GUID of the victim, and of the impostor.
 const GUID: Guid = Guid(0x31);
@@ -147,6 +148,31 @@ fn a_host_that_returns_to_its_place_gets_its_identity_back() {
         let impostor = impostor_of(&bed);
         let state = bed.fabric.port(impostor, 1).unwrap().state;
         assert_eq!(state, PortState::Initialize, "{node:#x}: its link carries no more traffic");
+    }
+}
+
+/// Regression: what `neighbors` says of a port counted only while another one was present, too: an
+/// impostor found alone after a restart was at home, and its victim got nothing when it returned.
+#[test]
+fn a_home_outlives_a_restart() {
+    for node in NODE_GUIDS {
+        let mut bed = bed(node);
+        let now = bed.clock.now();
+        bed.managers[0].sweeper.request_heavy_sweep(now);
+        bed.run_for(Duration::from_secs(15));
+        let host = bed.hosts()[0];
+        let mut before = bed.crash(0);
+        let neighbours = before.sweeper.neighbours().clone();
+        let (victim, impostor) = (victim_of(&bed), impostor_of(&bed));
+        bed.fabric.link_down(now, victim, 1).unwrap();
+        bed.fabric.link_up(now, impostor, 1).unwrap();
+        bed.manage(host, Settings::default(), before.sweeper.lids().clone());
+        bed.managers[0].sweeper.set_m_keys(MKeyTable::default(), neighbours);
+        bed.run_for(Duration::from_secs(15));
+        assert!(is_served(&bed, impostor_of), "a moved cable: {node:#x}");
+        set_link(&mut bed, victim_of, true);
+        assert!(is_served(&bed, victim_of), "{node:#x}");
+        assert!(!is_served(&bed, impostor_of), "{node:#x}");
     }
 }
 

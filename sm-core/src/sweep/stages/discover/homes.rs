@@ -10,7 +10,7 @@ use super::answerer::Answerer;
 use super::notes::{Claim, Contradiction, Newer};
 use crate::fabric::{Fabric, Node, Port, PortIndex, Tenure};
 use crate::manage::home::Identity;
-use crate::manage::mkey::End;
+use crate::manage::mkey::{End, Neighbours};
 use crate::sweep::subnet::Subnet;
 
 impl Discovery {
@@ -76,7 +76,8 @@ impl Discovery {
         let known = subnet.homes.get(identity, now);
         let place = subnet.end(newer.from);
         let older = subnet.end(entry.older.from);
-        let home = known.or_else(|| subnet.m_keys.neighbours.get(subnet.end(to))).unwrap_or(older);
+        let remembered = || subnet.m_keys.neighbours.place_of(subnet.fabric.port(to).guid);
+        let home = known.or_else(remembered).unwrap_or(older);
         subnet.homes.contested(identity, home);
         if home == place {
             self.replace(subnet, entry.older, newer);
@@ -111,14 +112,16 @@ impl Discovery {
             if withheld.is_some_and(|home| !is_vacated(fabric, home, is_owner)) {
                 return Tenure::Withheld;
             }
-            let end = (fabric.port(port).guid, fabric.port(port).num);
-            let home = homes.get(identity, now).or_else(|| neighbours.get(end));
+            let remembered = || remembered(fabric, neighbours, port);
+            let home = homes.get(identity, now).or_else(remembered);
             if home == Some(place) { Tenure::Home } else { Tenure::Elsewhere }
         });
         for port in settled.owners {
             let identity = (subnet.fabric.port(port).guid, PortNum(0));
-            if let Some(place) = place_of(&subnet.fabric, port) {
-                subnet.homes.used(identity, place, now);
+            let Subnet { fabric, homes, m_keys, .. } = &mut *subnet;
+            if let Some(place) = place_of(fabric, port) {
+                let remembered = || remembered(fabric, &m_keys.neighbours, port);
+                homes.used(identity, place, remembered, now);
             }
         }
         for (owner, other) in settled.others {
@@ -182,7 +185,8 @@ impl Subnet {
         if self.is_adapter_port(port) {
             let identity = (self.fabric.node_of(port).guid, self.fabric.port(port).num);
             let place = self.end(egress);
-            self.homes.used(identity, place, now);
+            let Self { fabric, homes, m_keys, .. } = self;
+            homes.used(identity, place, || remembered(fabric, &m_keys.neighbours, port), now);
         }
     }
 }
@@ -200,6 +204,12 @@ fn end(fabric: &Fabric, port: PortIndex) -> End {
     let node = fabric.node_of(port);
     let guid = if node.switch.is_some() { node.guid } else { fabric.port(port).guid };
     (guid, fabric.port(port).num)
+}
+
+/// Where an adapter's port was before a restart.
+fn remembered(fabric: &Fabric, neighbours: &Neighbours, port: PortIndex) -> Option<End> {
+    let is_adapter = fabric.node_of(port).switch.is_none();
+    is_adapter.then(|| neighbours.place_of(fabric.port(port).guid)).flatten()
 }
 
 /// Where an end port is: the far end of its link, or itself if it is a switch's.
