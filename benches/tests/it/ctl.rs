@@ -313,7 +313,7 @@ fn with_certificates_each_program_may_do_what_its_role_is_for() {
     assert!(subnet.output(&with(&["status"], &admin)).contains("responders      1\n  r1 ("));
     assert!(subnet.output(&with(&["explain", A, B], &admin)).contains("responder r1"));
     let refusal = subnet.refusal(&with(&["status"], &responder));
-    assert!(refusal.contains("is for the role admin") && refusal.contains("role responder"));
+    assert!(refusal.contains("is for the role viewer") && refusal.contains("role responder"));
     let refusal = subnet.refusal(&["status"]);
     assert!(refusal.contains("needs --tls-ca, --tls-cert and --tls-key"), "{refusal}");
     let other = Certificates::make();

@@ -241,8 +241,8 @@ fn a_responder_asks_nothing_that_operators_ask() {
     let refusal = ask_status(&ca.client(&[Role::Responder]), &sm.url()).unwrap_err();
     assert_eq!(
         refusal,
-        "ibsa.admin.v1.Admin/GetStatus is for the role admin, a certificate with \
-         urn:ibsm:role:admin as URI in its subject alternative name; this one gives the role \
+        "ibsa.admin.v1.Admin/GetStatus is for the role viewer, a certificate with \
+         urn:ibsm:role:viewer as URI in its subject alternative name; this one gives the role \
          responder"
     );
     assert!(ask_status(&ca.client(&[]), &sm.url()).unwrap_err().ends_with("gives no role"));

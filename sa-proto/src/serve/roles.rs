@@ -15,7 +15,8 @@ use super::caller::{Caller, Grounds};
 use super::{Counters, LogLimit};
 use crate::trust::Role;
 
-/// The beginning of a call's path, and the roles that may make it.
+/// The beginning of a call's path, and the roles that may make it, the least last: a refusal names
+/// that one.
 pub type Call = (&'static str, &'static [Role]);
 
 /// Which role may call what at a server.
@@ -106,7 +107,7 @@ impl Access {
         if held.iter().any(|role| permitted.contains(role)) {
             return Ok(());
         }
-        let needed = permitted[0];
+        let needed = permitted[permitted.len() - 1];
         let names: Vec<&str> = held.iter().map(|role| role.name()).collect();
         let held = match names.is_empty() {
             true => "no role".to_owned(),

@@ -70,6 +70,29 @@ fn a_changed_file_reroutes_an_unchanged_fabric() {
     assert!(entries_by(&bed, leaf, uplink) > 1);
 }
 
+/// Regression: these keys were read again, and the routes of before were kept.
+#[test]
+fn changed_options_reroute_an_unchanged_fabric() {
+    let tables = |bed: &Bed| -> Vec<Vec<u8>> {
+        let fabric = bed.sweeper().fabric();
+        fabric.switches().map(|(_, switch)| switch.lft.acknowledged().to_vec()).collect()
+    };
+    for (key, value) in [("port_shifting", "TRUE"), ("scatter_ports", "7")] {
+        let mut changed = Settings::default();
+        changed.set(key, value).unwrap();
+        let mut fresh = Bed::with_manager(&fat_tree(2, 8, 20), changed.clone());
+        fresh.bring_up();
+        let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
+        bed.bring_up();
+        assert_ne!(tables(&bed), tables(&fresh), "{key}");
+        let now = bed.clock.now();
+        bed.managers[0].sweeper.follow_settings(&changed);
+        bed.managers[0].sweeper.request_heavy_sweep(now);
+        bed.bring_up();
+        assert_eq!(tables(&bed), tables(&fresh), "{key}");
+    }
+}
+
 #[test]
 fn roots_of_a_file_are_those_of_updn() {
     let directory = tempfile::tempdir().unwrap();

@@ -78,8 +78,8 @@ impl Subnet {
                  engine does better"
             ),
             (engine, None) => info!(
-                "routing_engine is not set: {engine} routes the fabric, which is no fat tree; \
-                 other engines avoid credit loops, and `ibsm plan` recommends one"
+                "routing_engine is not set: {engine} does not route the fabric as a fat tree; other \
+                 engines may do better, and `ibsm plan` recommends one"
             ),
         }
     }

@@ -226,6 +226,7 @@ impl RoutingJob {
             let are_weighted =
                 [then, now].map(|asked| asked.steering.common.hop_weights.is_empty());
             before.made.engine == engine.name()
+                && then.options_hash == now.options_hash
                 && then.files == now.files
                 && are_weighted[0] == are_weighted[1]
         });
