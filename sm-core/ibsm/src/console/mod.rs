@@ -27,6 +27,8 @@ pub(crate) const PROMPT: &str = "OpenSM $ ";
 /// What a second client is asked while a session is open.
 pub(crate) const IN_USE: &str =
     "OpenSM Console connection already in use\n   kill other session (y/n)? ";
+/// What a client gets that may not end the open session.
+pub(crate) const RESERVED: &str = "OpenSM Console connection already in use by an operator\n";
 
 /// State of the manager at one moment, as words print it.
 #[derive(Clone)]

@@ -20,7 +20,7 @@ use sa_proto::trust::local::{LocalRoles, tcp_owner};
 use sm_core::perf::PerfManager;
 use tracing::{info, warn};
 
-use crate::console::{Effect, IN_USE, PROMPT, SaTotals, Session, View};
+use crate::console::{Effect, IN_USE, PROMPT, RESERVED, SaTotals, Session, View};
 use crate::publish::Publisher;
 
 /// Length of a line in bytes; a longer one ends the session.
@@ -212,6 +212,15 @@ impl Waiting {
 struct Open {
     number: u64,
     stream: Option<TcpStream>,
+    /// Whether it is an operator's, which only operators may end.
+    is_operators: bool,
+}
+
+impl Open {
+    /// Whether a client may open another session, which ends this one.
+    fn admits(&self, rights: Rights) -> bool {
+        self.stream.is_none() || !self.is_operators || rights.is_operator()
+    }
 }
 
 struct Served {
@@ -332,7 +341,7 @@ fn enter(
     peer: SocketAddr,
     rights: Rights,
 ) -> io::Result<()> {
-    let entered = ask(served, stream);
+    let entered = ask(served, stream, rights);
     served.waiting().leave(rights, host_of(peer.ip()));
     let Some(number) = entered? else { return Ok(()) };
     info!("console: session of {peer} opened");
@@ -355,11 +364,18 @@ fn part(stream: &mut TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// The number of a new session; `None` if the client does not end the other one.
-fn ask(served: &Served, stream: &mut TcpStream) -> io::Result<Option<u64>> {
+/// The number of a new session; `None` if the client does not end the other one, or may not.
+fn ask(served: &Served, stream: &mut TcpStream, rights: Rights) -> io::Result<Option<u64>> {
     stream.set_write_timeout(Some(PATIENCE))?;
     stream.set_read_timeout(Some(PATIENCE))?;
-    let is_taken = served.open().stream.is_some();
+    let (is_taken, may_enter) = {
+        let open = served.open();
+        (open.stream.is_some(), open.admits(rights))
+    };
+    if !may_enter {
+        stream.write_all(RESERVED.as_bytes())?;
+        return Ok(None);
+    }
     if is_taken {
         stream.write_all(IN_USE.as_bytes())?;
         let mut line = String::new();
@@ -369,10 +385,16 @@ fn ask(served: &Served, stream: &mut TcpStream) -> io::Result<Option<u64>> {
         }
     }
     let mut open = served.open();
+    if !open.admits(rights) {
+        drop(open);
+        stream.write_all(RESERVED.as_bytes())?;
+        return Ok(None);
+    }
     if let Some(other) = open.stream.take() {
         let _ = other.shutdown(Shutdown::Both);
     }
     open.number += 1;
+    open.is_operators = rights.is_operator();
     open.stream = Some(stream.try_clone()?);
     Ok(Some(open.number))
 }
@@ -471,6 +493,25 @@ fn serve_local(desk: &Desk) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Regression: viewers, and all other hosts, ended the session of an operator.
+    #[test]
+    fn only_operators_end_an_operators_session() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut open = Open::default();
+        let admitted = |open: &Open| {
+            [Rights::Viewer, Rights::OtherHost(false), Rights::OtherHost(true), Rights::Operator]
+                .map(|rights| open.admits(rights))
+        };
+        assert_eq!(admitted(&open), [true; 4]);
+        open.stream = Some(stream);
+        assert_eq!(admitted(&open), [true; 4], "a viewer's");
+        open.is_operators = true;
+        assert_eq!(admitted(&open), [false, false, true, true]);
+        open.stream = None;
+        assert_eq!(admitted(&open), [true; 4]);
+    }
 
     /// Regression: four silent clients of another user kept operators out.
     #[test]
