@@ -16,6 +16,7 @@
 )]
 
 mod accept;
+mod authorities;
 mod caller;
 mod certified;
 mod gate;

@@ -6,9 +6,9 @@ use std::time::SystemTime;
 
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::server::danger::ClientCertVerifier;
 
+use super::authorities::Authorities;
 use crate::trust::{TlsFiles, TrustError, Usage};
 
 /// What is made of certificate files, and made again when they change.
@@ -102,13 +102,7 @@ fn load(files: &TlsFiles) -> Result<Loaded, TrustError> {
     let credentials = files.read(Usage::Server)?;
     let provider = Arc::new(ring::default_provider());
     let tls = |error: &dyn std::error::Error| TrustError::Tls(error.to_string());
-    let roots = Arc::new(credentials.roots()?);
-    // Clients without a certificate are refused. A CA without a list has revoked nothing.
-    let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider.clone())
-        .with_crls(credentials.crls)
-        .allow_unknown_revocation_status()
-        .build()
-        .map_err(|error| tls(&error))?;
+    let verifier: Arc<dyn ClientCertVerifier> = Arc::new(Authorities::of(&credentials, &provider)?);
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| tls(&error))?

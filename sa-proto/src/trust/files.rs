@@ -19,6 +19,8 @@ use tokio_rustls::rustls::pki_types::{
 use tokio_rustls::rustls::sign::CertifiedKey;
 use tokio_rustls::rustls::{Error as TlsError, InconsistentKeys};
 
+use super::revocation::lists_by_ca;
+
 /// Size limit of a file of certificates or of a key in bytes.
 const FILE_LEN_MAX: u64 = 1 << 20;
 /// Size limit of a list of revoked certificates in bytes: some 600,000 of them.
@@ -101,6 +103,19 @@ pub enum TrustError {
         /// The reason.
         reason: String,
     },
+    /// A list of revoked certificates cannot be believed.
+    #[error(
+        "list {number} in {} (--tls-crl) is not signed by the CA of that name in {} (--tls-ca)",
+        path.display(), ca.display()
+    )]
+    ForeignList {
+        /// The file of lists.
+        path: PathBuf,
+        /// The list, from 1.
+        number: usize,
+        /// The file of CAs.
+        ca: PathBuf,
+    },
     /// This URL requires certificates.
     #[error("{0} needs --tls-ca, --tls-cert and --tls-key")]
     NoFiles(String),
@@ -131,8 +146,8 @@ pub struct Credentials {
     pub chain: Vec<CertificateDer<'static>>,
     /// Our private key.
     pub key: PrivateKeyDer<'static>,
-    /// Lists of revoked certificates.
-    pub crls: Vec<CertificateRevocationListDer<'static>>,
+    /// By CA: lists of revoked certificates that concern those it signed.
+    pub crls: Vec<Vec<CertificateRevocationListDer<'static>>>,
     /// The files as PEM text, for [`tonic`].
     pub(super) pem: [Vec<u8>; 3],
 }
@@ -187,7 +202,7 @@ impl TlsFiles {
         })?;
         self.check_key(&chain, &key)?;
         self.check_certificate(&chain[0], usage)?;
-        let crls = self.crl.as_deref().map_or(Ok(Vec::new()), revoked)?;
+        let crls = self.revoked(&ca)?;
         let credentials = Credentials { ca, chain, key, crls, pem: [ca_pem, cert_pem, key_pem] };
         credentials.roots().map_err(|_| TrustError::Empty {
             path: self.ca.clone(),
@@ -201,9 +216,7 @@ impl TlsFiles {
     /// Certificates without a usable end are skipped. An error also if the list of revoked
     /// certificates cannot be read.
     pub fn first_end(&self) -> Result<Option<(PathBuf, SystemTime)>, TrustError> {
-        if let Some(crl) = &self.crl {
-            revoked(crl)?;
-        }
+        self.revoked(&certificates(&read(&self.ca, "--tls-ca")?, &self.ca, "--tls-ca")?)?;
         let mut first: Option<(PathBuf, SystemTime)> = None;
         for (path, option) in [(&self.cert, "--tls-cert"), (&self.ca, "--tls-ca")] {
             for certificate in certificates(&read(path, option)?, path, option)? {
@@ -214,6 +227,22 @@ impl TlsFiles {
             }
         }
         Ok(first)
+    }
+
+    /// The lists of revoked certificates, by CA.
+    fn revoked(
+        &self,
+        ca: &[CertificateDer<'static>],
+    ) -> Result<Vec<Vec<CertificateRevocationListDer<'static>>>, TrustError> {
+        let Some(path) = &self.crl else { return Ok(vec![Vec::new(); ca.len()]) };
+        let lists = revoked(path)?;
+        let by_ca = lists_by_ca(ca, &lists).map_err(|number| TrustError::ForeignList {
+            path: path.clone(),
+            number: number + 1,
+            ca: self.ca.clone(),
+        })?;
+        let lists_of = |numbers: Vec<usize>| numbers.iter().map(|&at| lists[at].clone()).collect();
+        Ok(by_ca.into_iter().map(lists_of).collect())
     }
 
     fn check_key(
@@ -349,6 +378,32 @@ mod tests {
         let files = ca.write(directory.path(), "sm", &["localhost"], &[]);
         let files = TlsFiles { crl: Some(crl), ..files };
         assert!(files.first_end().unwrap_err().to_string().contains("--tls-crl"));
+    }
+
+    /// Regression: such a list stopped all connections, also those of other CAs.
+    #[test]
+    fn a_list_counts_for_the_ca_whose_key_signed_it() {
+        let directory = tempfile::tempdir().unwrap();
+        // Of a CA that got another key.
+        let [old, new, other] = [Ca::new("one"), Ca::new("one"), Ca::new("other")];
+        let files = old.write(directory.path(), "sm", &["localhost"], &[]);
+        let crl = directory.path().join("revoked.pem");
+        let files = TlsFiles { crl: Some(crl.clone()), ..files };
+        let read = |authorities: &[&Ca], lists: &[&Ca]| {
+            let join = |texts: Vec<String>| texts.concat();
+            std::fs::write(&files.ca, join(authorities.iter().map(|ca| ca.pem()).collect()))
+                .unwrap();
+            std::fs::write(&crl, join(lists.iter().map(|ca| ca.revoking(&[]).1).collect()))
+                .unwrap();
+            let read = files.read(Usage::Server).map_err(|error| error.to_string());
+            assert_eq!(read.is_ok(), files.first_end().is_ok());
+            read.map(|read| read.crls.iter().map(Vec::len).collect::<Vec<_>>())
+        };
+        assert_eq!(read(&[&old, &new], &[&new, &old]), Ok(vec![1, 1]));
+        assert_eq!(read(&[&old], &[&other]), Ok(vec![1]), "it may be an intermediate CA");
+        assert_eq!(read(&[&old, &other], &[&other, &other]), Ok(vec![0, 2]));
+        let refusal = read(&[&old, &other], &[&other, &new]).unwrap_err();
+        assert!(refusal.starts_with("list 2 in ") && refusal.contains("(--tls-crl)"), "{refusal}");
     }
 
     #[test]

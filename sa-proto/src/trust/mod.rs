@@ -10,6 +10,7 @@ mod client;
 mod files;
 pub mod local;
 mod local_server;
+mod revocation;
 mod sock_diag;
 mod words;
 

@@ -3,8 +3,9 @@
 use std::path::Path;
 
 use rcgen::{
-    BasicConstraints, Certificate, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa,
-    Issuer, KeyPair, SanType,
+    BasicConstraints, Certificate, CertificateParams, CertificateRevocationListParams, DnType,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, RevokedCertParams, SanType,
+    SerialNumber,
 };
 
 use super::TlsFiles;
@@ -28,6 +29,31 @@ impl Ca {
     /// A certificate for a server if it has names, else for a client.
     pub(crate) fn issue(&self, names: &[&str], uris: &[&str]) -> (Certificate, KeyPair) {
         self.sign(self.params(names, uris))
+    }
+
+    /// The CA's certificate in PEM format.
+    pub(crate) fn pem(&self) -> String {
+        self.certificate.pem()
+    }
+
+    /// A list of certificates with these serial numbers, in DER and in PEM format.
+    pub(crate) fn revoking(&self, serials: &[SerialNumber]) -> (Vec<u8>, String) {
+        let revoked = serials.iter().map(|serial| RevokedCertParams {
+            serial_number: serial.clone(),
+            revocation_time: rcgen::date_time_ymd(2020, 1, 1),
+            reason_code: None,
+            invalidity_date: None,
+        });
+        let list = CertificateRevocationListParams {
+            this_update: rcgen::date_time_ymd(2020, 1, 1),
+            next_update: rcgen::date_time_ymd(2100, 1, 1),
+            crl_number: 1.into(),
+            issuing_distribution_point: None,
+            revoked_certs: revoked.collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        let list = list.signed_by(&self.issuer).unwrap();
+        (list.der().to_vec(), list.pem().unwrap())
     }
 
     fn params(&self, names: &[&str], uris: &[&str]) -> CertificateParams {
