@@ -173,11 +173,12 @@ impl Mastership {
     }
 
     /// Records which other SMs were found, and in which state. One that is master, or in another
-    /// part of a split fabric where it may become master, can hand over again.
-    pub fn note_others(&mut self, others: &[RemoteSm]) {
-        let is_idle =
-            |guid: &Guid| others.iter().any(|sm| sm.guid == *guid && sm.state != SmState::Master);
-        self.handed_over.retain(is_idle);
+    /// part of a split fabric where it may become master, can hand over again; one that only does
+    /// not answer cannot. `is_present`: whether the fabric has the port with a GUID.
+    pub fn note_others(&mut self, others: &[RemoteSm], is_present: impl Fn(Guid) -> bool) {
+        let is_master =
+            |guid: Guid| others.iter().any(|sm| sm.guid == guid && sm.state == SmState::Master);
+        self.handed_over.retain(|guid| is_present(*guid) && !is_master(*guid));
     }
 
     /// The SM_Key that other subnet managers must present.
@@ -569,11 +570,13 @@ mod tests {
         let taken = Demand::TakeOver(Guid(20));
         assert_eq!(hand_over(&mut own, 20), taken);
         assert_eq!(hand_over(&mut own, 20), Demand::None);
-        own.note_others(&[sm(20, 0, SmState::Standby)]);
+        own.note_others(&[sm(20, 0, SmState::Standby)], |_| true);
         assert_eq!(hand_over(&mut own, 20), Demand::None, "it is standby as before");
-        own.note_others(&[sm(20, 0, SmState::Master)]);
+        own.note_others(&[], |_| true);
+        assert_eq!(hand_over(&mut own, 20), Demand::None, "it does not answer");
+        own.note_others(&[sm(20, 0, SmState::Master)], |_| true);
         assert_eq!(hand_over(&mut own, 20), taken);
-        own.note_others(&[]);
+        own.note_others(&[], |_| false);
         assert_eq!(hand_over(&mut own, 20), taken, "it was in another part of the fabric");
         own.set_replaced(Some(Guid(20)));
         assert_eq!(hand_over(&mut own, 20), taken, "it was replaced");

@@ -327,15 +327,35 @@ fn handover_from(guid: Guid, lid: Lid) -> Packet {
     packet
 }
 
-/// A port at which a subnet manager is known that answers nothing; its GUID and LID.
+/// A port at which a standby is known; its GUID and LID.
 fn rival(bed: &mut Bed, host: usize) -> (Guid, Lid) {
-    let host = bed.hosts()[host];
+    join(bed, host, of_priority(0));
+    let now = bed.clock.now();
+    bed.managers[0].sweeper.request_heavy_sweep(now);
+    bed.run_for(MINUTE);
+    let port = bed.fabric.port(bed.hosts()[host], 1).unwrap();
+    (port.guid, port.lid)
+}
+
+/// Regression: IsSM was enough to hand over, and as such a port was not found by the sweep that
+/// followed, it could do so again and again: all clients were asked to register again each time.
+#[test]
+fn a_port_that_has_issm_set_and_answers_nothing_is_no_manager() {
+    let mut bed = ruled();
+    let host = bed.hosts()[9];
     let (endpoint, now) = (bed.fabric.attach(host, 0).unwrap(), bed.clock.now());
     bed.fabric.set_is_sm(now, endpoint, true);
     bed.managers[0].sweeper.request_heavy_sweep(now);
     bed.run_for(MINUTE);
     let port = bed.fabric.port(host, 1).unwrap();
-    (port.guid, port.lid)
+    let before = bed.reports().len();
+    for _ in 0..20 {
+        let now = bed.clock.now();
+        let mut packet = handover_from(port.guid, port.lid);
+        assert!(!bed.managers[0].sweeper.handle_packet(now, &mut packet), "it is not answered");
+        bed.run_for(Duration::from_secs(5));
+    }
+    assert!(bed.reports()[before..].iter().all(|report| report.cause != Some(Cause::TakeOver)));
 }
 
 /// Regression: with HANDOVERs from any port, in the name of ever other GUIDs, the master was never

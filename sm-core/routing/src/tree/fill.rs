@@ -53,6 +53,24 @@ pub(super) fn route<W: PathRules>(
     Dealt { lfts, unreachable, loads: Vec::new() }
 }
 
+/// Counts a link as one that leads closer to each egress switch that is one hop nearer `there` than
+/// `here`. Most of the time that tables take is spent here: it has no bounds checks, so that the
+/// compiler uses vector instructions.
+fn count_closer<'a>(
+    here: &[u8],
+    there: &[u8],
+    index: u8,
+    add: u8,
+    counts: impl Iterator<Item = ((&'a mut u8, &'a mut u8), &'a mut u8)>,
+) {
+    for ((&here, &there), ((closer, upward), last)) in here.iter().zip(there).zip(counts) {
+        let is_closer = there.wrapping_add(1) == here;
+        *closer = closer.wrapping_add(u8::from(is_closer));
+        *upward = upward.wrapping_add(u8::from(is_closer) & add);
+        *last = if is_closer { index } else { *last };
+    }
+}
+
 /// What all tables are computed from, and buffers.
 struct Filler<'a, F> {
     topology: &'a Topology,
@@ -141,13 +159,8 @@ impl<W: PathRules, F: Fn(u16) -> W> Filler<'_, F> {
                 ups += 1;
                 ports[usize::from(slot)] = link.port;
             }
-            let add = u8::from(is_up);
-            for egress in 0..here.len() {
-                let is_closer = there[egress].wrapping_add(1) == here[egress];
-                closer[egress] += u8::from(is_closer);
-                upward[egress] += u8::from(is_closer) & add;
-                last[egress] = if is_closer { index } else { last[egress] };
-            }
+            let counts = closer.iter_mut().zip(upward.iter_mut()).zip(last.iter_mut());
+            count_closer(here, there, index, u8::from(is_up), counts);
         }
         ups
     }

@@ -171,10 +171,11 @@ impl Election {
         &self.others
     }
 
-    /// Records the other SMs for the answers to their demands.
-    pub(in crate::sweep) fn note_others(&mut self) {
+    /// Records the other SMs for the answers to their demands. `is_present`: whether the fabric has
+    /// the port with a GUID.
+    pub(in crate::sweep) fn note_others(&mut self, is_present: impl Fn(Guid) -> bool) {
         let others: Vec<RemoteSm> = self.others.iter().map(|(_, sm)| *sm).collect();
-        self.own.note_others(&others);
+        self.own.note_others(&others, is_present);
     }
 
     /// Decides by the state of the other SMs. While this SM is master, one that follows its

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use ib_mad::packet::Packet;
 use ib_mad::types::{Lid, PortNum};
-use ib_mad::wire::attribute::{CapabilityMask, SmControl, SmInfo, SmState};
+use ib_mad::wire::attribute::{SmControl, SmInfo, SmState};
 use ib_mad::wire::mad::Method;
 use ib_mad::wire::smp::{HOPS_MAX, Smp};
 use tracing::warn;
@@ -43,12 +43,9 @@ impl Sweeper {
         if !election.is_allowed(fabric.port(port).guid) {
             return Standing::Unknown;
         }
-        let mask = fabric.port(port).port_info().capability_mask();
         match election.master() == Some(port) {
             true => Standing::Polled,
-            false if election.is_manager(port) || mask.contains(CapabilityMask::IS_SM) => {
-                Standing::Manager
-            }
+            false if election.is_manager(port) => Standing::Manager,
             false => Standing::Unknown,
         }
     }

@@ -15,6 +15,7 @@ use crate::mastership::{Decision, RemoteSm};
 use crate::smp::{Kind, Request};
 use crate::sweep::stages::election::UNRESPONSIVE_INTERVAL;
 use crate::sweep::stages::{Stage, Sweep};
+use crate::sweep::subnet::Subnet;
 use crate::sweep::subnet::election::OTHERS_MAX;
 use crate::sweep::subnet::events::Event;
 use crate::sweep::subnet::journal::Journal;
@@ -152,7 +153,9 @@ impl Sweeper {
 
     pub(super) fn end_election(&mut self, now: Instant, full: bool) {
         self.subnet.election.handover.taken_from = None;
-        self.subnet.election.note_others();
+        let Subnet { election, fabric, .. } = &mut self.subnet;
+        // Usually there is no GUID to ask for.
+        election.note_others(|guid| fabric.end_ports().any(|port| fabric.port(port).guid == guid));
         self.find_idle(now);
         let decision = self.subnet.election.decide();
         debug!("election: other SMs {:?}, decision {decision:?}", self.subnet.election.others());
