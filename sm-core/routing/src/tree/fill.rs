@@ -34,6 +34,7 @@ pub(super) fn route<W: PathRules>(
             upward: Vec::new(),
             last: Vec::new(),
             ports: Vec::new(),
+            uplinks: Vec::new(),
             candidates: Vec::new(),
         };
         let tables = switches.par_iter().map_init(begin, |filler, &switch| filler.table(switch));
@@ -88,6 +89,8 @@ struct Filler<'a, F> {
     last: Vec<u8>,
     /// By slot: the port of the uplink, or [`NO_ROUTE`].
     ports: Vec<u8>,
+    /// The useful uplinks, counted from the switch's first link.
+    uplinks: Vec<u8>,
     /// Links that lead closer to an egress switch, counted from the switch's first.
     candidates: Vec<u8>,
 }
@@ -97,7 +100,8 @@ impl<W: PathRules, F: Fn(u16) -> W> Filler<'_, F> {
     fn table(&mut self, switch: u16) -> (Entries, u64) {
         let mut lft = vec![NO_ROUTE; self.topology.table_len()];
         let mut unreachable = 0;
-        let ups = self.survey(switch);
+        self.survey(switch);
+        let ups = self.uplinks.len();
         let is_leaf = |other: &u16| self.tree.rank(*other) == 0;
         let others = self.topology.switches().filter(|other| !is_leaf(other));
         let egress_switches: Vec<u16> = self.tree.leaves.iter().copied().chain(others).collect();
@@ -117,7 +121,7 @@ impl<W: PathRules, F: Fn(u16) -> W> Filler<'_, F> {
                 unreachable += (hosts.len() + own.len()) as u64;
                 continue;
             }
-            let is_up = self.list(switch, egress_switch, ups);
+            let is_up = self.list(switch, egress_switch);
             let links = &self.topology.links(switch);
             let port = |&link: &u8| links[usize::from(link)].port;
             match &self.candidates[..] {
@@ -128,7 +132,7 @@ impl<W: PathRules, F: Fn(u16) -> W> Filler<'_, F> {
                     own.iter().for_each(|&lid| lft[lid] = port);
                 }
                 several => {
-                    let is_whole = is_up && several.len() == usize::from(ups);
+                    let is_whole = is_up && several.len() == ups;
                     self.choose(switch, egress_switch, is_up, is_whole, &mut lft);
                 }
             }
@@ -138,9 +142,9 @@ impl<W: PathRules, F: Fn(u16) -> W> Filler<'_, F> {
         (same.unwrap_or_else(|| lft.into()), unreachable)
     }
 
-    /// Finds by egress switch how many links lead closer. Returns the number of useful uplinks.
-    fn survey(&mut self, switch: u16) -> u8 {
-        let Self { topology, tree, hops, closer, upward, last, ports, .. } = self;
+    /// Finds the useful uplinks, and by egress switch how many links lead closer.
+    fn survey(&mut self, switch: u16) {
+        let Self { topology, tree, hops, closer, upward, last, ports, uplinks, .. } = self;
         let here = hops.row(switch);
         let links = topology.links(switch);
         for counts in [&mut *closer, upward, last] {
@@ -148,46 +152,45 @@ impl<W: PathRules, F: Fn(u16) -> W> Filler<'_, F> {
             counts.resize(here.len(), 0);
         }
         ports.clear();
+        uplinks.clear();
         let rank = tree.rank(switch);
         ports.resize(tree.widths.get(rank).copied().unwrap_or(0).into(), NO_ROUTE);
-        let mut ups = 0;
         for ((link, number), index) in links.iter().zip(topology.link_range(switch)).zip(0..) {
             let there = hops.row(link.peer);
             let slot = tree.slots[number];
             let is_up = slot != NO_SLOT && tree.rank(link.peer) == rank + 1;
             if is_up {
-                ups += 1;
+                uplinks.push(index);
                 ports[usize::from(slot)] = link.port;
             }
             let counts = closer.iter_mut().zip(upward.iter_mut()).zip(last.iter_mut());
             count_closer(here, there, index, u8::from(is_up), counts);
         }
-        ups
     }
 
     /// Lists the links that routes to an egress switch may take; returns whether these lead up.
-    fn list(&mut self, switch: u16, egress_switch: u16, ups: u8) -> bool {
-        let Self { topology, tree, hops, path_rules, closer, upward, last, candidates, .. } = self;
+    fn list(&mut self, switch: u16, egress_switch: u16) -> bool {
+        let Self { topology, tree, hops, path_rules, .. } = self;
+        let Self { closer, upward, last, uplinks, candidates, .. } = self;
         let egress = usize::from(egress_switch);
         candidates.clear();
         if closer[egress] == 1 {
             candidates.push(last[egress]);
             return false;
         }
+        if usize::from(upward[egress]) == uplinks.len() && !uplinks.is_empty() {
+            candidates.extend_from_slice(uplinks);
+            return true;
+        }
         let rules = path_rules(egress_switch);
         let here = hops.row(switch)[egress];
-        let is_whole = upward[egress] == ups && ups > 0;
         let mut is_upward = false;
         let links = topology.links(switch).iter().zip(topology.link_range(switch));
         for ((link, number), index) in links.zip(0..) {
             let is_up =
                 tree.rank(link.peer) == tree.rank(switch) + 1 && tree.slots[number] != NO_SLOT;
-            let leads = if is_whole {
-                is_up
-            } else {
-                hops.row(link.peer)[egress].wrapping_add(1) == here
-                    && rules.allow(switch, number as u32, link.peer)
-            };
+            let leads = hops.row(link.peer)[egress].wrapping_add(1) == here
+                && rules.allow(switch, number as u32, link.peer);
             if leads && is_up && !is_upward {
                 is_upward = true;
                 candidates.clear();
