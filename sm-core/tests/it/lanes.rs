@@ -345,6 +345,16 @@ fn lanes_of_a_torus_reach_paths_and_switches() {
     join(&mut bed, &groups);
     let mut plane = plane(&bed);
     assert_eq!(plane.subnet.engine_sls, 7);
+    // Regression: switches were addressed before they were routed, and asked on SL 0.
+    let sm_lid = bed.fabric.local_lid(bed.managers[0].endpoint).unwrap();
+    let asked_on = |guid: Guid| {
+        let node = find(&plane.nodes, guid).unwrap();
+        PortInfo::of(&node.ports[0].info).master_sm_sl().get()
+    };
+    let sls: Vec<u8> = guids.iter().map(|&guid| asked_on(guid)).collect();
+    let row = |guid: &Guid| find(&plane.path_sls, *guid).unwrap().sls[sm_lid.index()];
+    assert_eq!(sls, guids.iter().map(row).collect::<Vec<_>>());
+    assert!(sls.iter().any(|&sl| sl != 0));
     assert_eq!(traffic(&plane), (4, false), "two lanes for each level");
     assert!(!loops_with_groups(&bed, &plane, &groups));
     assert!(bed.sweeper().multicast_warnings().is_empty());

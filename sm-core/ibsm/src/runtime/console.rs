@@ -426,11 +426,23 @@ fn converse(served: &Served, stream: &mut TcpStream, is_operator: bool) -> io::R
             }
             Err(error) => return Err(error),
         };
+        if is_http(&line) {
+            warn!("console: an HTTP request, perhaps of a web page, was refused");
+            return Ok(());
+        }
         let Some(text) = answer(&served.desk, &mut session, &line, is_operator) else {
             return Ok(());
         };
         stream.write_all(text.as_bytes())?;
     }
+}
+
+/// Whether a line is one of an HTTP request. A web page can have a browser send one to any port of
+/// its host, with words of the console as the body.
+fn is_http(line: &str) -> bool {
+    let line = line.trim_end().to_ascii_lowercase();
+    let is_request = |version: &str| line.strip_suffix(version).is_some_and(|it| it.contains(' '));
+    [" http/1.0", " http/1.1"].into_iter().any(is_request) || line.starts_with("host:")
 }
 
 /// What is printed after a line, with the prompt; `None` if the session ends.
@@ -511,6 +523,17 @@ mod tests {
         assert_eq!(admitted(&open), [false, false, true, true]);
         open.stream = None;
         assert_eq!(admitted(&open), [true; 4]);
+    }
+
+    /// Regression: the body of a request was read as words.
+    #[test]
+    fn http_is_recognized() {
+        for line in ["POST / HTTP/1.1\r\n", "GET /x http/1.0\n", "Host: sm1\r\n"] {
+            assert!(is_http(line), "{line}");
+        }
+        for line in ["priority 9\n", "help priority\n", " HTTP/1.1\n", "\n"] {
+            assert!(!is_http(line), "{line}");
+        }
     }
 
     /// Regression: four silent clients of another user kept operators out.

@@ -77,7 +77,13 @@ impl Sweeper {
         if self.subnet.state.first_as_master {
             self.subnet.clear_port_changes();
         }
-        let ports: Vec<PortIndex> = self.subnet.fabric.end_ports().collect();
+        self.set_addresses(|_| true);
+    }
+
+    /// Sets the addresses of end ports for which `counts` is true, where they differ.
+    fn set_addresses(&mut self, counts: impl Fn(PortIndex) -> bool) {
+        let ports: Vec<PortIndex> =
+            self.subnet.fabric.end_ports().filter(|&port| counts(port)).collect();
         for port in ports {
             if self.subnet.wanted_address(port).is_some() {
                 self.subnet.exchange.push(Request::new(Kind::SetAddress, port));
@@ -94,11 +100,17 @@ impl Sweeper {
         self.subnet.take_down_left_out();
         let linked = self.subnet.linked_ports();
         self.subnet.set_fdr10(&linked);
+        let mut armed = HashSet::new();
         for port in linked {
             if self.subnet.wanted_arming(port).is_some() {
                 self.subnet.exchange.push(Request::new(Kind::Arm, port));
                 self.subnet.journal.report.port_infos_set += 1;
+                armed.insert(port);
             }
+        }
+        // Addresses were set before the routing was known, which decides on MasterSMSL.
+        if self.subnet.engine_sls() != 0 {
+            self.set_addresses(|port| !armed.contains(&port));
         }
     }
 
