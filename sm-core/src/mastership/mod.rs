@@ -341,6 +341,8 @@ impl Mastership {
                 Some(Demand::ProgramAgain(from))
             }
             (SmControl::Handover, _) if self.refuses_handover => None,
+            // Only the master that this SM polls has the subnet to hand over.
+            (SmControl::Handover, Standby) if standing < Standing::Polled => None,
             (SmControl::Handover, Standby) => Some(Demand::TakeOver(from)),
             // It did so already, and has not been master since: a full sweep and registrations of
             // all clients for nothing.
@@ -490,7 +492,7 @@ mod tests {
         assert_eq!(demand(&own, 9), Some(Demand::ProgramAgain(Guid(9))));
         assert_eq!(demand(&own, 8), None);
         own.set_state(SmState::Standby);
-        assert_eq!(demand(&own, 9), Some(Demand::TakeOver(Guid(9))));
+        assert_eq!(demand(&own, 9), None, "another one is master now");
     }
 
     fn set_request(control: SmControl, sm_key: u64) -> [u8; MAD_LEN] {
@@ -591,12 +593,12 @@ mod tests {
             own.set_refuses_handover(true);
             let mut mad = set_request(SmControl::Handover, 1);
             SmInfo::new(&mut mad[smp::DATA]).unwrap().set_guid(Guid(99)).set_priority(2);
-            assert_eq!(own.answer(&mut mad, Standing::Manager), Demand::None, "{state}");
+            assert_eq!(own.answer(&mut mad, Standing::Polled), Demand::None, "{state}");
             assert_eq!(Smp::new(&mad[..]).unwrap().status(), Status::INVALID_FIELD);
             own.set_refuses_handover(false);
             let mut mad = set_request(SmControl::Handover, 1);
             SmInfo::new(&mut mad[smp::DATA]).unwrap().set_guid(Guid(99)).set_priority(2);
-            assert_ne!(own.answer(&mut mad, Standing::Manager), Demand::None, "{state}");
+            assert_ne!(own.answer(&mut mad, Standing::Polled), Demand::None, "{state}");
         }
     }
 
@@ -606,11 +608,15 @@ mod tests {
         let mut mad = set_request(SmControl::Handover, 99);
         assert_eq!(standby.answer(&mut mad, Standing::Polled), Demand::None);
         assert_eq!(Smp::new(&mad[..]).unwrap().status(), Status::INVALID_FIELD);
+        // Regression: a standby took the subnet from any manager that claimed to be master.
         let mut mad = set_request(SmControl::Handover, 1);
-        assert_eq!(standby.answer(&mut mad, Standing::Manager), Demand::TakeOver(Guid(0)));
+        assert_eq!(standby.answer(&mut mad, Standing::Manager), Demand::None);
+        assert_eq!(Smp::new(&mad[..]).unwrap().status(), Status::INVALID_FIELD);
+        let mut mad = set_request(SmControl::Handover, 1);
+        assert_eq!(standby.answer(&mut mad, Standing::Polled), Demand::TakeOver(Guid(0)));
         let answer = Smp::new(&mad[..]).unwrap();
         assert_eq!((answer.method(), answer.status()), (Method::GET_RESP, Status::OK));
         let info = SmInfo::new(answer.data_bytes()).unwrap();
-        assert_eq!((info.guid(), info.priority(), info.act_count()), (Guid(10), 3, 2));
+        assert_eq!((info.guid(), info.priority(), info.act_count()), (Guid(10), 3, 3));
     }
 }

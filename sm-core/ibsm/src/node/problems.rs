@@ -206,6 +206,11 @@ impl Node {
             let text = format!("{inactive} other subnet managers are inactive");
             found.push(subnet(Kind::InactiveManager, &text));
         }
+        found.extend(sweeper.rival_masters().take(FOREIGN_MAX).map(|place| {
+            let text = "it is master, too, and has not handed over to this one, which outranks it";
+            let subject = Subject::named(format!("subnet manager at {place}"));
+            Condition::new(Kind::ForeignManager, subject, text)
+        }));
         found.extend(sweeper.idle_managers().take(FOREIGN_MAX).map(|place| {
             let text = "it outranked this one, but did not become master: it is ignored in \
                         elections until it does";

@@ -32,6 +32,9 @@ pub(in crate::sweep) struct Election {
     /// Port GUIDs of SMs that were or are waited for, with the time since when, until they are
     /// master; at most [`OTHERS_MAX`].
     awaited: HashMap<Guid, Instant>,
+    /// Port GUIDs of masters of lower rank that were or are to hand over, with the time since when;
+    /// at most [`OTHERS_MAX`].
+    outranked: HashMap<Guid, Outranked>,
     /// Ports of SMs that were waited for in vain: they count in elections only as masters.
     idle: BTreeSet<PortIndex>,
     /// Number of SMInfo answers with another SM_Key.
@@ -111,6 +114,28 @@ impl Demands {
     }
 }
 
+/// A master of lower rank, which is to hand over.
+#[derive(Clone, Copy, Debug)]
+struct Outranked {
+    since: Instant,
+    /// Whether it may have a part of the fabric that this SM has not configured.
+    is_merger: bool,
+    is_reported: bool,
+}
+
+/// Whether to wait for a master of lower rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::sweep) enum Patience {
+    /// It was just found: wait.
+    Begins,
+    /// Wait.
+    Lasts,
+    /// Do not wait, or any longer. This was not said before.
+    Ends,
+    /// Do not wait any longer, as before.
+    Over,
+}
+
 /// Evaluation of an SMInfo received from another SM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::sweep) enum Answer {
@@ -136,6 +161,7 @@ impl Election {
             foreign_sms: Vec::new(),
             inactive: BTreeSet::new(),
             awaited: HashMap::new(),
+            outranked: HashMap::new(),
             idle: BTreeSet::new(),
             foreign_answers: 0,
             unresponsive: HashMap::new(),
@@ -204,6 +230,32 @@ impl Election {
     pub(in crate::sweep) fn is_master_at(&mut self, port: PortIndex, guid: Guid) {
         self.awaited.remove(&guid);
         self.idle.remove(&port);
+    }
+
+    /// Whether to wait until the master of lower rank at the port with this GUID hands over: once an
+    /// hour for `patience`, and only if it may be master of a part of the fabric that this SM has
+    /// not configured (`is_merger`).
+    pub(in crate::sweep) fn await_outranked(
+        &mut self,
+        now: Instant,
+        guid: Guid,
+        patience: Duration,
+        is_merger: bool,
+    ) -> Patience {
+        self.outranked.retain(|_, entry| now < entry.since + patience + IDLE_FOR);
+        let is_known = self.outranked.contains_key(&guid);
+        if !is_known && self.outranked.len() >= OTHERS_MAX {
+            return Patience::Over;
+        }
+        let new = Outranked { since: now, is_merger, is_reported: false };
+        let entry = self.outranked.entry(guid).or_insert(new);
+        if entry.is_merger && now < entry.since + patience {
+            return if is_known { Patience::Lasts } else { Patience::Begins };
+        }
+        match std::mem::replace(&mut entry.is_reported, true) {
+            false => Patience::Ends,
+            true => Patience::Over,
+        }
     }
 
     /// Finds the SMs that were waited for in vain: for `patience`, or ten times that if they are

@@ -1,7 +1,6 @@
 //! State of handovers between this subnet manager and others.
 
 use std::collections::BTreeSet;
-use std::time::Instant;
 
 use ib_mad::types::Guid;
 
@@ -15,8 +14,6 @@ pub(in crate::sweep) struct Handover {
     pub(in crate::sweep) offered: Option<RemoteSm>,
     /// Whether that SM answered HANDOVER.
     pub(in crate::sweep) is_accepted: bool,
-    /// Since when a master with lower precedence has been found that has not handed over.
-    pub(in crate::sweep) awaited_since: Option<Instant>,
     /// Whether another SM was master since this SM was.
     pub(in crate::sweep) follows_another: bool,
     /// Whether to keep the LIDs that the previous master assigned.
@@ -48,7 +45,6 @@ impl Handover {
     /// No handover is expected.
     pub(in crate::sweep) fn settle(&mut self) {
         self.offered = None;
-        self.awaited_since = None;
         self.taken_from = None;
         self.asks_master = None;
     }

@@ -200,6 +200,14 @@ impl Sweeper {
         }
     }
 
+    /// Other masters, as text, while this SM is master of a subnet that is up.
+    pub fn rival_masters(&self) -> impl Iterator<Item = String> {
+        let is_rival = self.subnet.election.is_master() && self.subnet.state.up;
+        let others = self.subnet.election.others().iter();
+        let masters = others.filter(move |(_, sm)| is_rival && sm.state == SmState::Master);
+        masters.map(|(port, _)| self.subnet.peer_place(*port))
+    }
+
     /// Managers that this SM waited for in vain, as text.
     pub fn idle_managers(&self) -> impl Iterator<Item = String> {
         self.subnet.election.idle().map(|port| self.subnet.peer_place(port))

@@ -10,6 +10,7 @@ use crate::fabric::PortIndex;
 use crate::mastership::RemoteSm;
 use crate::smp::{Kind, Request};
 use crate::sweep::stages::Stage;
+use crate::sweep::subnet::election::Patience;
 use crate::sweep::subnet::handover::Handover;
 use crate::sweep::subnet::log::STATE;
 use crate::sweep::subnet::schedule::Cause;
@@ -82,7 +83,8 @@ impl Sweeper {
     }
 
     /// Waits until a master with lower precedence has handed over, before anything is configured:
-    /// two masters would overwrite each other's settings (IBA C14-60.2.1).
+    /// two masters would overwrite each other's settings (IBA C14-60.2.1). One that appears within
+    /// a subnet that is up has no part of its own, and is not waited for.
     pub(super) fn await_handover(&mut self, now: Instant, sm: RemoteSm, full: bool) {
         let Some(port) = self.subnet.election.place_of(sm) else {
             return self.go_on_as_master(now, full);
@@ -90,25 +92,29 @@ impl Sweeper {
         let place = self.subnet.peer_place(port);
         let interval =
             Duration::from_millis(u64::from(self.subnet.settings.sminfo_polling_timeout));
-        let patience = interval.saturating_mul(self.subnet.settings.polling_retry_number);
-        let is_new = self.subnet.election.handover.awaited_since.is_none();
-        let since = *self.subnet.election.handover.awaited_since.get_or_insert(now);
-        if is_new {
-            info!(
+        let patience = self.patience();
+        let is_merger = !self.subnet.state.up || self.subnet.journal.report.appeared > 0;
+        let guid = self.subnet.fabric.port(port).guid;
+        self.subnet.ask_for_handover(port);
+        match self.subnet.election.await_outranked(now, guid, patience, is_merger) {
+            Patience::Begins => info!(
                 target: STATE,
                 "another master at {place}, priority {}, has lower precedence: waiting for it to \
                  hand over",
                 sm.priority
-            );
-        } else if now >= since + patience {
-            warn!(
-                "the master at {place}, priority {}, did not hand over in time: continuing as \
-                 master",
-                sm.priority
-            );
-            return self.go_on_as_master(now, full);
+            ),
+            Patience::Lasts => {}
+            Patience::Ends => {
+                warn!(
+                    target: STATE,
+                    "another master at {place}, priority {}, has lower precedence and has not \
+                     handed over: continuing as master",
+                    sm.priority
+                );
+                return self.go_on_as_master(now, full);
+            }
+            Patience::Over => return self.go_on_as_master(now, full),
         }
-        self.subnet.ask_for_handover(port);
         self.subnet.schedule.request(now + interval, Cause::Asked);
     }
 
