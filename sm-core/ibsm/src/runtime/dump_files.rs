@@ -12,6 +12,9 @@ use crate::node::{DumpError, Node};
 use sm_config::Settings;
 use sm_core::sweep::DumpJob;
 
+/// Nice value of the thread that writes: sweeps and answers do not wait for files that people read.
+const NICE: i32 = 10;
+
 /// A file that could not be written.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {source}", path.display())]
@@ -29,7 +32,11 @@ impl DumpFileWriter {
     /// A writer to `dump_files_dir`, or the state directory.
     pub(super) fn start(settings: &Settings, state_dir: &Path) -> io::Result<Self> {
         let directory = settings.dump_files_dir.as_ref().map_or(state_dir, Path::new).to_owned();
-        let thread = Worker::start("dump files", move |job: DumpJob| write(&job, &directory))?;
+        let write = move |job: DumpJob| {
+            yield_to_others();
+            write(&job, &directory)
+        };
+        let thread = Worker::start("dump files", write)?;
         Ok(Self { thread })
     }
 
@@ -62,6 +69,11 @@ impl DumpFileWriter {
             wait(&mut [Interest::read(self.thread.as_fd())], None)?;
         }
     }
+}
+
+/// Lowers the priority of this thread. On Linux each thread has its own.
+fn yield_to_others() {
+    let _ = rustix::process::setpriority_process(None, NICE);
 }
 
 impl AsFd for DumpFileWriter {

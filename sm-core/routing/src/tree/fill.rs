@@ -35,6 +35,7 @@ pub(super) fn route<W: PathRules>(
             last: Vec::new(),
             ports: Vec::new(),
             uplinks: Vec::new(),
+            far_ends: Vec::new(),
             candidates: Vec::new(),
         };
         let tables = switches.par_iter().map_init(begin, |filler, &switch| filler.table(switch));
@@ -91,6 +92,9 @@ struct Filler<'a, F> {
     ports: Vec<u8>,
     /// The useful uplinks, counted from the switch's first link.
     uplinks: Vec<u8>,
+    /// By link of the switch: the hops from its far end, by egress switch, and whether it is a
+    /// useful uplink.
+    far_ends: Vec<(&'a [u8], bool)>,
     /// Links that lead closer to an egress switch, counted from the switch's first.
     candidates: Vec<u8>,
 }
@@ -144,7 +148,8 @@ impl<W: PathRules, F: Fn(u16) -> W> Filler<'_, F> {
 
     /// Finds the useful uplinks, and by egress switch how many links lead closer.
     fn survey(&mut self, switch: u16) {
-        let Self { topology, tree, hops, closer, upward, last, ports, uplinks, .. } = self;
+        let Self { topology, tree, hops, closer, upward, last, ports, .. } = self;
+        let Self { uplinks, far_ends, .. } = self;
         let here = hops.row(switch);
         let links = topology.links(switch);
         for counts in [&mut *closer, upward, last] {
@@ -153,6 +158,7 @@ impl<W: PathRules, F: Fn(u16) -> W> Filler<'_, F> {
         }
         ports.clear();
         uplinks.clear();
+        far_ends.clear();
         let rank = tree.rank(switch);
         ports.resize(tree.widths.get(rank).copied().unwrap_or(0).into(), NO_ROUTE);
         for ((link, number), index) in links.iter().zip(topology.link_range(switch)).zip(0..) {
@@ -163,6 +169,7 @@ impl<W: PathRules, F: Fn(u16) -> W> Filler<'_, F> {
                 uplinks.push(index);
                 ports[usize::from(slot)] = link.port;
             }
+            far_ends.push((there, is_up));
             let counts = closer.iter_mut().zip(upward.iter_mut()).zip(last.iter_mut());
             count_closer(here, there, index, u8::from(is_up), counts);
         }
@@ -170,8 +177,8 @@ impl<W: PathRules, F: Fn(u16) -> W> Filler<'_, F> {
 
     /// Lists the links that routes to an egress switch may take; returns whether these lead up.
     fn list(&mut self, switch: u16, egress_switch: u16) -> bool {
-        let Self { topology, tree, hops, path_rules, .. } = self;
-        let Self { closer, upward, last, uplinks, candidates, .. } = self;
+        let Self { topology, hops, path_rules, closer, upward, last, .. } = self;
+        let Self { uplinks, far_ends, candidates, .. } = self;
         let egress = usize::from(egress_switch);
         candidates.clear();
         if closer[egress] == 1 {
@@ -184,18 +191,19 @@ impl<W: PathRules, F: Fn(u16) -> W> Filler<'_, F> {
         }
         let rules = path_rules(egress_switch);
         let here = hops.row(switch)[egress];
+        let (links, numbers) = (topology.links(switch), topology.link_range(switch));
         let mut is_upward = false;
-        let links = topology.links(switch).iter().zip(topology.link_range(switch));
-        for ((link, number), index) in links.zip(0..) {
-            let is_up =
-                tree.rank(link.peer) == tree.rank(switch) + 1 && tree.slots[number] != NO_SLOT;
-            let leads = hops.row(link.peer)[egress].wrapping_add(1) == here
-                && rules.allow(switch, number as u32, link.peer);
-            if leads && is_up && !is_upward {
+        for (((there, is_up), link), index) in far_ends.iter().zip(links).zip(0..) {
+            let is_closer = there[egress].wrapping_add(1) == here;
+            let number = (numbers.start + usize::from(index)) as u32;
+            if !is_closer || !rules.allow(switch, number, link.peer) {
+                continue;
+            }
+            if *is_up && !is_upward {
                 is_upward = true;
                 candidates.clear();
             }
-            if leads && is_up == is_upward {
+            if *is_up == is_upward {
                 candidates.push(index);
             }
         }
