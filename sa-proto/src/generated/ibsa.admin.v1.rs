@@ -386,6 +386,49 @@ pub struct TopologyRequest {
     #[prost(uint64, optional, tag = "3")]
     pub at_ms: ::core::option::Option<u64>,
 }
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct BaselineRequest {
+    /// Whether its text is wanted.
+    #[prost(bool, tag = "1")]
+    pub text: bool,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TakeBaselineRequest {
+    /// The topology at this time, milliseconds since 1970, from the history. Absent for the present
+    /// one.
+    #[prost(uint64, optional, tag = "1")]
+    pub at_ms: ::core::option::Option<u64>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ClearBaselineRequest {}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct BaselineCleared {
+    /// Whether there was one.
+    #[prost(bool, tag = "1")]
+    pub was_set: bool,
+}
+/// A baseline, or in further messages of a stream a piece of its text.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Baseline {
+    /// "none", "command" (taken by TakeBaseline) or "file" (--expected-topology).
+    #[prost(string, tag = "1")]
+    pub source: ::prost::alloc::string::String,
+    /// That file.
+    #[prost(string, tag = "2")]
+    pub file: ::prost::alloc::string::String,
+    /// The time of the topology, milliseconds since 1970; 0 if unknown.
+    #[prost(uint64, tag = "3")]
+    pub taken_ms: u64,
+    #[prost(uint64, tag = "4")]
+    pub switches: u64,
+    #[prost(uint64, tag = "5")]
+    pub hosts: u64,
+    #[prost(uint64, tag = "6")]
+    pub links: u64,
+    /// As ibnetdiscover prints it.
+    #[prost(string, tag = "7")]
+    pub text: ::prost::alloc::string::String,
+}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct TopologyText {
     #[prost(string, tag = "1")]
@@ -1318,6 +1361,78 @@ pub mod admin_client {
                 .insert(GrpcMethod::new("ibsa.admin.v1.Admin", "GetTopology"));
             self.inner.server_streaming(req, path, codec).await
         }
+        /// The topology that the fabric is compared with: what it is in the first message, then its text.
+        pub async fn get_baseline(
+            &mut self,
+            request: impl tonic::IntoRequest<super::BaselineRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::Baseline>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/ibsa.admin.v1.Admin/GetBaseline",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("ibsa.admin.v1.Admin", "GetBaseline"));
+            self.inner.server_streaming(req, path, codec).await
+        }
+        /// Makes the present topology, or that of an earlier time, the baseline, durably.
+        pub async fn take_baseline(
+            &mut self,
+            request: impl tonic::IntoRequest<super::TakeBaselineRequest>,
+        ) -> std::result::Result<tonic::Response<super::Baseline>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/ibsa.admin.v1.Admin/TakeBaseline",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("ibsa.admin.v1.Admin", "TakeBaseline"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Removes the baseline.
+        pub async fn clear_baseline(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ClearBaselineRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::BaselineCleared>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/ibsa.admin.v1.Admin/ClearBaseline",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("ibsa.admin.v1.Admin", "ClearBaseline"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Counters of ports, with names of the counters in the first message.
         pub async fn list_counters(
             &mut self,
@@ -1625,6 +1740,30 @@ pub mod admin_server {
             tonic::Response<Self::GetTopologyStream>,
             tonic::Status,
         >;
+        /// Server streaming response type for the GetBaseline method.
+        type GetBaselineStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::Baseline, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// The topology that the fabric is compared with: what it is in the first message, then its text.
+        async fn get_baseline(
+            &self,
+            request: tonic::Request<super::BaselineRequest>,
+        ) -> std::result::Result<
+            tonic::Response<Self::GetBaselineStream>,
+            tonic::Status,
+        >;
+        /// Makes the present topology, or that of an earlier time, the baseline, durably.
+        async fn take_baseline(
+            &self,
+            request: tonic::Request<super::TakeBaselineRequest>,
+        ) -> std::result::Result<tonic::Response<super::Baseline>, tonic::Status>;
+        /// Removes the baseline.
+        async fn clear_baseline(
+            &self,
+            request: tonic::Request<super::ClearBaselineRequest>,
+        ) -> std::result::Result<tonic::Response<super::BaselineCleared>, tonic::Status>;
         /// Server streaming response type for the ListCounters method.
         type ListCountersStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<super::Counters, tonic::Status>,
@@ -2300,6 +2439,142 @@ pub mod admin_server {
                                 max_encoding_message_size,
                             );
                         let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/ibsa.admin.v1.Admin/GetBaseline" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetBaselineSvc<T: Admin>(pub Arc<T>);
+                    impl<
+                        T: Admin,
+                    > tonic::server::ServerStreamingService<super::BaselineRequest>
+                    for GetBaselineSvc<T> {
+                        type Response = super::Baseline;
+                        type ResponseStream = T::GetBaselineStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::BaselineRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::get_baseline(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetBaselineSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/ibsa.admin.v1.Admin/TakeBaseline" => {
+                    #[allow(non_camel_case_types)]
+                    struct TakeBaselineSvc<T: Admin>(pub Arc<T>);
+                    impl<
+                        T: Admin,
+                    > tonic::server::UnaryService<super::TakeBaselineRequest>
+                    for TakeBaselineSvc<T> {
+                        type Response = super::Baseline;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::TakeBaselineRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::take_baseline(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = TakeBaselineSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/ibsa.admin.v1.Admin/ClearBaseline" => {
+                    #[allow(non_camel_case_types)]
+                    struct ClearBaselineSvc<T: Admin>(pub Arc<T>);
+                    impl<
+                        T: Admin,
+                    > tonic::server::UnaryService<super::ClearBaselineRequest>
+                    for ClearBaselineSvc<T> {
+                        type Response = super::BaselineCleared;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ClearBaselineRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::clear_baseline(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ClearBaselineSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)

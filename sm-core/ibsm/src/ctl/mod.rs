@@ -1,6 +1,7 @@
 //! `ibsmctl`: sends queries and commands to a running `ibsm`, and displays its answers. One file
 //! per command; [`service_id`] and [`mgid`] compute locally.
 
+pub mod baseline;
 pub mod congestion;
 mod events;
 pub mod explain;
@@ -80,10 +81,12 @@ pub enum Command {
     History(events::HistoryCommand),
     /// Print the topology as other programs read it, without a sweep.
     Topology(topology::Options),
-    /// Show how the fabric differs from a file of an earlier or expected one, or from an earlier
-    /// time, or two files or times from each other: missing and extra nodes and links, moved
+    /// Show how the fabric differs from the baseline, from a file of an earlier or expected one, or
+    /// from an earlier time, or two files or times from each other: missing and extra nodes and links, moved
     /// cables, changed rates.
     Diff(topology::DiffOptions),
+    /// Take, show or clear the baseline: the topology from which differences are problems.
+    Baseline(baseline::Options),
     /// Show activity every second: query rates by type and responder, latency, drops, lag, busiest
     /// requesters.
     Top(top::Options),
@@ -212,6 +215,9 @@ pub enum CtlError {
     /// A file of a topology cannot be read.
     #[error("{0}")]
     Net(Box<ib_mad::netlist::NetError>),
+    /// Nothing to compare with.
+    #[error("there is no baseline: take one with ibsmctl baseline take, or name a file or a time")]
+    NoBaseline,
     /// No virtual fabric matches.
     #[error("no virtual fabric {0}")]
     NoVirtualFabric(String),
@@ -255,6 +261,7 @@ fn run(options: &Options) -> Result<String, CtlError> {
         Command::History(what) => runtime()?.block_on(events::history(sm, what)),
         Command::Topology(what) => runtime()?.block_on(topology::run(sm, what)),
         Command::Diff(what) => runtime()?.block_on(topology::diff(sm, what)),
+        Command::Baseline(what) => runtime()?.block_on(baseline::run(sm, what)),
         Command::Top(what) => runtime()?.block_on(top::run(sm, what)),
         Command::Explain(what) => runtime()?.block_on(explain::run(sm, what)),
         Command::Vfabric(what) => runtime()?.block_on(vfabric::run(sm, what)),

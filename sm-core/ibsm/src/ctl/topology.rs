@@ -8,7 +8,7 @@ use ib_mad::netlist::Net;
 use sa_proto::proto::admin::TopologyRequest;
 use serde::Serialize;
 
-use super::{CtlError, Sm, time, to_json};
+use super::{CtlError, Sm, baseline, time, to_json};
 use crate::export::Form;
 use crate::observe::topology::{Difference, Topology};
 
@@ -57,10 +57,15 @@ impl FormOptions {
 
 /// Options of `diff`.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    ibsmctl diff                   The fabric now, compared with the baseline.\n  \
+    ibsmctl diff good.topo         The same, compared with a file.\n  \
+    ibsmctl diff 12:00 12:05       What changed in these five minutes, from the history.")]
 pub struct DiffOptions {
     /// Output of ibsmctl topology --ibnetdiscover, or of ibnetdiscover: what is expected. Or a
-    /// time, such as 12:00, '2026-11-27 12:00', 5m (ago): the topology of then, from the history.
-    old: String,
+    /// time, such as 12:00, '2026-11-27 12:00', 5m (ago): the topology of then, from the history
+    /// [default: the baseline, see ibsmctl baseline].
+    old: Option<String>,
     /// The same of another time [default: the fabric now].
     new: Option<String>,
     /// Print JSON.
@@ -103,12 +108,27 @@ async fn place(sm: &Sm, what: &'static str, place: Option<&str>) -> Result<Topol
         }
     };
     let text = fetch(sm, Form::Ibnetdiscover, &[], at_ms).await?;
-    Ok(Topology::of_net(&Net::parse("the answer of ibsm", &text).map_err(failed)?))
+    topology("the answer of ibsm", &text)
+}
+
+/// The topology of a net file.
+fn topology(name: &str, text: &str) -> Result<Topology, CtlError> {
+    let net = Net::parse(name, text).map_err(|failure| CtlError::Net(Box::new(failure)))?;
+    Ok(Topology::of_net(&net))
 }
 
 /// Compares two fabrics.
 pub(super) async fn diff(sm: &Sm, options: &DiffOptions) -> Result<String, CtlError> {
-    let old = place(sm, "OLD", Some(&options.old)).await?;
+    let old = match &options.old {
+        Some(old) => place(sm, "OLD", Some(old)).await?,
+        None => {
+            let baseline = baseline::fetch(sm, true).await?;
+            if baseline.source == "none" {
+                return Err(CtlError::NoBaseline);
+            }
+            topology("the baseline", &baseline.text)?
+        }
+    };
     let new = place(sm, "NEW", options.new.as_deref()).await?;
     let difference = Difference::between(&old, &new);
     Ok(match options.json {

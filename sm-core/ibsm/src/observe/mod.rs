@@ -209,8 +209,9 @@ impl Observer {
         self.changes = self.problems.update(now, seen.time_ms, conditions);
     }
 
-    /// Reports from now on how the fabric differs from this one.
-    pub fn expect(&mut self, expected: Topology) {
+    /// Reports from now on how the fabric differs from this one; with `None`, what was there and is
+    /// missing.
+    pub fn expect(&mut self, expected: Option<Arc<Topology>>) {
         self.watch.expect(expected);
     }
 

@@ -6,7 +6,7 @@ use sa_proto::trust::Role;
 use crate::observe::Origin;
 
 /// Calls and the roles that may make them; the first that matches counts.
-const CALLS: [Call; 11] = [
+const CALLS: [Call; 13] = [
     ("/ibsa.snapshot.v1.SnapshotFeed/", &[Role::Responder]),
     ("/ibsa.registry.v1.Registry/", &[Role::Responder]),
     ("/ibsa.event.v1.Events/", &[Role::Responder]),
@@ -17,6 +17,8 @@ const CALLS: [Call; 11] = [
     ("/ibsa.admin.v1.Admin/Adjust", &[Role::Admin]),
     ("/ibsa.admin.v1.Admin/GetSettings", &[Role::Admin]),
     ("/ibsa.admin.v1.Admin/ClearCounters", &[Role::Admin]),
+    ("/ibsa.admin.v1.Admin/TakeBaseline", &[Role::Admin]),
+    ("/ibsa.admin.v1.Admin/ClearBaseline", &[Role::Admin]),
     ("/ibsa.admin.v1.Admin/", &[Role::Admin, Role::Viewer]),
 ];
 
@@ -78,6 +80,11 @@ mod tests {
         assert!(certified(STATUS, &[Role::Viewer]).is_ok());
         let order = "/ibsa.partition.v1.Partitions/Give";
         let settings = "/ibsa.admin.v1.Admin/GetSettings";
+        let baselines = ["TakeBaseline", "ClearBaseline"];
+        for call in baselines {
+            assert!(certified(&format!("/ibsa.admin.v1.Admin/{call}"), &[Role::Viewer]).is_err());
+        }
+        assert!(certified("/ibsa.admin.v1.Admin/GetBaseline", &[Role::Viewer]).is_ok());
         for path in [SWEEP, "/ibsa.admin.v1.Admin/Reroute", WRITE, order, settings] {
             assert!(certified(path, &[Role::Viewer]).is_err(), "{path}");
         }

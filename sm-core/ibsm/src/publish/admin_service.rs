@@ -10,14 +10,17 @@ use tokio::sync::{Mutex, mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
+use super::baseline::{self, Baseline, BaselineError};
 use super::events::{Begin, EventFeed, Refusal, Wanted};
 use super::inspection::{inspection, unknown};
 use super::registered::GroupFilter;
 use super::{Observatory, Shared, asking, quality, registered, virtual_fabrics};
+use crate::clock::unix_ms;
 use crate::export::{Form, render};
 use crate::history::layout::net_of;
 use crate::inspect;
-use crate::observe::event::Event;
+use crate::observe::event::{Draft, Event, EventKind};
+use crate::observe::topology::Topology;
 use crate::perf::{Selection, listing};
 use sm_core::perf::PerfManager;
 
@@ -113,18 +116,40 @@ impl AdminService {
         result.map_err(|error| Status::internal(format!("cannot read the history: {error}")))
     }
 
-    /// The topology at a time as text.
-    async fn topology_at(&self, time_ms: u64) -> Result<String, Status> {
+    /// What `make` computes from the topology at a time, on another thread.
+    async fn topology_at<T: Send + 'static>(
+        &self,
+        time_ms: u64,
+        make: impl FnOnce(Topology) -> T + Send + 'static,
+    ) -> Result<T, Status> {
         let Some(archive) = self.shared.archive.get().cloned() else {
             return Err(Status::failed_precondition("this SM keeps no history (--history-max 0)"));
         };
-        let text = self.ask_archive(move || {
+        let made = self.ask_archive(move || {
             let found = archive.topology(time_ms)?;
-            Ok(found.map(|(_, topology)| net_of(&topology).to_string()))
+            Ok(found.map(|(_, topology)| make(topology)))
         });
-        text.await?.ok_or_else(|| {
+        made.await?.ok_or_else(|| {
             Status::not_found("the history has no topology of that time: ibsmctl history list")
         })
+    }
+
+    /// Changes the baseline on another thread: a file is written.
+    async fn change_baseline<T: Send + 'static>(
+        &self,
+        change: impl FnOnce(&Shared) -> Result<T, BaselineError> + Send + 'static,
+    ) -> Result<T, Status> {
+        let shared = self.shared.clone();
+        let changed = tokio::task::spawn_blocking(move || change(&shared)).await;
+        let changed = changed.map_err(|error| Status::internal(error.to_string()))?;
+        changed.map_err(baseline_refused)
+    }
+
+    /// Logs a change of the baseline and notes it as an event.
+    fn note_baseline(&self, text: impl Into<String>) {
+        let text = text.into();
+        tracing::info!("{text}");
+        self.shared.events.note(unix_ms(), Draft::new(EventKind::Configuration, text));
     }
 
     /// Answers with a stream of messages about the latest snapshot, made on another thread. `make`
@@ -142,6 +167,15 @@ impl AdminService {
     }
 }
 
+fn baseline_refused(failure: BaselineError) -> Status {
+    match failure {
+        BaselineError::File(_) | BaselineError::NoStore => {
+            Status::failed_precondition(failure.to_string())
+        }
+        BaselineError::Store(_) => Status::internal(failure.to_string()),
+    }
+}
+
 fn counters_are_not_read() -> Status {
     Status::failed_precondition("counters are not read: set perfmgr TRUE and restart ibsm")
 }
@@ -152,6 +186,7 @@ impl admin::admin_server::Admin for AdminService {
     type ListServicesStream = Answers<admin::Services>;
     type ListSubscriptionsStream = Answers<admin::Subscriptions>;
     type GetTopologyStream = Answers<admin::TopologyText>;
+    type GetBaselineStream = Answers<admin::Baseline>;
     type ListCountersStream = Answers<admin::Counters>;
     type InspectStream = Answers<admin::Inspection>;
     type ListCongestionStream = Answers<admin::CongestionAgents>;
@@ -239,7 +274,9 @@ impl admin::admin_server::Admin for AdminService {
         let admin::TopologyRequest { form, rails, at_ms } = request.into_inner();
         let form: Form = form.parse().map_err(Status::invalid_argument)?;
         let earlier = match at_ms {
-            Some(time_ms) if form == Form::Ibnetdiscover => Some(self.topology_at(time_ms).await?),
+            Some(time_ms) if form == Form::Ibnetdiscover => {
+                Some(self.topology_at(time_ms, |topology| net_of(&topology).to_string()).await?)
+            }
             Some(_) => {
                 return Err(Status::invalid_argument(
                     "of earlier times there is the form ibnetdiscover only",
@@ -251,6 +288,68 @@ impl admin::admin_server::Admin for AdminService {
             let text = earlier.unwrap_or_else(|| render(snapshot.fabric(), form, &rails));
             pieces(&text).all(|piece| send(admin::TopologyText { text: piece.to_owned() }));
         }))
+    }
+
+    async fn get_baseline(
+        &self,
+        request: Request<admin::BaselineRequest>,
+    ) -> Result<Response<Self::GetBaselineStream>, Status> {
+        let wants_text = request.into_inner().text;
+        let current = self.shared.baseline.current();
+        Ok(self.answer(move |_, send| {
+            let Some(baseline) = current else {
+                send(baseline::none());
+                return;
+            };
+            if send(baseline.summary()) && wants_text {
+                let of =
+                    |piece: &str| admin::Baseline { text: piece.to_owned(), ..baseline::none() };
+                pieces(&baseline.text()).all(|piece| send(of(piece)));
+            }
+        }))
+    }
+
+    async fn take_baseline(
+        &self,
+        request: Request<admin::TakeBaselineRequest>,
+    ) -> Result<Response<admin::Baseline>, Status> {
+        self.shared.baseline.check().map_err(baseline_refused)?;
+        let baseline = match request.into_inner().at_ms {
+            Some(time_ms) => {
+                self.topology_at(time_ms, move |topology| Baseline::taken(time_ms, topology))
+                    .await?
+            }
+            None => {
+                let snapshot = self.shared.history().latest().clone();
+                if self.shared.announced.borrow().fabric_generation == 0 {
+                    return Err(Status::failed_precondition(
+                        "this SM has published no topology as master; take the baseline at the \
+                         master",
+                    ));
+                }
+                let make = move || Baseline::taken(unix_ms(), Topology::of(snapshot.fabric()));
+                let made = tokio::task::spawn_blocking(make).await;
+                made.map_err(|error| Status::internal(error.to_string()))?
+            }
+        };
+        let summary = baseline.summary();
+        self.change_baseline(move |shared| shared.take_baseline(baseline)).await?;
+        let admin::Baseline { switches, hosts, links, .. } = summary;
+        self.note_baseline(format!(
+            "baseline taken: {switches} switches, {hosts} hosts, {links} links"
+        ));
+        Ok(Response::new(summary))
+    }
+
+    async fn clear_baseline(
+        &self,
+        _request: Request<admin::ClearBaselineRequest>,
+    ) -> Result<Response<admin::BaselineCleared>, Status> {
+        let was_set = self.change_baseline(Shared::clear_baseline).await?;
+        if was_set {
+            self.note_baseline("baseline removed: differences from it are no problems any more");
+        }
+        Ok(Response::new(admin::BaselineCleared { was_set }))
     }
 
     async fn list_problems(

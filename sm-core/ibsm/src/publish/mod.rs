@@ -8,6 +8,7 @@
 mod access;
 mod admin_service;
 mod asking;
+mod baseline;
 mod batches;
 mod certificate_end;
 mod error;
@@ -60,9 +61,9 @@ use crate::congestion::CongestionBoard;
 use crate::history::Archive;
 use crate::observe::event::EventLog;
 use crate::observe::problem::Problems;
-use crate::observe::topology::Topology;
 use crate::observe::{Origin, Responders, SmStatus, Sweeps};
 use crate::perf::PerfBoard;
+pub use baseline::{Baseline, BaselineOrigin, BaselineStore};
 pub use error::PublishError;
 pub use observatory::Observatory;
 #[cfg(test)]
@@ -505,10 +506,15 @@ impl Publisher {
         self.shared.settings.store(Arc::new(settings));
     }
 
-    /// Reports as problems how the fabric differs from this one.
-    pub fn expect(&self, expected: Topology) {
-        let observer = self.shared.observer.lock();
-        observer.unwrap_or_else(PoisonError::into_inner).expect(expected);
+    /// Reports as problems how the fabric differs from this baseline, from now on. Nothing is
+    /// written.
+    pub fn set_baseline(&self, baseline: Baseline) {
+        self.shared.set_baseline(Some(baseline));
+    }
+
+    /// Where baselines that operators take are kept. Without, none can be taken.
+    pub fn set_baseline_store(&self, store: Arc<dyn BaselineStore>) {
+        self.shared.baseline.set_store(store);
     }
 
     /// The list of problems.

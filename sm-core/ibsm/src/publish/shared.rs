@@ -9,6 +9,7 @@ use sa_proto::snapshot::{History, HistoryLimits, Session, Snapshot, Version};
 use sm_config::{NodeNames, Settings};
 use tokio::sync::watch;
 
+use super::baseline::BaselineBoard;
 use super::events::Readers;
 use super::inquiry::Inquiries;
 use super::outcomes::OutcomeLog;
@@ -79,6 +80,8 @@ pub(super) struct Shared {
     pub(super) event_readers: Readers,
     /// What is kept of the past on disk, if anything is.
     pub(super) archive: OnceLock<Arc<dyn Archive>>,
+    /// What the fabric is compared with.
+    pub(super) baseline: BaselineBoard,
     /// The counters of ports.
     pub(super) perf: Arc<PerfBoard>,
     /// Congestion control.
@@ -171,6 +174,7 @@ impl Shared {
             events: EventLog::default(),
             event_readers: Readers::default(),
             archive: OnceLock::new(),
+            baseline: BaselineBoard::default(),
             perf: Arc::default(),
             congestion: Arc::default(),
             started: now,

@@ -3,6 +3,7 @@
 
 mod attachment;
 mod background;
+mod baseline;
 mod beside;
 pub mod check;
 mod congestion;
@@ -34,7 +35,7 @@ use std::time::Duration;
 
 use daemon::manager::ServiceManager;
 use daemon::pidfile::{Pidfile, PidfileError};
-use ib_mad::netlist::{Net, NetError};
+use ib_mad::netlist::NetError;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sa_proto::snapshot::HistoryLimits;
 use sa_proto::trust::TrustError;
@@ -46,7 +47,6 @@ use crate::cli::{Config, ConfigError, Options, StorePlace, disk, sa_key_warning}
 use crate::clock::unix_ms;
 use crate::node::{NodeError, SavedState};
 use crate::observe::event::{Draft, EventKind};
-use crate::observe::topology::Topology;
 use crate::pages;
 use crate::publish::{PublishConfig, PublishError, Publisher};
 use crate::web::{self, Web};
@@ -321,10 +321,7 @@ fn run(options: Options, starting: &mut Option<Starting>) -> Result<(), RunError
     let door_address = door.address()?.to_string();
     publisher.set_front_door(door_address.clone());
     registry.set_front_door(door_address);
-    if let Some(path) = &config.expected_topology {
-        let net = Net::read(path).map_err(|source| RunError::Expected(Box::new(source)))?;
-        publisher.expect(Topology::of_net(&net));
-    }
+    baseline::start(config.expected_topology.as_deref(), &state, &publisher)?;
     let metrics = metrics::Metrics::default();
     if let Some(address) = config.http {
         let web = Web {

@@ -6,6 +6,7 @@
 //! - `cut-ports`: switch ports that were disabled to move a LID.
 //! - `routing`: which engine computed the forwarding tables that switches hold.
 //! - `tables`: hashes of those tables, by which the next run detects that others were written.
+//! - `baseline`: the topology that the fabric is compared with, as ibnetdiscover prints it.
 //! - `lock`: locked while a process uses the directory.
 //! - `ibsm-client`: this run's identity at the simulator, by which its slot is freed after a
 //!   `kill -9`.
@@ -27,10 +28,16 @@ use tracing::warn;
 
 use crate::cli::master_files::{self, MasterFiles};
 use crate::node::{Contents, LIDS, M_KEYS, MasterState, NEIGHBOURS, StateWrite, WriteOutcome};
-use crate::publish::StateBoard;
+use crate::publish::{Baseline, StateBoard};
 use sm_core::manage::lid::LidTable;
 use sm_core::manage::mkey::{self, MKeyTable, Neighbours};
 use sm_core::sweep::{DisabledPorts, Origin, TableFingerprint};
+
+/// Name of the file of the baseline.
+pub(super) const BASELINE: &str = "baseline";
+
+/// Longest baseline read, bytes: a fabric of 10,000 hosts has some 5 MB.
+const BASELINE_LEN_MAX: u64 = 128 << 20;
 
 /// Longest file read, bytes: 49,151 ports at 35 bytes are 1.7 MB.
 const FILE_LEN_MAX: u64 = 16 << 20;
@@ -116,6 +123,26 @@ impl StateDir {
         board.set_file(M_KEYS, m_keys.render());
         board.set_file(NEIGHBOURS, neighbours.render());
         self.writer.board = Some(board);
+    }
+
+    /// The baseline that was taken by command. One that cannot be read is set aside with a warning.
+    pub(super) fn baseline(&self) -> Result<Option<Baseline>, StateError> {
+        let text = self.read_optional(BASELINE, BASELINE_LEN_MAX)?;
+        if text.is_empty() {
+            return Ok(None);
+        }
+        match Baseline::parse(BASELINE, &text) {
+            Ok(baseline) => Ok(Some(baseline)),
+            Err(failure) => {
+                let aside = self.set_aside(BASELINE)?;
+                warn!(
+                    "the baseline is not in force: {failure}; moved to {}: take another one with \
+                     ibsmctl baseline take",
+                    aside.display()
+                );
+                Ok(None)
+            }
+        }
     }
 
     /// Writes files.
@@ -234,7 +261,12 @@ impl StateDir {
     /// Reads a file that may be lost. One that can never be read is renamed, for the operator to
     /// inspect; an error that may be temporary, such as an I/O error, ends the start.
     fn read_cache(&self, name: &str) -> Result<String, StateError> {
-        let failure = match self.read_up_to(name, mkey::FILE_LEN_MAX) {
+        self.read_optional(name, mkey::FILE_LEN_MAX)
+    }
+
+    /// The same, with this limit of the length, bytes.
+    fn read_optional(&self, name: &str, len_max: u64) -> Result<String, StateError> {
+        let failure = match self.read_up_to(name, len_max) {
             Ok(text) => return Ok(text.unwrap_or_default()),
             Err(failure) => failure,
         };
@@ -336,7 +368,7 @@ impl StateWriter {
     }
 
     /// Removes a file, if it exists.
-    fn forget(&self, name: &str) -> Result<(), StateError> {
+    pub(super) fn forget(&self, name: &str) -> Result<(), StateError> {
         let path = self.file(name);
         match fs::remove_file(&path) {
             Err(source) if source.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -367,7 +399,7 @@ impl StateWriter {
     }
 
     /// Replaces a file atomically: a crash leaves the old one or the new one.
-    fn write(&self, name: &str, text: impl AsRef<[u8]>) -> Result<(), StateError> {
+    pub(super) fn write(&self, name: &str, text: impl AsRef<[u8]>) -> Result<(), StateError> {
         let path = self.file(name);
         let draft = self.file(&format!("{name}.new"));
         let write = || {

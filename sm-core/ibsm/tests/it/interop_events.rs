@@ -31,6 +31,15 @@ fn ibsmctl(bed: &Bed, words: &[&str]) -> String {
     text
 }
 
+/// The reason for which `ibsmctl` fails.
+fn refused(bed: &Bed, words: &[&str]) -> String {
+    let url = format!("http://{}", bed.address("Hca1", "publish"));
+    let mut ibsmctl = Command::new(env!("CARGO_BIN_EXE_ibsmctl"));
+    let output = ibsmctl.args(["--sm", &url]).args(words).output().unwrap();
+    assert!(!output.status.success(), "{words:?}");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
 fn events(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
@@ -111,6 +120,76 @@ fn what_happened_is_known_by_name_and_time_after_a_restart() {
     let directory = bed.dir.path().join("state-Hca1/history");
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(&directory), mode(&directory.join("00000001.history"))), (0o700, 0o600));
+    signal(&ibsm.0, libc::SIGTERM);
+    await_end(&mut ibsm.0, "the end");
+}
+
+#[test]
+fn a_baseline_that_was_taken_is_compared_with_until_it_is_cleared() {
+    let Some(mut bed) = Bed::on_ibfabric(&example("net.2sw2path4hca")) else { return };
+    let conf = bed.dir.path().join("conf");
+    std::fs::write(&conf, "sweep_interval 1\n").unwrap();
+    let arguments = ["-F", conf.to_str().unwrap()];
+    let mut ibsm = Running(bed.manage("Hca1", &arguments));
+    assert!(refused(&bed, &["diff"]).contains("there is no baseline"));
+    assert!(ibsmctl(&bed, &["baseline", "show"]).starts_with("no baseline"));
+    let taken = ibsmctl(&bed, &["baseline", "take"]);
+    assert!(taken.contains("2 switches, 4 hosts, 6 links"), "{taken}");
+    assert_eq!(ibsmctl(&bed, &["diff"]), "no difference\n");
+    let net = ibsmctl(&bed, &["baseline", "show", "--ibnetdiscover"]);
+    assert_eq!(Net::parse("baseline", &net).unwrap().links().count(), 6);
+
+    let now = Net::parse("now", &ibsmctl(&bed, &["topology", "--ibnetdiscover"])).unwrap();
+    let (lid, port) = trunk(&now);
+    bed.tool("Hca1", &["ibportstate", &lid.to_string(), &port.to_string(), "disable"]);
+    let missing = |bed: &Bed| -> Value {
+        let end = Instant::now() + Duration::from_secs(60);
+        loop {
+            let problems = ibsmctl(bed, &["problems", "--json"]);
+            let list: Value = serde_json::from_str(&problems).unwrap();
+            let all = list.as_array().or(list["problems"].as_array()).unwrap();
+            if let Some(one) = all.iter().find(|one| one["kind"] == "link_missing") {
+                break one.clone();
+            }
+            assert!(Instant::now() < end, "{problems}");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    };
+    assert_eq!(missing(&bed)["remedy"], "check the cable, or take another baseline");
+    assert!(ibsmctl(&bed, &["diff"]).starts_with("missing link  "));
+    signal(&ibsm.0, libc::SIGTERM);
+    await_end(&mut ibsm.0, "the end");
+
+    // The run that took it has ended, and this one has not seen the link.
+    let mut ibsm = Running(bed.manage("Hca1", &arguments));
+    missing(&bed);
+    let shown: Value =
+        serde_json::from_str(&ibsmctl(&bed, &["baseline", "show", "--json"])).unwrap();
+    assert_eq!((&shown["source"], &shown["links"]), (&"command".into(), &6.into()));
+    signal(&ibsm.0, libc::SIGTERM);
+    await_end(&mut ibsm.0, "the end");
+
+    let file = bed.dir.path().join("expected");
+    std::fs::write(&file, now.to_string()).unwrap();
+    let file = file.to_str().unwrap().to_owned();
+    let with_file = [&arguments[..], &["--expected-topology", &file]].concat();
+    let mut ibsm = Running(bed.manage("Hca1", &with_file));
+    for words in [["baseline", "take"], ["baseline", "clear"]] {
+        let why = refused(&bed, &words);
+        assert!(why.contains(&format!("--expected-topology {file}")), "{why}");
+    }
+    signal(&ibsm.0, libc::SIGTERM);
+    await_end(&mut ibsm.0, "the end");
+
+    let mut ibsm = Running(bed.manage("Hca1", &arguments));
+    missing(&bed);
+    assert_eq!(ibsmctl(&bed, &["baseline", "clear"]), "baseline removed\n");
+    let end = Instant::now() + Duration::from_secs(20);
+    while ibsmctl(&bed, &["problems"]).contains("link_missing") {
+        assert!(Instant::now() < end, "{}", ibsmctl(&bed, &["problems"]));
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert!(!bed.dir.path().join("state-Hca1/baseline").exists());
     signal(&ibsm.0, libc::SIGTERM);
     await_end(&mut ibsm.0, "the end");
 }

@@ -66,7 +66,7 @@ kinds! {
     ResponderWent, "responder_went", None;
     /// The registry was written to `opensm-sa.dump`.
     RegistryDumped, "registry_dumped", Some(9);
-    /// Settings or files of the operator's were read again.
+    /// Settings or files of the operator's were read again, or a baseline was taken or cleared.
     Configuration, "configuration", None;
 }
 

@@ -30,14 +30,14 @@ pub(in crate::observe) struct FabricWatch {
     lost_nodes: BTreeMap<Guid, Instant>,
     lost_links: BTreeMap<End, Instant>,
     /// What the operator expects, if that is known.
-    expected: Option<Topology>,
+    expected: Option<Arc<Topology>>,
 }
 
 impl FabricWatch {
-    /// Reports how the fabric differs from this one, in place of what went.
-    pub(in crate::observe) fn expect(&mut self, expected: Topology) {
-        self.expected = Some(expected);
-        self.plane = None;
+    /// Reports how the fabric differs from this one, in place of what went. With `None`, what goes
+    /// from now on is reported.
+    pub(in crate::observe) fn expect(&mut self, expected: Option<Arc<Topology>>) {
+        *self = Self { expected, ..Self::default() };
     }
 
     /// The conditions of the published fabric.
@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn what_differs_from_the_expected_topology_is_a_problem_for_as_long_as_it_does() {
         let (mut watch, now) = (FabricWatch::default(), Instant::now());
-        watch.expect(Topology::of(&plane(&ALL, 0, 0)));
+        watch.expect(Some(Arc::new(Topology::of(&plane(&ALL, 0, 0)))));
         assert!(watch.conditions(now, &plane(&ALL, 0, 0)).is_empty());
         let other = plane(&[(1, 1, 3, 1), ALL[2], (2, 9, 102, 1)], 1, 0);
         let found = watch.conditions(now + 2 * MISSED_FOR, &other);
@@ -266,6 +266,22 @@ mod tests {
         }
         let slow = ids(&watch.conditions(now, &plane(&ALL, 1, 0)));
         assert!(slow.contains(&"link_changed 'n1' 0x0000000000000001 port 1".to_owned()));
+    }
+
+    #[test]
+    fn a_baseline_replaces_what_was_missing_and_without_one_it_begins_again() {
+        let (mut watch, now) = (FabricWatch::default(), Instant::now());
+        watch.conditions(now, &plane(&ALL, 0, 0));
+        let without = plane(&ALL[..3], 0, 0);
+        assert_eq!(watch.conditions(now, &without).len(), 1);
+        // The operator accepts the fabric as it is.
+        watch.expect(Some(Arc::new(Topology::of(&without))));
+        assert!(watch.conditions(now, &without).is_empty());
+        let back = ids(&watch.conditions(now, &plane(&ALL, 0, 0)));
+        assert_eq!(back, ["node_unexpected 'n101' 0x0000000000000065"]);
+        watch.expect(None);
+        assert!(watch.conditions(now, &plane(&ALL, 0, 0)).is_empty());
+        assert_eq!(watch.conditions(now, &without).len(), 1);
     }
 
     #[test]

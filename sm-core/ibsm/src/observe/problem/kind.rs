@@ -59,14 +59,14 @@ macro_rules! kinds {
                 Duration::from_secs(match self { $(Self::$kind => $patience,)* })
             }
 
-            /// What to do about what is missing if an expected topology is compared with: there,
+            /// What to do about what is missing if there is a baseline: there,
             /// nothing is forgotten.
             pub fn remedy_by_expectation(self) -> &'static str {
                 match self {
                     Self::SwitchMissing | Self::HostMissing => {
-                        "repair it, or update --expected-topology"
+                        "repair it, or take another baseline"
                     }
-                    Self::LinkMissing => "check the cable, or update --expected-topology",
+                    Self::LinkMissing => "check the cable, or take another baseline",
                     _ => self.remedy(),
                 }
             }
@@ -197,18 +197,18 @@ kinds! {
     /// A link is missing whose ends are both present.
     LinkMissing, "link_missing", Warning, 0,
         "check the cable; if it is gone for good, restart ibsm or wait a day";
-    /// A cable leads elsewhere than in the expected topology.
+    /// A cable leads elsewhere than in the baseline.
     CableMoved, "cable_moved", Warning, 0,
-        "connect it as expected, or update --expected-topology";
-    /// A node that is not in the expected topology.
+        "connect it as expected, or take another baseline";
+    /// A node that is not in the baseline.
     NodeUnexpected, "node_unexpected", Notice, 0,
-        "remove it, or update --expected-topology";
-    /// A link that is not in the expected topology.
+        "remove it, or take another baseline";
+    /// A link that is not in the baseline.
     LinkUnexpected, "link_unexpected", Notice, 0,
-        "remove it, or update --expected-topology";
-    /// A link of another width or speed than in the expected topology.
+        "remove it, or take another baseline";
+    /// A link of another width or speed than in the baseline.
     LinkChanged, "link_changed", Warning, 0,
-        "reseat or replace the cable, or update --expected-topology";
+        "reseat or replace the cable, or take another baseline";
     /// Routes avoid switches that do not accept their forwarding tables.
     SwitchesAvoided, "switches_avoided", Warning, 0,
         "reset or replace these switches; the log of ibsm names them";
