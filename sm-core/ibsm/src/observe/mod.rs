@@ -62,7 +62,7 @@ use series::{COARSE, FINE, Fold, Series};
 pub use sm_status::{CopyStatus, SmStatus};
 pub use sweeps::{SWEEPS_MAX, SweepKind, Sweeps};
 use talkers::Talkers;
-use topology::Topology;
+use topology::{Missing, Topology};
 use totals::attribute_name;
 
 /// Types of answers with a separate history; all others share one.
@@ -178,7 +178,7 @@ impl Observer {
             tick,
             time_ms: seen.time_ms,
             sm: sm(seen),
-            fabric: self.names.counts(),
+            fabric: self.fabric(),
             total,
             types,
             drops,
@@ -188,6 +188,18 @@ impl Observer {
             problems: ProblemCounts::of(self.problems.problems(), &self.changes),
             watchers: moment::Watchers::default(),
         })
+    }
+
+    /// What is missing of the fabric, as of the last tick.
+    pub(crate) fn missing(&self) -> Arc<Missing> {
+        self.watch.missing()
+    }
+
+    /// Size of the fabric. Its map has another ETag also if other nodes or links are missing.
+    fn fabric(&self) -> moment::FabricCounts {
+        let mut counts = self.names.counts();
+        counts.etag += &self.watch.missing().tag;
+        counts
     }
 
     /// Compares the list of problems with what is wrong now.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use ib_mad::netlist::{Net, NodeKind, PortRef};
 use ib_mad::types::{Guid, PortNum};
 use sa_proto::snapshot::{FabricPlane, Node, find};
+use xxhash_rust::xxh3::Xxh3;
 
 use super::links::End as LinkEnd;
 use super::node_name;
@@ -107,9 +108,76 @@ impl Topology {
         }
     }
 
+    /// What of this is not in `current`: nodes, the links of these nodes, and links whose ends both
+    /// have no link.
+    pub fn absent_from(&self, current: &Self) -> Self {
+        let is = current.peers();
+        let is_gone = |guid: Guid| !current.nodes.contains_key(&guid);
+        let nodes = self.nodes.iter().filter(|(guid, _)| is_gone(**guid));
+        let links = self.links.iter().filter(|(near, link)| {
+            let is_of_absent = is_gone(near.0) || is_gone(link.far.0);
+            is_of_absent || !is.contains_key(near) && !is.contains_key(&link.far)
+        });
+        Self {
+            nodes: nodes.map(|(&guid, node)| (guid, node.clone())).collect(),
+            links: links.map(|(&near, link)| (near, link.clone())).collect(),
+        }
+    }
+
+    /// Hash of nodes and links; equal topologies have the same on every host.
+    pub fn checksum(&self) -> u64 {
+        let mut hash = Xxh3::new();
+        let end = |hash: &mut Xxh3, (guid, port): End| {
+            hash.update(&guid.0.to_be_bytes());
+            hash.update(&[port.0]);
+        };
+        for (guid, node) in &self.nodes {
+            end(&mut hash, (*guid, PortNum(u8::from(node.is_switch))));
+            hash.update(node.name.as_bytes());
+        }
+        for (near, link) in &self.links {
+            end(&mut hash, *near);
+            end(&mut hash, link.far);
+            hash.update(link.rate.as_bytes());
+        }
+        hash.digest()
+    }
+
+    /// Links of a node, by its port, each seen from there.
+    pub fn links_of(&self, guid: Guid) -> impl Iterator<Item = (PortNum, Link)> {
+        let mut links: BTreeMap<PortNum, Link> = BTreeMap::new();
+        for (near, link) in &self.links {
+            for (end, far) in [(*near, link.far), (link.far, *near)] {
+                if end.0 == guid {
+                    links.insert(end.1, Link { far, rate: link.rate.clone() });
+                }
+            }
+        }
+        links.into_iter()
+    }
+
     /// A port, for people.
     pub fn describe(&self, (guid, port): End) -> String {
         format!("'{}' port {port}", self.name(guid))
+    }
+}
+
+/// What is missing of a fabric. It keeps its place on the map.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Missing {
+    /// Nodes that are not there, with their links, and links between nodes that are.
+    pub topology: Topology,
+    /// Differs for each such topology; empty if nothing is missing.
+    pub tag: String,
+}
+
+impl Missing {
+    /// What of `all` is not in `current`.
+    pub fn of(all: &Topology, current: &Topology) -> Self {
+        let topology = all.absent_from(current);
+        let is_none = topology == Topology::default();
+        let tag = if is_none { String::new() } else { format!("-{:016x}", topology.checksum()) };
+        Self { topology, tag }
     }
 }
 
@@ -206,6 +274,20 @@ mod tests {
 
     const ALL: [(u64, u8, u64, u8); 5] =
         [(1, 1, 8, 1), (1, 2, 9, 1), (2, 1, 8, 2), (2, 2, 9, 2), (5, 1, 1, 3)];
+
+    #[test]
+    fn what_is_absent_is_known_with_its_links_and_a_cable_that_moved_is_not() {
+        let mut now = fabric(&[ALL[0], (2, 1, 8, 7), ALL[4]]);
+        now.nodes.remove(&Guid(9));
+        let missing = Missing::of(&fabric(&ALL), &now);
+        assert_eq!(missing.topology.nodes.keys().collect::<Vec<_>>(), [&Guid(9)]);
+        let ends: Vec<_> = missing.topology.links.keys().collect();
+        assert_eq!(ends, [&(Guid(1), PortNum(2)), &(Guid(2), PortNum(2))]);
+        assert_eq!(Missing::of(&now, &now), Missing::default());
+        let other = Missing::of(&fabric(&ALL), &fabric(&ALL[1..]));
+        assert_eq!(other.topology.links.len(), 1);
+        assert!(!other.tag.is_empty() && other.tag != missing.tag);
+    }
 
     #[test]
     fn equal_fabrics_do_not_differ() {

@@ -19,6 +19,7 @@ use crate::inspect::FabricView;
 use crate::observe::event::{self, ResponderWatch};
 use crate::observe::moment::{History, Moment, Sweep};
 use crate::observe::problem::{Kind, Problems, Severity, lines};
+use crate::observe::topology::Missing;
 use crate::observe::{Observer, Range, Readiness, Seen, SmStatus};
 use crate::perf::PerfBoard;
 
@@ -109,6 +110,11 @@ impl Observatory {
         self.shared.is_master()
     }
 
+    /// What is missing of the fabric, as of the last moment.
+    pub(crate) fn missing(&self) -> Arc<Missing> {
+        self.shared.missing.load_full()
+    }
+
     /// The published snapshot.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         self.shared.history().latest().clone()
@@ -170,6 +176,7 @@ fn look(shared: &Shared, now: Instant, watch: &mut ResponderWatch) {
         }
         drafts.extend(event::of_problems(now, observer.changes()));
         shared.problems.store(Arc::new(observer.problems().clone()));
+        shared.missing.store(observer.missing());
         shared.moments.send_replace(Arc::new(moment));
     }
     drop(observer);

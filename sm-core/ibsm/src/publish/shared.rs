@@ -20,6 +20,7 @@ use crate::history::Archive;
 use crate::observe::event::EventLog;
 use crate::observe::moment::Moment;
 use crate::observe::problem::{Condition, Problems};
+use crate::observe::topology::Missing;
 use crate::observe::{Announcements, Observer, Responders, SmStatus, Sweeps};
 use crate::perf::PerfBoard;
 
@@ -75,6 +76,8 @@ pub(super) struct Shared {
     pub(super) moments: watch::Sender<Arc<Moment>>,
     /// The list of problems as of then.
     pub(super) problems: ArcSwap<Problems>,
+    /// What is missing of the fabric as of then.
+    pub(super) missing: ArcSwap<Missing>,
     pub(super) sweeps: Sweeps,
     pub(super) events: EventLog,
     pub(super) event_readers: Readers,
@@ -170,6 +173,7 @@ impl Shared {
             observer: Mutex::new(Observer::new(now)),
             moments: watch::Sender::default(),
             problems: ArcSwap::default(),
+            missing: ArcSwap::default(),
             sweeps: Sweeps::default(),
             events: EventLog::default(),
             event_readers: Readers::default(),

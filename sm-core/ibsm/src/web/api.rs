@@ -19,6 +19,7 @@ use super::fabric::{Map, NodeDetail};
 use super::{Served, Shared};
 use crate::export::{Form, render};
 use crate::observe::moment::ProblemsNow;
+use crate::observe::topology::Missing;
 use crate::observe::{Range, etag};
 
 /// Routes of the documents.
@@ -115,7 +116,9 @@ async fn node(State(served): State<Shared>, Path(guid): Path<String>) -> Respons
     };
     let snapshot = served.observatory.snapshot();
     let sweeps = served.observatory.sweeps();
-    match NodeDetail::of(snapshot.fabric(), guid, sweeps.last().map(|sweep| &**sweep)) {
+    let missing = served.observatory.missing();
+    let last = sweeps.last().map(|sweep| &**sweep);
+    match NodeDetail::of(snapshot.fabric(), &missing.topology, guid, last) {
         Some(detail) => json(&detail),
         None => (StatusCode::NOT_FOUND, "no node has this GUID\n").into_response(),
     }
@@ -127,14 +130,14 @@ pub(super) struct MapCache(Mutex<Option<(String, Bytes)>>);
 
 impl MapCache {
     /// The map of the published fabric, compressed.
-    fn get(&self, snapshot: &Snapshot) -> Bytes {
-        let etag = etag(snapshot);
+    fn get(&self, snapshot: &Snapshot, missing: &Missing) -> Bytes {
+        let etag = etag(snapshot) + &missing.tag;
         // Concurrent requests wait for the same map.
         let mut cached = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, bytes)) = cached.as_ref().filter(|(of, _)| *of == etag) {
             return bytes.clone();
         }
-        let map = Map::of(snapshot.fabric(), etag.clone());
+        let map = Map::of(snapshot.fabric(), &missing.topology, etag.clone());
         let text = serde_json::to_vec(&map).expect("the value serializes to JSON");
         let bytes = Bytes::from(compressed(&text));
         *cached = Some((etag, bytes.clone()));
@@ -151,13 +154,14 @@ pub(super) fn compressed(bytes: &[u8]) -> Vec<u8> {
 
 async fn map(State(served): State<Shared>, headers: HeaderMap) -> Response {
     let snapshot = served.observatory.snapshot();
-    let tag = format!("\"{}\"", etag(&snapshot));
+    let missing = served.observatory.missing();
+    let tag = format!("\"{}{}\"", etag(&snapshot), missing.tag);
     let headers_out = [(header::ETAG, tag.clone()), (header::CACHE_CONTROL, "no-cache".to_owned())];
     if is_known(&headers, &tag) {
         return (StatusCode::NOT_MODIFIED, headers_out).into_response();
     }
     // The layout of ten thousand nodes takes a while; other requests are served meanwhile.
-    let made = tokio::task::spawn_blocking(move || served.map.get(&snapshot)).await;
+    let made = tokio::task::spawn_blocking(move || served.map.get(&snapshot, &missing)).await;
     let Ok(bytes) = made else { return StatusCode::INTERNAL_SERVER_ERROR.into_response() };
     (headers_out, as_accepted(&headers, "application/json", bytes)).into_response()
 }

@@ -198,6 +198,53 @@ fn the_map_has_all_nodes_and_changes_with_the_fabric() {
 }
 
 #[test]
+fn what_is_missing_keeps_its_place_on_the_map() {
+    let bed = Bed::new();
+    let await_map = |missing: &[u32]| {
+        let end = std::time::Instant::now() + Duration::from_secs(20);
+        loop {
+            let map = bed.json("/api/v1/fabric");
+            if map["missing"] == serde_json::json!(missing) {
+                // What the page compares with, a moment later at most.
+                let etag = bed.json("/api/v1/status")["fabric"]["etag"].clone();
+                if etag == map["etag"] {
+                    return map;
+                }
+            }
+            assert!(std::time::Instant::now() < end, "{map}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    };
+    let whole = await_map(&[]);
+    // The observer has to have seen the host before it can be missed.
+    let mut fewer = plane(true);
+    fewer.nodes.retain(|node| node.guid != Guid(0x30));
+    let mut leaf = (*fewer.nodes[1]).clone();
+    leaf.ports[2].peer = None;
+    fewer.nodes[1] = Arc::new(leaf);
+    bed.publisher.publish(fewer).unwrap();
+    let map = await_map(&[2]);
+    for list in ["name", "guid", "leaf"] {
+        assert_eq!(map["hosts"][list], whole["hosts"][list], "{list}");
+    }
+    assert_eq!(map["switches"], {
+        let mut switches = whole["switches"].clone();
+        switches["links"] = serde_json::json!([1]);
+        switches
+    });
+    assert_eq!(map["hosts"]["link"], serde_json::json!([0, 4]));
+    let host = bed.json("/api/v1/nodes/0x0000000000000030");
+    assert_eq!((&host["missing"], &host["name"]), (&true.into(), &"host2".into()));
+    assert_eq!(host["ports"][0]["missing"]["name"], "leaf");
+    let leaf = bed.json("/api/v1/nodes/0x0000000000000020");
+    let far = serde_json::json!({ "guid": "0x0000000000000030", "name": "host2", "port": 1 });
+    assert_eq!((&leaf["missing"], &leaf["ports"][2]["missing"]), (&false.into(), &far));
+    bed.publisher.publish(plane(true)).unwrap();
+    let back = await_map(&[]);
+    assert_eq!(back["etag"], whole["etag"]);
+}
+
+#[test]
 fn a_node_is_shown_with_its_ports_and_their_shortfall() {
     let bed = Bed::new();
     bed.publisher.publish(plane(false)).unwrap();

@@ -14,7 +14,7 @@ use sa_proto::snapshot::{FabricPlane, Node, find};
 use super::{Condition, Kind, Subject};
 use crate::observe::links::{End as LinkEnd, shortfall};
 use crate::observe::node_name;
-use crate::observe::topology::{Difference, End, Topology};
+use crate::observe::topology::{Difference, End, Missing, Topology};
 
 /// How long a node or link that went is reported as missing.
 const MISSED_FOR: Duration = Duration::from_secs(24 * 3600);
@@ -31,6 +31,8 @@ pub(in crate::observe) struct FabricWatch {
     lost_links: BTreeMap<End, Instant>,
     /// What the operator expects, if that is known.
     expected: Option<Arc<Topology>>,
+    /// What is missing of what is expected, or known.
+    missing: Arc<Missing>,
 }
 
 impl FabricWatch {
@@ -49,13 +51,22 @@ impl FabricWatch {
         if !self.plane.as_ref().is_some_and(|known| Arc::ptr_eq(known, plane)) {
             self.of_links = of_links(plane);
             let current = Topology::of(plane);
-            match &self.expected {
-                Some(expected) => self.of_links.extend(unlike(expected, &current)),
-                None => self.learn(now, current),
-            }
+            let missing = match &self.expected {
+                Some(expected) => {
+                    self.of_links.extend(unlike(expected, &current));
+                    Missing::of(expected, &current)
+                }
+                None => {
+                    self.learn(now, current.clone());
+                    Missing::of(&self.known, &current)
+                }
+            };
+            self.missing = Arc::new(missing);
             self.plane = Some(Arc::clone(plane));
         }
-        self.forget(now);
+        if self.forget(now) {
+            self.missing = Arc::new(Missing::of(&self.known, &Topology::of(plane)));
+        }
         let missing_nodes = self.lost_nodes.keys().filter_map(|&guid| {
             let node = self.known.nodes.get(&guid)?;
             let kind = if node.is_switch { Kind::SwitchMissing } else { Kind::HostMissing };
@@ -71,6 +82,11 @@ impl FabricWatch {
         });
         let missing: Vec<_> = missing_nodes.chain(missing_links).collect();
         self.of_links.iter().cloned().chain(missing).collect()
+    }
+
+    /// What is missing of the fabric of the last call of [`conditions`](Self::conditions).
+    pub(in crate::observe) fn missing(&self) -> Arc<Missing> {
+        self.missing.clone()
     }
 
     /// Compares a new fabric with what is known, and adds it to that.
@@ -103,15 +119,15 @@ impl FabricWatch {
         }
     }
 
-    /// Forgets what has been missed for too long.
-    fn forget(&mut self, now: Instant) {
+    /// Forgets what has been missed for too long; returns whether there was any.
+    fn forget(&mut self, now: Instant) -> bool {
         let is_old = |since: &Instant| now.saturating_duration_since(*since) >= MISSED_FOR;
         let nodes: BTreeSet<Guid> =
             self.lost_nodes.iter().filter(|(_, since)| is_old(since)).map(|(&g, _)| g).collect();
         let links: BTreeSet<End> =
             self.lost_links.iter().filter(|(_, since)| is_old(since)).map(|(&e, _)| e).collect();
         if nodes.is_empty() && links.is_empty() {
-            return;
+            return false;
         }
         self.lost_nodes.retain(|guid, _| !nodes.contains(guid));
         self.lost_links.retain(|end, _| !links.contains(end));
@@ -119,6 +135,7 @@ impl FabricWatch {
         self.known.links.retain(|near, link| {
             !links.contains(near) && !nodes.contains(&near.0) && !nodes.contains(&link.far.0)
         });
+        true
     }
 }
 
@@ -312,7 +329,10 @@ mod tests {
         let without = plane(&ALL[..3], 0, 0);
         assert_eq!(watch.conditions(now, &without).len(), 1);
         assert_eq!(watch.conditions(now + MISSED_FOR - SECOND, &without).len(), 1);
+        let missing = watch.missing();
+        assert!(missing.topology.nodes.contains_key(&Guid(101)) && !missing.tag.is_empty());
         assert!(watch.conditions(now + MISSED_FOR, &without).is_empty());
+        assert_eq!(*watch.missing(), Missing::default());
         watch.conditions(now, &plane(&ALL, 0, 0));
         let mut replaced = ALL;
         replaced[3].2 = 102;

@@ -147,7 +147,7 @@ export class FabricView {
     const linked = node.ports.filter((port) => port.peer);
     const slow = linked.filter((port) => port.shortfall);
     const terms = [
-      ["Kind", node.kind],
+      ["Kind", node.missing ? `${node.kind}, missing` : node.kind],
       ["LID", node.lid ? String(node.lid) : NONE],
       ["Node GUID", node.guid, true],
       [
@@ -191,7 +191,11 @@ export class FabricView {
           make(
             "span",
             { class: "dot", "data-tone": tone(port) },
-            port.fault ? `${port.state}, error` : port.state,
+            port.missing
+              ? "Link missing"
+              : port.fault
+                ? `${port.state}, error`
+                : port.state,
           ),
         ),
         make(
@@ -203,20 +207,7 @@ export class FabricView {
         make(
           "td",
           { class: "wide" },
-          port.peer
-            ? make(
-                "button",
-                {
-                  type: "button",
-                  class: "link",
-                  title: `${port.peer.name} · ${port.peer.guid}`,
-                  onclick: () => {
-                    location.hash = `#/fabric/${port.peer.guid}`;
-                  },
-                },
-                `${port.peer.name} /${port.peer.port}`,
-              )
-            : NONE,
+          neighbour(port),
         ),
       );
     const head = ["Port", "State", "Link", "Neighbour"].map((title, at) =>
@@ -232,8 +223,26 @@ export class FabricView {
   }
 }
 
+/** A button that selects the node at the other end of a link, or of a link that is missing. */
+function neighbour(port) {
+  const peer = port.peer ?? port.missing;
+  if (!peer) return NONE;
+  return make(
+    "button",
+    {
+      type: "button",
+      class: "link",
+      title: `${peer.name} · ${peer.guid}`,
+      onclick: () => {
+        location.hash = `#/fabric/${peer.guid}`;
+      },
+    },
+    `${peer.name} /${peer.port}`,
+  );
+}
+
 const tone = (port) =>
-  port.fault
+  port.fault || port.missing
     ? "bad"
     : !port.peer
       ? "none"
@@ -302,7 +311,11 @@ class Search {
         "li",
         { id: `found-${at}`, role: "option", "data-number": String(number) },
         make("span", {}, node.name || node.guid),
-        make("small", {}, `${node.kind} · LID ${node.lid || NONE}`),
+        make(
+          "small",
+          {},
+          node.missing ? `${node.kind} · missing` : `${node.kind} · LID ${node.lid || NONE}`,
+        ),
         make("small", { class: "mono" }, node.guid),
       );
     };

@@ -8,7 +8,10 @@
 import { colour, context, onTheme } from "./dom.js";
 
 const DEGRADED = 1,
-  INACTIVE = 2;
+  INACTIVE = 2,
+  MISSING = 4;
+/** Dashes of what is missing. */
+const MISSING_DASH = [3, 4];
 /** Limits of lines drawn, at rest and while moving; time after which the map is at rest. */
 const LINES_MAX = 6000,
   LINES_MOVING = 1500,
@@ -73,7 +76,7 @@ export class FabricMap {
       const [a, , b, , , flags] = map.links.slice(at, at + 6);
       const key = a * count + b;
       const line = lines.get(key) ?? { a, b, links: 0, flags: 0 };
-      line.links += 1;
+      if (!(flags & MISSING)) line.links += 1;
       line.flags |= flags;
       lines.set(key, line);
     }
@@ -85,6 +88,9 @@ export class FabricMap {
         this.bySwitch.get(end).push(line);
       }
     }
+    /** Numbers of nodes that are missing: they keep their places. */
+    this.missing = new Set(map.missing);
+    this.canvas.dataset.missing = String(this.missing.size);
     if (!this.view) this.fit();
     this.draw();
   }
@@ -100,6 +106,7 @@ export class FabricMap {
       guid: list.guid[at],
       lid: list.lid[at],
       kind: isSwitch ? "switch" : "host",
+      missing: this.missing.has(number),
     };
   }
 
@@ -404,11 +411,12 @@ export class FabricMap {
     c.beginPath();
     // The choice of omitted lines does not depend on the view, or they would flicker.
     for (const line of visible)
-      if (every === 1 || (line.a * 31 + line.b * 17) % every === 0) trace(line);
+      if (line.links && (every === 1 || (line.a * 31 + line.b * 17) % every === 0)) trace(line);
     c.stroke();
     for (const [flag, tint, dash] of [
       [DEGRADED, "--warn", []],
       [INACTIVE, "--bad", [6, 4]],
+      [MISSING, "--bad", MISSING_DASH],
     ]) {
       c.strokeStyle = colour(tint);
       c.globalAlpha = 0.95;
@@ -441,6 +449,7 @@ export class FabricMap {
     const single = f.cell.h >= 3 && f.cell.w >= 4;
     const labelled = f.cell.h >= 14 && f.cell.w >= 64;
     const flagged = [[], [], [], []];
+    const gone = [];
     const texts = [];
     c.fillStyle = labelled ? colour("--card") : colour("--host");
     c.strokeStyle = colour("--host");
@@ -451,14 +460,20 @@ export class FabricMap {
       const [x, top] = [f.px(this.x[place]) - f.cell.w / 2, this.hostsTop(f, place)];
       if (top > height || top + amount * f.cell.h < 0) continue;
       if (!single) c.fillRect(x, top, f.cell.w, Math.max(amount * f.cell.h, 1));
+      const isGone = this.missing.size > 0;
       for (let at = 0; at < amount; at++) {
         const y = top + at * f.cell.h;
         if (y > height || y + f.cell.h < 0) continue;
         const host = this.first[place] + at;
-        const flags = this.map.hosts.link[host];
+        const flags = this.map.hosts.link[host] & (DEGRADED | INACTIVE);
+        const [w, h] = [f.cell.w - 1, f.cell.h - (f.cell.h > 6 ? 3 : 1)];
+        if (isGone && this.missing.has(this.count + host)) {
+          gone.push([x, y, w, h]);
+          if (labelled) texts.push([this.map.hosts.name[host], x, y]);
+          continue;
+        }
         if (flags) flagged[flags].push([x, y]);
         if (!single) continue;
-        const [w, h] = [f.cell.w - 1, f.cell.h - (f.cell.h > 6 ? 3 : 1)];
         // Single rectangles are faster than one path.
         if (!labelled) c.fillRect(x + 0.5, y + 0.5, w, h);
         else {
@@ -479,6 +494,26 @@ export class FabricMap {
       c.fillStyle = colour("--text");
       for (const [text, x, y] of texts)
         c.fillText(fitted(c, text, f.cell.w - 12), x + 6, y + (f.cell.h - 2) / 2);
+    }
+    if (gone.length) {
+      c.strokeStyle = colour("--bad");
+      c.lineWidth = 1;
+      // In a bar, a gap; where there is room, a dashed frame.
+      if (!single) {
+        c.fillStyle = colour("--ground");
+        for (const [x, y, w, h] of gone) c.fillRect(x, y, w + 1, Math.max(h, 1));
+      }
+      c.setLineDash(MISSING_DASH);
+      c.beginPath();
+      for (const [x, y, w, h] of gone) {
+        if (single) c.rect(x + 0.5, y + 0.5, w, Math.max(h, 1));
+        else {
+          c.moveTo(x, y);
+          c.lineTo(x + w, y);
+        }
+      }
+      c.stroke();
+      c.setLineDash([]);
     }
     for (const [flags, places] of flagged.entries()) {
       c.fillStyle = colour(flags & INACTIVE ? "--bad" : "--warn");
@@ -501,14 +536,27 @@ export class FabricMap {
     c.lineWidth = 1.5;
     c.beginPath();
     const inside = seen.filter((at) => f.py(this.row[at]) > -h && f.py(this.row[at]) < height + h);
+    const gone = this.missing.size ? inside.filter((at) => this.missing.has(at)) : [];
     for (const at of inside) {
+      if (gone.length && this.missing.has(at)) continue;
       const [x, y] = [f.px(this.x[at]) - w / 2, f.py(this.row[at]) - h / 2];
       if (labelled) c.roundRect(x, y, w, h, 3);
       else c.fillRect(x, y, w, h);
     }
+    if (labelled) {
+      c.fill();
+      c.stroke();
+    }
+    if (gone.length) {
+      c.strokeStyle = colour("--bad");
+      c.setLineDash(MISSING_DASH);
+      c.beginPath();
+      for (const at of gone)
+        c.roundRect(f.px(this.x[at]) - w / 2, f.py(this.row[at]) - h / 2, w, h, labelled ? 3 : 0);
+      c.stroke();
+      c.setLineDash([]);
+    }
     if (!labelled) return;
-    c.fill();
-    c.stroke();
     c.font = "600 11.5px system-ui, sans-serif";
     c.textBaseline = "middle";
     c.textAlign = "center";
