@@ -1,5 +1,7 @@
 //! `ibsmctl explain`: displays a responder's explanation of a path.
 
+mod at;
+
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
@@ -16,7 +18,9 @@ use sm_config::parse_number;
     ibsmctl explain host-1 host-7                          By name; NAME/P2 if a node has \
     several ports.\n  \
     ibsmctl explain 12 0x0002c90300000001                  By LID and by GUID.\n  \
-    ibsmctl explain host-1 fe80::2:c903:0:1 --pkey 0x8001  By GID, for a given P_Key.\n\
+    ibsmctl explain host-1 fe80::2:c903:0:1 --pkey 0x8001  By GID, for a given P_Key.\n  \
+    ibsmctl explain host-1 host-7 --at 12:03               What the history has of then: no routes.\
+    \n\
     \nA name matches a NodeDescription, its part before the adapter (host-1 for \
     'host-1 HCA-1'), or a\nunique prefix. A responder evaluates the query as for a client at A. \
     The exit status is 0 also if\n\
@@ -37,6 +41,12 @@ pub struct Options {
     /// P_Key of the request.
     #[arg(short, long, value_name = "P_KEY")]
     pkey: Option<String>,
+    /// Show what the history has of this time (12:03, '2026-11-27 12:03', 5m ago as 5m): the links
+    /// of A and B, and the least number of switches between them. It has no forwarding tables, so
+    /// the path itself is not known. A and B by name or node GUID.
+    #[arg(long, value_name = "TIME")]
+    #[arg(conflicts_with_all = ["service_id", "qos_class", "pkey"])]
+    at: Option<String>,
     /// Print JSON.
     #[arg(short, long)]
     json: bool,
@@ -44,6 +54,10 @@ pub struct Options {
 
 /// Requests an explanation and formats it.
 pub(super) async fn run(sm: &Sm, options: &Options) -> Result<String, CtlError> {
+    if let Some(at) = &options.at {
+        let ends = (&*options.source, &*options.destination);
+        return at::run(sm, ends, at, options.json).await;
+    }
     let request = request(options)?;
     let answer = sm.connect().await?.explain(request.clone()).await;
     let answer = answer.map_err(|status| sm.refused(&status))?.into_inner();

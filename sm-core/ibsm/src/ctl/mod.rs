@@ -215,6 +215,9 @@ pub enum CtlError {
     /// A file of a topology cannot be read.
     #[error("{0}")]
     Net(Box<ib_mad::netlist::NetError>),
+    /// A node was not there at a time.
+    #[error("{0}")]
+    NotThen(String),
     /// Nothing to compare with.
     #[error("there is no baseline: take one with ibsmctl baseline take, or name a file or a time")]
     NoBaseline,

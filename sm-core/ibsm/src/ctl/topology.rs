@@ -107,6 +107,11 @@ async fn place(sm: &Sm, what: &'static str, place: Option<&str>) -> Result<Topol
             return Ok(Topology::of_net(&Net::read(Path::new(file)).map_err(failed)?));
         }
     };
+    at(sm, at_ms).await
+}
+
+/// The topology of a time, milliseconds since 1970; without, that of now.
+pub(super) async fn at(sm: &Sm, at_ms: Option<u64>) -> Result<Topology, CtlError> {
     let text = fetch(sm, Form::Ibnetdiscover, &[], at_ms).await?;
     topology("the answer of ibsm", &text)
 }

@@ -94,6 +94,10 @@ fn what_happened_is_known_by_name_and_time_after_a_restart() {
         std::thread::sleep(Duration::from_millis(50));
     };
     let difference = || ibsmctl(&bed, &["diff", &format!("@{before}"), "now"]);
+    let words = ["explain", "Hca1", "Hca2", "--at", &format!("@{before}"), "--json"];
+    let then: Value = serde_json::from_str(&ibsmctl(&bed, &words)).unwrap();
+    assert!(then["fewest_switches"].as_u64().is_some_and(|count| count >= 1), "{then}");
+    assert!(then["path"].is_null() && then["path_unknown"].is_string(), "{then}");
     let link = went.strip_prefix("link ").and_then(|text| text.strip_suffix(" is down")).unwrap();
     assert!(difference().contains(&format!("missing link  {link}")), "{link}: {}", difference());
 

@@ -86,6 +86,7 @@ fn numbers_out_of_range_are_refused() {
         service_id: None,
         qos_class: None,
         pkey: Some(pkey.into()),
+        at: None,
         json: false,
     };
     assert_eq!(request(&options("0x8001")).unwrap().pkey, Some(0x8001));
