@@ -257,6 +257,7 @@ async fn watch(browser: &Browser, subnet: &mut Subnet) {
     numbers_are_those_of_the_api(browser, subnet).await;
     looks_follow_the_theme_and_the_width(browser).await;
     a_host_is_found_and_shown(browser).await;
+    a_host_that_is_lost_keeps_its_place(browser, subnet).await;
     browser.assert_clean(&subnet.page).await;
 
     subnet.responders.pop().expect("the second").kill();
@@ -363,4 +364,32 @@ async fn a_host_is_found_and_shown(browser: &Browser) {
     search.clear().await.expect("it is emptied");
     search.send_keys(&format!("{}\u{E007}", node["lid"])).await.expect("it takes keys");
     browser.until(&format!("document.querySelector('#detail h2')?.innerText === '{HOST}'")).await;
+}
+
+async fn a_host_that_is_lost_keeps_its_place(browser: &Browser, subnet: &Subnet) {
+    browser.eval("location.hash = '#/fabric'").await;
+    browser.until("document.getElementById('detail').hidden").await;
+    let before = browser.api("/api/v1/fabric").await;
+    subnet.sandbox.control(&["node-down", HOST]);
+    let missing = "document.querySelector('#map canvas').dataset.missing";
+    browser.until(&format!("{missing} === '1'")).await;
+    let map = browser.api("/api/v1/fabric").await;
+    assert_eq!(
+        (&map["hosts"]["name"], &map["width"]),
+        (&before["hosts"]["name"], &before["width"])
+    );
+    browser.picture("fabric-missing-light").await;
+    let search = browser.client.find(Locator::Id("search")).await.expect("a search box");
+    search.clear().await.expect("it is emptied");
+    search.send_keys(&format!("{}\u{E007}", HOST.to_lowercase())).await.expect("it takes keys");
+    let kind = "document.querySelector('#detail dd')?.innerText";
+    browser.until(&format!("{kind} === 'host, missing'")).await;
+    // Its switch, by the link that is missing.
+    browser.eval("document.querySelector('#detail td .link').click()").await;
+    browser.until(&format!("{kind} === 'switch'")).await;
+    browser.until("document.getElementById('detail').innerText.includes('Link missing')").await;
+    tokio::time::sleep(Duration::from_millis(400)).await; // Let the pan animation end.
+    browser.picture("fabric-missing-zoomed-light").await;
+    subnet.sandbox.control(&["node-up", HOST]);
+    browser.until(&format!("{missing} === '0'")).await;
 }
