@@ -341,9 +341,9 @@ impl Responder {
                 self.carry_out(now, net);
             }
             self.forward(now, net);
-            // The worker is woken by what it receives and by answers.
+            // It looks for answers at every turn, so its wake-ups are left where they are, as in a
+            // worker that never sleeps.
             let next = self.worker.turn(|| now).unwrap_or(Next::Wait);
-            self.worker.responder().clear_wakeup();
             let left = self.queues.with(|(_, left)| std::mem::take(left));
             let busy = next == Next::Again || !left.is_empty();
             for packet in &left {

@@ -1,7 +1,7 @@
 //! What happened in a run: a hash of all of it, and the last lines for people.
 
 use std::collections::VecDeque;
-use std::fmt;
+use std::fmt::{self, Write};
 use std::time::Duration;
 
 use xxhash_rust::xxh3::Xxh3;
@@ -14,6 +14,8 @@ pub struct Trace {
     hash: Xxh3,
     lines: VecDeque<String>,
     count: u64,
+    /// Memory for text that is not kept.
+    buffer: String,
     /// Whether lines are printed as they come.
     prints: bool,
 }
@@ -21,7 +23,7 @@ pub struct Trace {
 impl Trace {
     /// Nothing has happened.
     pub fn new(prints: bool) -> Self {
-        Self { hash: Xxh3::new(), lines: VecDeque::new(), count: 0, prints }
+        Self { hash: Xxh3::new(), lines: VecDeque::new(), count: 0, buffer: String::new(), prints }
     }
 
     /// Adds bytes that are not shown.
@@ -31,16 +33,27 @@ impl Trace {
         self.count += 1;
     }
 
+    /// Adds text that is not shown.
+    pub fn text(&mut self, at: Duration, text: fmt::Arguments<'_>) {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.clear();
+        // A string has room for any text.
+        let _ = buffer.write_fmt(text);
+        self.bytes(at, buffer.as_bytes());
+        self.buffer = buffer;
+    }
+
     /// Adds a line.
     pub fn line(&mut self, at: Duration, text: fmt::Arguments<'_>) {
-        let line = format!("{:>12.6} {text}", at.as_secs_f64());
+        let is_full = self.lines.len() == LINES_MAX;
+        let oldest = if is_full { self.lines.pop_front() } else { None };
+        let mut line = oldest.unwrap_or_default();
+        line.clear();
+        let _ = write!(line, "{:>12.6} {text}", at.as_secs_f64());
         self.hash.update(line.as_bytes());
         self.count += 1;
         if self.prints {
             print(&line);
-        }
-        if self.lines.len() == LINES_MAX {
-            self.lines.pop_front();
         }
         self.lines.push_back(line);
     }
@@ -65,4 +78,29 @@ impl Trace {
 #[expect(clippy::print_stdout, reason = "the user asked for the trace")]
 fn print(line: &str) {
     println!("{line}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_lines_are_kept() {
+        let mut trace = Trace::new(false);
+        let last = LINES_MAX + 10;
+        (0..=last).for_each(|number| trace.line(Duration::ZERO, format_args!("{number}")));
+        let lines: Vec<_> = trace.tail(2).map(str::trim).collect();
+        assert_eq!(lines, [format!("0.000000 {}", last - 1), format!("0.000000 {last}")]);
+        assert_eq!((trace.tail(usize::MAX).count(), trace.count()), (LINES_MAX, last as u64 + 1));
+    }
+
+    #[test]
+    fn text_counts_as_its_bytes() {
+        let [mut one, mut other] = [Trace::new(false), Trace::new(false)];
+        for number in [1_000_000, 7] {
+            one.text(Duration::ZERO, format_args!("{number}"));
+            other.bytes(Duration::ZERO, number.to_string().as_bytes());
+        }
+        assert_eq!((one.hash(), one.count()), (other.hash(), other.count()));
+    }
 }

@@ -133,9 +133,10 @@ pub struct World {
     pub disks: Vec<Disk>,
     responders: Vec<Place<Responder>>,
     clients: Vec<Client>,
+    /// The hosts that they run on.
+    client_hosts: Vec<NodeIndex>,
     /// Ports of clients, for path queries.
     ports: Vec<Guid>,
-    hosts: Vec<NodeIndex>,
     adversary: Adversary,
     /// What is known to hold.
     pub oracle: Oracle,
@@ -250,7 +251,7 @@ impl World {
         let mut clients = Vec::new();
         let free = (0..).map(place).filter(|node| !taken.contains(node)).take(config.clients);
         let free: Vec<_> = free.collect();
-        for (index, node) in free.into_iter().enumerate() {
+        for (index, &node) in free.iter().enumerate() {
             let endpoint = fabric.attach(node, 0).map_err(|error| error.to_string())?;
             let guid = guid_of(&fabric, node)?;
             let gid = Gid::new(SUBNET_PREFIX_DEFAULT, guid);
@@ -269,8 +270,8 @@ impl World {
             setups,
             etcd: model,
             clients,
+            client_hosts: free,
             ports,
-            hosts,
             adversary: Adversary::new(seed),
             oracle: Oracle::default(),
             trace: Trace::new(config.prints),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fabric_sim::{Delivery, Endpoint};
 use ib_mad::transport::Packet;
-use ib_mad::types::{Guid, Lid};
+use ib_mad::types::Lid;
 use ib_mad::wire::sa::SaMad;
 
 use super::{Event, World};
@@ -44,11 +44,11 @@ impl World {
                 if let Some(manager) = &mut place.process {
                     manager.handle_asks(&mut self.net, id, kind);
                 }
-                self.trace.bytes(at, format!("{from:?} asks {to:?} {kind:?}").as_bytes());
+                self.trace.text(at, format_args!("{from:?} asks {to:?} {kind:?}"));
             }
             (_, Received::Asks(id, ..)) => self.net.refuse(self.timeline.now(), id),
             (to, Received::Message(id, message)) => {
-                self.trace.bytes(at, format!("{to:?} {id} {}", name_of(&message)).as_bytes());
+                self.trace.text(at, format_args!("{to:?} {id} {}", name_of(&message)));
                 match to {
                     Proc::Manager(index) => {
                         let place = &mut self.managers[index];
@@ -176,22 +176,14 @@ impl World {
         let Some(open) = &mut client.open else { return };
         open.tries += 1;
         let (tid, tries) = (open.tid, open.tries);
-        let sm_lid = self.sm_lid(client_port(&self.clients[index]));
+        let port = self.fabric.port(self.client_hosts[index], 1);
+        let sm_lid = port.map_or(Lid::NONE, |port| port.master_sm_lid);
         let client = &self.clients[index];
         if let (Some(open), true) = (&client.open, sm_lid.is_unicast()) {
             let packet = Packet::new(open.mad, Client::address(sm_lid));
             self.fabric.send(now, client.endpoint, &packet);
         }
         self.schedule(now + ANSWER_TIME, Event::Late(index, tid, tries));
-    }
-
-    fn sm_lid(&self, guid: Guid) -> Lid {
-        let node = self
-            .hosts
-            .iter()
-            .find(|node| self.fabric.port(**node, 1).is_some_and(|port| port.guid == guid));
-        let port = node.and_then(|node| self.fabric.port(*node, 1));
-        port.map_or(Lid::NONE, |port| port.master_sm_lid)
     }
 
     pub(super) fn late(&mut self, index: usize, tid: u64, tries: u32) {
@@ -206,10 +198,6 @@ impl World {
             None => {}
         }
     }
-}
-
-fn client_port(client: &Client) -> Guid {
-    client.guid
 }
 
 fn name_of(message: &Message) -> &'static str {
