@@ -27,7 +27,7 @@ mod writing;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -339,9 +339,12 @@ impl RegistryHandle {
     /// The MLIDs whose members changed since the last call, with their members; empty if none are
     /// left.
     pub(super) fn changed_membership(&self) -> Membership {
-        // Cleared first: a wake-up after this is not lost.
-        let mut bells = [0; 64];
-        let _ = (&self.wake).read(&mut bells);
+        // Cleared first: a wake-up after this is not lost. Without one there is nothing to read, and
+        // this is called at every turn of the loop.
+        if self.shared.rung.swap(false, Acquire) {
+            let mut bells = [0; 64];
+            while matches!((&self.wake).read(&mut bells), Ok(count) if count == bells.len()) {}
+        }
         std::mem::take(&mut self.shared.membership())
     }
 

@@ -3,7 +3,10 @@
 use std::collections::VecDeque;
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{
+    AtomicBool, AtomicU64,
+    Ordering::{Release, SeqCst},
+};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Instant;
 
@@ -146,6 +149,8 @@ pub(super) struct Shared {
     /// Wakes the service loop when relayed traps wait, multicast membership changed, or the
     /// registry was published in another session.
     pub(super) bell: UnixStream,
+    /// Whether the bell may have rung since it was silenced.
+    pub(super) rung: AtomicBool,
     /// SM_Key that makes a request trusted.
     pub(super) sa_key: AtomicU64,
 }
@@ -176,6 +181,7 @@ impl Shared {
             decisions: Mutex::default(),
             connections: AtomicU64::new(0),
             bell,
+            rung: AtomicBool::new(false),
             sa_key: AtomicU64::new(sa_key),
         }
     }
@@ -252,5 +258,7 @@ impl Shared {
     pub(super) fn ring(&self) {
         // If the socket is full, the loop is awake already.
         let _ = (&self.bell).write(&[0]);
+        // After the byte: a loop that finds the flag unset leaves the byte, and looks again.
+        self.rung.store(true, Release);
     }
 }

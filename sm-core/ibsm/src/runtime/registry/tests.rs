@@ -420,3 +420,21 @@ fn of_two_registries_on_one_etcd_one_acknowledges_and_nothing_is_lost() {
     let lost = all.iter().filter(|(_, _, id)| !there.contains(id)).count();
     assert_eq!(lost, 0, "of {}", all.len());
 }
+
+#[test]
+fn one_look_silences_the_bell_however_often_it_rang() {
+    let directory = tempfile::tempdir().unwrap();
+    let (handle, _publisher) = handle(&directory);
+    let rings = || {
+        let mut interests = [Interest::read(handle.as_fd())];
+        wait(&mut interests, Some(Duration::ZERO)).unwrap();
+        interests[0].is_readable()
+    };
+    handle.changed_membership();
+    for count in [1, 64, 200] {
+        (0..count).for_each(|_| handle.shared.ring());
+        assert!(rings(), "{count}");
+        handle.changed_membership();
+        assert!(!rings(), "{count}");
+    }
+}
