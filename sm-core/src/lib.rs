@@ -3,7 +3,8 @@
 //! From the wire up: [`fabric`] holds the known state, [`sweep`] discovers it and configures it as
 //! [`manage`] and `sm_routing` decide, [`mastership`] elects one manager, [`trap`] and [`notice`]
 //! turn changes into events, [`registry`] decides on what clients register, and [`dump`]
-//! renders tables as text. Packets and time are arguments. Sockets, clocks, threads and files
+//! renders tables as text. Beside sweeps, [`perf`] and [`congestion`] query agents of nodes; both
+//! are a [`querier`]. Packets and time are arguments. Sockets, clocks, threads and files
 //! belong to the programs (`ibsm`); `clippy.toml` beside this crate's `Cargo.toml` forbids them
 //! here.
 
@@ -16,6 +17,7 @@ pub mod manage;
 pub mod mastership;
 pub mod notice;
 pub mod perf;
+pub mod querier;
 pub mod registry;
 pub mod smp;
 pub mod sweep;

@@ -18,6 +18,7 @@ use sa_proto::snapshot::Node;
 use super::agent::{Agent, State};
 use super::requests::Query;
 use super::settings::CongestionSettings;
+use crate::querier::Querier;
 
 /// Upper limit of `cc_max_outstanding_mads`, the number of requests outstanding at once.
 pub const OUTSTANDING_MAX: usize = 65_536;
@@ -246,50 +247,8 @@ impl CongestionManager {
         status
     }
 
-    /// The next event.
-    pub fn poll_event(&mut self) -> Option<CongestionEvent> {
-        self.events.pop_front()
-    }
-
-    /// When [`handle_timeout`](Self::handle_timeout) is due.
-    pub fn poll_timeout(&self) -> Option<Instant> {
-        let is_idle = self.cycle_began.is_none();
-        let cycle = self.next_cycle().filter(|_| is_idle);
-        [cycle, self.transactions.poll_timeout()].into_iter().flatten().min()
-    }
-
     fn next_cycle(&self) -> Option<Instant> {
         [self.cycle_due, self.logs_due].into_iter().flatten().min()
-    }
-
-    /// Begins a cycle if it is due, and handles requests that were not answered. Spurious calls are
-    /// allowed.
-    pub fn handle_timeout(&mut self, now: Instant) {
-        self.transactions.handle_timeout(now);
-        while let Some((_, ask)) = self.transactions.poll_expired() {
-            let next = self.agents[ask.agent as usize].silent(ask.query);
-            self.go_on(now, ask, next);
-        }
-        if self.cycle_began.is_none() && self.next_cycle().is_some_and(|due| now >= due) {
-            self.begin_cycle(now);
-        }
-    }
-
-    /// The next packet to send. Call until there is none, or while packets can be sent.
-    pub fn poll_transmit(&mut self, now: Instant) -> Option<Packet> {
-        loop {
-            if let Some((tid, &mut ask)) = self.transactions.poll_transmit(now) {
-                return Some(self.packet(tid, ask));
-            }
-            if self.transactions.room() == 0 {
-                return None;
-            }
-            let ask = self.ready.pop_front()?;
-            self.status.written += u64::from(ask.query.is_set());
-            let (timeout, retries) = (self.settings.timeout, self.settings.retries);
-            // There is room.
-            let _ = self.transactions.start(ask, timeout, retries);
-        }
     }
 
     fn packet(&self, tid: u32, ask: Ask) -> Packet {
@@ -301,45 +260,6 @@ impl CongestionManager {
         let timeout = self.settings.timeout.as_millis();
         packet.carrier.answer_timeout_ms = u32::try_from(timeout).unwrap_or(u32::MAX);
         packet
-    }
-
-    /// Handles a received packet.
-    pub fn handle_packet(&mut self, now: Instant, packet: &Packet) {
-        let header = MadHeader::of(&packet.mad);
-        if packet.carrier.undelivered != 0 {
-            return;
-        }
-        let (tid, status) = (header.tid(), header.status());
-        let is_answer = header.mgmt_class() == cc::CLASS && header.method() == Method::GET_RESP;
-        let expected = self.transactions.get(tid).copied().filter(|ask| {
-            let agent = &self.agents[ask.agent as usize];
-            is_answer
-                && header.attribute_id() == ask.query.attribute(agent.is_switch)
-                && packet.address.lid == agent.lid
-        });
-        let Some(ask) = expected else {
-            self.status.unmatched += 1;
-            return;
-        };
-        self.transactions.handle_response(tid);
-        let agent = &mut self.agents[ask.agent as usize];
-        let next = match status {
-            Status::OK => {
-                let events = agent.log.events;
-                let next = agent.answered(&self.settings, ask.query, &packet.mad, self.reads_logs);
-                let grown = agent.log.events - events;
-                match agent.is_switch {
-                    true => self.status.marked += grown,
-                    false => self.status.slowed += grown,
-                }
-                next
-            }
-            status => {
-                self.status.refused += 1;
-                agent.refused(&self.settings, ask.query, status, self.reads_logs)
-            }
-        };
-        self.go_on(now, ask, next);
     }
 
     /// Continues with an agent's next request, or is done with it in this cycle.
@@ -478,5 +398,84 @@ impl CongestionManager {
             (is_up && lid.is_unicast()).then(|| Agent::new(index, port.num, lid, key))
         });
         ports.collect()
+    }
+}
+
+impl Querier for CongestionManager {
+    type Event = CongestionEvent;
+
+    fn poll_event(&mut self) -> Option<CongestionEvent> {
+        self.events.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        let is_idle = self.cycle_began.is_none();
+        let cycle = self.next_cycle().filter(|_| is_idle);
+        [cycle, self.transactions.poll_timeout()].into_iter().flatten().min()
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.transactions.handle_timeout(now);
+        while let Some((_, ask)) = self.transactions.poll_expired() {
+            let next = self.agents[ask.agent as usize].silent(ask.query);
+            self.go_on(now, ask, next);
+        }
+        if self.cycle_began.is_none() && self.next_cycle().is_some_and(|due| now >= due) {
+            self.begin_cycle(now);
+        }
+    }
+
+    fn poll_transmit(&mut self, now: Instant) -> Option<Packet> {
+        loop {
+            if let Some((tid, &mut ask)) = self.transactions.poll_transmit(now) {
+                return Some(self.packet(tid, ask));
+            }
+            if self.transactions.room() == 0 {
+                return None;
+            }
+            let ask = self.ready.pop_front()?;
+            self.status.written += u64::from(ask.query.is_set());
+            let (timeout, retries) = (self.settings.timeout, self.settings.retries);
+            // There is room.
+            let _ = self.transactions.start(ask, timeout, retries);
+        }
+    }
+
+    fn handle_packet(&mut self, now: Instant, packet: &Packet) {
+        let header = MadHeader::of(&packet.mad);
+        if packet.carrier.undelivered != 0 {
+            return;
+        }
+        let (tid, status) = (header.tid(), header.status());
+        let is_answer = header.mgmt_class() == cc::CLASS && header.method() == Method::GET_RESP;
+        let expected = self.transactions.get(tid).copied().filter(|ask| {
+            let agent = &self.agents[ask.agent as usize];
+            is_answer
+                && header.attribute_id() == ask.query.attribute(agent.is_switch)
+                && packet.address.lid == agent.lid
+        });
+        let Some(ask) = expected else {
+            self.status.unmatched += 1;
+            return;
+        };
+        self.transactions.handle_response(tid);
+        let agent = &mut self.agents[ask.agent as usize];
+        let next = match status {
+            Status::OK => {
+                let events = agent.log.events;
+                let next = agent.answered(&self.settings, ask.query, &packet.mad, self.reads_logs);
+                let grown = agent.log.events - events;
+                match agent.is_switch {
+                    true => self.status.marked += grown,
+                    false => self.status.slowed += grown,
+                }
+                next
+            }
+            status => {
+                self.status.refused += 1;
+                agent.refused(&self.settings, ask.query, status, self.reads_logs)
+            }
+        };
+        self.go_on(now, ask, next);
     }
 }

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::querier::Querier;
 use ib_mad::packet::{Address, Packet};
 use ib_mad::transaction::Transactions;
 use ib_mad::types::{Guid, PortNum, Sl};
@@ -347,85 +348,6 @@ impl PerfManager {
         }
     }
 
-    /// The next event.
-    pub fn poll_event(&mut self) -> Option<PerfEvent> {
-        self.events.pop_front()
-    }
-
-    /// When [`handle_timeout`](Self::handle_timeout) is due.
-    pub fn poll_timeout(&self) -> Option<Instant> {
-        let sweep = self.sweep_due.filter(|_| self.sweep_began.is_none());
-        [sweep, self.transactions.poll_timeout()].into_iter().flatten().min()
-    }
-
-    /// Begins a sweep if it is due, and handles queries that were not answered. Spurious calls are
-    /// allowed.
-    pub fn handle_timeout(&mut self, now: Instant) {
-        self.transactions.handle_timeout(now);
-        while let Some((_, ask)) = self.transactions.poll_expired() {
-            self.silent(now, ask);
-        }
-        let is_due = self.sweep_due.is_some_and(|due| now >= due);
-        if is_due && self.sweep_began.is_none() {
-            self.begin_sweep(now);
-        }
-    }
-
-    /// The next packet to send. Call until there is none, or while packets can be sent.
-    pub fn poll_transmit(&mut self, now: Instant) -> Option<Packet> {
-        loop {
-            if let Some((tid, &mut ask)) = self.transactions.poll_transmit(now) {
-                return Some(self.packet(tid, ask));
-            }
-            if self.transactions.room() == 0 {
-                return None;
-            }
-            if let Some(port) = self.ready_ports.pop_front() {
-                self.ask_port(now, port);
-            } else if let Some(agent) = self.ready_agents.pop_front() {
-                self.agents[agent as usize].queued = false;
-                self.ask_agent(now, agent);
-            } else {
-                return None;
-            }
-        }
-    }
-
-    /// Handles a received packet.
-    pub fn handle_packet(&mut self, now: Instant, packet: &Packet) {
-        let header = MadHeader::of(&packet.mad);
-        if packet.carrier.undelivered != 0 {
-            return;
-        }
-        if header.mgmt_class() != MgmtClass::PERF || header.method() != Method::GET_RESP {
-            self.status.unmatched += 1;
-            return;
-        }
-        let (tid, status) = (header.tid(), header.status());
-        let expected = self.transactions.get(tid).copied().filter(|ask| {
-            header.attribute_id() == ask.query.attribute()
-                && packet.address.lid == self.destination(ask.agent).lid
-        });
-        let Some(ask) = expected else {
-            self.status.unmatched += 1;
-            return;
-        };
-        self.transactions.handle_response(tid);
-        // ClassPortInfo may redirect without the status.
-        let redirects = status.0 & Status::REDIRECT.0 != 0;
-        match status {
-            _ if redirects => self.redirect(now, ask, &packet.mad),
-            Status::OK => self.answered(now, ask, &packet.mad),
-            Status::UNSUPPORTED_METHOD | Status::UNSUPPORTED_METHOD_ATTRIBUTE => {
-                self.unsupported(now, ask);
-            }
-            _ => {
-                self.status.refused += 1;
-                self.go_on(now, ask);
-            }
-        }
-    }
-
     fn seconds(&self, now: Instant) -> u32 {
         let elapsed = now.saturating_duration_since(self.started).as_secs();
         u32::try_from(self.started_s.saturating_add(elapsed)).unwrap_or(u32::MAX)
@@ -614,4 +536,81 @@ fn first_step(agent: &Agent, reads_all: bool) -> Step {
 fn is_nearly_full(counts: &PortCounts, counter: Counter) -> bool {
     let max = u64::from(counter.max());
     counts.last(counter) >= max - max / 4
+}
+
+impl Querier for PerfManager {
+    type Event = PerfEvent;
+
+    fn poll_event(&mut self) -> Option<PerfEvent> {
+        self.events.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        let sweep = self.sweep_due.filter(|_| self.sweep_began.is_none());
+        [sweep, self.transactions.poll_timeout()].into_iter().flatten().min()
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.transactions.handle_timeout(now);
+        while let Some((_, ask)) = self.transactions.poll_expired() {
+            self.silent(now, ask);
+        }
+        let is_due = self.sweep_due.is_some_and(|due| now >= due);
+        if is_due && self.sweep_began.is_none() {
+            self.begin_sweep(now);
+        }
+    }
+
+    fn poll_transmit(&mut self, now: Instant) -> Option<Packet> {
+        loop {
+            if let Some((tid, &mut ask)) = self.transactions.poll_transmit(now) {
+                return Some(self.packet(tid, ask));
+            }
+            if self.transactions.room() == 0 {
+                return None;
+            }
+            if let Some(port) = self.ready_ports.pop_front() {
+                self.ask_port(now, port);
+            } else if let Some(agent) = self.ready_agents.pop_front() {
+                self.agents[agent as usize].queued = false;
+                self.ask_agent(now, agent);
+            } else {
+                return None;
+            }
+        }
+    }
+
+    fn handle_packet(&mut self, now: Instant, packet: &Packet) {
+        let header = MadHeader::of(&packet.mad);
+        if packet.carrier.undelivered != 0 {
+            return;
+        }
+        if header.mgmt_class() != MgmtClass::PERF || header.method() != Method::GET_RESP {
+            self.status.unmatched += 1;
+            return;
+        }
+        let (tid, status) = (header.tid(), header.status());
+        let expected = self.transactions.get(tid).copied().filter(|ask| {
+            header.attribute_id() == ask.query.attribute()
+                && packet.address.lid == self.destination(ask.agent).lid
+        });
+        let Some(ask) = expected else {
+            self.status.unmatched += 1;
+            return;
+        };
+        self.transactions.handle_response(tid);
+        // ClassPortInfo may redirect without the status.
+        let redirects = status.0 & Status::REDIRECT.0 != 0;
+        match status {
+            _ if redirects => self.redirect(now, ask, &packet.mad),
+            Status::OK => self.answered(now, ask, &packet.mad),
+            Status::UNSUPPORTED_METHOD | Status::UNSUPPORTED_METHOD_ATTRIBUTE => {
+                self.unsupported(now, ask);
+            }
+            _ => {
+                self.status.refused += 1;
+                self.go_on(now, ask);
+            }
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! A manager and one agent, answer by answer.
 
+use crate::querier::Querier;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

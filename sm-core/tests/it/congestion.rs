@@ -10,6 +10,7 @@ use ib_mad::wire::congestion::{
 use ib_mad::wire::mad::{AttributeId, MadHeader, Method};
 use sm_config::Settings;
 use sm_core::congestion::{CongestionManager, CongestionSettings, Happened, State};
+use sm_core::querier::Querier;
 
 use crate::common::{Bed, fat_tree};
 

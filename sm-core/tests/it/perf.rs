@@ -1,5 +1,6 @@
 //! The performance manager on a simulated fabric, against the simulator's own counts.
 
+use sm_core::querier::Querier;
 use std::time::Duration;
 
 use fabric_sim::{CounterSupport, Delivery, Endpoint, NodeIndex, PortCounter, Probability};

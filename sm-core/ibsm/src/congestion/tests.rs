@@ -1,5 +1,6 @@
 //! The board with a manager and one switch.
 
+use sm_core::querier::Querier;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

@@ -4,6 +4,7 @@ use ib_mad::types::{Guid, Lid, PortNum};
 use ib_mad::wire::attribute::{LinkWidths, NodeInfo, NodeType, PortInfo};
 use sa_proto::snapshot::{FabricPlane, Lft, RegistryPlane, Session as Epoch, Snapshot};
 use sm_core::perf::{PerfManager, PerfSettings};
+use sm_core::querier::Querier;
 
 use std::time::Instant;
 

@@ -7,6 +7,7 @@ use ib_mad::wire::mad::{MadHeader, Method};
 use ib_mad::wire::perf::{self, PortCounters};
 use sa_proto::snapshot::Port;
 use sm_core::perf::PerfSettings;
+use sm_core::querier::Querier;
 
 use super::exposition::{Exposition, Wanted};
 use super::*;

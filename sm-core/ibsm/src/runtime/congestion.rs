@@ -9,6 +9,7 @@ use ib_mad::transport::Packet;
 use sm_core::congestion::{
     CongestionEvent, CongestionManager, CongestionSettings, CongestionStatus, Happened,
 };
+use sm_core::querier::Querier;
 use tracing::{info, warn};
 
 use super::attachment::{AttachError, Observer};
@@ -74,20 +75,11 @@ impl beside::Task for CongestionTask {
         received: &[Packet],
         unsent: &mut Vec<Packet>,
     ) -> Option<Instant> {
-        let mut events = Vec::new();
         let state = self.board.with(|manager| {
-            for packet in received {
-                manager.handle_packet(now, packet);
-            }
-            manager.handle_timeout(now);
-            while unsent.len() < BATCH {
-                let Some(packet) = manager.poll_transmit(now) else { break };
-                unsent.push(packet);
-            }
-            events.extend(std::iter::from_fn(|| manager.poll_event()));
-            (manager.cycles(), manager.poll_timeout())
+            let events = manager.turn(now, received, unsent, BATCH);
+            (events, manager.cycles(), manager.poll_timeout())
         });
-        let (cycles, due) = state?;
+        let (events, cycles, due) = state?;
         events.iter().for_each(|event| self.log(event));
         if cycles != self.cycles {
             self.cycles = cycles;

@@ -8,6 +8,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use ib_mad::transport::Packet;
 use sm_core::perf::{Happened, PerfEvent, PerfManager, PerfSettings, dump};
+use sm_core::querier::Querier;
 use tracing::{info, warn};
 
 use super::attachment::{AttachError, Observer};
@@ -71,20 +72,11 @@ impl beside::Task for PerfTask {
         received: &[Packet],
         unsent: &mut Vec<Packet>,
     ) -> Option<Instant> {
-        let mut events = Vec::new();
         let state = self.board.with(|manager| {
-            for packet in received {
-                manager.handle_packet(now, packet);
-            }
-            manager.handle_timeout(now);
-            while unsent.len() < BATCH {
-                let Some(packet) = manager.poll_transmit(now) else { break };
-                unsent.push(packet);
-            }
-            events.extend(std::iter::from_fn(|| manager.poll_event()));
-            (manager.status().sweeps, manager.poll_timeout())
+            let events = manager.turn(now, received, unsent, BATCH);
+            (events, manager.status().sweeps, manager.poll_timeout())
         });
-        let (sweeps, due) = state?;
+        let (events, sweeps, due) = state?;
         events.iter().for_each(|event| self.log(event));
         if sweeps != self.sweeps {
             self.sweeps = sweeps;
