@@ -82,9 +82,9 @@ impl FatTree {
     }
 }
 
-/// Parameters of a rail-optimized fat tree: hosts have an adapter for each rail, and the adapters of
-/// a group of hosts that belong to one rail share a leaf. Traffic between equal adapters within a
-/// group passes one switch.
+/// Parameters of a rail-optimized fat tree: hosts have an adapter for each rail, and the adapters
+/// of a group of hosts that belong to one rail share a leaf. Traffic between equal adapters within
+/// a group passes one switch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RailTree {
     /// Levels of switches, 2 or 3.

@@ -1,5 +1,5 @@
-//! Generators of fabrics: fat trees, tori, meshes, hypercubes, HyperX, dragonflies, Dragonfly+, Slim
-//! Flies and random graphs.
+//! Generators of fabrics: fat trees, tori, meshes, hypercubes, HyperX, dragonflies, Dragonfly+,
+//! Slim Flies and random graphs.
 //!
 //! A shape ([`Shape`]) produces a plan: switches, the cables between them, and the switch ports of
 //! hosts. [`generate`] removes cables, switches and hosts as requested, assigns GUIDs and names,

@@ -17,8 +17,8 @@ pub(super) struct Plan {
     /// Ports per switch.
     pub(super) radix: u8,
     pub(super) links: Vec<(SwitchPort, SwitchPort)>,
-    /// Adapters by number of the host and of the adapter in it, from 1. They keep their numbers when
-    /// others are removed.
+    /// Adapters by number of the host and of the adapter in it, from 1. They keep their numbers
+    /// when others are removed.
     pub(super) hosts: Vec<((usize, u8), SwitchPort)>,
 }
 

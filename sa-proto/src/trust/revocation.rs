@@ -3,9 +3,9 @@
 use tokio_rustls::rustls::pki_types::{CertificateDer, CertificateRevocationListDer};
 use x509_parser::prelude::{CertificateRevocationList, FromDer, X509Certificate};
 
-/// For each CA the lists that concern certificates it signed, as indices: those that its key signed,
-/// and those of issuers that are none of these CAs, which may be intermediate ones. The index of a
-/// list as error that has the name of a CA as issuer, and is signed by none with this name.
+/// For each CA, the indices of the lists that concern certificates it signed: those that its key
+/// signed, and those of issuers that are none of these CAs, which may be intermediate ones. Fails
+/// with the index of a list whose issuer has the name of a CA, but which no CA of that name signed.
 pub(super) fn lists_by_ca(
     authorities: &[CertificateDer<'_>],
     lists: &[CertificateRevocationListDer<'_>],

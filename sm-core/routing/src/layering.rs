@@ -29,7 +29,8 @@ pub(super) enum Pairs {
 }
 
 impl Pairs {
-    /// The choices to try for traffic of hosts, preferred first. Both are equal if all switches have hosts.
+    /// The choices to try for traffic of hosts, preferred first. Both are equal if all switches
+    /// have hosts.
     pub(super) fn choices(topology: &Topology) -> &'static [Self] {
         match topology.hosts_on().contains(&0) {
             true => &[Self::WithHosts, Self::BothWithHosts],

@@ -3,7 +3,7 @@
 //! The *congestion* of a flow is the largest number of flows of its pattern on any link of its
 //! path, and its *bandwidth* the reciprocal, as ORCS defines them (Schneider, Hoefler, Lumsdaine:
 //! ORCS: An Oblivious Routing Congestion Simulator, 2009). Nothing is sent and no time is
-//! simulated: all follows from the tables. All links count alike, whatever their rates.
+//! simulated: all follows from the tables. All links count alike, at any rate.
 //!
 //! - [`patterns`](self::Pattern): matchings, shifts, permutations and tournament rounds of hosts.
 //! - `meter`: congestion of one pattern. `statics`: what needs no pattern, that is, all-to-all

@@ -4,7 +4,8 @@ use crate::types::PortNum;
 use crate::wire::field::layout;
 
 layout! {
-    /// PortRcvErrorDetails, 16 bytes (IBA 16.1.4.2): the causes of PortRcvErrors. Counters saturate.
+    /// PortRcvErrorDetails, 16 bytes (IBA 16.1.4.2): the causes of PortRcvErrors. Counters
+    /// saturate.
     ///
     /// ```text
     ///  1 PortSelect                 2 CounterSelect (2)

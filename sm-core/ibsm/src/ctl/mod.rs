@@ -82,8 +82,8 @@ pub enum Command {
     /// Print the topology as other programs read it, without a sweep.
     Topology(topology::Options),
     /// Show how the fabric differs from the baseline, from a file of an earlier or expected one, or
-    /// from an earlier time, or two files or times from each other: missing and extra nodes and links, moved
-    /// cables, changed rates.
+    /// from an earlier time, or two files or times from each other: missing and extra nodes and
+    /// links, moved cables, changed rates.
     Diff(topology::DiffOptions),
     /// Take, show or clear the baseline: the topology from which differences are problems.
     Baseline(baseline::Options),

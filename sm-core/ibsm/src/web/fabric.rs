@@ -20,8 +20,8 @@ const INACTIVE: u32 = 2;
 /// Flag: the link is missing.
 const MISSING: u32 = 4;
 
-/// The map. Nodes that are missing keep their places. Nodes are numbered: switches first, by name, then hosts by switch and port. Lists have
-/// one entry per node.
+/// The map. Nodes that are missing keep their places. Nodes are numbered: switches first, by name,
+/// then hosts by switch and port. Lists have one entry per node.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Map {
     etag: String,

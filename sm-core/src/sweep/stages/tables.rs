@@ -78,8 +78,8 @@ impl Subnet {
                  engine does better"
             ),
             (engine, None) => info!(
-                "routing_engine is not set: {engine} does not route the fabric as a fat tree; other \
-                 engines may do better, and `ibsm plan` recommends one"
+                "routing_engine is not set: {engine} does not route the fabric as a fat tree; \
+                 other engines may do better, and `ibsm plan` recommends one"
             ),
         }
     }
@@ -100,9 +100,9 @@ impl Subnet {
     pub(in crate::sweep) fn warn_of_reply_loops(&self, loops: &CreditLoops) {
         let Some(made) = self.routing.made() else { return };
         warn!(
-            "credit loops of replies: hosts that reply on the SL of the request, as Linux does, can \
-             deadlock on up to {} links, for example {}; {} avoids loops only if each direction has \
-             the SL of its own path",
+            "credit loops of replies: hosts that reply on the SL of the request, as Linux does, \
+             can deadlock on up to {} links, for example {}; {} avoids loops only if each direction \
+             has the SL of its own path",
             loops.looping,
             self.cycle(made.switches(), loops),
             made.engine()

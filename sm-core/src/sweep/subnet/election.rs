@@ -130,9 +130,9 @@ pub(in crate::sweep) enum Patience {
     Begins,
     /// Wait.
     Lasts,
-    /// Do not wait, or any longer. This was not said before.
+    /// Continue without waiting, or after a wait in vain, which is to be logged.
     Ends,
-    /// Do not wait any longer, as before.
+    /// Continue; that was logged before.
     Over,
 }
 
@@ -232,9 +232,9 @@ impl Election {
         self.idle.remove(&port);
     }
 
-    /// Whether to wait until the master of lower rank at the port with this GUID hands over: once an
-    /// hour for `patience`, and only if it may be master of a part of the fabric that this SM has
-    /// not configured (`is_merger`).
+    /// Whether to wait until the master of lower rank at the port with this GUID hands over: once
+    /// an hour for `patience`, and only if it may be master of a part of the fabric that this SM
+    /// has not configured (`is_merger`).
     pub(in crate::sweep) fn await_outranked(
         &mut self,
         now: Instant,

@@ -14,8 +14,8 @@ use crate::manage::lid::LidRange;
 /// Maximum number of LIDs; traps of more issuers request a full sweep.
 const LIDS_MAX: usize = 1024;
 
-/// SystemImageGUIDs reported since the last sweep began, by the sender's LID, with the LID that each
-/// is about.
+/// SystemImageGUIDs reported since the last sweep began, by the sender's LID, with the LID that
+/// each is about.
 #[derive(Debug, Default)]
 pub(in crate::sweep) struct SystemImages {
     images: BTreeMap<Lid, (Lid, Guid)>,

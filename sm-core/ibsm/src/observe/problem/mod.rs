@@ -36,7 +36,7 @@ pub(crate) use lines::lines;
 pub use list::{Changes, Problem, ProblemList, Problems};
 pub(super) use responders::of_responders;
 
-/// What a problem is about. Two subjects are the same if their identities are, whatever the names.
+/// What a problem is about. Two subjects are the same if their identities are; names do not count.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Subject {
     /// Name of the node, responder or file; empty for the subnet.

@@ -339,8 +339,8 @@ impl RegistryHandle {
     /// The MLIDs whose members changed since the last call, with their members; empty if none are
     /// left.
     pub(super) fn changed_membership(&self) -> Membership {
-        // Cleared first: a wake-up after this is not lost. Without one there is nothing to read, and
-        // this is called at every turn of the loop.
+        // Cleared first: a wake-up after this is not lost. Without one there is nothing to read,
+        // and this is called at every turn of the loop.
         if self.shared.rung.swap(false, Acquire) {
             let mut bells = [0; 64];
             while matches!((&self.wake).read(&mut bells), Ok(count) if count == bells.len()) {}
