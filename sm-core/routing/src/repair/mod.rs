@@ -228,7 +228,7 @@ pub(super) fn settle<W: PathRules>(
 }
 
 /// Whether routing a fabric from scratch takes a few milliseconds.
-fn is_quick(topology: &Topology) -> bool {
+pub(super) fn is_quick(topology: &Topology) -> bool {
     topology.switch_count() * topology.table_len() <= COMPARED_ENTRIES_MAX
 }
 

@@ -25,19 +25,19 @@ pub(super) struct Digits {
 }
 
 impl Digits {
-    /// Replaces these digits, which are those of the hosts' numbers, by those of the previous
-    /// tables, unless the former are better or nearly all the same. `samples` are tables with these
-    /// digits of [`voters`].
+    /// The digits of the previous tables, to be used in place of these, which are those of the
+    /// hosts' numbers; `None` if there are none, or if these are better or nearly all the same.
+    /// `samples` are tables with these digits of [`voters`].
     pub(super) fn or_before(
-        self,
+        &self,
         topology: &Topology,
         tree: &Tree,
         exits: &Exits,
         previous: &Previous<'_>,
         samples: &[(u16, Entries)],
-    ) -> Self {
+    ) -> Option<Self> {
         let new = self;
-        let Some(old) = new.as_before(topology, tree, exits, previous, samples) else { return new };
+        let old = new.as_before(topology, tree, exits, previous, samples)?;
         let differs =
             |&at: &usize| new.slots.iter().zip(&old.slots).any(|(new, old)| new[at] != old[at]);
         let changed = (0..exits.hosts.len()).filter(differs).count();
@@ -45,9 +45,9 @@ impl Digits {
         if is_small && has_new_links(topology, previous)
             || old.meeting(tree, exits) > new.meeting(tree, exits) + WORSE_MAX
         {
-            return new;
+            return None;
         }
-        old
+        Some(old)
     }
 
     /// The digits of the hosts' numbers. The LIDs of a host have different ones.

@@ -6,11 +6,15 @@ use sa_proto::snapshot::Entries;
 use super::digits::{Digits, voters};
 use super::exits::Exits;
 use super::{NO_SLOT, Tree};
+use crate::balance::{is_balanced, most_to_hosts};
 use crate::deal::{Dealt, PathRules};
+use crate::repair::is_quick;
 use crate::{HopMatrix, NO_ROUTE, PortMask, Previous, Topology};
 
 /// Routes all destinations by `hops`, which has a row per egress switch, and by the rules for each.
-/// Takes time proportional to switches times links plus switches times LIDs. Loads are not counted.
+/// Takes time proportional to switches times links plus switches times LIDs. Loads are not counted,
+/// except that in a small fabric digits of previous tables are kept only if the worst link has at
+/// most 2 % more routes with them.
 pub(super) fn route<W: PathRules>(
     topology: &Topology,
     tree: &Tree,
@@ -41,18 +45,33 @@ pub(super) fn route<W: PathRules>(
         let tables = switches.par_iter().map_init(begin, |filler, &switch| filler.table(switch));
         tables.collect::<Vec<(Entries, u64)>>()
     };
-    let mut digits = Digits::of_numbers(tree, &exits);
-    if let Some(previous) = previous {
-        let voters = voters(topology, tree);
-        let samples = tables(&digits, &voters).into_iter().map(|(table, _)| table);
-        let samples: Vec<_> = voters.iter().copied().zip(samples).collect();
-        digits = digits.or_before(topology, tree, &exits, previous, &samples);
-    }
     let switches: Vec<u16> = topology.switches().collect();
-    let tables = tables(&digits, &switches);
+    let numbers = Digits::of_numbers(tree, &exits);
+    let before = previous.and_then(|previous| {
+        let voters = voters(topology, tree);
+        let samples = tables(&numbers, &voters).into_iter().map(|(table, _)| table);
+        let samples: Vec<_> = voters.iter().copied().zip(samples).collect();
+        numbers.or_before(topology, tree, &exits, previous, &samples)
+    });
+    let tables = match before {
+        Some(before) => {
+            let kept = tables(&before, &switches);
+            match is_quick(topology).then(|| tables(&numbers, &switches)) {
+                Some(fresh) if !is_balanced(most(topology, &kept), most(topology, &fresh)) => fresh,
+                _ => kept,
+            }
+        }
+        None => tables(&numbers, &switches),
+    };
     let unreachable = tables.iter().map(|(_, unreachable)| unreachable).sum();
     let lfts = tables.into_iter().map(|(lft, _)| lft).collect();
     Dealt { lfts, unreachable, loads: Vec::new() }
+}
+
+/// Number of routes to hosts' LIDs on the most loaded link with these tables.
+fn most(topology: &Topology, tables: &[(Entries, u64)]) -> u32 {
+    let lfts: Vec<Entries> = tables.iter().map(|(lft, _)| lft.clone()).collect();
+    most_to_hosts(topology, &lfts)
 }
 
 /// Counts a link as one that leads closer to each egress switch that is one hop nearer `there` than

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::balance::LinkLoads;
 use crate::testing::spread;
+use crate::tree::Tree;
 use crate::{BLOCK_LEN, CommonOptions, Destination, HopMatrix, Ties, testing, verify};
 
 fn routed(topology: &Topology) -> Routing {
@@ -72,8 +73,8 @@ proptest! {
         check(&after, &new)?;
         let most = |routing: &Routing| f64::from(testing::spread(&after, routing).max);
         let enough = most(&routed(&after)) * 1.02;
-        prop_assert!(most(&new) <= enough);
-        let (mut moved, mut has_gained) = (0, false);
+        prop_assert!(most(&new) <= enough, "{} on a link, {enough} are enough", most(&new));
+        let (mut moved, mut forced, mut has_gained) = (0, 0, false);
         for destination in after.destinations() {
             let [then, now] = [&old, &new].map(|of| of.hops.row(destination.egress_switch));
             for switch in after.switches().filter(|&switch| switch != destination.egress_switch) {
@@ -86,8 +87,11 @@ proptest! {
                 for lid in destination.lids() {
                     let port = old.port(switch, lid);
                     let link = after.link_at(switch, port).map(|link| after.link(link));
-                    if !gained && link.is_some_and(|link| closer(now, link.peer)) {
-                        moved += usize::from(new.port(switch, lid) != port);
+                    let changes = usize::from(new.port(switch, lid) != port);
+                    match link.is_some_and(|link| closer(now, link.peer)) {
+                        true if !gained => moved += changes,
+                        true => {}
+                        false => forced += changes,
                     }
                 }
             }
@@ -102,7 +106,10 @@ proptest! {
         let lost: u32 = loads.iter().enumerate().filter(|&(at, _)| must(at)).map(|(_, &l)| l).sum();
         let worst = loads.iter().copied().max().unwrap_or(0);
         let is_enough = f64::from(worst + lost) > enough;
-        prop_assert!(moved == 0 || has_gained || is_enough, "{} moved", moved);
+        // The closed form of trees may move as many as have to.
+        let is_tree = Tree::find(&after, &CommonOptions::default()).is_some();
+        let limit = if is_tree { forced } else { 0 };
+        prop_assert!(moved <= limit || has_gained || is_enough, "{moved} moved, {forced} had to");
     }
 
     #[test]
