@@ -166,6 +166,11 @@ impl Mastership {
         self.refuses_handover = refuses;
     }
 
+    /// The master that this SM replaced because it did not answer.
+    pub fn replaced(&self) -> Option<Guid> {
+        self.replaced
+    }
+
     /// Sets the master that this SM replaced because it did not answer.
     pub fn set_replaced(&mut self, replaced: Option<Guid>) {
         self.replaced = replaced;

@@ -328,13 +328,58 @@ fn handover_from(guid: Guid, lid: Lid) -> Packet {
 }
 
 /// A port at which a standby is known; its GUID and LID.
-fn rival(bed: &mut Bed, host: usize) -> (Guid, Lid) {
+fn standby(bed: &mut Bed, host: usize) -> (Guid, Lid) {
     join(bed, host, of_priority(0));
     let now = bed.clock.now();
     bed.managers[0].sweeper.request_heavy_sweep(now);
     bed.run_for(MINUTE);
     let port = bed.fabric.port(bed.hosts()[host], 1).unwrap();
     (port.guid, port.lid)
+}
+
+/// Lets the manager at the port with this GUID answer as master from now on.
+fn answers_as_master(bed: &mut Bed, guid: Guid) {
+    bed.tamper = Some(Box::new(move |packet| {
+        let Ok(smp) = Smp::new(&packet.mad) else { return };
+        if (smp.method(), smp.attribute_id()) == (Method::GET_RESP, AttributeId::SM_INFO) {
+            let mut info = SmInfo::new(&mut packet.mad[smp::DATA]).unwrap();
+            if info.guid() == guid {
+                info.set_sm_state(SmState::Master);
+            }
+        }
+    }));
+}
+
+/// A port at which a second master is known; its GUID and LID.
+fn rival(bed: &mut Bed, host: usize) -> (Guid, Lid) {
+    let (guid, lid) = standby(bed, host);
+    answers_as_master(bed, guid);
+    let now = bed.clock.now();
+    bed.managers[0].sweeper.request_heavy_sweep(now);
+    bed.run_for(MINUTE);
+    (guid, lid)
+}
+
+/// Regression: a HANDOVER of a manager that was known as a standby cost a full sweep and the
+/// registrations of all clients.
+#[test]
+fn a_known_manager_hands_over_only_if_it_answers_as_master() {
+    let mut bed = ruled();
+    let (guid, lid) = standby(&mut bed, 9);
+    let before = bed.reports().len();
+    let hand_over = |bed: &mut Bed| {
+        let (now, mut packet) = (bed.clock.now(), handover_from(guid, lid));
+        let is_answered = bed.managers[0].sweeper.handle_packet(now, &mut packet);
+        bed.run_for(Duration::from_secs(2));
+        is_answered
+    };
+    assert!((0..20).all(|_| !hand_over(&mut bed)), "it answers as standby");
+    assert!(bed.reports()[before..].iter().all(|report| report.cause != Some(Cause::TakeOver)));
+    answers_as_master(&mut bed, guid);
+    assert!(!hand_over(&mut bed), "it is asked first");
+    assert!(hand_over(&mut bed));
+    bed.bring_up();
+    assert!(bed.reports()[before..].iter().any(|report| report.cause == Some(Cause::TakeOver)));
 }
 
 /// Regression: IsSM was enough to hand over, and as such a port was not found by the sweep that

@@ -350,9 +350,16 @@ impl Election {
         self.others.push((port, sm));
     }
 
-    /// Whether an SM with our SM_Key answered at `port`.
-    pub(in crate::sweep) fn is_manager(&self, port: PortIndex) -> bool {
-        self.others.iter().any(|(at, _)| *at == port)
+    /// The SM with our SM_Key at `port`, as it answered last.
+    pub(in crate::sweep) fn manager_at(&self, port: PortIndex) -> Option<RemoteSm> {
+        self.others.iter().find(|(at, _)| *at == port).map(|(_, sm)| *sm)
+    }
+
+    /// Whether a known SM may be one that hands over to this master: it answered as master, or this
+    /// SM replaced it. The latter stands by when it sends HANDOVER, so that what it wrote is
+    /// overwritten.
+    pub(in crate::sweep) fn may_hand_over(&self, sm: RemoteSm) -> bool {
+        sm.state == SmState::Master || self.own.replaced() == Some(sm.guid)
     }
 
     /// Removes the SM at `port`.

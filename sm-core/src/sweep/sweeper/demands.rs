@@ -43,10 +43,15 @@ impl Sweeper {
         if !election.is_allowed(fabric.port(port).guid) {
             return Standing::Unknown;
         }
-        match election.master() == Some(port) {
-            true => Standing::Polled,
-            false if election.is_manager(port) => Standing::Manager,
-            false => Standing::Unknown,
+        if election.master() == Some(port) {
+            return Standing::Polled;
+        }
+        match election.manager_at(port) {
+            Some(sm) if control == Some(SmControl::Handover) && !election.may_hand_over(sm) => {
+                Standing::Unknown
+            }
+            Some(_) => Standing::Manager,
+            None => Standing::Unknown,
         }
     }
 
@@ -61,7 +66,7 @@ impl Sweeper {
         let place = place.as_deref().unwrap_or("an unknown port");
         warn!(
             "a Set(SMInfo) from {place} is not answered: no subnet manager is known there by the \
-             GUID that it shows, or there were too many"
+             GUID that it shows, or not as a master that could hand over, or there were too many"
         );
         if let Some(port) = self.subnet.claimant(packet) {
             self.subnet.exchange.push(Request::new(Kind::SmInfo, port));
