@@ -145,8 +145,7 @@ fn pair_by_pair(
     for source in sources {
         for destination in destinations {
             found.steps(cost)?;
-            let left = wanted.saturating_sub(found.count());
-            if left == 0 {
+            if found.count() >= wanted {
                 return ControlFlow::Break(());
             }
             if !source.allows(search, constraints, destination) {
@@ -166,7 +165,37 @@ fn pair_by_pair(
             // Many LIDs cost many steps; avoid useless ones.
             if search.connected(from, to) {
                 let (slids, dlids) = (search.lids(from, None), search.lids(to, None));
-                search.pair((from, slids), (to, dlids), ShownGids::default(), left, found)?;
+                let (from, to) = ((from, slids), (to, dlids));
+                search.preferred(from, to, ShownGids::default(), wanted, found)?;
+            }
+        }
+    }
+    if search.is_open() {
+        return in_further_fabrics(search, sources, destinations, wanted, found);
+    }
+    ControlFlow::Continue(())
+}
+
+/// Paths of every pair in further virtual fabrics, until the requested number is reached: after
+/// those of all pairs in the first, since the number counts all pairs.
+#[cold]
+fn in_further_fabrics(
+    search: &Search<'_>,
+    sources: &[End],
+    destinations: &[End],
+    wanted: usize,
+    found: &mut Found<'_>,
+) -> ControlFlow<()> {
+    for source in sources {
+        for destination in destinations {
+            if found.count() >= wanted {
+                return ControlFlow::Break(());
+            }
+            let (from, to) = (source.classed(), destination.classed());
+            let is_allowed = source.allows(search, search.request.constraints, destination);
+            if is_allowed && search.connected(from, to) {
+                let (from, to) = ((from, search.lids(from, None)), (to, search.lids(to, None)));
+                search.further(from, to, ShownGids::default(), wanted, found)?;
             }
         }
     }

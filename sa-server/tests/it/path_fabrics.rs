@@ -7,8 +7,11 @@ use crate::common::{Chain, SM_KEY};
 use crate::golden_support::{Got, Sa};
 use ib_mad::types::{Gid, Lid, PKey, SUBNET_PREFIX_DEFAULT, Sl};
 use ib_mad::wire::mad::Method;
-use ib_mad::wire::record::PathRecord;
+use ib_mad::wire::record::multi_path::component as multi;
+use ib_mad::wire::record::multi_path::write_gids;
 use ib_mad::wire::record::path::component as path;
+use ib_mad::wire::record::{MultiPathRecord, PathRecord};
+use ib_mad::wire::rmpp::{RmppFlags, RmppType, VERSION};
 use ib_mad::wire::sa::{ComponentMask, SaMad, attribute};
 use sa_proto::snapshot::{
     FabricPlane, IdMatch, PortGroup, QosLevel, QosRule, RegistryPlane, RuleOrigin, VirtualFabric,
@@ -147,15 +150,56 @@ fn paths(destination: Option<u16>, question: &Question) -> Vec<(u16, u16, u8)> {
     let Got::Answer(answer) = sa.ask(Lid(question.requester), &[mad.to_vec()]) else {
         panic!("no answer")
     };
-    let records = match question.method {
+    read(match question.method {
         Method::GET => &answer[56..120],
         _ => &answer[56..],
-    };
+    })
+}
+
+/// DLID, P_Key and SL of PathRecords.
+fn read(records: &[u8]) -> Vec<(u16, u16, u8)> {
     let read = |record: &[u8; 64]| {
         let record = PathRecord::new(&record[..]).unwrap();
         (record.dlid().0, record.pkey().base(), record.sl().get())
     };
     records.as_chunks::<64>().0.iter().map(read).collect()
+}
+
+/// DLID, P_Key and SL of the paths from host 1 to several others by GetMulti().
+fn multi_paths(destinations: &[u16], numb_path: Option<u8>) -> Vec<(u16, u16, u8)> {
+    let gid = |lid: &u16| Gid::new(SUBNET_PREFIX_DEFAULT, Chain::host_guid(*lid));
+    let gids: Vec<Gid> = destinations.iter().map(gid).collect();
+    let mut mad = [0; 256];
+    let mut view = SaMad::new(&mut mad);
+    let mut mask = multi::SGID_COUNT | multi::DGID_COUNT;
+    if numb_path.is_some() {
+        mask |= multi::NUMB_PATH;
+    }
+    view.write_request(Method::GET_MULTI, attribute::MULTI_PATH_RECORD, 7, mask);
+    write_gids(view.data_mut(), &[gid(&1)], &gids).unwrap();
+    MultiPathRecord::new(view.data_mut()).unwrap().set_numb_path(numb_path.unwrap_or(0));
+    view.rmpp_mut()
+        .set_rmpp_version(VERSION)
+        .set_rmpp_type(RmppType::DATA)
+        .set_flags(RmppFlags::ACTIVE | RmppFlags::FIRST | RmppFlags::LAST)
+        .set_segment(1)
+        .set_payload_len((20 + MultiPathRecord::LEN + 16 * (1 + gids.len())) as u32);
+    let mut sa = Sa::new(&plane(), &RegistryPlane::default());
+    let Got::Answer(answer) = sa.ask(Lid(1), &[mad.to_vec()]) else { panic!("no answer") };
+    read(&answer[56..])
+}
+
+/// Regression: GetMulti() had the paths of the first virtual fabric only.
+#[test]
+fn getmulti_has_further_virtual_fabrics_after_the_first_of_all_pairs() {
+    let first = [(2, 5, 1), (4, 5, 1)];
+    let further = [(2, 6, 2), (2, 6, 4), (2, 7, 3), (4, 6, 2), (4, 6, 4)];
+    let all = [&first[..], &further].concat();
+    assert_eq!(multi_paths(&[2, 4], None), all);
+    for numb_path in 1..=all.len() {
+        let paths = multi_paths(&[2, 4], Some(numb_path as u8));
+        assert_eq!(paths, all[..numb_path]);
+    }
 }
 
 fn to_host(destination: u16, question: &Question) -> Vec<(u16, u8)> {

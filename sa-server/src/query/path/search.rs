@@ -187,10 +187,33 @@ impl Search<'_> {
         }
     }
 
-    /// Paths between two ports, `wanted` of them: first those that have no LID in common, then all
-    /// others.
+    /// Paths between two ports, `wanted` of them: those of the first virtual fabric, if any are
+    /// defined, before those of others.
     #[inline]
-    pub(crate) fn pair(
+    fn pair(
+        &self,
+        from: (Classed<'_>, (u16, u16)),
+        to: (Classed<'_>, (u16, u16)),
+        gids: ShownGids,
+        wanted: usize,
+        found: &mut Found<'_>,
+    ) -> ControlFlow<()> {
+        let wanted = found.count().saturating_add(wanted);
+        self.preferred(from, to, gids, wanted, found)?;
+        if found.count() < wanted && self.is_open() {
+            self.further(from, to, gids, wanted, found)?;
+        }
+        if found.is_single() && found.count() > 0 {
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Paths between two ports in the first virtual fabric that the request falls under, or without
+    /// virtual fabrics, up to `wanted` records in all: first those that have no LID in common, then
+    /// all others.
+    #[inline]
+    pub(crate) fn preferred(
         &self,
         (source, (slid, slids)): (Classed<'_>, (u16, u16)),
         (destination, (dlid, dlids)): (Classed<'_>, (u16, u16)),
@@ -198,8 +221,6 @@ impl Search<'_> {
         wanted: usize,
         found: &mut Found<'_>,
     ) -> ControlFlow<()> {
-        let wanted = found.count().saturating_add(wanted);
-        let (from, to) = ((source, (slid, slids)), (destination, (dlid, dlids)));
         for i in 0..slids.min(dlids) {
             if found.count() >= wanted {
                 break;
@@ -225,26 +246,21 @@ impl Search<'_> {
                 }
             }
         }
-        if found.count() < wanted && self.is_open() {
-            self.further(from, to, gids, wanted, found)?;
-        }
-        if found.is_single() && found.count() > 0 {
-            return ControlFlow::Break(());
-        }
         ControlFlow::Continue(())
     }
 
     /// Whether the request leaves the P_Key open, so that the paths of all virtual fabrics that it
     /// falls under meet it.
-    fn is_open(&self) -> bool {
+    #[inline]
+    pub(crate) fn is_open(&self) -> bool {
         let Request { asked, constraints, .. } = self.request;
         asked.pkey.is_none() && !constraints.raw && self.tables.qos.has_fabrics()
     }
 
     /// Paths between two ports in virtual fabrics after the first that the request falls under,
-    /// up to `wanted` records in all; each as [`pair`](Self::pair) has those of the first.
+    /// up to `wanted` records in all; each as [`preferred`](Self::preferred) has those of the first.
     #[cold]
-    fn further(
+    pub(crate) fn further(
         &self,
         (source, (slid, slids)): (Classed<'_>, (u16, u16)),
         (destination, (dlid, dlids)): (Classed<'_>, (u16, u16)),
