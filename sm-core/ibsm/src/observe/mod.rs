@@ -40,7 +40,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sa_proto::snapshot::{Snapshot, Version};
+use sa_proto::snapshot::{FabricPlane, Snapshot, Version};
 
 pub use announcements::Announcements;
 use known::Known;
@@ -188,6 +188,11 @@ impl Observer {
             problems: ProblemCounts::of(self.problems.problems(), &self.changes),
             watchers: moment::Watchers::default(),
         })
+    }
+
+    /// Notes a published fabric, so that what goes within the second is missed.
+    pub(crate) fn follow_fabric(&mut self, now: Instant, plane: &Arc<FabricPlane>) {
+        self.watch.follow(now, plane);
     }
 
     /// What is missing of the fabric, as of the last tick.

@@ -409,6 +409,7 @@ impl Publisher {
             tracing::debug!(%version, changes, "registry published");
         } else {
             tracing::debug!(%version, changes, "snapshot published");
+            self.shared.fabric.send_replace(next.fabric().clone());
         }
         self.shared.history().push(Arc::new(delta), next);
         self.shared.announcements().note(version, self.shared.clock.now());

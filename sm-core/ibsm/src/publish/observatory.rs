@@ -122,16 +122,25 @@ impl Observatory {
 }
 
 /// Evaluates once a second until the publisher is dropped, and the certificates of `tls` once a
-/// minute.
+/// minute. Each published fabric is compared with the one before, also within the second.
 pub(super) async fn run(shared: Weak<Shared>, tls: Option<TlsFiles>) {
     let mut responders = ResponderWatch::default();
     let mut certificates_due = Instant::now();
     let mut interval = tokio::time::interval(INTERVAL);
     interval.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let Some(mut fabric) = shared.upgrade().map(|shared| shared.fabric.subscribe()) else { return };
     loop {
-        interval.tick().await;
+        let is_due = tokio::select! {
+            _ = interval.tick() => true,
+            _ = fabric.changed() => false,
+        };
         let Some(shared) = shared.upgrade() else { return };
         let now = Instant::now();
+        if !is_due {
+            let plane = fabric.borrow_and_update().clone();
+            lock(&shared.observer).follow_fabric(now, &plane);
+            continue;
+        }
         if let Some(tls) = tls.clone().filter(|_| now >= certificates_due) {
             certificates_due = now + CERTIFICATES_INTERVAL;
             let look = move || certificate_end::look(&tls, SystemTime::now());

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use sa_proto::snapshot::{History, HistoryLimits, Session, Snapshot, Version};
+use sa_proto::snapshot::{FabricPlane, History, HistoryLimits, Session, Snapshot, Version};
 use sm_config::{NodeNames, Settings};
 use tokio::sync::watch;
 
@@ -32,6 +32,8 @@ pub(super) struct Shared {
     /// The version published last in the current session; [`Version::NONE`] before the first, and
     /// without a session.
     pub(super) announced: watch::Sender<Version>,
+    /// The fabric plane published last; an empty one before the first.
+    pub(super) fabric: watch::Sender<Arc<FabricPlane>>,
     /// The highest session that a responder was found to hold.
     pub(super) highest: Mutex<Session>,
     /// The highest session for which responders refused ours; none if they accepted it again.
@@ -145,10 +147,12 @@ impl Shared {
     /// The state before the first publication.
     pub(super) fn new(empty: Arc<Snapshot>, history: HistoryLimits, clock: Arc<dyn Clock>) -> Self {
         let now = clock.now();
+        let fabric = watch::Sender::new(empty.fabric().clone());
         Self {
             clock,
             history: Mutex::new(History::new(empty, history)),
             announced: watch::Sender::new(Version::NONE),
+            fabric,
             highest: Mutex::new(Version::NONE.session),
             rival: Mutex::new(Version::NONE.session),
             accepted: AtomicU64::new(0),

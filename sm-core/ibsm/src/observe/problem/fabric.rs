@@ -42,28 +42,34 @@ impl FabricWatch {
         *self = Self { expected, ..Self::default() };
     }
 
+    /// Compares a published fabric with what is expected, or with the one before.
+    pub(in crate::observe) fn follow(&mut self, now: Instant, plane: &Arc<FabricPlane>) {
+        if self.plane.as_ref().is_some_and(|known| Arc::ptr_eq(known, plane)) {
+            return;
+        }
+        self.of_links = of_links(plane);
+        let current = Topology::of(plane);
+        let missing = match &self.expected {
+            Some(expected) => {
+                self.of_links.extend(unlike(expected, &current));
+                Missing::of(expected, &current)
+            }
+            None => {
+                self.learn(now, current.clone());
+                Missing::of(&self.known, &current)
+            }
+        };
+        self.missing = Arc::new(missing);
+        self.plane = Some(Arc::clone(plane));
+    }
+
     /// The conditions of the published fabric.
     pub(in crate::observe) fn conditions(
         &mut self,
         now: Instant,
         plane: &Arc<FabricPlane>,
     ) -> Vec<Condition> {
-        if !self.plane.as_ref().is_some_and(|known| Arc::ptr_eq(known, plane)) {
-            self.of_links = of_links(plane);
-            let current = Topology::of(plane);
-            let missing = match &self.expected {
-                Some(expected) => {
-                    self.of_links.extend(unlike(expected, &current));
-                    Missing::of(expected, &current)
-                }
-                None => {
-                    self.learn(now, current.clone());
-                    Missing::of(&self.known, &current)
-                }
-            };
-            self.missing = Arc::new(missing);
-            self.plane = Some(Arc::clone(plane));
-        }
+        self.follow(now, plane);
         if self.forget(now) {
             self.missing = Arc::new(Missing::of(&self.known, &Topology::of(plane)));
         }
