@@ -136,7 +136,8 @@ impl Mode {
 }
 
 impl Fault {
-    /// Whether all outcomes are known throughout: a deletion whose answer is lost gets it again.
+    /// Whether all outcomes are known throughout, unless clients are asked to register again: a
+    /// deletion whose answer is lost gets it again.
     pub(super) fn keeps_outcomes(self, mode: Mode) -> bool {
         use Fault::*;
         let others = [Restart, Standby, Responder, DiskFull, StandbyDiskFull, KillAtCall];
