@@ -79,6 +79,12 @@ impl Fabric {
         true
     }
 
+    /// Whether the link by which a node is reached still leads to it.
+    pub(crate) fn has_way(&self, node: NodeIndex) -> bool {
+        let peer = self.upstream(node).and_then(|egress| self.port(egress).peer());
+        peer.is_some_and(|peer| self.port(peer).node == node)
+    }
+
     /// The egress port before the node of `port`; `Some(None)` for the SM's own node, `None` if
     /// there is no route.
     fn upstream_of(&self, port: PortIndex) -> Option<Option<PortIndex>> {

@@ -86,6 +86,22 @@ impl Homes {
         }
     }
 
+    /// Records where the ports of a switch were that appeared at another place.
+    pub fn displaced(
+        &mut self,
+        switch: Guid,
+        links: impl Iterator<Item = (PortNum, End)>,
+        to: End,
+        now: Instant,
+    ) {
+        for (num, place) in links {
+            if self.by_identity.len() < HOMES_MAX {
+                let home = Home { place, contested: false, away: Some((to, now)) };
+                self.by_identity.entry((switch, num)).or_insert(home);
+            }
+        }
+    }
+
     /// Records that two ports have an identity, whose home is at `place` unless another one is
     /// recorded: that stays, even if neither of the two is there.
     pub fn contested(&mut self, identity: Identity, place: End) {

@@ -108,8 +108,13 @@ impl Neighbours {
 
     /// The port at the other end of the first known link of the ports with a GUID.
     pub fn place_of(&self, guid: Guid) -> Option<End> {
+        self.links_of(guid).next().map(|(_, far)| far)
+    }
+
+    /// The known links of the ports with a GUID, by port number, with the ports at their other ends.
+    pub fn links_of(&self, guid: Guid) -> impl Iterator<Item = (PortNum, End)> {
         let ports = (guid, PortNum(0))..=(guid, PortNum(u8::MAX));
-        self.by_end.range(ports).next().map(|(_, far)| *far)
+        self.by_end.range(ports).map(|(&(_, num), &far)| (num, far))
     }
 
     /// Whether so many more links fit without dropping others.

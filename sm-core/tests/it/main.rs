@@ -15,6 +15,7 @@ mod golden_multicast;
 mod golden_registry;
 mod handover;
 mod handover_clients;
+mod impostor_nodes;
 mod impostors;
 mod lanes;
 mod left_out;

@@ -4,8 +4,9 @@
 //! belong to switches. A partial one starts at the switches that reported a change and trusts
 //! links that stayed Active between known nodes.
 //!
-//! `probes`: which node is behind a port; `answers`: attributes of nodes and ports; `new_nodes`:
-//! limits of what a link may bring; `end`: the end of a discovery, once all are read.
+//! `probes`: which node is behind a port; `places`: nodes at other places than before; `answers`:
+//! attributes of nodes and ports; `new_nodes`: limits of what a link may bring; `end`: the end of a
+//! discovery, once all are read.
 
 mod answerer;
 mod answers;
@@ -15,6 +16,7 @@ pub(in crate::sweep) mod end;
 mod homes;
 mod new_nodes;
 mod notes;
+mod places;
 mod probes;
 mod unresponsive;
 
@@ -29,6 +31,7 @@ use crate::manage::{link, pkey};
 use crate::smp::{Kind, Owner, Request, kinds};
 use crate::sweep::subnet::Subnet;
 use crate::sweep::subnet::owner::{OwnedRequest, RequestOwner};
+use answerer::Answerer;
 use new_nodes::NewNodes;
 use notes::{CameBack, Contradictions, Unresponsive};
 
@@ -52,6 +55,9 @@ pub(in crate::sweep) struct Discovery {
     pub(in crate::sweep) contradictions: Contradictions,
     pub(in crate::sweep) unresponsive: Unresponsive,
     new_nodes: NewNodes,
+    /// Answers from places at which their nodes are not expected, with the port that they came
+    /// through: at most one for each port.
+    out_of_place: Vec<(PortIndex, Answerer)>,
     /// Ports whose link is ignored: it leads back to its own port, or to a duplicate GUID.
     pub(in crate::sweep) left_out: HashSet<PortIndex>,
     /// Ports of switches that it has read.
@@ -84,7 +90,9 @@ impl Discovery {
                 return true;
             }
         }
-        self.retries_silent(subnet, now) || self.reads_new_nodes(subnet, now)
+        self.retries_silent(subnet, now)
+            || self.judges_out_of_place(subnet, now)
+            || self.reads_new_nodes(subnet, now)
     }
 }
 

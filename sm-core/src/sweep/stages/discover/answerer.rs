@@ -3,7 +3,10 @@
 use ib_mad::types::{Guid, PortNum};
 use ib_mad::wire::attribute::{NodeInfo, NodeType};
 
+use crate::fabric::Node;
+
 /// A NodeInfo that passed the checks.
+#[derive(Debug)]
 pub(in crate::sweep) struct Answerer {
     pub(in crate::sweep) bytes: [u8; 40],
     pub(in crate::sweep) kind: NodeType,
@@ -33,5 +36,11 @@ impl Answerer {
             return Err("its LocalPortNum is not one of its ports");
         }
         Ok(Self { bytes, kind, guid, port_guid, port_count, local_port })
+    }
+
+    /// Whether a node with this GUID may be the one that answered: the kind and the number of ports
+    /// of a node do not change.
+    pub(in crate::sweep) fn is_like(&self, node: &Node) -> bool {
+        (node.kind, node.port_count) == (self.kind, self.port_count)
     }
 }

@@ -167,7 +167,12 @@ impl Discovery {
 
     fn link_is_down(&mut self, subnet: &mut Subnet, request: Request, now: Instant) {
         let port = request.port();
-        let Some(peer) = subnet.fabric.port(port).peer() else { return };
+        let peer = subnet.fabric.port(port).peer();
+        if peer.is_none() && request.block != 0 {
+            // Read again, because something claims to be linked to it.
+            return self.contradicted_by_down(subnet, port, port, request.block, now);
+        }
+        let Some(peer) = peer else { return };
         if subnet.is_confirmed(port) {
             // The node at the far end has just answered over this link.
             return self.contradicted_by_down(subnet, port, peer, request.block, now);

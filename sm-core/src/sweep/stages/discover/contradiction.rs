@@ -14,7 +14,7 @@ use tracing::debug;
 use super::Discovery;
 use super::answerer::Answerer;
 use super::notes::{Claim, Contradiction, Newer};
-use crate::fabric::{NodeIndex, PortIndex};
+use crate::fabric::PortIndex;
 use crate::smp::{Kind, Request};
 use crate::sweep::subnet::Subnet;
 use crate::sweep::subnet::events::Event;
@@ -204,31 +204,6 @@ impl Discovery {
             return debug!("{text}");
         }
         subnet.anomaly(format_args!("{text}"));
-    }
-
-    /// The GUID of `node` answered with another kind or number of ports behind `egress`.
-    pub(in crate::sweep) fn report_different_nodes(
-        &mut self,
-        subnet: &mut Subnet,
-        egress: PortIndex,
-        node: NodeIndex,
-        answerer: &Answerer,
-    ) {
-        self.left_out.insert(egress);
-        if !self.first_report(subnet, answerer.guid.0) {
-            return;
-        }
-        let known = subnet.fabric.node(node);
-        let at = subnet.fabric.ports_of(node).find_map(|port| subnet.fabric.port(port).peer());
-        let first = at.map_or_else(|| "the SM's port".to_owned(), |port| subnet.place(port));
-        let second = subnet.place(egress);
-        let text = format!(
-            "duplicate GUID: {} is a {} with {} ports behind {first}, and a {} with {} ports \
-             behind {second}. The second is ignored; change the GUID of one of the nodes",
-            answerer.guid, known.kind, known.port_count, answerer.kind, answerer.port_count,
-        );
-        let place = subnet.left_out_place(egress);
-        subnet.journal.duplicate(answerer.guid, place, text);
     }
 
     /// Counts a duplicate GUID; returns whether to report it.

@@ -176,7 +176,7 @@ impl Discovery {
 
 impl Subnet {
     /// A port as `neighbors` names it.
-    fn end(&self, port: PortIndex) -> End {
+    pub(super) fn end(&self, port: PortIndex) -> End {
         end(&self.fabric, port)
     }
 
@@ -200,7 +200,7 @@ fn is_vacated(fabric: &Fabric, (guid, num): End, is_owner: impl Fn(&Node, &Port)
     occupant.is_some_and(|port| !is_owner(fabric.node_of(port), fabric.port(port)))
 }
 
-fn end(fabric: &Fabric, port: PortIndex) -> End {
+pub(super) fn end(fabric: &Fabric, port: PortIndex) -> End {
     let node = fabric.node_of(port);
     let guid = if node.switch.is_some() { node.guid } else { fabric.port(port).guid };
     (guid, fabric.port(port).num)

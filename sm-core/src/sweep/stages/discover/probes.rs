@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use ib_mad::types::PortNum;
-use ib_mad::wire::attribute::{NodeInfo, NodeType};
+use ib_mad::wire::attribute::{NodeInfo, NodeType, PortState};
 use tracing::{debug, info};
 
 use super::Discovery;
@@ -62,7 +62,7 @@ impl Discovery {
         now: Instant,
     ) {
         match Answerer::parse(data) {
-            Ok(answerer) => self.observe(subnet, egress, &answerer, now),
+            Ok(answerer) => self.observe(subnet, egress, answerer, now),
             Err(reason) => {
                 let place = subnet.place(egress);
                 subnet.anomaly(format_args!("node behind {place} ignored: {reason}"));
@@ -70,8 +70,23 @@ impl Discovery {
         }
     }
 
-    /// Records that the link of `egress` leads to `answerer`.
+    /// Records that the link of `egress` leads to `answerer`, or sets that aside.
     fn observe(
+        &mut self,
+        subnet: &mut Subnet,
+        egress: PortIndex,
+        answerer: Answerer,
+        now: Instant,
+    ) {
+        if self.is_out_of_place(subnet, egress, &answerer) {
+            self.out_of_place.push((egress, answerer));
+        } else {
+            self.judge(subnet, egress, &answerer, now);
+        }
+    }
+
+    /// Records that the link of `egress` leads to `answerer`, unless it is left out.
+    pub(super) fn judge(
         &mut self,
         subnet: &mut Subnet,
         egress: PortIndex,
@@ -81,17 +96,30 @@ impl Discovery {
         if self.is_withheld(subnet, egress, answerer, now) {
             return;
         }
-        let known = subnet.fabric.find(answerer.guid).filter(|&node| self.is_current(subnet, node));
-        if let Some(node) = known {
-            let node_is = subnet.fabric.node(node);
-            if (node_is.kind, node_is.port_count) != (answerer.kind, answerer.port_count) {
-                return self.report_different_nodes(subnet, egress, node, answerer);
+        let mut known =
+            subnet.fabric.find(answerer.guid).filter(|&node| self.is_current(subnet, node));
+        if let Some(node) = known.filter(|&node| !answerer.is_like(subnet.fabric.node(node))) {
+            if !self.replaces_known(subnet, egress, node, answerer, now) {
+                return;
             }
+            known = None;
+        } else if let Some(node) = known
+            && self.returns_home(subnet, egress, node, answerer, now)
+        {
+            known = None;
+        }
+        if known.is_none() {
+            subnet.note_displaced(egress, answerer, now);
         }
         let Some(node) = known.or_else(|| self.admit(subnet, egress, answerer)) else { return };
         let Some(ingress) = subnet.fabric.port_of(node, answerer.local_port) else { return };
         if egress == ingress {
             return self.leads_to_itself(subnet, egress);
+        }
+        let is_down = self.read.contains(&ingress)
+            && subnet.fabric.port(ingress).state() == Some(PortState::Down);
+        if is_down && subnet.fabric.port(ingress).peer().is_none() {
+            return self.contradicted_by_down(subnet, ingress, egress, 0, now);
         }
         if self.contradicts(subnet, egress, ingress, now) {
             return;
@@ -132,7 +160,10 @@ impl Discovery {
             if subnet.fabric.node(node).is_new {
                 debug!("found {} {} behind {}", by.kind, by.guid, subnet.place(egress));
             }
-            if is_switch && !is_sm_node && !subnet.fabric.leads_through(egress, node) {
+            // A partial discovery reads a switch by the way that it knows: it is the switch itself
+            // that confirms a new link.
+            let has_way = !self.full && subnet.fabric.has_way(node);
+            if is_switch && !is_sm_node && !has_way && !subnet.fabric.leads_through(egress, node) {
                 subnet.fabric.set_upstream(node, egress);
             }
             self.visit_in_turn(subnet, node, ingress);

@@ -1,0 +1,197 @@
+//! Nodes that answer at other places than before.
+//!
+//! Any port can answer with the GUID of another node. Who is found first in a discovery depends on
+//! the order of ports, so an answer from a place at which its node is not expected is set aside
+//! until all others are judged: by then the node was found where it was, or it is gone from there.
+//! Of two different nodes with one GUID the one at its home keeps it.
+
+use std::time::Instant;
+
+use ib_mad::types::PortNum;
+use ib_mad::wire::attribute::NodeType;
+
+use super::Discovery;
+use super::answerer::Answerer;
+use crate::fabric::{NodeIndex, PortIndex};
+use crate::manage::mkey::End;
+use crate::sweep::subnet::Subnet;
+
+impl Discovery {
+    /// Whether an answer is to be judged after all others: its node was elsewhere, and has not been
+    /// found in this discovery. Adapters of the same kind need no such care: the place of each of
+    /// their ports is known ([`settle_rivals`](Self::settle_rivals)).
+    pub(super) fn is_out_of_place(
+        &self,
+        subnet: &Subnet,
+        egress: PortIndex,
+        answerer: &Answerer,
+    ) -> bool {
+        if !self.full {
+            return false;
+        }
+        let is_switch = answerer.kind == NodeType::Switch;
+        let fabric = &subnet.fabric;
+        let known = fabric.find(answerer.guid).filter(|&node| fabric.node(node).present);
+        let Some(node) = known else {
+            // After a restart.
+            let neighbours = &subnet.m_keys.neighbours;
+            let is_known = is_switch && neighbours.place_of(answerer.guid).is_some();
+            return is_known && !subnet.is_home(egress, answerer);
+        };
+        if fabric.node(node).seen == subnet.state.discovery
+            || (answerer.is_like(fabric.node(node)) && !is_switch)
+        {
+            return false;
+        }
+        let mut peers = fabric.ports_of(node).filter_map(|port| fabric.port(port).peer());
+        let Some(first) = peers.next() else { return false };
+        first != egress && peers.all(|peer| peer != egress)
+    }
+
+    /// Judges the answers that were set aside; returns whether requests were sent.
+    pub(super) fn judges_out_of_place(&mut self, subnet: &mut Subnet, now: Instant) -> bool {
+        for (egress, answerer) in std::mem::take(&mut self.out_of_place) {
+            if subnet.fabric.node_of(egress).present {
+                self.judge(subnet, egress, &answerer, now);
+            }
+        }
+        !subnet.exchange.is_idle()
+    }
+
+    /// Decides which of two different nodes keeps the GUID that both report: the one at its home,
+    /// else the known one. Returns whether it is that behind `egress`; the other is left out.
+    pub(super) fn replaces_known(
+        &mut self,
+        subnet: &mut Subnet,
+        egress: PortIndex,
+        node: NodeIndex,
+        answerer: &Answerer,
+        now: Instant,
+    ) -> bool {
+        let at = subnet.fabric.ports_of(node).find_map(|port| subnet.fabric.port(port).peer());
+        let is_adapter = answerer.kind != NodeType::Switch;
+        let place = subnet.end(egress);
+        let known_place = at.map(|port| subnet.end(port));
+        let identity = (answerer.guid, answerer.local_port);
+        let home = if is_adapter { subnet.homes.get(identity, now) } else { None };
+        let is_home = home.map_or_else(|| subnet.is_home(egress, answerer), |home| home == place);
+        let sm_port = subnet.fabric.sm_port();
+        let is_own = sm_port.is_some_and(|port| subnet.fabric.port(port).node == node);
+        let replaces = is_home && !is_own && !self.is_at_home(subnet, node, now);
+        let owner = if replaces { Some(place) } else { known_place };
+        if let Some(owner) = owner.filter(|_| is_adapter) {
+            for identity in [identity, (answerer.port_guid, PortNum(0))] {
+                subnet.homes.contested(identity, home.unwrap_or(owner));
+            }
+        }
+        self.report_different_nodes(subnet, egress, node, answerer, replaces);
+        match replaces {
+            true => {
+                self.left_out.extend(at);
+                subnet.fabric.remove(node);
+            }
+            false => _ = self.left_out.insert(egress),
+        }
+        replaces
+    }
+
+    /// Whether a switch that appeared at another place answers from where it was before. Then that
+    /// was a node with its GUID, which is left out and removed.
+    pub(super) fn returns_home(
+        &mut self,
+        subnet: &mut Subnet,
+        egress: PortIndex,
+        node: NodeIndex,
+        answerer: &Answerer,
+        now: Instant,
+    ) -> bool {
+        let Subnet { fabric, homes, .. } = &mut *subnet;
+        let guid = answerer.guid;
+        let place = super::homes::end(fabric, egress);
+        if homes.get((guid, answerer.local_port), now) != Some(place) || !fabric.has_way(node) {
+            return false;
+        }
+        let Some(way) = fabric.upstream(node).filter(|&way| way != egress) else { return false };
+        let Some(arrival) = fabric.port(way).peer() else { return false };
+        let way_place = super::homes::end(fabric, way);
+        if homes.get((guid, fabric.port(arrival).num), now) == Some(way_place) {
+            return false;
+        }
+        if self.first_report(subnet, guid.0) {
+            let (first, second) = (subnet.place(egress), subnet.place(way));
+            let text = format!(
+                "duplicate GUID: switch {guid} answers behind {first}, where it was before, and \
+                 behind {second}. The second is ignored; change the GUID of one of the nodes"
+            );
+            let place = subnet.left_out_place(way);
+            subnet.journal.duplicate(guid, place, text);
+        }
+        self.left_out.insert(way);
+        subnet.fabric.remove(node);
+        true
+    }
+
+    /// Whether any port of a known node is at its home.
+    fn is_at_home(&self, subnet: &mut Subnet, node: NodeIndex, now: Instant) -> bool {
+        let Subnet { fabric, homes, m_keys, .. } = subnet;
+        let guid = fabric.node(node).guid;
+        fabric.ports_of(node).any(|port| {
+            let Some(place) = fabric.port(port).peer().map(|peer| super::homes::end(fabric, peer))
+            else {
+                return false;
+            };
+            let num = fabric.port(port).num;
+            let home = homes.get((guid, num), now);
+            let end = super::homes::end(fabric, port);
+            home.or_else(|| m_keys.neighbours.get(end)) == Some(place)
+        })
+    }
+
+    /// Reports two different nodes with one GUID. `replaces`: whether the second keeps it.
+    fn report_different_nodes(
+        &mut self,
+        subnet: &mut Subnet,
+        egress: PortIndex,
+        node: NodeIndex,
+        answerer: &Answerer,
+        replaces: bool,
+    ) {
+        if !self.first_report(subnet, answerer.guid.0) {
+            return;
+        }
+        let known = subnet.fabric.node(node);
+        let at = subnet.fabric.ports_of(node).find_map(|port| subnet.fabric.port(port).peer());
+        let first = at.map_or_else(|| "the SM's port".to_owned(), |port| subnet.place(port));
+        let second = subnet.place(egress);
+        let ignored = if replaces { "first" } else { "second" };
+        let text = format!(
+            "duplicate GUID: {} is a {} with {} ports behind {first}, and a {} with {} ports \
+             behind {second}. The {ignored} is ignored; change the GUID of one of the nodes",
+            answerer.guid, known.kind, known.port_count, answerer.kind, answerer.port_count,
+        );
+        let left_out = if replaces { at.unwrap_or(egress) } else { egress };
+        let place = subnet.left_out_place(left_out);
+        subnet.journal.duplicate(answerer.guid, place, text);
+    }
+}
+
+impl Subnet {
+    /// Records where a switch was before that answers at another place, unless it is known there.
+    pub(super) fn note_displaced(&mut self, egress: PortIndex, answerer: &Answerer, now: Instant) {
+        if answerer.kind == NodeType::Switch && !self.is_home(egress, answerer) {
+            let place = self.end(egress);
+            let links = self.m_keys.neighbours.links_of(answerer.guid);
+            self.homes.displaced(answerer.guid, links, place, now);
+        }
+    }
+
+    /// Whether an answer came from the place that `neighbors` has for its port.
+    fn is_home(&self, egress: PortIndex, answerer: &Answerer) -> bool {
+        let guid = match answerer.kind {
+            NodeType::Switch => answerer.guid,
+            _ => answerer.port_guid,
+        };
+        let known: Option<End> = self.m_keys.neighbours.get((guid, answerer.local_port));
+        known == Some(self.end(egress))
+    }
+}
