@@ -47,13 +47,19 @@ impl Hash for Key {
     }
 }
 
-/// The requester, independent of its QPs and requests.
+/// The requester, independent of its QPs and requests, by which shares are counted: its LID. A GID
+/// is what the sender writes, so it counts only where there is no LID, as on RoCE.
 pub(crate) type Source = (Lid, Option<Gid>);
+
+/// The source of a packet with this LID, and the GID of its GRH.
+pub(crate) fn source(lid: Lid, gid: Option<Gid>) -> Source {
+    (lid, gid.filter(|_| !lid.is_unicast()))
+}
 
 impl Key {
     /// The requester.
     pub(crate) fn source(&self) -> Source {
-        (self.lid, self.gid)
+        source(self.lid, self.gid)
     }
 
     /// Whether both are of one source.
@@ -457,6 +463,8 @@ impl Transfers {
 
 #[cfg(test)]
 mod tests {
+    use ib_mad::types::Guid;
+
     use super::*;
 
     fn key(lid: u16, tid: u64) -> Key {
@@ -475,7 +483,13 @@ mod tests {
         };
         let greedy = (0..64).filter(|&tid| begin(key(1, tid))).count();
         assert_eq!(greedy, source_max(64));
+        // Regression: with a GID of its choice in each GRH it had a share for each.
+        let with_gid = |tid: u64| Key { gid: Some(Gid::new(tid, Guid(tid))), ..key(1, tid) };
+        assert!(!(100..164).any(|tid| begin(with_gid(tid))));
         assert!((2..=16).all(|lid| begin(key(lid, 0))));
+        // Without LIDs, as on RoCE, requesters differ by GID.
+        let without_lid = |tid: u64| Key { lid: Lid::NONE, ..with_gid(tid) };
+        assert!((0..8).all(|tid| begin(without_lid(tid))));
     }
 
     /// Regression: four large tables that are never acknowledged took all memory.

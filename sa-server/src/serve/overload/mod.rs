@@ -32,6 +32,7 @@ use ib_mad::wire::record::path::component as path;
 use ib_mad::wire::rmpp::{RmppFlags, RmppType};
 use ib_mad::wire::sa::{SaMad, attribute};
 
+use super::transfer;
 use crate::stats::DropReason;
 use dedupe::Hasher;
 use fairness::SourceId;
@@ -241,13 +242,11 @@ impl Backlog {
 
     /// The source as a number: its LID, or for a GID a number above all unicast LIDs.
     fn source(&self, address: &Address) -> SourceId {
-        match address.grh {
-            None if address.lid.is_unicast() => address.lid.0,
-            grh => {
-                let key = (address.lid, grh.map(|grh| grh.remote_gid));
-                Lid::UNICAST_LAST.0 + 1 + (self.hasher.hash(&key) & 0x3FFF) as u16
-            }
+        if address.lid.is_unicast() {
+            return address.lid.0;
         }
+        let key = transfer::source(address.lid, address.grh.map(|grh| grh.remote_gid));
+        Lid::UNICAST_LAST.0 + 1 + (self.hasher.hash(&key) & 0x3FFF) as u16
     }
 }
 
