@@ -87,6 +87,14 @@ fn make_up(leaf: &Leaf, route: &[u8], packet: &mut Packet) -> bool {
 
 /// A fat tree that is up, whose last host then starts to answer for nodes that do not exist.
 fn attacked(delay: Duration) -> (Bed, NodeIndex) {
+    attacked_by(delay, make_up)
+}
+
+/// The same, by these answers.
+fn attacked_by(
+    delay: Duration,
+    make_up: fn(&Leaf, &[u8], &mut Packet) -> bool,
+) -> (Bed, NodeIndex) {
     let mut bed = Bed::with_manager(&fat_tree(2, 4, 8), Settings::default());
     bed.bring_up();
     let attacker = *bed.hosts().last().unwrap();
@@ -124,6 +132,33 @@ fn a_link_brings_a_limited_number_of_nodes_and_the_rest_is_served() {
 
 /// Nodes of 37 ports that one link brings in a sweep: 65,536 ports of them.
 const PER_SWEEP: usize = (1 << 16) / (PORTS as usize + 1);
+
+/// As [`make_up`], but the made-up nodes do not answer Set().
+fn make_up_deaf(leaf: &Leaf, route: &[u8], packet: &mut Packet) -> bool {
+    let is_set = Smp::new(&packet.mad).unwrap().method() == Method::SET;
+    let is_made_up = make_up(leaf, route, packet);
+    if is_made_up && is_set {
+        // No request has this TransactionID.
+        packet.mad[8..16].fill(0xFF);
+    }
+    is_made_up
+}
+
+/// Regression: the sweep waited for each forwarding table block of each made-up switch, for 12
+/// minutes, in which no link that failed was noticed.
+#[test]
+fn made_up_switches_that_ignore_what_is_set_delay_a_sweep_by_seconds() {
+    let (mut bed, _) = attacked_by(Duration::ZERO, make_up_deaf);
+    let found = |bed: &Bed| bed.sweeper().fabric().counts().1 > 1000;
+    bed.run_until(Duration::from_secs(60), "made-up switches", found);
+    let (victim, now) = (bed.hosts()[1], bed.clock.now());
+    bed.fabric.link_down(now, victim, 1).unwrap();
+    let guid = bed.fabric.node(victim).guid;
+    bed.run_until(Duration::from_secs(30), "the host is gone", |bed| {
+        let fabric = bed.sweeper().fabric();
+        !fabric.node(fabric.find(guid).unwrap()).present
+    });
+}
 
 /// Regression: A switch that answers as late as it may held the sweep for hours, and no link that
 /// failed meanwhile was noticed.

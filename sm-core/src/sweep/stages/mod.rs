@@ -18,6 +18,7 @@ pub(in crate::sweep) mod kept_routes;
 pub(in crate::sweep) mod light;
 pub(in crate::sweep) mod partitions;
 pub(in crate::sweep) mod qos;
+pub(in crate::sweep) mod silence;
 pub(in crate::sweep) mod sl_maps;
 mod tables;
 pub(in crate::sweep) mod take_over;
@@ -32,6 +33,7 @@ use configure::program::Programming;
 use discover::Discovery;
 use inherit::Inheriting;
 use light::Light;
+use silence::Silence;
 use take_over::LidTakeOver;
 
 /// The sweep under way; idle if there is none.
@@ -40,6 +42,8 @@ pub(in crate::sweep) struct Sweep {
     pub(in crate::sweep) stage: Stage,
     /// When the phase started; `None` once its time is recorded.
     began: Option<Instant>,
+    /// Requests that nodes left unanswered.
+    pub(in crate::sweep) silence: Silence,
 }
 
 /// Part of a sweep, with its data. Each ends when all of its requests are answered or given up.

@@ -27,6 +27,7 @@ mod partitions;
 mod reregister;
 mod service;
 mod shard;
+mod silence;
 mod tables;
 mod take_over;
 mod task;
@@ -214,6 +215,14 @@ impl Sweeper {
             return true;
         }
         while let Some(transmit) = self.subnet.exchange.poll_transmit(now) {
+            if let Some(is_first) = self.drops(transmit.request) {
+                self.subnet.exchange.cancel(transmit.tid);
+                if is_first {
+                    self.pass_to_owner(now, transmit.request, Step::Silent);
+                }
+                self.advance(now);
+                continue;
+            }
             let is_unreachable = match &self.sweep.stage {
                 Stage::Discover(discovery) => {
                     discovery.is_unreachable(&self.subnet, transmit.request)
@@ -294,6 +303,7 @@ impl Sweeper {
                 if let Some(m_key) = m_key {
                     self.subnet.note_m_key(request, m_key, false);
                 }
+                self.note_given_up(request);
                 self.pass_to_owner(now, request, Step::Silent);
             }
             if !self.subnet.exchange.is_idle() || matches!(self.sweep.stage, Stage::Route(_)) {

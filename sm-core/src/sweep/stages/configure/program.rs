@@ -116,6 +116,12 @@ impl RequestOwner for Programming {
     ) -> Option<u32> {
         let OwnedRequest { kind, request, .. } = owned;
         match kind {
+            // A switch that left a block unanswered, or refused one, gets no more in this sweep.
+            kinds::ForwardingTables::SetForwarding
+                if self.switches.failed.contains(&subnet.fabric.port(request.port()).node) =>
+            {
+                None
+            }
             kinds::ForwardingTables::SetForwarding => {
                 data.copy_from_slice(subnet.forwarding_block(request)?);
                 Some(request.block.into())
