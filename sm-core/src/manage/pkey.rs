@@ -279,9 +279,13 @@ fn is_same(a: &[PKey], b: &[PKey]) -> bool {
     a == b || (0..a.len().max(b.len())).all(|i| at(a, i) == at(b, i))
 }
 
-/// Blocks of a table of `capacity` entries.
+/// Maximum number of blocks of a table that are read: 4,096 entries. Adapters have 128. A node that
+/// reports the largest PartitionCap must not cost 2,048 requests for each of its ports.
+const BLOCKS_MAX: u16 = 128;
+
+/// Blocks of a table of `capacity` entries, as far as they are read.
 pub fn blocks(capacity: u16) -> u16 {
-    capacity.div_ceil(PKEYS_PER_BLOCK as u16)
+    capacity.div_ceil(PKEYS_PER_BLOCK as u16).min(BLOCKS_MAX)
 }
 
 #[cfg(test)]

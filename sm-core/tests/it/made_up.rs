@@ -160,6 +160,31 @@ fn made_up_switches_that_ignore_what_is_set_delay_a_sweep_by_seconds() {
     });
 }
 
+/// As [`make_up`], but the made-up nodes answer NodeInfo only.
+fn make_up_mute(leaf: &Leaf, route: &[u8], packet: &mut Packet) -> bool {
+    let attribute = Smp::new(&packet.mad).unwrap().attribute_id();
+    let is_made_up = make_up(leaf, route, packet);
+    if is_made_up && attribute != AttributeId::NODE_INFO && route.len() > 1 {
+        packet.mad[8..16].fill(0xFF);
+    }
+    is_made_up
+}
+
+/// Regression: thousands of switches that fell silent once they were found held a discovery for a
+/// minute.
+#[test]
+fn made_up_switches_that_fall_silent_delay_a_sweep_by_seconds() {
+    let (mut bed, _) = attacked_by(Duration::ZERO, make_up_mute);
+    bed.run_for(Duration::from_secs(1));
+    let (victim, now) = (bed.hosts()[1], bed.clock.now());
+    bed.fabric.link_down(now, victim, 1).unwrap();
+    let guid = bed.fabric.node(victim).guid;
+    bed.run_until(Duration::from_secs(10), "the host is gone", |bed| {
+        let fabric = bed.sweeper().fabric();
+        !fabric.node(fabric.find(guid).unwrap()).present
+    });
+}
+
 /// Regression: A switch that answers as late as it may held the sweep for hours, and no link that
 /// failed meanwhile was noticed.
 #[test]

@@ -3,6 +3,7 @@
 //! them.
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use ib_mad::transport::{Interest, Packet, wait};
 use sa_proto::snapshot::FabricPlane;
-use tracing::warn;
+use tracing::{error, warn};
 
 use super::attachment::{AttachError, Observer};
 use crate::cli::Config;
@@ -22,6 +23,9 @@ pub(super) const BATCH: usize = 64;
 const WAIT_MAX: Duration = Duration::from_millis(500);
 /// How often the port is checked, and reopened if it is gone.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Pause after a panic.
+const AFTER_PANIC: Duration = Duration::from_secs(1);
 
 /// What such a thread drives.
 pub(super) trait Task: Send + 'static {
@@ -74,7 +78,7 @@ pub(super) fn start<T: Task>(config: &Config, task: T) -> io::Result<BesideThrea
         trouble: String::new(),
         unsent: Vec::new(),
     };
-    thread::Builder::new().name(T::NAME.to_owned()).spawn(move || driver.run())?;
+    thread::Builder::new().name(T::NAME.to_owned()).spawn(move || driver.run_on())?;
     Ok(BesideThread { end })
 }
 
@@ -91,7 +95,16 @@ struct Driver<T> {
 }
 
 impl<T: Task> Driver<T> {
-    fn run(mut self) {
+    /// Runs until the end, also past a panic: what a packet breaks must not end the task for good.
+    fn run_on(mut self) {
+        while catch_unwind(AssertUnwindSafe(|| self.run())).is_err() {
+            error!("{}: a panic; continuing. Please report the lines before it", T::NAME);
+            (self.port, self.unsent) = (None, Vec::new());
+            thread::sleep(AFTER_PANIC);
+        }
+    }
+
+    fn run(&mut self) {
         let mut incoming = vec![Packet::default(); BATCH];
         while !self.end.load(Relaxed) {
             let now = Instant::now();

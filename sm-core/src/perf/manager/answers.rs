@@ -89,7 +89,8 @@ impl PerfManager {
             && !is_turn
             && at.sums.is_some_and(|last| {
                 let own = COUNTS_PER_QUERY * (sent - last.queries);
-                last.errors == errors && (last.packets..=last.packets + own).contains(&packets)
+                let most = last.packets.saturating_add(own);
+                last.errors == errors && (last.packets..=most).contains(&packets)
             });
         if is_quiet {
             self.status.quiet += 1;

@@ -1,6 +1,6 @@
-//! Limits the time that a sweep spends on nodes that do not answer what it sets.
+//! Limits the time that a sweep spends on nodes that do not answer.
 //!
-//! Any port can answer as a switch with more switches behind it, and leave each Set() unanswered.
+//! Any port can answer as a switch with more switches behind it, and leave what follows unanswered.
 //! Each such request takes all its attempts, so that thousands of them hold up a sweep, and the
 //! repair of the next failed link, for minutes. The nodes that one link brought share a limit:
 //! beyond it, further requests to them are dropped until the next sweep.
@@ -9,11 +9,10 @@ use std::collections::{HashMap, HashSet};
 
 use crate::fabric::{NodeIndex, PortIndex};
 
-/// Requests that the nodes behind a link may leave unanswered in the stages of a sweep after
-/// discovery: a full default window.
+/// Requests that the nodes behind a link may leave unanswered in a sweep: a full default window.
 const SILENT_MAX: u32 = 64;
 
-/// What was left unanswered in the stages of a sweep after discovery.
+/// What was left unanswered in a sweep.
 #[derive(Debug, Default)]
 pub(in crate::sweep) struct Silence {
     /// Requests, by the link that brought the node.

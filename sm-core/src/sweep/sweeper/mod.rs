@@ -218,7 +218,7 @@ impl Sweeper {
             if let Some(is_first) = self.drops(transmit.request) {
                 self.subnet.exchange.cancel(transmit.tid);
                 if is_first {
-                    self.pass_to_owner(now, transmit.request, Step::Silent);
+                    self.end_dropped(now, transmit.request);
                 }
                 self.advance(now);
                 continue;

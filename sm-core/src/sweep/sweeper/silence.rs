@@ -1,9 +1,12 @@
 //! Requests to nodes that leave many unanswered: see [`Silence`](crate::sweep::stages::silence).
 
+use std::time::Instant;
+
 use super::Sweeper;
 use crate::fabric::{NodeIndex, PortIndex};
-use crate::smp::Request;
+use crate::smp::{Destination, Request};
 use crate::sweep::stages::Stage;
+use crate::sweep::subnet::owner::Step;
 
 impl Sweeper {
     /// Counts a request that was given up.
@@ -22,13 +25,26 @@ impl Sweeper {
         self.sweep.silence.drops(node, entry)
     }
 
-    /// The node of a request, and the link that brought it, in stages that limit what is left
-    /// unanswered. A discovery has limits of its own.
+    /// Ends a request that is dropped, the first to its node.
+    pub(super) fn end_dropped(&mut self, now: Instant, request: Request) {
+        match &mut self.sweep.stage {
+            Stage::Discover(discovery) => {
+                let node = self.subnet.fabric.port(request.port()).node;
+                discovery.leave_out_silent(&self.subnet, node);
+            }
+            _ => _ = self.pass_to_owner(now, request, Step::Silent),
+        }
+    }
+
+    /// The node of a request, and the link that brought it. In a discovery only new nodes count: it
+    /// tries known ones by all routes.
     fn brought_by(&self, request: Request) -> Option<(NodeIndex, PortIndex)> {
-        if matches!(self.sweep.stage, Stage::Discover(_)) {
+        if request.destination() == Destination::OwnNode {
             return None;
         }
-        let node = self.subnet.fabric.port(request.port()).node;
-        Some((node, self.subnet.fabric.node(node).entry()?))
+        let fabric = &self.subnet.fabric;
+        let node = fabric.port(request.port()).node;
+        let counts = fabric.node(node).is_new || !matches!(self.sweep.stage, Stage::Discover(_));
+        fabric.node(node).entry().filter(|_| counts).map(|entry| (node, entry))
     }
 }

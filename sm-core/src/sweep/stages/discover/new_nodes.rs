@@ -52,6 +52,8 @@ enum Reason {
     Sweep,
     /// They were not read in time.
     Time,
+    /// Nodes behind the link left too many requests unanswered.
+    Silence,
     /// The link brought as many as remain for the rest of the subnet.
     Room,
 }
@@ -153,6 +155,14 @@ impl Discovery {
         }
     }
 
+    /// Leaves out a new node because nodes behind its link do not answer.
+    pub(in crate::sweep) fn leave_out_silent(&mut self, subnet: &Subnet, node: NodeIndex) {
+        if let Some(entry) = subnet.fabric.node(node).entry() {
+            self.new_nodes.leave_out(entry, None, Reason::Silence);
+            self.silent.insert(node);
+        }
+    }
+
     /// Starts to read some more new nodes; returns whether requests were sent.
     pub(super) fn reads_new_nodes(&mut self, subnet: &mut Subnet, now: Instant) -> bool {
         if self.cut_off || self.new_nodes.waiting.is_empty() {
@@ -198,6 +208,10 @@ impl Discovery {
                 Reason::Time => subnet.anomaly(format_args!(
                     "{count} new nodes behind {place} were left out: they could not be read in \
                      {READING_TIME:?}. A later sweep tries again"
+                )),
+                Reason::Silence => subnet.anomaly(format_args!(
+                    "{count} new nodes behind {place} were left out: nodes behind that link do \
+                     not answer. A later sweep tries again"
                 )),
                 Reason::Room => subnet.anomaly(format_args!(
                     "{count} new nodes behind {place} were left out: as many nodes, switches or \
