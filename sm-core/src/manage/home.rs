@@ -17,8 +17,12 @@ pub const RESERVED: Duration = Duration::from_secs(3600);
 /// Maximum number of identities. Further ones have no home: the first port with a GUID keeps it.
 const HOMES_MAX: usize = 1 << 18;
 
-/// The GUID of an adapter with a port number, or a port GUID with number 0.
+/// The GUID of a node with a port number, or a port GUID with number 0, or the GUID of a switch with
+/// [`WHOLE_SWITCH`].
 pub type Identity = (Guid, PortNum);
+
+/// Stands for a switch, which has several places, in the place of a port number.
+pub const WHOLE_SWITCH: PortNum = PortNum(u8::MAX);
 
 /// The homes of identities. A place is the port at the other end of the link; of a switch's port 0
 /// it is that port.
@@ -108,6 +112,13 @@ impl Homes {
         if self.by_identity.len() < HOMES_MAX || self.by_identity.contains_key(&identity) {
             let home = Home { place, contested: false, away: None };
             self.by_identity.entry(identity).or_insert(home).contested = true;
+        }
+    }
+
+    /// Records that an identity is in use at its home, if it has one.
+    pub fn stays(&mut self, identity: Identity) {
+        if let Some(home) = self.by_identity.get_mut(&identity) {
+            home.away = None;
         }
     }
 

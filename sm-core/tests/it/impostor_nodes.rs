@@ -205,14 +205,36 @@ fn set_spine(bed: &mut Bed, up: bool) {
     sweep(bed);
 }
 
+/// Regression: a host that was known to answer as a switch of the fabric took its place while that
+/// was down, and again and again when it was back.
+#[test]
+fn a_host_that_answers_as_a_switch_does_not_inherit_by_a_flap() {
+    let mut bed = bed((NodeKind::Switch, SPINE, 8));
+    set_link(&mut bed, 2, true);
+    sweep(&mut bed);
+    for _ in 0..2 {
+        set_spine(&mut bed, false);
+        assert_eq!(behind(&bed, LEAF, IMPOSTOR_AT), None);
+        set_spine(&mut bed, true);
+        check_spine(&bed);
+    }
+}
+
 #[test]
 fn a_switch_that_returns_to_its_place_replaces_a_host_that_answered_as_it() {
     let mut bed = bed((NodeKind::Switch, SPINE, 8));
     set_spine(&mut bed, false);
     set_link(&mut bed, 2, true);
     set_spine(&mut bed, true);
+    check_spine(&bed);
+    set_spine(&mut bed, false);
+    set_spine(&mut bed, true);
+    check_spine(&bed);
+}
+
+fn check_spine(bed: &Bed) {
     let links = [(LEAF, 5), (LEAF, 6), (FAR_LEAF, 5), (LEAF, IMPOSTOR_AT)];
-    let found = links.map(|(switch, num)| behind(&bed, switch, num));
+    let found = links.map(|(switch, num)| behind(bed, switch, num));
     let of_spine = |num| Some((Guid(SPINE), PortNum(num)));
     assert_eq!(found, [of_spine(2), of_spine(3), of_spine(4), None]);
 }

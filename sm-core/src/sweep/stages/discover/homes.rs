@@ -9,13 +9,13 @@ use super::Discovery;
 use super::answerer::Answerer;
 use super::notes::{Claim, Contradiction, Newer};
 use crate::fabric::{Fabric, Node, Port, PortIndex, Tenure};
-use crate::manage::home::Identity;
+use crate::manage::home::{Identity, WHOLE_SWITCH};
 use crate::manage::mkey::{End, Neighbours};
 use crate::sweep::subnet::Subnet;
 
 impl Discovery {
-    /// Whether the adapter that answered behind `egress` is left out because its GUID belongs to
-    /// another port, which is away.
+    /// Whether the node that answered behind `egress` is left out because its GUID belongs to
+    /// another place, which is empty.
     pub(super) fn is_withheld(
         &mut self,
         subnet: &mut Subnet,
@@ -23,13 +23,16 @@ impl Discovery {
         answerer: &Answerer,
         now: Instant,
     ) -> bool {
-        let identity = (answerer.guid, answerer.local_port);
         let is_switch = answerer.kind == NodeType::Switch;
-        let place = subnet.end(egress);
-        let Some(home) = subnet.homes.withheld(identity, place, now).filter(|_| !is_switch) else {
+        let num = if is_switch { WHOLE_SWITCH } else { answerer.local_port };
+        let identity = (answerer.guid, num);
+        if is_switch && subnet.is_home(egress, answerer) {
+            subnet.homes.stays(identity);
             return false;
-        };
-        if is_vacated(&subnet.fabric, home, |node, _| node.guid == answerer.guid) {
+        }
+        let place = subnet.end(egress);
+        let Some(home) = subnet.homes.withheld(identity, place, now) else { return false };
+        if !is_switch && is_vacated(&subnet.fabric, home, |node, _| node.guid == answerer.guid) {
             return false;
         }
         self.left_out.insert(egress);
@@ -66,9 +69,13 @@ impl Discovery {
     ) -> PortIndex {
         let newer = match entry.newer {
             Newer::Link(newer) => newer,
-            Newer::Down(_) => return entry.older.from,
+            Newer::Down(port) => {
+                subnet.contest_switch(port);
+                return entry.older.from;
+            }
         };
         if newer.to != entry.older.to || !subnet.is_adapter_port(newer.to) {
+            subnet.contest_switch(newer.to);
             return newer.from;
         }
         let to = newer.to;
@@ -175,6 +182,16 @@ impl Discovery {
 }
 
 impl Subnet {
+    /// Two nodes were seen with the GUID of the switch of `port`: only the links that it had before
+    /// lead to it, for an hour.
+    fn contest_switch(&mut self, port: PortIndex) {
+        let guid = self.fabric.node_of(port).guid;
+        let home = self.m_keys.neighbours.place_of(guid);
+        if let Some(home) = home.filter(|_| !self.is_adapter_port(port)) {
+            self.homes.contested((guid, WHOLE_SWITCH), home);
+        }
+    }
+
     /// A port as `neighbors` names it.
     pub(super) fn end(&self, port: PortIndex) -> End {
         end(&self.fabric, port)

@@ -13,6 +13,7 @@ use ib_mad::wire::attribute::NodeType;
 use super::Discovery;
 use super::answerer::Answerer;
 use crate::fabric::{NodeIndex, PortIndex};
+use crate::manage::home::WHOLE_SWITCH;
 use crate::manage::mkey::End;
 use crate::sweep::subnet::Subnet;
 
@@ -127,6 +128,7 @@ impl Discovery {
             subnet.journal.duplicate(guid, place, text);
         }
         self.left_out.insert(way);
+        subnet.homes.contested((guid, WHOLE_SWITCH), place);
         subnet.fabric.remove(node);
         true
     }
@@ -186,7 +188,7 @@ impl Subnet {
     }
 
     /// Whether an answer came from the place that `neighbors` has for its port.
-    fn is_home(&self, egress: PortIndex, answerer: &Answerer) -> bool {
+    pub(super) fn is_home(&self, egress: PortIndex, answerer: &Answerer) -> bool {
         let guid = match answerer.kind {
             NodeType::Switch => answerer.guid,
             _ => answerer.port_guid,
