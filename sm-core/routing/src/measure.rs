@@ -38,6 +38,9 @@ pub enum Plane {
     Base,
     /// One of the LIDs of the destination, drawn for each pair of hosts.
     Spread,
+    /// All LIDs of the destination: each takes an equal part of the flow, whose bandwidth is the
+    /// mean over them.
+    Divided,
 }
 
 /// How much is measured.
@@ -106,8 +109,10 @@ pub struct Quality {
 pub struct Qualities {
     /// With base LIDs.
     pub base: Quality,
-    /// With all LIDs; `None` if no port has more than one.
+    /// With all LIDs, each flow to one of them; `None` if no port has more than one.
     pub spread: Option<Quality>,
+    /// With each flow divided among all LIDs; `None` if no port has more than one.
+    pub divided: Option<Quality>,
 }
 
 /// All hosts in one group, by ascending LID.
@@ -122,7 +127,12 @@ impl Qualities {
         let all = topology.destinations();
         let has_more = hosts.iter().flatten().any(|&host| all[host as usize].lid_count > 1);
         let quality = |plane| Quality::of(topology, lfts, hosts, plane, effort);
-        Self { base: quality(Plane::Base), spread: has_more.then(|| quality(Plane::Spread)) }
+        let further = |plane| has_more.then(|| quality(plane));
+        Self {
+            base: quality(Plane::Base),
+            spread: further(Plane::Spread),
+            divided: further(Plane::Divided),
+        }
     }
 }
 

@@ -10,6 +10,8 @@ use super::{Groups, Pattern, Plane};
 /// Maximum number of patterns that a meter takes at once. Each needs memory for its flows and their
 /// links.
 pub(super) const PORTION_MAX: u32 = 32;
+/// A whole flow. Each LID of a port takes a whole part of it, since a port has at most 2^7.
+const WHOLE: u32 = 128;
 /// Number of LIDs whose routes are followed for one pattern before the next: a line of a cache.
 const LIDS: u16 = 64;
 const NONE: u32 = u32::MAX;
@@ -49,9 +51,18 @@ pub(super) struct Buffers {
     order: Vec<u32>,
     /// By destination: the place of the next flow to it.
     places: Vec<u32>,
-    /// By flow of a pattern: its congestion; 0 if it does not arrive.
-    congestion: Vec<u32>,
+    /// By flow of a pattern.
+    felt: Vec<Felt>,
     crossings: Crossings,
+}
+
+/// What a flow gets.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Felt {
+    /// As a share of a link's; 0 if it does not arrive.
+    pub(super) bandwidth: f64,
+    /// Flows on the most loaded link of its path, or paths, rounded up; 0 if it does not arrive.
+    pub(super) congestion: u32,
 }
 
 /// One pattern.
@@ -61,12 +72,22 @@ struct Sheet {
     /// The flows by ascending LID of their destination, and the number of those followed.
     by_lid: Vec<u32>,
     followed: usize,
-    /// By link: flows of the pattern.
+    /// By link: flows of the pattern, in parts of [`WHOLE`].
     load: Vec<u32>,
-    /// The links of the flows that arrive, in the order of their LIDs.
+    /// The links of the flows, or parts of flows, that arrive, in the order of their LIDs.
     steps: Vec<u32>,
-    /// Each of these flows, and the end of its links in `steps`.
-    ends: Vec<(u32, u32)>,
+    /// Each of these parts.
+    parts: Vec<Part>,
+}
+
+/// A flow, or the part of a flow to one LID.
+struct Part {
+    /// Number of the flow.
+    flow: u32,
+    /// The end of its links in the list of all.
+    end: u32,
+    /// Its share of the flow, in parts of [`WHOLE`].
+    share: u32,
 }
 
 /// By switch and port: the link there and the switch behind it.
@@ -104,7 +125,7 @@ impl<'a> Meter<'a> {
         count: u32,
         buffers: &mut Buffers,
     ) -> Vec<Outcome> {
-        let Buffers { sheets, order, places, congestion, crossings } = buffers;
+        let Buffers { sheets, order, places, felt, crossings } = buffers;
         sheets.resize_with(sheets.len().max(numbers.len()), Sheet::default);
         let sheets = &mut sheets[..numbers.len()];
         for (sheet, number) in sheets.iter_mut().zip(numbers) {
@@ -116,9 +137,9 @@ impl<'a> Meter<'a> {
             sheets.iter_mut().for_each(|sheet| self.follow_up_to(end as u32, sheet));
         }
         let outcome = |sheet: &Sheet| {
-            sheet.congestion(congestion);
+            sheet.find_felt(felt);
             let bound = self.cuts.bound(&sheet.flows, hosts, crossings);
-            Outcome { bound, ..Outcome::of(congestion) }
+            Outcome { bound, ..Outcome::of(felt) }
         };
         sheets.iter().map(outcome).collect()
     }
@@ -127,7 +148,7 @@ impl<'a> Meter<'a> {
     /// links.
     fn follow_up_to(&self, end: u32, sheet: &mut Sheet) {
         let all = self.topology.destinations();
-        let Sheet { flows, by_lid, followed, load, steps, ends } = sheet;
+        let Sheet { flows, by_lid, followed, load, steps, parts } = sheet;
         while let Some(&flow) = by_lid.get(*followed) {
             let (from, to) = flows[flow as usize];
             if to >= end {
@@ -135,24 +156,35 @@ impl<'a> Meter<'a> {
             }
             *followed += 1;
             let to_host = &all[to as usize];
-            let offset = match self.plane {
-                Plane::Spread if to_host.lid_count > 1 => {
-                    let pair = u64::from(from) << 32 | u64::from(to);
-                    Random::new(self.seed, pair).below(to_host.lid_count.into()) as usize
+            let lids = to_host.base_lid.index();
+            let count = usize::from(to_host.lid_count);
+            let lids = match self.plane {
+                Plane::Base => lids..lids + 1,
+                Plane::Spread => {
+                    let drawn = lids + self.drawn(from, to, count);
+                    drawn..drawn + 1
                 }
-                _ => 0,
+                Plane::Divided => lids..lids + count,
             };
-            let lid = to_host.base_lid.index() + offset;
-            let begin = steps.len();
+            let share = WHOLE / lids.len() as u32;
             let source = all[from as usize].egress_switch;
-            let arrives = self.follow(source, to_host, lid, steps);
-            steps[begin..].iter().for_each(|&link| load[link as usize] += 1);
-            if arrives {
-                ends.push((flow, steps.len() as u32));
-            } else {
-                steps.truncate(begin);
+            for lid in lids {
+                let begin = steps.len();
+                let arrives = self.follow(source, to_host, lid, steps);
+                steps[begin..].iter().for_each(|&link| load[link as usize] += share);
+                if arrives {
+                    parts.push(Part { flow, end: steps.len() as u32, share });
+                } else {
+                    steps.truncate(begin);
+                }
             }
         }
+    }
+
+    /// The place of the LID, among `count` of destination `to`, to which destination `from` sends.
+    fn drawn(&self, from: u32, to: u32, count: usize) -> usize {
+        let pair = u64::from(from) << 32 | u64::from(to);
+        if count > 1 { Random::new(self.seed, pair).below(count as u32) as usize } else { 0 }
     }
 
     /// Adds the links of a route; returns whether it arrives. One that does not counts up to where
@@ -176,7 +208,7 @@ impl<'a> Meter<'a> {
 impl Sheet {
     /// Prepares to follow its flows. `places` is scratch space.
     fn begin(&mut self, topology: &Topology, places: &mut Vec<u32>) {
-        let Self { flows, by_lid, followed, load, steps, ends } = self;
+        let Self { flows, by_lid, followed, load, steps, parts } = self;
         places.clear();
         places.resize(topology.destinations().len() + 1, 0);
         flows.iter().for_each(|&(_, to)| places[to as usize + 1] += 1);
@@ -195,38 +227,43 @@ impl Sheet {
         load.clear();
         load.resize(topology.link_count(), 0);
         steps.clear();
-        ends.clear();
+        parts.clear();
         *followed = 0;
     }
 
-    /// Sets `by_flow` to the congestion of each flow; 0 if it does not arrive.
-    fn congestion(&self, by_flow: &mut Vec<u32>) {
-        by_flow.clear();
-        by_flow.resize(self.flows.len(), 0);
+    /// Sets `felt` to what each flow gets. A part of a flow that does not arrive has no bandwidth,
+    /// and the flow is lost if no part arrives.
+    fn find_felt(&self, felt: &mut Vec<Felt>) {
+        felt.clear();
+        felt.resize(self.flows.len(), Felt::default());
         let mut begin = 0;
-        for &(flow, end) in &self.ends {
+        for &Part { flow, end, share } in &self.parts {
             let links = &self.steps[begin as usize..end as usize];
             begin = end;
-            // The links of the two hosts have this flow only.
-            let most = links.iter().map(|&link| self.load[link as usize]).max().unwrap_or(1);
-            by_flow[flow as usize] = most;
+            // The links of the two hosts have this flow only, and none has more than a whole link.
+            let most = links.iter().map(|&link| self.load[link as usize]).max();
+            let most = most.unwrap_or(WHOLE).max(WHOLE);
+            let felt = &mut felt[flow as usize];
+            felt.bandwidth += f64::from(share) / f64::from(most);
+            felt.congestion = felt.congestion.max(most.div_ceil(WHOLE));
         }
     }
 }
 
 impl Outcome {
-    /// That of a pattern, by the congestion of its flows.
-    pub(super) fn of(by_flow: &[u32]) -> Self {
+    /// That of a pattern, by what its flows get.
+    pub(super) fn of(by_flow: &[Felt]) -> Self {
         let mut outcome = Self { flows: by_flow.len() as u32, ..Self::default() };
-        for &congestion in by_flow {
+        for &Felt { bandwidth, congestion } in by_flow {
             if congestion > 0 {
-                outcome.bandwidth += 1.0 / f64::from(congestion);
+                outcome.bandwidth += bandwidth;
                 outcome.congestion = outcome.congestion.max(congestion);
             } else {
                 outcome.lost += 1;
             }
         }
-        let bad = by_flow.chunks_exact(2).filter(|pair| *pair != [1, 1]);
+        let is_alone = |flow: &Felt| flow.congestion == 1;
+        let bad = by_flow.chunks_exact(2).filter(|pair| !pair.iter().all(is_alone));
         outcome.bad_pairs = bad.count() as u32;
         outcome
     }

@@ -5,9 +5,10 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 
 use super::cuts::Cuts;
+use super::meter::Felt;
 use super::*;
 use crate::testing::{cabled, fat_tree, pair, part, topology, topology_without, torus};
-use crate::{Engine, FTree, MinHop, NO_ROUTE, Routing, Steering};
+use crate::{Destination, Engine, FTree, MinHop, NO_ROUTE, Routing, Steering};
 
 fn route(engine: &dyn Engine, topology: &Topology) -> Routing {
     engine.route(topology, &Steering::default(), None).unwrap()
@@ -47,6 +48,29 @@ fn links_without_routes_count_as_links_without_contention() {
     let joined = quality(&topology, &routing, Plane::Base, 100);
     assert_eq!((joined.contention, joined.all_to_all), (1.0, 0.75));
     assert_eq!((joined.shifts.bandwidth, joined.shifts.bound), (2.5 / 3.0, 1.0));
+}
+
+/// Two hosts on each of two switches, two cables, and two LIDs a host: first LIDs over the first
+/// cable, second LIDs over the second.
+#[test]
+fn a_divided_flow_has_the_mean_bandwidth_of_its_parts() {
+    let topology = pair(2, 2, 2);
+    let mut routing = route(&MinHop, &topology);
+    for to in topology.destinations() {
+        for (lid, port) in to.lids().zip(1..) {
+            routing.lfts[usize::from(1 - to.egress_switch)].set(lid.index(), port);
+        }
+    }
+    let felt = |routing: &Routing, plane| quality(&topology, routing, plane, 100);
+    assert_eq!(felt(&routing, Plane::Base).shifts.bandwidth, 2.5 / 3.0);
+    // Two flows between the switches, half of each on either cable.
+    let divided = felt(&routing, Plane::Divided);
+    assert_eq!((divided.shifts.bandwidth, divided.shifts.congestion_max), (1.0, 1));
+    assert_eq!((divided.rounds.bad_pairs, divided.all_to_all, divided.contention), (0.0, 1.0, 2.0));
+    // Of a half that does not arrive nothing remains; the other is unaffected.
+    routing.lfts[0][7] = NO_ROUTE;
+    let half = felt(&routing, Plane::Divided).shifts;
+    assert_eq!((half.lost, half.bandwidth), (0, 11.0 / 12.0));
 }
 
 #[test]
@@ -260,33 +284,47 @@ fn by_definition(
     let outcome = |number| {
         let mut flows = Vec::new();
         pattern.fill((number, count), hosts, effort.seed, &mut Vec::new(), &mut flows);
-        let route = |&(from, to): &(u32, u32)| {
-            let (source, to_host) = (&all[from as usize], &all[to as usize]);
-            let mut lid = to_host.base_lid.index();
-            if plane == Plane::Spread {
-                let pair = u64::from(from) << 32 | u64::from(to);
-                let mut random = random::Random::new(effort.seed, pair);
-                lid += random.below(to_host.lid_count.into()) as usize;
-            }
+        let route = |source: &Destination, to: &Destination, lid: usize| {
             let (mut at, mut links) = (source.egress_switch, Vec::new());
-            while at != to_host.egress_switch && links.len() < topology.switch_count() {
+            while at != to.egress_switch && links.len() < topology.switch_count() {
                 let Some(link) = topology.link_at(at, lfts[usize::from(at)][lid]) else { break };
                 links.push(link);
                 at = topology.link(link).peer;
             }
-            let arrives = at == to_host.egress_switch && lfts[usize::from(at)][lid] == to_host.exit;
+            let arrives = at == to.egress_switch && lfts[usize::from(at)][lid] == to.exit;
             (links, arrives)
         };
-        let routes: Vec<_> = flows.iter().map(route).collect();
-        let mut load = vec![0; topology.link_count()];
-        routes.iter().flat_map(|(links, _)| links).for_each(|&link| load[link] += 1);
-        let by_flow: Vec<u32> = routes
-            .iter()
-            .map(|(links, arrives)| {
-                let most = links.iter().map(|&link| load[link]).max().unwrap_or(1);
-                if *arrives { most } else { 0 }
-            })
-            .collect();
+        let routes = |&(from, to): &(u32, u32)| -> Vec<(Vec<usize>, bool)> {
+            let (source, to_host) = (&all[from as usize], &all[to as usize]);
+            let lids: Vec<usize> = to_host.lids().map(|lid| lid.index()).collect();
+            let pair = u64::from(from) << 32 | u64::from(to);
+            let lids = match plane {
+                Plane::Base => vec![lids[0]],
+                Plane::Spread => {
+                    let mut random = random::Random::new(effort.seed, pair);
+                    vec![lids[random.below(to_host.lid_count.into()) as usize]]
+                }
+                Plane::Divided => lids,
+            };
+            lids.into_iter().map(|lid| route(source, to_host, lid)).collect()
+        };
+        let routes: Vec<_> = flows.iter().map(routes).collect();
+        let mut load = vec![0.0; topology.link_count()];
+        for parts in &routes {
+            let links = parts.iter().flat_map(|(links, _)| links);
+            links.for_each(|&link| load[link] += 1.0 / parts.len() as f64);
+        }
+        let felt = |parts: &Vec<(Vec<usize>, bool)>| {
+            let arriving = parts.iter().filter(|(_, arrives)| *arrives);
+            let most =
+                arriving.map(|(links, _)| links.iter().map(|&l| load[l]).fold(1.0, f64::max));
+            let most: Vec<f64> = most.collect();
+            Felt {
+                bandwidth: most.iter().map(|most| 1.0 / most).sum::<f64>() / parts.len() as f64,
+                congestion: most.iter().copied().fold(0.0, f64::max).ceil() as u32,
+            }
+        };
+        let by_flow: Vec<Felt> = routes.iter().map(felt).collect();
         let bound = cuts.bound(&flows, all, &mut Default::default());
         Outcome { bound, ..Outcome::of(&by_flow) }
     };
@@ -304,16 +342,17 @@ fn figures_are_those_of_the_definition() {
         let switches = topology.switch_count();
         // A route that ends and one that loops.
         let host = |at: usize| topology.destinations()[by_lid(&topology)[0][at] as usize];
-        let [a, b] = [3, 7].map(|at| host(at).base_lid.index());
-        (0..switches).step_by(3).for_each(|switch| routing.lfts[switch][a] = NO_ROUTE);
-        routing.lfts.iter_mut().for_each(|lft| lft[b] = 1);
+        for (a, b) in host(3).lids().zip(host(7).lids()) {
+            (0..switches).step_by(3).for_each(|switch| routing.lfts[switch][a.index()] = NO_ROUTE);
+            routing.lfts.iter_mut().for_each(|lft| lft[b.index()] = 1);
+        }
         let lfts = routing.tables();
         let mut hosts = by_lid(&topology);
         let others = hosts[0].split_off(20);
         hosts.push(others);
         let effort = Effort { patterns: 70, seed: 3 };
-        for (pattern, plane) in
-            kinds.into_iter().flat_map(|kind| [(kind, Plane::Base), (kind, Plane::Spread)])
+        let planes = [Plane::Base, Plane::Spread, Plane::Divided];
+        for (pattern, plane) in kinds.into_iter().flat_map(|kind| planes.map(|plane| (kind, plane)))
         {
             let made = Figures::measure(&topology, &lfts, &hosts, plane, effort, pattern);
             let wanted = by_definition(&topology, &lfts, &hosts, plane, effort, pattern);
