@@ -6,9 +6,15 @@ use rayon::prelude::*;
 use super::Topology;
 
 /// Hop counts between switches. A computed matrix is symmetric, as links work both ways.
+///
+/// An engine whose routes to further LIDs of a port are longer than those to the first adds *planes*:
+/// each has a number of its own for each pair of switches. Plane 0 is for the first LID of each port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HopMatrix {
     switches: usize,
+    /// Number of planes, at least 1.
+    planes: usize,
+    /// By switch, plane and switch.
     hops: Vec<u8>,
 }
 
@@ -28,7 +34,7 @@ impl HopMatrix {
             return None;
         }
         let all: Vec<u16> = topology.switches().collect();
-        Some(Self { switches, hops: search(topology, &all) })
+        Some(Self { switches, planes: 1, hops: search(topology, &all) })
     }
 
     /// Recomputes the matrix after a change, if switches have kept their numbers. `hops` was
@@ -46,7 +52,7 @@ impl HopMatrix {
             return Self::compute(topology);
         }
         let found = search(topology, &moved);
-        let mut computed = hops.clone();
+        let mut computed = hops.first_plane();
         for (switch, found) in found.chunks(moved.len().max(1)).enumerate() {
             for (&row, &hops) in moved.iter().zip(found) {
                 let row = usize::from(row);
@@ -60,7 +66,7 @@ impl HopMatrix {
     /// Returns a matrix in which no pair is connected, for at most [`Self::SWITCHES_MAX`] switches.
     /// Engines whose routes are not shortest fill it in themselves; it need not be symmetric.
     pub(super) fn unreachable(switches: usize) -> Self {
-        Self { switches, hops: vec![Self::UNREACHABLE; switches * switches] }
+        Self { switches, planes: 1, hops: vec![Self::UNREACHABLE; switches * switches] }
     }
 
     /// Returns all rows, in switch order, to be filled in by several threads.
@@ -71,7 +77,7 @@ impl HopMatrix {
     /// Returns the row of a switch, to be filled in.
     #[inline]
     pub(super) fn row_mut(&mut self, switch: u16) -> &mut [u8] {
-        let start = usize::from(switch) * self.switches;
+        let start = usize::from(switch) * self.switches * self.planes;
         &mut self.hops[start..start + self.switches]
     }
 
@@ -93,8 +99,60 @@ impl HopMatrix {
     /// Hops from (and to) a switch, by switch.
     #[inline]
     pub fn row(&self, switch: u16) -> &[u8] {
-        let start = usize::from(switch) * self.switches;
-        &self.hops[start..start + self.switches]
+        &self.wide_row(switch)[..self.switches]
+    }
+
+    /// Hops from a switch in all planes, by plane and switch.
+    #[inline]
+    pub(super) fn wide_row(&self, switch: u16) -> &[u8] {
+        let width = self.switches * self.planes;
+        &self.hops[usize::from(switch) * width..][..width]
+    }
+
+    /// Number of planes.
+    pub fn plane_count(&self) -> usize {
+        self.planes
+    }
+
+    /// The plane of a port's LID, by its offset from the first. More LIDs than planes take these in
+    /// turn.
+    #[inline]
+    pub fn plane_of(&self, offset: u16) -> usize {
+        usize::from(offset) % self.planes
+    }
+
+    /// Returns the matrix with further planes. `further` gives the number for a plane, of these,
+    /// a source and an egress switch.
+    pub(super) fn with_planes(
+        &self,
+        count: usize,
+        further: impl Fn(usize, u16, u16) -> u8 + Sync,
+    ) -> Self {
+        let (switches, planes) = (self.switches, 1 + count);
+        let mut hops = vec![Self::UNREACHABLE; switches * switches * planes];
+        let rows = hops.par_chunks_mut((switches * planes).max(1)).enumerate();
+        rows.for_each(|(source, row)| {
+            let source = source as u16;
+            let (first, others) = row.split_at_mut(switches);
+            first.copy_from_slice(self.row(source));
+            for (plane, row) in others.chunks_mut(switches).enumerate() {
+                let egress_switches = 0..switches as u16;
+                row.iter_mut().zip(egress_switches).for_each(|(hops, egress_switch)| {
+                    *hops = further(plane, source, egress_switch);
+                });
+            }
+        });
+        Self { switches, planes, hops }
+    }
+
+    /// Returns a matrix of plane 0 alone.
+    fn first_plane(&self) -> Self {
+        if self.planes == 1 {
+            return self.clone();
+        }
+        let rows = self.hops.chunks(self.switches * self.planes);
+        let hops = rows.flat_map(|row| &row[..self.switches]).copied().collect();
+        Self { switches: self.switches, planes: 1, hops }
     }
 
     /// Number of rows.
@@ -104,7 +162,9 @@ impl HopMatrix {
 
     /// Largest hop count between any two connected switches.
     pub fn diameter(&self) -> u8 {
-        self.hops.iter().copied().filter(|&hops| hops != Self::UNREACHABLE).max().unwrap_or(0)
+        let rows = self.hops.chunks((self.switches * self.planes).max(1));
+        let hops = rows.flat_map(|row| &row[..self.switches]).copied();
+        hops.filter(|&hops| hops != Self::UNREACHABLE).max().unwrap_or(0)
     }
 }
 

@@ -102,7 +102,7 @@ pub fn deliveries_since(
     let Some(hops) = previous.hops.filter(|_| previous.is_of_same_ports(topology)) else {
         return deliveries(topology, routing);
     };
-    let is_same_row = |switch| hops.row(switch) == routing.hops.row(switch);
+    let is_same_row = |switch| hops.wide_row(switch) == routing.hops.wide_row(switch);
     let has_same_row: Vec<bool> = topology.switches().into_par_iter().map(is_same_row).collect();
     deliveries_beside(topology, routing, |switch| {
         let links = topology.links(switch);
@@ -119,49 +119,53 @@ fn deliveries_beside<'a>(
     routing: &Routing,
     right: impl Fn(u16) -> Option<&'a Entries> + Sync,
 ) -> Deliveries {
-    let egress_switches = Homes::new(topology);
+    let homes = Homes::new(topology, &routing.hops);
     let gaps = Gaps::new(topology, routing);
     let check = |closer: &mut Closer, switch| {
-        check_switch(topology, routing, &egress_switches, &gaps, closer, (switch, right(switch)))
+        check_switch(topology, routing, &homes, &gaps, closer, (switch, right(switch)))
     };
     let found = topology.switches().into_par_iter().map_init(Closer::default, check);
     found.reduce(Deliveries::default, Deliveries::join)
 }
 
-/// By LID: its egress switch and exit.
+/// By LID: its column and exit.
 struct Homes {
-    egress_switch: Vec<u16>,
+    /// The column of the hop matrix: the egress switch plus, for each plane before the LID's, the
+    /// number of switches.
+    column: Vec<u16>,
     exit: Vec<u8>,
-    /// Marks an unassigned LID in place of its egress switch: the number of switches.
+    /// Marks an unassigned LID in place of its column: the number of columns.
     unowned: u16,
     /// By block: the LIDs that are assigned.
     taken: Vec<u64>,
 }
 
 impl Homes {
-    fn new(topology: &Topology) -> Self {
-        let unowned = topology.switches().end;
-        let mut egress_switches = Self {
-            egress_switch: vec![unowned; topology.table_len()],
+    fn new(topology: &Topology, hops: &HopMatrix) -> Self {
+        let switches = topology.switches().end;
+        let unowned = switches * hops.plane_count() as u16;
+        let mut homes = Self {
+            column: vec![unowned; topology.table_len()],
             exit: vec![NO_ROUTE; topology.table_len()],
             unowned,
             taken: vec![0; topology.table_len() / BLOCK_LEN],
         };
         for destination in topology.destinations() {
-            for lid in destination.lids() {
-                egress_switches.egress_switch[lid.index()] = destination.egress_switch;
-                egress_switches.exit[lid.index()] = destination.exit;
-                egress_switches.taken[lid.index() / BLOCK_LEN] += 1;
+            for (lid, offset) in destination.lids().zip(0..) {
+                let plane = hops.plane_of(offset) as u16;
+                homes.column[lid.index()] = plane * switches + destination.egress_switch;
+                homes.exit[lid.index()] = destination.exit;
+                homes.taken[lid.index() / BLOCK_LEN] += 1;
             }
         }
-        egress_switches
+        homes
     }
 }
 
 fn check_switch(
     topology: &Topology,
     routing: &Routing,
-    egress_switches: &Homes,
+    homes: &Homes,
     gaps: &Gaps<'_>,
     closer: &mut Closer,
     (switch, right): (u16, Option<&Entries>),
@@ -169,27 +173,24 @@ fn check_switch(
     let mut found = Deliveries::default();
     let no_table = Entries::default();
     let lft = routing.lfts.get(usize::from(switch)).unwrap_or(&no_table);
-    if lft.len() == egress_switches.egress_switch.len()
-        && right.is_some_and(|right| right.is_shared_with(lft))
-    {
-        found.delivered = egress_switches.taken.iter().sum();
+    if lft.len() == homes.column.len() && right.is_some_and(|right| right.is_shared_with(lft)) {
+        found.delivered = homes.taken.iter().sum();
         return found;
     }
     // Hops to an egress switch are read from the rows of the switches on the path, as paths work in
     // both directions. Indexed by port: the row of the switch behind it.
-    let own = routing.hops.row(switch);
+    let own = routing.hops.wide_row(switch);
     let no_row = vec![HopMatrix::UNREACHABLE; own.len()];
     let mut rows: [&[u8]; 256] = [&no_row; 256];
     for link in topology.links(switch) {
-        rows[usize::from(link.port)] = routing.hops.row(link.peer);
+        rows[usize::from(link.port)] = routing.hops.wide_row(link.peer);
     }
     let mut is_turned = false;
-    let blocks =
-        egress_switches.egress_switch.chunks(BLOCK_LEN).zip(egress_switches.exit.chunks(BLOCK_LEN));
-    for (((egress_switch, exit), taken), first) in
-        blocks.zip(&egress_switches.taken).zip((0u16..).step_by(BLOCK_LEN))
+    let blocks = homes.column.chunks(BLOCK_LEN).zip(homes.exit.chunks(BLOCK_LEN));
+    for (((column, exit), taken), first) in
+        blocks.zip(&homes.taken).zip((0u16..).step_by(BLOCK_LEN))
     {
-        let block = usize::from(first)..usize::from(first) + egress_switch.len();
+        let block = usize::from(first)..usize::from(first) + column.len();
         let ports = lft.get(block.clone());
         if ports.is_some() && ports == right.and_then(|right| right.get(block)) {
             found.delivered += taken;
@@ -199,26 +200,18 @@ fn check_switch(
             closer.turn_to(topology, &routing.hops, switch);
         }
         // Most blocks are of LIDs elsewhere, all of which are right.
-        if ports.is_some_and(|ports| closer.are_all(egress_switch, ports)) {
-            found.delivered += egress_switch.len() as u64;
+        if ports.is_some_and(|ports| closer.are_all(column, ports)) {
+            found.delivered += column.len() as u64;
             continue;
         }
         let entries = lft.get(usize::from(first)..).unwrap_or_default().iter();
         let entries = entries.chain(std::iter::repeat(&NO_ROUTE)).zip(first..);
-        let entries = entries.zip(egress_switch.iter().zip(exit));
-        check_block(
-            topology,
-            gaps,
-            (switch, egress_switches.unowned),
-            own,
-            &rows,
-            entries,
-            &mut found,
-        );
+        let entries = entries.zip(column.iter().zip(exit));
+        check_block(topology, gaps, (switch, homes.unowned), own, &rows, entries, &mut found);
     }
     // Tables must be as long as the last LID needs; further entries would be for LIDs that no port
     // has.
-    for (&port, lid) in lft.iter().zip(0u16..).skip(egress_switches.egress_switch.len()) {
+    for (&port, lid) in lft.iter().zip(0u16..).skip(homes.column.len()) {
         if port != NO_ROUTE {
             found.add_defect(Defect { switch, lid: Lid(lid), port, kind: DefectKind::Stray });
         }
@@ -236,8 +229,9 @@ fn check_block<'a>(
     entries: impl Iterator<Item = ((&'a u8, u16), (&'a u16, &'a u8))>,
     found: &mut Deliveries,
 ) {
-    for ((&port, lid), (&egress_switch, &exit)) in entries {
-        let kind = if egress_switch == unowned {
+    for ((&port, lid), (&column, &exit)) in entries {
+        let egress_switch = column % topology.switches().end;
+        let kind = if column == unowned {
             if port == NO_ROUTE {
                 continue;
             }
@@ -260,7 +254,7 @@ fn check_block<'a>(
             continue;
         } else if topology.link_at(switch, port).is_some() {
             let row = rows[usize::from(port)];
-            let (next, here) = (row[usize::from(egress_switch)], own[usize::from(egress_switch)]);
+            let (next, here) = (row[usize::from(column)], own[usize::from(column)]);
             if next < here && here != HopMatrix::UNREACHABLE {
                 found.delivered += 1;
                 continue;

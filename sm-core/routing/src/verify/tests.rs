@@ -46,6 +46,54 @@ fn each_kind_of_defect_is_reported() {
     assert_eq!(proof, [DefectKind::Stray; DEFECTS_LISTED_MAX]);
 }
 
+/// A ring of four switches, with one host of two LIDs on each. Second LIDs are forwarded upwards all
+/// round the ring.
+fn second_lids_go_round() -> (Topology, Routing) {
+    let cables = (0u16..4).map(|switch| ((switch, 1), ((switch + 1) % 4, 2)));
+    let topology = testing::cabled(4, cables, 0..4, 2);
+    let mut routing = routed(&topology);
+    for to in topology.destinations() {
+        for switch in topology.switches().filter(|&switch| switch != to.egress_switch) {
+            routing.lfts[usize::from(switch)].set(to.base_lid.index() + 1, 1);
+        }
+    }
+    (topology, routing)
+}
+
+#[test]
+fn each_plane_of_lids_has_a_number_that_falls() {
+    let (topology, mut routing) = second_lids_go_round();
+    assert!(walk::deliveries(&topology, &routing).is_whole());
+    // Three of four sources are as near or nearer by the other way, one of them by half the ring.
+    assert_eq!(deliveries(&topology, &routing).defective, 4);
+    let narrow = routing.hops.clone();
+    routing.hops = narrow.with_planes(1, |_, from, to| (4 + to - from) as u8 % 4);
+    assert_eq!(routing.hops.diameter(), narrow.diameter());
+    assert!(deliveries(&topology, &routing).is_whole());
+    // The first LID must fall by the hops of plane 0, and the second by those of plane 1.
+    for (entry, wrong) in [(8, 1), (9, 2)] {
+        let mut broken = routing.clone();
+        let entry: usize = entry;
+        broken.lfts[usize::from(entry == 9)].set(entry, wrong);
+        let kinds: Vec<_> = deliveries(&topology, &broken).defects.iter().map(|d| d.kind).collect();
+        assert_eq!(kinds, [DefectKind::NotCloser], "LID {entry}");
+    }
+}
+
+/// If only a plane of further LIDs differs, entries that have not changed can be wrong.
+#[test]
+fn a_change_of_one_plane_is_examined() {
+    let (topology, mut routing) = second_lids_go_round();
+    let narrow = routing.hops.clone();
+    routing.hops = narrow.with_planes(1, |_, from, to| (4 + to - from) as u8 % 4);
+    let previous = Previous::same_switches(&topology, &routing);
+    let mut turned = routing.clone();
+    assert!(deliveries_since(&topology, &turned, &previous).is_whole());
+    turned.hops = narrow.with_planes(1, |_, from, to| (4 + from - to) as u8 % 4);
+    assert_eq!(deliveries_since(&topology, &turned, &previous), deliveries(&topology, &turned));
+    assert!(!deliveries(&topology, &turned).is_sound());
+}
+
 /// An engine whose rules forbid some routes reports that by hops; pairs with hosts may still not be
 /// left out.
 #[test]
