@@ -8,6 +8,7 @@ pub mod file;
 pub mod ftree;
 mod hops;
 pub mod lash;
+pub mod layers;
 pub mod minhop;
 pub mod nue;
 pub mod settings;
@@ -22,6 +23,7 @@ pub use self::engine::Engine;
 pub use self::file::FromFile;
 pub use self::ftree::FTree;
 pub use self::lash::Lash;
+pub use self::layers::LayeredPaths;
 pub use self::minhop::MinHop;
 pub use self::nue::Nue;
 pub use self::sssp::Sssp;
@@ -46,6 +48,7 @@ pub fn all() -> Vec<Box<dyn Engine>> {
         Box::new(Sssp),
         Box::new(Dfsssp),
         Box::new(Nue),
+        Box::new(LayeredPaths),
         Box::new(FromFile),
     ]
 }
@@ -59,6 +62,8 @@ settings::engine_settings! {
     lash,
     /// Settings of `nue`.
     nue,
+    /// Settings of `layers`.
+    layers,
 }
 
 /// The operator's options: those that engines share, the settings of single engines, and the

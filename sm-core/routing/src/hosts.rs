@@ -5,9 +5,10 @@
 //! hosts would then move routes and lanes of other hosts, whose connections continue to use the SLs
 //! of their path records. This module keeps all other routes. A host that returns gets its former
 //! routes and lanes. A new LID gets the routes of another LID at the same switch, the one that the
-//! fewest LIDs share: dependencies between channels then stay the same.
+//! fewest LIDs share: dependencies between channels then stay the same. Both LIDs are at the same
+//! place among those of their ports, as engines may route the first LIDs of ports by other rules.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use ib_mad::types::Lid;
@@ -95,8 +96,8 @@ pub fn follow(
     if !new.is_empty() {
         let mut models = Models::of(topology, &before, &away, &new);
         for to in &new {
-            for lid in to.lids() {
-                tables.set(lid, models.least_used(to.egress_switch)?);
+            for (lid, offset) in to.lids().zip(0..) {
+                tables.set(lid, models.least_used((to.egress_switch, offset))?);
             }
         }
     }
@@ -187,29 +188,35 @@ impl NewTables {
     }
 }
 
-/// Columns that new LIDs may copy, by egress switch, and how many LIDs use each.
-struct Models(HashMap<u16, Vec<(usize, Column)>>);
+/// An egress switch, and the place of a LID among those of its port.
+type Spot = (u16, u16);
+
+/// Columns that new LIDs may copy, and how many LIDs use each.
+struct Models(HashMap<Spot, Vec<(usize, Column)>>);
 
 impl Models {
     /// Collects the columns of present and departed hosts on the switches of `new`.
     fn of(topology: &Topology, before: &Tables<'_>, away: &Away, new: &[&Destination]) -> Self {
-        let mut users: HashMap<u16, BTreeMap<Lid, (usize, Column)>> =
-            new.iter().map(|to| (to.egress_switch, BTreeMap::new())).collect();
-        for to in before.topology.destinations().iter().filter(|to| to.is_host()) {
-            let Some(models) = users.get_mut(&to.egress_switch) else { continue };
-            let is_there = usize::from(stays(to, topology));
-            models.extend(
-                to.lids().map(|lid| (lid, (is_there, before.routes(lid).to(to.egress_switch)))),
-            );
+        let spots = |to: &Destination| {
+            let egress_switch = to.egress_switch;
+            (0..to.lid_count).map(move |offset| (egress_switch, offset))
+        };
+        let mut users: HashMap<Spot, BTreeMap<Lid, (usize, Column)>> =
+            new.iter().flat_map(|to| spots(to)).map(|spot| (spot, BTreeMap::new())).collect();
+        let mut add = |to: &Destination, spot: Spot, lid: Lid, routes: Column| {
+            if let Some(models) = users.get_mut(&spot) {
+                let uses = usize::from(stays(to, topology));
+                models.insert(lid, (uses, routes.to(to.egress_switch)));
+            }
+        };
+        let switches: HashSet<u16> = new.iter().map(|to| to.egress_switch).collect();
+        let hosts = before.topology.destinations().iter().filter(|to| to.is_host());
+        for to in hosts.filter(|to| switches.contains(&to.egress_switch)) {
+            to.lids().zip(spots(to)).for_each(|(lid, spot)| add(to, spot, lid, before.routes(lid)));
         }
-        for host in away.0.values() {
-            let Some(models) = users.get_mut(&host.to.egress_switch) else { continue };
-            let is_back = usize::from(stays(&host.to, topology));
-            let routes = host
-                .routes
-                .iter()
-                .map(|routes| (is_back, routes.clone().to(host.to.egress_switch)));
-            models.extend(host.to.lids().zip(routes));
+        for AwayHost { to, routes } in away.0.values().map(|host| &**host) {
+            let columns = to.lids().zip(spots(to)).zip(routes);
+            columns.for_each(|((lid, spot), routes)| add(to, spot, lid, routes.clone()));
         }
         // LIDs that share their paths are one model. The order of LIDs makes the choice
         // deterministic.
@@ -227,18 +234,13 @@ impl Models {
             }
             distinct
         };
-        Self(
-            users
-                .into_iter()
-                .map(|(egress_switch, models)| (egress_switch, distinct(models)))
-                .collect(),
-        )
+        Self(users.into_iter().map(|(spot, models)| (spot, distinct(models))).collect())
     }
 
-    /// Returns the routes to a switch that the fewest LIDs share, and counts one more LID for them;
+    /// Returns the routes of a spot that the fewest LIDs share, and counts one more LID for them;
     /// `None` if no LID has routes to it.
-    fn least_used(&mut self, egress_switch: u16) -> Option<&Column> {
-        let model = self.0.get_mut(&egress_switch)?.iter_mut().min_by_key(|(users, _)| *users)?;
+    fn least_used(&mut self, spot: Spot) -> Option<&Column> {
+        let model = self.0.get_mut(&spot)?.iter_mut().min_by_key(|(users, _)| *users)?;
         model.0 += 1;
         Some(&model.1)
     }
@@ -248,10 +250,10 @@ impl Models {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::{Dfsssp, Engine, Lash, Nue, Steering, testing, verify};
+    use super::super::{Dfsssp, Engine, Lash, LayeredPaths, Nue, Steering, testing, verify};
     use super::*;
 
-    const ENGINES: [&dyn Engine; 3] = [&Lash, &Nue, &Dfsssp];
+    const ENGINES: [&dyn Engine; 4] = [&Lash, &Nue, &Dfsssp, &LayeredPaths];
 
     fn steering() -> Steering {
         testing::on_lanes(8)

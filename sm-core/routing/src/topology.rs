@@ -135,6 +135,14 @@ impl Topology {
         (self.last_lid.index() + 1).next_multiple_of(BLOCK_LEN)
     }
 
+    /// Returns the topology with the first LID of each destination only. Tables have the same
+    /// length.
+    pub(super) fn with_first_lids(&self) -> Self {
+        let mut first = self.clone();
+        first.destinations.iter_mut().for_each(|to| to.lid_count = 1);
+        first
+    }
+
     /// Returns the number of hosts on each switch.
     pub fn hosts_on(&self) -> Vec<u32> {
         let mut hosts = vec![0; self.switch_count()];
