@@ -5,7 +5,7 @@
 //! Fall Short" (SC 2020), and Blach et al.: "A High-Performance Design, Implementation, Deployment,
 //! and Evaluation of The Slim Fly Network" (NSDI 2024), which has such layers on InfiniBand. A
 //! dragonfly, HyperX or Slim Fly has one shortest path between most pairs of switches, and many
-//! that are a hop or two longer. With an LMC, a host has several LIDs, and each is routed by itself:
+//! that are a hop or two longer. With an LMC, a host has several LIDs, each routed by itself:
 //!
 //! - the first LID by shortest paths, as in `sssp`;
 //! - further LIDs by the same paths at first. Then each source in turn moves to the cheapest path
@@ -88,7 +88,7 @@ impl Engine for LayeredPaths {
             shortest.unreachable + extent.copy_first_lids(topology, &mut shortest.lfts);
         let hops = distances.finish();
         let lanes = common.data_lanes.max(1);
-        let assigned = PairLanes::find(&first, &shortest.lfts, lanes);
+        let assigned = PairLanes::find(&first, &hops, &shortest.lfts, lanes);
         let assigned = assigned.or_else(|| {
             let pairs = Pairs::choices(topology).iter();
             let mut adopted = pairs.map(|&pairs| {

@@ -84,6 +84,23 @@ impl Spanning {
         (this, search.channels)
     }
 
+    /// Returns the turns of the tree that [`search`](Self::search) builds first from a root if no
+    /// turn is refused, as pairs of links.
+    pub(crate) fn turns(topology: &Topology, root: u16) -> Vec<(u32, u32)> {
+        let mut turns = Vec::new();
+        // By switch: incoming and outgoing branches.
+        let mut ends: Vec<Vec<(u32, u32)>> = vec![Vec::new(); topology.switch_count()];
+        Self::new(topology, root).spread(topology, 0, |from, out, back, to| {
+            let (out, back, at) = (out as u32, back as u32, usize::from(from));
+            let of_branch = |&(way_in, way_out): &(u32, u32)| [(way_in, out), (back, way_out)];
+            turns.extend(ends[at].iter().flat_map(of_branch));
+            ends[at].push((back, out));
+            ends[usize::from(to)].push((out, back));
+            true
+        });
+        turns
+    }
+
     /// Joins one switch after the other where `allows` returns true. Its arguments are a switch of
     /// the tree, the link out of it, the link back, and the switch at the far end.
     fn spread(

@@ -39,6 +39,7 @@ use super::topology::Topology;
 pub use check::{Defect, check};
 pub use choice::{Chooser, ChosenTree, Fault, Orders, Wanted};
 pub use order::Order;
+pub(crate) use order::turns_for_groups;
 pub use room::{Room, hops_around};
 pub use stand::Standing;
 

@@ -160,6 +160,13 @@ fn way(topology: &Topology, channels: &Channels, from: usize, to: usize) -> Vec<
     Vec::new()
 }
 
+/// The turns of a tree that joins all switches, as pairs of links. An engine that keeps them free in
+/// a lane leaves groups on that lane a tree that closes no cycle.
+pub(crate) fn turns_for_groups(topology: &Topology, hops: &HopMatrix) -> Vec<(u32, u32)> {
+    let root = central(topology, hops).first().copied();
+    root.map_or_else(Vec::new, |root| Spanning::turns(topology, root))
+}
+
 /// Switches by the sum of their hops to those with hosts, or to all if there are none; those that
 /// reach most come first.
 fn central(topology: &Topology, hops: &HopMatrix) -> Vec<u16> {

@@ -46,8 +46,8 @@ fn each_kind_of_defect_is_reported() {
     assert_eq!(proof, [DefectKind::Stray; DEFECTS_LISTED_MAX]);
 }
 
-/// A ring of four switches, with one host of two LIDs on each. Second LIDs are forwarded upwards all
-/// round the ring.
+/// A ring of four switches, with one host of two LIDs on each. Second LIDs are forwarded upwards
+/// all round the ring.
 fn second_lids_go_round() -> (Topology, Routing) {
     let cables = (0u16..4).map(|switch| ((switch, 1), ((switch + 1) % 4, 2)));
     let topology = testing::cabled(4, cables, 0..4, 2);

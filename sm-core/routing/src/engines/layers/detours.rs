@@ -3,8 +3,8 @@
 //! Each plane of LIDs has a number for each pair of a switch and an egress switch, its *potential*:
 //! the hops, times a constant, plus a pseudo-random number below that constant. Routes of the plane
 //! may lead to any switch of lower potential. That is each switch that is closer, and of those that
-//! are equally far, a part that differs from plane to plane. So routes end, which `verify` proves by
-//! the same numbers, and each further LID has other detours.
+//! are equally far, a part that differs from plane to plane. So routes end, which `verify` proves
+//! by the same numbers, and each further LID has other detours.
 //!
 //! The sources of a LID move one by one, those of highest potential first: few others send through
 //! these. A switch takes the switches that send through it along, and moves only if the lanes of
@@ -19,8 +19,8 @@ use crate::{Entries, HopMatrix, Layers, Topology};
 /// Number of times that each source is considered for each column. In the second pass, loads and
 /// other paths are those that it has to be chosen beside.
 const PASSES: usize = 2;
-/// What a link costs in addition that all other LIDs of a host use from the same source, in links of
-/// the mean load.
+/// What a link costs in addition that all other LIDs of a host use from the same source, in links
+/// of the mean load.
 const OVERLAP: f64 = 4.0;
 /// How much cheaper a path must be to be taken, so that rounding decides nothing.
 const GAIN_MIN: f64 = 1e-6;
@@ -166,7 +166,8 @@ impl<'a> Detours<'a> {
         }
     }
 
-    /// Moves a source to the cheapest path that lanes accept, if it is cheaper than its present one.
+    /// Moves a source to the cheapest path that lanes accept, if it is cheaper than its present
+    /// one.
     fn consider(&mut self, target: &mut Target<'_>, source: u16) {
         let mut upstream = std::mem::take(&mut self.upstream);
         target.column.upstream(self.topology, source, &mut upstream);

@@ -3,13 +3,18 @@
 //! The more the routes of a lane have in common, the fewer cycles they could close. So the switches
 //! are divided into as many sets as there are lanes, and a pair prefers the lane of the set of its
 //! lower switch: the routes of a lane lead to the switches of a set or come from them. (Lanes as
-//! first fit leaves them refuse more detours: on a Slim Fly of 50 switches with 8 lanes 81 % instead
-//! of 65 %.)
+//! first fit leaves them refuse more detours: on a Slim Fly of 50 switches with 8 lanes 81 %
+//! instead of 65 %.)
+//!
+//! Detours fill lanes with every turn that closes no cycle, which would leave none for multicast.
+//! So each lane, or at least the first, is given the turns of a tree that joins all switches before
+//! any route, if pairs fit beside it.
 
 use super::column::Column;
 use crate::lanes::Columns;
 use crate::layering::{Layering, Pairs};
-use crate::{Entries, Layers, Topology};
+use crate::multicast::turns_for_groups;
+use crate::{Entries, HopMatrix, Layers, Topology};
 
 /// Lanes by pair of switches, and the dependencies between links in each of them.
 pub(super) struct PairLanes {
@@ -41,11 +46,22 @@ struct Pair {
 impl PairLanes {
     /// Gives lanes to the pairs whose traffic counts, by the routes in `lfts` to the LIDs of the
     /// topology; `None` if `lanes` do not suffice.
-    pub(super) fn find(topology: &Topology, lfts: &[Entries], lanes: u8) -> Option<Self> {
+    pub(super) fn find(
+        topology: &Topology,
+        hops: &HopMatrix,
+        lfts: &[Entries],
+        lanes: u8,
+    ) -> Option<Self> {
         let columns = columns(topology, lfts);
+        let tree = turns_for_groups(topology, hops);
         Pairs::choices(topology).iter().find_map(|&pairs| {
-            let mut sets = [Sets::Alternating, Sets::Blocks].into_iter();
-            sets.find_map(|sets| Self::by_sets(topology, &columns, lanes, pairs, sets))
+            let trees = [lanes, 1, 0].into_iter();
+            let mut all = trees.flat_map(|trees| Sets::ALL.map(|sets| (trees, sets)));
+            all.find_map(|(trees, sets)| {
+                let mut this = Self::new(topology, lanes, pairs);
+                (0..trees).all(|lane| this.layering.add_all(lane, &tree)).then_some(())?;
+                this.place_by(topology, &columns, lanes, sets)
+            })
         })
     }
 
@@ -68,24 +84,24 @@ impl PairLanes {
         Some(this)
     }
 
-    fn by_sets(
+    /// Places all pairs; `None` if one fits in no lane.
+    fn place_by(
+        mut self,
         topology: &Topology,
         columns: &[Vec<Column>],
         lanes: u8,
-        pairs: Pairs,
         sets: Sets,
     ) -> Option<Self> {
-        let mut this = Self::new(topology, lanes, pairs);
-        let mut all = this.all_pairs(topology);
+        let mut all = self.all_pairs(topology);
         sets.divide(&mut all, lanes);
         for Pair { a, b, wanted } in all {
-            this.collect(topology, columns, a, b);
+            self.collect(topology, columns, a, b);
             let mut order = std::iter::once(wanted).chain((0..lanes).rev());
-            let lane = order.find(|&lane| this.layering.add_all(lane, &this.dependencies))?;
-            this.layers.row_mut(a)[usize::from(b)] = lane;
-            this.layers.row_mut(b)[usize::from(a)] = lane;
+            let lane = order.find(|&lane| self.layering.add_all(lane, &self.dependencies))?;
+            self.layers.row_mut(a)[usize::from(b)] = lane;
+            self.layers.row_mut(b)[usize::from(a)] = lane;
         }
-        Some(this)
+        Some(self)
     }
 
     fn new(topology: &Topology, lanes: u8, pairs: Pairs) -> Self {
@@ -118,7 +134,9 @@ impl PairLanes {
 
     /// Returns the lanes of all pairs.
     pub(super) fn finish(mut self) -> Layers {
-        self.layers.count = self.layering.count();
+        let switches = 0..self.has_hosts.len() as u16;
+        let highest = switches.flat_map(|source| self.layers.row(source)).max();
+        self.layers.count = highest.copied().unwrap_or(0) + 1;
         self.layers
     }
 
@@ -150,6 +168,9 @@ impl PairLanes {
 }
 
 impl Sets {
+    /// Those to try, preferred first.
+    const ALL: [Self; 2] = [Self::Alternating, Self::Blocks];
+
     /// Sets the preferred lane of each pair.
     fn divide(self, pairs: &mut [Pair], lanes: u8) {
         let (all, lanes) = (pairs.len().max(1), usize::from(lanes));

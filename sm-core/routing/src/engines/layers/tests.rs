@@ -3,6 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::Destination;
 use crate::measure::{Effort, Figures, Pattern, Plane, by_lid};
+use crate::multicast::Order;
 use crate::verify::{self, credit_loops_on_lanes, credit_loops_with_replies};
 use crate::{Dfsssp, testing};
 use fabric_sim::generate::{Dragonfly, HyperX, Shape, SlimFly};
@@ -69,7 +70,8 @@ proptest! {
         check_loops(&topology, &routing)?;
         let all = HopMatrix::compute(&topology).unwrap();
         for to in topology.destinations() {
-            for (from, offset) in topology.switches().flat_map(|s| (0..to.lid_count).map(move |o| (s, o))) {
+            let spots = |from: u16| (0..to.lid_count).map(move |offset| (from, offset));
+            for (from, offset) in topology.switches().flat_map(spots) {
                 let least = all.row(from)[usize::from(to.egress_switch)];
                 if least == HopMatrix::UNREACHABLE {
                     continue;
@@ -124,6 +126,21 @@ fn few_lanes_cost_no_routes() {
     steering.settings.layers.extra_hops = 0;
     let routing = LayeredPaths.route(&topology, &steering, None).unwrap();
     assert_eq!(detours(&topology, &routing).0, 0);
+}
+
+/// Detours leave groups on every lane a tree that joins all switches and closes no cycle. (Before
+/// such trees were kept free, no lane had one, and the search for it took seconds.)
+#[test]
+fn groups_find_a_tree_beside_detours() {
+    let topology = testing::topology(&hyperx(&[6, 6], 2), 3);
+    let routing = routed(&topology, 4).unwrap();
+    let unicast = verify::Unicast::find(&topology, &routing.tables(), &routing.lanes);
+    assert_eq!(unicast.layers.len(), 4);
+    let hops = HopMatrix::compute(&topology).unwrap();
+    for layer in unicast.layers {
+        let order = Order::find(&topology, &hops, layer);
+        assert_eq!(order.spanning().map(|tree| tree.joined()), Some(topology.switch_count()));
+    }
 }
 
 /// On a fat tree every LID of a host has other spines by shortest paths.
