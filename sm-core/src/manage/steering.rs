@@ -17,8 +17,8 @@ use sm_config::Settings;
 use sm_config::routing_files::{GuidLine, RoutingFile, RoutingFiles};
 use sm_routing::engines::{file, torus, updn};
 use sm_routing::{
-    CommonOptions, Destination, Dfsssp, Engine, FTree, FromFile, HopMatrix, Sssp, Steering, Ties,
-    Topology, UpDown,
+    CommonOptions, Destination, Dfsssp, Engine, FTree, FromFile, HopMatrix, LayeredPaths, Sssp,
+    Steering, Ties, Topology, UpDown,
 };
 
 /// GUIDs of a topology's switches and destinations.
@@ -177,7 +177,7 @@ fn node_roles(
 fn unused(files: &RoutingFiles, settings: &Settings) -> Vec<String> {
     let (updn, dnup) = (UpDown::FromRoots.name(), UpDown::FromHosts.name());
     let (ftree, file) = (FTree.name(), FromFile.name());
-    let balancing = [ftree, Sssp.name(), Dfsssp.name()];
+    let balancing = [ftree, Sssp.name(), Dfsssp.name(), LayeredPaths.name()];
     let path = |file: &Option<Arc<RoutingFile<Vec<GuidLine>>>>| Some(file.as_ref()?.path.clone());
     let files = [
         (path(&files.roots), &[updn, ftree][..]),

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::common::{Bed, DISK, fat_tree};
-use fabric_sim::generate::{Common, Grid, Shape, generate};
+use fabric_sim::generate::{Common, Grid, HyperX, Shape, generate};
 use ib_mad::netlist::Net;
 use ib_mad::types::{Guid, Lid, PortNum, Sl};
 use ib_mad::wire::attribute::PortInfo;
@@ -319,6 +319,39 @@ fn layers_reach_paths_and_switches() {
         }
         assert!(traffic(&flat).1, "{engine} on one lane");
     }
+}
+
+/// With an LMC each LID of a host has other paths; the SL of each is that of its row, and a reply to
+/// any LID of the source on that SL closes no cycle.
+#[test]
+fn detours_reach_paths_and_switches() {
+    let shape = HyperX { dims: vec![4, 4], hosts_per_switch: 2, radix: None };
+    let net = generate(&Shape::HyperX(shape), &Common::default()).unwrap();
+    let mut settings = with_engine("layers");
+    settings.set("lmc", "2").unwrap();
+    let mut bed = Bed::with_manager(&net, settings);
+    let report = bed.bring_up();
+    assert_eq!((report.errors, report.anomalies), (0, 0), "{report:?}");
+    assert_eq!(bed.sweeper().routing_engine(), "layers");
+    assert!(bed.sweeper().is_loop_free() && bed.sweeper().are_replies_loop_free());
+    let plane = plane(&bed);
+    assert_eq!(plane.subnet.engine_sls, 0xF);
+    let mut packets = Packets::new(&plane);
+    let hosts = packets.hosts();
+    let lids = |base: Lid| (0..4).map(move |offset| Lid(base.0 + offset));
+    let mut sls = BTreeSet::new();
+    for &(source, own) in &hosts {
+        for &(replying, base) in hosts.iter().filter(|(_, lid)| *lid != own) {
+            for lid in lids(base) {
+                let sl = packets.sl(source, lid);
+                packets.send(source, lid, sl);
+                sls.insert(sl);
+                lids(own).for_each(|own| packets.send(replying, own, sl));
+            }
+        }
+    }
+    assert!(!packets.has_loop());
+    assert!(sls.len() > 1, "{sls:?}");
 }
 
 /// On a torus the VL of an SL depends on the switch and on the ports by which a packet arrives and

@@ -48,6 +48,8 @@ struct TablesFigures {
     pairs_parted: u64,
     hops_mean: f64,
     hops_max: u32,
+    /// Routes with more hops than the shortest path.
+    routes_longer: u64,
     busiest_link_routes: u32,
     /// Mean of all links between switches, also of those without routes.
     mean_link_routes: f64,
@@ -56,6 +58,8 @@ struct TablesFigures {
     base: Quality,
     /// The same with flows spread over all LIDs; `null` if no port has more than one.
     spread: Option<Quality>,
+    /// The same with each flow divided among all LIDs of its destination; `null` likewise.
+    divided: Option<Quality>,
     vls: u8,
     vls_needed: u8,
     deadlock_free: bool,
@@ -195,11 +199,13 @@ fn tables(site: &Site, made: &Made) -> TablesFigures {
         pairs_parted: survey.parted,
         hops_mean: survey.mean(),
         hops_max: survey.hops_max,
+        routes_longer: survey.longer,
         busiest_link_routes: spread.max,
         mean_link_routes: spread.mean,
         links_used: spread.links,
         base: quality(&made.quality.base),
         spread: made.quality.spread.as_ref().map(quality),
+        divided: made.quality.divided.as_ref().map(quality),
         vls: made.lanes,
         vls_needed: made.lanes_needed,
         deadlock_free: loops.is_free(),

@@ -2,10 +2,15 @@
 //!
 //! Only engines whose tables are right and free of credit loops count. Of those within
 //! [`ALIKE`] of the best figure, the choice is the one without credit loops of replies, then the
-//! one with the best figure of the other goals, then the one that needs the fewest VLs.
+//! one with the best figures of the other goals and of first LIDs, then the one that needs the
+//! fewest VLs.
+//!
+//! Where ports have several LIDs, bandwidth is that of flows divided among them: an LMC is of use
+//! only to traffic that uses all LIDs. The reason also has that of first LIDs.
 
 use super::{Plan, Tried};
 use crate::cli::Goal;
+use sm_routing::measure::{Figures, Quality};
 
 /// Figures that differ by less than this share count as alike.
 const ALIKE: f64 = 0.01;
@@ -43,10 +48,10 @@ pub fn all(plan: &Plan<'_>) -> Vec<Recommendation> {
 
 /// An engine's figure for a goal; larger is better.
 fn figure(tried: &Tried, goal: Goal) -> Option<f64> {
-    let base = &tried.trial.outcome.as_ref().ok()?.quality.base;
+    let made = tried.trial.outcome.as_ref().ok()?;
+    let quality = made.quality.divided.as_ref().unwrap_or(&made.quality.base);
     match goal {
-        Goal::AllToAll => Some(base.shifts.bandwidth),
-        Goal::Pairs => Some(base.matchings.bandwidth),
+        Goal::AllToAll | Goal::Pairs => felt(quality, goal).map(|figures| figures.bandwidth),
         Goal::Stable => {
             let (forced, changed) =
                 tried.failures.iter().fold((0, 0), |(forced, changed), kind| {
@@ -57,6 +62,15 @@ fn figure(tried: &Tried, goal: Goal) -> Option<f64> {
             (!tried.failures.is_empty() && !is_refused)
                 .then(|| if changed == 0 { 1.0 } else { forced as f64 / changed as f64 })
         }
+    }
+}
+
+/// The figures of the patterns of a goal, if it has any.
+fn felt(quality: &Quality, goal: Goal) -> Option<&Figures> {
+    match goal {
+        Goal::AllToAll => Some(&quality.shifts),
+        Goal::Pairs => Some(&quality.matchings),
+        Goal::Stable => None,
     }
 }
 
@@ -82,7 +96,9 @@ fn of(plan: &Plan<'_>, goal: Goal) -> Recommendation {
     let others: Vec<Goal> = others.collect();
     let rank = |tried: &Tried| {
         let made = tried.trial.outcome.as_ref().ok();
-        let sum = others.iter().filter_map(|&other| figure(tried, other)).sum::<f64>();
+        let others = others.iter().filter_map(|&other| figure(tried, other));
+        let first = made.and_then(|made| felt(&made.quality.base, goal));
+        let sum = others.sum::<f64>() + first.map_or(0.0, |figures| figures.bandwidth);
         // In steps, so that chance differences do not decide over VLs.
         let steps = (sum / ALIKE).round() as i64;
         let lanes = made.map_or(u8::MAX, |made| made.lanes_needed);
@@ -131,16 +147,19 @@ fn of(plan: &Plan<'_>, goal: Goal) -> Recommendation {
 /// An engine's figure in words.
 fn in_words(tried: &Tried, goal: Goal) -> String {
     let Ok(made) = &tried.trial.outcome else { return String::new() };
-    let base = &made.quality.base;
+    let bandwidth = |what: &str, goal: Goal| {
+        let Some(first) = felt(&made.quality.base, goal) else { return String::new() };
+        let divided = made.quality.divided.as_ref().and_then(|quality| felt(quality, goal));
+        let Figures { bandwidth, bound, .. } = divided.unwrap_or(first);
+        let further = match divided {
+            None => String::new(),
+            Some(_) => format!(", divided among LIDs ({:.3} to first LIDs)", first.bandwidth),
+        };
+        format!("{what} have {bandwidth:.3} of at most {bound:.3}{further}")
+    };
     match goal {
-        Goal::AllToAll => {
-            let shifts = &base.shifts;
-            format!("shifts have {:.3} of at most {:.3}", shifts.bandwidth, shifts.bound)
-        }
-        Goal::Pairs => {
-            let matchings = &base.matchings;
-            format!("matchings have {:.3} of at most {:.3}", matchings.bandwidth, matchings.bound)
-        }
+        Goal::AllToAll => bandwidth("shifts", goal),
+        Goal::Pairs => bandwidth("matchings", goal),
         Goal::Stable => {
             let sum = |figure: &dyn Fn(&super::Tally) -> f64| -> f64 {
                 tried.failures.iter().map(figure).sum()

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use rayon::prelude::*;
 
-use sm_routing::{Routing, Topology};
+use sm_routing::{HopMatrix, Routing, Topology};
 
 /// Routes from each host to each LID of each other host, as the tables forward. Hops are links
 /// between switches; hosts on the same switch are 0 hops apart.
@@ -16,6 +16,8 @@ pub struct Survey {
     pub hops: u64,
     /// Hops of the longest route.
     pub hops_max: u32,
+    /// Number of routes with more hops than the shortest path.
+    pub longer: u64,
     /// Number of routes that end early or loop although links connect the two hosts.
     pub lost: u64,
     /// Number of pairs of a host and a LID that no links connect.
@@ -32,6 +34,7 @@ impl Survey {
     pub fn of(topology: &Topology, routing: &Routing) -> Self {
         let hosts = topology.hosts_on();
         let parts = parts(topology);
+        let shortest = HopMatrix::compute(topology);
         let sources: Vec<u16> =
             topology.switches().filter(|&switch| hosts[usize::from(switch)] > 0).collect();
         let portions = topology.destinations().par_chunks(16).map(|destinations| {
@@ -51,8 +54,11 @@ impl Survey {
                         let count = u64::from(hosts[usize::from(source)] - itself);
                         let joined =
                             parts[usize::from(source)] == parts[usize::from(to.egress_switch)];
+                        let least = shortest.as_ref().map_or(u32::MAX, |all| {
+                            all.row(source)[usize::from(to.egress_switch)].into()
+                        });
                         match hops {
-                            Some(hops) => found.arrive(count, hops),
+                            Some(hops) => found.arrive(count, hops, least),
                             None if joined => found.lost += count,
                             None => found.parted += count,
                         }
@@ -69,8 +75,10 @@ impl Survey {
         self.hops as f64 / self.routes.max(1) as f64
     }
 
-    fn arrive(&mut self, routes: u64, hops: u32) {
+    /// Counts routes of so many hops, between switches that are `least` hops apart.
+    fn arrive(&mut self, routes: u64, hops: u32, least: u32) {
         self.routes += routes;
+        self.longer += if hops > least { routes } else { 0 };
         self.hops += routes * u64::from(hops);
         if routes > 0 {
             self.hops_max = self.hops_max.max(hops);
@@ -82,6 +90,7 @@ impl Survey {
             routes: self.routes + other.routes,
             hops: self.hops + other.hops,
             hops_max: self.hops_max.max(other.hops_max),
+            longer: self.longer + other.longer,
             lost: self.lost + other.lost,
             parted: self.parted + other.parted,
         }

@@ -65,8 +65,9 @@ fn felt(plan: &Plan<'_>) -> String {
             rows = felt_head(&quality.base);
         }
         rows.push(felt_row(engine, &quality.base));
-        if let Some(spread) = &quality.spread {
-            rows.push(felt_row(&format!("{engine} +"), spread));
+        let further = [("+", &quality.spread), ("/", &quality.divided)];
+        for (sign, quality) in further {
+            rows.extend(quality.iter().map(|found| felt_row(&format!("{engine} {sign}"), found)));
         }
     }
     if rows.is_empty() {
@@ -232,6 +233,14 @@ fn notes(site: &Site, trial: &Trial) -> Notes {
         let label = |switch| site.switch_label(switch);
         let (count, defect) = (grouped(deliveries.defective), defect.display_with(&label));
         notes.push((trial.engine, format!("{count} wrong entries, first: {defect}")));
+    }
+    if survey.longer > 0 {
+        let share = survey.longer as f64 / survey.routes.max(1) as f64 * 100.0;
+        let count = grouped(survey.longer);
+        notes.push((
+            trial.engine,
+            format!("{count} routes ({share:.1} %) are longer than the shortest path"),
+        ));
     }
     if survey.parted > 0 {
         let count = grouped(survey.parted);

@@ -3,7 +3,7 @@
 mod felt;
 mod programmed;
 
-use fabric_sim::generate::{Common, FatTree, Grid, Shape, generate};
+use fabric_sim::generate::{Common, FatTree, Grid, HyperX, Shape, generate};
 
 use super::survey::Survey;
 use super::*;

@@ -44,9 +44,36 @@ fn several_lids_have_rows_of_their_own() {
     let text = table::render(&plan);
     let names: Vec<_> = felt(&text).iter().map(|row| row[..2].join(" ")).collect();
     assert_eq!(names[1].split(' ').next(), Some("bound"));
-    assert!(names[3].starts_with("minhop +"), "{text}");
+    assert!(names[3].starts_with("minhop +") && names[4].starts_with("minhop /"), "{text}");
     let document: serde_json::Value = serde_json::from_str(&json::render(&plan)).unwrap();
-    assert!(document["engines"][0]["tables"]["spread"]["contention"].as_f64().unwrap() > 0.0);
+    for plane in ["spread", "divided"] {
+        let contention = &document["engines"][0]["tables"][plane]["contention"];
+        assert!(contention.as_f64().unwrap() > 0.0);
+    }
+}
+
+/// With an LMC, detours pay off for shifts that use all LIDs, and longer routes are counted.
+/// Without one there are none.
+#[test]
+fn detours_are_recommended_where_ports_have_several_lids() {
+    let shape = HyperX { dims: vec![5, 5], hosts_per_switch: 2, radix: None };
+    let net = generate(&Shape::HyperX(shape), &Common::default()).unwrap();
+    let options = options(&["--engines", "dfsssp,layers", "--goal", "all-to-all"]);
+    let some = plan(&options, Site::new(&net, Some(2)).unwrap());
+    let Recommendation { engine, reason, .. } = recommended(&some, Goal::AllToAll);
+    assert_eq!(engine, Some("layers"), "{reason}");
+    assert!(reason.contains(", divided among LIDs (0."), "{reason}");
+    let text = table::render(&some);
+    let note = text.lines().find(|line| line.contains(" are longer than the shortest path"));
+    assert!(note.unwrap().trim_start().starts_with("layers  "), "{text}");
+    let document: serde_json::Value = serde_json::from_str(&json::render(&some)).unwrap();
+    let longer = |engine: usize| &document["engines"][engine]["tables"]["routes_longer"];
+    assert_eq!(longer(0), 0);
+    assert!(longer(1).as_u64().unwrap() > 0);
+
+    let none = plan(&options, Site::new(&net, None).unwrap());
+    assert!(!table::render(&none).contains("longer than the shortest path"));
+    assert_eq!(recommended(&none, Goal::AllToAll).engine, Some("dfsssp"));
 }
 
 /// In the order of the file, neighbours are on one switch; interleaved, they are far apart.
