@@ -8,8 +8,8 @@ use super::Topology;
 /// Hop counts between switches. A computed matrix is symmetric, as links work both ways.
 ///
 /// An engine whose routes to further LIDs of a port are longer than those to the first adds
-/// *planes*: each has a number of its own for each pair of switches. Plane 0 is for the first LID of
-/// each port.
+/// *planes*: each has a number of its own for each pair of switches. Plane 0 is for the first LID
+/// of each port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HopMatrix {
     switches: usize,

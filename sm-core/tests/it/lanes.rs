@@ -321,8 +321,8 @@ fn layers_reach_paths_and_switches() {
     }
 }
 
-/// With an LMC each LID of a host has other paths; the SL of each is that of its row, and a reply to
-/// any LID of the source on that SL closes no cycle.
+/// With an LMC each LID of a host has other paths; the SL of each is that of its row, and a reply
+/// to any LID of the source on that SL closes no cycle.
 #[test]
 fn detours_reach_paths_and_switches() {
     let shape = HyperX { dims: vec![4, 4], hosts_per_switch: 2, radix: None };

@@ -160,8 +160,8 @@ fn way(topology: &Topology, channels: &Channels, from: usize, to: usize) -> Vec<
     Vec::new()
 }
 
-/// The turns of a tree that joins all switches, as pairs of links. An engine that keeps them free in
-/// a lane leaves groups on that lane a tree that closes no cycle.
+/// The turns of a tree that joins all switches, as pairs of links. An engine that keeps them free
+/// in a lane leaves groups on that lane a tree that closes no cycle.
 pub(crate) fn turns_for_groups(topology: &Topology, hops: &HopMatrix) -> Vec<(u32, u32)> {
     let root = central(topology, hops).first().copied();
     root.map_or_else(Vec::new, |root| Spanning::turns(topology, root))
