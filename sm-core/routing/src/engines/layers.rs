@@ -39,6 +39,7 @@ use crate::engines::lash::Lash;
 use crate::engines::settings::settings;
 use crate::engines::sssp::{self, Distances};
 use crate::layering::Pairs;
+use crate::tree::Tree;
 use crate::{
     CommonOptions, Engine, Entries, HopMatrix, Lanes, Layers, Previous, Reason, Routing,
     RoutingError, Steering, Topology,
@@ -73,30 +74,21 @@ impl Engine for LayeredPaths {
         _: Option<&Previous<'_>>,
     ) -> Result<Routing, RoutingError> {
         let common = CommonOptions { hop_weights: Vec::new(), ..steering.common.clone() };
-        let mut distances = Distances::new(self.name(), topology, &common)?;
         let extent = Extent::new(topology);
         let extra_hops = steering.settings.layers.extra_hops;
-        if extent.plane_count() < 2 || extra_hops == 0 || is_tree(&distances, &common) {
-            let Shortest { lfts, layers, unreachable } =
-                Shortest::find(self.name(), topology, &common, &mut distances)?;
-            let hops = distances.finish();
+        let is_tree = Tree::find(topology, &common).is_some();
+        if extent.plane_count() < 2 || extra_hops == 0 || is_tree {
+            let (shortest, hops) = Shortest::find(self.name(), topology, &common)?;
+            let Shortest { lfts, layers, unreachable } = shortest;
             return Ok(routing(self.name(), lfts, hops, layers, unreachable));
         }
         let first = topology.with_first_lids();
-        let mut shortest = Shortest::find(self.name(), &first, &common, &mut distances)?;
+        let (mut shortest, hops) = Shortest::find(self.name(), &first, &common)?;
+        let lanes = common.data_lanes.max(1);
+        let assigned = shortest.pair_lanes(&first, &hops, lanes);
+        let assigned = assigned.ok_or(Reason::TooFewLanes { lanes }.of(self.name()))?;
         let unreachable =
             shortest.unreachable + extent.copy_first_lids(topology, &mut shortest.lfts);
-        let hops = distances.finish();
-        let lanes = common.data_lanes.max(1);
-        let assigned = PairLanes::find(&first, &hops, &shortest.lfts, lanes);
-        let assigned = assigned.or_else(|| {
-            let pairs = Pairs::choices(topology).iter();
-            let mut adopted = pairs.map(|&pairs| {
-                PairLanes::adopt(&first, &shortest.lfts, shortest.layers.clone(), lanes, pairs)
-            });
-            adopted.find_map(|adopted| adopted)
-        });
-        let assigned = assigned.ok_or(Reason::TooFewLanes { lanes }.of(self.name()))?;
         let detours = Detours::new(topology, &hops, &extent, shortest.lfts, assigned, extra_hops);
         let (lfts, hops, layers) = detours.run();
         Ok(routing(self.name(), lfts, hops, layers, unreachable))
@@ -115,11 +107,6 @@ fn routing(
     Routing { engine, lfts, hops, lanes, unreachable, loads: Vec::new() }
 }
 
-/// Whether the fabric is a fat tree, on which `sssp` gives each LID of a host other switches.
-fn is_tree(distances: &Distances<'_>, common: &CommonOptions) -> bool {
-    distances.route_tree(common, None).is_some()
-}
-
 /// Shortest paths with layers that both directions of a pair of switches share.
 struct Shortest {
     lfts: Vec<Entries>,
@@ -128,29 +115,36 @@ struct Shortest {
 }
 
 impl Shortest {
-    /// Takes the routes of `sssp`, or those of `lash` if these do not fit in the lanes.
+    /// Takes the routes of `sssp`, or those of `lash` if these do not fit in the lanes. Also returns
+    /// the hops.
     fn find(
         engine: &'static str,
         topology: &Topology,
         common: &CommonOptions,
-        distances: &mut Distances<'_>,
-    ) -> Result<Self, RoutingError> {
+    ) -> Result<(Self, HopMatrix), RoutingError> {
+        let mut distances = Distances::new(engine, topology, common)?;
         let lanes = common.data_lanes.max(1);
-        let Dealt { lfts, unreachable, .. } = sssp::walk(topology, common, distances);
+        let Dealt { lfts, unreachable, .. } = sssp::walk(topology, common, &mut distances);
+        let hops = distances.finish();
         let layers = |&pairs| dfsssp::pairs::layers(topology, &lfts, lanes, pairs);
         if let Some(layers) = Pairs::choices(topology).iter().find_map(layers) {
-            return Ok(Self { lfts, layers, unreachable });
+            return Ok((Self { lfts, layers, unreachable }, hops));
         }
         let plain = Steering { common: common.clone(), ..Steering::default() };
-        let Ok(routing) = Lash.route(topology, &plain, None) else {
-            return Err(Reason::TooFewLanes { lanes }.of(engine));
-        };
-        match routing.lanes {
-            Lanes::Layers(layers) => {
-                Ok(Self { lfts: routing.lfts, layers, unreachable: routing.unreachable })
+        match Lash.route(topology, &plain, None) {
+            Ok(Routing { lfts, unreachable, lanes: Lanes::Layers(layers), .. }) => {
+                Ok((Self { lfts, layers, unreachable }, hops))
             }
             _ => Err(Reason::TooFewLanes { lanes }.of(engine)),
         }
+    }
+
+    /// Gives lanes to pairs of switches such that detours fit, or as they were found.
+    fn pair_lanes(&self, topology: &Topology, hops: &HopMatrix, lanes: u8) -> Option<PairLanes> {
+        let adopt =
+            |&pairs| PairLanes::adopt(topology, &self.lfts, self.layers.clone(), lanes, pairs);
+        let found = PairLanes::find(topology, hops, &self.lfts, lanes);
+        found.or_else(|| Pairs::choices(topology).iter().find_map(adopt))
     }
 }
 
