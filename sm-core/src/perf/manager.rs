@@ -186,6 +186,15 @@ struct Port {
     pending: u16,
 }
 
+impl Port {
+    /// The port while it is not read: its totals stay, its rates are unknown.
+    fn unread(mut self) -> Self {
+        self.agent = NONE;
+        self.counts.forget_rates();
+        self
+    }
+}
+
 mod pending {
     pub(super) const LONG: u16 = 1;
     pub(super) const SHORT: u16 = 2;
@@ -330,6 +339,12 @@ impl PerfManager {
         Some(&self.nodes[at].row)
     }
 
+    /// A port, by its node and number.
+    pub fn port(&self, guid: Guid, number: PortNum) -> Option<PortView<'_>> {
+        let at = self.nodes.binary_search_by_key(&guid, |node| node.row.guid).ok()?;
+        self.ports_of(at).find(|port| port.number == number)
+    }
+
     /// Figures.
     pub fn status(&self) -> PerfStatus {
         let counters = self.transactions.counters();
@@ -346,6 +361,11 @@ impl PerfManager {
             expired: counters.expired,
             ..self.status
         }
+    }
+
+    /// Milliseconds since the start of the manager.
+    fn millis(&self, at: Instant) -> u64 {
+        at.saturating_duration_since(self.started).as_millis() as u64
     }
 
     fn seconds(&self, now: Instant) -> u32 {

@@ -19,7 +19,8 @@ pub struct PortCounts {
     pub last_error_update_s: u32,
     /// When data counters were last read.
     pub last_data_update_s: u32,
-    /// Time between the two last readings of data counters, milliseconds; 0 before the second.
+    /// Time between the two last readings of data counters, milliseconds; 0 before the second,
+    /// and while the port is not read.
     pub interval_ms: u32,
     /// Words sent in that time.
     pub recent_xmit_data: u64,
@@ -93,6 +94,12 @@ impl PortCounts {
         let total = &mut self.totals[counter as usize];
         *total = total.saturating_add(by);
         Change { by, was_cleared }
+    }
+
+    /// Makes the rates unknown: the port is not read at present.
+    pub(super) fn forget_rates(&mut self) {
+        (self.interval_ms, self.recent_xmit_data, self.recent_rcv_data) = (0, 0, 0);
+        self.recent_faults = 0;
     }
 
     /// Sets all totals to 0; counting continues.

@@ -253,6 +253,26 @@ fn silence_after_the_first_answer_is_an_event_too() {
 }
 
 #[test]
+fn the_rates_of_a_silent_port_are_unknown() {
+    let mut bench = Bench::new(settings());
+    for errors in [0, 5] {
+        bench.sweep(errors);
+    }
+    let counts = |bench: &Bench| bench.manager.ports_of(0).next().unwrap().counts.clone();
+    assert!(counts(&bench).interval_ms > 0 && counts(&bench).recent_faults == 5);
+    bench.now += Duration::from_secs(1);
+    bench.manager.sweep_now(bench.now);
+    for _ in 0..5 {
+        bench.manager.handle_timeout(bench.now);
+        while bench.query().is_some() {}
+        bench.now += Duration::from_millis(200);
+    }
+    let counts = counts(&bench);
+    assert_eq!((counts.interval_ms, counts.recent_faults), (0, 0));
+    assert_eq!(counts.total(Counter::SymbolError), 5);
+}
+
+#[test]
 fn answers_that_match_no_query_are_counted_and_change_nothing() {
     let mut bench = Bench::new(settings());
     bench.answer_info();

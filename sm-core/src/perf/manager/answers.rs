@@ -105,7 +105,8 @@ impl PerfManager {
     }
 
     fn read_port(&mut self, now: Instant, ask: Ask, support: Support, mad: &[u8; MAD_LEN]) {
-        let (now_s, index) = (self.seconds(now), ask.port as usize);
+        let (now_s, now_ms) = (self.seconds(now), self.millis(now));
+        let index = ask.port as usize;
         let agent = &self.agents[ask.agent as usize];
         let node = &self.nodes[agent.node as usize].row;
         let (details, discards) =
@@ -153,7 +154,6 @@ impl PerfManager {
                     port.counts.last_error_update_s = now_s;
                 }
                 if ask.query == Query::Long || !support.extended {
-                    let now_ms = now.saturating_duration_since(self.started).as_millis() as u64;
                     let interval = now_ms.saturating_sub(port.data_at_ms);
                     if was_known {
                         let interval = u32::try_from(interval).unwrap_or(u32::MAX);
@@ -242,11 +242,18 @@ impl PerfManager {
 
     /// Leaves out the rest of an agent until the next sweep.
     fn abandon(&mut self, now: Instant, ask: Ask, what: Happened) {
+        let began_ms = self.sweep_began.map_or(0, |began| self.millis(began));
         let at = &mut self.agents[ask.agent as usize];
         let is_first = !std::mem::replace(&mut at.abandoned, true);
         at.step = Step::Done;
         let node = self.nodes[at.node as usize].row.clone();
+        let ports = at.first_port as usize..at.first_port as usize + usize::from(at.port_count);
         if is_first {
+            // Ports that this sweep has not read show no rate of an earlier one.
+            let ports = self.ports[ports].iter_mut();
+            ports.filter(|port| port.data_at_ms < began_ms).for_each(|port| {
+                port.counts.forget_rates();
+            });
             let event = PerfEvent { node, port: PortNum(0), what };
             push_event(&mut self.events, &mut self.status, event);
         }

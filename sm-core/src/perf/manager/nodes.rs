@@ -8,7 +8,7 @@ use sa_proto::snapshot::Node;
 
 use super::super::agent::Agent;
 use super::super::table::PortCounts;
-use super::{NONE, PerfManager, PerfNode, Port};
+use super::{PerfManager, PerfNode, Port};
 
 impl PerfManager {
     /// Replaces the nodes; ports that were known keep their counts. No query is outstanding.
@@ -38,7 +38,7 @@ impl PerfManager {
         }
         let first_port = self.ports.len() as u32;
         for port in &mut old_ports[gone.first_port as usize..][..gone.port_count.into()] {
-            self.ports.extend(port.take().map(|port| Port { agent: NONE, ..port }));
+            self.ports.extend(port.take().map(Port::unread));
         }
         self.nodes.push(PerfNode {
             row: gone.row.clone(),
@@ -72,14 +72,14 @@ impl PerfManager {
         let mut known = known.drain(..).peekable();
         for at in row.ports.iter().filter(|at| !is_switch || at.num.0 != 0) {
             while let Some(without_link) = known.next_if(|port| port.number < at.num) {
-                self.ports.push(Port { agent: NONE, ..without_link });
+                self.ports.push(without_link.unread());
             }
             let info = PortInfo::of(&at.info);
             let lid = if is_switch { switch_lid } else { info.base_lid() };
             let is_up = info.port_state() == PortState::Active.code() && lid.is_unicast();
             let port = known.next_if(|port| port.number == at.num);
             if !is_up {
-                self.ports.extend(port.map(|port| Port { agent: NONE, ..port }));
+                self.ports.extend(port.map(Port::unread));
                 continue;
             }
             let old_agent =
@@ -108,7 +108,7 @@ impl PerfManager {
             });
             self.ports.push(Port { agent, is_fast, pending: 0, ..port });
         }
-        self.ports.extend(known.map(|port| Port { agent: NONE, ..port }));
+        self.ports.extend(known.map(Port::unread));
         let port_count = (self.ports.len() as u32 - first_port) as u16;
         self.nodes.push(PerfNode { row, active: true, first_port, port_count });
     }
