@@ -178,6 +178,26 @@ pub struct CountersRequest {
     #[prost(uint32, optional, tag = "2")]
     pub port: ::core::option::Option<u32>,
 }
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TopLinksRequest {
+    /// GUID or name of a node; empty for all.
+    #[prost(string, tag = "1")]
+    pub node: ::prost::alloc::string::String,
+    #[prost(uint32, optional, tag = "2")]
+    pub port: ::core::option::Option<u32>,
+    /// "rate" (also if empty), "share" of the capacity, or "errors".
+    #[prost(string, tag = "3")]
+    pub order: ::prost::alloc::string::String,
+    /// Number of directions of links, at most 1,000.
+    #[prost(uint32, tag = "4")]
+    pub count: u32,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TopLinks {
+    /// The document /api/v1/links of HTTP.
+    #[prost(string, tag = "1")]
+    pub json: ::prost::alloc::string::String,
+}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Counters {
     /// Names of the counters, in the order of the totals; in the first message only.
@@ -1458,6 +1478,28 @@ pub mod admin_client {
                 .insert(GrpcMethod::new("ibsa.admin.v1.Admin", "ListCounters"));
             self.inner.server_streaming(req, path, codec).await
         }
+        /// The links with the most traffic or errors, by the counters.
+        pub async fn list_top_links(
+            &mut self,
+            request: impl tonic::IntoRequest<super::TopLinksRequest>,
+        ) -> std::result::Result<tonic::Response<super::TopLinks>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/ibsa.admin.v1.Admin/ListTopLinks",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("ibsa.admin.v1.Admin", "ListTopLinks"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Sets totals to 0. The counters of the ports are left alone.
         pub async fn clear_counters(
             &mut self,
@@ -1778,6 +1820,11 @@ pub mod admin_server {
             tonic::Response<Self::ListCountersStream>,
             tonic::Status,
         >;
+        /// The links with the most traffic or errors, by the counters.
+        async fn list_top_links(
+            &self,
+            request: tonic::Request<super::TopLinksRequest>,
+        ) -> std::result::Result<tonic::Response<super::TopLinks>, tonic::Status>;
         /// Sets totals to 0. The counters of the ports are left alone.
         async fn clear_counters(
             &self,
@@ -2621,6 +2668,49 @@ pub mod admin_server {
                                 max_encoding_message_size,
                             );
                         let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/ibsa.admin.v1.Admin/ListTopLinks" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListTopLinksSvc<T: Admin>(pub Arc<T>);
+                    impl<T: Admin> tonic::server::UnaryService<super::TopLinksRequest>
+                    for ListTopLinksSvc<T> {
+                        type Response = super::TopLinks;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::TopLinksRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::list_top_links(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListTopLinksSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)

@@ -154,6 +154,19 @@ impl ActiveLink {
             _ => rates[4],
         }
     }
+
+    /// What the link can carry after line coding, in Mb/s: of SDR, DDR and QDR (8b/10b) 4/5 of the
+    /// rate, of FDR (14.0625 Gb/s per lane, 64b/66b) 3/110 less than the rate. The names of the
+    /// other speeds are data rates. `None` where [`rate`](Self::rate) is.
+    pub const fn data_mbps(self) -> Option<u32> {
+        let Some(rate) = self.rate() else { return None };
+        let Some(speed) = self.speed_name() else { return None };
+        Some(match speed.as_bytes() {
+            b"SDR" | b"DDR" | b"QDR" => rate.mbps() / 5 * 4,
+            b"FDR" => rate.mbps() - rate.mbps() / 110 * 3,
+            _ => rate.mbps(),
+        })
+    }
 }
 
 #[cfg(test)]
@@ -165,6 +178,19 @@ mod tests {
 
     /// Every rate is the number of lanes times the rate per lane, rounded as in the names of the
     /// rates.
+    #[test]
+    fn line_coding_leaves_less_than_the_rate_of_older_speeds() {
+        let four = ActiveLink { width: LinkWidths::X4, ..ActiveLink::default() };
+        let qdr = ActiveLink { speed: LinkSpeeds::QDR, ..four };
+        let fdr10 = ActiveLink { mlnx_speed: MlnxLinkSpeeds::FDR10, ..qdr };
+        let fdr = ActiveLink { speed_ext: LinkSpeedsExt::FDR, ..qdr };
+        let ndr = ActiveLink { speed_ext: LinkSpeedsExt::NDR, ..qdr };
+        let capacities = [qdr, fdr10, fdr, ndr].map(ActiveLink::data_mbps);
+        // 4 × 14.0625 Gb/s × 64/66 is 54.5 Gb/s.
+        assert_eq!(capacities, [Some(32_000), Some(40_000), Some(54_473), Some(400_000)]);
+        assert_eq!(ActiveLink { speed: LinkSpeeds(0), ..four }.data_mbps(), None);
+    }
+
     #[test]
     fn rates_are_lanes_times_speed() {
         let speed = |speed, speed_ext, speed_ext2| ActiveLink {

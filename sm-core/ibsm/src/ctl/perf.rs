@@ -1,14 +1,14 @@
 //! `ibsmctl perf`: counters of ports, as the performance manager of ibsm read them.
 
-use std::cmp::Reverse;
 use std::fmt::Write as _;
 
-use sa_proto::proto::admin::{ClearCountersRequest, CountersRequest, PortCounts};
+use sa_proto::proto::admin::{ClearCountersRequest, CountersRequest, PortCounts, TopLinksRequest};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use sm_core::perf::Counter;
 
 use super::{CtlError, Sm, to_json};
+use crate::perf::loads::{LISTED_MAX, LinkNow, TopLinks};
 
 /// Options of the command.
 #[derive(Debug, clap::Args)]
@@ -26,9 +26,14 @@ pub struct Options {
     /// Show totals of data and packets instead of errors.
     #[arg(long, conflicts_with = "errors")]
     data: bool,
-    /// List only the N ports with the most traffic between the last two readings.
-    #[arg(long, value_name = "N")]
-    top: Option<usize>,
+    /// List the N directions of links with the most traffic between the last two readings; with
+    /// --errors, those with the most errors.
+    #[arg(long, value_name = "N", conflicts_with = "data",
+          value_parser = clap::value_parser!(u32).range(1..=LISTED_MAX as i64))]
+    top: Option<u32>,
+    /// With --top: order by the percentage of what each link can carry.
+    #[arg(long, requires = "top", conflicts_with = "errors")]
+    by_share: bool,
     /// Print JSON.
     #[arg(short, long)]
     json: bool,
@@ -53,6 +58,9 @@ pub(super) async fn run(sm: &Sm, options: &Options) -> Result<String, CtlError> 
         return Ok(format!("totals of {} ports set to 0\n", cleared.ports));
     }
     let (node, port) = place(options.node.as_deref().unwrap_or_default());
+    if let Some(count) = options.top {
+        return top(sm, options, TopLinksRequest { node, port, order: String::new(), count }).await;
+    }
     let answer = sm.connect().await?.list_counters(CountersRequest { node, port }).await;
     let mut stream = answer.map_err(|status| sm.refused(&status))?.into_inner();
     let (mut names, mut ports, mut sweeps) = (Vec::new(), Vec::new(), 0);
@@ -65,14 +73,54 @@ pub(super) async fn run(sm: &Sm, options: &Options) -> Result<String, CtlError> 
     if options.errors {
         ports.retain(|port| has_faults(&names, port));
     }
-    if let Some(most) = options.top {
-        ports.sort_by_key(|port| Reverse((traffic(port) * 1e3) as u64));
-        ports.truncate(most);
-    }
     if options.json {
         return Ok(to_json(&ports.iter().map(|at| PortJson::of(&names, at)).collect::<Vec<_>>()));
     }
     Ok(text(&names, &ports, sweeps, options.data))
+}
+
+/// Requests the directions of links with the most traffic or errors and formats them.
+async fn top(sm: &Sm, options: &Options, mut request: TopLinksRequest) -> Result<String, CtlError> {
+    let order = match (options.errors, options.by_share) {
+        (true, _) => "errors",
+        (_, true) => "share",
+        _ => "rate",
+    };
+    request.order = order.to_owned();
+    let answer = sm.connect().await?.list_top_links(request).await;
+    let json = answer.map_err(|status| sm.refused(&status))?.into_inner().json;
+    let top: TopLinks =
+        serde_json::from_str(&json).map_err(|failure| CtlError::Unread(failure.to_string()))?;
+    Ok(if options.json { to_json(&top) } else { top_table(&top) })
+}
+
+/// The directions as a table.
+fn top_table(top: &TopLinks) -> String {
+    if top.links.is_empty() {
+        return match top.sweep {
+            0 => "the first sweep has not ended yet\n".to_owned(),
+            _ => "no links\n".to_owned(),
+        };
+    }
+    let line = |text: &mut String, cells: [&str; 4], ends: &str| {
+        let [gbps, percent, sent, received] = cells;
+        let _ = writeln!(text, "{gbps:>9}{percent:>8}{sent:>12}{received:>12}  {ends}");
+    };
+    let mut text = String::new();
+    line(&mut text, ["Gb/s", "%", "tx err/s", "rx err/s"], "from > to");
+    for link in &top.links {
+        let LinkNow { from, to, gbps, percent, from_errors_per_s, to_errors_per_s, .. } = link;
+        let percent = percent.map_or("-".to_owned(), |percent| format!("{percent:.1}"));
+        let (sent, received) = (errors(*from_errors_per_s), errors(*to_errors_per_s));
+        let ends = format!("'{}' port {} > '{}' port {}", from.name, from.port, to.name, to.port);
+        line(&mut text, [&format!("{gbps:.3}"), &percent, &sent, &received], &ends);
+    }
+    text
+}
+
+/// Errors per second; a dash for none.
+fn errors(per_second: f64) -> String {
+    if per_second > 0.0 { format!("{per_second:.2}") } else { "-".to_owned() }
 }
 
 /// Node and port of `NODE/PORT`; a name may have slashes.
@@ -99,11 +147,6 @@ fn rates(port: &PortCounts) -> (f64, f64) {
     let seconds = f64::from(port.interval_ms) / 1e3;
     let rate = |words: u64| if seconds > 0.0 { words as f64 * 4.0 / seconds } else { 0.0 };
     (rate(port.recent_xmit_data), rate(port.recent_rcv_data))
-}
-
-fn traffic(port: &PortCounts) -> f64 {
-    let (sent, received) = rates(port);
-    sent + received
 }
 
 fn text(names: &[String], ports: &[PortCounts], sweeps: u64, data: bool) -> String {
@@ -185,12 +228,38 @@ impl<'a> PortJson<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::perf::loads::PortName;
 
     #[test]
     fn a_place_is_a_node_and_perhaps_a_port() {
         assert_eq!(place("leaf1/3"), ("leaf1".to_owned(), Some(3)));
         assert_eq!(place("rack 7/leaf"), ("rack 7/leaf".to_owned(), None));
         assert_eq!(place(""), (String::new(), None));
+    }
+
+    #[test]
+    fn directions_of_links_are_a_table() {
+        let port =
+            |name: &str, port| PortName { name: name.to_owned(), port, ..PortName::default() };
+        let busy = LinkNow {
+            from: port("leaf1", 3),
+            to: port("spine2", 4),
+            gbps: 91.25,
+            percent: Some(91.25),
+            to_errors_per_s: 2.5,
+            ..LinkNow::default()
+        };
+        let unknown = LinkNow { percent: None, ..busy.clone() };
+        let links = vec![busy, unknown];
+        let text = top_table(&TopLinks { sweep: 2, time_ms: 1, links });
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(
+            lines[1],
+            "   91.250    91.2           -        2.50  'leaf1' port 3 > 'spine2' port 4"
+        );
+        assert_eq!(lines[0].find("from"), lines[1].find("'leaf1'"), "{text}");
+        assert!(lines[2].starts_with("   91.250       -"), "{text}");
+        assert_eq!(top_table(&TopLinks::default()), "the first sweep has not ended yet\n");
     }
 
     #[test]

@@ -49,6 +49,11 @@ impl<'a> End<'a> {
         format!("{} {}", width.unwrap_or("?"), speed.unwrap_or("?"))
     }
 
+    /// What the link can carry, in bytes per second.
+    pub(crate) fn capacity(&self) -> Option<f64> {
+        Some(f64::from(self.link.active().data_mbps()?) * 1e6 / 8.0)
+    }
+
     /// Active rate in Gb/s.
     pub(crate) fn gbps(&self) -> Option<f64> {
         let rate = self.link.active().rate()?;

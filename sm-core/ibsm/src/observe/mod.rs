@@ -187,6 +187,7 @@ impl Observer {
             sweeps: sweeps(seen),
             problems: ProblemCounts::of(self.problems.problems(), &self.changes),
             watchers: moment::Watchers::default(),
+            counter_sweeps: None,
         })
     }
 

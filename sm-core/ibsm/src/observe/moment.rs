@@ -35,6 +35,9 @@ pub struct Moment {
     pub problems: ProblemCounts,
     /// Clients that watch the live page's stream.
     pub watchers: Watchers,
+    /// Sweeps of the performance manager that ended; none if counters of ports are not read.
+    #[serde(default)]
+    pub counter_sweeps: Option<u64>,
 }
 
 /// Numbers of problems. The list is a document of its own.

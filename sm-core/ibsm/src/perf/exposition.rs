@@ -51,13 +51,14 @@ impl Exposition {
     /// The next piece; `None` at the end, or if counters are not read.
     pub(crate) fn next_piece(&mut self) -> Option<String> {
         let board = self.board.clone();
-        board.with(|manager| self.piece(manager)).filter(|text| !text.is_empty())
+        let unlisted = board.unlisted();
+        board.with(|manager| self.piece(manager, unlisted)).filter(|text| !text.is_empty())
     }
 
-    fn piece(&mut self, manager: &PerfManager) -> String {
+    fn piece(&mut self, manager: &PerfManager, unlisted: (usize, usize)) -> String {
         let mut text = String::with_capacity(PIECE_LEN + (8 << 10));
         if !std::mem::replace(&mut self.began, true) {
-            own_figures(&mut text, manager);
+            own_figures(&mut text, manager, unlisted);
         }
         while self.metric < KINDS.len() * METRICS && text.len() < PIECE_LEN {
             let (kind, is_switch) = KINDS[self.metric / METRICS];
@@ -153,7 +154,7 @@ fn metric_name(kind: &str, counter: Option<Counter>) -> String {
 }
 
 /// Figures about the performance manager.
-fn own_figures(text: &mut String, manager: &PerfManager) {
+fn own_figures(text: &mut String, manager: &PerfManager, (links, ports): (usize, usize)) {
     let status = manager.status();
     let figures = [
         ("sweeps_total", "Sweeps that ended", status.sweeps as f64),
@@ -178,6 +179,8 @@ fn own_figures(text: &mut String, manager: &PerfManager) {
             status.cleared_by_others as f64,
         ),
         ("events_dropped_total", "Events dropped", status.events_dropped as f64),
+        ("links_unlisted", "Directions of loaded links left out of loads", links as f64),
+        ("curves_unlisted", "Ports whose past rates are not remembered", ports as f64),
     ];
     for (name, what, value) in figures {
         let kind = if name.ends_with("_total") { "counter" } else { "gauge" };

@@ -6,6 +6,8 @@
 
 pub(crate) mod exposition;
 pub(crate) mod listing;
+pub(crate) mod loads;
+mod series;
 #[cfg(test)]
 mod tests;
 
@@ -17,6 +19,8 @@ use sm_core::perf::{Counter, PerfManager, PortView};
 
 use crate::observe::node_name;
 use crate::observe::problem::{Condition, Kind, Subject};
+use loads::Loads;
+use series::{NodeRates, Series};
 
 /// Errors between two readings of a port from which on it is a problem: a few symbol errors are
 /// usual after a link was trained.
@@ -33,6 +37,10 @@ pub struct PerfBoard {
     discovered: Mutex<Option<Vec<Arc<Node>>>>,
     /// Ports with errors in the last sweep.
     faulty: Mutex<Vec<Condition>>,
+    /// Loads of links in the last sweep.
+    loads: Mutex<Arc<Loads>>,
+    /// Rates of ports in the last sweeps.
+    series: Mutex<Series>,
 }
 
 impl PerfBoard {
@@ -59,6 +67,35 @@ impl PerfBoard {
     /// The ports with errors in the last sweep.
     pub(crate) fn conditions(&self) -> Vec<Condition> {
         self.faulty.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Loads of links in the last sweep.
+    pub(crate) fn loads(&self) -> Arc<Loads> {
+        self.loads.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Rates of a node's ports in the last sweeps; `None` if counters are not read.
+    pub(crate) fn rates_of(&self, guid: Guid) -> Option<NodeRates> {
+        let series = self.series.lock().unwrap_or_else(PoisonError::into_inner);
+        self.with(|manager| series.of_node(manager, guid))
+    }
+
+    /// Takes the rates of the sweep that ended. `time_ms`: milliseconds since 1970.
+    pub(crate) fn record(&self, time_ms: u64) {
+        let mut series = self.series.lock().unwrap_or_else(PoisonError::into_inner);
+        let loads = self.with(|manager| {
+            series.record(manager, time_ms);
+            Loads::of(manager, time_ms)
+        });
+        drop(series);
+        let Some(loads) = loads else { return };
+        *self.loads.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(loads);
+    }
+
+    /// Directions of links, and ports, beyond the limits of what is remembered of rates.
+    pub(crate) fn unlisted(&self) -> (usize, usize) {
+        let series = self.series.lock().unwrap_or_else(PoisonError::into_inner);
+        (self.loads().unlisted, series.unlisted())
     }
 
     /// Finds the ports with errors.
@@ -93,6 +130,13 @@ pub(crate) struct Selection {
 }
 
 impl Selection {
+    /// The nodes of a list with commas; all if there is none.
+    pub(crate) fn of_list(nodes: Option<&str>) -> Self {
+        let nodes = nodes.iter().flat_map(|nodes| nodes.split(','));
+        let nodes = nodes.filter(|node| !node.is_empty()).map(str::to_owned);
+        Self { nodes: nodes.collect(), switches: false }
+    }
+
     pub(crate) fn takes(&self, node: &Node) -> bool {
         if self.switches && node.switch_info.is_none() {
             return false;

@@ -2,7 +2,7 @@ use std::time::{Duration, Instant};
 
 use ib_mad::transport::Packet;
 use ib_mad::types::{Lid, Sl};
-use ib_mad::wire::attribute::{NodeDescriptionRepr, PortInfo, PortState};
+use ib_mad::wire::attribute::{LinkSpeeds, LinkWidths, NodeDescriptionRepr, PortInfo, PortState};
 use ib_mad::wire::mad::{MadHeader, Method};
 use ib_mad::wire::perf::{self, PortCounters};
 use sa_proto::snapshot::Port;
@@ -10,10 +10,11 @@ use sm_core::perf::PerfSettings;
 use sm_core::querier::Querier;
 
 use super::exposition::{Exposition, Wanted};
+use super::loads::{Order, top};
 use super::*;
 
-/// A board with two adapters, cabled to each other, whose counters show 60 symbol errors and, in a
-/// second sweep, twice as many.
+/// A board with two adapters, cabled to each other by 1x SDR, whose counters show 60 symbol errors
+/// and 1,000,000 words sent times their LIDs, and, in a second sweep a second later, twice as many.
 fn board() -> (Arc<PerfBoard>, Instant) {
     let settings = PerfSettings {
         sweep_time: Duration::from_secs(1),
@@ -38,8 +39,10 @@ fn board() -> (Arc<PerfBoard>, Instant) {
         while let Some(mut packet) = manager.poll_transmit(now) {
             MadHeader::of_mut(&mut packet.mad).set_method(Method::GET_RESP);
             if MadHeader::of(&packet.mad).attribute_id() == perf::PORT_COUNTERS {
+                let sent = 1_000_000 * u32::from(packet.address.lid.0);
                 PortCounters::at_mut::<{ perf::DATA.start }, _>(&mut packet.mad)
-                    .set_symbol_error_counter(60 * sweep);
+                    .set_symbol_error_counter(60 * sweep)
+                    .set_port_xmit_data(sent * u32::from(sweep));
             }
             manager.handle_packet(now, &Packet::clone(&packet));
         }
@@ -51,7 +54,11 @@ fn board() -> (Arc<PerfBoard>, Instant) {
 
 fn adapter(guid: u64, far: u64) -> Arc<Node> {
     let mut info = [0; 64];
-    PortInfo::of_mut(&mut info).set_base_lid(Lid(guid as u16)).set_port_state(PortState::Active);
+    PortInfo::of_mut(&mut info)
+        .set_base_lid(Lid(guid as u16))
+        .set_port_state(PortState::Active)
+        .set_link_width_active(LinkWidths::X1)
+        .set_link_speed_active(LinkSpeeds::SDR);
     let port = Port {
         num: PortNum(1),
         guid: Guid(guid),
@@ -97,7 +104,7 @@ fn a_selection_lists_only_what_it_names() {
         exposed(&board, wanted).lines().filter(|line| line.contains("guid=")).count()
     };
     assert_eq!(of(&[], true, false), 0);
-    assert_eq!(of(&["node\"6"], false, false), Counter::COUNT);
+    assert_eq!(of(&["node\"6"], false, false), Counter::COUNT + 1, "and the rate of its link");
     assert_eq!(of(&["0x5", "node\"6"], false, true), 2);
 }
 
@@ -115,4 +122,52 @@ fn a_port_whose_errors_grow_is_a_problem() {
         true
     });
     assert!(all && listed.len() == 2 && listed[0].totals.iter().all(|total| *total == 0));
+}
+
+#[test]
+fn the_busiest_direction_of_a_link_is_first() {
+    let (board, _) = board();
+    let all = |order, nodes: &str| {
+        let selection = Selection::of_list(Some(nodes));
+        top(&board, &selection, None, order, 10).unwrap()
+    };
+    assert_eq!(all(Order::Rate, "").sweep, 0, "no sweep was recorded yet");
+    board.record(7);
+    let found = all(Order::Rate, "");
+    assert_eq!((found.sweep, found.time_ms, found.links.len()), (2, 7, 2));
+    let first = &found.links[0];
+    assert_eq!((&*first.from.name, &*first.to.name), ("node\"6", "node\"5"));
+    // 6,000,000 words in a second, on a link of 2 Gb/s.
+    assert!((first.gbps - 0.192).abs() < 1e-9, "{first:?}");
+    assert!((first.percent.unwrap() - 9.6).abs() < 1e-9, "{first:?}");
+    assert_eq!((first.from_errors_per_s, first.to_errors_per_s), (60.0, 60.0));
+    assert_eq!(all(Order::Share, "").links, found.links);
+    assert_eq!(all(Order::Errors, "").links.len(), 2);
+    assert_eq!(all(Order::Rate, "0x5").links.len(), 2, "both directions are of its link");
+    assert!(all(Order::Rate, "another").links.is_empty());
+}
+
+#[test]
+fn curves_have_a_reading_for_each_sweep_and_gaps_where_nothing_was_read() {
+    let (board, _) = board();
+    board.record(7);
+    board.with(|manager| {
+        let later = Instant::now() + Duration::from_secs(3);
+        manager.sweep_now(later);
+        manager.set_nodes(later, vec![adapter(5, 6)]);
+        manager.handle_timeout(later);
+    });
+    board.record(8);
+    let gone = serde_json::to_value(board.rates_of(Guid(6)).unwrap()).unwrap();
+    let sent: Vec<Option<f64>> =
+        serde_json::from_value(gone["ports"][0]["sent_gbps"].clone()).unwrap();
+    assert_eq!((sent.len(), sent[1]), (2, None), "{gone}");
+    assert!((sent[0].unwrap() - 0.192).abs() < 0.001, "{gone}");
+    assert_eq!(gone["times_ms"], serde_json::json!([7, 8]));
+    for time_ms in 9..60 {
+        board.record(time_ms);
+    }
+    let rates = serde_json::to_value(board.rates_of(Guid(6)).unwrap()).unwrap();
+    assert_eq!(rates["ports"], serde_json::json!([]), "one that left is forgotten");
+    assert_eq!(rates["times_ms"].as_array().unwrap().len(), 32);
 }

@@ -13,6 +13,7 @@ use tonic::{Request, Response, Status};
 use super::baseline::{self, Baseline, BaselineError};
 use super::events::{Begin, EventFeed, Refusal, Wanted};
 use super::inspection::{inspection, unknown};
+use super::past::PastError;
 use super::registered::GroupFilter;
 use super::{Observatory, Shared, asking, quality, registered, virtual_fabrics};
 use crate::clock::unix_ms;
@@ -21,7 +22,7 @@ use crate::history::layout::net_of;
 use crate::inspect;
 use crate::observe::event::{Draft, Event, EventKind};
 use crate::observe::topology::Topology;
-use crate::perf::{Selection, listing};
+use crate::perf::{Selection, listing, loads};
 use sm_core::perf::PerfManager;
 
 #[derive(Clone)]
@@ -101,39 +102,6 @@ impl AdminService {
         Ok(selection)
     }
 
-    /// Has a thread read the history, one at a time.
-    async fn ask_archive<T: Send + 'static>(
-        &self,
-        read: impl FnOnce() -> std::io::Result<T> + Send + 'static,
-    ) -> Result<T, Status> {
-        let turn = self.shared.event_readers.turn().await;
-        let read = tokio::task::spawn_blocking(move || {
-            let result = read();
-            drop(turn);
-            result
-        });
-        let result = read.await.map_err(|error| Status::internal(error.to_string()))?;
-        result.map_err(|error| Status::internal(format!("cannot read the history: {error}")))
-    }
-
-    /// What `make` computes from the topology at a time, on another thread.
-    async fn topology_at<T: Send + 'static>(
-        &self,
-        time_ms: u64,
-        make: impl FnOnce(Topology) -> T + Send + 'static,
-    ) -> Result<T, Status> {
-        let Some(archive) = self.shared.archive.get().cloned() else {
-            return Err(Status::failed_precondition("this SM keeps no history (--history-max 0)"));
-        };
-        let made = self.ask_archive(move || {
-            let found = archive.topology(time_ms)?;
-            Ok(found.map(|(_, topology)| make(topology)))
-        });
-        made.await?.ok_or_else(|| {
-            Status::not_found("the history has no topology of that time: ibsmctl history list")
-        })
-    }
-
     /// Changes the baseline on another thread: a file is written.
     async fn change_baseline<T: Send + 'static>(
         &self,
@@ -164,6 +132,14 @@ impl AdminService {
             make(&latest, &mut |message| sender.blocking_send(Ok(message)).is_ok());
         });
         Response::new(ReceiverStream::new(answers))
+    }
+}
+
+fn not_answered(failure: PastError) -> Status {
+    match failure {
+        PastError::NotKept => Status::failed_precondition(failure.to_string()),
+        PastError::NotThen => Status::not_found(failure.to_string()),
+        PastError::Read(_) | PastError::Stopped(_) => Status::internal(failure.to_string()),
     }
 }
 
@@ -275,7 +251,8 @@ impl admin::admin_server::Admin for AdminService {
         let form: Form = form.parse().map_err(Status::invalid_argument)?;
         let earlier = match at_ms {
             Some(time_ms) if form == Form::Ibnetdiscover => {
-                Some(self.topology_at(time_ms, |topology| net_of(&topology).to_string()).await?)
+                let text = |_, topology| net_of(&topology).to_string();
+                Some(self.shared.topology_at(time_ms, text).await.map_err(not_answered)?)
             }
             Some(_) => {
                 return Err(Status::invalid_argument(
@@ -316,8 +293,8 @@ impl admin::admin_server::Admin for AdminService {
         self.shared.baseline.check().map_err(baseline_refused)?;
         let baseline = match request.into_inner().at_ms {
             Some(time_ms) => {
-                self.topology_at(time_ms, move |topology| Baseline::taken(time_ms, topology))
-                    .await?
+                let make = move |_, topology| Baseline::taken(time_ms, topology);
+                self.shared.topology_at(time_ms, make).await.map_err(not_answered)?
             }
             None => {
                 let snapshot = self.shared.history().latest().clone();
@@ -395,10 +372,10 @@ impl admin::admin_server::Admin for AdminService {
         &self,
         _request: Request<admin::HistoryRequest>,
     ) -> Result<Response<admin::History>, Status> {
-        let Some(archive) = self.shared.archive.get().cloned() else {
-            return Ok(Response::new(admin::History::default()));
+        let list = match self.shared.ask_archive(|archive| archive.list()).await {
+            Err(PastError::NotKept) => return Ok(Response::new(admin::History::default())),
+            list => list.map_err(not_answered)?,
         };
-        let list = self.ask_archive(move || archive.list()).await?;
         let segments = list.into_iter().map(|segment| admin::HistorySegment {
             first: segment.first,
             events: segment.events,
@@ -470,6 +447,19 @@ impl admin::admin_server::Admin for AdminService {
         Ok(self.answer(move |_, send| {
             listing::list(&perf, &selection, port, send);
         }))
+    }
+
+    async fn list_top_links(
+        &self,
+        request: Request<admin::TopLinksRequest>,
+    ) -> Result<Response<admin::TopLinks>, Status> {
+        let admin::TopLinksRequest { node, port, order, count } = request.into_inner();
+        let order = order.parse().map_err(Status::invalid_argument)?;
+        let selection = self.counted(node)?;
+        let top = loads::top(&self.shared.perf, &selection, port, order, count as usize);
+        let top = top.ok_or_else(counters_are_not_read)?;
+        let json = serde_json::to_string(&top).expect("the value serializes to JSON");
+        Ok(Response::new(admin::TopLinks { json }))
     }
 
     async fn list_congestion(

@@ -20,6 +20,7 @@ mod inquiry;
 mod inspection;
 mod observatory;
 mod outcomes;
+pub(crate) mod past;
 mod port_name;
 mod quality;
 mod registered;

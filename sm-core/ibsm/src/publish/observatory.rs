@@ -13,13 +13,15 @@ use tokio::time::MissedTickBehavior;
 use tracing::{info, warn};
 
 use super::events::{EventFeed, Refusal, Wanted};
+use super::past::PastError;
 use super::{Shared, certificate_end};
 use crate::clock::unix_ms;
+use crate::history::SegmentSummary;
 use crate::inspect::FabricView;
 use crate::observe::event::{self, ResponderWatch};
 use crate::observe::moment::{History, Moment, Sweep};
 use crate::observe::problem::{Kind, Problems, Severity, lines};
-use crate::observe::topology::Missing;
+use crate::observe::topology::{Missing, Topology};
 use crate::observe::{Observer, Range, Readiness, Seen, SmStatus};
 use crate::perf::PerfBoard;
 
@@ -100,6 +102,30 @@ impl Observatory {
         EventFeed::open(&self.shared, wanted)
     }
 
+    /// What `make` computes, on another thread, from the topology at a time in milliseconds since
+    /// 1970 and from the time since when it was so.
+    pub(crate) async fn topology_at<T: Send + 'static>(
+        &self,
+        time_ms: u64,
+        make: impl FnOnce(u64, Topology) -> T + Send + 'static,
+    ) -> Result<T, PastError> {
+        self.shared.topology_at(time_ms, make).await
+    }
+
+    /// The segments of the history, oldest first.
+    pub(crate) async fn segments(&self) -> Result<Vec<SegmentSummary>, PastError> {
+        self.shared.ask_archive(|archive| archive.list()).await
+    }
+
+    /// The topology that is expected: that of the baseline, or without one that of the published
+    /// fabric.
+    pub(crate) fn expected(&self) -> Arc<Topology> {
+        match self.shared.baseline.current() {
+            Some(baseline) => baseline.topology.clone(),
+            None => Arc::new(Topology::of(self.snapshot().fabric())),
+        }
+    }
+
     /// The counters of ports.
     pub(crate) fn perf(&self) -> Arc<PerfBoard> {
         self.shared.perf.clone()
@@ -176,7 +202,8 @@ fn look(shared: &Shared, now: Instant, watch: &mut ResponderWatch) {
             time_ms,
         },
     );
-    if let Some(moment) = moment {
+    if let Some(mut moment) = moment {
+        moment.counter_sweeps = shared.perf.with(|manager| manager.status().sweeps);
         for (severity, line) in lines(now, observer.changes()) {
             match severity {
                 Some(Severity::Critical | Severity::Warning) => warn!("{line}"),

@@ -16,6 +16,7 @@ use super::beside::{self, BATCH, BesideThread, FabricFollower};
 use super::dump_files::create;
 use crate::civil::ctime;
 use crate::cli::Config;
+use crate::clock::unix_ms;
 use crate::observe::node_name;
 use crate::perf::PerfBoard;
 use crate::publish::Publisher;
@@ -127,6 +128,7 @@ impl PerfTask {
             warn!("{unlogged} further events about counters in this sweep; see /metrics/ports");
         }
         self.lines = 0;
+        self.board.record(unix_ms());
         self.board.find_faulty();
         if let Some(path) = &self.dump_file
             && let Err(failure) = write_dump(&self.board, path)

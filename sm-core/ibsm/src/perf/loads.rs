@@ -1,0 +1,233 @@
+//! How loaded links are, in either direction, by the readings of the last sweep of the performance
+//! manager. Rates of earlier sweeps are in `series`.
+
+use std::cmp::Reverse;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use sm_core::perf::{PerfManager, PortView};
+
+use super::{PerfBoard, Selection};
+use crate::observe::links::End as LinkEnd;
+use crate::observe::node_name;
+use crate::observe::topology::End;
+
+/// Limit of directions with traffic or errors that are kept; those with the least traffic are
+/// counted only.
+const DIRECTIONS_MAX: usize = 65_536;
+/// Limit of directions that one request lists.
+pub(crate) const LISTED_MAX: usize = 1000;
+/// Directions listed unless a request states another number.
+pub(crate) const LISTED_DEFAULT: usize = 20;
+
+/// One direction of a link.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Direction {
+    /// The port that sends.
+    pub(crate) from: End,
+    /// The port that receives.
+    pub(crate) to: End,
+    /// Bytes per second, an average over the time between the last two readings.
+    pub(crate) rate: f64,
+    /// Bytes per second that the link can carry; 0 if unknown.
+    pub(crate) capacity: f64,
+    /// Errors per second that the sending port counted.
+    pub(crate) from_errors: f64,
+    /// Errors per second that the receiving port counted.
+    pub(crate) to_errors: f64,
+}
+
+impl Direction {
+    /// Rate as a part of the capacity; 0 if that is unknown.
+    pub(crate) fn share(&self) -> f64 {
+        if self.capacity > 0.0 { self.rate / self.capacity } else { 0.0 }
+    }
+}
+
+/// The directions with traffic or errors.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Loads {
+    /// Number of the sweep of the performance manager.
+    pub(crate) sweep: u64,
+    /// When it ended, milliseconds since 1970.
+    pub(crate) time_ms: u64,
+    /// Those with the most traffic first.
+    pub(crate) directions: Vec<Direction>,
+    /// Number of further ones.
+    pub(crate) unlisted: usize,
+}
+
+impl Loads {
+    /// Reads the rates of all links.
+    pub(super) fn of(manager: &PerfManager, time_ms: u64) -> Self {
+        let ports = (0..manager.node_count()).flat_map(|at| manager.ports_of(at));
+        let mut directions: Vec<Direction> = ports
+            .filter(is_read)
+            .flat_map(|port| directions_at(manager, &port))
+            .filter(|one| one.rate > 0.0 || one.from_errors > 0.0 || one.to_errors > 0.0)
+            .collect();
+        directions.sort_by(|a, b| b.rate.total_cmp(&a.rate).then((a.from).cmp(&b.from)));
+        let unlisted = directions.len().saturating_sub(DIRECTIONS_MAX);
+        directions.truncate(DIRECTIONS_MAX);
+        Self { sweep: manager.status().sweeps, time_ms, directions, unlisted }
+    }
+}
+
+/// Whether the rates of a port are known.
+pub(super) fn is_read(port: &PortView<'_>) -> bool {
+    port.active && port.is_known && port.counts.interval_ms > 0
+}
+
+/// Bytes per second that a port sent and received, and errors per second.
+pub(super) fn rates(port: &PortView<'_>) -> (f64, f64, f64) {
+    let seconds = f64::from(port.counts.interval_ms.max(1)) / 1e3;
+    let bytes = |words: u64| words as f64 * 4.0 / seconds;
+    let errors = f64::from(port.counts.recent_faults) / seconds;
+    (bytes(port.counts.recent_xmit_data), bytes(port.counts.recent_rcv_data), errors)
+}
+
+/// What leaves a port and, if the far end is not read, what arrives at it.
+fn directions_at(manager: &PerfManager, port: &PortView<'_>) -> Vec<Direction> {
+    let row = port.node.port(port.number);
+    let Some((row, to)) = row.and_then(|row| Some((row, row.peer?))) else { return Vec::new() };
+    let from = (port.node.guid, port.number);
+    let capacity = LinkEnd::new(port.node, row).and_then(|end| end.capacity()).unwrap_or(0.0);
+    let (sent, received, errors) = rates(port);
+    let far = manager.port(to.0, to.1).filter(is_read);
+    let out = Direction {
+        from,
+        to,
+        rate: sent,
+        capacity,
+        from_errors: errors,
+        to_errors: far.map_or(0.0, |far| rates(&far).2),
+    };
+    let back = Direction { from: to, to: from, rate: received, ..out };
+    let back = Direction { from_errors: 0.0, to_errors: errors, ..back };
+    match far {
+        Some(_) => vec![out],
+        None => vec![out, back],
+    }
+}
+
+/// By what directions are ordered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// Bytes per second.
+    #[default]
+    Rate,
+    /// Part of the capacity.
+    Share,
+    /// Errors at both ends.
+    Errors,
+}
+
+impl FromStr for Order {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "" | "rate" => Ok(Self::Rate),
+            "share" => Ok(Self::Share),
+            "errors" => Ok(Self::Errors),
+            _ => Err(format!("'{text}' is no order of links: rate, share or errors")),
+        }
+    }
+}
+
+/// The links with the most traffic. As JSON its keys stay; more may be added.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct TopLinks {
+    /// Number of the sweep of the performance manager; 0 before the first has ended.
+    pub(crate) sweep: u64,
+    /// When it ended, milliseconds since 1970.
+    pub(crate) time_ms: u64,
+    /// Directions of links, in the order that was requested.
+    pub(crate) links: Vec<LinkNow>,
+}
+
+/// One direction of a link.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct LinkNow {
+    /// The port that sends.
+    pub(crate) from: PortName,
+    /// The port that receives.
+    pub(crate) to: PortName,
+    pub(crate) gbps: f64,
+    /// What the link can carry after line coding.
+    pub(crate) capacity_gbps: Option<f64>,
+    /// Percentage of that.
+    pub(crate) percent: Option<f64>,
+    /// Errors that the sending port counted.
+    pub(crate) from_errors_per_s: f64,
+    /// Errors that the receiving port counted.
+    pub(crate) to_errors_per_s: f64,
+}
+
+/// A port by name.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct PortName {
+    pub(crate) name: String,
+    pub(crate) guid: String,
+    pub(crate) port: u8,
+}
+
+impl PortName {
+    fn of(manager: &PerfManager, (guid, port): End) -> Self {
+        let name = manager.node(guid).map_or_else(|| guid.to_string(), |node| node_name(node));
+        Self { name, guid: guid.to_string(), port: port.0 }
+    }
+}
+
+/// The first `count` directions in an order, of links at selected nodes and, if it is given, at
+/// this port of them. `None` if counters are not read.
+pub(crate) fn top(
+    board: &PerfBoard,
+    selection: &Selection,
+    port: Option<u32>,
+    order: Order,
+    count: usize,
+) -> Option<TopLinks> {
+    let loads = board.loads();
+    board.with(|manager| {
+        let is_taken = |(guid, number): End| {
+            port.is_none_or(|port| port == u32::from(number.0))
+                && manager.node(guid).is_some_and(|node| selection.takes(node))
+        };
+        let is_all = selection.nodes.is_empty() && !selection.switches && port.is_none();
+        let mut found: Vec<&Direction> = loads.directions.iter().collect();
+        if !is_all {
+            found.retain(|one| is_taken(one.from) || is_taken(one.to));
+        }
+        match order {
+            Order::Rate => {}
+            Order::Share => found.sort_by(|a, b| b.share().total_cmp(&a.share())),
+            Order::Errors => {
+                found.retain(|one| one.from_errors + one.to_errors > 0.0);
+                let milli = |one: &&Direction| ((one.from_errors + one.to_errors) * 1e3) as u64;
+                found.sort_by_key(|one| Reverse(milli(one)));
+            }
+        }
+        found.truncate(count.min(LISTED_MAX));
+        TopLinks {
+            sweep: loads.sweep,
+            time_ms: loads.time_ms,
+            links: found.into_iter().map(|one| LinkNow::of(manager, one)).collect(),
+        }
+    })
+}
+
+impl LinkNow {
+    fn of(manager: &PerfManager, one: &Direction) -> Self {
+        let is_known = one.capacity > 0.0;
+        Self {
+            from: PortName::of(manager, one.from),
+            to: PortName::of(manager, one.to),
+            gbps: one.rate * 8.0 / 1e9,
+            capacity_gbps: is_known.then_some(one.capacity * 8.0 / 1e9),
+            percent: is_known.then_some(one.share() * 100.0),
+            from_errors_per_s: one.from_errors,
+            to_errors_per_s: one.to_errors,
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! The topology of earlier times, for those that ask for it: the history's files are read by one
+//! reader at a time, on another thread.
+
+use std::io;
+use std::sync::Arc;
+
+use super::Shared;
+use crate::history::Archive;
+use crate::observe::topology::Topology;
+
+/// Why there is no answer about an earlier time.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PastError {
+    /// `--history-max 0`.
+    #[error("this SM keeps no history (--history-max 0)")]
+    NotKept,
+    /// The history does not reach back to then, or this SM knew no topology.
+    #[error("the history has no topology of that time: ibsmctl history list")]
+    NotThen,
+    /// The files cannot be read.
+    #[error("cannot read the history: {0}")]
+    Read(#[from] io::Error),
+    /// The thread ended: this SM stops.
+    #[error("the history was not read: {0}")]
+    Stopped(#[from] tokio::task::JoinError),
+}
+
+impl Shared {
+    /// What `read` makes of the history, which it reads on another thread.
+    pub(super) async fn ask_archive<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&dyn Archive) -> io::Result<T> + Send + 'static,
+    ) -> Result<T, PastError> {
+        let archive: Arc<dyn Archive> = self.archive.get().cloned().ok_or(PastError::NotKept)?;
+        let turn = self.event_readers.turn().await;
+        let read = tokio::task::spawn_blocking(move || {
+            let result = read(&*archive);
+            drop(turn);
+            result
+        });
+        Ok(read.await??)
+    }
+
+    /// What `make` computes, on another thread, from the topology at a time in milliseconds since
+    /// 1970 and from the time since when it was so.
+    pub(super) async fn topology_at<T: Send + 'static>(
+        &self,
+        time_ms: u64,
+        make: impl FnOnce(u64, Topology) -> T + Send + 'static,
+    ) -> Result<T, PastError> {
+        let made = self.ask_archive(move |archive| {
+            let found = archive.topology(time_ms)?;
+            Ok(found.map(|(since_ms, topology)| make(since_ms, topology)))
+        });
+        made.await?.ok_or(PastError::NotThen)
+    }
+}
