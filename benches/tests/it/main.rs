@@ -33,4 +33,5 @@ mod trust;
 mod two_rails;
 mod umad;
 mod waits;
+mod web_map;
 mod web_page;

@@ -2,22 +2,15 @@
 //! problems`, in the status, in metrics, in the page's document and in the log, and go with their
 //! cause.
 
-use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::support::Subnet;
 use crate::support::scrape::Scrape;
-use benches::sandbox::{PATIENCE, all_responders_are_current, await_status, binary, free_address};
+use crate::support::{self, Subnet};
+use benches::sandbox::{PATIENCE, all_responders_are_current, await_status, free_address};
 use serde_json::Value;
 
 fn ibsmctl(subnet: &Subnet, words: &[&str]) -> String {
-    let output = Command::new(binary("ibsmctl"))
-        .args(["--sm", &subnet.url()])
-        .args(words)
-        .output()
-        .expect("ibsmctl runs");
-    assert!(output.status.success(), "{words:?}: {output:?}");
-    String::from_utf8(output.stdout).expect("UTF-8")
+    support::ibsmctl(&subnet.url(), words)
 }
 
 /// Waits until exactly these kinds of problems are listed, notices aside.

@@ -172,6 +172,21 @@ impl LinkRate {
     pub fn agreed(self, peer: Self) -> Self {
         Self { width: self.width.min(peer.width), speed: self.speed.min(peer.speed) }
     }
+
+    /// Megabits per second, as in the names of rates.
+    pub const fn mbps(self) -> u32 {
+        let lane = match self.speed {
+            LinkSpeed::Sdr => 2_500,
+            LinkSpeed::Ddr => 5_000,
+            LinkSpeed::Qdr | LinkSpeed::Fdr10 => 10_000,
+            LinkSpeed::Fdr => 14_000,
+            LinkSpeed::Edr => 25_000,
+            LinkSpeed::Hdr => 50_000,
+            LinkSpeed::Ndr => 100_000,
+            LinkSpeed::Xdr => 200_000,
+        };
+        lane * self.width.lanes() as u32
+    }
 }
 
 impl Default for LinkRate {

@@ -1,12 +1,14 @@
 //! A small subnet of real programs, and what its manager publishes.
 
+pub(crate) mod browser;
 pub(crate) mod pair;
 pub(crate) mod scrape;
 
+use std::process::Command;
 use std::time::Instant;
 
 use benches::published;
-use benches::sandbox::{Program, Sandbox, free_address};
+use benches::sandbox::{Program, Sandbox, binary, free_address};
 use ib_mad::transport::{Interest, Packet, Transport, wait};
 use ib_mad::types::{Gid, Lid};
 use ib_mad::wire::attribute::PortInfo;
@@ -16,6 +18,14 @@ use tonic::transport::Channel;
 /// The number in an environment variable.
 pub(crate) fn variable(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
+}
+
+/// What `ibsmctl` prints about the manager that publishes at `url`. It must succeed.
+pub(crate) fn ibsmctl(url: &str, words: &[&str]) -> String {
+    let ibsmctl = Command::new(binary("ibsmctl")).args(["--sm", url]).args(words).output();
+    let output = ibsmctl.expect("ibsmctl runs");
+    assert!(output.status.success(), "{words:?}: {output:?}");
+    String::from_utf8(output.stdout).expect("UTF-8")
 }
 
 /// The next packet that arrives until then and was not returned as undeliverable.

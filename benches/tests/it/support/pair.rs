@@ -146,6 +146,11 @@ impl Pair {
         self.subnet.sandbox.path(&format!("state-{at}"))
     }
 
+    /// Where a manager publishes.
+    pub(crate) fn url(&self, at: usize) -> String {
+        format!("http://{}", self.publish[at])
+    }
+
     pub(crate) fn start(&self, at: usize) -> Program {
         self.start_with(at, &[])
     }

@@ -1,7 +1,8 @@
 //! The documents under `/api/v1/`.
 
+use std::collections::HashMap;
 use std::io::Write;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::Router;
 use axum::body::Bytes;
@@ -15,11 +16,13 @@ use ib_mad::types::Guid;
 use sa_proto::snapshot::Snapshot;
 use serde::{Deserialize, Serialize};
 
-use super::fabric::{Map, NodeDetail};
+use super::fabric::NodeDetail;
+use super::map::{Map, Place};
+use super::past;
 use super::{Served, Shared};
 use crate::export::{Form, render};
 use crate::observe::moment::ProblemsNow;
-use crate::observe::topology::Missing;
+use crate::observe::topology::{End, Missing};
 use crate::observe::{Range, etag};
 
 /// Routes of the documents.
@@ -109,11 +112,24 @@ async fn series(State(served): State<Shared>, Query(query): Query<SeriesQuery>) 
     json(&history)
 }
 
-async fn node(State(served): State<Shared>, Path(guid): Path<String>) -> Response {
+#[derive(Deserialize)]
+struct TimeQuery {
+    /// Milliseconds since 1970; without it, now.
+    at_ms: Option<u64>,
+}
+
+async fn node(
+    State(served): State<Shared>,
+    Path(guid): Path<String>,
+    Query(time): Query<TimeQuery>,
+) -> Response {
     let Ok(guid) = guid.parse::<Guid>() else {
         return (StatusCode::BAD_REQUEST, "a GUID is written as 0x0002c90300000001\n")
             .into_response();
     };
+    if let Some(at_ms) = time.at_ms {
+        return past::node(served, at_ms, guid).await;
+    }
     let snapshot = served.observatory.snapshot();
     let sweeps = served.observatory.sweeps();
     let missing = served.observatory.missing();
@@ -126,22 +142,31 @@ async fn node(State(served): State<Shared>, Path(guid): Path<String>) -> Respons
 
 /// The map when last requested: it is large, and changes only with the fabric.
 #[derive(Debug, Default)]
-pub(super) struct MapCache(Mutex<Option<(String, Bytes)>>);
+pub(super) struct MapCache(Mutex<Option<CachedMap>>);
+
+/// A map as it is sent, and where the ends of its links are.
+#[derive(Clone, Debug)]
+pub(super) struct CachedMap {
+    pub(super) etag: String,
+    pub(super) bytes: Bytes,
+    pub(super) places: Arc<HashMap<End, Place>>,
+}
 
 impl MapCache {
     /// The map of the published fabric, compressed.
-    fn get(&self, snapshot: &Snapshot, missing: &Missing) -> Bytes {
+    pub(super) fn get(&self, snapshot: &Snapshot, missing: &Missing) -> CachedMap {
         let etag = etag(snapshot) + &missing.tag;
         // Concurrent requests wait for the same map.
         let mut cached = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, bytes)) = cached.as_ref().filter(|(of, _)| *of == etag) {
-            return bytes.clone();
+        if let Some(map) = cached.as_ref().filter(|map| map.etag == etag) {
+            return map.clone();
         }
-        let map = Map::of(snapshot.fabric(), &missing.topology, etag.clone());
+        let mut map = Map::of(snapshot.fabric(), &missing.topology, etag.clone());
+        let places = Arc::new(std::mem::take(&mut map.places));
         let text = serde_json::to_vec(&map).expect("the value serializes to JSON");
-        let bytes = Bytes::from(compressed(&text));
-        *cached = Some((etag, bytes.clone()));
-        bytes
+        let made = CachedMap { etag, bytes: compressed(&text).into(), places };
+        *cached = Some(made.clone());
+        made
     }
 }
 
@@ -152,7 +177,14 @@ pub(super) fn compressed(bytes: &[u8]) -> Vec<u8> {
     written.expect("writing to memory does not fail")
 }
 
-async fn map(State(served): State<Shared>, headers: HeaderMap) -> Response {
+async fn map(
+    State(served): State<Shared>,
+    Query(time): Query<TimeQuery>,
+    headers: HeaderMap,
+) -> Response {
+    if let Some(at_ms) = time.at_ms {
+        return past::map(served, at_ms, &headers).await;
+    }
     let snapshot = served.observatory.snapshot();
     let missing = served.observatory.missing();
     let tag = format!("\"{}{}\"", etag(&snapshot), missing.tag);
@@ -162,8 +194,8 @@ async fn map(State(served): State<Shared>, headers: HeaderMap) -> Response {
     }
     // The layout of ten thousand nodes takes a while; other requests are served meanwhile.
     let made = tokio::task::spawn_blocking(move || served.map.get(&snapshot, &missing)).await;
-    let Ok(bytes) = made else { return StatusCode::INTERNAL_SERVER_ERROR.into_response() };
-    (headers_out, as_accepted(&headers, "application/json", bytes)).into_response()
+    let Ok(map) = made else { return StatusCode::INTERNAL_SERVER_ERROR.into_response() };
+    (headers_out, as_accepted(&headers, "application/json", map.bytes)).into_response()
 }
 
 /// Whether the client has the content with this tag.

@@ -37,15 +37,19 @@ static ASSETS: LazyLock<Vec<Asset>> = LazyLock::new(|| {
         "/style.css", "style.css", CSS;
         "/icon.svg", "icon.svg", SVG;
         "/app.js", "app.js", JS;
+        "/busy.js", "busy.js", JS;
         "/chart.js", "chart.js", JS;
         "/dom.js", "dom.js", JS;
         "/events.js", "events.js", JS;
         "/fabric.js", "fabric.js", JS;
         "/format.js", "format.js", JS;
+        "/heat.js", "heat.js", JS;
         "/live.js", "live.js", JS;
         "/map.js", "map.js", JS;
         "/overview.js", "overview.js", JS;
+        "/rates.js", "rates.js", JS;
         "/problems.js", "problems.js", JS;
+        "/timeline.js", "timeline.js", JS;
         "/sweeps.js", "sweeps.js", JS;
     };
     let asset = |(path, content_type, bytes)| Asset {

@@ -6,8 +6,9 @@
 //! time; no request can change anything.
 //!
 //! - `page/`: the page, as it is sent: plain HTML, CSS and JavaScript; `assets` embeds it.
-//! - `api`: documents; `fabric`, `layout`: the map; `stream`: a moment every second;
-//!   `events`: what happens.
+//! - `api`: documents; `map`, `layout`: the map; `fabric`: a node;
+//!   `load`: rates of links; `past`: earlier times;
+//!   `stream`: a moment every second; `events`: what happens.
 
 mod api;
 mod assets;
@@ -15,6 +16,9 @@ mod events;
 mod fabric;
 mod guard;
 mod layout;
+mod load;
+mod map;
+mod past;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -79,7 +83,8 @@ pub(crate) fn serve(address: SocketAddr, web: Web) -> io::Result<SocketAddr> {
         thread: "http",
         name: "HTTP",
         purpose: "metrics and live page",
-        blocking_threads: 1,
+        // One may read the history.
+        blocking_threads: 2,
         tls: None,
         totals: Arc::default(),
     };
@@ -98,6 +103,8 @@ fn router(served: Shared, page: guard::Page) -> Router {
     let guarded = Router::new()
         .merge(assets::routes())
         .merge(api::routes())
+        .merge(load::routes())
+        .merge(past::routes())
         .route("/api/v1/stream", get(stream::open))
         .route("/api/v1/events", get(events::open))
         .layer(middleware::from_fn_with_state(page, guard::check));
@@ -136,11 +143,8 @@ async fn ports(State(served): State<Shared>, Query(query): Query<PortsQuery>) ->
         let text = "counters of ports are not read: set perfmgr TRUE and restart ibsm\n";
         return (StatusCode::NOT_FOUND, text).into_response();
     }
-    let nodes = query.nodes.iter().flat_map(|nodes| nodes.split(','));
-    let selection = Selection {
-        nodes: nodes.filter(|node| !node.is_empty()).map(str::to_owned).collect(),
-        switches: query.switches == Some(1),
-    };
+    let mut selection = Selection::of_list(query.nodes.as_deref());
+    selection.switches = query.switches == Some(1);
     let wanted = Wanted { selection, errors: query.errors == Some(1) };
     let headers = [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
     (headers, Body::from_stream(Exposition::new(perf, wanted))).into_response()

@@ -131,6 +131,7 @@ document.addEventListener("keydown", (event) => {
   const at = ["1", "2", "3", "4", "5"].indexOf(event.key);
   if (at >= 0) location.hash = `#/${Object.keys(views)[at]}`;
   else if (event.key === "t") nextTheme();
+  else if (event.key === "l" && shown === "fabric") views.fabric.toggleColours();
   else if (event.key === "/") {
     event.preventDefault();
     if (shown !== "fabric") location.hash = "#/fabric";

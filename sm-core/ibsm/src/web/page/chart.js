@@ -269,11 +269,11 @@ export function nice(value) {
 }
 
 /** Draws a sparkline: recent values, without axes. */
-export function spark(canvas, values, tint) {
+export function spark(canvas, values, tint, least = 1e-9) {
   const place = context(canvas);
   if (!place) return;
   const { context: c, width, height } = place;
-  const most = Math.max(...values.map((value) => value ?? 0), 1e-9);
+  const most = Math.max(...values.map((value) => value ?? 0), least);
   const x = (at) => (at / Math.max(values.length - 1, 1)) * width;
   const y = (value) => height - 1.5 - (value / most) * (height - 4);
   const known = Uint8Array.from(values, (value) => (value == null ? 0 : 1));

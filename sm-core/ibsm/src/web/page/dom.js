@@ -81,7 +81,7 @@ export function facts(list, pairs) {
 export function choice(group, key, chosen) {
   group.addEventListener("click", (event) => {
     const button = event.target.closest("button");
-    if (!button) return;
+    if (!button || button.disabled) return;
     for (const other of group.querySelectorAll("button")) {
       other.setAttribute("aria-pressed", String(other === button));
     }

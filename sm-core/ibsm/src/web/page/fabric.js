@@ -1,8 +1,10 @@
 // The fabric view: the map, search, and details of the selected node.
 
-import { byId, make, setText } from "./dom.js";
-import { count, NONE } from "./format.js";
+import { byId, choice, make, setText } from "./dom.js";
+import { clock, count, NONE } from "./format.js";
 import { FabricMap } from "./map.js";
+import { showRates } from "./rates.js";
+import { Timeline } from "./timeline.js";
 
 const FOUND_MAX = 50;
 
@@ -33,11 +35,18 @@ export class FabricView {
       },
       () => this.map,
     );
+    /** The time shown, milliseconds since 1970; nothing for now. */
+    this.at = undefined;
+    this.timeline = new Timeline((at) => this.showTime(at));
+    /** By what links are coloured: "state" or "load". */
+    this.colours = "state";
+    choice(byId("map-colours"), "colours", (colours) => this.colourBy(colours));
     byId("detail").addEventListener("keydown", (event) => event.key === "Escape" && this.close());
   }
 
   /** Shows the map, and the node with `guid` if one is given. */
   async open(guid) {
+    if (!this.isOpen) this.timeline.open();
     this.isOpen = true;
     const news = guid !== this.guid;
     this.guid = guid;
@@ -57,7 +66,74 @@ export class FabricView {
     this.markFaults();
   }
 
+  /** Colours links by "state" or "load". */
+  colourBy(colours) {
+    this.colours = colours;
+    const isLoad = colours === "load";
+    byId("heat-legend").hidden = !isLoad;
+    byId("state-legend").hidden = isLoad;
+    this.loadShown = undefined;
+    if (!isLoad) this.map.showLoad(undefined);
+    this.followLoad(this.live.moment);
+  }
+
+  /** Another key press colours by the other. */
+  toggleColours() {
+    if (this.at !== undefined) return;
+    const other = this.colours === "load" ? "state" : "load";
+    byId("map-colours").querySelector(`[data-colours="${other}"]`).click();
+  }
+
+  /** Shows loads and rates of the last sweep of the performance manager. */
+  followLoad(moment) {
+    const sweep = moment?.counter_sweeps;
+    const button = byId("map-colours").querySelector('[data-colours="load"]');
+    button.disabled = sweep == null;
+    button.title =
+      sweep == null
+        ? "Counters of ports are not read: set perfmgr TRUE and restart ibsm"
+        : "Colour links by load (l)";
+    if (sweep != null && sweep !== this.ratesShown && !byId("detail").hidden) {
+      this.ratesShown = sweep;
+      showRates(this.guid);
+    }
+    const shown = `${this.etag} ${sweep}`;
+    if (this.colours !== "load" || sweep == null || shown === this.loadShown) return;
+    this.loadShown = shown;
+    this.fetchLoad();
+  }
+
+  async fetchLoad() {
+    try {
+      const answer = await fetch("/api/v1/load");
+      const load = answer.ok ? await answer.json() : undefined;
+      // Of another map, the numbers would be wrong: it is fetched again with that.
+      if (!load || this.colours !== "load" || load.etag !== this.etag) return;
+      this.map.showLoad(load);
+      const none = "no reading yet";
+      setText(byId("heat-time"), load.sweep ? `Load, read at ${clock(load.time_ms)}` : none);
+    } catch {
+      this.loadShown = undefined;
+    }
+  }
+
+  /** Shows the fabric of a time, or without one of now. */
+  async showTime(at) {
+    this.at = at;
+    this.etag = undefined;
+    // Of earlier times there are no loads.
+    if (at !== undefined && this.colours === "load")
+      byId("map-colours").querySelector('[data-colours="state"]').click();
+    if (at !== undefined)
+      byId("map-colours").querySelector('[data-colours="load"]').disabled = true;
+    // One that is under way is of another time.
+    await this.loading;
+    if (this.at === at) await this.load();
+  }
+
   update({ moment }) {
+    if (this.at !== undefined) return;
+    this.followLoad(moment);
     if (moment && moment.fabric.etag !== this.etag && this.etag !== undefined) this.load();
     if (moment && moment.sweeps.last !== this.sweep) {
       this.sweep = moment.sweeps.last;
@@ -78,11 +154,16 @@ export class FabricView {
   async fetchMap() {
     const empty = byId("map-empty");
     try {
-      const answer = await fetch("/api/v1/fabric");
+      const { at } = this;
+      const answer = await fetch(`/api/v1/fabric${at === undefined ? "" : `?at_ms=${at}`}`);
+      if (answer.status === 404 && at !== undefined) return this.showNothing();
       if (!answer.ok) throw new Error(String(answer.status));
       const map = await answer.json();
+      if (this.at !== at) return;
       this.etag = map.etag;
+      byId("map").querySelector("canvas").dataset.time = String(at ?? "now");
       this.map.load(map);
+      this.loadShown = undefined;
       this.numbers = new Map();
       const { switches, hosts } = map;
       for (const [at, guid] of [...switches.guid, ...hosts.guid].entries())
@@ -102,8 +183,19 @@ export class FabricView {
     }
   }
 
+  /** Says that nothing is known of the chosen time. */
+  showNothing() {
+    this.map.clear();
+    byId("map-empty").hidden = false;
+    setText(byId("map-empty"), "The history has no fabric of this time");
+  }
+
   /** Marks nodes for which the last sweep had errors. */
   async markFaults() {
+    if (this.at !== undefined) {
+      this.map.faulty = new Set();
+      return this.map.draw();
+    }
     try {
       const answer = await fetch("/api/v1/sweeps");
       const last = answer.ok ? (await answer.json()).at(-1) : undefined;
@@ -124,13 +216,15 @@ export class FabricView {
   async showDetail(guid) {
     const panel = byId("detail");
     let node;
+    const { at } = this;
+    const time = at === undefined ? "" : `?at_ms=${at}`;
     try {
-      const answer = await fetch(`/api/v1/nodes/${guid}`);
+      const answer = await fetch(`/api/v1/nodes/${guid}${time}`);
       node = answer.ok ? await answer.json() : undefined;
     } catch {
       return;
     }
-    if (this.guid !== guid) return;
+    if (this.guid !== guid || this.at !== at) return;
     const shut = make(
       "button",
       { type: "button", class: "quiet", "aria-label": "Close", onclick: () => this.close() },
@@ -177,13 +271,15 @@ export class FabricView {
       ...(faults ? [faults] : []),
       this.portTable(node),
     );
+    this.ratesShown = at === undefined ? this.live.moment?.counter_sweeps : undefined;
+    if (this.ratesShown != null) showRates(guid);
   }
 
   portTable(node) {
     const row = (port) =>
       make(
         "tr",
-        {},
+        { "data-port": String(port.number) },
         make("td", { class: "n" }, String(port.number)),
         make(
           "td",
@@ -246,7 +342,7 @@ const tone = (port) =>
     ? "bad"
     : !port.peer
       ? "none"
-      : port.state !== "Active"
+      : !["Active", "linked"].includes(port.state)
         ? "bad"
         : port.shortfall
           ? "warn"

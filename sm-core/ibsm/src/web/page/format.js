@@ -15,6 +15,14 @@ export function rate(value) {
   return grouped.format(value);
 }
 
+/** Gb/s: 0, 0.004, 12.3, 184. */
+export function gbps(value) {
+  if (value == null) return NONE;
+  if (value === 0) return "0";
+  if (value < 0.0005) return "< 0.001";
+  return value < 1 ? value.toFixed(3) : value < 99.95 ? value.toFixed(1) : value.toFixed(0);
+}
+
 /** A rate for an axis: 800, 12k, 1.5M. */
 export function short(value) {
   if (value >= 1e9) return `${trim(value / 1e9)}G`;

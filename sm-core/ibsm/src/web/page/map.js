@@ -6,6 +6,7 @@
 // square root: other rows stay visible while one zooms in on a switch.
 
 import { colour, context, onTheme } from "./dom.js";
+import { HEAT, LoadLayer } from "./heat.js";
 
 const DEGRADED = 1,
   INACTIVE = 2,
@@ -72,6 +73,10 @@ export class FabricMap {
     this.height = Math.max(map.rows - 1, 0) + GAP + this.depth;
     // Links between the same two switches are one line.
     const lines = new Map();
+    /** The line of each link. */
+    this.lineOf = [];
+    this.layer = undefined;
+    this.canvas.dataset.hottest = "";
     for (let at = 0; at < map.links.length; at += 6) {
       const [a, , b, , , flags] = map.links.slice(at, at + 6);
       const key = a * count + b;
@@ -79,6 +84,7 @@ export class FabricMap {
       if (!(flags & MISSING)) line.links += 1;
       line.flags |= flags;
       lines.set(key, line);
+      this.lineOf.push(line);
     }
     this.lines = [...lines.values()];
     this.bySwitch = new Map();
@@ -92,6 +98,20 @@ export class FabricMap {
     this.missing = new Set(map.missing);
     this.canvas.dataset.missing = String(this.missing.size);
     if (!this.view) this.fit();
+    this.draw();
+  }
+
+  /** Shows nothing. */
+  clear() {
+    this.map = undefined;
+    this.layer = undefined;
+    context(this.canvas);
+  }
+
+  /** Colours links by a document of their load; without one, by their state. */
+  showLoad(load) {
+    this.layer = load && this.map ? new LoadLayer(this, load) : undefined;
+    this.canvas.dataset.hottest = String(this.layer?.hottest ?? "");
     this.draw();
   }
 
@@ -413,6 +433,7 @@ export class FabricMap {
     for (const line of visible)
       if (line.links && (every === 1 || (line.a * 31 + line.b * 17) % every === 0)) trace(line);
     c.stroke();
+    this.layer?.paintLinks(c, visible, most, trace);
     for (const [flag, tint, dash] of [
       [DEGRADED, "--warn", []],
       [INACTIVE, "--bad", [6, 4]],
@@ -449,6 +470,7 @@ export class FabricMap {
     const single = f.cell.h >= 3 && f.cell.w >= 4;
     const labelled = f.cell.h >= 14 && f.cell.w >= 64;
     const flagged = [[], [], [], []];
+    const hot = HEAT.map(() => []);
     const gone = [];
     const texts = [];
     c.fillStyle = labelled ? colour("--card") : colour("--host");
@@ -473,6 +495,7 @@ export class FabricMap {
           continue;
         }
         if (flags) flagged[flags].push([x, y]);
+        hot[this.layer?.heatOfHost(host) ?? -1]?.push([x, y, w, h]);
         if (!single) continue;
         // Single rectangles are faster than one path.
         if (!labelled) c.fillRect(x + 0.5, y + 0.5, w, h);
@@ -482,8 +505,12 @@ export class FabricMap {
         }
       }
     }
+    if (!labelled) this.layer?.paintHosts(c, hot, single);
     if (labelled) {
       c.fill();
+      this.layer?.paintHosts(c, hot, single);
+      c.beginPath();
+      for (const [, x, y] of texts) c.rect(x + 0.5, y + 0.5, f.cell.w - 1, f.cell.h - 3);
       c.globalAlpha = 0.75;
       c.lineWidth = 1;
       c.stroke();

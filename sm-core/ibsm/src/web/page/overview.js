@@ -1,6 +1,7 @@
 // The overview: rates, latency and drops, responders, and top requesters.
 
 import { byId, choice, facts, fill, make, onTheme, setAttribute, setText } from "./dom.js";
+import { BusyLinks } from "./busy.js";
 import { Chart, spark } from "./chart.js";
 import {
   count,
@@ -69,6 +70,7 @@ export class Overview {
       this.showCharts();
     });
     this.talkers = talkerColumns(openNode);
+    this.busy = new BusyLinks();
     onTheme(() => live.history && this.showTiles());
   }
 
@@ -88,6 +90,7 @@ export class Overview {
       least: 15,
       none: "No requests.",
     });
+    this.busy.update(moment);
     if (this.range === "24h") this.loadDay();
     this.showCharts();
   }

@@ -1,0 +1,140 @@
+//! The map of the live page in a browser: the load of links, and the fabric of earlier times.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use benches::sandbox::{can_interoperate_with, free_address};
+use serde_json::Value;
+
+use crate::support::browser::Browser;
+use crate::support::{Subnet, ibsmctl};
+
+/// A host that sends, and one that is lost.
+const BUSY: &str = "node00012 HCA-1";
+const LOST: &str = "node00005 HCA-1";
+
+#[test]
+fn the_map_shows_load_and_earlier_times() {
+    if !can_interoperate_with("chromium") || !can_interoperate_with("chromedriver") {
+        return;
+    }
+    let subnet = Subnet::new("web-map");
+    let settings = subnet.sandbox.path("ibsm.conf");
+    std::fs::write(&settings, "perfmgr TRUE\nperfmgr_sweep_time_s 1\n").expect("it is written");
+    let http = free_address().to_string();
+    let sm = subnet.ibsm(&["-F", settings.to_str().expect("UTF-8"), "--http", &http]);
+    sm.wait_for("SUBNET UP");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let browser = Browser::start(&subnet.sandbox).await;
+        browser.size(1280, 900).await;
+        browser.theme("light").await;
+        browser.client.goto(&format!("http://{http}/#/fabric")).await.expect("the page loads");
+        browser.until("document.body.dataset.connection === 'live'").await;
+        browser.until("document.getElementById('map-empty').hidden").await;
+        the_map_shows_load(&browser, &subnet).await;
+        the_map_shows_an_earlier_time(&browser, &subnet).await;
+        browser.assert_clean(&format!("http://{http}")).await;
+        browser.client.clone().close().await.expect("the browser ends");
+    });
+}
+
+async fn the_map_shows_load(browser: &Browser, subnet: &Subnet) {
+    // 40 Gb/s, from the host to its switch.
+    subnet.control(&["count-rate", BUSY, "1", "PortXmitData", "1250000000"]);
+    let hottest = "Number(document.querySelector('#map canvas').dataset.hottest)";
+    assert_eq!(browser.eval(hottest).await, 0, "links are coloured by state");
+    browser.until("!document.querySelector('[data-colours=load]').disabled").await;
+    browser.eval("document.querySelector('[data-colours=load]').click()").await;
+    browser.until(&format!("{hottest} > 50")).await;
+    assert_eq!(browser.eval("document.getElementById('state-legend').hidden").await, true);
+    browser.picture("fabric-load-light").await;
+    browser.theme("dark").await;
+    browser.picture("fabric-load-dark").await;
+    browser.theme("light").await;
+    let load = browser.api("/api/v1/load").await;
+    assert_eq!(load["etag"], browser.api("/api/v1/fabric").await["etag"]);
+    // The same link is first everywhere.
+    let busiest = browser.api("/api/v1/links?count=1").await["links"][0].clone();
+    assert_eq!(busiest["from"]["name"], BUSY);
+    assert!((busiest["gbps"].as_f64().unwrap() - 40.0).abs() < 8.0, "{busiest}");
+    let listed = ibsmctl(&subnet.url(), &["perf", "--top", "1", "--json"]);
+    let listed: Value = serde_json::from_str(&listed).expect("JSON");
+    assert_eq!((listed["links"][0]["from"].clone(), 1), (busiest["from"].clone(), 1));
+    let guid = busiest["from"]["guid"].as_str().expect("a GUID").to_owned();
+    browser.eval(&format!("location.hash = '#/fabric/{guid}'")).await;
+    browser.until("document.querySelector('#detail tr.rates')?.innerText.includes('Gb/s')").await;
+    let curve = "document.querySelector('#detail tr.rates canvas').width";
+    assert!(browser.eval(curve).await.as_i64().unwrap() > 0);
+    tokio::time::sleep(Duration::from_secs(3)).await; // Let the curve get some readings.
+    browser.picture("fabric-rates-light").await;
+    browser.view("overview").await;
+    let first = "document.querySelector('#busy-table tbody tr')?.innerText";
+    browser.until(&format!("{first}.startsWith('{BUSY} /1')")).await;
+    browser.assert_fits("the busiest links").await;
+    browser.eval("document.getElementById('busy').scrollIntoView()").await;
+    browser.picture("busy-links-light").await;
+    subnet.control(&["count-rate", BUSY, "1", "PortXmitData", "0"]);
+    browser.view("fabric").await;
+    browser.eval("document.querySelector('[data-colours=state]').click()").await;
+    browser.until(&format!("{hottest} === 0")).await;
+}
+
+fn now_ms() -> u128 {
+    SystemTime::now().duration_since(UNIX_EPOCH).expect("it is later").as_millis()
+}
+
+async fn the_map_shows_an_earlier_time(browser: &Browser, subnet: &Subnet) {
+    browser.until("!document.getElementById('timeline').hidden").await;
+    let (shown, missing) = (
+        "document.querySelector('#map canvas').dataset.time",
+        "document.querySelector('#map canvas').dataset.missing",
+    );
+    let before = now_ms();
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    subnet.control(&["node-down", LOST]);
+    browser.until(&format!("{missing} === '1'")).await;
+    let while_lost = now_ms() + 1000;
+    tokio::time::sleep(Duration::from_millis(2500)).await;
+    subnet.control(&["node-up", LOST]);
+    browser.until(&format!("{missing} === '0'")).await;
+    // The slider has a mark for each change.
+    browser.eval("document.querySelector('#time-range [data-range=\"24h\"]').click()").await;
+    browser.until("document.querySelectorAll('#time-marks i').length >= 2").await;
+    // Two changes back: the host was lost.
+    browser.until("!document.getElementById('time-back').disabled").await;
+    for _ in 0..20 {
+        browser.eval("document.getElementById('time-back').click()").await;
+        tokio::time::sleep(Duration::from_millis(400)).await;
+        if browser.eval(missing).await == "1" {
+            break;
+        }
+    }
+    assert_eq!(browser.eval(missing).await, "1", "it is missing then");
+    assert_ne!(browser.eval(shown).await, "now");
+    let name = LOST.split(' ').next().expect("a word");
+    let listed = "document.getElementById('around').innerText";
+    browser.until(&format!("{listed}.includes('{name}')")).await;
+    browser.picture("fabric-then-light").await;
+    browser.size(390, 844).await;
+    browser.assert_fits("an earlier time on a phone").await;
+    browser.picture("fabric-then-phone-light").await;
+    browser.size(1280, 900).await;
+    // The same by the API: nodes keep their places.
+    let map = |at: u128| browser.api_owned(format!("/api/v1/fabric?at_ms={at}"));
+    let (then, lost) = (map(before).await, map(while_lost).await);
+    assert_eq!(then["hosts"]["name"], lost["hosts"]["name"]);
+    assert_eq!(then["switches"]["x"], lost["switches"]["x"]);
+    assert_eq!(then["missing"].as_array().map(Vec::len), Some(0), "{then}");
+    assert_eq!(lost["missing"].as_array().map(Vec::len), Some(1), "{lost}");
+    let at = lost["missing"][0].as_u64().unwrap() as usize
+        - lost["switches"]["name"].as_array().unwrap().len();
+    assert_eq!(lost["hosts"]["name"][at], LOST);
+    let guid = lost["hosts"]["guid"][at].as_str().expect("a GUID");
+    let node = browser.api_owned(format!("/api/v1/nodes/{guid}?at_ms={while_lost}")).await;
+    assert_eq!((&node["missing"], &node["name"]), (&Value::Bool(true), &LOST.into()));
+    let node = browser.api_owned(format!("/api/v1/nodes/{guid}?at_ms={before}")).await;
+    assert_eq!((&node["missing"], &node["ports"][0]["state"]), (&false.into(), &"linked".into()));
+    browser.eval("document.getElementById('time-now').click()").await;
+    browser.until(&format!("{shown} === 'now' && {missing} === '0'")).await;
+    browser.until("document.getElementById('around').hidden").await;
+}
