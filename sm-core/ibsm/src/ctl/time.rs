@@ -77,6 +77,15 @@ fn ago(text: &str) -> Option<u64> {
     text[..text.len() - 1].parse::<u64>().ok()?.checked_mul(unit)
 }
 
+/// A time as text, without milliseconds.
+pub(super) fn seconds(time_ms: u64) -> String {
+    let mut text = text(time_ms);
+    if let Some(at) = text.rfind('.') {
+        text.truncate(at);
+    }
+    text
+}
+
 /// A time in this host's zone: `2026-11-27 12:03:10.042`.
 pub(super) fn text(time_ms: u64) -> String {
     match Civil::local(time_ms / 1000) {

@@ -96,18 +96,61 @@ async fn fetch(
     Ok(text)
 }
 
-/// The topology of a file if there is one of that name, of a time, or of now.
-async fn place(sm: &Sm, what: &'static str, place: Option<&str>) -> Result<Topology, CtlError> {
+/// A fabric that is compared.
+struct Side {
+    topology: Topology,
+    /// What it is, for people.
+    name: String,
+}
+
+impl Side {
+    /// What it is, with its size.
+    fn text(&self) -> String {
+        let nodes = grouped(self.topology.nodes.len());
+        format!("{} ({nodes} nodes)", self.name)
+    }
+}
+
+/// The fabric of a file if there is one of that name, of a time, or of now.
+async fn place(sm: &Sm, what: &'static str, place: Option<&str>) -> Result<Side, CtlError> {
     let failed = |failure| CtlError::Net(Box::new(failure));
-    let at_ms = match place.map(|place| (place, time::parse(what, place))) {
-        None => None,
-        Some((place, Ok(at_ms))) if !Path::new(place).exists() => Some(at_ms),
+    let (at_ms, name) = match place.map(|place| (place, time::parse(what, place))) {
+        None => (None, "the fabric of now".to_owned()),
+        Some((place, Ok(at_ms))) if !Path::new(place).exists() => {
+            (Some(at_ms), format!("the fabric of {}", time::seconds(at_ms)))
+        }
         // Also what can be no time: a file that is missing.
         Some((file, _)) => {
-            return Ok(Topology::of_net(&Net::read(Path::new(file)).map_err(failed)?));
+            let topology = Topology::of_net(&Net::read(Path::new(file)).map_err(failed)?);
+            return Ok(Side { topology, name: file.to_owned() });
         }
     };
-    at(sm, at_ms).await
+    Ok(Side { topology: at(sm, at_ms).await?, name })
+}
+
+/// The baseline in force.
+async fn expected(sm: &Sm) -> Result<Side, CtlError> {
+    let baseline = baseline::fetch(sm, true).await?;
+    let name = match &baseline.source[..] {
+        "none" => return Err(CtlError::NoBaseline),
+        "file" => format!("the baseline {}", baseline.file),
+        _ if baseline.taken_ms == 0 => "the baseline of an unknown time".to_owned(),
+        _ => format!("the baseline of {}", time::seconds(baseline.taken_ms)),
+    };
+    Ok(Side { topology: topology("the baseline", &baseline.text)?, name })
+}
+
+/// A number with commas between thousands.
+fn grouped(number: usize) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
 }
 
 /// The topology of a time, milliseconds since 1970; without, that of now.
@@ -126,29 +169,34 @@ fn topology(name: &str, text: &str) -> Result<Topology, CtlError> {
 pub(super) async fn diff(sm: &Sm, options: &DiffOptions) -> Result<String, CtlError> {
     let old = match &options.old {
         Some(old) => place(sm, "OLD", Some(old)).await?,
-        None => {
-            let baseline = baseline::fetch(sm, true).await?;
-            if baseline.source == "none" {
-                return Err(CtlError::NoBaseline);
-            }
-            topology("the baseline", &baseline.text)?
-        }
+        None => expected(sm).await?,
     };
     let new = place(sm, "NEW", options.new.as_deref()).await?;
-    let difference = Difference::between(&old, &new);
+    let difference = Difference::between(&old.topology, &new.topology);
     Ok(match options.json {
         true => to_json(&DifferenceJson::of(&difference, &old, &new)),
-        false => text(&difference, &old, &new),
+        false => text(&difference, &old, &new, options.new.is_none()),
     })
 }
 
-fn text(difference: &Difference, old: &Topology, new: &Topology) -> String {
+/// `is_now`: whether `new` is the fabric of now.
+fn text(difference: &Difference, old: &Side, new: &Side, is_now: bool) -> String {
     if difference.is_empty() {
-        return "no difference\n".to_owned();
+        return match is_now {
+            true => format!("no difference from {}\n", old.text()),
+            false => format!("no difference between {} and {}\n", old.text(), new.text()),
+        };
     }
     let mut text = String::new();
-    let DifferenceJson { missing_nodes, extra_nodes, missing_links, extra_links, moved, changed } =
-        DifferenceJson::of(difference, old, new);
+    let DifferenceJson {
+        missing_nodes,
+        extra_nodes,
+        missing_links,
+        extra_links,
+        moved,
+        changed,
+        ..
+    } = DifferenceJson::of(difference, old, new);
     for (what, lines) in [
         ("missing node", missing_nodes),
         ("extra node", extra_nodes),
@@ -167,6 +215,9 @@ fn text(difference: &Difference, old: &Topology, new: &Topology) -> String {
 /// A difference as JSON: lines by kind. Its keys stay; more may be added.
 #[derive(Serialize)]
 struct DifferenceJson {
+    /// What was compared.
+    old: String,
+    new: String,
     missing_nodes: Vec<String>,
     extra_nodes: Vec<String>,
     missing_links: Vec<String>,
@@ -176,13 +227,18 @@ struct DifferenceJson {
 }
 
 impl DifferenceJson {
-    fn of(difference: &Difference, old: &Topology, new: &Topology) -> Self {
+    fn of(difference: &Difference, old: &Side, new: &Side) -> Self {
+        let names = [old.name.clone(), new.name.clone()];
+        let (old, new) = (&old.topology, &new.topology);
         let node = |of: &Topology, guid| format!("'{}' {guid}", of.name(guid));
         let link = |of: &Topology, near| {
             let far = of.links[&near].far;
             format!("{} - {}", of.describe(near), of.describe(far))
         };
+        let [old_name, new_name] = names;
         Self {
+            old: old_name,
+            new: new_name,
             missing_nodes: difference.missing_nodes.iter().map(|&guid| node(old, guid)).collect(),
             extra_nodes: difference.extra_nodes.iter().map(|&guid| node(new, guid)).collect(),
             missing_links: difference.missing_links.iter().map(|&near| link(old, near)).collect(),
@@ -216,19 +272,34 @@ mod tests {
     const LINKS: [(u64, u8, u64, u8); 4] =
         [(1, 1, 8, 1), (2, 1, 8, 2), (1, 9, 100, 1), (2, 9, 101, 1)];
 
-    fn topology(links: &[(u64, u8, u64, u8)], slow: usize) -> Topology {
+    fn side(name: &str, links: &[(u64, u8, u64, u8)], slow: usize) -> Side {
         let text = render(&plane(links, slow, 0), Form::Ibnetdiscover, &[]);
-        Topology::of_net(&Net::parse("test", &text).unwrap())
+        Side { topology: topology("test", &text).unwrap(), name: name.to_owned() }
+    }
+
+    #[test]
+    fn no_difference_names_what_was_compared() {
+        let old = side("the baseline of 2026-11-28 12:03:10", &LINKS, 0);
+        let new = side("the fabric of 2026-11-28 12:05:00", &LINKS, 0);
+        let same = Difference::between(&old.topology, &new.topology);
+        let from = "no difference from the baseline of 2026-11-28 12:03:10 (5 nodes)\n";
+        assert_eq!(text(&same, &old, &new, true), from);
+        assert_eq!(
+            text(&same, &old, &new, false),
+            "no difference between the baseline of 2026-11-28 12:03:10 (5 nodes) and the fabric of \
+             2026-11-28 12:05:00 (5 nodes)\n"
+        );
+        let numbers = [7, 999, 2000, 1_234_567].map(grouped);
+        assert_eq!(numbers, ["7", "999", "2,000", "1,234,567"]);
     }
 
     #[test]
     fn every_kind_of_difference_has_a_line() {
-        let old = topology(&LINKS, 0);
-        let same = Difference::between(&old, &old);
-        assert_eq!(text(&same, &old, &old), "no difference\n");
+        let old = side("old", &LINKS, 0);
         // One link is slow, one spine port moved, one host went, another came.
-        let new = topology(&[LINKS[0], (2, 1, 8, 7), LINKS[2], (2, 8, 102, 1)], 1);
-        let found = text(&Difference::between(&old, &new), &old, &new);
+        let new = side("new", &[LINKS[0], (2, 1, 8, 7), LINKS[2], (2, 8, 102, 1)], 1);
+        let difference = Difference::between(&old.topology, &new.topology);
+        let found = text(&difference, &old, &new, true);
         for line in [
             "missing node  'n101' 0x0000000000000065",
             "extra node    'n102' 0x0000000000000066",
