@@ -4,8 +4,8 @@
 use std::fs;
 use std::path::PathBuf;
 
-use crate::support::hosts;
 use crate::support::pair::Pair;
+use crate::support::{hosts, ibsmctl};
 use ib_mad::types::{Guid, Lid};
 use sa_proto::snapshot::Snapshot;
 
@@ -158,4 +158,37 @@ fn files_that_differ_are_shown_and_with_follow_config_the_masters_are_used() {
         let snapshot = pair.snapshot(1);
         snapshot.fabric().partitions.iter().any(|entry| entry.name == "red")
     });
+}
+
+/// After a failover, what was missing from a baseline that was taken at the first manager was no
+/// problem any more: the other had none.
+#[test]
+fn what_is_missing_from_the_baseline_is_missing_after_a_failover() {
+    let pair = Pair::new("baseline");
+    let mut first = pair.start_with(0, &[]);
+    pair.await_master(0);
+    let second = pair.start_with(1, &[]);
+    pair.await_in_step(1);
+    ibsmctl(&pair.url(0), &["baseline", "take"]);
+    let copied = pair.subnet.sandbox.path("state-1/baseline");
+    pair.await_status(1, "the baseline is copied", |_| copied.exists());
+    pair.await_in_step(1);
+    pair.subnet.control(&["link-down", ABSENT, "1"]);
+    await_host(&pair, 0, ABSENT, false);
+    let is_missing =
+        |at: usize| ibsmctl(&pair.url(at), &["problems", "--json"]).contains("host_missing");
+    pair.await_status(0, "it is missing", |_| is_missing(0));
+    first.kill_and_wait();
+    pair.await_master(1);
+    pair.await_status(1, "it is still missing", |_| is_missing(1));
+    let differs = ibsmctl(&pair.url(1), &["diff"]);
+    assert!(differs.contains(&format!("missing node  '{ABSENT}'")), "{differs}");
+
+    // Removed at the new master, it does not come back from the old one's directory.
+    ibsmctl(&pair.url(1), &["baseline", "clear"]);
+    let _first = pair.start_with(0, &[]);
+    pair.await_status(0, "it follows the end", |_| {
+        ibsmctl(&pair.url(0), &["baseline", "show"]).starts_with("no baseline")
+    });
+    drop(second);
 }

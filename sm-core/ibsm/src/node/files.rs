@@ -10,7 +10,9 @@ use std::time::Instant;
 
 use tracing::{error, info};
 
-use super::master_state::{LIDS, M_KEYS, MasterState, NEIGHBOURS};
+use sa_proto::state::Document;
+
+use super::master_state::{BASELINE, LIDS, M_KEYS, MasterState, NEIGHBOURS};
 use super::state_file::StateFile;
 use sm_core::manage::lid::LidTable;
 use sm_core::manage::mkey::{MKeyTable, Neighbours};
@@ -45,6 +47,8 @@ pub enum StateWrite {
     DisabledPorts(DisabledPorts),
     /// Write `routing`, or remove it.
     Origin(Option<Origin>),
+    /// Write `baseline`: that of the master.
+    Baseline(Arc<Document>),
     /// Write copies of the operators' files of the master.
     MasterFiles(Arc<MasterState>),
 }
@@ -55,7 +59,7 @@ impl StateWrite {
     pub fn is_long(&self) -> bool {
         match self {
             Self::Lids(_) | Self::MKeys(_) | Self::Neighbours(_) | Self::Tables(..) => true,
-            Self::MasterFiles(_) => true,
+            Self::Baseline(_) | Self::MasterFiles(_) => true,
             Self::ForgetTables | Self::DisabledPorts(_) | Self::Origin(_) => false,
         }
     }
@@ -76,6 +80,10 @@ impl StateWrite {
             }
             Self::Origin(Some(origin)) => Contents::Text("routing", origin.render()),
             Self::Origin(None) => Contents::Removed("routing"),
+            Self::Baseline(document) => {
+                let text = document.text.as_deref().unwrap_or_default();
+                Contents::Followed(BASELINE, String::from_utf8_lossy(text).into_owned())
+            }
             Self::MasterFiles(state) => Contents::MasterFiles(state),
         }
     }
@@ -112,7 +120,10 @@ pub(super) struct StateFiles {
     neighbours: StateFile,
     disabled_ports: StateFile,
     tables: StateFile,
+    baseline: StateFile,
     master_files: StateFile,
+    /// The master's baseline that was received last.
+    followed_baseline: Option<Arc<Document>>,
     /// The master's operators' files that were received last.
     master: Option<Arc<MasterState>>,
     /// Whether the file of tables that is being written must be removed afterwards.
@@ -138,6 +149,11 @@ impl StateFiles {
                 "tables",
                 "all clients will be asked to register again after a restart",
             ),
+            baseline: StateFile::new(
+                BASELINE,
+                "after a restart the fabric is not compared with the master's baseline",
+            ),
+            followed_baseline: None,
             master_files: StateFile::new(
                 "master-files",
                 "the master's settings and files are not used here",
@@ -149,14 +165,16 @@ impl StateFiles {
         }
     }
 
-    fn all(&self) -> [&StateFile; 6] {
-        let Self { lids, m_keys, neighbours, disabled_ports, tables, master_files, .. } = self;
-        [lids, m_keys, neighbours, disabled_ports, tables, master_files]
+    fn all(&self) -> [&StateFile; 7] {
+        let Self { lids, m_keys, neighbours, disabled_ports, tables, .. } = self;
+        let Self { baseline, master_files, .. } = self;
+        [lids, m_keys, neighbours, disabled_ports, tables, baseline, master_files]
     }
 
-    fn all_mut(&mut self) -> [&mut StateFile; 6] {
-        let Self { lids, m_keys, neighbours, disabled_ports, tables, master_files, .. } = self;
-        [lids, m_keys, neighbours, disabled_ports, tables, master_files]
+    fn all_mut(&mut self) -> [&mut StateFile; 7] {
+        let Self { lids, m_keys, neighbours, disabled_ports, tables, .. } = self;
+        let Self { baseline, master_files, .. } = self;
+        [lids, m_keys, neighbours, disabled_ports, tables, baseline, master_files]
     }
 
     /// LIDs were assigned.
@@ -170,8 +188,14 @@ impl StateFiles {
         self.master_files.touch();
     }
 
-    fn followed(&self) -> [&StateFile; 4] {
-        [&self.lids, &self.m_keys, &self.neighbours, &self.master_files]
+    /// The baseline of the master was received, or its end.
+    pub(super) fn baseline_followed(&mut self, baseline: Arc<Document>) {
+        self.followed_baseline = Some(baseline);
+        self.baseline.touch();
+    }
+
+    fn followed(&self) -> [&StateFile; 5] {
+        [&self.lids, &self.m_keys, &self.neighbours, &self.baseline, &self.master_files]
     }
 
     /// Whether the files that standbys copy have the content of the tables in memory.
@@ -247,6 +271,10 @@ impl StateFiles {
             StateWrite::MKeys(sweeper.m_keys().clone())
         } else if self.neighbours.begin_if_due(now) {
             StateWrite::Neighbours(sweeper.neighbours().clone())
+        } else if let Some(baseline) = self.followed_baseline.clone()
+            && self.baseline.begin_if_due(now)
+        {
+            StateWrite::Baseline(baseline)
         } else if let Some(master) = self.master.clone()
             && self.master_files.begin_if_due(now)
         {
@@ -284,6 +312,7 @@ impl StateFiles {
                 self.tables.note(now, result);
                 self.forget_void_tables();
             }
+            StateWrite::Baseline(_) => _ = self.baseline.note(now, result),
             StateWrite::MasterFiles(_) => _ = self.master_files.note(now, result),
             StateWrite::DisabledPorts(_) => _ = self.disabled_ports.note(now, result),
             StateWrite::Origin(origin) => match result {

@@ -15,6 +15,9 @@ pub const M_KEYS: &str = "guid2mkey";
 /// See [`LIDS`].
 pub const NEIGHBOURS: &str = "neighbors";
 
+/// Name of the baseline, which a standby copies too. An empty one was removed by an operator.
+pub const BASELINE: &str = "baseline";
+
 /// A master's state as it was received.
 #[derive(Clone, PartialEq, Eq)]
 pub struct MasterState {
@@ -23,6 +26,8 @@ pub struct MasterState {
     pub(super) lids: LidTable,
     pub(super) m_keys: MKeyTable,
     pub(super) neighbours: Neighbours,
+    /// Its baseline; `None` if it never had one, or compares with a file.
+    pub(super) baseline: Option<Arc<Document>>,
     /// Operators' files: their hashes, and their texts if they were asked for.
     pub files: Documents,
 }
@@ -47,8 +52,10 @@ impl MasterState {
 
     /// Reads the documents; also returns the number of lines that could not be read.
     pub fn read(version: StateVersion, documents: &Documents) -> (Self, usize) {
+        let file =
+            |name: &str| documents.get(name).filter(|document| document.kind == Kind::StateFile);
         let text = |name: &str| {
-            let document = documents.get(name).filter(|document| document.kind == Kind::StateFile);
+            let document = file(name);
             let text = document.and_then(|document| document.text.as_deref()).unwrap_or_default();
             String::from_utf8_lossy(text).into_owned()
         };
@@ -59,7 +66,8 @@ impl MasterState {
             |(_, document): &(&String, &Arc<Document>)| document.kind == Kind::OperatorsFile;
         let files = documents.iter().filter(is_operators);
         let files = files.map(|(name, document)| (name.clone(), document.clone())).collect();
-        let state = Self { version, lids, m_keys, neighbours, files };
+        let baseline = file(BASELINE).filter(|document| document.text.is_some()).cloned();
+        let state = Self { version, lids, m_keys, neighbours, baseline, files };
         (state, rejected.len() + no_keys + no_links)
     }
 }

@@ -74,7 +74,7 @@ use files::StateFiles;
 pub use files::{Contents, SavedState, StateWrite, WriteOutcome};
 use jobs::Jobs;
 pub use jobs::{Job, JobOutcome};
-pub use master_state::{LIDS, M_KEYS, MasterState, NEIGHBOURS};
+pub use master_state::{BASELINE, LIDS, M_KEYS, MasterState, NEIGHBOURS};
 use once::Once;
 pub use outside::{RegistryLink, SnapshotFeed};
 use publication::Publication;

@@ -1,5 +1,5 @@
 //! The copy of the master's state besides the registry, while standing by: LIDs of ports that are
-//! off, M_Keys, and links.
+//! off, M_Keys, links, and the baseline.
 //!
 //! What arrives goes into the tables of the sweeper, and from there into the files of the state
 //! directory, as this SM's own. It counts as stored once these files are written. Entries that the
@@ -25,6 +25,8 @@ pub(super) struct StateCopy {
     stored: StateVersion,
     /// Whether operators' files are copied.
     copies_files: bool,
+    /// Hash of the baseline that was taken over last.
+    baseline: Option<u128>,
     /// Operators' files as they were copied last.
     copied: Documents,
 }
@@ -66,6 +68,11 @@ impl StateCopy {
         sweeper.follow_m_keys(&state.m_keys, &state.neighbours);
         // Not what this state changed: what a sweep as standby found is in no file yet.
         files.compare_keys_and_links(sweeper);
+        if let Some(baseline) = &state.baseline
+            && self.baseline.replace(baseline.hash) != Some(baseline.hash)
+        {
+            files.baseline_followed(baseline.clone());
+        }
         if self.copies_files && self.copied != state.files {
             self.copied.clone_from(&state.files);
             files.master_files_followed(state.clone());
@@ -91,7 +98,7 @@ mod tests {
     use sm_core::manage::mkey::MKeyTable;
 
     use super::super::files::{SavedState, StateWrite};
-    use super::super::master_state::{LIDS, M_KEYS, NEIGHBOURS};
+    use super::super::master_state::{BASELINE, LIDS, M_KEYS, NEIGHBOURS};
     use super::*;
 
     fn documents(all: &[(&str, &'static str)]) -> Documents {
@@ -185,6 +192,35 @@ mod tests {
             let copied = usize::from(copies_files);
             assert_eq!(counts, [copied, 0, copied]);
         }
+    }
+
+    /// Regression: after a failover, what was missing from the baseline was no problem any more.
+    #[test]
+    fn the_baseline_is_written_when_it_changes_and_counts_as_stored_then() {
+        let (mut copy, (mut files, mut sweeper)) = (StateCopy::default(), files());
+        let now = Instant::now();
+        let mut written = |number, text: Option<&'static str>| {
+            let mut state = state(number, "0x1 1 1");
+            let document = |text| Arc::new(Document::new(Kind::StateFile, BASELINE, text));
+            state.baseline = text.map(document);
+            copy.follow(&followed(state.clone()), &mut sweeper, &mut files);
+            let mut texts = Vec::new();
+            while let Some(write) = files.poll_write(now, &mut sweeper, || 0) {
+                let is_stored = copy.stored() == state.version;
+                if let StateWrite::Baseline(document) = &write {
+                    texts.extend(document.text.as_deref().map(<[u8]>::to_vec));
+                    assert!(!is_stored);
+                }
+                files.handle_written(now, write, Ok(()));
+            }
+            copy.follow(&followed(state.clone()), &mut sweeper, &mut files);
+            assert_eq!(copy.stored(), state.version);
+            texts
+        };
+        assert!(written(1, None).is_empty(), "the own one stays");
+        assert_eq!(written(2, Some("a")), [b"a"]);
+        assert!(written(3, Some("a")).is_empty());
+        assert_eq!(written(4, Some("")), [b""], "the master's was removed");
     }
 
     #[test]

@@ -157,6 +157,32 @@ impl Shared {
         Ok(())
     }
 
+    /// Puts the baseline of another master in force, or none if the text is empty.
+    pub(super) fn follow_baseline(&self, text: &[u8]) {
+        let _turn = self.baseline.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(BaselineOrigin::File(_)) = self.baseline.current().map(|now| now.origin.clone())
+        {
+            return;
+        }
+        let text = String::from_utf8_lossy(text);
+        let baseline = match text.is_empty() {
+            true => None,
+            false => match Baseline::parse("the master's baseline", &text) {
+                Ok(baseline) => Some(baseline),
+                Err(failure) => return tracing::warn!("{failure}: it is not in force here"),
+            },
+        };
+        match &baseline {
+            Some(Baseline { topology, .. }) => {
+                let (nodes, links) = (topology.nodes.len(), topology.links.len());
+                tracing::info!("following the master's baseline: {nodes} nodes, {links} links");
+            }
+            None if self.baseline.current().is_none() => return,
+            None => tracing::info!("following the master: the baseline was removed"),
+        }
+        self.set_baseline(baseline);
+    }
+
     /// Removes the baseline; returns whether there was one. Removes a file.
     pub(super) fn clear_baseline(&self) -> Result<bool, BaselineError> {
         let (store, _turn) = self.baseline.begin()?;
@@ -222,6 +248,23 @@ mod tests {
         assert!(shared.clear_baseline().unwrap());
         assert!(kept.text.lock().unwrap().is_none() && shared.baseline.current().is_none());
         assert!(!shared.clear_baseline().unwrap());
+    }
+
+    #[test]
+    fn that_of_a_master_is_followed_unless_a_file_is_given() {
+        let shared = shared(&Arc::default());
+        shared.follow_baseline(baseline().text().as_bytes());
+        let now = shared.baseline.current().unwrap();
+        assert_eq!(now.origin, BaselineOrigin::Command(1_795_780_800_042));
+        assert_eq!(now.topology, baseline().topology);
+        shared.follow_baseline(b"no net file");
+        assert!(shared.baseline.current().is_some());
+        shared.follow_baseline(b"");
+        assert!(shared.baseline.current().is_none());
+        let origin = BaselineOrigin::File("/etc/ibsm/expected.topo".into());
+        shared.set_baseline(Some(Baseline { origin, ..baseline() }));
+        shared.follow_baseline(b"");
+        assert_eq!(shared.baseline.current().unwrap().summary().source, "file");
     }
 
     #[test]

@@ -514,6 +514,18 @@ impl Publisher {
         self.shared.set_baseline(Some(baseline));
     }
 
+    /// Puts the baseline that another master has in force, as a standby, or removes it if the text
+    /// is empty; not while one of a file is in force. On another thread, since it may be long.
+    pub fn follow_baseline(&self, text: Vec<u8>) {
+        let shared = self.shared.clone();
+        let work = move || shared.follow_baseline(&text);
+        let runtime = self.server.as_ref().and_then(|server| server.runtime.as_ref());
+        match runtime {
+            Some(runtime) => drop(runtime.spawn_blocking(work)),
+            None => work(),
+        }
+    }
+
     /// Where baselines that operators take are kept. Without, none can be taken.
     pub fn set_baseline_store(&self, store: Arc<dyn BaselineStore>) {
         self.shared.baseline.set_store(store);

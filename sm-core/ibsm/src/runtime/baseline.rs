@@ -8,17 +8,27 @@ use ib_mad::netlist::Net;
 use tracing::{info, warn};
 
 use super::RunError;
-use super::state::{BASELINE, StateDir, StateWriter};
+use super::state::{StateDir, StateWriter};
+use crate::node::BASELINE;
 use crate::observe::topology::Topology;
-use crate::publish::{Baseline, BaselineOrigin, BaselineStore, Publisher};
+use crate::publish::{Baseline, BaselineOrigin, BaselineStore, Publisher, StateBoard};
 
-impl BaselineStore for StateWriter {
+/// The file of the baseline, which standbys copy.
+struct BaselineFile {
+    writer: StateWriter,
+    board: Arc<StateBoard>,
+}
+
+impl BaselineStore for BaselineFile {
     fn keep(&self, text: &str) -> io::Result<()> {
-        self.write(BASELINE, text).map_err(io::Error::other)
+        self.writer.write(BASELINE, text).map_err(io::Error::other)?;
+        self.board.set_file(BASELINE, text.to_owned());
+        Ok(())
     }
 
+    /// Leaves an empty file: standbys remove theirs, those that are not running now, too.
     fn forget(&self) -> io::Result<()> {
-        StateWriter::forget(self, BASELINE).map_err(io::Error::other)
+        self.keep("")
     }
 }
 
@@ -29,7 +39,8 @@ pub(super) fn start(
     state: &StateDir,
     publisher: &Publisher,
 ) -> Result<(), RunError> {
-    publisher.set_baseline_store(Arc::new(state.writer().clone()));
+    let (writer, board) = (state.writer().clone(), publisher.state_board());
+    publisher.set_baseline_store(Arc::new(BaselineFile { writer, board }));
     let kept = state.baseline()?;
     if let Some(path) = file {
         let net = Net::read(path).map_err(|source| RunError::Expected(Box::new(source)))?;
@@ -43,7 +54,13 @@ pub(super) fn start(
         let topology = Arc::new(Topology::of_net(&net));
         let origin = BaselineOrigin::File(path.to_owned());
         publisher.set_baseline(Baseline { origin, topology });
-    } else if let Some(baseline) = kept {
+        return Ok(());
+    }
+    if state.has_baseline_file() {
+        let text = kept.as_ref().map(Baseline::text).unwrap_or_default();
+        publisher.state_board().set_file(BASELINE, text);
+    }
+    if let Some(baseline) = kept {
         let topology = &baseline.topology;
         let (nodes, links) = (topology.nodes.len(), topology.links.len());
         info!("the fabric is compared with the baseline: {nodes} nodes, {links} links");

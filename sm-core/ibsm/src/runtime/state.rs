@@ -27,14 +27,13 @@ use ib_mad::types::PortNum;
 use tracing::warn;
 
 use crate::cli::master_files::{self, MasterFiles};
-use crate::node::{Contents, LIDS, M_KEYS, MasterState, NEIGHBOURS, StateWrite, WriteOutcome};
+use crate::node::{
+    BASELINE, Contents, LIDS, M_KEYS, MasterState, NEIGHBOURS, StateWrite, WriteOutcome,
+};
 use crate::publish::{Baseline, StateBoard};
 use sm_core::manage::lid::LidTable;
 use sm_core::manage::mkey::{self, MKeyTable, Neighbours};
 use sm_core::sweep::{DisabledPorts, Origin, TableFingerprint};
-
-/// Name of the file of the baseline.
-pub(super) const BASELINE: &str = "baseline";
 
 /// Longest baseline read, bytes: a fabric of 10,000 hosts has some 5 MB.
 const BASELINE_LEN_MAX: u64 = 128 << 20;
@@ -143,6 +142,11 @@ impl StateDir {
                 Ok(None)
             }
         }
+    }
+
+    /// Whether a baseline was taken or removed by command.
+    pub(super) fn has_baseline_file(&self) -> bool {
+        self.file(BASELINE).exists()
     }
 
     /// Writes files.

@@ -54,6 +54,12 @@ impl Service {
             WriteOutcome::Done(StateWrite::MasterFiles(state)) => self.use_master_files(now, state),
             outcome => outcome,
         };
+        // In force even if it could not be written.
+        if let WriteOutcome::Done(StateWrite::Baseline(baseline))
+        | WriteOutcome::Failed(StateWrite::Baseline(baseline), _) = &outcome
+        {
+            self.publisher.follow_baseline(baseline.text.as_deref().unwrap_or_default().to_vec());
+        }
         self.node.handle_written(now, outcome);
     }
 
