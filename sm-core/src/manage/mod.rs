@@ -12,6 +12,7 @@ pub mod pkey;
 pub mod policy;
 pub mod port_qos;
 pub mod qos;
+pub mod quarantine;
 pub mod rules;
 pub mod shard;
 pub mod steering;

@@ -30,6 +30,7 @@ mod partitions;
 mod perf;
 mod policy;
 mod qos_tables;
+mod quarantine;
 mod reach;
 mod settings;
 mod sharding;

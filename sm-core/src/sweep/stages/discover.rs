@@ -5,8 +5,8 @@
 //! links that stayed Active between known nodes.
 //!
 //! `probes`: which node is behind a port; `places`: nodes at other places than before; `answers`:
-//! attributes of nodes and ports; `new_nodes`: limits of what a link may bring; `end`: the end of a
-//! discovery, once all are read.
+//! attributes of nodes and ports; `new_nodes`: limits of what a link may bring; `quarantine`: what
+//! is kept out since it does not belong; `end`: the end of a discovery, once all are read.
 
 mod answerer;
 mod answers;
@@ -18,6 +18,7 @@ mod new_nodes;
 mod notes;
 mod places;
 mod probes;
+mod quarantine;
 mod unresponsive;
 
 use std::collections::HashSet;
@@ -34,6 +35,7 @@ use crate::sweep::subnet::owner::{OwnedRequest, RequestOwner};
 use answerer::Answerer;
 use new_nodes::NewNodes;
 use notes::{CameBack, Contradictions, Unresponsive};
+use quarantine::Strangers;
 
 /// The stage that discovers the fabric.
 #[derive(Debug, Default)]
@@ -58,7 +60,9 @@ pub(in crate::sweep) struct Discovery {
     /// Answers from places at which their nodes are not expected, with the port that they came
     /// through: at most one for each port.
     out_of_place: Vec<(PortIndex, Answerer)>,
-    /// Ports whose link is ignored: it leads back to its own port, or to a duplicate GUID.
+    strangers: Strangers,
+    /// Ports whose link is ignored: it leads back to its own port, to a duplicate GUID, or to what
+    /// does not belong.
     pub(in crate::sweep) left_out: HashSet<PortIndex>,
     /// Ports of switches that it has read.
     read: HashSet<PortIndex>,
@@ -93,6 +97,7 @@ impl Discovery {
         self.retries_silent(subnet, now)
             || self.judges_out_of_place(subnet, now)
             || self.reads_new_nodes(subnet, now)
+            || self.admits_strangers(subnet, now)
     }
 }
 

@@ -31,6 +31,7 @@ use crate::fabric::{Fabric, PortIndex};
 use crate::manage::home::Homes;
 use crate::manage::lid::LidTable;
 use crate::manage::link;
+use crate::manage::quarantine::Quarantine;
 use crate::smp::{Exchange, Timing};
 use election::Election;
 use events::Events;
@@ -60,6 +61,8 @@ pub(in crate::sweep) struct Subnet {
     pub(in crate::sweep) m_keys: MKeys,
     /// Where the GUIDs of ports belong.
     pub(in crate::sweep) homes: Homes,
+    /// What does not belong, and is kept out.
+    pub(in crate::sweep) quarantine: Quarantine,
     pub(in crate::sweep) partitions: Partitioning,
     /// Routing engines, and the routing in force.
     pub(in crate::sweep) routing: RoutingState,
@@ -90,6 +93,7 @@ impl Subnet {
             lids,
             m_keys: MKeys::default(),
             homes: Homes::default(),
+            quarantine: Quarantine::default(),
             partitions: Partitioning::default(),
             routing: RoutingState::new(&settings.engine_names()),
             shards: Shards::default(),

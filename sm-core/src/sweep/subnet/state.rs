@@ -29,7 +29,8 @@ pub(in crate::sweep) struct SubnetState {
     /// Ports with a link whose far end did not answer in the last discovery.
     pub(in crate::sweep) unanswered: Vec<PortIndex>,
     /// Ports of switches whose links the last discovery left out, since they lead to a port with
-    /// another one's GUID or back to their own. They are to carry no traffic.
+    /// another one's GUID, back to their own, or to what does not belong. They are to carry no
+    /// traffic.
     pub(in crate::sweep) left_out: Vec<PortIndex>,
     /// New nodes that the last discovery left out.
     pub(in crate::sweep) put_off: PutOff,

@@ -43,6 +43,7 @@ use ib_mad::wire::attribute::SmState;
 
 use crate::fabric::Fabric;
 use crate::manage::lid::LidTable;
+use crate::manage::quarantine::Expected;
 use crate::manage::throttled::ThrottledLinks;
 use crate::sweep::stages::avoided::AvoidedSwitches;
 use crate::sweep::stages::take_over::DisabledPorts;
@@ -172,6 +173,14 @@ impl Sweeper {
     pub fn request_heavy_sweep(&mut self, now: Instant) {
         self.subnet.schedule.request(now, Cause::Asked);
         self.advance(now);
+    }
+
+    /// Sets which nodes and links belong to the fabric: what does not is kept out, from a sweep of
+    /// the whole fabric on, which starts if this changed. `None`: everything belongs.
+    pub fn set_quarantine(&mut self, now: Instant, expected: Option<Arc<Expected>>) {
+        if self.subnet.quarantine.set_expected(expected) && self.subnet.state.is_discovered {
+            self.request_heavy_sweep(now);
+        }
     }
 
     /// Asks for a light sweep as soon as no sweep is under way; does nothing unless this SM is

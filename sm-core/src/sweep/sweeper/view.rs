@@ -8,6 +8,7 @@ use sa_proto::metrics::Histogram;
 use super::Sweeper;
 use crate::fabric::{Fabric, PortIndex};
 use crate::manage::lid::LidTable;
+use crate::manage::quarantine::{End, KeptOut};
 use crate::smp::{Counters, Kind, Passed};
 use crate::sweep::subnet::report::Phase;
 use sm_config::Settings;
@@ -73,6 +74,22 @@ impl Sweeper {
     /// one's GUID, or back to their own.
     pub fn left_out(&self) -> &[PortIndex] {
         &self.subnet.state.left_out
+    }
+
+    /// Links that are kept out since they do not belong, by the port of a switch that leads there;
+    /// they are among [`left_out`](Self::left_out).
+    pub fn kept_out(&self) -> impl Iterator<Item = (End, KeptOut)> + '_ {
+        self.subnet.quarantine.listed()
+    }
+
+    /// How often a link was kept out and not listed, because there are too many.
+    pub fn kept_out_unlisted(&self) -> u64 {
+        self.subnet.quarantine.unlisted()
+    }
+
+    /// Whether nothing is kept out because the switch at the SM's port is not expected.
+    pub fn quarantine_is_foreign(&self) -> bool {
+        self.subnet.quarantine.is_foreign()
     }
 
     /// Ports behind which the last discovery left new nodes out.

@@ -6,7 +6,7 @@ use ib_mad::wire::attribute::{NodeInfo, NodeType};
 use crate::fabric::Node;
 
 /// A NodeInfo that passed the checks.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(in crate::sweep) struct Answerer {
     pub(in crate::sweep) bytes: [u8; 40],
     pub(in crate::sweep) kind: NodeType,

@@ -32,6 +32,9 @@ impl Discovery {
         let Some(node) = subnet.add(&answerer) else { return };
         let num = if answerer.kind == NodeType::Switch { PortNum(0) } else { answerer.local_port };
         let Some(sm_port) = subnet.fabric.port_of(node, num) else { return };
+        if answerer.kind == NodeType::Switch {
+            subnet.note_own_switch(&answerer);
+        }
         if subnet.fabric.sm_port() != Some(sm_port) {
             info!("running on {} port {num}, GUID {}", answerer.kind, answerer.port_guid);
         }
@@ -93,7 +96,9 @@ impl Discovery {
         answerer: &Answerer,
         now: Instant,
     ) {
-        if self.is_withheld(subnet, egress, answerer, now) {
+        if self.is_withheld(subnet, egress, answerer, now)
+            || self.is_kept_out(subnet, egress, answerer)
+        {
             return;
         }
         let mut known =
