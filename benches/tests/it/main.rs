@@ -20,6 +20,7 @@ mod local_users;
 mod metrics;
 mod node_agent;
 mod problems;
+mod quarantine;
 mod reach;
 mod registry;
 mod registry_scale;

@@ -78,6 +78,8 @@ pub struct Config {
     pub http: Option<SocketAddr>,
     /// File of the expected topology.
     pub expected_topology: Option<PathBuf>,
+    /// Whether what is not in the baseline is kept out.
+    pub quarantine: bool,
     /// Label of all metrics; empty for none.
     pub subnet_label: String,
     /// Address of the API, and the file of its users.
@@ -172,6 +174,7 @@ impl Config {
                 sa_access: options.sa_access.clone(),
                 http: options.http,
                 expected_topology: options.expected_topology.clone(),
+                quarantine: options.quarantine,
                 subnet_label: options.subnet_label.clone(),
                 api: options.api.zip(options.api_users.clone()),
                 insecure: options.insecure,

@@ -82,6 +82,11 @@ pub struct Options {
     /// --ibnetdiscover` prints it: differences are problems.
     #[arg(long, value_name = "FILE")]
     pub expected_topology: Option<PathBuf>,
+    /// Keep out what is not in the baseline (--expected-topology, or ibsmctl baseline take): nodes
+    /// that do not belong, and links between switches that do not, unless they are the only way to
+    /// a switch that belongs. Their links stay in Initialize, and are problems.
+    #[arg(long)]
+    pub quarantine: bool,
     /// Add the label subnet=NAME to all metrics, such as rail1: for a Prometheus that watches
     /// several subnets. Give the same to its ibsa.
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]

@@ -83,6 +83,7 @@ use sa_proto::snapshot::Session;
 pub use session::SessionState;
 use site::SiteFiles;
 use sm_config::{Settings, SitePolicy};
+use sm_core::manage::quarantine::Expected;
 use sm_core::sweep::{DumpJob, Sweeper};
 use state_copy::StateCopy;
 use status::Board;
@@ -129,6 +130,8 @@ pub struct NodeParts {
 /// The subnet manager. (A node of the fabric is another thing: see [`sm_core::fabric`].)
 pub struct Node {
     sweeper: Sweeper,
+    /// Whether what is not in the baseline is to be kept out, and there is none.
+    lacks_baseline: bool,
     /// Whether the fabric can be reached.
     attached: bool,
     transmit: TransmitQueue,
@@ -160,6 +163,7 @@ impl Node {
         let NodeParts { settings, policy, remarks, access, sweeper, responders, feed, .. } = parts;
         let mut node = Self {
             sweeper,
+            lacks_baseline: false,
             attached: true,
             transmit: TransmitQueue::default(),
             door: Door::new(now, responders.clone(), &access),
@@ -259,9 +263,9 @@ impl Node {
 
     /// Requests made with `ibsmctl` or at the console.
     pub fn handle_orders(&mut self, now: Instant, orders: Orders) {
-        // The driver reads the settings again; see `handle_settings`.
-        let Orders { sweep, light_sweep, reroute, sweeping, priority, log_flags, reload: _ } =
-            orders;
+        // The driver reads the settings again, and passes the baseline; see `handle_settings` and
+        // `set_quarantine`.
+        let Orders { sweep, light_sweep, reroute, sweeping, priority, log_flags, .. } = orders;
         if let Some(flags) = log_flags {
             info!("log level {flags:#x} requested");
             self.site.note_log_flags(flags);
@@ -286,6 +290,12 @@ impl Node {
             info!("sweep requested: starting a heavy sweep");
             self.sweeper.request_heavy_sweep(now);
         }
+    }
+
+    /// Keeps out what is not expected (`--quarantine`), from now on. `None`: there is no baseline.
+    pub fn set_quarantine(&mut self, now: Instant, expected: Option<Arc<Expected>>) {
+        self.lacks_baseline = expected.is_none();
+        self.sweeper.set_quarantine(now, expected);
     }
 
     /// State of the copy of the master's registry that is kept while standing by.

@@ -137,6 +137,33 @@ impl Node {
         found
     }
 
+    /// What `--quarantine` keeps out, and why it keeps out nothing.
+    fn kept_out(&self) -> Vec<Condition> {
+        let (sweeper, fabric) = (&self.sweeper, self.sweeper.fabric());
+        let mut found = Vec::new();
+        let off = match (self.lacks_baseline, sweeper.quarantine_is_foreign()) {
+            (true, _) => Some("--quarantine is given, and there is no baseline"),
+            (_, true) => Some("the switch at the SM's port is not in the baseline"),
+            _ => None,
+        };
+        found.extend(off.map(|reason| {
+            let text = format!("{reason}: nothing is kept out");
+            Condition::new(Kind::QuarantineOff, Subject::named("quarantine"), text)
+        }));
+        for ((guid, port), link) in sweeper.kept_out() {
+            let name = fabric.find(guid).map(|node| fabric.node(node).name());
+            let name = name.as_deref().unwrap_or_default().trim_end();
+            let what = if link.is_node { "node" } else { "link" };
+            let (kind, (far, far_port)) = (link.kind, link.far);
+            let text = format!(
+                "the {what} behind it, {kind} {far} port {far_port}, is not in the baseline and is \
+                 kept out"
+            );
+            found.push(Condition::new(Kind::Quarantined, Subject::port(name, guid, port), text));
+        }
+        found
+    }
+
     /// Problems of the fabric that the published snapshot does not show.
     pub(super) fn conditions(&self, now: Instant) -> Vec<Condition> {
         let subnet = |kind, text: &str| Condition::new(kind, Subject::subnet(), text);
@@ -174,11 +201,14 @@ impl Node {
             let subject = Subject::node("GUID", found.guid);
             Condition::new(Kind::DuplicateGuid, subject, found.text.clone())
         }));
-        // Those behind which such a GUID is are that problem.
-        let places: HashSet<End> = findings.duplicates.iter().filter_map(|it| it.place).collect();
+        // Those behind which such a GUID is, or what does not belong, are that problem.
+        let kept_out = sweeper.kept_out().map(|(near, _)| near);
+        let places = findings.duplicates.iter().filter_map(|it| it.place);
+        let places: HashSet<End> = places.chain(kept_out).collect();
         let others = sweeper.left_out().iter().copied();
         let others: Vec<PortIndex> = others.filter(|port| !places.contains(&end(*port))).collect();
         found.extend(at(Kind::Loopback, &others, out));
+        found.extend(self.kept_out());
         let subject = |(guid, port)| match fabric.find(guid) {
             Some(node) => Subject::port(fabric.node(node).name().trim_end(), guid, port),
             None => Subject::port("", guid, port),

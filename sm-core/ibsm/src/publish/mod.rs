@@ -52,6 +52,7 @@ use sa_proto::state::StateVersion;
 use sa_proto::trust::TlsFiles;
 use sa_proto::trust::local::LocalRoles;
 use sm_config::{NodeNames, Settings};
+use sm_core::manage::quarantine::Expected;
 use sm_core::registry::Changes;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
@@ -512,6 +513,18 @@ impl Publisher {
     /// written.
     pub fn set_baseline(&self, baseline: Baseline) {
         self.shared.set_baseline(Some(baseline));
+    }
+
+    /// Has the baseline in force, or that there is none, passed to the subnet manager.
+    pub fn pass_baseline(&self) {
+        self.shared.orders().baseline = true;
+    }
+
+    /// The nodes and links of the baseline in force; `None` without one.
+    pub fn expected(&self) -> Option<Arc<Expected>> {
+        let topology = self.shared.baseline.current()?.topology.clone();
+        let links = topology.links.iter().map(|(&near, link)| (near, link.far));
+        Some(Arc::new(Expected::new(topology.nodes.keys().copied(), links)))
     }
 
     /// Puts the baseline that another master has in force, as a standby, or removes it if the text

@@ -26,6 +26,8 @@ pub struct Orders {
     pub priority: Option<u8>,
     /// Log bits.
     pub log_flags: Option<u8>,
+    /// The baseline is another one.
+    pub baseline: bool,
     /// Read the settings again, and start a heavy sweep.
     pub reload: bool,
 }

@@ -41,6 +41,7 @@ pub(super) fn start(
 ) -> Result<(), RunError> {
     let (writer, board) = (state.writer().clone(), publisher.state_board());
     publisher.set_baseline_store(Arc::new(BaselineFile { writer, board }));
+    publisher.pass_baseline();
     let kept = state.baseline()?;
     if let Some(path) = file {
         let net = Net::read(path).map_err(|source| RunError::Expected(Box::new(source)))?;

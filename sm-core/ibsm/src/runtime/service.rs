@@ -317,6 +317,9 @@ impl Service {
             info!("reload requested: rereading settings, starting a heavy sweep");
             self.reload(now);
         }
+        if orders.baseline && self.config.quarantine {
+            self.node.set_quarantine(now, self.publisher.expected());
+        }
         self.node.handle_orders(now, orders);
         if orders.priority.is_some() || orders.log_flags.is_some() {
             self.follow_settings();

@@ -206,6 +206,12 @@ kinds! {
     /// A link that is not in the baseline.
     LinkUnexpected, "link_unexpected", Notice, 0,
         "remove it, or take another baseline";
+    /// A node or link that is not in the baseline, and is kept out.
+    Quarantined, "quarantined", Warning, 0,
+        "remove it, or take a baseline with it: ibsmctl baseline clear, then take";
+    /// Nothing is kept out although that is wanted.
+    QuarantineOff, "quarantine_off", Warning, 0,
+        "take a baseline of this fabric, or correct the file of --expected-topology";
     /// A link of another width or speed than in the baseline.
     LinkChanged, "link_changed", Warning, 0,
         "reseat or replace the cable, or take another baseline";

@@ -311,6 +311,16 @@ impl Service {
                 sweeper.unanswered_demands(),
             ),
             gauge(
+                "quarantined_links",
+                "Links kept out because they, or the node behind them, are not in the baseline",
+                sweeper.kept_out().count() as f64,
+            ),
+            counter(
+                "quarantined_unlisted",
+                "Times that a link was kept out and not listed because there are too many",
+                sweeper.kept_out_unlisted(),
+            ),
+            gauge(
                 "inactive_managers",
                 "Other subnet managers that are inactive and take nothing over",
                 sweeper.inactive_managers() as f64,
