@@ -33,4 +33,20 @@ pub enum NodeError {
     /// `--once`, and the subnet did not come up.
     #[error("the subnet did not come up in {ONCE_ATTEMPTS} sweeps; see the log above")]
     NotUp,
+    /// The same, and nodes did not answer as if they had another M_Key.
+    #[error(
+        "the subnet did not come up in {ONCE_ATTEMPTS} sweeps: nodes do not answer. Another subnet \
+         manager may have set an M_Key; set m_key (-F) to it"
+    )]
+    MKey,
+}
+
+impl NodeError {
+    /// This reason, or a more specific one if nodes may have another M_Key.
+    pub(super) fn or_m_key(self, is_suspected: bool) -> Self {
+        match self {
+            Self::NotUp if is_suspected => Self::MKey,
+            other => other,
+        }
+    }
 }

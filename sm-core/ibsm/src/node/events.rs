@@ -143,7 +143,9 @@ impl Node {
         match once.after_sweep(now, swept) {
             Next::GoOn => {}
             Next::Sweep => self.sweeper.request_heavy_sweep(now),
-            Next::End(reason) => self.end = Some(Err(reason)),
+            Next::End(reason) => {
+                self.end = Some(Err(reason.or_m_key(self.sweeper.suspects_m_key())));
+            }
         }
     }
 
@@ -156,7 +158,7 @@ impl Node {
             if self.end.is_none()
                 && let Some(reason) = in_vain(state, self.sweeper.master(), given_up)
             {
-                self.end = Some(Err(reason));
+                self.end = Some(Err(reason.or_m_key(self.sweeper.suspects_m_key())));
             }
             return;
         }

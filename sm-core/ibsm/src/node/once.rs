@@ -192,6 +192,7 @@ mod tests {
     fn a_fabric_that_cannot_be_read_is_given_up() {
         let reason = in_vain(SmState::Discovering, None, ONCE_ATTEMPTS);
         assert!(matches!(reason, Some(NodeError::NotUp)));
+        assert!(matches!(reason.map(|reason| reason.or_m_key(true)), Some(NodeError::MKey)));
     }
 
     #[test]

@@ -65,6 +65,11 @@ impl Sweeper {
         &self.subnet.state.faults
     }
 
+    /// Whether a node left a request unanswered as one does that has another M_Key.
+    pub fn suspects_m_key(&self) -> bool {
+        self.subnet.m_keys.hinted
+    }
+
     /// Ports with a link behind which nothing answered in the last discovery.
     pub fn unanswered(&self) -> &[PortIndex] {
         &self.subnet.state.unanswered
