@@ -46,6 +46,9 @@ trap clean_up EXIT
 
 steps=(tools format lints layers tests kernel sim versus counts doc_tests docs package install fuzz)
 
+# Steps that run only if they are asked for: they need tools that take minutes to build.
+extra=(boot)
+
 # Steps that run beside those that follow, since they leave a core idle. They end last.
 beside=(kernel)
 
@@ -334,6 +337,18 @@ step_install() {
     sed -n 's/^skipped: */skipped: /p' "$logs/install" >>"$logs/notes.install"
 }
 
+# Boots Debian with systemd, and installs, upgrades and removes the packages there.
+step_boot() {
+    local needs=(debootstrap:debootstrap qemu-system-x86_64:qemu-system-x86 cpio:cpio
+        strip:binutils) absent
+    absent=$(absent_packages "${needs[@]}")
+    # shellcheck disable=SC2086  # several packages
+    [[ -z $absent ]] || install_packages $absent
+    cargo build --workspace --bins
+    scripts/boot-lab/run.sh -t 1500
+    note "$(grep -c '^PASS' "$logs/boot") checks in a booted system"
+}
+
 # Checks that `ib-mad` can be published: its manifest is complete, the package contains README and
 # licences, depends on no path, and builds from its own files alone, without features. It does not
 # check that a registry accepts it: `cargo publish --dry-run -p ib-mad` does, and needs the network.
@@ -452,7 +467,7 @@ finish_steps() {
 }
 
 if [[ ${1-} == -l ]]; then
-    printf '%s\n' "${steps[@]}"
+    printf '%s\n' "${steps[@]}" "${extra[@]/%/    (not by default)}"
     exit
 fi
 for name in "$@"; do
