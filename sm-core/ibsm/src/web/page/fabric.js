@@ -164,6 +164,7 @@ export class FabricView {
       byId("map").querySelector("canvas").dataset.time = String(at ?? "now");
       this.map.load(map);
       this.loadShown = undefined;
+      this.timeline.refresh();
       this.numbers = new Map();
       const { switches, hosts } = map;
       for (const [at, guid] of [...switches.guid, ...hosts.guid].entries())

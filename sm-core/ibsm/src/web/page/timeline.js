@@ -75,6 +75,11 @@ export class Timeline {
     this.show();
   }
 
+  /** The fabric changed: shows the marks up to now, unless an earlier time is shown. */
+  refresh() {
+    if (this.at === undefined && this.extent?.kept) this.load();
+  }
+
   moved() {
     const [from, until] = this.span();
     const value = Number(this.slider.value);
