@@ -158,7 +158,9 @@ export class Overview {
     set(
       "responders",
       all ? `${current} of ${all}`.replace(" ", "\u00a0").replace(" ", "\u00a0") : "0",
-      there.length === current && current === all ? "all current" : `${there.length} connected`,
+      all && there.length === current && current === all
+        ? "all current"
+        : there.length ? `${there.length} connected` : "none connected",
       all === 0 || current === 0 ? "bad" : current < all ? "warn" : undefined,
     );
     const last = Math.max(...there.map((responder) => responder.last_update_ms ?? 0), 0);
