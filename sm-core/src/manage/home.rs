@@ -115,6 +115,14 @@ impl Homes {
         }
     }
 
+    /// Records that two ports have an identity, which belongs to the one at `place`, wherever its
+    /// home was recorded.
+    pub fn belongs(&mut self, identity: Identity, place: End) {
+        if self.by_identity.len() < HOMES_MAX || self.by_identity.contains_key(&identity) {
+            self.by_identity.insert(identity, Home { place, contested: true, away: None });
+        }
+    }
+
     /// Records that an identity is in use at its home, if it has one.
     pub fn stays(&mut self, identity: Identity) {
         if let Some(home) = self.by_identity.get_mut(&identity) {

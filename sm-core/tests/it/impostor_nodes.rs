@@ -23,6 +23,11 @@ const VICTIM_AT: u8 = 3;
 /// Two leaves and a spine; the manager, the impostor and the victim at the first leaf, and a host at
 /// the other. The impostor's link is down.
 fn bed(impostor: (NodeKind, u64, u8)) -> Bed {
+    bed_with(impostor, 1, None)
+}
+
+/// The same, with the link of the impostor at this port, and with this port GUID.
+fn bed_with(impostor: (NodeKind, u64, u8), at: u8, port_guid: Option<u64>) -> Bed {
     let mut net = Net::new();
     let nodes = [
         (NodeKind::Switch, LEAF, 8),
@@ -39,9 +44,12 @@ fn bed(impostor: (NodeKind, u64, u8)) -> Bed {
         if kind == NodeKind::Ca {
             node.port_mut(1).unwrap().guid = Guid(guid + 1);
         }
+        if let Some(port_guid) = port_guid.filter(|_| i == 2) {
+            node.port_mut(at).unwrap().guid = Guid(port_guid);
+        }
         net.add_node(node);
     }
-    let links = [((0, 1), (1, 1)), ((0, 2), (2, 1)), ((0, 3), (3, 1))];
+    let links = [((0, 1), (1, 1)), ((0, 2), (2, at)), ((0, 3), (3, 1))];
     let trunks = [((0, 5), (4, 2)), ((0, 6), (4, 3)), ((5, 5), (4, 4)), ((5, 1), (6, 1))];
     for ((a, at), (b, to)) in links.into_iter().chain(trunks) {
         net.connect(PortRef { node: a, port: at }, PortRef { node: b, port: to }).unwrap();
@@ -57,12 +65,12 @@ fn node_of(bed: &Bed, place: usize) -> NodeIndex {
     bed.fabric.nodes().nth(place).unwrap()
 }
 
-/// Sets the link of port 1 of a node.
+/// Sets the link of a host or of the impostor, by the leaf's port.
 fn set_link(bed: &mut Bed, place: usize, up: bool) {
-    let (node, now) = (node_of(bed, place), bed.clock.now());
+    let (node, now) = (node_of(bed, 0), bed.clock.now());
     match up {
-        true => bed.fabric.link_up(now, node, 1).unwrap(),
-        false => bed.fabric.link_down(now, node, 1).unwrap(),
+        true => bed.fabric.link_up(now, node, place as u8).unwrap(),
+        false => bed.fabric.link_down(now, node, place as u8).unwrap(),
     };
     bed.run_for(Duration::from_secs(15));
 }
@@ -159,6 +167,60 @@ fn a_victim_that_returns_to_its_place_replaces_an_impostor_of_another_kind() {
         sweep(&mut bed);
         assert!(has_identity(&bed), "{kind:?}");
     }
+}
+
+/// Regression: with another port than its victim's, and a port GUID of its own whose place the
+/// manager knew, an impostor kept the node GUID when its victim was back.
+#[test]
+fn an_impostor_with_a_port_guid_of_its_own_keeps_nothing() {
+    for (guid, at) in [(VICTIM, 2), (VICTIM, 1), (SPINE, 1), (SPINE, 2)] {
+        for before in [true, false] {
+            let mut bed = bed_with((NodeKind::Ca, guid, 2), at, Some(0x7777));
+            let is_whole = |bed: &Bed| {
+                let spine = [(LEAF, 5, 2), (LEAF, 6, 3), (FAR_LEAF, 5, 4)];
+                spine.iter().all(|&(switch, num, far)| {
+                    behind(bed, switch, num) == Some((Guid(SPINE), PortNum(far)))
+                }) && has_identity(bed)
+            };
+            if before {
+                set_link(&mut bed, 2, true);
+                sweep(&mut bed);
+                assert!(is_whole(&bed), "{guid:#x} {at}: beside it");
+            }
+            let down = |bed: &mut Bed, up| match guid {
+                SPINE => set_spine(bed, up),
+                _ => set_link(bed, 3, up),
+            };
+            down(&mut bed, false);
+            if !before {
+                set_link(&mut bed, 2, true);
+            }
+            sweep(&mut bed);
+            down(&mut bed, true);
+            sweep(&mut bed);
+            assert!(is_whole(&bed), "{guid:#x} {at} {before}: its victim is back");
+            restart(&mut bed);
+            sweep(&mut bed);
+            assert!(is_whole(&bed), "{guid:#x} {at} {before}: a restart");
+        }
+    }
+}
+
+/// Regression: a host that answered as the port of a switch at which a host was took the place of
+/// that host, without a report.
+#[test]
+fn a_host_that_answers_as_a_port_of_its_switch_cuts_off_no_other() {
+    let mut bed = bed_with((NodeKind::Switch, FAR_LEAF, 8), 1, None);
+    let is_whole = |bed: &Bed| {
+        behind(bed, FAR_LEAF, 1) == Some((Guid(0x40), PortNum(1)))
+            && behind(bed, FAR_LEAF, 5) == Some((Guid(SPINE), PortNum(4)))
+            && behind(bed, LEAF, IMPOSTOR_AT).is_none()
+    };
+    assert!(is_whole(&bed));
+    set_link(&mut bed, 2, true);
+    assert!(is_whole(&bed), "it comes");
+    sweep(&mut bed);
+    assert!(is_whole(&bed), "full sweeps");
 }
 
 /// Regression: a host that answered as a switch of the fabric took its place in the next full

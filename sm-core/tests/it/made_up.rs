@@ -179,7 +179,7 @@ fn made_up_switches_that_fall_silent_delay_a_sweep_by_seconds() {
     let (victim, now) = (bed.hosts()[1], bed.clock.now());
     bed.fabric.link_down(now, victim, 1).unwrap();
     let guid = bed.fabric.node(victim).guid;
-    bed.run_until(Duration::from_secs(10), "the host is gone", |bed| {
+    bed.run_until(Duration::from_secs(22), "the host is gone", |bed| {
         let fabric = bed.sweeper().fabric();
         !fabric.node(fabric.find(guid).unwrap()).present
     });

@@ -1,30 +1,33 @@
-//! Limits the time that a sweep spends on nodes that do not answer.
+//! Limits the time that a sweep spends on nodes that do not answer what it sets.
 //!
-//! Any port can answer as a switch with more switches behind it, and leave what follows unanswered.
+//! Any port can answer as a switch with more switches behind it, and leave each Set() unanswered.
 //! Each such request takes all its attempts, so that thousands of them hold up a sweep, and the
-//! repair of the next failed link, for minutes. The nodes that one link brought share a limit:
-//! beyond it, further requests to them are dropped until the next sweep.
+//! repair of the next failed link, for minutes. The nodes that one link brought share a limit.
+//! Beyond it, a node that has left a request unanswered gets no further one until the next sweep.
+//! Each of them has that one chance: real switches may be behind the same link.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use crate::fabric::{NodeIndex, PortIndex};
 
-/// Requests that the nodes behind a link may leave unanswered in a sweep: a full default window.
+/// Requests that the nodes behind a link may leave unanswered in the stages of a sweep after
+/// discovery: a full default window.
 const SILENT_MAX: u32 = 64;
 
-/// What was left unanswered in a sweep.
+/// What was left unanswered in the stages of a sweep after discovery.
 #[derive(Debug, Default)]
 pub(in crate::sweep) struct Silence {
-    /// Requests, by the link that brought the node.
+    /// Number of requests, by the link that brought the node.
     by_entry: HashMap<PortIndex, u32>,
-    /// Nodes to which requests were dropped.
-    dropped: HashSet<NodeIndex>,
+    /// Nodes that left requests unanswered, and whether others to them were dropped.
+    silent: HashMap<NodeIndex, bool>,
 }
 
 impl Silence {
     /// Counts a request that was given up, to a node that the link `entry` brought.
-    pub(in crate::sweep) fn note(&mut self, entry: PortIndex) {
+    pub(in crate::sweep) fn note(&mut self, node: NodeIndex, entry: PortIndex) {
         *self.by_entry.entry(entry).or_default() += 1;
+        self.silent.entry(node).or_default();
     }
 
     /// Whether no request was given up.
@@ -35,8 +38,11 @@ impl Silence {
     /// Whether requests to a node that the link `entry` brought are dropped; if so, whether this is
     /// the first.
     pub(in crate::sweep) fn drops(&mut self, node: NodeIndex, entry: PortIndex) -> Option<bool> {
-        let silent = self.by_entry.get(&entry).copied().unwrap_or(0);
-        (silent >= SILENT_MAX).then(|| self.dropped.insert(node))
+        if self.by_entry.get(&entry).is_none_or(|&count| count < SILENT_MAX) {
+            return None;
+        }
+        let was_dropped = self.silent.get_mut(&node)?;
+        Some(!std::mem::replace(was_dropped, true))
     }
 }
 
@@ -45,14 +51,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nodes_behind_one_link_share_a_limit() {
+    fn nodes_behind_one_link_share_a_limit_and_each_has_a_chance() {
         let mut silence = Silence::default();
         let [a, b] = [1, 2].map(PortIndex::from_bits);
-        (1..SILENT_MAX).for_each(|_| silence.note(a));
-        assert_eq!(silence.drops(NodeIndex::from_bits(1), a), None);
-        silence.note(a);
-        let drops = [1, 1, 2].map(|node| silence.drops(NodeIndex::from_bits(node), a));
-        assert_eq!(drops, [Some(true), Some(false), Some(true)]);
-        assert_eq!(silence.drops(NodeIndex::from_bits(3), b), None);
+        let node = NodeIndex::from_bits;
+        (1..SILENT_MAX).for_each(|_| silence.note(node(1), a));
+        assert_eq!(silence.drops(node(1), a), None);
+        silence.note(node(2), a);
+        let drops = [1, 1, 2, 3].map(|number| silence.drops(node(number), a));
+        assert_eq!(drops, [Some(true), Some(false), Some(true), None]);
+        silence.note(node(4), b);
+        assert_eq!(silence.drops(node(4), b), None);
     }
 }

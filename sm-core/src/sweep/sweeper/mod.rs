@@ -224,11 +224,8 @@ impl Sweeper {
             return true;
         }
         while let Some(transmit) = self.subnet.exchange.poll_transmit(now) {
-            if let Some(is_first) = self.drops(transmit.request) {
+            if self.drops(now, transmit.request) {
                 self.subnet.exchange.cancel(transmit.tid);
-                if is_first {
-                    self.end_dropped(now, transmit.request);
-                }
                 self.advance(now);
                 continue;
             }

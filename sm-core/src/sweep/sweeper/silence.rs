@@ -9,42 +9,42 @@ use crate::sweep::stages::Stage;
 use crate::sweep::subnet::owner::Step;
 
 impl Sweeper {
-    /// Counts a request that was given up.
+    /// Counts a request that was given up. A discovery has a limit of its own.
     pub(super) fn note_given_up(&mut self, request: Request) {
-        if let Some((_, entry)) = self.brought_by(request) {
-            self.sweep.silence.note(entry);
+        if !matches!(self.sweep.stage, Stage::Discover(_))
+            && let Some((node, entry)) = self.brought_by(request)
+        {
+            self.sweep.silence.note(node, entry);
         }
     }
 
-    /// Whether a request is dropped; if so, whether it is the first to its node in this sweep.
-    pub(super) fn drops(&mut self, request: Request) -> Option<bool> {
-        if self.sweep.silence.is_empty() {
-            return None;
+    /// Ends a request that is no longer sent because its node, or others behind the same link,
+    /// took too long. Returns whether it is one.
+    pub(super) fn drops(&mut self, now: Instant, request: Request) -> bool {
+        let is_discovery = match &self.sweep.stage {
+            Stage::Discover(discovery) if discovery.reading_is_over(now) => true,
+            Stage::Discover(_) => return false,
+            _ if self.sweep.silence.is_empty() => return false,
+            _ => false,
+        };
+        let Some((node, entry)) = self.brought_by(request) else { return false };
+        if is_discovery {
+            let Stage::Discover(discovery) = &mut self.sweep.stage else { return false };
+            return discovery.stops_reading(&self.subnet, node);
         }
-        let (node, entry) = self.brought_by(request)?;
-        self.sweep.silence.drops(node, entry)
+        let Some(is_first) = self.sweep.silence.drops(node, entry) else { return false };
+        if is_first {
+            self.pass_to_owner(now, request, Step::Silent);
+        }
+        true
     }
 
-    /// Ends a request that is dropped, the first to its node.
-    pub(super) fn end_dropped(&mut self, now: Instant, request: Request) {
-        match &mut self.sweep.stage {
-            Stage::Discover(discovery) => {
-                let node = self.subnet.fabric.port(request.port()).node;
-                discovery.leave_out_silent(&self.subnet, node);
-            }
-            _ => _ = self.pass_to_owner(now, request, Step::Silent),
-        }
-    }
-
-    /// The node of a request, and the link that brought it. In a discovery only new nodes count: it
-    /// tries known ones by all routes.
+    /// The node of a request, and the link that brought it.
     fn brought_by(&self, request: Request) -> Option<(NodeIndex, PortIndex)> {
         if request.destination() == Destination::OwnNode {
             return None;
         }
-        let fabric = &self.subnet.fabric;
-        let node = fabric.port(request.port()).node;
-        let counts = fabric.node(node).is_new || !matches!(self.sweep.stage, Stage::Discover(_));
-        fabric.node(node).entry().filter(|_| counts).map(|entry| (node, entry))
+        let node = self.subnet.fabric.port(request.port()).node;
+        self.subnet.fabric.node(node).entry().map(|entry| (node, entry))
     }
 }

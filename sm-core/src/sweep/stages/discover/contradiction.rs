@@ -40,10 +40,19 @@ impl Discovery {
             let port = subnet.fabric.port(port);
             port.peer().filter(|_| is_trusted || port.link_seen == subnet.state.discovery)
         };
+        // Nor does it read again what is behind the ports of a switch that stayed Active: the switch
+        // knows better than who answers with its GUID.
+        let unread = subnet.fabric.port(ingress).peer().filter(|&peer| {
+            let node = subnet.fabric.port(ingress).node;
+            !self.full && !trusted && peer != egress && subnet.fabric.has_way(node)
+        });
         let older = match (confirmed(egress), confirmed(ingress)) {
             (Some(peer), _) if peer == ingress => return false,
             (_, Some(peer)) if peer == egress => return false,
-            (None, None) => return false,
+            (None, None) => match unread {
+                Some(peer) => Claim { from: ingress, to: peer },
+                None => return false,
+            },
             // Something else was seen to lead to `ingress`, or to `egress`.
             (_, Some(other)) => Claim { from: other, to: ingress },
             (Some(other), None) => Claim { from: other, to: egress },
@@ -141,14 +150,19 @@ impl Discovery {
     fn report_duplicate(&mut self, subnet: &mut Subnet, entry: Contradiction, now: Instant) {
         // The node that both claims are about: that which both lead to, or that which the newer
         // comes from and the older leads to.
-        let node = subnet.fabric.port(entry.older.to).node;
+        // Or that which the older comes from and the newer leads to.
+        let about = match entry.newer {
+            Newer::Link(newer) if newer.to == entry.older.from => newer.to,
+            _ => entry.older.to,
+        };
+        let node = subnet.fabric.port(about).node;
         let guid = subnet.fabric.node(node).guid;
         let out = self.settle_rivals(subnet, entry, now);
         self.left_out.insert(out);
         if !self.first_report(subnet, guid.0) {
             return;
         }
-        let num = subnet.fabric.port(entry.older.to).num;
+        let num = subnet.fabric.port(about).num;
         match entry.newer {
             Newer::Link(newer) => {
                 let kept = if out == newer.from { entry.older.from } else { newer.from };

@@ -52,8 +52,6 @@ enum Reason {
     Sweep,
     /// They were not read in time.
     Time,
-    /// Nodes behind the link left too many requests unanswered.
-    Silence,
     /// The link brought as many as remain for the rest of the subnet.
     Room,
 }
@@ -155,12 +153,19 @@ impl Discovery {
         }
     }
 
-    /// Leaves out a new node because nodes behind its link do not answer.
-    pub(in crate::sweep) fn leave_out_silent(&mut self, subnet: &Subnet, node: NodeIndex) {
-        if let Some(entry) = subnet.fabric.node(node).entry() {
-            self.new_nodes.leave_out(entry, None, Reason::Silence);
-            self.silent.insert(node);
+    /// Whether the time to read new nodes is over.
+    pub(in crate::sweep) fn reading_is_over(&self, now: Instant) -> bool {
+        self.new_nodes.reading_ends.is_some_and(|end| now >= end)
+    }
+
+    /// Leaves out a node, if it is new, because the time to read such nodes is over.
+    pub(in crate::sweep) fn stops_reading(&mut self, subnet: &Subnet, node: NodeIndex) -> bool {
+        let (is_new, entry) = (subnet.fabric.node(node).is_new, subnet.fabric.node(node).entry());
+        let Some(entry) = entry.filter(|_| is_new) else { return false };
+        if self.silent.insert(node) {
+            self.new_nodes.leave_out(entry, None, Reason::Time);
         }
+        true
     }
 
     /// Starts to read some more new nodes; returns whether requests were sent.
@@ -208,10 +213,6 @@ impl Discovery {
                 Reason::Time => subnet.anomaly(format_args!(
                     "{count} new nodes behind {place} were left out: they could not be read in \
                      {READING_TIME:?}. A later sweep tries again"
-                )),
-                Reason::Silence => subnet.anomaly(format_args!(
-                    "{count} new nodes behind {place} were left out: nodes behind that link do \
-                     not answer. A later sweep tries again"
                 )),
                 Reason::Room => subnet.anomaly(format_args!(
                     "{count} new nodes behind {place} were left out: as many nodes, switches or \

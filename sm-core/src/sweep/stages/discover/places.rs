@@ -7,7 +7,7 @@
 
 use std::time::Instant;
 
-use ib_mad::types::PortNum;
+use ib_mad::types::{Guid, PortNum};
 use ib_mad::wire::attribute::NodeType;
 
 use super::Discovery;
@@ -16,6 +16,31 @@ use crate::fabric::{NodeIndex, PortIndex};
 use crate::manage::home::WHOLE_SWITCH;
 use crate::manage::mkey::End;
 use crate::sweep::subnet::Subnet;
+
+/// How well a node's claim to its GUID is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Claim {
+    /// Its port was elsewhere, or is not known.
+    None,
+    /// It is where it was first seen since the start.
+    Seen,
+    /// It was elsewhere since the start, but `neighbors` has it there.
+    Remembered,
+    /// `neighbors` has it there, and it was nowhere else.
+    Home,
+}
+
+impl Claim {
+    /// The claim of a port at `place`, which has this home.
+    fn of(home: Option<End>, place: End, is_remembered: bool) -> Self {
+        match (home, is_remembered) {
+            (Some(home), true) if home != place => Self::Remembered,
+            (_, true) => Self::Home,
+            (Some(home), false) if home == place => Self::Seen,
+            (_, false) => Self::None,
+        }
+    }
+}
 
 impl Discovery {
     /// Whether an answer is to be judged after all others: its node was elsewhere, and has not been
@@ -34,10 +59,10 @@ impl Discovery {
         let fabric = &subnet.fabric;
         let known = fabric.find(answerer.guid).filter(|&node| fabric.node(node).present);
         let Some(node) = known else {
-            // After a restart.
-            let neighbours = &subnet.m_keys.neighbours;
-            let is_known = is_switch && neighbours.place_of(answerer.guid).is_some();
-            return is_known && !subnet.is_home(egress, answerer);
+            // After a restart. An adapter is known by its port GUIDs.
+            let is_foreign = is_switch || answerer.port_guid != answerer.guid;
+            let is_known = subnet.m_keys.neighbours.place_of(answerer.guid).is_some();
+            return is_foreign && is_known && !subnet.is_home(egress, answerer);
         };
         if fabric.node(node).seen == subnet.state.discovery
             || (answerer.is_like(fabric.node(node)) && !is_switch)
@@ -59,8 +84,8 @@ impl Discovery {
         !subnet.exchange.is_idle()
     }
 
-    /// Decides which of two different nodes keeps the GUID that both report: the one at its home,
-    /// else the known one. Returns whether it is that behind `egress`; the other is left out.
+    /// Decides which of two different nodes keeps the GUID that both report: the one whose claim is
+    /// better, else the known one. Returns whether it is that behind `egress`; the other is left out.
     pub(super) fn replaces_known(
         &mut self,
         subnet: &mut Subnet,
@@ -74,15 +99,18 @@ impl Discovery {
         let place = subnet.end(egress);
         let known_place = at.map(|port| subnet.end(port));
         let identity = (answerer.guid, answerer.local_port);
-        let home = if is_adapter { subnet.homes.get(identity, now) } else { None };
-        let is_home = home.map_or_else(|| subnet.is_home(egress, answerer), |home| home == place);
+        let home = subnet.homes.get(identity, now);
+        let claim = Claim::of(home, place, subnet.is_home(egress, answerer));
         let sm_port = subnet.fabric.sm_port();
         let is_own = sm_port.is_some_and(|port| subnet.fabric.port(port).node == node);
-        let replaces = is_home && !is_own && !self.is_at_home(subnet, node, now);
-        let owner = if replaces { Some(place) } else { known_place };
-        if let Some(owner) = owner.filter(|_| is_adapter) {
+        let replaces = !is_own && claim > self.claim_of(subnet, node, now);
+        if is_adapter {
             for identity in [identity, (answerer.port_guid, PortNum(0))] {
-                subnet.homes.contested(identity, home.unwrap_or(owner));
+                match known_place {
+                    _ if replaces => subnet.homes.belongs(identity, place),
+                    Some(known) => subnet.homes.contested(identity, home.unwrap_or(known)),
+                    None => {}
+                }
             }
         }
         self.report_different_nodes(subnet, egress, node, answerer, replaces);
@@ -133,20 +161,20 @@ impl Discovery {
         true
     }
 
-    /// Whether any port of a known node is at its home.
-    fn is_at_home(&self, subnet: &mut Subnet, node: NodeIndex, now: Instant) -> bool {
+    /// The best claim of any port of a known node.
+    fn claim_of(&self, subnet: &mut Subnet, node: NodeIndex, now: Instant) -> Claim {
         let Subnet { fabric, homes, m_keys, .. } = subnet;
         let guid = fabric.node(node).guid;
-        fabric.ports_of(node).any(|port| {
-            let Some(place) = fabric.port(port).peer().map(|peer| super::homes::end(fabric, peer))
-            else {
-                return false;
-            };
-            let num = fabric.port(port).num;
-            let home = homes.get((guid, num), now);
+        let is_switch = fabric.node(node).switch.is_some();
+        let claims = fabric.ports_of(node).filter_map(|port| {
+            let place = super::homes::end(fabric, fabric.port(port).peer()?);
+            let entry = fabric.port(port);
+            let is_own = is_switch || is_port_guid_of(guid, entry.guid);
             let end = super::homes::end(fabric, port);
-            home.or_else(|| m_keys.neighbours.get(end)) == Some(place)
-        })
+            let is_remembered = is_own && m_keys.neighbours.get(end) == Some(place);
+            Some(Claim::of(homes.get((guid, entry.num), now), place, is_remembered))
+        });
+        claims.max().unwrap_or(Claim::None)
     }
 
     /// Reports two different nodes with one GUID. `replaces`: whether the second keeps it.
@@ -178,8 +206,17 @@ impl Discovery {
 }
 
 impl Subnet {
-    /// Records where a switch was before that answers at another place, unless it is known there.
+    /// Records where a node was before that answers at another place: a switch, unless it is known
+    /// there, and a node of another kind or number of ports than before.
     pub(super) fn note_displaced(&mut self, egress: PortIndex, answerer: &Answerer, now: Instant) {
+        let before = self.fabric.find(answerer.guid);
+        let before = before.filter(|&node| !answerer.is_like(self.fabric.node(node)));
+        if let Some(home) = before.and_then(|node| self.home_of_node(node, now)) {
+            let (port, place) = ((answerer.local_port, home), self.end(egress));
+            if home != place {
+                self.homes.displaced(answerer.guid, [port].into_iter(), place, now);
+            }
+        }
         if answerer.kind == NodeType::Switch && !self.is_home(egress, answerer) {
             let place = self.end(egress);
             let links = self.m_keys.neighbours.links_of(answerer.guid);
@@ -187,13 +224,28 @@ impl Subnet {
         }
     }
 
+    /// A place at which a node was.
+    fn home_of_node(&mut self, node: NodeIndex, now: Instant) -> Option<End> {
+        let Self { fabric, homes, m_keys, .. } = self;
+        let node = fabric.node(node);
+        let mut nums = (1..=node.port_count).map(PortNum);
+        let known = nums.find_map(|num| homes.get((node.guid, num), now));
+        known.or_else(|| m_keys.neighbours.place_of(node.guid))
+    }
+
     /// Whether an answer came from the place that `neighbors` has for its port.
     pub(super) fn is_home(&self, egress: PortIndex, answerer: &Answerer) -> bool {
-        let guid = match answerer.kind {
-            NodeType::Switch => answerer.guid,
-            _ => answerer.port_guid,
-        };
-        let known: Option<End> = self.m_keys.neighbours.get((guid, answerer.local_port));
-        known == Some(self.end(egress))
+        let Answerer { guid, port_guid, .. } = *answerer;
+        let is_switch = answerer.kind == NodeType::Switch;
+        let end = (if is_switch { guid } else { port_guid }, answerer.local_port);
+        let known: Option<End> = self.m_keys.neighbours.get(end);
+        known == Some(self.end(egress)) && (is_switch || is_port_guid_of(guid, port_guid))
     }
+}
+
+/// Whether a port GUID is one of those that a maker gives with this node GUID. `neighbors` has the
+/// places of port GUIDs only: one that has nothing to do with the node GUID does not show where the
+/// latter belongs.
+fn is_port_guid_of(node: Guid, port: Guid) -> bool {
+    port.0.wrapping_sub(node.0) <= u64::from(u8::MAX)
 }
