@@ -206,6 +206,30 @@ fn an_impostor_with_a_port_guid_of_its_own_keeps_nothing() {
     }
 }
 
+/// Regression: when the cables of a switch had been moved while the manager was down, an adapter with
+/// its node GUID got it.
+#[test]
+fn an_adapter_never_gets_the_guid_of_a_switch() {
+    let mut bed = bed_with((NodeKind::Ca, SPINE, 1), 1, Some(0x7777));
+    let host = node_of(&bed, 1);
+    let mut before = bed.crash(0);
+    // As after a move of all cables: the ports of the spine are elsewhere in the file.
+    let text = before.sweeper.neighbours().render();
+    let ports = [("60:2", "60:7"), ("60:3", "60:8"), ("60:4", "60:6")];
+    let moved = ports.iter().fold(text.clone(), |text, (old, new)| text.replace(old, new));
+    assert_ne!(moved, text);
+    let (neighbours, _) = sm_core::manage::mkey::Neighbours::parse(&moved);
+    let now = bed.clock.now();
+    let leaf = node_of(&bed, 0);
+    bed.fabric.link_up(now, leaf, IMPOSTOR_AT).unwrap();
+    bed.manage(host, Settings::default(), before.sweeper.lids().clone());
+    bed.managers[0].sweeper.set_m_keys(MKeyTable::default(), neighbours.into());
+    bed.run_for(Duration::from_secs(15));
+    sweep(&mut bed);
+    assert_eq!(behind(&bed, LEAF, 5), Some((Guid(SPINE), PortNum(2))));
+    assert_eq!(behind(&bed, LEAF, IMPOSTOR_AT), None);
+}
+
 /// Regression: a host that answered as the port of a switch at which a host was took the place of
 /// that host, without a report.
 #[test]

@@ -20,6 +20,9 @@ use crate::sweep::subnet::Subnet;
 /// How well a node's claim to its GUID is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Claim {
+    /// It is an adapter that `neighbors` does not have there, but it has the GUID as that of a
+    /// switch.
+    Foreign,
     /// Its port was elsewhere, or is not known.
     None,
     /// It is where it was first seen since the start.
@@ -39,6 +42,11 @@ impl Claim {
             (Some(home), false) if home == place => Self::Seen,
             (_, false) => Self::None,
         }
+    }
+
+    /// That of an adapter whose node GUID `neighbors` has as that of a switch.
+    fn beside_switch(self) -> Self {
+        if self <= Self::Seen { Self::Foreign } else { self }
     }
 }
 
@@ -101,6 +109,8 @@ impl Discovery {
         let identity = (answerer.guid, answerer.local_port);
         let home = subnet.homes.get(identity, now);
         let claim = Claim::of(home, place, subnet.is_home(egress, answerer));
+        let is_of_switch = subnet.is_of_switch(answerer.guid, answerer.port_guid);
+        let claim = if is_adapter && is_of_switch { claim.beside_switch() } else { claim };
         let sm_port = subnet.fabric.sm_port();
         let is_own = sm_port.is_some_and(|port| subnet.fabric.port(port).node == node);
         let replaces = !is_own && claim > self.claim_of(subnet, node, now);
@@ -163,9 +173,12 @@ impl Discovery {
 
     /// The best claim of any port of a known node.
     fn claim_of(&self, subnet: &mut Subnet, node: NodeIndex, now: Instant) -> Claim {
+        let guid = subnet.fabric.node(node).guid;
+        let is_switch = subnet.fabric.node(node).switch.is_some();
+        let mut ports = subnet.fabric.ports_of(node).map(|port| subnet.fabric.port(port).guid);
+        let is_foreign =
+            !is_switch && ports.any(|port| port.0 != 0 && subnet.is_of_switch(guid, port));
         let Subnet { fabric, homes, m_keys, .. } = subnet;
-        let guid = fabric.node(node).guid;
-        let is_switch = fabric.node(node).switch.is_some();
         let claims = fabric.ports_of(node).filter_map(|port| {
             let place = super::homes::end(fabric, fabric.port(port).peer()?);
             let entry = fabric.port(port);
@@ -174,7 +187,8 @@ impl Discovery {
             let is_remembered = is_own && m_keys.neighbours.get(end) == Some(place);
             Some(Claim::of(homes.get((guid, entry.num), now), place, is_remembered))
         });
-        claims.max().unwrap_or(Claim::None)
+        let claim = claims.max().unwrap_or(Claim::None);
+        if is_foreign { claim.beside_switch() } else { claim }
     }
 
     /// Reports two different nodes with one GUID. `replaces`: whether the second keeps it.
@@ -222,6 +236,11 @@ impl Subnet {
             let links = self.m_keys.neighbours.links_of(answerer.guid);
             self.homes.displaced(answerer.guid, links, place, now);
         }
+    }
+
+    /// Whether `neighbors` has the node GUID of an adapter with this port GUID as that of a switch.
+    fn is_of_switch(&self, guid: Guid, port_guid: Guid) -> bool {
+        port_guid != guid && self.m_keys.neighbours.place_of(guid).is_some()
     }
 
     /// A place at which a node was.
