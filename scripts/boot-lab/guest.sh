@@ -1,5 +1,5 @@
-# Checks of the packages in a booted Debian system; lab.service runs it as root. Prints PASS and FAIL
-# lines, and LAB-RC with the exit status at the end.
+# Checks of the packages in a booted Debian system; lab.service runs it as root. Prints PASS and
+# FAIL lines, and LAB-RC with the exit status at the end.
 
 failed=0
 check() {
@@ -35,8 +35,8 @@ restarted() { (($(restarts "$1") > $2)); }
 
 export PATH=$PATH:/usr/sbin:/sbin
 cd /lab
-echo "Debian $(cat /etc/debian_version), systemd $(systemctl --version | awk 'NR == 1 { print $2 }')," \
-    "Linux $(uname -r)"
+systemd=$(systemctl --version | awk 'NR == 1 { print $2 }')
+echo "Debian $(cat /etc/debian_version), systemd $systemd, Linux $(uname -r)"
 
 # --- Installation.
 check "dpkg installs both packages beside opensm" dpkg -i ibsm_*.deb ibsa_*.deb
@@ -64,7 +64,8 @@ check "logrotate accepts the files" logrotate -d /etc/logrotate.d/ibsm /etc/logr
 # --- Upgrades under a storm.
 storm() {
     ./ibstorm --transport ibsim --socket lab --node "node00005 HCA-1" --sm http://127.0.0.1:7471 \
-        --rate 200 --duration 40s --timeout 500ms --retries 40 --check >/tmp/storm 2>/tmp/storm.log &
+        --rate 200 --duration 40s --timeout 500ms --retries 40 --check \
+        >/tmp/storm 2>/tmp/storm.log &
     storm=$!
     sleep 5
 }

@@ -6,8 +6,8 @@
 # usage: scripts/boot-lab/run.sh [-t SECONDS]
 #
 # PROGRAMS: a directory with ibsm, ibsmctl, ibsa, packaging, ibfabric and ibstorm [target/debug].
-# Needs root, Debian's debootstrap, qemu-system-x86, cpio and binutils, and the packages' tools, which
-# scripts/package.sh installs. Keeps the system without our packages in target/boot-lab.
+# Needs root, Debian's debootstrap, qemu-system-x86, cpio and binutils, and the packages' tools,
+# which scripts/package.sh installs. Keeps the system without our packages in target/boot-lab.
 set -euo pipefail
 lab=$(cd "$(dirname "$0")" && pwd)
 cd "$lab/../.."

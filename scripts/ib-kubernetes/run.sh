@@ -50,7 +50,8 @@ mkdir "$work/src/drive" && cp "$here/drive.go" "$work/src/drive"
 export GO111MODULE=off GOPATH=$work:/usr/share/gocode GOFLAGS=
 (
     cd "$source/Mellanox/ib-kubernetes"
-    go build -buildmode=plugin -o "$work/ufm.so" github.com/Mellanox/ib-kubernetes/pkg/sm/plugins/ufm
+    go build -buildmode=plugin -o "$work/ufm.so" \
+        github.com/Mellanox/ib-kubernetes/pkg/sm/plugins/ufm
     go build -o "$work/drive" drive
 )
 
@@ -60,7 +61,8 @@ import socket
 sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
 print(*(socket.getsockname()[1] for socket in sockets))')
 name=k8s-$$
-"$programs/ibfabric" generate fat-tree --levels 3 --radix 40 --hosts 10000 -o "$work/net" 2>/dev/null
+"$programs/ibfabric" generate fat-tree --levels 3 --radix 40 --hosts 10000 -o "$work/net" \
+    2>/dev/null
 "$programs/ibfabric" serve --socket "$name" "$work/net" >"$work/ibfabric.log" 2>&1 &
 pids+=($!)
 until grep -q ready "$work/ibfabric.log"; do sleep 0.1; done

@@ -1,6 +1,6 @@
 //! The map of the live page in a browser: the load of links, and the fabric of earlier times.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use benches::sandbox::{can_interoperate_with, free_address};
 use serde_json::Value;
@@ -53,10 +53,17 @@ async fn the_map_shows_load(browser: &Browser, subnet: &Subnet) {
     browser.theme("light").await;
     let load = browser.api("/api/v1/load").await;
     assert_eq!(load["etag"], browser.api("/api/v1/fabric").await["etag"]);
-    // The same link is first everywhere.
-    let busiest = browser.api("/api/v1/links?count=1").await["links"][0].clone();
-    assert_eq!(busiest["from"]["name"], BUSY);
-    assert!((busiest["gbps"].as_f64().unwrap() - 40.0).abs() < 8.0, "{busiest}");
+    // The same link is first everywhere. The first reading has a part of its time without load.
+    let since = Instant::now();
+    let busiest = loop {
+        let busiest = browser.api("/api/v1/links?count=1").await["links"][0].clone();
+        assert_eq!(busiest["from"]["name"], BUSY);
+        if (busiest["gbps"].as_f64().unwrap() - 40.0).abs() < 8.0 {
+            break busiest;
+        }
+        assert!(since.elapsed() < Duration::from_secs(60), "{busiest}");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    };
     let listed = ibsmctl(&subnet.url(), &["perf", "--top", "1", "--json"]);
     let listed: Value = serde_json::from_str(&listed).expect("JSON");
     assert_eq!((listed["links"][0]["from"].clone(), 1), (busiest["from"].clone(), 1));

@@ -17,8 +17,8 @@ pub const RESERVED: Duration = Duration::from_secs(3600);
 /// Maximum number of identities. Further ones have no home: the first port with a GUID keeps it.
 const HOMES_MAX: usize = 1 << 18;
 
-/// The GUID of a node with a port number, or a port GUID with number 0, or the GUID of a switch with
-/// [`WHOLE_SWITCH`].
+/// The GUID of a node with a port number, or a port GUID with number 0, or the GUID of a switch
+/// with [`WHOLE_SWITCH`].
 pub type Identity = (Guid, PortNum);
 
 /// Stands for a switch, which has several places, in the place of a port number.

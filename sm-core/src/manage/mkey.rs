@@ -111,7 +111,7 @@ impl Neighbours {
         self.links_of(guid).next().map(|(_, far)| far)
     }
 
-    /// The known links of the ports with a GUID, by port number, with the ports at their other ends.
+    /// The known links of the ports with a GUID: port number, and the port at the other end.
     pub fn links_of(&self, guid: Guid) -> impl Iterator<Item = (PortNum, End)> {
         let ports = (guid, PortNum(0))..=(guid, PortNum(u8::MAX));
         self.by_end.range(ports).map(|(&(_, num), &far)| (num, far))

@@ -258,7 +258,8 @@ impl Search<'_> {
     }
 
     /// Paths between two ports in virtual fabrics after the first that the request falls under,
-    /// up to `wanted` records in all; each as [`preferred`](Self::preferred) has those of the first.
+    /// up to `wanted` records in all; each as [`preferred`](Self::preferred) has those of the
+    /// first.
     #[cold]
     pub(crate) fn further(
         &self,

@@ -115,8 +115,8 @@ struct Shortest {
 }
 
 impl Shortest {
-    /// Takes the routes of `sssp`, or those of `lash` if these do not fit in the lanes. Also returns
-    /// the hops.
+    /// Takes the routes of `sssp`, or those of `lash` if these do not fit in the lanes. Also
+    /// returns the hops.
     fn find(
         engine: &'static str,
         topology: &Topology,
