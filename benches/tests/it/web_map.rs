@@ -111,8 +111,10 @@ async fn the_map_shows_an_earlier_time(browser: &Browser, subnet: &Subnet) {
     // Two changes back: the host was lost.
     browser.until("!document.getElementById('time-back').disabled").await;
     for _ in 0..20 {
+        let before = browser.eval(shown).await;
         browser.eval("document.getElementById('time-back').click()").await;
-        tokio::time::sleep(Duration::from_millis(400)).await;
+        // The map of that time is shown when it has been read.
+        browser.until(&format!("{shown} !== {before}")).await;
         if browser.eval(missing).await == "1" {
             break;
         }
