@@ -75,7 +75,7 @@ impl Homes {
         remembered: impl FnOnce() -> Option<End>,
         now: Instant,
     ) {
-        if self.by_identity.len() >= HOMES_MAX && !self.by_identity.contains_key(&identity) {
+        if !self.has_room_for(identity) {
             return;
         }
         let home = self.by_identity.entry(identity).or_insert_with(|| {
@@ -90,18 +90,19 @@ impl Homes {
         }
     }
 
-    /// Records where the ports of a switch were that appeared at another place.
+    /// Records where the ports of a node were that appeared at another place, `to`.
     pub fn displaced(
         &mut self,
-        switch: Guid,
+        node: Guid,
         links: impl Iterator<Item = (PortNum, End)>,
         to: End,
         now: Instant,
     ) {
         for (num, place) in links {
-            if self.by_identity.len() < HOMES_MAX {
+            let identity = (node, num);
+            if self.has_room_for(identity) {
                 let home = Home { place, contested: false, away: Some((to, now)) };
-                self.by_identity.entry((switch, num)).or_insert(home);
+                self.by_identity.entry(identity).or_insert(home);
             }
         }
     }
@@ -109,7 +110,7 @@ impl Homes {
     /// Records that two ports have an identity, whose home is at `place` unless another one is
     /// recorded: that stays, even if neither of the two is there.
     pub fn contested(&mut self, identity: Identity, place: End) {
-        if self.by_identity.len() < HOMES_MAX || self.by_identity.contains_key(&identity) {
+        if self.has_room_for(identity) {
             let home = Home { place, contested: false, away: None };
             self.by_identity.entry(identity).or_insert(home).contested = true;
         }
@@ -118,7 +119,7 @@ impl Homes {
     /// Records that two ports have an identity, which belongs to the one at `place`, wherever its
     /// home was recorded.
     pub fn belongs(&mut self, identity: Identity, place: End) {
-        if self.by_identity.len() < HOMES_MAX || self.by_identity.contains_key(&identity) {
+        if self.has_room_for(identity) {
             self.by_identity.insert(identity, Home { place, contested: true, away: None });
         }
     }
@@ -140,6 +141,10 @@ impl Homes {
         }
         home.leave_for(place, now);
         Some(home.place)
+    }
+
+    fn has_room_for(&self, identity: Identity) -> bool {
+        self.by_identity.len() < HOMES_MAX || self.by_identity.contains_key(&identity)
     }
 
     /// Forgets identities of nodes and ports that are not `known`.

@@ -20,8 +20,8 @@ const VICTIM: u64 = 0x30;
 const IMPOSTOR_AT: u8 = 2;
 const VICTIM_AT: u8 = 3;
 
-/// Two leaves and a spine; the manager, the impostor and the victim at the first leaf, and a host at
-/// the other. The impostor's link is down.
+/// Two leaves and a spine; the manager, the impostor and the victim at the first leaf, and a host
+/// at the other. The impostor's link is down.
 fn bed(impostor: (NodeKind, u64, u8)) -> Bed {
     bed_with(impostor, 1, None)
 }
@@ -119,8 +119,8 @@ fn has_identity(bed: &Bed) -> bool {
 const KINDS: [(NodeKind, u64, u8); 3] =
     [(NodeKind::Ca, VICTIM, 2), (NodeKind::Switch, VICTIM, 4), (NodeKind::Router, VICTIM, 1)];
 
-/// Regression: of two nodes with one GUID that differed in NumPorts or NodeType, the one found first
-/// in each full sweep got LID, P_Keys and paths.
+/// Regression: of two nodes with one GUID that differed in NumPorts or NodeType, the one found
+/// first in each full sweep got LID, P_Keys and paths.
 #[test]
 fn an_impostor_of_another_kind_gets_nothing() {
     for kind in KINDS {
@@ -206,8 +206,8 @@ fn an_impostor_with_a_port_guid_of_its_own_keeps_nothing() {
     }
 }
 
-/// Regression: when the cables of a switch had been moved while the manager was down, an adapter with
-/// its node GUID got it.
+/// Regression: when the cables of a switch had been moved while the manager was down, an adapter
+/// with its node GUID kept that.
 #[test]
 fn an_adapter_never_gets_the_guid_of_a_switch() {
     let mut bed = bed_with((NodeKind::Ca, SPINE, 1), 1, Some(0x7777));

@@ -26,7 +26,7 @@ pub(crate) enum PastError {
 }
 
 impl Shared {
-    /// What `read` makes of the history, which it reads on another thread.
+    /// Runs `read` on the history in another thread, and returns its result.
     pub(super) async fn ask_archive<T: Send + 'static>(
         &self,
         read: impl FnOnce(&dyn Archive) -> io::Result<T> + Send + 'static,

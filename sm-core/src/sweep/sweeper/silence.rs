@@ -21,15 +21,14 @@ impl Sweeper {
     /// Ends a request that is no longer sent because its node, or others behind the same link,
     /// took too long. Returns whether it is one.
     pub(super) fn drops(&mut self, now: Instant, request: Request) -> bool {
-        let is_discovery = match &self.sweep.stage {
-            Stage::Discover(discovery) if discovery.reading_is_over(now) => true,
-            Stage::Discover(_) => return false,
-            _ if self.sweep.silence.is_empty() => return false,
-            _ => false,
+        let may_drop = match &self.sweep.stage {
+            Stage::Discover(discovery) => discovery.reading_is_over(now),
+            _ => !self.sweep.silence.is_empty(),
         };
-        let Some((node, entry)) = self.brought_by(request) else { return false };
-        if is_discovery {
-            let Stage::Discover(discovery) = &mut self.sweep.stage else { return false };
+        let Some((node, entry)) = self.brought_by(request).filter(|_| may_drop) else {
+            return false;
+        };
+        if let Stage::Discover(discovery) = &mut self.sweep.stage {
             return discovery.stops_reading(&self.subnet, node);
         }
         let Some(is_first) = self.sweep.silence.drops(node, entry) else { return false };

@@ -40,8 +40,8 @@ impl Discovery {
             let port = subnet.fabric.port(port);
             port.peer().filter(|_| is_trusted || port.link_seen == subnet.state.discovery)
         };
-        // Nor does it read again what is behind the ports of a switch that stayed Active: the switch
-        // knows better than who answers with its GUID.
+        // It does not probe ports of switches that stayed Active either: whether the known link of
+        // `ingress` is still there is found by a probe from its switch.
         let unread = subnet.fabric.port(ingress).peer().filter(|&peer| {
             let node = subnet.fabric.port(ingress).node;
             !self.full && !trusted && peer != egress && subnet.fabric.has_way(node)
@@ -148,9 +148,8 @@ impl Discovery {
     }
 
     fn report_duplicate(&mut self, subnet: &mut Subnet, entry: Contradiction, now: Instant) {
-        // The node that both claims are about: that which both lead to, or that which the newer
-        // comes from and the older leads to.
-        // Or that which the older comes from and the newer leads to.
+        // The node that both claims are about: both lead to it, or one leads to it and the other
+        // comes from it.
         let about = match entry.newer {
             Newer::Link(newer) if newer.to == entry.older.from => newer.to,
             _ => entry.older.to,

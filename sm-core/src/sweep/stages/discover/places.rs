@@ -12,29 +12,30 @@ use ib_mad::wire::attribute::NodeType;
 
 use super::Discovery;
 use super::answerer::Answerer;
+use super::homes::end;
 use crate::fabric::{NodeIndex, PortIndex};
 use crate::manage::home::WHOLE_SWITCH;
 use crate::manage::mkey::End;
 use crate::sweep::subnet::Subnet;
 
-/// How well a node's claim to its GUID is known.
+/// How much is known of a node's place, from the least to the most: what its right to the GUID is
+/// judged by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Claim {
-    /// It is an adapter that `neighbors` does not have there, but it has the GUID as that of a
-    /// switch.
+enum Evidence {
+    /// `neighbors` has the GUID as that of a switch; this is an adapter that it does not have here.
     Foreign,
     /// Its port was elsewhere, or is not known.
     None,
     /// It is where it was first seen since the start.
     Seen,
-    /// It was elsewhere since the start, but `neighbors` has it there.
+    /// It was elsewhere since the start, but `neighbors` has it here.
     Remembered,
-    /// `neighbors` has it there, and it was nowhere else.
+    /// `neighbors` has it here, and it was nowhere else.
     Home,
 }
 
-impl Claim {
-    /// The claim of a port at `place`, which has this home.
+impl Evidence {
+    /// That of a port at `place`, which has this home.
     fn of(home: Option<End>, place: End, is_remembered: bool) -> Self {
         match (home, is_remembered) {
             (Some(home), true) if home != place => Self::Remembered,
@@ -92,8 +93,9 @@ impl Discovery {
         !subnet.exchange.is_idle()
     }
 
-    /// Decides which of two different nodes keeps the GUID that both report: the one whose claim is
-    /// better, else the known one. Returns whether it is that behind `egress`; the other is left out.
+    /// Decides which of two different nodes keeps the GUID that both report: the one with more
+    /// evidence, else the known one. Returns whether it is that behind `egress`. The other is left
+    /// out.
     pub(super) fn replaces_known(
         &mut self,
         subnet: &mut Subnet,
@@ -108,12 +110,10 @@ impl Discovery {
         let known_place = at.map(|port| subnet.end(port));
         let identity = (answerer.guid, answerer.local_port);
         let home = subnet.homes.get(identity, now);
-        let claim = Claim::of(home, place, subnet.is_home(egress, answerer));
-        let is_of_switch = subnet.is_of_switch(answerer.guid, answerer.port_guid);
-        let claim = if is_adapter && is_of_switch { claim.beside_switch() } else { claim };
-        let sm_port = subnet.fabric.sm_port();
-        let is_own = sm_port.is_some_and(|port| subnet.fabric.port(port).node == node);
-        let replaces = !is_own && claim > self.claim_of(subnet, node, now);
+        let evidence = Evidence::of(home, place, subnet.is_home(egress, answerer));
+        let is_foreign = is_adapter && subnet.is_of_switch(answerer.guid, answerer.port_guid);
+        let evidence = if is_foreign { evidence.beside_switch() } else { evidence };
+        let replaces = !subnet.is_own_node(answerer) && evidence > subnet.evidence_of(node, now);
         if is_adapter {
             for identity in [identity, (answerer.port_guid, PortNum(0))] {
                 match known_place {
@@ -146,13 +146,13 @@ impl Discovery {
     ) -> bool {
         let Subnet { fabric, homes, .. } = &mut *subnet;
         let guid = answerer.guid;
-        let place = super::homes::end(fabric, egress);
+        let place = end(fabric, egress);
         if homes.get((guid, answerer.local_port), now) != Some(place) || !fabric.has_way(node) {
             return false;
         }
         let Some(way) = fabric.upstream(node).filter(|&way| way != egress) else { return false };
         let Some(arrival) = fabric.port(way).peer() else { return false };
-        let way_place = super::homes::end(fabric, way);
+        let way_place = end(fabric, way);
         if homes.get((guid, fabric.port(arrival).num), now) == Some(way_place) {
             return false;
         }
@@ -169,26 +169,6 @@ impl Discovery {
         subnet.homes.contested((guid, WHOLE_SWITCH), place);
         subnet.fabric.remove(node);
         true
-    }
-
-    /// The best claim of any port of a known node.
-    fn claim_of(&self, subnet: &mut Subnet, node: NodeIndex, now: Instant) -> Claim {
-        let guid = subnet.fabric.node(node).guid;
-        let is_switch = subnet.fabric.node(node).switch.is_some();
-        let mut ports = subnet.fabric.ports_of(node).map(|port| subnet.fabric.port(port).guid);
-        let is_foreign =
-            !is_switch && ports.any(|port| port.0 != 0 && subnet.is_of_switch(guid, port));
-        let Subnet { fabric, homes, m_keys, .. } = subnet;
-        let claims = fabric.ports_of(node).filter_map(|port| {
-            let place = super::homes::end(fabric, fabric.port(port).peer()?);
-            let entry = fabric.port(port);
-            let is_own = is_switch || is_port_guid_of(guid, entry.guid);
-            let end = super::homes::end(fabric, port);
-            let is_remembered = is_own && m_keys.neighbours.get(end) == Some(place);
-            Some(Claim::of(homes.get((guid, entry.num), now), place, is_remembered))
-        });
-        let claim = claims.max().unwrap_or(Claim::None);
-        if is_foreign { claim.beside_switch() } else { claim }
     }
 
     /// Reports two different nodes with one GUID. `replaces`: whether the second keeps it.
@@ -238,6 +218,25 @@ impl Subnet {
         }
     }
 
+    /// The most evidence of any port of a known node.
+    fn evidence_of(&mut self, node: NodeIndex, now: Instant) -> Evidence {
+        let guid = self.fabric.node(node).guid;
+        let is_switch = self.fabric.node(node).switch.is_some();
+        let mut port_guids = self.fabric.ports_of(node).map(|port| self.fabric.port(port).guid);
+        let is_foreign =
+            !is_switch && port_guids.any(|port| port.0 != 0 && self.is_of_switch(guid, port));
+        let Self { fabric, homes, m_keys, .. } = self;
+        let found = fabric.ports_of(node).filter_map(|port| {
+            let entry = fabric.port(port);
+            let place = end(fabric, entry.peer()?);
+            let is_own = is_switch || is_port_guid_of(guid, entry.guid);
+            let is_remembered = is_own && m_keys.neighbours.get(end(fabric, port)) == Some(place);
+            Some(Evidence::of(homes.get((guid, entry.num), now), place, is_remembered))
+        });
+        let most = found.max().unwrap_or(Evidence::None);
+        if is_foreign { most.beside_switch() } else { most }
+    }
+
     /// Whether `neighbors` has the node GUID of an adapter with this port GUID as that of a switch.
     fn is_of_switch(&self, guid: Guid, port_guid: Guid) -> bool {
         port_guid != guid && self.m_keys.neighbours.place_of(guid).is_some()
@@ -256,9 +255,9 @@ impl Subnet {
     pub(super) fn is_home(&self, egress: PortIndex, answerer: &Answerer) -> bool {
         let Answerer { guid, port_guid, .. } = *answerer;
         let is_switch = answerer.kind == NodeType::Switch;
-        let end = (if is_switch { guid } else { port_guid }, answerer.local_port);
-        let known: Option<End> = self.m_keys.neighbours.get(end);
-        known == Some(self.end(egress)) && (is_switch || is_port_guid_of(guid, port_guid))
+        let port = (if is_switch { guid } else { port_guid }, answerer.local_port);
+        self.m_keys.neighbours.get(port) == Some(self.end(egress))
+            && (is_switch || is_port_guid_of(guid, port_guid))
     }
 }
 

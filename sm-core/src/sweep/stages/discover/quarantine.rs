@@ -176,7 +176,8 @@ impl Subnet {
         self.quarantine.retain(|near| left_out.contains(&near));
     }
 
-    fn is_own_node(&self, answerer: &Answerer) -> bool {
+    /// Whether the SM's own node answered.
+    pub(super) fn is_own_node(&self, answerer: &Answerer) -> bool {
         let sm_port = self.fabric.sm_port();
         sm_port.is_some_and(|sm_port| self.fabric.node_of(sm_port).guid == answerer.guid)
     }
