@@ -12,6 +12,7 @@ pub use prost;
 #[cfg(feature = "rpc")]
 pub mod crowd;
 pub mod metrics;
+pub mod rendezvous;
 #[cfg(feature = "rpc")]
 pub mod serve;
 pub mod snapshot;

@@ -141,6 +141,7 @@ impl Responder {
             id,
             name: format!("sa{index}"),
             front_door: vec![address],
+            spill_from: None,
             port: None,
             port_use: PortUse::default(),
         };

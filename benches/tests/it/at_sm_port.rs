@@ -5,13 +5,14 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use crate::support::scrape::Scrape;
 use crate::support::variable;
 use benches::sandbox::{
     NET_EXAMPLES, PATIENCE, Program, Sandbox, await_status, binary, can_interoperate, free_address,
@@ -38,15 +39,16 @@ struct Site {
 impl Site {
     /// `None` where the net file is not installed.
     fn new(name: &str, managers: &[&'static str]) -> Option<Self> {
-        if !can_interoperate(&["saquery"]) {
-            return None;
-        }
-        let sandbox = Sandbox::new(name);
-        let fabric = sandbox.ibfabric(&PathBuf::from(NET_EXAMPLES).join(NET));
+        let net = PathBuf::from(NET_EXAMPLES).join(NET);
+        can_interoperate(&["saquery"]).then(|| Self::of(Sandbox::new(name), &net, managers))
+    }
+
+    fn of(sandbox: Sandbox, net: &Path, managers: &[&'static str]) -> Self {
+        let fabric = sandbox.ibfabric(net);
         let settings = "sminfo_polling_timeout 200\npolling_retry_number 2\n";
         fs::write(sandbox.path("opensm.conf"), settings).expect("the file is written");
         let publish = managers.iter().map(|&node| (node, free_address().to_string())).collect();
-        Some(Self { sandbox, publish, _fabric: fabric })
+        Self { sandbox, publish, _fabric: fabric }
     }
 
     fn text(&self, name: &str) -> String {
@@ -487,4 +489,53 @@ fn an_external_responder_has_the_port_and_the_manager_keeps_it_open() {
     let _again = site.ibsm(NODE, &["--sa", "external"]);
     site.status(NODE, "SA at SM port   r2 (process ");
     storm.end();
+}
+
+/// Queries of many clients that wait at the port are shared with another responder, whose answers
+/// leave by the port.
+#[test]
+fn a_responder_at_the_managers_port_that_is_behind_passes_queries_to_another() {
+    const NODE: &str = "node00001 HCA-1";
+    const QUERIES: u64 = 40;
+    let sandbox = Sandbox::new("at-port-spill");
+    let net = sandbox.fat_tree(8, 16);
+    let site = Site::of(sandbox, &net, &[NODE]);
+    let ibsm = site.ibsm(NODE, &[]);
+    ibsm.wait_for("SUBNET UP");
+    let http = free_address().to_string();
+    let ibsa = site.ibsa(NODE, "r1", &["--http", &http]);
+    let _behind = site.ibsa_behind();
+    site.status(NODE, "SA at SM port   r1 (process ");
+    let sa = site.attach(NODE).local_port().expect("a port").lid;
+    let mut clients: Vec<Ibsim> =
+        (2..=16).map(|host| site.attach(&format!("node{host:05} HCA-1"))).collect();
+    let passed = || Scrape::of(&http).sum("ibsa_spill_queries_total");
+    let deadline = Instant::now() + PATIENCE;
+    // It learns of the other responder soon.
+    for round in 0.. {
+        ibsa.signal(libc::SIGSTOP);
+        thread::scope(|scope| {
+            for client in &mut clients {
+                scope.spawn(move || {
+                    let here = client.local_port().expect("a port").lid;
+                    let first = round * QUERIES;
+                    let queries: Vec<Packet> =
+                        (first..first + QUERIES).map(|tid| query(sa, here, tid + 1)).collect();
+                    let mut tally = Tally::default();
+                    ask(client, &queries, Repeats::Soon, &mut tally, &AtomicU64::new(0));
+                    let is_clean = tally.refused.is_empty() && tally.unanswered == 0;
+                    assert!(is_clean, "{tally:?}");
+                });
+            }
+            thread::sleep(Duration::from_millis(100));
+            ibsa.signal(libc::SIGCONT);
+        });
+        if passed() > 0 {
+            break;
+        }
+        assert!(Instant::now() < deadline, "no query was passed on");
+    }
+    let scrape = Scrape::of(&http);
+    assert!(scrape.sum("ibsa_spill_answers_total") > 0);
+    assert_eq!(scrape.sum("ibsa_spill_strangers_total"), 0);
 }

@@ -130,6 +130,7 @@ impl Responder {
                 id: 0x1D,
                 name: "responder under test".into(),
                 front_door: vec!["0.0.0.0:4791".parse().unwrap()],
+                spill_from: None,
                 port: Some((Guid(0xF00), ib_mad::types::Qpn(1))),
                 port_use: Default::default(),
             },

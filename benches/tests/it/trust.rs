@@ -188,6 +188,7 @@ fn first_snapshot(sm: &Sm, trust: ClientTrust) -> Option<Arc<Snapshot>> {
             id: 1,
             name: "r".into(),
             front_door: vec![],
+            spill_from: None,
             port: None,
             port_use: Default::default(),
         },

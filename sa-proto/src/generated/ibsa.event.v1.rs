@@ -17,6 +17,31 @@ pub struct Notices {
     /// may have no notices, and when it changes.
     #[prost(string, tag = "2")]
     pub front_door: ::prost::alloc::string::String,
+    /// Set in the first message of a stream, and when it changes.
+    #[prost(message, optional, tag = "3")]
+    pub spill: ::core::option::Option<Spill>,
+}
+/// Requests that the responder which reads the SM's port passes to others while it falls behind.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Spill {
+    /// UDP addresses (host:port) that it sends them from; unspecified ones as in `front_door`. What
+    /// comes from there is answered like envelopes of the front door. Empty if none reads the port.
+    #[prost(string, repeated, tag = "1")]
+    pub from: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// The responders that it may pass requests to; empty for all others.
+    #[prost(message, repeated, tag = "2")]
+    pub targets: ::prost::alloc::vec::Vec<SpillTarget>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SpillTarget {
+    #[prost(fixed64, tag = "1")]
+    pub responder_id: u64,
+    /// UDP addresses (host:port) as seen from the SM's host.
+    #[prost(string, repeated, tag = "2")]
+    pub addresses: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Whether it may answer clients from its own port.
+    #[prost(bool, tag = "3")]
+    pub direct: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Notice {

@@ -90,6 +90,10 @@ pub struct Hello {
     /// And whether it needs the texts of operators' files, not only their hashes.
     #[prost(bool, tag = "10")]
     pub takes_texts: bool,
+    /// A responder at the SM's port: UDP address (host:port) that it passes requests to other
+    /// responders from. An unspecified address means the SM's host.
+    #[prost(string, tag = "11")]
+    pub spill_from: ::prost::alloc::string::String,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FabricPort {

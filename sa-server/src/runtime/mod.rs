@@ -7,6 +7,7 @@ mod error;
 mod listen;
 mod log;
 mod pulse;
+mod spill;
 mod worker_pool;
 
 use std::io::{self, Write};
@@ -32,6 +33,7 @@ use crate::host::verbs_port;
 use crate::node::{Agents, AgentsConfig};
 use crate::query::redirect::Redirection;
 use crate::serve::own_port::{Egress, OwnPort};
+use crate::serve::spill::Spill;
 use crate::sm::forward::{Exchange, Forwarding};
 use crate::sm::peers::{Guarded, Peers};
 use crate::sm::relay;
@@ -53,6 +55,7 @@ use listen::listen;
 pub use log::LogError;
 use log::LogFile;
 use pulse::Vigil;
+use spill::SpillSocket;
 use worker_pool::{Queue, WorkerPool, rebind_never};
 
 /// How often retired tables are looked at.
@@ -126,9 +129,10 @@ fn run(options: Options, host: Host) -> Result<(), StartError> {
         stop: Arc::new(AtomicBool::new(false)),
         tables: publisher.reader(),
         redirection: Redirection::to(options.redirect_to.clone()),
-        // The front door's workers, the fabric's and the rings'.
-        exchange: Exchange::with_lanes(usize::from(options.workers) + 2, lanes)?,
+        // The front door's workers, the fabric's, the rings', and the thread for passed queries.
+        exchange: Exchange::with_lanes(usize::from(options.workers) + 3, lanes)?,
         own_port: None,
+        spill: None,
         doors: peers.clone(),
         pin: options.pin.clone(),
         busy_poll: Duration::from_micros(options.busy_poll),
@@ -172,6 +176,13 @@ fn run(options: Options, host: Host) -> Result<(), StartError> {
     }
     let front_door = listen(&options)?;
     let address = front_door[0].local_addr()?;
+    let spill_socket = sm_port.as_ref().map(|_| {
+        // The worker at the port is started last, after those of the front door.
+        let worker = usize::from(options.workers);
+        SpillSocket::open(id, address, &pool.exchange, worker, worker + 2)
+    });
+    let spill_socket = spill_socket.transpose()?;
+    pool.spill = spill_socket.as_ref().map(|socket| Arc::clone(socket.spill()));
     // The first worker sends the reports, which go out by the front door.
     for (i, udp) in front_door.into_iter().enumerate() {
         let egress =
@@ -205,8 +216,12 @@ fn run(options: Options, host: Host) -> Result<(), StartError> {
         workers,
         capture,
         subnet: options.subnet_label.clone(),
+        spill: pool.spill.clone(),
         ..Metrics::default()
     });
+    if let Some(socket) = spill_socket {
+        pool.threads.push(socket.start(Arc::clone(&pool.stop))?);
+    }
     if let Some(address) = options.http {
         let at = http::serve(address, Arc::clone(&metrics))
             .map_err(|source| StartError::Http { address, source })?;
@@ -232,6 +247,7 @@ fn run(options: Options, host: Host) -> Result<(), StartError> {
             id,
             name,
             front_door: vec![address],
+            spill_from: pool.spill.as_ref().map(|spill| spill.from()),
             port,
             port_use: options.port_use.into(),
         },
@@ -244,6 +260,7 @@ fn run(options: Options, host: Host) -> Result<(), StartError> {
         metrics,
         exchange: Arc::clone(&pool.exchange),
         peers,
+        spill: pool.spill.clone(),
         arrival_port,
         agents,
         vigil: Watchdog::of(manager.as_ref(), Instant::now())
@@ -263,6 +280,7 @@ struct Parts {
     metrics: Arc<Metrics>,
     exchange: Arc<Exchange>,
     peers: Peers,
+    spill: Option<Arc<Spill>>,
     /// GUID of the port that requests arrive at, if there is one.
     arrival_port: Option<Guid>,
     /// Where agents are served, if they are.
@@ -276,7 +294,7 @@ struct Parts {
 /// Follows the SMs until a signal comes.
 fn subscribe(config: ReplicaConfig, parts: Parts) -> Result<(), StartError> {
     let Parts { publisher, tables, metrics, exchange, peers, arrival_port, .. } = parts;
-    let Parts { manager, vigil, log, agents, .. } = parts;
+    let Parts { manager, vigil, log, agents, spill, .. } = parts;
     let publisher = Arc::new(Mutex::new(publisher));
     let agents = agents.map(|config| serve_agents(&config, &publisher, &metrics)).transpose()?;
     // It fails where the process has had a pool before, which does as well.
@@ -372,6 +390,7 @@ fn subscribe(config: ReplicaConfig, parts: Parts) -> Result<(), StartError> {
                 counters: Arc::clone(&metrics.reports[lane]),
                 tables: tables.clone(),
                 peers: peers.clone(),
+                spill: spill.clone(),
             };
             tokio::spawn(report::follow::run(reporting, session.upstream(), session.versions()));
         }

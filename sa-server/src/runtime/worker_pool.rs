@@ -23,6 +23,7 @@ use crate::host::umad_port::{self, Opened, Opener};
 use crate::query::redirect::Redirection;
 use crate::serve::own_port::{Egress, OwnPort};
 use crate::serve::responder::{Responder, ResponderConfig};
+use crate::serve::spill::Spill;
 use crate::serve::worker::{Worker, WorkerConfig};
 use crate::sm::forward::Exchange;
 use crate::sm::peers::Peers;
@@ -60,6 +61,8 @@ pub(super) struct WorkerPool {
     pub(super) exchange: Arc<Exchange>,
     /// The port of the worker at the fabric, and its GUID.
     pub(super) own_port: Option<(Guid, Arc<OwnPort>)>,
+    /// Other responders that take queries at the SM's port while its worker is behind.
+    pub(super) spill: Option<Arc<Spill>>,
     /// The front doors of the managers that are followed.
     pub(super) doors: Peers,
     /// CPUs of the workers, in turn.
@@ -155,6 +158,8 @@ impl WorkerPool {
             upkeep_due = now + UPKEEP_INTERVAL;
             upkeep(captured.inner_mut())
         };
+        // Only the file of the SM's port is shared.
+        let spill = self.spill.clone().filter(|_| matches!(queue, Queue::Shared(_)));
         let stop = Arc::clone(&self.stop);
         let mut begun = self.tables.clone();
         let thread_name = format!("ibsa-{name}");
@@ -170,7 +175,7 @@ impl WorkerPool {
                 );
             }
             let worker = Worker::new(transport, responder(), config);
-            let mut worker = worker.with_egress(egress);
+            let mut worker = worker.with_egress(egress).with_spill(spill);
             if let Queue::Shared(gate) = &queue {
                 while !gate.is_open() && !stop.load(Relaxed) {
                     pulse.beat();

@@ -5,6 +5,7 @@
 //! - `transfer`, `assembly`: RMPP transfers in progress, outgoing and incoming.
 //! - `open_requests`: requests that wait for the subnet manager's decision.
 //! - [`own_port`]: answers that leave by the responder's own port instead of the front door.
+//! - [`spill`]: queries at the SM's port that other responders answer while this one falls behind.
 //! - `proxy`: handles SMPs that arrive at QP0 of the responder's port.
 //! - [`responder`]: decides what happens to every packet; sans-IO, so tests and fuzzers drive it.
 //! - [`worker`]: one thread around a responder and a transport.
@@ -16,5 +17,6 @@ pub mod overload;
 pub mod own_port;
 mod proxy;
 pub mod responder;
+pub mod spill;
 mod transfer;
 pub mod worker;

@@ -1,8 +1,8 @@
 //! Which senders of envelopes are trusted, and which session's tables they are answered from. An
 //! envelope names the requester, so its sender can send requests on behalf of any port. Only
-//! followed managers at the addresses they announced over gRPC, programs of root and of our own
-//! user on this host, and addresses given by `--believe` are accepted; others are counted and
-//! dropped.
+//! followed managers, and the responder at a manager's port, at the addresses that managers
+//! announced over gRPC, programs of root and of our own user on this host, and addresses given by
+//! `--believe` are accepted; others are counted and dropped.
 
 use std::collections::VecDeque;
 use std::io;
@@ -50,6 +50,8 @@ enum Source {
     Feed,
     /// In the stream of events.
     Events,
+    /// There as well: a responder at the manager's port, which passes requests on.
+    Spill,
 }
 
 impl Peers {
@@ -77,6 +79,16 @@ impl Peers {
         );
     }
 
+    /// Sets the addresses from which the responder at the port of the manager followed in `lane`
+    /// passes requests on.
+    pub fn set_spill(&self, lane: usize, addresses: impl IntoIterator<Item = SocketAddr>) {
+        self.replace(
+            |door| door.lane == lane && door.source == Source::Spill,
+            |address| Door { address, lane, source: Source::Spill },
+            addresses,
+        );
+    }
+
     /// No manager is followed in `lane` any more.
     pub fn forget(&self, lane: usize) {
         let door = |address| Door { address, lane, source: Source::Feed };
@@ -94,15 +106,19 @@ impl Peers {
             let kept = doors.iter().filter(|door| !is_old(door));
             let mut doors: Vec<Door> = kept.chain(&new).copied().collect();
             // What names the session comes first.
-            doors.sort_by_key(|door| door.source == Source::Events);
+            doors.sort_by_key(|door| door.source != Source::Feed);
             doors
         });
     }
 
-    /// Whether `peer` is trusted.
+    /// Whether `peer` is trusted. A responder on this host is known by its user instead: any user
+    /// could have its port after it has ended.
     pub fn believes(&self, peer: SocketAddr) -> bool {
         let peer = canonical(peer);
-        self.doors.load().iter().any(|door| door.address == peer) || self.named.contains(&peer.ip())
+        let is_door = |door: &Door| {
+            door.address == peer && !(door.source == Source::Spill && peer.ip().is_loopback())
+        };
+        self.doors.load().iter().any(is_door) || self.named.contains(&peer.ip())
     }
 
     /// The lane of the manager whose front door this is.

@@ -14,6 +14,7 @@ use sa_proto::metrics::{Counter, Family, Format, Histogram, Process, Value, regi
 use sa_proto::snapshot::Version;
 
 use crate::node::AgentCounters;
+use crate::serve::spill::{self, Spill};
 use crate::sm::forward;
 use crate::sm::replica::{ReplicaStatus, SESSIONS_MAX, Source};
 use crate::sm::report;
@@ -54,6 +55,8 @@ pub struct Metrics {
     pub reports: [Arc<ArcSwap<report::Counters>>; SESSIONS_MAX],
     /// Agents on compute nodes.
     pub agents: Arc<AgentCounters>,
+    /// Queries at the SM's port passed to other responders, with `--at-sm-port`.
+    pub spill: Option<Arc<Spill>>,
     /// The file of `--capture`.
     pub capture: Option<Arc<CaptureFile>>,
     /// Label of all metrics; empty for none.
@@ -354,6 +357,35 @@ impl Metrics {
         Ok(())
     }
 
+    fn encode_spill(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        const PASSED: Family = Family::number(
+            "spill_queries",
+            "Queries at the SM's port passed to other responders while this one was behind",
+        );
+        const ANSWERS: Family =
+            Family::number("spill_answers", "Answers to these that left by the SM's port");
+        const LOST: Family = Family::number(
+            "spill_lost",
+            "Of these, queries and answers dropped because a socket or a queue was full",
+        );
+        const STRANGERS: Family = Family::number(
+            "spill_strangers",
+            "Packets dropped that are no answer of a responder that queries are passed to",
+        );
+        type Of = fn(&spill::Counters) -> &AtomicU64;
+        let counters: [(Family, Of); 4] = [
+            (PASSED, |spill| &spill.passed),
+            (ANSWERS, |spill| &spill.answered),
+            (LOST, |spill| &spill.lost),
+            (STRANGERS, |spill| &spill.strangers),
+        ];
+        for (family, of) in counters {
+            let spill = self.spill.as_ref().map(|spill| of(spill.counters()).load(Relaxed));
+            family.counter(encoder)?.of(spill.unwrap_or(0))?;
+        }
+        Ok(())
+    }
+
     fn encode_reports(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         const EVENTS: Family =
             Family::number("events", "Events received from the SM: ports, groups, traps");
@@ -510,6 +542,7 @@ impl Collector for Metrics {
         self.encode_writes(&mut encoder)?;
         self.encode_reports(&mut encoder)?;
         self.encode_agents(&mut encoder)?;
+        self.encode_spill(&mut encoder)?;
         self.encode_snapshot(&mut encoder)
     }
 }

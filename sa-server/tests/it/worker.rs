@@ -9,10 +9,14 @@ use std::time::{Duration, Instant};
 
 use crate::common::{Chain, path_request, published};
 use ib_mad::transport::{Packet, Transport};
+use ib_mad::types::Qpn;
 use ib_mad::wire::mad::{Method, Status};
 use ib_mad::wire::sa::SaMad;
+use sa_proto::proto::event::SpillTarget;
 use sa_server::serve::responder::{Responder, ResponderConfig};
+use sa_server::serve::spill::Spill;
 use sa_server::serve::worker::{Next, Worker, WorkerConfig};
+use sa_server::sm::forward::Exchange;
 use sa_server::stats::Stats;
 
 /// A transport that has packets in each of a number of calls, and fails or is full on request.
@@ -170,4 +174,64 @@ fn who_polls_busily_answers_without_having_waited() {
         assert_eq!(answers, [(Method::GET_RESP, Status::OK); 40]);
         assert_eq!(waits.load(Relaxed) > 0, waited);
     }
+}
+
+/// A transport that always has requests of many clients, and takes all answers.
+#[derive(Default)]
+struct Full {
+    next: u64,
+    sent: Vec<Packet>,
+}
+
+impl Transport for Full {
+    fn receive(&mut self, batch: &mut [Packet]) -> io::Result<usize> {
+        for packet in &mut *batch {
+            self.next += 1;
+            *packet = path_request((self.next % 4 + 1) as u16, 1, 2, self.next);
+            packet.address.qpn = Qpn(self.next as u32 & 0xFF_FFFF);
+        }
+        Ok(batch.len())
+    }
+
+    fn send(&mut self, batch: &[Packet]) -> io::Result<usize> {
+        self.sent.extend_from_slice(batch);
+        Ok(batch.len())
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
+
+#[test]
+fn a_worker_passes_queries_on_while_it_is_behind_and_sends_their_answers() {
+    let publisher = published(&Chain { switches: 2, hosts_each: 2 }.plane(|_| {}));
+    let exchange = Exchange::new(3).unwrap();
+    let spill = Spill::new(1, "127.0.0.1:700".parse().unwrap(), exchange, 1, 2);
+    let addresses = vec!["127.0.0.1:9000".to_owned()];
+    spill.set_targets(0, &[SpillTarget { responder_id: 2, addresses, direct: false }]);
+    let responder = Responder::new(publisher.reader(), ResponderConfig::default(), Arc::default());
+    let worker = Worker::new(Full::default(), responder, WorkerConfig::default());
+    let mut worker = worker.with_spill(Some(Arc::clone(&spill)));
+    let passed = || spill.counters().passed.load(Relaxed);
+    let time = std::cell::Cell::new(Instant::now());
+    let clock = || time.replace(time.get() + Duration::from_micros(10));
+
+    // It is not known yet whether it keeps up.
+    worker.turn(clock).unwrap();
+    assert_eq!(passed(), 0);
+    // The transport has not been empty for a while.
+    time.set(time.get() + Duration::from_millis(20));
+    worker.turn(clock).unwrap();
+    assert!(passed() > 0, "half of the clients are the other responder's");
+
+    let mut query = vec![Packet::default(); 1];
+    assert_eq!(spill.take_queries(&mut query), 1);
+    let tid = SaMad::new(&query[0].mad).header().tid();
+    SaMad::new(&mut query[0].mad).make_response(Status::OK);
+    spill.handle_received(&query);
+    worker.turn(clock).unwrap();
+    let sent = &worker.transport_mut().sent;
+    assert!(sent.iter().any(|answer| SaMad::new(&answer.mad).header().tid() == tid));
+    assert_eq!(spill.counters().answered.load(Relaxed), 1);
 }

@@ -182,6 +182,11 @@ impl Responder {
         self.account(now);
     }
 
+    /// The lane of the own session, from which packets of the fabric are answered.
+    pub(crate) fn own_lane(&mut self) -> usize {
+        self.tables.view().lane
+    }
+
     /// The lane of the session that a packet is answered from.
     fn lane_of(&mut self, packet: &Packet) -> usize {
         self.lane_by(packet.carrier.peer)

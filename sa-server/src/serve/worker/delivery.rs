@@ -163,6 +163,9 @@ impl<T: Transport> Worker<T> {
                 filled += 1;
             }
         }
+        if let Some(spill) = &self.spill {
+            filled += spill.take_answers(&mut self.segments[filled..]);
+        }
         let mut directly = 0;
         let most = most.max(filled);
         let first = filled;

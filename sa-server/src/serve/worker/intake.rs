@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use ib_mad::transport::{Packet, Transport};
 
-use super::Worker;
+use super::{SPILL_TIME, Worker};
 
 impl<T: Transport> Worker<T> {
     /// Drains a transport inherited from another process, and drops all but the last `keep`
@@ -37,16 +37,18 @@ impl<T: Transport> Worker<T> {
         let has_room = self.has_room();
         let mut more = true;
         if has_room && self.backlog.is_light_empty() {
-            let count = self.receive()?;
-            more = count == self.batch.len();
+            let read = self.receive()?;
+            more = read == self.batch.len();
             if !more {
                 self.pace.note_drained(now);
             }
+            let is_behind = more && self.pace.is_behind(now);
+            let count = self.pass_on(read, now, is_behind);
             let Self { responder, backlog, batch, arrived, .. } = self;
             let batch = &mut batch[..count];
             let mut lost = |packet: &Packet, reason| responder.lose(packet, reason);
             backlog.drop_stale(now, &mut lost);
-            if !more || !self.pace.is_behind(now) {
+            if !is_behind {
                 arrived[..count].fill(now);
                 return Ok((backlog.set_heavy_aside(batch, now, &mut lost), more));
             }
@@ -70,12 +72,13 @@ impl<T: Transport> Worker<T> {
         while more
             && (read < allowance.packets || at.saturating_duration_since(begin) < allowance.spare)
         {
-            let count = self.receive()?;
-            more = count == self.batch.len();
+            let received = self.receive()?;
+            more = received == self.batch.len();
+            let count = self.pass_on(received, now, true);
             let Self { responder, backlog, batch, .. } = self;
             let mut lost = |packet: &Packet, reason| responder.lose(packet, reason);
             backlog.file(&batch[..count], now, &mut lost);
-            read += count;
+            read += received;
             at = clock();
             if read <= allowance.packets {
                 begin = at;
@@ -90,6 +93,21 @@ impl<T: Transport> Worker<T> {
             self.note_overflow();
         }
         Ok(more)
+    }
+
+    /// Passes queries among the first `count` packets of the batch to other responders, if this
+    /// worker is behind or was a moment ago; returns how many are left, at the front.
+    fn pass_on(&mut self, count: usize, now: Instant, is_behind: bool) -> usize {
+        let Self { spill: Some(spill), spills_until, responder, batch, .. } = self else {
+            return count;
+        };
+        if is_behind {
+            *spills_until = Some(now + SPILL_TIME);
+        }
+        match spills_until {
+            Some(until) if now < *until => spill.pass_on(responder.own_lane(), &mut batch[..count]),
+            _ => count,
+        }
     }
 
     fn receive(&mut self) -> io::Result<usize> {

@@ -9,6 +9,7 @@ mod delivery;
 mod intake;
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -17,6 +18,7 @@ use ib_mad::transport::{Interest, Malformed, Packet, Transport, wait};
 use crate::serve::overload::{Backlog, BacklogConfig, Pace};
 use crate::serve::own_port::Egress;
 use crate::serve::responder::Responder;
+use crate::serve::spill::Spill;
 use crate::sm::forward::PATIENCE;
 
 /// Packets answered at a time.
@@ -24,6 +26,9 @@ const BATCH_MAX: usize = 64;
 
 /// A worker without a turn for so long was stopped, and clients have given up.
 const STOPPED_MIN: Duration = PATIENCE;
+
+/// A worker that fell behind passes queries on for at least so long.
+const SPILL_TIME: Duration = Duration::from_millis(50);
 
 /// Bounds of a [`Worker`].
 #[derive(Clone, Copy, Debug)]
@@ -74,6 +79,9 @@ pub struct Worker<T> {
     now: Instant,
     /// Role of the worker for the responder's own port.
     egress: Egress,
+    /// Other responders that take queries while this worker is behind.
+    spill: Option<Arc<Spill>>,
+    spills_until: Option<Instant>,
     /// Whether in this turn tables under way grow before costly requests are answered.
     grows_first: bool,
 }
@@ -105,6 +113,8 @@ impl<T: Transport> Worker<T> {
             overflowed: 0,
             now,
             egress: Egress::Back,
+            spill: None,
+            spills_until: None,
             grows_first: false,
         }
     }
@@ -112,6 +122,11 @@ impl<T: Transport> Worker<T> {
     /// Same, with a role for the responder's own port.
     pub fn with_egress(self, egress: Egress) -> Self {
         Self { egress, ..self }
+    }
+
+    /// Same, with other responders that take queries while this worker is behind.
+    pub fn with_spill(self, spill: Option<Arc<Spill>>) -> Self {
+        Self { spill, ..self }
     }
 
     /// The responder, for its counters.

@@ -62,6 +62,8 @@ pub struct Identity {
     /// UDP addresses that the front door may send requests to. An unspecified address stands for
     /// this end of the connection to the SM.
     pub front_door: Vec<std::net::SocketAddr>,
+    /// UDP address that it passes requests to other responders from, if it is at the SM's port.
+    pub spill_from: Option<std::net::SocketAddr>,
     /// GUID of the fabric port and the QP that it answers on, if it has one.
     pub port: Option<(Guid, Qpn)>,
     /// Use of that port.
@@ -369,6 +371,7 @@ pub fn greeting(identity: &Identity) -> proto::Hello {
             r#use: identity.port_use.into(),
         }),
         held: None,
+        spill_from: identity.spill_from.map(|address| address.to_string()).unwrap_or_default(),
         ..proto::Hello::default()
     }
 }

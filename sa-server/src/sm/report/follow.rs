@@ -13,11 +13,15 @@ use tonic::Streaming;
 
 use super::follower::Follower;
 use super::{Counters, ReportConfig};
+use crate::serve::spill::Spill;
 use crate::sm::forward::Exchange;
 use crate::sm::peers::{self, Peers};
 use crate::sm::replica::{Upstream, passing_identity};
 use crate::sm::sleep_until;
 use crate::tables::cell::Reader;
+
+/// Limit of addresses that requests at the SM's port are passed on from.
+const SPILL_FROM_MAX: usize = 8;
 
 /// What Reports are made of, and where they go.
 pub(crate) struct Reporting {
@@ -28,6 +32,8 @@ pub(crate) struct Reporting {
     pub(crate) counters: Arc<ArcSwap<Counters>>,
     pub(crate) tables: Reader,
     pub(crate) peers: Peers,
+    /// Queries at the SM's port that other responders may answer, if this responder is there.
+    pub(crate) spill: Option<Arc<Spill>>,
 }
 
 /// Sends Reports until a sender of `upstream`, the SM followed in the lane, or of `versions` is
@@ -37,11 +43,11 @@ pub(crate) async fn run(
     mut upstream: watch::Receiver<Option<Upstream>>,
     mut versions: watch::Receiver<Version>,
 ) {
-    let Reporting { responder_id, lane, exchange, counters, tables, peers } = reporting;
+    let Reporting { responder_id, lane, exchange, counters, tables, peers, spill } = reporting;
     // A late response to a Report of the previous process must not match one of this process.
     let config = ReportConfig { first_tid: passing_identity() as u32, ..ReportConfig::default() };
     let follower = Follower::new(responder_id, config, peers, lane);
-    let mut reporter = Reporter { exchange: Arc::clone(&exchange), lane, follower, tables };
+    let mut reporter = Reporter { exchange: Arc::clone(&exchange), lane, follower, tables, spill };
     let mut sm = upstream.borrow_and_update().clone();
     let mut stream = None;
     loop {
@@ -91,6 +97,7 @@ struct Reporter {
     lane: usize,
     follower: Follower,
     tables: Reader,
+    spill: Option<Arc<Spill>>,
 }
 
 impl Reporter {
@@ -121,10 +128,26 @@ impl Reporter {
             }
             self.follower.handle_front_doors(doors);
         }
+        if let (Some(sm), Some(named)) = (sm, &notices.spill) {
+            self.take_spill(sm, named).await;
+        }
         let Some(generation) = self.tables.lane(self.lane) else { return };
         let invalid = self.follower.handle_notices(Instant::now(), generation, notices.notices);
         if invalid > 0 {
             tracing::warn!(events = invalid, "events without a valid Notice ignored");
+        }
+    }
+
+    /// Accepts requests that the responder at the SM's port passes on, and passes on those of this
+    /// responder if it is there.
+    async fn take_spill(&mut self, sm: &Upstream, named: &proto::Spill) {
+        let mut addresses = Vec::new();
+        for from in named.from.iter().take(SPILL_FROM_MAX) {
+            addresses.extend(peers::doors(from, &sm.url).await);
+        }
+        self.follower.handle_spill(addresses);
+        if let Some(spill) = &self.spill {
+            spill.set_targets(self.lane, &named.targets);
         }
     }
 

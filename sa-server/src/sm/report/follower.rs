@@ -74,6 +74,7 @@ impl Follower {
             sm.clone_into(&mut self.sm);
             self.last_event = 0;
             self.handle_front_doors(Vec::new());
+            self.handle_spill(Vec::new());
         }
         proto::FollowRequest { responder_id: self.responder_id, after: self.last_event }
     }
@@ -99,6 +100,11 @@ impl Follower {
     pub fn handle_front_doors(&mut self, addresses: Vec<SocketAddr>) {
         self.front_door = addresses.first().copied();
         self.peers.set_doors(self.lane, addresses);
+    }
+
+    /// The responder at the SM's port passes requests on from these addresses.
+    pub fn handle_spill(&mut self, addresses: Vec<SocketAddr>) {
+        self.peers.set_spill(self.lane, addresses);
     }
 
     /// Takes events from the stream; returns how many were ignored because they carry no Notice.

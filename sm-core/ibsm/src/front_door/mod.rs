@@ -10,6 +10,7 @@
 mod pins;
 mod reader;
 mod redirect;
+mod spill;
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -20,8 +21,8 @@ use ib_mad::types::{Gid, Lid, Qpn, Sl};
 use ib_mad::wire::mad::{Method, MgmtClass};
 use ib_mad::wire::rmpp::RmppType;
 use ib_mad::wire::sa::SaMad;
+use sa_proto::rendezvous::{self, Client};
 use sa_proto::snapshot::Session;
-use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::cli::{RedirectMode, ReturnWay};
 use crate::observe::Responder;
@@ -30,6 +31,7 @@ pub use reader::{ConnectionId, PortReader, PortService};
 use redirect::Redirection;
 pub use redirect::Target;
 use sm_core::sweep::SlsOfPaths;
+pub use spill::Spill;
 
 /// Maximum number of transfers and reports pinned to a responder at once; beyond it the oldest is
 /// forgotten.
@@ -229,6 +231,13 @@ impl FrontDoor {
         self.sls.sl(client, target.lid, target.sl)
     }
 
+    /// What the responder `reader`, which reads the SM's port, may pass to others.
+    pub fn spill(&self, reader: Option<u64>, responders: &[Responder]) -> Spill {
+        let is_direct =
+            |id| self.return_way == ReturnWay::Direct && self.redirection.has_target(id);
+        Spill::new(reader, responders, self.session, is_direct)
+    }
+
     /// Pins in force.
     pub fn pins(&self) -> usize {
         self.pins.len()
@@ -239,28 +248,20 @@ fn is_registered(responders: &[Responder], peer: SocketAddr) -> bool {
     responders.iter().any(|responder| responder.front_door.contains(&peer))
 }
 
-/// The responder for a client, of those that serve `session`: the one with the greatest hash of
-/// both, so that each client stays with its responder when others come and go.
+/// The responder for a client, of those that serve `session`, and its address.
 fn choose(
     responders: &[Responder],
     session: Session,
     client: &Address,
 ) -> Option<(u64, SocketAddr)> {
-    let mut key = [0; 22];
-    key[..2].copy_from_slice(&client.lid.0.to_be_bytes());
-    key[2..6].copy_from_slice(&client.qpn.0.to_be_bytes());
-    if let Some(grh) = &client.grh {
-        key[6..].copy_from_slice(&grh.remote_gid.0);
-    }
+    let client = Client::new(client.lid, client.qpn, client.grh.map(|grh| grh.remote_gid));
     let (score, chosen) = responders
         .iter()
         .filter(|responder| responder.answers(session))
-        .map(|responder| (xxh3_64_with_seed(&key, responder.id), responder))
+        .map(|responder| (client.score(responder.id), responder))
         .max_by_key(|(score, responder)| (*score, responder.id))?;
     let addresses = &chosen.front_door;
-    // A client always gets the same address of its responder. The upper bits of the score chose the
-    // responder; the lower ones are independent of them.
-    let address = addresses.get((score & 0xFFFF_FFFF) as usize % addresses.len());
+    let address = addresses.get(rendezvous::address_of(score, addresses.len()));
     address.map(|address| (chosen.id, *address))
 }
 

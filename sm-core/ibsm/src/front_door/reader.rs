@@ -209,6 +209,12 @@ impl PortReader {
         }
     }
 
+    /// Id in the feed of the responder that reads.
+    pub fn responder(&self) -> Option<u64> {
+        let named = self.responders.iter().find(|other| Some(other.connection) == self.named);
+        named.map(|reader| reader.id)
+    }
+
     /// The process that reads.
     pub fn service(&self, reads_here: bool) -> PortService {
         let named = self.responders.iter().find(|other| Some(other.connection) == self.named);

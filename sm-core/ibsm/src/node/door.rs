@@ -8,7 +8,7 @@ use tracing::warn;
 
 use super::ring::Ring;
 use crate::cli::SaAccess;
-use crate::front_door::{Counters, FrontDoor, Passage, Target};
+use crate::front_door::{Counters, FrontDoor, Passage, Spill, Target};
 use crate::observe::Responders;
 use sm_core::sweep::SlsOfPaths;
 
@@ -78,6 +78,11 @@ impl Door {
     /// Sets the ports that clients may be redirected to, and the SLs of paths there.
     pub(super) fn set_targets(&mut self, targets: Vec<Target>, sls: SlsOfPaths) {
         self.logic.set_targets(targets, sls);
+    }
+
+    /// What the responder that reads the SM's port may pass to others.
+    pub(super) fn spill(&self, reader: Option<u64>) -> Spill {
+        self.logic.spill(reader, &self.responders.load())
     }
 
     /// Takes a packet that the fabric delivered to QP1. `true` if it has become an answer to be

@@ -495,6 +495,11 @@ impl Node {
         (self.door.counters(), self.door.pins())
     }
 
+    /// What the responder `reader`, which reads the SM's port, may pass to others.
+    pub fn spill(&self, reader: Option<u64>) -> crate::front_door::Spill {
+        self.door.spill(reader)
+    }
+
     /// Answers dropped because too many waited for the transport.
     pub fn answers_dropped(&self) -> u64 {
         self.transmit.answers_dropped()

@@ -64,6 +64,8 @@ pub struct Responder {
     pub software: Arc<str>,
     /// UDP addresses to which the front door may send requests.
     pub front_door: Arc<[SocketAddr]>,
+    /// If it is at the SM's port: the UDP address from which it passes requests to others.
+    pub spill_from: Option<SocketAddr>,
     /// GUID of its fabric port, and the QP on which it answers, if it has one.
     pub port: Option<(Guid, Qpn)>,
     /// The use of that port.
@@ -110,7 +112,8 @@ pub struct Follower {
 impl Responder {
     /// Creates an entry from a responder's greeting. An unspecified front-door address is replaced
     /// by the remote address of the connection. A responder that is not identified may name no
-    /// other address: the front door would send there.
+    /// other address: the front door would send there. Only a responder of this host can be at the
+    /// SM's port, and name an address to pass requests on from.
     pub(crate) fn new(
         hello: &Hello,
         serving: Option<Version>,
@@ -124,6 +127,7 @@ impl Responder {
             name: printable(shortened(&hello.name)).into(),
             software: printable(shortened(&hello.software)).into(),
             front_door: front_door.take(FRONT_DOOR_MAX).collect(),
+            spill_from: spill_from(&hello.spill_from, peer),
             port: hello.port.map(|port| (Guid(port.guid), Qpn(port.qpn & 0xFF_FFFF))),
             usage: hello.port.map(usage).unwrap_or_default(),
             serving,
@@ -207,6 +211,12 @@ fn address(text: &str, peer: Option<Origin>) -> Option<SocketAddr> {
         return None;
     }
     Some(address)
+}
+
+/// Where a responder passes requests on from; as it is announced, unspecified for this host.
+fn spill_from(text: &str, peer: Option<Origin>) -> Option<SocketAddr> {
+    let is_local = peer.is_some_and(|peer| peer.ip.to_canonical().is_loopback());
+    text.parse().ok().filter(|_| is_local)
 }
 
 fn shortened(text: &str) -> &str {

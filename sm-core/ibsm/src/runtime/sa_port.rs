@@ -141,6 +141,11 @@ impl SaPort {
         [decision, feed].into_iter().flatten().fold(self.upkeep_due, Instant::min)
     }
 
+    /// Id in the feed of the responder that reads, if one does.
+    pub(super) fn responder(&self) -> Option<u64> {
+        self.reader.responder()
+    }
+
     /// The process that reads.
     pub(super) fn service(&self) -> PortService {
         self.reader.service(self.reads_here)

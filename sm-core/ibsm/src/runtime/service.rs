@@ -60,6 +60,9 @@ const BATCHES_IN_A_ROW: usize = 8;
 /// How often a standby gives its performance manager the nodes that it knows.
 const OFFER_INTERVAL: Duration = Duration::from_secs(60);
 
+/// How often the responders are looked up that requests at the SM's port may be passed to.
+const SPILL_INTERVAL: Duration = Duration::from_millis(100);
+
 /// The parts of a run, set up.
 pub(super) struct Parts {
     pub(super) config: Config,
@@ -103,6 +106,7 @@ pub(super) struct Service {
     fabric: Attachment,
     tap: Tap,
     sa_port: Option<SaPort>,
+    spill_due: Instant,
     workers: Workers,
     incoming: Box<[Packet]>,
     door: DoorSocket,
@@ -170,6 +174,7 @@ impl Service {
             fabric,
             tap,
             sa_port,
+            spill_due: Instant::now(),
             incoming: vec![Packet::default(); BATCH].into_boxed_slice(),
             door,
             node,
@@ -345,6 +350,10 @@ impl Service {
         if let Some(sa_port) = &mut self.sa_port {
             let session = self.publisher.session();
             sa_port.maintain(now, &self.publisher.responders().load(), session);
+            if now >= self.spill_due {
+                self.spill_due = now + SPILL_INTERVAL;
+                self.registry.set_spill(self.node.spill(sa_port.responder()));
+            }
         }
         if !self.fabric.is_attached() {
             self.node.handle_detached();
@@ -534,7 +543,8 @@ impl Service {
         self.tap.rest();
         let now = Instant::now();
         let due = self.fabric.due();
-        let due = self.sa_port.as_ref().map_or(due, |sa_port| sa_port.due().min(due));
+        let sa_port = self.sa_port.as_ref().map(|sa_port| sa_port.due().min(self.spill_due));
+        let due = sa_port.map_or(due, |sa_port| sa_port.min(due));
         let due = self.node.poll_timeout().map_or(due, |node| node.min(due));
         let due = self.watchdog.as_ref().map_or(due, |watchdog| watchdog.due().min(due));
         let timeout = Some(due.saturating_duration_since(now));

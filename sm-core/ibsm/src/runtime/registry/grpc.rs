@@ -107,7 +107,7 @@ impl Events for Service {
         request: Request<event_proto::FollowRequest>,
     ) -> Result<Response<Self::FollowStream>, Status> {
         let (outbound, stream) = mpsc::channel(NOTICES_OUTBOUND_MAX);
-        let after = request.into_inner().after;
+        let event_proto::FollowRequest { responder_id, after } = request.into_inner();
         let (missed, notices) = {
             let recent = self.shared.recent();
             let kept = recent.iter().filter(|(since, _)| since.elapsed() < NOTICES_KEPT);
@@ -115,7 +115,7 @@ impl Events for Service {
             let missed: Vec<_> = missed.map(|(_, notice)| (**notice).clone()).collect();
             (missed, self.shared.notices.subscribe())
         };
-        tokio::spawn(self.clone().follow_until_end(missed, notices, outbound));
+        tokio::spawn(self.clone().follow_until_end(responder_id, missed, notices, outbound));
         Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
     }
 
@@ -143,14 +143,17 @@ impl Events for Service {
 impl Service {
     async fn follow_until_end(
         self,
+        responder: u64,
         missed: Vec<NumberedNotice>,
         mut notices: broadcast::Receiver<Arc<NumberedNotice>>,
         outbound: mpsc::Sender<Result<event_proto::Notices, Status>>,
     ) {
         let mut end = self.end.clone();
         let mut door = self.shared.front_door.subscribe();
+        let mut spill = self.shared.spill.subscribe();
         let front_door = door.borrow_and_update().clone();
-        let mut message = event_proto::Notices { notices: missed, front_door };
+        let may_pass_on = Some(spill.borrow_and_update().message(responder));
+        let mut message = event_proto::Notices { notices: missed, front_door, spill: may_pass_on };
         loop {
             let sent = tokio::select! {
                 _ = end.changed() => return,
@@ -164,6 +167,9 @@ impl Service {
                 _ = end.changed() => return,
                 () = outbound.closed() => return,
                 _ = door.changed() => message.front_door.clone_from(&door.borrow_and_update()),
+                _ = spill.changed() => {
+                    message.spill = Some(spill.borrow_and_update().message(responder));
+                }
                 notice = notices.recv() => match notice {
                     Ok(notice) => message.notices.push((*notice).clone()),
                     Err(broadcast::error::RecvError::Lagged(missed)) => {

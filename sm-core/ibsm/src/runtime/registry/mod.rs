@@ -40,6 +40,7 @@ use tracing::error;
 
 pub use super::store::StoreError;
 pub use super::store::file::Medium;
+use crate::front_door::Spill;
 use crate::partitions::Site;
 use crate::publish::Publisher;
 pub use dump::SaDumpFile;
@@ -305,6 +306,15 @@ impl RegistryHandle {
     /// Sets the front door's address, which is sent to responders.
     pub(super) fn set_front_door(&self, address: String) {
         self.shared.front_door.send_replace(address);
+    }
+
+    /// Sets which responder may pass on requests at the SM's port, and where to.
+    pub(super) fn set_spill(&self, spill: Spill) {
+        self.shared.spill.send_if_modified(|is| {
+            let changes = *is != spill;
+            *is = spill;
+            changes
+        });
     }
 
     /// Reports events to subscribers.

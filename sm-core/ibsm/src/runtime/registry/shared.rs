@@ -18,6 +18,7 @@ use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use super::counters::Counters;
 use super::durable::{Verdict, Write};
 use super::notices::{NOTICES_MAX, NumberedNotice};
+use crate::front_door::Spill;
 use crate::partitions::Site;
 use crate::publish::{Publisher, Writers};
 use crate::runtime::follow::Progress;
@@ -128,6 +129,8 @@ pub(super) struct Shared {
     pub(super) recent: Mutex<VecDeque<(Instant, Arc<NumberedNotice>)>>,
     /// The front door's address.
     pub(super) front_door: watch::Sender<String>,
+    /// Who may pass on requests at the SM's port, and where to.
+    pub(super) spill: watch::Sender<Spill>,
     /// Members of MLIDs whose members changed, until the service loop takes them.
     pub(super) membership: Mutex<Membership>,
     /// Blocks of GUID tables that changed, until the service loop takes them.
@@ -170,6 +173,7 @@ impl Shared {
             notices: broadcast::Sender::new(NOTICES_MAX),
             recent: Mutex::default(),
             front_door: watch::Sender::default(),
+            spill: watch::Sender::default(),
             membership: Mutex::default(),
             guid_blocks: Mutex::default(),
             api_partitions: Mutex::default(),
