@@ -38,6 +38,11 @@ impl Fabric {
         }
     }
 
+    /// Counts the link of a port as new.
+    pub fn note_new_link(&mut self, port: PortIndex) {
+        self.new_links.note(port);
+    }
+
     /// All links, each once.
     pub fn links(&self) -> Vec<(PortIndex, PortIndex)> {
         self.links_of(self.nodes().flat_map(|(node, _)| self.ports_of(node)))

@@ -66,6 +66,11 @@ impl Homes {
         Some(home.place)
     }
 
+    /// The home of an identity, as it was when last asked for.
+    pub fn known(&self, identity: Identity) -> Option<End> {
+        self.by_identity.get(&identity).map(|home| home.place)
+    }
+
     /// Records that an identity is in use at `place`. If it has no home yet, that is where it was
     /// before a restart (`remembered`), or else this place.
     pub fn used(
@@ -103,6 +108,17 @@ impl Homes {
             if self.has_room_for(identity) {
                 let home = Home { place, contested: false, away: Some((to, now)) };
                 self.by_identity.entry(identity).or_insert(home);
+            }
+        }
+    }
+
+    /// Records the places of a switch that appeared at another one. They remain its homes however
+    /// long it is away: only what takes such a place itself, or the operator, ends that.
+    pub fn reserved(&mut self, switch: Guid, links: impl Iterator<Item = (PortNum, End)>) {
+        for (num, place) in links {
+            let identity = (switch, num);
+            if self.has_room_for(identity) {
+                self.by_identity.insert(identity, Home { place, contested: false, away: None });
             }
         }
     }

@@ -14,6 +14,8 @@ use sm_routing::text::leading_number;
 
 /// Maximum number of lines read from a file: 65,536 ports, or both ends of as many links.
 const LINES_MAX: usize = 1 << 20;
+/// How far at most the GUIDs of an adapter's ports are behind its node GUID.
+pub const ADAPTER_GUIDS: u64 = 16;
 
 /// Maximum file size, bytes: the maximum number of lines, with room for comments.
 pub const FILE_LEN_MAX: u64 = LINES_MAX as u64 * 64;
@@ -115,6 +117,22 @@ impl Neighbours {
     pub fn links_of(&self, guid: Guid) -> impl Iterator<Item = (PortNum, End)> {
         let ports = (guid, PortNum(0))..=(guid, PortNum(u8::MAX));
         self.by_end.range(ports).map(|(&(_, num), &far)| (num, far))
+    }
+
+    /// Where a port of an adapter was, by node GUID and port number. The table has port GUIDs, of
+    /// which a maker gives an adapter those that follow its node GUID.
+    pub fn place_of_adapter(&self, node: Guid, num: PortNum) -> Option<End> {
+        self.links_near(node).find(|((_, port), _)| *port == num).map(|(_, &far)| far)
+    }
+
+    /// Whether a link is known of a node with this GUID, or of an adapter's port that may be its.
+    pub fn has_node(&self, guid: Guid) -> bool {
+        self.links_near(guid).next().is_some()
+    }
+
+    fn links_near(&self, node: Guid) -> impl Iterator<Item = (&End, &End)> {
+        let last = Guid(node.0.saturating_add(ADAPTER_GUIDS));
+        self.by_end.range((node, PortNum(0))..=(last, PortNum(u8::MAX)))
     }
 
     /// Whether so many more links fit without dropping others.

@@ -176,6 +176,30 @@ fn a_home_outlives_a_restart() {
     }
 }
 
+/// Regression: an impostor that was served while its victim was away was in `neighbors`: one restart
+/// or takeover made its place the home.
+#[test]
+fn a_home_outlives_restarts_while_another_port_is_served() {
+    for node in NODE_GUIDS {
+        let mut bed = bed(node);
+        bed.managers[0].sweeper.neighbours();
+        set_link(&mut bed, victim_of, false);
+        set_link(&mut bed, impostor_of, true);
+        for _ in 0..2 {
+            let host = bed.hosts()[0];
+            let mut before = bed.crash(0);
+            let neighbours = before.sweeper.neighbours().clone();
+            bed.manage(host, Settings::default(), before.sweeper.lids().clone());
+            bed.managers[0].sweeper.set_m_keys(MKeyTable::default(), neighbours);
+            bed.run_for(Duration::from_secs(15));
+        }
+        assert!(is_served(&bed, impostor_of), "a moved cable: {node:#x}");
+        set_link(&mut bed, victim_of, true);
+        assert!(is_served(&bed, victim_of), "{node:#x}");
+        assert!(!is_served(&bed, impostor_of), "{node:#x}");
+    }
+}
+
 /// Regression: While the owner was away, the home of its GUID became the place of the first of two
 /// impostors as soon as the second one was seen, and the owner got nothing when it returned.
 #[test]

@@ -17,6 +17,8 @@ mod golden_registry;
 mod handover;
 mod handover_clients;
 mod impostor_nodes;
+mod impostor_sequences;
+mod impostor_switches;
 mod impostors;
 mod lanes;
 mod left_out;

@@ -51,14 +51,67 @@ impl Discovery {
             (_, Some(peer)) if peer == egress => return false,
             (None, None) => match unread {
                 Some(peer) => Claim { from: ingress, to: peer },
+                None if self.must_confirm(subnet, egress, ingress) => {
+                    Claim { from: ingress, to: egress }
+                }
                 None => return false,
             },
             // Something else was seen to lead to `ingress`, or to `egress`.
-            (_, Some(other)) => Claim { from: other, to: ingress },
-            (Some(other), None) => Claim { from: other, to: egress },
+            (_, Some(other)) => subnet.probed_from_switch(other, ingress),
+            (Some(other), None) => subnet.probed_from_switch(other, egress),
         };
         self.look_into(subnet, older, Newer::Link(Claim { from: egress, to: ingress }), now);
         true
+    }
+
+    /// Whether a link into a switch must be seen from its other end, too: the switch is reached by
+    /// another way, and was not linked there before. What answers with its GUID may be a host.
+    fn must_confirm(&self, subnet: &Subnet, egress: PortIndex, ingress: PortIndex) -> bool {
+        let node = subnet.fabric.port(ingress).node;
+        let has_memory = !self.full || !subnet.m_keys.neighbours.is_empty();
+        let is_read = !self.full || subnet.fabric.node(node).seen == subnet.state.discovery;
+        let is_own =
+            subnet.fabric.sm_port().is_some_and(|own| subnet.fabric.port(own).node == node);
+        let is_other_way =
+            is_own || subnet.fabric.has_way(node) && subnet.fabric.upstream(node) != Some(egress);
+        subnet.is_external(ingress)
+            && has_memory
+            && is_read
+            && is_other_way
+            && !subnet.is_remembered(egress, ingress)
+            && !self.contradictions.confirmed.contains(&Claim { from: egress, to: ingress })
+    }
+
+    /// The other end of a new link into a switch was probed, by the way that is known.
+    fn link_confirmed(
+        &mut self,
+        subnet: &mut Subnet,
+        link: Claim,
+        answerer: Option<&Answerer>,
+        holds: bool,
+    ) {
+        if holds {
+            self.contradictions.confirmed.insert(link);
+            return subnet.exchange.push(Request::new(Kind::Probe, link.from));
+        }
+        self.left_out.insert(link.from);
+        let guid = subnet.fabric.node_of(link.to).guid;
+        let (place, far) = (subnet.place(link.from), subnet.place(link.to));
+        if answerer.is_none() {
+            return subnet.anomaly(format_args!(
+                "the link from {place} to {far} is ignored: nothing answers there when it is \
+                 probed from {far}"
+            ));
+        }
+        subnet.contest_switch(link.to);
+        if self.first_report(subnet, guid.0) {
+            let text = format!(
+                "duplicate GUID: a node at {place} answers as {far}, whose link leads elsewhere. It \
+                 is ignored; change the GUID of one of the nodes"
+            );
+            let out = subnet.left_out_place(link.from);
+            subnet.journal.duplicate(guid, out, text);
+        }
     }
 
     /// PortInfo of `port` shows no link, although `peer` was found to lead to it. `number` is not 0
@@ -116,6 +169,12 @@ impl Discovery {
         };
         let answerer = data.and_then(|data| Answerer::parse(data).ok());
         let holds = answerer.as_ref().is_some_and(|answerer| subnet.leads_to(claim, answerer));
+        if let Newer::Link(newer) = entry.newer
+            && (newer.from, newer.to) == (entry.older.to, entry.older.from)
+        {
+            self.settle(index);
+            return self.link_confirmed(subnet, newer, answerer.as_ref(), holds);
+        }
         match (entry.older_holds, holds, entry.newer) {
             (false, true, newer) => {
                 self.contradictions.open[index].older_holds = true;
@@ -242,6 +301,14 @@ impl Subnet {
     /// Whether this is a port of a switch other than port 0.
     pub(super) fn is_external(&self, port: PortIndex) -> bool {
         !self.is_adapter_port(port) && self.fabric.port(port).num.0 > 0
+    }
+
+    /// A link as it can be probed: an adapter forwards no probe.
+    fn probed_from_switch(&self, from: PortIndex, to: PortIndex) -> Claim {
+        match self.is_adapter_port(from) && self.is_external(to) {
+            true => Claim { from: to, to: from },
+            false => Claim { from, to },
+        }
     }
 
     /// Reports a node that answered a repeated request with a third GUID. Where a cable was moved,

@@ -80,11 +80,9 @@ impl Discovery {
         }
         let to = newer.to;
         let identity = (subnet.fabric.node_of(to).guid, subnet.fabric.port(to).num);
-        let known = subnet.homes.get(identity, now);
         let place = subnet.end(newer.from);
         let older = subnet.end(entry.older.from);
-        let remembered = || subnet.m_keys.neighbours.place_of(subnet.fabric.port(to).guid);
-        let home = known.or_else(remembered).unwrap_or(older);
+        let home = subnet.home_of(identity, now).unwrap_or(older);
         subnet.homes.contested(identity, home);
         if home == place {
             self.replace(subnet, entry.older, newer);
@@ -184,7 +182,7 @@ impl Discovery {
 impl Subnet {
     /// Two nodes were seen with the GUID of the switch of `port`: only the links that it had before
     /// lead to it, for an hour.
-    fn contest_switch(&mut self, port: PortIndex) {
+    pub(super) fn contest_switch(&mut self, port: PortIndex) {
         let guid = self.fabric.node_of(port).guid;
         let home = self.m_keys.neighbours.place_of(guid);
         if let Some(home) = home.filter(|_| !self.is_adapter_port(port)) {
@@ -202,8 +200,9 @@ impl Subnet {
         if self.is_adapter_port(port) {
             let identity = (self.fabric.node_of(port).guid, self.fabric.port(port).num);
             let place = self.end(egress);
-            let Self { fabric, homes, m_keys, .. } = self;
-            homes.used(identity, place, || remembered(fabric, &m_keys.neighbours, port), now);
+            let Self { homes, m_keys, .. } = self;
+            let remembered = || m_keys.neighbours.place_of_adapter(identity.0, identity.1);
+            homes.used(identity, place, remembered, now);
         }
     }
 }

@@ -23,6 +23,8 @@ pub(in crate::sweep) struct Contradictions {
     pub(in crate::sweep) open: Vec<Contradiction>,
     /// GUIDs reported already.
     pub(in crate::sweep) reported: Vec<u64>,
+    /// New links into switches that were seen from both ends.
+    pub(in crate::sweep) confirmed: HashSet<Claim>,
 }
 
 /// Two claims that exclude each other.
@@ -36,7 +38,7 @@ pub(in crate::sweep) struct Contradiction {
 }
 
 /// The claim that the link of `from` leads to `to`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(in crate::sweep) struct Claim {
     pub(in crate::sweep) from: PortIndex,
     pub(in crate::sweep) to: PortIndex,

@@ -14,8 +14,8 @@ use super::Discovery;
 use super::answerer::Answerer;
 use super::homes::end;
 use crate::fabric::{NodeIndex, PortIndex};
-use crate::manage::home::WHOLE_SWITCH;
-use crate::manage::mkey::End;
+use crate::manage::home::{Identity, WHOLE_SWITCH};
+use crate::manage::mkey::{ADAPTER_GUIDS, End};
 use crate::sweep::subnet::Subnet;
 
 /// How much is known of a node's place, from the least to the most: what its right to the GUID is
@@ -70,7 +70,7 @@ impl Discovery {
         let Some(node) = known else {
             // After a restart. An adapter is known by its port GUIDs.
             let is_foreign = is_switch || answerer.port_guid != answerer.guid;
-            let is_known = subnet.m_keys.neighbours.place_of(answerer.guid).is_some();
+            let is_known = subnet.m_keys.neighbours.has_node(answerer.guid);
             return is_foreign && is_known && !subnet.is_home(egress, answerer);
         };
         if fabric.node(node).seen == subnet.state.discovery
@@ -116,9 +116,10 @@ impl Discovery {
         let replaces = !subnet.is_own_node(answerer) && evidence > subnet.evidence_of(node, now);
         if is_adapter {
             for identity in [identity, (answerer.port_guid, PortNum(0))] {
-                match known_place {
+                let home = subnet.home_of(identity, now).or(known_place);
+                match home {
                     _ if replaces => subnet.homes.belongs(identity, place),
-                    Some(known) => subnet.homes.contested(identity, home.unwrap_or(known)),
+                    Some(home) => subnet.homes.contested(identity, home),
                     None => {}
                 }
             }
@@ -153,7 +154,8 @@ impl Discovery {
         let Some(way) = fabric.upstream(node).filter(|&way| way != egress) else { return false };
         let Some(arrival) = fabric.port(way).peer() else { return false };
         let way_place = end(fabric, way);
-        if homes.get((guid, fabric.port(arrival).num), now) == Some(way_place) {
+        let is_at_home = homes.get((guid, fabric.port(arrival).num), now) == Some(way_place);
+        if is_at_home || subnet.is_remembered(way, arrival) || subnet.is_own_node(answerer) {
             return false;
         }
         if self.first_report(subnet, guid.0) {
@@ -212,10 +214,53 @@ impl Subnet {
             }
         }
         if answerer.kind == NodeType::Switch && !self.is_home(egress, answerer) {
-            let place = self.end(egress);
-            let links = self.m_keys.neighbours.links_of(answerer.guid);
-            self.homes.displaced(answerer.guid, links, place, now);
+            self.homes.reserved(answerer.guid, self.m_keys.neighbours.links_of(answerer.guid));
         }
+    }
+
+    /// Whether a link is where its ends belong, so that it may be remembered.
+    pub(in crate::sweep) fn may_settle(&self, port: PortIndex, peer: PortIndex) -> bool {
+        [(port, peer), (peer, port)].into_iter().all(|(port, peer)| {
+            let node = self.fabric.node_of(port);
+            if node.switch.is_some() {
+                return self.is_anchored(self.fabric.port(port).node);
+            }
+            let (num, guid) = (self.fabric.port(port).num, self.fabric.port(port).guid);
+            let place = self.end(peer);
+            let identities = [(node.guid, num), (guid, PortNum(0))];
+            let is_known = self.m_keys.neighbours.get(self.end(port)).is_some();
+            identities.iter().all(|&id| self.homes.known(id).is_none_or(|home| home == place))
+                && (is_known || self.is_anchored(self.fabric.port(port).node))
+                && !self.has_ports_of_switch(port)
+        })
+    }
+
+    /// Whether `neighbors` has a GUID of an adapter's port with numbers of ports that the adapter
+    /// does not have: it is a switch's.
+    fn has_ports_of_switch(&self, port: PortIndex) -> bool {
+        let node = self.fabric.port(port).node;
+        let is_own = |guid: Guid, num: PortNum| {
+            self.fabric.port_of(node, num).is_some_and(|port| self.fabric.port(port).guid == guid)
+        };
+        [self.fabric.node(node).guid, self.fabric.port(port).guid]
+            .iter()
+            .any(|&guid| self.m_keys.neighbours.links_of(guid).any(|(num, _)| !is_own(guid, num)))
+    }
+
+    /// Whether a node is reached at one of the places that `neighbors` has for it, if it has any.
+    pub(super) fn is_anchored(&self, node: NodeIndex) -> bool {
+        let neighbours = &self.m_keys.neighbours;
+        let mut ports = self.fabric.ports_of(node);
+        !neighbours.has_node(self.fabric.node(node).guid)
+            || ports.any(|port| {
+                let peer = self.fabric.port(port).peer();
+                peer.is_some_and(|peer| self.is_remembered(port, peer))
+            })
+    }
+
+    /// Whether `neighbors` has this link.
+    pub(super) fn is_remembered(&self, port: PortIndex, peer: PortIndex) -> bool {
+        self.m_keys.neighbours.get(self.end(port)) == Some(self.end(peer))
     }
 
     /// The most evidence of any port of a known node.
@@ -242,6 +287,19 @@ impl Subnet {
         port_guid != guid && self.m_keys.neighbours.place_of(guid).is_some()
     }
 
+    /// Where an identity of an adapter belongs, as far as that is known.
+    pub(super) fn home_of(
+        &mut self,
+        identity @ (guid, num): Identity,
+        now: Instant,
+    ) -> Option<End> {
+        let neighbours = &self.m_keys.neighbours;
+        self.homes.get(identity, now).or_else(|| match num.0 {
+            0 => neighbours.place_of(guid),
+            _ => neighbours.place_of_adapter(guid, num),
+        })
+    }
+
     /// A place at which a node was.
     fn home_of_node(&mut self, node: NodeIndex, now: Instant) -> Option<End> {
         let Self { fabric, homes, m_keys, .. } = self;
@@ -265,5 +323,5 @@ impl Subnet {
 /// places of port GUIDs only: one that has nothing to do with the node GUID does not show where the
 /// latter belongs.
 fn is_port_guid_of(node: Guid, port: Guid) -> bool {
-    port.0.wrapping_sub(node.0) <= u64::from(u8::MAX)
+    port.0.wrapping_sub(node.0) <= ADAPTER_GUIDS
 }

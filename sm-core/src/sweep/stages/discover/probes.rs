@@ -113,7 +113,9 @@ impl Discovery {
         {
             known = None;
         }
-        if known.is_none() {
+        let is_cut_off =
+            |node| subnet.fabric.node(node).switch.is_some() && !subnet.fabric.has_way(node);
+        if known.is_none_or(is_cut_off) {
             subnet.note_displaced(egress, answerer, now);
         }
         let Some(node) = known.or_else(|| self.admit(subnet, egress, answerer)) else { return };
