@@ -143,7 +143,10 @@ async fn the_map_shows_an_earlier_time(browser: &Browser, subnet: &Subnet) {
     let node = browser.api_owned(format!("/api/v1/nodes/{guid}?at_ms={while_lost}")).await;
     assert_eq!((&node["missing"], &node["name"]), (&Value::Bool(true), &LOST.into()));
     let node = browser.api_owned(format!("/api/v1/nodes/{guid}?at_ms={before}")).await;
-    assert_eq!((&node["missing"], &node["ports"][0]["state"]), (&false.into(), &"linked".into()));
+    assert_eq!((&node["missing"], &node["ports"][0]["state"]), (&false.into(), &"Active".into()));
+    let lid = &then["hosts"]["lid"][at];
+    assert!(lid.as_u64().is_some_and(|lid| lid != 0), "{lid}");
+    assert_eq!((&node["lid"], &node["ports"][0]["lid"]), (lid, lid));
     browser.eval("document.getElementById('time-now').click()").await;
     browser.until(&format!("{shown} === 'now' && {missing} === '0'")).await;
     browser.until("document.getElementById('around').hidden").await;

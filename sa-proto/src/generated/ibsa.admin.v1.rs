@@ -405,6 +405,9 @@ pub struct TopologyRequest {
     /// Absent for the present one.
     #[prost(uint64, optional, tag = "3")]
     pub at_ms: ::core::option::Option<u64>,
+    /// Whether states and LIDs of ports are wanted too, after the text.
+    #[prost(bool, tag = "4")]
+    pub ports: bool,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct BaselineRequest {
@@ -449,10 +452,36 @@ pub struct Baseline {
     #[prost(string, tag = "7")]
     pub text: ::prost::alloc::string::String,
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct TopologyText {
     #[prost(string, tag = "1")]
     pub text: ::prost::alloc::string::String,
+    /// The ports of nodes, if they were requested and are known.
+    #[prost(message, repeated, tag = "2")]
+    pub ports: ::prost::alloc::vec::Vec<PortStatus>,
+    /// Name of the engine whose routes are in force, or were; in the first message with ports.
+    #[prost(string, tag = "3")]
+    pub routing_engine: ::prost::alloc::string::String,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PortStatus {
+    /// GUID of the node.
+    #[prost(uint64, tag = "1")]
+    pub guid: u64,
+    #[prost(uint32, tag = "2")]
+    pub port: u32,
+    #[prost(uint64, tag = "3")]
+    pub port_guid: u64,
+    /// PortState and PortPhysicalState, as codes of PortInfo.
+    #[prost(uint32, tag = "4")]
+    pub state: u32,
+    #[prost(uint32, tag = "5")]
+    pub physical_state: u32,
+    /// 0 without one, and at external ports of switches.
+    #[prost(uint32, tag = "6")]
+    pub lid: u32,
+    #[prost(uint32, tag = "7")]
+    pub lmc: u32,
 }
 /// Where to begin; if nothing is given, with the last 100.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -41,9 +41,9 @@ pub struct Options {
     /// P_Key of the request.
     #[arg(short, long, value_name = "P_KEY")]
     pkey: Option<String>,
-    /// Show what the history has of this time (12:03, '2026-11-27 12:03', 5m ago as 5m): the links
-    /// of A and B, and the least number of switches between them. It has no forwarding tables, so
-    /// the path itself is not known. A and B by name or node GUID.
+    /// Show what the history has of this time (12:03, '2026-11-27 12:03', 5m ago as 5m): links,
+    /// states and LIDs of A and B, and the least number of switches between them. It has no
+    /// forwarding tables, so the path itself is not known. A and B as they were named then.
     #[arg(long, value_name = "TIME")]
     #[arg(conflicts_with_all = ["service_id", "qos_class", "pkey"])]
     at: Option<String>,

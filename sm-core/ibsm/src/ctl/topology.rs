@@ -1,16 +1,19 @@
 //! `ibsmctl topology` and `ibsmctl diff`: the published topology in forms that other programs read,
 //! and how two fabrics differ.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
 use ib_mad::netlist::Net;
-use sa_proto::proto::admin::TopologyRequest;
+use ib_mad::types::{Guid, PortNum};
+use sa_proto::proto::admin::{self, TopologyRequest};
 use serde::Serialize;
 
 use super::{CtlError, Sm, baseline, time, to_json};
 use crate::export::Form;
-use crate::observe::topology::{Difference, Topology};
+use crate::observe::ports::{KeptFabric, PortDifference, PortStatus, Ports};
+use crate::observe::topology::{Difference, End, Topology};
 
 /// Options of `topology`.
 #[derive(Debug, clap::Args)]
@@ -76,37 +79,65 @@ pub struct DiffOptions {
 /// Requests the topology.
 pub(super) async fn run(sm: &Sm, options: &Options) -> Result<String, CtlError> {
     let at_ms = options.at.as_deref().map(|at| time::parse("--at", at)).transpose()?;
-    fetch(sm, options.form.form(), &options.rail, at_ms).await
+    let (text, _) = fetch(sm, options.form.form(), &options.rail, at_ms, false).await?;
+    Ok(text)
 }
 
+/// The topology as text, and, if `ports` are wanted, the rest of the fabric without a topology.
 async fn fetch(
     sm: &Sm,
     form: Form,
     rails: &[String],
     at_ms: Option<u64>,
-) -> Result<String, CtlError> {
+    ports: bool,
+) -> Result<(String, KeptFabric), CtlError> {
     let (form, rails) = (form.name().to_owned(), rails.to_vec());
-    let request = TopologyRequest { form, rails, at_ms };
+    let request = TopologyRequest { form, rails, at_ms, ports };
     let answer = sm.connect().await?.get_topology(request).await;
     let mut stream = answer.map_err(|status| sm.refused(&status))?.into_inner();
     let mut text = String::new();
+    let mut ports: BTreeMap<Guid, Vec<PortStatus>> = BTreeMap::new();
+    let mut routing_engine = String::new();
     while let Some(part) = stream.message().await.map_err(|status| sm.refused(&status))? {
         text += &part.text;
+        routing_engine += &part.routing_engine;
+        for port in &part.ports {
+            ports.entry(Guid(port.guid)).or_default().push(port_of(port));
+        }
     }
-    Ok(text)
+    let ports = ports.into_iter().map(|(guid, ports)| (guid, ports.into())).collect();
+    Ok((text, KeptFabric { ports: Ports(ports), routing_engine, ..KeptFabric::default() }))
+}
+
+/// A port of the answer. Its fields are bytes and LIDs on the wire of the fabric.
+fn port_of(port: &admin::PortStatus) -> PortStatus {
+    PortStatus {
+        number: PortNum(port.port as u8),
+        guid: Guid(port.port_guid),
+        state: port.state as u8,
+        physical_state: port.physical_state as u8,
+        lid: port.lid as u16,
+        lmc: port.lmc as u8,
+    }
 }
 
 /// A fabric that is compared.
 struct Side {
-    topology: Topology,
+    /// With its ports, unless it is a file or the baseline.
+    fabric: KeptFabric,
     /// What it is, for people.
     name: String,
 }
 
 impl Side {
+    /// One of which only the topology is known.
+    fn without_ports(topology: Topology, name: String) -> Self {
+        Self { fabric: KeptFabric { topology, ..KeptFabric::default() }, name }
+    }
+
     /// What it is, with its size.
     fn text(&self) -> String {
-        let nodes = grouped(self.topology.nodes.len());
+        let nodes = grouped(self.fabric.topology.nodes.len());
         format!("{} ({nodes} nodes)", self.name)
     }
 }
@@ -122,10 +153,10 @@ async fn place(sm: &Sm, what: &'static str, place: Option<&str>) -> Result<Side,
         // Also what can be no time: a file that is missing.
         Some((file, _)) => {
             let topology = Topology::of_net(&Net::read(Path::new(file)).map_err(failed)?);
-            return Ok(Side { topology, name: file.to_owned() });
+            return Ok(Side::without_ports(topology, file.to_owned()));
         }
     };
-    Ok(Side { topology: at(sm, at_ms).await?, name })
+    Ok(Side { fabric: at(sm, at_ms).await?, name })
 }
 
 /// The baseline in force.
@@ -137,7 +168,7 @@ async fn expected(sm: &Sm) -> Result<Side, CtlError> {
         _ if baseline.taken_ms == 0 => "the baseline of an unknown time".to_owned(),
         _ => format!("the baseline of {}", time::seconds(baseline.taken_ms)),
     };
-    Ok(Side { topology: topology("the baseline", &baseline.text)?, name })
+    Ok(Side::without_ports(topology("the baseline", &baseline.text)?, name))
 }
 
 /// A number with commas between thousands.
@@ -153,10 +184,10 @@ fn grouped(number: usize) -> String {
     text
 }
 
-/// The topology of a time, milliseconds since 1970; without, that of now.
-pub(super) async fn at(sm: &Sm, at_ms: Option<u64>) -> Result<Topology, CtlError> {
-    let text = fetch(sm, Form::Ibnetdiscover, &[], at_ms).await?;
-    topology("the answer of ibsm", &text)
+/// The fabric of a time, milliseconds since 1970; without, that of now.
+pub(super) async fn at(sm: &Sm, at_ms: Option<u64>) -> Result<KeptFabric, CtlError> {
+    let (text, rest) = fetch(sm, Form::Ibnetdiscover, &[], at_ms, true).await?;
+    Ok(KeptFabric { topology: topology("the answer of ibsm", &text)?, ..rest })
 }
 
 /// The topology of a net file.
@@ -172,44 +203,11 @@ pub(super) async fn diff(sm: &Sm, options: &DiffOptions) -> Result<String, CtlEr
         None => expected(sm).await?,
     };
     let new = place(sm, "NEW", options.new.as_deref()).await?;
-    let difference = Difference::between(&old.topology, &new.topology);
+    let difference = DifferenceJson::between(&old, &new);
     Ok(match options.json {
-        true => to_json(&DifferenceJson::of(&difference, &old, &new)),
-        false => text(&difference, &old, &new, options.new.is_none()),
+        true => to_json(&difference),
+        false => difference.text(&old, &new, options.new.is_none()),
     })
-}
-
-/// `is_now`: whether `new` is the fabric of now.
-fn text(difference: &Difference, old: &Side, new: &Side, is_now: bool) -> String {
-    if difference.is_empty() {
-        return match is_now {
-            true => format!("no difference from {}\n", old.text()),
-            false => format!("no difference between {} and {}\n", old.text(), new.text()),
-        };
-    }
-    let mut text = String::new();
-    let DifferenceJson {
-        missing_nodes,
-        extra_nodes,
-        missing_links,
-        extra_links,
-        moved,
-        changed,
-        ..
-    } = DifferenceJson::of(difference, old, new);
-    for (what, lines) in [
-        ("missing node", missing_nodes),
-        ("extra node", extra_nodes),
-        ("missing link", missing_links),
-        ("extra link", extra_links),
-        ("moved cable", moved),
-        ("other rate", changed),
-    ] {
-        for line in lines {
-            let _ = writeln!(text, "{what:<14}{line}");
-        }
-    }
-    text
 }
 
 /// A difference as JSON: lines by kind. Its keys stay; more may be added.
@@ -224,18 +222,30 @@ struct DifferenceJson {
     extra_links: Vec<String>,
     moved: Vec<String>,
     changed: Vec<String>,
+    /// Ports in another state.
+    states: Vec<String>,
+    /// Ports with another LID or LMC.
+    lids: Vec<String>,
+    /// Whether ports were compared: those of both fabrics are known.
+    ports_known: bool,
 }
 
 impl DifferenceJson {
-    fn of(difference: &Difference, old: &Side, new: &Side) -> Self {
+    fn between(old: &Side, new: &Side) -> Self {
         let names = [old.name.clone(), new.name.clone()];
-        let (old, new) = (&old.topology, &new.topology);
-        let node = |of: &Topology, guid| format!("'{}' {guid}", of.name(guid));
-        let link = |of: &Topology, near| {
-            let far = of.links[&near].far;
-            format!("{} - {}", of.describe(near), of.describe(far))
-        };
         let [old_name, new_name] = names;
+        let (old, new) = (&old.fabric, &new.fabric);
+        let difference = Difference::between(&old.topology, &new.topology);
+        let ports = PortDifference::between(old, new);
+        let node = |of: &KeptFabric, guid| format!("'{}' {guid}", of.topology.name(guid));
+        let link = |of: &KeptFabric, near| {
+            let far = of.topology.links[&near].far;
+            format!("{} - {}", of.topology.describe(near), of.topology.describe(far))
+        };
+        let port = |end: End, say: fn(&PortStatus) -> String| {
+            let word = |of: &KeptFabric| of.ports.at(end).map_or_else(String::new, say);
+            format!("{}: {}, not {}", new.topology.describe(end), word(new), word(old))
+        };
         Self {
             old: old_name,
             new: new_name,
@@ -247,18 +257,46 @@ impl DifferenceJson {
                 .moved
                 .iter()
                 .map(|moved| {
-                    let (end, is) = (new.describe(moved.end), new.describe(moved.is));
-                    format!("{end}: to {is}, not to {}", old.describe(moved.was))
+                    let (is, was) = (&new.topology, &old.topology);
+                    let (end, to) = (is.describe(moved.end), is.describe(moved.is));
+                    format!("{end}: to {to}, not to {}", was.describe(moved.was))
                 })
                 .collect(),
             changed: difference
                 .changed
                 .iter()
                 .map(|near| {
-                    let (was, is) = (&old.links[near].rate, &new.links[near].rate);
-                    format!("{}: {is}, not {was}", link(new, *near))
+                    let rate = |of: &KeptFabric| of.topology.links[near].rate.clone();
+                    format!("{}: {}, not {}", link(new, *near), rate(new), rate(old))
                 })
                 .collect(),
+            states: ports.states.iter().map(|&end| port(end, PortStatus::states)).collect(),
+            lids: ports.lids.iter().map(|&end| port(end, PortStatus::lids)).collect(),
+            ports_known: !old.ports.is_empty() && !new.ports.is_empty(),
+        }
+    }
+
+    /// The lines by kind. `is_now`: whether `new` is the fabric of now.
+    fn text(&self, old: &Side, new: &Side, is_now: bool) -> String {
+        let mut text = String::new();
+        for (what, lines) in [
+            ("missing node", &self.missing_nodes),
+            ("extra node", &self.extra_nodes),
+            ("missing link", &self.missing_links),
+            ("extra link", &self.extra_links),
+            ("moved cable", &self.moved),
+            ("other rate", &self.changed),
+            ("other state", &self.states),
+            ("other LID", &self.lids),
+        ] {
+            for line in lines {
+                let _ = writeln!(text, "{what:<14}{line}");
+            }
+        }
+        match (text.is_empty(), is_now) {
+            (false, _) => text,
+            (true, true) => format!("no difference from {}\n", old.text()),
+            (true, false) => format!("no difference between {} and {}\n", old.text(), new.text()),
         }
     }
 }
@@ -274,18 +312,18 @@ mod tests {
 
     fn side(name: &str, links: &[(u64, u8, u64, u8)], slow: usize) -> Side {
         let text = render(&plane(links, slow, 0), Form::Ibnetdiscover, &[]);
-        Side { topology: topology("test", &text).unwrap(), name: name.to_owned() }
+        Side::without_ports(topology("test", &text).unwrap(), name.to_owned())
     }
 
     #[test]
     fn no_difference_names_what_was_compared() {
         let old = side("the baseline of 2026-11-28 12:03:10", &LINKS, 0);
         let new = side("the fabric of 2026-11-28 12:05:00", &LINKS, 0);
-        let same = Difference::between(&old.topology, &new.topology);
+        let same = DifferenceJson::between(&old, &new);
         let from = "no difference from the baseline of 2026-11-28 12:03:10 (5 nodes)\n";
-        assert_eq!(text(&same, &old, &new, true), from);
+        assert_eq!(same.text(&old, &new, true), from);
         assert_eq!(
-            text(&same, &old, &new, false),
+            same.text(&old, &new, false),
             "no difference between the baseline of 2026-11-28 12:03:10 (5 nodes) and the fabric of \
              2026-11-28 12:05:00 (5 nodes)\n"
         );
@@ -298,8 +336,7 @@ mod tests {
         let old = side("old", &LINKS, 0);
         // One link is slow, one spine port moved, one host went, another came.
         let new = side("new", &[LINKS[0], (2, 1, 8, 7), LINKS[2], (2, 8, 102, 1)], 1);
-        let difference = Difference::between(&old.topology, &new.topology);
-        let found = text(&difference, &old, &new, true);
+        let found = DifferenceJson::between(&old, &new).text(&old, &new, true);
         for line in [
             "missing node  'n101' 0x0000000000000065",
             "extra node    'n102' 0x0000000000000066",
@@ -308,5 +345,27 @@ mod tests {
         ] {
             assert!(found.contains(line), "{line}\n{found}");
         }
+    }
+    #[test]
+    fn ports_are_compared_where_those_of_both_are_known() {
+        let side = |init| Side {
+            fabric: KeptFabric::of(&plane(&LINKS, 0, init)),
+            name: format!("with {init} ports initialized"),
+        };
+        let (old, mut new) = (side(0), side(1));
+        let end = (Guid(100), PortNum(1));
+        let port = PortStatus { lid: 9, ..*new.fabric.ports.at(end).unwrap() };
+        new.fabric.ports.0.insert(end.0, [port].into());
+        let difference = DifferenceJson::between(&old, &new);
+        assert!(difference.ports_known);
+        assert_eq!(
+            difference.text(&old, &new, true),
+            "other state   'n1' port 1: Initialize, not Active\nother state   'n8' port 1: \
+             Initialize, not Active\nother LID     'n100' port 1: 9, not 1\n"
+        );
+        let file = Side::without_ports(old.fabric.topology.clone(), "good.topo".to_owned());
+        let difference = DifferenceJson::between(&file, &new);
+        assert!(!difference.ports_known);
+        assert!(difference.text(&file, &new, true).starts_with("no difference from good.topo"));
     }
 }

@@ -1,10 +1,10 @@
-//! The history of a subnet: events, and the topology as it changed, in files that grow by
+//! The history of a subnet: events, and the fabric as it changed, in files that grow by
 //! appending. This module has their format; `runtime::history` writes and reads the files.
 //!
-//! A history consists of *segments*. Each begins with a whole topology, if one was known, so that
+//! A history consists of *segments*. Each begins with the whole fabric, if one was known, so that
 //! the oldest can be removed. Nothing here does I/O or reads a clock.
 //!
-//! - `frame`: the bytes of a segment. `record`: what is in its frames. `layout`: topologies.
+//! - `frame`: the bytes of a segment. `record`: what is in its frames. `layout`: fabrics.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 
@@ -15,7 +15,7 @@ pub mod record;
 use std::io;
 
 use crate::observe::event::Event;
-use crate::observe::topology::Topology;
+use crate::observe::ports::KeptFabric;
 
 /// What was kept of the past, for those that ask for it. Calls read files: not for a thread that
 /// others wait for.
@@ -24,8 +24,8 @@ pub trait Archive: Send + Sync {
     /// later is in memory.
     fn events(&self, from: Place) -> io::Result<Option<Page>>;
 
-    /// The topology at a time, and since when it was so; `None` if none was kept of then.
-    fn topology(&self, time_ms: u64) -> io::Result<Option<(u64, Topology)>>;
+    /// The fabric at a time, and since when it was so; `None` if none was kept of then.
+    fn fabric(&self, time_ms: u64) -> io::Result<Option<(u64, KeptFabric)>>;
 
     /// The segments, oldest first.
     fn list(&self) -> io::Result<Vec<SegmentSummary>>;

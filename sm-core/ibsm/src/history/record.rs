@@ -1,6 +1,6 @@
-//! The records of a history: events and topologies.
+//! The records of a history: events and fabrics.
 //!
-//! The first byte is the kind; what follows is JSON, compressed for topologies (gzip).
+//! The first byte is the kind; what follows is JSON, compressed for fabrics (gzip).
 
 use std::io::{Read, Write};
 
@@ -11,12 +11,12 @@ use serde::{Deserialize, Serialize};
 
 use super::layout::Layout;
 use crate::observe::event::Event;
-use crate::observe::topology::Topology;
+use crate::observe::ports::KeptFabric;
 
 const EVENT: u8 = 1;
 const WHOLE: u8 = 2;
 const CHANGE: u8 = 3;
-/// Longest text of a topology that is read, bytes.
+/// Longest text of a fabric that is read, bytes.
 const TEXT_LEN_MAX: u64 = 64 << 20;
 
 /// A record.
@@ -24,18 +24,18 @@ const TEXT_LEN_MAX: u64 = 64 << 20;
 pub enum Record {
     /// An event.
     Event(Event),
-    /// The topology at a time, whole.
+    /// The fabric at a time, whole.
     Whole(Shape),
     /// How it differs from the one before.
     Change(Shape),
 }
 
-/// A topology, or a change of one, at a time.
+/// A fabric, or a change of one, at a time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shape {
     /// Since when the fabric is so, milliseconds since 1970.
     pub time_ms: u64,
-    /// Nodes and links, or how they change.
+    /// Nodes, links and ports, or how they change.
     pub layout: Layout,
 }
 
@@ -83,27 +83,27 @@ fn unpacked(bytes: &[u8]) -> Option<Shape> {
     serde_json::from_slice(&text).ok()
 }
 
-/// Follows the topology through the records of a segment.
+/// Follows the fabric through the records of a segment.
 #[derive(Clone, Debug, Default)]
-pub struct TopologyReader {
-    /// The topology, and since when it is so; none before the first whole one.
-    pub now: Option<(u64, Topology)>,
+pub struct FabricReader {
+    /// The fabric, and since when it is so; none before the first whole one.
+    pub now: Option<(u64, KeptFabric)>,
 }
 
-impl TopologyReader {
-    /// Takes a record. A change without a topology before it is skipped.
+impl FabricReader {
+    /// Takes a record. A change without a fabric before it is skipped.
     pub fn take(&mut self, record: Record) {
         match record {
             Record::Event(_) => {}
             Record::Whole(Shape { time_ms, layout }) => {
-                let mut topology = Topology::default();
-                layout.apply(&mut topology);
-                self.now = Some((time_ms, topology));
+                let mut fabric = KeptFabric::default();
+                layout.apply(&mut fabric);
+                self.now = Some((time_ms, fabric));
             }
             Record::Change(Shape { time_ms, layout }) => {
-                if let Some((since, topology)) = &mut self.now {
+                if let Some((since, fabric)) = &mut self.now {
                     *since = time_ms;
-                    layout.apply(topology);
+                    layout.apply(fabric);
                 }
             }
         }
@@ -115,10 +115,14 @@ mod tests {
     use super::*;
     use crate::observe::problem::testing::plane;
 
+    fn fabric(links: &[(u64, u8, u64, u8)]) -> KeptFabric {
+        KeptFabric::of(&plane(links, 0, 0))
+    }
+
     #[test]
     fn records_read_back_and_unknown_or_damaged_ones_are_skipped() {
-        let topology = Topology::of(&plane(&[(1, 1, 8, 1), (1, 2, 100, 1)], 0, 0));
-        let shape = Shape { time_ms: 7, layout: Layout::of(&topology) };
+        let fabric = fabric(&[(1, 1, 8, 1), (1, 2, 100, 1)]);
+        let shape = Shape { time_ms: 7, layout: Layout::of(&fabric) };
         let event = Event { number: 3, time_ms: 5, kind: "trap".into(), ..Event::default() };
         let records = [Record::Event(event), Record::Whole(shape.clone()), Record::Change(shape)];
         for record in records {
@@ -133,12 +137,11 @@ mod tests {
     }
 
     #[test]
-    fn the_topology_follows_from_the_last_whole_one_and_the_changes_since() {
+    fn the_fabric_follows_from_the_last_whole_one_and_the_changes_since() {
         let links = [(1, 1, 8, 1), (1, 2, 100, 1)];
-        let first = Topology::of(&plane(&links, 0, 0));
-        let second = Topology::of(&plane(&links[..1], 0, 0));
+        let (first, second) = (fabric(&links), fabric(&links[..1]));
         let change = || Shape { time_ms: 9, layout: Layout::between(&first, &second) };
-        let mut reader = TopologyReader::default();
+        let mut reader = FabricReader::default();
         reader.take(Record::Change(change()));
         assert!(reader.now.is_none(), "there is nothing that it could change");
         reader.take(Record::Whole(Shape { time_ms: 7, layout: Layout::of(&first) }));

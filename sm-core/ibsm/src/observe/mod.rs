@@ -10,7 +10,7 @@
 //!   of one responder; `totals`: sums over all; `series`, `load`: a value, a load over time;
 //!   `talkers`: requesters with the most queries; `names`: names of LIDs.
 //! - [`problem`]: the list of problems; `topology`: nodes and links, and how two fabrics differ;
-//!   `links`: width and speed of links.
+//!   `links`: width and speed of links; `ports`: states and LIDs of ports at a time.
 //! - [`event`]: what happened.
 //! - [`moment`]: the JSON documents. `words`: words for people.
 //!
@@ -24,6 +24,7 @@ pub(crate) mod links;
 mod load;
 pub mod moment;
 mod names;
+pub mod ports;
 pub mod problem;
 mod readiness;
 mod reported;

@@ -21,6 +21,7 @@ use crate::export::{Form, render};
 use crate::history::layout::net_of;
 use crate::inspect;
 use crate::observe::event::{Draft, Event, EventKind};
+use crate::observe::ports::{KeptFabric, Ports};
 use crate::observe::topology::Topology;
 use crate::perf::{Selection, listing, loads};
 use sm_core::perf::PerfManager;
@@ -36,6 +37,9 @@ pub(super) struct AdminService {
 
 /// Messages of an answer that its connection has not taken yet.
 const ANSWERS_MAX: usize = 2;
+
+/// Ports in a message.
+const PORTS_IN_MESSAGE: usize = 4096;
 
 /// Length of a piece of text, or of texts of events, bytes.
 const PIECE_LEN: usize = 256 << 10;
@@ -133,6 +137,29 @@ impl AdminService {
         });
         Response::new(ReceiverStream::new(answers))
     }
+}
+
+/// Ports in messages of limited length. The first has the engine.
+fn messages_of_ports(ports: &Ports, engine: String) -> Vec<admin::TopologyText> {
+    let all = ports.0.iter().flat_map(|(guid, ports)| {
+        ports.iter().map(|port| admin::PortStatus {
+            guid: guid.0,
+            port: port.number.0.into(),
+            port_guid: port.guid.0,
+            state: port.state.into(),
+            physical_state: port.physical_state.into(),
+            lid: port.lid.into(),
+            lmc: port.lmc.into(),
+        })
+    });
+    let all: Vec<_> = all.collect();
+    let mut engine = Some(engine);
+    let message = |ports: &[admin::PortStatus]| admin::TopologyText {
+        ports: ports.to_vec(),
+        routing_engine: engine.take().unwrap_or_default(),
+        ..admin::TopologyText::default()
+    };
+    all.chunks(PORTS_IN_MESSAGE).map(message).collect()
 }
 
 fn not_answered(failure: PastError) -> Status {
@@ -247,12 +274,14 @@ impl admin::admin_server::Admin for AdminService {
         &self,
         request: Request<admin::TopologyRequest>,
     ) -> Result<Response<Self::GetTopologyStream>, Status> {
-        let admin::TopologyRequest { form, rails, at_ms } = request.into_inner();
+        let admin::TopologyRequest { form, rails, at_ms, ports } = request.into_inner();
         let form: Form = form.parse().map_err(Status::invalid_argument)?;
         let earlier = match at_ms {
             Some(time_ms) if form == Form::Ibnetdiscover => {
-                let text = |_, topology| net_of(&topology).to_string();
-                Some(self.shared.topology_at(time_ms, text).await.map_err(not_answered)?)
+                let make = |_, KeptFabric { topology, ports, routing_engine }| {
+                    (net_of(&topology, &ports).to_string(), ports, routing_engine)
+                };
+                Some(self.shared.fabric_at(time_ms, make).await.map_err(not_answered)?)
             }
             Some(_) => {
                 return Err(Status::invalid_argument(
@@ -261,9 +290,16 @@ impl admin::admin_server::Admin for AdminService {
             }
             None => None,
         };
+        let now = self.shared.sm.load().routing_engine.clone();
         Ok(self.answer(move |snapshot, send| {
-            let text = earlier.unwrap_or_else(|| render(snapshot.fabric(), form, &rails));
-            pieces(&text).all(|piece| send(admin::TopologyText { text: piece.to_owned() }));
+            let (text, all, engine) = earlier.unwrap_or_else(|| {
+                let plane = snapshot.fabric();
+                (render(plane, form, &rails), Ports::of(plane), now)
+            });
+            let of = |text: &str| admin::TopologyText { text: text.to_owned(), ..<_>::default() };
+            if pieces(&text).all(|piece| send(of(piece))) && ports {
+                messages_of_ports(&all, engine).into_iter().all(send);
+            }
         }))
     }
 
@@ -293,8 +329,8 @@ impl admin::admin_server::Admin for AdminService {
         self.shared.baseline.check().map_err(baseline_refused)?;
         let baseline = match request.into_inner().at_ms {
             Some(time_ms) => {
-                let make = move |_, topology| Baseline::taken(time_ms, topology);
-                self.shared.topology_at(time_ms, make).await.map_err(not_answered)?
+                let make = move |_, then: KeptFabric| Baseline::taken(time_ms, then.topology);
+                self.shared.fabric_at(time_ms, make).await.map_err(not_answered)?
             }
             None => {
                 let snapshot = self.shared.history().latest().clone();

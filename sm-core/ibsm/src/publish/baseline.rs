@@ -11,6 +11,7 @@ use sa_proto::proto::admin;
 
 use super::Shared;
 use crate::history::layout::net_of;
+use crate::observe::ports::Ports;
 use crate::observe::topology::Topology;
 
 /// First word of the line that has the time at which a baseline was taken.
@@ -59,7 +60,7 @@ impl Baseline {
 
     /// As ibnetdiscover prints it, after a comment with the time.
     pub fn text(&self) -> String {
-        let net = net_of(&self.topology).to_string();
+        let net = net_of(&self.topology, &Ports::default()).to_string();
         match self.origin {
             BaselineOrigin::Command(time_ms) => format!("{TAKEN} {time_ms}\n{net}"),
             BaselineOrigin::File(_) => net,

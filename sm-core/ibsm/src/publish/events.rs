@@ -207,7 +207,7 @@ mod tests {
     use crate::clock::HostClock;
     use crate::history::{Page, SegmentSummary};
     use crate::observe::event::{Draft, EVENTS_MAX};
-    use crate::observe::topology::Topology;
+    use crate::observe::ports::KeptFabric;
     use sa_proto::snapshot::{HistoryLimits, Snapshot};
 
     fn shared() -> Shared {
@@ -232,7 +232,7 @@ mod tests {
             Ok((!events.is_empty()).then_some(Page { events, next }))
         }
 
-        fn topology(&self, _: u64) -> io::Result<Option<(u64, Topology)>> {
+        fn fabric(&self, _: u64) -> io::Result<Option<(u64, KeptFabric)>> {
             Ok(None)
         }
 

@@ -20,6 +20,7 @@ use crate::history::SegmentSummary;
 use crate::inspect::FabricView;
 use crate::observe::event::{self, ResponderWatch};
 use crate::observe::moment::{History, Moment, Sweep};
+use crate::observe::ports::KeptFabric;
 use crate::observe::problem::{Kind, Problems, Severity, lines};
 use crate::observe::topology::{Missing, Topology};
 use crate::observe::{Observer, Range, Readiness, Seen, SmStatus};
@@ -102,14 +103,14 @@ impl Observatory {
         EventFeed::open(&self.shared, wanted)
     }
 
-    /// What `make` computes, on another thread, from the topology at a time in milliseconds since
+    /// What `make` computes, on another thread, from the fabric at a time in milliseconds since
     /// 1970 and from the time since when it was so.
-    pub(crate) async fn topology_at<T: Send + 'static>(
+    pub(crate) async fn fabric_at<T: Send + 'static>(
         &self,
         time_ms: u64,
-        make: impl FnOnce(u64, Topology) -> T + Send + 'static,
+        make: impl FnOnce(u64, KeptFabric) -> T + Send + 'static,
     ) -> Result<T, PastError> {
-        self.shared.topology_at(time_ms, make).await
+        self.shared.fabric_at(time_ms, make).await
     }
 
     /// The segments of the history, oldest first.

@@ -1,4 +1,4 @@
-//! The topology of earlier times, for those that ask for it: the history's files are read by one
+//! The fabric of earlier times, for those that ask for it: the history's files are read by one
 //! reader at a time, on another thread.
 
 use std::io;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::Shared;
 use crate::history::Archive;
-use crate::observe::topology::Topology;
+use crate::observe::ports::KeptFabric;
 
 /// Why there is no answer about an earlier time.
 #[derive(Debug, thiserror::Error)]
@@ -14,7 +14,7 @@ pub(crate) enum PastError {
     /// `--history-max 0`.
     #[error("this SM keeps no history (--history-max 0)")]
     NotKept,
-    /// The history does not reach back to then, or this SM knew no topology.
+    /// The history does not reach back to then, or this SM knew no fabric.
     #[error("the history has no topology of that time: ibsmctl history list")]
     NotThen,
     /// The files cannot be read.
@@ -41,16 +41,16 @@ impl Shared {
         Ok(read.await??)
     }
 
-    /// What `make` computes, on another thread, from the topology at a time in milliseconds since
+    /// What `make` computes, on another thread, from the fabric at a time in milliseconds since
     /// 1970 and from the time since when it was so.
-    pub(super) async fn topology_at<T: Send + 'static>(
+    pub(super) async fn fabric_at<T: Send + 'static>(
         &self,
         time_ms: u64,
-        make: impl FnOnce(u64, Topology) -> T + Send + 'static,
+        make: impl FnOnce(u64, KeptFabric) -> T + Send + 'static,
     ) -> Result<T, PastError> {
         let made = self.ask_archive(move |archive| {
-            let found = archive.topology(time_ms)?;
-            Ok(found.map(|(since_ms, topology)| make(since_ms, topology)))
+            let found = archive.fabric(time_ms)?;
+            Ok(found.map(|(since_ms, fabric)| make(since_ms, fabric)))
         });
         made.await?.ok_or(PastError::NotThen)
     }

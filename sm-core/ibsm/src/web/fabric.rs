@@ -1,8 +1,8 @@
 //! Details of one node, now or at an earlier time.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
-use ib_mad::types::Guid;
+use ib_mad::types::{Guid, PortNum};
 use sa_proto::snapshot::{FabricPlane, Node, Port, find};
 use serde::Serialize;
 
@@ -10,6 +10,7 @@ use super::map::{self, far_end, lid};
 use crate::observe::links::{End, shortfall};
 use crate::observe::moment::Sweep;
 use crate::observe::node_name as name;
+use crate::observe::ports::{KeptFabric, PortStatus};
 use crate::observe::topology::{self, Topology};
 
 /// Details of a node.
@@ -117,44 +118,71 @@ impl NodeDetail {
         })
     }
 
-    /// The node as it was connected at an earlier time, also if it was missing then of `expected`.
-    /// States and LIDs of then are not known.
-    pub(super) fn then(then: &Topology, expected: &Topology, guid: Guid) -> Option<Self> {
+    /// The node as it was at an earlier time, also if it was missing then of `expected`. If the
+    /// states of ports are not known, those with a link are listed as `linked`.
+    pub(super) fn then(fabric: &KeptFabric, expected: &Topology, guid: Guid) -> Option<Self> {
+        let then = &fabric.topology;
         let missing = expected.absent_from(then);
         let peer = |of: &Topology, (guid, port): topology::End| Peer {
             guid: guid.to_string(),
             name: of.name(guid),
             port: port.0,
         };
-        let lost: HashMap<u8, Peer> =
+        let mut lost: HashMap<u8, Peer> =
             missing.links_of(guid).map(|(port, link)| (port.0, peer(expected, link.far))).collect();
         if !then.nodes.contains_key(&guid) {
             return Self::absent(&missing, guid, lost);
         }
         let usual: HashMap<_, _> = expected.links_of(guid).collect();
-        let mut ports: Vec<PortDetail> = then
-            .links_of(guid)
-            .map(|(port, link)| {
-                let usual = usual.get(&port).filter(|usual| usual.far == link.far);
+        let links: HashMap<_, _> = then.links_of(guid).collect();
+        let known = fabric.ports.of_node(guid).iter().map(|port| port.number);
+        let numbers: BTreeSet<PortNum> = known.chain(links.keys().copied()).collect();
+        let mut ports: Vec<PortDetail> = numbers
+            .into_iter()
+            .map(|number| {
+                let of_port = fabric.ports.at((guid, number)).map(PortDetail::kept);
+                let missing = lost.remove(&number.0);
+                let Some(link) = links.get(&number) else {
+                    return PortDetail { missing, ..of_port.unwrap_or_default() };
+                };
+                let usual = usual.get(&number).filter(|usual| usual.far == link.far);
                 let better = usual.filter(|usual| map::gbps(&link.rate) < map::gbps(&usual.rate));
                 PortDetail {
-                    state: "linked".to_owned(),
                     gbps: Some(map::gbps(&link.rate)),
                     shortfall: better.map(|usual| usual.rate.clone()),
-                    link: Some(link.rate),
+                    link: Some(link.rate.clone()),
                     peer: Some(peer(then, link.far)),
-                    number: port.0,
-                    ..PortDetail::default()
+                    missing,
+                    ..of_port.unwrap_or_else(|| PortDetail::linked(number))
                 }
             })
             .collect();
         ports.extend(lost.into_iter().map(|(number, peer)| PortDetail::missing(number, peer)));
         ports.sort_by_key(|port| port.number);
-        Self::kept(then, guid, ports, false)
+        let lid = fabric.ports.lid(guid, None);
+        Some(Self { lid, ..Self::kept(then, guid, ports, false)? })
     }
 }
 
 impl PortDetail {
+    /// A port of an earlier time, without its link.
+    fn kept(port: &PortStatus) -> Self {
+        Self {
+            number: port.number.0,
+            guid: port.guid.to_string(),
+            lid: port.lid,
+            lmc: port.lmc,
+            state: port.state(),
+            physical_state: port.physical_state(),
+            ..Self::default()
+        }
+    }
+
+    /// A port with a link, of which no more is known.
+    fn linked(number: PortNum) -> Self {
+        Self { number: number.0, state: "linked".to_owned(), ..Self::default() }
+    }
+
     /// A port whose link is missing.
     fn missing(number: u8, peer: Peer) -> Self {
         let state = "missing".to_owned();
@@ -197,4 +225,38 @@ fn port_detail(
         fault: faulty.contains(&port.num.0),
         missing: None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observe::ports::Ports;
+    use crate::observe::problem::testing::plane;
+
+    const LINKS: [(u64, u8, u64, u8); 3] = [(1, 1, 8, 1), (1, 9, 100, 1), (1, 10, 101, 1)];
+
+    #[test]
+    fn a_node_of_an_earlier_time_has_the_states_and_lids_of_then() {
+        let mut then = KeptFabric::of(&plane(&LINKS, 1, 1));
+        let expected = Topology::of(&plane(&LINKS, 0, 0));
+        then.topology.links.remove(&(Guid(1), PortNum(10)));
+        let leaf = NodeDetail::then(&then, &expected, Guid(1)).unwrap();
+        let states: Vec<_> = leaf.ports.iter().map(|port| (port.number, &port.state[..])).collect();
+        assert_eq!(states, [(1, "Initialize"), (9, "Active"), (10, "Active")]);
+        let [slow, usual, lost] = &leaf.ports[..] else { panic!("{leaf:?}") };
+        assert_eq!(
+            (slow.link.as_deref(), slow.shortfall.as_deref()),
+            (Some("1x QDR"), Some("4x QDR"))
+        );
+        assert!(usual.peer.is_some() && usual.shortfall.is_none() && lost.peer.is_none());
+        assert_eq!(lost.missing.as_ref().map(|peer| &peer.name[..]), Some("n101"));
+        let host = NodeDetail::then(&then, &expected, Guid(100)).unwrap();
+        assert_eq!(
+            (host.lid, host.ports[0].lid, &host.ports[0].physical_state[..]),
+            (1, 1, "LinkUp")
+        );
+        let older = KeptFabric { ports: Ports::default(), ..then };
+        let leaf = NodeDetail::then(&older, &expected, Guid(1)).unwrap();
+        assert_eq!((leaf.lid, &leaf.ports[0].state[..]), (0, "linked"));
+    }
 }

@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::layout::{self, Kind, natural};
 use crate::observe::links::{End, shortfall};
 use crate::observe::node_name as name;
+use crate::observe::ports::{KeptFabric, Ports};
 use crate::observe::topology::{self, Link, Topology};
 
 /// Flag: the link is slower or narrower than both ends support.
@@ -83,7 +84,7 @@ impl Map {
     pub(super) fn of(plane: &FabricPlane, missing: &Topology, etag: String) -> Self {
         let absent = missing.nodes.keys().filter(|guid| find(&plane.nodes, **guid).is_none());
         let peers = missing.peers();
-        let absent = absent.map(|&guid| Spot::kept(guid, missing, &peers, true));
+        let absent = absent.map(|&guid| Spot::kept(guid, missing, &peers, None));
         let present = plane.nodes.iter().map(|node| Spot::Present(node));
         let mut draft = Draft::new(present.chain(absent).collect(), etag);
         draft.place_hosts(|node, port| flags(plane, node, port), |_| 0);
@@ -104,28 +105,32 @@ impl Map {
         draft.finish(|node| node.ports.iter().any(|port| port.guid == manager))
     }
 
-    /// The map of an earlier topology, and of what of `expected` was not there then. Links that
-    /// were slower or narrower than in `expected` are marked as degraded.
-    pub(super) fn then(then: &Topology, expected: &Topology, etag: String) -> Self {
+    /// The map of an earlier fabric, and of what of `expected` was not there then. Links that were
+    /// slower or narrower than in `expected` are marked as degraded.
+    pub(super) fn then(fabric: &KeptFabric, expected: &Topology, etag: String) -> Self {
+        let KeptFabric { topology: then, ports, .. } = fabric;
         let missing = expected.absent_from(then);
         let (peers, lost) = (then.peers(), missing.peers());
         let absent = missing.nodes.keys().filter(|guid| !then.nodes.contains_key(guid));
-        let absent = absent.map(|&guid| Spot::kept(guid, &missing, &lost, true));
-        let there = then.nodes.keys().map(|&guid| Spot::kept(guid, then, &peers, false));
+        let absent = absent.map(|&guid| Spot::kept(guid, &missing, &lost, None));
+        let there = then.nodes.keys().map(|&guid| Spot::kept(guid, then, &peers, Some(ports)));
         let mut draft = Draft::new(there.chain(absent).collect(), etag);
-        let slow = |near: topology::End, link: &Link| {
+        let flags_of = |near: topology::End, link: &Link| {
             let usual = expected.links.get(&near).filter(|usual| usual.far == link.far);
             let is_slow = usual.is_some_and(|usual| gbps(&link.rate) < gbps(&usual.rate));
-            if is_slow { DEGRADED } else { 0 }
+            let ends = [near, link.far].map(|end| ports.at(end));
+            let is_inactive = ends.iter().flatten().any(|port| !port.is_active());
+            let degraded = if is_slow { DEGRADED } else { 0 };
+            degraded | if is_inactive { INACTIVE } else { 0 }
         };
         draft.place_hosts(
             |_, _| 0,
             |end| {
                 let far = peers.get(&end).copied().unwrap_or(end);
-                then.links.get(&end.min(far)).map_or(0, |link| slow(end.min(far), link))
+                then.links.get(&end.min(far)).map_or(0, |link| flags_of(end.min(far), link))
             },
         );
-        draft.links_of(then, slow);
+        draft.links_of(then, flags_of);
         draft.links_of(&missing, |_, _| MISSING);
         draft.finish(|_| false)
     }
@@ -183,10 +188,10 @@ impl<'a> Draft<'a> {
             let port = num.and_then(|num| spot.port(num));
             hosts.name.push(spot.name());
             hosts.guid.push(spot.guid().to_string());
-            hosts.lid.push(spot.lid(port));
+            hosts.lid.push(spot.lid(num));
             hosts.leaf.push(leaf.map_or(-1, |(leaf, ..)| leaf as i32));
             hosts.link.push(match (spot, port, num) {
-                (Spot::Kept { is_missing: true, .. }, ..) => MISSING,
+                (Spot::Kept { ports: None, .. }, ..) => MISSING,
                 (Spot::Kept { guid, .. }, _, Some(num)) => kept_flags((*guid, num)),
                 (Spot::Present(node), Some(port), _) => flags_of(node, port),
                 _ => 0,
@@ -254,7 +259,7 @@ impl<'a> Draft<'a> {
         map.switches = Switches {
             name: switches.iter().map(Spot::name).collect(),
             guid: switches.iter().map(|spot| spot.guid().to_string()).collect(),
-            lid: switches.iter().map(|spot| spot.lid(spot.first_port())).collect(),
+            lid: switches.iter().map(|spot| spot.lid(None)).collect(),
             x: layout.x,
             row: layout.row,
             links: switches.iter().map(Spot::linked).collect(),
@@ -273,7 +278,8 @@ enum Spot<'a> {
         guid: Guid,
         topology: &'a Topology,
         peers: &'a BTreeMap<topology::End, topology::End>,
-        is_missing: bool,
+        /// The ports of then; `None` if it is missing.
+        ports: Option<&'a Ports>,
     },
 }
 
@@ -282,13 +288,13 @@ impl<'a> Spot<'a> {
         guid: Guid,
         topology: &'a Topology,
         peers: &'a BTreeMap<topology::End, topology::End>,
-        is_missing: bool,
+        ports: Option<&'a Ports>,
     ) -> Self {
-        Self::Kept { guid, topology, peers, is_missing }
+        Self::Kept { guid, topology, peers, ports }
     }
 
     fn is_missing(&self) -> bool {
-        matches!(self, Self::Kept { is_missing: true, .. })
+        matches!(self, Self::Kept { ports: None, .. })
     }
 
     fn guid(&self) -> Guid {
@@ -332,17 +338,11 @@ impl<'a> Spot<'a> {
         }
     }
 
-    fn first_port(&self) -> Option<&'a Port> {
+    /// LID of a port, else of the first port of the node that has one.
+    fn lid(&self, num: Option<PortNum>) -> u16 {
         match self {
-            Self::Present(node) => node.ports.first(),
-            Self::Kept { .. } => None,
-        }
-    }
-
-    fn lid(&self, port: Option<&Port>) -> u16 {
-        match self {
-            Self::Present(node) => lid(node, port),
-            Self::Kept { .. } => 0,
+            Self::Present(node) => lid(node, num.and_then(|num| node.port(num))),
+            Self::Kept { guid, ports, .. } => ports.map_or(0, |ports| ports.lid(*guid, num)),
         }
     }
 
@@ -352,7 +352,7 @@ impl<'a> Spot<'a> {
             Self::Present(node) => {
                 node.ports.iter().filter(|port| port.peer.is_some()).count() as u32
             }
-            Self::Kept { is_missing: true, .. } => 0,
+            Self::Kept { ports: None, .. } => 0,
             Self::Kept { guid, peers, .. } => links(peers, *guid).count() as u32,
         }
     }
@@ -387,4 +387,24 @@ fn flags(plane: &FabricPlane, node: &Node, port: &Port) -> u32 {
     let inactive = if near.is_active() && far.is_active() { 0 } else { INACTIVE };
     let degraded = if shortfall(&near, &far).is_some() { DEGRADED } else { 0 };
     inactive | degraded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observe::problem::testing::plane;
+
+    #[test]
+    fn the_map_of_an_earlier_time_has_lids_and_marks_what_was_not_active() {
+        let links = [(1, 1, 8, 1), (1, 9, 100, 1), (1, 10, 101, 1)];
+        let expected = Topology::of(&plane(&links, 0, 0));
+        let flags = |slow, init| {
+            let then = KeptFabric::of(&plane(&links, slow, init));
+            let map = Map::then(&then, &expected, String::new());
+            assert_eq!(map.hosts.lid, [1, 1]);
+            (map.links[5], map.hosts.link)
+        };
+        assert_eq!(flags(0, 0), (0, vec![0, 0]));
+        assert_eq!(flags(1, 2), (DEGRADED | INACTIVE, vec![INACTIVE, 0]));
+    }
 }

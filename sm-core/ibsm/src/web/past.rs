@@ -79,7 +79,7 @@ pub(super) async fn map(served: Shared, at_ms: u64, headers: &HeaderMap) -> Resp
         let text = serde_json::to_vec(&MapThen { at_ms, since_ms, map });
         compressed(&text.expect("the value serializes to JSON"))
     };
-    match served.observatory.topology_at(at_ms, make).await {
+    match served.observatory.fabric_at(at_ms, make).await {
         Ok(bytes) => {
             let no_store = [(header::CACHE_CONTROL, "no-store")];
             (no_store, as_accepted(headers, "application/json", bytes.into())).into_response()
@@ -88,11 +88,11 @@ pub(super) async fn map(served: Shared, at_ms: u64, headers: &HeaderMap) -> Resp
     }
 }
 
-/// A node as it was connected at a time.
+/// A node as it was at a time.
 pub(super) async fn node(served: Shared, at_ms: u64, guid: Guid) -> Response {
     let observatory = served.observatory.clone();
     let make = move |_, then| NodeDetail::then(&then, &observatory.expected(), guid);
-    match served.observatory.topology_at(at_ms, make).await {
+    match served.observatory.fabric_at(at_ms, make).await {
         Ok(Some(detail)) => json(&detail),
         Ok(None) => (StatusCode::NOT_FOUND, "no node had this GUID then\n").into_response(),
         Err(failure) => failure.into_response(),

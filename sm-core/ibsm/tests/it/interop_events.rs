@@ -119,6 +119,10 @@ fn what_happened_is_known_by_name_and_time_after_a_restart() {
     assert_eq!(of_kind(&all, "started").len(), 2);
     let difference = ibsmctl(&bed, &["diff", &format!("@{before}"), "now"]);
     assert!(difference.contains(&format!("missing link  {link}")), "{difference}");
+    let (near, _) = link.split_once(" - ").unwrap();
+    let state = format!("other state   {near}: Down (");
+    assert!(difference.contains(&state) && difference.contains("not Active"), "{difference}");
+    the_ports_of_then_are_known(&bed, before, &Net::parse("topology", &net).unwrap());
     let list: Value = serde_json::from_str(&ibsmctl(&bed, &["history", "list", "--json"])).unwrap();
     assert_eq!((&list["kept"], &list["segments"][0]["first"]), (&true.into(), &1.into()));
     let directory = bed.dir.path().join("state-Hca1/history");
@@ -126,6 +130,34 @@ fn what_happened_is_known_by_name_and_time_after_a_restart() {
     assert_eq!((mode(&directory), mode(&directory.join("00000001.history"))), (0o700, 0o600));
     signal(&ibsm.0, libc::SIGTERM);
     await_end(&mut ibsm.0, "the end");
+}
+
+/// LIDs and states of ports of a time before the restart, when the fabric was `net`.
+fn the_ports_of_then_are_known(bed: &Bed, at: u64, net: &Net) {
+    let lid = |name: &str| {
+        let host = net.nodes().iter().find(|node| node.description == name).unwrap();
+        host.ports().map(|(_, port)| port.lid).find(|&lid| lid != 0).unwrap()
+    };
+    let (first, second) = (lid("Hca1"), lid("Hca2"));
+    let at = format!("@{at}");
+    let by_lid = ["explain", &first.to_string(), &second.to_string(), "--at", &at, "--json"];
+    let then: Value = serde_json::from_str(&ibsmctl(bed, &by_lid)).unwrap();
+    for (end, name, lid) in [("source", "Hca1", first), ("destination", "Hca2", second)] {
+        let end = &then[end];
+        assert_eq!((&end["name"], &end["lid"]), (&name.into(), &lid.into()), "{then}");
+        let is_active = |port: &Value| port["state"] == "Active" && port["rate"].is_string();
+        assert!(end["ports"].as_array().unwrap().iter().any(is_active), "{then}");
+    }
+    assert!(then["routing_engine"].is_string(), "{then}");
+    let kept = ibsmctl(bed, &["topology", "--ibnetdiscover", "--at", &at]);
+    let kept = Net::parse("the history", &kept).unwrap();
+    let lids = |net: &Net| -> Vec<_> {
+        let of_node = |node: &ib_mad::netlist::Node| {
+            node.ports().map(|(_, port)| port.lid).filter(|&lid| lid != 0).collect::<Vec<_>>()
+        };
+        net.nodes().iter().map(|node| (node.guid, of_node(node))).collect()
+    };
+    assert_eq!(lids(&kept), lids(net));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ib_mad::types::{Guid, Lid, PortNum};
-use ib_mad::wire::attribute::{LinkSpeeds, LinkWidths, PortInfo, PortState};
+use ib_mad::wire::attribute::{LinkSpeeds, LinkWidths, PortInfo, PortPhysState, PortState};
 use sa_proto::snapshot::{FabricPlane, Node, Port};
 
 /// A fabric of links between nodes; those from 100 are hosts. `slow` links run at 1x, those of
@@ -20,6 +20,7 @@ pub(crate) fn plane(links: &[(u64, u8, u64, u8)], slow: usize, init: usize) -> A
                 true => PortState::Initialize,
                 false => PortState::Active,
             });
+            view.set_port_physical_state(PortPhysState::LinkUp);
             view.set_link_width_supported(LinkWidths(3));
             view.set_link_width_enabled(LinkWidths(3));
             view.set_link_width_active(LinkWidths(if at < slow { 1 } else { 2 }));

@@ -7,13 +7,13 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::history::frame::{Frames, HEAD_LEN, Head};
-use crate::history::record::{Record, TopologyReader};
+use crate::history::record::{FabricReader, Record};
 use crate::history::{Archive, Page, Place, SegmentSummary};
 use crate::observe::event::Event;
-use crate::observe::topology::Topology;
+use crate::observe::ports::KeptFabric;
 
 const SUFFIX: &str = ".history";
-/// Longest file that is read, bytes. A segment has at most 16 MiB besides a topology.
+/// Longest file that is read, bytes. A segment has at most 16 MiB besides a fabric.
 const FILE_LEN_MAX: u64 = 64 << 20;
 /// Events in a page.
 const PAGE_EVENTS_MAX: usize = 1000;
@@ -121,9 +121,9 @@ impl Files {
         Ok((events, next))
     }
 
-    /// The last topology, and the number of bytes of the segment that are intact.
-    pub(super) fn last_topology(&self, segment: Segment) -> io::Result<(TopologyReader, u64)> {
-        let mut reader = TopologyReader::default();
+    /// The last fabric, and the number of bytes of the segment that are intact.
+    pub(super) fn last_fabric(&self, segment: Segment) -> io::Result<(FabricReader, u64)> {
+        let mut reader = FabricReader::default();
         let bytes = self.frames(segment, 0)?.unwrap_or_default();
         let mut frames = Frames::new(&bytes);
         for record in frames.by_ref().filter(|record| !Record::is_event(record)) {
@@ -185,11 +185,11 @@ impl Archive for Files {
         Ok(None)
     }
 
-    fn topology(&self, time_ms: u64) -> io::Result<Option<(u64, Topology)>> {
+    fn fabric(&self, time_ms: u64) -> io::Result<Option<(u64, KeptFabric)>> {
         let heads = self.heads()?;
         for (segment, _) in heads.iter().rev().filter(|(_, head)| head.time_ms <= time_ms) {
             let bytes = self.frames(*segment, 0)?.unwrap_or_default();
-            let mut reader = TopologyReader::default();
+            let mut reader = FabricReader::default();
             let shapes = Frames::new(&bytes).filter(|record| !Record::is_event(record));
             for record in shapes.filter_map(Record::decode) {
                 if let Record::Whole(shape) | Record::Change(shape) = &record

@@ -1,4 +1,4 @@
-//! Writes the history: a thread takes events from memory, and the topology whenever it changes, and
+//! Writes the history: a thread takes events from memory, and the fabric whenever it changes, and
 //! appends them to files. No other thread waits for it. What it could not write before memory had
 //! no room left for it is lost and counted.
 //!
@@ -29,7 +29,7 @@ use writer::Writer;
 
 /// Pause after a failed write.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
-/// How often the topology is looked at without an event.
+/// How often the fabric is looked at without an event.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The directory of the history cannot be used.
@@ -177,7 +177,8 @@ impl Work {
     /// Writes what has happened; returns whether that succeeded.
     fn write(&mut self) -> bool {
         let snapshot = self.observatory.snapshot();
-        let result = self.writer.write(&self.events, snapshot.fabric());
+        let sm = self.observatory.sm();
+        let result = self.writer.write(&self.events, snapshot.fabric(), &sm.routing_engine);
         self.progress.bytes.store(self.writer.bytes(), Relaxed);
         self.progress.lost.store(self.writer.lost(), Relaxed);
         let is_well = result.is_ok();

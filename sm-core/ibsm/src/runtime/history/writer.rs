@@ -1,4 +1,4 @@
-//! What is appended to the history, and where: events in order, topologies as they change, and new
+//! What is appended to the history, and where: events in order, the fabric as it changes, and new
 //! segments.
 
 use std::fs::File;
@@ -15,11 +15,12 @@ use crate::history::frame::{HEAD_LEN, Head, append};
 use crate::history::layout::Layout;
 use crate::history::record::{Record, Shape};
 use crate::observe::event::{Draft, EventLog, FabricChanges};
+use crate::observe::ports::{KeptFabric, Ports};
 use crate::observe::topology::Topology;
 
 /// Events taken from memory at once.
 const EVENTS_AT_ONCE: usize = 1000;
-/// Length of a segment without its first topology, bytes.
+/// Length of a segment without its first record, bytes.
 const SEGMENT_LEN_MIN: u64 = 64 << 10;
 const SEGMENT_LEN_MAX: u64 = 16 << 20;
 
@@ -34,9 +35,9 @@ pub(super) struct Writer {
     lost: u64,
     bytes: u64,
     current: Option<Current>,
-    /// The topology as written last, and since when it is so.
-    topology: Option<(u64, Topology)>,
-    /// The fabric that it was derived from.
+    /// The fabric as written last, and since when it is so.
+    fabric: Option<(u64, KeptFabric)>,
+    /// What it was derived from.
     plane: Option<Arc<FabricPlane>>,
     is_opened: bool,
 }
@@ -47,7 +48,7 @@ struct Current {
     file: File,
     /// Its length; what lies behind is not valid.
     len: u64,
-    /// Length of its head and first topology.
+    /// Length of its head and first record.
     base_len: u64,
 }
 
@@ -62,7 +63,7 @@ impl Writer {
             lost: 0,
             bytes: 0,
             current: None,
-            topology: None,
+            fabric: None,
             plane: None,
             is_opened: false,
         }
@@ -78,9 +79,14 @@ impl Writer {
         self.lost
     }
 
-    /// Writes all events that have not been, and the topology if it has changed. After an error, a
-    /// later call tries again.
-    pub(super) fn write(&mut self, events: &EventLog, plane: &Arc<FabricPlane>) -> io::Result<()> {
+    /// Writes all events that have not been, and the published fabric if it has changed, or
+    /// `engine`, the one whose routes are in force. After an error, a later call tries again.
+    pub(super) fn write(
+        &mut self,
+        events: &EventLog,
+        plane: &Arc<FabricPlane>,
+        engine: &str,
+    ) -> io::Result<()> {
         if !self.is_opened {
             self.open()?;
             self.is_opened = true;
@@ -98,7 +104,7 @@ impl Writer {
             self.lost += batch.missed;
             self.next = batch.next;
         }
-        self.write_topology(events, plane)
+        self.write_fabric(events, plane, engine)
     }
 
     /// Has the system write to disk what was appended.
@@ -121,7 +127,7 @@ impl Writer {
             warn!("the last file of the history is damaged: its events are lost");
             return Ok(());
         }
-        let (reader, len) = self.files.last_topology(segment)?;
+        let (reader, len) = self.files.last_fabric(segment)?;
         let file = self.files.append(segment)?;
         let torn = self.files.len(segment)?.saturating_sub(len);
         if torn > 0 {
@@ -129,27 +135,33 @@ impl Writer {
             file.set_len(len)?;
             self.bytes -= torn;
         }
-        self.topology = reader.now;
+        self.fabric = reader.now;
         self.current = Some(Current { segment, file, len, base_len: HEAD_LEN as u64 });
         Ok(())
     }
 
-    fn write_topology(&mut self, events: &EventLog, plane: &Arc<FabricPlane>) -> io::Result<()> {
+    fn write_fabric(
+        &mut self,
+        events: &EventLog,
+        plane: &Arc<FabricPlane>,
+        engine: &str,
+    ) -> io::Result<()> {
         let is_same = self.plane.as_ref().is_some_and(|known| Arc::ptr_eq(known, plane));
-        if is_same || plane.nodes.is_empty() {
+        let has_engine = self.fabric.as_ref().is_some_and(|(_, is)| is.routing_engine == engine);
+        if is_same && has_engine || plane.nodes.is_empty() {
             return Ok(());
         }
-        let topology = Topology::of(plane);
+        let fabric = self.kept(plane, engine);
         let time_ms = unix_ms();
-        let known = self.topology.as_ref().filter(|_| self.plane.is_none());
-        let changes = known.map(|(_, known)| FabricChanges::of(known, &topology));
-        let record = match &self.topology {
+        let known = self.fabric.as_ref().filter(|_| self.plane.is_none());
+        let changes = known.map(|(_, known)| FabricChanges::of(&known.topology, &fabric.topology));
+        let record = match &self.fabric {
             Some((_, known)) => {
-                let layout = Layout::between(known, &topology);
+                let layout = Layout::between(known, &fabric);
                 (!layout.is_empty()).then_some(Record::Change(Shape { time_ms, layout }))
             }
             None => {
-                let layout = Layout::of(&topology);
+                let layout = Layout::of(&fabric);
                 Some(Record::Whole(Shape { time_ms, layout }))
             }
         };
@@ -158,11 +170,20 @@ impl Writer {
             if append(&mut out, &record.encode()) {
                 self.append(&out)?;
             }
-            self.topology = Some((time_ms, topology));
+            self.fabric = Some((time_ms, fabric));
         }
         self.plane = Some(plane.clone());
         changes.iter().for_each(|changes| note_between(events, time_ms, changes));
         Ok(())
+    }
+
+    /// What is kept of a published fabric. Nodes that are as in the one before are not read again.
+    fn kept(&self, plane: &FabricPlane, engine: &str) -> KeptFabric {
+        let ports = match (&self.plane, &self.fabric) {
+            (Some(before), Some((_, known))) => Ports::after(plane, before, &known.ports),
+            _ => Ports::of(plane),
+        };
+        KeptFabric { topology: Topology::of(plane), ports, routing_engine: engine.to_owned() }
     }
 
     /// Appends frames to the last segment, or to a new one.
@@ -185,14 +206,14 @@ impl Writer {
         self.remove_oldest()
     }
 
-    /// Begins a segment with the topology.
+    /// Begins a segment with the fabric.
     fn begin(&mut self) -> io::Result<()> {
         let last = self.files.segments()?.last().map_or(0, |segment| segment.0);
         let segment = Segment(last + 1);
         let head = Head { number: self.next, time_ms: unix_ms() };
         let mut out = head.encode().to_vec();
-        if let Some((time_ms, topology)) = &self.topology {
-            let shape = Shape { time_ms: *time_ms, layout: Layout::of(topology) };
+        if let Some((time_ms, fabric)) = &self.fabric {
+            let shape = Shape { time_ms: *time_ms, layout: Layout::of(fabric) };
             append(&mut out, &Record::Whole(shape).encode());
         }
         let file = self.files.create(segment)?;
@@ -235,9 +256,11 @@ fn note_between(events: &EventLog, time_ms: u64, changes: &FabricChanges) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::history::frame::Frames;
     use crate::history::{Archive, Place};
     use crate::observe::event::{EVENTS_MAX, EventKind};
     use crate::observe::problem::testing::plane;
+    use ib_mad::types::{Guid, PortNum};
 
     const LINKS: [(u64, u8, u64, u8); 3] = [(1, 1, 8, 1), (2, 1, 8, 2), (1, 9, 100, 1)];
 
@@ -275,7 +298,11 @@ mod tests {
         }
 
         fn write(&mut self, links: usize) {
-            self.writer.write(&self.events, &plane(&LINKS[..links], 0, 0)).unwrap();
+            self.write_plane(&plane(&LINKS[..links], 0, 0));
+        }
+
+        fn write_plane(&mut self, plane: &Arc<FabricPlane>) {
+            self.writer.write(&self.events, plane, "minhop").unwrap();
         }
 
         /// Numbers of all events in the files.
@@ -290,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_and_the_topology_continue_over_restarts() {
+    fn numbers_and_the_fabric_continue_over_restarts() {
         let mut bed = Bed::new(64 << 20);
         bed.note(2500);
         bed.write(3);
@@ -303,9 +330,10 @@ mod tests {
         assert_eq!(bed.files.segments().unwrap().len(), 1);
         let list = bed.files.list().unwrap();
         assert_eq!((list[0].first, list[0].events), (1, 2503));
-        let topology = bed.writer.topology.clone().unwrap().1;
-        let (since, read) = bed.files.topology(u64::MAX).unwrap().unwrap();
-        assert_eq!((read, bed.files.topology(since - 1).unwrap()), (topology, None));
+        let fabric = bed.writer.fabric.clone().unwrap().1;
+        assert_eq!((&fabric.routing_engine[..], fabric.ports.0.len()), ("minhop", 4));
+        let (since, read) = bed.files.fabric(u64::MAX).unwrap().unwrap();
+        assert_eq!((read, bed.files.fabric(since - 1).unwrap()), (fabric, None));
     }
 
     #[test]
@@ -320,8 +348,37 @@ mod tests {
         bed.note(1);
         bed.write(2);
         assert_eq!(bed.numbers(Place::Number(0)), [1, 2, 3, 4, 5, 6]);
-        let (_, read) = bed.files.topology(u64::MAX).unwrap().unwrap();
-        assert_eq!(read, Topology::of(&plane(&LINKS[..2], 0, 0)));
+        let (_, read) = bed.files.fabric(u64::MAX).unwrap().unwrap();
+        assert_eq!(read.topology, Topology::of(&plane(&LINKS[..2], 0, 0)));
+    }
+
+    #[test]
+    fn a_port_in_another_state_is_a_change_although_the_topology_is_the_same() {
+        let mut bed = Bed::new(1 << 20);
+        bed.write_plane(&plane(&LINKS, 0, 1));
+        let (since, initialized) = bed.files.fabric(u64::MAX).unwrap().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        bed.write_plane(&plane(&LINKS, 0, 0));
+        bed.restart(1 << 20);
+        bed.write_plane(&plane(&LINKS, 0, 0));
+        let (_, active) = bed.files.fabric(u64::MAX).unwrap().unwrap();
+        let is_active = |of: &KeptFabric| of.ports.at((Guid(1), PortNum(1))).unwrap().is_active();
+        assert_eq!((is_active(&initialized), is_active(&active)), (false, true));
+        assert_eq!(bed.files.fabric(since).unwrap().unwrap().1, initialized);
+        let segment = bed.files.segments().unwrap()[0];
+        let bytes = bed.files.frames(segment, 0).unwrap().unwrap();
+        assert_eq!(Frames::new(&bytes).count(), 2, "what is the same is not written again");
+    }
+
+    #[test]
+    fn another_routing_engine_is_a_change() {
+        let mut bed = Bed::new(1 << 20);
+        let plane = plane(&LINKS, 0, 0);
+        for engine in ["ftree", "updn"] {
+            bed.writer.write(&bed.events, &plane, engine).unwrap();
+            let (_, now) = bed.files.fabric(u64::MAX).unwrap().unwrap();
+            assert_eq!(now.routing_engine, engine);
+        }
     }
 
     #[test]
@@ -342,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_segments_are_removed_and_each_begins_with_the_topology() {
+    fn the_oldest_segments_are_removed_and_each_begins_with_the_fabric() {
         let max = 8 * SEGMENT_LEN_MIN;
         let mut bed = Bed::new(max);
         for _ in 0..20 {
@@ -355,7 +412,7 @@ mod tests {
         assert_eq!(total, bed.writer.bytes());
         assert!(total <= max, "{total}");
         for segment in segments {
-            assert!(bed.files.last_topology(segment).unwrap().0.now.is_some());
+            assert!(bed.files.last_fabric(segment).unwrap().0.now.is_some());
         }
         let numbers = bed.numbers(Place::Number(1));
         assert_eq!((numbers.last(), bed.writer.lost()), (Some(&20_000), 0));
@@ -372,7 +429,7 @@ mod tests {
         assert_eq!(mode(&directory), 0o700);
         bed.note(1);
         std::fs::remove_dir(&directory).unwrap();
-        assert!(bed.writer.write(&bed.events, &plane(&LINKS, 0, 0)).is_err());
+        assert!(bed.writer.write(&bed.events, &plane(&LINKS, 0, 0), "").is_err());
         std::fs::create_dir(&directory).unwrap();
         bed.write(3);
         assert_eq!(bed.numbers(Place::Number(1)), [1]);
