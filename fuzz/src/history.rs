@@ -3,6 +3,7 @@
 
 use ibsm::history::frame::{Frames, HEAD_LEN, Head, append};
 use ibsm::history::layout::{Layout, net_of};
+use ibsm::history::loads::KeptLoads;
 use ibsm::history::record::{FabricReader, Record, Shape};
 use ibsm::observe::event::{Draft, EventKind, EventLog};
 use ibsm::observe::ports::{KeptFabric, PortStatus};
@@ -71,6 +72,9 @@ pub fn seeds() -> Vec<Vec<u8>> {
         events.iter().map(|event| Record::Event((**event).clone())).collect();
     records.push(Record::Whole(Shape { time_ms: 1, layout: whole }));
     records.push(Record::Change(Shape { time_ms: 2, layout: change }));
+    let directions = vec![(0, 200), (1, 3), (300, 255)];
+    let loads = KeptLoads { time_ms: 3, sweep: 1, links: 1, unlisted: 0, directions };
+    records.push(Record::Loads(loads));
     let mut segment = Head { number: 1, time_ms: 1 }.encode().to_vec();
     let mut seeds = Vec::new();
     for record in &records {

@@ -31,14 +31,16 @@ fn the_map_shows_load_and_earlier_times() {
         browser.client.goto(&format!("http://{http}/#/fabric")).await.expect("the page loads");
         browser.until("document.body.dataset.connection === 'live'").await;
         browser.until("document.getElementById('map-empty').hidden").await;
-        the_map_shows_load(&browser, &subnet).await;
+        let loaded_ms = the_map_shows_load(&browser, &subnet).await;
         the_map_shows_an_earlier_time(&browser, &subnet).await;
+        the_map_shows_an_earlier_load(&browser, loaded_ms).await;
         browser.assert_clean(&format!("http://{http}")).await;
         browser.client.clone().close().await.expect("the browser ends");
     });
 }
 
-async fn the_map_shows_load(browser: &Browser, subnet: &Subnet) {
+/// Returns a time at which there was load, milliseconds since 1970.
+async fn the_map_shows_load(browser: &Browser, subnet: &Subnet) -> u128 {
     // 40 Gb/s, from the host to its switch.
     subnet.control(&["count-rate", BUSY, "1", "PortXmitData", "1250000000"]);
     let hottest = "Number(document.querySelector('#map canvas').dataset.hottest)";
@@ -80,10 +82,39 @@ async fn the_map_shows_load(browser: &Browser, subnet: &Subnet) {
     browser.assert_fits("the busiest links").await;
     browser.eval("document.getElementById('busy').scrollIntoView()").await;
     browser.picture("busy-links-light").await;
+    let loaded_ms = now_ms();
+    tokio::time::sleep(Duration::from_secs(2)).await; // The history is written once a second.
     subnet.control(&["count-rate", BUSY, "1", "PortXmitData", "0"]);
     browser.view("fabric").await;
     browser.eval("document.querySelector('[data-colours=state]').click()").await;
     browser.until(&format!("{hottest} === 0")).await;
+    loaded_ms
+}
+
+/// The slider is moved to a time at which there was load; now there is none.
+async fn the_map_shows_an_earlier_load(browser: &Browser, loaded_ms: u128) {
+    let hottest = "Number(document.querySelector('#map canvas').dataset.hottest)";
+    browser.eval("document.querySelector('[data-colours=load]').click()").await;
+    browser.until(&format!("{hottest} < 50")).await;
+    // It has a thousand steps: the page is to show the step nearest to the time.
+    let extent = browser.api("/api/v1/history").await;
+    let from = extent["from_ms"].as_u64().expect("a time").max(now_ms() as u64 - 3_600_000);
+    let part = (loaded_ms as u64 - from) as f64 / (now_ms() as u64 - from) as f64;
+    // A choice of the span makes it end now.
+    browser.eval("document.querySelector('#time-range [data-range=\"1h\"]').click()").await;
+    browser.eval(&format!("document.getElementById('time').value = {}", part * 1000.0)).await;
+    let moved = "document.getElementById('time').dispatchEvent(new Event('input'))";
+    browser.eval(moved).await;
+    browser.until(&format!("{hottest} > 50")).await;
+    let legend = "document.getElementById('heat-time').innerText";
+    browser.until(&format!("{legend}.startsWith('Load, read at ')")).await;
+    browser.picture("fabric-then-load-light").await;
+    let load = browser.api_owned(format!("/api/v1/load?at_ms={loaded_ms}")).await;
+    let map = browser.api_owned(format!("/api/v1/fabric?at_ms={loaded_ms}")).await;
+    assert_eq!(load["etag"], map["etag"]);
+    assert_eq!(map["hosts"]["name"][load["hosts"][0].as_u64().unwrap() as usize], BUSY);
+    browser.eval("document.getElementById('time-now').click()").await;
+    browser.until(&format!("{hottest} < 50")).await;
 }
 
 fn now_ms() -> u128 {

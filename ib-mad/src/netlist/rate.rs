@@ -187,6 +187,16 @@ impl LinkRate {
         };
         lane * self.width.lanes() as u32
     }
+
+    /// What the link can carry after line coding, Mb/s: see
+    /// [`ActiveLink::data_mbps`](crate::wire::attribute::ActiveLink::data_mbps).
+    pub const fn data_mbps(self) -> u32 {
+        match self.speed {
+            LinkSpeed::Sdr | LinkSpeed::Ddr | LinkSpeed::Qdr => self.mbps() / 5 * 4,
+            LinkSpeed::Fdr => self.mbps() - self.mbps() / 110 * 3,
+            _ => self.mbps(),
+        }
+    }
 }
 
 impl Default for LinkRate {
@@ -252,6 +262,24 @@ mod tests {
         );
         assert_eq!((LinkWidth::widest_of(0), LinkWidth::widest_of(32)), (None, None));
         assert_eq!((LinkSpeed::fastest_of(0, 0), LinkSpeed::fastest_of(8, 0)), (None, None));
+    }
+
+    #[test]
+    fn line_coding_takes_what_it_takes_of_an_active_link() {
+        use crate::wire::attribute::{ActiveLink, LinkSpeeds, LinkSpeedsExt, LinkWidths};
+        let active = ActiveLink { width: LinkWidths::X4, ..ActiveLink::default() };
+        let of_speed = |speed| ActiveLink { speed, ..active };
+        let extended = |speed_ext| ActiveLink { speed_ext, ..of_speed(LinkSpeeds::QDR) };
+        for (rate, active) in [
+            ("4xSDR", of_speed(LinkSpeeds::SDR)),
+            ("4xDDR", of_speed(LinkSpeeds::DDR)),
+            ("4xQDR", of_speed(LinkSpeeds::QDR)),
+            ("4xFDR", extended(LinkSpeedsExt::FDR)),
+            ("4xNDR", extended(LinkSpeedsExt::NDR)),
+        ] {
+            let mbps = rate.parse::<LinkRate>().unwrap().data_mbps();
+            assert_eq!(Some(mbps), active.data_mbps(), "{rate}");
+        }
     }
 
     #[test]

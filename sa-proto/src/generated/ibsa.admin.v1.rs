@@ -191,6 +191,10 @@ pub struct TopLinksRequest {
     /// Number of directions of links, at most 1,000.
     #[prost(uint32, tag = "4")]
     pub count: u32,
+    /// At this time, milliseconds since 1970, from the history; not by errors. Absent for the last
+    /// sweep of the performance manager.
+    #[prost(uint64, optional, tag = "5")]
+    pub at_ms: ::core::option::Option<u64>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct TopLinks {

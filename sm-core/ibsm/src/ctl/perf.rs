@@ -7,8 +7,8 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use sm_core::perf::Counter;
 
-use super::{CtlError, Sm, to_json};
-use crate::perf::loads::{LISTED_MAX, LinkNow, TopLinks};
+use super::{CtlError, Sm, time, to_json};
+use crate::perf::loads::{LISTED_DEFAULT, LISTED_MAX, LinkNow, TopLinks};
 
 /// Options of the command.
 #[derive(Debug, clap::Args)]
@@ -31,9 +31,13 @@ pub struct Options {
     #[arg(long, value_name = "N", conflicts_with = "data",
           value_parser = clap::value_parser!(u32).range(1..=LISTED_MAX as i64))]
     top: Option<u32>,
-    /// With --top: order by the percentage of what each link can carry.
-    #[arg(long, requires = "top", conflicts_with = "errors")]
+    /// With --top or --at: order by the percentage of what each link can carry.
+    #[arg(long, conflicts_with = "errors")]
     by_share: bool,
+    /// List the directions of links with the most traffic at this time (12:03, '2026-11-27 12:03',
+    /// 5m ago as 5m), from the history; 20 of them unless --top states another number.
+    #[arg(long, value_name = "TIME", conflicts_with_all = ["errors", "data"])]
+    at: Option<String>,
     /// Print JSON.
     #[arg(short, long)]
     json: bool,
@@ -58,8 +62,16 @@ pub(super) async fn run(sm: &Sm, options: &Options) -> Result<String, CtlError> 
         return Ok(format!("totals of {} ports set to 0\n", cleared.ports));
     }
     let (node, port) = place(options.node.as_deref().unwrap_or_default());
-    if let Some(count) = options.top {
-        return top(sm, options, TopLinksRequest { node, port, order: String::new(), count }).await;
+    let at_ms = options.at.as_deref().map(|at| time::parse("--at", at)).transpose()?;
+    let count = options.top.or_else(|| at_ms.map(|_| LISTED_DEFAULT as u32));
+    if let Some(count) = count {
+        let request = TopLinksRequest { node, port, order: String::new(), count, at_ms };
+        return top(sm, options, request).await;
+    }
+    if options.by_share {
+        let expected = "only with --top or --at";
+        let got = "neither".to_owned();
+        return Err(CtlError::Argument { what: "--by-share", expected, got });
     }
     let answer = sm.connect().await?.list_counters(CountersRequest { node, port }).await;
     let mut stream = answer.map_err(|status| sm.refused(&status))?.into_inner();
@@ -87,11 +99,16 @@ async fn top(sm: &Sm, options: &Options, mut request: TopLinksRequest) -> Result
         _ => "rate",
     };
     request.order = order.to_owned();
+    let is_then = request.at_ms.is_some();
     let answer = sm.connect().await?.list_top_links(request).await;
     let json = answer.map_err(|status| sm.refused(&status))?.into_inner().json;
     let top: TopLinks =
         serde_json::from_str(&json).map_err(|failure| CtlError::Unread(failure.to_string()))?;
-    Ok(if options.json { to_json(&top) } else { top_table(&top) })
+    Ok(match (options.json, is_then) {
+        (true, _) => to_json(&top),
+        (false, true) => format!("read at {}\n{}", time::text(top.time_ms), top_table(&top)),
+        (false, false) => top_table(&top),
+    })
 }
 
 /// The directions as a table.
@@ -118,9 +135,10 @@ fn top_table(top: &TopLinks) -> String {
     text
 }
 
-/// Errors per second; a dash for none.
-fn errors(per_second: f64) -> String {
-    if per_second > 0.0 { format!("{per_second:.2}") } else { "-".to_owned() }
+/// Errors per second; a dash for none, or if they are not known.
+fn errors(per_second: Option<f64>) -> String {
+    let some = per_second.filter(|&per_second| per_second > 0.0);
+    some.map_or_else(|| "-".to_owned(), |per_second| format!("{per_second:.2}"))
 }
 
 /// Node and port of `NODE/PORT`; a name may have slashes.
@@ -246,7 +264,7 @@ mod tests {
             to: port("spine2", 4),
             gbps: 91.25,
             percent: Some(91.25),
-            to_errors_per_s: 2.5,
+            to_errors_per_s: Some(2.5),
             ..LinkNow::default()
         };
         let unknown = LinkNow { percent: None, ..busy.clone() };

@@ -4,18 +4,24 @@
 //! A history consists of *segments*. Each begins with the whole fabric, if one was known, so that
 //! the oldest can be removed. Nothing here does I/O or reads a clock.
 //!
-//! - `frame`: the bytes of a segment. `record`: what is in its frames. `layout`: fabrics.
+//! - `frame`: the bytes of a segment. `record`: what is in its frames. `layout`: fabrics. `loads`:
+//!   loads of links.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 
 pub mod frame;
 pub mod layout;
+pub mod loads;
 pub mod record;
 
 use std::io;
 
 use crate::observe::event::Event;
 use crate::observe::ports::KeptFabric;
+use crate::perf::loads::Loads;
+
+/// For how long loads that were kept are shown, milliseconds, unless others follow.
+pub const LOADS_AGE_MAX_MS: u64 = 30 * 60 * 1000;
 
 /// What was kept of the past, for those that ask for it. Calls read files: not for a thread that
 /// others wait for.
@@ -26,6 +32,10 @@ pub trait Archive: Send + Sync {
 
     /// The fabric at a time, and since when it was so; `None` if none was kept of then.
     fn fabric(&self, time_ms: u64) -> io::Result<Option<(u64, KeptFabric)>>;
+
+    /// The loads of links read last before a time; `None` if none were kept in the
+    /// [`LOADS_AGE_MAX_MS`] before it.
+    fn loads(&self, time_ms: u64) -> io::Result<Option<Loads>>;
 
     /// The segments, oldest first.
     fn list(&self) -> io::Result<Vec<SegmentSummary>>;

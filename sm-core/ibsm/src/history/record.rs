@@ -1,6 +1,7 @@
-//! The records of a history: events and fabrics.
+//! The records of a history: events, fabrics, and loads of links.
 //!
-//! The first byte is the kind; what follows is JSON, compressed for fabrics (gzip).
+//! The first byte is the kind; what follows is JSON, compressed for fabrics (gzip), or loads in
+//! their own format.
 
 use std::io::{Read, Write};
 
@@ -10,12 +11,14 @@ use flate2::write::GzEncoder;
 use serde::{Deserialize, Serialize};
 
 use super::layout::Layout;
+use super::loads::KeptLoads;
 use crate::observe::event::Event;
 use crate::observe::ports::KeptFabric;
 
 const EVENT: u8 = 1;
 const WHOLE: u8 = 2;
 const CHANGE: u8 = 3;
+const LOADS: u8 = 4;
 /// Longest text of a fabric that is read, bytes.
 const TEXT_LEN_MAX: u64 = 64 << 20;
 
@@ -28,6 +31,8 @@ pub enum Record {
     Whole(Shape),
     /// How it differs from the one before.
     Change(Shape),
+    /// Loads of links, by their places in the topology of then.
+    Loads(KeptLoads),
 }
 
 /// A fabric, or a change of one, at a time.
@@ -50,6 +55,11 @@ impl Record {
             }
             Self::Whole(shape) => packed(WHOLE, shape),
             Self::Change(shape) => packed(CHANGE, shape),
+            Self::Loads(loads) => {
+                let mut bytes = vec![LOADS];
+                loads.encode(&mut bytes);
+                bytes
+            }
         }
     }
 
@@ -60,6 +70,7 @@ impl Record {
             EVENT => serde_json::from_slice(rest).ok().map(Self::Event),
             WHOLE => unpacked(rest).map(Self::Whole),
             CHANGE => unpacked(rest).map(Self::Change),
+            LOADS => KeptLoads::decode(rest).map(Self::Loads),
             _ => None,
         }
     }
@@ -67,6 +78,17 @@ impl Record {
     /// Whether the bytes are of an event, which [`decode`](Self::decode) need not read to know.
     pub fn is_event(bytes: &[u8]) -> bool {
         bytes.first() == Some(&EVENT)
+    }
+
+    /// Whether the bytes are of a fabric, or of a change of one.
+    pub fn is_fabric(bytes: &[u8]) -> bool {
+        matches!(bytes.first(), Some(&WHOLE | &CHANGE))
+    }
+
+    /// The time of the bytes, if they are of loads.
+    pub fn time_of_loads(bytes: &[u8]) -> Option<u64> {
+        let (&kind, rest) = bytes.split_first()?;
+        (kind == LOADS).then(|| KeptLoads::time_of(rest)).flatten()
     }
 }
 
@@ -94,7 +116,7 @@ impl FabricReader {
     /// Takes a record. A change without a fabric before it is skipped.
     pub fn take(&mut self, record: Record) {
         match record {
-            Record::Event(_) => {}
+            Record::Event(_) | Record::Loads(_) => {}
             Record::Whole(Shape { time_ms, layout }) => {
                 let mut fabric = KeptFabric::default();
                 layout.apply(&mut fabric);
@@ -124,11 +146,21 @@ mod tests {
         let fabric = fabric(&[(1, 1, 8, 1), (1, 2, 100, 1)]);
         let shape = Shape { time_ms: 7, layout: Layout::of(&fabric) };
         let event = Event { number: 3, time_ms: 5, kind: "trap".into(), ..Event::default() };
-        let records = [Record::Event(event), Record::Whole(shape.clone()), Record::Change(shape)];
+        let loads = KeptLoads { time_ms: 8, directions: vec![(1, 9)], ..KeptLoads::default() };
+        let records = [
+            Record::Event(event),
+            Record::Whole(shape.clone()),
+            Record::Change(shape),
+            Record::Loads(loads),
+        ];
         for record in records {
             let bytes = record.encode();
             assert_eq!(Record::decode(&bytes), Some(record.clone()));
             assert_eq!(Record::is_event(&bytes), matches!(record, Record::Event(_)));
+            let is_fabric = matches!(record, Record::Whole(_) | Record::Change(_));
+            assert_eq!(Record::is_fabric(&bytes), is_fabric);
+            let time = matches!(record, Record::Loads(_)).then_some(8);
+            assert_eq!(Record::time_of_loads(&bytes), time);
             for len in 0..bytes.len() {
                 assert_eq!(Record::decode(&bytes[..len]), None, "{len}");
             }

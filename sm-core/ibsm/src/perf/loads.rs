@@ -1,16 +1,17 @@
 //! How loaded links are, in either direction, by the readings of the last sweep of the performance
-//! manager. Rates of earlier sweeps are in `series`.
+//! manager, or of an earlier one that the history has. Rates of the last sweeps are in `series`.
 
 use std::cmp::Reverse;
 use std::str::FromStr;
 
+use ib_mad::types::Guid;
 use serde::{Deserialize, Serialize};
 use sm_core::perf::{PerfManager, PortView};
 
 use super::{PerfBoard, Selection};
 use crate::observe::links::End as LinkEnd;
 use crate::observe::node_name;
-use crate::observe::topology::End;
+use crate::observe::topology::{End, Topology};
 
 /// Limit of directions with traffic or errors that are kept; those with the least traffic are
 /// counted only.
@@ -22,39 +23,39 @@ pub(crate) const LISTED_DEFAULT: usize = 20;
 
 /// One direction of a link.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Direction {
+pub struct Direction {
     /// The port that sends.
-    pub(crate) from: End,
+    pub from: End,
     /// The port that receives.
-    pub(crate) to: End,
+    pub to: End,
     /// Bytes per second, an average over the time between the last two readings.
-    pub(crate) rate: f64,
+    pub rate: f64,
     /// Bytes per second that the link can carry; 0 if unknown.
-    pub(crate) capacity: f64,
+    pub capacity: f64,
     /// Errors per second that the sending port counted.
-    pub(crate) from_errors: f64,
+    pub from_errors: f64,
     /// Errors per second that the receiving port counted.
-    pub(crate) to_errors: f64,
+    pub to_errors: f64,
 }
 
 impl Direction {
     /// Rate as a part of the capacity; 0 if that is unknown.
-    pub(crate) fn share(&self) -> f64 {
+    pub fn share(&self) -> f64 {
         if self.capacity > 0.0 { self.rate / self.capacity } else { 0.0 }
     }
 }
 
 /// The directions with traffic or errors.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Loads {
+pub struct Loads {
     /// Number of the sweep of the performance manager.
-    pub(crate) sweep: u64,
+    pub sweep: u64,
     /// When it ended, milliseconds since 1970.
-    pub(crate) time_ms: u64,
+    pub time_ms: u64,
     /// Those with the most traffic first.
-    pub(crate) directions: Vec<Direction>,
+    pub directions: Vec<Direction>,
     /// Number of further ones.
-    pub(crate) unlisted: usize,
+    pub unlisted: usize,
 }
 
 impl Loads {
@@ -158,10 +159,10 @@ pub(crate) struct LinkNow {
     pub(crate) capacity_gbps: Option<f64>,
     /// Percentage of that.
     pub(crate) percent: Option<f64>,
-    /// Errors that the sending port counted.
-    pub(crate) from_errors_per_s: f64,
+    /// Errors that the sending port counted; none if that is not known, at an earlier time.
+    pub(crate) from_errors_per_s: Option<f64>,
     /// Errors that the receiving port counted.
-    pub(crate) to_errors_per_s: f64,
+    pub(crate) to_errors_per_s: Option<f64>,
 }
 
 /// A port by name.
@@ -173,61 +174,103 @@ pub(crate) struct PortName {
 }
 
 impl PortName {
-    fn of(manager: &PerfManager, (guid, port): End) -> Self {
-        let name = manager.node(guid).map_or_else(|| guid.to_string(), |node| node_name(node));
+    fn of(known: &dyn Known, (guid, port): End) -> Self {
+        let name = known.name(guid).unwrap_or_else(|| guid.to_string());
         Self { name, guid: guid.to_string(), port: port.0 }
     }
 }
 
-/// The first `count` directions in an order, of links at selected nodes and, if it is given, at
-/// this port of them. `None` if counters are not read.
-pub(crate) fn top(
-    board: &PerfBoard,
-    selection: &Selection,
-    port: Option<u32>,
-    order: Order,
-    count: usize,
-) -> Option<TopLinks> {
+/// The nodes of the fabric that loads are of.
+trait Known {
+    /// Name of a node; `None` if it is not known.
+    fn name(&self, guid: Guid) -> Option<String>;
+
+    /// Whether a node is selected.
+    fn is_selected(&self, selection: &Selection, guid: Guid) -> bool;
+}
+
+impl Known for PerfManager {
+    fn name(&self, guid: Guid) -> Option<String> {
+        self.node(guid).map(|node| node_name(node))
+    }
+
+    fn is_selected(&self, selection: &Selection, guid: Guid) -> bool {
+        self.node(guid).is_some_and(|node| selection.takes(node))
+    }
+}
+
+impl Known for Topology {
+    fn name(&self, guid: Guid) -> Option<String> {
+        Some(Topology::name(self, guid))
+    }
+
+    fn is_selected(&self, selection: &Selection, guid: Guid) -> bool {
+        self.nodes.get(&guid).is_some_and(|node| {
+            selection.takes_named(guid, node.is_switch, || Topology::name(self, guid))
+        })
+    }
+}
+
+/// Which directions of links are listed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wanted {
+    /// Those of links at these nodes.
+    pub(crate) selection: Selection,
+    /// Those at this port of them.
+    pub(crate) port: Option<u32>,
+    pub(crate) order: Order,
+    /// The first ones of that order.
+    pub(crate) count: usize,
+}
+
+/// The wanted directions in the last sweep. `None` if counters are not read.
+pub(crate) fn top(board: &PerfBoard, wanted: &Wanted) -> Option<TopLinks> {
     let loads = board.loads();
-    board.with(|manager| {
-        let is_taken = |(guid, number): End| {
-            port.is_none_or(|port| port == u32::from(number.0))
-                && manager.node(guid).is_some_and(|node| selection.takes(node))
-        };
-        let is_all = selection.nodes.is_empty() && !selection.switches && port.is_none();
-        let mut found: Vec<&Direction> = loads.directions.iter().collect();
-        if !is_all {
-            found.retain(|one| is_taken(one.from) || is_taken(one.to));
+    board.with(|manager| list(&loads, wanted, &*manager, true))
+}
+
+/// The wanted directions at an earlier time, when the fabric was `then`. Errors are not kept.
+pub(crate) fn top_then(loads: &Loads, then: &Topology, wanted: &Wanted) -> TopLinks {
+    list(loads, wanted, then, false)
+}
+
+fn list(loads: &Loads, wanted: &Wanted, known: &dyn Known, has_errors: bool) -> TopLinks {
+    let is_taken = |(guid, number): End| {
+        wanted.port.is_none_or(|port| port == u32::from(number.0))
+            && known.is_selected(&wanted.selection, guid)
+    };
+    let mut found: Vec<&Direction> = loads.directions.iter().collect();
+    if wanted.port.is_some() || !wanted.selection.is_of_all() {
+        found.retain(|one| is_taken(one.from) || is_taken(one.to));
+    }
+    match wanted.order {
+        Order::Rate => {}
+        Order::Share => found.sort_by(|a, b| b.share().total_cmp(&a.share())),
+        Order::Errors => {
+            found.retain(|one| one.from_errors + one.to_errors > 0.0);
+            let milli = |one: &&Direction| ((one.from_errors + one.to_errors) * 1e3) as u64;
+            found.sort_by_key(|one| Reverse(milli(one)));
         }
-        match order {
-            Order::Rate => {}
-            Order::Share => found.sort_by(|a, b| b.share().total_cmp(&a.share())),
-            Order::Errors => {
-                found.retain(|one| one.from_errors + one.to_errors > 0.0);
-                let milli = |one: &&Direction| ((one.from_errors + one.to_errors) * 1e3) as u64;
-                found.sort_by_key(|one| Reverse(milli(one)));
-            }
-        }
-        found.truncate(count.min(LISTED_MAX));
-        TopLinks {
-            sweep: loads.sweep,
-            time_ms: loads.time_ms,
-            links: found.into_iter().map(|one| LinkNow::of(manager, one)).collect(),
-        }
-    })
+    }
+    found.truncate(wanted.count.min(LISTED_MAX));
+    TopLinks {
+        sweep: loads.sweep,
+        time_ms: loads.time_ms,
+        links: found.into_iter().map(|one| LinkNow::of(known, one, has_errors)).collect(),
+    }
 }
 
 impl LinkNow {
-    fn of(manager: &PerfManager, one: &Direction) -> Self {
+    fn of(known: &dyn Known, one: &Direction, has_errors: bool) -> Self {
         let is_known = one.capacity > 0.0;
         Self {
-            from: PortName::of(manager, one.from),
-            to: PortName::of(manager, one.to),
+            from: PortName::of(known, one.from),
+            to: PortName::of(known, one.to),
             gbps: one.rate * 8.0 / 1e9,
             capacity_gbps: is_known.then_some(one.capacity * 8.0 / 1e9),
             percent: is_known.then_some(one.share() * 100.0),
-            from_errors_per_s: one.from_errors,
-            to_errors_per_s: one.to_errors,
+            from_errors_per_s: has_errors.then_some(one.from_errors),
+            to_errors_per_s: has_errors.then_some(one.to_errors),
         }
     }
 }

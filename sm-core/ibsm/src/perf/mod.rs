@@ -6,7 +6,7 @@
 
 pub(crate) mod exposition;
 pub(crate) mod listing;
-pub(crate) mod loads;
+pub mod loads;
 mod series;
 #[cfg(test)]
 mod tests;
@@ -138,16 +138,30 @@ impl Selection {
     }
 
     pub(crate) fn takes(&self, node: &Node) -> bool {
-        if self.switches && node.switch_info.is_none() {
+        self.takes_named(node.guid, node.switch_info.is_some(), || node_name(node))
+    }
+
+    /// Whether a node with this name is selected.
+    pub(crate) fn takes_named(
+        &self,
+        guid: Guid,
+        is_switch: bool,
+        name: impl FnOnce() -> String,
+    ) -> bool {
+        if self.switches && !is_switch {
             return false;
         }
         self.nodes.is_empty() || {
-            let name = node_name(node);
-            let is_it = |text: &String| {
-                *text == name || text.parse::<Guid>().is_ok_and(|guid| guid == node.guid)
-            };
+            let name = name();
+            let is_it =
+                |text: &String| *text == name || text.parse::<Guid>().is_ok_and(|of| of == guid);
             self.nodes.iter().any(is_it)
         }
+    }
+
+    /// Whether all nodes are selected.
+    fn is_of_all(&self) -> bool {
+        self.nodes.is_empty() && !self.switches
     }
 }
 

@@ -12,6 +12,8 @@ use sm_core::querier::Querier;
 use super::exposition::{Exposition, Wanted};
 use super::loads::{Order, top};
 use super::*;
+use crate::observe::problem::testing::plane;
+use crate::observe::topology::Topology;
 
 /// A board with two adapters, cabled to each other by 1x SDR, whose counters show 60 symbol errors
 /// and 1,000,000 words sent times their LIDs, and, in a second sweep a second later, twice as many.
@@ -129,7 +131,7 @@ fn the_busiest_direction_of_a_link_is_first() {
     let (board, _) = board();
     let all = |order, nodes: &str| {
         let selection = Selection::of_list(Some(nodes));
-        top(&board, &selection, None, order, 10).unwrap()
+        top(&board, &loads::Wanted { selection, port: None, order, count: 10 }).unwrap()
     };
     assert_eq!(all(Order::Rate, "").sweep, 0, "no sweep was recorded yet");
     board.record(7);
@@ -140,11 +142,43 @@ fn the_busiest_direction_of_a_link_is_first() {
     // 6,000,000 words in a second, on a link of 2 Gb/s.
     assert!((first.gbps - 0.192).abs() < 1e-9, "{first:?}");
     assert!((first.percent.unwrap() - 9.6).abs() < 1e-9, "{first:?}");
-    assert_eq!((first.from_errors_per_s, first.to_errors_per_s), (60.0, 60.0));
+    let errors = (first.from_errors_per_s, first.to_errors_per_s);
+    assert_eq!(errors, (Some(60.0), Some(60.0)));
     assert_eq!(all(Order::Share, "").links, found.links);
     assert_eq!(all(Order::Errors, "").links.len(), 2);
     assert_eq!(all(Order::Rate, "0x5").links.len(), 2, "both directions are of its link");
     assert!(all(Order::Rate, "another").links.is_empty());
+}
+
+#[test]
+fn the_busiest_direction_of_an_earlier_time_has_the_names_of_then() {
+    let links = [(1, 1, 8, 1), (1, 9, 100, 1)];
+    let then = Topology::of(&plane(&links, 0, 0));
+    let end = |guid, port| (Guid(guid), PortNum(port));
+    let direction = |from, to, rate| loads::Direction {
+        from,
+        to,
+        rate,
+        capacity: 4e9,
+        from_errors: 0.0,
+        to_errors: 0.0,
+    };
+    let directions =
+        vec![direction(end(100, 1), end(1, 9), 2e9), direction(end(8, 1), end(1, 1), 1e9)];
+    let loads = Loads { sweep: 3, time_ms: 7, directions, unlisted: 0 };
+    let of = |nodes: &str, port| {
+        let selection = Selection::of_list(Some(nodes));
+        let wanted = loads::Wanted { selection, port, order: Order::Rate, count: 10 };
+        let found = loads::top_then(&loads, &then, &wanted);
+        let names = |link: &loads::LinkNow| (link.from.name.clone(), link.to.name.clone());
+        assert!(found.links.iter().all(|link| link.from_errors_per_s.is_none()));
+        (found.time_ms, found.links.iter().map(names).collect::<Vec<_>>())
+    };
+    let (host, spine) = (("n100".into(), "n1".into()), ("n8".into(), "n1".into()));
+    assert_eq!(of("", None), (7, vec![host.clone(), spine.clone()]));
+    assert_eq!(of("n8", None).1, [spine]);
+    assert_eq!(of("n1", Some(9)).1, [host]);
+    assert!(of("n101", None).1.is_empty());
 }
 
 #[test]

@@ -11,7 +11,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 use super::baseline::{self, Baseline, BaselineError};
-use super::events::{Begin, EventFeed, Refusal, Wanted};
+use super::events::{self, Begin, EventFeed, Refusal};
 use super::inspection::{inspection, unknown};
 use super::past::PastError;
 use super::registered::GroupFilter;
@@ -23,7 +23,8 @@ use crate::inspect;
 use crate::observe::event::{Draft, Event, EventKind};
 use crate::observe::ports::{KeptFabric, Ports};
 use crate::observe::topology::Topology;
-use crate::perf::{Selection, listing, loads};
+use crate::perf::loads::{self, Loads, Order, TopLinks, Wanted};
+use crate::perf::{Selection, listing};
 use sm_core::perf::PerfManager;
 
 #[derive(Clone)]
@@ -106,6 +107,27 @@ impl AdminService {
         Ok(selection)
     }
 
+    /// The busiest links of an earlier time, milliseconds since 1970, at a node by any of its names
+    /// of then; of all nodes if that is empty.
+    async fn top_links_at(
+        &self,
+        time_ms: u64,
+        node: String,
+        mut wanted: Wanted,
+    ) -> Result<TopLinks, Status> {
+        if wanted.order == Order::Errors {
+            return Err(Status::invalid_argument("of earlier times there are loads, not errors"));
+        }
+        let make = move |_, fabric: KeptFabric, loads: Loads| {
+            if !node.is_empty() {
+                let guid = fabric.find(&node).map_err(Status::not_found)?;
+                wanted.selection.nodes.push(guid.to_string());
+            }
+            Ok(loads::top_then(&loads, &fabric.topology, &wanted))
+        };
+        self.shared.loads_at(time_ms, make).await.map_err(not_answered)?
+    }
+
     /// Changes the baseline on another thread: a file is written.
     async fn change_baseline<T: Send + 'static>(
         &self,
@@ -165,7 +187,7 @@ fn messages_of_ports(ports: &Ports, engine: String) -> Vec<admin::TopologyText> 
 fn not_answered(failure: PastError) -> Status {
     match failure {
         PastError::NotKept => Status::failed_precondition(failure.to_string()),
-        PastError::NotThen => Status::not_found(failure.to_string()),
+        PastError::NotThen | PastError::NoLoads => Status::not_found(failure.to_string()),
         PastError::Read(_) | PastError::Stopped(_) => Status::internal(failure.to_string()),
     }
 }
@@ -378,7 +400,7 @@ impl admin::admin_server::Admin for AdminService {
     ) -> Result<Response<Self::ListEventsStream>, Status> {
         let admin::EventsRequest { from_number, since_ms, last, follow, kinds } =
             request.into_inner();
-        let wanted = Wanted { from: Begin::of(from_number, since_ms, last), follow, kinds };
+        let wanted = events::Wanted { from: Begin::of(from_number, since_ms, last), follow, kinds };
         let mut feed = EventFeed::open(&self.shared, wanted).map_err(|refusal| match refusal {
             Refusal::Crowded => Status::resource_exhausted(refusal.to_string()),
             Refusal::Kind(_) => Status::invalid_argument(refusal.to_string()),
@@ -489,11 +511,17 @@ impl admin::admin_server::Admin for AdminService {
         &self,
         request: Request<admin::TopLinksRequest>,
     ) -> Result<Response<admin::TopLinks>, Status> {
-        let admin::TopLinksRequest { node, port, order, count } = request.into_inner();
+        let admin::TopLinksRequest { node, port, order, count, at_ms } = request.into_inner();
         let order = order.parse().map_err(Status::invalid_argument)?;
-        let selection = self.counted(node)?;
-        let top = loads::top(&self.shared.perf, &selection, port, order, count as usize);
-        let top = top.ok_or_else(counters_are_not_read)?;
+        let count = count as usize;
+        let wanted = |selection| Wanted { selection, port, order, count };
+        let top = match at_ms {
+            Some(time_ms) => self.top_links_at(time_ms, node, wanted(Selection::default())).await?,
+            None => {
+                let top = loads::top(&self.shared.perf, &wanted(self.counted(node)?));
+                top.ok_or_else(counters_are_not_read)?
+            }
+        };
         let json = serde_json::to_string(&top).expect("the value serializes to JSON");
         Ok(Response::new(admin::TopLinks { json }))
     }

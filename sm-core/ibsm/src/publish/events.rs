@@ -208,6 +208,7 @@ mod tests {
     use crate::history::{Page, SegmentSummary};
     use crate::observe::event::{Draft, EVENTS_MAX};
     use crate::observe::ports::KeptFabric;
+    use crate::perf::loads::Loads;
     use sa_proto::snapshot::{HistoryLimits, Snapshot};
 
     fn shared() -> Shared {
@@ -233,6 +234,9 @@ mod tests {
         }
 
         fn fabric(&self, _: u64) -> io::Result<Option<(u64, KeptFabric)>> {
+            Ok(None)
+        }
+        fn loads(&self, _: u64) -> io::Result<Option<Loads>> {
             Ok(None)
         }
 

@@ -25,6 +25,7 @@ use crate::observe::problem::{Kind, Problems, Severity, lines};
 use crate::observe::topology::{Missing, Topology};
 use crate::observe::{Observer, Range, Readiness, Seen, SmStatus};
 use crate::perf::PerfBoard;
+use crate::perf::loads::Loads;
 
 /// How often the state is evaluated.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -111,6 +112,16 @@ impl Observatory {
         make: impl FnOnce(u64, KeptFabric) -> T + Send + 'static,
     ) -> Result<T, PastError> {
         self.shared.fabric_at(time_ms, make).await
+    }
+
+    /// What `make` computes, on another thread, from the fabric at a time in milliseconds since
+    /// 1970, the time since when it was so, and the loads of links.
+    pub(crate) async fn loads_at<T: Send + 'static>(
+        &self,
+        time_ms: u64,
+        make: impl FnOnce(u64, KeptFabric, Loads) -> T + Send + 'static,
+    ) -> Result<T, PastError> {
+        self.shared.loads_at(time_ms, make).await
     }
 
     /// The segments of the history, oldest first.

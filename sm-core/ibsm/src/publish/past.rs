@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::Shared;
 use crate::history::Archive;
 use crate::observe::ports::KeptFabric;
+use crate::perf::loads::Loads;
 
 /// Why there is no answer about an earlier time.
 #[derive(Debug, thiserror::Error)]
@@ -17,6 +18,12 @@ pub(crate) enum PastError {
     /// The history does not reach back to then, or this SM knew no fabric.
     #[error("the history has no topology of that time: ibsmctl history list")]
     NotThen,
+    /// Loads of links were not read then, or not kept.
+    #[error(
+        "the history has no loads of links of that time: they are kept while ibsm reads counters \
+         of ports (perfmgr TRUE)"
+    )]
+    NoLoads,
     /// The files cannot be read.
     #[error("cannot read the history: {0}")]
     Read(#[from] io::Error),
@@ -53,5 +60,21 @@ impl Shared {
             Ok(found.map(|(since_ms, fabric)| make(since_ms, fabric)))
         });
         made.await?.ok_or(PastError::NotThen)
+    }
+    /// What `make` computes, on another thread, from the fabric at a time in milliseconds since
+    /// 1970, the time since when it was so, and the loads of links.
+    pub(super) async fn loads_at<T: Send + 'static>(
+        &self,
+        time_ms: u64,
+        make: impl FnOnce(u64, KeptFabric, Loads) -> T + Send + 'static,
+    ) -> Result<T, PastError> {
+        let made = self.ask_archive(move |archive| {
+            let Some((since_ms, fabric)) = archive.fabric(time_ms)? else {
+                return Ok(Err(PastError::NotThen));
+            };
+            let loads = archive.loads(time_ms)?.ok_or(PastError::NoLoads);
+            Ok(loads.map(|loads| make(since_ms, fabric, loads)))
+        });
+        made.await?
     }
 }

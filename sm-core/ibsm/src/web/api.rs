@@ -113,9 +113,9 @@ async fn series(State(served): State<Shared>, Query(query): Query<SeriesQuery>) 
 }
 
 #[derive(Deserialize)]
-struct TimeQuery {
+pub(super) struct TimeQuery {
     /// Milliseconds since 1970; without it, now.
-    at_ms: Option<u64>,
+    pub(super) at_ms: Option<u64>,
 }
 
 async fn node(

@@ -1,7 +1,7 @@
 //! Documents about the load of links, by the counters that the performance manager reads: the
 //! colours of the map, the busiest links, and the curves of a node's ports.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use axum::Router;
 use axum::extract::{Path, Query, State};
@@ -11,11 +11,13 @@ use axum::routing::get;
 use ib_mad::types::Guid;
 use serde::{Deserialize, Serialize};
 
-use super::Shared;
-use super::api::{CachedMap, as_accepted, compressed, json};
+use super::api::{TimeQuery, as_accepted, compressed, json};
 use super::map::Place;
+use super::{Shared, past};
+use crate::observe::ports::KeptFabric;
+use crate::observe::topology::End;
 use crate::perf::Selection;
-use crate::perf::loads::{self, LISTED_DEFAULT, Loads, Order};
+use crate::perf::loads::{self, LISTED_DEFAULT, Loads, Order, Wanted};
 
 /// Routes of these documents.
 pub(super) fn routes() -> Router<Shared> {
@@ -50,7 +52,8 @@ struct MapLoad {
 }
 
 impl MapLoad {
-    fn of(loads: &Loads, map: &CachedMap) -> Self {
+    /// `etag`, `places`: of the map.
+    fn of(loads: &Loads, etag: &str, places: &HashMap<End, Place>) -> Self {
         let mut links = BTreeMap::<u32, [u32; 2]>::new();
         let mut hosts = BTreeMap::<u32, [u32; 2]>::new();
         for one in &loads.directions {
@@ -58,7 +61,7 @@ impl MapLoad {
             if share == 0 {
                 continue;
             }
-            let ends = [map.places.get(&one.from), map.places.get(&one.to)];
+            let ends = [places.get(&one.from), places.get(&one.to)];
             match ends {
                 [Some(Place::Near(link)), _] => links.entry(*link).or_default()[0] = share,
                 [Some(Place::Far(link)), _] => links.entry(*link).or_default()[1] = share,
@@ -71,7 +74,7 @@ impl MapLoad {
             of.into_iter().flat_map(|(at, [one, other])| [at, one, other]).collect()
         };
         Self {
-            etag: map.etag.clone(),
+            etag: etag.to_owned(),
             sweep: loads.sweep,
             time_ms: loads.time_ms,
             links: flat(links),
@@ -79,9 +82,22 @@ impl MapLoad {
             unlisted: loads.unlisted,
         }
     }
+
+    /// The document, compressed.
+    fn packed(&self) -> Vec<u8> {
+        compressed(&serde_json::to_vec(self).expect("the value serializes to JSON"))
+    }
 }
 
-async fn load(State(served): State<Shared>, headers: HeaderMap) -> Response {
+/// The load of links in the last sweep, or at an earlier time.
+async fn load(
+    State(served): State<Shared>,
+    Query(time): Query<TimeQuery>,
+    headers: HeaderMap,
+) -> Response {
+    if let Some(at_ms) = time.at_ms {
+        return load_then(served, at_ms, &headers).await;
+    }
     let perf = served.observatory.perf();
     if perf.with(|_| ()).is_none() {
         return not_read();
@@ -89,14 +105,29 @@ async fn load(State(served): State<Shared>, headers: HeaderMap) -> Response {
     let (snapshot, missing) = (served.observatory.snapshot(), served.observatory.missing());
     let make = move || {
         let map = served.map.get(&snapshot, &missing);
-        let text = serde_json::to_vec(&MapLoad::of(&perf.loads(), &map));
-        compressed(&text.expect("the value serializes to JSON"))
+        MapLoad::of(&perf.loads(), &map.etag, &map.places).packed()
     };
-    let Ok(bytes) = tokio::task::spawn_blocking(make).await else {
-        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+    match tokio::task::spawn_blocking(make).await {
+        Ok(bytes) => answer(&headers, bytes),
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}
+
+async fn load_then(served: Shared, at_ms: u64, headers: &HeaderMap) -> Response {
+    let observatory = served.observatory.clone();
+    let make = move |since_ms, fabric: KeptFabric, loads: Loads| {
+        let map = past::map_then(&observatory, since_ms, &fabric);
+        MapLoad::of(&loads, &map.etag, &map.places).packed()
     };
+    match served.observatory.loads_at(at_ms, make).await {
+        Ok(bytes) => answer(headers, bytes),
+        Err(failure) => failure.into_response(),
+    }
+}
+
+fn answer(headers: &HeaderMap, bytes: Vec<u8>) -> Response {
     let no_store = [(header::CACHE_CONTROL, "no-store")];
-    (no_store, as_accepted(&headers, "application/json", bytes.into())).into_response()
+    (no_store, as_accepted(headers, "application/json", bytes.into())).into_response()
 }
 
 #[derive(Deserialize)]
@@ -107,6 +138,8 @@ struct LinksQuery {
     count: Option<usize>,
     /// GUIDs or names, separated by commas.
     nodes: Option<String>,
+    /// Milliseconds since 1970; without it, the last sweep.
+    at_ms: Option<u64>,
 }
 
 /// The busiest links.
@@ -118,7 +151,19 @@ async fn links(State(served): State<Shared>, Query(query): Query<LinksQuery>) ->
     let selection = Selection::of_list(query.nodes.as_deref());
     let perf = served.observatory.perf();
     let count = query.count.unwrap_or(LISTED_DEFAULT);
-    let make = move || loads::top(&perf, &selection, None, order, count);
+    let wanted = Wanted { selection, port: None, order, count };
+    if let Some(at_ms) = query.at_ms {
+        if order == Order::Errors {
+            let text = "of earlier times there are loads, not errors\n";
+            return (StatusCode::BAD_REQUEST, text).into_response();
+        }
+        let make = move |_, fabric: KeptFabric, loads: Loads| {
+            json(&loads::top_then(&loads, &fabric.topology, &wanted))
+        };
+        let made = served.observatory.loads_at(at_ms, make).await;
+        return made.unwrap_or_else(IntoResponse::into_response);
+    }
+    let make = move || loads::top(&perf, &wanted);
     match tokio::task::spawn_blocking(make).await {
         Ok(Some(top)) => json(&top),
         Ok(None) => not_read(),
@@ -138,10 +183,6 @@ async fn rates(State(served): State<Shared>, Path(guid): Path<String>) -> Respon
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::HashMap;
-    use std::sync::Arc;
-
-    use crate::observe::topology::End;
     use crate::perf::loads::Direction;
     use ib_mad::types::PortNum;
 
@@ -153,8 +194,6 @@ mod tests {
             (end(2, 1), Place::Far(0)),
             (end(100, 1), Place::Host(7)),
         ]);
-        let map =
-            CachedMap { etag: "1".to_owned(), bytes: Vec::new().into(), places: Arc::new(places) };
         let one = |from: End, to: End, rate: f64| {
             let errors = 0.0;
             Direction { from, to, rate, capacity: 1000.0, from_errors: errors, to_errors: errors }
@@ -167,7 +206,7 @@ mod tests {
             one(end(8, 1), end(9, 1), 500.0),
         ];
         let loads = Loads { sweep: 3, time_ms: 5, directions, unlisted: 2 };
-        let load = MapLoad::of(&loads, &map);
+        let load = MapLoad::of(&loads, "1", &places);
         assert_eq!(load.links, [0, 900, 1000], "no more than the capacity");
         assert_eq!(load.hosts, [7, 0, 250], "what is below 1/1000 is left out");
         assert_eq!((load.sweep, load.time_ms, load.unlisted), (3, 5, 2));

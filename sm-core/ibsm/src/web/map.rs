@@ -25,7 +25,7 @@ const MISSING: u32 = 4;
 /// then hosts by switch and port. Lists have one entry per node.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Map {
-    etag: String,
+    pub(super) etag: String,
     /// Kind of layout, `tree` or `distance`.
     layout: &'static str,
     rows: u16,

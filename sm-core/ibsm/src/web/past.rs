@@ -16,6 +16,9 @@ use super::api::{as_accepted, compressed, json};
 use super::fabric::NodeDetail;
 use super::map::Map;
 use crate::observe::event::Event;
+use crate::observe::ports::KeptFabric;
+use crate::observe::topology::Missing;
+use crate::publish::Observatory;
 use crate::publish::events::{Begin, Refusal, Wanted};
 use crate::publish::past::PastError;
 
@@ -30,7 +33,7 @@ pub(super) fn routes() -> Router<Shared> {
 impl IntoResponse for PastError {
     fn into_response(self) -> Response {
         let status = match self {
-            Self::NotKept | Self::NotThen => StatusCode::NOT_FOUND,
+            Self::NotKept | Self::NotThen | Self::NoLoads => StatusCode::NOT_FOUND,
             Self::Read(_) | Self::Stopped(_) => StatusCode::INTERNAL_SERVER_ERROR,
         };
         (status, format!("{self}\n")).into_response()
@@ -69,13 +72,19 @@ struct MapThen {
     map: Map,
 }
 
+/// The map of an earlier fabric, and of what was missing then. Equal maps have equal tags.
+pub(super) fn map_then(observatory: &Observatory, since_ms: u64, then: &KeptFabric) -> Map {
+    let expected = observatory.expected();
+    let tag = Missing::of(&expected, &then.topology).tag;
+    Map::then(then, &expected, format!("then-{since_ms}{tag}"))
+}
+
 /// The map of the fabric at a time, with what was missing of the baseline, or without one of the
 /// fabric of now.
 pub(super) async fn map(served: Shared, at_ms: u64, headers: &HeaderMap) -> Response {
     let observatory = served.observatory.clone();
     let make = move |since_ms, then| {
-        let etag = format!("then-{since_ms}");
-        let map = Map::then(&then, &observatory.expected(), etag);
+        let map = map_then(&observatory, since_ms, &then);
         let text = serde_json::to_vec(&MapThen { at_ms, since_ms, map });
         compressed(&text.expect("the value serializes to JSON"))
     };

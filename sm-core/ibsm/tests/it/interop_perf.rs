@@ -2,8 +2,10 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::process::Command;
-use std::time::{Duration, Instant};
+use std::process::{Child, Command, Output};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use serde_json::Value;
 
 use crate::ibsim::{Bed, await_end, example, signal};
 
@@ -27,6 +29,90 @@ fn await_text(what: &str, mut text: impl FnMut() -> String, found: impl Fn(&str)
         assert!(Instant::now() < deadline, "no {what}: {seen}");
         std::thread::sleep(Duration::from_millis(100));
     }
+}
+
+/// The manager of a test, which ends with it.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn ctl(bed: &Bed, words: &[&str]) -> Output {
+    let mut ibsmctl = Command::new(env!("CARGO_BIN_EXE_ibsmctl"));
+    let url = format!("http://{}", bed.address("Hca1", "publish"));
+    ibsmctl.args(["--sm", &url]).args(words).output().unwrap()
+}
+
+fn json(text: &str) -> Value {
+    let body = text.split_once("\r\n\r\n").map_or(text, |(_, body)| body);
+    serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+/// Seconds since 1970, once what was read in that second is in the history.
+fn kept_second() -> u64 {
+    let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let second = now() + 1;
+    while now() < second + 3 {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    second
+}
+
+#[test]
+fn loads_of_an_earlier_time_are_shown_after_a_restart() {
+    let Some(mut bed) = Bed::on_ibfabric(&example("net.2sw2path4hca2port")) else { return };
+    let settings = bed.dir.path().join("ibsm.conf");
+    std::fs::write(&settings, "perfmgr TRUE\nperfmgr_sweep_time_s 1\n").unwrap();
+    let arguments = ["-F", settings.to_str().unwrap()];
+    let mut ibsm = Running(bed.manage("Hca1", &arguments));
+    // Half of what 4x SDR carries, in words of 4 bytes.
+    bed.console(&["count-rate", "Hca2", "1", "PortXmitData", "125000000"]);
+    let top = |bed: &Bed, words: &[&str]| -> Value {
+        let output = ctl(bed, &[&["perf", "--top", "1", "--json"], words].concat());
+        assert!(output.status.success(), "{output:?}");
+        json(&String::from_utf8(output.stdout).unwrap())
+    };
+    let is_busy = |found: &Value| {
+        let link = &found["links"][0];
+        let percent = link["percent"].as_f64().unwrap_or(0.0);
+        link["from"]["name"] == "Hca2" && (40.0..60.0).contains(&percent)
+    };
+    await_text("a busy link", || top(&bed, &[]).to_string(), |text| is_busy(&json(text)));
+    let then = kept_second();
+    bed.console(&["count-rate", "Hca2", "1", "PortXmitData", "0"]);
+    await_text("a quiet link", || top(&bed, &[]).to_string(), |text| !is_busy(&json(text)));
+    let later = kept_second();
+    signal(&ibsm.0, libc::SIGTERM);
+    await_end(&mut ibsm.0, "ibsm");
+
+    let mut ibsm = Running(bed.manage("Hca1", &arguments));
+    let at = format!("@{then}");
+    let found = top(&bed, &["--at", &at]);
+    assert!(is_busy(&found), "{found}");
+    assert!(found["time_ms"].as_u64().unwrap() <= then * 1000, "{found}");
+    assert!(found["links"][0]["from_errors_per_s"].is_null(), "{found}");
+    assert!(!is_busy(&top(&bed, &["--at", &format!("@{later}")])));
+    assert!(is_busy(&top(&bed, &["Hca2/1", "--at", &at])));
+    assert_eq!(top(&bed, &["Hca2/2", "--at", &at])["links"], Value::Array(Vec::new()));
+    let shown = String::from_utf8(ctl(&bed, &["perf", "--at", &at]).stdout).unwrap();
+    assert!(shown.starts_with("read at 20") && shown.contains("'Hca2' port 1 > '"), "{shown}");
+    let before = ctl(&bed, &["perf", "--at", &format!("@{}", then - 3600)]);
+    assert!(!before.status.success(), "{before:?}");
+    let http = bed.address("Hca1", "http");
+    let then = |path: &str| get(&http, &format!("{path}?at_ms={}", then * 1000));
+    let (map, load) = (json(&then("/api/v1/fabric")), json(&then("/api/v1/load")));
+    assert_eq!(map["etag"], load["etag"]);
+    let host = load["hosts"][0].as_u64().unwrap() as usize;
+    assert_eq!(map["hosts"]["name"][host], "Hca2");
+    let sent = load["hosts"][1].as_u64().unwrap();
+    assert!((400..600).contains(&sent), "{load}");
+    assert!(json(&then("/api/v1/links"))["links"][0]["from"]["name"] == "Hca2");
+    signal(&ibsm.0, libc::SIGTERM);
+    await_end(&mut ibsm.0, "ibsm");
 }
 
 #[test]
@@ -63,9 +149,7 @@ fn counters_are_added_up_also_when_perfquery_clears_them() {
     await_text("a dump", read_dump, |text| text.contains("Switch1\t") && text.contains("\t43\t"));
 
     let ctl = |words: &[&str]| {
-        let mut ibsmctl = Command::new(env!("CARGO_BIN_EXE_ibsmctl"));
-        let url = format!("http://{}", bed.address("Hca1", "publish"));
-        let output = ibsmctl.args(["--sm", &url]).args(words).output().unwrap();
+        let output = ctl(&bed, words);
         assert!(output.status.success(), "{output:?}");
         String::from_utf8(output.stdout).unwrap()
     };

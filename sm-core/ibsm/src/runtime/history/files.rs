@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 
 use crate::history::frame::{Frames, HEAD_LEN, Head};
 use crate::history::record::{FabricReader, Record};
-use crate::history::{Archive, Page, Place, SegmentSummary};
+use crate::history::{Archive, LOADS_AGE_MAX_MS, Page, Place, SegmentSummary};
 use crate::observe::event::Event;
 use crate::observe::ports::KeptFabric;
+use crate::perf::loads::Loads;
 
 const SUFFIX: &str = ".history";
 /// Longest file that is read, bytes. A segment has at most 16 MiB besides a fabric.
@@ -126,7 +127,7 @@ impl Files {
         let mut reader = FabricReader::default();
         let bytes = self.frames(segment, 0)?.unwrap_or_default();
         let mut frames = Frames::new(&bytes);
-        for record in frames.by_ref().filter(|record| !Record::is_event(record)) {
+        for record in frames.by_ref().filter(|record| Record::is_fabric(record)) {
             Record::decode(record).into_iter().for_each(|record| reader.take(record));
         }
         Ok((reader, (HEAD_LEN + frames.read()) as u64))
@@ -145,8 +146,18 @@ impl Files {
 fn event(record: &[u8]) -> Option<Event> {
     match Record::decode(record)? {
         Record::Event(event) => Some(event),
-        Record::Whole(_) | Record::Change(_) => None,
+        Record::Whole(_) | Record::Change(_) | Record::Loads(_) => None,
     }
+}
+
+/// The loads of a record, by the topology of the records before it.
+fn loads_of(before: &[&[u8]], record: &[u8]) -> Option<Loads> {
+    let Some(Record::Loads(loads)) = Record::decode(record) else { return None };
+    let mut reader = FabricReader::default();
+    for record in before.iter().filter(|record| Record::is_fabric(record)) {
+        Record::decode(record).into_iter().for_each(|record| reader.take(record));
+    }
+    loads.loads(&reader.now?.1.topology)
 }
 
 impl Archive for Files {
@@ -190,7 +201,7 @@ impl Archive for Files {
         for (segment, _) in heads.iter().rev().filter(|(_, head)| head.time_ms <= time_ms) {
             let bytes = self.frames(*segment, 0)?.unwrap_or_default();
             let mut reader = FabricReader::default();
-            let shapes = Frames::new(&bytes).filter(|record| !Record::is_event(record));
+            let shapes = Frames::new(&bytes).filter(|record| Record::is_fabric(record));
             for record in shapes.filter_map(Record::decode) {
                 if let Record::Whole(shape) | Record::Change(shape) = &record
                     && shape.time_ms > time_ms
@@ -201,6 +212,24 @@ impl Archive for Files {
             }
             if reader.now.is_some() {
                 return Ok(reader.now);
+            }
+        }
+        Ok(None)
+    }
+
+    fn loads(&self, time_ms: u64) -> io::Result<Option<Loads>> {
+        let oldest_ms = time_ms.saturating_sub(LOADS_AGE_MAX_MS);
+        for (segment, head) in self.heads()?.iter().rev().filter(|(_, of)| of.time_ms <= time_ms) {
+            let bytes = self.frames(*segment, 0)?.unwrap_or_default();
+            let records: Vec<_> = Frames::new(&bytes).collect();
+            let time = |record: &&[u8]| Record::time_of_loads(record);
+            let is_before = |record| time(record).is_some_and(|of| of <= time_ms);
+            if let Some(at) = records.iter().rposition(is_before) {
+                let is_recent = time(&records[at]).is_some_and(|of| of >= oldest_ms);
+                return Ok(loads_of(&records[..at], records[at]).filter(|_| is_recent));
+            }
+            if head.time_ms < oldest_ms {
+                break;
             }
         }
         Ok(None)

@@ -2,8 +2,10 @@
 //! appends them to files. No other thread waits for it. What it could not write before memory had
 //! no room left for it is lost and counted.
 //!
-//! - `files`: the segments, and how they are read. `writer`: what is appended when.
+//! - `files`: the segments, and how they are read. `writer`: what is appended when. `budget`: how
+//!   much loads may take.
 
+mod budget;
 mod files;
 mod writer;
 
@@ -25,7 +27,7 @@ use crate::observe::event::{EVENTS_MAX, EventLog};
 use crate::observe::problem::{Condition, Kind, Subject};
 use crate::publish::Observatory;
 use files::Files;
-use writer::Writer;
+use writer::{Present, Writer};
 
 /// Pause after a failed write.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
@@ -54,6 +56,8 @@ struct Progress {
     bytes: AtomicU64,
     /// Events that were lost.
     lost: AtomicU64,
+    /// Readings of loads that are not kept.
+    skipped: AtomicU64,
     /// Why the last write failed; none if it did not.
     failure: ArcSwapOption<String>,
 }
@@ -123,6 +127,11 @@ impl History {
         self.progress.lost.load(Relaxed)
     }
 
+    /// Readings of loads of links that are not kept: they would have taken too much.
+    pub(super) fn skipped(&self) -> u64 {
+        self.progress.skipped.load(Relaxed)
+    }
+
     /// The problem while nothing can be written.
     pub(super) fn condition(&self) -> Option<Condition> {
         let failure = self.progress.failure.load();
@@ -177,10 +186,12 @@ impl Work {
     /// Writes what has happened; returns whether that succeeded.
     fn write(&mut self) -> bool {
         let snapshot = self.observatory.snapshot();
-        let sm = self.observatory.sm();
-        let result = self.writer.write(&self.events, snapshot.fabric(), &sm.routing_engine);
+        let (sm, loads) = (self.observatory.sm(), self.observatory.perf().loads());
+        let (plane, engine) = (snapshot.fabric(), &sm.routing_engine[..]);
+        let result = self.writer.write(&self.events, Present { plane, engine, loads: &loads });
         self.progress.bytes.store(self.writer.bytes(), Relaxed);
         self.progress.lost.store(self.writer.lost(), Relaxed);
+        self.progress.skipped.store(self.writer.skipped(), Relaxed);
         let is_well = result.is_ok();
         let failure = result.err().map(|error| Arc::new(format!("it cannot be written: {error}")));
         self.progress.failure.store(failure);

@@ -1,5 +1,5 @@
-//! What is appended to the history, and where: events in order, the fabric as it changes, and new
-//! segments.
+//! What is appended to the history, and where: events in order, the fabric as it changes, loads of
+//! links, and new segments.
 
 use std::fs::File;
 use std::io;
@@ -9,20 +9,34 @@ use std::sync::Arc;
 use sa_proto::snapshot::FabricPlane;
 use tracing::warn;
 
+use super::budget::Budget;
 use super::files::{Files, Segment};
 use crate::clock::unix_ms;
 use crate::history::frame::{HEAD_LEN, Head, append};
 use crate::history::layout::Layout;
+use crate::history::loads::KeptLoads;
 use crate::history::record::{Record, Shape};
 use crate::observe::event::{Draft, EventLog, FabricChanges};
 use crate::observe::ports::{KeptFabric, Ports};
 use crate::observe::topology::Topology;
+use crate::perf::loads::Loads;
 
 /// Events taken from memory at once.
 const EVENTS_AT_ONCE: usize = 1000;
 /// Length of a segment without its first record, bytes.
 const SEGMENT_LEN_MIN: u64 = 64 << 10;
 const SEGMENT_LEN_MAX: u64 = 16 << 20;
+
+/// What is written, besides events.
+#[derive(Clone, Copy)]
+pub(super) struct Present<'a> {
+    /// The published fabric.
+    pub(super) plane: &'a Arc<FabricPlane>,
+    /// Name of the engine whose routes are in force.
+    pub(super) engine: &'a str,
+    /// Loads in the last sweep of the performance manager.
+    pub(super) loads: &'a Loads,
+}
 
 /// Appends to the last segment.
 pub(super) struct Writer {
@@ -39,6 +53,12 @@ pub(super) struct Writer {
     fabric: Option<(u64, KeptFabric)>,
     /// What it was derived from.
     plane: Option<Arc<FabricPlane>>,
+    /// When the loads were read that were looked at last, milliseconds since 1970.
+    loads_ms: u64,
+    /// What loads may take.
+    budget: Budget,
+    /// Readings of loads that are not kept: they would take too much.
+    skipped: u64,
     is_opened: bool,
 }
 
@@ -65,6 +85,9 @@ impl Writer {
             current: None,
             fabric: None,
             plane: None,
+            loads_ms: 0,
+            budget: Budget::for_loads(bytes_max),
+            skipped: 0,
             is_opened: false,
         }
     }
@@ -79,14 +102,14 @@ impl Writer {
         self.lost
     }
 
-    /// Writes all events that have not been, and the published fabric if it has changed, or
-    /// `engine`, the one whose routes are in force. After an error, a later call tries again.
-    pub(super) fn write(
-        &mut self,
-        events: &EventLog,
-        plane: &Arc<FabricPlane>,
-        engine: &str,
-    ) -> io::Result<()> {
+    /// Readings of loads that are not kept: they would have taken too much.
+    pub(super) fn skipped(&self) -> u64 {
+        self.skipped
+    }
+
+    /// Writes all events that have not been, the fabric if it has changed, and loads that are new.
+    /// After an error, a later call tries again.
+    pub(super) fn write(&mut self, events: &EventLog, now: Present<'_>) -> io::Result<()> {
         if !self.is_opened {
             self.open()?;
             self.is_opened = true;
@@ -104,7 +127,8 @@ impl Writer {
             self.lost += batch.missed;
             self.next = batch.next;
         }
-        self.write_fabric(events, plane, engine)
+        self.write_fabric(events, now.plane, now.engine)?;
+        self.write_loads(now.loads)
     }
 
     /// Has the system write to disk what was appended.
@@ -174,6 +198,24 @@ impl Writer {
         }
         self.plane = Some(plane.clone());
         changes.iter().for_each(|changes| note_between(events, time_ms, changes));
+        Ok(())
+    }
+
+    /// Writes loads, if they are new and do not take too much.
+    fn write_loads(&mut self, loads: &Loads) -> io::Result<()> {
+        let Some((_, fabric)) = &self.fabric else { return Ok(()) };
+        if loads.time_ms == self.loads_ms {
+            return Ok(());
+        }
+        if self.budget.has_any(loads.time_ms) {
+            let mut out = Vec::new();
+            append(&mut out, &Record::Loads(KeptLoads::of(loads, &fabric.topology)).encode());
+            self.append(&out)?;
+            self.budget.spend(out.len());
+        } else {
+            self.skipped += 1;
+        }
+        self.loads_ms = loads.time_ms;
         Ok(())
     }
 
@@ -257,9 +299,10 @@ fn note_between(events: &EventLog, time_ms: u64, changes: &FabricChanges) {
 mod tests {
     use super::*;
     use crate::history::frame::Frames;
-    use crate::history::{Archive, Place};
+    use crate::history::{Archive, LOADS_AGE_MAX_MS, Place};
     use crate::observe::event::{EVENTS_MAX, EventKind};
     use crate::observe::problem::testing::plane;
+    use crate::perf::loads::Direction;
     use ib_mad::types::{Guid, PortNum};
 
     const LINKS: [(u64, u8, u64, u8); 3] = [(1, 1, 8, 1), (2, 1, 8, 2), (1, 9, 100, 1)];
@@ -302,7 +345,11 @@ mod tests {
         }
 
         fn write_plane(&mut self, plane: &Arc<FabricPlane>) {
-            self.writer.write(&self.events, plane, "minhop").unwrap();
+            self.write_now(Present { plane, engine: "minhop", loads: &Loads::default() });
+        }
+
+        fn write_now(&mut self, now: Present<'_>) {
+            self.writer.write(&self.events, now).unwrap();
         }
 
         /// Numbers of all events in the files.
@@ -370,12 +417,75 @@ mod tests {
         assert_eq!(Frames::new(&bytes).count(), 2, "what is the same is not written again");
     }
 
+    /// Loads read at a time, in which the host sends at a part of the capacity.
+    fn loads(time_ms: u64, share: f64) -> Loads {
+        let end = |guid, port| (Guid(guid), PortNum(port));
+        let direction = Direction {
+            from: end(100, 1),
+            to: end(1, 9),
+            rate: share * 4e9,
+            capacity: 4e9,
+            from_errors: 0.0,
+            to_errors: 0.0,
+        };
+        Loads { sweep: 1, time_ms, directions: vec![direction], unlisted: 0 }
+    }
+
+    #[test]
+    fn loads_of_a_time_are_known_over_a_restart_and_a_change_of_the_fabric() {
+        let mut bed = Bed::new(64 << 20);
+        let start = unix_ms();
+        let write = |bed: &mut Bed, links: usize, loads: &Loads| {
+            let plane = plane(&LINKS[3 - links..], 0, 0);
+            bed.write_now(Present { plane: &plane, engine: "minhop", loads });
+        };
+        // The link has another place in the topology when a switch is gone.
+        write(&mut bed, 3, &loads(start, 0.5));
+        write(&mut bed, 1, &loads(start + 60_000, 0.1));
+        bed.restart(64 << 20);
+        write(&mut bed, 1, &loads(start + 120_000, 0.9));
+        write(&mut bed, 1, &loads(start + 120_000, 0.9));
+        let share = |time_ms| {
+            let loads = bed.files.loads(time_ms).unwrap()?;
+            let [one] = loads.directions[..] else { panic!("{loads:?}") };
+            assert_eq!((one.from.0, one.to.0), (Guid(100), Guid(1)));
+            Some(((one.share() * 10.0).round() / 10.0, loads.time_ms - start))
+        };
+        assert_eq!(share(start - 1), None);
+        assert_eq!(share(start + 59_999), Some((0.5, 0)));
+        assert_eq!(share(start + 60_000), Some((0.1, 60_000)));
+        let last = start + 120_000;
+        assert_eq!(share(last + LOADS_AGE_MAX_MS), Some((0.9, 120_000)));
+        assert_eq!(share(last + LOADS_AGE_MAX_MS + 1), None, "they are too old");
+        let segment = bed.files.segments().unwrap()[0];
+        let bytes = bed.files.frames(segment, 0).unwrap().unwrap();
+        let kept = Frames::new(&bytes).filter_map(Record::time_of_loads).count();
+        assert_eq!((kept, bed.writer.skipped()), (3, 0), "each reading is written once");
+    }
+
+    #[test]
+    fn loads_take_no_more_than_their_part_and_what_is_skipped_is_counted() {
+        let mut bed = Bed::new(1 << 20);
+        let (start, plane) = (unix_ms(), plane(&LINKS, 0, 0));
+        // One a second for an hour and a half.
+        let seconds = 5400;
+        for second in 0..seconds {
+            let loads = loads(start + second * 1000, 0.5);
+            bed.write_now(Present { plane: &plane, engine: "minhop", loads: &loads });
+        }
+        let part = (1 << 20) / 16 / 24;
+        let used = bed.writer.bytes();
+        assert!((2 * part..3 * part).contains(&used), "{used}");
+        let skipped = bed.writer.skipped();
+        assert!((seconds / 2..seconds).contains(&skipped), "{skipped}");
+    }
+
     #[test]
     fn another_routing_engine_is_a_change() {
         let mut bed = Bed::new(1 << 20);
         let plane = plane(&LINKS, 0, 0);
         for engine in ["ftree", "updn"] {
-            bed.writer.write(&bed.events, &plane, engine).unwrap();
+            bed.write_now(Present { plane: &plane, engine, loads: &Loads::default() });
             let (_, now) = bed.files.fabric(u64::MAX).unwrap().unwrap();
             assert_eq!(now.routing_engine, engine);
         }
@@ -429,7 +539,9 @@ mod tests {
         assert_eq!(mode(&directory), 0o700);
         bed.note(1);
         std::fs::remove_dir(&directory).unwrap();
-        assert!(bed.writer.write(&bed.events, &plane(&LINKS, 0, 0), "").is_err());
+        let (plane, loads) = (plane(&LINKS, 0, 0), Loads::default());
+        let now = Present { plane: &plane, engine: "", loads: &loads };
+        assert!(bed.writer.write(&bed.events, now).is_err());
         std::fs::create_dir(&directory).unwrap();
         bed.write(3);
         assert_eq!(bed.numbers(Place::Number(1)), [1]);

@@ -105,6 +105,8 @@ impl Service {
             metrics.push(Metric::gauge("history_size_bytes", help, history.bytes() as f64));
             let help = "Events that are not in the history, because it could not be written";
             metrics.push(Metric::counter("history_lost", help, history.lost()));
+            let help = "Readings of loads of links that the history does not keep: too large";
+            metrics.push(Metric::counter("history_loads_skipped", help, history.skipped()));
         }
         if let Some(plugin) = &self.event_plugin {
             let [passed, missed, starts] = plugin.totals();

@@ -1,7 +1,7 @@
 // The fabric view: the map, search, and details of the selected node.
 
 import { byId, choice, make, setText } from "./dom.js";
-import { clock, count, NONE } from "./format.js";
+import { clock, count, NONE, when } from "./format.js";
 import { FabricMap } from "./map.js";
 import { showRates } from "./rates.js";
 import { Timeline } from "./timeline.js";
@@ -79,21 +79,25 @@ export class FabricView {
 
   /** Another key press colours by the other. */
   toggleColours() {
-    if (this.at !== undefined) return;
     const other = this.colours === "load" ? "state" : "load";
     byId("map-colours").querySelector(`[data-colours="${other}"]`).click();
   }
 
-  /** Shows loads and rates of the last sweep of the performance manager. */
+  /**
+   * Shows loads and rates of the last sweep of the performance manager; of an earlier time, the
+   * loads that the history has.
+   */
   followLoad(moment) {
-    const sweep = moment?.counter_sweeps;
+    const isThen = this.at !== undefined;
+    const sweep = isThen ? this.at : moment?.counter_sweeps;
     const button = byId("map-colours").querySelector('[data-colours="load"]');
     button.disabled = sweep == null;
     button.title =
       sweep == null
         ? "Counters of ports are not read: set perfmgr TRUE and restart ibsm"
         : "Colour links by load (l)";
-    if (sweep != null && sweep !== this.ratesShown && !byId("detail").hidden) {
+    const hasNode = this.guid !== undefined && !byId("detail").hidden;
+    if (!isThen && hasNode && sweep != null && sweep !== this.ratesShown) {
       this.ratesShown = sweep;
       showRates(this.guid);
     }
@@ -104,14 +108,18 @@ export class FabricView {
   }
 
   async fetchLoad() {
+    const { at } = this;
     try {
-      const answer = await fetch("/api/v1/load");
+      const answer = await fetch(`/api/v1/load${at === undefined ? "" : `?at_ms=${at}`}`);
       const load = answer.ok ? await answer.json() : undefined;
+      if (this.at !== at || this.colours !== "load") return;
+      const isKept = at === undefined || answer.status !== 404;
+      if (!isKept) setText(byId("heat-time"), "The history has no loads of this time");
       // Of another map, the numbers would be wrong: it is fetched again with that.
-      if (!load || this.colours !== "load" || load.etag !== this.etag) return;
+      if (!load || load.etag !== this.etag) return;
       this.map.showLoad(load);
-      const none = "no reading yet";
-      setText(byId("heat-time"), load.sweep ? `Load, read at ${clock(load.time_ms)}` : none);
+      const time = at === undefined ? clock(load.time_ms) : when(load.time_ms);
+      setText(byId("heat-time"), load.sweep ? `Load, read at ${time}` : "no reading yet");
     } catch {
       this.loadShown = undefined;
     }
@@ -121,11 +129,6 @@ export class FabricView {
   async showTime(at) {
     this.at = at;
     this.etag = undefined;
-    // Of earlier times there are no loads.
-    if (at !== undefined && this.colours === "load")
-      byId("map-colours").querySelector('[data-colours="state"]').click();
-    if (at !== undefined)
-      byId("map-colours").querySelector('[data-colours="load"]').disabled = true;
     // One that is under way is of another time.
     await this.loading;
     if (this.at === at) await this.load();
@@ -164,6 +167,7 @@ export class FabricView {
       byId("map").querySelector("canvas").dataset.time = String(at ?? "now");
       this.map.load(map);
       this.loadShown = undefined;
+      this.followLoad(this.live.moment);
       this.timeline.refresh();
       this.numbers = new Map();
       const { switches, hosts } = map;
