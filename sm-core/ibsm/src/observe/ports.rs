@@ -326,6 +326,7 @@ mod tests {
         let old = fabric(&LINKS, 0);
         let mut new = fabric(&LINKS, 4);
         new.topology.nodes.remove(&Guid(8));
+        new.topology.links.retain(|_, link| link.far.0 != Guid(8));
         new.ports.0.remove(&Guid(8));
         let states = PortDifference::between(&old, &new).states;
         assert_eq!(states.len(), 4, "{states:?}");
