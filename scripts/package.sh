@@ -8,7 +8,8 @@
 # rpm    target/package/out/*.rpm
 #
 # PROFILE (release): Cargo's profile; `demo` builds in a few minutes. PROGRAMS: a directory with
-# ibsm, ibsmctl, ibsa and packaging, in place of a build. FAST=1 compresses less.
+# ibsm, ibsmctl, ibsa and packaging, in place of a build. STAGED=1 packs what an earlier run has
+# staged. RELEASE (1): counts packages of one version. FAST=1 compresses less.
 # The tools are installed in target/package/tools if they are missing. Equal sources give equal
 # packages: times are those of the commit.
 set -euo pipefail
@@ -19,6 +20,7 @@ cargo_deb=3.8.0
 cargo_generate_rpm=0.21.1
 
 profile=${PROFILE:-release}
+release=${RELEASE:-1}
 target=${CARGO_TARGET_DIR:-$PWD/target}
 at=$PWD/target/package
 out=$at/out
@@ -106,7 +108,7 @@ deb() {
     [[ -z ${FAST-} ]] || fast=(--fast)
     for variant in "" ibsa; do
         cargo-deb deb --no-build --no-strip --no-dbgsym --quiet "${fast[@]}" -p packaging \
-            ${variant:+--variant "$variant"} --output "$out/"
+            ${variant:+--variant "$variant"} --deb-revision "$release" --output "$out/"
     done
     ls -l "$out"/*.deb
 }
@@ -115,9 +117,12 @@ rpm() {
     tool cargo-generate-rpm "$cargo_generate_rpm"
     mkdir -p "$out"
     rm -f "$out"/*.rpm
-    local variant
+    local variant fast=()
+    [[ -z ${FAST-} ]] || fast=(--payload-compress none)
     for variant in "" ibsa; do
+        # `builtin`: what libraries are needed is found alike on hosts with and without rpm.
         cargo-generate-rpm -p packaging ${variant:+--variant "$variant"} --target-dir "$at" \
+            --auto-req builtin --set-metadata "release = \"$release\"" "${fast[@]}" \
             --output "$out/"
     done
     ls -l "$out"/*.rpm
@@ -130,5 +135,5 @@ for what; do
         *) sed -n '4,9s/^# \?//p' "$0" >&2; exit 2 ;;
     esac
 done
-stage
+[[ -n ${STAGED-} ]] || stage
 for what; do [[ $what == stage ]] || "$what"; done

@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# Tests the packages: the start script's choice of ports, contents, installation in an empty root,
-# removal. Prints `skipped:` and a reason for what cannot be tested here.
+# Tests the packages: the start script's choice of ports, contents, installation in a root of its
+# own, upgrade, removal. Prints `skipped:` and a reason for what cannot be tested here.
 #
 # usage: scripts/packages-test.sh PROGRAMS       a directory with ibsm, ibsmctl, ibsa, packaging
 set -euo pipefail
 cd "$(dirname "$0")/.."
-programs=$1
-work=$(mktemp -d "${TMPDIR:-/tmp}/ibsm-packages.XXXXXX")
-trap 'rm -rf "$work"' EXIT
-
-fail() { echo "FAILED: $*" >&2; exit 1; }
-
-# expect WANTED GOT: both are texts.
-expect() { [[ $1 == "$2" ]] || fail "want '$1', got '$2'"; }
+. scripts/packages-test/common.sh
+export PATH=$PWD/target/package/tools/bin:$PATH
+# Without the symbols of debug builds, which are most of what would be packed.
+programs=$work/programs
+mkdir "$programs"
+for program in ibsm ibsmctl ibsa packaging; do
+    strip -o "$programs/$program" "$1/$program" 2>/dev/null || cp "$1/$program" "$programs/"
+done
 
 # --- The start script, at a host with two InfiniBand ports and an Ethernet one.
 port() {
@@ -39,7 +39,11 @@ expect "--state-dir /var/lib/ibsm-r1 -F r1.conf" "$(PORTS=ALL OPTIONS='-F r1.con
 # --- The files of each package.
 PROGRAMS=$programs scripts/package.sh stage
 for name in ibsm ibsa; do
-    (cd "target/package/$name" && find . -type f -printf '/%P\n') >"$work/files.$name"
+    files_of $name >"$work/files.$name"
+done
+for page in ibsm ibsmctl ibsa; do
+    cat "$work"/files.ibs{m,a} | grep -qx "/usr/share/man/man8/$page.8.gz" ||
+        fail "$page has no manual"
 done
 common=$(sort "$work"/files.ibs{m,a} | uniq -d)
 [[ -z $common ]] || fail "in both packages: $common"
@@ -51,58 +55,32 @@ if dpkg -L opensm >"$work/opensm" 2>/dev/null; then
 else
     echo "skipped: no comparison with the files of opensm, which is not installed"
 fi
-
-# --- Debian packages.
-if ! cargo-deb --version >/dev/null 2>&1; then
-    echo "skipped: no packages are made, cargo-deb is not installed"
-    exit
-fi
-PROGRAMS=$programs FAST=1 scripts/package.sh deb
-for name in ibsm ibsa; do
-    deb=$(echo target/package/out/"$name"_*.deb)
-    dpkg-deb --fsys-tarfile "$deb" | tar -t | sed -n 's#^\./*\(.*[^/]\)$#/\1#p' >"$work/packed"
-    missing=$(grep -Fxv -f "$work/packed" "$work/files.$name" | sed 's#$#.gz#' |
-        grep -Fxv -f "$work/packed" || true)
-    [[ -z $missing ]] || fail "$name: not packed: $missing"
-    dpkg-deb --info "$deb" conffiles | grep -qx "/etc/logrotate.d/$name" ||
-        fail "$name: logrotate's file is no conffile"
-done
-
-if [[ $(id -u) != 0 ]]; then
-    echo "skipped: no installation in a root directory, which only root can do"
-    exit
-fi
-# A root with the libraries and programs of this host, read-only, and an /etc and /var of its own.
-root=$work/root
-mkdir -p "$root"/{etc/default,var/lib/dpkg/{info,updates,triggers},var/log,run,tmp,usr/sbin}
-touch "$root/var/lib/dpkg/"{status,available}
-install_in() {
-    dpkg --root="$root" --force-depends --force-script-chrootless --no-triggers "$@" \
-        >"$work/dpkg" 2>&1 || { cat "$work/dpkg"; fail "dpkg $*"; }
-}
-# Scripts run without a chroot: what they would change on this host is replaced.
-mkdir "$work/bin"
-for program in systemd-sysusers udevadm systemctl adduser; do
-    printf '#!/bin/sh\necho "%s $*" >>"%s/called"\n' "$program" "$work" >"$work/bin/$program"
-    chmod +x "$work/bin/$program"
-done
-# A purge's `rm -rf /var/...` as well; dpkg itself needs the others.
-cat >"$work/bin/rm" <<EOF
-#!/bin/sh
-case "\$*" in *" /var/"*) echo "rm \$*" >>"$work/called" ;; *) exec /bin/rm "\$@" ;; esac
+# Those of Fedora's package, and of RHEL's: opensm.spec of 3.3.24.
+cat >"$work/opensm" <<'EOF'
+/usr/(sbin|bin)/(opensm|osmtest|sldd.*)
+/usr/libexec/.*
+/usr/lib/systemd/system/opensm.*
+/usr/share/man/.*/(opensm|osmtest|torus).*
+/usr/share/(doc|licenses)/opensm.*
+/etc/(rdma/.*|(sysconfig|logrotate.d|rwtab.d)/opensm)
 EOF
-chmod +x "$work/bin/rm"
-PATH=$work/bin:$PATH
-install_in --install target/package/out/ibs{m,a}_*.deb
-grep -qx 'systemd-sysusers ibsm.conf' "$work/called" || fail "the user is not made"
-"$root/usr/sbin/ibsm" --version >/dev/null && "$root/usr/sbin/ibsa" --version >/dev/null
-echo 'PORTS=NONE' >"$root/etc/default/ibsm"
-install_in --install target/package/out/ibsm_*.deb
-expect 'PORTS=NONE' "$(cat "$root/etc/default/ibsm")"
-install_in --remove ibsm ibsa
-[[ -e $root/etc/default/ibsm && ! -e $root/usr/sbin/ibsm ]] || fail "remove keeps settings only"
-install_in --purge ibsm ibsa
-left=$(find "$root" \( -name '*ibsm*' -o -name '*ibsa*' \) -print)
-[[ -z $left ]] || fail "left after a purge: $left"
-grep -q '^rm -rf /var/lib/ibsm ' "$work/called" || fail "a purge keeps the state"
-echo "packages are installed, upgraded, removed and purged"
+common=$(cat "$work"/files.ibs{m,a} | grep -xE -f "$work/opensm" || true)
+[[ -z $common ]] || fail "files of Fedora's opensm, too: $common"
+
+
+for format in deb rpm; do
+    reason=''
+    case $format in
+        deb) needs=(cargo-deb dpkg-deb) ;;
+        rpm) needs=(cargo-generate-rpm rpm rpmbuild unshare) ;;
+    esac
+    for program in "${needs[@]}"; do
+        command -v "$program" >/dev/null || reason+="${reason:+, }$program is not installed"
+    done
+    [[ $(id -u) == 0 ]] || reason=${reason:-only root can install}
+    if [[ -n $reason ]]; then
+        echo "skipped: .$format packages are not tested: $reason"
+    else
+        PROGRAMS=$programs scripts/packages-test/$format.sh
+    fi
+done

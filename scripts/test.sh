@@ -61,7 +61,7 @@ step_tools() {
         cargo "${component/rustfmt/fmt}" --version || rustup component add "$component"
     done
     local script
-    for script in scripts/*.sh scripts/kernel-lab/*.sh; do bash -O extglob -n "$script"; done
+    for script in scripts/*.sh scripts/{kernel-lab,boot-lab,packages-test}/*.sh; do bash -O extglob -n "$script"; done
 
     local absent
     absent=$(absent_packages "${interop_needs[@]}")
