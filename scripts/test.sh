@@ -44,7 +44,7 @@ trap clean_up EXIT
 # --- The steps: functions named step_NAME, in the order of `steps`. Their output is shown if they
 # fail; the arguments of `note` are always shown.
 
-steps=(tools format lints layers tests kernel sim versus counts doc_tests docs package install fuzz)
+steps=(tools format lints deny layers tests kernel sim versus counts doc_tests docs package install fuzz)
 
 # Steps that run only if they are asked for: they need tools that take minutes to build.
 extra=(boot)
@@ -101,6 +101,21 @@ step_format() {
 }
 
 step_lints() { cargo clippy --workspace --all-targets -- -D warnings; }
+
+# Checks licences, origins and duplicates of all dependencies, and advisories about them where their
+# database can be fetched. See deny.toml.
+step_deny() {
+    if ! cargo deny --version; then
+        note "skipped: dependencies are not checked, cargo-deny is not installed"
+        return
+    fi
+    cargo deny --locked check bans licenses sources
+    if timeout 120 cargo deny --locked fetch db; then
+        cargo deny --locked check advisories
+    else
+        note "skipped: advisories are not checked, their database cannot be fetched"
+    fi
+}
 
 # Checks which crate uses which, and that crates without I/O depend on no library that does any.
 # clippy.toml forbids I/O of std in these crates.
