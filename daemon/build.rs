@@ -1,25 +1,50 @@
-//! Determines the revision that `--version` prints: that of `IBSM_REVISION` if it is set, otherwise
-//! git's. Debug builds have none, so that a commit does not have all programs built again.
+//! Determines the revision that `--version` prints: that of `IBSM_REVISION` if it is set; otherwise
+//! the commit, which is in the file `revision` in an archive that git made, and else in the work
+//! tree. Debug builds have none, so that a commit does not have all programs built again.
 
+use std::fs;
+use std::path::Path;
 use std::process::Command;
+
+/// Digits of the commit: as many wherever the source is from, other than git's abbreviations.
+const DIGITS: usize = 12;
 
 fn main() {
     println!("cargo::rerun-if-env-changed=IBSM_REVISION");
+    println!("cargo::rerun-if-changed=revision");
     let given = std::env::var("IBSM_REVISION").ok().filter(|revision| !revision.is_empty());
     // Cargo's word for every profile that inherits `release`.
     let is_release = std::env::var("PROFILE").is_ok_and(|profile| profile == "release");
-    let revision = given.or_else(|| is_release.then(of_git).flatten());
+    let commit = || of_archive().or_else(of_git);
+    let revision = given.or_else(|| is_release.then(commit).flatten());
     let suffix = revision.map_or_else(String::new, |revision| format!(" ({revision})"));
     println!("cargo::rustc-env=IBSM_REVISION_SUFFIX={suffix}");
 }
 
-/// The commit of the work tree that this package is in, if there is one.
+/// The commit that `git archive` wrote into the file `revision`.
+fn of_archive() -> Option<String> {
+    shortened(fs::read_to_string("revision").ok()?.split(' ').next()?)
+}
+
+/// The commit of the work tree whose top is the workspace. A work tree further up is another
+/// project's, which contains a copy of this one.
 fn of_git() -> Option<String> {
-    // Git appends to this file with every commit and checkout.
-    if let Some(log) = git(&["rev-parse", "--git-path", "logs/HEAD"]) {
+    let top = fs::canonicalize(git(&["rev-parse", "--show-toplevel"])?).ok()?;
+    if top != fs::canonicalize("..").ok()? {
+        return None;
+    }
+    // Git appends to this file with every commit and checkout. A file that is missing would have
+    // the program built each time.
+    let log = git(&["rev-parse", "--git-path", "logs/HEAD"])?;
+    if Path::new(&log).exists() {
         println!("cargo::rerun-if-changed={log}");
     }
-    git(&["rev-parse", "--short=12", "HEAD"])
+    shortened(&git(&["rev-parse", "HEAD"])?)
+}
+
+fn shortened(commit: &str) -> Option<String> {
+    let digits = commit.get(..DIGITS)?;
+    digits.bytes().all(|digit| digit.is_ascii_hexdigit()).then(|| digits.to_owned())
 }
 
 fn git(arguments: &[&str]) -> Option<String> {
