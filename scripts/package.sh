@@ -1,17 +1,18 @@
 #!/usr/bin/env bash
 # Makes packages of ibsm and ibsa: .deb with cargo-deb, .rpm with cargo-generate-rpm.
 #
-# usage: scripts/package.sh [stage|deb|rpm]...      deb by default
+# usage: scripts/package.sh [tools|stage|sbom|deb|rpm]...      deb by default
 #
+# tools  installs cargo-deb and cargo-generate-rpm in target/package/tools, as deb and rpm do
 # stage  collects the files of each package as they will be installed, in target/package/NAME
+# sbom   target/package/out/*.cdx.json, the bills of materials, which the packages contain, too
 # deb    target/package/out/*.deb
 # rpm    target/package/out/*.rpm
 #
 # PROFILE (release): Cargo's profile; `demo` builds in a few minutes. PROGRAMS: a directory with
 # ibsm, ibsmctl, ibsa and packaging, in place of a build. STAGED=1 packs what an earlier run has
 # staged. RELEASE (1): counts packages of one version. FAST=1 compresses less.
-# The tools are installed in target/package/tools if they are missing. Equal sources give equal
-# packages: times are those of the commit.
+# Equal sources give equal packages: times are those of the commit. Needs python3.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 umask 022
@@ -24,21 +25,34 @@ release=${RELEASE:-1}
 target=${CARGO_TARGET_DIR:-$PWD/target}
 at=$PWD/target/package
 out=$at/out
-tools=$at/tools
-export PATH=$tools/bin:$PATH
+export PATH=$at/tools/bin:$PATH
+
+# Whether this is git's work tree: it may be a copy within that of another project.
+is_work_tree() { [[ $(git rev-parse --show-toplevel 2>/dev/null) -ef $PWD ]]; }
+
+# The time of the commit, also in an archive that git made of it.
 if [[ -z ${SOURCE_DATE_EPOCH-} ]]; then
-    SOURCE_DATE_EPOCH=$(git log -1 --format=%ct 2>/dev/null || stat -c %Y Cargo.toml)
+    read -r _ SOURCE_DATE_EPOCH <daemon/revision
+    if is_work_tree; then
+        SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
+    elif [[ $SOURCE_DATE_EPOCH != +([0-9]) ]]; then
+        SOURCE_DATE_EPOCH=$(stat -c %Y Cargo.toml)
+    fi
 fi
 export SOURCE_DATE_EPOCH
 
 build() {
-    if [[ -z ${IBSM_REVISION-} && -n $(git status --porcelain 2>/dev/null) ]]; then
-        IBSM_REVISION=$(git rev-parse --short=12 HEAD)-changed
+    if [[ -z ${IBSM_REVISION-} && -n $(is_work_tree && git status --porcelain) ]]; then
+        IBSM_REVISION=$(git rev-parse HEAD | cut -c 1-12)-changed
         export IBSM_REVISION
     fi
-    # Times and paths of this machine do not belong in programs.
-    RUSTFLAGS="${RUSTFLAGS-} --remap-path-prefix=$PWD=. \
---remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=cargo" \
+    # Times and paths of this machine do not belong in programs. The last prefix that fits counts.
+    local home=${CARGO_HOME:-$HOME/.cargo} prefix mapped=()
+    for prefix in "$PWD=." "$target=./target" "$home=cargo"; do
+        mapped+=("--remap-path-prefix=$prefix")
+        CFLAGS="${CFLAGS-} -ffile-prefix-map=$prefix"
+    done
+    RUSTFLAGS="${RUSTFLAGS-} ${mapped[*]}" CFLAGS=$CFLAGS \
         cargo build --locked --profile "$profile" -p ibsm -p sa-server -p packaging --bins
     local directory=$profile
     [[ $profile != dev ]] || directory=debug
@@ -84,6 +98,11 @@ stage() {
     for page in docs/{operating,migrate-from-opensm,installing,problems,events,api}.md; do
         put 644 "$page" "usr/share/doc/ibsm/${page##*/}"
     done
+    local documents=usr/share/doc
+    scripts/sbom.py ibsm ibsm "$at/ibsm" usr/sbin/ibsm usr/bin/ibsmctl \
+        >"$at/ibsm/$documents/ibsm/ibsm.cdx.json"
+    scripts/sbom.py ibsa sa-server "$at/ibsa" usr/sbin/ibsa \
+        >"$at/ibsa/$documents/ibsa/ibsa.cdx.json"
     gzip -9n "$at"/{ibsm,ibsa}/usr/share/man/man8/*.8
     find "$at/ibsm" "$at/ibsa" -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +
 }
@@ -97,7 +116,18 @@ completions() {
 # tool NAME VERSION: installs a tool of Cargo unless it is there in this version.
 tool() {
     [[ $("$1" --version 2>/dev/null) == *"$2" ]] ||
-        cargo install --locked --root "$tools" --version "$2" "$1"
+        cargo install --locked --root "$at/tools" --version "$2" "$1"
+}
+
+sbom() {
+    local name
+    mkdir -p "$out"
+    for name in ibsm ibsa; do cp -p "$at/$name/usr/share/doc/$name/$name.cdx.json" "$out/"; done
+}
+
+tools() {
+    tool cargo-deb "$cargo_deb"
+    tool cargo-generate-rpm "$cargo_generate_rpm"
 }
 
 deb() {
@@ -131,9 +161,14 @@ rpm() {
 [[ $# -gt 0 ]] || set -- deb
 for what; do
     case $what in
-        stage | deb | rpm) ;;
-        *) sed -n '4,9s/^# \?//p' "$0" >&2; exit 2 ;;
+        tools | stage | sbom | deb | rpm) ;;
+        *) sed -n '4,11s/^# \?//p' "$0" >&2; exit 2 ;;
     esac
 done
-[[ -n ${STAGED-} ]] || stage
-for what; do [[ $what == stage ]] || "$what"; done
+[[ -n ${STAGED-} || $* == tools ]] || stage
+for what; do
+    case $what in
+        tools | sbom) "$what" ;;
+        deb | rpm) sbom; "$what" ;;
+    esac
+done

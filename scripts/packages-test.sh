@@ -37,6 +37,10 @@ expect "--guid 0xa --publish 127.0.0.1:7472 --state-dir /var/lib/ibsm-0xa -v" \
 expect "--state-dir /var/lib/ibsm-r1 -F r1.conf" "$(PORTS=ALL OPTIONS='-F r1.conf' start rail r1)"
 
 # --- The files of each package.
+if ! command -v python3 >/dev/null; then
+    echo "skipped: the packages are not tested, python3 is not installed"
+    exit
+fi
 PROGRAMS=$programs scripts/package.sh stage
 for name in ibsm ibsa; do
     files_of $name >"$work/files.$name"
@@ -68,19 +72,36 @@ common=$(cat "$work"/files.ibs{m,a} | grep -xE -f "$work/opensm" || true)
 [[ -z $common ]] || fail "files of Fedora's opensm, too: $common"
 
 
+# With the checker of CycloneDX where scripts/test.sh packages has installed it.
+python=target/package/tools/python/bin/python3
+[[ -x $python ]] || python=python3
+"$python" scripts/packages-test/sbom.py ibsm ibsa
+
+# --- Packages, in the formats whose tools are here.
+formats=(sbom)
 for format in deb rpm; do
-    reason=''
     case $format in
         deb) needs=(cargo-deb dpkg-deb) ;;
         rpm) needs=(cargo-generate-rpm rpm rpmbuild unshare) ;;
     esac
+    missing=''
     for program in "${needs[@]}"; do
-        command -v "$program" >/dev/null || reason+="${reason:+, }$program is not installed"
+        command -v "$program" >/dev/null || missing+=" $program"
     done
-    [[ $(id -u) == 0 ]] || reason=${reason:-only root can install}
-    if [[ -n $reason ]]; then
-        echo "skipped: .$format packages are not tested: $reason"
+    if [[ -n $missing ]]; then
+        echo "skipped: .$format packages are not tested, this is not installed:$missing"
     else
-        PROGRAMS=$programs scripts/packages-test/$format.sh
+        formats+=("$format")
+    fi
+done
+export PROGRAMS=$programs
+rm -rf target/package/out
+FAST=1 STAGED=1 scripts/package.sh "${formats[@]}" >/dev/null
+scripts/packages-test/reproducible.sh "${formats[@]}"
+for format in "${formats[@]:1}"; do
+    if [[ $(id -u) == 0 ]]; then
+        "scripts/packages-test/$format.sh"
+    else
+        echo "skipped: .$format packages are not installed, which only root can do"
     fi
 done

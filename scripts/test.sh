@@ -44,10 +44,11 @@ trap clean_up EXIT
 # --- The steps: functions named step_NAME, in the order of `steps`. Their output is shown if they
 # fail; the arguments of `note` are always shown.
 
-steps=(tools format lints deny layers tests kernel sim versus counts doc_tests docs package install fuzz)
+steps=(tools format lints deny layers tests kernel sim versus counts doc_tests docs package install
+    fuzz)
 
 # Steps that run only if they are asked for: they need tools that take minutes to build.
-extra=(boot)
+extra=(boot packages)
 
 # Steps that run beside those that follow, since they leave a core idle. They end last.
 beside=(kernel)
@@ -61,7 +62,9 @@ step_tools() {
         cargo "${component/rustfmt/fmt}" --version || rustup component add "$component"
     done
     local script
-    for script in scripts/*.sh scripts/{kernel-lab,boot-lab,packages-test}/*.sh; do bash -O extglob -n "$script"; done
+    for script in scripts/*.sh scripts/{kernel-lab,boot-lab,packages-test}/*.sh; do
+        bash -O extglob -n "$script"
+    done
 
     local absent
     absent=$(absent_packages "${interop_needs[@]}")
@@ -349,7 +352,23 @@ step_install() {
     local programs=${CARGO_TARGET_DIR:-$PWD/target}/debug
     [[ -x $programs/packaging ]] || cargo build --workspace --bins
     scripts/packages-test.sh "$programs"
-    sed -n 's/^skipped: */skipped: /p' "$logs/install" >>"$logs/notes.install"
+    sed -n 's/^skipped: */skipped: /p' "$logs/$step" >>"$logs/notes.$step"
+}
+
+# Tests the packages with all tools, so that nothing is skipped, and builds them twice to compare.
+step_packages() {
+    local absent tools=target/package/tools
+    absent=$(absent_packages rpm:rpm rpmlint:rpmlint strip:binutils \
+        /usr/share/doc/python3-venv:python3-venv)
+    # shellcheck disable=SC2086  # several packages
+    [[ -z $absent ]] || install_packages $absent
+    scripts/package.sh tools
+    [[ -x $tools/python/bin/pip ]] || python3 -m venv "$tools/python"
+    "$tools/python/bin/pip" install --quiet 'cyclonedx-python-lib[json-validation]>=11,<12'
+    step_install
+    if grep '^skipped' "$logs/packages"; then return 1; fi
+    scripts/packages-test/rebuild.sh sbom deb rpm
+    note "$(tail -n 1 "$logs/packages")"
 }
 
 # Boots Debian with systemd, and installs, upgrades and removes the packages there.

@@ -1,13 +1,11 @@
 #!/usr/bin/env bash
 # Tests the .deb packages: contents, installation in an empty root, upgrade, removal. As root.
 #
-# usage: scripts/packages-test/deb.sh       PROGRAMS is set, and the packages' files are staged
+# usage: scripts/packages-test/deb.sh       PROGRAMS is set, and the packages are made of them
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 . scripts/packages-test/common.sh
-export FAST=1 STAGED=1
 
-scripts/package.sh deb >/dev/null
 for name in ibsm ibsa; do
     deb=$(echo target/package/out/"$name"_*.deb)
     dpkg-deb --fsys-tarfile "$deb" | tar -t | sed -n 's#^\./*\(.*[^/]\)$#/\1#p' >"$work/packed"

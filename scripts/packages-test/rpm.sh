@@ -4,7 +4,7 @@
 # package made here provides what rpm's own generator finds in its libraries. Prints `skipped:` and
 # a reason for what cannot be tested here.
 #
-# usage: scripts/packages-test/rpm.sh       PROGRAMS is set, and the packages' files are staged
+# usage: scripts/packages-test/rpm.sh       PROGRAMS is set, and the packages are made of them
 set -euo pipefail
 [[ -n ${IBSM_OWN_MOUNTS-} ]] || IBSM_OWN_MOUNTS=1 exec unshare --mount "$0"
 cd "$(dirname "$0")/../.."
@@ -13,7 +13,6 @@ export FAST=1 STAGED=1
 out=target/package/out
 
 # --- Contents.
-scripts/package.sh rpm >/dev/null
 for name in ibsm ibsa; do
     package=$(echo $out/$name-*-1.*.rpm)
     # Fedora has completions of zsh elsewhere.
