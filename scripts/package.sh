@@ -1,17 +1,19 @@
 #!/usr/bin/env bash
 # Makes packages of ibsm and ibsa: .deb with cargo-deb, .rpm with cargo-generate-rpm.
 #
-# usage: scripts/package.sh [tools|stage|sbom|deb|rpm]...      deb by default
+# usage: scripts/package.sh [tools|stage|sbom|deb|rpm|image]...      deb by default
 #
 # tools  installs cargo-deb and cargo-generate-rpm in target/package/tools, as deb and rpm do
 # stage  collects the files of each package as they will be installed, in target/package/NAME
 # sbom   target/package/out/*.cdx.json, the bills of materials, which the packages contain, too
 # deb    target/package/out/*.deb
 # rpm    target/package/out/*.rpm
+# image  a container image, in podman's storage; see packaging/Containerfile
 #
 # PROFILE (release): Cargo's profile; `demo` builds in a few minutes. PROGRAMS: a directory with
 # ibsm, ibsmctl, ibsa and packaging, in place of a build. STAGED=1 packs what an earlier run has
-# staged. RELEASE (1): counts packages of one version. FAST=1 compresses less.
+# staged. RELEASE (1): counts packages of one version. FAST=1 compresses less. Of the image: IMAGE
+# (ibsm), its name; BASE, the image that it is based on; PODMAN, the command.
 # Equal sources give equal packages: times are those of the commit. Needs python3.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -90,6 +92,7 @@ stage() {
     root=$at/ibsm
     put 755 "$PROGRAMS/ibsmctl" usr/bin/ibsmctl
     put 755 packaging/bin/ibsm-start usr/lib/ibsm/ibsm-start
+    put 755 packaging/bin/ibsm-health usr/lib/ibsm/ibsm-health
     put 644 packaging/etc/default-ibsm etc/default/ibsm
     completions ibsmctl
     for page in "$generated/man/ibsmctl"*.8; do
@@ -158,17 +161,24 @@ rpm() {
     ls -l "$out"/*.rpm
 }
 
+image() {
+    # shellcheck disable=SC2086  # a command with options
+    ${PODMAN:-podman} build --format docker --no-cache --timestamp "$SOURCE_DATE_EPOCH" \
+        --build-arg "SOURCE_DATE_EPOCH=$SOURCE_DATE_EPOCH" ${BASE:+--build-arg "BASE=$BASE"} \
+        --tag "${IMAGE:-ibsm}" --file packaging/Containerfile "$at"
+}
+
 [[ $# -gt 0 ]] || set -- deb
 for what; do
     case $what in
-        tools | stage | sbom | deb | rpm) ;;
-        *) sed -n '4,11s/^# \?//p' "$0" >&2; exit 2 ;;
+        tools | stage | sbom | deb | rpm | image) ;;
+        *) sed -n '4,12s/^# \?//p' "$0" >&2; exit 2 ;;
     esac
 done
 [[ -n ${STAGED-} || $* == tools ]] || stage
 for what; do
     case $what in
-        tools | sbom) "$what" ;;
+        tools | sbom | image) "$what" ;;
         deb | rpm) sbom; "$what" ;;
     esac
 done

@@ -48,7 +48,7 @@ steps=(tools format lints deny layers tests kernel sim versus counts doc_tests d
     fuzz)
 
 # Steps that run only if they are asked for: they need tools that take minutes to build.
-extra=(boot packages)
+extra=(boot packages container)
 
 # Steps that run beside those that follow, since they leave a core idle. They end last.
 beside=(kernel)
@@ -381,6 +381,18 @@ step_boot() {
     cargo build --workspace --bins
     scripts/boot-lab/run.sh -t 1500
     note "$(grep -c '^PASS' "$logs/boot") checks in a booted system"
+}
+
+# Builds the container image without a registry, and runs the programs in containers.
+step_container() {
+    local absent
+    absent=$(absent_packages debootstrap:debootstrap podman:podman runc:runc strip:binutils \
+        ip:iproute2)
+    # shellcheck disable=SC2086  # several packages
+    [[ -z $absent ]] || install_packages $absent
+    cargo build --workspace --bins
+    scripts/packages-test/container.sh "${CARGO_TARGET_DIR:-$PWD/target}/debug"
+    note "$(tail -n 1 "$logs/container")"
 }
 
 # Checks that `ib-mad` can be published: its manifest is complete, the package contains README and

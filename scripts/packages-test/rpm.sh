@@ -69,7 +69,7 @@ Release: 1
 Summary: What the packages need and this host has
 License: MIT
 BuildArch: noarch
-Provides: systemd /bin/sh rtld(GNU_HASH)
+Provides: systemd /bin/sh /bin/bash rtld(GNU_HASH)
 $(ldd "$PROGRAMS"/ibs{m,mctl,a} | grep -o '/[^ ]*\.so[^ ]*' | sort -u | xargs readlink -f |
     /usr/lib/rpm/find-provides | sed 's/^/Provides: /')
 %description
