@@ -54,7 +54,8 @@ build() {
         mapped+=("--remap-path-prefix=$prefix")
         CFLAGS="${CFLAGS-} -ffile-prefix-map=$prefix"
     done
-    RUSTFLAGS="${RUSTFLAGS-} ${mapped[*]}" CFLAGS=$CFLAGS \
+    # mimalloc contains when it was compiled. That is once for many commits, so it is no time of one.
+    SOURCE_DATE_EPOCH=0 RUSTFLAGS="${RUSTFLAGS-} ${mapped[*]}" CFLAGS=$CFLAGS \
         cargo build --locked --profile "$profile" -p ibsm -p sa-server -p packaging --bins
     local directory=$profile
     [[ $profile != dev ]] || directory=debug
