@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # What the tests of the packages share; they source it at the top of the source tree.
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/ibsm-packages.XXXXXX")

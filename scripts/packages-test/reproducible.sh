@@ -38,7 +38,8 @@ expect "" "$(PROFILE=debug IBSM_REVISION='' revision_in .)"
 # --- The packages.
 sums() { (cd "$1/target/package/out" && sha256sum -- *); }
 # Its time may be that of a file, which a copy does not have.
-export SOURCE_DATE_EPOCH=$(stat -c %Y target/package/ibsm/usr/sbin/ibsm)
+SOURCE_DATE_EPOCH=$(stat -c %Y target/package/ibsm/usr/sbin/ibsm)
+export SOURCE_DATE_EPOCH
 mkdir "$work/second"
 tar -c --exclude=./target --exclude=./.git . | tar -x -m -C "$work/second"
 (
