@@ -392,7 +392,7 @@ step_container() {
     [[ -z $absent ]] || install_packages $absent
     cargo build --workspace --bins
     scripts/packages-test/container.sh "${CARGO_TARGET_DIR:-$PWD/target}/debug"
-    note "$(tail -n 1 "$logs/container")"
+    note "$(grep "^ibsm and ibsa" "$logs/container")"
 }
 
 # Checks that `ib-mad` can be published: its manifest is complete, the package contains README and

@@ -35,7 +35,7 @@ PODMAN="podman --root $work/store --runroot $work/runroot --runtime $runtime \
 export PODMAN
 podman() { command $PODMAN "$@" 2> >(grep -v 'systemd connection' >&2); }
 clean_up() {
-    podman rm --all --force --time 1 >/dev/null || true
+    podman rm --all --force --time 0 >/dev/null || true
     umount "$work/store/overlay" 2>/dev/null || true
     rm -rf "$work"
 }
