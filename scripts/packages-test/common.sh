@@ -1,6 +1,7 @@
 # shellcheck shell=bash
 # What the tests of the packages share; they source it at the top of the source tree.
 
+umask 022
 work=$(mktemp -d "${TMPDIR:-/tmp}/ibsm-packages.XXXXXX")
 trap 'rm -rf --one-file-system "$work"' EXIT
 
