@@ -200,6 +200,19 @@ fn a_home_outlives_restarts_while_another_port_is_served() {
     }
 }
 
+/// Regression: `neighbors` had no link that failed before the file was brought up to date, some
+/// seconds after a sweep.
+#[test]
+fn a_link_that_fails_soon_is_remembered() {
+    let mut bed = bed(NODE_GUIDS[1]);
+    let known = |bed: &mut Bed| bed.managers[0].sweeper.neighbours().place_of(GUID);
+    let now = bed.clock.now();
+    let victim = victim_of(&bed);
+    bed.fabric.link_down(now, victim, 1).unwrap();
+    bed.run_for(Duration::from_secs(15));
+    assert!(known(&mut bed).is_some());
+}
+
 /// Regression: While the owner was away, the home of its GUID became the place of the first of two
 /// impostors as soon as the second one was seen, and the owner got nothing when it returned.
 #[test]

@@ -5,13 +5,16 @@ use std::sync::Arc;
 
 use ib_mad::types::Guid;
 
-use crate::manage::mkey::{MKeyTable, Neighbours};
+use crate::manage::mkey::{End, MKeyTable, Neighbours};
 
 /// Known M_Keys, and the neighbour of each port at the time when all ports could be read.
 #[derive(Debug, Default)]
 pub(in crate::sweep) struct MKeys {
     pub(in crate::sweep) known: MKeyTable,
     pub(in crate::sweep) neighbours: Arc<Neighbours>,
+    /// Links found since `neighbours` was last brought up to date: each by its ends, in the order
+    /// in which they were found. At most twice as many as the fabric has.
+    pub(in crate::sweep) new_links: Vec<(End, End)>,
     /// Whether the hint about M_Keys of other SMs was logged.
     pub(in crate::sweep) hinted: bool,
     /// GUID of the SM's own port; 0 if the transport does not report it.

@@ -43,26 +43,8 @@ impl Sweeper {
     /// so does an identity that is not at its home. Returns another value only if a link changed
     /// since the last call.
     pub fn neighbours(&mut self) -> &Arc<Neighbours> {
-        let new = self.subnet.fabric.take_new_links();
-        let has_room = self.subnet.m_keys.neighbours.has_room(new.len());
-        // Else those that are there now are all that is kept.
-        let links = if has_room { new } else { self.subnet.fabric.links() };
-        let subnet = &self.subnet;
-        let known = &subnet.m_keys.neighbours;
-        // A port with another one's GUID would take that one's place.
-        let is_left_out = |port| subnet.fabric.is_left_out(port);
-        let end = |port| (subnet.m_key_holder(port), subnet.fabric.port(port).num);
-        let (links, away): (Vec<_>, Vec<_>) = links
-            .into_iter()
-            .filter(|&(port, peer)| !is_left_out(port) && !is_left_out(peer))
-            .filter(|&(port, peer)| {
-                let (a, b) = (end(port), end(peer));
-                !has_room || known.get(a) != Some(b) || known.get(b) != Some(a)
-            })
-            .partition(|&(port, peer)| subnet.may_settle(port, peer));
-        let links: Vec<_> = links.iter().map(|&(port, peer)| (end(port), end(peer))).collect();
-        // They are looked at again: their homes may move.
-        away.iter().for_each(|(port, _)| self.subnet.fabric.note_new_link(*port));
+        self.subnet.note_links();
+        let links = std::mem::take(&mut self.subnet.m_keys.new_links);
         if !links.is_empty() {
             Arc::make_mut(&mut self.subnet.m_keys.neighbours).join(links.into_iter());
         }

@@ -54,6 +54,7 @@ impl Discovery {
         self.find_impostors(subnet);
         subnet.state.left_out = self.left_out_links(subnet);
         subnet.forget_admitted();
+        subnet.note_links();
         let sm_port = subnet.fabric.sm_port().filter(|&sm_port| subnet.fabric.port(sm_port).known);
         if sm_port.is_some_and(|sm_port| !silent.contains(&subnet.fabric.port(sm_port).node)) {
             return End::Read;

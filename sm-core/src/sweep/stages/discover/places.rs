@@ -207,7 +207,11 @@ impl Subnet {
     pub(super) fn note_displaced(&mut self, egress: PortIndex, answerer: &Answerer, now: Instant) {
         let before = self.fabric.find(answerer.guid);
         let before = before.filter(|&node| !answerer.is_like(self.fabric.node(node)));
-        if let Some(home) = before.and_then(|node| self.home_of_node(node, now)) {
+        let home = before.and_then(|node| {
+            let of_port = self.home_of((answerer.guid, answerer.local_port), now);
+            of_port.or_else(|| self.home_of_node(node, now))
+        });
+        if let Some(home) = home {
             let (port, place) = ((answerer.local_port, home), self.end(egress));
             if home != place {
                 self.homes.displaced(answerer.guid, [port].into_iter(), place, now);
@@ -218,8 +222,36 @@ impl Subnet {
         }
     }
 
+    /// Notes the links that were found since the last call and are to be remembered, while they are
+    /// there: of those that fail before `neighbors` is written, it has the ends.
+    pub(in crate::sweep) fn note_links(&mut self) {
+        let found = self.fabric.take_new_links();
+        let known = &self.m_keys.neighbours;
+        let has_room = known.has_room(self.m_keys.new_links.len() + found.len());
+        if !has_room {
+            // Those that are there now are all that is kept.
+            self.m_keys.new_links.clear();
+        }
+        let links = if has_room { found } else { self.fabric.links() };
+        // A port with another one's GUID would take that one's place.
+        let is_left_out = |port| self.fabric.is_left_out(port);
+        let end = |port| (self.m_key_holder(port), self.fabric.port(port).num);
+        let (links, away): (Vec<_>, Vec<_>) = links
+            .into_iter()
+            .filter(|&(port, peer)| !is_left_out(port) && !is_left_out(peer))
+            .filter(|&(port, peer)| {
+                let (a, b) = (end(port), end(peer));
+                !has_room || known.get(a) != Some(b) || known.get(b) != Some(a)
+            })
+            .partition(|&(port, peer)| self.may_settle(port, peer));
+        let links: Vec<_> = links.iter().map(|&(port, peer)| (end(port), end(peer))).collect();
+        self.m_keys.new_links.extend(links);
+        // These are looked at again: their homes may move.
+        away.iter().for_each(|(port, _)| self.fabric.note_new_link(*port));
+    }
+
     /// Whether a link is where its ends belong, so that it may be remembered.
-    pub(in crate::sweep) fn may_settle(&self, port: PortIndex, peer: PortIndex) -> bool {
+    fn may_settle(&self, port: PortIndex, peer: PortIndex) -> bool {
         [(port, peer), (peer, port)].into_iter().all(|(port, peer)| {
             let node = self.fabric.node_of(port);
             if node.switch.is_some() {
