@@ -261,4 +261,34 @@ mod tests {
         }
         assert!(Severity::Critical < Severity::Warning && Severity::Warning < Severity::Notice);
     }
+
+    /// Regression: alerts on warnings waited for 5 minutes, so that none came within a minute; those
+    /// of some kinds were the same as of all others.
+    #[test]
+    fn every_kind_has_one_alert_and_none_waits_for_long() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/grafana/alerts.yml");
+        let rules = std::fs::read_to_string(path).unwrap();
+        let (mut own, mut left_out) = (Vec::new(), Vec::new());
+        for rule in rules.split("- alert: ").skip(1) {
+            let after = |word: &'static str| {
+                rule.split(word).skip(1).map(|rest| rest.split('"').next().unwrap_or_default())
+            };
+            let kinds = |words: &'static str| after(words).flat_map(|list| list.split('|'));
+            let is_generic = rule.starts_with("Problem\n") || rule.starts_with("CriticalProblem\n");
+            if is_generic {
+                left_out.push(kinds("kind!~\"").collect::<Vec<_>>());
+            }
+            own.extend(kinds("kind=\"").chain(kinds("kind=~\"")));
+            let wait =
+                rule.split("for: ").nth(1).map_or("0s", |rest| rest.split('\n').next().unwrap());
+            let wait: u32 = wait.strip_suffix('s').unwrap().parse().unwrap();
+            let is_critical = rule.contains("severity: critical }");
+            assert!(wait <= if is_critical { 15 } else { 30 }, "{rule}");
+        }
+        assert_eq!(left_out, [own.clone(), own.clone()], "what has its own alert, and only that");
+        let is_kind = |label: &&str| Kind::ALL.iter().any(|kind| kind.label() == *label);
+        assert!(own.iter().all(is_kind), "{own:?}");
+        own.sort_unstable();
+        assert!(own.windows(2).all(|two| two[0] != two[1]), "{own:?}");
+    }
 }
