@@ -124,11 +124,12 @@ impl Known {
         };
     }
 
-    /// Records that it is not connected.
-    pub(super) fn miss(&mut self, now: Instant) {
+    /// Records that it is not connected; `is_hung`: this SM closed its connection, because it was
+    /// silent.
+    pub(super) fn miss(&mut self, now: Instant, is_hung: bool) {
         let gone = *self.gone.get_or_insert(now);
         (self.rates, self.behind) = (None, None);
-        self.now.state = Standing::Down;
+        self.now.state = if is_hung { Standing::Silent } else { Standing::Down };
         self.now.for_s = now.saturating_duration_since(gone).as_secs();
         self.now.load = Load::default();
         (self.now.snapshot_age_s, self.now.apply_ms) = (None, None);

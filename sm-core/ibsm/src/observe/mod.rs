@@ -47,8 +47,8 @@ pub use announcements::Announcements;
 use known::Known;
 use load::LoadSeries;
 use moment::{
-    DropHistory, DropRate, History, Load, Moment, ProblemCounts, ResponderHistory, Sm, SweepCounts,
-    TypeHistory, TypeRate,
+    DropHistory, DropRate, History, Load, Moment, ProblemCounts, ResponderHistory, Sm, Standing,
+    SweepCounts, TypeHistory, TypeRate,
 };
 use names::Names;
 pub(crate) use names::{etag, name as node_name};
@@ -57,7 +57,7 @@ use problem::{
 };
 pub use readiness::Readiness;
 pub(crate) use reported::Reported;
-pub use responders::{Follower, Origin, RESPONDERS_MAX, Responder, Responders};
+pub use responders::{Follower, Hung, Origin, RESPONDERS_MAX, Responder, Responders};
 pub(crate) use responders::{file_names, responder_command, stats};
 use series::{COARSE, FINE, Fold, Series};
 pub use sm_status::{CopyStatus, SmStatus};
@@ -73,11 +73,15 @@ const REASONS_MAX: usize = 32;
 /// How long a disconnected responder is still reported, unless another replaced it: as long as its
 /// history has a value for each second.
 const DOWN_REPORTED: Duration = Duration::from_secs(FINE as u64);
+/// The same of one that hangs: it is not known to have been stopped.
+const HUNG_REPORTED: Duration = Duration::from_secs(24 * 3600);
 
 /// The current state, as input of [`Observer::tick`].
 pub struct Seen<'a> {
     /// The connected responders.
     pub responders: &'a [Responder],
+    /// Those that hang and are not connected any more.
+    pub hung: &'a [Hung],
     /// The published snapshot.
     pub snapshot: &'a Arc<Snapshot>,
     /// The version that responders should have; [`Version::NONE`] unless this SM is master.
@@ -301,7 +305,7 @@ impl Observer {
         let is_there = |id: u64| seen.responders.iter().any(|responder| responder.id == id);
         for (&id, known) in &mut self.responders {
             if !is_there(id) {
-                known.miss(now);
+                known.miss(now, seen.hung.iter().any(|hung| hung.id == id));
             }
         }
         // A responder without a stable identity returns with a new one at the same address.
@@ -317,7 +321,9 @@ impl Observer {
             known.gone.is_some() && seen.responders.iter().filter(|r| !r.is_client()).any(came)
         };
         self.responders.retain(|_, known| {
-            known.gone.is_none_or(|gone| now < gone + DOWN_REPORTED) && !is_replaced(known)
+            let is_hung = known.now.state == Standing::Silent;
+            let reported = if is_hung { HUNG_REPORTED } else { DOWN_REPORTED };
+            known.gone.is_none_or(|gone| now < gone + reported) && !is_replaced(known)
         });
     }
 

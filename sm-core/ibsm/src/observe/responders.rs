@@ -227,10 +227,21 @@ fn shortened(text: &str) -> &str {
     &text[..len]
 }
 
+/// A responder that stopped reporting, so that this SM closed its connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hung {
+    /// Its identity.
+    pub id: u64,
+    /// Its addresses: its host refuses what is sent there once the process has ended.
+    pub front_door: Arc<[SocketAddr]>,
+}
+
 /// The list. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Responders {
     list: Arc<ArcSwap<Vec<Responder>>>,
+    /// Those that hang, the first [`RESPONDERS_MAX`]: none of them is in the list.
+    hung: Arc<ArcSwap<Vec<Hung>>>,
 }
 
 impl Responders {
@@ -252,7 +263,39 @@ impl Responders {
             }
             list
         });
+        if entered {
+            self.end_hang(responder.id);
+        }
         entered
+    }
+
+    /// The responders that hang.
+    pub fn hung(&self) -> Guard<Arc<Vec<Hung>>> {
+        self.hung.load()
+    }
+
+    /// The responder of a connection is silent, and its connection is about to be closed.
+    pub(crate) fn note_hung(&self, connection: u64) {
+        let list = self.list.load();
+        let entry = list.iter().find(|entry| entry.connection == connection);
+        let Some(entry) = entry.filter(|entry| !entry.is_client()) else { return };
+        let one = Hung { id: entry.id, front_door: entry.front_door.clone() };
+        self.hung.rcu(|hung| {
+            let mut hung = Vec::clone(hung);
+            hung.retain(|other| other.id != one.id);
+            if hung.len() < RESPONDERS_MAX {
+                hung.push(one.clone());
+            }
+            hung
+        });
+    }
+
+    /// A responder reports again, or its process has ended.
+    pub(crate) fn end_hang(&self, id: u64) {
+        if self.hung.load().iter().any(|one| one.id == id) {
+            self.hung
+                .rcu(|hung| hung.iter().filter(|one| one.id != id).cloned().collect::<Vec<_>>());
+        }
     }
 
     /// Changes the entry of a connection; returns `false` if a later connection replaced it.
@@ -344,6 +387,23 @@ mod tests {
         assert_eq!(responders.load()[0].serving, Some(version));
         assert!(responders.leave(2), "the last that answers");
         assert!(responders.load().is_empty());
+    }
+
+    #[test]
+    fn a_responder_hangs_until_it_connects_again_or_its_process_ends() {
+        let responders = Responders::default();
+        let hung = || responders.hung().iter().map(|one| one.id).collect::<Vec<_>>();
+        for id in [7, 8] {
+            assert!(responders.enter(&responder(id, id)));
+            responders.note_hung(id);
+            responders.leave(id);
+        }
+        responders.note_hung(9);
+        assert_eq!(hung(), [7, 8], "9 is no connection");
+        assert!(responders.enter(&responder(7, 17)));
+        assert_eq!(hung(), [8]);
+        responders.end_hang(8);
+        assert!(hung().is_empty());
     }
 
     /// A standby that follows the registry answers no client.

@@ -1,4 +1,3 @@
-use super::moment::Standing;
 use super::*;
 
 use ib_mad::types::Guid;
@@ -16,6 +15,7 @@ struct Bed {
     announced: Version,
     announcements: Announcements,
     responders: Vec<Responder>,
+    hung: Vec<Hung>,
 }
 
 fn generation(fabric_generation: u64) -> Version {
@@ -39,6 +39,7 @@ impl Bed {
             announced: generation(1),
             announcements,
             responders: Vec::new(),
+            hung: Vec::new(),
         }
     }
 
@@ -85,6 +86,7 @@ impl Bed {
     fn look(&mut self) -> Moment {
         let seen = Seen {
             responders: &self.responders,
+            hung: &self.hung,
             snapshot: &self.snapshot,
             announced: self.announced,
             announcements: &self.announcements,
@@ -234,10 +236,22 @@ fn a_hung_responder_is_a_problem_and_so_is_one_that_went() {
     let id = format!("responder_hung/responder r2 ({:#018x})", 2);
     assert_eq!(ids(&bed), std::slice::from_ref(&id));
     assert_eq!((counts.critical, counts.warning), (1, 0));
+    // Regression: once its connection was closed because it was silent, a second later, it was
+    // reported as not connected any more, and so as if somebody had stopped it.
+    let gone = bed.responders.pop().unwrap();
+    bed.hung = vec![Hung { id: 2, front_door: gone.front_door.clone() }];
+    for total in 8..2 * DOWN_REPORTED.as_secs() {
+        bed.second(&[total]);
+    }
+    assert_eq!(ids(&bed), std::slice::from_ref(&id));
+    // Its host says that the process has ended.
+    bed.hung.clear();
+    bed.responders.push(gone);
+    bed.second(&[2_000, 8]);
     bed.responders.pop();
-    let counts = bed.second(&[8]).problems;
-    assert_eq!(counts.closed[0].id, id);
-    for total in 9..21 {
+    let counts = bed.second(&[2_001]).problems;
+    assert!(ids(&bed).is_empty() && counts.critical == 0, "{:?}", ids(&bed));
+    for total in 2_002..2_014 {
         bed.second(&[total]);
     }
     assert_eq!(ids(&bed), [format!("responder_down/responder r2 ({:#018x})", 2)]);
@@ -249,6 +263,7 @@ fn a_counter_that_grows_is_a_problem() {
     let counters = [("calls_refused", 3)];
     let seen = Seen {
         responders: &[],
+        hung: &[],
         snapshot: &bed.snapshot,
         announced: bed.announced,
         announcements: &bed.announcements,

@@ -1,6 +1,7 @@
 //! The gRPC service of the feed: one task for each responder, which moves messages between its
 //! connection and its [`Subscription`].
 
+use std::error::Error as _;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Instant;
@@ -69,7 +70,7 @@ impl Connection {
         self.subscription.handle_end(&end);
         // It may not be reading any more: do not wait.
         match end {
-            FeedEnd::Left(_) => {}
+            FeedEnd::Left(_) | FeedEnd::Silent => {}
             FeedEnd::Given(status) => _ = outbound.try_send(Err(status)),
             FeedEnd::Closing => {
                 _ = outbound.try_send(Err(Status::unavailable("the SM is shutting down")));
@@ -100,7 +101,7 @@ impl Connection {
                         })
                     }
                     Ok(None) => Err(closed()),
-                    Err(status) => Err(FeedEnd::Left(reason(&status))),
+                    Err(status) => Err(end_by(&status)),
                 },
                 next = asking.next(), if takes_question => {
                     subscription.ask(next);
@@ -123,12 +124,18 @@ impl Connection {
     }
 }
 
-/// Why no more messages can be received, for the log.
-fn reason(status: &Status) -> String {
-    // A status with a cause was not sent by the responder: its connection broke.
-    match std::error::Error::source(status) {
-        Some(_) => "the connection broke".into(),
-        None => status.message().into(),
+/// Why no more messages can be received.
+fn end_by(status: &Status) -> FeedEnd {
+    // A status with a cause was not sent by the responder.
+    let Some(cause) = status.source() else { return FeedEnd::Left(status.message().into()) };
+    let mut causes = std::iter::successors(Some(cause), |&cause| cause.source());
+    // Of the server, nothing but a keepalive without an answer closes a connection in use.
+    let is_ours = |cause: &h2::Error| {
+        cause.is_go_away() && !cause.is_remote() && !cause.is_library() && !cause.is_io()
+    };
+    match causes.any(|cause| cause.downcast_ref().is_some_and(is_ours)) {
+        true => FeedEnd::Silent,
+        false => FeedEnd::Left("the connection broke".into()),
     }
 }
 

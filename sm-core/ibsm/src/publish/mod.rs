@@ -16,6 +16,7 @@ pub(crate) mod events;
 mod feed;
 mod feed_service;
 mod heartbeat;
+mod hung;
 mod inquiry;
 mod inspection;
 mod observatory;

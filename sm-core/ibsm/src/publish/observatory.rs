@@ -13,6 +13,7 @@ use tokio::time::MissedTickBehavior;
 use tracing::{info, warn};
 
 use super::events::{EventFeed, Refusal, Wanted};
+use super::hung::Probes;
 use super::past::PastError;
 use super::{Shared, certificate_end};
 use crate::clock::unix_ms;
@@ -163,6 +164,7 @@ impl Observatory {
 /// minute. Each published fabric is compared with the one before, also within the second.
 pub(super) async fn run(shared: Weak<Shared>, tls: Option<TlsFiles>) {
     let mut responders = ResponderWatch::default();
+    let mut probes = Probes::default();
     let mut certificates_due = Instant::now();
     let mut interval = tokio::time::interval(INTERVAL);
     interval.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -185,6 +187,7 @@ pub(super) async fn run(shared: Weak<Shared>, tls: Option<TlsFiles>) {
             let found = tokio::task::spawn_blocking(look).await.ok().flatten();
             shared.certificate.store(found.map(Arc::new));
         }
+        probes.follow(now, &shared.responders);
         look(&shared, now, &mut responders);
     }
 }
@@ -194,8 +197,9 @@ fn look(shared: &Shared, now: Instant, watch: &mut ResponderWatch) {
     let announced = *shared.announced.borrow();
     let announcements = shared.announcements().clone();
     let time_ms = unix_ms();
-    let (responders, sm) = (shared.responders.load(), shared.sm.load());
-    let mut drafts = watch.follow(&responders);
+    let (responders, hung) = (shared.responders.load(), shared.responders.hung());
+    let sm = shared.sm.load();
+    let mut drafts = watch.follow(&responders, &hung);
     let counters: Vec<_> =
         shared.counted().into_iter().map(|(name, _, value)| (name, value)).collect();
     let mut observer = lock(&shared.observer);
@@ -203,6 +207,7 @@ fn look(shared: &Shared, now: Instant, watch: &mut ResponderWatch) {
         now,
         &Seen {
             responders: &responders,
+            hung: &hung,
             snapshot: &snapshot,
             announced,
             announcements: &announcements,

@@ -15,7 +15,7 @@ use sa_proto::proto::snapshot::from_sm;
 use sa_proto::snapshot::{Plan, Version};
 use sa_proto::state::StateVersion;
 use tokio::sync::watch;
-use tonic::Status;
+use tonic::{Code, Status};
 
 use super::feed::{Event, Feed, FeedError};
 use super::heartbeat::Heartbeats;
@@ -73,6 +73,8 @@ pub struct Subscription {
 pub enum FeedEnd {
     /// The responder disconnected, or the connection broke.
     Left(String),
+    /// Nothing came from its host's process for too long: this SM closes the connection.
+    Silent,
     /// This SM closed the feed.
     Given(Status),
     /// The SM shuts down.
@@ -250,7 +252,17 @@ impl Subscription {
     /// Logs how the connection ended.
     pub fn handle_end(&mut self, end: &FeedEnd) {
         self.is_closing = matches!(end, FeedEnd::Closing);
+        let is_silent = |status: &Status| status.code() == Code::DeadlineExceeded;
+        if matches!(end, FeedEnd::Silent)
+            || matches!(end, FeedEnd::Given(status) if is_silent(status))
+        {
+            self.shared.responders.note_hung(self.connection);
+        }
         match end {
+            FeedEnd::Silent => tracing::warn!(
+                peer = %self.name,
+                "no answer to keepalives: closing the connection; its process or host hangs"
+            ),
             FeedEnd::Left(reason) if self.heartbeats.is_some() => {
                 tracing::warn!(
                     standby = %self.name, %reason,

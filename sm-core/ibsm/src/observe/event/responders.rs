@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Draft, EventKind};
 use crate::observe::problem::Subject;
-use crate::observe::{RESPONDERS_MAX, Responder};
+use crate::observe::{Hung, RESPONDERS_MAX, Responder};
 
 /// The connected responders and standbys, as of the last call.
 #[derive(Debug, Default)]
@@ -15,7 +15,7 @@ pub struct ResponderWatch {
 
 impl ResponderWatch {
     /// The events since the last call.
-    pub fn follow(&mut self, responders: &[Responder]) -> Vec<Draft> {
+    pub fn follow(&mut self, responders: &[Responder], hung: &[Hung]) -> Vec<Draft> {
         let mut now = BTreeMap::new();
         let mut drafts = Vec::new();
         for responder in responders.iter().take(RESPONDERS_MAX) {
@@ -38,7 +38,9 @@ impl ResponderWatch {
         }
         let gone = self.known.iter().filter(|(id, _)| !now.contains_key(id));
         drafts.extend(gone.map(|(&id, (name, role, _))| {
-            draft(EventKind::ResponderWent, role, name, id, "disconnected")
+            let is_hung = hung.iter().any(|hung| hung.id == id);
+            let word = if is_hung { "does not answer: disconnected" } else { "disconnected" };
+            draft(EventKind::ResponderWent, role, name, id, word)
         }));
         self.known = now;
         drafts
@@ -76,13 +78,16 @@ mod tests {
         let texts = |drafts: Vec<Draft>| -> Vec<String> {
             drafts.into_iter().map(|draft| draft.text).collect()
         };
-        let came = watch.follow(&[responder(1, 1), responder(2, 2)]);
+        let came = watch.follow(&[responder(1, 1), responder(2, 2)], &[]);
         assert_eq!(texts(came), ["responder sa1 (0x1) connected", "responder sa2 (0x2) connected"]);
-        assert!(watch.follow(&[responder(1, 1), responder(2, 2)]).is_empty());
-        let again = watch.follow(&[responder(1, 3)]);
+        assert!(watch.follow(&[responder(1, 1), responder(2, 2)], &[]).is_empty());
+        let again = watch.follow(&[responder(1, 3)], &[]);
         assert_eq!(
             texts(again),
             ["responder sa1 (0x1) connected again", "responder sa2 (0x2) disconnected"]
         );
+        let hung = [Hung { id: 1, front_door: [].into() }];
+        let went = watch.follow(&[], &hung);
+        assert_eq!(texts(went), ["responder sa1 (0x1) does not answer: disconnected"]);
     }
 }

@@ -13,7 +13,9 @@ pub(in crate::observe) fn of_responders<'a>(
 fn of_responder(responder: &ResponderNow) -> Option<Condition> {
     let (kind, detail) = match responder.state {
         Standing::Current => return None,
-        Standing::Silent => (Kind::ResponderHung, "it is connected, and does not report"),
+        Standing::Silent => {
+            (Kind::ResponderHung, "it does not report, and its process has not ended")
+        }
         Standing::Down => (Kind::ResponderDown, "it is not connected any more"),
         Standing::Behind => (Kind::ResponderBehind, "it answers from an outdated snapshot"),
         Standing::Waiting => (Kind::ResponderWaiting, "it has no snapshot to answer from"),
