@@ -11,7 +11,9 @@ mod series;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use ib_mad::types::{Guid, PortNum};
 use sa_proto::snapshot::Node;
@@ -25,6 +27,9 @@ use series::{NodeRates, Series};
 /// Errors between two readings of a port from which on it is a problem: a few symbol errors are
 /// usual after a link was trained.
 const FAULTS_MIN: u32 = 10;
+/// How long a port is listed as a problem after its errors last grew so: alerts and people see a
+/// burst, too.
+const HELD: Duration = Duration::from_secs(300);
 /// Limit of ports listed as problems; the others are in metrics.
 const FAULTY_PORTS_MAX: usize = 256;
 
@@ -35,8 +40,8 @@ pub struct PerfBoard {
     manager: Mutex<Option<PerfManager>>,
     /// Nodes as this SM, which is not master, discovered them.
     discovered: Mutex<Option<Vec<Arc<Node>>>>,
-    /// Ports with errors in the last sweep.
-    faulty: Mutex<Vec<Condition>>,
+    /// Ports whose errors grew lately, with the time.
+    faulty: Mutex<BTreeMap<(Guid, PortNum), (Instant, Condition)>>,
     /// Loads of links in the last sweep.
     loads: Mutex<Arc<Loads>>,
     /// Rates of ports in the last sweeps.
@@ -64,9 +69,11 @@ impl PerfBoard {
         self.discovered.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// The ports with errors in the last sweep.
-    pub(crate) fn conditions(&self) -> Vec<Condition> {
-        self.faulty.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// The ports whose errors grew within five minutes, unless they were cleared.
+    pub(crate) fn conditions(&self, now: Instant) -> Vec<Condition> {
+        let faulty = self.faulty.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = faulty.values().filter(|(at, _)| is_held(now, *at));
+        held.map(|(_, condition)| condition.clone()).collect()
     }
 
     /// Loads of links in the last sweep.
@@ -98,15 +105,43 @@ impl PerfBoard {
         (self.loads().unlisted, series.unlisted())
     }
 
-    /// Finds the ports with errors.
-    pub(crate) fn find_faulty(&self) {
-        let found = self.with(|manager| {
-            let ports = (0..manager.node_count()).flat_map(|at| manager.ports_of(at));
-            let faulty = ports.filter(|port| port.counts.recent_faults >= FAULTS_MIN);
-            faulty.take(FAULTY_PORTS_MAX).map(|port| condition(&port)).collect()
-        });
-        *self.faulty.lock().unwrap_or_else(PoisonError::into_inner) = found.unwrap_or_default();
+    /// Clears the counters of the nodes that `takes` selects: the number of ports; `None` if
+    /// counters are not read.
+    pub(crate) fn clear(&self, now: Instant, takes: impl Fn(&Node) -> bool) -> Option<usize> {
+        let cleared = self.with(|manager| manager.clear_totals(now, takes));
+        self.find_faulty(now);
+        cleared
     }
+
+    /// Finds the ports with errors, after a sweep or when counters were cleared.
+    pub(crate) fn find_faulty(&self, now: Instant) {
+        let mut faulty = self.faulty.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::take(&mut *faulty);
+        self.with(|manager| {
+            for port in (0..manager.node_count()).flat_map(|at| manager.ports_of(at)) {
+                let key = (port.node.guid, port.number);
+                let is_growing = port.counts.recent_faults >= FAULTS_MIN;
+                let known = before.get(&key).filter(|(at, _)| is_held(now, *at));
+                let found = match (is_growing, known) {
+                    (true, _) => Some((now, condition(&port))),
+                    (false, Some(known)) if has_faults(&port) => Some(known.clone()),
+                    _ => None,
+                };
+                if faulty.len() < FAULTY_PORTS_MAX {
+                    faulty.extend(found.map(|found| (key, found)));
+                }
+            }
+        });
+    }
+}
+
+fn is_held(now: Instant, at: Instant) -> bool {
+    now.saturating_duration_since(at) < HELD
+}
+
+/// Whether its counters were not cleared.
+fn has_faults(port: &PortView<'_>) -> bool {
+    Counter::ALL.iter().any(|at| at.is_fault() && port.counts.total(*at) > 0)
 }
 
 fn condition(port: &PortView<'_>) -> Condition {

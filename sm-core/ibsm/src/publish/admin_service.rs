@@ -543,10 +543,8 @@ impl admin::admin_server::Admin for AdminService {
         request: Request<admin::ClearCountersRequest>,
     ) -> Result<Response<admin::CountersCleared>, Status> {
         let selection = self.counted(request.into_inner().node)?;
-        let cleared = self.shared.perf.with(|manager| {
-            manager.clear_totals(Instant::now(), |node| selection.takes(node)) as u64
-        });
-        let ports = cleared.ok_or_else(counters_are_not_read)?;
+        let cleared = self.shared.perf.clear(Instant::now(), |node| selection.takes(node));
+        let ports = cleared.ok_or_else(counters_are_not_read)? as u64;
         Ok(Response::new(admin::CountersCleared { ports }))
     }
 

@@ -39,7 +39,7 @@ impl Shared {
         let sync = self.sync_warning().map(|text| subnet(Kind::NoFollower, text));
         let state = self.state.warning().map(|text| subnet(Kind::StateTooLong, text));
         let certificate = self.certificate.load().as_deref().cloned();
-        let perf = self.perf.conditions();
+        let perf = self.perf.conditions(self.clock.now());
         let congestion = self.congestion.conditions();
         let own = sync.into_iter().chain(state).chain(certificate);
         own.chain(perf).chain(congestion).collect()

@@ -17,7 +17,6 @@ use rustix::fs::OFlags;
 use sa_proto::crowd::host_of;
 use sa_proto::trust::Role;
 use sa_proto::trust::local::{LocalRoles, tcp_owner};
-use sm_core::perf::PerfManager;
 use tracing::{info, warn};
 
 use crate::console::{Effect, IN_USE, PROMPT, RESERVED, SaTotals, Session, View};
@@ -87,9 +86,7 @@ impl Desk {
                 });
             }
             Effect::ClearCounters => {
-                let clear =
-                    |manager: &mut PerfManager| manager.clear_totals(Instant::now(), |_| true);
-                self.publisher.perf().with(clear);
+                self.publisher.perf().clear(Instant::now(), |_| true);
             }
             Effect::ReadCounters => {
                 self.publisher.perf().with(|manager| manager.sweep_now(Instant::now()));

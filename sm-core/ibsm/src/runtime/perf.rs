@@ -129,7 +129,7 @@ impl PerfTask {
         }
         self.lines = 0;
         self.board.record(unix_ms());
-        self.board.find_faulty();
+        self.board.find_faulty(Instant::now());
         if let Some(path) = &self.dump_file
             && let Err(failure) = write_dump(&self.board, path)
         {
