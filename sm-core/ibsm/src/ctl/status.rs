@@ -11,7 +11,8 @@ use serde::Serialize;
 
 use super::problems::{self, ProblemJson};
 use super::{CtlError, Sm};
-use crate::observe::words::duration;
+use crate::observe::problem::one_of_each_kind_first;
+use crate::observe::words::{self, duration};
 
 /// Options of `status`.
 #[derive(Debug, clap::Args)]
@@ -40,13 +41,9 @@ pub(super) async fn run(sm: &Sm, options: &Options) -> Result<String, CtlError> 
 /// The status as text.
 fn render(status: &Status, counters: bool) -> String {
     let mut text = String::new();
-    let subnet = match (status.subnet_up, status.sm_state.as_str()) {
-        (true, _) if count_of(status, "critical") > 0 => "up, with critical problems",
-        (true, _) if count_of(status, "warning") > 0 => "up, with problems",
-        (true, _) => "up",
-        (false, "master") => "not up; see the log of ibsm",
-        (false, _) => "managed by another SM",
-    };
+    let of = |severity| count_of(status, severity);
+    let (critical, warnings) = (of("critical"), of("warning"));
+    let subnet = words::subnet(status.subnet_up, &status.sm_state, critical, warnings);
     let state = state(status);
     let _ = writeln!(
         text,
@@ -105,7 +102,8 @@ fn render(status: &Status, counters: bool) -> String {
 /// Formats the worst problems.
 fn render_problems(text: &mut String, status: &Status) {
     let Some(problems) = &status.problems else { return };
-    for problem in problems.problems.iter().take(PROBLEMS_MAX) {
+    let kind = |problem: &&Problem| (rank(&problem.severity), problem.kind.clone());
+    for problem in one_of_each_kind_first(&problems.problems, kind).take(PROBLEMS_MAX) {
         let _ = writeln!(text, "problem         {}", problems::line(problem));
     }
     let rest = problems.problems.len().saturating_sub(PROBLEMS_MAX) as u64 + problems.unlisted;
@@ -403,8 +401,17 @@ fn by_name(counters: &[Counter]) -> BTreeMap<&str, u64> {
 }
 
 /// Number of listed problems of a severity.
-fn count_of(status: &Status, severity: &str) -> usize {
-    all_problems(status).filter(|problem| problem.severity == severity).count()
+fn count_of(status: &Status, severity: &str) -> u64 {
+    all_problems(status).filter(|problem| problem.severity == severity).count() as u64
+}
+
+/// Order of severities.
+fn rank(severity: &str) -> u8 {
+    match severity {
+        "critical" => 0,
+        "warning" => 1,
+        _ => 2,
+    }
 }
 
 fn all_problems(status: &Status) -> impl Iterator<Item = &Problem> {

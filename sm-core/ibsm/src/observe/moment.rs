@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::problem::{Changes, Problem, Problems, Severity};
+use super::problem::{Changes, Problem, Problems, Severity, one_of_each_kind_first};
 
 /// The state that changes from second to second.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -51,12 +51,17 @@ pub struct ProblemCounts {
     pub warning: u64,
     /// Problems that an operator should know.
     pub notice: u64,
+    /// The first problems, the worst first, of each severity one of every kind first.
+    #[serde(default)]
+    pub first: Vec<ProblemNow>,
     /// Problems that appeared in this second; the first 16.
     pub opened: Vec<ProblemNow>,
     /// Problems that ended in this second; the first 16.
     pub closed: Vec<ProblemNow>,
 }
 
+/// Problems in each moment.
+const FIRST_MAX: usize = 5;
 /// Changes listed per second.
 const CHANGES_MAX: usize = 16;
 
@@ -67,8 +72,11 @@ impl ProblemCounts {
         let some = |list: &[Arc<Problem>]| {
             list.iter().take(CHANGES_MAX).map(|problem| ProblemNow::of(problem)).collect()
         };
+        let key = |problem: &&Arc<Problem>| (problem.severity() as u8, problem.kind);
+        let first = one_of_each_kind_first(problems.listed.iter(), key).take(FIRST_MAX);
         Self {
             version: problems.version,
+            first: first.map(|problem| ProblemNow::of(problem)).collect(),
             critical: of(Severity::Critical),
             warning: of(Severity::Warning),
             notice: of(Severity::Notice),
@@ -259,7 +267,7 @@ pub enum Standing {
     Elsewhere,
     /// The responder has no snapshot to serve.
     Waiting,
-    /// The responder is connected, but has not reported for seconds.
+    /// The responder has not reported for seconds, and has not disconnected by itself.
     Silent,
     /// The responder is not connected.
     #[default]

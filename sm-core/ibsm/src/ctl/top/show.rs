@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 
-use crate::observe::moment::{Moment, ResponderNow, Standing, Talker, TypeRate};
-use crate::observe::words::duration;
+use crate::observe::moment::{Moment, ProblemNow, ResponderNow, Standing, Talker, TypeRate};
+use crate::observe::problem::Severity;
+use crate::observe::words::{self, duration};
 
 /// Width of output that is not a terminal.
 const PLAIN_WIDTH: usize = 100;
@@ -11,6 +12,13 @@ const PLAIN_WIDTH: usize = 100;
 const PLAIN_ROWS: usize = 64;
 /// Largest number of seconds that the line of rates covers.
 const LATELY_MAX: usize = 240;
+/// Width from which on answers by type and talkers are beside each other, of the first, and between
+/// them.
+const BESIDE_MIN: usize = 160;
+const TYPES_WIDTH: usize = 95;
+const GAP: usize = 4;
+/// Problems shown.
+const PROBLEMS_MAX: usize = 3;
 /// Smallest supported width; narrower screens cut lines off.
 const WIDTH_MIN: usize = 60;
 
@@ -116,10 +124,22 @@ pub(super) fn lines(view: &View<'_>, width: usize, height: usize) -> Vec<Line> {
     let heads = composed(view, width, [0; 3]).len();
     let mut rows = [0; 3];
     let wanted = [moment.responders.len(), moment.types.len(), moment.talkers.len()];
-    // Tables get rows in turn, so that all of them share the space.
-    for _ in heads..height {
-        let next = (0..3).filter(|&table| rows[table] < wanted[table]).min_by_key(|&t| rows[t]);
-        let Some(next) = next else { break };
+    // Tables get rows in turn, so that all of them share the space. Of two that are beside each
+    // other, one line has a row of each.
+    let are_beside = width >= BESIDE_MIN;
+    let used = |rows: &[usize; 3]| match are_beside {
+        true => rows[0] + rows[1].max(rows[2]),
+        false => rows.iter().sum(),
+    };
+    loop {
+        let has_room = |table: usize| {
+            let mut more = rows;
+            more[table] += 1;
+            rows[table] < wanted[table] && heads + used(&more) <= height
+        };
+        let Some(next) = (0..3).filter(|&at| has_room(at)).min_by_key(|&at| rows[at]) else {
+            break;
+        };
         rows[next] += 1;
     }
     let lines = composed(view, width, rows);
@@ -131,11 +151,11 @@ fn composed(view: &View<'_>, width: usize, rows: [usize; 3]) -> Vec<Line> {
     let width = width.max(WIDTH_MIN);
     let mut lines = head(view, width);
     lines.push(Line::default());
-    let name = width.saturating_sub(75).clamp(10, 32);
+    let name = width.saturating_sub(71).clamp(9, 64);
     lines.push(Line::of(
         Tone::Soft,
         format!(
-            "{:<name$}  {:<8} {:>11} {:>9} {:>9} {:>9} {:>9} {:>9}",
+            "{:<name$}  {:<9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}",
             "RESPONDER", "STATE", "ANSWERS/S", "P50", "P99", "DROPPED/S", "IN FLIGHT", "LAG"
         ),
     ));
@@ -147,37 +167,70 @@ fn composed(view: &View<'_>, width: usize, rows: [usize; 3]) -> Vec<Line> {
     }
     lines.extend(moment.responders.iter().take(rows[0]).map(|one| responder(one, name)));
     lines.push(Line::default());
-    lines.push(Line::of(
-        Tone::Soft,
-        format!(
-            "{:<33} {:<9} {:>11} {:>9} {:>12} {:>16}",
-            "ATTRIBUTE", "METHOD", "ANSWERS/S", "ERRORS/S", "NO RECORDS/S", "TOTAL"
-        ),
-    ));
-    lines.extend(moment.types.iter().take(rows[1]).map(of_type));
-    lines.push(Line::default());
-    let name = width.saturating_sub(32).clamp(28, 64);
-    let title = "TOP TALKER (average of 10 s)";
-    lines.push(Line::of(
-        Tone::Soft,
-        format!("{:>6}  {title:<name$} {:>11} {:>8}", "LID", "REQUESTS/S", "SHARE"),
-    ));
-    lines.extend(moment.talkers.iter().take(rows[2]).map(|one| talker(one, name)));
+    if width < BESIDE_MIN {
+        lines.extend(types(moment, width, rows[1]));
+        lines.push(Line::default());
+        lines.extend(talkers(moment, width, rows[2]));
+    } else {
+        let left = types(moment, TYPES_WIDTH, rows[1]);
+        let right = talkers(moment, width - TYPES_WIDTH - GAP, rows[2]);
+        lines.extend(beside(left, right));
+    }
     lines
+}
+
+/// The table of answers by type.
+fn types(moment: &Moment, width: usize, rows: usize) -> Vec<Line> {
+    let name = width.saturating_sub(62).clamp(18, 33);
+    let title = format!(
+        "{:<name$} {:<9} {:>11} {:>9} {:>12} {:>16}",
+        "ATTRIBUTE", "METHOD", "ANSWERS/S", "ERRORS/S", "NO RECORDS/S", "TOTAL"
+    );
+    let rows = moment.types.iter().take(rows).map(|one| of_type(one, name));
+    std::iter::once(Line::of(Tone::Soft, title)).chain(rows).collect()
+}
+
+/// The table of those that ask most.
+fn talkers(moment: &Moment, width: usize, rows: usize) -> Vec<Line> {
+    let name = width.saturating_sub(29).clamp(28, 66);
+    let title = "TOP TALKER (average of 10 s)";
+    let title = format!("{:>6}  {title:<name$} {:>11} {:>8}", "LID", "REQUESTS/S", "SHARE");
+    let rows = moment.talkers.iter().take(rows).map(|one| talker(one, name));
+    std::iter::once(Line::of(Tone::Soft, title)).chain(rows).collect()
+}
+
+/// Two tables beside each other.
+fn beside(left: Vec<Line>, right: Vec<Line>) -> Vec<Line> {
+    let (mut left, mut right) = (left.into_iter(), right.into_iter());
+    let mut lines = Vec::new();
+    loop {
+        let (Line(mut spans), other) = match (left.next(), right.next()) {
+            (None, None) => return lines,
+            (one, other) => (one.unwrap_or_default(), other.unwrap_or_default()),
+        };
+        let len: usize = spans.iter().map(|(_, text)| text.chars().count()).sum();
+        spans.push((Tone::Plain, " ".repeat((TYPES_WIDTH + GAP).saturating_sub(len))));
+        spans.extend(other.0);
+        lines.push(Line(spans));
+    }
 }
 
 fn head(view: &View<'_>, width: usize) -> Vec<Line> {
     let Moment { sm, fabric, total, drops, .. } = view.moment;
     let state = if sm.state.is_empty() { "starting" } else { &sm.state };
-    let subnet = match (sm.subnet_up, state) {
-        (true, _) => (Tone::Good, "subnet up"),
-        (false, "master") => (Tone::Bad, "subnet not up"),
-        (false, _) => (Tone::Warn, "subnet managed by another SM"),
+    let problems = &view.moment.problems;
+    let subnet = words::subnet(sm.subnet_up, &sm.state, problems.critical, problems.warning);
+    let tone = match (sm.subnet_up, state) {
+        (true, _) if problems.critical > 0 => Tone::Bad,
+        (true, _) if problems.warning > 0 => Tone::Warn,
+        (true, _) => Tone::Good,
+        (false, "master") => Tone::Bad,
+        (false, _) => Tone::Warn,
     };
     let mut lines = vec![
         Line::of(Tone::Strong, sm.software.clone())
-            .and(Tone::Plain, format!("  {state}  "))
-            .and(subnet.0, subnet.1)
+            .and(Tone::Plain, format!("  {state}  subnet "))
+            .and(tone, subnet)
             .and(Tone::Soft, format!("  for {}  {}", duration(sm.uptime_s), view.url)),
         Line::of(
             Tone::Soft,
@@ -195,7 +248,7 @@ fn head(view: &View<'_>, width: usize) -> Vec<Line> {
     if let Some(lost) = view.lost {
         lines.push(Line::of(Tone::Bad, format!("stale data: {lost}")));
     }
-    lines.extend(sm.warnings.iter().map(|warning| Line::of(Tone::Warn, warning.clone())));
+    lines.extend(troubles(view.moment, width));
     lines.push(Line::default());
     lines.push(
         Line::of(Tone::Strong, format!("{} answers/s", rate(total.answers_per_s)))
@@ -204,17 +257,17 @@ fn head(view: &View<'_>, width: usize) -> Vec<Line> {
             .and(
                 if total.dropped_per_s > Some(0.0) { Tone::Warn } else { Tone::Plain },
                 format!("  {} dropped/s", rate(total.dropped_per_s)),
-            )
-            .and(Tone::Plain, format!("  {} in flight", whole(total.in_flight)))
-            .and(Tone::Plain, format!("  lag {}", millis(total.lag_ms))),
+            ),
     );
     lines.push(Line::of(
         Tone::Plain,
         format!(
-            "latency p50 {}  p99 {}  p99.9 {}",
+            "latency p50 {}  p99 {}  p99.9 {}  {} in flight  lag {}",
             micros(total.p50_us),
             micros(total.p99_us),
-            micros(total.p999_us)
+            micros(total.p999_us),
+            whole(total.in_flight),
+            millis(total.lag_ms)
         ),
     ));
     let dropping: Vec<_> = drops.iter().filter(|drop| drop.per_s > 0.0).collect();
@@ -230,6 +283,32 @@ fn head(view: &View<'_>, width: usize) -> Vec<Line> {
     lines
 }
 
+/// The first problems. Managers of before list warnings only.
+fn troubles(moment: &Moment, width: usize) -> Vec<Line> {
+    let problems = &moment.problems;
+    if problems.first.is_empty() {
+        let warnings = moment.sm.warnings.iter();
+        return warnings.map(|warning| Line::of(Tone::Warn, fitted(warning, width))).collect();
+    }
+    let line = |problem: &ProblemNow| {
+        let tone = match problem.severity {
+            Severity::Critical => Tone::Bad,
+            Severity::Warning => Tone::Warn,
+            Severity::Notice => Tone::Plain,
+        };
+        let text = format!("{:<8}  {}", problem.severity.name(), problem.text);
+        Line::of(tone, fitted(&text, width))
+    };
+    let mut lines: Vec<Line> = problems.first.iter().take(PROBLEMS_MAX).map(line).collect();
+    let all = problems.critical + problems.warning + problems.notice;
+    let more = all.saturating_sub(lines.len() as u64);
+    if more > 0 {
+        let text = format!("{} more; see ibsmctl problems", grouped(more));
+        lines.push(Line::of(Tone::Soft, text));
+    }
+    lines
+}
+
 fn responder(one: &ResponderNow, name: usize) -> Line {
     let tone = match one.state {
         Standing::Current => Tone::Good,
@@ -240,7 +319,7 @@ fn responder(one: &ResponderNow, name: usize) -> Line {
     let rest = match one.state {
         Standing::Down => format!(" for {}", duration(one.for_s)),
         _ => format!(
-            " {:>11} {:>9} {:>9} {:>9} {:>9} {:>9}",
+            " {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}",
             rate(load.answers_per_s),
             micros(load.p50_us),
             micros(load.p99_us),
@@ -250,17 +329,18 @@ fn responder(one: &ResponderNow, name: usize) -> Line {
         ),
     };
     Line::of(Tone::Plain, format!("{:<name$}  ", fitted(&one.name, name)))
-        .and(tone, format!("{:<8}", one.state.name()))
+        .and(tone, format!("{:<9}", one.state.name()))
         .and(Tone::Plain, rest)
 }
 
-fn of_type(one: &TypeRate) -> Line {
+fn of_type(one: &TypeRate, name: usize) -> Line {
     let TypeRate { attribute, method, per_s, errors_per_s, no_records_per_s, total } = one;
+    let attribute = fitted(attribute, name);
     let [per_s, errors, none] =
         [per_s, errors_per_s, no_records_per_s].map(|value| rate(Some(*value)));
     Line::of(
         Tone::Plain,
-        format!("{attribute:<33} {method:<9} {per_s:>11} {errors:>9} {none:>12} {total:>16}"),
+        format!("{attribute:<name$} {method:<9} {per_s:>11} {errors:>9} {none:>12} {total:>16}"),
     )
 }
 
@@ -387,14 +467,57 @@ mod tests {
             "lag 1.50 s",
             "  - errors/s  7.0 no records/s",
             "TOP TALKER (average of 10 s)",
+            "subnet up  for",
         ] {
             assert!(text.contains(expected), "'{expected}' in:\n{text}");
         }
-        assert!(text.contains("ibsa-0") && text.contains("down     for 1 min 15 s"), "{text}");
+        assert!(text.contains("ibsa-0") && text.contains("down      for 1 min 15 s"), "{text}");
         assert!(text.contains("ibsa-2") && text.contains("current"), "{text}");
         assert!(text.contains("not in the fabric"), "{text}");
         assert!(!text.contains('\u{1b}'), "no colours where there is no terminal");
         assert!(text.lines().all(|line| line.chars().count() <= PLAIN_WIDTH), "{text}");
+    }
+
+    /// Regression: the first line was "subnet up" while a switch was missing, and no problem was
+    /// shown.
+    #[test]
+    fn problems_are_in_the_first_line_and_the_first_of_them_below() {
+        let mut moment = moment(1);
+        let problem = |severity| ProblemNow {
+            severity,
+            text: format!("'spine1' 0x1: gone, {}", "x".repeat(200)),
+            ..ProblemNow::default()
+        };
+        moment.problems.first = vec![problem(Severity::Critical), problem(Severity::Warning)];
+        (moment.problems.critical, moment.problems.notice) = (1, 1_200);
+        let text = plain(&View::of(&moment));
+        assert!(text.contains("master  subnet up, with critical problems  for"), "{text}");
+        assert!(text.contains("\ncritical  'spine1' 0x1: gone, xxx"), "{text}");
+        assert!(text.contains("\n1,199 more; see ibsmctl problems\n"), "{text}");
+        (moment.problems.critical, moment.problems.warning) = (0, 1);
+        assert!(plain(&View::of(&moment)).contains("subnet up, with problems  for"));
+    }
+
+    /// Regression: tables were wider than 80 columns, and used no more than 96 of 200.
+    #[test]
+    fn tables_are_whole_in_80_columns_and_use_200() {
+        let mut moment = moment(3);
+        moment.responders[1].state = Standing::Elsewhere;
+        let widest = |moment: &Moment, width| {
+            let lines = composed(&View::of(moment), width, [9; 3]);
+            let len = |line: &Line| line.0.iter().map(|(_, text)| text.chars().count()).sum();
+            lines.iter().map(len).max().unwrap_or(0_usize)
+        };
+        assert_eq!(widest(&moment, 80), 80);
+        assert_eq!(widest(&moment, 200), 200);
+        let wide = lines(&View::of(&moment), 200, 24);
+        let has_both = |line: &Line| {
+            let text: String = line.0.iter().map(|(_, text)| text.as_str()).collect();
+            text.contains("PathRecord") && text.contains("not in the fabric")
+        };
+        assert!(wide.iter().filter(|line| has_both(line)).count() > 5);
+        let text = plain(&View { url: "", ..View::of(&moment) });
+        assert!(text.contains("ATTRIBUTE"), "{text}");
     }
 
     #[test]

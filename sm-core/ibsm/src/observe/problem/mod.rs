@@ -7,7 +7,8 @@
 //! them with the list: a condition that is new opens a problem, one that no longer holds closes it.
 //! Nothing here does I/O or reads a clock.
 //!
-//! - `kind`: kinds, severities, remedies. `list`: the list. `lines`: lines of the log.
+//! - `kind`: kinds, severities, remedies. `list`: the list. `lines`: lines of the log;
+//!   `order`: which are shown first.
 //! - `fabric`: links, and what is missing; `flaps`: links that come and
 //!   go; `errors`: ports that report errors.
 
@@ -18,6 +19,7 @@ mod growth;
 mod kind;
 mod lines;
 mod list;
+mod order;
 mod responders;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -34,6 +36,7 @@ pub(super) use growth::Growth;
 pub use kind::{Kind, Severity};
 pub(crate) use lines::lines;
 pub use list::{Changes, Problem, ProblemList, Problems};
+pub(crate) use order::one_of_each_kind_first;
 pub(super) use responders::of_responders;
 
 /// What a problem is about. Two subjects are the same if their identities are; names do not count.
