@@ -38,6 +38,10 @@ pub(crate) struct Exposition {
     /// The node whose lines were written last.
     after: Option<Guid>,
     began: bool,
+    /// Whether the metric's HELP and TYPE were written.
+    is_headed: bool,
+    /// Length from which on a piece is sent.
+    piece_len: usize,
 }
 
 /// Metrics of a kind of node.
@@ -45,7 +49,21 @@ const METRICS: usize = Counter::COUNT + 1;
 
 impl Exposition {
     pub(crate) fn new(board: Arc<PerfBoard>, wanted: Wanted) -> Self {
-        Self { board, wanted, metric: 0, after: None, began: false }
+        Self {
+            board,
+            wanted,
+            metric: 0,
+            after: None,
+            began: false,
+            is_headed: false,
+            piece_len: PIECE_LEN,
+        }
+    }
+
+    /// The same in pieces of another length.
+    #[cfg(test)]
+    pub(super) fn in_pieces_of(self, piece_len: usize) -> Self {
+        Self { piece_len, ..self }
     }
 
     /// The next piece; `None` at the end, or if counters are not read.
@@ -56,11 +74,11 @@ impl Exposition {
     }
 
     fn piece(&mut self, manager: &PerfManager, unlisted: (usize, usize)) -> String {
-        let mut text = String::with_capacity(PIECE_LEN + (8 << 10));
+        let mut text = String::with_capacity(self.piece_len + (8 << 10));
         if !std::mem::replace(&mut self.began, true) {
             own_figures(&mut text, manager, unlisted);
         }
-        while self.metric < KINDS.len() * METRICS && text.len() < PIECE_LEN {
+        while self.metric < KINDS.len() * METRICS && text.len() < self.piece_len {
             let (kind, is_switch) = KINDS[self.metric / METRICS];
             let counter = Counter::ALL.get(self.metric % METRICS).copied();
             let is_left_out = (self.wanted.selection.switches && !is_switch)
@@ -70,13 +88,13 @@ impl Exposition {
                 continue;
             }
             let name = metric_name(kind, counter);
-            if self.after.is_none() {
+            if !std::mem::replace(&mut self.is_headed, true) {
                 let kind = if counter.is_some() { "counter" } else { "gauge" };
                 let what = counter.map_or("Rate of the link", Counter::name);
                 let _ = writeln!(text, "# HELP {name} {what} of a port\n# TYPE {name} {kind}");
             }
             let mut position = self.after.map_or(0, |guid| manager.position_after(guid));
-            while position < manager.node_count() && text.len() < PIECE_LEN {
+            while position < manager.node_count() && text.len() < self.piece_len {
                 for port in manager.ports_of(position) {
                     self.after = Some(port.node.guid);
                     self.line(&mut text, manager, &name, is_switch, counter, &port);
@@ -84,7 +102,7 @@ impl Exposition {
                 position += 1;
             }
             if position == manager.node_count() {
-                (self.metric, self.after) = (self.metric + 1, None);
+                (self.metric, self.after, self.is_headed) = (self.metric + 1, None, false);
             }
         }
         text

@@ -158,7 +158,7 @@ fn condition(port: &PortView<'_>) -> Condition {
 /// Which nodes are selected.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Selection {
-    /// GUIDs or names; all if empty.
+    /// GUIDs, names, or first words of names; all if empty.
     pub(crate) nodes: Vec<String>,
     /// Switches only.
     pub(crate) switches: bool,
@@ -188,8 +188,11 @@ impl Selection {
         }
         self.nodes.is_empty() || {
             let name = name();
-            let is_it =
-                |text: &String| *text == name || text.parse::<Guid>().is_ok_and(|of| of == guid);
+            // Adapters have theirs behind the name of the host.
+            let short = name.split_whitespace().next().unwrap_or(&name);
+            let is_it = |text: &String| {
+                *text == name || *text == short || text.parse::<Guid>().is_ok_and(|of| of == guid)
+            };
             self.nodes.iter().any(is_it)
         }
     }

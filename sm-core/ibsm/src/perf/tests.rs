@@ -110,6 +110,32 @@ fn a_selection_lists_only_what_it_names() {
     assert_eq!(of(&["0x5", "node\"6"], false, true), 2);
 }
 
+/// Regression: a piece that ended behind the HELP and TYPE of a metric was followed by one that began
+/// with them.
+#[test]
+fn pieces_of_any_length_have_the_same_text() {
+    let (board, _) = board();
+    let whole = exposed(&board, Wanted::default());
+    for len in [1, 100, 500, 2_000] {
+        let mut exposition = Exposition::new(board.clone(), Wanted::default()).in_pieces_of(len);
+        let text: String = std::iter::from_fn(|| exposition.next_piece()).collect();
+        assert_eq!(text, whole, "{len}");
+    }
+}
+
+#[test]
+fn a_node_is_selected_by_the_first_word_of_its_name_too() {
+    let name = |text: &str| {
+        Arc::new(Node {
+            description: NodeDescriptionRepr::from_text(text).node_string,
+            ..Node::clone(&adapter(5, 6))
+        })
+    };
+    let selection = Selection::of_list(Some("host7"));
+    assert!(selection.takes(&name("host7 mlx5_0")) && selection.takes(&name("host7")));
+    assert!(!selection.takes(&name("host70 mlx5_0")) && !selection.takes(&name("mlx5_0 host7")));
+}
+
 #[test]
 fn a_port_whose_errors_grow_is_a_problem() {
     let (board, now) = board();
