@@ -17,6 +17,7 @@ use sm_config::EventCommand;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
+use super::signals;
 use crate::observe::event::EventLog;
 
 /// Events passed at once.
@@ -132,6 +133,7 @@ impl Feed {
         let EventCommand { path, arguments } = &self.command;
         let mut command = Command::new(path);
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::null());
+        signals::unblock_in(&mut command);
         let mut child = command.spawn()?;
         let input = child.stdin.take().ok_or(io::ErrorKind::BrokenPipe)?;
         self.totals.starts.fetch_add(1, Relaxed);
@@ -233,6 +235,26 @@ mod tests {
         let read: Vec<Event> =
             lines().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!((read[0].number, &read[1].text[..]), (2, "two"));
+    }
+
+    /// Regression: the program inherited the signals that `ibsm` blocks, and did not end on TERM.
+    #[test]
+    fn a_program_is_ended_by_a_signal() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("mask");
+        let events = EventLog::default();
+        let script =
+            format!("grep SigBlk /proc/self/status > {0}.new; mv {0}.new {0}; cat", path.display());
+        let plugin = thread::spawn(move || {
+            // Its threads inherit the mask of this one.
+            let _signals = signals::Signals::take().unwrap();
+            EventPlugin::start(shell(&script), &events).unwrap()
+        });
+        let plugin = plugin.join().unwrap();
+        until("it runs", || path.exists());
+        let mask = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(mask.trim(), "SigBlk:\t0000000000000000");
+        drop(plugin);
     }
 
     #[test]

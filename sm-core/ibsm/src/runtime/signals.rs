@@ -2,6 +2,8 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 /// A signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,17 +22,13 @@ pub(super) struct Signals {
 }
 
 impl Signals {
-    /// Blocks HUP, USR1, TERM and INT, and receives them by a descriptor. Call before any thread is
+    /// Blocks those of [`blocked`], and receives them by a descriptor. Call before any thread is
     /// started: threads inherit the mask.
     pub(super) fn take() -> io::Result<Self> {
-        // SAFETY: the set is initialised by sigemptyset before it is used, and lives through the
-        // calls; signalfd returns a new descriptor, which is owned here only.
+        let set = blocked();
+        // SAFETY: the set lives through the calls; signalfd returns a new descriptor, which is owned
+        // here only.
         unsafe {
-            let mut set = std::mem::zeroed::<libc::sigset_t>();
-            libc::sigemptyset(&mut set);
-            for signal in [libc::SIGHUP, libc::SIGUSR1, libc::SIGTERM, libc::SIGINT] {
-                libc::sigaddset(&mut set, signal);
-            }
             if libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut()) != 0 {
                 return Err(io::Error::last_os_error());
             }
@@ -59,6 +57,34 @@ impl Signals {
             _ => Some(Signal::Terminate),
         }
     }
+}
+
+/// HUP, USR1, TERM and INT.
+fn blocked() -> libc::sigset_t {
+    // SAFETY: the set is initialised by sigemptyset before it is used.
+    unsafe {
+        let mut set = std::mem::zeroed::<libc::sigset_t>();
+        libc::sigemptyset(&mut set);
+        for signal in [libc::SIGHUP, libc::SIGUSR1, libc::SIGTERM, libc::SIGINT] {
+            libc::sigaddset(&mut set, signal);
+        }
+        set
+    }
+}
+
+/// Has a command start with the signals unblocked that this process blocks: programs inherit the
+/// mask, and could not be ended otherwise.
+pub(super) fn unblock_in(command: &mut Command) {
+    let set = blocked();
+    let unblock = move || {
+        // SAFETY: the set lives through the call, and pthread_sigmask may be called after a fork.
+        match unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut()) } {
+            0 => Ok(()),
+            error => Err(io::Error::from_raw_os_error(error)),
+        }
+    };
+    // SAFETY: the closure neither allocates nor locks.
+    unsafe { command.pre_exec(unblock) };
 }
 
 impl AsFd for Signals {
