@@ -1,7 +1,6 @@
 //! The gRPC service of the feed: one task for each responder, which moves messages between its
 //! connection and its [`Subscription`].
 
-use std::error::Error as _;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,6 +12,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::access::origin;
 use super::batches::Batches;
+use super::server::KEEPALIVE_TIMEOUT;
 use super::{FeedEnd, Shared, Subscription};
 
 /// Maximum number of message batches that wait in the queue of a connection; together a little more
@@ -86,7 +86,7 @@ impl Connection {
     ) -> FeedEnd {
         let (clock, subscription) = (self.shared.clock.clone(), &mut self.subscription);
         let mut asking = self.shared.inboxes.open(subscription.connection());
-        let closed = || FeedEnd::Left(CLOSED.into());
+        let mut heard = clock.now();
         loop {
             subscription.handle_changes(clock.now());
             let deadline = subscription.poll_timeout(clock.now());
@@ -95,13 +95,14 @@ impl Connection {
             let done = tokio::select! {
                 message = inbound.message() => match message {
                     Ok(Some(message)) => {
+                        heard = clock.now();
                         let explained = subscription.handle_message(clock.now(), message);
                         explained.map(|explained| {
                             explained.into_iter().for_each(|it| asking.answered(it));
                         })
                     }
-                    Ok(None) => Err(closed()),
-                    Err(status) => Err(end_by(&status)),
+                    Ok(None) => Err(end_after(heard, clock.now())),
+                    Err(status) => Err(FeedEnd::Left(reason(&status))),
                 },
                 next = asking.next(), if takes_question => {
                     subscription.ask(next);
@@ -112,7 +113,7 @@ impl Connection {
                         permit.send(Ok(subscription.poll_transmit(clock.now())));
                         Ok(())
                     }
-                    Err(_) => Err(closed()),
+                    Err(_) => Err(end_after(heard, clock.now())),
                 },
                 changed = subscription.changed() => changed,
                 () = sleep_until(deadline) => subscription.handle_timeout(clock.now()),
@@ -124,18 +125,22 @@ impl Connection {
     }
 }
 
-/// Why no more messages can be received.
-fn end_by(status: &Status) -> FeedEnd {
-    // A status with a cause was not sent by the responder.
-    let Some(cause) = status.source() else { return FeedEnd::Left(status.message().into()) };
-    let mut causes = std::iter::successors(Some(cause), |&cause| cause.source());
-    // Of the server, nothing but a keepalive without an answer closes a connection in use.
-    let is_ours = |cause: &h2::Error| {
-        cause.is_go_away() && !cause.is_remote() && !cause.is_library() && !cause.is_io()
-    };
-    match causes.any(|cause| cause.downcast_ref().is_some_and(is_ours)) {
-        true => FeedEnd::Silent,
-        false => FeedEnd::Left("the connection broke".into()),
+/// Why no more messages can be received, for the log.
+fn reason(status: &Status) -> String {
+    // A status with a cause was not sent by the responder: its connection broke.
+    match std::error::Error::source(status) {
+        Some(_) => "the connection broke".into(),
+        None => status.message().into(),
+    }
+}
+
+/// How a stream ended without an error, given when the last message came. Responders report once a
+/// second, and the server ends the streams of a connection whose keepalives are not answered as if
+/// the client had: only the silence before tells.
+fn end_after(heard: Instant, now: Instant) -> FeedEnd {
+    match now.saturating_duration_since(heard) < KEEPALIVE_TIMEOUT {
+        true => FeedEnd::Left(CLOSED.into()),
+        false => FeedEnd::Silent,
     }
 }
 
@@ -143,5 +148,20 @@ async fn sleep_until(deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    /// Regression: the log said that a responder that was stopped had closed the feed.
+    #[test]
+    fn a_stream_that_ends_after_silence_was_not_ended_by_the_responder() {
+        let heard = Instant::now();
+        let end = |ms| end_after(heard, heard + Duration::from_millis(ms));
+        assert!(matches!(end(1_100), FeedEnd::Left(reason) if reason == CLOSED));
+        assert!(matches!(end(4_900), FeedEnd::Silent));
     }
 }
