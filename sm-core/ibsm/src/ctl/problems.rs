@@ -6,7 +6,7 @@ use sa_proto::proto::admin::{Problem, Problems, ProblemsRequest};
 use serde::Serialize;
 
 use super::{CtlError, Sm, to_json};
-use crate::observe::words::duration;
+use crate::observe::words::{count, duration};
 
 /// Options of the command.
 #[derive(Debug, clap::Args)]
@@ -33,7 +33,8 @@ fn text(problems: &Problems) -> String {
         let _ = writeln!(text, "          to do: {}", problem.remedy);
     }
     if problems.unlisted > 0 {
-        let _ = writeln!(text, "{} more problems are not listed", problems.unlisted);
+        let more = count(problems.unlisted, "more problem is", "more problems are");
+        let _ = writeln!(text, "{more} not listed");
     }
     text
 }

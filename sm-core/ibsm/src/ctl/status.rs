@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use sa_proto::proto::admin::{
-    Counter, FileComparison, Follower, Peer, Problem, RegistryCopy, Responder, Status,
+    Baseline, Counter, FileComparison, Follower, Peer, Problem, RegistryCopy, Responder, Status,
     StatusRequest,
 };
 use serde::Serialize;
@@ -35,11 +35,16 @@ const PROBLEMS_MAX: usize = 10;
 pub(super) async fn run(sm: &Sm, options: &Options) -> Result<String, CtlError> {
     let answer = sm.connect().await?.get_status(StatusRequest {}).await;
     let status = answer.map_err(|status| sm.refused(&status))?.into_inner();
-    Ok(if options.json { render_json(&status) } else { render(&status, options.counters) })
+    if options.json {
+        return Ok(render_json(&status));
+    }
+    // Roles that may see the status need not be permitted to see it; managers of before have none.
+    let baseline = super::baseline::fetch(sm, false).await.ok();
+    Ok(render(&status, options.counters, baseline.as_ref()))
 }
 
 /// The status as text.
-fn render(status: &Status, counters: bool) -> String {
+fn render(status: &Status, counters: bool, baseline: Option<&Baseline>) -> String {
     let mut text = String::new();
     let of = |severity| count_of(status, severity);
     let (critical, warnings) = (of("critical"), of("warning"));
@@ -66,6 +71,13 @@ fn render(status: &Status, counters: bool) -> String {
     }
     render_peers(&mut text, status);
     render_problems(&mut text, status);
+    if baseline.is_some_and(|baseline| baseline.source == "none") {
+        let _ = writeln!(
+            text,
+            "baseline        none: only what went since ibsm started is missing; ibsmctl baseline \
+             take"
+        );
+    }
     let _ = writeln!(text, "software        {}", status.software);
     let _ = writeln!(
         text,
@@ -426,6 +438,10 @@ fn state(status: &Status) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn render(status: &Status, counters: bool) -> String {
+        super::render(status, counters, None)
+    }
     use sa_proto::proto::admin::Problems;
 
     #[test]
@@ -596,6 +612,17 @@ mod tests {
         assert!(text.contains(expected), "{text}");
         let text = shown(Some(&[]), true);
         assert!(text.contains("files           as the master's (--follow-config"), "{text}");
+    }
+
+    #[test]
+    fn a_status_says_that_there_is_no_baseline() {
+        let baseline = |source: &str| Baseline { source: source.into(), ..Baseline::default() };
+        let shown = |baseline: Option<Baseline>| {
+            super::render(&Status::default(), false, baseline.as_ref())
+        };
+        assert!(shown(Some(baseline("none"))).contains("\nbaseline        none: "));
+        assert!(!shown(Some(baseline("file"))).contains("baseline"));
+        assert!(!shown(None).contains("baseline"));
     }
 
     #[test]

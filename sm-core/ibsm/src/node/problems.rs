@@ -11,6 +11,7 @@ use super::Node;
 use crate::cli::sa_key_warning;
 use crate::observe::problem::{Condition, Flaps, Kind, PortErrors, Subject};
 use crate::observe::topology::End;
+use crate::observe::words::count;
 use sm_core::fabric::PortIndex;
 use sm_core::sweep::{Duplicate, Report, TrapNotice};
 
@@ -107,30 +108,32 @@ impl Node {
         if let Some(first) = conflicts.first.first() {
             let more = match conflicts.len() - 1 {
                 0 => String::new(),
-                more => format!("; {more} more conflicts, see the log"),
+                more => {
+                    let more = count(more as u64, "more conflict", "more conflicts");
+                    format!("; {more}, see the log")
+                }
             };
             found.push(subnet(Kind::PartitionConflict, format!("{first}{more}")));
         }
         let (waiting, rate) =
             (self.sweeper.clients_to_ask(), self.site.settings().client_rereg_rate);
         if waiting > 0 {
-            let text = format!(
-                "{waiting} clients remain to be asked to register again, {rate} per second"
-            );
+            let clients = count(waiting as u64, "client remains", "clients remain");
+            let text = format!("{clients} to be asked to register again, {rate} per second");
             found.push(subnet(Kind::ClientsToAsk, text));
         }
         let avoided = self.sweeper.avoided_switches();
         if avoided > 0 {
-            let text = format!(
-                "{avoided} switches do not accept their forwarding tables; routes avoid them"
-            );
+            let switches = count(avoided as u64, "switch does", "switches do");
+            let text = format!("{switches} not accept all forwarding tables; routes avoid them");
             found.push(subnet(Kind::SwitchesAvoided, text));
         }
         let throttled = self.sweeper.throttled_links();
         if throttled > 0 {
+            let links = count(throttled as u64, "link", "links");
             let text = format!(
-                "{throttled} links between switches run below the speed or width that their ends \
-                 support; routes avoid them"
+                "{links} between switches below the speed or width that the ends support; routes \
+                 avoid such links"
             );
             found.push(subnet(Kind::LinksAvoided, text));
         }
@@ -213,7 +216,13 @@ impl Node {
             Some(node) => Subject::port(fabric.node(node).name().trim_end(), guid, port),
             None => Subject::port("", guid, port),
         };
-        found.extend(findings.flaps.conditions(now, subject));
+        let to = |(guid, num)| {
+            let port = fabric.find(guid).and_then(|node| fabric.port_of(node, num));
+            let far = port.and_then(|port| fabric.port(port).peer())?;
+            let name = fabric.node_of(far).name();
+            Some(format!("'{}' port {}", name.trim_end(), fabric.port(far).num))
+        };
+        found.extend(findings.flaps.conditions(now, subject, to));
         if !findings.errors.is_empty() {
             let ends =
                 fabric.end_ports().map(|port| (fabric.port(port).guid, fabric.node_of(port)));
@@ -233,7 +242,8 @@ impl Node {
         }
         let inactive = sweeper.inactive_managers();
         if inactive > 0 {
-            let text = format!("{inactive} other subnet managers are inactive");
+            let managers = "other subnet manager is";
+            let text = count(inactive as u64, managers, "other subnet managers are") + " inactive";
             found.push(subnet(Kind::InactiveManager, &text));
         }
         found.extend(sweeper.rival_masters().take(FOREIGN_MAX).map(|place| {

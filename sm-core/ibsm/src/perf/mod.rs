@@ -123,7 +123,7 @@ impl PerfBoard {
                 let is_growing = port.counts.recent_faults >= FAULTS_MIN;
                 let known = before.get(&key).filter(|(at, _)| is_held(now, *at));
                 let found = match (is_growing, known) {
-                    (true, _) => Some((now, condition(&port))),
+                    (true, _) => Some((now, condition(manager, &port))),
                     (false, Some(known)) if has_faults(&port) => Some(known.clone()),
                     _ => None,
                 };
@@ -144,14 +144,17 @@ fn has_faults(port: &PortView<'_>) -> bool {
     Counter::ALL.iter().any(|at| at.is_fault() && port.counts.total(*at) > 0)
 }
 
-fn condition(port: &PortView<'_>) -> Condition {
+fn condition(manager: &PerfManager, port: &PortView<'_>) -> Condition {
     let (counts, node) = (port.counts, port.node);
     let faults = Counter::ALL.iter().filter(|at| at.is_fault() && counts.total(**at) > 0);
     let totals: Vec<String> =
         faults.map(|&at| format!("{} {}", at.name(), counts.total(at))).collect();
     let (errors, seconds) = (counts.recent_faults, counts.interval_ms / 1000);
-    let detail =
-        format!("its counters show {errors} errors in {seconds} s (totals: {})", totals.join(", "));
+    let to = peer(manager, node, port.number).map_or_else(String::new, |(far, number)| {
+        format!("; its link leads to '{far}' port {number}")
+    });
+    let totals = totals.join(", ");
+    let detail = format!("its counters show {errors} errors in {seconds} s (totals: {totals}){to}");
     Condition::new(Kind::PortErrors, Subject::port(node_name(node), node.guid, port.number), detail)
 }
 

@@ -143,6 +143,7 @@ fn a_port_whose_errors_grow_is_a_problem() {
     let found = board.conditions(now);
     assert_eq!((found.len(), found[0].kind), (2, Kind::PortErrors));
     assert!(found[0].detail.starts_with("its counters show 60 errors in 1 s"), "{found:?}");
+    assert!(found[0].detail.ends_with("; its link leads to 'node\"6' port 1"), "{found:?}");
     // Regression: a burst of errors was no problem any more after the next reading, before an alert
     // or an operator saw it.
     let later = now + Duration::from_secs(3);

@@ -5,10 +5,10 @@ use std::time::{Duration, SystemTime};
 use sa_proto::trust::{TlsFiles, Usage};
 
 use crate::observe::problem::{Condition, Kind, Subject};
+use crate::observe::words::duration;
 
 /// How long before its end a certificate is reported.
 const AHEAD: Duration = Duration::from_secs(30 * 24 * 3600);
-const DAY_S: u64 = 24 * 3600;
 
 /// What is wrong with the certificates of these files at `now`. Reads the files.
 pub(super) fn look(files: &TlsFiles, now: SystemTime) -> Option<Condition> {
@@ -30,9 +30,9 @@ pub(super) fn look(files: &TlsFiles, now: SystemTime) -> Option<Condition> {
 fn of_end(path: &str, end: SystemTime, now: SystemTime) -> Option<Condition> {
     let detail = match end.duration_since(now) {
         Ok(left) if left > AHEAD => return None,
-        Ok(left) => format!("a certificate in it expires in {} days", left.as_secs() / DAY_S),
+        Ok(left) => format!("a certificate in it expires in {}", duration(left.as_secs())),
         Err(past) => {
-            format!("a certificate in it expired {} days ago", past.duration().as_secs() / DAY_S)
+            format!("a certificate in it expired {} ago", duration(past.duration().as_secs()))
         }
     };
     Some(Condition::new(Kind::Certificate, Subject::named(path), detail))
@@ -42,6 +42,8 @@ fn of_end(path: &str, end: SystemTime, now: SystemTime) -> Option<Condition> {
 mod tests {
     use super::*;
 
+    const DAY_S: u64 = 24 * 3600;
+
     #[test]
     fn a_certificate_is_reported_thirty_days_before_its_end() {
         let end = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000 * DAY_S);
@@ -50,7 +52,7 @@ mod tests {
             of_end("sm.pem", end, now).map(|condition| condition.text())
         };
         assert_eq!(detail(969), None);
-        assert_eq!(detail(971).unwrap(), "sm.pem: a certificate in it expires in 29 days");
-        assert_eq!(detail(1_002).unwrap(), "sm.pem: a certificate in it expired 2 days ago");
+        assert_eq!(detail(971).unwrap(), "sm.pem: a certificate in it expires in 29 d 0 h");
+        assert_eq!(detail(1_002).unwrap(), "sm.pem: a certificate in it expired 2 d 0 h ago");
     }
 }

@@ -192,7 +192,7 @@ fn types(moment: &Moment, width: usize, rows: usize) -> Vec<Line> {
 
 /// The table of those that ask most.
 fn talkers(moment: &Moment, width: usize, rows: usize) -> Vec<Line> {
-    let name = width.saturating_sub(29).clamp(28, 66);
+    let name = width.saturating_sub(29).clamp(28, 120);
     let title = "TOP TALKER (average of 10 s)";
     let title = format!("{:>6}  {title:<name$} {:>11} {:>8}", "LID", "REQUESTS/S", "SHARE");
     let rows = moment.talkers.iter().take(rows).map(|one| talker(one, name));

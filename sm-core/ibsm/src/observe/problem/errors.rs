@@ -8,6 +8,7 @@ use ib_mad::wire::attribute::TrapNumber;
 
 use super::{Condition, Kind, Subject};
 use crate::observe::topology::End;
+use crate::observe::words;
 
 /// How long a port must have reported no error until its problem is over.
 const QUIET_AFTER: Duration = Duration::from_secs(600);
@@ -44,7 +45,8 @@ impl PortErrors {
         let recent = self.ports.iter().filter(move |(_, (_, last))| !is_quiet(now, *last));
         recent.map(move |(&(port, trap), &(count, _))| {
             let name = TrapNumber(trap).name().unwrap_or("errors");
-            let detail = format!("it reports '{name}' (trap {trap}), {count} times lately");
+            let often = words::count(count, "time", "times");
+            let detail = format!("it reports '{name}' (trap {trap}), {often} lately");
             Condition::new(Kind::PortErrors, subject(port), detail)
         })
     }

@@ -14,7 +14,7 @@ use sa_proto::snapshot::{FabricPlane, Node, find};
 use super::{Condition, Kind, Subject};
 use crate::observe::links::{End as LinkEnd, shortfall};
 use crate::observe::node_name;
-use crate::observe::topology::{Difference, End, Missing, Topology};
+use crate::observe::topology::{Difference, End, Missing, Moved, Topology};
 
 /// How long a node or link that went is reported as missing.
 const MISSED_FOR: Duration = Duration::from_secs(24 * 3600);
@@ -51,7 +51,7 @@ impl FabricWatch {
         let current = Topology::of(plane);
         let missing = match &self.expected {
             Some(expected) => {
-                self.of_links.extend(unlike(expected, &current));
+                add_unlike(&mut self.of_links, expected, &current);
                 Missing::of(expected, &current)
             }
             None => {
@@ -145,6 +145,23 @@ impl FabricWatch {
     }
 }
 
+/// Adds how a fabric differs from what is expected. A link that is slower than its ends support is
+/// one problem, also if it was not before.
+fn add_unlike(of_links: &mut Vec<Condition>, expected: &Topology, current: &Topology) {
+    let end = |condition: &Condition| condition.subject.guid.zip(condition.subject.port);
+    let degraded = of_links.iter().enumerate();
+    let degraded = degraded.filter(|(_, known)| known.kind == Kind::LinkDegraded);
+    let degraded: HashMap<End, usize> =
+        degraded.filter_map(|(at, known)| Some((end(known)?, at))).collect();
+    for unlike in unlike(expected, current) {
+        let known = end(&unlike).and_then(|end| degraded.get(&end));
+        match known.filter(|_| unlike.kind == Kind::LinkChanged) {
+            Some(&at) => of_links[at].detail += "; the baseline has another rate",
+            None => of_links.push(unlike),
+        }
+    }
+}
+
 /// How a fabric differs from what is expected.
 fn unlike(expected: &Topology, current: &Topology) -> Vec<Condition> {
     let difference = Difference::between(expected, current);
@@ -171,14 +188,28 @@ fn unlike(expected: &Topology, current: &Topology) -> Vec<Condition> {
         let detail = format!("the link to {far} is not expected");
         Condition::new(Kind::LinkUnexpected, port(current, *end), detail)
     });
-    let moved = difference.moved.iter().map(|moved| {
+    let swaps = swaps(&difference.moved);
+    let of_swaps: HashSet<End> =
+        swaps.iter().flat_map(|swap| [swap.ends, swap.expected].concat()).collect();
+    let alone = difference.moved.iter().filter(|moved| !of_swaps.contains(&moved.end));
+    let moved = alone.map(|moved| {
         let (is, was) = (current.describe(moved.is), expected.describe(moved.was));
         let detail = format!("the cable leads to {is}; expected is {was}");
         Condition::new(Kind::CableMoved, port(current, moved.end), detail)
     });
+    let swapped = swaps.iter().map(|swap| {
+        let [one, other] = swap.ends.map(|end| current.describe(end));
+        let [of_one, of_other] = swap.expected.map(|end| current.describe(end));
+        let detail = format!(
+            "two cables are swapped: expected are {one} to {of_one}, and {other} to {of_other}; it \
+             is the other way round"
+        );
+        Condition::new(Kind::CableMoved, port(current, swap.ends[0]), detail)
+    });
     let changed = difference.changed.iter().map(|end| {
         let (is, was) = (&current.links[end].rate, &expected.links[end].rate);
-        let detail = format!("the link runs at {is}; expected is {was}");
+        let far = current.describe(current.links[end].far);
+        let detail = format!("the link to {far} runs at {is}; expected is {was}");
         Condition::new(Kind::LinkChanged, port(current, *end), detail)
     });
     missing
@@ -186,8 +217,38 @@ fn unlike(expected: &Topology, current: &Topology) -> Vec<Condition> {
         .chain(missing_links)
         .chain(extra_links)
         .chain(moved)
+        .chain(swapped)
         .chain(changed)
         .collect()
+}
+
+/// Two cables whose ends on one side were swapped.
+struct Swap {
+    /// An end of each.
+    ends: [End; 2],
+    /// Where these led.
+    expected: [End; 2],
+}
+
+/// The pairs of swapped cables among these: either end of each has the far end of the other.
+fn swaps(moved: &[Moved]) -> Vec<Swap> {
+    let by_end: BTreeMap<End, &Moved> = moved.iter().map(|moved| (moved.end, moved)).collect();
+    let mut swaps: Vec<Swap> = Vec::new();
+    let mut known: HashSet<End> = HashSet::new();
+    for (&end, one) in &by_end {
+        if known.contains(&end) {
+            continue;
+        }
+        // Where its cable led, another leads now, and where that led, its cable does.
+        let Some(back) = by_end.get(&one.was) else { continue };
+        let Some(other) = by_end.get(&back.is) else { continue };
+        if other.is == one.was && other.was == one.is && other.end != end {
+            let (ends, expected) = ([end, other.end], [one.was, other.was]);
+            known.extend([ends, expected].concat());
+            swaps.push(Swap { ends, expected });
+        }
+    }
+    swaps
 }
 
 /// Nodes among `missing` whose places others have: all far ends of their links have links again.
@@ -287,8 +348,25 @@ mod tests {
         ] {
             assert!(found.iter().any(|one| one == id), "{id}\n{found:?}");
         }
-        let slow = ids(&watch.conditions(now, &plane(&ALL, 1, 0)));
-        assert!(slow.contains(&"link_changed 'n1' 0x0000000000000001 port 1".to_owned()));
+        // Regression: a slow link was two problems, link_degraded and link_changed.
+        let slow = watch.conditions(now, &plane(&ALL, 1, 0));
+        assert_eq!(ids(&slow), ["link_degraded 'n1' 0x0000000000000001 port 1"]);
+        assert!(slow[0].detail.ends_with("; the baseline has another rate"), "{slow:?}");
+    }
+
+    /// Regression: two swapped cables were four problems.
+    #[test]
+    fn two_swapped_cables_are_one_problem() {
+        let (mut watch, now) = (FabricWatch::default(), Instant::now());
+        watch.expect(Some(Arc::new(Topology::of(&plane(&ALL, 0, 0)))));
+        let swapped = [ALL[0], ALL[1], (1, 9, 101, 1), (2, 9, 100, 1)];
+        let found = watch.conditions(now, &plane(&swapped, 0, 0));
+        assert_eq!(ids(&found), ["cable_moved 'n1' 0x0000000000000001 port 9"]);
+        assert_eq!(
+            found[0].detail,
+            "two cables are swapped: expected are 'n1' port 9 to 'n100' port 1, and 'n2' port 9 to \
+             'n101' port 1; it is the other way round"
+        );
     }
 
     #[test]

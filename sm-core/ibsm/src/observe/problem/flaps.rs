@@ -42,18 +42,23 @@ impl Flaps {
         });
     }
 
-    /// The links that flap. `subject` names an end.
+    /// The links that flap. `subject` names an end, `to` the other one, if there is any now.
     pub fn conditions<'a>(
         &'a self,
         now: Instant,
         subject: impl Fn(End) -> Subject + 'a,
+        to: impl Fn(End) -> Option<String> + 'a,
     ) -> impl Iterator<Item = Condition> + 'a {
         let is_recent = move |at: &&Instant| now.saturating_duration_since(**at) < WITHIN;
         self.links.iter().filter_map(move |(&end, returns)| {
             let count = returns.iter().filter(is_recent).count();
-            let minutes = WITHIN.as_secs() / 60;
-            let detail = format!("the link came back {count} times within {minutes} minutes");
-            (count >= TIMES).then(|| Condition::new(Kind::LinkFlapping, subject(end), detail))
+            (count >= TIMES).then(|| {
+                let to = to(end).map_or_else(String::new, |far| format!(" to {far}"));
+                let minutes = WITHIN.as_secs() / 60;
+                let detail =
+                    format!("the link{to} came back {count} times within {minutes} minutes");
+                Condition::new(Kind::LinkFlapping, subject(end), detail)
+            })
         })
     }
 }
@@ -68,15 +73,16 @@ mod tests {
         let (mut flaps, start) = (Flaps::default(), Instant::now());
         let link = (Guid(7), PortNum(3));
         let subject = |(guid, port)| Subject::port("s", guid, port);
-        let count = |flaps: &Flaps, now| flaps.conditions(now, subject).count();
+        let count = |flaps: &Flaps, now| flaps.conditions(now, subject, |_| None).count();
         for minute in [0, 4] {
             flaps.note(start + Duration::from_secs(60 * minute), link);
             assert_eq!(count(&flaps, start + Duration::from_secs(60 * minute)), 0);
         }
         let third = start + Duration::from_secs(60 * 9);
         flaps.note(third, link);
-        let found: Vec<_> = flaps.conditions(third, subject).collect();
-        assert_eq!(found[0].detail, "the link came back 3 times within 10 minutes");
+        let to = |_| Some("'h' port 1".to_owned());
+        let found: Vec<_> = flaps.conditions(third, subject, to).collect();
+        assert_eq!(found[0].detail, "the link to 'h' port 1 came back 3 times within 10 minutes");
         assert_eq!(count(&flaps, start + WITHIN), 0, "the first is too long ago");
     }
 

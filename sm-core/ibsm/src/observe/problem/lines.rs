@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::list::Changes;
 use super::{Problem, Severity};
-use crate::observe::words::duration;
+use crate::observe::words::{count, duration};
 
 /// Largest number of lines about problems that appear, or end, at one moment.
 const LINES_MAX: usize = 10;
@@ -27,8 +27,13 @@ pub(crate) fn lines(now: Instant, changes: &Changes) -> Vec<Line> {
         let lasted = now.saturating_duration_since(problem.since).as_secs();
         (None, format!("over after {}: {}", duration(lasted), label(problem)))
     });
-    let mut lines = bounded(opened.collect(), "more problems");
-    lines.extend(bounded(closed.collect(), "more problems are over"));
+    let mut lines = bounded(opened.collect(), |more| {
+        format!("{}: ibsmctl problems lists them", count(more, "more problem", "more problems"))
+    });
+    lines.extend(bounded(closed.collect(), |more| {
+        let over = count(more, "more problem is over", "more problems are over");
+        format!("{over}: ibsmctl events --kind problem_closed lists them")
+    }));
     lines
 }
 
@@ -36,12 +41,12 @@ fn label(problem: &Problem) -> String {
     format!("problem {}", problem.text())
 }
 
-fn bounded(mut lines: Vec<Line>, rest: &str) -> Vec<Line> {
+fn bounded(mut lines: Vec<Line>, rest: impl Fn(u64) -> String) -> Vec<Line> {
     let more = lines.len().saturating_sub(LINES_MAX);
     if more > 0 {
         let worst = lines[LINES_MAX].0;
         lines.truncate(LINES_MAX);
-        lines.push((worst, format!("{more} {rest}: ibsmctl problems lists them")));
+        lines.push((worst, rest(more as u64)));
     }
     lines
 }
@@ -79,6 +84,8 @@ mod tests {
         assert_eq!(found.len(), LINES_MAX + 1);
         assert!(found[LINES_MAX].1.starts_with("490 more problems"), "{found:?}");
         let over = lines(start, &list.update(start, 0, Vec::new()));
-        assert_eq!(over.len(), LINES_MAX + 1);
+        // Regression: it pointed to the list of problems, which does not have them any more.
+        let last = "490 more problems are over: ibsmctl events --kind problem_closed lists them";
+        assert_eq!((over.len(), &over[LINES_MAX].1[..]), (LINES_MAX + 1, last));
     }
 }
