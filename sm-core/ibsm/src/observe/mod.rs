@@ -44,6 +44,7 @@ use std::time::{Duration, Instant};
 use sa_proto::snapshot::{FabricPlane, Snapshot, Version};
 
 pub use announcements::Announcements;
+use event::Event;
 use known::Known;
 use load::LoadSeries;
 use moment::{
@@ -236,6 +237,12 @@ impl Observer {
     /// missing.
     pub fn expect(&mut self, expected: Option<Arc<Topology>>) {
         self.watch.expect(expected);
+    }
+
+    /// Takes the events of before this SM was started, which is at `now`, `time_ms` since 1970:
+    /// problems that were open go on.
+    pub(crate) fn restore(&mut self, now: Instant, time_ms: u64, events: &[Event]) {
+        self.problems.restore(event::problems_open_after(now, time_ms, events));
     }
 
     /// The problems as of the last tick.

@@ -19,7 +19,7 @@ use super::{Shared, certificate_end};
 use crate::clock::unix_ms;
 use crate::history::SegmentSummary;
 use crate::inspect::FabricView;
-use crate::observe::event::{self, ResponderWatch};
+use crate::observe::event::{self, Event, ResponderWatch};
 use crate::observe::moment::{History, Moment, Sweep};
 use crate::observe::ports::KeptFabric;
 use crate::observe::problem::{Kind, Problems, Severity, lines};
@@ -31,8 +31,8 @@ use crate::perf::loads::Loads;
 /// How often the state is evaluated.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often certificates are looked at.
-const CERTIFICATES_INTERVAL: Duration = Duration::from_secs(60);
+/// How often certificates are looked at: one that is replaced is over, or found, within a minute.
+const CERTIFICATES_INTERVAL: Duration = Duration::from_secs(20);
 
 /// The live state. Clones show the same.
 #[derive(Clone)]
@@ -48,6 +48,11 @@ impl Observatory {
     /// The last moment, then one each second.
     pub fn moments(&self) -> watch::Receiver<Arc<Moment>> {
         self.shared.moments.subscribe()
+    }
+
+    /// Takes the events of before this SM was started.
+    pub(crate) fn restore(&self, events: &[Event]) {
+        lock(&self.shared.observer).restore(Instant::now(), unix_ms(), events);
     }
 
     /// The problems as of the last moment.
@@ -160,8 +165,8 @@ impl Observatory {
     }
 }
 
-/// Evaluates once a second until the publisher is dropped, and the certificates of `tls` once a
-/// minute. Each published fabric is compared with the one before, also within the second.
+/// Evaluates once a second until the publisher is dropped, and the certificates of `tls` every
+/// 20 seconds. Each published fabric is compared with the one before, also within the second.
 pub(super) async fn run(shared: Weak<Shared>, tls: Option<TlsFiles>) {
     let mut responders = ResponderWatch::default();
     let mut probes = Probes::default();

@@ -24,7 +24,7 @@ use super::problem::{Severity, Subject};
 pub use fabric::{CHANGES_MAX, FabricChanges, FabricDiary};
 pub use kind::EventKind;
 pub use log::{Batch, EVENTS_MAX, EventCounts, EventLog};
-pub use problems::drafts as of_problems;
+pub use problems::{drafts as of_problems, open_after as problems_open_after};
 pub use responders::ResponderWatch;
 pub use sweep::{end as sweep_end, routing_done, start as sweep_start, subnet_up, tables_changed};
 

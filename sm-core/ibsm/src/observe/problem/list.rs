@@ -20,6 +20,9 @@ const REMEMBERED: Duration = Duration::from_secs(HOURS as u64 * HOUR_S);
 const DETAILS_MAX: usize = 4;
 /// A problem that comes back this often is logged at most once per [`LOUD_AFTER`].
 const LOUD_TIMES: u64 = 3;
+/// How long after the start problems of before may be found again until they are over: longer than
+/// any patience, a first sweep and a reading of counters each 30 s.
+const FOUND_AGAIN_WITHIN: Duration = Duration::from_secs(120);
 const LOUD_AFTER: Duration = Duration::from_secs(600);
 
 /// A problem.
@@ -43,9 +46,34 @@ pub struct Problem {
     pub count: u64,
     /// Whether the log has it: not if it comes and goes all the time.
     pub(super) is_logged: bool,
+    /// Whether it was open when this SM was started: the history has its beginning.
+    pub(crate) is_restored: bool,
 }
 
 impl Problem {
+    /// A problem of before a restart; `since`: when it was opened, by both clocks.
+    pub(in crate::observe) fn earlier(
+        id: &str,
+        kind: Kind,
+        subject: Subject,
+        detail: &str,
+        since: (Instant, u64),
+        count: u64,
+    ) -> Self {
+        Self {
+            id: id.to_owned(),
+            kind,
+            subject,
+            detail: detail.to_owned(),
+            remedy: kind.remedy(),
+            since: since.0,
+            since_ms: since.1,
+            count: count.max(1),
+            is_logged: true,
+            is_restored: true,
+        }
+    }
+
     /// Subject and detail in one line.
     pub fn text(&self) -> String {
         super::text(&self.subject, &self.detail)
@@ -124,13 +152,14 @@ impl Occurrences {
         self.last = self.last.max(hour);
     }
 
-    fn add(&mut self, hour: u64) {
+    fn add(&mut self, hour: u64, times: u64) {
         self.follow(hour);
-        self.hours[self.last as usize % HOURS] += 1;
+        let of_hour = &mut self.hours[self.last as usize % HOURS];
+        *of_hour = of_hour.saturating_add(times);
     }
 
     fn count(&self) -> u64 {
-        self.hours.iter().sum()
+        self.hours.iter().fold(0, |sum, of_hour| sum.saturating_add(*of_hour))
     }
 }
 
@@ -152,6 +181,8 @@ pub struct ProblemList {
     /// Conditions of which it is not certain yet that they last, with the time they began.
     waiting: HashMap<String, Instant>,
     past: HashMap<String, Past>,
+    /// Those that were open when this SM was started, until they are found again.
+    earlier: HashMap<String, Problem>,
     now: Problems,
 }
 
@@ -182,6 +213,20 @@ impl ProblemList {
     /// The list.
     pub fn problems(&self) -> &Problems {
         &self.now
+    }
+
+    /// Takes the problems that were open when this SM was started. What is found again of them began
+    /// then; what is not, within two minutes, is over.
+    pub(in crate::observe) fn restore(&mut self, earlier: Vec<Problem>) {
+        for problem in earlier.into_iter().take(LISTED_MAX) {
+            match self.open.get_mut(&problem.id) {
+                Some(known) => {
+                    let known = Arc::make_mut(known);
+                    (known.since, known.since_ms) = (problem.since, problem.since_ms);
+                }
+                None => _ = self.earlier.insert(problem.id.clone(), problem),
+            }
+        }
     }
 
     /// Compares the list with all conditions that hold at `now`, which is `time_ms` since 1970.
@@ -232,6 +277,9 @@ impl ProblemList {
             before.into_values().partition(|problem| seen.contains(&problem.id));
         closed.iter().chain(&left_out).for_each(|problem| self.note_end(now, problem));
         changes.closed = closed;
+        if now.saturating_duration_since(start) >= FOUND_AGAIN_WITHIN {
+            changes.closed.extend(self.earlier.drain().map(|(_, problem)| Arc::new(problem)));
+        }
         changes.closed.sort_by(|a, b| (a.severity(), &a.id).cmp(&(b.severity(), &b.id)));
         is_changed |= !changes.opened.is_empty() || !changes.closed.is_empty();
         if is_changed || !left_out.is_empty() {
@@ -272,10 +320,15 @@ impl ProblemList {
         condition: Condition,
     ) -> Problem {
         self.waiting.remove(id);
-        let occurred = Occurrences::none(hour);
-        let past =
-            self.past.entry(id.to_owned()).or_insert(Past { occurred, at: now, logged: None });
-        past.occurred.add(hour);
+        let earlier = self.earlier.remove(id);
+        let past = self.past.entry(id.to_owned()).or_insert_with(|| {
+            let occurred = Occurrences::none(hour);
+            Past { occurred, at: now, logged: None }
+        });
+        past.occurred.add(hour, earlier.as_ref().map_or(1, |earlier| earlier.count));
+        let is_restored = earlier.is_some();
+        let (since, since_ms) =
+            earlier.map_or((now, time_ms), |earlier| (earlier.since, earlier.since_ms));
         let (count, logged) = (past.occurred.count(), past.logged);
         let is_logged = count <= LOUD_TIMES
             || logged.is_none_or(|at| now.saturating_duration_since(at) >= LOUD_AFTER);
@@ -285,10 +338,11 @@ impl ProblemList {
             subject: condition.subject,
             detail: condition.detail,
             remedy: condition.remedy,
-            since: now,
-            since_ms: time_ms,
+            since,
+            since_ms,
             count,
             is_logged,
+            is_restored,
         }
     }
 
@@ -361,6 +415,33 @@ mod tests {
         let many = (0..9).map(|n| degraded(1, &n.to_string())).collect();
         list.update(start, 0, many);
         assert_eq!(list.problems().listed[0].detail, "0; 1; 2; 3; 5 more of this kind");
+    }
+
+    /// Regression: after a restart, problems began at the restart and occurred for the first time;
+    /// the history had no end of those that were over.
+    #[test]
+    fn problems_of_before_a_restart_go_on_or_are_over() {
+        let (mut before, start) = (ProblemList::default(), Instant::now());
+        for at in 0..3 {
+            before.update(start, 1_000 + at, vec![degraded(1, "1x"), degraded(2, "1x")]);
+            if at < 2 {
+                before.update(start, 1_000 + at, Vec::new());
+            }
+        }
+        let open: Vec<Problem> =
+            before.problems().listed.iter().map(|problem| Problem::clone(problem)).collect();
+        let (mut list, now) = (ProblemList::default(), start + Duration::from_secs(75));
+        list.restore(open);
+        let opened = list.update(now, 76_000, vec![degraded(1, "2x")]).opened;
+        assert_eq!((opened[0].since_ms, opened[0].since, opened[0].count), (1_002, start, 3));
+        assert!(opened[0].is_restored && opened[0].detail == "2x");
+        let later = now + FOUND_AGAIN_WITHIN;
+        let changes = list.update(later, 200_000, vec![degraded(1, "2x")]);
+        let over: Vec<_> = changes.closed.iter().map(|one| (&one.id[..], one.since_ms)).collect();
+        assert_eq!(over, [("link_degraded/0x0000000000000020/2", 1_002)]);
+        assert!(list.update(later + SECOND, 201_000, Vec::new()).closed[0].is_restored);
+        let again = list.update(later + 2 * SECOND, 202_000, vec![degraded(1, "1x")]).opened;
+        assert_eq!((again[0].count, again[0].since_ms, again[0].is_restored), (4, 202_000, false));
     }
 
     /// Regression: a problem of a node that got another name kept the old one.

@@ -92,6 +92,7 @@ impl History {
             TryLockError::Error(source) => failed(source),
         })?;
         let (earlier, next) = files.last_events(EVENTS_MAX).map_err(failed)?;
+        observatory.restore(&earlier);
         events.restore(earlier, next);
         let first = events.next().borrow().to_owned();
         let progress = Arc::new(Progress::default());
