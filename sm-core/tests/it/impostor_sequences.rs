@@ -368,3 +368,29 @@ proptest! {
         prop_assert!(faults.is_empty(), "at the end: {faults:#?}");
     }
 }
+
+/// Regression: the link of a host that was where it belongs, behind a switch that was not, was
+/// evidence for that switch.
+#[test]
+fn what_is_behind_an_impostor_does_not_vouch_for_it() {
+    let impostor = |kind, victim, is_behind| Impostor {
+        kind,
+        victim,
+        ports: None,
+        port: 1,
+        own_port_guid: false,
+        is_behind,
+    };
+    let impostors = [impostor(NodeKind::Switch, 3, false), impostor(NodeKind::Ca, 5, true)];
+    let mut site = Site::new(&impostors);
+    site.happens(&Event::Power(3, false));
+    site.happens(&Event::Impostor(1, true));
+    for up in [true, false, true] {
+        site.happens(&Event::Impostor(0, up));
+    }
+    site.happens(&Event::Power(3, true));
+    site.sweep();
+    assert_eq!(site.faults(), Vec::<String>::new());
+    site.happens(&Event::Restart(Vec::new()));
+    assert_eq!(site.faults(), Vec::<String>::new());
+}

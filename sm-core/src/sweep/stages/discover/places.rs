@@ -279,14 +279,18 @@ impl Subnet {
             .any(|&guid| self.m_keys.neighbours.links_of(guid).any(|(num, _)| !is_own(guid, num)))
     }
 
-    /// Whether a node is reached at one of the places that `neighbors` has for it, if it has any.
+    /// Whether a node is reached at one of the places that `neighbors` has for it, if it has any. What
+    /// is behind it proves nothing.
     pub(super) fn is_anchored(&self, node: NodeIndex) -> bool {
         let neighbours = &self.m_keys.neighbours;
         let mut ports = self.fabric.ports_of(node);
         !neighbours.has_node(self.fabric.node(node).guid)
             || ports.any(|port| {
-                let peer = self.fabric.port(port).peer();
-                peer.is_some_and(|peer| self.is_remembered(port, peer))
+                self.fabric.port(port).peer().is_some_and(|peer| {
+                    self.is_remembered(port, peer)
+                        && (self.is_external(peer) || self.fabric.sm_port() == Some(peer))
+                        && !self.fabric.leads_through(peer, node)
+                })
             })
     }
 
