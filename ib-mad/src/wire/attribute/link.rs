@@ -167,6 +167,20 @@ impl ActiveLink {
             _ => rate.mbps(),
         })
     }
+
+    /// What the link carries on the wire, line coding and error correction included, in Mb/s:
+    /// 10.3125 Gb/s per lane with FDR10, 14.0625 with FDR, 25.78125 with EDR, 53.125 with HDR, and
+    /// twice that with each later speed. `None` where [`rate`](Self::rate) is.
+    pub const fn raw_mbps(self) -> Option<u32> {
+        let Some(rate) = self.rate() else { return None };
+        let Some(speed) = self.speed_name() else { return None };
+        Some(match speed.as_bytes() {
+            b"SDR" | b"DDR" | b"QDR" => rate.mbps(),
+            b"FDR10" | b"EDR" => rate.mbps() * 33 / 32,
+            b"FDR" => rate.mbps() * 225 / 224,
+            _ => rate.mbps() * 17 / 16,
+        })
+    }
 }
 
 #[cfg(test)]
@@ -188,6 +202,10 @@ mod tests {
         let capacities = [qdr, fdr10, fdr, ndr].map(ActiveLink::data_mbps);
         // 4 × 14.0625 Gb/s × 64/66 is 54.5 Gb/s.
         assert_eq!(capacities, [Some(32_000), Some(40_000), Some(54_473), Some(400_000)]);
+        let edr = ActiveLink { speed_ext: LinkSpeedsExt::EDR, ..qdr };
+        let raw = [qdr, fdr10, fdr, edr, ndr].map(ActiveLink::raw_mbps);
+        let expected = [40_000, 41_250, 56_250, 103_125, 425_000];
+        assert_eq!(raw, expected.map(Some));
         assert_eq!(ActiveLink { speed: LinkSpeeds(0), ..four }.data_mbps(), None);
     }
 

@@ -54,6 +54,11 @@ impl<'a> End<'a> {
         Some(f64::from(self.link.active().data_mbps()?) * 1e6 / 8.0)
     }
 
+    /// What the link carries on the wire, line coding included, in bytes per second.
+    pub(crate) fn raw_rate(&self) -> Option<f64> {
+        Some(f64::from(self.link.active().raw_mbps()?) * 1e6 / 8.0)
+    }
+
     /// Active rate in Gb/s.
     pub(crate) fn gbps(&self) -> Option<f64> {
         let rate = self.link.active().rate()?;

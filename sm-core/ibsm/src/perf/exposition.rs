@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use axum::body::Bytes;
-use ib_mad::types::Guid;
+use ib_mad::types::{Guid, PortNum};
+use sa_proto::snapshot::Node;
 use sm_core::perf::{Counter, PerfManager, PortView};
 use tokio_stream::Stream;
 
@@ -44,8 +45,61 @@ pub(crate) struct Exposition {
     piece_len: usize,
 }
 
-/// Metrics of a kind of node.
-const METRICS: usize = Counter::COUNT + 1;
+/// Metrics of a kind of node: counters, and the four others.
+const METRICS: usize = Counter::COUNT + 4;
+
+/// A family of metrics of ports, or of nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Metric {
+    Total(Counter),
+    /// Bytes per second after line coding.
+    Rate,
+    /// Bytes per second on the wire.
+    RawRate,
+    /// Names and LID of a node.
+    Info,
+    /// The node at the other end of a link.
+    Uplink,
+}
+
+impl Metric {
+    fn of(index: usize) -> Self {
+        let others = [Self::Rate, Self::RawRate, Self::Info, Self::Uplink];
+        let counter = Counter::ALL.get(index).map(|counter| Self::Total(*counter));
+        counter.unwrap_or_else(|| others[index.saturating_sub(Counter::COUNT) % others.len()])
+    }
+
+    /// Whether it is left out of a list of errors.
+    fn is_no_error(self) -> bool {
+        !matches!(self, Self::Total(counter) if !Counter::DATA.contains(counter))
+    }
+
+    fn name(self, kind: &str) -> String {
+        match self {
+            Self::Total(counter) => format!("infiniband_{kind}_port_{}_total", counter.metric()),
+            Self::Rate if kind == "switch" => {
+                "infiniband_switch_port_rate_bytes_per_second".to_owned()
+            }
+            Self::Rate => format!("infiniband_{kind}_rate_bytes_per_second"),
+            Self::RawRate if kind == "switch" => {
+                "infiniband_switch_port_raw_rate_bytes_per_second".to_owned()
+            }
+            Self::RawRate => format!("infiniband_{kind}_raw_rate_bytes_per_second"),
+            Self::Info => format!("infiniband_{kind}_info"),
+            Self::Uplink => format!("infiniband_{kind}_uplink_info"),
+        }
+    }
+
+    fn help(self) -> &'static str {
+        match self {
+            Self::Total(counter) => counter.name(),
+            Self::Rate => "Data rate of the link",
+            Self::RawRate => "Rate of the link on the wire",
+            Self::Info => "Name and LID",
+            Self::Uplink => "Other end of the link",
+        }
+    }
+}
 
 impl Exposition {
     pub(crate) fn new(board: Arc<PerfBoard>, wanted: Wanted) -> Self {
@@ -80,24 +134,29 @@ impl Exposition {
         }
         while self.metric < KINDS.len() * METRICS && text.len() < self.piece_len {
             let (kind, is_switch) = KINDS[self.metric / METRICS];
-            let counter = Counter::ALL.get(self.metric % METRICS).copied();
+            let metric = Metric::of(self.metric % METRICS);
             let is_left_out = (self.wanted.selection.switches && !is_switch)
-                || (self.wanted.errors && counter.is_none_or(|at| Counter::DATA.contains(at)));
+                || (self.wanted.errors && metric.is_no_error());
             if is_left_out {
                 self.metric += 1;
                 continue;
             }
-            let name = metric_name(kind, counter);
+            let name = metric.name(kind);
             if !std::mem::replace(&mut self.is_headed, true) {
-                let kind = if counter.is_some() { "counter" } else { "gauge" };
-                let what = counter.map_or("Rate of the link", Counter::name);
-                let _ = writeln!(text, "# HELP {name} {what} of a port\n# TYPE {name} {kind}");
+                let kind = if matches!(metric, Metric::Total(_)) { "counter" } else { "gauge" };
+                let of = if metric == Metric::Info { "node" } else { "port" };
+                let _ = writeln!(text, "# HELP {name} {} of a {of}", metric.help());
+                let _ = writeln!(text, "# TYPE {name} {kind}");
             }
             let mut position = self.after.map_or(0, |guid| manager.position_after(guid));
             while position < manager.node_count() && text.len() < self.piece_len {
                 for port in manager.ports_of(position) {
                     self.after = Some(port.node.guid);
-                    self.line(&mut text, manager, &name, is_switch, counter, &port);
+                    let is_listed =
+                        self.line(&mut text, manager, (&name, metric), is_switch, &port);
+                    if is_listed && metric == Metric::Info {
+                        break;
+                    }
                 }
                 position += 1;
             }
@@ -108,51 +167,70 @@ impl Exposition {
         text
     }
 
+    /// Appends the line of a port, or of its node; returns whether it has one.
     fn line(
         &self,
         text: &mut String,
         manager: &PerfManager,
-        name: &str,
+        (name, metric): (&str, Metric),
         is_switch: bool,
-        counter: Option<Counter>,
         port: &PortView<'_>,
-    ) {
+    ) -> bool {
         let node = port.node;
         let is_listed = port.is_known
             && port.active
             && node.switch_info.is_some() == is_switch
             && self.wanted.selection.takes(node);
         if !is_listed {
-            return;
+            return false;
         }
-        let value = match counter {
-            Some(counter) => {
+        let link = node.port(port.number).and_then(|at| End::new(node, at));
+        let value = match metric {
+            Metric::Total(counter) => {
                 let total = port.counts.total(counter);
                 if self.wanted.errors && total == 0 {
-                    return;
+                    return false;
                 }
-                if counter.is_data() { total.saturating_mul(4) } else { total }
+                Some(if counter.is_data() { total.saturating_mul(4) } else { total })
             }
-            None => {
-                let end = node.port(port.number).and_then(|at| End::new(node, at));
-                let Some(gbps) = end.and_then(|end| end.gbps()) else { return };
-                (gbps * 1e9 / 8.0) as u64
-            }
+            Metric::Rate => link.and_then(|link| link.capacity()).map(|rate| rate as u64),
+            Metric::RawRate => link.and_then(|link| link.raw_rate()).map(|rate| rate as u64),
+            Metric::Info | Metric::Uplink => Some(1),
         };
-        let kind = if is_switch { "switch" } else { "hca" };
-        let _ = write!(
-            text,
-            "{name}{{guid=\"{:#018x}\",port=\"{}\",{kind}=\"",
-            node.guid.0, port.number.0
-        );
+        let Some(value) = value else { return false };
+        let _ = write!(text, "{name}{{guid=\"{:#018x}", node.guid.0);
+        if metric == Metric::Info {
+            let _ = write!(text, "\",lid=\"{}", lid(node, port.number));
+        } else {
+            let _ = write!(text, "\",port=\"{}", port.number.0);
+        }
+        text.push_str(if is_switch { "\",switch=\"" } else { "\",hca=\"" });
         escape(text, &node_name(node));
-        if let Some((far, number)) = peer(manager, node, port.number) {
+        if metric != Metric::Info
+            && let Some((far, number)) = peer(manager, node, port.number)
+        {
             text.push_str("\",uplink=\"");
             escape(text, &far);
             let _ = write!(text, "\",uplink_port=\"{}", number.0);
         }
+        if metric == Metric::Uplink
+            && let Some((guid, number)) = node.port(port.number).and_then(|port| port.peer)
+            && let Some(far) = manager.node(guid)
+        {
+            let kind = if far.switch_info.is_some() { "SW" } else { "CA" };
+            let _ = write!(text, "\",uplink_guid=\"{:#018x}\",uplink_type=\"{kind}", guid.0);
+            let _ = write!(text, "\",uplink_lid=\"{}", lid(far, number));
+        }
         let _ = writeln!(text, "\"}} {value}");
+        true
     }
+}
+
+/// LID of a node's port; of a switch that of port 0.
+fn lid(node: &Node, port: PortNum) -> u16 {
+    let port = if node.switch_info.is_some() { PortNum(0) } else { port };
+    let entry = node.port(port).and_then(|port| End::new(node, port));
+    entry.map_or(0, |end| end.info().base_lid().0)
 }
 
 impl Stream for Exposition {
@@ -160,14 +238,6 @@ impl Stream for Exposition {
 
     fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         Poll::Ready(self.next_piece().map(|text| Ok(Bytes::from(text))))
-    }
-}
-
-fn metric_name(kind: &str, counter: Option<Counter>) -> String {
-    match counter {
-        Some(counter) => format!("infiniband_{kind}_port_{}_total", counter.metric()),
-        None if kind == "switch" => "infiniband_switch_port_rate_bytes_per_second".to_owned(),
-        None => format!("infiniband_{kind}_rate_bytes_per_second"),
     }
 }
 

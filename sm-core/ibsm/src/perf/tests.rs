@@ -91,10 +91,21 @@ fn each_metric_is_one_group_with_names_of_nodes_and_peers() {
     assert!(text.contains(line), "{text}");
     let types = text.lines().filter(|line| line.starts_with("# TYPE infiniband_"));
     let mut names: Vec<&str> = types.map(|line| line.split(' ').nth(2).unwrap()).collect();
-    assert_eq!(names.len(), 2 * (Counter::COUNT + 1));
+    assert_eq!(names.len(), 2 * (Counter::COUNT + 4));
     names.sort_unstable();
     names.dedup();
-    assert_eq!(names.len(), 2 * (Counter::COUNT + 1), "each has its own name");
+    assert_eq!(names.len(), 2 * (Counter::COUNT + 4), "each has its own name");
+    // As rules for infiniband_exporter join them.
+    for line in [
+        "infiniband_hca_info{guid=\"0x0000000000000005\",lid=\"5\",hca=\"node\\\"5\"} 1\n",
+        "infiniband_hca_uplink_info{guid=\"0x0000000000000005\",port=\"1\",hca=\"node\\\"5\",\
+         uplink=\"node\\\"6\",uplink_port=\"1\",uplink_guid=\"0x0000000000000006\",\
+         uplink_type=\"CA\",uplink_lid=\"6\"} 1\n",
+        "infiniband_hca_rate_bytes_per_second{guid=\"0x0000000000000005\",port=\"1\",\
+         hca=\"node\\\"5\",uplink=\"node\\\"6\",uplink_port=\"1\"} 250000000\n",
+    ] {
+        assert!(text.contains(line), "{line} not in {text}");
+    }
 }
 
 #[test]
@@ -106,7 +117,7 @@ fn a_selection_lists_only_what_it_names() {
         exposed(&board, wanted).lines().filter(|line| line.contains("guid=")).count()
     };
     assert_eq!(of(&[], true, false), 0);
-    assert_eq!(of(&["node\"6"], false, false), Counter::COUNT + 1, "and the rate of its link");
+    assert_eq!(of(&["node\"6"], false, false), Counter::COUNT + 4, "and four of its link and node");
     assert_eq!(of(&["0x5", "node\"6"], false, true), 2);
 }
 
