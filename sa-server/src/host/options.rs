@@ -212,7 +212,7 @@ impl Options {
     }
 
     /// The certificate files, if they are given.
-    fn tls_files(&self) -> Result<Option<TlsFiles>, TrustError> {
+    pub(crate) fn tls_files(&self) -> Result<Option<TlsFiles>, TrustError> {
         let (ca, cert, key) = (&self.tls_ca, &self.tls_cert, &self.tls_key);
         TlsFiles::of(ca.as_deref(), cert.as_deref(), key.as_deref())
     }

@@ -3,6 +3,7 @@
 
 mod attachment;
 mod builder;
+mod certificates;
 mod error;
 mod listen;
 mod log;
@@ -22,6 +23,7 @@ use daemon::pidfile::Pidfile;
 use ib_mad::transport::capture::{CaptureFile, FILE_LEN_MAX};
 use ib_mad::transport::ring::{RingCounters, RingOptions, RingServer};
 use ib_mad::types::{Guid, Qpn};
+use sa_proto::trust::TlsFiles;
 
 use crate::host::handover::HeldDescriptors;
 use crate::host::options::{Options, TransportKind};
@@ -119,7 +121,7 @@ fn run(options: Options, host: Host) -> Result<(), StartError> {
     let name = options.name.clone().unwrap_or_else(|| format!("ibsa-{}", std::process::id()));
     let sm_port = options.sm_socket().map(|socket| SmPort::new(socket, id, name.clone()));
     let sm_port = sm_port.transpose()?;
-    let agents = options.agents_config()?;
+    let (agents, tls) = (options.agents_config()?, options.tls_files()?);
     let capture = options.capture.as_deref().map(open_capture).transpose()?;
     let publisher = Publisher::new();
     let peers = Peers::new(&options.believe);
@@ -263,6 +265,7 @@ fn run(options: Options, host: Host) -> Result<(), StartError> {
         spill: pool.spill.clone(),
         arrival_port,
         agents,
+        tls,
         vigil: Watchdog::of(manager.as_ref(), Instant::now())
             .map(|watchdog| Vigil::new(watchdog, std::mem::take(&mut pool.pulses))),
         manager,
@@ -285,6 +288,8 @@ struct Parts {
     arrival_port: Option<Guid>,
     /// Where agents are served, if they are.
     agents: Option<AgentsConfig>,
+    /// The certificates, if connections have TLS.
+    tls: Option<TlsFiles>,
     /// What started this process as a service, if anything did, and its watchdog.
     manager: Option<ServiceManager>,
     vigil: Option<Vigil>,
@@ -294,7 +299,7 @@ struct Parts {
 /// Follows the SMs until a signal comes.
 fn subscribe(config: ReplicaConfig, parts: Parts) -> Result<(), StartError> {
     let Parts { publisher, tables, metrics, exchange, peers, arrival_port, .. } = parts;
-    let Parts { manager, vigil, log, agents, spill, .. } = parts;
+    let Parts { manager, vigil, log, agents, tls, spill, .. } = parts;
     let publisher = Arc::new(Mutex::new(publisher));
     let agents = agents.map(|config| serve_agents(&config, &publisher, &metrics)).transpose()?;
     // It fails where the process has had a pool before, which does as well.
@@ -396,7 +401,8 @@ fn subscribe(config: ReplicaConfig, parts: Parts) -> Result<(), StartError> {
         }
         // It would keep a generation from being freed.
         drop(tables);
-        let reporter = Reporter::new(Arc::clone(&metrics), Instant::now());
+        let certificate_end_s = certificates::watch(tls);
+        let reporter = Reporter::new(Arc::clone(&metrics), Instant::now(), certificate_end_s);
         let shutdown = async {
             tokio::select! {
                 _ = term.recv() => {}

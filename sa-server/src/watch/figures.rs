@@ -1,5 +1,7 @@
 //! The report on work done that this responder sends to the SM once a second.
 
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -12,6 +14,9 @@ use crate::watch::top_requesters::TopRequesters;
 /// The reason for packets lost before they were read.
 const SOCKET_OVERFLOW: &str = "socket_overflow";
 
+/// The statistic that says when the first certificate ends.
+const CERTIFICATE_END: &str = "certificate_end_s";
+
 /// Maximum number of kinds of answers in a report: more than occur together.
 const KINDS_MAX: usize = 512;
 
@@ -20,22 +25,27 @@ const KINDS_MAX: usize = 512;
 pub struct Reporter {
     metrics: Arc<Metrics>,
     started: Instant,
+    /// When the first of the certificates ends, seconds since 1970; 0 if that is not known.
+    certificate_end_s: Arc<AtomicU64>,
     requesters: Mutex<TopRequesters>,
 }
 
 impl Reporter {
     /// Reports on `metrics`; requesters are counted from now on.
-    pub fn new(metrics: Arc<Metrics>, now: Instant) -> Self {
+    /// `certificate_end_s`: when the first certificate ends, seconds since 1970; 0 for none.
+    pub fn new(metrics: Arc<Metrics>, now: Instant, certificate_end_s: Arc<AtomicU64>) -> Self {
         let workers = metrics.workers.iter().map(|(_, stats)| Arc::clone(stats));
         let requesters = Mutex::new(TopRequesters::new(workers));
-        Self { metrics, started: now, requesters }
+        Self { metrics, started: now, certificate_end_s, requesters }
     }
 
     /// The next report.
     pub fn report(&self, now: Instant) -> proto::Stats {
         let counter = |(name, value): (String, u64)| proto::Counter { name, value };
+        let end_s = Some(self.certificate_end_s.load(Relaxed)).filter(|end_s| *end_s > 0);
+        let end = end_s.map(|end_s| (CERTIFICATE_END.to_owned(), end_s));
         proto::Stats {
-            counters: self.metrics.totals().into_iter().map(counter).collect(),
+            counters: end.into_iter().chain(self.metrics.totals()).map(counter).collect(),
             figures: Some(self.figures(now)),
         }
     }
@@ -134,8 +144,13 @@ mod tests {
         let named = workers.iter().map(|stats| ("w".to_owned(), Arc::clone(stats)));
         let metrics = Metrics { workers: named.collect(), ..Metrics::default() };
         let start = Instant::now();
-        let reporter = Reporter::new(Arc::new(metrics), start);
+        let end = Arc::new(AtomicU64::new(0));
+        let reporter = Reporter::new(Arc::new(metrics), start, end.clone());
         let report = reporter.report(start + Duration::from_secs(2));
+        assert!(report.counters.iter().all(|one| one.name != CERTIFICATE_END), "without TLS");
+        end.store(9, Relaxed);
+        let first = reporter.report(start).counters.swap_remove(0);
+        assert_eq!((&first.name[..], first.value), (CERTIFICATE_END, 9));
         let figures = report.figures.unwrap();
         assert_eq!(figures.uptime_ns, 2_000_000_000);
         assert_eq!((figures.requests, figures.responses, figures.in_flight), (6, 4, 0));

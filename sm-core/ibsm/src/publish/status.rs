@@ -1,12 +1,12 @@
 //! The answer to `ibsmctl status`, and requests of operators.
 
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use sa_proto::proto::admin;
 use sa_proto::snapshot::Version;
 use sa_proto::state::StateVersion;
 
-use super::Shared;
+use super::{Shared, certificate_end};
 use crate::observe::problem::{Condition, Kind, Problem, Subject};
 use crate::observe::{CopyStatus, Follower, Responder};
 use sm_core::sweep::Peer;
@@ -41,7 +41,10 @@ impl Shared {
         let certificate = self.certificate.load().as_deref().cloned();
         let perf = self.perf.conditions(self.clock.now());
         let congestion = self.congestion.conditions();
-        let own = sync.into_iter().chain(state).chain(certificate);
+        let responders = self.responders.load();
+        let of_responder = |one| certificate_end::of_responder(one, SystemTime::now());
+        let of_responders: Vec<Condition> = responders.iter().filter_map(of_responder).collect();
+        let own = sync.into_iter().chain(state).chain(certificate).chain(of_responders);
         own.chain(perf).chain(congestion).collect()
     }
 
