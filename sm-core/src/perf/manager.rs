@@ -1,6 +1,7 @@
 //! The state machine: which query is sent when, and what follows from its answer.
 
 mod answers;
+mod glance;
 mod nodes;
 
 use std::collections::VecDeque;
@@ -124,6 +125,8 @@ pub enum Happened {
 pub struct PerfStatus {
     /// Sweeps that ended.
     pub sweeps: u64,
+    /// Glances at error counters that ended, between sweeps.
+    pub glances: u64,
     /// Whether one is under way.
     pub sweeping: bool,
     /// Duration of the last.
@@ -249,6 +252,9 @@ pub struct PerfManager {
     sweep_due: Option<Instant>,
     /// The sweep under way reads every port.
     reads_all: bool,
+    /// What is under way is no sweep, but a glance at error counters.
+    is_glance: bool,
+    glance_due: Option<Instant>,
     events: VecDeque<PerfEvent>,
     status: PerfStatus,
 }
@@ -271,6 +277,8 @@ impl PerfManager {
             sweep_began: None,
             sweep_due: None,
             reads_all: false,
+            is_glance: false,
+            glance_due: None,
             events: VecDeque::new(),
             status: PerfStatus::default(),
         }
@@ -401,6 +409,7 @@ impl PerfManager {
         }
         self.sweep_began = Some(now);
         self.sweep_due = Some(now + self.settings.sweep_time);
+        self.glance_due = self.glance_after(now);
         // Ports that are not read, since nothing moved or nothing answers, show no new errors.
         self.ports.iter_mut().for_each(|port| port.counts.recent_faults = 0);
         for (index, agent) in (0..).zip(&mut self.agents) {
@@ -425,6 +434,10 @@ impl PerfManager {
             && self.transactions.outstanding() == 0;
         let Some(began) = self.sweep_began.filter(|_| is_done) else { return };
         self.sweep_began = None;
+        if std::mem::take(&mut self.is_glance) {
+            self.status.glances += 1;
+            return;
+        }
         // A demand during the sweep set the time of the next to the past.
         self.reads_all = self.sweep_due.is_some_and(|due| due < began + self.settings.sweep_time);
         self.status.sweeps += 1;
@@ -452,7 +465,11 @@ impl PerfManager {
         let support = at.support.unwrap_or(Support::ASSUMED);
         match at.step {
             Step::Info | Step::Sums => {
-                let query = if at.step == Step::Info { Query::Info } else { Query::LongSums };
+                let query = match at.step {
+                    Step::Info => Query::Info,
+                    _ if self.is_glance && !support.additional => Query::ShortSums,
+                    _ => Query::LongSums,
+                };
                 at.in_flight += 1;
                 self.start(Ask { agent, port: NONE, query });
             }
@@ -464,7 +481,8 @@ impl PerfManager {
                 let port = &mut self.ports[index as usize];
                 let mut pending = 0;
                 if port.agent == agent {
-                    if support.extended && extended {
+                    // Error counters are there, or in the short ones.
+                    if support.extended && extended && (support.additional || !self.is_glance) {
                         pending |= pending::LONG;
                     }
                     if plain && !(support.additional && extended) {
@@ -472,7 +490,8 @@ impl PerfManager {
                     }
                     let turn = self.status.sweeps.wrapping_add(index.into());
                     let is_turn = self.reads_all || turn.is_multiple_of(SPEEDS_EVERY);
-                    if speeds && port.is_fast && (is_turn || !port.knows_speeds) {
+                    let is_wanted = !self.is_glance && (is_turn || !port.knows_speeds);
+                    if speeds && port.is_fast && is_wanted {
                         pending |= pending::SPEEDS;
                     }
                 }
@@ -566,7 +585,8 @@ impl Querier for PerfManager {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        let sweep = self.sweep_due.filter(|_| self.sweep_began.is_none());
+        let next = [self.sweep_due, self.glance_due].into_iter().flatten().min();
+        let sweep = next.filter(|_| self.sweep_began.is_none());
         [sweep, self.transactions.poll_timeout()].into_iter().flatten().min()
     }
 
@@ -575,9 +595,14 @@ impl Querier for PerfManager {
         while let Some((_, ask)) = self.transactions.poll_expired() {
             self.silent(now, ask);
         }
-        let is_due = self.sweep_due.is_some_and(|due| now >= due);
-        if is_due && self.sweep_began.is_none() {
+        let is_due = |due: Option<Instant>| due.is_some_and(|due| now >= due);
+        if self.sweep_began.is_some() {
+            return;
+        }
+        if is_due(self.sweep_due) {
             self.begin_sweep(now);
+        } else if is_due(self.glance_due) {
+            self.begin_glance(now);
         }
     }
 

@@ -28,6 +28,8 @@ pub struct PortCounts {
     pub recent_rcv_data: u64,
     /// Increase of all counters of [faults](Counter::is_fault) between the two last readings.
     pub recent_faults: u32,
+    /// Time between these readings, seconds.
+    pub recent_faults_s: u32,
 }
 
 /// A port must not cost more than 600 bytes, with its share of the tables of nodes.
@@ -55,6 +57,7 @@ impl Default for PortCounts {
             recent_xmit_data: 0,
             recent_rcv_data: 0,
             recent_faults: 0,
+            recent_faults_s: 0,
         }
     }
 }

@@ -223,6 +223,7 @@ fn growth_and_clears_by_others_are_events() {
 #[test]
 fn a_silent_agent_is_left_out_until_the_next_sweep() {
     let mut bench = Bench::new(settings());
+    let start = bench.now;
     for _ in 0..3 {
         assert!(bench.query().is_some());
         assert!(bench.query().is_none());
@@ -233,10 +234,12 @@ fn a_silent_agent_is_left_out_until_the_next_sweep() {
     assert_eq!(bench.manager.poll_event().unwrap().what, Happened::Silent);
     let status = bench.manager.status();
     assert_eq!((status.sweeps, status.sent, status.retried, status.expired), (1, 3, 2, 1));
-    let next = bench.manager.poll_timeout().unwrap();
-    bench.now = next;
-    bench.manager.handle_timeout(next);
-    assert!(bench.query().is_some());
+    // Also by the glances in between.
+    while bench.query().is_none() {
+        bench.now = bench.manager.poll_timeout().unwrap();
+        bench.manager.handle_timeout(bench.now);
+    }
+    assert_eq!(bench.now, start + settings().sweep_time);
 }
 
 #[test]
@@ -327,4 +330,63 @@ fn dumps_have_the_columns_and_lines_of_opensm() {
     assert!(text.starts_with("\"\" 0x5 active TRUE port 1\n     Last Reset           : 0\n"));
     assert!(text.contains("     symbol_err_cnt       : 10\n"), "{text}");
     assert!(text.contains("     xmit_data            : 0 (0.000B)\n"), "{text}");
+}
+
+/// A switch with four active ports.
+fn switch(guid: u64) -> Arc<Node> {
+    let Node { ports, .. } = &*adapter(guid);
+    let at = |num: u8| Port {
+        num: PortNum(num),
+        peer: Some((Guid(9), PortNum(num))),
+        ..ports[0].clone()
+    };
+    let ports = (0..=4).map(at).collect();
+    Arc::new(Node { switch_info: Some([0; 20]), ports, ..Node::clone(&adapter(guid)) })
+}
+
+/// Regression: with OpenSM's interval of 180 s, a burst of errors was found after 150 s.
+#[test]
+fn errors_are_found_between_two_sweeps() {
+    let (start, mut errors) = (Instant::now(), 0);
+    let mut manager = PerfManager::new(settings(), start, 1_000_000, 1);
+    manager.set_nodes(start, vec![adapter(5), switch(6)]);
+    let mut at = |second: u64, grown: u16| {
+        let now = start + Duration::from_secs(second);
+        errors += grown;
+        manager.handle_timeout(now);
+        let mut queries = 0;
+        while let Some(mut packet) = manager.poll_transmit(now) {
+            queries += 1;
+            MadHeader::of_mut(&mut packet.mad).set_method(Method::GET_RESP);
+            let caps = perf::ALL_PORT_SELECT | perf::IS_EXTENDED_WIDTH_SUPPORTED;
+            match MadHeader::of(&packet.mad).attribute_id() {
+                AttributeId::CLASS_PORT_INFO => {
+                    ClassPortInfo::at_mut::<AT, _>(&mut packet.mad).set_capability_mask(caps);
+                }
+                perf::PORT_COUNTERS => {
+                    PortCounters::at_mut::<AT, _>(&mut packet.mad).set_symbol_error_counter(errors);
+                }
+                _ => {}
+            }
+            manager.handle_packet(now, &packet);
+        }
+        let faults = |guid| {
+            let counts = manager.port(Guid(guid), PortNum(1)).unwrap().counts;
+            (counts.recent_faults, counts.recent_faults_s)
+        };
+        let status = manager.status();
+        (queries, [status.sweeps, status.glances], faults(5), faults(6))
+    };
+    let (queries, done, ..) = at(0, 0);
+    assert!(queries > 10 && done == [1, 0], "{queries}");
+    assert_eq!(at(29, 0).1, [1, 0]);
+    assert_eq!(at(30, 0).0, 2, "the sums of the switch, and the port of the adapter");
+    let (queries, done, of_adapter, of_switch) = at(60, 20);
+    assert_eq!((queries, done), (6, [1, 2]), "the sums have grown: all four ports");
+    assert_eq!((of_adapter, of_switch), ((20, 30), (20, 60)));
+    let (queries, done, of_adapter, of_switch) = at(90, 0);
+    assert_eq!((queries, done, of_adapter.0, of_switch.0), (2, [1, 3], 0, 0));
+    assert_eq!(at(180, 0).1, [2, 3], "a sweep goes first");
+    assert_eq!(at(209, 0).1, [2, 3]);
+    assert_eq!(at(210, 0).1, [2, 4]);
 }

@@ -246,6 +246,7 @@ fn own_figures(text: &mut String, manager: &PerfManager, (links, ports): (usize,
     let status = manager.status();
     let figures = [
         ("sweeps_total", "Sweeps that ended", status.sweeps as f64),
+        ("glances_total", "Glances at error counters that ended", status.glances as f64),
         ("last_sweep_seconds", "Duration of the last sweep", status.last_sweep.as_secs_f64()),
         ("ports", "Ports known", status.ports as f64),
         ("queries_sent_total", "Queries sent, repeats included", status.sent as f64),

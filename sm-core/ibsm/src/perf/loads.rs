@@ -83,7 +83,10 @@ pub(super) fn is_read(port: &PortView<'_>) -> bool {
 pub(super) fn rates(port: &PortView<'_>) -> (f64, f64, f64) {
     let seconds = f64::from(port.counts.interval_ms.max(1)) / 1e3;
     let bytes = |words: u64| words as f64 * 4.0 / seconds;
-    let errors = f64::from(port.counts.recent_faults) / seconds;
+    // Error counters are read more often.
+    let of_errors = f64::from(port.counts.recent_faults_s);
+    let of_errors = if of_errors > 0.0 { of_errors } else { seconds };
+    let errors = f64::from(port.counts.recent_faults) / of_errors;
     (bytes(port.counts.recent_xmit_data), bytes(port.counts.recent_rcv_data), errors)
 }
 

@@ -149,7 +149,7 @@ fn condition(manager: &PerfManager, port: &PortView<'_>) -> Condition {
     let faults = Counter::ALL.iter().filter(|at| at.is_fault() && counts.total(**at) > 0);
     let totals: Vec<String> =
         faults.map(|&at| format!("{} {}", at.name(), counts.total(at))).collect();
-    let (errors, seconds) = (counts.recent_faults, counts.interval_ms / 1000);
+    let (errors, seconds) = (counts.recent_faults, counts.recent_faults_s);
     let to = peer(manager, node, port.number).map_or_else(String::new, |(far, number)| {
         format!("; its link leads to '{far}' port {number}")
     });

@@ -44,6 +44,7 @@ pub(super) fn start(config: &Config, publisher: &Publisher) -> io::Result<Option
         board,
         fabric: FabricFollower::new(publisher.observatory()),
         sweeps: 0,
+        glances: 0,
         lines: 0,
     };
     beside::start(config, task).map(Some)
@@ -55,6 +56,7 @@ struct PerfTask {
     board: Arc<PerfBoard>,
     fabric: FabricFollower,
     sweeps: u64,
+    glances: u64,
     /// Log lines of the present sweep.
     lines: u64,
 }
@@ -75,14 +77,19 @@ impl beside::Task for PerfTask {
     ) -> Option<Instant> {
         let state = self.board.with(|manager| {
             let events = manager.turn(now, received, unsent, BATCH);
-            (events, manager.status().sweeps, manager.poll_timeout())
+            let status = manager.status();
+            (events, status.sweeps, status.glances, manager.poll_timeout())
         });
-        let (events, sweeps, due) = state?;
+        let (events, sweeps, glances, due) = state?;
         events.iter().for_each(|event| self.log(event));
         if sweeps != self.sweeps {
             self.sweeps = sweeps;
             self.end_of_sweep();
+        } else if glances != self.glances {
+            self.lines = 0;
+            self.board.find_faulty(now);
         }
+        self.glances = glances;
         due
     }
 

@@ -74,6 +74,12 @@ impl PerfManager {
                 errors = errors.saturating_add(value);
             }
         });
+        if self.is_glance {
+            if self.glance_at_sums(ask.agent, errors) && !is_full {
+                self.agents[ask.agent as usize].step = Step::Done;
+            }
+            return self.go_on(now, ask);
+        }
         let sent = self.transactions.counters().transmitted;
         let is_turn =
             (self.status.sweeps.wrapping_add(ask.agent.into())).is_multiple_of(FULL_EVERY);
@@ -151,6 +157,8 @@ impl PerfManager {
         match ask.query {
             Query::Long | Query::Short => {
                 if ask.query == Query::Short || support.additional {
+                    port.counts.recent_faults_s =
+                        now_s.saturating_sub(port.counts.last_error_update_s);
                     port.counts.last_error_update_s = now_s;
                 }
                 if ask.query == Query::Long || !support.extended {
