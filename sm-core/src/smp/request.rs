@@ -91,6 +91,8 @@ requests! {
     LightSweep {
         /// SwitchInfo of the port's node, for its PortStateChange.
         PortChange: Get "SwitchInfo" SWITCH_INFO;
+        /// PortInfo of an end port, for settings of another manager.
+        EndPort: Get "PortInfo" PORT_INFO;
     }
     /// The election of a master, and polling it.
     Election {

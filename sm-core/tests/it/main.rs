@@ -12,6 +12,7 @@ mod demands;
 mod dry_run;
 mod dumps;
 mod faults;
+mod foreign;
 mod golden_multicast;
 mod golden_registry;
 mod handover;

@@ -99,14 +99,14 @@ fn a_second_heavy_sweep_sets_nothing() {
 }
 
 #[test]
-fn a_light_sweep_of_a_quiet_fabric_asks_each_switch_once() {
+fn a_light_sweep_of_a_quiet_fabric_asks_each_switch_and_some_end_ports_once() {
     let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
     bed.bring_up();
     let before = bed.sweeper().counters().transmitted;
-    let switches = bed.switches().len() as u64;
+    let (switches, ends) = (bed.switches().len() as u64, bed.end_ports().len() as u64);
     bed.run_for(Duration::from_secs(25));
     let after = bed.sweeper().counters().transmitted;
-    assert_eq!(after - before, 2 * switches, "two intervals of 10 s");
+    assert_eq!(after - before, 2 * (switches + ends), "two intervals of 10 s");
     assert_eq!(bed.reports().len(), 1, "nothing was configured");
 }
 

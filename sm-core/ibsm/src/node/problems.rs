@@ -176,6 +176,8 @@ impl Node {
         if sweeper.sm_state() != SmState::Master {
             return found;
         }
+        let overwritten = sweeper.overwritten(now);
+        found.extend(overwritten.map(|text| subnet(Kind::PortsOverwritten, &text)));
         if !sweeper.is_up() {
             found.push(subnet(Kind::SubnetDown, "the subnet is not up"));
         }

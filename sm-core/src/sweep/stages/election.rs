@@ -13,6 +13,7 @@ use crate::smp::{Kind, Request, kinds};
 use crate::sweep::subnet::Subnet;
 use crate::sweep::subnet::election::{Answer, OTHERS_MAX};
 use crate::sweep::subnet::log::STATE;
+use crate::sweep::subnet::overwritten::Sign;
 use crate::sweep::subnet::owner::{OwnedRequest, RequestOwner};
 
 /// Interval at which light sweeps poll SMs that did not answer. Partial sweeps leave this to light
@@ -42,11 +43,11 @@ impl RequestOwner for OtherManagers {
                 subnet.sm_failed(kind, port, "unknown SMInfo state");
             }
             Answer::Peer(sm) if !subnet.election.is_allowed(at) => {
-                subnet.note_foreign_sm(port, sm, "is not in --sm-allow");
+                subnet.note_foreign_sm(now, port, sm, "is not in --sm-allow");
                 subnet.sm_failed(kind, port, "not in --sm-allow");
             }
             Answer::Foreign(sm) => {
-                subnet.note_foreign_sm(port, sm, "has another SM_Key");
+                subnet.note_foreign_sm(now, port, sm, "has another SM_Key");
                 subnet.sm_failed(kind, port, "different SM_Key");
             }
             Answer::Peer(sm) => {
@@ -64,9 +65,10 @@ impl RequestOwner for OtherManagers {
     }
 
     fn refused(&mut self, subnet: &mut Subnet, owned: OwnedRequest<Self::Kind>, status: Status) {
-        let OwnedRequest { kind, request, .. } = owned;
+        let OwnedRequest { kind, request, now } = owned;
         if kind == kinds::Election::SmInfo {
             subnet.report_refusal(request, status);
+            subnet.foreign_is_silent(now, request.port());
         }
         subnet.sm_failed(kind, request.port(), format_args!("rejected: {status}"));
     }
@@ -75,6 +77,7 @@ impl RequestOwner for OtherManagers {
         let OwnedRequest { kind, request, now } = owned;
         let port = request.port();
         subnet.sm_is_unresponsive(now, port);
+        subnet.foreign_is_silent(now, port);
         debug!("{}: no answer from {}", request.kind.name(), subnet.place(port));
         subnet.sm_failed(kind, port, "no answer");
     }
@@ -166,19 +169,76 @@ impl Subnet {
         }
     }
 
-    /// Reports an SM that is ignored, once.
-    fn note_foreign_sm(&mut self, port: PortIndex, sm: RemoteSm, reason: &'static str) {
-        if sm.state == SmState::Master {
-            self.election.ignored_master = Some((self.peer_place(port), reason));
+    /// Handles the answer of an SM that is ignored: reports it, once, and whether it is master.
+    fn note_foreign_sm(
+        &mut self,
+        now: Instant,
+        port: PortIndex,
+        sm: RemoteSm,
+        reason: &'static str,
+    ) {
+        let is_master = sm.state == SmState::Master;
+        let at = self.peer_place(port);
+        if is_master {
+            self.election.ignored_master = Some((at.clone(), reason));
         }
-        let (fabric, at) = (&self.fabric, self.fabric.port(port).guid);
-        if self.election.put_foreign(at, || fabric.describe(port)) {
+        let (fabric, guid) = (&self.fabric, self.fabric.port(port).guid);
+        let news = self.election.put_foreign(guid, is_master, || fabric.describe(port));
+        if news.is_new {
             let place = self.place(port);
             warn!(
                 "the subnet manager at {place}, {} with priority {}, {reason}: it is ignored in \
                  elections and handovers",
                 sm.state, sm.priority
             );
+        }
+        if news.became_master {
+            self.note_overwritten(now, Sign::Written, |_| {
+                format!("ports may be programmed by another manager: the one at {at} is master")
+            });
+        }
+        if news.ceased {
+            self.foreign_master_ended(now, &at);
+        }
+    }
+
+    /// Asks the SMs that are ignored whether they are still there, and masters; returns whether
+    /// there are any.
+    pub(in crate::sweep) fn poll_foreign(&mut self) -> bool {
+        if self.settings.ignore_other_sm {
+            return false;
+        }
+        let ports = self.foreign_ports();
+        let asks = !ports.is_empty();
+        ports.into_iter().for_each(|port| self.exchange.push(Request::new(Kind::SmInfo, port)));
+        asks
+    }
+
+    /// The ports of SMs that are ignored.
+    pub(in crate::sweep) fn foreign_ports(&self) -> Vec<PortIndex> {
+        if self.election.foreign_sms().next().is_none() {
+            return Vec::new();
+        }
+        let is_foreign = |port: &PortIndex| self.election.is_foreign(self.fabric.port(*port).guid);
+        self.fabric.end_ports().filter(is_foreign).collect()
+    }
+
+    /// A master that is ignored is gone, or is no longer master: what it wrote last is overwritten.
+    pub(in crate::sweep) fn foreign_master_ended(&mut self, now: Instant, place: &str) {
+        self.note_overwritten(now, Sign::RivalEnded, |_| {
+            format!(
+                "ports may be programmed by another manager: the one at {place} is no longer master"
+            )
+        });
+    }
+
+    /// An SM did not answer, or there is none: one that is ignored is gone after some time.
+    fn foreign_is_silent(&mut self, now: Instant, port: PortIndex) {
+        let guid = self.fabric.port(port).guid;
+        let Some((place, was_master)) = self.election.miss_foreign(guid) else { return };
+        info!(target: STATE, "the subnet manager at {place}, which was ignored, is gone");
+        if was_master {
+            self.foreign_master_ended(now, &place);
         }
     }
 

@@ -25,8 +25,8 @@ pub(in crate::sweep) struct Election {
     pub(in crate::sweep) handover: Handover,
     /// The other SMs found by the last discovery, with their ports.
     others: Vec<(PortIndex, RemoteSm)>,
-    /// SMs with another SM_Key: port GUIDs, and places as text.
-    foreign_sms: Vec<(Guid, String)>,
+    /// SMs that are ignored: they have another SM_Key, or are not allowed.
+    foreign_sms: Vec<Foreign>,
     /// SMs that answered as inactive, by the GUIDs that they show; at most [`OTHERS_MAX`].
     pub(in crate::sweep) inactive: BTreeSet<Guid>,
     /// Port GUIDs of SMs that were or are waited for, with the time since when, until they are
@@ -60,6 +60,32 @@ pub(in crate::sweep) struct Election {
     pub(in crate::sweep) demands: Demands,
     /// Whether the current poll is sent in addition to the regular ones.
     pub(in crate::sweep) is_probing: bool,
+}
+
+/// Requests in a row that an ignored SM leaves unanswered before it counts as gone.
+const FOREIGN_MISSED_MAX: u32 = 3;
+
+/// An SM that is ignored.
+#[derive(Debug)]
+struct Foreign {
+    /// Its port GUID.
+    guid: Guid,
+    /// Its place, as text.
+    place: String,
+    is_master: bool,
+    /// Requests in a row that it left unanswered.
+    missed: u32,
+}
+
+/// What an answer of an ignored SM brings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::sweep) struct ForeignNews {
+    /// It was not known.
+    pub(in crate::sweep) is_new: bool,
+    /// It became master, or is found as one.
+    pub(in crate::sweep) became_master: bool,
+    /// It was master.
+    pub(in crate::sweep) ceased: bool,
 }
 
 /// How long an SM that was waited for in vain counts in elections only as master.
@@ -341,7 +367,7 @@ impl Election {
 
     /// An SM with a valid SM_Key answered at this port GUID: it is not foreign, if it ever was.
     pub(in crate::sweep) fn is_known_at(&mut self, guid: Guid) {
-        self.foreign_sms.retain(|(foreign, _)| *foreign != guid);
+        self.foreign_sms.retain(|foreign| foreign.guid != guid);
     }
 
     /// Records the SMInfo of another SM.
@@ -380,26 +406,57 @@ impl Election {
         self.master = None;
     }
 
-    /// Records that an SM with another SM_Key answered at the port with this GUID, described by
-    /// `place`. Returns whether that is new.
+    /// Records that an SM that is ignored answered at the port with this GUID, described by
+    /// `place`.
     pub(in crate::sweep) fn put_foreign(
         &mut self,
         guid: Guid,
+        is_master: bool,
         place: impl FnOnce() -> String,
-    ) -> bool {
+    ) -> ForeignNews {
         self.foreign_answers += 1;
-        let is_known = self.foreign_sms.iter().any(|(foreign, _)| *foreign == guid);
-        if is_known || self.foreign_sms.len() == OTHERS_MAX {
-            return false;
+        if let Some(known) = self.foreign_sms.iter_mut().find(|known| known.guid == guid) {
+            let was_master = std::mem::replace(&mut known.is_master, is_master);
+            known.missed = 0;
+            return ForeignNews {
+                is_new: false,
+                became_master: is_master && !was_master,
+                ceased: was_master && !is_master,
+            };
         }
-        self.foreign_sms.push((guid, place()));
-        true
+        if self.foreign_sms.len() == OTHERS_MAX {
+            return ForeignNews::default();
+        }
+        self.foreign_sms.push(Foreign { guid, place: place(), is_master, missed: 0 });
+        ForeignNews { is_new: true, became_master: is_master, ceased: false }
     }
 
-    /// Removes foreign and unresponsive SMs whose ports are no longer present.
-    pub(in crate::sweep) fn keep_known(&mut self, is_there: impl Fn(Guid) -> bool) {
-        self.foreign_sms.retain(|(guid, _)| is_there(*guid));
+    /// The ignored SM at the port with this GUID did not answer. After [`FOREIGN_MISSED_MAX`] times
+    /// it is gone: returns its place, and whether it was master.
+    pub(in crate::sweep) fn miss_foreign(&mut self, guid: Guid) -> Option<(String, bool)> {
+        let at = self.foreign_sms.iter().position(|known| known.guid == guid)?;
+        self.foreign_sms[at].missed += 1;
+        if self.foreign_sms[at].missed < FOREIGN_MISSED_MAX {
+            return None;
+        }
+        let gone = self.foreign_sms.remove(at);
+        Some((gone.place, gone.is_master))
+    }
+
+    /// Whether an SM at the port with this GUID is ignored.
+    pub(in crate::sweep) fn is_foreign(&self, guid: Guid) -> bool {
+        self.foreign_sms.iter().any(|known| known.guid == guid)
+    }
+
+    /// Removes ignored and unresponsive SMs whose ports are no longer present. Returns the place of
+    /// one of those that were masters.
+    pub(in crate::sweep) fn keep_known(
+        &mut self,
+        is_there: impl Fn(Guid) -> bool,
+    ) -> Option<String> {
         self.unresponsive.retain(|guid, _| is_there(*guid));
+        let mut gone = self.foreign_sms.extract_if(.., |known| !is_there(known.guid));
+        gone.by_ref().filter(|known| known.is_master).last().map(|known| known.place)
     }
 
     /// Records that the SM at this port GUID did not answer, or is being polled again.
@@ -425,9 +482,9 @@ impl Election {
         self.unresponsive.retain(|guid, _| !node_answered(*guid));
     }
 
-    /// Places of the SMs with another SM_Key, as text.
+    /// Places of the SMs that are ignored, as text.
     pub(in crate::sweep) fn foreign_sms(&self) -> impl Iterator<Item = &str> {
-        self.foreign_sms.iter().map(|(_, place)| &**place)
+        self.foreign_sms.iter().map(|known| &*known.place)
     }
 
     /// Number of SMInfo answers with another SM_Key.
@@ -568,17 +625,40 @@ mod tests {
     fn a_foreign_one_is_news_once_until_it_shows_our_key_or_goes() {
         let mut election = election();
         let place = || "there".to_owned();
-        assert!(election.put_foreign(Guid(1), place) && !election.put_foreign(Guid(1), place));
+        let is_news =
+            |election: &mut Election, guid| election.put_foreign(Guid(guid), false, place).is_new;
+        assert!(is_news(&mut election, 1) && !is_news(&mut election, 1));
         election.is_known_at(Guid(1));
         assert_eq!(election.foreign_sms().count(), 0);
-        assert!(election.put_foreign(Guid(1), place) && election.put_foreign(Guid(2), place));
-        election.keep_known(|guid| guid == Guid(2));
-        assert!(election.put_foreign(Guid(1), place) && !election.put_foreign(Guid(2), place));
+        assert!(is_news(&mut election, 1) && is_news(&mut election, 2));
+        assert_eq!(election.keep_known(|guid| guid == Guid(2)), None, "it was no master");
+        assert!(is_news(&mut election, 1) && !is_news(&mut election, 2));
         assert_eq!(election.foreign_answers(), 6);
         (3..9999).for_each(|guid| {
-            election.put_foreign(Guid(guid), place);
+            is_news(&mut election, guid);
         });
         assert_eq!(election.foreign_sms().count(), OTHERS_MAX);
+    }
+
+    #[test]
+    fn a_foreign_master_that_ceases_or_goes_is_news() {
+        let mut election = election();
+        let place = || "there".to_owned();
+        let news = |is_new, became_master, ceased| ForeignNews { is_new, became_master, ceased };
+        let mut put = |is_master| election.put_foreign(Guid(1), is_master, place);
+        assert_eq!(
+            [true, true].map(&mut put),
+            [news(true, true, false), news(false, false, false)]
+        );
+        assert_eq!(
+            [false, true].map(&mut put),
+            [news(false, false, true), news(false, true, false)]
+        );
+        let missed = [(); 3].map(|()| election.miss_foreign(Guid(1)));
+        assert_eq!(missed, [None, None, Some(("there".to_owned(), true))]);
+        assert_eq!((election.miss_foreign(Guid(1)), election.is_foreign(Guid(1))), (None, false));
+        election.put_foreign(Guid(1), true, place);
+        assert_eq!(election.keep_known(|_| false), Some("there".to_owned()));
     }
 
     #[test]

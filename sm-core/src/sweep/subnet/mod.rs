@@ -10,6 +10,7 @@ mod keys;
 pub(in crate::sweep) mod lanes;
 pub(in crate::sweep) mod log;
 mod m_keys;
+pub(in crate::sweep) mod overwritten;
 pub(in crate::sweep) mod owner;
 mod partitioning;
 pub(in crate::sweep) mod peer;
@@ -37,6 +38,7 @@ use election::Election;
 use events::Events;
 use journal::Journal;
 use m_keys::MKeys;
+use overwritten::Overwritten;
 use partitioning::Partitioning;
 use pending_clients::PendingClients;
 use routing::RoutingState;
@@ -57,6 +59,8 @@ pub(in crate::sweep) struct Subnet {
     /// State left by earlier sweeps.
     pub(in crate::sweep) state: SubnetState,
     pub(in crate::sweep) election: Election,
+    /// Settings that another manager wrote over ours.
+    pub(in crate::sweep) overwritten: Overwritten,
     pub(in crate::sweep) lids: LidTable,
     pub(in crate::sweep) m_keys: MKeys,
     /// Where the GUIDs of ports belong.
@@ -90,6 +94,7 @@ impl Subnet {
             schedule: Schedule::new(&settings),
             state: SubnetState::default(),
             election: Election::new(&settings),
+            overwritten: Overwritten::default(),
             lids,
             m_keys: MKeys::default(),
             homes: Homes::default(),

@@ -47,6 +47,8 @@ pub enum Cause {
     Unanswered,
     /// A retry of everything is due, after errors.
     Everything,
+    /// Another manager wrote over our settings, which are to be restored.
+    Overwritten,
     /// Requested by the operator or another SM.
     Asked,
     /// This SM has become master.
@@ -55,9 +57,10 @@ pub enum Cause {
 
 impl Cause {
     /// All causes, by precedence.
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::TakeOver,
         Self::Asked,
+        Self::Overwritten,
         Self::Everything,
         Self::Unanswered,
         Self::Trap,
@@ -75,6 +78,7 @@ impl Cause {
             Self::Trap => "trap",
             Self::Unanswered => "retry of unanswered requests",
             Self::Everything => "retry after errors",
+            Self::Overwritten => "settings of another manager",
             Self::Asked => "requested",
             Self::TakeOver => "mastership handed over",
         }
@@ -87,7 +91,7 @@ impl Cause {
 
     /// Whether a full sweep is due, which covers all causes except polls.
     fn is_for_all(self) -> bool {
-        matches!(self, Self::Everything | Self::Asked | Self::TakeOver)
+        matches!(self, Self::Everything | Self::Overwritten | Self::Asked | Self::TakeOver)
     }
 }
 
@@ -225,6 +229,11 @@ impl Schedule {
         if let Some(interval) = self.interval {
             self.want(now + interval, Cause::Timer);
         }
+    }
+
+    /// Requests a sweep of the whole fabric at `due`, which restores our settings.
+    pub(in crate::sweep) fn restore(&mut self, due: Instant) {
+        self.want(due, Cause::Overwritten);
     }
 
     /// Schedules a poll of unresponsive SMs, unless light sweeps poll them.

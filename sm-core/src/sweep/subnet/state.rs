@@ -48,6 +48,8 @@ pub(in crate::sweep) struct SubnetState {
     own_link_down: bool,
     /// Whether the far end of the SM's own link did not answer.
     no_neighbour: bool,
+    /// The end port with which the next light sweep begins to read some, by its place among them.
+    pub(in crate::sweep) sampled_next: usize,
     /// Light sweeps that found nothing changed.
     pub(in crate::sweep) quiet_sweeps: u64,
     /// How long light sweeps took.
@@ -88,6 +90,7 @@ impl Default for SubnetState {
             given_up: 0,
             own_link_down: false,
             no_neighbour: false,
+            sampled_next: 0,
             quiet_sweeps: 0,
             light_sweeps: Arc::new(Histogram::from_millisecond()),
         }

@@ -54,6 +54,7 @@ impl Sweeper {
         }
         let faults = self.subnet.journal.take_faults();
         self.subnet.state.end_sweep(now, routed, faults, &mut self.subnet.schedule);
+        self.subnet.end_restoration(now, routed);
         self.subnet.schedule.rearm(now);
         self.subnet.events.push(Event::Configured(Box::new(report)));
         self.disable_babbling_ports(now);
@@ -69,6 +70,7 @@ impl Sweeper {
     pub(in crate::sweep) fn begin_addresses(&mut self, now: Instant, full: bool) {
         self.enter(now, Stage::Addresses);
         self.subnet.assign_lids();
+        self.subnet.count_overwritten();
         self.subnet.admit_clients();
         self.reregistration.stagger(&mut self.subnet, now);
         self.subnet.set_pkeys();

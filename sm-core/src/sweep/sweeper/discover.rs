@@ -42,6 +42,9 @@ impl Sweeper {
                     self.reregistration.clear(&mut self.subnet);
                 }
                 self.subnet.schedule.begin_all(now);
+                if self.subnet.overwritten.begin(now) {
+                    self.forget_tables();
+                }
                 self.subnet.events.push(Event::Discovering);
                 self.subnet.exchange.push(Request::OWN_NODE_INFO);
             }

@@ -33,7 +33,9 @@ impl Sweeper {
         let managers = self.subnet.manager_ports();
         let there: HashSet<Guid> =
             managers.iter().map(|&port| self.subnet.fabric.port(port).guid).collect();
-        self.subnet.election.keep_known(|guid| there.contains(&guid));
+        if let Some(place) = self.subnet.election.keep_known(|guid| there.contains(&guid)) {
+            self.subnet.foreign_master_ended(now, &place);
+        }
         if self.subnet.settings.ignore_other_sm {
             return;
         }
@@ -296,6 +298,7 @@ impl Sweeper {
         self.subnet.journal = Journal::default();
         self.reregistration.clear(&mut self.subnet);
         self.multicast.rest();
+        self.subnet.overwritten.forget();
         self.subnet.schedule.clear();
     }
 

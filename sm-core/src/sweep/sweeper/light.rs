@@ -49,7 +49,8 @@ impl Sweeper {
             return self.begin_discovery(now, None, Vec::new());
         }
         debug!("light sweep: {cause:?}");
-        let mut light = Light::default();
+        let is_master = self.subnet.election.is_master();
+        let mut light = Light { samples: is_master, ..Light::default() };
         for node in switches {
             if let Some(port) = self.subnet.fabric.ports_of(node).next() {
                 self.subnet.exchange.push(Request::new(Kind::PortChange, port));
@@ -58,7 +59,8 @@ impl Sweeper {
         for &(port, _) in self.subnet.election.others() {
             self.subnet.exchange.push(Request::new(Kind::SmInfo, port));
         }
-        light.polls_unresponsive = self.subnet.poll_unresponsive(now);
+        let asks_foreign = self.subnet.poll_foreign();
+        light.polls_unresponsive = self.subnet.poll_unresponsive(now) || asks_foreign;
         self.enter(now, Stage::Light(light));
     }
 
@@ -75,7 +77,9 @@ impl Sweeper {
             // Switches that have not answered yet are queried in the next light sweep, which
             // follows as soon as this change was handled.
             self.subnet.exchange.cancel_all();
-            self.subnet.schedule.request(now, Cause::Timer);
+            if !light.is_sampling {
+                self.subnet.schedule.request(now, Cause::Timer);
+            }
         }
     }
 
@@ -99,7 +103,7 @@ impl Sweeper {
             self.subnet.schedule.rearm(now);
         } else {
             info!(
-                "light sweep: {} switch(es) changed, {} did not answer",
+                "light sweep: {} node(s) changed, {} did not answer",
                 changed.len(),
                 silent.len()
             );

@@ -381,6 +381,7 @@ impl Sweeper {
     fn end_stage(&mut self, now: Instant) {
         let subnet = &mut self.subnet;
         let continues = match &mut self.sweep.stage {
+            Stage::Light(light) => light.continues(subnet),
             Stage::Discover(discovery) => discovery.continues(subnet, now),
             Stage::Tables(tables) => tables.send_next(subnet),
             _ => false,

@@ -1,6 +1,7 @@
 //! Read access for callers: the fabric and the state of the sweeper.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use ib_mad::wire::attribute::SmState;
 use sa_proto::metrics::Histogram;
@@ -63,6 +64,11 @@ impl Sweeper {
     /// Ports with attributes that the last sweep could not read or set.
     pub fn faults(&self) -> &[PortIndex] {
         &self.subnet.state.faults
+    }
+
+    /// What another manager wrote over this one's settings, as text, until it is restored.
+    pub fn overwritten(&self, now: Instant) -> Option<String> {
+        self.subnet.overwritten.text(now)
     }
 
     /// Whether a node left a request unanswered as one does that has another M_Key.

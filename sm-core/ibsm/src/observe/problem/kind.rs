@@ -140,6 +140,9 @@ kinds! {
     /// A subnet manager that does not belong to this subnet.
     ForeignManager, "foreign_manager", Warning, 0,
         "stop it, give it this subnet's sm_key, or list its port in --sm-allow";
+    /// Another manager wrote its settings over those of this one.
+    PortsOverwritten, "ports_overwritten", Critical, 0,
+        "stop the other manager; ibsm restores its settings, less often while the other one writes";
     /// A subnet manager that would take nothing over, or did not become master when it should.
     InactiveManager, "inactive_manager", Warning, 0,
         "restart it, find who disabled it, or exclude it by --sm-allow";

@@ -19,8 +19,10 @@ impl Discovery {
         subnet: &mut Subnet,
         port: PortIndex,
         data: &[u8; 64],
+        now: Instant,
     ) {
         let node = subnet.fabric.port(port).node;
+        subnet.look_for_other_top(now, node, data);
         self.take_switch_info(subnet, node, data);
         subnet.read_ports(node);
     }
@@ -39,8 +41,15 @@ impl Discovery {
         self.reset.insert(node);
     }
 
-    pub(super) fn switch_info(&mut self, subnet: &mut Subnet, port: PortIndex, data: &[u8; 64]) {
+    pub(super) fn switch_info(
+        &mut self,
+        subnet: &mut Subnet,
+        port: PortIndex,
+        data: &[u8; 64],
+        now: Instant,
+    ) {
         let node = subnet.fabric.port(port).node;
+        subnet.look_for_other_top(now, node, data);
         let changed = self.take_switch_info(subnet, node, data);
         if changed && subnet.election.is_master() && !subnet.state.first_as_master {
             // Cleared before the ports are read: the next light sweep sees later changes.
@@ -82,6 +91,7 @@ impl Discovery {
         };
         let checked = checks(subnet.fabric.port(port).port_info());
         let lid_before = subnet.fabric.port(port).base_lid();
+        subnet.look_for_other_addresses(now, port, data);
         subnet.fabric.set_port_info(port, data);
         let checks_changed = checks(subnet.fabric.port(port).port_info()) != checked;
         subnet.learn_m_key(port);
@@ -143,7 +153,8 @@ impl Discovery {
         port: PortIndex,
         checks_changed: bool,
     ) {
-        let reset = checks_changed || self.reset.contains(&node) || subnet.state.first_as_master;
+        let is_unknown = subnet.state.first_as_master || subnet.overwritten.is_restoring();
+        let reset = checks_changed || self.reset.contains(&node) || is_unknown;
         let node = subnet.fabric.node(node);
         let Some(switch) = node.switch.filter(|_| node.is_new || reset) else { return };
         let capacity = subnet.fabric.switch(switch).switch_info().partition_enforcement_cap();
