@@ -354,6 +354,26 @@ fn one_that_yields_does_not_rule_beside_a_master_with_another_key() {
     assert_eq!(bed.fabric.port(bed.hosts()[3], 1).unwrap().master_sm_lid, sent);
 }
 
+/// Regression: the manager that took over from a dead one, and handed back in order, was reported
+/// as one that did not become master, and ignored in elections for an hour.
+#[test]
+fn a_standby_that_handed_back_is_not_idle() {
+    let mut bed = ruled();
+    join(&mut bed, 9, of_priority(5));
+    await_master(&mut bed, 1);
+    for _ in 0..2 {
+        bed.crash(1);
+        await_master(&mut bed, 0);
+        join(&mut bed, 9, of_priority(5));
+        await_master(&mut bed, 1);
+        bed.run_for(MINUTE * 2);
+        let now = bed.clock.now();
+        bed.managers[1].sweeper.request_heavy_sweep(now);
+        bed.run_for(MINUTE);
+        assert_eq!(bed.managers[1].sweeper.idle_managers().collect::<Vec<_>>(), [""; 0]);
+    }
+}
+
 /// With an SM_Key of 0 any other key is accepted, as by OpenSM.
 #[test]
 fn without_a_key_any_other_will_do() {

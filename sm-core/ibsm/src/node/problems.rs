@@ -254,8 +254,8 @@ impl Node {
             Condition::new(Kind::ForeignManager, subject, text)
         }));
         found.extend(sweeper.idle_managers().take(FOREIGN_MAX).map(|place| {
-            let text = "it outranked this one, but did not become master: it is ignored in \
-                        elections until it does";
+            let text = "it was to become master, and did not: it is ignored in elections until it \
+                        does";
             let subject = Subject::named(format!("subnet manager at {place}"));
             Condition::new(Kind::InactiveManager, subject, text)
         }));

@@ -258,6 +258,11 @@ impl Election {
         self.idle.remove(&port);
     }
 
+    /// Records that the SM at the port with this GUID handed over, which a master does.
+    pub(in crate::sweep) fn has_handed_over(&mut self, guid: Guid) {
+        self.awaited.remove(&guid);
+    }
+
     /// Whether to wait until the master of lower rank at the port with this GUID hands over: once
     /// an hour for `patience`, and only if it may be master of a part of the fabric that this SM
     /// has not configured (`is_merger`).

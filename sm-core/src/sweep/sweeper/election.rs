@@ -334,7 +334,11 @@ impl Sweeper {
         self.subnet.state.first_as_master = true;
         self.subnet.state.up = false;
         self.subnet.election.stand_by(now, port);
-        self.subnet.election.wait_for(now, self.subnet.fabric.port(port).guid);
+        let guid = self.subnet.fabric.port(port).guid;
+        match sm.state {
+            SmState::Master => self.subnet.election.is_master_at(port, guid),
+            _ => self.subnet.election.wait_for(now, guid),
+        }
         self.rest();
         self.subnet.schedule.rearm_poll(now);
         // The other master computes its own routes.

@@ -144,6 +144,7 @@ impl Sweeper {
                 );
             }
         }
+        self.subnet.election.has_handed_over(from);
         self.subnet.election.follow_another(now);
         self.subnet.election.handover.taken_from = Some(from);
         // The subnet is no longer the one that was up, if one was.
@@ -174,6 +175,7 @@ impl Sweeper {
              starting another"
         );
         self.rest();
+        self.subnet.election.has_handed_over(from);
         self.subnet.election.follow_another(now);
         self.subnet.schedule.request(now, Cause::Asked);
     }
