@@ -131,3 +131,16 @@ fn a_quiet_fabric_is_not_restored() {
     bed.run_for(10 * MINUTE);
     assert_eq!((bed.reports().len(), problem(&bed)), (before, None));
 }
+
+/// Regression: switches whose tables or LIDs a rival replaced counted as reset, and all their links
+/// as returned: each counted as flapping.
+#[test]
+fn links_that_another_manager_wrote_to_have_not_returned() {
+    let mut bed = up();
+    let host = bed.hosts()[7];
+    bed.manage(host, foreign(), LidTable::default());
+    bed.run_for(3 * MINUTE);
+    assert!(restorations(&bed) > 1);
+    let returned: usize = bed.reports().iter().map(|report| report.returned.len()).sum();
+    assert_eq!(returned, 0);
+}

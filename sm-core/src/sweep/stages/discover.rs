@@ -73,6 +73,8 @@ pub(in crate::sweep) struct Discovery {
     cut_links: usize,
     /// Switches that were reset: their tables are unknown.
     pub(in crate::sweep) reset: HashSet<NodeIndex>,
+    /// Those of them that show settings of another manager in place of none: their links stayed up.
+    rewritten: HashSet<NodeIndex>,
     /// GUIDs of ports in Initialize: they may have been reset, and their alias GUIDs with them.
     pub(in crate::sweep) retrained: HashSet<Guid>,
 }

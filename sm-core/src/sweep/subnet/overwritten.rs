@@ -133,20 +133,22 @@ impl Overwritten {
         self.ended = None;
     }
 
+    /// Whether another manager wrote lately.
+    pub(in crate::sweep) fn is_reported(&self, now: Instant) -> bool {
+        self.step != Step::Settled || self.ended.is_some_and(|ended| now < ended + CONFIRMED_AFTER)
+    }
+
     /// What was found, as text, until it is restored and a light sweep can have confirmed that.
     pub(in crate::sweep) fn text(&self, now: Instant) -> Option<String> {
         let (found, ports) = (&self.found, self.ports);
-        match self.step {
-            Step::Settled => {
-                let ended = self.ended?;
-                (now < ended + CONFIRMED_AFTER).then(|| {
-                    format!("{found}; restored, among them the addresses of {ports} ports")
-                })
-            }
+        let outcome = match self.step {
+            _ if !self.is_reported(now) => return None,
+            Step::Settled => format!("restored, among them the addresses of {ports} ports"),
             Step::Pending | Step::Restoring { .. } => {
-                Some(format!("{found}; a sweep of the whole fabric restores them"))
+                "a sweep of the whole fabric restores the settings".to_owned()
             }
-        }
+        };
+        Some(format!("{found}; {outcome}"))
     }
 }
 

@@ -32,6 +32,9 @@ impl Discovery {
         let Some(index) = subnet.fabric.node(node).switch else { return false };
         if subnet.take_switch_info(node, data) {
             self.reset.insert(node);
+            if subnet.fabric.switch(index).switch_info().linear_fdb_top().is_unicast() {
+                self.rewritten.insert(node);
+            }
         }
         subnet.fabric.switch(index).switch_info().port_state_change()
     }
@@ -63,9 +66,15 @@ impl Discovery {
     /// its table does not show the reset if we have set it since.
     fn look_for_reset(&mut self, subnet: &mut Subnet, port0: PortIndex, before: Lid) {
         let entry = subnet.fabric.port(port0);
-        let node = entry.node;
-        if before == Lid::NONE || entry.base_lid() == before || self.reset.contains(&node) {
+        let (node, lid) = (entry.node, entry.base_lid());
+        if lid == Lid::NONE {
+            self.rewritten.remove(&node);
+        }
+        if before == Lid::NONE || lid == before || self.reset.contains(&node) {
             return;
+        }
+        if lid != Lid::NONE {
+            self.rewritten.insert(node);
         }
         debug!("{} lost its LID: the switch was reset", subnet.fabric.describe(port0));
         self.note_reset(subnet, node);

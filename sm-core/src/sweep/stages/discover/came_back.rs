@@ -3,6 +3,7 @@
 //! fabric. Links and nodes that disappeared are logged where they are removed.
 
 use std::collections::BTreeSet;
+use std::time::Instant;
 
 use ib_mad::types::Lid;
 use ib_mad::wire::attribute::PortState;
@@ -48,13 +49,14 @@ impl Discovery {
     }
 
     /// Logs links and nodes that came back, once all nodes have names. The line of a node covers
-    /// its links.
-    pub(in crate::sweep) fn report_returned(&mut self, subnet: &mut Subnet) {
+    /// its links. While another manager writes, and what it wrote is restored, links that are reset
+    /// are not counted as returned: they did not fail.
+    pub(in crate::sweep) fn report_returned(&mut self, subnet: &mut Subnet, now: Instant) {
         if !subnet.state.up {
             return;
         }
         let CameBack { links, trained, mut reset } = std::mem::take(&mut self.came_back);
-        reset.extend(&self.reset);
+        reset.extend(self.reset.difference(&self.rewritten));
         reset.retain(|&node| subnet.fabric.node(node).present && !subnet.fabric.node(node).is_new);
         let found = subnet.fabric.nodes().filter(|(_, node)| node.is_new);
         let mut lines: Vec<String> = found
@@ -101,6 +103,8 @@ impl Discovery {
             lines.drain(LINES_MAX..).for_each(|line| debug!("{line}"));
         }
         subnet.journal.report.came_back = lines;
-        subnet.journal.report.returned = returned;
+        if !subnet.overwritten.is_reported(now) {
+            subnet.journal.report.returned = returned;
+        }
     }
 }

@@ -45,7 +45,7 @@ impl Discovery {
         subnet.remove_unreached(&silent);
         subnet.journal.report.appeared =
             subnet.fabric.nodes().filter(|(_, node)| node.is_new).count();
-        self.report_returned(subnet);
+        self.report_returned(subnet, now);
         self.find_unanswered_links(subnet);
         self.report_left_out(subnet);
         subnet.state.is_discovered = true;
