@@ -84,6 +84,22 @@ fn one_that_yields_does_not_rule_where_it_lacks_the_m_key() {
     }
 }
 
+/// Regression: the problem of a manager whose own port has another M_Key was in the log only.
+#[test]
+fn one_that_lacks_the_key_of_its_own_port_is_cut_off() {
+    for level in [1, 2, 3] {
+        let (mut bed, keys, neighbours) = left_behind(level, 0);
+        succeed(&mut bed, 0);
+        bed.run_for(MINUTE);
+        let reason = bed.sweeper().cut_off().unwrap_or_default();
+        assert!(reason.contains("M_Key"), "level {level}: {reason}");
+        assert!(bed.sweeper().lacks_own_m_key());
+        bed.managers[0].sweeper.set_m_keys(keys, neighbours);
+        await_all(&mut bed, 3 * MINUTE);
+        assert_eq!(bed.sweeper().cut_off(), None, "level {level}");
+    }
+}
+
 /// A key was set but its answer lost: the port rejects the previous key.
 #[test]
 fn a_lost_answer_to_setting_a_key_locks_no_port() {

@@ -17,6 +17,9 @@ use sm_core::sweep::{Duplicate, Report, TrapNotice};
 
 /// Subnet managers with another SM_Key that are listed.
 const FOREIGN_MAX: usize = 8;
+/// What to do if the SM's own port has another M_Key.
+const M_KEY_REMEDY: &str =
+    "set m_key to the key of the port, or add it to guid2mkey in the state directory";
 /// Largest number of duplicate GUIDs remembered.
 const DUPLICATES_MAX: usize = 256;
 
@@ -172,7 +175,13 @@ impl Node {
         let subnet = |kind, text: &str| Condition::new(kind, Subject::subnet(), text);
         let sweeper = &self.sweeper;
         let mut found = Vec::new();
-        found.extend(sweeper.cut_off().map(|text| subnet(Kind::CutOff, text)));
+        found.extend(sweeper.cut_off().map(|text| {
+            let condition = subnet(Kind::CutOff, text);
+            match sweeper.lacks_own_m_key() {
+                true => condition.with_remedy(M_KEY_REMEDY),
+                false => condition,
+            }
+        }));
         if sweeper.sm_state() != SmState::Master {
             return found;
         }

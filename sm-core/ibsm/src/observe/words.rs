@@ -23,6 +23,7 @@ pub(crate) fn subnet(is_up: bool, state: &str, critical: u64, warnings: u64) -> 
         (true, _) if warnings > 0 => "up, with problems",
         (true, _) => "up",
         (false, "master") => "not up; see the log of ibsm",
-        (false, _) => "managed by another SM",
+        (false, "standby") => "managed by another SM",
+        (false, _) => "not up",
     }
 }

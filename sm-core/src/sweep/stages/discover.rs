@@ -191,6 +191,7 @@ impl Discovery {
         match kind {
             kinds::Discovery::OwnNodeInfo => {
                 subnet.hint_at_m_key(request);
+                subnet.state.set_own_node_silent(true);
                 let name = request.kind.name();
                 subnet.error(format_args!("{name}: the SM's own node does not answer"));
             }

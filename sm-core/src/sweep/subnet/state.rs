@@ -48,6 +48,8 @@ pub(in crate::sweep) struct SubnetState {
     own_link_down: bool,
     /// Whether the far end of the SM's own link did not answer.
     no_neighbour: bool,
+    /// Whether the SM's own node did not answer, or not for its port.
+    own_node_silent: bool,
     /// The end port with which the next light sweep begins to read some, by its place among them.
     pub(in crate::sweep) sampled_next: usize,
     /// Light sweeps that found nothing changed.
@@ -90,6 +92,7 @@ impl Default for SubnetState {
             given_up: 0,
             own_link_down: false,
             no_neighbour: false,
+            own_node_silent: false,
             sampled_next: 0,
             quiet_sweeps: 0,
             light_sweeps: Arc::new(Histogram::from_millisecond()),
@@ -118,11 +121,24 @@ impl SubnetState {
 
     /// Why the SM is cut off from the fabric, if it is.
     pub(in crate::sweep) fn cut_off(&self) -> Option<&'static str> {
-        match (self.own_link_down, self.no_neighbour) {
-            (true, _) => Some("the SM's own port has no link"),
-            (false, true) => Some("nothing answers behind the SM's own port"),
-            (false, false) => None,
+        match (self.own_link_down, self.no_neighbour, self.own_node_silent) {
+            (_, _, true) => {
+                Some("the SM's own port does not answer SMPs: it may have another M_Key")
+            }
+            (true, ..) => Some("the SM's own port has no link"),
+            (false, true, _) => Some("nothing answers behind the SM's own port"),
+            (false, false, _) => None,
         }
+    }
+
+    /// Whether the SM's own node did not answer in the last discovery.
+    pub(in crate::sweep) fn is_own_node_silent(&self) -> bool {
+        self.own_node_silent
+    }
+
+    /// Records whether the SM's own node and port answer.
+    pub(in crate::sweep) fn set_own_node_silent(&mut self, is_silent: bool) {
+        self.own_node_silent = is_silent;
     }
 
     /// Records that the SM's own port is down; returns whether that is new. It is checked again

@@ -110,7 +110,20 @@ impl Sweeper {
 
     /// Why this SM is cut off from the fabric, if it is.
     pub fn cut_off(&self) -> Option<&'static str> {
-        self.subnet.state.cut_off()
+        let locked = "the SM's own port has an M_Key that is not known, and cannot be configured";
+        self.subnet.state.cut_off().or_else(|| self.is_own_port_locked().then_some(locked))
+    }
+
+    /// Whether the SM is cut off since it seems to lack the M_Key of its own port.
+    pub fn lacks_own_m_key(&self) -> bool {
+        self.subnet.state.is_own_node_silent() || self.is_own_port_locked()
+    }
+
+    /// Whether the SM's own port can be read, and shows that it has an M_Key that is not known.
+    fn is_own_port_locked(&self) -> bool {
+        let fabric = &self.subnet.fabric;
+        let port = fabric.sm_port().filter(|&port| fabric.port(port).known);
+        port.is_some_and(|port| self.subnet.is_locked(port))
     }
 
     /// Name of the routing engine that made the tables.

@@ -224,8 +224,8 @@ fn head(view: &View<'_>, width: usize) -> Vec<Line> {
         (true, _) if problems.critical > 0 => Tone::Bad,
         (true, _) if problems.warning > 0 => Tone::Warn,
         (true, _) => Tone::Good,
-        (false, "master") => Tone::Bad,
-        (false, _) => Tone::Warn,
+        (false, "standby") => Tone::Warn,
+        (false, _) => Tone::Bad,
     };
     let mut lines = vec![
         Line::of(Tone::Strong, sm.software.clone())

@@ -57,9 +57,11 @@ impl Discovery {
         subnet.note_links();
         let sm_port = subnet.fabric.sm_port().filter(|&sm_port| subnet.fabric.port(sm_port).known);
         if sm_port.is_some_and(|sm_port| !silent.contains(&subnet.fabric.port(sm_port).node)) {
+            subnet.state.set_own_node_silent(false);
             return End::Read;
         }
         if !self.is_fatal {
+            subnet.state.set_own_node_silent(true);
             error!("cannot read PortInfo of the SM's port; retrying");
         }
         End::Abandoned
