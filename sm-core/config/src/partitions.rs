@@ -11,6 +11,8 @@ mod parse;
 mod tests;
 pub(super) mod text;
 
+use std::collections::BTreeMap;
+
 use ib_mad::types::{Gid, Guid, Mtu, PKey, Rate, Sl};
 
 pub use parse::{PartitionSyntax, faults, parse};
@@ -28,6 +30,8 @@ pub struct PartitionConfig {
     rules: Vec<Rule>,
     /// Groups in the order of the file, each MGID once.
     groups: Vec<Group>,
+    /// The line on which the file first names a GUID, from 1.
+    guid_lines: BTreeMap<Guid, usize>,
 }
 
 /// A partition.
@@ -164,7 +168,13 @@ impl PartitionConfig {
             partitions: vec![Partition { pkey, name: "Default".to_owned(), sl: Sl::default() }],
             rules: vec![rule(Ports::All, membership), rule(Ports::Own, Membership::Full)],
             groups: Vec::new(),
+            guid_lines: BTreeMap::new(),
         }
+    }
+
+    /// The line of the file that first names this GUID, from 1; `None` if the file does not.
+    pub fn line_of(&self, guid: Guid) -> Option<usize> {
+        self.guid_lines.get(&guid).copied()
     }
 
     /// The partitions, in the order of their first definition; the default one comes first.

@@ -4,6 +4,7 @@
 pub mod api_partitions;
 pub mod end_port;
 pub mod home;
+pub mod isolation;
 pub mod lid;
 pub mod link;
 pub mod mkey;

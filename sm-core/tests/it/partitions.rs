@@ -327,3 +327,35 @@ fn tables_and_groups_are_those_of_opensm() {
         }
     }
 }
+
+/// Regression: with one mistyped GUID, a host was cut off, and nothing said so.
+#[test]
+fn what_partitions_leave_out_is_found() {
+    let mut bed = bed("Default=0x7fff:ALL=full;", Settings::default());
+    let isolated = |bed: &Bed| bed.sweeper().isolated_hosts();
+    assert_eq!((isolated(&bed).count, bed.sweeper().absent_guids().count), (0, 0));
+    let (known, typo) = (guid(&bed, 3), Guid(0xABC));
+    let mut put = |text: &str| {
+        bed.managers[0].sweeper.set_partitions(config(text));
+        sweep_again(&mut bed);
+        (isolated(&bed), bed.sweeper().absent_guids())
+    };
+    let (hosts, absent) = put(&format!(
+        "Default=0x7fff:ALL;\nA=1:\n{}=full,\n{}=full;",
+        guid_text(known),
+        guid_text(typo)
+    ));
+    assert_eq!((hosts.count, hosts.limited, hosts.first.len()), (7, 6, 4));
+    assert_eq!((absent.count, &absent.first[..]), (1, &[(typo, Some(4))][..]));
+    // The SM's port is a full member, but no host that others want to reach.
+    let (hosts, _) = put("Default=0x7fff:ALL,SELF=full;");
+    assert_eq!((hosts.count, hosts.limited), (7, 7));
+    let (hosts, absent) = put(&format!("Default=0x7fff:ALL,{}=full;", guid_text(known)));
+    assert_eq!((hosts.count, absent.count), (0, 0), "one full member is enough");
+    let (hosts, _) = put("Default=0x7fff:ALL;A=1:ALL_CAS=full;");
+    assert_eq!(hosts.count, 0);
+}
+
+fn guid_text(guid: Guid) -> String {
+    format!("{:#018x}", guid.0)
+}

@@ -407,6 +407,9 @@ impl Parser<'_> {
         if value == Some("") {
             self.remark(format!("'{name}=' has no membership; read as full"));
         }
+        if let Ports::Guid(guid) = ports {
+            self.config.guid_lines.entry(guid).or_insert(self.line);
+        }
         self.config.rules.push(Rule {
             pkey: definition.pkey,
             ports,

@@ -40,7 +40,10 @@ impl Node {
                 Event::MulticastWritten | Event::ClientsMoved => {
                     self.publication.multicast_written(now);
                 }
-                Event::PKeysWritten if self.sweeper.is_up() => self.publish(now, false),
+                Event::PKeysWritten if self.sweeper.is_up() => {
+                    self.note_partitions();
+                    self.publish(now, false);
+                }
                 Event::PKeysWritten => {}
                 Event::TakenOver { what, done } => self.clients.taken_over(what, done),
                 Event::PortsChanged(changed) => of_ports.extend(self.events_of_ports(&changed)),

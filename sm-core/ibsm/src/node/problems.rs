@@ -13,6 +13,7 @@ use crate::observe::problem::{Condition, Flaps, Kind, PortErrors, Subject};
 use crate::observe::topology::End;
 use crate::observe::words::count;
 use sm_core::fabric::PortIndex;
+use sm_core::manage::isolation::{AbsentGuids, Isolated};
 use sm_core::sweep::{Duplicate, Report, TrapNotice};
 
 /// Subnet managers with another SM_Key that are listed.
@@ -31,6 +32,8 @@ pub(super) struct Findings {
     /// GUIDs found twice, by the last sweep of the whole fabric and those since. Those whose link
     /// is not left out any more are over.
     duplicates: Vec<Duplicate>,
+    /// What partitions leave out, as of the last sweep or change of partitions.
+    partitions: Vec<Condition>,
     /// Sweeps given up or with errors, for the text.
     failed_in_a_row: u32,
 }
@@ -52,6 +55,19 @@ impl Findings {
 }
 
 impl Node {
+    /// Looks for what the partitions in force leave out.
+    pub(super) fn note_partitions(&mut self) {
+        let (absent, isolated) = (self.sweeper.absent_guids(), self.sweeper.isolated_hosts());
+        let file = self.sweeper.settings().partition_config_file.clone().unwrap_or_default();
+        let found = [absent_text(&absent, &file), isolated_text(&isolated)];
+        let kinds = [Kind::PartitionGuids, Kind::HostsIsolated];
+        let condition = |(kind, text): (Kind, Option<String>)| {
+            Some(Condition::new(kind, Subject::subnet(), text?))
+        };
+        self.status.findings_mut().partitions =
+            kinds.into_iter().zip(found).filter_map(condition).collect();
+    }
+
     /// Records a trap that reports errors of a port, if it came from that port's node: any host
     /// could accuse others.
     pub(super) fn note_error_trap(&mut self, now: Instant, trap: &TrapNotice) {
@@ -227,6 +243,7 @@ impl Node {
             Some(node) => Subject::port(fabric.node(node).name().trim_end(), guid, port),
             None => Subject::port("", guid, port),
         };
+        found.extend(findings.partitions.iter().cloned());
         let to = |(guid, num)| {
             let port = fabric.find(guid).and_then(|node| fabric.port_of(node, num));
             let far = port.and_then(|port| fabric.port(port).peer())?;
@@ -270,4 +287,39 @@ impl Node {
         }));
         found
     }
+}
+
+/// GUIDs that no port has, with the lines of the partition file.
+fn absent_text(absent: &AbsentGuids, file: &str) -> Option<String> {
+    let one = |&(guid, line): &(Guid, Option<usize>)| match line {
+        Some(line) => format!("{guid} ({file}:{line})"),
+        None => format!("{guid} (not of the file)"),
+    };
+    let first: Vec<String> = absent.first.iter().map(one).collect();
+    (absent.count > 0).then(|| {
+        let more = more(absent.count - first.len());
+        format!(
+            "no port has {} of the GUIDs in partitions: {}{more}",
+            absent.count,
+            first.join(", ")
+        )
+    })
+}
+
+/// Hosts that reach no other host.
+fn isolated_text(isolated: &Isolated) -> Option<String> {
+    let Isolated { count, limited, first } = isolated;
+    let named: Vec<String> = first.iter().map(|(guid, name)| format!("'{name}' {guid}")).collect();
+    let more = more(count - named.len());
+    let why = match limited == count {
+        true => "limited members of the default partition 0x7fff",
+        false => "in no partition with a full member",
+    };
+    (*count > 0).then(|| {
+        format!("{count} hosts are {why} and reach no other host: {}{more}", named.join(", "))
+    })
+}
+
+fn more(count: usize) -> String {
+    if count > 0 { format!(" and {count} more") } else { String::new() }
 }

@@ -130,6 +130,7 @@ impl Node {
         let failed = self.status.sweeps.failed_in_a_row;
         self.status.findings.note_sweep(now, &report, failed);
         self.status.sweeps.note(report);
+        self.note_partitions();
         self.status.status_due = now;
     }
 

@@ -8,6 +8,7 @@ use ib_mad::types::{Guid, PKey};
 use super::Sweeper;
 use crate::fabric::PortIndex;
 use crate::manage::api_partitions::{ApiPartitions, Conflicts};
+use crate::manage::isolation::{self, AbsentGuids, Isolated};
 use crate::manage::partition::Memberships;
 use crate::manage::vfabric::VirtualFabrics;
 use crate::sweep::stages::partitions::listed;
@@ -91,6 +92,21 @@ impl Sweeper {
     /// Partition members, as applied by the last sweep.
     pub fn memberships(&self) -> &Memberships {
         &self.subnet.partitions.memberships
+    }
+
+    /// GUIDs that partitions name and no port has, as of the last sweep or change.
+    pub fn absent_guids(&self) -> AbsentGuids {
+        isolation::absent_guids(&self.subnet.fabric, &self.subnet.partitions.in_force)
+    }
+
+    /// Hosts that reach no other host by their partitions; none while partitions that programs made
+    /// are not known.
+    pub fn isolated_hosts(&self) -> Isolated {
+        let partitions = &self.subnet.partitions;
+        if partitions.api.is_none() {
+            return Isolated::default();
+        }
+        isolation::isolated(&self.subnet.fabric, &partitions.memberships, &partitions.responders)
     }
 
     /// Ports whose P_Key table is full, as text for the status; `None` unless the subnet is up

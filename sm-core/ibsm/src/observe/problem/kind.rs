@@ -233,6 +233,12 @@ kinds! {
     /// A program and the operator's file disagree about a partition.
     PartitionConflict, "partition_conflict", Notice, 0,
         "change one of the two; the file applies";
+    /// Partitions name GUIDs that no port has.
+    PartitionGuids, "partition_guids", Notice, 0,
+        "correct the GUIDs and send SIGHUP, unless these hosts are away";
+    /// Hosts whose partitions let them reach no other host.
+    HostsIsolated, "hosts_isolated", Warning, 0,
+        "make them, or what they are to reach, full members of a partition (partitions.conf)";
     /// P_Keys did not fit into tables of ports.
     PkeysLeftOut, "pkeys_left_out", Warning, 0,
         "put these ports into fewer partitions";
