@@ -40,7 +40,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ib_mad::types::Guid;
 use sa_proto::serve;
@@ -64,6 +64,7 @@ use crate::congestion::CongestionBoard;
 use crate::history::Archive;
 use crate::observe::event::EventLog;
 use crate::observe::problem::Problems;
+use crate::observe::topology::Topology;
 use crate::observe::{Origin, Responders, SmStatus, Sweeps};
 use crate::perf::PerfBoard;
 pub use baseline::{Baseline, BaselineOrigin, BaselineStore};
@@ -514,6 +515,12 @@ impl Publisher {
     /// written.
     pub fn set_baseline(&self, baseline: Baseline) {
         self.shared.set_baseline(Some(baseline));
+    }
+
+    /// Reports what is missing of the fabric as it was before a restart, unless there is a baseline.
+    pub(crate) fn resume_from(&self, before: Topology) {
+        let mut observer = self.shared.observer.lock().unwrap_or_else(PoisonError::into_inner);
+        observer.resume_from(Instant::now(), before);
     }
 
     /// Has the baseline in force, or that there is none, passed to the subnet manager.

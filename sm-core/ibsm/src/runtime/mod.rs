@@ -235,7 +235,10 @@ fn begin_events(
             Err(failure) => return Err(failure.into()),
         }
     }
-    history.iter().for_each(|history| publisher.set_archive(history.archive()));
+    if let Some(history) = &history {
+        publisher.set_archive(history.archive());
+        history.known_before().into_iter().for_each(|known| publisher.resume_from(known));
+    }
     let command = config.settings.event_command();
     let plugin = command.map(|command| EventPlugin::start(command, &events)).transpose()?;
     let version = daemon::VERSION;

@@ -2,7 +2,8 @@
 //! and links that are missing.
 //!
 //! What is missing was there since this manager started: a node or link that went is reported for a
-//! day, unless its place is taken.
+//! day, unless its place is taken. With a history, what the manager knew before its restart counts,
+//! too, until it is back or there is a baseline.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -29,6 +30,11 @@ pub(in crate::observe) struct FabricWatch {
     known: Topology,
     lost_nodes: BTreeMap<Guid, Instant>,
     lost_links: BTreeMap<End, Instant>,
+    /// The fabric before the restart, for the first one that is published, and when that was read.
+    remembered: Option<(Topology, Instant)>,
+    /// What was missing of that, and still is.
+    earlier_nodes: BTreeSet<Guid>,
+    earlier_links: BTreeSet<End>,
     /// What the operator expects, if that is known.
     expected: Option<Arc<Topology>>,
     /// What is missing of what is expected, or known.
@@ -40,6 +46,12 @@ impl FabricWatch {
     /// from now on is reported.
     pub(in crate::observe) fn expect(&mut self, expected: Option<Arc<Topology>>) {
         *self = Self { expected, ..Self::default() };
+    }
+
+    /// Reports what is missing of the fabric as it was before a restart, once one is published,
+    /// within a day; not if there is a baseline.
+    pub(in crate::observe) fn remember(&mut self, now: Instant, before: Topology) {
+        self.remembered = Some((before, now));
     }
 
     /// Compares a published fabric with what is expected, or with the one before.
@@ -55,7 +67,7 @@ impl FabricWatch {
                 Missing::of(expected, &current)
             }
             None => {
-                self.learn(now, current.clone());
+                self.learn_again(now, current.clone());
                 Missing::of(&self.known, &current)
             }
         };
@@ -78,21 +90,42 @@ impl FabricWatch {
             let kind = if node.is_switch { Kind::SwitchMissing } else { Kind::HostMissing };
             let what = if node.is_switch { "switch" } else { "host" };
             let detail = format!("the {what} was there and is missing");
-            Some(Condition::new(kind, Subject::node(self.known.name(guid), guid), detail))
+            let subject = Subject::node(self.known.name(guid), guid);
+            Some(missing(kind, subject, detail, self.earlier_nodes.contains(&guid)))
         });
         let missing_links = self.lost_links.keys().filter_map(|&end| {
             let far = self.known.links.get(&end)?.far;
             let subject = Subject::port(self.known.name(end.0), end.0, end.1);
             let detail = format!("the link to {} is missing", self.known.describe(far));
-            Some(Condition::new(Kind::LinkMissing, subject, detail))
+            let is_earlier = self.earlier_links.contains(&end);
+            Some(missing(Kind::LinkMissing, subject, detail, is_earlier))
         });
-        let missing: Vec<_> = missing_nodes.chain(missing_links).collect();
-        self.of_links.iter().cloned().chain(missing).collect()
+        let all: Vec<_> = missing_nodes.chain(missing_links).collect();
+        self.of_links.iter().cloned().chain(all).collect()
     }
 
     /// What is missing of the fabric of the last call of [`conditions`](Self::conditions).
     pub(in crate::observe) fn missing(&self) -> Arc<Missing> {
         self.missing.clone()
+    }
+
+    /// Compares a new fabric with what is known. The first one is compared with that before the
+    /// restart.
+    fn learn_again(&mut self, now: Instant, new: Topology) {
+        let is_first = !new.nodes.is_empty();
+        let is_recent = |(_, read): &(Topology, Instant)| *read + MISSED_FOR > now;
+        let before = self.remembered.take_if(|_| is_first).filter(is_recent);
+        let is_restart = before.is_some();
+        if let Some((before, _)) = before {
+            self.known = before;
+        }
+        self.learn(now, new);
+        if is_restart {
+            self.earlier_nodes = self.lost_nodes.keys().copied().collect();
+            self.earlier_links = self.lost_links.keys().copied().collect();
+        }
+        self.earlier_nodes.retain(|guid| self.lost_nodes.contains_key(guid));
+        self.earlier_links.retain(|end| self.lost_links.contains_key(end));
     }
 
     /// Compares a new fabric with what is known, and adds it to that.
@@ -130,8 +163,10 @@ impl FabricWatch {
         let is_old = |since: &Instant| now.saturating_duration_since(*since) >= MISSED_FOR;
         let nodes: BTreeSet<Guid> =
             self.lost_nodes.iter().filter(|(_, since)| is_old(since)).map(|(&g, _)| g).collect();
+        let nodes: BTreeSet<Guid> = nodes.difference(&self.earlier_nodes).copied().collect();
         let links: BTreeSet<End> =
             self.lost_links.iter().filter(|(_, since)| is_old(since)).map(|(&e, _)| e).collect();
+        let links: BTreeSet<End> = links.difference(&self.earlier_links).copied().collect();
         if nodes.is_empty() && links.is_empty() {
             return false;
         }
@@ -159,6 +194,15 @@ fn add_unlike(of_links: &mut Vec<Condition>, expected: &Topology, current: &Topo
             Some(&at) => of_links[at].detail += "; the baseline has another rate",
             None => of_links.push(unlike),
         }
+    }
+}
+
+/// What is missing; `is_earlier`: since before a restart, so that nothing but a baseline removes it.
+fn missing(kind: Kind, subject: Subject, detail: String, is_earlier: bool) -> Condition {
+    match is_earlier {
+        true => Condition::new(kind, subject, format!("{detail}, since before the restart"))
+            .with_remedy("repair it; if it is gone for good: ibsmctl baseline take"),
+        false => Condition::new(kind, subject, detail),
     }
 }
 
@@ -404,6 +448,36 @@ mod tests {
         let host = watch.conditions(now, &without_host);
         let expected = ["host_missing 'n101' 0x0000000000000065", "switch_missing"];
         assert_eq!(ids(&host)[0], expected[0]);
+    }
+
+    /// Regression: a restart without a baseline forgot what was missing.
+    #[test]
+    fn what_was_missing_before_a_restart_is_missing_until_it_is_back() {
+        let (mut watch, now) = (FabricWatch::default(), Instant::now());
+        watch.remember(now, Topology::of(&plane(&ALL, 0, 0)));
+        assert!(watch.conditions(now, &plane(&[], 0, 0)).is_empty(), "nothing is published");
+        let without = plane(&ALL[..3], 0, 0);
+        for later in [now, now + 2 * MISSED_FOR] {
+            let found = watch.conditions(later, &without);
+            assert_eq!(ids(&found), ["host_missing 'n101' 0x0000000000000065"]);
+            assert!(found[0].detail.ends_with("since before the restart"), "{found:?}");
+        }
+        assert!(watch.missing().topology.nodes.contains_key(&Guid(101)));
+        assert!(watch.conditions(now, &plane(&ALL, 0, 0)).is_empty());
+        let found = watch.conditions(now, &without);
+        assert!(found[0].detail.ends_with("is missing"), "that was since: {found:?}");
+    }
+
+    #[test]
+    fn a_baseline_or_a_day_replaces_what_is_remembered() {
+        let (mut watch, now) = (FabricWatch::default(), Instant::now());
+        let (all, without) = (plane(&ALL, 0, 0), plane(&ALL[..3], 0, 0));
+        watch.remember(now, Topology::of(&all));
+        watch.expect(Some(Arc::new(Topology::of(&without))));
+        assert!(watch.conditions(now, &without).is_empty());
+        let mut watch = FabricWatch::default();
+        watch.remember(now, Topology::of(&all));
+        assert!(watch.conditions(now + MISSED_FOR, &without).is_empty());
     }
 
     #[test]

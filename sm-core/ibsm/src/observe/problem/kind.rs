@@ -193,13 +193,13 @@ kinds! {
         "ibsmctl congestion shows between which nodes; spread that traffic, or check routing";
     /// A switch is missing.
     SwitchMissing, "switch_missing", Critical, 0,
-        "repair it; if it is gone for good, restart ibsm or wait a day";
+        "repair it; if it is gone for good, wait a day or take a baseline";
     /// A host is missing.
     HostMissing, "host_missing", Notice, 0,
-        "repair it; if it is gone for good, restart ibsm or wait a day";
+        "repair it; if it is gone for good, wait a day or take a baseline";
     /// A link is missing whose ends are both present.
     LinkMissing, "link_missing", Warning, 0,
-        "check the cable; if it is gone for good, restart ibsm or wait a day";
+        "check the cable; if it is gone for good, wait a day or take a baseline";
     /// A cable leads elsewhere than in the baseline.
     CableMoved, "cable_moved", Warning, 0,
         "connect it as expected, or take another baseline";

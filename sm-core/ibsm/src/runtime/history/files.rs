@@ -2,18 +2,23 @@
 //! [`history`](crate::history). Only their owner may read them.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::history::frame::{Frames, HEAD_LEN, Head};
+use crate::history::layout::Layout;
 use crate::history::record::{FabricReader, Record};
 use crate::history::{Archive, LOADS_AGE_MAX_MS, Page, Place, SegmentSummary};
 use crate::observe::event::Event;
 use crate::observe::ports::KeptFabric;
+use crate::observe::topology::Topology;
 use crate::perf::loads::Loads;
 
 const SUFFIX: &str = ".history";
+/// The file of what is missing of the fabric.
+const MISSING: &str = "missing";
+const MISSING_NEW: &str = "missing.new";
 /// Longest file that is read, bytes. A segment has at most 16 MiB besides a fabric.
 const FILE_LEN_MAX: u64 = 64 << 20;
 /// Events in a page.
@@ -93,6 +98,36 @@ impl Files {
         let mut bytes = Vec::new();
         file.take(len_max).read_to_end(&mut bytes)?;
         Ok(Some(bytes))
+    }
+
+    /// Keeps what is missing of the fabric, which the topologies do not have.
+    pub(super) fn keep_missing(&self, missing: &Topology) -> io::Result<()> {
+        let (path, new) = (self.directory.join(MISSING), self.directory.join(MISSING_NEW));
+        let mut file =
+            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+        let missing = KeptFabric { topology: missing.clone(), ..KeptFabric::default() };
+        file.write_all(&serde_json::to_vec(&Layout::of(&missing))?)?;
+        file.sync_data()?;
+        fs::rename(new, path)
+    }
+
+    /// What was missing of the fabric; nothing if the file is damaged.
+    fn missing(&self) -> io::Result<Layout> {
+        let file = match File::open(self.directory.join(MISSING)) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Layout::default()),
+            Err(error) => return Err(error),
+        };
+        let mut bytes = Vec::new();
+        file.take(FILE_LEN_MAX).read_to_end(&mut bytes)?;
+        Ok(serde_json::from_slice(&bytes).unwrap_or_default())
+    }
+
+    /// The last topology, with what was missing of it; `None` if there is none.
+    pub(super) fn all_that_was_known(&self) -> io::Result<Option<Topology>> {
+        let Some((_, mut fabric)) = self.fabric(u64::MAX)? else { return Ok(None) };
+        self.missing()?.apply(&mut fabric);
+        Ok(Some(fabric.topology))
     }
 
     /// The last events, oldest first, and the number of the next one.

@@ -25,6 +25,7 @@ use tracing::warn;
 use crate::history::Archive;
 use crate::observe::event::{EVENTS_MAX, EventLog};
 use crate::observe::problem::{Condition, Kind, Subject};
+use crate::observe::topology::{Missing, Topology};
 use crate::publish::Observatory;
 use files::Files;
 use writer::{Present, Writer};
@@ -100,7 +101,14 @@ impl History {
         let writer = Writer::new(files.clone(), bytes_max, first);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
         let runtime = runtime.map_err(failed)?;
-        let work = Work { writer, events: events.clone(), observatory, progress: progress.clone() };
+        let work = Work {
+            writer,
+            files: files.clone(),
+            missing: None,
+            events: events.clone(),
+            observatory,
+            progress: progress.clone(),
+        };
         let thread = std::thread::Builder::new().name("history".to_owned());
         let thread = thread.spawn(move || runtime.block_on(work.run(end))).map_err(failed)?;
         Ok(Self {
@@ -110,6 +118,15 @@ impl History {
             closing: Some(closing),
             thread: Some(thread),
             _lock: lock,
+        })
+    }
+
+    /// The fabric as it was known before the start, with what was missing of it.
+    pub(super) fn known_before(&self) -> Option<Topology> {
+        let known = self.files.all_that_was_known();
+        known.unwrap_or_else(|error| {
+            warn!("--history {}: what is missing is not known: {error}", self.path.display());
+            None
         })
     }
 
@@ -157,6 +174,9 @@ impl Drop for History {
 /// The work of the thread.
 struct Work {
     writer: Writer,
+    files: Files,
+    /// What is missing, as it was written.
+    missing: Option<Arc<Missing>>,
     events: EventLog,
     observatory: Observatory,
     progress: Arc<Progress>,
@@ -184,12 +204,25 @@ impl Work {
         self.writer.sync();
     }
 
+    /// Writes what is missing, if that changed. A manager that publishes no fabric misses nothing.
+    fn write_missing(&mut self, is_published: bool) -> io::Result<()> {
+        let missing = self.observatory.missing();
+        if !is_published || self.missing.as_ref().is_some_and(|it| it.topology == missing.topology)
+        {
+            return Ok(());
+        }
+        self.files.keep_missing(&missing.topology)?;
+        self.missing = Some(missing);
+        Ok(())
+    }
+
     /// Writes what has happened; returns whether that succeeded.
     fn write(&mut self) -> bool {
         let snapshot = self.observatory.snapshot();
         let (sm, loads) = (self.observatory.sm(), self.observatory.perf().loads());
         let (plane, engine) = (snapshot.fabric(), &sm.routing_engine[..]);
-        let result = self.writer.write(&self.events, Present { plane, engine, loads: &loads });
+        let written = self.writer.write(&self.events, Present { plane, engine, loads: &loads });
+        let result = written.and_then(|()| self.write_missing(!snapshot.fabric().nodes.is_empty()));
         self.progress.bytes.store(self.writer.bytes(), Relaxed);
         self.progress.lost.store(self.writer.lost(), Relaxed);
         self.progress.skipped.store(self.writer.skipped(), Relaxed);
