@@ -1,6 +1,7 @@
 //! Traps: unsolicited reports of agents, the TrapRepress that acknowledges them, and which
 //! of them report a change of the fabric (IBA 14.2.5.1, 14.4.10).
 
+mod hourly;
 mod words;
 
 use ib_mad::types::Lid;
@@ -9,6 +10,7 @@ use ib_mad::wire::attribute::{SmNotice, TrapNumber};
 use ib_mad::wire::mad::{AttributeId, Method};
 use ib_mad::wire::smp::Smp;
 
+pub use hourly::HourlyLimit;
 pub use words::words;
 
 /// A parsed trap.

@@ -3,12 +3,13 @@
 use std::time::{Duration, Instant};
 
 use ib_mad::types::Lid;
-use ib_mad::wire::attribute::{SmNotice, SmState};
+use ib_mad::wire::attribute::{SmNotice, SmState, TrapNumber};
 
 use super::{Action, Node};
 use crate::observe::event::{self, Draft, EventKind};
 use crate::observe::problem::{Severity, Subject};
 use sm_core::sweep::{Report, TrapNotice};
+use sm_core::trap::HourlyLimit;
 
 /// Traps noted per second: each is looked up among all ports.
 const TRAPS_PER_SECOND: u32 = 10;
@@ -22,9 +23,19 @@ pub(super) struct Diary {
     second: Option<(Instant, u32)>,
     /// Traps left out since the last one noted.
     left_out: u64,
+    /// Traps 256: a manager that lacks an M_Key causes many.
+    of_keys: HourlyLimit,
 }
 
 impl Diary {
+    /// Whether a trap of this kind and sender may be noted, and how many before it were not.
+    fn admit(&mut self, now: Instant, is_of_key: bool, sender: Lid) -> Option<u64> {
+        match is_of_key {
+            true => self.of_keys.admit(now, sender),
+            false => self.admit_trap(now),
+        }
+    }
+
     /// Whether a trap may be noted, and how many before it were not.
     fn admit_trap(&mut self, now: Instant) -> Option<u64> {
         let (begun, count) = self
@@ -75,9 +86,9 @@ impl Node {
     /// Notes a trap of the fabric's. Of a storm, some are left out and counted.
     pub(super) fn note_trap(&mut self, now: Instant, trap: &TrapNotice) {
         let Ok(notice) = SmNotice::new(&trap.notice[..]) else { return };
-        let Some(left_out) = self.diary.admit_trap(now) else { return };
-        let number = notice.trap_number();
-        let is_generic = notice.is_generic();
+        let (number, is_generic) = (notice.trap_number(), notice.is_generic());
+        let is_of_key = is_generic && number == TrapNumber::BAD_MKEY;
+        let Some(left_out) = self.diary.admit(now, is_of_key, trap.lid) else { return };
         let name = number.name().filter(|_| is_generic).unwrap_or("vendor's notice");
         let subject = self.subject_of_lid(trap.lid);
         let sender = match subject.guid {
@@ -126,5 +137,18 @@ mod tests {
         let later = start + Duration::from_secs(1);
         assert_eq!(diary.admit_trap(later), Some(1000 - u64::from(TRAPS_PER_SECOND)));
         assert_eq!(diary.admit_trap(later), Some(0));
+    }
+
+    #[test]
+    fn traps_about_m_keys_are_noted_once_an_hour_and_node() {
+        let (mut diary, start) = (Diary::default(), Instant::now());
+        let mut noted = 0;
+        for second in 0..3600 {
+            let now = start + Duration::from_secs(second);
+            noted +=
+                [1, 1, 2].iter().filter(|&&lid| diary.admit(now, true, Lid(lid)).is_some()).count();
+        }
+        assert_eq!(noted, 2);
+        assert_eq!(diary.admit(start + Duration::from_secs(3600), true, Lid(1)), Some(7199));
     }
 }

@@ -9,6 +9,7 @@ use super::report::{LINES_MAX, Report};
 use super::service::PortsChanged;
 use crate::manage::shard::TakeOver;
 use crate::mastership::RemoteSm;
+use crate::trap::HourlyLimit;
 
 /// Maximum number of queued traps; further ones are dropped and counted. Other events are few per
 /// sweep, and are never dropped.
@@ -73,6 +74,8 @@ pub(in crate::sweep) struct Events {
     /// Rate limits for log lines about traps.
     trap_lines: Limit,
     trap_details: Limit,
+    /// Lines about traps 256: those that our own requests cause come by the hundred.
+    key_lines: HourlyLimit,
 }
 
 impl Events {
@@ -119,6 +122,12 @@ impl Events {
     /// Whether a line about a trap may be logged as a warning now (rate limit).
     pub(in crate::sweep) fn admits_trap_line(&mut self, now: Instant) -> bool {
         self.trap_lines.admits(now)
+    }
+
+    /// Whether a line about a trap 256 may be logged now, and how many of its sender were not since
+    /// the last one.
+    pub(in crate::sweep) fn admits_key_line(&mut self, now: Instant, sender: Lid) -> Option<u64> {
+        self.key_lines.admit(now, sender)
     }
 
     /// Whether a debug line about a trap may be logged now.

@@ -207,7 +207,14 @@ impl Sweeper {
         }
         let is_change =
             trap.meaning == trap::Meaning::Changed && self.subnet.settings.sweep_on_trap;
-        if !is_change && self.subnet.events.admits_trap_line(now) {
+        if trap.number == Some(TrapNumber::BAD_MKEY) {
+            if let Some(more) = self.subnet.events.admits_key_line(now, sender) {
+                let words = self.subnet.trap_words(&notice);
+                warn!(
+                    "{words}; {more} more since the last such line, which is one an hour and node"
+                );
+            }
+        } else if !is_change && self.subnet.events.admits_trap_line(now) {
             warn!("{}", self.subnet.trap_words(&notice));
         } else if tracing::enabled!(tracing::Level::DEBUG)
             && self.subnet.events.admits_trap_detail(now)
