@@ -1,10 +1,11 @@
-//! Names of LIDs and size of the fabric, from the published snapshot.
+//! Names of nodes and LIDs, and size of the fabric, from the published snapshot.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use ib_mad::types::Lid;
 use ib_mad::wire::attribute::PortInfo;
 use sa_proto::snapshot::{FabricPlane, Node, Snapshot};
+use sm_config::NodeNames;
 
 use super::moment::FabricCounts;
 
@@ -72,12 +73,52 @@ impl Names {
     }
 }
 
-/// Name of a node.
+/// The operator's names of nodes (`node_name_map_name`). They are read once, at the start of the
+/// process, which manages one subnet; a snapshot does not have them, since SA records show the
+/// nodes' own descriptions.
+static GIVEN: OnceLock<NodeNames> = OnceLock::new();
+
+/// Sets the operator's names, once: those of later calls are ignored.
+pub(crate) fn give_names(names: NodeNames) {
+    let _ = GIVEN.set(names);
+}
+
+/// Name of a node, wherever one is shown: the operator's, or its description.
 pub(crate) fn name(node: &Node) -> String {
+    match GIVEN.get().and_then(|names| names.get(&node.guid)) {
+        Some(name) => name.to_string(),
+        None => description(node),
+    }
+}
+
+/// A node's own description.
+pub(crate) fn description(node: &Node) -> String {
     ib_mad::text::of_field(&node.description).trim_end().to_owned()
 }
 
 /// An ETag of the published fabric: a checksum of all its content.
 pub(crate) fn etag(snapshot: &Snapshot) -> String {
     format!("{:032x}", snapshot.checksum().fabric)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observe::problem::testing::plane;
+    use crate::observe::topology::Topology;
+    use ib_mad::types::Guid;
+
+    /// Regression: operators' names were in the log only.
+    #[test]
+    fn the_operators_names_are_shown_in_place_of_descriptions() {
+        // Names are of the whole process: no other test has these GUIDs.
+        let (named, other) = (0xFACE_0001, 0xFACE_0002);
+        give_names([(Guid(named), Arc::from("rack 7 top"))].into_iter().collect());
+        let plane = plane(&[(named, 1, other, 1)], 0, 0);
+        let topology = Topology::of(&plane);
+        assert_eq!(topology.name(Guid(named)), "rack 7 top");
+        assert_ne!(topology.name(Guid(other)), "");
+        let node = plane.nodes.iter().find(|node| node.guid == Guid(named)).unwrap();
+        assert_ne!(description(node), "rack 7 top", "SA records keep their own");
+    }
 }

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use ib_mad::text;
 use ib_mad::types::{Gid, Guid, PKey, PortNum};
 use sa_proto::proto::partition as proto;
 use sa_proto::snapshot::{ApiPartition, Node, PartitionMember, PartitionMemberRid, Port, Snapshot};
@@ -11,6 +10,7 @@ use sm_config::partitions::{Group, Partition, broadcast_mgid};
 use sm_core::manage::api_partitions::name_of;
 
 use super::Site;
+use crate::observe::node_name;
 
 /// Members in one message.
 const MEMBERS_MAX: usize = 4_096;
@@ -55,7 +55,7 @@ impl<'a> EndPorts<'a> {
             member: Some(member),
             state: state.into(),
             port_guid: port.map_or(0, |(_, port)| port.guid.0),
-            node: port.map(|(node, _)| text::of_field(&node.description)).unwrap_or_default(),
+            node: port.map(|(node, _)| node_name(node)).unwrap_or_default(),
             number: port.map_or(0, |(_, port)| port.num.0.into()),
         }
     }

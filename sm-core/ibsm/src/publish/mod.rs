@@ -65,7 +65,7 @@ use crate::history::Archive;
 use crate::observe::event::EventLog;
 use crate::observe::problem::Problems;
 use crate::observe::topology::Topology;
-use crate::observe::{Origin, Responders, SmStatus, Sweeps};
+use crate::observe::{Origin, Responders, SmStatus, Sweeps, give_names};
 use crate::perf::PerfBoard;
 pub use baseline::{Baseline, BaselineOrigin, BaselineStore};
 pub use error::PublishError;
@@ -503,6 +503,7 @@ impl Publisher {
 
     /// Sets operators' names of nodes, for reports.
     pub fn set_node_names(&self, names: NodeNames) {
+        give_names(names.clone());
         self.shared.names.store(Arc::new(names));
     }
 

@@ -7,6 +7,8 @@ use sa_proto::snapshot::{FabricPlane, Node, Port};
 use sm_config::parse_number;
 use tonic::Status;
 
+use crate::observe::{description, node_name};
+
 /// A port with its node.
 pub(super) type Found<'a> = (&'a Node, &'a Port);
 
@@ -50,8 +52,10 @@ fn by_description<'a>(plane: &'a FabricPlane, text: &str) -> Vec<Found<'a>> {
     };
     let is_prefix = |all: &str, name: &str| !name.is_empty() && all.starts_with(name);
     for is_match in [&is_exact as &dyn Fn(&str, &str) -> bool, &is_host, &is_prefix] {
-        let of_node =
-            |node: &Node, name| is_match(&ib_mad::text::of_field(&node.description), name);
+        // As it is shown, or as the node describes itself.
+        let of_node = |node: &Node, name: &str| {
+            is_match(&node_name(node), name) || is_match(&description(node), name)
+        };
         let found = select(plane, |node, _| of_node(node, text));
         if !found.is_empty() {
             return found;

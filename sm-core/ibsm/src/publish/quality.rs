@@ -120,7 +120,7 @@ impl<'a> Routed<'a> {
                     egress_switch: place.0,
                     exit: place.1,
                 })?;
-                let name = ib_mad::text::of_field(&node.description);
+                let name = crate::observe::node_name(node);
                 ends.push((info.base_lid(), port.guid, name));
             }
         }

@@ -9,7 +9,7 @@ use ib_mad::types::{Gid, Guid, PortNum};
 use sa_proto::proto::admin;
 use sa_proto::snapshot::{MulticastGroup, MulticastMemberRid, Service, Snapshot, Subscription};
 
-use crate::observe::Responder;
+use crate::observe::{Responder, node_name};
 
 /// Rows in one message; a row has at most about 300 bytes.
 const ROWS_MAX: usize = 1024;
@@ -36,7 +36,7 @@ impl Ports {
                 by_guid.entry(alias.alias).or_insert(port);
             }
         }
-        let names = nodes.iter().map(|node| text::of_field(&node.description));
+        let names = nodes.iter().map(|node| node_name(node));
         Self { by_guid, names: names.collect() }
     }
 
