@@ -26,7 +26,8 @@ pub struct EndPort {
     pub port_count: u8,
     /// Whether the SM runs on it.
     pub is_self: bool,
-    /// Whether an SM runs on it (IsSM).
+    /// Whether an SM of this subnet runs on it: it answered, which IsSM alone, a bit that a host
+    /// sets, does not show.
     pub has_sm: bool,
     /// Whether it has a device management agent, as storage targets do.
     pub has_device_management: bool,
@@ -36,14 +37,16 @@ pub struct EndPort {
     pub is_direct: bool,
 }
 
-/// All end ports of a fabric, ascending by node GUID and port number.
-pub fn end_ports(fabric: &Fabric) -> Vec<EndPort> {
-    let mut ports: Vec<EndPort> = fabric.end_ports().map(|port| end_port(fabric, port)).collect();
+/// All end ports of a fabric, ascending by node GUID and port number. `managers`: the ports of the
+/// SMs of this subnet.
+pub fn end_ports(fabric: &Fabric, managers: &[PortIndex]) -> Vec<EndPort> {
+    let end_port = |port| end_port(fabric, port, managers.contains(&port));
+    let mut ports: Vec<EndPort> = fabric.end_ports().map(end_port).collect();
     ports.sort_unstable_by_key(|port| (port.node, port.num));
     ports
 }
 
-fn end_port(fabric: &Fabric, index: PortIndex) -> EndPort {
+fn end_port(fabric: &Fabric, index: PortIndex, has_sm: bool) -> EndPort {
     let (port, node) = (fabric.port(index), fabric.node_of(index));
     let capabilities = port.port_info().capability_mask();
     let enhanced = |switch| fabric.switch(switch).switch_info().enhanced_port0();
@@ -58,7 +61,7 @@ fn end_port(fabric: &Fabric, index: PortIndex) -> EndPort {
         num: port.num,
         port_count: node.port_count,
         is_self: fabric.sm_port() == Some(index),
-        has_sm: capabilities.contains(CapabilityMask::IS_SM),
+        has_sm,
         has_device_management: capabilities
             .contains(CapabilityMask::IS_DEVICE_MANAGEMENT_SUPPORTED),
         is_enhanced_port0: node.switch.is_some_and(enhanced),

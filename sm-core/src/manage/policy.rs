@@ -137,5 +137,5 @@ fn add_qos(what: &InForce<'_>, policy: &sm_config::qos_policy::QosPolicy, rules:
         })
         .collect();
     let path = what.settings.qos_policy_file.as_deref().unwrap_or("qos-policy.conf");
-    qos::compile(policy, Path::new(path), &end_ports(what.fabric), &partitions, rules);
+    qos::compile(policy, Path::new(path), &end_ports(what.fabric, &[]), &partitions, rules);
 }

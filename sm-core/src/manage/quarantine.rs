@@ -20,6 +20,8 @@ const LISTED_MAX: usize = 4096;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Expected {
     nodes: HashSet<Guid, RandomState>,
+    /// Those of them that have links.
+    linked: HashSet<Guid, RandomState>,
     /// The far end of each end of a link.
     peers: HashMap<End, End, RandomState>,
 }
@@ -31,7 +33,16 @@ impl Expected {
         links: impl IntoIterator<Item = (End, End)>,
     ) -> Self {
         let links = links.into_iter().flat_map(|(a, b)| [(a, b), (b, a)]);
-        Self { nodes: nodes.into_iter().collect(), peers: links.collect() }
+        let peers: HashMap<End, End, RandomState> = links.collect();
+        let linked = peers.keys().map(|(guid, _)| *guid).collect();
+        Self { nodes: nodes.into_iter().collect(), linked, peers }
+    }
+
+    /// Whether a port of an adapter belongs: its node does, and had a link at this port, or at
+    /// none.
+    pub fn has_adapter_port(&self, (guid, port): End) -> bool {
+        self.has_node(guid)
+            && (self.peers.contains_key(&(guid, port)) || !self.linked.contains(&guid))
     }
 
     /// Whether a node belongs.
@@ -133,6 +144,10 @@ mod tests {
     fn a_link_belongs_from_either_end_and_to_no_other_port() {
         let expected = Expected::new([Guid(1), Guid(2)], [(end(1, 1), end(2, 1))]);
         assert!(expected.has_node(Guid(2)) && !expected.has_node(Guid(3)));
+        assert!(expected.has_adapter_port(end(2, 1)) && !expected.has_adapter_port(end(2, 2)));
+        assert!(!expected.has_adapter_port(end(3, 1)));
+        let unlinked = Expected::new([Guid(3)], []);
+        assert!(unlinked.has_adapter_port(end(3, 2)), "which port had a link is not known");
         assert!(expected.has_link(end(1, 1), end(2, 1)));
         assert!(expected.has_link(end(2, 1), end(1, 1)));
         assert!(!expected.has_link(end(1, 1), end(2, 2)));

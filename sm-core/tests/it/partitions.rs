@@ -15,6 +15,7 @@ use ib_mad::types::{Gid, Guid, PKey, PortNum};
 use ib_mad::wire::attribute::{NodeType, PKeyTable, SmState};
 use ib_mad::wire::mad::{AttributeId, Method};
 use ib_mad::wire::smp::Smp;
+use sm_config::opafm::{self, Instance};
 use sm_config::{PartEnforce, PartitionConfig, Remarks, Settings, partitions};
 use sm_core::manage::lid::LidTable;
 use sm_core::manage::partition;
@@ -358,4 +359,27 @@ fn what_partitions_leave_out_is_found() {
 
 fn guid_text(guid: Guid) -> String {
     format!("{:#018x}", guid.0)
+}
+
+/// Regression: a host got the P_Key of managers by setting IsSM, a bit that its administrator sets.
+#[test]
+fn a_host_that_only_claims_to_run_a_manager_is_none() {
+    let common = "<VirtualFabrics><VirtualFabric><Name>Admin</Name><PKey>0x42</PKey><Security>1\
+        </Security><Member>AllMgmtAllowed</Member><Application>SA</Application></VirtualFabric>\
+        <VirtualFabric><Name>Default</Name><PKey>0x7fff</PKey><Member>All</Member><Application>\
+        AllOthers</Application></VirtualFabric></VirtualFabrics>";
+    let text = format!("<Config><Common>{common}</Common></Config>");
+    let file = opafm::parse(Path::new("o.xml"), &text, &Instance::default(), &mut |_, _| {});
+    let mut bed = Bed::with_manager(&fat_tree(2, 4, 8), Settings::default());
+    bed.managers[0].sweeper.set_virtual_fabrics(Some(Arc::new(file.unwrap())));
+    let (standby, claims) = (bed.hosts()[4], bed.hosts()[6]);
+    bed.manage(standby, Settings { sm_priority: 0, ..Settings::default() }, LidTable::default());
+    let endpoint = bed.fabric.attach(claims, 0).unwrap();
+    let now = bed.clock.now();
+    bed.fabric.set_is_sm(now, endpoint, true);
+    bed.bring_up();
+    sweep_again(&mut bed);
+    let has_key = |node: NodeIndex| table(&bed, node, 1).iter().any(|key| key & 0x7fff == 0x42);
+    assert_eq!(bed.sweeper().sm_state(), SmState::Master);
+    assert_eq!([bed.hosts()[0], standby, claims].map(has_key), [true, true, false]);
 }

@@ -79,6 +79,20 @@ fn a_node_that_does_not_belong_stays_in_initialize_and_gets_nothing() {
     assert_eq!(state(&bed, leaf), Some(PortState::Initialize), "it was Active");
 }
 
+/// Regression: who forged the GUID of an adapter with two ports was let in by the one that is free.
+#[test]
+fn a_free_port_of_an_adapter_that_belongs_is_kept_out() {
+    let net = fat_tree(2, 4, 8);
+    let (_, host, leaf) = last_host(&net);
+    let other_port = |end: End| if end.0 == host { (host, PortNum(2)) } else { end };
+    let nodes = net.nodes().iter().map(|node| node.guid);
+    let end = |at: PortRef| (net.nodes()[at.node as usize].guid, PortNum(at.port));
+    let links = net.links().map(|(a, b)| (other_port(end(a)), other_port(end(b))));
+    let bed = bed(&net, Expected::new(nodes, links));
+    assert!(!is_there(&bed, host));
+    assert_eq!(kept_out(&bed), [(leaf, (host, PortNum(1)), false)]);
+}
+
 #[test]
 fn a_node_that_comes_later_is_kept_out_and_others_are_not() {
     let net = fat_tree(2, 4, 8);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use ib_mad::types::{Guid, PKey};
 use ib_mad::wire::attribute::{NodeType, PKEYS_PER_BLOCK, PKeyTable, pkey_table_modifier};
 
+use crate::fabric::PortIndex;
 use crate::manage::api_partitions::Conflicts;
 use crate::manage::end_port::end_ports;
 use crate::manage::partition::Memberships;
@@ -32,7 +33,9 @@ impl Subnet {
             return config;
         };
         let taken: Vec<PKey> = config.partitions().iter().map(|each| each.pkey).collect();
-        let resolved = VirtualFabrics::resolve(file, &end_ports(&self.fabric), &taken);
+        let managers: Vec<PortIndex> =
+            self.election.others().iter().map(|&(port, _)| port).collect();
+        let resolved = VirtualFabrics::resolve(file, &end_ports(&self.fabric, &managers), &taken);
         let joined = resolved.join(&config);
         self.partitions.virtual_fabrics = resolved;
         Arc::new(joined)

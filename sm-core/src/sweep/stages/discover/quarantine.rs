@@ -47,7 +47,10 @@ impl Discovery {
             return false;
         }
         let (near, far) = (subnet.link_end(egress), (answerer.guid, answerer.local_port));
-        if !expected.has_node(answerer.guid) {
+        // A GUID of the baseline at a port that had no link may be forged.
+        let belongs =
+            if is_switch { expected.has_node(far.0) } else { expected.has_adapter_port(far) };
+        if !belongs {
             self.keep_out(subnet, egress, answerer);
             return true;
         }
