@@ -34,7 +34,8 @@ pub(in crate::sweep) struct Overwritten {
     step: Step,
     /// What was found, as text; empty if nothing was.
     found: String,
-    /// Number of end ports whose addresses were not ours when the last restoration set them.
+    /// Largest number of end ports whose addresses were not ours when a restoration set them, of
+    /// those reported together.
     ports: usize,
     /// Restorations since the last quiet time.
     level: u32,
@@ -88,6 +89,9 @@ impl Overwritten {
         if self.began.is_some_and(|began| now >= began + QUIET) {
             self.level = 0;
         }
+        if !self.is_reported(now) {
+            self.ports = 0;
+        }
         self.step = Step::Pending;
         self.found = found();
         Some(if has_ended { self.soonest(now) } else { self.regular(now) })
@@ -110,7 +114,7 @@ impl Overwritten {
         }
         self.step = Step::Restoring { again: false };
         self.level = self.level.saturating_add(1);
-        (self.began, self.ports) = (Some(now), 0);
+        self.began = Some(now);
         true
     }
 
@@ -143,6 +147,7 @@ impl Overwritten {
         let (found, ports) = (&self.found, self.ports);
         let outcome = match self.step {
             _ if !self.is_reported(now) => return None,
+            Step::Settled if ports == 0 => "restored".to_owned(),
             Step::Settled => format!("restored, among them the addresses of {ports} ports"),
             Step::Pending | Step::Restoring { .. } => {
                 "a sweep of the whole fabric restores the settings".to_owned()
@@ -264,7 +269,8 @@ impl Subnet {
             entry.state() == Some(PortState::Active)
                 && (ours != Some(info.base_lid()) || info.master_sm_lid() != self.sa_of(*port).0)
         };
-        self.overwritten.ports = self.fabric.end_ports().filter(is_other).count();
+        let ports = self.fabric.end_ports().filter(is_other).count();
+        self.overwritten.ports = self.overwritten.ports.max(ports);
     }
 
     /// A sweep has ended: if it restored settings, they are.
