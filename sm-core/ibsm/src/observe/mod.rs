@@ -245,7 +245,8 @@ impl Observer {
         self.problems.restore(event::problems_open_after(now, time_ms, events));
     }
 
-    /// Reports what is missing of the fabric as it was before a restart, unless there is a baseline.
+    /// Reports what is missing of the fabric as it was before a restart, unless there is a
+    /// baseline.
     pub fn resume_from(&mut self, now: Instant, before: Topology) {
         self.watch.remember(now, before);
     }

@@ -518,7 +518,8 @@ impl Publisher {
         self.shared.set_baseline(Some(baseline));
     }
 
-    /// Reports what is missing of the fabric as it was before a restart, unless there is a baseline.
+    /// Reports what is missing of the fabric as it was before a restart, unless there is a
+    /// baseline.
     pub(crate) fn resume_from(&self, before: Topology) {
         let mut observer = self.shared.observer.lock().unwrap_or_else(PoisonError::into_inner);
         observer.resume_from(Instant::now(), before);

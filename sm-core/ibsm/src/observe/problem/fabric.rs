@@ -197,7 +197,7 @@ fn add_unlike(of_links: &mut Vec<Condition>, expected: &Topology, current: &Topo
     }
 }
 
-/// What is missing; `is_earlier`: since before a restart, so that nothing but a baseline removes it.
+/// What is missing; `is_earlier`: since before a restart, so that only a baseline removes it.
 fn missing(kind: Kind, subject: Subject, detail: String, is_earlier: bool) -> Condition {
     match is_earlier {
         true => Condition::new(kind, subject, format!("{detail}, since before the restart"))
