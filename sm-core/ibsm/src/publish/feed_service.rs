@@ -12,7 +12,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::access::origin;
 use super::batches::Batches;
-use super::server::KEEPALIVE_TIMEOUT;
+use super::server::KEEPALIVE_INTERVAL;
 use super::{FeedEnd, Shared, Subscription};
 
 /// Maximum number of message batches that wait in the queue of a connection; together a little more
@@ -101,8 +101,8 @@ impl Connection {
                             explained.into_iter().for_each(|it| asking.answered(it));
                         })
                     }
-                    Ok(None) => Err(end_after(heard, clock.now())),
-                    Err(status) => Err(FeedEnd::Left(reason(&status))),
+                    Ok(None) => Err(end_after(heard, clock.now(), CLOSED)),
+                    Err(status) => Err(end_after(heard, clock.now(), &reason(&status))),
                 },
                 next = asking.next(), if takes_question => {
                     subscription.ask(next);
@@ -113,7 +113,7 @@ impl Connection {
                         permit.send(Ok(subscription.poll_transmit(clock.now())));
                         Ok(())
                     }
-                    Err(_) => Err(end_after(heard, clock.now())),
+                    Err(_) => Err(end_after(heard, clock.now(), CLOSED)),
                 },
                 changed = subscription.changed() => changed,
                 () = sleep_until(deadline) => subscription.handle_timeout(clock.now()),
@@ -134,12 +134,13 @@ fn reason(status: &Status) -> String {
     }
 }
 
-/// How a stream ended without an error, given when the last message came. Responders report once a
-/// second, and the server ends the streams of a connection whose keepalives are not answered as if
-/// the client had: only the silence before tells.
-fn end_after(heard: Instant, now: Instant) -> FeedEnd {
-    match now.saturating_duration_since(heard) < KEEPALIVE_TIMEOUT {
-        true => FeedEnd::Left(CLOSED.into()),
+/// How a stream ended, given when the last message came. Responders report once a second, and the
+/// server ends the streams of a connection whose keepalives are not answered as if the client had:
+/// only the silence before tells. A process that was killed while it hung has ended; that is found
+/// out soon.
+fn end_after(heard: Instant, now: Instant, reason: &str) -> FeedEnd {
+    match now.saturating_duration_since(heard) < KEEPALIVE_INTERVAL {
+        true => FeedEnd::Left(reason.into()),
         false => FeedEnd::Silent,
     }
 }
@@ -160,7 +161,7 @@ mod tests {
     #[test]
     fn a_stream_that_ends_after_silence_was_not_ended_by_the_responder() {
         let heard = Instant::now();
-        let end = |ms| end_after(heard, heard + Duration::from_millis(ms));
+        let end = |ms| end_after(heard, heard + Duration::from_millis(ms), CLOSED);
         assert!(matches!(end(1_100), FeedEnd::Left(reason) if reason == CLOSED));
         assert!(matches!(end(4_900), FeedEnd::Silent));
     }

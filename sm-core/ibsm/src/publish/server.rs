@@ -15,8 +15,8 @@ use super::{Shared, admin_service, feed_service};
 
 /// How often a silent connection is probed, and how long an answer may take: a dead peer is
 /// noticed after the sum of both.
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
-pub(super) const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(3);
+pub(super) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Calls at once on one connection.
 const CALLS_MAX: u32 = 128;
 
