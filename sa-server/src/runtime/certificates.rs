@@ -10,7 +10,7 @@ use sa_proto::trust::TlsFiles;
 /// How often the files are read: operators replace them.
 const INTERVAL: Duration = Duration::from_secs(20);
 
-/// When the first certificate ends, seconds since 1970, as a task reads it from the files; 0 without
+/// When the first certificate ends, seconds since 1970, as a task reads it from files; 0 without
 /// files, and if they cannot be read. Call within a runtime.
 pub(super) fn watch(files: Option<TlsFiles>) -> Arc<AtomicU64> {
     let end_s = Arc::new(AtomicU64::new(0));

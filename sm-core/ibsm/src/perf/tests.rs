@@ -121,8 +121,8 @@ fn a_selection_lists_only_what_it_names() {
     assert_eq!(of(&["0x5", "node\"6"], false, true), 2);
 }
 
-/// Regression: a piece that ended behind the HELP and TYPE of a metric was followed by one that began
-/// with them.
+/// Regression: a piece that ended behind the HELP and TYPE of a metric was followed by one that
+/// began with them.
 #[test]
 fn pieces_of_any_length_have_the_same_text() {
     let (board, _) = board();

@@ -11,8 +11,8 @@ use crate::observe::words::count;
 /// How long before its end a certificate is reported.
 const AHEAD: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// The statistic in which a responder reports when the first of its certificates ends, seconds since
-/// 1970: its own, or that of its CA.
+/// The statistic in which a responder reports when the first of its certificates ends, seconds
+/// since 1970: its own, or that of its CA.
 const REPORTED: &str = "certificate_end_s";
 
 /// What is wrong with the certificates of these files at `now`. Reads the files.

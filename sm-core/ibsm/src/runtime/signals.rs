@@ -26,8 +26,8 @@ impl Signals {
     /// started: threads inherit the mask.
     pub(super) fn take() -> io::Result<Self> {
         let set = blocked();
-        // SAFETY: the set lives through the calls; signalfd returns a new descriptor, which is owned
-        // here only.
+        // SAFETY: the set lives through the calls; signalfd returns a new descriptor, owned here
+        // only.
         unsafe {
             if libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut()) != 0 {
                 return Err(io::Error::last_os_error());

@@ -271,7 +271,7 @@ mod tests {
         assert!(Severity::Critical < Severity::Warning && Severity::Warning < Severity::Notice);
     }
 
-    /// Regression: alerts on warnings waited for 5 minutes, so that none came within a minute; those
+    /// Regression: alerts on warnings waited for 5 minutes, and none came within a minute; those
     /// of some kinds were the same as of all others.
     #[test]
     fn every_kind_has_one_alert_and_none_waits_for_long() {

@@ -215,7 +215,7 @@ impl ProblemList {
         &self.now
     }
 
-    /// Takes the problems that were open when this SM was started. What is found again of them began
+    /// Takes the problems that were open when this SM started. What is found again of them began
     /// then; what is not, within two minutes, is over.
     pub(in crate::observe) fn restore(&mut self, earlier: Vec<Problem>) {
         for problem in earlier.into_iter().take(LISTED_MAX) {

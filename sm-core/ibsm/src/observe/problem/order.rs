@@ -27,8 +27,8 @@ pub(crate) fn one_of_each_kind_first<P: Copy, K: Eq + Hash>(
 mod tests {
     use super::*;
 
-    /// Regression: the first ten problems in the status were of one kind, and hid a certificate that
-    /// was about to expire.
+    /// Regression: the first ten problems in the status were of one kind, and hid a certificate
+    /// that was about to expire.
     #[test]
     fn one_of_each_kind_comes_before_the_second_of_any() {
         let all = ["1a", "1b", "0z", "1c", "0z2", "1a2", "1a3"];
