@@ -10,7 +10,7 @@ use ib_mad::types::{Guid, PortNum};
 use ib_mad::wire::attribute::PortState;
 use sm_config::Settings;
 use sm_core::manage::home::RESERVED;
-use sm_core::manage::mkey::MKeyTable;
+use sm_core::manage::mkey::{MKeyTable, Neighbours};
 
 const LEAF: u64 = 0x20;
 const FAR_LEAF: u64 = 0x21;
@@ -237,6 +237,33 @@ fn a_switch_that_returns_after_hours_gets_its_place_back() {
             sweep(&mut bed);
             assert_whole(&bed, &format!("{case:x?} {restarts}: a restart"));
         }
+    }
+}
+
+/// Regression: all that was behind the manager's first switch was left out when that switch, the
+/// adapter of the manager's host or its place had been changed while the manager was off.
+#[test]
+fn a_manager_whose_leaf_adapter_or_place_was_changed_finds_all() {
+    // As the file was before the change: another leaf, another adapter, at another leaf's port.
+    let changes = [("0x0000000000000020:", "0x000000000000002f:"), ("1010:", "1f10:")];
+    let moved = [("0x0000000000000020:1 ", "0x0000000000000021:3 "), ("20:1\n", "21:3\n")];
+    for replaced in [&changes[..1], &changes[1..], &moved[..]] {
+        let mut bed = bed(SPINE, 8);
+        let host = node_at(&bed, MANAGER_AT);
+        let mut before = bed.crash(0);
+        let text = before.sweeper.neighbours().render();
+        let other = replaced.iter().fold(text.clone(), |text, (new, old)| text.replace(new, old));
+        assert_ne!(other, text);
+        let (neighbours, left_out) = Neighbours::parse(&other);
+        assert_eq!(left_out, 0, "{other}");
+        bed.manage(host, Settings::default(), before.sweeper.lids().clone());
+        bed.managers[0].sweeper.set_m_keys(MKeyTable::default(), neighbours.into());
+        pass(&mut bed);
+        assert_whole(&bed, &format!("{replaced:?}"));
+        sweep(&mut bed);
+        assert_whole(&bed, &format!("{replaced:?}: sweeps"));
+        restart(&mut bed, |_| {});
+        assert_whole(&bed, &format!("{replaced:?}: a restart"));
     }
 }
 

@@ -11,6 +11,7 @@ use super::notes::{Claim, Contradiction, Newer};
 use crate::fabric::{Fabric, Node, Port, PortIndex, Tenure};
 use crate::manage::home::{Identity, WHOLE_SWITCH};
 use crate::manage::mkey::{End, Neighbours};
+use crate::smp::{Kind, Request};
 use crate::sweep::subnet::Subnet;
 
 impl Discovery {
@@ -24,6 +25,9 @@ impl Discovery {
         now: Instant,
     ) -> bool {
         let is_switch = answerer.kind == NodeType::Switch;
+        if is_switch && subnet.fabric.sm_port() == Some(egress) {
+            return false;
+        }
         let num = if is_switch { WHOLE_SWITCH } else { answerer.local_port };
         let identity = (answerer.guid, num);
         if is_switch && subnet.is_home(egress, answerer) {
@@ -70,8 +74,15 @@ impl Discovery {
         let newer = match entry.newer {
             Newer::Link(newer) => newer,
             Newer::Down(port) => {
+                let (from, node) = (entry.older.from, subnet.fabric.port(port).node);
                 subnet.contest_switch(port);
-                return entry.older.from;
+                if subnet.is_remembered(from, port)
+                    && let Some(way) = self.displaces(subnet, from, node)
+                {
+                    subnet.exchange.push(Request::new(Kind::Probe, from));
+                    return way;
+                }
+                return from;
             }
         };
         if newer.to != entry.older.to || !subnet.is_adapter_port(newer.to) {
@@ -184,7 +195,11 @@ impl Subnet {
     /// lead to it, for an hour.
     pub(super) fn contest_switch(&mut self, port: PortIndex) {
         let guid = self.fabric.node_of(port).guid;
-        let home = self.m_keys.neighbours.place_of(guid);
+        let is_switch = |&(far, _): &End| {
+            self.fabric.find(far).is_some_and(|node| self.fabric.node(node).switch.is_some())
+        };
+        let places = || self.m_keys.neighbours.links_of(guid).map(|(_, place)| place);
+        let home = places().find(is_switch).or_else(|| places().next());
         if let Some(home) = home.filter(|_| !self.is_adapter_port(port)) {
             self.homes.contested((guid, WHOLE_SWITCH), home);
         }

@@ -145,19 +145,38 @@ impl Discovery {
         answerer: &Answerer,
         now: Instant,
     ) -> bool {
-        let Subnet { fabric, homes, .. } = &mut *subnet;
-        let guid = answerer.guid;
-        let place = end(fabric, egress);
-        if homes.get((guid, answerer.local_port), now) != Some(place) || !fabric.has_way(node) {
+        let (guid, place) = (answerer.guid, subnet.end(egress));
+        if subnet.homes.get((guid, answerer.local_port), now) != Some(place) {
             return false;
         }
-        let Some(way) = fabric.upstream(node).filter(|&way| way != egress) else { return false };
-        let Some(arrival) = fabric.port(way).peer() else { return false };
-        let way_place = end(fabric, way);
-        let is_at_home = homes.get((guid, fabric.port(arrival).num), now) == Some(way_place);
-        if is_at_home || subnet.is_remembered(way, arrival) || subnet.is_own_node(answerer) {
-            return false;
+        let Some(way) = subnet.fabric.upstream(node) else { return false };
+        let Some(arrival) = subnet.fabric.port(way).peer() else { return false };
+        let way_place = subnet.end(way);
+        let arrived = (guid, subnet.fabric.port(arrival).num);
+        subnet.homes.get(arrived, now) != Some(way_place)
+            && self.displaces(subnet, egress, node).is_some()
+    }
+
+    /// Removes a switch that is reached where it was not before, in favour of `egress`, where it
+    /// was, and leaves the way to it out, which is returned; `None` if it is not so.
+    pub(super) fn displaces(
+        &mut self,
+        subnet: &mut Subnet,
+        egress: PortIndex,
+        node: NodeIndex,
+    ) -> Option<PortIndex> {
+        let fabric = &subnet.fabric;
+        let way = fabric.upstream(node).filter(|&way| way != egress && fabric.has_way(node))?;
+        let is_own =
+            fabric.sm_port().is_some_and(|own| own == way || fabric.port(own).node == node);
+        // What is seen through the switch is the switch itself.
+        if is_own
+            || fabric.leads_through(egress, node)
+            || subnet.is_remembered(way, fabric.port(way).peer()?)
+        {
+            return None;
         }
+        let guid = fabric.node(node).guid;
         if self.first_report(subnet, guid.0) {
             let (first, second) = (subnet.place(egress), subnet.place(way));
             let text = format!(
@@ -168,9 +187,9 @@ impl Discovery {
             subnet.journal.duplicate(guid, place, text);
         }
         self.left_out.insert(way);
-        subnet.homes.contested((guid, WHOLE_SWITCH), place);
+        subnet.homes.contested((guid, WHOLE_SWITCH), subnet.end(egress));
         subnet.fabric.remove(node);
-        true
+        Some(way)
     }
 
     /// Reports two different nodes with one GUID. `replaces`: whether the second keeps it.
@@ -309,7 +328,9 @@ impl Subnet {
         let Self { fabric, homes, m_keys, .. } = self;
         let found = fabric.ports_of(node).filter_map(|port| {
             let entry = fabric.port(port);
-            let place = end(fabric, entry.peer()?);
+            // What is behind a switch proves nothing.
+            let peer = entry.peer().filter(|&peer| !is_switch || !fabric.leads_through(peer, node));
+            let place = end(fabric, peer?);
             let is_own = is_switch || is_port_guid_of(guid, entry.guid);
             let is_remembered = is_own && m_keys.neighbours.get(end(fabric, port)) == Some(place);
             Some(Evidence::of(homes.get((guid, entry.num), now), place, is_remembered))
