@@ -32,6 +32,8 @@ pub(in crate::sweep) struct Election {
     /// Port GUIDs of SMs that were or are waited for, with the time since when, until they are
     /// master; at most [`OTHERS_MAX`].
     awaited: HashMap<Guid, Instant>,
+    /// Port GUIDs of SMs that were master, at most [`OTHERS_MAX`]: each of them may be waited for.
+    proven: BTreeSet<Guid>,
     /// Port GUIDs of masters of lower rank that were or are to hand over, with the time since when;
     /// at most [`OTHERS_MAX`].
     outranked: HashMap<Guid, Outranked>,
@@ -187,6 +189,7 @@ impl Election {
             foreign_sms: Vec::new(),
             inactive: BTreeSet::new(),
             awaited: HashMap::new(),
+            proven: BTreeSet::new(),
             outranked: HashMap::new(),
             idle: BTreeSet::new(),
             foreign_answers: 0,
@@ -256,6 +259,9 @@ impl Election {
     pub(in crate::sweep) fn is_master_at(&mut self, port: PortIndex, guid: Guid) {
         self.awaited.remove(&guid);
         self.idle.remove(&port);
+        if self.proven.len() < OTHERS_MAX {
+            self.proven.insert(guid);
+        }
     }
 
     /// Records that the SM at the port with this GUID handed over, which a master does.
@@ -291,6 +297,7 @@ impl Election {
 
     /// Finds the SMs that were waited for in vain: for `patience`, or ten times that if they are
     /// discovering the fabric. Each counts as such for [`IDLE_FOR`], even if it was away meanwhile.
+    /// All that never were master share twice that time: a port can show another GUID each time.
     /// Returns those that are new. `guid_of` returns the GUID of a port.
     pub(in crate::sweep) fn find_idle(
         &mut self,
@@ -299,13 +306,20 @@ impl Election {
         guid_of: impl Fn(PortIndex) -> Guid,
     ) -> Vec<PortIndex> {
         self.awaited.retain(|_, since| now < *since + patience.saturating_mul(10) + IDLE_FOR);
+        let first = self.awaited.values().min();
+        let is_full = self.awaited.len() >= OTHERS_MAX;
         let is_idle = |(port, sm): &&(PortIndex, RemoteSm)| {
-            let patience = match sm.state {
-                SmState::Discovering => patience.saturating_mul(10),
-                _ => patience,
+            let (patience, of_all) = match sm.state {
+                SmState::Master => return false,
+                SmState::Discovering => (patience.saturating_mul(10), patience.saturating_mul(10)),
+                _ => (patience, patience.saturating_mul(2)),
             };
-            let since = self.awaited.get(&guid_of(*port)).filter(|_| sm.state != SmState::Master);
-            since.is_some_and(|since| now >= *since + patience)
+            let guid = guid_of(*port);
+            let is_over = |since: &Instant, patience| now >= *since + patience;
+            let is_known =
+                self.proven.contains(&guid) || self.handover.followers.contains(&sm.guid);
+            self.awaited.get(&guid).is_some_and(|since| is_over(since, patience))
+                || !is_known && (is_full || first.is_some_and(|first| is_over(first, of_all)))
         };
         let found = self.others.iter().filter(is_idle).map(|(port, _)| *port).collect();
         let before = std::mem::replace(&mut self.idle, found);
@@ -614,6 +628,35 @@ mod tests {
         let mut info = SmInfo::new(&mut data[..]).unwrap();
         info.set_guid(sm.guid).set_priority(sm.priority).set_sm_state(sm.state).set_sm_key(key);
         data
+    }
+
+    /// Regression: a port that showed another GUID each time was waited for again and again, and the
+    /// subnet had no master meanwhile.
+    #[test]
+    fn managers_that_never_were_master_share_the_time_for_which_one_waits() {
+        const PATIENCE: Duration = Duration::from_secs(40);
+        let (mut election, start) = (election(), Instant::now());
+        let mut is_ignored = |seconds: u64, sm: RemoteSm| {
+            let now = start + Duration::from_secs(seconds);
+            election.others = vec![(port(1), sm)];
+            election.find_idle(now, PATIENCE, |_| sm.guid);
+            let is_ignored = election.candidates().next().is_none();
+            if !is_ignored && sm.state != SmState::Master {
+                election.wait_for(now, sm.guid);
+            }
+            is_ignored
+        };
+        let standby = |guid| sm(guid, 15, SmState::Standby);
+        assert!(!is_ignored(0, standby(20)) && is_ignored(41, standby(20)));
+        assert!(!is_ignored(42, standby(21)), "another one");
+        for (guid, second) in (22..).zip(80..200) {
+            assert!(is_ignored(second, standby(guid)), "{guid} after {second} s");
+        }
+        assert!(!is_ignored(200, sm(30, 15, SmState::Master)), "it is what it says");
+        election.is_master_at(port(1), Guid(30));
+        election.others = vec![(port(1), standby(30))];
+        election.find_idle(start + Duration::from_secs(201), PATIENCE, |_| Guid(30));
+        assert!(election.candidates().next().is_some(), "it was master");
     }
 
     #[test]
