@@ -111,13 +111,11 @@ impl Peers {
         });
     }
 
-    /// Whether `peer` is trusted. A responder on this host is known by its user instead: any user
-    /// could have its port after it has ended.
+    /// Whether `peer` is trusted by its address. Programs on this host are known by their user
+    /// instead: any user can have the port of a manager or responder that has ended.
     pub fn believes(&self, peer: SocketAddr) -> bool {
         let peer = canonical(peer);
-        let is_door = |door: &Door| {
-            door.address == peer && !(door.source == Source::Spill && peer.ip().is_loopback())
-        };
+        let is_door = |door: &Door| door.address == peer && !peer.ip().is_loopback();
         self.doors.load().iter().any(is_door) || self.named.contains(&peer.ip())
     }
 
@@ -327,6 +325,19 @@ mod tests {
 
     fn at(text: &str) -> SocketAddr {
         text.parse().unwrap()
+    }
+
+    /// Regression: while a manager was stopped, any user of its host could bind its former port, and
+    /// read the SA in the name of any port.
+    #[test]
+    fn at_loopback_no_door_is_believed_by_its_address() {
+        let peers = Peers::default();
+        let door = at("127.0.0.1:5");
+        peers.set_doors(0, [door]);
+        peers.set_fed(0, [door]);
+        peers.set_spill(0, [door]);
+        assert!(!peers.believes(door) && !peers.believes(at("[::ffff:127.0.0.1]:5")));
+        assert_eq!(peers.lane_of(door), Some(0), "who it is decides which session answers");
     }
 
     #[test]
