@@ -6,13 +6,14 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ib_mad::transport::udp::{Udp, UdpOptions};
 use ib_mad::transport::{Interest, Packet, Transport, wait};
 
 use crate::serve::spill::Spill;
 use crate::sm::forward::{Exchange, WorkerEnd};
+use crate::sm::peers::LocalSenders;
 
 /// Packets sent and received at a time.
 const BATCH: usize = 64;
@@ -24,6 +25,7 @@ pub(super) struct SpillSocket {
     spill: Arc<Spill>,
     udp: Udp,
     end: WorkerEnd,
+    local: LocalSenders,
 }
 
 impl SpillSocket {
@@ -38,8 +40,9 @@ impl SpillSocket {
         thread: usize,
     ) -> io::Result<Self> {
         let udp = Udp::bind(&UdpOptions::new(SocketAddr::new(listen.ip(), 0)))?;
-        let spill = Spill::new(own_id, udp.local_addr()?, Arc::clone(exchange), worker, thread);
-        Ok(Self { spill, udp, end: exchange.worker(thread) })
+        let at = udp.local_addr()?;
+        let spill = Spill::new(own_id, at, Arc::clone(exchange), worker, thread);
+        Ok(Self { spill, udp, end: exchange.worker(thread), local: LocalSenders::to(at) })
     }
 
     /// The queues.
@@ -74,7 +77,9 @@ impl SpillSocket {
             sent?;
         }
         let received = self.udp.receive(batch)?;
-        self.spill.handle_received(&batch[..received]);
+        let local = &mut self.local;
+        let now = Instant::now();
+        self.spill.handle_received(&batch[..received], |peer| local.believes(peer, now));
         if queries + received > 0 {
             return Ok(());
         }

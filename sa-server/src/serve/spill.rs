@@ -181,8 +181,13 @@ impl Spill {
     }
 
     /// Takes packets that the thread received; they go to the worker if a responder that queries
-    /// are passed to answered them.
-    pub fn handle_received(&self, packets: &[Packet]) {
+    /// are passed to answered them. `is_trusted`: whether a program of this host at that address is
+    /// one of a user that may answer.
+    pub fn handle_received(
+        &self,
+        packets: &[Packet],
+        mut is_trusted: impl FnMut(SocketAddr) -> bool,
+    ) {
         let targets = self.targets.load();
         let is_target = |peer: SocketAddr| {
             targets.iter().flatten().flat_map(|target| &target.addresses).any(|address| {
@@ -192,7 +197,12 @@ impl Spill {
         };
         let mut taken = 0;
         for packet in packets {
-            if !packet.carrier.peer.is_some_and(is_target) || !is_answer(packet) {
+            let is_local = |peer: SocketAddr| peer.ip().to_canonical().is_loopback();
+            let is_target = packet
+                .carrier
+                .peer
+                .is_some_and(|peer| is_target(peer) && (!is_local(peer) || is_trusted(peer)));
+            if !is_target || !is_answer(packet) {
                 self.counters.strangers.fetch_add(1, Relaxed);
                 continue;
             }
@@ -371,17 +381,36 @@ mod tests {
             packet.carrier.peer = Some(at(peer));
             packet
         };
-        spill.handle_received(&[
-            from("192.0.2.2:9000", Method::GET_RESP),
-            from("[::ffff:192.0.2.3]:9000", Method::GET_RESP),
-            from("192.0.2.2:9001", Method::GET_RESP),
-            from("192.0.2.2:9000", Method::GET),
-        ]);
+        spill.handle_received(
+            &[
+                from("192.0.2.2:9000", Method::GET_RESP),
+                from("[::ffff:192.0.2.3]:9000", Method::GET_RESP),
+                from("192.0.2.2:9001", Method::GET_RESP),
+                from("192.0.2.2:9000", Method::GET),
+            ],
+            |_| panic!("none is of this host"),
+        );
         let mut batch = vec![Packet::default(); 8];
         assert_eq!(spill.take_answers(&mut batch), 2);
         assert!(batch[..2].iter().all(|answer| answer.carrier.peer.is_none()));
         let counters = spill.counters();
         let counted = (counters.answered.load(Relaxed), counters.strangers.load(Relaxed));
         assert_eq!(counted, (2, 2));
+    }
+
+    /// Any user can have the port of a local responder that has ended.
+    #[test]
+    fn of_this_host_only_responders_of_trusted_users_answer() {
+        let spill = spill();
+        let addresses = vec!["127.0.0.1:9000".to_owned()];
+        let local = proto::SpillTarget { responder_id: 2, addresses, direct: false };
+        spill.set_targets(0, &[local]);
+        let mut answer = packet(7, Method::GET_RESP);
+        answer.carrier.peer = Some(at("127.0.0.1:9000"));
+        let mut batch = vec![Packet::default(); 8];
+        spill.handle_received(std::slice::from_ref(&answer), |_| false);
+        assert_eq!(spill.take_answers(&mut batch), 0);
+        spill.handle_received(std::slice::from_ref(&answer), |peer| peer == at("127.0.0.1:9000"));
+        assert_eq!(spill.take_answers(&mut batch), 1);
     }
 }

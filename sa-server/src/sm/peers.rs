@@ -162,7 +162,7 @@ type Owners = fn(SocketAddr, SocketAddr, &dyn Fn(u32) -> bool) -> io::Result<Vec
 
 /// Programs of this host, by the users that own their sockets.
 #[derive(Debug)]
-struct LocalSenders {
+pub(crate) struct LocalSenders {
     own: u32,
     /// Where we receive.
     at: SocketAddr,
@@ -175,12 +175,18 @@ struct LocalSenders {
 }
 
 impl LocalSenders {
+    /// Those that send to the socket at this address.
+    pub(crate) fn to(at: SocketAddr) -> Self {
+        let own = rustix::process::geteuid().as_raw();
+        Self::new(own, at, |from, to, trusted| local::udp_owners(from, to, trusted))
+    }
+
     fn new(own: u32, at: SocketAddr, owners: Owners) -> Self {
         Self { own, at, owners, known: VecDeque::new(), look_ups: (None, 0) }
     }
 
     /// Whether the program at loopback address `peer` is one of root or of our own user.
-    fn believes(&mut self, peer: SocketAddr, now: Instant) -> bool {
+    pub(crate) fn believes(&mut self, peer: SocketAddr, now: Instant) -> bool {
         let is_due = |at: Instant| now.saturating_duration_since(at) >= OWNER_KNOWN_FOR;
         let known = self.known.iter().rev().find(|(address, ..)| *address == peer);
         if let Some((_, at, is_trusted)) = known
@@ -223,9 +229,7 @@ pub struct Guarded<T> {
 impl<T> Guarded<T> {
     /// Guards `inner`, which receives at this address.
     pub fn new(inner: T, at: SocketAddr, peers: Peers) -> Self {
-        let own = rustix::process::geteuid().as_raw();
-        let local =
-            LocalSenders::new(own, at, |from, to, trusted| local::udp_owners(from, to, trusted));
+        let local = LocalSenders::to(at);
         Self { inner, peers, local, strangers: 0, logged: false }
     }
 

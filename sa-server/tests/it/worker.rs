@@ -229,7 +229,7 @@ fn a_worker_passes_queries_on_while_it_is_behind_and_sends_their_answers() {
     assert_eq!(spill.take_queries(&mut query), 1);
     let tid = SaMad::new(&query[0].mad).header().tid();
     SaMad::new(&mut query[0].mad).make_response(Status::OK);
-    spill.handle_received(&query);
+    spill.handle_received(&query, |_| true);
     worker.turn(clock).unwrap();
     let sent = &worker.transport_mut().sent;
     assert!(sent.iter().any(|answer| SaMad::new(&answer.mad).header().tid() == tid));
