@@ -63,48 +63,35 @@ impl Peers {
     /// Sets the addresses of the front door of the manager followed in `lane`, as its events
     /// announce it; none if `doors` is empty.
     pub fn set_doors(&self, lane: usize, doors: impl IntoIterator<Item = SocketAddr>) {
-        self.replace(
-            |door| door.lane == lane && door.source == Source::Events,
-            |address| Door { address, lane, source: Source::Events },
-            doors,
-        );
+        self.set(lane, Source::Events, doors);
     }
 
     /// The same, as its snapshot feed announces it.
     pub fn set_fed(&self, lane: usize, doors: impl IntoIterator<Item = SocketAddr>) {
-        self.replace(
-            |door| door.lane == lane && door.source == Source::Feed,
-            |address| Door { address, lane, source: Source::Feed },
-            doors,
-        );
+        self.set(lane, Source::Feed, doors);
     }
 
     /// Sets the addresses from which the responder at the port of the manager followed in `lane`
     /// passes requests on.
     pub fn set_spill(&self, lane: usize, addresses: impl IntoIterator<Item = SocketAddr>) {
-        self.replace(
-            |door| door.lane == lane && door.source == Source::Spill,
-            |address| Door { address, lane, source: Source::Spill },
-            addresses,
-        );
+        self.set(lane, Source::Spill, addresses);
     }
 
     /// No manager is followed in `lane` any more.
     pub fn forget(&self, lane: usize) {
-        let door = |address| Door { address, lane, source: Source::Feed };
-        self.replace(|door| door.lane == lane, door, []);
+        self.replace(|door| door.lane == lane, &[]);
     }
 
-    fn replace(
-        &self,
-        is_old: impl Fn(&Door) -> bool,
-        door: impl Fn(SocketAddr) -> Door,
-        doors: impl IntoIterator<Item = SocketAddr>,
-    ) {
-        let new: Vec<Door> = doors.into_iter().map(|address| door(canonical(address))).collect();
+    fn set(&self, lane: usize, source: Source, doors: impl IntoIterator<Item = SocketAddr>) {
+        let door = |address| Door { address: canonical(address), lane, source };
+        let new: Vec<Door> = doors.into_iter().map(door).collect();
+        self.replace(|door| door.lane == lane && door.source == source, &new);
+    }
+
+    fn replace(&self, is_old: impl Fn(&Door) -> bool, new: &[Door]) {
         self.doors.rcu(|doors| {
             let kept = doors.iter().filter(|door| !is_old(door));
-            let mut doors: Vec<Door> = kept.chain(&new).copied().collect();
+            let mut doors: Vec<Door> = kept.chain(new).copied().collect();
             // What names the session comes first.
             doors.sort_by_key(|door| door.source != Source::Feed);
             doors

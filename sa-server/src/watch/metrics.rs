@@ -334,18 +334,15 @@ impl Metrics {
             "Times that all paths of a port were found for its agent, once for each change",
         );
         const RECORDS: Family = Family::number("agents_paths_sent", "Paths sent to agents");
-        type Of = fn(&AgentCounters) -> &AtomicU64;
         let agents = &*self.agents;
         FOLLOWING.gauge(encoder)?.of(agents.following.load(Relaxed))?;
-        let counters: [(Family, Of); 4] = [
-            (REFUSED, |agents| &agents.refused),
-            (SLOW, |agents| &agents.slow),
-            (SURVEYS, |agents| &agents.surveys),
-            (RECORDS, |agents| &agents.records),
+        let counters = [
+            (REFUSED, &agents.refused),
+            (SLOW, &agents.slow),
+            (SURVEYS, &agents.surveys),
+            (RECORDS, &agents.records),
         ];
-        for (family, of) in counters {
-            family.counter(encoder)?.of(of(agents).load(Relaxed))?;
-        }
+        encode_counters(encoder, counters)?;
         const CONNECTIONS: Family = Family::number(
             "agents_connections_refused",
             "Connections and calls of agents that were refused, by reason",
@@ -372,18 +369,15 @@ impl Metrics {
             "spill_strangers",
             "Packets dropped that are no answer of a responder that queries are passed to",
         );
-        type Of = fn(&spill::Counters) -> &AtomicU64;
-        let counters: [(Family, Of); 4] = [
-            (PASSED, |spill| &spill.passed),
-            (ANSWERS, |spill| &spill.answered),
-            (LOST, |spill| &spill.lost),
-            (STRANGERS, |spill| &spill.strangers),
+        let none = spill::Counters::default();
+        let spill = self.spill.as_ref().map_or(&none, |spill| spill.counters());
+        let counters = [
+            (PASSED, &spill.passed),
+            (ANSWERS, &spill.answered),
+            (LOST, &spill.lost),
+            (STRANGERS, &spill.strangers),
         ];
-        for (family, of) in counters {
-            let spill = self.spill.as_ref().map(|spill| of(spill.counters()).load(Relaxed));
-            family.counter(encoder)?.of(spill.unwrap_or(0))?;
-        }
-        Ok(())
+        encode_counters(encoder, counters)
     }
 
     fn encode_reports(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
@@ -533,6 +527,16 @@ const APART: [(Family, Of); 8] = [
         |stats| &stats.report_answers_lost,
     ),
 ];
+
+fn encode_counters<const N: usize>(
+    encoder: &mut DescriptorEncoder<'_>,
+    counters: [(Family, &AtomicU64); N],
+) -> fmt::Result {
+    for (family, count) in counters {
+        family.counter(encoder)?.of(count.load(Relaxed))?;
+    }
+    Ok(())
+}
 
 impl Collector for Metrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {

@@ -95,20 +95,11 @@ impl Homes {
         }
     }
 
-    /// Records where the ports of a node were that appeared at another place, `to`.
-    pub fn displaced(
-        &mut self,
-        node: Guid,
-        links: impl Iterator<Item = (PortNum, End)>,
-        to: End,
-        now: Instant,
-    ) {
-        for (num, place) in links {
-            let identity = (node, num);
-            if self.has_room_for(identity) {
-                let home = Home { place, contested: false, away: Some((to, now)) };
-                self.by_identity.entry(identity).or_insert(home);
-            }
+    /// Records that an identity that was at `place` appeared at another one, `to`.
+    pub fn displaced(&mut self, identity: Identity, place: End, to: End, now: Instant) {
+        if self.has_room_for(identity) {
+            let home = Home { place, contested: false, away: Some((to, now)) };
+            self.by_identity.entry(identity).or_insert(home);
         }
     }
 

@@ -320,7 +320,7 @@ impl Site {
         faults
     }
 
-    /// Whether two answer as each other's ports, which cannot be told from a cable between these.
+    /// Whether two impostors answer as the ports that they are at: this looks like a cable.
     fn has_pretended_cable(&self) -> bool {
         let ends = || self.impostors.iter().zip(&self.who);
         ends().any(|(&end, who)| {

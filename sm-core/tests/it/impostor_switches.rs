@@ -183,61 +183,48 @@ fn an_impostor_that_comes_during_a_restart_gets_nothing() {
     }
 }
 
-/// Regression: what answered as a switch that was away was written to `neighbors`, and was at home
-/// there after a restart.
-#[test]
-fn a_switch_that_returns_gets_its_place_back_after_a_restart() {
+/// A switch is away, an impostor comes, and `meanwhile` happens. The switch has its place when it
+/// returns, and after a further restart.
+fn assert_returns(what: &str, meanwhile: impl Fn(&mut Bed)) {
     for case @ (victim, at) in CASES {
         let mut bed = bed(victim, at);
         set_power(&mut bed, victim, false);
         set_impostor(&mut bed, true);
         sweep(&mut bed);
-        restart(&mut bed, |_| {});
+        meanwhile(&mut bed);
         set_power(&mut bed, victim, true);
-        assert_whole(&bed, &format!("{case:x?}: it returns"));
+        assert_whole(&bed, &format!("{case:x?} {what}: it returns"));
         restart(&mut bed, |_| {});
         sweep(&mut bed);
-        assert_whole(&bed, &format!("{case:x?}: a restart"));
+        assert_whole(&bed, &format!("{case:x?} {what}: a restart"));
     }
+}
+
+/// Regression: what answered as a switch that was away was written to `neighbors`, and was at home
+/// there after a restart.
+#[test]
+fn a_switch_that_returns_gets_its_place_back_after_a_restart() {
+    assert_returns("restarted", |bed| restart(bed, |_| {}));
 }
 
 /// Regression: the same by a restart when all was well again.
 #[test]
 fn a_switch_that_returned_keeps_its_place_through_later_restarts() {
-    for case @ (victim, at) in CASES {
-        let mut bed = bed(victim, at);
-        set_power(&mut bed, victim, false);
-        set_impostor(&mut bed, true);
-        sweep(&mut bed);
-        set_power(&mut bed, victim, true);
-        assert_whole(&bed, &format!("{case:x?}: it returns"));
-        restart(&mut bed, |_| {});
-        sweep(&mut bed);
-        assert_whole(&bed, &format!("{case:x?}: a restart"));
-    }
+    assert_returns("no restart", |_| {});
 }
 
 /// A repair may take longer than homes of hosts are kept.
 #[test]
 fn a_switch_that_returns_after_hours_gets_its_place_back() {
-    for case @ (victim, at) in CASES {
-        for restarts in [false, true] {
-            let mut bed = bed(victim, at);
-            set_power(&mut bed, victim, false);
-            set_impostor(&mut bed, true);
-            sweep(&mut bed);
-            bed.run_for(RESERVED * 2);
-            sweep(&mut bed);
-            if restarts {
-                restart(&mut bed, |_| {});
-            }
-            set_power(&mut bed, victim, true);
-            assert_whole(&bed, &format!("{case:x?} {restarts}: it returns"));
-            restart(&mut bed, |_| {});
-            sweep(&mut bed);
-            assert_whole(&bed, &format!("{case:x?} {restarts}: a restart"));
-        }
-    }
+    let pass_hours = |bed: &mut Bed| {
+        bed.run_for(RESERVED * 2);
+        sweep(bed);
+    };
+    assert_returns("hours", pass_hours);
+    assert_returns("hours, restarted", |bed| {
+        pass_hours(bed);
+        restart(bed, |_| {});
+    });
 }
 
 /// Regression: all that was behind the manager's first switch was left out when that switch, the

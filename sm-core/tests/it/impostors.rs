@@ -76,6 +76,17 @@ fn set_link(bed: &mut Bed, whose: fn(&Bed) -> NodeIndex, up: bool) {
     bed.run_for(Duration::from_secs(15));
 }
 
+/// Restarts the manager, which knows LIDs and neighbours. Meanwhile, `change` happens.
+fn restart(bed: &mut Bed, change: impl FnOnce(&mut Bed)) {
+    let host = bed.hosts()[0];
+    let mut before = bed.crash(0);
+    let neighbours = before.sweeper.neighbours().clone();
+    change(bed);
+    bed.manage(host, Settings::default(), before.sweeper.lids().clone());
+    bed.managers[0].sweeper.set_m_keys(MKeyTable::default(), neighbours);
+    bed.run_for(Duration::from_secs(15));
+}
+
 /// Whether the host's port is Active, and its LID leads to it.
 fn is_served(bed: &Bed, whose: fn(&Bed) -> NodeIndex) -> bool {
     let host = whose(bed);
@@ -160,15 +171,11 @@ fn a_home_outlives_a_restart() {
         let now = bed.clock.now();
         bed.managers[0].sweeper.request_heavy_sweep(now);
         bed.run_for(Duration::from_secs(15));
-        let host = bed.hosts()[0];
-        let mut before = bed.crash(0);
-        let neighbours = before.sweeper.neighbours().clone();
-        let (victim, impostor) = (victim_of(&bed), impostor_of(&bed));
-        bed.fabric.link_down(now, victim, 1).unwrap();
-        bed.fabric.link_up(now, impostor, 1).unwrap();
-        bed.manage(host, Settings::default(), before.sweeper.lids().clone());
-        bed.managers[0].sweeper.set_m_keys(MKeyTable::default(), neighbours);
-        bed.run_for(Duration::from_secs(15));
+        restart(&mut bed, |bed| {
+            let (victim, impostor) = (victim_of(bed), impostor_of(bed));
+            bed.fabric.link_down(now, victim, 1).unwrap();
+            bed.fabric.link_up(now, impostor, 1).unwrap();
+        });
         assert!(is_served(&bed, impostor_of), "a moved cable: {node:#x}");
         set_link(&mut bed, victim_of, true);
         assert!(is_served(&bed, victim_of), "{node:#x}");
@@ -186,12 +193,7 @@ fn a_home_outlives_restarts_while_another_port_is_served() {
         set_link(&mut bed, victim_of, false);
         set_link(&mut bed, impostor_of, true);
         for _ in 0..2 {
-            let host = bed.hosts()[0];
-            let mut before = bed.crash(0);
-            let neighbours = before.sweeper.neighbours().clone();
-            bed.manage(host, Settings::default(), before.sweeper.lids().clone());
-            bed.managers[0].sweeper.set_m_keys(MKeyTable::default(), neighbours);
-            bed.run_for(Duration::from_secs(15));
+            restart(&mut bed, |_| {});
         }
         assert!(is_served(&bed, impostor_of), "a moved cable: {node:#x}");
         set_link(&mut bed, victim_of, true);

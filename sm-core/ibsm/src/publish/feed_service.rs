@@ -136,8 +136,8 @@ fn reason(status: &Status) -> String {
 
 /// How a stream ended, given when the last message came. Responders report once a second, and the
 /// server ends the streams of a connection whose keepalives are not answered as if the client had:
-/// only the silence before tells. A process that was killed while it hung has ended; that is found
-/// out soon.
+/// only a preceding silence distinguishes the two. The probes of hung responders then show whether
+/// the process still runs.
 fn end_after(heard: Instant, now: Instant, reason: &str) -> FeedEnd {
     match now.saturating_duration_since(heard) < KEEPALIVE_INTERVAL {
         true => FeedEnd::Left(reason.into()),

@@ -4,9 +4,10 @@
 //! belong to switches. A partial one starts at the switches that reported a change and trusts
 //! links that stayed Active between known nodes.
 //!
-//! `probes`: which node is behind a port; `places`: nodes at other places than before; `answers`:
-//! attributes of nodes and ports; `new_nodes`: limits of what a link may bring; `quarantine`: what
-//! is kept out since it does not belong; `end`: the end of a discovery, once all are read.
+//! `probes`: which node is behind a port; `places`: nodes at other places than before; `homes`: GUIDs
+//! that two ports have; `memory`: what `neighbors` takes; `answers`: attributes of nodes and ports;
+//! `new_nodes`: limits of what a link may bring; `quarantine`: what is kept out since it does not
+//! belong; `end`: the end of a discovery, once all are read.
 
 mod answerer;
 mod answers;
@@ -14,6 +15,7 @@ mod came_back;
 mod contradiction;
 pub(in crate::sweep) mod end;
 mod homes;
+mod memory;
 mod new_nodes;
 mod notes;
 mod places;

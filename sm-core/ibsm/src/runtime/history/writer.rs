@@ -53,7 +53,7 @@ pub(super) struct Writer {
     fabric: Option<(u64, KeptFabric)>,
     /// What it was derived from.
     plane: Option<Arc<FabricPlane>>,
-    /// When the loads were read that were looked at last, milliseconds since 1970.
+    /// Time of the last reading of loads that was considered, milliseconds since 1970.
     loads_ms: u64,
     /// What loads may take.
     budget: Budget,

@@ -1,0 +1,107 @@
+//! What `neighbors` remembers of places, and what it takes from a discovery.
+//!
+//! Restarts, takeovers and new standbys judge by it who owns a GUID, so that it takes a link only if
+//! each end is where it belongs, or was not known. What is behind a switch is no evidence for that.
+
+use ib_mad::types::{Guid, PortNum};
+use ib_mad::wire::attribute::NodeType;
+
+use super::answerer::Answerer;
+use crate::fabric::{NodeIndex, PortIndex};
+use crate::manage::mkey::ADAPTER_GUIDS;
+use crate::sweep::subnet::Subnet;
+
+impl Subnet {
+    /// Notes the links that were found since the last call and are to be remembered, while they are
+    /// there: of those that fail before `neighbors` is written, it has the ends.
+    pub(in crate::sweep) fn note_links(&mut self) {
+        let found = self.fabric.take_new_links();
+        let known = &self.m_keys.neighbours;
+        let has_room = known.has_room(self.m_keys.new_links.len() + found.len());
+        if !has_room {
+            // Those that are there now are all that is kept.
+            self.m_keys.new_links.clear();
+        }
+        let links = if has_room { found } else { self.fabric.links() };
+        // A port with another one's GUID would take that one's place.
+        let is_left_out = |port| self.fabric.is_left_out(port);
+        let end = |port| (self.m_key_holder(port), self.fabric.port(port).num);
+        let (links, away): (Vec<_>, Vec<_>) = links
+            .into_iter()
+            .filter(|&(port, peer)| !is_left_out(port) && !is_left_out(peer))
+            .filter(|&(port, peer)| {
+                let (a, b) = (end(port), end(peer));
+                !has_room || known.get(a) != Some(b) || known.get(b) != Some(a)
+            })
+            .partition(|&(port, peer)| self.may_settle(port, peer));
+        let links: Vec<_> = links.iter().map(|&(port, peer)| (end(port), end(peer))).collect();
+        self.m_keys.new_links.extend(links);
+        // These are looked at again: their homes may move.
+        away.iter().for_each(|(port, _)| self.fabric.note_new_link(*port));
+    }
+
+    /// Whether a link is where its ends belong, so that it may be remembered.
+    fn may_settle(&self, port: PortIndex, peer: PortIndex) -> bool {
+        [(port, peer), (peer, port)].into_iter().all(|(port, peer)| {
+            let node = self.fabric.node_of(port);
+            if node.switch.is_some() {
+                return self.is_anchored(self.fabric.port(port).node);
+            }
+            let (num, guid) = (self.fabric.port(port).num, self.fabric.port(port).guid);
+            let place = self.end(peer);
+            let identities = [(node.guid, num), (guid, PortNum(0))];
+            let is_known = self.m_keys.neighbours.get(self.end(port)).is_some();
+            identities.iter().all(|&id| self.homes.known(id).is_none_or(|home| home == place))
+                && (is_known || self.is_anchored(self.fabric.port(port).node))
+                && !self.has_ports_of_switch(port)
+        })
+    }
+
+    /// Whether `neighbors` has a GUID of an adapter's port with numbers of ports that the adapter
+    /// does not have: it is a switch's.
+    fn has_ports_of_switch(&self, port: PortIndex) -> bool {
+        let node = self.fabric.port(port).node;
+        let is_own = |guid: Guid, num: PortNum| {
+            self.fabric.port_of(node, num).is_some_and(|port| self.fabric.port(port).guid == guid)
+        };
+        [self.fabric.node(node).guid, self.fabric.port(port).guid]
+            .iter()
+            .any(|&guid| self.m_keys.neighbours.links_of(guid).any(|(num, _)| !is_own(guid, num)))
+    }
+
+    /// Whether a node is reached at one of the places that `neighbors` has for it, if it has any. What
+    /// is behind it proves nothing.
+    pub(super) fn is_anchored(&self, node: NodeIndex) -> bool {
+        let neighbours = &self.m_keys.neighbours;
+        let mut ports = self.fabric.ports_of(node);
+        !neighbours.has_node(self.fabric.node(node).guid)
+            || ports.any(|port| {
+                self.fabric.port(port).peer().is_some_and(|peer| {
+                    self.is_remembered(port, peer)
+                        && (self.is_external(peer) || self.fabric.sm_port() == Some(peer))
+                        && !self.fabric.leads_through(peer, node)
+                })
+            })
+    }
+
+    /// Whether `neighbors` has this link.
+    pub(super) fn is_remembered(&self, port: PortIndex, peer: PortIndex) -> bool {
+        self.m_keys.neighbours.get(self.end(port)) == Some(self.end(peer))
+    }
+
+    /// Whether an answer came from the place that `neighbors` has for its port.
+    pub(super) fn is_home(&self, egress: PortIndex, answerer: &Answerer) -> bool {
+        let Answerer { guid, port_guid, .. } = *answerer;
+        let is_switch = answerer.kind == NodeType::Switch;
+        let port = (if is_switch { guid } else { port_guid }, answerer.local_port);
+        self.m_keys.neighbours.get(port) == Some(self.end(egress))
+            && (is_switch || is_port_guid_of(guid, port_guid))
+    }
+}
+
+/// Whether a port GUID is one of those that a maker gives with this node GUID. `neighbors` has the
+/// places of port GUIDs only: one that has nothing to do with the node GUID does not show where the
+/// latter belongs.
+pub(super) fn is_port_guid_of(node: Guid, port: Guid) -> bool {
+    port.0.wrapping_sub(node.0) <= ADAPTER_GUIDS
+}
