@@ -34,9 +34,9 @@ pub const TRIES_MAX: u32 = 6;
 /// How long a client that gave a request up goes on with the same: with [`ANSWER_TIME`], what
 /// responders keep writes for while no manager can be reached.
 const GIVEN_UP_TIME: Duration = Duration::from_millis(1500);
-/// How much earlier and later a lease may end than by the times of request and answer: registry
-/// time has whole seconds, and reads may be outdated.
-const LEASE_ERROR: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(6));
+/// How much later a lease may end than by the time of the answer: registry time has whole seconds,
+/// and reads may be outdated. It never ends earlier than by the time of the request.
+const LEASE_ERROR: Duration = Duration::from_secs(6);
 /// First of the clients' service IDs.
 const SERVICE_ID_BASE: u64 = 0x1000_0000_0000_0000;
 
@@ -299,7 +299,7 @@ impl Client {
                 known.may_be.push(value);
             }
             if let (Some(lease), Some(_)) = (lease_of(slot), value) {
-                let from = now + lease.saturating_sub(LEASE_ERROR.0);
+                let from = now + lease;
                 let before = known.lease.map_or(from, |lease| lease.from);
                 known.lease = Some(Lease { from: from.min(before), until: None });
             }
@@ -442,10 +442,7 @@ impl Client {
             }
             let lease = lease_of(slot).filter(|_| value.is_some());
             known.lease = lease.map(|lease| match has_jumped {
-                false => Lease {
-                    from: open.since + lease.saturating_sub(LEASE_ERROR.0),
-                    until: Some(now + lease + LEASE_ERROR.1),
-                },
+                false => Lease { from: open.since + lease, until: Some(now + lease + LEASE_ERROR) },
                 true => Lease { from: open.since, until: None },
             });
         }
@@ -607,9 +604,9 @@ mod tests {
         let now = start + START;
         ask(&mut client, context(now, None), Ask::Put(slot, Some(5)), Status::OK);
         let permitted = |client: &Client, after| client.known[slot].permitted(now + after);
-        assert_eq!(permitted(&client, lease - LEASE_ERROR.0 - START), [Some(5)]);
+        assert_eq!(permitted(&client, lease - Duration::from_millis(1)), [Some(5)]);
         assert_eq!(permitted(&client, lease), [Some(5), None]);
-        assert_eq!(permitted(&client, lease + LEASE_ERROR.1), [None]);
+        assert_eq!(permitted(&client, lease + LEASE_ERROR), [None]);
         client.handle_jump(now);
         assert_eq!(permitted(&client, Duration::ZERO), [Some(5), None]);
         assert_eq!(permitted(&client, lease * 9), [Some(5), None]);

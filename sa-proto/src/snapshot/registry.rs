@@ -315,8 +315,8 @@ pub struct Service {
     /// ServiceRecord in wire format; ServiceLease is the requested one. ServiceKey is a secret:
     /// never logged, and not in a cache file.
     pub record: [u8; 176],
-    /// When the lease expires, in seconds of registry time, which belongs to the registry and not
-    /// to the clock of a host; `None` for never.
+    /// The first second at which the lease has expired, in registry time, which belongs to the
+    /// registry and not to the clock of a host; `None` for never.
     pub expires_s: Option<u64>,
 }
 

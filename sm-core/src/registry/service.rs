@@ -149,7 +149,8 @@ fn set(
 ) -> AnswerRecord {
     let mut record = record_of(request);
     let lease = ServiceRecord::of(&record).service_lease();
-    let expires_s = (lease != LEASE_INDEFINITE).then(|| now_s + u64::from(lease));
+    // Registry time is rounded down to seconds here, so that a lease lasts up to a second longer.
+    let expires_s = (lease != LEASE_INDEFINITE).then(|| now_s + u64::from(lease) + 1);
     let row = Service { rid, record, expires_s };
     match old {
         Some(old) => core.service.replace(old, &row),

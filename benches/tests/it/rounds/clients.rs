@@ -24,10 +24,8 @@ const EACH: u64 = 400;
 const LONG_LEASE_S: u32 = 1_800;
 /// A lease that ends during the run, seconds.
 const SHORT_LEASE_S: u32 = 4;
-/// By how much a lease may be shorter: registry time is in whole seconds.
-const LEASE_ROUNDING: Duration = Duration::from_secs(1);
-/// By how much it may be longer: a takeover shifts registry time by the delay of a message, and the
-/// master looks when it is up.
+/// By how much a lease may be longer: registry time is in whole seconds, a takeover shifts it by the
+/// delay of a message, and the master looks when it is up.
 const LEASE_SLACK: Duration = Duration::from_millis(2_500);
 
 /// A service that a client sets and deletes, one request at a time.
@@ -294,7 +292,7 @@ impl Clients {
         let lease = slot.lease_s.filter(|_| open.content.is_some());
         slot.ends = lease.map(|lease_s| {
             let lease = Duration::from_secs(lease_s.into());
-            (open.first + lease - LEASE_ROUNDING, Instant::now() + lease + LEASE_SLACK)
+            (open.first + lease, Instant::now() + lease + LEASE_SLACK)
         });
     }
 

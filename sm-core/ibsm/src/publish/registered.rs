@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ib_mad::text;
 use ib_mad::types::{Gid, Guid, PortNum};
+use ib_mad::wire::record::ServiceRecord;
 use sa_proto::proto::admin;
 use sa_proto::snapshot::{MulticastGroup, MulticastMemberRid, Service, Snapshot, Subscription};
 
@@ -130,12 +131,15 @@ pub(super) fn services(
 }
 
 fn service(row: &Service, ports: &Ports, now_s: u64) -> admin::Service {
+    // Less than a second after its registration a lease is not shown as longer than requested.
+    let lease = ServiceRecord::of(&row.record).service_lease();
+    let left_s = row.expires_s.map(|end| end.saturating_sub(now_s).min(lease.into()));
     admin::Service {
         service_id: row.rid.service_id,
         port: Some(ports.named(row.rid.service_gid)),
         pkey: row.rid.service_pkey.0.into(),
         name: text::of_field(&row.record[48..112]),
-        left_s: row.expires_s.map(|expires_s| expires_s.saturating_sub(now_s)),
+        left_s,
         has_key: row.record[Service::KEY].iter().any(|&byte| byte != 0),
     }
 }
@@ -322,6 +326,7 @@ mod tests {
         let mut record = [0; 176];
         record[Service::KEY].copy_from_slice(b"secret secret se");
         record[48..53].copy_from_slice(b"DAPL\0");
+        ServiceRecord::of_mut(&mut record).set_service_lease(9);
         let mut registry = RegistryPlane::default();
         registry.services.insert(Arc::new(Service { rid, record, expires_s: Some(105) }));
         let alias = AliasGuid { alias: Guid(0xA1), port_guid: Guid(0x11), index: 1 };

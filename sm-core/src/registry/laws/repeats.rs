@@ -219,8 +219,7 @@ fn holds(bed: &Bed, plane: &RegistryPlane, request: &Request, answer: &[u8; 200]
                 service_pkey: record.service_pkey(),
             };
             let row = plane.services.find(rid);
-            // A lease of no time is granted, too.
-            let is_over = |end| end <= bed.now_s() && (!sets || record.service_lease() > 0);
+            let is_over = |end| end <= bed.now_s();
             let row = row.filter(|row| !row.expires_s.is_some_and(is_over));
             let same = |record: &[u8; 176]| record[..] == request.data[..176];
             if sets { row.is_some_and(|row| same(&row.record)) } else { row.is_none() }

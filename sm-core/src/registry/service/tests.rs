@@ -83,10 +83,10 @@ fn a_request_for_a_service_that_has_changed_is_decided_again() {
 
     let short = set(1, WITH_LEASE, leased(3));
     assert_eq!(status(&mut registry, short.clone()), Status::OK);
-    registry.expire(NOW_S + 3);
+    registry.expire(NOW_S + 4);
     assert!(services(&registry).is_empty());
-    assert_eq!(registry.write(NOW_S + 3, &ports(), &short).status, Status::OK);
-    assert_eq!(services(&registry)[0].expires_s, Some(NOW_S + 6));
+    assert_eq!(registry.write(NOW_S + 4, &ports(), &short).status, Status::OK);
+    assert_eq!(services(&registry)[0].expires_s, Some(NOW_S + 8));
 }
 
 /// Regression: a repeat had waited at a responder while the master died. Its successor set the
@@ -206,13 +206,14 @@ fn leases_run_out_to_the_second() {
     ServiceRecord::new(&mut other[..]).unwrap().set_service_id(ID + 1);
     assert_eq!(status(&mut registry, set(1, WITH_LEASE, leased(4))), Status::OK);
     assert_eq!(status(&mut registry, set(1, WITH_LEASE, other)), Status::OK);
-    assert_eq!(next_expiry(&registry.core), Some(NOW_S + 4));
-    registry.expire(NOW_S + 3);
-    assert_eq!(services(&registry).len(), 2);
+    // Registered in any part of its second, a lease lasts at least as long as requested.
+    assert_eq!(next_expiry(&registry.core), Some(NOW_S + 5));
     registry.expire(NOW_S + 4);
+    assert_eq!(services(&registry).len(), 2);
+    registry.expire(NOW_S + 5);
     assert_eq!(services(&registry).len(), 1);
-    assert_eq!(next_expiry(&registry.core), Some(NOW_S + 30));
-    registry.expire(NOW_S + 30);
+    assert_eq!(next_expiry(&registry.core), Some(NOW_S + 31));
+    registry.expire(NOW_S + 31);
     assert!(services(&registry).is_empty() && next_expiry(&registry.core).is_none());
 }
 
@@ -222,7 +223,7 @@ fn setting_a_service_again_renews_its_lease() {
     write(&mut registry, set(1, WITH_LEASE, leased(4)));
     registry.write(NOW_S + 3, &ports(), &set(1, WITH_LEASE, leased(4)));
     registry.expire(NOW_S + 6);
-    assert_eq!(services(&registry)[0].expires_s, Some(NOW_S + 7));
+    assert_eq!(services(&registry)[0].expires_s, Some(NOW_S + 8));
     // Without the component, and with the greatest value, it never ends.
     for request in [set(1, RID, leased(4)), set(1, WITH_LEASE, leased(u32::MAX))] {
         write(&mut registry, set(1, WITH_LEASE, leased(4)));
@@ -236,7 +237,8 @@ fn setting_a_service_again_renews_its_lease() {
 fn a_service_whose_lease_is_over_is_not_found() {
     let mut registry = Registry::default();
     assert_eq!(status(&mut registry, set(1, WITH_LEASE, leased(0))), Status::OK);
-    assert_eq!(status(&mut registry, delete(1, RID, leased(0))), Status::SA_NO_RECORDS);
+    let over = registry.write(NOW_S + 1, &ports(), &delete(1, RID, leased(0)));
+    assert_eq!(over.status, Status::SA_NO_RECORDS);
 }
 
 #[test]
@@ -245,8 +247,8 @@ fn a_service_and_its_lease_outlive_port_and_restart() {
     write(&mut registry, set(1, WITH_LEASE, leased(4)));
     registry.fabric_changed(&Ports::new(SUBNET_PREFIX_DEFAULT, Guid(1), Vec::new()));
     let mut registry = Registry::restore(&registry.plane(), []);
-    assert_eq!(next_expiry(&registry.core), Some(NOW_S + 4));
-    registry.expire(NOW_S + 4);
+    assert_eq!(next_expiry(&registry.core), Some(NOW_S + 5));
+    registry.expire(NOW_S + 5);
     assert!(services(&registry).is_empty());
 }
 

@@ -514,14 +514,15 @@ fn a_lease_is_over_when_its_time_is() {
     let bed = Bed::new();
     let mut durable = bed.master();
     durable.turn(NOW_S, work([service(1, 5)]));
-    assert!(durable.due_s().unwrap() <= NOW_S + 5);
-    durable.turn(NOW_S + 4, Work::default());
-    assert_eq!(bed.published().services.len(), 1);
+    assert!(durable.due_s().unwrap() <= NOW_S + 6);
+    // It may have begun late in its second, and lasts at least five.
     durable.turn(NOW_S + 5, Work::default());
+    assert_eq!(bed.published().services.len(), 1);
+    durable.turn(NOW_S + 6, Work::default());
     assert_eq!(bed.published().services.len(), 0);
     // Nothing is left that would wake the thread again and again.
     let due_s = durable.due_s();
-    assert!(due_s.is_none_or(|due_s| due_s > NOW_S + 5), "{due_s:?}");
+    assert!(due_s.is_none_or(|due_s| due_s > NOW_S + 6), "{due_s:?}");
     durable.turn(NOW_S + 60, Work::default());
     assert_eq!(durable.due_s(), None);
 }
@@ -551,7 +552,8 @@ fn registry_time_continues_over_a_restart_when_the_clock_was_set() {
         let now_s = durable.advance(at(59));
         durable.turn(now_s, work([create]));
         assert_eq!(durable.registry_counters().repeated, 0, "that is too long for a repeat");
-        assert_eq!(services_at(&bed, &mut durable, at(60)), 0);
+        assert_eq!(services_at(&bed, &mut durable, at(60)), 1);
+        assert_eq!(services_at(&bed, &mut durable, at(61)), 0);
     }
 }
 
@@ -579,9 +581,9 @@ fn leases_of_a_master_that_was_followed_last_as_long_as_there() {
         // It is continued after a restart of the standby, too.
         let mut durable = bed.open_at(at(30));
         bed.publisher.begin_session(Guid(1)).unwrap();
-        assert_eq!(services_at(&bed, &mut durable, at(59)), 1);
+        assert_eq!(services_at(&bed, &mut durable, at(60)), 1);
         durable.follow_time(Duration::ZERO);
-        assert_eq!(services_at(&bed, &mut durable, at(60)), 0, "a master follows no other");
+        assert_eq!(services_at(&bed, &mut durable, at(61)), 0, "a master follows no other");
     }
 }
 
