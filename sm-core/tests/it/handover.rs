@@ -312,6 +312,33 @@ fn a_manager_that_does_not_become_master_is_waited_for_once() {
     }
 }
 
+/// Regression: a port that answered SMInfo with the GUID of the manager that follows the registry got
+/// the subnet handed over, again and again: the time for which one waits for a follower is its own.
+#[test]
+fn a_manager_with_the_guid_of_another_port_is_ignored() {
+    let mut bed = ruled();
+    let guid = |bed: &Bed, host: usize| bed.fabric.port(bed.hosts()[host], 1).unwrap().guid;
+    let (follower, own) = (guid(&bed, 9), guid(&bed, 14));
+    bed.managers[0].sweeper.set_followers([follower].into());
+    join(&mut bed, 14, Settings { sm_inactive: true, ..of_priority(15) });
+    for state in [SmState::Standby, SmState::Master, SmState::Discovering] {
+        pretend(&mut bed, follower, state);
+        for _ in 0..3 {
+            let now = bed.clock.now();
+            bed.managers[0].sweeper.request_heavy_sweep(now);
+            bed.run_for(MINUTE);
+            let sweeper = &mut bed.managers[0].sweeper;
+            assert_eq!(sweeper.handover_candidate(), None);
+            assert!(!sweeper.hand_over_to(now, follower));
+            assert_eq!(sweeper.foreign_sms().count(), 1);
+            assert_eq!(states(&bed)[0], SmState::Master, "beside one that is {state}");
+        }
+    }
+    // With its own GUID it counts.
+    pretend(&mut bed, own, SmState::Master);
+    bed.run_until(MINUTE * 20, "standby", |bed| states(bed)[0] == SmState::Standby);
+}
+
 /// Regression: any SM that a host started took over the subnet, and was sent our SM_Key in the
 /// process.
 #[test]

@@ -46,6 +46,11 @@ impl RequestOwner for OtherManagers {
                 subnet.note_foreign_sm(now, port, sm, "is not in --sm-allow");
                 subnet.sm_failed(kind, port, "not in --sm-allow");
             }
+            // Who follows, was master or was waited for is known by this GUID.
+            Answer::Peer(sm) if sm.guid != at => {
+                subnet.note_foreign_sm(now, port, sm, "shows the GUID of another port");
+                subnet.sm_failed(kind, port, "shows the GUID of another port");
+            }
             Answer::Foreign(sm) => {
                 subnet.note_foreign_sm(now, port, sm, "has another SM_Key");
                 subnet.sm_failed(kind, port, "different SM_Key");
