@@ -209,6 +209,11 @@ impl Subnet {
         wired.then_some(peer)
     }
 
+    /// Sets the far end of the cable at `port`. The caller sets the other end accordingly.
+    pub(crate) fn set_cable(&mut self, port: PortIndex, peer: Option<PortIndex>) {
+        self[port].peer = peer.unwrap_or(PortIndex::NONE);
+    }
+
     /// Cuts or restores the cable at `port`. Link states follow in [`Subnet::settle`].
     pub(crate) fn set_cut(&mut self, port: PortIndex, cut: bool) {
         self[port].cut = cut;

@@ -1,6 +1,7 @@
 //! Requests: SMPs to be sent, in 8 bytes each, so that a million can be queued or outstanding; and
 //! the table of their kinds.
 
+use ib_mad::types::PortNum;
 use ib_mad::wire::mad::AttributeId;
 
 use crate::fabric::PortIndex;
@@ -73,6 +74,10 @@ requests! {
         Probe: Get "NodeInfo" NODE_INFO;
         /// NodeInfo read again, to resolve a contradiction; `block` numbers it.
         ProbeAgain: Get "NodeInfo" NODE_INFO;
+        /// NodeInfo of the node behind port `block` of the switch behind the port.
+        ProbeBeyond: Get "NodeInfo" NODE_INFO;
+        /// NodeInfo of a switch, read by its known route: whether it is still that switch.
+        Identity: Get "NodeInfo" NODE_INFO;
         /// NodeDescription of the port's node.
         NodeDescription: Get "NodeDescription" NODE_DESCRIPTION;
         /// SwitchInfo of the port's node.
@@ -253,6 +258,8 @@ pub enum Destination {
     NodeOf(PortIndex),
     /// The node behind this port, which may be unknown.
     Behind(PortIndex),
+    /// The node behind this port of the switch behind the port.
+    Beyond(PortIndex, PortNum),
 }
 
 /// A request: kind, port and block.
@@ -291,6 +298,7 @@ impl Request {
         match self.kind {
             Kind::OwnNodeInfo => Destination::OwnNode,
             Kind::Probe | Kind::ProbeAgain => Destination::Behind(self.port()),
+            Kind::ProbeBeyond => Destination::Beyond(self.port(), PortNum(self.block as u8)),
             _ => Destination::NodeOf(self.port()),
         }
     }

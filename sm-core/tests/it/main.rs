@@ -36,6 +36,7 @@ mod policy;
 mod qos_tables;
 mod quarantine;
 mod reach;
+mod recabling;
 mod settings;
 mod sharding;
 mod steering;

@@ -12,12 +12,13 @@
 mod answerer;
 mod answers;
 mod came_back;
+mod checks;
 mod contradiction;
 pub(in crate::sweep) mod end;
 mod homes;
 mod memory;
 mod new_nodes;
-mod notes;
+pub(in crate::sweep) mod notes;
 mod places;
 mod probes;
 mod quarantine;
@@ -52,12 +53,16 @@ pub(in crate::sweep) struct Discovery {
     is_fatal: bool,
     /// Whether the SM's own port is down, so that nothing can be read.
     pub(in crate::sweep) cut_off: bool,
+    /// Whether a known route leads to another node, so that what was read is of no use.
+    is_outdated: bool,
     /// Nodes that did not answer a request that every node must answer.
     pub(in crate::sweep) silent: HashSet<NodeIndex>,
     /// Nodes that did not answer for a port.
     pub(in crate::sweep) quiet: HashSet<NodeIndex>,
     pub(in crate::sweep) contradictions: Contradictions,
     pub(in crate::sweep) unresponsive: Unresponsive,
+    /// Settings that another manager may have written, as texts.
+    suspicions: Vec<String>,
     new_nodes: NewNodes,
     /// Answers from places at which their nodes are not expected, with the port that they came
     /// through: at most one for each port.
@@ -91,6 +96,9 @@ impl Discovery {
     /// Sends further requests after all outstanding ones have ended; returns whether there were
     /// any.
     pub(in crate::sweep) fn continues(&mut self, subnet: &mut Subnet, now: Instant) -> bool {
+        if self.is_outdated {
+            return false;
+        }
         if !self.suspects.is_empty() && !self.cut_off {
             let suspects = std::mem::take(&mut self.suspects);
             subnet.visit_all(suspects);
@@ -119,6 +127,8 @@ impl RequestOwner for Discovery {
             kinds::Discovery::OwnNodeInfo
             | kinds::Discovery::Probe
             | kinds::Discovery::ProbeAgain
+            | kinds::Discovery::ProbeBeyond
+            | kinds::Discovery::Identity
             | kinds::Discovery::NodeDescription
             | kinds::Discovery::SwitchInfo => Some(0),
             kinds::Discovery::ClearPortChange => {
@@ -139,9 +149,11 @@ impl RequestOwner for Discovery {
             kinds::Discovery::OwnNodeInfo => self.own_node_info(subnet, data),
             kinds::Discovery::Probe => self.probe_answered(subnet, port, data, now),
             kinds::Discovery::ProbeAgain => self.probed_again(subnet, request, Some(data), now),
+            kinds::Discovery::ProbeBeyond => self.probed_beyond(subnet, request, Some(data), now),
+            kinds::Discovery::Identity => self.identity(subnet, request, data, now),
             kinds::Discovery::NodeDescription => subnet.node_description(port, data),
-            kinds::Discovery::SwitchInfo => self.switch_info(subnet, port, data, now),
-            kinds::Discovery::ClearPortChange => self.port_change_cleared(subnet, port, data, now),
+            kinds::Discovery::SwitchInfo => self.switch_info(subnet, port, data),
+            kinds::Discovery::ClearPortChange => self.port_change_cleared(subnet, port, data),
             kinds::Discovery::PortInfo => self.port_info(subnet, request, data, now),
             kinds::Discovery::LinkState => self.link_state(subnet, request, data),
             kinds::Discovery::PKeys => subnet.record_pkeys(request, data),
@@ -158,6 +170,8 @@ impl RequestOwner for Discovery {
             }
             kinds::Discovery::Probe
             | kinds::Discovery::ProbeAgain
+            | kinds::Discovery::ProbeBeyond
+            | kinds::Discovery::Identity
             | kinds::Discovery::NodeDescription
             | kinds::Discovery::SwitchInfo
             | kinds::Discovery::ClearPortChange
@@ -200,6 +214,8 @@ impl Discovery {
             // Reported at the end of the discovery, if no node is found there.
             kinds::Discovery::Probe
             | kinds::Discovery::ProbeAgain
+            | kinds::Discovery::ProbeBeyond
+            | kinds::Discovery::Identity
             | kinds::Discovery::LinkState => {}
             kinds::Discovery::PortInfo => {
                 self.quiet.insert(subnet.fabric.port(request.port()).node);
@@ -223,6 +239,7 @@ impl Discovery {
     ) {
         match kind {
             kinds::Discovery::ProbeAgain => self.probed_again(subnet, request, None, now),
+            kinds::Discovery::ProbeBeyond => self.probed_beyond(subnet, request, None, now),
             kinds::Discovery::SwitchInfo => {
                 self.silent.insert(subnet.fabric.port(request.port()).node);
             }
@@ -237,6 +254,7 @@ impl Discovery {
             }
             kinds::Discovery::OwnNodeInfo
             | kinds::Discovery::Probe
+            | kinds::Discovery::Identity
             | kinds::Discovery::NodeDescription
             | kinds::Discovery::LinkState
             | kinds::Discovery::PKeys => {}
@@ -264,6 +282,9 @@ impl Subnet {
             if self.fabric.node(node).seen != self.state.discovery
                 && let Some(port) = self.reached_by(node)
             {
+                if self.fabric.upstream(node).is_some() {
+                    self.exchange.push(Request::new(Kind::Identity, port));
+                }
                 self.visit(node, port);
             }
         }

@@ -80,20 +80,12 @@ impl Light {
     }
 
     /// Handles PortInfo of an end port.
-    fn end_port_read(
-        &mut self,
-        subnet: &mut Subnet,
-        port: PortIndex,
-        data: &[u8; 64],
-        now: Instant,
-    ) {
-        if subnet.look_for_other_addresses(now, port, data) {
-            return;
-        }
+    fn end_port_read(&mut self, subnet: &mut Subnet, port: PortIndex, data: &[u8; 64]) {
         let (read, known) = (PortInfo::of(data), subnet.fabric.port(port).port_info());
         let runs_sm =
             |info: PortInfo<&[u8; 64]>| info.capability_mask().contains(CapabilityMask::IS_SM);
-        if read.base_lid() != known.base_lid() || runs_sm(read) != runs_sm(known) {
+        let is_changed = read.base_lid() != known.base_lid() || runs_sm(read) != runs_sm(known);
+        if is_changed || subnet.other_addresses(port, data).is_some() {
             self.changed.push(subnet.fabric.port(port).node);
         }
     }
@@ -118,7 +110,7 @@ impl RequestOwner for Light {
     fn answered(&mut self, subnet: &mut Subnet, owned: OwnedRequest<Self::Kind>, data: &[u8; 64]) {
         let OwnedRequest { kind, request, now } = owned;
         if kind == kinds::LightSweep::EndPort {
-            return self.end_port_read(subnet, request.port(), data, now);
+            return self.end_port_read(subnet, request.port(), data);
         }
         let node = subnet.fabric.port(request.port()).node;
         let Some(switch) = subnet.fabric.node(node).switch else { return };

@@ -41,7 +41,9 @@ impl Subnet {
         }
         let place = match request.destination() {
             Destination::OwnNode => "the SM's own node".to_owned(),
-            Destination::NodeOf(port) | Destination::Behind(port) => self.place(port),
+            Destination::NodeOf(port)
+            | Destination::Behind(port)
+            | Destination::Beyond(port, _) => self.place(port),
         };
         warn!(
             "no answer from {place}: another subnet manager may have set an M_Key. Set m_key in \

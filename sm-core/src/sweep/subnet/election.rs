@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use ib_mad::types::Guid;
 use ib_mad::wire::attribute::{SmInfo, SmState};
 
+use super::allowance::Allowance;
 use super::handover::Handover;
 use crate::fabric::PortIndex;
 use crate::mastership::{Decision, Mastership, RemoteSm};
@@ -104,10 +105,7 @@ const ASK_INTERVAL: Duration = Duration::from_secs(1);
 /// Limits the demands of other SMs.
 #[derive(Debug, Default)]
 pub(in crate::sweep) struct Demands {
-    /// Demands granted and not yet made up for.
-    granted: u32,
-    /// Since when one is made up for.
-    since: Option<Instant>,
+    granted: Allowance,
     /// When an unknown sender was asked last.
     asked: Option<Instant>,
     /// Demands that were not answered.
@@ -118,17 +116,12 @@ impl Demands {
     /// Whether one more demand may be granted. Demands beyond the limit are not answered: their
     /// senders repeat them.
     pub(in crate::sweep) fn has_room(&mut self, now: Instant) -> bool {
-        while let Some(since) = self.since.filter(|since| now >= *since + DEMAND_INTERVAL) {
-            self.granted -= 1;
-            self.since = (self.granted > 0).then_some(since + DEMAND_INTERVAL);
-        }
-        self.granted < DEMANDS_MAX
+        self.granted.has_room(now, DEMANDS_MAX, DEMAND_INTERVAL)
     }
 
     /// A demand was granted that costs a sweep.
     pub(in crate::sweep) fn note_granted(&mut self, now: Instant) {
-        self.granted += 1;
-        self.since.get_or_insert(now);
+        self.granted.spend(now);
     }
 
     /// Counts a demand that is not answered; returns whether to ask and log now.

@@ -98,6 +98,8 @@ impl Subnet {
         let holder = match request.destination() {
             Destination::OwnNode => Some(self.m_keys.own_port),
             Destination::Behind(_) if !self.settings.m_key_lookup => None,
+            // NodeInfo of what is expected there, or of a host: it is read without a key.
+            Destination::Beyond(..) => None,
             Destination::Behind(port) => {
                 let known = self.fabric.port(port).peer().map(|peer| self.m_key_holder(peer));
                 let end = (self.m_key_holder(port), self.fabric.port(port).num);

@@ -187,29 +187,26 @@ impl Subnet {
         self.election.is_master() && self.state.up && !self.state.first_as_master
     }
 
-    /// Compares PortInfo of a port, as just read, with what is known: looks for addresses that
-    /// another manager set in place of ours.
-    pub(in crate::sweep) fn look_for_other_addresses(
-        &mut self,
-        now: Instant,
+    /// Compares PortInfo of a port, as just read, with what is known: addresses that another manager
+    /// set in place of ours, as text. Those of another node, which answers by the route to this one,
+    /// look the same.
+    pub(in crate::sweep) fn other_addresses(
+        &self,
         port: PortIndex,
         data: &[u8; 64],
-    ) -> bool {
-        let is_found = self.has_settings() && self.has_other_addresses(port, data);
-        if is_found {
-            let read = PortInfo::of(data);
-            let (lid, master) = (read.base_lid(), read.master_sm_lid());
-            self.note_overwritten(now, Sign::Written, |subnet| {
-                let whose = subnet.end_port_at(master).map(|port| subnet.fabric.describe(port));
-                let whose = whose.map_or_else(String::new, |place| format!(", {place}"));
-                format!(
-                    "ports were programmed by another manager: {} has LID {lid} and MasterSMLID \
-                     {master}{whose}",
-                    subnet.fabric.describe(port)
-                )
-            });
+    ) -> Option<String> {
+        if !self.has_settings() || !self.has_other_addresses(port, data) {
+            return None;
         }
-        is_found
+        let read = PortInfo::of(data);
+        let (lid, master) = (read.base_lid(), read.master_sm_lid());
+        let whose = self.end_port_at(master).map(|port| self.fabric.describe(port));
+        let whose = whose.map_or_else(String::new, |place| format!(", {place}"));
+        Some(format!(
+            "ports were programmed by another manager: {} has LID {lid} and MasterSMLID \
+             {master}{whose}",
+            self.fabric.describe(port)
+        ))
     }
 
     /// Whether an end port has other addresses than ours, which it had. A port that was reset has
@@ -232,29 +229,23 @@ impl Subnet {
             || is_other_sl
     }
 
-    /// Compares SwitchInfo, as just read, with what is known: looks for the top of a forwarding
-    /// table that another manager wrote. A switch that was reset has none.
-    pub(in crate::sweep) fn look_for_other_top(
-        &mut self,
-        now: Instant,
-        node: NodeIndex,
-        data: &[u8; 64],
-    ) {
-        let Some(switch) = self.fabric.node(node).switch else { return };
-        let known = self.fabric.switch(switch).switch_info().linear_fdb_top();
+    /// Compares SwitchInfo, as just read, with what is known: the top of a forwarding table that
+    /// another manager wrote, as text. A switch that was reset has none. The top of another switch,
+    /// which answers by the route to this one, may look the same.
+    pub(in crate::sweep) fn other_top(&self, node: NodeIndex, data: &[u8; 64]) -> Option<String> {
+        let node = self.fabric.node(node);
+        let known = self.fabric.switch(node.switch?).switch_info().linear_fdb_top();
         let (ours, read) = (self.routing.top, SwitchInfo::of(data).linear_fdb_top());
         let is_ours = read == ours || self.overwritten.tops.contains(&read);
-        if read.is_unicast() && !is_ours && known == ours {
-            self.note_overwritten(now, Sign::Written, |subnet| {
-                let node = subnet.fabric.node(node);
-                format!(
-                    "switches were programmed by another manager: the forwarding table of '{}' {} \
-                     ends at LID {read}",
-                    node.name(),
-                    node.guid
-                )
-            });
-        }
+        let is_other = read.is_unicast() && !is_ours && known == ours;
+        (is_other && self.has_settings()).then(|| {
+            format!(
+                "switches were programmed by another manager: the forwarding table of '{}' {} ends \
+                 at LID {read}",
+                node.name(),
+                node.guid
+            )
+        })
     }
 
     /// Counts the end ports whose addresses the sweep under way restores.

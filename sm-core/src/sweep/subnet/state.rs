@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use sa_proto::metrics::Histogram;
 
+use super::allowance::Allowance;
 use super::schedule::{Cause, Schedule};
 use super::service::InService;
 use crate::fabric::PortIndex;
@@ -54,6 +55,8 @@ pub(in crate::sweep) struct SubnetState {
     pub(in crate::sweep) sampled_next: usize,
     /// Light sweeps that found nothing changed.
     pub(in crate::sweep) quiet_sweeps: u64,
+    /// Discoveries that started over.
+    pub(in crate::sweep) starts_over: Allowance,
     /// How long light sweeps took.
     pub(in crate::sweep) light_sweeps: Arc<Histogram>,
 }
@@ -95,6 +98,7 @@ impl Default for SubnetState {
             own_node_silent: false,
             sampled_next: 0,
             quiet_sweeps: 0,
+            starts_over: Allowance::default(),
             light_sweeps: Arc::new(Histogram::from_millisecond()),
         }
     }

@@ -9,6 +9,7 @@ use crate::fabric::NodeIndex;
 use crate::smp::{Kind, Request};
 use crate::sweep::stages::discover::Discovery;
 use crate::sweep::stages::discover::end::End;
+use crate::sweep::stages::discover::notes::CameBack;
 use crate::sweep::stages::{Stage, Sweep};
 use crate::sweep::subnet::events::Event;
 
@@ -76,6 +77,19 @@ impl Sweeper {
         match discovery.end(&mut self.subnet, now) {
             End::Read => self.begin_election(now, full),
             End::Abandoned => self.give_up(now),
+            End::Outdated(came_back) => self.start_over(now, came_back),
+        }
+    }
+
+    /// Discovers the whole fabric in place of what an outdated discovery has read.
+    fn start_over(&mut self, now: Instant, came_back: CameBack) {
+        // A compaction gives all ports other numbers.
+        let is_kept = !self.subnet.fabric.wants_compaction();
+        self.begin_discovery(now, None, Vec::new());
+        if let Stage::Discover(discovery) = &mut self.sweep.stage
+            && is_kept
+        {
+            discovery.came_back = came_back;
         }
     }
 

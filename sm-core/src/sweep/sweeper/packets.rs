@@ -241,6 +241,7 @@ impl Subnet {
             Destination::OwnNode => Some(DirectedRoute::LOCAL),
             Destination::NodeOf(port) => self.fabric.route_to(port),
             Destination::Behind(port) => self.fabric.route_through(port),
+            Destination::Beyond(port, num) => self.fabric.route_through(port)?.extended(num),
         }
     }
 

@@ -19,10 +19,9 @@ impl Discovery {
         subnet: &mut Subnet,
         port: PortIndex,
         data: &[u8; 64],
-        now: Instant,
     ) {
         let node = subnet.fabric.port(port).node;
-        subnet.look_for_other_top(now, node, data);
+        self.look_for_other_top(subnet, port, data);
         self.take_switch_info(subnet, node, data);
         subnet.read_ports(node);
     }
@@ -44,15 +43,9 @@ impl Discovery {
         self.reset.insert(node);
     }
 
-    pub(super) fn switch_info(
-        &mut self,
-        subnet: &mut Subnet,
-        port: PortIndex,
-        data: &[u8; 64],
-        now: Instant,
-    ) {
+    pub(super) fn switch_info(&mut self, subnet: &mut Subnet, port: PortIndex, data: &[u8; 64]) {
         let node = subnet.fabric.port(port).node;
-        subnet.look_for_other_top(now, node, data);
+        self.look_for_other_top(subnet, port, data);
         let changed = self.take_switch_info(subnet, node, data);
         if changed && subnet.election.is_master() && !subnet.state.first_as_master {
             // Cleared before the ports are read: the next light sweep sees later changes.
@@ -100,7 +93,7 @@ impl Discovery {
         };
         let checked = checks(subnet.fabric.port(port).port_info());
         let lid_before = subnet.fabric.port(port).base_lid();
-        subnet.look_for_other_addresses(now, port, data);
+        self.look_for_other_addresses(subnet, port, data);
         subnet.fabric.set_port_info(port, data);
         let checks_changed = checks(subnet.fabric.port(port).port_info()) != checked;
         subnet.learn_m_key(port);
@@ -197,6 +190,11 @@ impl Discovery {
             // The node at the far end has just answered over this link.
             return self.contradicted_by_down(subnet, port, peer, request.block, now);
         }
+        self.link_is_gone(subnet, port, peer);
+    }
+
+    /// Handles a link that is no longer there: its far end is read, if it is a switch's.
+    pub(super) fn link_is_gone(&mut self, subnet: &mut Subnet, port: PortIndex, peer: PortIndex) {
         self.cut(subnet, port, peer);
         self.routes_changed = true;
         let far = subnet.fabric.port(peer).node;

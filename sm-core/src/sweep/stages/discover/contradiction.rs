@@ -1,9 +1,9 @@
 //! Contradictions found by a discovery: a cable that was moved, or two nodes with one GUID.
 //!
 //! A probe states which port a link leads to; PortInfo states whether a port has a link. If a
-//! result contradicts an earlier one of the same discovery, the older is checked again, then the
-//! newer. If the older result no longer holds, the cable was moved; if both hold, two nodes share a
-//! GUID, and both places are reported.
+//! result contradicts an earlier one of the same discovery, both are checked again (`checks`). If
+//! one no longer holds, the cable was moved; if both hold, two nodes share a GUID, and both places
+//! are reported.
 
 use std::time::Instant;
 
@@ -15,13 +15,12 @@ use super::Discovery;
 use super::answerer::Answerer;
 use super::notes::{Claim, Contradiction, Newer};
 use crate::fabric::PortIndex;
-use crate::smp::{Kind, Request};
 use crate::sweep::subnet::Subnet;
 use crate::sweep::subnet::events::Event;
 
 /// Maximum number of contradictions resolved, and of GUIDs reported, in one discovery; further ones
 /// are only counted.
-const OPEN_MAX: usize = 256;
+pub(super) const OPEN_MAX: usize = 256;
 
 impl Discovery {
     /// Whether a link from `egress` to `ingress` contradicts a confirmed result. If so, starts to
@@ -64,6 +63,23 @@ impl Discovery {
         true
     }
 
+    /// In a partial discovery, cuts the link that `egress` had before, if it leads to `ingress` now:
+    /// no route goes by it.
+    pub(super) fn cut_former_link(
+        &mut self,
+        subnet: &mut Subnet,
+        egress: PortIndex,
+        ingress: PortIndex,
+    ) {
+        let former = subnet.fabric.port(egress).peer().filter(|&peer| peer != ingress);
+        if let Some(peer) = former
+            && !self.full
+            && !subnet.is_confirmed(egress)
+        {
+            self.link_is_gone(subnet, egress, peer);
+        }
+    }
+
     /// Whether a link into a switch must be seen from its other end, too: the switch is reached by
     /// another way, and was not linked there before. What answers with its GUID may be a host.
     fn must_confirm(&self, subnet: &Subnet, egress: PortIndex, ingress: PortIndex) -> bool {
@@ -82,22 +98,12 @@ impl Discovery {
             && !self.contradictions.confirmed.contains(&Claim { from: egress, to: ingress })
     }
 
-    /// The other end of a new link into a switch was probed, by the way that is known.
-    fn link_confirmed(
-        &mut self,
-        subnet: &mut Subnet,
-        link: Claim,
-        answerer: Option<&Answerer>,
-        holds: bool,
-    ) {
-        if holds {
-            self.contradictions.confirmed.insert(link);
-            return subnet.exchange.push(Request::new(Kind::Probe, link.from));
-        }
+    /// A new link into a switch is refused: from its other end another node, or none, is seen.
+    pub(super) fn refuse_link(&mut self, subnet: &mut Subnet, link: Claim, is_silent: bool) {
         self.left_out.insert(link.from);
         let guid = subnet.fabric.node_of(link.to).guid;
         let (place, far) = (subnet.place(link.from), subnet.place(link.to));
-        if answerer.is_none() {
+        if is_silent {
             return subnet.anomaly(format_args!(
                 "the link from {place} to {far} is ignored: nothing answers there when it is \
                  probed from {far}"
@@ -114,99 +120,13 @@ impl Discovery {
         }
     }
 
-    /// PortInfo of `port` shows no link, although `peer` was found to lead to it. `number` is not 0
-    /// if the request was sent to resolve a contradiction.
-    pub(in crate::sweep) fn contradicted_by_down(
+    /// Two nodes share a GUID: reports both places, and decides which one keeps it.
+    pub(super) fn report_duplicate(
         &mut self,
         subnet: &mut Subnet,
-        port: PortIndex,
-        peer: PortIndex,
-        number: u16,
+        entry: Contradiction,
         now: Instant,
     ) {
-        let Some(index) = usize::from(number).checked_sub(1) else {
-            return self.look_into(subnet, Claim { from: peer, to: port }, Newer::Down(port), now);
-        };
-        if let Some(entry) = self.contradictions.open.get(index).copied() {
-            self.settle(index);
-            self.report_duplicate(subnet, entry, now);
-            subnet.fabric.unlink(port);
-        }
-    }
-
-    fn look_into(&mut self, subnet: &mut Subnet, older: Claim, newer: Newer, now: Instant) {
-        let entry = Contradiction { older, newer, older_holds: false, settled: false };
-        let open = &mut self.contradictions.open;
-        if open.len() < OPEN_MAX {
-            let number = open.len() as u16;
-            open.push(entry);
-            subnet.exchange.push(Request::block(Kind::ProbeAgain, older.from, number));
-        } else {
-            self.report_duplicate(subnet, entry, now);
-        }
-    }
-
-    fn settle(&mut self, index: usize) {
-        self.contradictions.open[index].settled = true;
-    }
-
-    /// Handles the result of a repeated probe: `data` is the NodeInfo received, if any.
-    pub(in crate::sweep) fn probed_again(
-        &mut self,
-        subnet: &mut Subnet,
-        request: Request,
-        data: Option<&[u8; 64]>,
-        now: Instant,
-    ) {
-        let index = usize::from(request.block);
-        let Some(entry) = self.contradictions.open.get(index).copied() else { return };
-        if entry.settled {
-            return;
-        }
-        let claim = match entry.newer {
-            Newer::Link(newer) if entry.older_holds => newer,
-            _ => entry.older,
-        };
-        let answerer = data.and_then(|data| Answerer::parse(data).ok());
-        let holds = answerer.as_ref().is_some_and(|answerer| subnet.leads_to(claim, answerer));
-        if let Newer::Link(newer) = entry.newer
-            && (newer.from, newer.to) == (entry.older.to, entry.older.from)
-        {
-            self.settle(index);
-            return self.link_confirmed(subnet, newer, answerer.as_ref(), holds);
-        }
-        match (entry.older_holds, holds, entry.newer) {
-            (false, true, newer) => {
-                self.contradictions.open[index].older_holds = true;
-                subnet.exchange.push(match newer {
-                    Newer::Link(newer) => {
-                        Request::block(Kind::ProbeAgain, newer.from, request.block)
-                    }
-                    // Probes are numbered from 1, since 0 is the number of an ordinary request.
-                    Newer::Down(port) => Request::block(Kind::PortInfo, port, request.block + 1),
-                });
-            }
-            (true, true, _) => {
-                self.settle(index);
-                self.report_duplicate(subnet, entry, now);
-            }
-            (false, false, newer) => {
-                // The cable moved: the newer claim takes its place.
-                self.settle(index);
-                subnet.report_third_guid(entry.older, newer, answerer.as_ref());
-                subnet.fabric.unlink(entry.older.from);
-                if let Newer::Link(newer) = newer {
-                    subnet.exchange.push(Request::new(Kind::Probe, newer.from));
-                }
-            }
-            (true, false, newer) => {
-                self.settle(index);
-                subnet.report_third_guid(entry.older, newer, answerer.as_ref());
-            }
-        }
-    }
-
-    fn report_duplicate(&mut self, subnet: &mut Subnet, entry: Contradiction, now: Instant) {
         // The node that both claims are about: both lead to it, or one leads to it and the other
         // comes from it.
         let about = match entry.newer {
@@ -252,6 +172,8 @@ impl Discovery {
                     ),
                 );
             }
+            // That is reported as the switch is given up there.
+            Newer::Home(_) => {}
         }
     }
 
@@ -313,11 +235,16 @@ impl Subnet {
 
     /// Reports a node that answered a repeated request with a third GUID. Where a cable was moved,
     /// one of the known nodes answers, or none.
-    fn report_third_guid(&mut self, older: Claim, newer: Newer, answerer: Option<&Answerer>) {
+    pub(super) fn report_third_guid(
+        &mut self,
+        older: Claim,
+        newer: Newer,
+        answerer: Option<&Answerer>,
+    ) {
         let Some(answerer) = answerer else { return };
         let newer = match newer {
             Newer::Link(newer) => [newer.from, newer.to],
-            Newer::Down(port) => [port; 2],
+            Newer::Down(port) | Newer::Home(port) => [port; 2],
         };
         let known = [older.from, older.to, newer[0], newer[1]];
         if known.iter().all(|&port| self.fabric.node_of(port).guid != answerer.guid) {
@@ -329,7 +256,7 @@ impl Subnet {
         }
     }
 
-    fn leads_to(&self, claim: Claim, answerer: &Answerer) -> bool {
+    pub(super) fn leads_to(&self, claim: Claim, answerer: &Answerer) -> bool {
         let (node, port) = (self.fabric.node_of(claim.to), self.fabric.port(claim.to));
         node.guid == answerer.guid && port.num == answerer.local_port
     }

@@ -9,6 +9,7 @@ use ib_mad::wire::attribute::{NodeType, PortState};
 use tracing::{debug, error, info, warn};
 
 use super::Discovery;
+use super::notes::CameBack;
 use crate::fabric::{Node, NodeIndex, PortIndex};
 use crate::sweep::subnet::Subnet;
 use crate::sweep::subnet::report::LINES_MAX;
@@ -22,11 +23,17 @@ pub(in crate::sweep) enum End {
     Read,
     /// The SM's own port cannot be used: the last known state of the fabric is kept.
     Abandoned,
+    /// Routes led to other nodes than known: one of the whole fabric is to follow. What came back
+    /// counts there.
+    Outdated(CameBack),
 }
 
 impl Discovery {
     /// Cuts links that were not seen, and removes nodes that no route reaches.
     pub(in crate::sweep) fn end(mut self, subnet: &mut Subnet, now: Instant) -> End {
+        if self.is_outdated {
+            return End::Outdated(self.came_back);
+        }
         if self.cut_off {
             subnet.report_own_link_down();
             return End::Abandoned;

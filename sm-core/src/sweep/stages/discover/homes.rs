@@ -73,6 +73,7 @@ impl Discovery {
     ) -> PortIndex {
         let newer = match entry.newer {
             Newer::Link(newer) => newer,
+            Newer::Home(port) => return port,
             Newer::Down(port) => {
                 let (from, node) = (entry.older.from, subnet.fabric.port(port).node);
                 subnet.contest_switch(port);

@@ -77,25 +77,31 @@ impl Subnet {
         !neighbours.has_node(self.fabric.node(node).guid)
             || ports.any(|port| {
                 self.fabric.port(port).peer().is_some_and(|peer| {
-                    self.is_remembered(port, peer)
+                    self.is_remembered(peer, port)
                         && (self.is_external(peer) || self.fabric.sm_port() == Some(peer))
                         && !self.fabric.leads_through(peer, node)
                 })
             })
     }
 
-    /// Whether `neighbors` has this link.
-    pub(super) fn is_remembered(&self, port: PortIndex, peer: PortIndex) -> bool {
-        self.m_keys.neighbours.get(self.end(port)) == Some(self.end(peer))
+    /// Whether `neighbors` has the switch, or the port of an adapter, of `to` behind the port `from`:
+    /// a switch is at home there also if the cable leads to another of its ports.
+    pub(super) fn is_remembered(&self, from: PortIndex, to: PortIndex) -> bool {
+        self.is_place_of(from, self.end(to).0)
+    }
+
+    fn is_place_of(&self, from: PortIndex, guid: Guid) -> bool {
+        self.m_keys.neighbours.get(self.end(from)).is_some_and(|(known, _)| known == guid)
     }
 
     /// Whether an answer came from the place that `neighbors` has for its port.
     pub(super) fn is_home(&self, egress: PortIndex, answerer: &Answerer) -> bool {
         let Answerer { guid, port_guid, .. } = *answerer;
-        let is_switch = answerer.kind == NodeType::Switch;
-        let port = (if is_switch { guid } else { port_guid }, answerer.local_port);
-        self.m_keys.neighbours.get(port) == Some(self.end(egress))
-            && (is_switch || is_port_guid_of(guid, port_guid))
+        if answerer.kind == NodeType::Switch {
+            return self.is_place_of(egress, guid);
+        }
+        self.m_keys.neighbours.get((port_guid, answerer.local_port)) == Some(self.end(egress))
+            && is_port_guid_of(guid, port_guid)
     }
 }
 

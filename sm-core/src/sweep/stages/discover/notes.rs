@@ -27,14 +27,31 @@ pub(in crate::sweep) struct Contradictions {
     pub(in crate::sweep) confirmed: HashSet<Claim>,
 }
 
-/// Two claims that exclude each other.
+/// Two claims that exclude each other, or a new link whose other end is to confirm it.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::sweep) struct Contradiction {
     pub(in crate::sweep) older: Claim,
     pub(in crate::sweep) newer: Newer,
-    /// Whether the older result was checked again and confirmed.
-    pub(in crate::sweep) older_holds: bool,
+    /// What is being checked; all before it held.
+    pub(in crate::sweep) check: Check,
+    /// Whether the other end of a new link did not answer.
+    pub(in crate::sweep) is_silent: bool,
     pub(in crate::sweep) settled: bool,
+}
+
+/// What is checked again before two nodes are taken to share a GUID. One claim is checked before and
+/// after the other one, so that both held at one time. The routes by which they were checked must
+/// still lead to the nodes from which they were made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::sweep) enum Check {
+    Older,
+    Newer,
+    /// The route to the node of the older claim's port.
+    RouteOfOlder,
+    /// The route to the node of the newer claim's port.
+    RouteOfNewer,
+    OlderAgain,
+    NewerAgain,
 }
 
 /// The claim that the link of `from` leads to `to`.
@@ -51,6 +68,9 @@ pub(in crate::sweep) enum Newer {
     Link(Claim),
     /// The port has no link.
     Down(PortIndex),
+    /// The link of the port, a place at which the switch was before, leads to the switch: from
+    /// there, another node is seen at the other end of the older claim's link.
+    Home(PortIndex),
 }
 
 /// Nodes of one discovery that did not answer.

@@ -14,6 +14,7 @@ use super::Discovery;
 use super::answerer::Answerer;
 use super::homes::end;
 use super::memory::is_port_guid_of;
+use super::notes::{Claim, Newer};
 use crate::fabric::{NodeIndex, PortIndex};
 use crate::manage::home::{Identity, WHOLE_SWITCH};
 use crate::manage::mkey::End;
@@ -136,7 +137,7 @@ impl Discovery {
     }
 
     /// Whether a switch that appeared at another place answers from where it was before. Then that
-    /// was a node with its GUID, which is left out and removed.
+    /// may have been a node with its GUID: whether it is the switch itself, is found from `egress`.
     pub(super) fn returns_home(
         &mut self,
         subnet: &mut Subnet,
@@ -149,12 +150,37 @@ impl Discovery {
         if subnet.homes.get((guid, answerer.local_port), now) != Some(place) {
             return false;
         }
-        let Some(way) = subnet.fabric.upstream(node) else { return false };
+        let Some(way) = self.displaceable(subnet, egress, node) else { return false };
         let Some(arrival) = subnet.fabric.port(way).peer() else { return false };
+        let link = Claim { from: way, to: arrival };
         let way_place = subnet.end(way);
         let arrived = (guid, subnet.fabric.port(arrival).num);
-        subnet.homes.get(arrived, now) != Some(way_place)
-            && self.displaces(subnet, egress, node).is_some()
+        if subnet.homes.get(arrived, now) == Some(way_place)
+            || self.contradictions.confirmed.contains(&link)
+        {
+            return false;
+        }
+        self.look_into(subnet, link, Newer::Home(egress), now);
+        true
+    }
+
+    /// The way to a switch that is reached where it was not before, which is given up for `egress`,
+    /// where it was; `None` if it is not so.
+    fn displaceable(
+        &self,
+        subnet: &Subnet,
+        egress: PortIndex,
+        node: NodeIndex,
+    ) -> Option<PortIndex> {
+        let fabric = &subnet.fabric;
+        let way = fabric.upstream(node).filter(|&way| way != egress && fabric.has_way(node))?;
+        let is_own =
+            fabric.sm_port().is_some_and(|own| own == way || fabric.port(own).node == node);
+        // What is seen through the switch is the switch itself.
+        let is_kept = is_own
+            || fabric.leads_through(egress, node)
+            || subnet.is_remembered(way, fabric.port(way).peer()?);
+        (!is_kept).then_some(way)
     }
 
     /// Removes a switch that is reached where it was not before, in favour of `egress`, where it
@@ -165,18 +191,8 @@ impl Discovery {
         egress: PortIndex,
         node: NodeIndex,
     ) -> Option<PortIndex> {
-        let fabric = &subnet.fabric;
-        let way = fabric.upstream(node).filter(|&way| way != egress && fabric.has_way(node))?;
-        let is_own =
-            fabric.sm_port().is_some_and(|own| own == way || fabric.port(own).node == node);
-        // What is seen through the switch is the switch itself.
-        if is_own
-            || fabric.leads_through(egress, node)
-            || subnet.is_remembered(way, fabric.port(way).peer()?)
-        {
-            return None;
-        }
-        let guid = fabric.node(node).guid;
+        let way = self.displaceable(subnet, egress, node)?;
+        let guid = subnet.fabric.node(node).guid;
         if self.first_report(subnet, guid.0) {
             let (first, second) = (subnet.place(egress), subnet.place(way));
             let text = format!(
@@ -253,7 +269,11 @@ impl Subnet {
             let peer = entry.peer().filter(|&peer| !is_switch || !fabric.leads_through(peer, node));
             let place = end(fabric, peer?);
             let is_own = is_switch || is_port_guid_of(guid, entry.guid);
-            let is_remembered = is_own && m_keys.neighbours.get(end(fabric, port)) == Some(place);
+            let known = m_keys.neighbours.get(place);
+            let is_remembered = match is_switch {
+                true => known.is_some_and(|(known, _)| known == guid),
+                false => is_own && m_keys.neighbours.get(end(fabric, port)) == Some(place),
+            };
             Some(Evidence::of(homes.get((guid, entry.num), now), place, is_remembered))
         });
         let most = found.max().unwrap_or(Evidence::None);

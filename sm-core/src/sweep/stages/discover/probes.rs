@@ -111,7 +111,7 @@ impl Discovery {
         } else if let Some(node) = known
             && self.returns_home(subnet, egress, node, answerer, now)
         {
-            known = None;
+            return;
         }
         let is_cut_off =
             |node| subnet.fabric.node(node).switch.is_some() && !subnet.fabric.has_way(node);
@@ -128,6 +128,7 @@ impl Discovery {
         if is_down && subnet.fabric.port(ingress).peer().is_none() {
             return self.contradicted_by_down(subnet, ingress, egress, 0, now);
         }
+        self.cut_former_link(subnet, egress, ingress);
         if self.contradicts(subnet, egress, ingress, now) {
             return;
         }

@@ -26,7 +26,8 @@ const ROUNDS_MAX: u32 = 32;
 /// Whether a request of the discovery may be repeated by another route to its node.
 fn may_be_rerouted(request: Request) -> bool {
     let Owner::Discovery(kind) = request.kind.owner() else { return false };
-    !matches!(kind, kinds::Discovery::OwnNodeInfo | kinds::Discovery::ProbeAgain)
+    use kinds::Discovery::{Identity, OwnNodeInfo, ProbeAgain, ProbeBeyond};
+    !matches!(kind, OwnNodeInfo | ProbeAgain | ProbeBeyond | Identity)
 }
 
 impl Discovery {
