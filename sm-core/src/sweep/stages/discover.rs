@@ -4,10 +4,12 @@
 //! belong to switches. A partial one starts at the switches that reported a change and trusts
 //! links that stayed Active between known nodes.
 //!
-//! `probes`: which node is behind a port; `places`: nodes at other places than before; `homes`: GUIDs
-//! that two ports have; `memory`: what `neighbors` takes; `answers`: attributes of nodes and ports;
-//! `new_nodes`: limits of what a link may bring; `quarantine`: what is kept out since it does not
-//! belong; `end`: the end of a discovery, once all are read.
+//! `probes`: which node is behind a port; `contradiction` and `checks`: results that exclude each
+//! other; `identity`: whether known routes still lead where they led; `places`: nodes at other
+//! places than before; `homes`: GUIDs that two ports have; `memory`: what `neighbors` takes;
+//! `answers`: attributes of nodes and ports; `new_nodes`: limits of what a link may bring;
+//! `quarantine`: what is kept out since it does not belong; `end`: the end of a discovery, once all
+//! are read.
 
 mod answerer;
 mod answers;
@@ -16,6 +18,7 @@ mod checks;
 mod contradiction;
 pub(in crate::sweep) mod end;
 mod homes;
+mod identity;
 mod memory;
 mod new_nodes;
 pub(in crate::sweep) mod notes;

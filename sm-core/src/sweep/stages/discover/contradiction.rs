@@ -63,8 +63,8 @@ impl Discovery {
         true
     }
 
-    /// In a partial discovery, cuts the link that `egress` had before, if it leads to `ingress` now:
-    /// no route goes by it.
+    /// In a partial discovery, cuts the link that `egress` had before, if it leads to `ingress`
+    /// now: no route goes by it.
     pub(super) fn cut_former_link(
         &mut self,
         subnet: &mut Subnet,
@@ -112,8 +112,8 @@ impl Discovery {
         subnet.contest_switch(link.to);
         if self.first_report(subnet, guid.0) {
             let text = format!(
-                "duplicate GUID: a node at {place} answers as {far}, whose link leads elsewhere. It \
-                 is ignored; change the GUID of one of the nodes"
+                "duplicate GUID: a node at {place} answers as {far}, whose link leads elsewhere. \
+                 It is ignored; change the GUID of one of the nodes"
             );
             let out = subnet.left_out_place(link.from);
             subnet.journal.duplicate(guid, out, text);

@@ -1,7 +1,8 @@
 //! What `neighbors` remembers of places, and what it takes from a discovery.
 //!
-//! Restarts, takeovers and new standbys judge by it who owns a GUID, so that it takes a link only if
-//! each end is where it belongs, or was not known. What is behind a switch is no evidence for that.
+//! Restarts, takeovers and new standbys judge by it who owns a GUID, so that it takes a link only
+//! if each end is where it belongs, or was not known. What is behind a switch is no evidence for
+//! that.
 
 use ib_mad::types::{Guid, PortNum};
 use ib_mad::wire::attribute::NodeType;
@@ -69,8 +70,8 @@ impl Subnet {
             .any(|&guid| self.m_keys.neighbours.links_of(guid).any(|(num, _)| !is_own(guid, num)))
     }
 
-    /// Whether a node is reached at one of the places that `neighbors` has for it, if it has any. What
-    /// is behind it proves nothing.
+    /// Whether a node is reached at one of the places that `neighbors` has for it, if it has any.
+    /// What is behind it proves nothing.
     pub(super) fn is_anchored(&self, node: NodeIndex) -> bool {
         let neighbours = &self.m_keys.neighbours;
         let mut ports = self.fabric.ports_of(node);
@@ -84,8 +85,8 @@ impl Subnet {
             })
     }
 
-    /// Whether `neighbors` has the switch, or the port of an adapter, of `to` behind the port `from`:
-    /// a switch is at home there also if the cable leads to another of its ports.
+    /// Whether `neighbors` has the switch, or the port of an adapter, of `to` behind the port
+    /// `from`: a switch is at home there also if the cable leads to another of its ports.
     pub(super) fn is_remembered(&self, from: PortIndex, to: PortIndex) -> bool {
         self.is_place_of(from, self.end(to).0)
     }

@@ -39,9 +39,9 @@ pub(in crate::sweep) struct Contradiction {
     pub(in crate::sweep) settled: bool,
 }
 
-/// What is checked again before two nodes are taken to share a GUID. One claim is checked before and
-/// after the other one, so that both held at one time. The routes by which they were checked must
-/// still lead to the nodes from which they were made.
+/// What is checked again before two nodes are taken to share a GUID. One claim is checked before
+/// and after the other one, so that both held at one time. The routes by which they were checked
+/// must still lead to the nodes from which they were made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::sweep) enum Check {
     Older,
