@@ -39,6 +39,7 @@ use crate::smp::{Kind, Owner, Request, kinds};
 use crate::sweep::subnet::Subnet;
 use crate::sweep::subnet::owner::{OwnedRequest, RequestOwner};
 use answerer::Answerer;
+use identity::Suspicion;
 use new_nodes::NewNodes;
 use notes::{CameBack, Contradictions, Unresponsive};
 use quarantine::Strangers;
@@ -64,8 +65,8 @@ pub(in crate::sweep) struct Discovery {
     pub(in crate::sweep) quiet: HashSet<NodeIndex>,
     pub(in crate::sweep) contradictions: Contradictions,
     pub(in crate::sweep) unresponsive: Unresponsive,
-    /// Settings that another manager may have written, as texts.
-    suspicions: Vec<String>,
+    /// Settings that another manager may have written.
+    suspicions: Vec<Suspicion>,
     new_nodes: NewNodes,
     /// Answers from places at which their nodes are not expected, with the port that they came
     /// through: at most one for each port.
@@ -148,6 +149,11 @@ impl RequestOwner for Discovery {
     fn answered(&mut self, subnet: &mut Subnet, owned: OwnedRequest<Self::Kind>, data: &[u8; 64]) {
         let OwnedRequest { kind, request, now } = owned;
         let port = request.port();
+        let is_attribute =
+            matches!(kind, kinds::Discovery::PortInfo | kinds::Discovery::SwitchInfo);
+        if is_attribute && self.shown_again(subnet, request, data, now) {
+            return;
+        }
         match kind {
             kinds::Discovery::OwnNodeInfo => self.own_node_info(subnet, data),
             kinds::Discovery::Probe => self.probe_answered(subnet, port, data, now),

@@ -4,6 +4,7 @@
 
 use std::time::{Duration, Instant};
 
+use ib_mad::wire::attribute::{PortInfo, SwitchInfo};
 use tracing::info;
 
 use super::Discovery;
@@ -23,6 +24,27 @@ const START_OVER_INTERVAL: Duration = Duration::from_secs(60);
 /// all if there is one.
 const SUSPICIONS_MAX: usize = 64;
 
+/// Marks the number of a suspicion in requests that read settings again.
+const AGAIN: u16 = 1 << 15;
+
+/// Settings that another manager may have written.
+#[derive(Debug)]
+pub(super) struct Suspicion {
+    /// What was found, as text.
+    text: String,
+    /// The attribute that showed it, and its values.
+    kind: Kind,
+    shown: [u16; 2],
+}
+
+/// The values of an attribute that a manager sets: addresses, or the top of the forwarding table.
+fn shown(kind: Kind, data: &[u8; 64]) -> [u16; 2] {
+    match kind {
+        Kind::SwitchInfo => [SwitchInfo::of(data).linear_fdb_top().0, 0],
+        _ => [PortInfo::of(data).base_lid().0, PortInfo::of(data).master_sm_lid().0],
+    }
+}
+
 impl Discovery {
     /// Handles NodeInfo read by a known route: another node may answer. `request.block` is not 0 if
     /// it showed settings that this manager did not write.
@@ -38,10 +60,34 @@ impl Discovery {
             self.starts_over(subnet, now);
             return;
         }
-        let suspicion = usize::from(request.block).checked_sub(1);
-        if let Some(text) = suspicion.and_then(|index| self.suspicions.get(index)) {
+        // It was another node by another route, if routes were changed meanwhile: once more.
+        let index = usize::from(request.block).checked_sub(1);
+        if let Some(suspicion) = index.and_then(|index| self.suspicions.get(index)) {
+            let again = Request::block(suspicion.kind, request.port(), request.block | AGAIN);
+            subnet.exchange.push(again);
+        }
+    }
+
+    /// Handles settings that were read again, since another manager may have written them; returns
+    /// whether they are such.
+    pub(super) fn shown_again(
+        &mut self,
+        subnet: &mut Subnet,
+        request: Request,
+        data: &[u8; 64],
+        now: Instant,
+    ) -> bool {
+        if request.block & AGAIN == 0 {
+            return false;
+        }
+        let index = usize::from(request.block & !AGAIN).checked_sub(1);
+        let suspicion = index.and_then(|index| self.suspicions.get(index));
+        if let Some(Suspicion { text, kind, shown: before }) = suspicion
+            && shown(*kind, data) == *before
+        {
             subnet.note_overwritten(now, Sign::Written, |_| text.clone());
         }
+        true
     }
 
     /// Looks for addresses of another manager.
@@ -52,7 +98,7 @@ impl Discovery {
         data: &[u8; 64],
     ) {
         if let Some(text) = subnet.other_addresses(port, data) {
-            self.suspect(subnet, port, text);
+            self.suspect(subnet, port, Kind::PortInfo, data, text);
         }
     }
 
@@ -65,14 +111,21 @@ impl Discovery {
     ) {
         let node = subnet.fabric.port(port).node;
         if let Some(text) = subnet.other_top(node, data) {
-            self.suspect(subnet, port, text);
+            self.suspect(subnet, port, Kind::SwitchInfo, data, text);
         }
     }
 
     /// A port shows settings of another manager, if it is that port.
-    fn suspect(&mut self, subnet: &mut Subnet, port: PortIndex, text: String) {
+    fn suspect(
+        &mut self,
+        subnet: &mut Subnet,
+        port: PortIndex,
+        kind: Kind,
+        data: &[u8; 64],
+        text: String,
+    ) {
         if self.suspicions.len() < SUSPICIONS_MAX {
-            self.suspicions.push(text);
+            self.suspicions.push(Suspicion { text, kind, shown: shown(kind, data) });
             let number = self.suspicions.len() as u16;
             subnet.exchange.push(Request::block(Kind::Identity, port, number));
         }
