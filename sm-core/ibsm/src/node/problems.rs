@@ -110,9 +110,8 @@ impl Node {
                 Condition::new(Kind::StateFileBehind, Subject::named(file), text)
             }),
         );
-        found.extend(self.sweeper.foreign_sms().take(FOREIGN_MAX).map(|place| {
-            let text = "it is excluded from the election: it uses another SM_Key, or is not in \
-                        --sm-allow";
+        found.extend(self.sweeper.foreign_sms().take(FOREIGN_MAX).map(|(place, reason)| {
+            let text = format!("it is excluded from the election: it {reason}");
             let subject = Subject::named(format!("subnet manager at {place}"));
             Condition::new(Kind::ForeignManager, subject, text)
         }));

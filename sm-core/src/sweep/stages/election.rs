@@ -188,7 +188,7 @@ impl Subnet {
             self.election.ignored_master = Some((at.clone(), reason));
         }
         let (fabric, guid) = (&self.fabric, self.fabric.port(port).guid);
-        let news = self.election.put_foreign(guid, is_master, || fabric.describe(port));
+        let news = self.election.put_foreign(guid, is_master, reason, || fabric.describe(port));
         if news.is_new {
             let place = self.place(port);
             warn!(

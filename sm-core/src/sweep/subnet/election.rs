@@ -75,6 +75,8 @@ struct Foreign {
     guid: Guid,
     /// Its place, as text.
     place: String,
+    /// Why it is ignored.
+    reason: &'static str,
     is_master: bool,
     /// Requests in a row that it left unanswered.
     missed: u32,
@@ -424,12 +426,13 @@ impl Election {
         &mut self,
         guid: Guid,
         is_master: bool,
+        reason: &'static str,
         place: impl FnOnce() -> String,
     ) -> ForeignNews {
         self.foreign_answers += 1;
         if let Some(known) = self.foreign_sms.iter_mut().find(|known| known.guid == guid) {
             let was_master = std::mem::replace(&mut known.is_master, is_master);
-            known.missed = 0;
+            (known.missed, known.reason) = (0, reason);
             return ForeignNews {
                 is_new: false,
                 became_master: is_master && !was_master,
@@ -439,7 +442,7 @@ impl Election {
         if self.foreign_sms.len() == OTHERS_MAX {
             return ForeignNews::default();
         }
-        self.foreign_sms.push(Foreign { guid, place: place(), is_master, missed: 0 });
+        self.foreign_sms.push(Foreign { guid, place: place(), reason, is_master, missed: 0 });
         ForeignNews { is_new: true, became_master: is_master, ceased: false }
     }
 
@@ -494,9 +497,9 @@ impl Election {
         self.unresponsive.retain(|guid, _| !node_answered(*guid));
     }
 
-    /// Places of the SMs that are ignored, as text.
-    pub(in crate::sweep) fn foreign_sms(&self) -> impl Iterator<Item = &str> {
-        self.foreign_sms.iter().map(|known| &*known.place)
+    /// Places of the SMs that are ignored, as text, and why they are.
+    pub(in crate::sweep) fn foreign_sms(&self) -> impl Iterator<Item = (&str, &'static str)> {
+        self.foreign_sms.iter().map(|known| (&*known.place, known.reason))
     }
 
     /// Number of SMInfo answers with another SM_Key.
@@ -667,7 +670,7 @@ mod tests {
         let mut election = election();
         let place = || "there".to_owned();
         let is_news =
-            |election: &mut Election, guid| election.put_foreign(Guid(guid), false, place).is_new;
+            |election: &mut Election, guid| election.put_foreign(Guid(guid), false, "why", place).is_new;
         assert!(is_news(&mut election, 1) && !is_news(&mut election, 1));
         election.is_known_at(Guid(1));
         assert_eq!(election.foreign_sms().count(), 0);
@@ -686,7 +689,7 @@ mod tests {
         let mut election = election();
         let place = || "there".to_owned();
         let news = |is_new, became_master, ceased| ForeignNews { is_new, became_master, ceased };
-        let mut put = |is_master| election.put_foreign(Guid(1), is_master, place);
+        let mut put = |is_master| election.put_foreign(Guid(1), is_master, "why", place);
         assert_eq!(
             [true, true].map(&mut put),
             [news(true, true, false), news(false, false, false)]
@@ -698,7 +701,7 @@ mod tests {
         let missed = [(); 3].map(|()| election.miss_foreign(Guid(1)));
         assert_eq!(missed, [None, None, Some(("there".to_owned(), true))]);
         assert_eq!((election.miss_foreign(Guid(1)), election.is_foreign(Guid(1))), (None, false));
-        election.put_foreign(Guid(1), true, place);
+        election.put_foreign(Guid(1), true, "why", place);
         assert_eq!(election.keep_known(|_| false), Some("there".to_owned()));
     }
 
