@@ -502,7 +502,8 @@ pub struct EventsRequest {
     /// Whether to go on with those that happen from now on.
     #[prost(bool, tag = "4")]
     pub follow: bool,
-    /// Labels of kinds; empty for all.
+    /// Labels of kinds. "all", and none, stand for those whose events have numbers: growth of counters
+    /// is passed only if its kinds are named, and only to those that follow.
     #[prost(string, repeated, tag = "5")]
     pub kinds: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
@@ -514,7 +515,8 @@ pub struct Events {
 /// What happened.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Event {
-    /// Each event has that of the one before plus one, also over restarts if a history is kept.
+    /// Each event has that of the one before plus one, also over restarts if a history is kept. 0 for
+    /// growth of counters, which is not kept.
     #[prost(uint64, tag = "1")]
     pub number: u64,
     /// Milliseconds since 1970.

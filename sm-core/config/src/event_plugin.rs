@@ -17,6 +17,8 @@ pub struct EventCommand {
     pub path: String,
     /// Its arguments: those after the path, then those of `event_plugin_options`.
     pub arguments: Vec<String>,
+    /// Labels of the kinds of events that it gets; empty for all that have numbers.
+    pub kinds: Vec<String>,
 }
 
 impl Settings {
@@ -26,7 +28,9 @@ impl Settings {
         let path = words.next()?.to_owned();
         let options = self.event_plugin_options.as_deref().unwrap_or_default().split_whitespace();
         let arguments = words.chain(options).take(ARGUMENTS_MAX).map(str::to_owned).collect();
-        Some(EventCommand { path, arguments })
+        let kinds = self.event_plugin_kinds.as_deref().unwrap_or_default();
+        let kinds = kinds.split([',', ' ', '\t']).filter(|kind| !kind.is_empty());
+        Some(EventCommand { path, arguments, kinds: kinds.map(str::to_owned).collect() })
     }
 
     /// Why the plug-in that is named is not used; `None` if it is, or if none is named.
@@ -74,6 +78,11 @@ mod tests {
             assert!(settings.event_plugin_remark().unwrap().contains("cannot be loaded"));
         }
         assert_eq!(Settings::default().event_plugin_remark(), None);
+        let chosen = Settings {
+            event_plugin_kinds: Some("trap, port_errors,".to_owned()),
+            ..settings("exec:/x", None)
+        };
+        assert_eq!(chosen.event_command().unwrap().kinds, ["trap", "port_errors"]);
         let many = settings("exec:/x", Some(&"a ".repeat(1000)));
         assert_eq!(many.event_command().unwrap().arguments.len(), ARGUMENTS_MAX);
     }

@@ -435,6 +435,10 @@ settings! {
         /// When switch ports to hosts mark packets, threshold:packet size:marking rate; (null) is
         /// as the switch's other ports.
         cc_host_port_marking: Option<PortMarking> = None, sweep;
+        /// Kinds of events that the program of event_plugin_name gets, separated by commas; (null)
+        /// or all is all that have numbers. Growth of counters is passed if it is named:
+        /// port_errors, port_data_counters, port_select.
+        event_plugin_kinds: Option<String> = None, start;
         /// Name of the Fm instance of that file to use; (null) is the one whose SubnetPrefix is
         /// subnet_prefix.
         vfabric_instance: Option<String> = None, start;

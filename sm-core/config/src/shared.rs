@@ -20,7 +20,7 @@ pub const SETTINGS: &str = "settings";
 const SECRETS: [&str; 5] = ["m_key", "sm_key", "sa_key", "cc_key", "pm_key"];
 
 /// Keys that concern one host, one start, or files of one host.
-const OF_ONE_HOST: [&str; 25] = [
+const OF_ONE_HOST: [&str; 26] = [
     "guid",
     "sm_priority",
     "sm_inactive",
@@ -46,6 +46,7 @@ const OF_ONE_HOST: [&str; 25] = [
     "force_heavy_sweep",
     "event_plugin_name",
     "event_plugin_options",
+    "event_plugin_kinds",
 ];
 
 /// A key that names an operator's file, and its default.

@@ -16,10 +16,10 @@ use ib_mad::wire::mad::{MadHeader, Method, MgmtClass, Status};
 use sa_proto::snapshot::Node;
 use sm_config::Settings;
 
-use super::Counter;
 use super::agent::{Agent, Step, Support, Unsupported};
 use super::queries::{Query, SHORT};
 use super::table::PortCounts;
+use super::{Counter, Group, Growth};
 
 /// Upper limit of `perfmgr_max_outstanding_queries`, the number of queries outstanding at once.
 pub const OUTSTANDING_MAX: usize = 65_536;
@@ -114,6 +114,8 @@ pub enum Happened {
     },
     /// Somebody else cleared counters, or the node started again.
     Cleared,
+    /// A reading found growth of counters that somebody [follows](PerfManager::follow).
+    Counted(Growth),
     /// The agent did not answer.
     Silent,
     /// The agent redirects to where queries cannot be sent.
@@ -256,6 +258,8 @@ pub struct PerfManager {
     is_glance: bool,
     glance_due: Option<Instant>,
     events: VecDeque<PerfEvent>,
+    /// Groups of counters whose growth is an event, by their numbers.
+    followed: [bool; Group::ALL.len()],
     status: PerfStatus,
 }
 
@@ -280,6 +284,7 @@ impl PerfManager {
             is_glance: false,
             glance_due: None,
             events: VecDeque::new(),
+            followed: [false; _],
             status: PerfStatus::default(),
         }
     }
@@ -295,6 +300,12 @@ impl PerfManager {
     pub fn sweep_now(&mut self, now: Instant) {
         self.reads_all = true;
         self.sweep_due = Some(now);
+    }
+
+    /// Makes growth of these groups, by their numbers, an event of each port and reading from now
+    /// on. The first reading of a port shows no growth.
+    pub fn follow(&mut self, groups: [bool; Group::ALL.len()]) {
+        self.followed = groups;
     }
 
     /// Sets the totals of the nodes that `takes` selects to 0; counting continues. Returns the

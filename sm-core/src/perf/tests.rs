@@ -390,3 +390,38 @@ fn errors_are_found_between_two_sweeps() {
     assert_eq!(at(209, 0).1, [2, 3]);
     assert_eq!(at(210, 0).1, [2, 4]);
 }
+
+fn growths(bench: &mut Bench) -> Vec<Growth> {
+    let events = std::iter::from_fn(|| bench.manager.poll_event());
+    let counted = events.filter_map(|event| match event.what {
+        Happened::Counted(growth) => Some(growth),
+        _ => None,
+    });
+    counted.collect()
+}
+
+#[test]
+fn growth_is_an_event_of_each_reading_for_those_that_follow_it() {
+    let mut bench = Bench::new(settings());
+    bench.answer_info();
+    bench.sweep(5);
+    bench.sweep(7);
+    assert_eq!(growths(&mut bench), [], "it is not followed");
+    bench.manager.follow([true, false, true]);
+    bench.sweep(7);
+    assert_eq!(growths(&mut bench), [], "nothing grew");
+    bench.sweep(20);
+    let [growth] = growths(&mut bench)[..] else { panic!("one event") };
+    assert_eq!((growth.group, growth.seconds), (Group::Errors, 1));
+    assert_eq!(growth.grown().collect::<Vec<_>>(), [(Counter::SymbolError, 13)]);
+    // Somebody else cleared the counter: what it shows was counted since.
+    bench.sweep(4);
+    assert_eq!(
+        growths(&mut bench)[0].grown().collect::<Vec<_>>(),
+        [(Counter::SymbolError, 4)],
+        "the difference, not the total"
+    );
+    bench.manager.follow([false; 3]);
+    bench.sweep(30);
+    assert_eq!(growths(&mut bench), []);
+}

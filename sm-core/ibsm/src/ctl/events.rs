@@ -88,7 +88,9 @@ async fn read(
     *is_connected = true;
     while let Some(part) = stream.message().await.map_err(|status| sm.refused(&status))? {
         for event in &part.events {
-            request.from_number = Some(event.number + 1);
+            if event.number > 0 {
+                request.from_number = Some(event.number + 1);
+            }
             let line = match options.json {
                 true => serde_json::to_string(&EventJson::of(event)?)
                     .expect("the value serializes to JSON"),
@@ -116,7 +118,8 @@ async fn read(
 
 /// An event in one line.
 fn line(event: &Event) -> String {
-    let Event { number, time_ms, kind, severity, text, .. } = event;
+    let Event { time_ms, kind, severity, text, .. } = event;
+    let number = if event.number > 0 { event.number.to_string() } else { "-".to_owned() };
     let severity = if severity.is_empty() { "-" } else { severity };
     format!("{} {number:>7}  {severity:<8}  {kind:<15} {text}", time::text(*time_ms))
 }

@@ -123,14 +123,19 @@ impl Exposition {
     /// The next piece; `None` at the end, or if counters are not read.
     pub(crate) fn next_piece(&mut self) -> Option<String> {
         let board = self.board.clone();
-        let unlisted = board.unlisted();
-        board.with(|manager| self.piece(manager, unlisted)).filter(|text| !text.is_empty())
+        let (unlisted, growths) = (board.unlisted(), board.growths().totals());
+        board.with(|manager| self.piece(manager, unlisted, growths)).filter(|text| !text.is_empty())
     }
 
-    fn piece(&mut self, manager: &PerfManager, unlisted: (usize, usize)) -> String {
+    fn piece(
+        &mut self,
+        manager: &PerfManager,
+        unlisted: (usize, usize),
+        growths: [u64; 2],
+    ) -> String {
         let mut text = String::with_capacity(self.piece_len + (8 << 10));
         if !std::mem::replace(&mut self.began, true) {
-            own_figures(&mut text, manager, unlisted);
+            own_figures(&mut text, manager, unlisted, growths);
         }
         while self.metric < KINDS.len() * METRICS && text.len() < self.piece_len {
             let (kind, is_switch) = KINDS[self.metric / METRICS];
@@ -242,7 +247,12 @@ impl Stream for Exposition {
 }
 
 /// Figures about the performance manager.
-fn own_figures(text: &mut String, manager: &PerfManager, (links, ports): (usize, usize)) {
+fn own_figures(
+    text: &mut String,
+    manager: &PerfManager,
+    (links, ports): (usize, usize),
+    [passed, missed]: [u64; 2],
+) {
     let status = manager.status();
     let figures = [
         ("sweeps_total", "Sweeps that ended", status.sweeps as f64),
@@ -268,6 +278,8 @@ fn own_figures(text: &mut String, manager: &PerfManager, (links, ports): (usize,
             status.cleared_by_others as f64,
         ),
         ("events_dropped_total", "Events dropped", status.events_dropped as f64),
+        ("growth_events_total", "Events of growth of counters", passed as f64),
+        ("growth_events_missed_total", "Of these, missed by readers that lag", missed as f64),
         ("links_unlisted", "Directions of loaded links left out of loads", links as f64),
         ("curves_unlisted", "Ports whose past rates are not remembered", ports as f64),
     ];

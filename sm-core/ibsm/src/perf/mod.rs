@@ -5,9 +5,12 @@
 //! is not here: which query is sent when (`sm_core::perf`).
 
 pub(crate) mod exposition;
+pub(crate) mod growths;
 pub(crate) mod listing;
 pub mod loads;
 mod series;
+#[cfg(test)]
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
@@ -21,6 +24,7 @@ use sm_core::perf::{Counter, PerfManager, PortView};
 
 use crate::observe::node_name;
 use crate::observe::problem::{Condition, Kind, Subject};
+use growths::GrowthFeed;
 use loads::Loads;
 use series::{NodeRates, Series};
 
@@ -46,6 +50,8 @@ pub struct PerfBoard {
     loads: Mutex<Arc<Loads>>,
     /// Rates of ports in the last sweeps.
     series: Mutex<Series>,
+    /// Growth of counters, for those that follow it.
+    growths: Arc<GrowthFeed>,
 }
 
 impl PerfBoard {
@@ -57,6 +63,16 @@ impl PerfBoard {
     /// Uses the manager; `None` if counters are not read.
     pub(crate) fn with<R>(&self, use_it: impl FnOnce(&mut PerfManager) -> R) -> Option<R> {
         self.manager.lock().unwrap_or_else(PoisonError::into_inner).as_mut().map(use_it)
+    }
+
+    /// Whether counters are read.
+    pub(crate) fn is_on(&self) -> bool {
+        self.with(|_| ()).is_some()
+    }
+
+    /// Growth of counters, for those that follow it.
+    pub(crate) fn growths(&self) -> Arc<GrowthFeed> {
+        self.growths.clone()
     }
 
     /// Offers the nodes that a standby discovered.

@@ -1,16 +1,14 @@
 use std::time::{Duration, Instant};
 
 use ib_mad::transport::Packet;
-use ib_mad::types::{Lid, Sl};
-use ib_mad::wire::attribute::{LinkSpeeds, LinkWidths, NodeDescriptionRepr, PortInfo, PortState};
+use ib_mad::wire::attribute::NodeDescriptionRepr;
 use ib_mad::wire::mad::{MadHeader, Method};
 use ib_mad::wire::perf::{self, PortCounters};
-use sa_proto::snapshot::Port;
-use sm_core::perf::PerfSettings;
 use sm_core::querier::Querier;
 
 use super::exposition::{Exposition, Wanted};
 use super::loads::{Order, top};
+use super::testing::adapter;
 use super::*;
 use crate::observe::problem::testing::plane;
 use crate::observe::topology::Topology;
@@ -18,22 +16,8 @@ use crate::observe::topology::Topology;
 /// A board with two adapters, cabled to each other by 1x SDR, whose counters show 60 symbol errors
 /// and 1,000,000 words sent times their LIDs, and, in a second sweep a second later, twice as many.
 fn board() -> (Arc<PerfBoard>, Instant) {
-    let settings = PerfSettings {
-        sweep_time: Duration::from_secs(1),
-        outstanding_max: 8,
-        ignore_cas: false,
-        remove_nodes: true,
-        query_info: true,
-        follow_redirections: true,
-        log_errors: true,
-        xmit_wait_threshold: None,
-        timeout: Duration::from_millis(200),
-        retries: 2,
-        sl: Sl::default(),
-        pm_key: 0,
-    };
     let now = Instant::now();
-    let mut manager = PerfManager::new(settings, now, 1, 1);
+    let mut manager = PerfManager::new(testing::settings(), now, 1, 1);
     manager.set_nodes(now, vec![adapter(5, 6), adapter(6, 5)]);
     for sweep in 1..=2u16 {
         let now = now + Duration::from_secs(sweep.into());
@@ -52,29 +36,6 @@ fn board() -> (Arc<PerfBoard>, Instant) {
     let board = Arc::new(PerfBoard::default());
     board.install(manager);
     (board, now)
-}
-
-fn adapter(guid: u64, far: u64) -> Arc<Node> {
-    let mut info = [0; 64];
-    PortInfo::of_mut(&mut info)
-        .set_base_lid(Lid(guid as u16))
-        .set_port_state(PortState::Active)
-        .set_link_width_active(LinkWidths::X1)
-        .set_link_speed_active(LinkSpeeds::SDR);
-    let port = Port {
-        num: PortNum(1),
-        guid: Guid(guid),
-        info,
-        pkeys: Arc::new([]),
-        peer: Some((Guid(far), PortNum(1))),
-    };
-    Arc::new(Node {
-        guid: Guid(guid),
-        info: [0; 40],
-        description: NodeDescriptionRepr::from_text(&format!("node\"{guid}")).node_string,
-        switch_info: None,
-        ports: vec![port],
-    })
 }
 
 fn exposed(board: &Arc<PerfBoard>, wanted: Wanted) -> String {

@@ -403,7 +403,8 @@ impl admin::admin_server::Admin for AdminService {
         let wanted = events::Wanted { from: Begin::of(from_number, since_ms, last), follow, kinds };
         let mut feed = EventFeed::open(&self.shared, wanted).map_err(|refusal| match refusal {
             Refusal::Crowded => Status::resource_exhausted(refusal.to_string()),
-            Refusal::Kind(_) => Status::invalid_argument(refusal.to_string()),
+            Refusal::Kind(_) | Refusal::NotKept => Status::invalid_argument(refusal.to_string()),
+            Refusal::NotCounted => Status::failed_precondition(refusal.to_string()),
         })?;
         let mut end = self.end.clone();
         let (sender, answers) = mpsc::channel(ANSWERS_MAX);

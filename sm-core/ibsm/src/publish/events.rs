@@ -1,5 +1,5 @@
 //! Events for those that ask for them: what the history has, then what memory has, then what
-//! happens.
+//! happens; and growth of counters, which is not kept.
 
 use std::sync::Arc;
 
@@ -7,7 +7,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::Shared;
 use crate::history::{Archive, Place};
-use crate::observe::event::{Event, EventKind, EventLog};
+use crate::observe::event::{Event, EventLog, Kinds};
+use crate::perf::growths::GrowthReader;
 
 /// Readers of events at a time.
 pub(crate) const READERS_MAX: usize = 64;
@@ -44,7 +45,7 @@ pub(crate) struct Wanted {
     pub(crate) from: Begin,
     /// Whether to go on with what happens.
     pub(crate) follow: bool,
-    /// Labels of kinds; empty for all.
+    /// Labels of kinds; empty for all that have numbers.
     pub(crate) kinds: Vec<String>,
 }
 
@@ -77,6 +78,12 @@ pub(crate) enum Refusal {
     /// There is no such kind.
     #[error("no kind of events '{0}': see docs/events.md")]
     Kind(String),
+    /// Growth of counters is passed on as it is found.
+    #[error("events of counters are not kept: they are for readers that follow (--follow)")]
+    NotKept,
+    /// There are no readings.
+    #[error("counters are not read: set perfmgr TRUE and restart ibsm")]
+    NotCounted,
 }
 
 /// A reader of events.
@@ -88,9 +95,19 @@ pub(crate) struct EventFeed {
     /// Number that the archive had nothing from.
     asked: Option<u64>,
     follow: bool,
-    kinds: Vec<String>,
+    kinds: Kinds,
+    /// Growth of counters, if it is wanted.
+    growths: Option<GrowthReader>,
     next: watch::Receiver<u64>,
     _place: OwnedSemaphorePermit,
+}
+
+/// What ended a reader's wait.
+enum Happening {
+    /// An event of the log.
+    Noted,
+    /// Growth of counters.
+    Counted(Vec<Arc<Event>>),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -102,9 +119,15 @@ enum At {
 impl EventFeed {
     pub(super) fn open(shared: &Shared, wanted: Wanted) -> Result<Self, Refusal> {
         let Wanted { from, follow, kinds } = wanted;
-        let is_kind = |label: &str| EventKind::ALL.iter().any(|kind| kind.label() == label);
-        if let Some(unknown) = kinds.iter().find(|label| !is_kind(label)) {
-            return Err(Refusal::Kind(unknown.clone()));
+        let kinds = Kinds::of(kinds.iter().map(|label| &label[..])).map_err(Refusal::Kind)?;
+        let groups = kinds.groups();
+        if groups.contains(&true) {
+            if !follow {
+                return Err(Refusal::NotKept);
+            }
+            if !shared.perf.is_on() {
+                return Err(Refusal::NotCounted);
+            }
         }
         let readers = &shared.event_readers;
         let place = readers.places.clone().try_acquire_owned().map_err(|_| Refusal::Crowded)?;
@@ -126,6 +149,7 @@ impl EventFeed {
             asked: None,
             follow,
             kinds,
+            growths: shared.perf.growths().follow(groups),
             _place: place,
         })
     }
@@ -141,13 +165,33 @@ impl EventFeed {
             let Some(mut events) = events else { continue };
             let is_end = events.is_empty();
             let kinds = &self.kinds;
-            events.retain(|event| kinds.is_empty() || kinds.contains(&event.kind));
+            events.retain(|event| kinds.takes(&event.kind));
             if !events.is_empty() {
                 return Some(events);
             }
-            if is_end && (!self.follow || self.next.changed().await.is_err()) {
+            if !is_end {
+                continue;
+            }
+            if !self.follow {
                 return None;
             }
+            if let Happening::Counted(events) = self.wait().await? {
+                return Some(events);
+            }
+        }
+    }
+
+    /// Waits for what happens; `None` at the end.
+    async fn wait(&mut self) -> Option<Happening> {
+        let growths = async {
+            match &mut self.growths {
+                Some(growths) => growths.next(PAGE_MAX).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            changed = self.next.changed() => changed.ok().map(|()| Happening::Noted),
+            events = growths => events.map(Happening::Counted),
         }
     }
 
@@ -206,8 +250,9 @@ mod tests {
 
     use crate::clock::HostClock;
     use crate::history::{Page, SegmentSummary};
-    use crate::observe::event::{Draft, EVENTS_MAX};
+    use crate::observe::event::{Draft, EVENTS_MAX, EventKind, Value};
     use crate::observe::ports::KeptFabric;
+    use crate::perf::growths::GROWTHS_MAX;
     use crate::perf::loads::Loads;
     use sa_proto::snapshot::{HistoryLimits, Snapshot};
 
@@ -301,5 +346,44 @@ mod tests {
             (1..READERS_MAX).map(|_| EventFeed::open(&shared, wanted("trap"))).collect();
         assert!(others.iter().all(Result::is_ok));
         assert_eq!(EventFeed::open(&shared, wanted("trap")).err(), Some(Refusal::Crowded));
+    }
+
+    #[tokio::test]
+    async fn growth_of_counters_is_for_those_that_name_it_and_follow() {
+        let shared = shared();
+        let wanted = |follow, kinds: &[&str]| Wanted {
+            from: Begin::Last(0),
+            follow,
+            kinds: kinds.iter().map(|&kind| kind.to_owned()).collect(),
+        };
+        let refused = |wanted| EventFeed::open(&shared, wanted).err();
+        assert_eq!(refused(wanted(true, &["port_errors"])), Some(Refusal::NotCounted));
+        crate::perf::testing::install_idle(&shared.perf);
+        assert_eq!(refused(wanted(false, &["port_errors"])), Some(Refusal::NotKept));
+        let mut all = EventFeed::open(&shared, wanted(true, &[])).unwrap();
+        let growths = shared.perf.growths();
+        assert_eq!(growths.wanted(), [false; 3]);
+        let mut errors = EventFeed::open(&shared, wanted(true, &["all", "port_errors"])).unwrap();
+        assert_eq!(growths.wanted(), [true, false, false]);
+        let send = |by| growths.send(crate::perf::testing::symbol_errors(by));
+        send(3);
+        let [event] = &errors.next().await.unwrap()[..] else { panic!("one event") };
+        assert_eq!((&event.kind[..], event.number, event.opensm_id), ("port_errors", 0, Some(0)));
+        assert_eq!((&event.name[..], event.port), ("node\"5", Some(1)));
+        assert!(event.text.ends_with(" port 1: symbol_err_cnt 3 in 30 s"), "{}", event.text);
+        let fields = (&event.fields["symbol_err_cnt"], &event.fields["seconds"]);
+        assert_eq!(fields, (&Value::Number(3), &Value::Number(30)));
+        shared.events.note(2, Draft::new(EventKind::Trap, "trap"));
+        assert_eq!(errors.next().await.unwrap()[0].text, "trap");
+        assert_eq!(all.next().await.unwrap()[0].text, "trap", "and not the growth");
+        // One that does not read misses the oldest, and delays nothing.
+        let excess = 10;
+        (0..GROWTHS_MAX as u64 + excess).for_each(|by| send(1 + by));
+        let events = errors.next().await.unwrap();
+        assert_eq!(events[0].fields["missed_before"], Value::Number(excess));
+        assert_eq!(events[0].fields["symbol_err_cnt"], Value::Number(1 + excess));
+        assert_eq!(growths.totals(), [1 + GROWTHS_MAX as u64 + excess, excess]);
+        drop(errors);
+        assert_eq!(growths.wanted(), [false; 3]);
     }
 }

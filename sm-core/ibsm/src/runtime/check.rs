@@ -11,9 +11,11 @@ use ib_mad::netlist::Net;
 use sa_proto::trust::Usage;
 use sm_config::{PolicyError, Reading, Settings, SitePolicy, node_names};
 
+use super::event_plugin::unknown_kind;
 use super::log;
 use crate::api::users::Users;
 use crate::cli::{Examined, Options, disk};
+use crate::observe::event::Kinds;
 
 /// Largest number of mistakes that are found in a file that is otherwise rejected at the first.
 const ROUNDS_MAX: usize = 50;
@@ -98,10 +100,12 @@ impl Found {
         if let Some(Err(failure)) = options.expected_topology.as_deref().map(Net::read) {
             note("--expected-topology: ", &failure);
         }
-        if let Some(command) = settings.event_command()
-            && let Err(failure) = std::fs::metadata(&command.path)
-        {
-            note(&format!("event_plugin_name: {}: ", command.path), &failure);
+        if let Some(command) = settings.event_command() {
+            if let Err(failure) = std::fs::metadata(&command.path) {
+                note(&format!("event_plugin_name: {}: ", command.path), &failure);
+            }
+            let unknown = command.kinds.iter().filter_map(|label| Kinds::of([&label[..]]).err());
+            self.mistakes.extend(unknown.map(|label| unknown_kind(&label)));
         }
     }
 

@@ -18,7 +18,8 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use super::signals;
-use crate::observe::event::EventLog;
+use crate::observe::event::{Event, EventLog, Kinds};
+use crate::perf::growths::{GrowthFeed, GrowthReader};
 
 /// Events passed at once.
 const BATCH: usize = 100;
@@ -51,8 +52,13 @@ pub(super) struct EventPlugin {
 }
 
 impl EventPlugin {
-    /// Starts the thread. Events from now on are passed.
-    pub(super) fn start(command: EventCommand, events: &EventLog) -> io::Result<Self> {
+    /// Starts the thread. Events from now on, of the kinds that the settings name, are passed.
+    pub(super) fn start(
+        command: EventCommand,
+        events: &EventLog,
+        growths: Arc<GrowthFeed>,
+    ) -> io::Result<Self> {
+        let kinds = kinds_of(&command);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
         let (closing, end) = watch::channel(());
         let (ended, closed) = channel();
@@ -63,6 +69,8 @@ impl EventPlugin {
             command,
             events: events.clone(),
             totals: totals.clone(),
+            growths: growths.follow(kinds.groups()),
+            kinds,
             next,
             backoff: BACKOFF_MIN,
         };
@@ -98,6 +106,9 @@ struct Feed {
     command: EventCommand,
     events: EventLog,
     totals: Arc<Totals>,
+    kinds: Kinds,
+    /// Growth of counters, if it is wanted.
+    growths: Option<GrowthReader>,
     next: u64,
     backoff: Duration,
 }
@@ -130,7 +141,7 @@ impl Feed {
     }
 
     fn spawn(&mut self) -> io::Result<(Child, ChildStdin)> {
-        let EventCommand { path, arguments } = &self.command;
+        let EventCommand { path, arguments, .. } = &self.command;
         let mut command = Command::new(path);
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::null());
         signals::unblock_in(&mut command);
@@ -149,10 +160,11 @@ impl Feed {
         end: &mut watch::Receiver<()>,
     ) -> Option<String> {
         let mut next = self.events.next();
-        let mut is_open = true;
+        let (mut is_open, mut grown) = (true, Vec::new());
         loop {
             next.mark_unchanged();
-            if let Err(failure) = self.pass(&mut input) {
+            let passed = self.pass_growth(&mut input, std::mem::take(&mut grown));
+            if let Err(failure) = passed.and_then(|()| self.pass(&mut input)) {
                 return Some(failure.to_string());
             }
             if !is_open {
@@ -161,6 +173,7 @@ impl Feed {
             tokio::select! {
                 _ = end.changed() => is_open = false,
                 changed = next.changed() => is_open = changed.is_ok(),
+                events = next_growth(&mut self.growths) => grown = events,
                 () = tokio::time::sleep(LOOK_INTERVAL) => {}
             }
             match child.try_wait() {
@@ -181,6 +194,10 @@ impl Feed {
                 return Ok(());
             }
             for event in &batch.events {
+                if !self.kinds.takes(&event.kind) {
+                    self.set_next(event.number + 1);
+                    continue;
+                }
                 input.write_all(format!("{}\n", event.to_json()).as_bytes())?;
                 self.totals.passed.fetch_add(1, Relaxed);
                 self.set_next(event.number + 1);
@@ -189,9 +206,44 @@ impl Feed {
         }
     }
 
+    /// Passes growth of counters. What cannot be written is lost.
+    fn pass_growth(&mut self, input: &mut ChildStdin, events: Vec<Arc<Event>>) -> io::Result<()> {
+        let lines: String = events.iter().map(|event| event.to_json() + "\n").collect();
+        input.write_all(lines.as_bytes())?;
+        self.totals.passed.fetch_add(events.len() as u64, Relaxed);
+        Ok(())
+    }
+
     fn set_next(&mut self, next: u64) {
         self.next = next;
         self.totals.next.store(next, Relaxed);
+    }
+}
+
+/// The kinds that the program gets. Labels that are unknown are reported and left out.
+fn kinds_of(command: &EventCommand) -> Kinds {
+    let is_known = |label: &&str| {
+        let unknown = Kinds::of([*label]).err();
+        unknown.iter().for_each(|label| warn!("{}", unknown_kind(label)));
+        unknown.is_none()
+    };
+    let labels = command.kinds.iter().map(|label| &label[..]).filter(is_known);
+    Kinds::of(labels).expect("all labels are known")
+}
+
+/// What is reported about an unknown label.
+pub(super) fn unknown_kind(label: &str) -> String {
+    format!("event_plugin_kinds: no kind of events '{label}': see docs/events.md")
+}
+
+/// Waits for growth of counters; for ever if none is wanted.
+async fn next_growth(growths: &mut Option<GrowthReader>) -> Vec<Arc<Event>> {
+    match growths {
+        Some(growths) => match growths.next(BATCH).await {
+            Some(events) => events,
+            None => std::future::pending().await,
+        },
+        None => std::future::pending().await,
     }
 }
 
@@ -203,7 +255,12 @@ mod tests {
     use crate::observe::event::{Draft, EVENTS_MAX, Event, EventKind};
 
     fn shell(script: &str) -> EventCommand {
-        EventCommand { path: "/bin/sh".into(), arguments: vec!["-c".into(), script.into()] }
+        let arguments = vec!["-c".into(), script.into()];
+        EventCommand { path: "/bin/sh".into(), arguments, kinds: Vec::new() }
+    }
+
+    fn start(command: EventCommand, events: &EventLog) -> EventPlugin {
+        EventPlugin::start(command, events, Arc::default()).unwrap()
     }
 
     fn note(events: &EventLog, text: &str) {
@@ -224,8 +281,7 @@ mod tests {
         let path = directory.path().join("events");
         let events = EventLog::default();
         note(&events, "before it started");
-        let plugin = EventPlugin::start(shell(&format!("cat > {}", path.display())), &events);
-        let plugin = plugin.unwrap();
+        let plugin = start(shell(&format!("cat > {}", path.display())), &events);
         note(&events, "one");
         until("it is passed", || plugin.totals()[0] == 1);
         note(&events, "two");
@@ -235,6 +291,30 @@ mod tests {
         let read: Vec<Event> =
             lines().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!((read[0].number, &read[1].text[..]), (2, "two"));
+    }
+
+    #[test]
+    fn a_program_gets_the_kinds_that_are_named_and_growth_of_counters_only_then() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("events");
+        let (events, growths) = (EventLog::default(), Arc::new(GrowthFeed::default()));
+        let kinds = ["port_errors", "trap", "tarp"].map(str::to_owned).to_vec();
+        let command = EventCommand { kinds, ..shell(&format!("cat > {}", path.display())) };
+        let plugin = EventPlugin::start(command, &events, growths.clone()).unwrap();
+        assert_eq!(growths.wanted(), [true, false, false]);
+        note(&events, "another kind");
+        events.note(1, Draft::new(EventKind::Trap, "trap"));
+        growths.send(crate::perf::testing::symbol_errors(7));
+        until("both are passed", || plugin.totals()[0] == 2);
+        drop(plugin);
+        let read = || -> Vec<Event> {
+            let lines = std::fs::read_to_string(&path).unwrap_or_default();
+            lines.lines().flat_map(serde_json::from_str).collect()
+        };
+        until("both are written", || read().len() == 2);
+        let mut kinds: Vec<_> = read().into_iter().map(|event| event.kind).collect();
+        kinds.sort_unstable();
+        assert_eq!(kinds, ["port_errors", "trap"]);
     }
 
     /// Regression: the program inherited the signals that `ibsm` blocks, and did not end on TERM.
@@ -248,7 +328,7 @@ mod tests {
         let plugin = thread::spawn(move || {
             // Its threads inherit the mask of this one.
             let _signals = signals::Signals::take().unwrap();
-            EventPlugin::start(shell(&script), &events).unwrap()
+            start(shell(&script), &events)
         });
         let plugin = plugin.join().unwrap();
         until("it runs", || path.exists());
@@ -263,7 +343,7 @@ mod tests {
         let path = directory.path().join("events");
         let events = EventLog::default();
         let once = format!("head -n 1 >> {}", path.display());
-        let plugin = EventPlugin::start(shell(&once), &events).unwrap();
+        let plugin = start(shell(&once), &events);
         note(&events, "one");
         let lines = || std::fs::read_to_string(&path).unwrap_or_default();
         until("the first is written", || lines().contains("one"));
@@ -275,7 +355,7 @@ mod tests {
     #[test]
     fn a_program_that_does_not_read_delays_nothing_and_misses_events() {
         let events = EventLog::default();
-        let plugin = EventPlugin::start(shell("exec sleep 20"), &events).unwrap();
+        let plugin = start(shell("exec sleep 20"), &events);
         for at in 0..3 * EVENTS_MAX as u64 {
             events.note(at * 1000, Draft::new(EventKind::NodeCame, "x".repeat(900)));
         }
@@ -288,8 +368,8 @@ mod tests {
     #[test]
     fn a_program_that_is_not_there_is_tried_again() {
         let events = EventLog::default();
-        let command = EventCommand { path: "/no/such/program".into(), arguments: Vec::new() };
-        let plugin = EventPlugin::start(command, &events).unwrap();
+        let command = EventCommand { path: "/no/such/program".into(), ..shell("") };
+        let plugin = start(command, &events);
         note(&events, "one");
         assert_eq!(plugin.totals(), [0, 0, 0]);
     }

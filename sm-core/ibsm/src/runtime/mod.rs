@@ -240,7 +240,9 @@ fn begin_events(
         history.known_before().into_iter().for_each(|known| publisher.resume_from(known));
     }
     let command = config.settings.event_command();
-    let plugin = command.map(|command| EventPlugin::start(command, &events)).transpose()?;
+    let growths = publisher.perf().growths();
+    let plugin =
+        command.map(|command| EventPlugin::start(command, &events, growths)).transpose()?;
     let version = daemon::VERSION;
     let started = Draft::new(EventKind::Started, format!("ibsm {version} started"));
     events.note(unix_ms(), started.with("version", version));

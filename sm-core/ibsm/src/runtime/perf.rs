@@ -17,6 +17,7 @@ use super::dump_files::create;
 use crate::civil::ctime;
 use crate::cli::Config;
 use crate::clock::unix_ms;
+use crate::observe::event::PortGrowth;
 use crate::observe::node_name;
 use crate::perf::PerfBoard;
 use crate::publish::Publisher;
@@ -28,6 +29,9 @@ const LINES_MAX: u64 = 100;
 pub(super) fn start(config: &Config, publisher: &Publisher) -> io::Result<Option<BesideThread>> {
     let settings = &config.settings;
     if !settings.perfmgr {
+        if publisher.perf().growths().wanted().contains(&true) {
+            warn!("event_plugin_kinds names counters, which are not read: perfmgr is FALSE");
+        }
         return Ok(None);
     }
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -75,13 +79,23 @@ impl beside::Task for PerfTask {
         received: &[Packet],
         unsent: &mut Vec<Packet>,
     ) -> Option<Instant> {
+        let growths = self.board.growths();
         let state = self.board.with(|manager| {
+            manager.follow(growths.wanted());
             let events = manager.turn(now, received, unsent, BATCH);
             let status = manager.status();
             (events, status.sweeps, status.glances, manager.poll_timeout())
         });
         let (events, sweeps, glances, due) = state?;
-        events.iter().for_each(|event| self.log(event));
+        for event in events {
+            match event.what {
+                Happened::Counted(growth) => {
+                    let PerfEvent { node, port, .. } = event;
+                    growths.send(PortGrowth { time_ms: unix_ms(), node, port, growth });
+                }
+                _ => self.log(&event),
+            }
+        }
         if sweeps != self.sweeps {
             self.sweeps = sweeps;
             self.end_of_sweep();
@@ -119,6 +133,7 @@ impl PerfTask {
             Happened::Cleared => {
                 info!("'{name}' {guid} port {port}: counters were cleared by somebody else");
             }
+            Happened::Counted(_) => {}
             Happened::Silent => {
                 warn!("'{name}' {guid} does not answer queries about counters");
             }

@@ -51,14 +51,7 @@ pub(super) async fn open(
     let kinds = query.kind.iter().flat_map(|kinds| kinds.split(',')).map(str::to_owned).collect();
     let mut feed = match served.observatory.read_events(Wanted { from, follow: true, kinds }) {
         Ok(feed) => feed,
-        Err(refusal @ Refusal::Crowded) => {
-            let headers = [(header::RETRY_AFTER, "10")];
-            let text = format!("{refusal}\n");
-            return (StatusCode::SERVICE_UNAVAILABLE, headers, text).into_response();
-        }
-        Err(refusal @ Refusal::Kind(_)) => {
-            return (StatusCode::BAD_REQUEST, format!("{refusal}\n")).into_response();
-        }
+        Err(refusal) => return refused(&refusal),
     };
     let (sender, received) = mpsc::channel::<Bytes>(1);
     tokio::spawn(async move {
@@ -76,8 +69,11 @@ pub(super) async fn open(
                     Some(events) => {
                         let mut text = String::new();
                         for event in events {
-                            let (number, json) = (event.number, event.to_json());
-                            let _ = write!(text, "id: {number}\nevent: event\ndata: {json}\n\n");
+                            // A client that reconnects goes on behind the last with a number.
+                            if event.number > 0 {
+                                let _ = writeln!(text, "id: {}", event.number);
+                            }
+                            let _ = write!(text, "event: event\ndata: {}\n\n", event.to_json());
                         }
                         text
                     }
@@ -91,4 +87,17 @@ pub(super) async fn open(
         [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
     let events = ReceiverStream::new(received).map(Ok::<_, Infallible>);
     (headers, Body::from_stream(events)).into_response()
+}
+
+/// The answer to a reader that is refused.
+pub(super) fn refused(refusal: &Refusal) -> Response {
+    let text = format!("{refusal}\n");
+    match refusal {
+        Refusal::Crowded => {
+            let headers = [(header::RETRY_AFTER, "10")];
+            (StatusCode::SERVICE_UNAVAILABLE, headers, text).into_response()
+        }
+        Refusal::Kind(_) | Refusal::NotKept => (StatusCode::BAD_REQUEST, text).into_response(),
+        Refusal::NotCounted => (StatusCode::CONFLICT, text).into_response(),
+    }
 }

@@ -13,13 +13,14 @@ use serde::{Deserialize, Serialize};
 
 use super::Shared;
 use super::api::{as_accepted, compressed, json};
+use super::events::refused;
 use super::fabric::NodeDetail;
 use super::map::Map;
 use crate::observe::event::Event;
 use crate::observe::ports::KeptFabric;
 use crate::observe::topology::Missing;
 use crate::publish::Observatory;
-use crate::publish::events::{Begin, Refusal, Wanted};
+use crate::publish::events::{Begin, Wanted};
 use crate::publish::past::PastError;
 
 /// Limit of events that one request lists.
@@ -123,13 +124,7 @@ async fn events(State(served): State<Shared>, Query(query): Query<EventsQuery>) 
     let wanted = Wanted { from: Begin::Time(query.since_ms), follow: false, kinds };
     let mut feed = match served.observatory.read_events(wanted) {
         Ok(feed) => feed,
-        Err(refusal) => {
-            let status = match refusal {
-                Refusal::Crowded => StatusCode::SERVICE_UNAVAILABLE,
-                Refusal::Kind(_) => StatusCode::BAD_REQUEST,
-            };
-            return (status, format!("{refusal}\n")).into_response();
-        }
+        Err(refusal) => return refused(&refusal),
     };
     let mut all: Vec<Arc<Event>> = Vec::new();
     while let Some(events) = feed.next().await {

@@ -8,6 +8,7 @@ use ib_mad::types::PortNum;
 use ib_mad::wire::MAD_LEN;
 
 use super::super::agent::{Redirection, Step, Sums, Support, Unsupported};
+use super::super::growth::{Found, Group};
 use super::super::queries::{self, Query, SHORT};
 use super::super::table::PortCounts;
 use super::{
@@ -124,7 +125,7 @@ impl PerfManager {
         };
         let mut was_cleared = false;
         let threshold = self.settings.xmit_wait_threshold;
-        let mut grown = Vec::new();
+        let (mut grown, mut found) = (Vec::new(), Found::default());
         queries::read(ask.query, support, mad, |counter, value| {
             let change = port.counts.add(counter, value);
             was_cleared |= change.was_cleared;
@@ -142,6 +143,7 @@ impl PerfManager {
             if !was_known || change.by == 0 {
                 return;
             }
+            found.add(counter, change.by);
             if counter.is_fault() {
                 let by = u32::try_from(change.by).unwrap_or(u32::MAX);
                 port.counts.recent_faults = port.counts.recent_faults.saturating_add(by);
@@ -207,6 +209,13 @@ impl PerfManager {
             self.status.cleared_by_others += 1;
             grown.push(Happened::Cleared);
         }
+        let elapsed = |group| match group {
+            Group::Data => port.counts.interval_ms.saturating_add(500) / 1000,
+            Group::Errors | Group::Waiting => port.counts.recent_faults_s,
+        };
+        let followed = Group::ALL.into_iter().filter(|group| self.followed[*group as usize]);
+        let counted = followed.filter_map(|group| found.of(group, elapsed(group)));
+        grown.extend(counted.map(Happened::Counted));
         for what in grown {
             let event = PerfEvent { node: node.clone(), port: port.number, what };
             push_event(&mut self.events, &mut self.status, event);

@@ -1,4 +1,6 @@
-//! The kinds of events: labels, and OpenSM's numbers.
+//! The kinds of events: labels, OpenSM's numbers, and which of them a reader wants.
+
+use sm_core::perf::Group;
 
 macro_rules! kinds {
     ($($(#[doc = $doc:literal])+ $kind:ident, $label:literal, $opensm:expr;)*) => {
@@ -26,6 +28,12 @@ macro_rules! kinds {
 }
 
 kinds! {
+    /// Error counters of a port grew between two readings.
+    PortErrors, "port_errors", Some(0);
+    /// Counters of data and packets of a port grew.
+    PortDataCounters, "port_data_counters", Some(1);
+    /// The time in which packets of a port waited grew.
+    PortSelect, "port_select", Some(2);
     /// This program started.
     Started, "started", None;
     /// This program ends.
@@ -70,6 +78,73 @@ kinds! {
     Configuration, "configuration", None;
 }
 
+impl EventKind {
+    /// The kind with a label.
+    pub fn of_label(label: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|kind| kind.label() == label)
+    }
+
+    /// The counters whose growth it reports. Such events have no number, are not kept, and are made
+    /// only for those that ask for them.
+    pub fn group(self) -> Option<Group> {
+        match self {
+            Self::PortErrors => Some(Group::Errors),
+            Self::PortDataCounters => Some(Group::Data),
+            Self::PortSelect => Some(Group::Waiting),
+            _ => None,
+        }
+    }
+
+    /// The kind that reports growth of these counters.
+    pub fn of_group(group: Group) -> Self {
+        match group {
+            Group::Errors => Self::PortErrors,
+            Group::Data => Self::PortDataCounters,
+            Group::Waiting => Self::PortSelect,
+        }
+    }
+}
+
+/// The label that stands for all kinds whose events have numbers.
+const ALL_LABEL: &str = "all";
+
+/// The kinds that a reader wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kinds {
+    listed: Vec<EventKind>,
+    /// Whether those whose events have numbers are wanted, too.
+    is_all: bool,
+}
+
+impl Kinds {
+    /// The kinds with these labels, of which `all` stands for those whose events have numbers; the
+    /// same without labels. Fails with a label that is unknown.
+    pub fn of<'a>(labels: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
+        let mut kinds = Self { listed: Vec::new(), is_all: false };
+        for label in labels {
+            match EventKind::of_label(label) {
+                Some(kind) => kinds.listed.push(kind),
+                None if label == ALL_LABEL => kinds.is_all = true,
+                None => return Err(label.to_owned()),
+            }
+        }
+        kinds.is_all |= kinds.listed.is_empty();
+        Ok(kinds)
+    }
+
+    /// Whether events with this label are wanted.
+    pub fn takes(&self, label: &str) -> bool {
+        let is_listed = self.listed.iter().any(|kind| kind.label() == label);
+        let is_counted = || EventKind::of_label(label).is_some_and(|kind| kind.group().is_some());
+        is_listed || (self.is_all && !is_counted())
+    }
+
+    /// The counters that are wanted, by the number of their group.
+    pub fn groups(&self) -> [bool; Group::ALL.len()] {
+        Group::ALL.map(|group| self.listed.contains(&EventKind::of_group(group)))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -82,7 +157,23 @@ mod tests {
         let ids: Vec<_> = EventKind::ALL.iter().filter_map(|kind| kind.opensm_id()).collect();
         let distinct: BTreeSet<_> = ids.iter().collect();
         assert_eq!(distinct.len(), ids.len());
-        assert!(ids.iter().all(|id| (3..=10).contains(id)), "0 to 2 are counters");
+        assert!(distinct.into_iter().copied().eq(0..=10), "all of OpenSM's: {ids:?}");
+    }
+
+    #[test]
+    fn counters_are_taken_only_if_they_are_named() {
+        let of = |labels: &[&str]| Kinds::of(labels.iter().copied()).unwrap();
+        for all in [of(&[]), of(&["all"])] {
+            assert!(all.takes("trap") && all.takes("of a later release"));
+            assert_eq!((all.takes("port_errors"), all.groups()), (false, [false; 3]));
+        }
+        let errors = of(&["port_errors", "trap"]);
+        assert!(errors.takes("trap") && !errors.takes("node_came"));
+        assert_eq!(errors.groups(), [true, false, false]);
+        let with_data = of(&["all", "port_data_counters", "port_select"]);
+        assert!(with_data.takes("node_came"));
+        assert_eq!(with_data.groups(), [false, true, true]);
+        assert_eq!(Kinds::of(["trap", "tarp"]).err(), Some("tarp".into()));
     }
 
     #[test]

@@ -155,7 +155,8 @@ impl EventLog {
                 suppressed: budget.suppressed,
             })
         };
-        EventKind::ALL.iter().map(|kind| (*kind, of(kind))).collect()
+        let noted = EventKind::ALL.iter().filter(|kind| kind.group().is_none());
+        noted.map(|kind| (*kind, of(kind))).collect()
     }
 
     fn ring(&self) -> MutexGuard<'_, Ring> {

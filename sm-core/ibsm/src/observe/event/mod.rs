@@ -6,8 +6,10 @@
 //! Nothing here does I/O or reads a clock.
 //!
 //! - `kind`: the kinds. `log`: the last events. `fabric`: nodes and links that came and went.
-//!   `sweep`, `problems`, `responders`: events about these.
+//!   `sweep`, `problems`, `responders`: events about these. `counted`: growth of counters, which
+//!   has no numbers and is not in the log.
 
+mod counted;
 mod fabric;
 mod kind;
 mod log;
@@ -21,8 +23,9 @@ use ib_mad::text::printable;
 use serde::{Deserialize, Serialize};
 
 use super::problem::{Severity, Subject};
+pub use counted::PortGrowth;
 pub use fabric::{CHANGES_MAX, FabricChanges, FabricDiary};
-pub use kind::EventKind;
+pub use kind::{EventKind, Kinds};
 pub use log::{Batch, EVENTS_MAX, EventCounts, EventLog};
 pub use problems::{drafts as of_problems, open_after as problems_open_after};
 pub use responders::ResponderWatch;
@@ -132,7 +135,7 @@ impl Draft {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
     /// Its number: each event has that of the one before plus one, also over restarts if a history
-    /// is kept.
+    /// is kept. 0 for growth of counters, which is not kept.
     pub number: u64,
     /// When it happened, milliseconds since 1970.
     pub time_ms: u64,
