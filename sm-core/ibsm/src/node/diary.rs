@@ -2,12 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use ib_mad::types::Lid;
-use ib_mad::wire::attribute::{SmNotice, SmState, TrapNumber};
+use ib_mad::types::{Lid, PortNum};
+use ib_mad::wire::attribute::{PortErrorDetails, SmNotice, SmState, TrapNumber};
 
 use super::{Action, Node};
 use crate::observe::event::{self, Draft, EventKind};
 use crate::observe::problem::{Severity, Subject};
+use sm_core::fabric::PortIndex;
 use sm_core::sweep::{Report, TrapNotice};
 use sm_core::trap::HourlyLimit;
 
@@ -90,7 +91,8 @@ impl Node {
         let is_of_key = is_generic && number == TrapNumber::BAD_MKEY;
         let Some(left_out) = self.diary.admit(now, is_of_key, trap.lid) else { return };
         let name = number.name().filter(|_| is_generic).unwrap_or("vendor's notice");
-        let subject = self.subject_of_lid(trap.lid);
+        let named = is_generic.then(|| named_port(number, &notice.data_details())).flatten();
+        let subject = self.subject_of_lid(trap.lid, named);
         let sender = match subject.guid {
             Some(_) => subject.to_string(),
             None => format!("LID {}", trap.lid),
@@ -107,22 +109,39 @@ impl Node {
         });
     }
 
-    /// The node with a LID; without a GUID if none has it.
-    fn subject_of_lid(&self, lid: Lid) -> Subject {
+    /// The node with a LID, and the port that a trap names, if it is one of that node's; without a
+    /// GUID if no node has the LID.
+    fn subject_of_lid(&self, lid: Lid, named: Option<(Lid, PortNum)>) -> Subject {
         let fabric = self.sweeper.fabric();
-        let port = self.registry.port_guid(lid);
-        let port =
-            port.and_then(|guid| fabric.end_ports().find(|&port| fabric.port(port).guid == guid));
-        match port {
-            Some(port) => Subject::of(fabric, port),
-            None => Subject::subnet(),
-        }
+        let Some(guid) = self.registry.port_guid(lid) else { return Subject::subnet() };
+        let Some(port) = fabric.end_ports().find(|&port| fabric.port(port).guid == guid) else {
+            return Subject::subnet();
+        };
+        let sender = Subject::of(fabric, port);
+        // Any host could accuse others.
+        let named = named.filter(|(lid, _)| self.registry.port_guid(*lid) == Some(guid));
+        let of_node = fabric.ports_of(fabric.port(port).node);
+        let is_named =
+            |port: &PortIndex| named.is_some_and(|(_, num)| fabric.port(*port).num == num);
+        of_node.into_iter().find(is_named).map_or(sender, |port| Subject::of(fabric, port))
     }
 
     /// Notes that settings, or files of the operator's, are in force as they were read again.
     pub(super) fn note_configuration(&mut self, text: String, what: Vec<String>) {
         self.note(Draft::new(EventKind::Configuration, text).with("changes", what));
     }
+}
+
+/// The port that a generic trap names, which is not the one that sent it (IBA 14.2.5.1).
+fn named_port(number: TrapNumber, details: &[u8; 54]) -> Option<(Lid, PortNum)> {
+    let is_of_port = [
+        TrapNumber::LOCAL_LINK_INTEGRITY,
+        TrapNumber::EXCESSIVE_BUFFER_OVERRUN,
+        TrapNumber::FLOW_CONTROL_UPDATE,
+    ]
+    .contains(&number);
+    let details = PortErrorDetails::new(&details[..]).ok().filter(|_| is_of_port)?;
+    Some((details.lid(), details.port_num()))
 }
 
 #[cfg(test)]

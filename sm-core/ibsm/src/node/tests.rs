@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use fabric_sim::generate::{Common, FatTree, Shape, generate};
 use fabric_sim::{Delivery, Endpoint, Fabric, NodeIndex, Options, Probability, VirtualClock};
-use ib_mad::types::{Lid, PKey, Sl};
-use ib_mad::wire::attribute::{NodeType, SmInfo, TrapNumber};
+use ib_mad::types::{Lid, PKey, PortNum, Sl};
+use ib_mad::wire::attribute::{NodeType, PortErrorDetailsRepr, SmInfo, SmNotice, TrapNumber};
 use ib_mad::wire::mad::{Method, MgmtClass};
 use ib_mad::wire::sa::SaMad;
 use sa_proto::proto::snapshot::Hello;
@@ -21,14 +21,14 @@ use sa_proto::snapshot::{
 
 use super::*;
 use crate::observe::event::{Draft, EventKind};
-use crate::observe::problem::Kind;
+use crate::observe::problem::{Kind, Subject};
 use crate::observe::{Responder, SmStatus};
 use crate::publish::Challenge;
 use outside::{TestFeed, TestRegistry};
 use sm_core::manage::api_partitions::ApiPartitions;
 use sm_core::manage::lid::LidTable;
 use sm_core::manage::mkey::MKeyTable;
-use sm_core::sweep::Report;
+use sm_core::sweep::{Report, TrapNotice};
 
 /// Time in which the subnet must come up. It takes milliseconds.
 const UP_TIME: Duration = Duration::from_secs(5);
@@ -429,6 +429,54 @@ fn a_port_that_reports_errors_is_a_problem() {
     assert_eq!(found.len(), 1, "{found:?}");
     let name = bed.fabric.node(switch).guid.to_string();
     assert!(found[0].contains(&format!("{name} port {port}: it reports ")), "{found:?}");
+}
+
+/// Regression: the event had the number of the port that sent the trap, 0 of a switch.
+#[test]
+fn a_trap_about_errors_is_an_event_of_the_port_that_it_names() {
+    let mut bed = Bed::new(settings(), Files::new(), false);
+    bed.bring_up();
+    let (switch, port) = bed.trunk();
+    let guid = bed.fabric.node(switch).guid;
+    for number in [
+        TrapNumber::LOCAL_LINK_INTEGRITY,
+        TrapNumber::EXCESSIVE_BUFFER_OVERRUN,
+        TrapNumber::FLOW_CONTROL_UPDATE,
+    ] {
+        bed.notes.clear();
+        let now = bed.clock.now();
+        bed.fabric.port_error(now, switch, port, number).unwrap();
+        bed.run_for(Duration::from_secs(1));
+        let note = bed.notes.iter().find(|note| note.kind == EventKind::Trap).unwrap();
+        assert_eq!((note.subject.guid, note.subject.port), (Some(guid), Some(PortNum(port))));
+        assert!(note.text.ends_with(&format!("port {port}")), "{}", note.text);
+    }
+}
+
+/// A host must not have others shown as faulty.
+#[test]
+fn a_trap_about_a_port_of_another_node_is_an_event_of_its_sender() {
+    let mut bed = Bed::new(settings(), Files::new(), false);
+    bed.bring_up();
+    let lids: Vec<Lid> = (1..0xC000).map(Lid).collect();
+    let known = |lid: &&Lid| bed.node.registry.port_guid(**lid).is_some();
+    let [sender, victim] = lids.iter().filter(known).take(2).collect::<Vec<_>>()[..] else {
+        panic!("the fabric has two ports")
+    };
+    let guid = bed.node.registry.port_guid(*sender);
+    let mut notice = [0; 64];
+    let details = PortErrorDetailsRepr { lid: *victim, port_num: PortNum(1) }.to_bytes();
+    SmNotice::of_mut(&mut notice)
+        .set_is_generic(true)
+        .set_trap_number(TrapNumber::LOCAL_LINK_INTEGRITY)
+        .set_data_details(details);
+    bed.notes.clear();
+    bed.node.note_trap(bed.clock.now(), &TrapNotice { lid: *sender, notice });
+    bed.run_for(Duration::from_secs(1));
+    let note = bed.notes.iter().find(|note| note.kind == EventKind::Trap).unwrap();
+    let fabric = bed.node.sweeper.fabric();
+    let port = fabric.end_ports().find(|&port| Some(fabric.port(port).guid) == guid).unwrap();
+    assert_eq!(note.subject, Subject::of(fabric, port));
 }
 
 #[test]
