@@ -466,6 +466,17 @@ pub struct TopologyText {
     /// Name of the engine whose routes are in force, or were; in the first message with ports.
     #[prost(string, tag = "3")]
     pub routing_engine: ::prost::alloc::string::String,
+    /// The operator's names of nodes (node_name_map_name), with ports.
+    #[prost(message, repeated, tag = "4")]
+    pub names: ::prost::alloc::vec::Vec<NodeName>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct NodeName {
+    /// GUID of the node.
+    #[prost(uint64, tag = "1")]
+    pub guid: u64,
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PortStatus {
@@ -556,6 +567,19 @@ pub struct History {
     /// Oldest first.
     #[prost(message, repeated, tag = "2")]
     pub segments: ::prost::alloc::vec::Vec<HistorySegment>,
+    /// How far back each kind of data goes.
+    #[prost(message, repeated, tag = "3")]
+    pub reaches: ::prost::alloc::vec::Vec<HistoryReach>,
+}
+/// The beginning of a kind of data in the history.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct HistoryReach {
+    /// "events", "topology", "ports" (their states, LIDs and GUIDs) or "loads" (of links).
+    #[prost(string, tag = "1")]
+    pub kind: ::prost::alloc::string::String,
+    /// Milliseconds since 1970; absent if there is none of it.
+    #[prost(uint64, optional, tag = "2")]
+    pub since_ms: ::core::option::Option<u64>,
 }
 /// A file of the history.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

@@ -170,8 +170,7 @@ impl<'a> EventJson<'a> {
 /// Carries out a command of `history`.
 pub(super) async fn history(sm: &Sm, command: &HistoryCommand) -> Result<String, CtlError> {
     let HistoryCommand::List { json } = command;
-    let answer = sm.connect().await?.list_history(HistoryRequest {}).await;
-    let history = answer.map_err(|status| sm.refused(&status))?.into_inner();
+    let history = fetch_history(sm).await?;
     Ok(if *json { to_json(&HistoryJson::of(&history)) } else { table(&history) })
 }
 
@@ -182,7 +181,8 @@ fn table(history: &History) -> String {
     if history.segments.is_empty() {
         return "the history is empty\n".to_owned();
     }
-    let mut text = format!("{:<24}{:<24}{:>9}{:>9}{:>12}\n", "from", "to", "first", "events", "KB");
+    let mut text = reaches(history);
+    let _ = writeln!(text, "\n{:<24}{:<24}{:>9}{:>9}{:>12}", "from", "to", "first", "events", "KB");
     for segment in &history.segments {
         let (from, to) = (time::text(segment.begun_ms), time::text(segment.ended_ms));
         let (first, events, kb) = (segment.first, segment.events, segment.bytes.div_ceil(1000));
@@ -191,10 +191,57 @@ fn table(history: &History) -> String {
     text
 }
 
+/// How far back each kind of data goes.
+fn reaches(history: &History) -> String {
+    let mut text = String::new();
+    for reach in &history.reaches {
+        let _ = writeln!(text, "{}", since(&reach.kind, reach.since_ms));
+    }
+    text
+}
+
+/// Since when the history has data of a kind.
+fn since(kind: &str, since_ms: Option<u64>) -> String {
+    let what = match kind {
+        "topology" => "nodes and links",
+        "ports" => "states and LIDs of ports",
+        "loads" => "loads of links",
+        other => other,
+    };
+    match since_ms {
+        Some(since_ms) => format!("{what} since {}", time::text(since_ms)),
+        None => format!("{what}: none are kept"),
+    }
+}
+
+/// Since when the history has data of a kind, in words.
+pub(super) async fn reach_of(sm: &Sm, kind: &str) -> Result<String, CtlError> {
+    let history = fetch_history(sm).await?;
+    let reach = history.reaches.iter().find(|reach| reach.kind == kind);
+    Ok(format!("the history has {}", since(kind, reach.and_then(|reach| reach.since_ms))))
+}
+
+/// A refusal to answer about an earlier time, with how far back the history goes.
+pub(super) async fn with_reach(sm: &Sm, failure: CtlError, kind: &str) -> CtlError {
+    match (failure, reach_of(sm, kind).await) {
+        (CtlError::Refused { address, message }, Ok(since)) => {
+            CtlError::Refused { address, message: format!("{message}; {since}") }
+        }
+        (failure, _) => failure,
+    }
+}
+
+async fn fetch_history(sm: &Sm) -> Result<History, CtlError> {
+    let answer = sm.connect().await?.list_history(HistoryRequest {}).await;
+    Ok(answer.map_err(|status| sm.refused(&status))?.into_inner())
+}
+
 /// The history as JSON. Its keys stay; more may be added.
 #[derive(Serialize)]
 struct HistoryJson {
     kept: bool,
+    /// By kind of data: since when there is any, milliseconds since 1970.
+    since_ms: BTreeMap<String, Option<u64>>,
     segments: Vec<SegmentJson>,
 }
 
@@ -216,14 +263,15 @@ impl HistoryJson {
             ended_ms: segment.ended_ms,
             bytes: segment.bytes,
         });
-        Self { kept: history.kept, segments: segments.collect() }
+        let since = history.reaches.iter().map(|reach| (reach.kind.clone(), reach.since_ms));
+        Self { kept: history.kept, since_ms: since.collect(), segments: segments.collect() }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sa_proto::proto::admin::HistorySegment;
+    use sa_proto::proto::admin::{HistoryReach, HistorySegment};
 
     #[test]
     fn an_event_is_a_line_for_people_and_json_for_programs() {
@@ -259,9 +307,13 @@ mod tests {
     fn the_history_is_listed_with_its_time_spans() {
         assert!(table(&History::default()).starts_with("no history"));
         let segment = HistorySegment { first: 1, events: 2503, bytes: 1500, ..Default::default() };
-        let history = History { kept: true, segments: vec![segment] };
+        let reach = |kind: &str, since_ms| HistoryReach { kind: kind.into(), since_ms };
+        let reaches = vec![reach("topology", Some(1_795_780_800_042)), reach("loads", None)];
+        let history = History { kept: true, segments: vec![segment], reaches };
         let shown = table(&history);
-        let row: Vec<_> = shown.lines().nth(1).unwrap().split_whitespace().collect();
+        assert!(shown.starts_with("nodes and links since 2026-11-"), "{shown}");
+        assert_eq!(shown.lines().nth(1), Some("loads of links: none are kept"));
+        let row: Vec<_> = shown.lines().nth(4).unwrap().split_whitespace().collect();
         assert_eq!(row[4..], ["1", "2503", "2"]);
     }
 }

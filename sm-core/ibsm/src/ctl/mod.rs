@@ -14,6 +14,7 @@ pub mod password;
 pub mod perf;
 mod port;
 mod problems;
+mod quarantined;
 pub mod routing;
 pub mod service_id;
 pub mod services;

@@ -10,7 +10,8 @@ use ib_mad::types::{Guid, PortNum};
 use sa_proto::proto::admin::{self, TopologyRequest};
 use serde::Serialize;
 
-use super::{CtlError, Sm, baseline, time, to_json};
+use super::quarantined::{self, KeptOut};
+use super::{CtlError, Sm, baseline, events, time, to_json};
 use crate::export::Form;
 use crate::observe::ports::{KeptFabric, PortDifference, PortStatus, Ports};
 use crate::observe::topology::{Difference, End, Topology};
@@ -79,18 +80,22 @@ pub struct DiffOptions {
 /// Requests the topology.
 pub(super) async fn run(sm: &Sm, options: &Options) -> Result<String, CtlError> {
     let at_ms = options.at.as_deref().map(|at| time::parse("--at", at)).transpose()?;
-    let (text, _) = fetch(sm, options.form.form(), &options.rail, at_ms, false).await?;
+    let (text, ..) = fetch(sm, options.form.form(), &options.rail, at_ms, false).await?;
     Ok(text)
 }
 
-/// The topology as text, and, if `ports` are wanted, the rest of the fabric without a topology.
+/// Operators' names of nodes.
+type Names = BTreeMap<Guid, String>;
+
+/// The topology as text, and, if `ports` are wanted, the rest of the fabric without a topology, and
+/// the operator's names.
 async fn fetch(
     sm: &Sm,
     form: Form,
     rails: &[String],
     at_ms: Option<u64>,
     ports: bool,
-) -> Result<(String, KeptFabric), CtlError> {
+) -> Result<(String, KeptFabric, Names), CtlError> {
     let (form, rails) = (form.name().to_owned(), rails.to_vec());
     let request = TopologyRequest { form, rails, at_ms, ports };
     let answer = sm.connect().await?.get_topology(request).await;
@@ -98,15 +103,17 @@ async fn fetch(
     let mut text = String::new();
     let mut ports: BTreeMap<Guid, Vec<PortStatus>> = BTreeMap::new();
     let mut routing_engine = String::new();
+    let mut names = Names::new();
     while let Some(part) = stream.message().await.map_err(|status| sm.refused(&status))? {
         text += &part.text;
         routing_engine += &part.routing_engine;
+        names.extend(part.names.into_iter().map(|of| (Guid(of.guid), of.name)));
         for port in &part.ports {
             ports.entry(Guid(port.guid)).or_default().push(port_of(port));
         }
     }
     let ports = ports.into_iter().map(|(guid, ports)| (guid, ports.into())).collect();
-    Ok((text, KeptFabric { ports: Ports(ports), routing_engine, ..KeptFabric::default() }))
+    Ok((text, KeptFabric { ports: Ports(ports), routing_engine, ..KeptFabric::default() }, names))
 }
 
 /// A port of the answer. Its fields are bytes and LIDs on the wire of the fabric.
@@ -127,12 +134,29 @@ struct Side {
     fabric: KeptFabric,
     /// What it is, for people.
     name: String,
+    /// What `--quarantine` keeps out of it; nothing if that is not known.
+    kept_out: KeptOut,
+    /// The operator's names, if the SM was asked.
+    names: Names,
+    /// Whether it is from the history.
+    is_past: bool,
 }
 
 impl Side {
     /// One of which only the topology is known.
     fn without_ports(topology: Topology, name: String) -> Self {
-        Self { fabric: KeptFabric { topology, ..KeptFabric::default() }, name }
+        let fabric = KeptFabric { topology, ..KeptFabric::default() };
+        Self { fabric, name, kept_out: KeptOut::new(), names: Names::new(), is_past: false }
+    }
+
+    /// Shows nodes by the names that the operator gives them now, also those of files and of
+    /// earlier times.
+    fn give_names(&mut self, names: &Names) {
+        for (guid, node) in &mut self.fabric.topology.nodes {
+            if let Some(name) = names.get(guid) {
+                node.name.clone_from(name);
+            }
+        }
     }
 
     /// What it is, with its size.
@@ -156,7 +180,17 @@ async fn place(sm: &Sm, what: &'static str, place: Option<&str>) -> Result<Side,
             return Ok(Side::without_ports(topology, file.to_owned()));
         }
     };
-    Ok(Side { fabric: at(sm, at_ms).await?, name })
+    let found = fetch(sm, Form::Ibnetdiscover, &[], at_ms, true).await;
+    let (text, rest, names) = match (found, at_ms) {
+        (Err(failure), Some(_)) => return Err(events::with_reach(sm, failure, "topology").await),
+        (found, _) => found?,
+    };
+    let kept_out = match at_ms {
+        Some(at_ms) => quarantined::at(sm, at_ms).await?,
+        None => quarantined::now(sm).await?,
+    };
+    let fabric = KeptFabric { topology: topology("the answer of ibsm", &text)?, ..rest };
+    Ok(Side { fabric, name, kept_out, names, is_past: at_ms.is_some() })
 }
 
 /// The baseline in force.
@@ -186,7 +220,7 @@ fn grouped(number: usize) -> String {
 
 /// The fabric of a time, milliseconds since 1970; without, that of now.
 pub(super) async fn at(sm: &Sm, at_ms: Option<u64>) -> Result<KeptFabric, CtlError> {
-    let (text, rest) = fetch(sm, Form::Ibnetdiscover, &[], at_ms, true).await?;
+    let (text, rest, _) = fetch(sm, Form::Ibnetdiscover, &[], at_ms, true).await?;
     Ok(KeptFabric { topology: topology("the answer of ibsm", &text)?, ..rest })
 }
 
@@ -198,16 +232,24 @@ fn topology(name: &str, text: &str) -> Result<Topology, CtlError> {
 
 /// Compares two fabrics.
 pub(super) async fn diff(sm: &Sm, options: &DiffOptions) -> Result<String, CtlError> {
-    let old = match &options.old {
+    let mut old = match &options.old {
         Some(old) => place(sm, "OLD", Some(old)).await?,
         None => expected(sm).await?,
     };
-    let new = place(sm, "NEW", options.new.as_deref()).await?;
+    let mut new = place(sm, "NEW", options.new.as_deref()).await?;
+    let names: Names =
+        std::mem::take(&mut new.names).into_iter().chain(old.names.clone()).collect();
+    [&mut old, &mut new].into_iter().for_each(|side| side.give_names(&names));
     let difference = DifferenceJson::between(&old, &new);
-    Ok(match options.json {
-        true => to_json(&difference),
-        false => difference.text(&old, &new, options.new.is_none()),
-    })
+    if options.json {
+        return Ok(to_json(&difference));
+    }
+    let mut text = difference.text(&old, &new, options.new.is_none());
+    if !difference.ports_known && (old.is_past || new.is_past) {
+        let since = events::reach_of(sm, "ports").await?;
+        let _ = writeln!(text, "states and LIDs of ports are not compared: {since}");
+    }
+    Ok(text)
 }
 
 /// A difference as JSON: lines by kind. Its keys stay; more may be added.
@@ -218,6 +260,10 @@ struct DifferenceJson {
     new: String,
     missing_nodes: Vec<String>,
     extra_nodes: Vec<String>,
+    /// Nodes and links that `--quarantine` keeps out of the new fabric, and did not of the old one.
+    quarantined: Vec<String>,
+    /// Those that it kept out of the old fabric, and does not of the new one.
+    let_in: Vec<String>,
     missing_links: Vec<String>,
     extra_links: Vec<String>,
     moved: Vec<String>,
@@ -234,6 +280,8 @@ impl DifferenceJson {
     fn between(old: &Side, new: &Side) -> Self {
         let names = [old.name.clone(), new.name.clone()];
         let [old_name, new_name] = names;
+        let quarantined = only(&new.kept_out, &old.kept_out);
+        let let_in = only(&old.kept_out, &new.kept_out);
         let (old, new) = (&old.fabric, &new.fabric);
         let difference = Difference::between(&old.topology, &new.topology);
         let ports = PortDifference::between(old, new);
@@ -251,6 +299,8 @@ impl DifferenceJson {
             new: new_name,
             missing_nodes: difference.missing_nodes.iter().map(|&guid| node(old, guid)).collect(),
             extra_nodes: difference.extra_nodes.iter().map(|&guid| node(new, guid)).collect(),
+            quarantined,
+            let_in,
             missing_links: difference.missing_links.iter().map(|&near| link(old, near)).collect(),
             extra_links: difference.extra_links.iter().map(|&near| link(new, near)).collect(),
             moved: difference
@@ -282,6 +332,8 @@ impl DifferenceJson {
         for (what, lines) in [
             ("missing node", &self.missing_nodes),
             ("extra node", &self.extra_nodes),
+            ("quarantined", &self.quarantined),
+            ("let in", &self.let_in),
             ("missing link", &self.missing_links),
             ("extra link", &self.extra_links),
             ("moved cable", &self.moved),
@@ -299,6 +351,12 @@ impl DifferenceJson {
             (true, false) => format!("no difference between {} and {}\n", old.text(), new.text()),
         }
     }
+}
+
+/// Lines of what one side has and the other does not.
+fn only(these: &KeptOut, others: &KeptOut) -> Vec<String> {
+    let all = these.iter().filter(|(id, line)| others.get(*id) != Some(line));
+    all.map(|(_, line)| line.clone()).collect()
 }
 
 #[cfg(test)]
@@ -346,11 +404,38 @@ mod tests {
             assert!(found.contains(line), "{line}\n{found}");
         }
     }
+
+    #[test]
+    fn what_is_kept_out_is_named_and_so_is_what_is_let_in() {
+        let kept_out = |ids: &[&str]| -> KeptOut {
+            ids.iter().map(|&id| (id.to_owned(), format!("'leaf1' port {id}: kept out"))).collect()
+        };
+        let with = |ids: &[&str]| Side { kept_out: kept_out(ids), ..side("x", &LINKS, 0) };
+        let (old, new) = (with(&["1", "2"]), with(&["2", "3"]));
+        let found = DifferenceJson::between(&old, &new).text(&old, &new, true);
+        assert_eq!(
+            found,
+            "quarantined   'leaf1' port 3: kept out\nlet in        'leaf1' port 1: kept out\n"
+        );
+        let baseline = side("the baseline", &LINKS, 0);
+        let found = DifferenceJson::between(&baseline, &new);
+        assert_eq!((found.quarantined.len(), found.let_in.len()), (2, 0));
+    }
+
+    /// Regression: nodes that are missing had the names of the file, or of the time of the baseline.
+    #[test]
+    fn nodes_of_files_and_earlier_times_have_the_operators_names_of_now() {
+        let (mut old, new) = (side("good.topo", &LINKS, 0), side("now", &LINKS[..3], 0));
+        old.give_names(&[(Guid(101), "rack 7".to_owned())].into());
+        let found = DifferenceJson::between(&old, &new).text(&old, &new, true);
+        assert!(found.contains("missing node  'rack 7' 0x0000000000000065"), "{found}");
+    }
+
     #[test]
     fn ports_are_compared_where_those_of_both_are_known() {
         let side = |init| Side {
             fabric: KeptFabric::of(&plane(&LINKS, 0, init)),
-            name: format!("with {init} ports initialized"),
+            ..Side::without_ports(Topology::default(), format!("with {init} ports initialized"))
         };
         let (old, mut new) = (side(0), side(1));
         let end = (Guid(100), PortNum(1));

@@ -19,6 +19,7 @@ use std::io;
 use crate::observe::event::Event;
 use crate::observe::ports::KeptFabric;
 use crate::perf::loads::Loads;
+use record::Record;
 
 /// For how long loads that were kept are shown, milliseconds, unless others follow.
 pub const LOADS_AGE_MAX_MS: u64 = 30 * 60 * 1000;
@@ -39,6 +40,63 @@ pub trait Archive: Send + Sync {
 
     /// The segments, oldest first.
     fn list(&self) -> io::Result<Vec<SegmentSummary>>;
+
+    /// How far back each kind of data goes. Reads files until one of each kind is found.
+    fn reach(&self) -> io::Result<Reach>;
+}
+
+/// The oldest data of each kind, milliseconds since 1970; `None` if there are none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reach {
+    /// Events.
+    pub events_ms: Option<u64>,
+    /// Nodes and links.
+    pub topology_ms: Option<u64>,
+    /// States, LIDs and GUIDs of ports.
+    pub ports_ms: Option<u64>,
+    /// Loads of links.
+    pub loads_ms: Option<u64>,
+}
+
+impl Reach {
+    /// Labels and times, for people and programs.
+    pub fn by_kind(&self) -> [(&'static str, Option<u64>); 4] {
+        [
+            ("events", self.events_ms),
+            ("topology", self.topology_ms),
+            ("ports", self.ports_ms),
+            ("loads", self.loads_ms),
+        ]
+    }
+
+    /// Takes a record, of one that follows those before.
+    pub fn take(&mut self, bytes: &[u8]) {
+        let is_wanted = (self.events_ms.is_none() && Record::is_event(bytes))
+            || (self.ports_ms.is_none() && Record::is_fabric(bytes));
+        if let Some(time_ms) = Record::time_of_loads(bytes) {
+            self.loads_ms.get_or_insert(time_ms);
+        } else if is_wanted {
+            match Record::decode(bytes) {
+                Some(Record::Event(event)) => {
+                    self.events_ms.get_or_insert(event.time_ms);
+                }
+                Some(Record::Whole(shape)) => {
+                    self.topology_ms.get_or_insert(shape.time_ms);
+                    let mut fabric = KeptFabric::default();
+                    shape.layout.apply(&mut fabric);
+                    if !fabric.ports.is_empty() {
+                        self.ports_ms = Some(shape.time_ms);
+                    }
+                }
+                Some(Record::Change(_) | Record::Loads(_)) | None => {}
+            }
+        }
+    }
+
+    /// Whether nothing older can follow.
+    pub fn is_complete(&self) -> bool {
+        self.by_kind().iter().all(|(_, since)| since.is_some())
+    }
 }
 
 /// A place in the events of an archive.
@@ -79,4 +137,36 @@ pub struct SegmentSummary {
     pub events: u64,
     /// Its length, bytes.
     pub bytes: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observe::ports::Ports;
+    use crate::observe::problem::testing::plane;
+    use layout::Layout;
+    use record::Shape;
+
+    #[test]
+    fn each_kind_of_data_has_its_own_beginning() {
+        let of_ports = KeptFabric::of(&plane(&[(1, 1, 8, 1), (1, 2, 100, 1)], 0, 0));
+        let plain = KeptFabric { ports: Ports::default(), ..of_ports.clone() };
+        let whole = |time_ms, fabric: &KeptFabric| {
+            Record::Whole(Shape { time_ms, layout: Layout::of(fabric) }).encode()
+        };
+        let event = |time_ms| Record::Event(Event { time_ms, ..Event::default() }).encode();
+        let loads =
+            |time_ms| Record::Loads(loads::KeptLoads { time_ms, ..<_>::default() }).encode();
+        let mut reach = Reach::default();
+        for bytes in [&[][..], &[99, 1], &whole(3, &plain), &event(5), &event(6)] {
+            reach.take(bytes);
+        }
+        let expected = Reach { events_ms: Some(5), topology_ms: Some(3), ..Reach::default() };
+        assert_eq!((reach, reach.is_complete()), (expected, false));
+        for bytes in [&whole(7, &of_ports)[..], &loads(8), &loads(9), &whole(10, &of_ports)] {
+            reach.take(bytes);
+        }
+        assert_eq!(reach, Reach { ports_ms: Some(7), loads_ms: Some(8), ..expected });
+        assert!(reach.is_complete());
+    }
 }

@@ -9,6 +9,7 @@ use ib_mad::wire::attribute::{PortErrorDetails, SmNotice, SmState, TrapNumber};
 
 use super::Node;
 use crate::cli::sa_key_warning;
+use crate::observe::given_name;
 use crate::observe::problem::{Condition, Flaps, Kind, PortErrors, Subject};
 use crate::observe::topology::End;
 use crate::observe::words::count;
@@ -176,8 +177,10 @@ impl Node {
             let name = name.as_deref().unwrap_or_default().trim_end();
             let what = if link.is_node { "node" } else { "link" };
             let (kind, (far, far_port)) = (link.kind, link.far);
+            // Its description is not read.
+            let known = given_name(far).map_or_else(String::new, |name| format!("'{name}' "));
             let text = format!(
-                "the {what} behind it, {kind} {far} port {far_port}, is not in the baseline and is \
+                "the {what} behind it, {kind} {known}{far} port {far_port}, is not in the baseline and is \
                  kept out"
             );
             found.push(Condition::new(Kind::Quarantined, Subject::port(name, guid, port), text));

@@ -52,7 +52,7 @@ use moment::{
     SweepCounts, TypeHistory, TypeRate,
 };
 use names::Names;
-pub(crate) use names::{description, etag, give_names, name as node_name};
+pub(crate) use names::{description, etag, give_names, given_name, given_names, name as node_name};
 use problem::{
     Changes, Condition, FabricWatch, Growth, Kind, ProblemList, Problems, of_responders,
 };

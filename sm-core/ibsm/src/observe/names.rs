@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use ib_mad::types::Lid;
+use ib_mad::types::{Guid, Lid};
 use ib_mad::wire::attribute::PortInfo;
 use sa_proto::snapshot::{FabricPlane, Node, Snapshot};
 use sm_config::NodeNames;
@@ -81,6 +81,17 @@ static GIVEN: OnceLock<NodeNames> = OnceLock::new();
 /// Sets the operator's names, once: those of later calls are ignored.
 pub(crate) fn give_names(names: NodeNames) {
     let _ = GIVEN.set(names);
+}
+
+/// The operator's names by node GUID.
+pub(crate) fn given_names() -> impl Iterator<Item = (Guid, String)> {
+    let names = GIVEN.get().into_iter().flat_map(|names| names.iter());
+    names.map(|(&guid, name)| (guid, name.to_string()))
+}
+
+/// The operator's name of the node with this GUID.
+pub(crate) fn given_name(guid: Guid) -> Option<String> {
+    Some(GIVEN.get()?.get(&guid)?.to_string())
 }
 
 /// Name of a node, wherever one is shown: the operator's, or its description.

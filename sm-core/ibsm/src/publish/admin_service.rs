@@ -18,9 +18,11 @@ use super::registered::GroupFilter;
 use super::{Observatory, Shared, asking, quality, registered, virtual_fabrics};
 use crate::clock::unix_ms;
 use crate::export::{Form, render};
+use crate::history::Archive;
 use crate::history::layout::net_of;
 use crate::inspect;
 use crate::observe::event::{Draft, Event, EventKind};
+use crate::observe::given_names;
 use crate::observe::ports::{KeptFabric, Ports};
 use crate::observe::topology::Topology;
 use crate::perf::loads::{self, Loads, Order, TopLinks, Wanted};
@@ -184,6 +186,16 @@ fn messages_of_ports(ports: &Ports, engine: String) -> Vec<admin::TopologyText> 
     all.chunks(PORTS_IN_MESSAGE).map(message).collect()
 }
 
+fn messages_of_names() -> impl Iterator<Item = admin::TopologyText> {
+    let names = given_names().map(|(guid, name)| admin::NodeName { guid: guid.0, name });
+    let names: Vec<_> = names.collect();
+    let messages: Vec<_> = names
+        .chunks(PORTS_IN_MESSAGE)
+        .map(|names| admin::TopologyText { names: names.to_vec(), ..<_>::default() })
+        .collect();
+    messages.into_iter()
+}
+
 fn not_answered(failure: PastError) -> Status {
     match failure {
         PastError::NotKept => Status::failed_precondition(failure.to_string()),
@@ -320,7 +332,7 @@ impl admin::admin_server::Admin for AdminService {
             });
             let of = |text: &str| admin::TopologyText { text: text.to_owned(), ..<_>::default() };
             if pieces(&text).all(|piece| send(of(piece))) && ports {
-                messages_of_ports(&all, engine).into_iter().all(send);
+                messages_of_ports(&all, engine).into_iter().chain(messages_of_names()).all(send);
             }
         }))
     }
@@ -431,9 +443,10 @@ impl admin::admin_server::Admin for AdminService {
         &self,
         _request: Request<admin::HistoryRequest>,
     ) -> Result<Response<admin::History>, Status> {
-        let list = match self.shared.ask_archive(|archive| archive.list()).await {
+        let read = |archive: &dyn Archive| Ok((archive.list()?, archive.reach()?));
+        let (list, reach) = match self.shared.ask_archive(read).await {
             Err(PastError::NotKept) => return Ok(Response::new(admin::History::default())),
-            list => list.map_err(not_answered)?,
+            read => read.map_err(not_answered)?,
         };
         let segments = list.into_iter().map(|segment| admin::HistorySegment {
             first: segment.first,
@@ -442,7 +455,14 @@ impl admin::admin_server::Admin for AdminService {
             ended_ms: segment.ended_ms,
             bytes: segment.bytes,
         });
-        Ok(Response::new(admin::History { kept: true, segments: segments.collect() }))
+        let reaches = reach
+            .by_kind()
+            .map(|(kind, since_ms)| admin::HistoryReach { kind: kind.to_owned(), since_ms });
+        Ok(Response::new(admin::History {
+            kept: true,
+            segments: segments.collect(),
+            reaches: reaches.to_vec(),
+        }))
     }
 
     async fn sweep(

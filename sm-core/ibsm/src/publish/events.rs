@@ -249,7 +249,7 @@ mod tests {
     use std::time::Duration;
 
     use crate::clock::HostClock;
-    use crate::history::{Page, SegmentSummary};
+    use crate::history::{Page, Reach, SegmentSummary};
     use crate::observe::event::{Draft, EVENTS_MAX, EventKind, Value};
     use crate::observe::ports::KeptFabric;
     use crate::perf::growths::GROWTHS_MAX;
@@ -287,6 +287,10 @@ mod tests {
 
         fn list(&self) -> io::Result<Vec<SegmentSummary>> {
             Ok(Vec::new())
+        }
+
+        fn reach(&self) -> io::Result<Reach> {
+            Ok(Reach::default())
         }
     }
 

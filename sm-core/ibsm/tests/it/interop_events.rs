@@ -125,6 +125,12 @@ fn what_happened_is_known_by_name_and_time_after_a_restart() {
     the_ports_of_then_are_known(&bed, before, &Net::parse("topology", &net).unwrap());
     let list: Value = serde_json::from_str(&ibsmctl(&bed, &["history", "list", "--json"])).unwrap();
     assert_eq!((&list["kept"], &list["segments"][0]["first"]), (&true.into(), &1.into()));
+    let since = |kind: &str| list["since_ms"][kind].as_u64();
+    assert_eq!(since("events"), all[0]["time_ms"].as_u64());
+    assert!(since("topology").is_some() && since("topology") == since("ports"), "{list}");
+    assert_eq!(since("loads"), None, "counters are not read");
+    let early = refused(&bed, &["diff", "@1", "now"]);
+    assert!(early.contains("; the history has nodes and links since 20"), "{early}");
     let directory = bed.dir.path().join("state-Hca1/history");
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(&directory), mode(&directory.join("00000001.history"))), (0o700, 0o600));

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use crate::history::frame::{Frames, HEAD_LEN, Head};
 use crate::history::layout::Layout;
 use crate::history::record::{FabricReader, Record};
-use crate::history::{Archive, LOADS_AGE_MAX_MS, Page, Place, SegmentSummary};
+use crate::history::{Archive, LOADS_AGE_MAX_MS, Page, Place, Reach, SegmentSummary};
 use crate::observe::event::Event;
 use crate::observe::ports::KeptFabric;
 use crate::observe::topology::Topology;
@@ -292,5 +292,17 @@ impl Archive for Files {
             });
         }
         Ok(list)
+    }
+
+    fn reach(&self) -> io::Result<Reach> {
+        let mut reach = Reach::default();
+        for (segment, _) in self.heads()? {
+            let bytes = self.frames(segment, 0)?.unwrap_or_default();
+            Frames::new(&bytes).for_each(|record| reach.take(record));
+            if reach.is_complete() {
+                break;
+            }
+        }
+        Ok(reach)
     }
 }
