@@ -3,6 +3,7 @@
 //! No sockets, threads or clocks: the caller passes the time. The same calls with the same times,
 //! nets and seeds give the same deliveries.
 
+mod cables;
 mod chaos;
 mod congesting;
 mod control;

@@ -149,6 +149,13 @@ impl Faults {
         self.by_port.clear();
     }
 
+    /// Removes the settings of the link between two ports: those of all links apply to it.
+    pub(crate) fn forget_link(&mut self, ends: [PortIndex; 2]) {
+        for end in ends {
+            self.by_port.remove(&end);
+        }
+    }
+
     /// Changes the settings of the link between two ports.
     pub(crate) fn set_link(&mut self, ends: [PortIndex; 2], change: impl Fn(&mut LinkFaults)) {
         for end in ends {

@@ -209,17 +209,27 @@ impl Subnet {
         wired.then_some(peer)
     }
 
-    /// Sets the far end of the cable at `port`. The caller sets the other end accordingly.
-    pub(crate) fn set_cable(&mut self, port: PortIndex, peer: Option<PortIndex>) {
-        self[port].peer = peer.unwrap_or(PortIndex::NONE);
-    }
-
     /// Cuts or restores the cable at `port`. Link states follow in [`Subnet::settle`].
     pub(crate) fn set_cut(&mut self, port: PortIndex, cut: bool) {
         self[port].cut = cut;
         if let Some(peer) = self.peer(port) {
             self[peer].cut = cut;
         }
+    }
+
+    /// Takes the cable at `port` out of both ends. Their links must be down.
+    pub(crate) fn disconnect(&mut self, port: PortIndex) {
+        if let Some(peer) = self.peer(port) {
+            for end in [port, peer] {
+                (self[end].peer, self[end].cut) = (PortIndex::NONE, false);
+                self.degraded.remove(&end);
+            }
+        }
+    }
+
+    /// Lays a cable between two ports that have none.
+    pub(crate) fn connect(&mut self, a: PortIndex, b: PortIndex) {
+        (self[a].peer, self[b].peer) = (b, a);
     }
 
     pub(crate) fn is_cut(&self, port: PortIndex) -> bool {

@@ -36,9 +36,17 @@ pub enum ControlError {
         /// The port number.
         port: u8,
     },
-    /// The port has a cable, or both ends are the same port.
-    #[error("port {port} of node '{node}' has a cable; disconnect it first")]
+    /// The port has a cable.
+    #[error("port {port} of node '{node}' has a cable; unplug it first")]
     HasCable {
+        /// The node's id.
+        node: String,
+        /// The port number.
+        port: u8,
+    },
+    /// No cable fits: a switch's port 0 is inside, and a port is not cabled to itself.
+    #[error("no cable fits into port {port} of node '{node}'")]
+    NoSocket {
         /// The node's id.
         node: String,
         /// The port number.
@@ -310,42 +318,6 @@ impl Fabric {
     /// Restores the cable at a port.
     pub fn link_up(&mut self, now: Instant, node: NodeIndex, port: u8) -> Result<(), ControlError> {
         self.set_cut(now, node, port, false)
-    }
-
-    /// Removes the cable at a port.
-    pub fn disconnect(
-        &mut self,
-        now: Instant,
-        node: NodeIndex,
-        port: u8,
-    ) -> Result<(), ControlError> {
-        let (a, b) = self.find_link(node, port)?;
-        self.set_cut(now, node, port, true)?;
-        self.subnet.set_cut(a, false);
-        self.subnet.set_cable(a, None);
-        self.subnet.set_cable(b, None);
-        Ok(())
-    }
-
-    /// Connects two ports that have no cable.
-    pub fn connect(
-        &mut self,
-        now: Instant,
-        (node, port): (NodeIndex, u8),
-        (far, far_port): (NodeIndex, u8),
-    ) -> Result<(), ControlError> {
-        let (a, b) = (self.find_port(node, port)?, self.find_port(far, far_port)?);
-        for (end, node, port) in [(a, node, port), (b, far, far_port)] {
-            if self.subnet.peer(end).is_some() || a == b {
-                let node = self.node(node).name.to_owned();
-                return Err(ControlError::HasCable { node, port });
-            }
-        }
-        self.subnet.set_cable(a, Some(b));
-        self.subnet.set_cable(b, Some(a));
-        self.subnet.settle(a);
-        self.run_effects(now);
-        Ok(())
     }
 
     /// Powers a node off: it neither answers nor forwards, and its links go down.

@@ -28,6 +28,14 @@ pub enum Command {
     LinkDown(String, u8),
     /// Plug the cable in again.
     LinkUp(String, u8),
+    /// Take the cable at a port out of both ends.
+    Unplug(String, u8),
+    /// Lay a cable between two ports.
+    Plug((String, u8), (String, u8)),
+    /// Take the cable at a port out, and plug it into another port; the far end stays.
+    Move((String, u8), (String, u8)),
+    /// Report a node's counters as JSON, or those of one port.
+    Counts(String, Option<u8>),
     /// Power a node off.
     NodeDown(String),
     /// Power a node on, without its configuration.
@@ -68,15 +76,15 @@ pub enum Command {
 
 /// Output of `help`.
 pub const HELP: &str = "\
-status | check | node NODE | link-down NODE PORT | link-up NODE PORT | node-down NODE | \
-node-up NODE | reboot NODE | loss SHARE [NODE PORT] | delay MICROSECONDS [NODE PORT] | \
-chaos MILLISECONDS|off | count NODE PORT COUNTER NUMBER | count-rate NODE PORT COUNTER PER_SECOND | \
+status | check | node NODE | link-down NODE PORT | link-up NODE PORT | unplug NODE PORT | \
+plug NODE PORT NODE PORT | move NODE PORT TO-NODE TO-PORT | node-down NODE | node-up NODE | reboot NODE | loss SHARE [NODE PORT] | delay MICROSECONDS [NODE PORT] | \
+chaos MILLISECONDS|off | counters NODE [PORT] | count NODE PORT COUNTER NUMBER | count-rate NODE PORT COUNTER PER_SECOND | \
 degrade NODE PORT RATE|off | counting plain|extended|additional | \
 congest NODE PORT NUMBER [FROM TO [SL]] | congestion-class NODE on|off | \
 trap 129|130|131 NODE PORT | \
 description NODE TEXT | system-image-guid NODE GUID | help | quit \
 (NODE: id, \"description\" or 0xGUID; SHARE: 0.01 or 1%; \
-COUNTER: as PortRcvErrors; RATE: as 1xSDR)";
+COUNTER: as PortRcvErrors, listed by counters; RATE: as 1xSDR)";
 
 /// An invalid command line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -100,6 +108,9 @@ impl Command {
         }
         let usage = |text| move || ParseCommandError::Usage(text);
         match name.to_ascii_lowercase().as_str() {
+            "counters" if !words.is_empty() => {
+                counts(&words).ok_or_else(usage("counters NODE [PORT]"))
+            }
             "status" | "counters" | "clients" => Ok(Self::Status),
             "check" => Ok(Self::Check),
             "help" | "?" => Ok(Self::Help),
@@ -114,6 +125,15 @@ impl Command {
             "link-up" | "relink" => port(&words)
                 .map(|(node, port)| Self::LinkUp(node, port))
                 .ok_or_else(usage("link-up NODE PORT")),
+            "unplug" => port(&words)
+                .map(|(node, port)| Self::Unplug(node, port))
+                .ok_or_else(usage("unplug NODE PORT")),
+            "plug" => two_ports(&words)
+                .map(|(near, far)| Self::Plug(near, far))
+                .ok_or_else(usage("plug NODE PORT NODE PORT")),
+            "move" => two_ports(&words)
+                .map(|(from, to)| Self::Move(from, to))
+                .ok_or_else(usage("move NODE PORT TO-NODE TO-PORT")),
             "loss" => loss(&words).ok_or_else(usage("loss SHARE [NODE PORT]")),
             "error" => error(&words).ok_or_else(usage("error NODE PORT PERCENT")),
             "delay" => delay(&words).ok_or_else(usage("delay MICROSECONDS [NODE PORT]")),
@@ -176,6 +196,25 @@ impl Command {
             Self::LinkUp(name, port) => {
                 let node = find(fabric, &name)?;
                 fabric.link_up(now, node, port)
+            }
+            Self::Unplug(name, port) => {
+                let node = find(fabric, &name)?;
+                fabric.disconnect(now, node, port)
+            }
+            Self::Plug((near, near_port), (far, far_port)) => {
+                let near = (find(fabric, &near)?, near_port);
+                let far = (find(fabric, &far)?, far_port);
+                fabric.connect(now, near, far)
+            }
+            Self::Move((from, from_port), (to, to_port)) => {
+                let from = (find(fabric, &from)?, from_port);
+                let to = (find(fabric, &to)?, to_port);
+                fabric.move_cable(now, from, to)
+            }
+            Self::Counts(name, port) => {
+                let node = find(fabric, &name)?;
+                let counts = counts_json(fabric, now, node, port);
+                return counts.map(|json| json.to_string()).map_err(|error| error.to_string());
             }
             Self::NodeDown(name) => {
                 let node = find(fabric, &name)?;
@@ -278,6 +317,11 @@ fn port(words: &[&str]) -> Option<(String, u8)> {
     }
 }
 
+fn two_ports(words: &[&str]) -> Option<((String, u8), (String, u8))> {
+    let (near, far) = words.split_at_checked(2)?;
+    Some((port(near)?, port(far)?))
+}
+
 fn place(words: &[&str]) -> Option<Option<(String, u8)>> {
     if words.is_empty() { Some(None) } else { port(words).map(Some) }
 }
@@ -304,6 +348,13 @@ fn chaos(words: &[&str]) -> Option<Command> {
         ["off"] => Some(Command::Chaos(None)),
         [ms] => Some(Command::Chaos(Some(Duration::from_millis(ms.parse().ok()?)))),
         _ => None,
+    }
+}
+
+fn counts(words: &[&str]) -> Option<Command> {
+    match words {
+        [node] => Some(Command::Counts((*node).to_owned(), None)),
+        _ => port(words).map(|(node, port)| Command::Counts(node, Some(port))),
     }
 }
 
@@ -473,6 +524,31 @@ fn node_json(fabric: &Fabric, node: NodeIndex) -> Value {
     })
 }
 
+/// The counters of a node's ports as JSON, by port and the specification's name: their values in
+/// full, which may exceed what a field of an attribute can show.
+fn counts_json(
+    fabric: &mut Fabric,
+    now: Instant,
+    node: NodeIndex,
+    port: Option<u8>,
+) -> Result<Value, ControlError> {
+    let last = fabric.node(node).num_ports;
+    let numbers = port.map_or(0..=last, |port| port..=port);
+    let mut ports = Map::new();
+    for number in numbers {
+        if port.is_none() && fabric.port(node, number).is_none() {
+            continue;
+        }
+        let mut counters = Map::new();
+        for &counter in PortCounter::ALL {
+            let value = fabric.port_counter(now, node, number, counter)?;
+            counters.insert(counter.name().to_owned(), json!(value));
+        }
+        ports.insert(number.to_string(), counters.into());
+    }
+    Ok(json!({ "node": fabric.node(node).name, "ports": ports }))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -488,6 +564,15 @@ mod tests {
         assert_eq!(Command::parse("loss 0.02 h 1"), Ok(Command::Loss(loss, at)));
         let count = Command::Count("h".to_owned(), 1, PortCounter::PortRcvErrors, 5);
         assert_eq!(Command::parse("count h 1 portrcverrors 5"), Ok(count));
+        let at = |node: &str, port| (node.to_owned(), port);
+        let moved = Command::Move(at("h", 1), at("Switch 1", 4));
+        assert_eq!(Command::parse("move h 1 \"Switch 1\" 4"), Ok(moved));
+        let plug = Command::Plug(at("h", 1), at("s", 4));
+        assert_eq!(Command::parse("plug h 1 s 4"), Ok(plug));
+        assert!(Command::parse("plug h 1 s").is_err() && Command::parse("move h 1").is_err());
+        let all = Command::Counts("h".to_owned(), None);
+        assert_eq!(Command::parse("counters h"), Ok(all));
+        assert_eq!(Command::parse("counters"), Ok(Command::Status));
         for nothing in ["", "  \n", "# a comment"] {
             assert_eq!(Command::parse(nothing), Ok(Command::Nothing));
         }

@@ -247,6 +247,41 @@ fn a_degraded_link_trains_at_a_lower_rate_until_it_is_repaired() {
 }
 
 #[test]
+fn a_cable_is_moved_to_another_port_and_its_far_end_stays() {
+    let mut bench = Bench::configured();
+    let (s1, s2, h3, now) = (bench.node("S1"), bench.node("S2"), bench.node("H3"), bench.now());
+    let link = |bench: &Bench, node, port| {
+        let link = bench.fabric.port(node, port).unwrap().link;
+        link.map(|link| (link.node, link.port))
+    };
+    bench.fabric.set_loss(Some((h3, 1)), Probability::new(1.0).unwrap()).unwrap();
+    bench.fabric.link_down(now, h3, 1).unwrap();
+    bench.fabric.move_cable(now, (s1, 20), (s2, 5)).unwrap();
+    assert_eq!((link(&bench, s1, 20), link(&bench, s2, 5)), (None, Some((h3, 1))));
+    assert_eq!(link(&bench, h3, 1), Some((s2, 5)));
+    // Its faults went with the old cable.
+    let packet = bench.directed(Method::GET, AttributeId::NODE_INFO, 0, &[1, 2, 5]);
+    assert_eq!(MadHeader::of(&bench.ask(&packet).mad).method(), Method::GET_RESP);
+    let port = bench.fabric.port(s1, 20).unwrap();
+    assert_eq!(port.state, PortState::Down);
+    for (from, to, expected) in [
+        ((s1, 20), (s2, 6), "port 20 of node 'S1' has no cable"),
+        ((s2, 5), (s1, 1), "port 1 of node 'S1' has a cable; unplug it first"),
+        ((s2, 5), (s1, 0), "no cable fits into port 0 of node 'S1'"),
+        ((s2, 5), (s1, 21), "node 'S1' has no port 21"),
+    ] {
+        let failure = bench.fabric.move_cable(now, from, to).unwrap_err();
+        assert_eq!(failure.to_string(), expected);
+    }
+    assert_eq!(link(&bench, s2, 5), Some((h3, 1)), "one that fails changes nothing");
+    bench.fabric.disconnect(now, h3, 1).unwrap();
+    let itself = bench.fabric.connect(now, (s2, 5), (s2, 5)).unwrap_err();
+    assert_eq!(itself.to_string(), "no cable fits into port 5 of node 'S2'");
+    bench.fabric.connect(now, (h3, 1), (s1, 20)).unwrap();
+    assert_eq!(link(&bench, s1, 20), Some((h3, 1)));
+}
+
+#[test]
 fn full_queues_are_bounded_and_counted() {
     let options = Options { deliveries_max: 2, in_flight_max: 1, ..Options::default() };
     let mut bench = Bench::new(options);

@@ -172,3 +172,113 @@ fn counters_are_added_up_also_when_perfquery_clears_them() {
     signal(&ibsm, libc::SIGTERM);
     await_end(&mut ibsm, "ibsm");
 }
+
+/// A switch with two hosts, of links with forward error correction.
+const FAST: &str = "\
+Switch 4 \"Switch1\"
+[1] \"Hca1\"[1] # \"Hca1\" lid 0 4xHDR
+[2] \"Hca2\"[1] # \"Hca2\" lid 0 4xHDR
+
+Hca 1 \"Hca1\"
+[1] \"Switch1\"[1] # lid 0 lmc 0 \"Switch1\" lid 0 4xHDR
+
+Hca 1 \"Hca2\"
+[1] \"Switch1\"[2] # lid 0 lmc 0 \"Switch1\" lid 0 4xHDR
+";
+
+/// Names in `ibfabric ctl` and in `ibsmctl perf`. Details come first: they are read when the sum
+/// that they are part of has grown.
+const COUNTERS: [(&str, &str); 33] = [
+    ("PortLocalPhysicalErrors", "local_physical_err"),
+    ("PortMalformedPacketErrors", "malformed_packet_err"),
+    ("PortBufferOverrunErrors", "buffer_overrun_err"),
+    ("PortDLIDMappingErrors", "dlid_mapping_err"),
+    ("PortVLMappingErrors", "vl_mapping_err"),
+    ("PortLoopingErrors", "looping_err"),
+    ("PortInactiveDiscards", "inactive_discards"),
+    ("PortNeighborMTUDiscards", "neighbor_mtu_discards"),
+    ("PortSwLifetimeLimitDiscards", "sw_lifetime_limit_discards"),
+    ("PortSwHOQLifetimeLimitDiscards", "sw_hoq_lifetime_limit_discards"),
+    ("PortFECCorrectableBlockCtr", "fec_corrected_blocks"),
+    ("PortFECUncorrectableBlockCtr", "fec_uncorrectable_blocks"),
+    ("PortFECCorrectedSymbolCtr", "fec_corrected_symbols"),
+    ("PortXmitData", "xmit_data"),
+    ("PortRcvData", "rcv_data"),
+    ("PortXmitPkts", "xmit_pkts"),
+    ("PortRcvPkts", "rcv_pkts"),
+    ("PortMulticastXmitPkts", "multicast_xmit_pkts"),
+    ("PortMulticastRcvPkts", "multicast_rcv_pkts"),
+    ("SymbolErrorCounter", "symbol_err_cnt"),
+    ("LinkErrorRecoveryCounter", "link_err_recover"),
+    ("LinkDownedCounter", "link_downed"),
+    ("PortRcvErrors", "rcv_err"),
+    ("PortRcvRemotePhysicalErrors", "rcv_rem_phys_err"),
+    ("PortRcvSwitchRelayErrors", "rcv_switch_relay_err"),
+    ("PortXmitDiscards", "xmit_discards"),
+    ("PortXmitConstraintErrors", "xmit_constraint_err"),
+    ("PortRcvConstraintErrors", "rcv_constraint_err"),
+    ("LocalLinkIntegrityErrors", "link_int_err"),
+    ("ExcessiveBufferOverrunErrors", "buf_overrun_err"),
+    ("VL15Dropped", "vl15_dropped"),
+    ("PortXmitWait", "xmit_wait"),
+    ("QP1Dropped", "qp1_dropped"),
+];
+
+/// Every value that `ibsmctl perf` shows is between what the simulator has counted before and after:
+/// those that only commands change are equal.
+#[test]
+fn every_counter_is_what_the_simulator_counted_and_a_moved_cable_is_found() {
+    let net = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(net.path(), FAST).unwrap();
+    let Some(mut bed) = Bed::on_ibfabric(net.path()) else { return };
+    bed.console(&["counting", "additional"]);
+    let settings = bed.dir.path().join("ibsm.conf");
+    std::fs::write(&settings, "perfmgr TRUE\nperfmgr_sweep_time_s 1\n").unwrap();
+    let ibsm = Running(bed.manage("Hca1", &["-F", settings.to_str().unwrap()]));
+    let totals = |bed: &Bed, port: &str| -> Value {
+        let output = ctl(bed, &["perf", port, "--json"]);
+        json(&String::from_utf8(output.stdout).unwrap())[0]["totals"].clone()
+    };
+    let truth = |bed: &Bed, node: &str, port: &str| -> Value {
+        json(&bed.console(&["counters", node, port]))["ports"][port].clone()
+    };
+    await_text(
+        "a first reading",
+        || totals(&bed, "Switch1/2").to_string(),
+        |text| json(text)["xmit_pkts"].as_u64().is_some_and(|count| count > 0),
+    );
+    for (node, port) in [("Hca2", "1"), ("Switch1", "2")] {
+        for (at, (counter, _)) in COUNTERS.iter().enumerate() {
+            bed.console(&["count", node, port, counter, &(100 + at).to_string()]);
+        }
+        let place = format!("{node}/{port}");
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            let before = truth(&bed, node, port);
+            std::thread::sleep(Duration::from_secs(3));
+            let shown = totals(&bed, &place);
+            let after = truth(&bed, node, port);
+            let wrong: Vec<_> = COUNTERS
+                .iter()
+                .enumerate()
+                .filter(|(at, (counter, name))| {
+                    let shown = shown[*name].as_u64().unwrap_or(0);
+                    let (least, most) = (before[*counter].as_u64(), after[*counter].as_u64());
+                    shown < 100 + *at as u64 || Some(shown) < least || Some(shown) > most
+                })
+                .collect();
+            if wrong.is_empty() {
+                break;
+            }
+            assert!(Instant::now() < deadline, "{place}: {wrong:?}\n{shown}\n{after}");
+        }
+    }
+    bed.console(&["move", "Switch1", "2", "Switch1", "4"]);
+    let moved = || {
+        let output = ctl(&bed, &["events", "--kind", "link_changed", "--kind", "link_came"]);
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let is_found = |text: &str| text.contains("'Switch1' port 4") && text.contains("'Hca2' port 1");
+    await_text("the cable at its new port", moved, is_found);
+    drop(ibsm);
+}
