@@ -1,5 +1,9 @@
 //! Inventory: ports, systems and links of the published snapshot, with the members that clients of
 //! UFM read.
+//!
+//! `system_name`, `node_description` and `dname` are of the node's own description: schedulers
+//! match them with names of hosts. The members `…display_name`, which UFM does not have, are the
+//! operator's names (`node_name_map_name`), as everywhere else in `ibsm`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,6 +21,7 @@ use serde_json::{Value, json};
 
 use super::{Answer, Shared, json_of};
 use crate::observe::links::End;
+use crate::observe::node_name;
 
 /// Rows of a page, if a client names none.
 const PAGE_ROWS: usize = 100;
@@ -79,6 +84,7 @@ async fn systems(State(served): State<Shared>) -> Answer {
         let row = |node: &Arc<Node>| {
             json!({
                 "system_name": system_name(node),
+                "display_name": node_name(node),
                 "name": hex(node.guid),
                 "guid": hex(node.guid),
                 "system_guid": hex(system_of(node)),
@@ -113,10 +119,12 @@ async fn links(State(served): State<Shared>, Query(page): Query<Page>) -> Answer
                     "source_port": port.num.0.to_string(),
                     "source_port_dname": dname(node, port),
                     "source_system_name": system_name(node),
+                    "source_display_name": node_name(node),
                     "destination_guid": hex(other.guid),
                     "destination_port": far.num.0.to_string(),
                     "destination_port_dname": dname(other, far),
                     "destination_system_name": system_name(other),
+                    "destination_display_name": node_name(other),
                     "speed": speed,
                     "width": width,
                     "severity": "Info",
@@ -161,6 +169,7 @@ impl<'a> Nodes<'a> {
             "lid": lid,
             "systemID": hex(system_of(node)),
             "system_name": system_name(node),
+            "display_name": node_name(node),
             "dname": dname(node, port),
             "description": format!("{} IB Port", sys_type(node)),
             "node_description": text::of_field(&node.description),
@@ -180,6 +189,7 @@ impl<'a> Nodes<'a> {
             "peer": far.map(|(node, port)| port_name(node, port)),
             "peer_guid": far.map(|(node, _)| hex(node.guid)),
             "peer_node_name": far.map(|(node, _)| system_name(node)),
+            "peer_display_name": far.map(|(node, _)| node_name(node)),
             "peer_port_dname": far.map(|(node, port)| dname(node, port)),
         })
     }

@@ -269,6 +269,37 @@ fn the_inventory_has_what_clients_read() {
 }
 
 #[test]
+fn operators_names_are_shown_beside_those_that_schedulers_match() {
+    use crate::observe::testing_names;
+    testing_names::give();
+    let bed = Bed::new();
+    let mut plane = plane();
+    let mut host = Node::clone(&plane.nodes[0]);
+    host.guid = testing_names::OF_API;
+    let mut leaf = Node::clone(&plane.nodes[1]);
+    leaf.ports[1].peer = Some((host.guid, PortNum(1)));
+    plane.nodes = vec![Arc::new(leaf), Arc::new(host)];
+    bed.publisher.publish(plane).unwrap();
+    let (_, ports) = bed.ask("GET resources/ports?sys_type=Computer", "");
+    for (member, value) in [
+        ("display_name", "rack 8 host 3"),
+        ("system_name", "host1"),
+        ("node_description", "host1 HCA-1"),
+        ("dname", "HCA-1/1"),
+        ("peer_display_name", "leaf1"),
+    ] {
+        assert_eq!(ports[0][member], value, "{member}");
+    }
+    let (_, systems) = bed.ask("GET resources/systems", "");
+    assert_eq!(systems[1]["display_name"], "rack 8 host 3");
+    assert_eq!(systems[1]["description"], "host1 HCA-1");
+    let (_, links) = bed.ask("GET resources/links", "");
+    assert_eq!(links[0]["source_display_name"], "leaf1");
+    assert_eq!(links[0]["destination_display_name"], "rack 8 host 3");
+    assert_eq!(links[0]["destination_system_name"], "host1");
+}
+
+#[test]
 fn each_base_takes_who_proves_to_be_a_user() {
     let bed = Bed::new();
     let get = |path: &str, headers: &str| bed.send(&format!("GET {path}"), headers, "").0;

@@ -52,6 +52,8 @@ use moment::{
     SweepCounts, TypeHistory, TypeRate,
 };
 use names::Names;
+#[cfg(test)]
+pub(crate) use names::testing as testing_names;
 pub(crate) use names::{description, etag, give_names, given_name, given_names, name as node_name};
 use problem::{
     Changes, Condition, FabricWatch, Growth, Kind, ProblemList, Problems, of_responders,

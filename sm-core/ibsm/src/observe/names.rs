@@ -112,19 +112,33 @@ pub(crate) fn etag(snapshot: &Snapshot) -> String {
     format!("{:032x}", snapshot.checksum().fabric)
 }
 
+/// Names that all tests of this process share, with one GUID for each test.
+#[cfg(test)]
+pub(crate) mod testing {
+    use super::*;
+
+    pub(crate) const OF_TOPOLOGY: Guid = Guid(0xFACE_0001);
+    pub(crate) const OF_API: Guid = Guid(0xFACE_0003);
+
+    pub(crate) fn give() {
+        let of = |guid, name: &str| (guid, Arc::from(name));
+        give_names(
+            [of(OF_TOPOLOGY, "rack 7 top"), of(OF_API, "rack 8 host 3")].into_iter().collect(),
+        );
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::observe::problem::testing::plane;
     use crate::observe::topology::Topology;
-    use ib_mad::types::Guid;
 
     /// Regression: operators' names were in the log only.
     #[test]
     fn the_operators_names_are_shown_in_place_of_descriptions() {
-        // Names are of the whole process: no other test has these GUIDs.
-        let (named, other) = (0xFACE_0001, 0xFACE_0002);
-        give_names([(Guid(named), Arc::from("rack 7 top"))].into_iter().collect());
+        let (named, other) = (testing::OF_TOPOLOGY.0, 0xFACE_0002);
+        testing::give();
         let plane = plane(&[(named, 1, other, 1)], 0, 0);
         let topology = Topology::of(&plane);
         assert_eq!(topology.name(Guid(named)), "rack 7 top");
