@@ -1370,6 +1370,32 @@ pub mod admin_client {
                 .insert(GrpcMethod::new("ibsa.admin.v1.Admin", "ListEvents"));
             self.inner.server_streaming(req, path, codec).await
         }
+        /// For programs that follow: as ListEvents with `follow`, which need not be set. Those that continue
+        /// where they were give `from_number`; the kinds of events are in docs/events.md.
+        pub async fn events(
+            &mut self,
+            request: impl tonic::IntoRequest<super::EventsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::Events>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/ibsa.admin.v1.Admin/Events",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("ibsa.admin.v1.Admin", "Events"));
+            self.inner.server_streaming(req, path, codec).await
+        }
         /// What the history on disk has.
         pub async fn list_history(
             &mut self,
@@ -1816,6 +1842,18 @@ pub mod admin_server {
             &self,
             request: tonic::Request<super::EventsRequest>,
         ) -> std::result::Result<tonic::Response<Self::ListEventsStream>, tonic::Status>;
+        /// Server streaming response type for the Events method.
+        type EventsStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::Events, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// For programs that follow: as ListEvents with `follow`, which need not be set. Those that continue
+        /// where they were give `from_number`; the kinds of events are in docs/events.md.
+        async fn events(
+            &self,
+            request: tonic::Request<super::EventsRequest>,
+        ) -> std::result::Result<tonic::Response<Self::EventsStream>, tonic::Status>;
         /// What the history on disk has.
         async fn list_history(
             &self,
@@ -2400,6 +2438,52 @@ pub mod admin_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ListEventsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/ibsa.admin.v1.Admin/Events" => {
+                    #[allow(non_camel_case_types)]
+                    struct EventsSvc<T: Admin>(pub Arc<T>);
+                    impl<
+                        T: Admin,
+                    > tonic::server::ServerStreamingService<super::EventsRequest>
+                    for EventsSvc<T> {
+                        type Response = super::Events;
+                        type ResponseStream = T::EventsStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::EventsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::events(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = EventsSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

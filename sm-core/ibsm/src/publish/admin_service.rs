@@ -148,6 +148,39 @@ impl AdminService {
         self.shared.events.note(unix_ms(), Draft::new(EventKind::Configuration, text));
     }
 
+    /// Starts a stream of events.
+    fn stream_events(
+        &self,
+        request: admin::EventsRequest,
+    ) -> Result<Response<Answers<admin::Events>>, Status> {
+        let admin::EventsRequest { from_number, since_ms, last, follow, kinds } = request;
+        let wanted = events::Wanted { from: Begin::of(from_number, since_ms, last), follow, kinds };
+        let mut feed = EventFeed::open(&self.shared, wanted).map_err(|refusal| match refusal {
+            Refusal::Crowded => Status::resource_exhausted(refusal.to_string()),
+            Refusal::Kind(_) | Refusal::NotKept => Status::invalid_argument(refusal.to_string()),
+            Refusal::NotCounted => Status::failed_precondition(refusal.to_string()),
+        })?;
+        let mut end = self.end.clone();
+        let (sender, answers) = mpsc::channel(ANSWERS_MAX);
+        tokio::spawn(async move {
+            loop {
+                let events = tokio::select! {
+                    events = feed.next() => events,
+                    () = sender.closed() => None,
+                    _ = end.changed() => None,
+                };
+                let Some(events) = events else { return };
+                for events in messages(&events) {
+                    tokio::select! {
+                        sent = sender.send(Ok(events)) => if sent.is_err() { return },
+                        _ = end.changed() => return,
+                    }
+                }
+            }
+        });
+        Ok(Response::new(ReceiverStream::new(answers)))
+    }
+
     /// Answers with a stream of messages about the latest snapshot, made on another thread. `make`
     /// passes each to a function that returns whether to continue.
     fn answer<M: Send + 'static>(
@@ -229,6 +262,7 @@ impl admin::admin_server::Admin for AdminService {
     type ListCongestionStream = Answers<admin::CongestionAgents>;
     type WatchStream = Answers<admin::Moment>;
     type ListEventsStream = Answers<admin::Events>;
+    type EventsStream = Answers<admin::Events>;
 
     async fn watch(
         &self,
@@ -410,33 +444,14 @@ impl admin::admin_server::Admin for AdminService {
         &self,
         request: Request<admin::EventsRequest>,
     ) -> Result<Response<Self::ListEventsStream>, Status> {
-        let admin::EventsRequest { from_number, since_ms, last, follow, kinds } =
-            request.into_inner();
-        let wanted = events::Wanted { from: Begin::of(from_number, since_ms, last), follow, kinds };
-        let mut feed = EventFeed::open(&self.shared, wanted).map_err(|refusal| match refusal {
-            Refusal::Crowded => Status::resource_exhausted(refusal.to_string()),
-            Refusal::Kind(_) | Refusal::NotKept => Status::invalid_argument(refusal.to_string()),
-            Refusal::NotCounted => Status::failed_precondition(refusal.to_string()),
-        })?;
-        let mut end = self.end.clone();
-        let (sender, answers) = mpsc::channel(ANSWERS_MAX);
-        tokio::spawn(async move {
-            loop {
-                let events = tokio::select! {
-                    events = feed.next() => events,
-                    () = sender.closed() => None,
-                    _ = end.changed() => None,
-                };
-                let Some(events) = events else { return };
-                for events in messages(&events) {
-                    tokio::select! {
-                        sent = sender.send(Ok(events)) => if sent.is_err() { return },
-                        _ = end.changed() => return,
-                    }
-                }
-            }
-        });
-        Ok(Response::new(ReceiverStream::new(answers)))
+        self.stream_events(request.into_inner())
+    }
+
+    async fn events(
+        &self,
+        request: Request<admin::EventsRequest>,
+    ) -> Result<Response<Self::EventsStream>, Status> {
+        self.stream_events(admin::EventsRequest { follow: true, ..request.into_inner() })
     }
 
     async fn list_history(

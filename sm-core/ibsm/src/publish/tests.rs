@@ -155,3 +155,30 @@ fn a_standby_does_not_list_the_registry() {
     let listed = asked("master", false);
     assert!(listed.iter().all(Result::is_ok), "{listed:?}");
 }
+
+#[test]
+fn a_program_gets_events_as_they_happen_without_asking_to_follow() {
+    use crate::observe::event::{Draft, EventKind};
+    let directory = tempfile::tempdir().unwrap();
+    let publisher = publisher(directory.path());
+    let events = publisher.events();
+    let note = |time_ms, text: &str| events.note(time_ms, Draft::new(EventKind::Trap, text));
+    note(1, "earlier");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let url = format!("http://{}", publisher.address());
+        let mut client = admin::admin_client::AdminClient::connect(url).await.unwrap();
+        let wanted = admin::EventsRequest { last: Some(1), ..Default::default() };
+        let mut stream = client.events(wanted).await.unwrap().into_inner();
+        let texts = async |stream: &mut tonic::Streaming<admin::Events>| -> Vec<String> {
+            let part = stream.message().await.unwrap().unwrap();
+            part.events.into_iter().map(|event| event.text).collect()
+        };
+        assert_eq!(texts(&mut stream).await, ["earlier"]);
+        note(2, "now");
+        assert_eq!(texts(&mut stream).await, ["now"]);
+        let unknown = admin::EventsRequest { kinds: vec!["tarp".into()], ..Default::default() };
+        let refusal = client.events(unknown).await.unwrap_err();
+        assert_eq!(refusal.code(), tonic::Code::InvalidArgument);
+    });
+}
