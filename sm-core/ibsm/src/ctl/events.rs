@@ -20,14 +20,16 @@ pub struct Options {
     /// number [default: the last 100 events].
     #[arg(long, value_name = "TIME|NUMBER")]
     since: Option<String>,
-    /// Print the last COUNT events.
+    /// Print the last COUNT events, with --kind of these kinds, of those that ibsm has in memory.
     #[arg(short = 'n', long, value_name = "COUNT", conflicts_with = "since")]
     last: Option<u64>,
     /// Go on with the events that happen.
     #[arg(short, long)]
     follow: bool,
-    /// Print events of this kind only, such as problem_opened; repeatable.
-    #[arg(short, long, value_name = "KIND")]
+    /// Print events of these kinds only, such as problem_opened,trap; repeatable. With --follow
+    /// also port_errors, port_data_counters and port_select: growth of counters at each reading of
+    /// a port, which is not kept; all stands for all other kinds.
+    #[arg(short, long, value_name = "KIND", value_delimiter = ',')]
     kind: Vec<String>,
     /// Print JSON, one event per line.
     #[arg(short, long)]
@@ -60,17 +62,53 @@ pub(super) async fn run(sm: &Sm, options: &Options) -> Result<String, CtlError> 
         }
     }
     let mut text = String::new();
-    let mut is_connected = false;
+    let mut state = State::default();
     loop {
-        let ended = read(sm, options, &mut request, &mut text, &mut is_connected).await;
+        let ended = read(sm, options, &mut request, &mut text, &mut state).await;
         match ended {
+            Ok(()) if text.is_empty() && !options.follow && !options.json => {
+                return Ok("no events\n".to_owned());
+            }
             Ok(()) => return Ok(text),
-            Err(failure) if options.follow && is_connected => {
-                let _ = writeln!(std::io::stderr(), "ibsmctl: {failure}; connecting again");
+            Err(failure) if options.follow && state.was_connected => {
+                if let Some(report) = state.fail(&failure) {
+                    let _ = writeln!(std::io::stderr(), "ibsmctl: {report}; connecting again");
+                }
                 tokio::time::sleep(RETRY_DELAY).await;
                 // What refuses from now on may be a manager that starts.
             }
             Err(failure) => return Err(failure),
+        }
+    }
+}
+
+/// What is known of the connection, with `--follow`.
+#[derive(Default)]
+struct State {
+    was_connected: bool,
+    /// Why it is not connected, as it was reported last.
+    reported: Option<String>,
+}
+
+impl State {
+    /// What to report of a failure: each reason once, however long it lasts.
+    fn fail(&mut self, failure: &CtlError) -> Option<String> {
+        let (reason, report) = match failure {
+            CtlError::Unreachable { address, reason } => {
+                let report = format!("the connection to ibsm at {address} is lost: {reason}");
+                (address.clone(), report)
+            }
+            other => (other.to_string(), other.to_string()),
+        };
+        let is_news = self.reported.as_ref() != Some(&reason);
+        self.reported = Some(reason);
+        is_news.then_some(report)
+    }
+
+    fn connected(&mut self) {
+        self.was_connected = true;
+        if self.reported.take().is_some() {
+            let _ = writeln!(std::io::stderr(), "ibsmctl: connected again");
         }
     }
 }
@@ -81,11 +119,11 @@ async fn read(
     options: &Options,
     request: &mut EventsRequest,
     text: &mut String,
-    is_connected: &mut bool,
+    state: &mut State,
 ) -> Result<(), CtlError> {
     let answer = sm.connect_to_stay().await?.list_events(request.clone()).await;
     let mut stream = answer.map_err(|status| sm.refused(&status))?.into_inner();
-    *is_connected = true;
+    state.connected();
     while let Some(part) = stream.message().await.map_err(|status| sm.refused(&status))? {
         for event in &part.events {
             if event.number > 0 {
@@ -301,6 +339,27 @@ mod tests {
         assert_eq!((read.number, &read.kind[..]), (9, "problem_opened"));
         let damaged = Event { fields: "{".into(), ..Event::default() };
         assert!(EventJson::of(&damaged).is_err());
+    }
+
+    /// Regression: a manager that was down was reported each second.
+    #[test]
+    fn each_reason_of_a_lost_connection_is_reported_once() {
+        let lost = |reason: &str| CtlError::Unreachable {
+            address: "http://sm1:7471".into(),
+            reason: reason.into(),
+        };
+        let refused = CtlError::Refused { address: "x".into(), message: "not yet".into() };
+        let mut state = State::default();
+        let first = state.fail(&lost("the stream has ended")).unwrap();
+        assert_eq!(
+            first,
+            "the connection to ibsm at http://sm1:7471 is lost: the stream has ended"
+        );
+        assert_eq!(state.fail(&lost("Connection refused")), None);
+        assert!(state.fail(&refused).is_some_and(|report| report.contains("not yet")));
+        assert_eq!(state.fail(&refused), None);
+        state.connected();
+        assert!(state.fail(&lost("the stream has ended")).is_some());
     }
 
     #[test]

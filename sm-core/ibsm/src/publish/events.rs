@@ -24,7 +24,7 @@ pub(crate) enum Begin {
     Number(u64),
     /// The first at this time or later, milliseconds since 1970.
     Time(u64),
-    /// The last of this number.
+    /// The last of this number, of the kinds that are wanted, among those in memory.
     Last(u64),
 }
 
@@ -76,7 +76,7 @@ pub(crate) enum Refusal {
     #[error("too many readers of events: the limit is {READERS_MAX}")]
     Crowded,
     /// There is no such kind.
-    #[error("no kind of events '{0}': see docs/events.md")]
+    #[error("{}", Kinds::unknown(.0))]
     Kind(String),
     /// Growth of counters is passed on as it is found.
     #[error("events of counters are not kept: they are for readers that follow (--follow)")]
@@ -134,7 +134,7 @@ impl EventFeed {
         let events = shared.events.clone();
         let at = match from {
             Begin::Number(number) => At::Memory(number),
-            Begin::Last(count) => At::Memory(events.last(count)),
+            Begin::Last(count) => At::Memory(events.last(count, &kinds)),
             Begin::Time(time_ms) => match events.at(time_ms) {
                 Some(number) => At::Memory(number),
                 None => At::Archive { place: Place::Time(time_ms), number: events.first() },

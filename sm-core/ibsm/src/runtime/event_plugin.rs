@@ -233,7 +233,7 @@ fn kinds_of(command: &EventCommand) -> Kinds {
 
 /// What is reported about an unknown label.
 pub(super) fn unknown_kind(label: &str) -> String {
-    format!("event_plugin_kinds: no kind of events '{label}': see docs/events.md")
+    format!("event_plugin_kinds: {}", Kinds::unknown(label))
 }
 
 /// Waits for growth of counters; for ever if none is wanted.

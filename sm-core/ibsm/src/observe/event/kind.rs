@@ -1,5 +1,6 @@
 //! The kinds of events: labels, OpenSM's numbers, and which of them a reader wants.
 
+use sm_config::nearest_of;
 use sm_core::perf::Group;
 
 macro_rules! kinds {
@@ -132,6 +133,16 @@ impl Kinds {
         Ok(kinds)
     }
 
+    /// What is reported about an unknown label: the kind that may be meant, and all kinds.
+    pub fn unknown(label: &str) -> String {
+        let labels =
+            || std::iter::once(ALL_LABEL).chain(EventKind::ALL.iter().map(|of| of.label()));
+        let meant = nearest_of(label, labels());
+        let meant = meant.map_or_else(String::new, |meant| format!(" (did you mean {meant}?)"));
+        let known: Vec<_> = labels().collect();
+        format!("no kind of events '{label}'{meant}; the kinds are {}", known.join(", "))
+    }
+
     /// Whether events with this label are wanted.
     pub fn takes(&self, label: &str) -> bool {
         let is_listed = self.listed.iter().any(|kind| kind.label() == label);
@@ -173,7 +184,10 @@ mod tests {
         let with_data = of(&["all", "port_data_counters", "port_select"]);
         assert!(with_data.takes("node_came"));
         assert_eq!(with_data.groups(), [false, true, true]);
-        assert_eq!(Kinds::of(["trap", "tarp"]).err(), Some("tarp".into()));
+        assert_eq!(Kinds::of(["trap", "link_wnt"]).err(), Some("link_wnt".into()));
+        let unknown = Kinds::unknown("link_wnt");
+        assert!(unknown.starts_with("no kind of events 'link_wnt' (did you mean link_went?); the"));
+        assert!(unknown.contains(" kinds are all, port_errors, ") && unknown.contains(", trap, "));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
-use super::{Draft, Event, EventKind};
+use super::{Draft, Event, EventKind, Kinds};
 
 /// Number of events kept in memory. A reader that is further behind misses some, unless a history
 /// on disk has them.
@@ -117,10 +117,14 @@ impl EventLog {
         }
     }
 
-    /// The number of the first of the last `count` events.
-    pub fn last(&self, count: u64) -> u64 {
+    /// The number of the first of the last `count` events that are of these kinds; of the first event
+    /// kept if there are fewer.
+    pub fn last(&self, count: u64, kinds: &Kinds) -> u64 {
         let ring = self.ring();
-        ring.next.saturating_sub(count).max(ring.first())
+        let Some(before) = count.checked_sub(1) else { return ring.next };
+        let before = usize::try_from(before).unwrap_or(usize::MAX);
+        let mut events = ring.events.iter().rev().filter(|event| kinds.takes(&event.kind));
+        events.nth(before).map_or(ring.first(), |event| event.number)
     }
 
     /// The number of the first event kept that happened at `time_ms` or later, or of the next one;
@@ -229,9 +233,22 @@ mod tests {
         let batch = log.since(1, 3);
         assert_eq!((numbers(&batch), batch.missed, batch.next), (vec![11, 12, 13], 10, 14));
         assert!(log.since(all + 1, 3).events.is_empty());
-        assert_eq!(log.last(2), all - 1);
+        let every = Kinds::of([]).unwrap();
+        assert_eq!((log.last(2, &every), log.last(0, &every)), (all - 1, all + 1));
         assert_eq!(log.at(20_500), Some(22));
         assert_eq!((log.at(0), log.at(u64::MAX)), (None, Some(all + 1)));
+    }
+
+    /// Regression: `events -n 2 --kind trap` listed the traps among the last two events.
+    #[test]
+    fn the_last_events_are_counted_by_kind() {
+        let log = EventLog::default();
+        for kind in [EventKind::Trap, EventKind::NodeCame, EventKind::Trap, EventKind::NodeWent] {
+            log.note(1, Draft::new(kind, "x"));
+        }
+        let traps = Kinds::of(["trap"]).unwrap();
+        assert_eq!([1, 2, 3].map(|count| log.last(count, &traps)), [3, 1, 1]);
+        assert_eq!(log.last(1, &Kinds::of(["node_came"]).unwrap()), 2);
     }
 
     /// A program that remembers a number of a history that was deleted gets what there is.
@@ -268,7 +285,7 @@ mod tests {
         assert_eq!(counts[&EventKind::NodeCame], expected);
         assert_eq!(counts[&EventKind::Mastership].noted, 1);
         log.note(5100, draft("later"));
-        let last = log.since(log.last(1), 1).events[0].clone();
+        let last = log.since(log.last(1, &Kinds::of([]).unwrap()), 1).events[0].clone();
         assert_eq!(last.fields["suppressed_before"], Value::Number(70));
         // A clock that is set back stops nothing for ever.
         log.note(0, draft("earlier"));
