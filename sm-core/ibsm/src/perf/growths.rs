@@ -32,7 +32,7 @@ pub(crate) struct GrowthFeed {
 }
 
 impl GrowthFeed {
-    /// The groups that somebody reads.
+    /// The groups that have readers.
     pub(crate) fn wanted(&self) -> Groups {
         [0, 1, 2].map(|group: usize| self.readers[group].load(Relaxed) > 0)
     }

@@ -669,8 +669,9 @@ mod tests {
     fn a_foreign_one_is_news_once_until_it_shows_our_key_or_goes() {
         let mut election = election();
         let place = || "there".to_owned();
-        let is_news =
-            |election: &mut Election, guid| election.put_foreign(Guid(guid), false, "why", place).is_new;
+        let is_news = |election: &mut Election, guid| {
+            election.put_foreign(Guid(guid), false, "why", place).is_new
+        };
         assert!(is_news(&mut election, 1) && !is_news(&mut election, 1));
         election.is_known_at(Guid(1));
         assert_eq!(election.foreign_sms().count(), 0);
