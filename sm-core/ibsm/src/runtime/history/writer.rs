@@ -175,6 +175,10 @@ impl Writer {
         if is_same && has_engine || plane.nodes.is_empty() {
             return Ok(());
         }
+        if self.current.is_none() {
+            // A fabric is looked for in files that were begun before it.
+            self.begin()?;
+        }
         let fabric = self.kept(plane, engine);
         let time_ms = unix_ms();
         let known = self.fabric.as_ref().filter(|_| self.plane.is_none());
