@@ -77,8 +77,10 @@ pub enum Command {
 /// Output of `help`.
 pub const HELP: &str = "\
 status | check | node NODE | link-down NODE PORT | link-up NODE PORT | unplug NODE PORT | \
-plug NODE PORT NODE PORT | move NODE PORT TO-NODE TO-PORT | node-down NODE | node-up NODE | reboot NODE | loss SHARE [NODE PORT] | delay MICROSECONDS [NODE PORT] | \
-chaos MILLISECONDS|off | counters NODE [PORT] | count NODE PORT COUNTER NUMBER | count-rate NODE PORT COUNTER PER_SECOND | \
+plug NODE PORT NODE PORT | move NODE PORT TO-NODE TO-PORT | node-down NODE | node-up NODE | \
+reboot NODE | loss SHARE [NODE PORT] | delay MICROSECONDS [NODE PORT] | \
+chaos MILLISECONDS|off | counters NODE [PORT] | count NODE PORT COUNTER NUMBER | \
+count-rate NODE PORT COUNTER PER_SECOND | \
 degrade NODE PORT RATE|off | counting plain|extended|additional | \
 congest NODE PORT NUMBER [FROM TO [SL]] | congestion-class NODE on|off | \
 trap 129|130|131 NODE PORT | \

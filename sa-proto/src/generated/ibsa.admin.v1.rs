@@ -1370,8 +1370,8 @@ pub mod admin_client {
                 .insert(GrpcMethod::new("ibsa.admin.v1.Admin", "ListEvents"));
             self.inner.server_streaming(req, path, codec).await
         }
-        /// For programs that follow: as ListEvents with `follow`, which need not be set. Those that continue
-        /// where they were give `from_number`; the kinds of events are in docs/events.md.
+        /// For programs that follow: as ListEvents with `follow`, which need not be set. Those that
+        /// continue where they were give `from_number`; the kinds of events are in docs/events.md.
         pub async fn events(
             &mut self,
             request: impl tonic::IntoRequest<super::EventsRequest>,
@@ -1848,8 +1848,8 @@ pub mod admin_server {
             >
             + std::marker::Send
             + 'static;
-        /// For programs that follow: as ListEvents with `follow`, which need not be set. Those that continue
-        /// where they were give `from_number`; the kinds of events are in docs/events.md.
+        /// For programs that follow: as ListEvents with `follow`, which need not be set. Those that
+        /// continue where they were give `from_number`; the kinds of events are in docs/events.md.
         async fn events(
             &self,
             request: tonic::Request<super::EventsRequest>,

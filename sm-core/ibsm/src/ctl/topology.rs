@@ -422,7 +422,7 @@ mod tests {
         assert_eq!((found.quarantined.len(), found.let_in.len()), (2, 0));
     }
 
-    /// Regression: nodes that are missing had the names of the file, or of the time of the baseline.
+    /// Regression: nodes that are missing had the names of the file, or of the baseline's time.
     #[test]
     fn nodes_of_files_and_earlier_times_have_the_operators_names_of_now() {
         let (mut old, new) = (side("good.topo", &LINKS, 0), side("now", &LINKS[..3], 0));

@@ -180,8 +180,8 @@ impl Node {
             // Its description is not read.
             let known = given_name(far).map_or_else(String::new, |name| format!("'{name}' "));
             let text = format!(
-                "the {what} behind it, {kind} {known}{far} port {far_port}, is not in the baseline and is \
-                 kept out"
+                "the {what} behind it, {kind} {known}{far} port {far_port}, is not in the baseline \
+                 and is kept out"
             );
             found.push(Condition::new(Kind::Quarantined, Subject::port(name, guid, port), text));
         }

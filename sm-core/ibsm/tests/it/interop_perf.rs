@@ -224,8 +224,8 @@ const COUNTERS: [(&str, &str); 33] = [
     ("QP1Dropped", "qp1_dropped"),
 ];
 
-/// Every value that `ibsmctl perf` shows is between what the simulator has counted before and after:
-/// those that only commands change are equal.
+/// Every value that `ibsmctl perf` shows is between what the simulator has counted before and
+/// after: those that only commands change are equal.
 #[test]
 fn every_counter_is_what_the_simulator_counted_and_a_moved_cable_is_found() {
     let net = tempfile::NamedTempFile::new().unwrap();

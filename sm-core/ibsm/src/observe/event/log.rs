@@ -117,8 +117,8 @@ impl EventLog {
         }
     }
 
-    /// The number of the first of the last `count` events that are of these kinds; of the first event
-    /// kept if there are fewer.
+    /// The number of the first of the last `count` events that are of these kinds; of the first
+    /// event kept if there are fewer.
     pub fn last(&self, count: u64, kinds: &Kinds) -> u64 {
         let ring = self.ring();
         let Some(before) = count.checked_sub(1) else { return ring.next };
