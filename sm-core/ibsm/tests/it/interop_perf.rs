@@ -1,8 +1,8 @@
 //! Counters of ports, read by the performance manager beside `perfquery`.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::process::{Child, Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
@@ -224,6 +224,41 @@ const COUNTERS: [(&str, &str); 33] = [
     ("QP1Dropped", "qp1_dropped"),
 ];
 
+/// What is counted while a reader follows is in its events, all of it and once.
+fn growth_is_an_event_for_those_that_follow_it(bed: &Bed) {
+    let url = format!("http://{}", bed.address("Hca1", "publish"));
+    let words = ["events", "--follow", "--last", "0", "--kind", "port_errors", "--json"];
+    let mut reader = Command::new(env!("CARGO_BIN_EXE_ibsmctl"));
+    let reader = reader.args(["--sm", &url]).args(words).stdout(Stdio::piped());
+    let mut reader = Running(reader.spawn().unwrap());
+    let mut lines = BufReader::new(reader.0.stdout.take().unwrap()).lines();
+    // It is connected some time from now: then it gets what is counted.
+    let (mut counted, mut read) = (0, 0);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let growths = || get(&bed.address("Hca1", "http"), "/metrics/ports");
+    while growths().contains("ibsm_perf_growth_events_total 0\n") {
+        assert!(Instant::now() < deadline, "no event");
+        bed.console(&["count", "Hca2", "1", "SymbolErrorCounter", "3"]);
+        std::thread::sleep(Duration::from_millis(1100));
+    }
+    let event = json(&lines.next().unwrap().unwrap());
+    assert_eq!((&event["kind"], &event["number"]), (&"port_errors".into(), &0.into()));
+    assert_eq!((&event["name"], &event["port"]), (&"Hca2".into(), &1.into()), "{event}");
+    assert!(event["fields"]["symbol_err_cnt"].as_u64().is_some_and(|by| by % 3 == 0), "{event}");
+    for by in [5, 7, 11] {
+        bed.console(&["count", "Switch1", "2", "PortXmitDiscards", &by.to_string()]);
+        counted += by;
+    }
+    while read < counted {
+        let event = json(&lines.next().unwrap().unwrap());
+        if event["name"] == "Switch1" {
+            read += event["fields"]["xmit_discards"].as_u64().unwrap();
+            assert!((1..=3).contains(&event["fields"]["seconds"].as_u64().unwrap()), "{event}");
+        }
+    }
+    assert_eq!(read, counted);
+}
+
 /// Every value that `ibsmctl perf` shows is between what the simulator has counted before and
 /// after: those that only commands change are equal.
 #[test]
@@ -273,6 +308,7 @@ fn every_counter_is_what_the_simulator_counted_and_a_moved_cable_is_found() {
             assert!(Instant::now() < deadline, "{place}: {wrong:?}\n{shown}\n{after}");
         }
     }
+    growth_is_an_event_for_those_that_follow_it(&bed);
     bed.console(&["move", "Switch1", "2", "Switch1", "4"]);
     let moved = || {
         let output = ctl(&bed, &["events", "--kind", "link_changed", "--kind", "link_came"]);
