@@ -31,12 +31,54 @@ fn the_map_shows_load_and_earlier_times() {
         browser.client.goto(&format!("http://{http}/#/fabric")).await.expect("the page loads");
         browser.until("document.body.dataset.connection === 'live'").await;
         browser.until("document.getElementById('map-empty').hidden").await;
+        a_link_is_clicked(&browser, &subnet).await;
         let loaded_ms = the_map_shows_load(&browser, &subnet).await;
         the_map_shows_an_earlier_time(&browser, &subnet).await;
         the_map_shows_an_earlier_load(&browser, loaded_ms).await;
         browser.assert_clean(&format!("http://{http}")).await;
         browser.client.clone().close().await.expect("the browser ends");
     });
+}
+
+/// A click on a line between two switches shows the links between them.
+async fn a_link_is_clicked(browser: &Browser, subnet: &Subnet) {
+    // Between the rows of switches: from left to right until there is a line.
+    let click = "(() => {
+        const canvas = document.querySelector('#map canvas');
+        const { left, top, width, height } = canvas.getBoundingClientRect();
+        for (let y = height * 0.2; y < height * 0.6; y += 7)
+            for (let x = 0; x < width; x += 3) {
+                const at = { clientX: left + x, clientY: top + y, pointerId: 1, bubbles: true };
+                canvas.dispatchEvent(new PointerEvent('pointerdown', at));
+                canvas.dispatchEvent(new PointerEvent('pointerup', at));
+                if (/0x[0-9a-f]+-0x[0-9a-f]+$/.test(location.hash)) return location.hash;
+            }
+        return '';
+    })()";
+    let hash = browser.eval(click).await;
+    let hash = hash.as_str().expect("text").to_owned();
+    let ends = hash.strip_prefix("#/fabric/").expect("a line is clicked").split_once('-');
+    let (near, far) = ends.expect("two GUIDs");
+    let rows = "document.querySelectorAll('#detail tbody tr[data-port]').length";
+    browser.until(&format!("{rows} > 0")).await;
+    let node = browser.api_owned(format!("/api/v1/nodes/{near}")).await;
+    let ports = node["ports"].as_array().expect("ports").clone();
+    let shared: Vec<_> = ports.iter().filter(|port| port["peer"]["guid"] == far).collect();
+    assert_eq!(browser.eval(rows).await, shared.len());
+    browser.picture("fabric-links-light").await;
+    // The state of a link, as it changes.
+    let (name, port) = (node["name"].as_str().unwrap(), shared[0]["number"].to_string());
+    let state = format!("document.querySelector('#detail tr[data-port=\"{port}\"]')?.innerText");
+    assert!(browser.eval(&format!("{state}.includes('Active')")).await == true);
+    subnet.control(&["link-down", name, &port]);
+    browser.until(&format!("{state}?.includes('Link missing')")).await;
+    subnet.control(&["link-up", name, &port]);
+    browser.until(&format!("{state}?.includes('Active')")).await;
+    // Its ends are nodes.
+    browser.eval("document.querySelector('#detail h2 button').click()").await;
+    browser.until(&format!("location.hash === '#/fabric/{near}'")).await;
+    browser.until("document.querySelector('#detail dl')?.innerText.includes('LID')").await;
+    browser.eval("document.querySelector('#detail header button').click()").await;
 }
 
 /// Returns a time at which there was load, milliseconds since 1970.

@@ -44,6 +44,7 @@ static ASSETS: LazyLock<Vec<Asset>> = LazyLock::new(|| {
         "/fabric.js", "fabric.js", JS;
         "/format.js", "format.js", JS;
         "/heat.js", "heat.js", JS;
+        "/links.js", "links.js", JS;
         "/live.js", "live.js", JS;
         "/map.js", "map.js", JS;
         "/overview.js", "overview.js", JS;

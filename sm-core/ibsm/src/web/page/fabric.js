@@ -2,6 +2,7 @@
 
 import { byId, choice, make, setText } from "./dom.js";
 import { clock, count, NONE, when } from "./format.js";
+import { endsOf, linkPanel, showLinkRates, showPanel } from "./links.js";
 import { FabricMap } from "./map.js";
 import { showRates } from "./rates.js";
 import { Timeline } from "./timeline.js";
@@ -16,8 +17,12 @@ export class FabricView {
     this.guid = undefined;
     /** GUIDs of nodes with problems. */
     this.broken = [];
-    this.map = new FabricMap(byId("map").querySelector("canvas"), (number) => {
-      location.hash = number === undefined ? "#/fabric" : `#/fabric/${this.map.node(number).guid}`;
+    /** All problems. */
+    this.problems = [];
+    this.map = new FabricMap(byId("map").querySelector("canvas"), (number, line) => {
+      const picked = line ? [line.a, line.b] : number === undefined ? [] : [number];
+      const guids = picked.map((one) => this.map.node(one).guid);
+      location.hash = ["#/fabric", ...(guids.length ? [guids.join("-")] : [])].join("/");
     });
     const zoom = {
       in: () => this.map.zoom(1.8, undefined, undefined, true),
@@ -44,7 +49,7 @@ export class FabricView {
     byId("detail").addEventListener("keydown", (event) => event.key === "Escape" && this.close());
   }
 
-  /** Shows the map, and the node with `guid` if one is given. */
+  /** Shows the map, and the node with `guid`, or the links between two nodes, if given. */
   async open(guid) {
     if (!this.isOpen) this.timeline.open();
     this.isOpen = true;
@@ -52,16 +57,28 @@ export class FabricView {
     this.guid = guid;
     await this.load();
     if (this.guid !== guid || !news) return;
-    const number = this.numbers.get(guid);
-    this.map.select(number);
+    const number = this.select();
     byId("detail").hidden = guid === undefined;
     if (guid === undefined) return;
     if (number !== undefined) this.map.centre(number);
     await this.showDetail(guid);
   }
 
+  /** Selects on the map what the address names; returns the number of a node. */
+  select() {
+    const ends = endsOf(this.guid);
+    if (ends) {
+      this.map.selectLine(...ends.map((end) => this.numbers.get(end)));
+      return undefined;
+    }
+    const number = this.numbers.get(this.guid);
+    this.map.select(number);
+    return number;
+  }
+
   /** Marks the nodes with these problems. */
   mark(problems) {
+    this.problems = problems;
     this.broken = problems.map(({ guid }) => guid).filter(Boolean);
     this.markFaults();
   }
@@ -99,7 +116,7 @@ export class FabricView {
     const hasNode = this.guid !== undefined && !byId("detail").hidden;
     if (!isThen && hasNode && sweep != null && sweep !== this.ratesShown) {
       this.ratesShown = sweep;
-      showRates(this.guid);
+      this.addRates(this.guid);
     }
     const shown = `${this.etag} ${sweep}`;
     if (this.colours !== "load" || sweep == null || shown === this.loadShown) return;
@@ -173,7 +190,7 @@ export class FabricView {
       const { switches, hosts } = map;
       for (const [at, guid] of [...switches.guid, ...hosts.guid].entries())
         this.numbers.set(guid, at);
-      this.map.select(this.numbers.get(this.guid));
+      this.select();
       empty.hidden = this.numbers.size > 0;
       setText(
         empty,
@@ -219,7 +236,8 @@ export class FabricView {
   }
 
   async showDetail(guid) {
-    const panel = byId("detail");
+    const ends = endsOf(guid);
+    if (ends) return this.showLinks(guid, ends);
     let node;
     const { at } = this;
     const time = at === undefined ? "" : `?at_ms=${at}`;
@@ -230,19 +248,7 @@ export class FabricView {
       return;
     }
     if (this.guid !== guid || this.at !== at) return;
-    const shut = make(
-      "button",
-      { type: "button", class: "quiet", "aria-label": "Close", onclick: () => this.close() },
-      "✕",
-    );
-    panel.hidden = false;
-    if (!node) {
-      panel.replaceChildren(
-        make("header", {}, make("h2", {}, "Not found"), shut),
-        make("p", {}, `No node in the fabric has GUID ${guid}.`),
-      );
-      return;
-    }
+    if (!node) return this.showNotFound(guid);
     const linked = node.ports.filter((port) => port.peer);
     const slow = linked.filter((port) => port.shortfall);
     const terms = [
@@ -270,14 +276,51 @@ export class FabricView {
           ...node.faults.map((fault) => make("li", {}, fault)),
         )
       : null;
-    panel.replaceChildren(
-      make("header", {}, make("h2", {}, node.name || node.guid), shut),
+    showPanel(
+      make("header", {}, make("h2", {}, node.name || node.guid), this.closeButton()),
       list,
       ...(faults ? [faults] : []),
       this.portTable(node),
     );
     this.ratesShown = at === undefined ? this.live.moment?.counter_sweeps : undefined;
-    if (this.ratesShown != null) showRates(guid);
+    if (this.ratesShown != null) this.addRates(guid);
+  }
+
+  /** Adds rates to the panel. */
+  addRates(address) {
+    const ends = endsOf(address);
+    return ends ? showLinkRates(ends) : showRates(address);
+  }
+
+  /** Shows the links between two nodes. */
+  async showLinks(address, ends) {
+    const { at } = this;
+    const time = at === undefined ? "" : `?at_ms=${at}`;
+    let nodes;
+    try {
+      const answers = await Promise.all(ends.map((guid) => fetch(`/api/v1/nodes/${guid}${time}`)));
+      nodes = await Promise.all(answers.map((one) => (one.ok ? one.json() : undefined)));
+    } catch {
+      return;
+    }
+    if (this.guid !== address || this.at !== at) return;
+    const lost = nodes.findIndex((node) => !node);
+    if (lost >= 0) return this.showNotFound(ends[lost]);
+    showPanel(...linkPanel(nodes, at === undefined ? this.problems : [], this.closeButton()));
+    this.ratesShown = at === undefined ? this.live.moment?.counter_sweeps : undefined;
+    if (this.ratesShown != null) this.addRates(address);
+  }
+
+  closeButton() {
+    const onclick = () => this.close();
+    return make("button", { type: "button", class: "quiet", "aria-label": "Close", onclick }, "✕");
+  }
+
+  showNotFound(guid) {
+    showPanel(
+      make("header", {}, make("h2", {}, "Not found"), this.closeButton()),
+      make("p", {}, `No node in the fabric has GUID ${guid}.`),
+    );
   }
 
   portTable(node) {

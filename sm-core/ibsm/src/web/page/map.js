@@ -7,6 +7,7 @@
 
 import { colour, context, onTheme } from "./dom.js";
 import { HEAT, LoadLayer } from "./heat.js";
+import { lineAt } from "./links.js";
 
 const DEGRADED = 1,
   INACTIVE = 2,
@@ -27,7 +28,10 @@ const CELL_MAX = 24;
 const GLIDE_MS = 320;
 
 export class FabricMap {
-  /** `picked` is called with the number of a clicked node, or nothing. */
+  /**
+   * `picked` is called with the number of a clicked node, or with nothing and the clicked line of
+   * links, if there is one.
+   */
   constructor(canvas, picked) {
     this.canvas = canvas;
     this.picked = picked;
@@ -132,7 +136,17 @@ export class FabricMap {
 
   select(number) {
     this.selected = number;
+    this.chosen = undefined;
     this.draw();
+  }
+
+  /** Selects the links between two nodes; returns whether there are any. */
+  selectLine(a, b) {
+    const ends = [a, b].sort((one, other) => one - other);
+    this.selected = undefined;
+    this.chosen = this.lines.find((line) => line.a === ends[0] && line.b === ends[1]);
+    this.draw();
+    return this.chosen !== undefined;
   }
 
   // The view: its middle, in switch widths and rows, and the zoom factor.
@@ -244,7 +258,7 @@ export class FabricMap {
     if (!last) {
       this.canvas.classList.toggle(
         "pointing",
-        this.map !== undefined && this.at(event.offsetX, event.offsetY) !== undefined,
+        this.map !== undefined && this.hit(event).some((found) => found !== undefined),
       );
       return;
     }
@@ -266,7 +280,13 @@ export class FabricMap {
     const was = this.pointers.delete(event.pointerId);
     this.canvas.classList.remove("moving");
     if (was && !this.moved && event.type === "pointerup" && this.map)
-      this.picked(this.at(event.offsetX, event.offsetY));
+      this.picked(...this.hit(event));
+  }
+
+  /** The node, or else the line of links, at the place of an event. */
+  hit({ offsetX: x, offsetY: y }) {
+    const node = this.at(x, y);
+    return [node, node === undefined ? lineAt(this, x, y) : undefined];
   }
 
   shift(px, py, glide = false) {
@@ -328,6 +348,11 @@ export class FabricMap {
       x: (px) => view.x + (px - middle.x) / sx,
       y: (py) => view.y + (py - middle.y) / sy,
     };
+  }
+
+  /** How far above a row the curve between two switches of it is steered, in pixels. */
+  bulge(f, xa, xb) {
+    return Math.min(Math.abs(xa - xb) / 2, f.sy * 0.4);
   }
 
   /** Top of the hosts of a switch. */
@@ -422,7 +447,7 @@ export class FabricMap {
       c.moveTo(xa, ya);
       // Within a row a straight line would be hidden by the switches.
       if (this.row[a] === this.row[b])
-        c.quadraticCurveTo((xa + xb) / 2, ya - Math.min(Math.abs(xa - xb) / 2, f.sy * 0.4), xb, yb);
+        c.quadraticCurveTo((xa + xb) / 2, ya - this.bulge(f, xa, xb), xb, yb);
       else c.lineTo(xb, yb);
     };
     c.strokeStyle = colour("--edge");
@@ -456,6 +481,14 @@ export class FabricMap {
       c.lineWidth = 1.75;
       c.beginPath();
       own.forEach(trace);
+      c.stroke();
+    }
+    if (this.chosen) {
+      c.strokeStyle = colour("--accent");
+      c.globalAlpha = 1;
+      c.lineWidth = 3.5;
+      c.beginPath();
+      trace(this.chosen);
       c.stroke();
     }
     c.globalAlpha = 1;

@@ -4,8 +4,8 @@ import { spark } from "./chart.js";
 import { byId, make } from "./dom.js";
 import { gbps } from "./format.js";
 
-/** Adds the rates of its ports to the shown panel of a node. */
-export async function showRates(guid) {
+/** Adds the rates of a node's ports to the panel, if that shows `address`. */
+export async function showRates(guid, address = guid) {
   let rates;
   try {
     const answer = await fetch(`/api/v1/nodes/${guid}/rates`);
@@ -14,7 +14,7 @@ export async function showRates(guid) {
     return;
   }
   const panel = byId("detail");
-  if (!rates || panel.hidden || location.hash.split("/")[2] !== guid) return;
+  if (!rates || panel.hidden || location.hash.split("/")[2] !== address) return;
   for (const row of panel.querySelectorAll("tr.rates")) row.remove();
   for (const port of rates.ports) {
     const row = panel.querySelector(`tr[data-port="${port.port}"]`);
