@@ -32,6 +32,7 @@ fn the_map_shows_load_and_earlier_times() {
         browser.until("document.body.dataset.connection === 'live'").await;
         browser.until("document.getElementById('map-empty').hidden").await;
         a_link_is_clicked(&browser, &subnet).await;
+        a_path_is_shown(&browser, &subnet).await;
         let loaded_ms = the_map_shows_load(&browser, &subnet).await;
         the_map_shows_an_earlier_time(&browser, &subnet).await;
         the_map_shows_an_earlier_load(&browser, loaded_ms).await;
@@ -78,6 +79,43 @@ async fn a_link_is_clicked(browser: &Browser, subnet: &Subnet) {
     browser.eval("document.querySelector('#detail h2 button').click()").await;
     browser.until(&format!("location.hash === '#/fabric/{near}'")).await;
     browser.until("document.querySelector('#detail dl')?.innerText.includes('LID')").await;
+    browser.eval("document.querySelector('#detail header button').click()").await;
+}
+
+/// The other end of a path is chosen after a node; without a responder the panel says why there is
+/// none.
+async fn a_path_is_shown(browser: &Browser, subnet: &Subnet) {
+    let map = browser.api("/api/v1/fabric").await;
+    let (names, guids) = (&map["hosts"]["name"], &map["hosts"]["guid"]);
+    let guid = |name: &str| {
+        let at = names.as_array().unwrap().iter().position(|host| host == name).expect(name);
+        guids[at].as_str().unwrap().to_owned()
+    };
+    let (from, to) = (guid(LOST), guid(BUSY));
+    let choose = async || {
+        browser.eval(&format!("location.hash = '#/fabric/{from}'")).await;
+        browser.until("document.querySelector('#detail button.path')").await;
+        browser.eval("document.querySelector('#detail button.path').click()").await;
+        browser.eval(&format!("location.hash = '#/fabric/{to}'")).await;
+        browser.until(&format!("location.hash === '#/fabric/{from}..{to}'")).await;
+    };
+    let panel = "document.getElementById('detail').innerText";
+    choose().await;
+    browser.until(&format!("{panel}.includes('no responder is connected')")).await;
+    let _ibsa = subnet.ibsa();
+    let rows = "document.querySelectorAll('#detail tr[data-hop]').length";
+    browser.until(&format!("{rows} > 0")).await;
+    let path = browser.api_owned(format!("/api/v1/explain?from={from}&to={to}")).await;
+    let hops = path["hops"].as_array().expect("hops");
+    // The panel also has the node at the end; a line is between two switches.
+    assert_eq!(browser.eval(rows).await, hops.len() + 1);
+    let lines = "Number(document.querySelector('#map canvas').dataset.chosen)";
+    assert_eq!(browser.eval(lines).await, hops.len() - 2);
+    for hop in hops {
+        let name = hop["node"].as_str().expect("a name");
+        assert!(browser.eval(&format!("{panel}.includes('{name}')")).await == true, "{name}");
+    }
+    browser.picture("fabric-path-light").await;
     browser.eval("document.querySelector('#detail header button').click()").await;
 }
 

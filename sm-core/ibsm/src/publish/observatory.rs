@@ -5,17 +5,19 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
+use sa_proto::proto::admin::ExplainRequest;
 use sa_proto::snapshot::Snapshot;
 use sa_proto::trust::TlsFiles;
 use sm_config::Settings;
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
+use tonic::Status;
 use tracing::{info, warn};
 
 use super::events::{EventFeed, Refusal, Wanted};
 use super::hung::Probes;
 use super::past::PastError;
-use super::{Shared, certificate_end};
+use super::{Shared, asking, certificate_end};
 use crate::clock::unix_ms;
 use crate::history::SegmentSummary;
 use crate::inspect::FabricView;
@@ -72,6 +74,11 @@ impl Observatory {
             names: self.shared.names.load_full(),
             unhealthy: Arc::new(ports.collect()),
         }
+    }
+
+    /// How a responder answers for the path between two ports, as a JSON document.
+    pub(crate) async fn explain(&self, request: ExplainRequest) -> Result<String, Status> {
+        asking::explain(&self.shared, request).await.map(|explanation| explanation.json)
     }
 
     /// Settings in force.

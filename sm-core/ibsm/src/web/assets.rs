@@ -48,6 +48,7 @@ static ASSETS: LazyLock<Vec<Asset>> = LazyLock::new(|| {
         "/live.js", "live.js", JS;
         "/map.js", "map.js", JS;
         "/overview.js", "overview.js", JS;
+        "/path.js", "path.js", JS;
         "/rates.js", "rates.js", JS;
         "/problems.js", "problems.js", JS;
         "/timeline.js", "timeline.js", JS;

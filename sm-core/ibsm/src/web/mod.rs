@@ -7,7 +7,7 @@
 //!
 //! - `page/`: the page, as it is sent: plain HTML, CSS and JavaScript; `assets` embeds it.
 //! - `api`: documents; `map`, `layout`: the map; `fabric`: a node;
-//!   `load`: rates of links; `past`: earlier times;
+//!   `load`: rates of links; `path`: the path between two nodes; `past`: earlier times;
 //!   `stream`: a moment every second; `events`: what happens.
 
 mod api;
@@ -19,6 +19,7 @@ mod layout;
 mod load;
 mod map;
 mod past;
+mod path;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -36,6 +37,7 @@ use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde::Deserialize;
+use tokio::sync::Semaphore;
 use tracing::info;
 
 use crate::http::Server;
@@ -66,6 +68,8 @@ struct Served {
     metrics: RenderMetrics,
     streams: Streams,
     map: api::MapCache,
+    /// Places for questions to responders.
+    questions: Semaphore,
 }
 
 type Shared = Arc<Served>;
@@ -77,6 +81,7 @@ pub(crate) fn serve(address: SocketAddr, web: Web) -> io::Result<SocketAddr> {
         metrics: web.metrics,
         streams: Streams::default(),
         map: api::MapCache::default(),
+        questions: Semaphore::new(path::QUESTIONS_MAX),
     });
     let open = web.open;
     let server = Server {
@@ -105,6 +110,7 @@ fn router(served: Shared, page: guard::Page) -> Router {
         .merge(api::routes())
         .merge(load::routes())
         .merge(past::routes())
+        .merge(path::routes())
         .route("/api/v1/stream", get(stream::open))
         .route("/api/v1/events", get(events::open))
         .layer(middleware::from_fn_with_state(page, guard::check));

@@ -4,6 +4,7 @@ import { byId, choice, make, setText } from "./dom.js";
 import { clock, count, NONE, when } from "./format.js";
 import { endsOf, linkPanel, showLinkRates, showPanel } from "./links.js";
 import { FabricMap } from "./map.js";
+import { askPath, passes, pathEnds, pathPanel } from "./path.js";
 import { showRates } from "./rates.js";
 import { Timeline } from "./timeline.js";
 
@@ -49,8 +50,16 @@ export class FabricView {
     byId("detail").addEventListener("keydown", (event) => event.key === "Escape" && this.close());
   }
 
-  /** Shows the map, and the node with `guid`, or the links between two nodes, if given. */
+  /** Shows the map, and the node with `guid`, or links or a path between two nodes, if given. */
   async open(guid) {
+    const from = this.pathFrom;
+    if (from !== undefined && guid !== from) {
+      this.pathFrom = undefined;
+      if (guid && !endsOf(guid) && !pathEnds(guid)) {
+        location.replace(`#/fabric/${from}..${guid}`);
+        return;
+      }
+    }
     if (!this.isOpen) this.timeline.open();
     this.isOpen = true;
     const news = guid !== this.guid;
@@ -66,9 +75,9 @@ export class FabricView {
 
   /** Selects on the map what the address names; returns the number of a node. */
   select() {
-    const ends = endsOf(this.guid);
+    const ends = endsOf(this.guid) ?? pathEnds(this.guid);
     if (ends) {
-      this.map.selectLine(...ends.map((end) => this.numbers.get(end)));
+      this.map.selectPath(ends.map((end) => this.numbers.get(end)));
       return undefined;
     }
     const number = this.numbers.get(this.guid);
@@ -153,6 +162,8 @@ export class FabricView {
 
   update({ moment }) {
     if (this.at !== undefined) return;
+    if (this.awaitsResponder && this.hasResponder() && pathEnds(this.guid))
+      this.showPath(this.guid);
     this.followLoad(moment);
     if (moment && moment.fabric.etag !== this.etag && this.etag !== undefined) this.load();
     if (moment && moment.sweeps.last !== this.sweep) {
@@ -238,6 +249,7 @@ export class FabricView {
   async showDetail(guid) {
     const ends = endsOf(guid);
     if (ends) return this.showLinks(guid, ends);
+    if (pathEnds(guid)) return this.showPath(guid);
     let node;
     const { at } = this;
     const time = at === undefined ? "" : `?at_ms=${at}`;
@@ -280,6 +292,7 @@ export class FabricView {
       make("header", {}, make("h2", {}, node.name || node.guid), this.closeButton()),
       list,
       ...(faults ? [faults] : []),
+      this.at === undefined && !node.missing ? this.pathButton(node) : "",
       this.portTable(node),
     );
     this.ratesShown = at === undefined ? this.live.moment?.counter_sweeps : undefined;
@@ -288,6 +301,7 @@ export class FabricView {
 
   /** Adds rates to the panel. */
   addRates(address) {
+    if (pathEnds(address)) return undefined;
     const ends = endsOf(address);
     return ends ? showLinkRates(ends) : showRates(address);
   }
@@ -309,6 +323,42 @@ export class FabricView {
     showPanel(...linkPanel(nodes, at === undefined ? this.problems : [], this.closeButton()));
     this.ratesShown = at === undefined ? this.live.moment?.counter_sweeps : undefined;
     if (this.ratesShown != null) this.addRates(address);
+  }
+
+  /** Shows the path between two nodes. */
+  async showPath(address) {
+    const ends = pathEnds(address);
+    const name = (guid) => {
+      const number = this.numbers.get(guid);
+      return number === undefined ? guid : this.map.node(number).name || guid;
+    };
+    const names = ends.map(name);
+    this.awaitsResponder = this.at === undefined && !this.hasResponder();
+    const answer =
+      this.at !== undefined
+        ? { reason: "the history has no forwarding tables; choose now" }
+        : this.awaitsResponder
+          ? { reason: "no responder is connected, and only responders explain paths; start ibsa" }
+          : await askPath(ends);
+    if (this.guid !== address) return;
+    if (answer.path) {
+      const numbers = passes(answer.path).map((guid) => this.numbers.get(guid));
+      this.map.selectPath(numbers);
+    }
+    showPanel(...pathPanel(answer, names, this.closeButton()));
+  }
+
+  hasResponder() {
+    return this.live.moment?.responders.some(({ state }) => state !== "down");
+  }
+
+  /** A button after which the next node that is chosen is the other end of a path. */
+  pathButton(node) {
+    const onclick = ({ target }) => {
+      this.pathFrom = node.guid;
+      setText(target, "Choose the other end on the map, or by search");
+    };
+    return make("button", { type: "button", class: "quiet path", onclick }, "Path from here");
   }
 
   closeButton() {

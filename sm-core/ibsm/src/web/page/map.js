@@ -38,6 +38,8 @@ export class FabricMap {
     this.nodes = 0;
     this.view = undefined;
     this.selected = undefined;
+    /** Selected lines, and nodes at the ends of a path. */
+    [this.chosen, this.ends] = [[], []];
     this.faulty = new Set();
     this.pointers = new Map();
     onTheme(() => this.draw());
@@ -136,17 +138,23 @@ export class FabricMap {
 
   select(number) {
     this.selected = number;
-    this.chosen = undefined;
+    [this.chosen, this.ends] = [[], []];
     this.draw();
   }
 
-  /** Selects the links between two nodes; returns whether there are any. */
-  selectLine(a, b) {
-    const ends = [a, b].sort((one, other) => one - other);
+  /** The line of links between two switches, if there is one. */
+  lineOfSwitches(a, b) {
+    return this.bySwitch.get(a)?.find((line) => line.a === b || line.b === b);
+  }
+
+  /** Selects the links between each node and the next, and marks the ends. */
+  selectPath(numbers) {
     this.selected = undefined;
-    this.chosen = this.lines.find((line) => line.a === ends[0] && line.b === ends[1]);
+    const pairs = numbers.slice(1).map((to, at) => this.lineOfSwitches(numbers[at], to));
+    this.chosen = pairs.filter((line) => line !== undefined);
+    this.ends = [numbers[0], numbers.at(-1)].filter((number) => number !== undefined);
+    this.canvas.dataset.chosen = String(this.chosen.length);
     this.draw();
-    return this.chosen !== undefined;
   }
 
   // The view: its middle, in switch widths and rows, and the zoom factor.
@@ -483,12 +491,12 @@ export class FabricMap {
       own.forEach(trace);
       c.stroke();
     }
-    if (this.chosen) {
+    if (this.chosen.length) {
       c.strokeStyle = colour("--accent");
       c.globalAlpha = 1;
       c.lineWidth = 3.5;
       c.beginPath();
-      trace(this.chosen);
+      this.chosen.forEach(trace);
       c.stroke();
     }
     c.globalAlpha = 1;
@@ -641,7 +649,8 @@ export class FabricMap {
     };
     for (const number of this.faulty) ring(number, "--bad", 2, 2);
     if (this.map.sm != null) ring(this.map.sm, "--good", 2, 2);
-    if (this.selected !== undefined) ring(this.selected, "--accent", 4, 3);
+    const chosen = this.selected === undefined ? this.ends : [this.selected];
+    for (const number of chosen) ring(number, "--accent", 4, 3);
   }
 
   boxOf(f, number) {

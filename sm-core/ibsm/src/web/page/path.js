@@ -1,0 +1,92 @@
+// The path between two nodes: as a responder answers for it, hop by hop.
+
+import { make } from "./dom.js";
+import { NONE } from "./format.js";
+
+/** The two GUIDs in the address of a path, such as `0x…1..0x…2`; nothing if it is none. */
+export const pathEnds = (address) =>
+  address?.match(/^(0x[0-9a-f]+)\.\.(0x[0-9a-f]+)$/)?.slice(1);
+
+/** Asks for the path; returns `{ path }`, or `{ reason }` if there is no answer. */
+export async function askPath([from, to]) {
+  try {
+    const answer = await fetch(`/api/v1/explain?from=${from}&to=${to}`);
+    return answer.ok ? { path: await answer.json() } : { reason: await answer.text() };
+  } catch {
+    return { reason: "ibsm cannot be reached" };
+  }
+}
+
+/** GUIDs of the nodes that a path passes, in order. */
+export const passes = ({ hops, destination, arrival }) => [
+  ...(hops ?? []).map((hop) => hop.node_guid),
+  ...(arrival === "delivered" ? [destination.node_guid] : []),
+];
+
+/** What the panel shows. `names`: of the two ends. */
+export function pathPanel({ path, reason }, names, shut) {
+  const header = make("header", {}, make("h2", {}, names.join(" → ")), shut);
+  if (!path) return [header, make("p", {}, `The path is not known: ${reason}`)];
+  const { record, no_path: none, no_way_back: oneWay, arrival } = path;
+  const terms = record
+    ? [
+        ["Path", arrival === "delivered" ? "yes" : `the SA answers, but: ${words(arrival)}`],
+        ["P_Key, SL", `${record.pkey}, ${record.sl}`],
+        ["MTU", bound(`${record.mtu} bytes`, path.mtu_bound_by)],
+        ["Rate", bound(record.rate, path.rate_bound_by)],
+        ["LIDs", `${record.slid} → ${record.dlid}`],
+      ]
+    : [["Path", `none: ${words(none) || "the SA has no record"}`]];
+  if (oneWay) terms.push(["Way back", `none: ${words(oneWay)}`]);
+  const list = terms.flatMap(([term, text]) => [make("dt", {}, term), make("dd", {}, text)]);
+  return [header, make("dl", {}, ...list), hopTable(path)];
+}
+
+const bound = (value, by) => (by ? `${value}, bound by ${by.from} – ${by.to}` : value);
+
+/** A reason, which is text or a document with one. */
+function words(reason) {
+  if (reason == null) return "";
+  return typeof reason === "string" ? reason.replaceAll("_", " ") : JSON.stringify(reason);
+}
+
+function hopTable({ hops, destination }) {
+  const goTo = (guid, name) =>
+    make(
+      "button",
+      {
+        type: "button",
+        class: "link",
+        onclick: () => {
+          location.hash = `#/fabric/${guid}`;
+        },
+      },
+      name,
+    );
+  const row = (at, guid, name, entry, exit, rate) =>
+    make(
+      "tr",
+      { "data-hop": String(at) },
+      make("td", { class: "n" }, String(at)),
+      make("td", {}, goTo(guid, name)),
+      make("td", { class: "n" }, entry || NONE),
+      make("td", { class: "n" }, exit || NONE),
+      make("td", {}, rate),
+    );
+  const rows = (hops ?? []).map((hop, at) =>
+    row(at + 1, hop.node_guid, hop.node, number(hop.entry), number(hop.exit), hop.rate ?? NONE),
+  );
+  const { node_guid: guid, node, port } = destination;
+  rows.push(row(rows.length + 1, guid, node, number(port), "", ""));
+  const head = ["Hop", "Node", "In", "Out", "Link"].map((title) =>
+    make("th", { scope: "col" }, title),
+  );
+  return make(
+    "table",
+    {},
+    make("thead", {}, make("tr", {}, ...head)),
+    make("tbody", {}, ...rows),
+  );
+}
+
+const number = (port) => (port ? String(port) : "");

@@ -1,0 +1,51 @@
+//! The path between two nodes, as a responder answers for it.
+
+use axum::Router;
+use axum::extract::{Query, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use sa_proto::proto::admin::ExplainRequest;
+use serde::Deserialize;
+use tonic::Code;
+
+use super::Shared;
+
+/// Questions at a time: responders answer `ibsmctl explain` as well, 16 at a time.
+pub(super) const QUESTIONS_MAX: usize = 4;
+
+/// Routes of the document.
+pub(super) fn routes() -> Router<Shared> {
+    Router::new().route("/api/v1/explain", get(explain))
+}
+
+#[derive(Deserialize)]
+struct Ends {
+    /// Names, GUIDs or LIDs, as in `ibsmctl explain`.
+    from: String,
+    to: String,
+}
+
+async fn explain(State(served): State<Shared>, Query(ends): Query<Ends>) -> Response {
+    let Ok(_place) = served.questions.try_acquire() else {
+        return (StatusCode::SERVICE_UNAVAILABLE, "too many questions at a time; retry\n")
+            .into_response();
+    };
+    let request =
+        ExplainRequest { source: ends.from, destination: ends.to, ..ExplainRequest::default() };
+    match served.observatory.explain(request).await {
+        Ok(text) => {
+            let headers =
+                [(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")];
+            (headers, text).into_response()
+        }
+        Err(refusal) => {
+            let status = match refusal.code() {
+                Code::InvalidArgument => StatusCode::BAD_REQUEST,
+                Code::NotFound => StatusCode::NOT_FOUND,
+                _ => StatusCode::SERVICE_UNAVAILABLE,
+            };
+            (status, format!("{}\n", refusal.message())).into_response()
+        }
+    }
+}
