@@ -48,8 +48,9 @@ impl Epochs for EpochFile {
 
     fn load(&self) -> io::Result<Option<String>> {
         fs::create_dir_all(&self.0)?;
-        match fs::read_to_string(self.0.join(FILE)) {
-            Ok(text) => Ok(Some(text)),
+        match fs::read(self.0.join(FILE)) {
+            // What is no text is no number: damaged.
+            Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
@@ -147,11 +148,14 @@ mod tests {
         }
     }
 
+    /// Regression: a file of bytes that are no text kept the manager from publishing anything.
     #[test]
     fn a_damaged_file_costs_no_more_than_the_memory_of_earlier_epochs() {
         let directory = tempfile::tempdir().unwrap();
-        fs::write(directory.path().join(FILE), "garbage").unwrap();
-        assert_eq!(next_epoch(directory.path(), 0, at(7)).unwrap(), 7);
-        assert_eq!(next_epoch(directory.path(), 0, at(7)).unwrap(), 8);
+        for (at_s, damaged) in [(7, &b"garbage"[..]), (9, b"\xFF\x00\xC3"), (11, b"")] {
+            fs::write(directory.path().join(FILE), damaged).unwrap();
+            assert_eq!(next_epoch(directory.path(), 0, at(at_s)).unwrap(), at_s);
+            assert_eq!(next_epoch(directory.path(), 0, at(at_s)).unwrap(), at_s + 1);
+        }
     }
 }
