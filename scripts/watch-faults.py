@@ -177,9 +177,9 @@ class Site:
                          for one in self.firing()),
         }
 
-    def until(self, kinds, alerts, is_so):
-        """Seconds until it is so of what each surface shows."""
-        began, took = time.time(), {}
+    def until(self, kinds, alerts, began, is_so):
+        """Seconds from `began` until it is so of what each surface shows."""
+        took = {}
         while len(took) < len(SURFACES) and time.time() - began < 3 * LIMIT_S:
             for surface, number in self.shown(kinds, alerts).items():
                 if surface not in took and is_so(surface, number):
@@ -293,16 +293,19 @@ def main():
                 continue
             # Others of the kind may be there; an alert that fires already stays.
             before = {**site.shown(kinds, alerts), "alert": 0}
-            put_in[name] = (kinds, int(time.time() * 1000))
+            began = time.time()
+            put_in[name] = (kinds, int(began * 1000))
             put()
-            found = site.until(kinds, alerts, lambda at, number: number > before[at])
+            found = site.until(kinds, alerts, began, lambda at, number: number > before[at])
+            began = time.time()
             mend()
             shown = [found.get(surface) for surface in SURFACES]
             is_good &= None not in shown and max(shown) <= LIMIT_S
             if name in LINGER:
                 shown.append(LINGER[name])
             else:
-                over = site.until(kinds, alerts, lambda at, number: number <= before[at])
+                over = site.until(kinds, alerts, began,
+                                  lambda at, number: number <= before[at])
                 shown.append(max(over.values()) if len(over) == len(SURFACES) else None)
                 is_good &= shown[-1] is not None
             words = ["missing" if one is None else one if isinstance(one, str) else f"{one:.1f}"
