@@ -66,7 +66,8 @@ fn kept_second() -> u64 {
 fn loads_of_an_earlier_time_are_shown_after_a_restart() {
     let Some(mut bed) = Bed::on_ibfabric(&example("net.2sw2path4hca2port")) else { return };
     let settings = bed.dir.path().join("ibsm.conf");
-    std::fs::write(&settings, "perfmgr TRUE\nperfmgr_sweep_time_s 1\n").unwrap();
+    // The history takes loads once a second: of readings as frequent it may miss one.
+    std::fs::write(&settings, "perfmgr TRUE\nperfmgr_sweep_time_s 2\n").unwrap();
     let arguments = ["-F", settings.to_str().unwrap()];
     let mut ibsm = Running(bed.manage("Hca1", &arguments));
     // Half of what 4x SDR carries, in words of 4 bytes.
