@@ -32,11 +32,11 @@ fn the_map_shows_load_and_earlier_times() {
         browser.client.goto(&format!("http://{http}/#/fabric")).await.expect("the page loads");
         browser.until("document.body.dataset.connection === 'live'").await;
         browser.until("document.getElementById('map-empty').hidden").await;
-        a_link_is_clicked(&browser, &subnet).await;
-        a_path_is_shown(&browser, &subnet).await;
         let loaded_ms = the_map_shows_load(&browser, &subnet).await;
         the_map_shows_an_earlier_time(&browser, &subnet).await;
         the_map_shows_an_earlier_load(&browser, loaded_ms).await;
+        a_link_is_clicked(&browser, &subnet).await;
+        a_path_is_shown(&browser, &subnet).await;
         browser.assert_clean(&format!("http://{http}")).await;
         browser.client.clone().close().await.expect("the browser ends");
     });
@@ -183,9 +183,10 @@ async fn the_map_shows_an_earlier_load(browser: &Browser, loaded_ms: u128) {
     let part = (loaded_ms as u64 - from) as f64 / (now_ms() as u64 - from) as f64;
     // A choice of the span makes it end now.
     browser.eval("document.querySelector('#time-range [data-range=\"1h\"]').click()").await;
-    browser.eval(&format!("document.getElementById('time').value = {}", part * 1000.0)).await;
+    // At once: when marks have been read, the slider is set to the time that is shown.
     let moved = "document.getElementById('time').dispatchEvent(new Event('input'))";
-    browser.eval(moved).await;
+    let value = part * 1000.0;
+    browser.eval(&format!("document.getElementById('time').value = {value}, {moved}")).await;
     browser.until(&format!("{hottest} > 50")).await;
     let legend = "document.getElementById('heat-time').innerText";
     browser.until(&format!("{legend}.startsWith('Load, read at ')")).await;

@@ -340,7 +340,7 @@ export class FabricView {
         : this.awaitsResponder
           ? { reason: "no responder is connected, and only responders explain paths; start ibsa" }
           : await askPath(ends);
-    if (this.guid !== address) return;
+    if (this.guid !== address || (answer.path && this.at !== undefined)) return;
     if (answer.path) {
       const numbers = passes(answer.path).map((guid) => this.numbers.get(guid));
       this.map.selectPath(numbers);
