@@ -16,6 +16,8 @@ use crate::observe::topology::Topology;
 use crate::perf::loads::Loads;
 
 const SUFFIX: &str = ".history";
+/// A segment before its first bytes are written.
+const SEGMENT_NEW: &str = "segment.new";
 /// The file of what is missing of the fabric.
 const MISSING: &str = "missing";
 const MISSING_NEW: &str = "missing.new";
@@ -57,9 +59,23 @@ impl Files {
         self.directory.join(format!("{number:08}{SUFFIX}"))
     }
 
-    /// Creates a segment.
-    pub(super) fn create(&self, segment: Segment) -> io::Result<File> {
-        OpenOptions::new().write(true).create_new(true).mode(0o600).open(self.path(segment))
+    /// Creates a segment with its first bytes. No reader and no later run finds it without them.
+    pub(super) fn create(&self, segment: Segment, start: &[u8]) -> io::Result<File> {
+        let file = self.replace(SEGMENT_NEW, start)?;
+        fs::rename(self.directory.join(SEGMENT_NEW), self.path(segment))?;
+        Ok(file)
+    }
+
+    /// Writes a file under a name that no reader knows.
+    fn replace(&self, name: &str, bytes: &[u8]) -> io::Result<File> {
+        let path = self.directory.join(name);
+        let mut file =
+            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path)?;
+        if let Err(error) = file.write_all(bytes).and_then(|()| file.sync_data()) {
+            let _ = fs::remove_file(path);
+            return Err(error);
+        }
+        Ok(file)
     }
 
     /// Opens a segment to append to it.
@@ -102,13 +118,9 @@ impl Files {
 
     /// Keeps what is missing of the fabric, which the topologies do not have.
     pub(super) fn keep_missing(&self, missing: &Topology) -> io::Result<()> {
-        let (path, new) = (self.directory.join(MISSING), self.directory.join(MISSING_NEW));
-        let mut file =
-            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
         let missing = KeptFabric { topology: missing.clone(), ..KeptFabric::default() };
-        file.write_all(&serde_json::to_vec(&Layout::of(&missing))?)?;
-        file.sync_data()?;
-        fs::rename(new, path)
+        self.replace(MISSING_NEW, &serde_json::to_vec(&Layout::of(&missing))?)?;
+        fs::rename(self.directory.join(MISSING_NEW), self.directory.join(MISSING))
     }
 
     /// What was missing of the fabric; nothing if the file is damaged.

@@ -262,11 +262,7 @@ impl Writer {
             let shape = Shape { time_ms: *time_ms, layout: Layout::of(fabric) };
             append(&mut out, &Record::Whole(shape).encode());
         }
-        let file = self.files.create(segment)?;
-        if let Err(error) = file.write_all_at(&out, 0) {
-            let _ = self.files.remove(segment);
-            return Err(error);
-        }
+        let file = self.files.create(segment, &out)?;
         let len = out.len() as u64;
         self.bytes += len;
         self.current = Some(Current { segment, file, len, base_len: len });
@@ -416,6 +412,28 @@ mod tests {
         assert_eq!(bed.numbers(Place::Number(0)), [1, 2, 3, 4, 5, 6]);
         let (_, read) = bed.files.fabric(u64::MAX).unwrap().unwrap();
         assert_eq!(read.topology, Topology::of(&plane(&LINKS[..2], 0, 0)));
+    }
+
+    #[test]
+    fn a_segment_appears_with_its_first_bytes() {
+        let mut bed = Bed::new(1 << 20);
+        bed.note(5);
+        bed.write(3);
+        let new = bed.directory.path().join("history/segment.new");
+        std::fs::create_dir(&new).unwrap();
+        let error = bed.writer.begin().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::IsADirectory);
+        assert_eq!(bed.files.segments().unwrap(), [Segment(1)]);
+        // A run that was killed before it had written them is without effect.
+        std::fs::remove_dir(&new).unwrap();
+        std::fs::write(&new, b"half a").unwrap();
+        bed.restart(1 << 20);
+        bed.note(1);
+        bed.write(3);
+        bed.writer.begin().unwrap();
+        assert_eq!(bed.numbers(Place::Number(0)), [1, 2, 3, 4, 5, 6]);
+        assert_eq!(bed.files.segments().unwrap(), [Segment(1), Segment(2)]);
+        assert!(bed.files.head(Segment(2)).unwrap().is_some());
     }
 
     #[test]
