@@ -135,9 +135,10 @@ impl Arrival {
         let own = rustix::process::geteuid().as_raw();
         let roles = user.map(|user| self.local.of(user, own));
         let (share, allowance) = match (user, &roles) {
-            (Some(user), Some(roles)) if !roles.is_empty() => {
+            (Some(user), Some(roles)) if roles.iter().any(|role| *role != Role::Viewer) => {
                 (Share::User(user), Allowance::Trusted)
             }
+            (Some(user), Some(roles)) if !roles.is_empty() => (Share::User(user), Allowance::Usual),
             // With TLS a certificate gives the role.
             (Some(user), _) if tls.is_some() => (Share::User(user), Allowance::Usual),
             (Some(user), _) => (Share::User(user), Allowance::WithoutRole),

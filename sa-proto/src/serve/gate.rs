@@ -35,9 +35,9 @@ impl Share {
 /// How many connections a share may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Allowance {
-    /// A user of this host who may call something.
+    /// A user of this host who may change something, or is a responder.
     Trusted,
-    /// Any other host.
+    /// Any other host, and a user of this host who may only look.
     Usual,
     /// A user of this host without a role.
     WithoutRole,

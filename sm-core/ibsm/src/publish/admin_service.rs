@@ -10,6 +10,7 @@ use tokio::sync::{Mutex, mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
+use super::answering::{Answering, Answers, Peer};
 use super::baseline::{self, Baseline, BaselineError};
 use super::events::{self, Begin, EventFeed, Refusal};
 use super::inspection::{inspection, unknown};
@@ -36,6 +37,8 @@ pub(super) struct AdminService {
     pub(super) end: watch::Receiver<()>,
     /// Held while tables are measured.
     pub(super) measuring: Arc<Mutex<()>>,
+    /// Lists that are being sent.
+    pub(super) answering: Answering,
 }
 
 /// Messages of an answer that its connection has not taken yet.
@@ -46,8 +49,6 @@ const PORTS_IN_MESSAGE: usize = 4096;
 
 /// Length of a piece of text, or of texts of events, bytes.
 const PIECE_LEN: usize = 256 << 10;
-
-type Answers<M> = ReceiverStream<Result<M, Status>>;
 
 impl AdminService {
     /// Queues an order for the SM, which takes it within a second.
@@ -181,18 +182,15 @@ impl AdminService {
         Ok(Response::new(ReceiverStream::new(answers)))
     }
 
-    /// Answers with a stream of messages about the latest snapshot, made on another thread. `make`
-    /// passes each to a function that returns whether to continue.
+    /// Answers `peer` with a stream of messages about the latest snapshot, made on another thread.
+    /// `make` passes each to a function that returns whether to continue.
     fn answer<M: Send + 'static>(
         &self,
+        peer: Peer,
         make: impl FnOnce(&Snapshot, &mut dyn FnMut(M) -> bool) + Send + 'static,
-    ) -> Response<Answers<M>> {
+    ) -> Result<Response<Answers<M>>, Status> {
         let latest = self.shared.history().latest().clone();
-        let (sender, answers) = mpsc::channel(ANSWERS_MAX);
-        tokio::task::spawn_blocking(move || {
-            make(&latest, &mut |message| sender.blocking_send(Ok(message)).is_ok());
-        });
-        Response::new(ReceiverStream::new(answers))
+        self.answering.answer(peer, move |send| make(&latest, send)).map(Response::new)
     }
 }
 
@@ -294,6 +292,7 @@ impl admin::admin_server::Admin for AdminService {
         &self,
         request: Request<admin::GroupsRequest>,
     ) -> Result<Response<Self::ListGroupsStream>, Status> {
+        let peer = Peer::of(&request);
         self.knows_registry()?;
         let admin::GroupsRequest { mgid, node, summary } = request.into_inner();
         let only = match mgid.is_empty() {
@@ -308,27 +307,29 @@ impl admin::admin_server::Admin for AdminService {
             let node = inspect::find(&node, &fabric).map_err(unknown)?;
             filter.ports = Some(inspect::guids_of(node, &fabric));
         }
-        Ok(self.answer(move |snapshot, send| registered::groups(snapshot, &filter, send)))
+        self.answer(peer, move |snapshot, send| registered::groups(snapshot, &filter, send))
     }
 
     async fn list_services(
         &self,
-        _request: Request<admin::ServicesRequest>,
+        request: Request<admin::ServicesRequest>,
     ) -> Result<Response<Self::ListServicesStream>, Status> {
+        let peer = Peer::of(&request);
         self.knows_registry()?;
         let time = self.shared.registry_time(Instant::now()).unwrap_or_default();
-        Ok(self.answer(move |snapshot, send| registered::services(snapshot, time, send)))
+        self.answer(peer, move |snapshot, send| registered::services(snapshot, time, send))
     }
 
     async fn list_subscriptions(
         &self,
-        _request: Request<admin::SubscriptionsRequest>,
+        request: Request<admin::SubscriptionsRequest>,
     ) -> Result<Response<Self::ListSubscriptionsStream>, Status> {
+        let peer = Peer::of(&request);
         self.knows_registry()?;
         let responders = self.shared.responders.load().clone();
-        Ok(self.answer(move |snapshot, send| {
+        self.answer(peer, move |snapshot, send| {
             registered::subscriptions(snapshot, &responders, send);
-        }))
+        })
     }
 
     async fn get_status(
@@ -342,6 +343,7 @@ impl admin::admin_server::Admin for AdminService {
         &self,
         request: Request<admin::TopologyRequest>,
     ) -> Result<Response<Self::GetTopologyStream>, Status> {
+        let peer = Peer::of(&request);
         let admin::TopologyRequest { form, rails, at_ms, ports } = request.into_inner();
         let form: Form = form.parse().map_err(Status::invalid_argument)?;
         let earlier = match at_ms {
@@ -359,7 +361,7 @@ impl admin::admin_server::Admin for AdminService {
             None => None,
         };
         let now = self.shared.sm.load().routing_engine.clone();
-        Ok(self.answer(move |snapshot, send| {
+        self.answer(peer, move |snapshot, send| {
             let (text, all, engine) = earlier.unwrap_or_else(|| {
                 let plane = snapshot.fabric();
                 (render(plane, form, &rails), Ports::of(plane), now)
@@ -368,16 +370,17 @@ impl admin::admin_server::Admin for AdminService {
             if pieces(&text).all(|piece| send(of(piece))) && ports {
                 messages_of_ports(&all, engine).into_iter().chain(messages_of_names()).all(send);
             }
-        }))
+        })
     }
 
     async fn get_baseline(
         &self,
         request: Request<admin::BaselineRequest>,
     ) -> Result<Response<Self::GetBaselineStream>, Status> {
+        let peer = Peer::of(&request);
         let wants_text = request.into_inner().text;
         let current = self.shared.baseline.current();
-        Ok(self.answer(move |_, send| {
+        self.answer(peer, move |_, send| {
             let Some(baseline) = current else {
                 send(baseline::none());
                 return;
@@ -387,7 +390,7 @@ impl admin::admin_server::Admin for AdminService {
                     |piece: &str| admin::Baseline { text: piece.to_owned(), ..baseline::none() };
                 pieces(&baseline.text()).all(|piece| send(of(piece)));
             }
-        }))
+        })
     }
 
     async fn take_baseline(
@@ -514,13 +517,14 @@ impl admin::admin_server::Admin for AdminService {
         &self,
         request: Request<admin::InspectRequest>,
     ) -> Result<Response<Self::InspectStream>, Status> {
+        let peer = Peer::of(&request);
         let fabric = Observatory::new(self.shared.clone()).fabric_view();
         let request = request.into_inner();
         let made = tokio::task::spawn_blocking(move || inspection(&fabric, request)).await;
         let text = made.map_err(|error| Status::internal(error.to_string()))??;
-        Ok(self.answer(move |_, send| {
+        self.answer(peer, move |_, send| {
             pieces(&text).all(|piece| send(admin::Inspection { text: piece.to_owned() }));
-        }))
+        })
     }
 
     async fn get_settings(
@@ -535,12 +539,13 @@ impl admin::admin_server::Admin for AdminService {
         &self,
         request: Request<admin::CountersRequest>,
     ) -> Result<Response<Self::ListCountersStream>, Status> {
+        let peer = Peer::of(&request);
         let admin::CountersRequest { node, port } = request.into_inner();
         let perf = self.shared.perf.clone();
         let selection = self.counted(node)?;
-        Ok(self.answer(move |_, send| {
+        self.answer(peer, move |_, send| {
             listing::list(&perf, &selection, port, send);
-        }))
+        })
     }
 
     async fn list_top_links(
@@ -566,12 +571,14 @@ impl admin::admin_server::Admin for AdminService {
         &self,
         request: Request<admin::CongestionRequest>,
     ) -> Result<Response<Self::ListCongestionStream>, Status> {
+        let peer = Peer::of(&request);
         let node = request.into_inner().node;
         let congestion = self.shared.congestion.clone();
         let nodes = if node.is_empty() { Vec::new() } else { vec![node] };
         let selection = Selection { nodes, switches: false };
-        Ok(self
-            .answer(move |_, send| crate::congestion::listing::list(&congestion, &selection, send)))
+        self.answer(peer, move |_, send| {
+            crate::congestion::listing::list(&congestion, &selection, send);
+        })
     }
 
     async fn clear_counters(

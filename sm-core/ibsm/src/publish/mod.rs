@@ -7,6 +7,7 @@
 
 mod access;
 mod admin_service;
+pub(crate) mod answering;
 mod asking;
 mod baseline;
 mod batches;

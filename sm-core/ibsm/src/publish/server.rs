@@ -35,6 +35,7 @@ pub(super) async fn serve(
         shared,
         end: end.clone(),
         measuring: Default::default(),
+        answering: Default::default(),
     });
     let server = Server::builder()
         .layer(Roles::new(ACCESS, acceptor.counters.clone()))

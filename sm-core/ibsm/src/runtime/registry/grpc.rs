@@ -21,6 +21,7 @@ use super::notices::{NOTICES_KEPT, NumberedNotice};
 use super::orders::{PartitionDesk, PartitionService};
 use super::shared::Shared;
 use super::writing::{OUTBOUND_MAX, Writing};
+use crate::publish::answering::Answering;
 
 /// Relayed traps that wait for the service loop.
 const TRAPS_MAX: usize = 4096;
@@ -28,14 +29,15 @@ const TRAPS_MAX: usize = 4096;
 const NOTICES_OUTBOUND_MAX: usize = 16;
 /// Notices in one message.
 const NOTICES_BATCH_MAX: usize = 256;
-/// Largest message accepted: all writes that a responder may have open, repeated at once.
-const INBOUND_LEN_MAX: usize = 16 << 20;
+/// Largest message accepted, bytes: as many writes as one may have, with room.
+const INBOUND_LEN_MAX: usize = 6 << 20;
 
 /// Largest order accepted: its GUIDs, with room.
 const ORDER_LEN_MAX: usize = 1 << 20;
 
 pub(super) fn services(shared: Arc<Shared>, end: watch::Receiver<()>) -> Routes {
-    let orders = PartitionService(PartitionDesk::new(shared.clone()));
+    let desk = PartitionDesk::new(shared.clone());
+    let orders = PartitionService { desk, answering: Answering::default() };
     let orders = PartitionsServer::new(orders).max_decoding_message_size(ORDER_LEN_MAX);
     let service = Service { shared, end };
     let registry = RegistryServer::new(service.clone()).max_decoding_message_size(INBOUND_LEN_MAX);

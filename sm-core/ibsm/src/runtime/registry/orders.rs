@@ -8,20 +8,18 @@ use ib_mad::types::PKey;
 use sa_proto::proto::partition as proto;
 use sa_proto::proto::partition::partitions_server::Partitions;
 use sa_proto::snapshot::Snapshot;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tokio_stream::Stream;
-use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 use super::durable::{Verdict, Write};
 use super::shared::{Job, ReplyTo, Shared, WRITES_MAX};
 use crate::partitions::{Site, list, order};
+use crate::publish::answering::{Answering, Peer};
 use sm_core::registry::{OrderRefusal, PartitionOrder};
 
 /// How long an order may wait for its answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Messages of a list that its connection has not taken yet.
-const LISTED_MAX: usize = 2;
 
 /// Where programs give orders.
 #[derive(Clone)]
@@ -126,7 +124,11 @@ impl From<OrderFailure> for Status {
 }
 
 /// The gRPC service.
-pub(super) struct PartitionService(pub(super) PartitionDesk);
+pub(super) struct PartitionService {
+    pub(super) desk: PartitionDesk,
+    /// Lists that are being sent.
+    pub(super) answering: Answering,
+}
 
 #[tonic::async_trait]
 impl Partitions for PartitionService {
@@ -136,20 +138,18 @@ impl Partitions for PartitionService {
         &self,
         request: Request<proto::ListRequest>,
     ) -> Result<Response<Self::ListStream>, Status> {
+        let peer = Peer::of(&request);
         let proto::ListRequest { pkey, brief } = request.into_inner();
         let only = match pkey {
             0 => None,
             number => Some(wanted(number)?),
         };
-        let snapshot = self.0.snapshot().ok_or(OrderFailure::NotMaster)?;
-        let site = self.0.site();
-        let (sender, listed) = mpsc::channel(LISTED_MAX);
-        tokio::task::spawn_blocking(move || {
-            list::list(&snapshot, &site, only, brief, |message| {
-                sender.blocking_send(Ok(message)).is_ok()
-            });
-        });
-        Ok(Response::new(Box::pin(ReceiverStream::new(listed))))
+        let snapshot = self.desk.snapshot().ok_or(OrderFailure::NotMaster)?;
+        let site = self.desk.site();
+        let listed = self.answering.answer(peer, move |send| {
+            list::list(&snapshot, &site, only, brief, send);
+        })?;
+        Ok(Response::new(Box::pin(listed)))
     }
 
     async fn give(
@@ -158,7 +158,7 @@ impl Partitions for PartitionService {
     ) -> Result<Response<proto::Granted>, Status> {
         let order = order::read(request.into_inner())
             .map_err(|failure| Status::invalid_argument(failure.to_string()))?;
-        let GrantedAt { epoch, sequence } = self.0.give(order).await?;
+        let GrantedAt { epoch, sequence } = self.desk.give(order).await?;
         Ok(Response::new(proto::Granted { epoch, registry_sequence: sequence }))
     }
 }
