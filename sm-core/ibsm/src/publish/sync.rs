@@ -2,7 +2,8 @@
 //!
 //! A follower that is in step is awaited: a write is acknowledged once all of them have stored it.
 //! One that is silent is awaited until its claim to be in step has ended by its own clock, and
-//! [`MARGIN`] longer; then writes continue without it.
+//! [`MARGIN`] longer; then writes continue without it. The same holds for one that answers without
+//! storing what is published.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -49,7 +50,10 @@ struct Awaited {
     /// What was published when it began to be awaited: until it has stored that, there may be
     /// writes that were acknowledged without it.
     joined: RegistryVersion,
-    /// Until when writes wait for it if it stays silent.
+    /// Whether it was not in step when it answered last. Heartbeats do not tell it any more that
+    /// writes wait for it.
+    is_behind: bool,
+    /// Until when writes wait for it if it stays silent or behind.
     until: Instant,
 }
 
@@ -83,7 +87,8 @@ impl SyncFollowers {
         }
     }
 
-    /// A follower answered a heartbeat; it is awaited from now on if it is in step.
+    /// A follower answered a heartbeat; it is awaited from now on if it is in step. One that is
+    /// not in step any more is awaited until it must have heard that.
     pub(crate) fn note_reply(
         &self,
         now: Instant,
@@ -94,17 +99,23 @@ impl SyncFollowers {
         let mut state = self.lock();
         let until = now + LEASE + MARGIN;
         if let Some(awaited) = state.awaited.get_mut(&guid) {
-            awaited.until = until;
+            if in_step || !awaited.is_behind {
+                awaited.until = until;
+            }
+            awaited.is_behind = !in_step;
         } else if state.is_on && in_step && state.awaited.len() < AWAITED_MAX {
             let stored = RegistryVersion::default();
-            state.awaited.insert(guid, Awaited { stored, joined: published, until });
+            state
+                .awaited
+                .insert(guid, Awaited { stored, joined: published, is_behind: false, until });
             info!("writes wait for the standby at port {guid}");
         }
     }
 
     /// Whether all that was acknowledged is stored by this follower.
     pub(super) fn is_awaited(&self, guid: Guid) -> bool {
-        self.lock().awaited.get(&guid).is_some_and(|awaited| awaited.stored >= awaited.joined)
+        let is_told = |awaited: &Awaited| awaited.stored >= awaited.joined && !awaited.is_behind;
+        self.lock().awaited.get(&guid).is_some_and(is_told)
     }
 
     /// Which writes may be acknowledged. Followers that were silent for too long no longer count.
@@ -114,10 +125,10 @@ impl SyncFollowers {
         state.awaited.retain(|guid, awaited| {
             let is_silent = now >= awaited.until;
             if is_silent {
-                let silence = (LEASE + MARGIN).as_secs();
+                let time = (LEASE + MARGIN).as_secs();
+                let what = if awaited.is_behind { "stored nothing" } else { "was silent" };
                 warn!(
-                    "the standby at port {guid} was silent for {silence} s: writes no longer wait \
-                     for it"
+                    "the standby at port {guid} {what} for {time} s: writes no longer wait for it"
                 );
             }
             !is_silent
@@ -205,6 +216,29 @@ mod tests {
         assert_eq!(followers.acknowledged(due), Acknowledged { up_to: None, due: None });
         assert_eq!(followers.counts(), Some((0, 1)));
         assert!(!followers.is_awaited(Guid(7)));
+    }
+
+    /// Regression: writes waited without end for a standby that answered and stored nothing.
+    #[test]
+    fn a_follower_that_answers_and_stores_nothing_is_awaited_as_long_as_a_silent_one() {
+        let (start, followers) = (Instant::now(), enabled());
+        followers.note_reply(start, Guid(7), true, version(10));
+        followers.note_stored(Guid(7), version(10));
+        assert!(followers.is_awaited(Guid(7)));
+        let behind = start + LEASE;
+        for beat in 0..20 {
+            let now = behind + Duration::from_millis(300) * beat;
+            followers.note_reply(now, Guid(7), false, version(30));
+            assert!(!followers.is_awaited(Guid(7)), "it must not take over as if it had all");
+            let is_over = now >= behind + LEASE + MARGIN;
+            assert_eq!(followers.acknowledged(now).up_to.is_none(), is_over, "{beat}");
+        }
+        assert_eq!(followers.counts(), Some((0, 1)));
+        // One that catches up in time is awaited on.
+        followers.note_reply(behind, Guid(8), true, version(30));
+        followers.note_reply(behind, Guid(8), false, version(30));
+        followers.note_reply(behind + LEASE, Guid(8), true, version(40));
+        assert!(followers.acknowledged(behind + LEASE + LEASE).up_to.is_some());
     }
 
     #[test]
