@@ -125,7 +125,7 @@ impl Node {
         // Before a session may begin: rows of ports that are not in the last list are deleted, and
         // that may be of an earlier term.
         self.update_registry(&parameters);
-        self.publication.prepare(full, &self.sweeper);
+        self.publication.prepare(now, full, &self.sweeper);
         let plane = self.sweeper.fabric().plane(&parameters);
         self.publication.publish(now, plane, self.registry.link());
     }

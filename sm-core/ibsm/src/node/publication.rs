@@ -74,11 +74,19 @@ impl Publication {
 
     /// Requests a session after a sweep if this SM is master and has none, or if the sweep was full
     /// and responders follow a rival. Only a full sweep queries the other subnet managers, and so
-    /// decides whether to take responders back from one of them.
-    pub(super) fn prepare(&mut self, full: bool, sweeper: &Sweeper) {
+    /// decides whether to take responders back from one of them. A responder that states a rival
+    /// again and again has a limit, as one that states higher epochs does.
+    pub(super) fn prepare(&mut self, now: Instant, full: bool, sweeper: &Sweeper) {
         let begins = match self.feed.session() {
             None => sweeper.sm_state() == SmState::Master,
-            Some(_) => full && self.feed.challenge() == Some(Challenge::Rival),
+            Some(_) => {
+                let is_challenged = full && self.feed.challenge() == Some(Challenge::Rival);
+                let begins = is_challenged && self.session.may_raise(now);
+                if begins {
+                    self.session.note_raise(now);
+                }
+                begins
+            }
         };
         if begins {
             self.session.request();
@@ -118,7 +126,7 @@ impl Publication {
             Some(Challenge::Epoch) if self.session.may_raise(now) => {
                 self.session.ask(NewSession::Above);
             }
-            Some(Challenge::Rival) if !self.challenged => {
+            Some(Challenge::Rival) if !self.challenged && self.session.may_raise(now) => {
                 warn!(
                     "responders follow another SM's session; starting a heavy sweep to find that SM"
                 );

@@ -101,6 +101,14 @@ impl SessionState {
         has_room && self.may_try(now)
     }
 
+    /// A session begins because of what a responder states.
+    pub(super) fn note_raise(&mut self, now: Instant) {
+        if self.raised.len() >= RAISES_MAX {
+            self.raised.pop_front();
+        }
+        self.raised.push_back(now);
+    }
+
     /// The session that was asked for has begun, or could not. Returns whether it is the one
     /// requested, in which the registry must be published. An unrequested one is ignored.
     pub(super) fn begun(&mut self, now: Instant, result: Result<Session, String>) -> bool {
@@ -114,10 +122,7 @@ impl SessionState {
                 true
             }
             (NewSession::Above, Ok(_)) => {
-                if self.raised.len() >= RAISES_MAX {
-                    self.raised.pop_front();
-                }
-                self.raised.push_back(now);
+                self.note_raise(now);
                 self.succeeded();
                 false
             }
