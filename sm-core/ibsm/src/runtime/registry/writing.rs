@@ -16,6 +16,9 @@ use sm_core::registry::{self, Drop as Reason, Requester};
 /// Messages with outcomes that a connection has not taken yet; more are dropped.
 pub(super) const OUTBOUND_MAX: usize = 256;
 
+/// Writes in a message: all that a responder may have open, repeated at once.
+pub(super) const WRITES_MAX: usize = 16_384;
+
 /// The receiving half of a stream.
 pub(super) struct Writing {
     shared: Arc<Shared>,
@@ -33,6 +36,11 @@ impl Writing {
 
     /// Takes a message. After an error the stream is to be ended with it.
     pub(super) fn take(&mut self, writes: proto::Writes) -> Result<(), Status> {
+        if writes.writes.len() > WRITES_MAX {
+            return Err(Status::resource_exhausted(format!(
+                "a message has at most {WRITES_MAX} writes"
+            )));
+        }
         let (connection, outbound) = (self.connection, &self.outbound);
         // Managers that follow must know of it before it can be answered.
         let writers = self.shared.writers.get();
