@@ -9,6 +9,7 @@ use ib_mad::wire::MAD_LEN;
 use ib_mad::wire::attribute::{SmControl, SmInfo, SmInfoRepr, SmState};
 use ib_mad::wire::mad::{Method, Status};
 use ib_mad::wire::smp::{self, Smp};
+use sha2::{Digest, Sha256};
 
 /// SMInfo reported by another subnet manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,8 +40,8 @@ pub enum Decision {
 pub enum Demand {
     /// Become master: the SM at the port with this GUID hands over.
     TakeOver(Guid),
-    /// The SM at the port with this GUID handed over during discovery: repeat the discovery,
-    /// because its results are outdated.
+    /// The SM at the port with this GUID says that it handed over during a discovery. If the
+    /// election finds it, clients may have registered with it, and its SMInfo may be outdated.
     LookAgain(Guid),
     /// The subnet manager at the port with this GUID acknowledged our handover and is master.
     StepDown(Guid),
@@ -63,10 +64,7 @@ pub enum Demand {
 impl Demand {
     /// Whether it leads to a full sweep.
     pub fn costs_sweep(self) -> bool {
-        matches!(
-            self,
-            Self::TakeOver(_) | Self::LookAgain(_) | Self::ProgramAgain(_) | Self::Discover
-        )
+        matches!(self, Self::TakeOver(_) | Self::ProgramAgain(_) | Self::Discover)
     }
 }
 
@@ -228,11 +226,12 @@ impl Mastership {
         !self.is_below(other)
     }
 
-    /// Our SMInfo in a Set(), with the state that matches its AttributeModifier.
+    /// Our SMInfo in a request: with the state that matches the AttributeModifier of a Set(), and
+    /// with our proof in place of the SM_Key if an M_Key is set.
     pub fn shown(&self, state: SmState) -> [u8; 21] {
         let mut bytes = self.record();
         SmInfo::of_mut(&mut bytes)
-            .set_sm_key(self.sm_key)
+            .set_sm_key(self.proof().unwrap_or(self.sm_key))
             .set_act_count(self.act_count)
             .set_sm_state(state);
         bytes
@@ -260,6 +259,24 @@ impl Mastership {
     /// SM_Key.
     pub fn set_m_key(&mut self, m_key: u64) {
         self.m_key = m_key;
+    }
+
+    /// What managers with our M_Key show in place of the SM_Key: a hash of both, so that a host that
+    /// sets IsSM and reads it learns neither. `None` if no M_Key is set.
+    pub fn proof(&self) -> Option<u64> {
+        (self.m_key != 0).then(|| {
+            let hash = Sha256::new()
+                .chain_update(b"SMInfo")
+                .chain_update(self.m_key.to_be_bytes())
+                .chain_update(self.sm_key.to_be_bytes())
+                .finalize();
+            u64::from_be_bytes(*hash.first_chunk().expect("32 bytes"))
+        })
+    }
+
+    /// Whether an SMInfo with this SM_Key is one of our subnet. With SM_Key 0 any is.
+    pub fn accepts(&self, sm_key: u64) -> bool {
+        self.sm_key == 0 || sm_key == self.sm_key || self.proof() == Some(sm_key)
     }
 
     /// Answers a Get or Set of SMInfo in place.
@@ -298,10 +315,14 @@ impl Mastership {
         }
         self.act();
         smp::answer(mad, status);
-        let knows_sm_key = asker.is_some_and(|asker| asker.sm_key == self.sm_key);
+        let shown = asker.map_or(0, |asker| asker.sm_key);
+        let sm_key = match may_see_key || shown == self.sm_key {
+            true => self.sm_key,
+            false => self.proof().filter(|proof| shown == *proof).unwrap_or(0),
+        };
         let repr = SmInfoRepr {
             guid: self.guid,
-            sm_key: if may_see_key || knows_sm_key { self.sm_key } else { 0 },
+            sm_key,
             act_count: self.act_count,
             priority: self.priority,
             sm_state: self.state,
@@ -328,7 +349,8 @@ impl Mastership {
             SmControl::Acknowledge => Standby,
             _ => Master,
         };
-        if asker.sm_key != self.sm_key || asker.state != Some(shown) {
+        let knows_key = asker.sm_key == self.sm_key || self.proof() == Some(asker.sm_key);
+        if !knows_key || asker.state != Some(shown) {
             return None;
         }
         if matches!(control, SmControl::Discover | SmControl::Disable)
@@ -356,7 +378,7 @@ impl Mastership {
             }
             // A master accepts a handover only from one of lower rank: two subnets were merged.
             (SmControl::Handover, Master) if self.outranks(&other) => Some(Demand::TakeOver(from)),
-            // The discovery decides on mastership; that master no longer counts.
+            // The discovery decides on mastership.
             (SmControl::Handover, Discovering) => Some(Demand::LookAgain(from)),
             (SmControl::Acknowledge, Master) => Some(Demand::StepDown(from)),
             (SmControl::Discover, Standby) => Some(Demand::Discover),

@@ -138,17 +138,17 @@ fn a_master_whose_answers_say_nothing_is_replaced_and_the_log_says_what_it_did()
 
 /// Lines that are logged.
 #[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
+pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
     /// Keeps what is logged meanwhile, too.
-    fn keep(&self, run: impl FnOnce()) {
+    pub(crate) fn keep(&self, run: impl FnOnce()) {
         let log = self.clone();
         let lines = tracing_subscriber::fmt().with_writer(move || log.clone()).without_time();
         tracing::subscriber::with_default(lines.finish(), run);
     }
 
-    fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
     }
 }

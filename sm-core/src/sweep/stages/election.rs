@@ -26,10 +26,23 @@ pub(in crate::sweep) struct OtherManagers;
 impl RequestOwner for OtherManagers {
     type Kind = kinds::Election;
 
-    fn encode(&self, _: &Subnet, owned: OwnedRequest<Self::Kind>, _: &mut [u8; 64]) -> Option<u32> {
-        let OwnedRequest { kind, .. } = owned;
+    fn encode(
+        &self,
+        subnet: &Subnet,
+        owned: OwnedRequest<Self::Kind>,
+        data: &mut [u8; 64],
+    ) -> Option<u32> {
+        let OwnedRequest { kind, request, .. } = owned;
         match kind {
-            kinds::Election::SmInfo | kinds::Election::Poll => Some(0),
+            kinds::Election::SmInfo | kinds::Election::Poll => {
+                // Where an M_Key is set, a manager shows its key only to those that show theirs.
+                let election = &subnet.election;
+                let guid = subnet.fabric.port(request.port()).guid;
+                if election.own.proof().is_some() && election.is_allowed(guid) {
+                    data[..21].copy_from_slice(&election.own.shown(election.own.state()));
+                }
+                Some(0)
+            }
         }
     }
 
@@ -63,7 +76,10 @@ impl RequestOwner for OtherManagers {
                 subnet.note_activity(port, sm);
                 match kind {
                     kinds::Election::Poll => subnet.master_answered(now, port, sm),
-                    kinds::Election::SmInfo => subnet.election.put(port, sm),
+                    kinds::Election::SmInfo => {
+                        let is_away = subnet.is_away(port);
+                        subnet.election.put(port, sm, is_away);
+                    }
                 }
             }
         }
@@ -140,6 +156,14 @@ impl Subnet {
             self.peer_place(port),
             left.as_secs_f32().ceil()
         );
+    }
+
+    /// Whether a port of an adapter is elsewhere than it was an hour ago.
+    fn is_away(&self, port: PortIndex) -> bool {
+        let identity = (self.fabric.node_of(port).guid, self.fabric.port(port).num);
+        let home = self.homes.known(identity);
+        let place = self.fabric.port(port).peer().map(|peer| self.end(peer));
+        home.zip(place).is_some_and(|(home, place)| home != place)
     }
 
     /// End ports that have IsSM set.

@@ -6,6 +6,8 @@
 //! with higher precedence than the master requests the handover by trap 144 with SMPriority.
 //! `sweeper::with_copy` has what differs if one SM follows the registry of the other.
 
+use std::time::{Duration, Instant};
+
 use ib_mad::packet::{Address, Carrier, Packet};
 use ib_mad::wire::attribute::{
     CapabilityMask, LocalChanges, LocalChangesDetails, NodeType, NoticeType, ProducerType,
@@ -19,6 +21,9 @@ use crate::fabric::PortIndex;
 use crate::smp::kinds;
 use crate::sweep::subnet::Subnet;
 use crate::sweep::subnet::owner::{OwnedRequest, RequestOwner};
+
+/// A refusal that takes longer delays sweeps as much as silence.
+const REFUSAL_TIME_MAX: Duration = Duration::from_millis(100);
 
 /// Owner of the requests of handovers, whose state is in [`Handover`].
 pub(in crate::sweep) struct HandoverMessages;
@@ -55,18 +60,30 @@ impl RequestOwner for HandoverMessages {
     }
 
     fn refused(&mut self, subnet: &mut Subnet, owned: OwnedRequest<Self::Kind>, status: Status) {
-        let OwnedRequest { request, .. } = owned;
+        let OwnedRequest { kind, request, now } = owned;
         let (name, place) = (request.kind.name(), subnet.place(request.port()));
         warn!("{place} refused {name}: {status}");
+        let offered_at = subnet.election.handover.offered_at;
+        if offered_at.is_some_and(|since| now >= since + REFUSAL_TIME_MAX) {
+            subnet.offer_failed(now, kind, request.port());
+        }
     }
 
     fn silent(&mut self, subnet: &mut Subnet, owned: OwnedRequest<Self::Kind>) {
-        let OwnedRequest { request, .. } = owned;
+        let OwnedRequest { kind, request, now } = owned;
         debug!("{}: no answer from {}", request.kind.name(), subnet.place(request.port()));
+        subnet.offer_failed(now, kind, request.port());
     }
 }
 
 impl Subnet {
+    /// A manager let the sweep wait for its answer to HANDOVER in vain.
+    fn offer_failed(&mut self, now: Instant, kind: kinds::Handover, port: PortIndex) {
+        if kind == kinds::Handover::HandOver {
+            self.election.offers.note_failed(now, self.fabric.port(port).guid);
+        }
+    }
+
     /// Requests a handover from the master at `port` by trap, because this SM has higher
     /// precedence; not before this SM's copy of its registry is complete.
     pub(in crate::sweep) fn ask_for_handover(&mut self, port: PortIndex) {

@@ -9,13 +9,15 @@ use ib_mad::wire::attribute::{SmInfo, SmState};
 
 use super::allowance::Allowance;
 use super::handover::Handover;
+use super::offers::Offers;
 use crate::fabric::PortIndex;
 use crate::mastership::{Decision, Mastership, RemoteSm};
 use sm_config::Settings;
 
-/// Maximum number of other SMs that an election polls, and of foreign or unresponsive ones
-/// remembered.
+/// Maximum number of foreign SMs that are remembered, of those that are waited for, and others.
 pub(in crate::sweep) const OTHERS_MAX: usize = 256;
+/// Maximum number of ports remembered at which no SM answers although IsSM is set.
+const UNRESPONSIVE_MAX: usize = 1 << 16;
 
 /// This SM's SMInfo state, the other SMs, and the master among them.
 #[derive(Debug)]
@@ -61,6 +63,12 @@ pub(in crate::sweep) struct Election {
     allowed: BTreeSet<Guid>,
     /// Demands of other SMs.
     pub(in crate::sweep) demands: Demands,
+    /// Handovers that other SMs did not acknowledge.
+    pub(in crate::sweep) offers: Offers,
+    /// Port GUIDs of SMs whose ports are elsewhere than they were an hour ago.
+    away: BTreeSet<Guid>,
+    /// SMs that claimed to have handed over to this one during a discovery.
+    pub(in crate::sweep) claims: Claims,
     /// Whether the current poll is sent in addition to the regular ones.
     pub(in crate::sweep) is_probing: bool,
 }
@@ -101,13 +109,49 @@ const IDLE_FOR: Duration = Duration::from_secs(3_600);
 const DEMANDS_MAX: u32 = 8;
 /// See [`DEMANDS_MAX`].
 const DEMAND_INTERVAL: Duration = Duration::from_secs(10);
-/// How often an unknown sender of a demand is asked for its SMInfo, and logged.
+/// Handovers of other masters that a master accepts in a row, after which it accepts one each
+/// [`MERGER_INTERVAL`]. All clients are asked to register again after each.
+const MERGERS_MAX: u32 = 4;
+/// See [`MERGERS_MAX`].
+const MERGER_INTERVAL: Duration = Duration::from_secs(600);
+/// How often an unknown sender of a demand is asked for its SMInfo.
 const ASK_INTERVAL: Duration = Duration::from_secs(1);
+/// Log lines of demands that are not answered, in a row, after which there is one each
+/// [`LINE_INTERVAL`].
+const LINES_MAX: u32 = 8;
+/// See [`LINES_MAX`].
+const LINE_INTERVAL: Duration = Duration::from_secs(60);
+
+/// SMs that claimed to have handed over to this one during a discovery: GUIDs in Set(SMInfo), which
+/// any port can send. The election at its end shows which of them are SMs.
+#[derive(Debug, Default)]
+pub(in crate::sweep) struct Claims {
+    guids: BTreeSet<Guid>,
+    /// There were more than [`OTHERS_MAX`]: each SM counts as one of them.
+    is_full: bool,
+    /// Whether the current election polls the SMs again because of a claim.
+    pub(in crate::sweep) is_repeated: bool,
+}
+
+impl Claims {
+    pub(in crate::sweep) fn add(&mut self, guid: Guid) {
+        self.is_full |= self.guids.len() >= OTHERS_MAX;
+        if !self.is_full {
+            self.guids.insert(guid);
+        }
+    }
+
+    fn has(&self, guid: Guid) -> bool {
+        self.is_full || self.guids.contains(&guid)
+    }
+}
 
 /// Limits the demands of other SMs.
 #[derive(Debug, Default)]
 pub(in crate::sweep) struct Demands {
     granted: Allowance,
+    mergers: Allowance,
+    lines: Allowance,
     /// When an unknown sender was asked last.
     asked: Option<Instant>,
     /// Demands that were not answered.
@@ -126,7 +170,27 @@ impl Demands {
         self.granted.spend(now);
     }
 
-    /// Counts a demand that is not answered; returns whether to ask and log now.
+    /// Whether a master may accept one more handover of another. The sender of one beyond the limit
+    /// stays master, and is reported, until it is accepted.
+    pub(in crate::sweep) fn has_room_for_merger(&mut self, now: Instant) -> bool {
+        self.mergers.has_room(now, MERGERS_MAX, MERGER_INTERVAL)
+    }
+
+    /// A master accepted a handover of another.
+    pub(in crate::sweep) fn note_merger(&mut self, now: Instant) {
+        self.mergers.spend(now);
+    }
+
+    /// Whether to log a demand that is not answered.
+    pub(in crate::sweep) fn admits_line(&mut self, now: Instant) -> bool {
+        let has_room = self.lines.has_room(now, LINES_MAX, LINE_INTERVAL);
+        if has_room {
+            self.lines.spend(now);
+        }
+        has_room
+    }
+
+    /// Counts a demand that is not answered; returns whether to ask now.
     pub(in crate::sweep) fn note_unanswered(&mut self, now: Instant) -> bool {
         self.unanswered += 1;
         let is_due = self.asked.is_none_or(|asked| now >= asked + ASK_INTERVAL);
@@ -197,6 +261,9 @@ impl Election {
             ignored_master: None,
             allowed: BTreeSet::new(),
             demands: Demands::default(),
+            offers: Offers::default(),
+            away: BTreeSet::new(),
+            claims: Claims::default(),
             is_probing: false,
         }
     }
@@ -229,11 +296,41 @@ impl Election {
     }
 
     /// Decides by the state of the other SMs. While this SM is master, one that follows its
-    /// registry and has higher precedence does not count: the caller hands over to it.
-    pub(in crate::sweep) fn decide(&self) -> Decision {
+    /// registry and has higher precedence does not count: the caller hands over to it. Nor does one
+    /// that did not acknowledge a handover, for some time.
+    pub(in crate::sweep) fn decide(&self, now: Instant) -> Decision {
         let others = self.candidates().map(|(_, sm)| *sm);
-        let others: Vec<RemoteSm> = others.filter(|sm| !self.is_prepared_by_caller(sm)).collect();
+        let counts = |sm: &RemoteSm| !self.is_prepared_by_caller(sm) && self.may_offer(now, sm);
+        let others: Vec<RemoteSm> = others.filter(counts).collect();
         self.own.decide(&others)
+    }
+
+    /// Whether an SM that this master ranks below may be offered a handover now.
+    fn may_offer(&self, now: Instant, sm: &RemoteSm) -> bool {
+        if !self.is_master() || self.own.outranks(sm) || self.handover.is_in_doubt {
+            return true;
+        }
+        // Where managers are named, the GUID of one that is off is not enough.
+        if !self.allowed.is_empty() && self.away.contains(&sm.guid) {
+            return false;
+        }
+        let is_proven = self.proven.contains(&sm.guid) && sm.state != SmState::Master
+            || self.handover.followers.contains(&sm.guid);
+        self.offers.is_due(now, sm.guid, is_proven)
+    }
+
+    /// Whether the last discovery found as master an SM that claims to have handed over.
+    pub(in crate::sweep) fn claimant_is_master(&self) -> bool {
+        let mut masters = self.others.iter().filter(|(_, sm)| sm.state == SmState::Master);
+        masters.any(|(_, sm)| self.claims.has(sm.guid))
+    }
+
+    /// Removes the claims. Returns the SM that handed over, if one of the claims is true.
+    pub(in crate::sweep) fn settle_claims(&mut self) -> Option<(PortIndex, RemoteSm)> {
+        let claims = std::mem::take(&mut self.claims);
+        let is_true =
+            |(_, sm): &&(PortIndex, RemoteSm)| sm.state != SmState::Master && claims.has(sm.guid);
+        self.others.iter().find(is_true).copied()
     }
 
     /// The other SMs that count: those that were not waited for in vain, and masters.
@@ -362,6 +459,12 @@ impl Election {
         self.allowed = guids;
     }
 
+    /// Whether the operator named the SM at the port with this GUID, and it is where it was an hour
+    /// ago.
+    pub(in crate::sweep) fn is_named(&self, guid: Guid) -> bool {
+        self.allowed.contains(&guid) && !self.away.contains(&guid)
+    }
+
     /// Whether an SM at the port with this GUID counts.
     pub(in crate::sweep) fn is_allowed(&self, guid: Guid) -> bool {
         self.allowed.is_empty() || self.allowed.contains(&guid)
@@ -372,8 +475,7 @@ impl Election {
         let Ok(info) = SmInfo::new(data) else { return Answer::None };
         let Some(state) = SmState::from_code(info.sm_state()) else { return Answer::None };
         let sm = RemoteSm { guid: info.guid(), priority: info.priority(), state };
-        let key = self.own.sm_key();
-        match key == 0 || info.sm_key() == key {
+        match self.own.accepts(info.sm_key()) {
             true => Answer::Peer(sm),
             false => Answer::Foreign(sm),
         }
@@ -384,10 +486,15 @@ impl Election {
         self.foreign_sms.retain(|foreign| foreign.guid != guid);
     }
 
-    /// Records the SMInfo of another SM.
-    pub(in crate::sweep) fn put(&mut self, port: PortIndex, sm: RemoteSm) {
+    /// Records the SMInfo of another SM. `is_away`: whether its port is elsewhere than it was an
+    /// hour ago.
+    pub(in crate::sweep) fn put(&mut self, port: PortIndex, sm: RemoteSm, is_away: bool) {
         self.forget(port);
         self.others.push((port, sm));
+        match is_away {
+            true => self.away.insert(sm.guid),
+            false => self.away.remove(&sm.guid),
+        };
     }
 
     /// The SM with our SM_Key at `port`, as it answered last.
@@ -411,6 +518,7 @@ impl Election {
     pub(in crate::sweep) fn forget_others(&mut self) {
         self.ignored_master = None;
         self.others.clear();
+        self.away.clear();
     }
 
     /// Removes everything that refers to indices of the fabric.
@@ -476,7 +584,7 @@ impl Election {
 
     /// Records that the SM at this port GUID did not answer, or is being polled again.
     pub(in crate::sweep) fn mark_unresponsive(&mut self, now: Instant, guid: Guid) {
-        if self.unresponsive.len() < OTHERS_MAX || self.unresponsive.contains_key(&guid) {
+        if self.unresponsive.len() < UNRESPONSIVE_MAX || self.unresponsive.contains_key(&guid) {
             self.unresponsive.insert(guid, now);
         }
     }
@@ -722,15 +830,30 @@ mod tests {
     #[test]
     fn what_an_other_says_last_counts() {
         let mut election = election();
-        election.put(port(1), sm(20, 9, SmState::Standby));
+        election.put(port(1), sm(20, 9, SmState::Standby), false);
         let now = sm(20, 1, SmState::Standby);
-        election.put(port(1), now);
+        election.put(port(1), now, false);
         assert_eq!(election.others(), [(port(1), now)]);
-        assert_eq!((election.place_of(now), election.decide()), (Some(port(1)), Decision::Master));
+        let decided = |election: &Election| election.decide(Instant::now());
+        assert_eq!((election.place_of(now), decided(&election)), (Some(port(1)), Decision::Master));
         let rules = election.has_taken_over(now);
-        assert_eq!(election.decide(), Decision::StandBy(rules));
+        assert_eq!(decided(&election), Decision::StandBy(rules));
         election.forget(port(1));
-        assert_eq!(election.decide(), Decision::Master);
+        assert_eq!(decided(&election), Decision::Master);
+    }
+
+    /// Regression: a port that had the GUID of a manager whose host was off was handed the subnet.
+    #[test]
+    fn a_named_manager_gets_the_subnet_only_where_its_port_was() {
+        let mut election = election();
+        let (now, preferred) = (Instant::now(), sm(20, 15, SmState::Standby));
+        assert!(!election.become_master());
+        election.put(port(1), preferred, true);
+        assert_eq!(election.decide(now), Decision::HandOver(preferred), "all are allowed");
+        election.allow_only([Guid(20)].into());
+        assert_eq!(election.decide(now), Decision::Master);
+        election.put(port(1), preferred, false);
+        assert_eq!(election.decide(now), Decision::HandOver(preferred));
     }
 
     #[test]

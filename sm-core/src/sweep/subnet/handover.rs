@@ -1,6 +1,7 @@
 //! State of handovers between this subnet manager and others.
 
 use std::collections::BTreeSet;
+use std::time::Instant;
 
 use ib_mad::types::Guid;
 
@@ -12,6 +13,8 @@ use crate::mastership::RemoteSm;
 pub(in crate::sweep) struct Handover {
     /// The SM that was offered a handover.
     pub(in crate::sweep) offered: Option<RemoteSm>,
+    /// When it was offered.
+    pub(in crate::sweep) offered_at: Option<Instant>,
     /// Whether that SM answered HANDOVER.
     pub(in crate::sweep) is_accepted: bool,
     /// Whether another SM was master since this SM was.

@@ -33,8 +33,15 @@ impl Subnet {
         }
     }
 
-    /// The M_Key for a request; `last` is that of the previous attempt, which was not answered.
+    /// The M_Key for a request; `last` is that of the previous attempt, which was not answered. A
+    /// subnet manager answers SMInfo, not the agent of its port, and any host can set IsSM and read
+    /// what it is sent. So only managers that the operator names get the M_Key: OpenSM shows its
+    /// SM_Key to those that show the M_Key.
     pub(in crate::sweep) fn m_key_for(&self, request: Request, last: Option<u64>) -> u64 {
+        if request.kind.attribute_id() == AttributeId::SM_INFO {
+            let is_named = self.election.is_named(self.fabric.port(request.port()).guid);
+            return if is_named { self.settings.m_key } else { 0 };
+        }
         let configured = self.settings.m_key;
         let (holder, Some(known)) = self.m_keys_for(request) else { return configured };
         let is_doubted = match last {
@@ -157,6 +164,14 @@ impl Subnet {
         let has_lid = |guid: &&Guid| self.lids.get(**guid).is_some_and(|range| range.contains(lid));
         let other = self.m_keys.others.iter().find(has_lid);
         other.and_then(|&guid| self.m_keys.known.get(guid)).unwrap_or(self.settings.m_key)
+    }
+
+    /// Whether the sender of a trap may see the M_Key of its port: a switch may, and a host if the
+    /// port shows it to everyone. On a host programs send traps, too.
+    pub(in crate::sweep) fn may_see_m_key(&self, sender: Lid) -> bool {
+        let Some(port) = self.end_port_at(sender) else { return false };
+        let is_open = self.fabric.port(port).port_info().m_key_protect_bits() == 0;
+        is_open || self.fabric.node_of(port).switch.is_some()
     }
 
     /// Whether a port has an M_Key that is not known, and is protected by it.

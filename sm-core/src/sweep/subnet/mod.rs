@@ -11,6 +11,7 @@ mod keys;
 pub(in crate::sweep) mod lanes;
 pub(in crate::sweep) mod log;
 mod m_keys;
+pub(in crate::sweep) mod offers;
 pub(in crate::sweep) mod overwritten;
 pub(in crate::sweep) mod owner;
 mod partitioning;

@@ -1,8 +1,8 @@
 //! Demands of other subnet managers by Set(SMInfo): where they come from, and how many are granted.
 //!
-//! Any port can send one, with any GUID in it. The port that it came from counts: that with its
-//! source LID, which the sender's port writes, or the one at the other end of the path that the
-//! switches recorded.
+//! Any port can send one, with any GUID in it. The port that it came from counts: the one at the
+//! other end of the path that the switches recorded. A source LID proves nothing, since a host can
+//! set that of its port.
 
 use std::time::Instant;
 
@@ -28,15 +28,15 @@ impl Sweeper {
             return Standing::Unknown;
         }
         let control = SmControl::from_modifier(smp.attribute_modifier());
-        let costs_sweep = matches!(control, Some(SmControl::Handover | SmControl::Discover));
-        if costs_sweep && !self.subnet.election.demands.has_room(now) {
-            return Standing::Unknown;
-        }
         if control == Some(SmControl::Handover)
             && self.subnet.election.state() == SmState::Discovering
         {
-            // Nothing is known yet. The discovery is repeated, and decides.
+            // Nothing is known yet. The election at the end of the discovery decides.
             return Standing::Manager;
+        }
+        let costs_sweep = matches!(control, Some(SmControl::Handover | SmControl::Discover));
+        if costs_sweep && !self.subnet.election.demands.has_room(now) {
+            return Standing::Unknown;
         }
         let Some(port) = self.subnet.claimant(packet) else { return Standing::Unknown };
         let (election, fabric) = (&self.subnet.election, &self.subnet.fabric);
@@ -46,13 +46,16 @@ impl Sweeper {
         if election.master() == Some(port) {
             return Standing::Polled;
         }
-        match election.manager_at(port) {
-            Some(sm) if control == Some(SmControl::Handover) && !election.may_hand_over(sm) => {
-                Standing::Unknown
+        let Some(sm) = election.manager_at(port) else { return Standing::Unknown };
+        if control == Some(SmControl::Handover) {
+            let is_merger = election.is_master() && election.own.replaced() != Some(sm.guid);
+            let may_hand_over = election.may_hand_over(sm);
+            let demands = &mut self.subnet.election.demands;
+            if !may_hand_over || is_merger && !demands.has_room_for_merger(now) {
+                return Standing::Unknown;
             }
-            Some(_) => Standing::Manager,
-            None => Standing::Unknown,
         }
+        Standing::Manager
     }
 
     /// Asks the unknown sender of a Set(SMInfo) for its SMInfo, if it is at the port that it names:
@@ -64,10 +67,13 @@ impl Sweeper {
         let origin = self.subnet.origin_of(packet);
         let place = origin.map(|port| self.subnet.fabric.describe(port));
         let place = place.as_deref().unwrap_or("an unknown port");
-        warn!(
-            "a Set(SMInfo) from {place} is not answered: no subnet manager is known there by the \
-             GUID that it shows, or not as a master that could hand over, or there were too many"
-        );
+        if self.subnet.election.demands.admits_line(now) {
+            warn!(
+                "a Set(SMInfo) from {place} is not answered: no subnet manager is known there by \
+                 the GUID that it shows, or not as a master that could hand over, or there were too \
+                 many"
+            );
+        }
         if let Some(port) = self.subnet.claimant(packet) {
             self.subnet.exchange.push(Request::new(Kind::SmInfo, port));
         }
@@ -88,11 +94,11 @@ impl Subnet {
         (self.fabric.port(origin).guid == info.guid()).then_some(origin)
     }
 
-    /// The port that a request came from.
-    fn origin_of(&self, packet: &Packet) -> Option<PortIndex> {
+    /// The port that a request came from, if it came along a directed route.
+    pub(super) fn origin_of(&self, packet: &Packet) -> Option<PortIndex> {
         let smp = Smp::of(&packet.mad);
         if !smp.is_directed() {
-            return self.end_port_at(packet.address.lid);
+            return None;
         }
         let hops = usize::from(smp.hop_count());
         if hops > HOPS_MAX || smp.dr_slid() != Lid::PERMISSIVE {

@@ -16,7 +16,6 @@ use crate::smp::{Kind, Request};
 use crate::sweep::stages::election::UNRESPONSIVE_INTERVAL;
 use crate::sweep::stages::{Stage, Sweep};
 use crate::sweep::subnet::Subnet;
-use crate::sweep::subnet::election::OTHERS_MAX;
 use crate::sweep::subnet::events::Event;
 use crate::sweep::subnet::journal::Journal;
 use crate::sweep::subnet::log::STATE;
@@ -49,7 +48,7 @@ impl Sweeper {
                 since.is_some_and(|since| now < since + UNRESPONSIVE_INTERVAL * 2);
             Some(*port) != sm_port && (full || !is_unresponsive)
         };
-        for port in managers.into_iter().filter(asked).take(OTHERS_MAX) {
+        for port in managers.into_iter().filter(asked) {
             self.subnet.exchange.push(Request::new(Kind::SmInfo, port));
         }
     }
@@ -160,7 +159,10 @@ impl Sweeper {
         // Usually there is no GUID to ask for.
         election.note_others(|guid| fabric.end_ports().any(|port| fabric.port(port).guid == guid));
         self.find_idle(now);
-        let decision = self.subnet.election.decide();
+        if self.looks_again_at_claimants(now, full) {
+            return;
+        }
+        let decision = self.subnet.election.decide(now);
         debug!("election: other SMs {:?}, decision {decision:?}", self.subnet.election.others());
         match decision {
             Decision::HandOver(sm) | Decision::AwaitHandover(sm)

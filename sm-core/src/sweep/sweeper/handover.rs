@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use ib_mad::types::Guid;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::Sweeper;
 use crate::fabric::PortIndex;
@@ -48,6 +48,7 @@ impl Sweeper {
         );
         self.subnet.election.handover.offered = Some(sm);
         self.subnet.election.handover.is_accepted = false;
+        self.subnet.election.handover.offered_at = Some(now);
         self.enter(now, Stage::HandOver { sweep });
         self.subnet.exchange.push(Request::new(Kind::HandOver, port));
     }
@@ -56,11 +57,12 @@ impl Sweeper {
     pub(super) fn handover_acknowledged(&mut self, now: Instant, from: Guid) {
         match self.subnet.election.handover.offered.filter(|sm| sm.guid == from) {
             Some(sm) => self.step_down(now, sm),
-            None => warn!("port {from} acknowledged a handover that it was not offered"),
+            None => debug!("port {from} acknowledged a handover that it was not offered"),
         }
     }
 
     fn step_down(&mut self, now: Instant, sm: RemoteSm) {
+        self.subnet.election.offers.note_accepted(sm.guid);
         let rules = self.subnet.election.has_taken_over(sm);
         // It knows, and configures the whole subnet.
         self.subnet.election.handover.has_configured = false;
@@ -75,7 +77,13 @@ impl Sweeper {
         }
         match sweep {
             Some(full) => {
-                warn!("handover not acknowledged; staying master, retrying with the next sweep");
+                let offers = &self.subnet.election.offers;
+                match offered.map_or(0, |sm| offers.pause(now, sm.guid).as_secs()) {
+                    0 => warn!("handover refused; staying master, retrying with the next sweep"),
+                    pause => {
+                        warn!("handover not acknowledged; staying master, retrying after {pause} s")
+                    }
+                }
                 self.go_on_as_master(now, full);
             }
             None => self.subnet.election.handover.settle(),
@@ -167,16 +175,25 @@ impl Sweeper {
         self.subnet.schedule.request(now, Cause::TakeOver);
     }
 
-    /// A master handed over during a discovery, so its SMInfo is outdated: starts discovery again.
-    pub(super) fn look_for_master_again(&mut self, now: Instant, from: Guid) {
-        info!(
-            target: STATE,
-            "the master at port {from} handed over to this subnet manager during a discovery: \
-             starting another"
-        );
-        self.rest();
-        self.subnet.election.has_handed_over(from);
-        self.subnet.election.follow_another(now);
-        self.subnet.schedule.request(now, Cause::Asked);
+    /// Looks for a master that handed over during the discovery that ends with this election.
+    /// Returns whether the managers are polled again, once: the answer of one that claims so may be
+    /// older than its claim.
+    pub(super) fn looks_again_at_claimants(&mut self, now: Instant, full: bool) -> bool {
+        let election = &mut self.subnet.election;
+        if election.claimant_is_master() && !election.claims.is_repeated {
+            election.claims.is_repeated = true;
+            self.begin_election(now, full);
+            return true;
+        }
+        if let Some((port, sm)) = election.settle_claims() {
+            info!(
+                target: STATE,
+                "the subnet manager at {} handed over to this one during the discovery",
+                self.subnet.peer_place(port)
+            );
+            self.subnet.election.has_handed_over(sm.guid);
+            self.subnet.election.follow_another(now);
+        }
+        false
     }
 }

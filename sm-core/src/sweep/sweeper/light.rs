@@ -93,7 +93,7 @@ impl Sweeper {
             self.subnet.journal.report.detail =
                 Some(format!("'{}'", self.subnet.fabric.node(node).name()));
         }
-        if self.subnet.election.decide() != Decision::Master {
+        if self.subnet.election.decide(now) != Decision::Master {
             // An election decides on the master before anything is configured.
             self.begin_discovery(now, Some(changed), silent);
             return;

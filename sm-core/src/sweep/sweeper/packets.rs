@@ -131,7 +131,12 @@ impl Sweeper {
                         self.ask_back(now, packet);
                         return false;
                     }
-                    Demand::TakeOver(from) => self.handed_to_us(now, from),
+                    Demand::TakeOver(from) => {
+                        if self.subnet.election.is_master() {
+                            self.subnet.election.demands.note_merger(now);
+                        }
+                        self.handed_to_us(now, from);
+                    }
                     Demand::ProgramAgain(from) => {
                         info!(
                             target: STATE,
@@ -140,7 +145,7 @@ impl Sweeper {
                         );
                         self.program_again(now);
                     }
-                    Demand::LookAgain(from) => self.look_for_master_again(now, from),
+                    Demand::LookAgain(from) => self.subnet.election.claims.add(from),
                     Demand::StepDown(from) => self.handover_acknowledged(now, from),
                     Demand::Discover => {
                         self.subnet.election.own.set_state(SmState::Discovering);
@@ -192,7 +197,10 @@ impl Sweeper {
         // Any port can name any issuer. Only the sender is known, by what adapters write.
         let sender = match packet.address.lid {
             lid if lid.is_unicast() => lid,
-            _ => trap.issuer,
+            _ => {
+                let origin = self.subnet.origin_of(packet);
+                origin.map_or(trap.issuer, |port| self.subnet.fabric.port(port).base_lid())
+            }
         };
         match trap.number {
             Some(TrapNumber::SYSTEM_IMAGE_GUID_CHANGE) => self.system_images.note(sender, &notice),
@@ -223,13 +231,20 @@ impl Sweeper {
         }
         if is_change {
             let number = trap.number.unwrap_or_default();
-            self.subnet.schedule.request_for_trap(now, sender, number);
+            // A port can name LIDs without end that no port has: they share one entry.
+            let is_known = self.subnet.end_port_at(sender).is_some();
+            let issuer = if is_known { sender } else { Lid(0) };
+            self.subnet.schedule.request_for_trap(now, issuer, number);
             if let Stage::Light(light) = &mut self.sweep.stage {
                 light.trap_arrived(now);
             }
         }
         // It goes to the sender of the trap, so it carries the M_Key of the sender's port.
-        trap::repress(&mut packet.mad, self.subnet.m_key_at(packet.address.lid));
+        let m_key = self.subnet.m_key_at(sender);
+        if m_key != 0 && !self.subnet.may_see_m_key(sender) {
+            return false;
+        }
+        trap::repress(&mut packet.mad, m_key);
         true
     }
 }

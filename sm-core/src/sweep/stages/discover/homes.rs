@@ -207,7 +207,7 @@ impl Subnet {
     }
 
     /// A port as `neighbors` names it.
-    pub(super) fn end(&self, port: PortIndex) -> End {
+    pub(in crate::sweep) fn end(&self, port: PortIndex) -> End {
         end(&self.fabric, port)
     }
 
