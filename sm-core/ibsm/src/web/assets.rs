@@ -48,11 +48,14 @@ static ASSETS: LazyLock<Vec<Asset>> = LazyLock::new(|| {
         "/live.js", "live.js", JS;
         "/map.js", "map.js", JS;
         "/overview.js", "overview.js", JS;
+        "/paint.js", "paint.js", JS;
         "/path.js", "path.js", JS;
+        "/pointing.js", "pointing.js", JS;
         "/rates.js", "rates.js", JS;
         "/problems.js", "problems.js", JS;
         "/timeline.js", "timeline.js", JS;
         "/sweeps.js", "sweeps.js", JS;
+        "/view.js", "view.js", JS;
     };
     let asset = |(path, content_type, bytes)| Asset {
         path,
