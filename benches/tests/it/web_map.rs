@@ -116,6 +116,13 @@ async fn a_path_is_shown(browser: &Browser, subnet: &Subnet) {
         let name = hop["node"].as_str().expect("a name");
         assert!(browser.eval(&format!("{panel}.includes('{name}')")).await == true, "{name}");
     }
+    // Reasons are words, also those that this release does not know.
+    let reason = async |reason: &str| {
+        let script = format!("import('/path.js').then((path) => path.reasonText({reason}))");
+        browser.eval(&script).await
+    };
+    assert_eq!(reason("'no_p_key_shared'").await, "the ends share no P_Key");
+    assert_eq!(reason("{ hop_count: { least: 5, asked: null } }").await, "hop count: least: 5");
     browser.picture("fabric-path-light").await;
     browser.eval("document.querySelector('#detail header button').click()").await;
 }

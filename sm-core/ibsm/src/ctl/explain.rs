@@ -430,6 +430,7 @@ fn no_path<'a>(
         "no_level_p_key_shared" => "the ends share no P_Key that the level allows",
         "no_p_key_shared" => "the ends share no P_Key",
         "sl_not_of_level" => "the requested SL is not the level's",
+        "sl_not_of_route" => "the requested SL is not the one that the route requires",
         "sl_dropped" => "the SL is dropped along the path",
         other => other,
     })

@@ -1,7 +1,28 @@
 // The path between two nodes: as a responder answers for it, hop by hop.
 
 import { make } from "./dom.js";
-import { NONE } from "./format.js";
+import { NONE, words } from "./format.js";
+
+/** Why there is no path, and where a packet got to, as `ibsmctl explain` has it. */
+const REASONS = {
+  unreachable: "no route leads to the destination",
+  no_sl_passes: "every SL is dropped along the path",
+  level_sl_dropped: "the level's SL is dropped along the path",
+  mtu: "the path does not have the requested MTU",
+  rate: "the path does not have the requested rate",
+  lifetime: "the path does not have the requested packet lifetime",
+  p_key_not_shared: "the ends do not share the requested P_Key",
+  p_key_not_of_level: "the level does not allow the requested P_Key",
+  no_level_p_key_shared: "the ends share no P_Key that the level allows",
+  no_p_key_shared: "the ends share no P_Key",
+  sl_not_of_level: "the requested SL is not the level's",
+  sl_not_of_route: "the requested SL is not the one that the route requires",
+  sl_dropped: "the SL is dropped along the path",
+  no_route: "the last switch has no route to it",
+  no_link: "the last port has no link",
+  misdelivered: "the packet arrives at another node",
+  loop: "the route is a loop",
+};
 
 /** The two GUIDs in the address of a path, such as `0x…1..0x…2`; nothing if it is none. */
 export const pathEnds = (address) =>
@@ -30,24 +51,27 @@ export function pathPanel({ path, reason }, names, shut) {
   const { record, no_path: none, no_way_back: oneWay, arrival } = path;
   const terms = record
     ? [
-        ["Path", arrival === "delivered" ? "yes" : `the SA answers, but: ${words(arrival)}`],
+        ["Path", arrival === "delivered" ? "yes" : `the SA answers, but ${reasonText(arrival)}`],
         ["P_Key, SL", `${record.pkey}, ${record.sl}`],
         ["MTU", bound(`${record.mtu} bytes`, path.mtu_bound_by)],
         ["Rate", bound(record.rate, path.rate_bound_by)],
         ["LIDs", `${record.slid} → ${record.dlid}`],
       ]
-    : [["Path", `none: ${words(none) || "the SA has no record"}`]];
-  if (oneWay) terms.push(["Way back", `none: ${words(oneWay)}`]);
+    : [["Path", `none: ${reasonText(none) || "the SA has no record"}`]];
+  if (oneWay) terms.push(["Way back", `none: ${reasonText(oneWay)}`]);
   const list = terms.flatMap(([term, text]) => [make("dt", {}, term), make("dd", {}, text)]);
   return [header, make("dl", {}, ...list), hopTable(path)];
 }
 
 const bound = (value, by) => (by ? `${value}, bound by ${by.from} – ${by.to}` : value);
 
-/** A reason, which is text or a document with one. */
-function words(reason) {
+/** A reason in words. One of a later release may be a label that is not known here, or a document. */
+export function reasonText(reason) {
   if (reason == null) return "";
-  return typeof reason === "string" ? reason.replaceAll("_", " ") : JSON.stringify(reason);
+  if (Array.isArray(reason)) return reason.map(reasonText).join(", ");
+  if (typeof reason !== "object") return REASONS[reason] ?? words(String(reason));
+  const parts = Object.entries(reason).filter(([, value]) => value != null);
+  return parts.map(([label, value]) => `${reasonText(label)}: ${reasonText(value)}`).join(", ");
 }
 
 function hopTable({ hops, destination }) {
