@@ -35,6 +35,7 @@ fn the_map_shows_load_and_earlier_times() {
         let loaded_ms = the_map_shows_load(&browser, &subnet).await;
         the_map_shows_an_earlier_time(&browser, &subnet).await;
         the_map_shows_an_earlier_load(&browser, loaded_ms).await;
+        a_node_is_shown(&browser, &subnet).await;
         a_link_is_clicked(&browser, &subnet).await;
         a_path_is_shown(&browser, &subnet).await;
         browser.assert_clean(&format!("http://{http}")).await;
@@ -43,6 +44,65 @@ fn the_map_shows_load_and_earlier_times() {
 }
 
 /// A click on a line between two switches shows the links between them.
+/// The panel of a switch is updated in place; a port is opened.
+async fn a_node_is_shown(browser: &Browser, subnet: &Subnet) {
+    let map = browser.api("/api/v1/fabric").await;
+    let host = map["hosts"]["name"].as_array().unwrap().iter().position(|name| name == BUSY);
+    let leaf = map["hosts"]["leaf"][host.expect("it is there")].as_u64().unwrap() as usize;
+    let guid = map["switches"]["guid"][leaf].as_str().unwrap();
+    let node = browser.api_owned(format!("/api/v1/nodes/{guid}")).await;
+    let ports = node["ports"].as_array().unwrap();
+    let port = ports.iter().find(|port| port["peer"]["name"] == BUSY).expect("its port");
+    let number = &port["number"];
+    browser.eval(&format!("location.hash = '#/fabric/{guid}'")).await;
+    let row = format!("document.querySelector('#detail tr[data-port=\"{number}\"]')");
+    browser.until(&format!("{row}?.innerText.includes('{BUSY}')")).await;
+    // Port 0 has the LID, and the P_Keys with the partitions' names.
+    let (zero, below) = (
+        "document.querySelector('#detail tr[data-port=\"0\"] button.open').click()",
+        "document.querySelector('#detail tr[data-of=\"0\"]').innerText",
+    );
+    browser.eval(zero).await;
+    let shown = browser.eval(below).await;
+    let shown = shown.as_str().expect("text");
+    let key = &ports[0]["pkeys"][0];
+    for text in [&key["pkey"], &key["name"], &node["lid"].to_string().into()] {
+        assert!(shown.contains(text.as_str().expect("text")), "{text} is not in {shown}");
+    }
+    browser.eval(zero).await;
+    // Errors appear where the row is, without moving it.
+    browser.eval(&format!("{row}.querySelector('button.open').click()")).await;
+    browser.eval(&format!("window.kept = {row}, window.top0 = {row}.offsetTop, 0")).await;
+    browser.eval("document.querySelector('#detail').scrollTop = 9").await;
+    let name = node["name"].as_str().unwrap();
+    subnet.control(&["count", name, &number.to_string(), "SymbolErrorCounter", "1234"]);
+    browser.until(&format!("{row}.innerText.includes('1,234')")).await;
+    let below = format!("document.querySelector('#detail tr[data-of=\"{number}\"]').innerText");
+    browser.until(&format!("{below}.includes('symbol_err_cnt 1,234')")).await;
+    let is_same = format!("window.kept === {row} && window.top0 === {row}.offsetTop");
+    assert_eq!(browser.eval(&is_same).await, true);
+    let panel = "document.querySelector('#detail')";
+    browser.until(&format!("{panel}.querySelector('.faults').innerText.includes('1234')")).await;
+    assert_eq!(browser.eval(&format!("window.kept === {row}")).await, true);
+    browser.picture("fabric-node-light").await;
+    browser.size(390, 844).await;
+    browser.assert_fits("a node on a phone").await;
+    browser.picture("fabric-node-phone-light").await;
+    browser.size(1280, 900).await;
+    // A port that goes down is so since then.
+    let since = port["since_ms"].as_u64().expect("a time");
+    subnet.control(&["link-down", name, &number.to_string()]);
+    browser.until(&format!("{row}.innerText.includes('Link missing')")).await;
+    let node = browser.api_owned(format!("/api/v1/nodes/{guid}")).await;
+    let port = node["ports"].as_array().unwrap().iter().find(|port| port["number"] == *number);
+    let port = port.expect("it is still there");
+    assert!(port["since_ms"].as_u64() > Some(since) && port["since_is_exact"] == true, "{port}");
+    subnet.control(&["link-up", name, &number.to_string()]);
+    browser.until(&format!("{row}.innerText.includes('Active')")).await;
+    assert_eq!(browser.eval(&format!("window.kept === {row}")).await, true);
+    browser.eval("document.querySelector('#detail header button').click()").await;
+}
+
 async fn a_link_is_clicked(browser: &Browser, subnet: &Subnet) {
     // Between the rows of switches: from left to right until there is a line.
     let click = "(() => {
@@ -159,8 +219,9 @@ async fn the_map_shows_load(browser: &Browser, subnet: &Subnet) -> u128 {
     assert_eq!((listed["links"][0]["from"].clone(), 1), (busiest["from"].clone(), 1));
     let guid = busiest["from"]["guid"].as_str().expect("a GUID").to_owned();
     browser.eval(&format!("location.hash = '#/fabric/{guid}'")).await;
-    browser.until("document.querySelector('#detail tr.rates')?.innerText.includes('Gb/s')").await;
-    let curve = "document.querySelector('#detail tr.rates canvas').width";
+    let rates = "document.querySelector('#detail td.curves')?.innerText";
+    browser.until(&format!("/[1-9].* \\/ /.test({rates})")).await;
+    let curve = "document.querySelector('#detail td.curves canvas').width";
     assert!(browser.eval(curve).await.as_i64().unwrap() > 0);
     tokio::time::sleep(Duration::from_secs(3)).await; // Let the curve get some readings.
     browser.picture("fabric-rates-light").await;

@@ -164,6 +164,11 @@ fn compose(group: IpAddr, pkey: PKey, scope: u8) -> Gid {
     Gid(mgid)
 }
 
+/// The IP multicast group of an MGID of IP over InfiniBand.
+pub(crate) fn ip_group(mgid: Gid) -> Option<String> {
+    decompose(mgid).group
+}
+
 fn decompose(mgid: Gid) -> Known {
     let scope = mgid.0[1] & 0x0F;
     let bits = u128::from_be_bytes(mgid.0);

@@ -49,6 +49,16 @@ impl<'a> End<'a> {
         format!("{} {}", width.unwrap_or("?"), speed.unwrap_or("?"))
     }
 
+    /// Widest width and fastest speed that the port supports: `4x NDR`.
+    pub(crate) fn supported(&self) -> Option<String> {
+        self.link.supported().map(|(width, speed)| format!("{width} {speed}"))
+    }
+
+    /// Widest width and fastest speed of these that it has enabled.
+    pub(crate) fn enabled(&self) -> Option<String> {
+        self.link.enabled().map(|(width, speed)| format!("{width} {speed}"))
+    }
+
     /// What the link can carry, in bytes per second.
     pub(crate) fn capacity(&self) -> Option<f64> {
         Some(f64::from(self.link.active().data_mbps()?) * 1e6 / 8.0)

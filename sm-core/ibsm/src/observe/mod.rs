@@ -10,7 +10,8 @@
 //!   of one responder; `totals`: sums over all; `series`, `load`: a value, a load over time;
 //!   `talkers`: requesters with the most queries; `names`: names of LIDs.
 //! - [`problem`]: the list of problems; `topology`: nodes and links, and how two fabrics differ;
-//!   `links`: width and speed of links; `ports`: states and LIDs of ports at a time.
+//!   `links`: width and speed of links; `ports`: states and LIDs of ports at a time; `since`: since
+//!   when ports are as they are.
 //! - [`event`]: what happened.
 //! - [`moment`]: the JSON documents. `words`: words for people.
 //!
@@ -30,6 +31,7 @@ mod readiness;
 mod reported;
 mod responders;
 mod series;
+mod since;
 mod sm_status;
 mod sweeps;
 mod talkers;
@@ -41,6 +43,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ib_mad::types::{Guid, PortNum};
 use sa_proto::snapshot::{FabricPlane, Snapshot, Version};
 
 pub use announcements::Announcements;
@@ -55,6 +58,7 @@ use names::Names;
 #[cfg(test)]
 pub(crate) use names::testing as testing_names;
 pub(crate) use names::{description, etag, give_names, given_name, given_names, name as node_name};
+use ports::KeptFabric;
 use problem::{
     Changes, Condition, FabricWatch, Growth, Kind, ProblemList, Problems, of_responders,
 };
@@ -63,6 +67,8 @@ pub(crate) use reported::Reported;
 pub use responders::{Follower, Hung, Origin, RESPONDERS_MAX, Responder, Responders};
 pub(crate) use responders::{file_names, responder_command, stats};
 use series::{COARSE, FINE, Fold, Series};
+use since::PortsSince;
+pub(crate) use since::Since;
 pub use sm_status::{CopyStatus, SmStatus};
 pub use sweeps::{SWEEPS_MAX, SweepKind, Sweeps};
 use talkers::Talkers;
@@ -120,6 +126,7 @@ pub struct Observer {
     talkers: Talkers,
     names: Names,
     watch: FabricWatch,
+    ports_since: PortsSince,
     growth: Growth,
     problems: ProblemList,
     changes: Changes,
@@ -149,6 +156,7 @@ impl Observer {
             talkers: Talkers::default(),
             names: Names::default(),
             watch: FabricWatch::default(),
+            ports_since: PortsSince::default(),
             growth: Growth::default(),
             problems: ProblemList::default(),
             changes: Changes::default(),
@@ -177,6 +185,7 @@ impl Observer {
         self.names.follow(seen.snapshot);
         self.remember(tick, &total, &types, &drops, true);
         self.judge(now, seen);
+        self.ports_since.follow(seen.time_ms, seen.snapshot.fabric());
         let talkers = self.talkers(total.requests_per_s);
         let types = types.into_iter().map(|(_, rate)| rate).collect();
         let mut responders: Vec<_> =
@@ -199,9 +208,16 @@ impl Observer {
         })
     }
 
-    /// Notes a published fabric, so that what goes within the second is missed.
-    pub(crate) fn follow_fabric(&mut self, now: Instant, plane: &Arc<FabricPlane>) {
+    /// Notes a published fabric, so that what goes within the second is missed. `time_ms`: since
+    /// 1970.
+    pub(crate) fn follow_fabric(&mut self, now: Instant, time_ms: u64, plane: &Arc<FabricPlane>) {
         self.watch.follow(now, plane);
+        self.ports_since.follow(time_ms, plane);
+    }
+
+    /// Since when the ports of a node are as they are, ascending by number.
+    pub(crate) fn since_of(&self, guid: Guid) -> Vec<(PortNum, Since)> {
+        self.ports_since.of_node(guid)
     }
 
     /// What is missing of the fabric, as of the last tick.
@@ -247,10 +263,11 @@ impl Observer {
         self.problems.restore(event::problems_open_after(now, time_ms, events));
     }
 
-    /// Reports what is missing of the fabric as it was before a restart, unless there is a
-    /// baseline.
-    pub fn resume_from(&mut self, now: Instant, before: Topology) {
-        self.watch.remember(now, before);
+    /// Reports what is missing of all that was known before a restart, unless there is a baseline.
+    /// `last`: the fabric of then, and since when it was so, milliseconds since 1970.
+    pub fn resume_from(&mut self, now: Instant, known: Topology, last: (u64, KeptFabric)) {
+        self.watch.remember(now, known);
+        self.ports_since.resume_from(last.0, last.1);
     }
 
     /// The problems as of the last tick.

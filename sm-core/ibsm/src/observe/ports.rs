@@ -43,6 +43,13 @@ impl PortStatus {
         })
     }
 
+    /// Whether a port is in these states.
+    pub(super) fn is_in_states_of(&self, port: &Port) -> bool {
+        PortInfo::new(&port.info[..]).is_ok_and(|info| {
+            (info.port_state(), info.port_physical_state()) == (self.state, self.physical_state)
+        })
+    }
+
     /// Whether all packets pass.
     pub fn is_active(&self) -> bool {
         self.state == PortState::Active.code()

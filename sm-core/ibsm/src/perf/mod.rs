@@ -4,6 +4,7 @@
 //! HTTP and by gRPC. The lock is held for a batch of packets or for the ports of a few nodes. What
 //! is not here: which query is sent when (`sm_core::perf`).
 
+mod counts;
 pub(crate) mod exposition;
 pub(crate) mod growths;
 pub(crate) mod listing;
@@ -24,6 +25,7 @@ use sm_core::perf::{Counter, PerfManager, PortView};
 
 use crate::observe::node_name;
 use crate::observe::problem::{Condition, Kind, Subject};
+use counts::NodeCounts;
 use growths::GrowthFeed;
 use loads::Loads;
 use series::{NodeRates, Series};
@@ -101,6 +103,11 @@ impl PerfBoard {
     pub(crate) fn rates_of(&self, guid: Guid) -> Option<NodeRates> {
         let series = self.series.lock().unwrap_or_else(PoisonError::into_inner);
         self.with(|manager| series.of_node(manager, guid))
+    }
+
+    /// The counters of a node's ports; `None` if counters are not read.
+    pub(crate) fn counts_of(&self, guid: Guid) -> Option<NodeCounts> {
+        self.with(|manager| NodeCounts::of(manager, guid))
     }
 
     /// Takes the rates of the sweep that ended. `time_ms`: milliseconds since 1970.

@@ -82,6 +82,24 @@ fn a_selection_lists_only_what_it_names() {
     assert_eq!(of(&["0x5", "node\"6"], false, true), 2);
 }
 
+#[test]
+fn the_counters_of_a_node_are_listed_by_port_and_kind() {
+    let (board, now) = board();
+    let counts = serde_json::to_value(board.counts_of(Guid(5))).unwrap();
+    assert_eq!(counts["ports"].as_array().unwrap().len(), 1);
+    let port = &counts["ports"][0];
+    assert_eq!((&port["port"], &port["error_count"]), (&1.into(), &120.into()));
+    assert_eq!(port["errors"], serde_json::json!({ "symbol_err_cnt": 120 }));
+    assert_eq!(port["data"], serde_json::json!({ "xmit_data": 10_000_000 }));
+    assert_eq!(port["errors_per_s"], 60.0);
+    let unknown = serde_json::to_value(board.counts_of(Guid(99))).unwrap();
+    assert_eq!(unknown["ports"], serde_json::json!([]));
+    board.clear(now, |_| true);
+    let cleared = serde_json::to_value(board.counts_of(Guid(5))).unwrap();
+    assert_eq!(cleared["ports"][0]["errors"], serde_json::json!({}));
+    assert!(PerfBoard::default().counts_of(Guid(5)).is_none());
+}
+
 /// Regression: a piece that ended behind the HELP and TYPE of a metric was followed by one that
 /// began with them.
 #[test]

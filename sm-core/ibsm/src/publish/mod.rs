@@ -65,6 +65,7 @@ use crate::congestion::CongestionBoard;
 use crate::history::Archive;
 use crate::observe::event::EventLog;
 use crate::observe::problem::Problems;
+use crate::observe::ports::KeptFabric;
 use crate::observe::topology::Topology;
 use crate::observe::{Origin, Responders, SmStatus, Sweeps, give_names};
 use crate::perf::PerfBoard;
@@ -519,11 +520,11 @@ impl Publisher {
         self.shared.set_baseline(Some(baseline));
     }
 
-    /// Reports what is missing of the fabric as it was before a restart, unless there is a
-    /// baseline.
-    pub(crate) fn resume_from(&self, before: Topology) {
+    /// Reports what is missing of all that was known before a restart, unless there is a baseline.
+    /// `last`: the fabric of then, and since when it was so, milliseconds since 1970.
+    pub(crate) fn resume_from(&self, known: Topology, last: (u64, KeptFabric)) {
         let mut observer = self.shared.observer.lock().unwrap_or_else(PoisonError::into_inner);
-        observer.resume_from(Instant::now(), before);
+        observer.resume_from(Instant::now(), known, last);
     }
 
     /// Has the baseline in force, or that there is none, passed to the subnet manager.

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
+use ib_mad::types::{Guid, PortNum};
 use sa_proto::proto::admin::ExplainRequest;
 use sa_proto::snapshot::Snapshot;
 use sa_proto::trust::TlsFiles;
@@ -26,7 +27,7 @@ use crate::observe::moment::{History, Moment, Sweep};
 use crate::observe::ports::KeptFabric;
 use crate::observe::problem::{Kind, Problems, Severity, lines};
 use crate::observe::topology::{Missing, Topology};
-use crate::observe::{Observer, Range, Readiness, Seen, SmStatus};
+use crate::observe::{Observer, Range, Readiness, Seen, Since, SmStatus};
 use crate::perf::PerfBoard;
 use crate::perf::loads::Loads;
 
@@ -161,6 +162,11 @@ impl Observatory {
         self.shared.is_master()
     }
 
+    /// Since when the ports of a node of the published fabric are as they are, ascending by number.
+    pub(crate) fn since_of(&self, guid: Guid) -> Vec<(PortNum, Since)> {
+        lock(&self.shared.observer).since_of(guid)
+    }
+
     /// What is missing of the fabric, as of the last moment.
     pub(crate) fn missing(&self) -> Arc<Missing> {
         self.shared.missing.load_full()
@@ -190,7 +196,7 @@ pub(super) async fn run(shared: Weak<Shared>, tls: Option<TlsFiles>) {
         let now = Instant::now();
         if !is_due {
             let plane = fabric.borrow_and_update().clone();
-            lock(&shared.observer).follow_fabric(now, &plane);
+            lock(&shared.observer).follow_fabric(now, unix_ms(), &plane);
             continue;
         }
         if let Some(tls) = tls.clone().filter(|_| now >= certificates_due) {

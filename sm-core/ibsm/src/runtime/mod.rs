@@ -237,7 +237,9 @@ fn begin_events(
     }
     if let Some(history) = &history {
         publisher.set_archive(history.archive());
-        history.known_before().into_iter().for_each(|known| publisher.resume_from(known));
+        if let Some((known, last)) = history.known_before() {
+            publisher.resume_from(known, last);
+        }
     }
     let command = config.settings.event_command();
     let growths = publisher.perf().growths();

@@ -46,6 +46,11 @@ pub(super) fn json(document: &impl Serialize) -> Response {
     (headers, text).into_response()
 }
 
+/// The answer to a request whose GUID is none.
+pub(super) fn not_a_guid() -> Response {
+    (StatusCode::BAD_REQUEST, "a GUID is written as 0x0002c90300000001\n").into_response()
+}
+
 async fn status(State(served): State<Shared>) -> Response {
     json(&served.moment())
 }
@@ -123,20 +128,24 @@ async fn node(
     Path(guid): Path<String>,
     Query(time): Query<TimeQuery>,
 ) -> Response {
-    let Ok(guid) = guid.parse::<Guid>() else {
-        return (StatusCode::BAD_REQUEST, "a GUID is written as 0x0002c90300000001\n")
-            .into_response();
-    };
+    let Ok(guid) = guid.parse::<Guid>() else { return not_a_guid() };
     if let Some(at_ms) = time.at_ms {
         return past::node(served, at_ms, guid).await;
     }
     let snapshot = served.observatory.snapshot();
     let sweeps = served.observatory.sweeps();
     let missing = served.observatory.missing();
-    let last = sweeps.last().map(|sweep| &**sweep);
-    match NodeDetail::of(snapshot.fabric(), &missing.topology, guid, last) {
-        Some(detail) => json(&detail),
-        None => (StatusCode::NOT_FOUND, "no node has this GUID\n").into_response(),
+    let since = served.observatory.since_of(guid);
+    // Members of groups are not listed by port: all are looked at.
+    let made = tokio::task::spawn_blocking(move || {
+        let last = sweeps.last().map(|sweep| &**sweep);
+        let detail = NodeDetail::of(&snapshot, &missing.topology, guid, last, &since);
+        detail.as_ref().map(json)
+    });
+    match made.await {
+        Ok(Some(answer)) => answer,
+        Ok(None) => (StatusCode::NOT_FOUND, "no node has this GUID\n").into_response(),
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
 }
 

@@ -3,15 +3,16 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use ib_mad::types::{Guid, PortNum};
-use sa_proto::snapshot::{FabricPlane, Node, Port, find};
+use sa_proto::snapshot::{FabricPlane, Node, Port, Snapshot, find};
 use serde::Serialize;
 
 use super::map::{self, far_end, lid};
+use super::membership::Membership;
 use crate::observe::links::{End, shortfall};
 use crate::observe::moment::Sweep;
-use crate::observe::node_name as name;
 use crate::observe::ports::{KeptFabric, PortStatus};
 use crate::observe::topology::{self, Topology};
+use crate::observe::{Since, node_name as name};
 
 /// Details of a node.
 #[derive(Debug, Serialize)]
@@ -41,12 +42,21 @@ struct PortDetail {
     gbps: Option<f64>,
     /// Width and speed that both ends support, if the link is slower or narrower.
     shortfall: Option<String>,
+    #[serde(flatten)]
+    abilities: Abilities,
     mtu: Option<u16>,
     peer: Option<Peer>,
     /// Whether the last sweep had errors at this port.
     fault: bool,
     /// The port at the other end of a link that is missing.
     missing: Option<Peer>,
+    /// Since when state, far end, width and speed are as they are, milliseconds since 1970.
+    since_ms: Option<u64>,
+    /// Whether they changed then; they may have been so before.
+    since_is_exact: bool,
+    /// Not known of earlier times, nor of external ports of switches.
+    #[serde(flatten)]
+    membership: Option<Membership>,
 }
 
 #[derive(Debug, Serialize)]
@@ -54,17 +64,36 @@ struct Peer {
     guid: String,
     name: String,
     port: u8,
+    /// What the port at that end can do; nothing of earlier times, and of what is missing.
+    #[serde(flatten)]
+    abilities: Option<Abilities>,
+}
+
+/// The widest width and fastest speed of a port: `4x NDR`.
+#[derive(Debug, Default, Serialize)]
+struct Abilities {
+    supported: Option<String>,
+    /// Of these, what is enabled.
+    enabled: Option<String>,
+}
+
+impl Abilities {
+    fn of(end: &End<'_>) -> Self {
+        Self { supported: end.supported(), enabled: end.enabled() }
+    }
 }
 
 impl NodeDetail {
-    /// The node with this GUID, with the errors of the last sweep; also one of those that are
-    /// missing.
+    /// The node with this GUID, with the errors of the last sweep, and since when its ports are as
+    /// they are; also one of those that are missing.
     pub(super) fn of(
-        plane: &FabricPlane,
+        snapshot: &Snapshot,
         missing: &Topology,
         guid: Guid,
         sweep: Option<&Sweep>,
+        since: &[(PortNum, Since)],
     ) -> Option<Self> {
+        let plane = snapshot.fabric();
         let lost: HashMap<u8, Peer> = missing
             .links_of(guid)
             .map(|(port, link)| (port.0, missing_peer(plane, missing, link.far)))
@@ -73,6 +102,7 @@ impl NodeDetail {
             return Self::absent(missing, guid, lost);
         };
         let mut lost = lost;
+        let mut memberships = Membership::of_node(snapshot, node);
         let text = guid.to_string();
         let fault_ports = sweep.map_or(&[][..], |sweep| &sweep.fault_ports);
         let faulty: HashSet<u8> =
@@ -83,7 +113,15 @@ impl NodeDetail {
         let faults = sweep.map_or(&[][..], |sweep| &sweep.faults).iter().filter(concerns);
         let ports = node.ports.iter().filter_map(|port| {
             let detail = port_detail(plane, node, port, &faulty)?;
-            Some(PortDetail { missing: lost.remove(&port.num.0), ..detail })
+            let at = since.binary_search_by_key(&port.num, |(number, _)| *number).ok();
+            let since = at.map(|at| since[at].1);
+            Some(PortDetail {
+                missing: lost.remove(&port.num.0),
+                since_ms: since.map(|since| since.time_ms),
+                since_is_exact: since.is_some_and(|since| since.is_exact),
+                membership: memberships.remove(&port.num),
+                ..detail
+            })
         });
         Some(Self {
             kind: if node.switch_info.is_some() { "switch" } else { "host" },
@@ -127,6 +165,7 @@ impl NodeDetail {
             guid: guid.to_string(),
             name: of.name(guid),
             port: port.0,
+            abilities: None,
         };
         let mut lost: HashMap<u8, Peer> =
             missing.links_of(guid).map(|(port, link)| (port.0, peer(expected, link.far))).collect();
@@ -193,7 +232,7 @@ impl PortDetail {
 /// The far end of a link that is missing.
 fn missing_peer(plane: &FabricPlane, missing: &Topology, (guid, port): topology::End) -> Peer {
     let name = find(&plane.nodes, guid).map_or_else(|| missing.name(guid), |node| name(node));
-    Peer { guid: guid.to_string(), name, port: port.0 }
+    Peer { guid: guid.to_string(), name, port: port.0, abilities: None }
 }
 
 fn port_detail(
@@ -215,15 +254,17 @@ fn port_detail(
         physical_state: end.physical_state(),
         link: far.map(|_| end.active()),
         gbps: far.and_then(|_| end.gbps()),
-        shortfall: far_port.and_then(|far| shortfall(&end, &far)),
+        shortfall: far_port.as_ref().and_then(|far| shortfall(&end, far)),
+        abilities: Abilities::of(&end),
         mtu: far.and_then(|_| end.mtu()),
         peer: far.map(|(node, port)| Peer {
             guid: node.guid.to_string(),
             name: name(node),
             port: port.num.0,
+            abilities: far_port.as_ref().map(Abilities::of),
         }),
         fault: faulty.contains(&port.num.0),
-        missing: None,
+        ..PortDetail::default()
     })
 }
 

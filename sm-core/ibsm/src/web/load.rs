@@ -1,5 +1,5 @@
 //! Documents about the load of links, by the counters that the performance manager reads: the
-//! colours of the map, the busiest links, and the curves of a node's ports.
+//! colours of the map, the busiest links, and the curves and counters of a node's ports.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,7 +11,7 @@ use axum::routing::get;
 use ib_mad::types::Guid;
 use serde::{Deserialize, Serialize};
 
-use super::api::{TimeQuery, as_accepted, compressed, json};
+use super::api::{TimeQuery, as_accepted, compressed, json, not_a_guid};
 use super::map::Place;
 use super::{Shared, past};
 use crate::observe::ports::KeptFabric;
@@ -25,6 +25,7 @@ pub(super) fn routes() -> Router<Shared> {
         .route("/api/v1/load", get(load))
         .route("/api/v1/links", get(links))
         .route("/api/v1/nodes/{guid}/rates", get(rates))
+        .route("/api/v1/nodes/{guid}/counters", get(counters))
 }
 
 fn not_read() -> Response {
@@ -171,12 +172,15 @@ async fn links(State(served): State<Shared>, Query(query): Query<LinksQuery>) ->
     }
 }
 
+/// The counters of a node's ports.
+async fn counters(State(served): State<Shared>, Path(guid): Path<String>) -> Response {
+    let Ok(guid) = guid.parse::<Guid>() else { return not_a_guid() };
+    served.observatory.perf().counts_of(guid).map_or_else(not_read, |counts| json(&counts))
+}
+
 /// The rates of a node's ports.
 async fn rates(State(served): State<Shared>, Path(guid): Path<String>) -> Response {
-    let Ok(guid) = guid.parse::<Guid>() else {
-        return (StatusCode::BAD_REQUEST, "a GUID is written as 0x0002c90300000001\n")
-            .into_response();
-    };
+    let Ok(guid) = guid.parse::<Guid>() else { return not_a_guid() };
     served.observatory.perf().rates_of(guid).map_or_else(not_read, |rates| json(&rates))
 }
 

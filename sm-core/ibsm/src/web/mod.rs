@@ -6,9 +6,9 @@
 //! time; no request can change anything.
 //!
 //! - `page/`: the page, as it is sent: plain HTML, CSS and JavaScript; `assets` embeds it.
-//! - `api`: documents; `map`, `layout`: the map; `fabric`: a node;
-//!   `load`: rates of links; `path`: the path between two nodes; `past`: earlier times;
-//!   `stream`: a moment every second; `events`: what happens.
+//! - `api`: documents; `map`, `layout`: the map; `fabric`: a node, with what its ports belong to
+//!   (`membership`); `load`: rates and errors of links; `path`: the path between two nodes; `past`:
+//!   earlier times; `stream`: a moment every second; `events`: what happens.
 
 mod api;
 mod assets;
@@ -18,6 +18,7 @@ mod guard;
 mod layout;
 mod load;
 mod map;
+mod membership;
 mod past;
 mod path;
 mod stream;

@@ -270,12 +270,40 @@ fn a_node_is_shown_with_its_ports_and_their_shortfall() {
     assert_eq!(bed.json("/api/v1/sweeps")[0]["errors"], 1);
     assert_eq!(bed.ask("/api/v1/nodes/0x99", "").0, 404);
     assert_eq!(bed.ask("/api/v1/nodes/leaf", "").0, 400);
+    let can = |of: &Value| (of["supported"].clone(), of["enabled"].clone());
+    assert_eq!(can(&ports[2]), ("4x QDR".into(), "4x QDR".into()));
+    assert_eq!(can(&ports[2]["peer"]), can(&ports[2]));
+    assert_eq!(ports[0]["groups"], serde_json::json!([]));
+    assert_eq!(ports[2]["groups"], Value::Null, "an external port joins nothing");
 }
 
 #[test]
 fn documents_are_json_and_hold_no_secrets() {
     let bed = Bed::new();
     let deadline = std::time::Instant::now() + Duration::from_secs(60);
+#[test]
+fn a_port_is_as_it_is_since_its_link_changed() {
+    let bed = Bed::new();
+    let since = |port: usize| {
+        let ports = &bed.json("/api/v1/nodes/0x20")["ports"];
+        (ports[port]["since_ms"].as_u64(), ports[port]["since_is_exact"] == true)
+    };
+    let deadline = std::time::Instant::now() + Duration::from_secs(20);
+    while since(2).0.is_none() {
+        assert!(std::time::Instant::now() < deadline, "nobody looks");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let before = since(2);
+    assert!(!before.1, "it may have been so before");
+    bed.publisher.publish(plane(false)).unwrap();
+    while since(2) == before {
+        assert!(std::time::Instant::now() < deadline, "the link is slower now");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(since(2).1 && since(2).0 >= before.0);
+    assert_eq!(since(1), before);
+}
+
     while bed.json("/api/v1/status")["fabric"]["hosts"] != 2 {
         assert!(std::time::Instant::now() < deadline, "the observer looks once a second");
         std::thread::sleep(Duration::from_millis(20));

@@ -135,11 +135,13 @@ impl Files {
         Ok(serde_json::from_slice(&bytes).unwrap_or_default())
     }
 
-    /// The last topology, with what was missing of it; `None` if there is none.
-    pub(super) fn all_that_was_known(&self) -> io::Result<Option<Topology>> {
-        let Some((_, mut fabric)) = self.fabric(u64::MAX)? else { return Ok(None) };
-        self.missing()?.apply(&mut fabric);
-        Ok(Some(fabric.topology))
+    /// The last topology, with what was missing of it, and the last fabric without that and since
+    /// when it was so; `None` if there is none.
+    pub(super) fn all_that_was_known(&self) -> io::Result<Option<(Topology, (u64, KeptFabric))>> {
+        let Some((since_ms, fabric)) = self.fabric(u64::MAX)? else { return Ok(None) };
+        let mut all = fabric.clone();
+        self.missing()?.apply(&mut all);
+        Ok(Some((all.topology, (since_ms, fabric))))
     }
 
     /// The last events, oldest first, and the number of the next one.

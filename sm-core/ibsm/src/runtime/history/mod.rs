@@ -24,6 +24,7 @@ use tracing::warn;
 
 use crate::history::Archive;
 use crate::observe::event::{EVENTS_MAX, EventLog};
+use crate::observe::ports::KeptFabric;
 use crate::observe::problem::{Condition, Kind, Subject};
 use crate::observe::topology::{Missing, Topology};
 use crate::publish::Observatory;
@@ -121,8 +122,9 @@ impl History {
         })
     }
 
-    /// The fabric as it was known before the start, with what was missing of it.
-    pub(super) fn known_before(&self) -> Option<Topology> {
+    /// The fabric as it was known before the start, with what was missing of it; without that, and
+    /// since when it was so.
+    pub(super) fn known_before(&self) -> Option<(Topology, (u64, KeptFabric))> {
         let known = self.files.all_that_was_known();
         known.unwrap_or_else(|error| {
             warn!("--history {}: what is missing is not known: {error}", self.path.display());

@@ -1,14 +1,17 @@
 // The fabric view: the map, search, and details of the selected node.
 
 import { byId, choice, make, setText } from "./dom.js";
-import { clock, count, NONE, when } from "./format.js";
-import { endsOf, linkPanel, showLinkRates, showPanel } from "./links.js";
+import { clock, when } from "./format.js";
+import { endsOf, LinkPanel } from "./links.js";
 import { FabricMap } from "./map.js";
+import { NodePanel } from "./node.js";
+import { showPanel } from "./panel.js";
 import { askPath, passes, pathEnds, pathPanel } from "./path.js";
-import { showRates } from "./rates.js";
+import { Search } from "./search.js";
 import { Timeline } from "./timeline.js";
 
-const FOUND_MAX = 50;
+/** Ticks after which a panel is read again because of what is not on the map. */
+const REFRESH_TICKS = 3;
 
 export class FabricView {
   constructor(live) {
@@ -90,6 +93,7 @@ export class FabricView {
     this.problems = problems;
     this.broken = problems.map(({ guid }) => guid).filter(Boolean);
     this.markFaults();
+    if (this.hasPanel() && this.at === undefined) this.showPanelAgain();
   }
 
   /** Colours links by "state" or "load". */
@@ -110,8 +114,8 @@ export class FabricView {
   }
 
   /**
-   * Shows loads and rates of the last sweep of the performance manager; of an earlier time, the
-   * loads that the history has.
+   * Shows loads of the last sweep of the performance manager; of an earlier time, those that the
+   * history has.
    */
   followLoad(moment) {
     const isThen = this.at !== undefined;
@@ -122,11 +126,6 @@ export class FabricView {
       sweep == null
         ? "Counters of ports are not read: set perfmgr TRUE and restart ibsm"
         : "Colour links by load (l)";
-    const hasNode = this.guid !== undefined && !byId("detail").hidden;
-    if (!isThen && hasNode && sweep != null && sweep !== this.ratesShown) {
-      this.ratesShown = sweep;
-      this.addRates(this.guid);
-    }
     const shown = `${this.etag} ${sweep}`;
     if (this.colours !== "load" || sweep == null || shown === this.loadShown) return;
     this.loadShown = shown;
@@ -165,11 +164,25 @@ export class FabricView {
     if (this.awaitsResponder && this.hasResponder() && pathEnds(this.guid))
       this.showPath(this.guid);
     this.followLoad(moment);
-    if (moment && moment.fabric.etag !== this.etag && this.etag !== undefined) this.load();
-    if (moment && moment.sweeps.last !== this.sweep) {
+    if (!moment) return;
+    if (moment.fabric.etag !== this.etag && this.etag !== undefined) this.load();
+    if (this.hasPanel()) this.followPanel(moment);
+    if (moment.sweeps.last !== this.sweep) {
       this.sweep = moment.sweeps.last;
       this.markFaults();
     }
+  }
+
+  /** Shows in the panel of a node or of links what the map does not have. */
+  followPanel(moment) {
+    if (moment.counter_sweeps != null && moment.counter_sweeps !== this.panel.sweep)
+      this.showPanelAgain();
+    // What ports joined and offer, and errors of the last sweep.
+    const news = `${moment.sm.registry_sequence} ${moment.sweeps.last}`;
+    const isRecent = moment.tick - this.refreshed < REFRESH_TICKS;
+    if (news === this.news || isRecent) return;
+    this.news = news;
+    this.showDetail(this.guid);
   }
 
   async load() {
@@ -261,49 +274,36 @@ export class FabricView {
     }
     if (this.guid !== guid || this.at !== at) return;
     if (!node) return this.showNotFound(guid);
-    const linked = node.ports.filter((port) => port.peer);
-    const slow = linked.filter((port) => port.shortfall);
-    const terms = [
-      ["Kind", node.missing ? `${node.kind}, missing` : node.kind],
-      ["LID", node.lid ? String(node.lid) : NONE],
-      ["Node GUID", node.guid, true],
-      [
-        "Ports with a link",
-        `${linked.length} of ${node.ports.filter((port) => port.number > 0).length}`,
-      ],
-      ["Degraded links", count(slow.length)],
-    ];
-    const list = make(
-      "dl",
-      {},
-      ...terms.flatMap(([term, text, mono]) => [
-        make("dt", {}, term),
-        make("dd", { class: mono ? "mono" : "" }, text),
-      ]),
-    );
-    const faults = node.faults.length
-      ? make(
-          "ul",
-          { class: "faults", "aria-label": "Errors of the last sweep" },
-          ...node.faults.map((fault) => make("li", {}, fault)),
-        )
-      : null;
-    showPanel(
-      make("header", {}, make("h2", {}, node.name || node.guid), this.closeButton()),
-      list,
-      ...(faults ? [faults] : []),
-      this.at === undefined && !node.missing ? this.pathButton(node) : "",
-      this.portTable(node),
-    );
-    this.ratesShown = at === undefined ? this.live.moment?.counter_sweeps : undefined;
-    if (this.ratesShown != null) this.addRates(guid);
+    const buttons = at === undefined && !node.missing ? [this.pathButton(node)] : [];
+    const makePanel = () => new NodePanel(node, this.closeButton(), buttons);
+    this.showDocuments(node, `${guid} ${node.name} ${node.missing}`, makePanel);
   }
 
-  /** Adds rates to the panel. */
-  addRates(address) {
-    if (pathEnds(address)) return undefined;
-    const ends = endsOf(address);
-    return ends ? showLinkRates(ends) : showRates(address);
+  /** Shows documents in a panel, which is made unless that with this key is there. */
+  showDocuments(documents, key, makePanel) {
+    const { at } = this;
+    const shown = `${key} ${at}`;
+    if (this.panel?.key !== shown || !this.panel.body.isConnected)
+      this.panel = Object.assign(makePanel(), { key: shown, sweep: undefined });
+    this.documents = documents;
+    this.refreshed = this.live.moment?.tick;
+    this.showPanelAgain();
+  }
+
+  /** Shows the documents with the problems of now, and reads counters if there are new ones. */
+  showPanelAgain() {
+    const isNow = this.at === undefined;
+    const sweep = isNow ? this.live.moment?.counter_sweeps : undefined;
+    const { panel } = this;
+    panel.update(this.documents, isNow ? this.problems : [], sweep != null);
+    if (sweep == null || panel.sweep === sweep) return;
+    panel.sweep = sweep;
+    panel.count();
+  }
+
+  /** Whether the panel of a node or of links is shown. */
+  hasPanel() {
+    return this.panel?.body.isConnected && !byId("detail").hidden;
   }
 
   /** Shows the links between two nodes. */
@@ -320,9 +320,9 @@ export class FabricView {
     if (this.guid !== address || this.at !== at) return;
     const lost = nodes.findIndex((node) => !node);
     if (lost >= 0) return this.showNotFound(ends[lost]);
-    showPanel(...linkPanel(nodes, at === undefined ? this.problems : [], this.closeButton()));
-    this.ratesShown = at === undefined ? this.live.moment?.counter_sweeps : undefined;
-    if (this.ratesShown != null) this.addRates(address);
+    const names = nodes.map(({ name }) => name).join(" ");
+    const makePanel = () => new LinkPanel(...nodes, this.closeButton());
+    this.showDocuments(nodes, `${address} ${names}`, makePanel);
   }
 
   /** Shows the path between two nodes. */
@@ -371,187 +371,5 @@ export class FabricView {
       make("header", {}, make("h2", {}, "Not found"), this.closeButton()),
       make("p", {}, `No node in the fabric has GUID ${guid}.`),
     );
-  }
-
-  portTable(node) {
-    const row = (port) =>
-      make(
-        "tr",
-        { "data-port": String(port.number) },
-        make("td", { class: "n" }, String(port.number)),
-        make(
-          "td",
-          {},
-          make(
-            "span",
-            { class: "dot", "data-tone": tone(port) },
-            port.missing
-              ? "Link missing"
-              : port.fault
-                ? `${port.state}, error`
-                : port.state,
-          ),
-        ),
-        make(
-          "td",
-          {},
-          port.link ?? (port.physical_state === "LinkUp" ? "" : port.physical_state),
-          port.shortfall ? make("small", {}, `both ends support ${port.shortfall}`) : null,
-        ),
-        make(
-          "td",
-          { class: "wide" },
-          neighbour(port),
-        ),
-      );
-    const head = ["Port", "State", "Link", "Neighbour"].map((title, at) =>
-      make("th", { scope: "col", class: at === 0 ? "n" : "" }, title),
-    );
-    const rows = node.ports.filter((port) => port.number > 0 || node.ports.length === 1).map(row);
-    return make(
-      "table",
-      {},
-      make("thead", {}, make("tr", {}, ...head)),
-      make("tbody", {}, ...rows),
-    );
-  }
-}
-
-/** A button that selects the node at the other end of a link, or of a link that is missing. */
-function neighbour(port) {
-  const peer = port.peer ?? port.missing;
-  if (!peer) return NONE;
-  return make(
-    "button",
-    {
-      type: "button",
-      class: "link",
-      title: `${peer.name} · ${peer.guid}`,
-      onclick: () => {
-        location.hash = `#/fabric/${peer.guid}`;
-      },
-    },
-    `${peer.name} /${peer.port}`,
-  );
-}
-
-const tone = (port) =>
-  port.fault || port.missing
-    ? "bad"
-    : !port.peer
-      ? "none"
-      : !["Active", "linked"].includes(port.state)
-        ? "bad"
-        : port.shortfall
-          ? "warn"
-          : "good";
-
-/** The search box, which finds nodes by name, GUID or LID. */
-class Search {
-  constructor(chosen, map) {
-    Object.assign(this, {
-      chosen,
-      map,
-      input: byId("search"),
-      list: byId("found"),
-      found: [],
-      at: 0,
-    });
-    this.input.addEventListener("input", () => this.lookUp());
-    this.input.addEventListener("focus", () => this.lookUp());
-    this.input.addEventListener("blur", () => setTimeout(() => this.show(false), 120));
-    this.input.addEventListener("keydown", (event) => this.key(event));
-    this.input.form.addEventListener("submit", (event) => {
-      event.preventDefault();
-      this.choose(this.found[this.at]);
-    });
-    this.list.addEventListener("pointerdown", (event) => {
-      const item = event.target.closest("li[data-number]");
-      if (!item) return;
-      event.preventDefault();
-      this.choose(Number(item.dataset.number));
-    });
-  }
-
-  fabricChanged() {
-    this.names = undefined;
-    if (document.activeElement === this.input) this.lookUp();
-  }
-
-  /** Lists matches: exact LID, GUID or name first, then names that start with or contain the text. */
-  lookUp() {
-    const text = this.input.value.trim().toLowerCase();
-    const { map } = this.map();
-    if (!text || !map) return this.show(false);
-    this.names ??= [...map.switches.name, ...map.hosts.name].map((name) => name.toLowerCase());
-    const guids = [map.switches.guid, map.hosts.guid].flat();
-    const lids = [map.switches.lid, map.hosts.lid].flat();
-    const ranks = [[], [], [], []];
-    const hex = text.replace(/^0x/, "").padStart(16, "0");
-    for (const [at, name] of this.names.entries()) {
-      if (String(lids[at]) === text || guids[at] === `0x${hex}`) ranks[0].push(at);
-      else if (name === text) ranks[0].push(at);
-      else if (name.startsWith(text)) ranks[1].push(at);
-      else if (name.includes(text)) ranks[2].push(at);
-      else if (text.startsWith("0x") && text.length > 3 && guids[at].includes(text.slice(2)))
-        ranks[3].push(at);
-    }
-    const all = ranks.flat();
-    this.found = all.slice(0, FOUND_MAX);
-    this.at = 0;
-    const item = (number, at) => {
-      const node = this.map().node(number);
-      return make(
-        "li",
-        { id: `found-${at}`, role: "option", "data-number": String(number) },
-        make("span", {}, node.name || node.guid),
-        make(
-          "small",
-          {},
-          node.missing ? `${node.kind} · missing` : `${node.kind} · LID ${node.lid || NONE}`,
-        ),
-        make("small", { class: "mono" }, node.guid),
-      );
-    };
-    const said = (text) => make("li", { class: "said" }, text);
-    const more =
-      all.length > FOUND_MAX
-        ? [said(`and ${count(all.length - FOUND_MAX)} more: enter more of the name`)]
-        : [];
-    this.list.replaceChildren(
-      ...(all.length ? this.found.map(item) : [said("No node has this name, GUID or LID")]),
-      ...more,
-    );
-    this.show(true);
-  }
-
-  show(is) {
-    this.list.hidden = !is;
-    this.input.setAttribute("aria-expanded", String(is));
-    for (const [at, item] of [...this.list.querySelectorAll("li[data-number]")].entries())
-      item.setAttribute("aria-selected", String(at === this.at));
-    if (is && this.found.length)
-      this.input.setAttribute("aria-activedescendant", `found-${this.at}`);
-    else this.input.removeAttribute("aria-activedescendant");
-  }
-
-  key(event) {
-    const by = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    if (by && this.found.length) {
-      event.preventDefault();
-      this.at = (this.at + by + this.found.length) % this.found.length;
-      this.show(true);
-      byId(`found-${this.at}`)?.scrollIntoView({ block: "nearest" });
-    } else if (event.key === "Escape") {
-      this.show(false);
-      this.input.blur();
-    }
-  }
-
-  choose(number) {
-    if (number === undefined) return;
-    this.show(false);
-    this.input.blur();
-    this.chosen(number);
   }
 }

@@ -2,6 +2,7 @@
 
 import { make } from "./dom.js";
 import { NONE, words } from "./format.js";
+import { goTo } from "./panel.js";
 
 /** Why there is no path, and where a packet got to, as `ibsmctl explain` has it. */
 const REASONS = {
@@ -65,7 +66,7 @@ export function pathPanel({ path, reason }, names, shut) {
 
 const bound = (value, by) => (by ? `${value}, bound by ${by.from} – ${by.to}` : value);
 
-/** A reason in words. One of a later release may be a label that is not known here, or a document. */
+/** A reason in words. A later release may have labels that are not known here, or documents. */
 export function reasonText(reason) {
   if (reason == null) return "";
   if (Array.isArray(reason)) return reason.map(reasonText).join(", ");
@@ -75,18 +76,6 @@ export function reasonText(reason) {
 }
 
 function hopTable({ hops, destination }) {
-  const goTo = (guid, name) =>
-    make(
-      "button",
-      {
-        type: "button",
-        class: "link",
-        onclick: () => {
-          location.hash = `#/fabric/${guid}`;
-        },
-      },
-      name,
-    );
   const row = (at, guid, name, entry, exit, rate) =>
     make(
       "tr",

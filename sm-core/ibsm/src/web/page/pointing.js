@@ -1,6 +1,6 @@
 // Pointing at the map: with the mouse, fingers or keys; what is drawn at a point.
 
-import { lineAt } from "./links.js";
+import { lineAt } from "./lines.js";
 
 /** Moves the view of a map and calls its `picked`, as the operator points. */
 export class Pointing {

@@ -59,8 +59,7 @@ const COLUMNS = [
   {
     text: (problem, cell) => {
       const where = problem.port == null ? problem.name : `${problem.name} port ${problem.port}`;
-      // Missing nodes have no page of their own.
-      if (!problem.guid || problem.kind.endsWith("_missing")) return where || "subnet";
+      if (!problem.guid) return where || "subnet";
       const link = cell.firstElementChild ?? make("a");
       if (!cell.firstElementChild) cell.replaceChildren(link);
       setAttribute(link, "href", `#/fabric/${problem.guid}`);

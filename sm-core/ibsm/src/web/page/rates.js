@@ -1,44 +1,67 @@
-// The rates of a node's ports in its panel: a curve for each direction.
+// Rates and errors of the ports of nodes, as the performance manager read them.
 
 import { spark } from "./chart.js";
-import { byId, make } from "./dom.js";
-import { gbps } from "./format.js";
+import { make, setText } from "./dom.js";
+import { count, gbps, NONE, rate, when } from "./format.js";
+import { made } from "./panel.js";
 
-/** Adds the rates of a node's ports to the panel, if that shows `address`. */
-export async function showRates(guid, address = guid) {
-  let rates;
+/** Reads the counters and rates of a node: `{ rates, counts }`, by port; nothing if it fails. */
+export async function readPorts(guid) {
   try {
-    const answer = await fetch(`/api/v1/nodes/${guid}/rates`);
-    rates = answer.ok ? await answer.json() : undefined;
+    const read = async (what) => {
+      const answer = await fetch(`/api/v1/nodes/${guid}/${what}`);
+      const ports = answer.ok ? (await answer.json()).ports : [];
+      return new Map(ports.map((port) => [port.port, port]));
+    };
+    const [rates, counts] = await Promise.all([read("rates"), read("counters")]);
+    return { rates, counts };
   } catch {
-    return;
-  }
-  const panel = byId("detail");
-  if (!rates || panel.hidden || location.hash.split("/")[2] !== address) return;
-  for (const row of panel.querySelectorAll("tr.rates")) row.remove();
-  for (const port of rates.ports) {
-    const row = panel.querySelector(`tr[data-port="${port.port}"]`);
-    if (!row) continue;
-    const curves = [
-      curve("sent", port.sent_gbps, port),
-      curve("received", port.received_gbps, port),
-    ];
-    const cell = make("td", { colSpan: 4 }, make("div", {}, ...curves.flatMap((one) => one.parts)));
-    row.classList.add("rated");
-    row.after(make("tr", { class: "rates" }, cell));
-    // Both have the same scale.
-    const most = Math.max(1e-9, ...port.sent_gbps, ...port.received_gbps);
-    for (const { draw } of curves) draw(most);
+    return undefined;
   }
 }
 
-function curve(what, values, { capacity_gbps: capacity }) {
-  const now = values.at(-1);
-  const share = capacity && now != null ? `, ${((now / capacity) * 100).toFixed(0)} %` : "";
-  const label = `${what === "sent" ? "→" : "←"} ${gbps(now)} Gb/s${share}`;
-  const canvas = make("canvas", { role: "img", "aria-label": `Gb/s ${what}, the last readings` });
-  return {
-    parts: [canvas, make("span", { title: `Gb/s ${what}, and part of the capacity` }, label)],
-    draw: (most) => spark(canvas, values, what === "sent" ? "--s0" : "--s1", most),
+/** Both curves of a port on one scale, and what it sent and received last. */
+export function rateCell(port) {
+  const canvas = (what) =>
+    make("canvas", { role: "img", "aria-label": `Gb/s ${what}, the last readings` });
+  const create = () => make("div", {}, canvas("sent"), canvas("received"), make("span"));
+  return made("rates", create, (cell) => {
+    const [sent, received] = [port?.sent_gbps ?? [], port?.received_gbps ?? []];
+    const most = Math.max(1e-9, ...sent, ...received);
+    const [one, other, text] = cell.firstElementChild.children;
+    spark(one, sent, "--s0", most);
+    spark(other, received, "--s1", most);
+    setText(text, port ? `${gbps(sent.at(-1))} / ${gbps(received.at(-1))}` : NONE);
+    cell.title = port ? rateText(port) : "";
+  });
+}
+
+/** What a port sent and received, with the part of the capacity. */
+export function rateText(port) {
+  if (!port) return NONE;
+  const direction = (what, values) => {
+    const now = values.at(-1);
+    const capacity = port.capacity_gbps;
+    const share = capacity && now != null ? `, ${((now / capacity) * 100).toFixed(0)} %` : "";
+    return `${what} ${gbps(now)} Gb/s${share}`;
   };
+  return [direction("sent", port.sent_gbps), direction("received", port.received_gbps)].join("; ");
+}
+
+/** The number of errors of a port; marked while they grow. */
+export function errorCell(port) {
+  if (!port) return NONE;
+  const now = port.errors_per_s > 0 ? `+${rate(port.errors_per_s)}/s` : "";
+  const text = `${count(port.error_count)} ${now}`.trim();
+  if (!now) return text;
+  return made(text, () => make("span", { "data-tone": "bad", title: errorText(port) }, text));
+}
+
+/** The counters of errors that are not 0, and others that are neither data nor packets. */
+export function errorText(port) {
+  if (!port) return NONE;
+  const text = ([name, total]) => `${name} ${count(total)}`;
+  const of = (counters) => Object.entries(counters).map(text);
+  const totals = [...of(port.errors), ...of(port.others)].join(", ") || "none";
+  return port.errors_read_s ? `${totals}; read ${when(port.errors_read_s * 1000)}` : totals;
 }
