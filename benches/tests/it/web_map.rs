@@ -37,13 +37,13 @@ fn the_map_shows_load_and_earlier_times() {
         the_map_shows_an_earlier_load(&browser, loaded_ms).await;
         a_node_is_shown(&browser, &subnet).await;
         a_link_is_clicked(&browser, &subnet).await;
+        a_link_of_a_host_is_clicked(&browser, &subnet).await;
         a_path_is_shown(&browser, &subnet).await;
         browser.assert_clean(&format!("http://{http}")).await;
         browser.client.clone().close().await.expect("the browser ends");
     });
 }
 
-/// A click on a line between two switches shows the links between them.
 /// The panel of a switch is updated in place; a port is opened.
 async fn a_node_is_shown(browser: &Browser, subnet: &Subnet) {
     let map = browser.api("/api/v1/fabric").await;
@@ -103,6 +103,7 @@ async fn a_node_is_shown(browser: &Browser, subnet: &Subnet) {
     browser.eval("document.querySelector('#detail header button').click()").await;
 }
 
+/// A click on a line between two switches shows the links between them.
 async fn a_link_is_clicked(browser: &Browser, subnet: &Subnet) {
     // Between the rows of switches: from left to right until there is a line.
     let click = "(() => {
@@ -136,11 +137,60 @@ async fn a_link_is_clicked(browser: &Browser, subnet: &Subnet) {
     browser.until(&format!("{state}?.includes('Link missing')")).await;
     subnet.control(&["link-up", name, &port]);
     browser.until(&format!("{state}?.includes('Active')")).await;
+    // A line that is not drawn is not hit.
+    let hit = "import('/lines.js').then(({ lineAt }) => {
+        const frame = () => ({ px: (x) => x, py: (y) => y });
+        const map = { frame, x: [0, 99], row: [0, 99], drawn: new Set([{ a: 0, b: 1 }]) };
+        map.tie = () => undefined;
+        const hits = () => lineAt(map, 50, 50) !== undefined;
+        return hits() && (map.drawn.clear(), !hits());
+    })";
+    assert_eq!(browser.eval(hit).await, true);
     // Its ends are nodes.
     browser.eval("document.querySelector('#detail h2 button').click()").await;
     browser.until(&format!("location.hash === '#/fabric/{near}'")).await;
     browser.until("document.querySelector('#detail dl')?.innerText.includes('LID')").await;
     browser.eval("document.querySelector('#detail header button').click()").await;
+}
+
+/// A click on the line beside a host shows its link, with the counters of both ends.
+async fn a_link_of_a_host_is_clicked(browser: &Browser, subnet: &Subnet) {
+    let map = browser.api("/api/v1/fabric").await;
+    let at = map["hosts"]["name"].as_array().unwrap().iter().position(|name| name == BUSY);
+    let at = at.expect("it is there");
+    let leaf = map["hosts"]["leaf"][at].as_u64().unwrap() as usize;
+    let (host, leaf) = (&map["hosts"]["guid"][at], &map["switches"]["guid"][leaf]);
+    let (host, leaf) = (host.as_str().unwrap(), leaf.as_str().unwrap());
+    let canvas = "document.querySelector('#map canvas')";
+    browser.eval("document.querySelector('#detail header button')?.click()").await;
+    browser.eval(&format!("location.hash = '#/fabric/{host}'")).await;
+    browser.until("document.querySelector('#detail dl')?.innerText.includes('LID')").await;
+    // The host is in the middle, where it is large, once the view is at rest.
+    let is_near = format!("{canvas}.dataset.still === 'true' && Number({canvas}.dataset.zoom) > 1");
+    browser.until(&is_near).await;
+    let click = format!(
+        "(() => {{
+        const {{ left, top, width }} = {canvas}.getBoundingClientRect();
+        const y = top + 76 + ({canvas}.clientHeight - 76 - 64) / 2;
+        for (let x = 0; x < width; x += 2) {{
+            const at = {{ clientX: left + x, clientY: y, pointerId: 1, bubbles: true }};
+            {canvas}.dispatchEvent(new PointerEvent('pointerdown', at));
+            {canvas}.dispatchEvent(new PointerEvent('pointerup', at));
+            if (location.hash === '#/fabric/{leaf}-{host}') return location.hash;
+        }}
+        return '';
+    }})()"
+    );
+    assert_ne!(browser.eval(&click).await, "", "the line is clicked");
+    let below = "document.querySelector('#detail tr.more')?.innerText";
+    browser.until(&format!("{below}?.includes('{BUSY} can')")).await;
+    let node = browser.api_owned(format!("/api/v1/nodes/{host}")).await;
+    let can = node["ports"][0]["supported"].as_str().expect("what it supports").to_owned();
+    assert!(browser.eval(&format!("{below}.includes('{can}')")).await == true, "{can}");
+    subnet.control(&["count", BUSY, "1", "PortRcvErrors", "77"]);
+    browser.until(&format!("{below}.includes('{BUSY} counts') && {below}.includes(' 77')")).await;
+    browser.picture("fabric-host-link-light").await;
+    browser.eval("document.querySelector('#detail header > button').click()").await;
 }
 
 /// The other end of a path is chosen after a node; without a responder the panel says why there is
@@ -223,6 +273,7 @@ async fn the_map_shows_load(browser: &Browser, subnet: &Subnet) -> u128 {
     browser.until(&format!("/[1-9].* \\/ /.test({rates})")).await;
     let curve = "document.querySelector('#detail td.curves canvas').width";
     assert!(browser.eval(curve).await.as_i64().unwrap() > 0);
+    browser.until("document.querySelector('#detail tr.more')?.innerText.includes('Gb/s')").await;
     tokio::time::sleep(Duration::from_secs(3)).await; // Let the curve get some readings.
     browser.picture("fabric-rates-light").await;
     browser.view("overview").await;

@@ -5,12 +5,33 @@ const NEAR = 5;
 /** Points of a curve between two switches of a row that the distance is measured to. */
 const CURVE_STEPS = 12;
 
-/** The line of a map nearest to a point, if one is there. */
+/**
+ * The line of a map at a point, as the numbers of the two nodes, `{ a, b }`, if one is there: of
+ * those that are drawn, the nearest.
+ */
 export function lineAt(map, px, py) {
   const f = map.frame();
+  return tieAt(map, f, px, py) ?? lineOfSwitchesAt(map, f, px, py);
+}
+
+/** The line to a host. */
+function tieAt(map, f, px, py) {
+  const away = map.tie(f);
+  if (away === undefined) return undefined;
+  for (let place = 0; place < map.count; place++) {
+    const left = f.px(map.x[place]) - f.cell.w / 2;
+    if (px < left - away - 2 || px > left) continue;
+    const at = Math.floor((py - map.hostsTop(f, place)) / f.cell.h);
+    if (at >= 0 && at < map.amount[place])
+      return { a: place, b: map.count + map.first[place] + at };
+  }
+  return undefined;
+}
+
+function lineOfSwitchesAt(map, f, px, py) {
   let best,
     least = NEAR;
-  for (const line of map.lines) {
+  for (const line of map.drawn) {
     const [xa, ya] = [f.px(map.x[line.a]), f.py(map.row[line.a])];
     const [xb, yb] = [f.px(map.x[line.b]), f.py(map.row[line.b])];
     if (px < Math.min(xa, xb) - NEAR || px > Math.max(xa, xb) + NEAR) continue;

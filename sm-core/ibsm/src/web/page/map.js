@@ -16,18 +16,24 @@ const REST_MS = 140;
 const HOSTS = { tree: 0.8, distance: 0.5 },
   GAP = 0.14;
 
+/** Height of a host, and width of the gap beside it, from which on links of hosts are lines. */
+const TIE_CELL = 8,
+  TIE_GAP = 10;
+
 export class FabricMap extends View {
   /**
-   * `picked` is called with the number of a clicked node, or with nothing and the clicked line of
-   * links, if there is one.
+   * `picked` is called with the number of a clicked node, or with nothing and the numbers of two
+   * nodes whose line of links was clicked, `{ a, b }`, if there is one.
    */
   constructor(canvas, picked) {
     super(canvas);
     this.picked = picked;
     this.nodes = 0;
     this.selected = undefined;
-    /** Selected lines, and nodes at the ends of a path. */
-    [this.chosen, this.ends] = [[], []];
+    /** Selected lines, hosts whose links are selected, and nodes at the ends of a path. */
+    [this.chosen, this.chosenHosts, this.ends] = [[], [], []];
+    /** The lines that are drawn. */
+    this.drawn = new Set();
     this.faulty = new Set();
     onTheme(() => this.draw());
     new ResizeObserver(() => this.resized()).observe(canvas);
@@ -90,6 +96,7 @@ export class FabricMap extends View {
   clear() {
     this.map = undefined;
     this.layer = undefined;
+    this.drawn = new Set();
     context(this.canvas);
   }
 
@@ -117,7 +124,7 @@ export class FabricMap extends View {
 
   select(number) {
     this.selected = number;
-    [this.chosen, this.ends] = [[], []];
+    [this.chosen, this.chosenHosts, this.ends] = [[], [], []];
     this.draw();
   }
 
@@ -129,8 +136,13 @@ export class FabricMap extends View {
   /** Selects the links between each node and the next, and marks the ends. */
   selectPath(numbers) {
     this.selected = undefined;
-    const pairs = numbers.slice(1).map((to, at) => this.lineOfSwitches(numbers[at], to));
-    this.chosen = pairs.filter((line) => line !== undefined);
+    const pairs = numbers.slice(1).map((to, at) => [numbers[at], to]);
+    const lines = pairs.map(([from, to]) => this.lineOfSwitches(from, to));
+    this.chosen = lines.filter((line) => line !== undefined);
+    const isHost = (number, other) => number >= this.count && this.home(number) === other;
+    this.chosenHosts = pairs.flatMap(([from, to]) =>
+      isHost(from, to) ? [from] : isHost(to, from) ? [to] : [],
+    );
     this.ends = [numbers[0], numbers.at(-1)].filter((number) => number !== undefined);
     this.canvas.dataset.chosen = String(this.chosen.length);
     this.draw();
@@ -176,6 +188,15 @@ export class FabricMap extends View {
   /** Top of the hosts of a switch. */
   hostsTop(f, place) {
     return f.py(this.row[place]) + Math.max(GAP * f.sy, f.box.h / 2 + 4);
+  }
+
+  /**
+   * How far to the left of hosts the lines to them begin, in pixels; nothing if the hosts are too
+   * small for lines.
+   */
+  tie(f) {
+    const gap = f.sx - f.cell.w;
+    return f.cell.h >= TIE_CELL && gap >= TIE_GAP ? Math.min(gap / 2, TIE_GAP) : undefined;
   }
 
   /** The node itself if it is a switch, else the switch of the host. */

@@ -20,6 +20,7 @@ export function paint(map) {
   const { context: c, width, height } = place;
   const f = map.frame();
   map.canvas.dataset.zoom = map.view.zoom.toFixed(2);
+  map.canvas.dataset.still = String(!map.moving);
   paintLinks(map, c, f, width, height);
   const isSeen = (at) => {
     const x = f.px(map.x[at]);
@@ -27,6 +28,7 @@ export function paint(map) {
   };
   const seen = [];
   for (let at = 0; at < map.places; at++) if (isSeen(at)) seen.push(at);
+  paintTies(map, c, f, seen, height);
   paintHosts(map, c, f, seen, height);
   const switches = seen.filter((at) => at < map.count);
   paintSwitches(map, c, f, switches, height);
@@ -42,7 +44,10 @@ function paintLinks(map, c, f, width, height) {
   );
   const most = map.moving ? LINES_MOVING : LINES_MAX;
   const every = 2 ** Math.ceil(Math.log2(Math.max(visible.length / most, 1)));
-  const trace = ({ a, b }) => {
+  map.drawn = new Set();
+  const trace = (line) => {
+    const { a, b } = line;
+    map.drawn.add(line);
     const [xa, ya] = [f.px(map.x[a]), f.py(map.row[a])];
     const [xb, yb] = [f.px(map.x[b]), f.py(map.row[b])];
     c.moveTo(xa, ya);
@@ -222,6 +227,80 @@ function paintSwitches(map, c, f, seen, height) {
       f.px(map.x[at]),
       f.py(map.row[at]) + 0.5,
     );
+}
+
+/** Draws the links of hosts, from the side of their switch down to each. */
+function paintTies(map, c, f, seen, height) {
+  const away = map.tie(f);
+  if (away === undefined) return;
+  const styles = [
+    { tint: "--edge", alpha: 0.4, line: 1, dash: [], hosts: [] },
+    { tint: "--warn", alpha: 0.95, line: 2, dash: [], hosts: [] },
+    { tint: "--bad", alpha: 0.95, line: 2, dash: [6, 4], hosts: [] },
+    { tint: "--bad", alpha: 0.95, line: 2, dash: MISSING_DASH, hosts: [] },
+    { tint: "--accent", alpha: 1, line: 3.5, dash: [], hosts: [] },
+  ];
+  const hot = HEAT.map((tint, step) => {
+    return { tint, alpha: 0.9, line: 1 + step * 0.35, dash: [], hosts: [] };
+  });
+  const [usual, slow, inactive, gone, chosen] = styles;
+  c.beginPath();
+  for (const place of seen) {
+    const amount = map.amount[place];
+    if (place >= map.count || amount === 0) continue;
+    const [x, top] = [f.px(map.x[place]) - f.cell.w / 2, map.hostsTop(f, place)];
+    if (top > height || top + amount * f.cell.h < 0) continue;
+    traceTrunk(map, c, f, place, top + (amount - 0.5) * f.cell.h);
+    for (let at = 0; at < amount; at++) {
+      const y = top + (at + 0.5) * f.cell.h;
+      if (y < 0 || y > height) continue;
+      const host = map.first[place] + at;
+      const flags = map.map.hosts.link[host];
+      const style =
+        map.missing.has(map.count + host) || flags & MISSING
+          ? gone
+          : flags & INACTIVE
+            ? inactive
+            : flags & DEGRADED
+              ? slow
+              : (hot[map.layer?.heatOfHost(host) ?? -1] ?? usual);
+      style.hosts.push([x, y]);
+    }
+  }
+  c.strokeStyle = colour(usual.tint);
+  c.globalAlpha = usual.alpha;
+  c.lineWidth = 1;
+  c.stroke();
+  for (const { tint, alpha, line, dash, hosts } of [...styles, ...hot]) {
+    if (!hosts.length) continue;
+    [c.strokeStyle, c.globalAlpha, c.lineWidth] = [colour(tint), alpha, line];
+    c.setLineDash(dash);
+    c.beginPath();
+    for (const [x, y] of hosts) {
+      c.moveTo(x - away, y);
+      c.lineTo(x, y);
+    }
+    c.stroke();
+  }
+  [c.strokeStyle, c.globalAlpha, c.lineWidth] = [colour(chosen.tint), chosen.alpha, chosen.line];
+  c.setLineDash([]);
+  c.beginPath();
+  for (const number of map.chosenHosts) {
+    const { x, y, h } = map.boxOf(f, number);
+    traceTrunk(map, c, f, map.home(number), y + h / 2);
+    c.lineTo(x, y + h / 2);
+  }
+  c.stroke();
+  c.globalAlpha = 1;
+}
+
+/** Traces the line from a switch down to the height of one of its hosts. */
+function traceTrunk(map, c, f, place, bottom) {
+  const [x, y] = [f.px(map.x[place]), f.py(map.row[place])];
+  const beside = x - f.cell.w / 2 - map.tie(f);
+  c.moveTo(x - f.box.w / 2, y);
+  c.lineTo(beside, y);
+  c.lineTo(beside, bottom);
 }
 
 /** Draws rings around nodes with faults, the subnet manager and the selected node. */
