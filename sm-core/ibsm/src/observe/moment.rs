@@ -324,10 +324,13 @@ pub struct ResponderNow {
 pub struct Talker {
     /// Its LID.
     pub lid: u16,
-    /// Name of its node; empty if no port of the fabric has the LID.
+    /// Name of its node, or of the last node that had the LID; empty if none is known.
     pub node: String,
-    /// GUID of its node.
+    /// GUID of that node.
     pub guid: String,
+    /// Whether that node has left, or has another LID.
+    #[serde(default)]
+    pub left: bool,
     /// Requests per second, estimated from samples and averaged over about ten seconds.
     pub per_s: f64,
     /// Share of all requests, 0 to 1.

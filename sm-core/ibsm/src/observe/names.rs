@@ -1,5 +1,6 @@
 //! Names of nodes and LIDs, and size of the fabric, from the published snapshot.
 
+use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use ib_mad::types::{Guid, Lid};
@@ -20,7 +21,18 @@ pub(super) struct Names {
     plane: Option<Arc<FabricPlane>>,
     /// By LID: index in the plane's nodes.
     by_lid: Vec<u32>,
+    /// The last node of each LID that a node had and none has.
+    left: HashMap<u16, LidOwner>,
     counts: FabricCounts,
+}
+
+/// The node that has a LID, or had it last. Empty strings if none is known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct LidOwner {
+    pub(super) name: String,
+    pub(super) guid: String,
+    /// Whether it has left, or has another LID.
+    pub(super) has_left: bool,
 }
 
 impl Names {
@@ -30,8 +42,7 @@ impl Names {
         if self.plane.as_ref().is_some_and(|known| Arc::ptr_eq(known, plane)) {
             return;
         }
-        self.by_lid.clear();
-        self.by_lid.resize(LIDS, NOBODY);
+        let before = std::mem::replace(&mut self.by_lid, vec![NOBODY; LIDS]);
         let mut ends = 0;
         let mut switches = 0;
         for (at, node) in (0..).zip(&plane.nodes) {
@@ -51,6 +62,15 @@ impl Names {
                 }
             }
         }
+        let nodes = self.plane.as_ref().map_or(&[][..], |before| &before.nodes);
+        for ((lid, was), now) in (0..).zip(before).zip(&self.by_lid) {
+            if *now != NOBODY {
+                self.left.remove(&lid);
+            } else if let Some(node) = nodes.get(was as usize) {
+                let (name, guid) = (name(node), node.guid.to_string());
+                self.left.insert(lid, LidOwner { name, guid, has_left: true });
+            }
+        }
         self.counts = FabricCounts {
             etag: etag(snapshot),
             switches,
@@ -60,11 +80,16 @@ impl Names {
         self.plane = Some(Arc::clone(plane));
     }
 
-    /// Name and GUID of the node that has a LID; empty strings if none has.
-    pub(super) fn of_lid(&self, lid: u16) -> (String, String) {
+    /// The node that has a LID, or had it last.
+    pub(super) fn of_lid(&self, lid: u16) -> LidOwner {
         let at = self.by_lid.get(usize::from(lid)).copied().unwrap_or(NOBODY);
         let node = self.plane.as_ref().and_then(|plane| plane.nodes.get(at as usize));
-        node.map_or_else(Default::default, |node| (name(node), node.guid.to_string()))
+        let owner = |node: &Arc<Node>| LidOwner {
+            name: name(node),
+            guid: node.guid.to_string(),
+            has_left: false,
+        };
+        node.map(owner).or_else(|| self.left.get(&lid).cloned()).unwrap_or_default()
     }
 
     /// Size of the fabric.
@@ -133,6 +158,38 @@ mod tests {
     use super::*;
     use crate::observe::problem::testing::plane;
     use crate::observe::topology::Topology;
+
+    /// Regression: requests of a host that had just left were those of an unknown LID.
+    #[test]
+    fn a_lid_has_the_name_of_the_last_node_that_had_it() {
+        use ib_mad::types::PortNum;
+        use sa_proto::snapshot::{Port, RegistryPlane, Session};
+        let follow = |names: &mut Names, owners: &[(u64, u16)]| {
+            let node = |&(guid, lid): &(u64, u16)| {
+                let mut info = [0; 64];
+                PortInfo::of_mut(&mut info).set_base_lid(Lid(lid));
+                let (num, guid) = (PortNum(1), Guid(guid));
+                let port = Port { num, guid, info, pkeys: [].into(), peer: None };
+                let mut description = [0; 64];
+                description[0] = b'a' + guid.0 as u8;
+                let (info, switch_info) = ([0; 40], None);
+                Arc::new(Node { guid, info, description, switch_info, ports: vec![port] })
+            };
+            let nodes = owners.iter().map(node).collect();
+            let fabric = FabricPlane { nodes, ..FabricPlane::default() };
+            let registry = RegistryPlane::default();
+            let snapshot = Snapshot::build(Session::default(), 1, fabric, registry);
+            names.follow(&snapshot.unwrap());
+            let lids = [5, 6].map(|lid| names.of_lid(lid));
+            lids.map(|owner| (owner.name, owner.has_left))
+        };
+        let mut names = Names::default();
+        let is = |name: &str, has_left| (name.to_owned(), has_left);
+        assert_eq!(follow(&mut names, &[(1, 5)]), [is("b", false), is("", false)]);
+        assert_eq!(follow(&mut names, &[(2, 6)]), [is("b", true), is("c", false)]);
+        assert_eq!(follow(&mut names, &[(1, 9)]), [is("b", true), is("c", true)]);
+        assert_eq!(follow(&mut names, &[(3, 5)]), [is("d", false), is("c", true)]);
+    }
 
     /// Regression: operators' names were in the log only.
     #[test]

@@ -95,9 +95,16 @@ impl Observer {
         let all = requests_per_s.unwrap_or(0.0);
         let top = self.talkers.top(TALKERS_MAX).into_iter();
         top.map(|(lid, per_s)| {
-            let (node, guid) = self.names.of_lid(lid);
+            let owner = self.names.of_lid(lid);
             let share = if all > 0.0 { (per_s / all).min(1.0) } else { 0.0 };
-            Talker { lid, node, guid, per_s: rounded(per_s), share: (share * 1e4).round() / 1e4 }
+            Talker {
+                lid,
+                node: owner.name,
+                guid: owner.guid,
+                left: owner.has_left,
+                per_s: rounded(per_s),
+                share: (share * 1e4).round() / 1e4,
+            }
         })
         .collect()
     }

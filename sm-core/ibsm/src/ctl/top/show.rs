@@ -345,7 +345,11 @@ fn of_type(one: &TypeRate, name: usize) -> Line {
 }
 
 fn talker(one: &Talker, name: usize) -> Line {
-    let node = if one.node.is_empty() { "not in the fabric" } else { &one.node };
+    let node = match (one.node.is_empty(), one.left) {
+        (true, _) => "not in the fabric",
+        (false, false) => &one.node,
+        (false, true) => &format!("{} (left)", one.node),
+    };
     let (node, per_s, share) = (fitted(node, name), rate(Some(one.per_s)), one.share * 100.0);
     Line::of(Tone::Plain, format!("{:>6}  {node:<name$} {per_s:>11} {share:>6.1} %", one.lid))
 }
@@ -458,7 +462,8 @@ mod tests {
 
     #[test]
     fn text_has_all_responders_with_units() {
-        let moment = moment(3);
+        let mut moment = moment(3);
+        (moment.talkers[0].node, moment.talkers[0].left) = ("node7".into(), true);
         let text = plain(&View::of(&moment));
         for expected in [
             "1,234,567 answers/s",
@@ -474,6 +479,7 @@ mod tests {
         assert!(text.contains("ibsa-0") && text.contains("down      for 1 min 15 s"), "{text}");
         assert!(text.contains("ibsa-2") && text.contains("current"), "{text}");
         assert!(text.contains("not in the fabric"), "{text}");
+        assert!(text.contains("node7 (left) "), "{text}");
         assert!(!text.contains('\u{1b}'), "no colours where there is no terminal");
         assert!(text.lines().all(|line| line.chars().count() <= PLAIN_WIDTH), "{text}");
     }

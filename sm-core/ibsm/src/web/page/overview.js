@@ -401,13 +401,14 @@ const talkerColumns = (openNode) => [
         class: "link",
         onclick: () => button.dataset.guid && openNode(button.dataset.guid),
       });
-      setText(button, talker.node || "unknown LID");
+      const has = talker.left ? `${talker.node} (left)` : talker.node;
+      setText(button, has || "unknown LID");
       button.dataset.guid = talker.guid;
       setAttribute(
         button,
         "title",
         talker.guid
-          ? `${talker.node} · ${talker.guid}: show on the map`
+          ? `${has} · ${talker.guid}: show on the map`
           : "no port in the fabric has this LID",
       );
       if (cell.className !== "wide") cell.className = "wide";
