@@ -175,13 +175,15 @@ export class Chart {
 
   areas(c, series, length, x, y) {
     const base = new Float64Array(length);
-    for (const { values, colour: name } of series) {
+    for (const [place, { values, colour: name }] of series.entries()) {
       const upper = Float64Array.from(base);
       const known = new Uint8Array(length);
+      const at = (back) => values[values.length - 1 - back];
       for (let back = 0; back < length; back++) {
-        const value = values[values.length - 1 - back];
+        const value = at(back);
         if (value == null) continue;
-        known[back] = 1;
+        // The edge of a part that is 0 would cover that of the part below.
+        known[back] = place === 0 || value > 0 || at(back - 1) > 0 || at(back + 1) > 0 ? 1 : 0;
         upper[back] += value;
       }
       for (const [from, to] of runs(known)) {

@@ -258,12 +258,29 @@ export class Overview {
   }
 }
 
+/**
+ * Colours of names: that of a name does not depend on when it appeared. Of names for which the same
+ * is meant, the first in the order of names has it, and the others the next that is free.
+ */
+function colours(names) {
+  const own = new Map();
+  for (const name of [...names].sort()) {
+    let at = [...name].reduce((sum, one) => (sum * 31 + one.codePointAt(0)) % 65_521, 7);
+    while (own.size < COLOURS.length && [...own.values()].includes(COLOURS[at % COLOURS.length]))
+      at += 1;
+    own.set(name, COLOURS[at % COLOURS.length]);
+  }
+  return own;
+}
+
 /** Series with colours, in the order of first appearance; those beyond the colours are joined. */
 function gathered(named, length, join = (a, b) => a + b) {
-  const series = named.map(([name, values], at) => ({ name, values, colour: COLOURS[at] }));
-  if (series.length <= COLOURS.length) return series;
-  const kept = series.slice(0, COLOURS.length - 1);
-  const rest = series.slice(COLOURS.length - 1);
+  const isMore = named.length > COLOURS.length;
+  const shown = isMore ? named.slice(0, COLOURS.length - 1) : named;
+  const own = colours(shown.map(([name]) => name));
+  const kept = shown.map(([name, values]) => ({ name, values, colour: own.get(name) }));
+  if (!isMore) return kept;
+  const rest = named.slice(COLOURS.length - 1).map(([, values]) => ({ values }));
   const values = new Array(length).fill(null);
   for (const one of rest) {
     const last = one.values.slice(-length);
@@ -272,7 +289,8 @@ function gathered(named, length, join = (a, b) => a + b) {
       if (value != null) values[place] = values[place] == null ? value : join(values[place], value);
     }
   }
-  return [...kept, { name: `${rest.length} others`, values, colour: COLOURS.at(-1) }];
+  const free = COLOURS.find((colour) => kept.every((one) => one.colour !== colour));
+  return [...kept, { name: `${rest.length} others`, values, colour: free }];
 }
 
 const micros1 = (us) =>

@@ -23,11 +23,11 @@ const TINTS = [
   "--s0",
   "--s6",
   "--s2",
-  "--s7",
+  "--s9",
   "--s3",
   "--s1",
-  "--s4",
-  "--s5",
+  "--s8",
+  "--s10",
   "--s5",
 ];
 /** Explanations of the phases, for tooltips. */
