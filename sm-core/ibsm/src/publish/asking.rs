@@ -12,7 +12,7 @@ use sa_proto::proto::snapshot::{Explain, Explained, FromSm, from_sm};
 use tokio::sync::{mpsc, oneshot};
 use tonic::Status;
 
-use super::Shared;
+use super::{Shared, explained};
 use crate::observe::Responder;
 
 /// Questions that a connection has not taken yet.
@@ -100,6 +100,14 @@ pub(super) async fn explain(
         return Err(Status::invalid_argument("a port name has at most 256 bytes"));
     }
     let responder = choose(shared)?;
+    let names = shared.names.load_full();
+    let snapshot = shared.history().latest().clone();
+    let by_given_name = |text| explained::asked(text, &names, snapshot.fabric());
+    let request = ExplainRequest {
+        source: by_given_name(request.source),
+        destination: by_given_name(request.destination),
+        ..request
+    };
     let failed = |what: &str| Status::unavailable(format!("responder {} {what}", responder.name));
     let inbox = shared.inboxes.of(responder.connection());
     let (answer, answered) = oneshot::channel();
@@ -110,6 +118,7 @@ pub(super) async fn explain(
     }
     match tokio::time::timeout(PATIENCE, answered).await {
         Ok(Ok(Outcome::Json(json))) => {
+            let json = explained::named(json, &names);
             Ok(Explanation { responder: responder.name.to_string(), json })
         }
         Ok(Ok(Outcome::Failure(reason))) => Err(Status::not_found(reason)),
