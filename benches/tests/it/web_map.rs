@@ -73,7 +73,8 @@ async fn a_node_is_shown(browser: &Browser, subnet: &Subnet) {
     // Errors appear where the row is, without moving it.
     browser.eval(&format!("{row}.querySelector('button.open').click()")).await;
     browser.eval(&format!("window.kept = {row}, window.top0 = {row}.offsetTop, 0")).await;
-    browser.eval("document.querySelector('#detail').scrollTop = 9").await;
+    let columns = "[...document.querySelectorAll('#detail th')].map((th) => th.offsetLeft).join()";
+    let places = browser.eval(columns).await;
     let name = node["name"].as_str().unwrap();
     subnet.control(&["count", name, &number.to_string(), "SymbolErrorCounter", "1234"]);
     browser.until(&format!("{row}.innerText.includes('1,234')")).await;
@@ -93,6 +94,7 @@ async fn a_node_is_shown(browser: &Browser, subnet: &Subnet) {
     let since = port["since_ms"].as_u64().expect("a time");
     subnet.control(&["link-down", name, &number.to_string()]);
     browser.until(&format!("{row}.innerText.includes('Link missing')")).await;
+    assert_eq!(browser.eval(columns).await, places);
     let node = browser.api_owned(format!("/api/v1/nodes/{guid}")).await;
     let port = node["ports"].as_array().unwrap().iter().find(|port| port["number"] == *number);
     let port = port.expect("it is still there");

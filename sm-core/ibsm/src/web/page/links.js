@@ -47,15 +47,15 @@ export class LinkPanel extends Panel {
   draw() {
     const [a, b] = this.nodes.map((node) => node.name || node.guid);
     const counters = [
-      { title: "Errors", class: "n", hint: `Counted at the port of ${a}` },
-      { title: "there", class: "n", hint: `Counted at the port of ${b}` },
+      { title: "Errors", class: "n errors", hint: `Counted at the port of ${a}` },
+      { title: "there", class: "n errors", hint: `Counted at the port of ${b}` },
       { title: "Gb/s", class: "curves", hint: `Sent and received by the port of ${a}` },
     ];
     const columns = [
       { title: "Port", class: "n", hint: `Port of ${a}` },
-      { title: "State" },
+      { title: "State", class: "state" },
       { title: "Link", class: "wide" },
-      { title: "To", class: "n", hint: `Port of ${b}` },
+      { title: "To", class: "n to", hint: `Port of ${b}` },
       ...(this.counted ? counters : []),
     ];
     this.show(

@@ -46,13 +46,13 @@ export class NodePanel extends Panel {
 
   draw() {
     const counters = [
-      { title: "Errors", class: "n", hint: "Sum of the counters of errors; and per second" },
+      { title: "Errors", class: "n errors", hint: "Sum of the counters of errors; and per second" },
       { title: "Gb/s", class: "curves", hint: "Sent and received, the last readings" },
     ];
     const columns = [
       { title: "Port", class: "n" },
-      { title: "State" },
-      { title: "Link" },
+      { title: "State", class: "state" },
+      { title: "Link", class: "rate" },
       { title: "Neighbour", class: "wide" },
       ...(this.counted ? counters : []),
     ];
@@ -80,7 +80,9 @@ export class NodePanel extends Panel {
         ["Link", made(address, () => goTo(address, "show on the map"))],
       );
     }
-    if (port.pkeys) details.push(...memberships(port));
+    // External ports of a switch join and offer nothing.
+    const isExternal = this.node.kind === "switch" && port.number > 0;
+    if (port.pkeys) details.push(...memberships(port).slice(0, isExternal ? 1 : undefined));
     if (this.counted) details.push(["Counters", errorText(counts)], ["Rates", rateText(rates)]);
     return { key: String(port.number), cells, details };
   }
