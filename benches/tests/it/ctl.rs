@@ -1,6 +1,7 @@
 //! `ibsmctl`'s requests and output, with real programs: without TLS on this host, and with
 //! certificates.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
@@ -163,6 +164,61 @@ fn a_path_is_explained_by_name_guid_lid_and_gid() {
     assert!(output.contains("is not a member of 0x0123; status 0x0300, no records"), "{output}");
     let refusal = subnet.refusal(&["explain", A, "no such node"]);
     assert!(refusal.contains("refused: no port is named no such node"), "{refusal}");
+}
+
+/// Reads a dump as ibacm does (`acmp_parse_osm_fullv1_*` of rdma-core): base LIDs by GUID, and of the
+/// port with `guid` the SL, MTU and rate by LID.
+fn as_ibacm_reads(dump: &str, guid: Guid) -> (BTreeMap<u64, u16>, BTreeMap<u16, [u8; 3]>) {
+    let heading = |line: &str| {
+        let mut words = line.split(' ');
+        match words.next() {
+            Some("Channel") => words.next().filter(|&word| word == "Adapter")?,
+            Some(word @ ("Switch" | "Router")) => word,
+            _ => return None,
+        };
+        let guid = words.next()?.strip_suffix(',')?.strip_prefix("0x")?;
+        let lid = line.split_once("base LID ")?.1.split_once(',')?.0;
+        Some((u64::from_str_radix(guid, 16).ok()?, lid.parse::<u16>().ok()?))
+    };
+    let is_text = |line: &&str| !line.is_empty() && !line.starts_with('#');
+    let lines = || dump.lines().filter(is_text);
+    assert!(dump.lines().all(|line| line.len() < 127), "ibacm reads 127 bytes");
+    let lids = lines().filter_map(heading).collect();
+    let is_own = |line: &&str| heading(line).is_some_and(|(is, _)| is == guid.0);
+    let rows = lines().skip_while(|line| !is_own(line)).skip(1);
+    let rows = rows.take_while(|line| heading(line).is_none()).filter_map(|line| {
+        let (lid, values) = line.split_once(" : ")?;
+        let lid = u16::from_str_radix(lid.strip_prefix("0x")?, 16).ok()?;
+        let values: Vec<u8> = values.split(" : ").filter_map(|one| one.parse().ok()).collect();
+        Some((lid, values.try_into().ok()?))
+    });
+    (lids, rows.collect())
+}
+
+#[test]
+fn ibacm_gets_the_paths_that_a_responder_answers_with() {
+    let subnet = Subnet::plain("ctl-dump");
+    let all = subnet.output(&["dump", "--opensm-full-v1"]);
+    let explained = subnet.json(&["explain", A, B, "--json"]);
+    let guid = |end: &str| explained[end]["port_guid"].as_str().unwrap().parse::<Guid>().unwrap();
+    let (a, b) = (guid("source"), guid("destination"));
+    let (lids, paths) = as_ibacm_reads(&all, a);
+    assert_eq!((lids.len(), paths.len()), (22, 22), "{all}");
+    let record = &explained["record"];
+    let bytes = record["bytes"].as_str().unwrap();
+    let byte = |at: usize| u8::from_str_radix(&bytes[2 * at..2 * at + 2], 16).unwrap();
+    assert_eq!(record["dlid"].as_u64(), Some(lids[&b.0].into()));
+    assert_eq!(paths[&lids[&b.0]], [byte(53) & 0xF, byte(54) & 0x3F, byte(55) & 0x3F], "{record}");
+    let sections = |dump: &str| dump.matches("# LID : SL : MTU : RATE\n").count();
+    assert_eq!(sections(&all), 22);
+    // From one node: all headings, the paths of one.
+    let one = subnet.output(&["dump", "--opensm-full-v1", "node00002"]);
+    assert_eq!(as_ibacm_reads(&one, a), (lids, paths));
+    assert_eq!(sections(&one), 1);
+    let refused = subnet.refusal(&["dump", "--opensm-full-v1", "node00002", "nodeX"]);
+    assert!(refused.contains("no node is named nodeX"), "{refused}");
+    let usage = subnet.ask(&["dump"]);
+    assert_eq!(usage.status.code(), Some(2));
 }
 
 #[test]

@@ -397,6 +397,23 @@ pub struct CountersCleared {
     pub ports: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DumpPathsRequest {
+    /// Nodes whose paths are listed, by name, GUID or LID; empty for all.
+    #[prost(string, repeated, tag = "1")]
+    pub sources: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+/// Text of the format "opensm_full_v1" that ibacm reads. The pieces of one port follow each other.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PathsText {
+    #[prost(string, tag = "1")]
+    pub text: ::prost::alloc::string::String,
+    /// Ports whose paths have been sent with this piece, and how many there will be in all.
+    #[prost(uint32, tag = "2")]
+    pub done: u32,
+    #[prost(uint32, tag = "3")]
+    pub total: u32,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct TopologyRequest {
     /// "ibnetdiscover", "slurm", "slurm-block" or "topograph".
     #[prost(string, tag = "1")]
@@ -1466,6 +1483,31 @@ pub mod admin_client {
                 .insert(GrpcMethod::new("ibsa.admin.v1.Admin", "GetTopology"));
             self.inner.server_streaming(req, path, codec).await
         }
+        /// Paths of all ports, or from some, as text in pieces. One call at a time is served.
+        pub async fn dump_paths(
+            &mut self,
+            request: impl tonic::IntoRequest<super::DumpPathsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::PathsText>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/ibsa.admin.v1.Admin/DumpPaths",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("ibsa.admin.v1.Admin", "DumpPaths"));
+            self.inner.server_streaming(req, path, codec).await
+        }
         /// The topology that the fabric is compared with: what it is in the first message, then its text.
         pub async fn get_baseline(
             &mut self,
@@ -1879,6 +1921,17 @@ pub mod admin_server {
             tonic::Response<Self::GetTopologyStream>,
             tonic::Status,
         >;
+        /// Server streaming response type for the DumpPaths method.
+        type DumpPathsStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::PathsText, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// Paths of all ports, or from some, as text in pieces. One call at a time is served.
+        async fn dump_paths(
+            &self,
+            request: tonic::Request<super::DumpPathsRequest>,
+        ) -> std::result::Result<tonic::Response<Self::DumpPathsStream>, tonic::Status>;
         /// Server streaming response type for the GetBaseline method.
         type GetBaselineStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<super::Baseline, tonic::Status>,
@@ -2618,6 +2671,52 @@ pub mod admin_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = GetTopologySvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/ibsa.admin.v1.Admin/DumpPaths" => {
+                    #[allow(non_camel_case_types)]
+                    struct DumpPathsSvc<T: Admin>(pub Arc<T>);
+                    impl<
+                        T: Admin,
+                    > tonic::server::ServerStreamingService<super::DumpPathsRequest>
+                    for DumpPathsSvc<T> {
+                        type Response = super::PathsText;
+                        type ResponseStream = T::DumpPathsStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::DumpPathsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::dump_paths(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = DumpPathsSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

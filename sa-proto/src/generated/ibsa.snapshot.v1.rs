@@ -477,8 +477,8 @@ pub struct Inquiry {
     #[prost(fixed64, tag = "3")]
     pub sm_guid: u64,
 }
-/// An operator's request to explain a path. A responder that cannot answer soon reports a failure;
-/// the SM waits a few seconds.
+/// An operator's request to explain a path, or to list the paths of a port. A responder that cannot
+/// answer soon reports a failure; the SM waits a few seconds.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Explain {
     /// Chosen by the SM; unique among the open requests of this stream.
@@ -496,12 +496,15 @@ pub struct Explain {
     pub qos_class: ::core::option::Option<u32>,
     #[prost(uint32, optional, tag = "6")]
     pub pkey: ::core::option::Option<u32>,
+    /// Lists the paths from the port with the GUID `source` instead; the rest is not set.
+    #[prost(bool, tag = "7")]
+    pub list: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Explained {
     #[prost(uint64, tag = "1")]
     pub id: u64,
-    #[prost(oneof = "explained::Outcome", tags = "2, 3")]
+    #[prost(oneof = "explained::Outcome", tags = "2, 3, 4")]
     pub outcome: ::core::option::Option<explained::Outcome>,
 }
 /// Nested message and enum types in `Explained`.
@@ -514,7 +517,24 @@ pub mod explained {
         /// Reason why there is no explanation, as text.
         #[prost(string, tag = "3")]
         Failure(::prost::alloc::string::String),
+        #[prost(message, tag = "4")]
+        Paths(super::PathList),
     }
+}
+/// The paths from one port to the base LIDs of end ports, its own included, as in the answers to
+/// Get(PathRecord) by DLID in the default partition, or else in the first that both ports are in.
+/// Entries of equal place belong together; ascending by LID. Ports without a path are left out.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PathList {
+    #[prost(uint32, repeated, tag = "1")]
+    pub lids: ::prost::alloc::vec::Vec<u32>,
+    #[prost(uint32, repeated, tag = "2")]
+    pub sls: ::prost::alloc::vec::Vec<u32>,
+    /// Codes of PathRecord (section 15.2.5.16), without selectors.
+    #[prost(uint32, repeated, tag = "3")]
+    pub mtus: ::prost::alloc::vec::Vec<u32>,
+    #[prost(uint32, repeated, tag = "4")]
+    pub rates: ::prost::alloc::vec::Vec<u32>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Begin {

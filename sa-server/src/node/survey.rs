@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use ib_mad::types::{Gid, Guid, PKey};
+use ib_mad::types::{Gid, Guid, Lid, PKey};
 use ib_mad::wire::mad::Method;
 use ib_mad::wire::record::PathRecord;
 use ib_mad::wire::record::path::component as path;
@@ -30,6 +30,16 @@ pub(super) type Record = [u8; PathRecord::LEN];
 /// first that fits them.
 const COMPONENTS: ComponentMask =
     ComponentMask(path::DGID.0 | path::SGID.0 | path::NUMB_PATH.0 | path::PKEY.0);
+/// The same for paths to a LID.
+const COMPONENTS_OF_LID: ComponentMask =
+    ComponentMask(path::DLID.0 | path::SGID.0 | path::NUMB_PATH.0 | path::PKEY.0);
+
+/// Where a path leads.
+#[derive(Clone, Copy)]
+enum To {
+    Port(Guid),
+    Lid(Lid),
+}
 
 /// Finds the paths from one port of a generation.
 pub(super) struct Survey<'a> {
@@ -79,35 +89,58 @@ impl<'a> Survey<'a> {
     pub(super) fn paths(&mut self, destination: Guid, mut each: impl FnMut(&Record)) {
         let tables = self.tables();
         let Some(port) = tables.end_ports.by_guid(destination) else { return };
-        let set = tables.end_class(port).pkeys;
-        if !self.shared.contains_key(&set) {
-            let shared = shared(tables, tables.end_class(&self.source).pkeys, set);
-            self.shared.insert(set, shared);
-        }
+        let set = self.share_with(port);
         for at in 0..self.shared[&set].len() {
             let pkey = self.shared[&set][at];
-            if let Some(record) = self.path(destination, pkey) {
+            if let Some(record) = self.path(To::Port(destination), pkey) {
                 each(&record);
             }
         }
     }
 
-    /// The answer to a Get for the path to `destination` in the partition of `pkey`.
-    fn path(&mut self, destination: Guid, pkey: PKey) -> Option<Record> {
+    /// The record of the path to a LID, in the default partition or else in the first that both
+    /// ports are in.
+    pub(super) fn path_to_lid(&mut self, lid: Lid) -> Option<Record> {
+        let port = self.tables().end_ports.by_lid(lid)?;
+        let set = self.share_with(port);
+        let shared = &self.shared[&set];
+        let default = shared.iter().find(|pkey| pkey.base() == PKey::DEFAULT_LIMITED.base());
+        let pkey = *default.or(shared.first())?;
+        self.path(To::Lid(lid), pkey)
+    }
+
+    /// Finds the P_Keys that are shared with a port. Returns the key of `shared`.
+    fn share_with(&mut self, port: &EndPort) -> PKeySet {
+        let tables = self.tables();
+        let set = tables.end_class(port).pkeys;
+        let own = tables.end_class(&self.source).pkeys;
+        self.shared.entry(set).or_insert_with(|| shared(tables, own, set));
+        set
+    }
+
+    /// The answer to a Get for the path in the partition of `pkey`.
+    fn path(&mut self, to: To, pkey: PKey) -> Option<Record> {
         let prefix = self.tables().subnet.prefix;
         let mut asked = [0; DATA_LEN];
         let (record, _) = asked.split_first_chunk_mut::<{ size_of::<Record>() }>()?;
-        PathRecord::of_mut(record)
-            .set_dgid(Gid::new(prefix, destination))
-            .set_sgid(Gid::new(prefix, self.source.guid))
-            .set_numb_path(1)
-            .set_pkey(pkey);
+        let mut record = PathRecord::of_mut(record);
+        record.set_sgid(Gid::new(prefix, self.source.guid)).set_numb_path(1).set_pkey(pkey);
+        let mask = match to {
+            To::Port(guid) => {
+                record.set_dgid(Gid::new(prefix, guid));
+                COMPONENTS
+            }
+            To::Lid(lid) => {
+                record.set_dlid(lid);
+                COMPONENTS_OF_LID
+            }
+        };
         let generation = self.generation;
         let query = Query {
             tables: &generation.tables,
             registry: &generation.registry,
             index: &generation.index,
-            mask: COMPONENTS,
+            mask,
             attribute_modifier: 0,
             record: &asked,
             data: &asked,

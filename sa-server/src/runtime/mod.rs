@@ -49,6 +49,7 @@ use crate::watch::figures::Reporter;
 use crate::watch::http;
 use crate::watch::metrics::Metrics;
 use crate::watch::refusals::LimitLog;
+use sa_proto::proto::snapshot::explained::Outcome;
 
 use attachment::{Fabric, attach};
 pub use builder::Builder;
@@ -441,14 +442,14 @@ fn serve_agents(
     Ok(agents)
 }
 
-/// Explains paths from the tables that queries are answered from.
+/// Explains and lists paths from the tables that queries are answered from.
 fn explainer(publisher: Arc<Mutex<Publisher>>) -> replica::Explain {
     Arc::new(move |lane, question| {
         // A reader that lasted would keep a generation from being freed.
         let mut reader = publisher.lock().unwrap_or_else(PoisonError::into_inner).reader();
         match reader.lane(lane) {
             Some(generation) => reply::reply(generation, question),
-            None => Err("this responder has not received a snapshot yet".to_owned()),
+            None => Outcome::Failure("this responder has not received a snapshot yet".to_owned()),
         }
     })
 }

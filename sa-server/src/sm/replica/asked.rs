@@ -1,4 +1,4 @@
-//! Explain requests of an operator, which an SM forwards between its updates.
+//! Questions of an operator about paths, which an SM forwards between its updates.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use super::machine;
 /// Explain requests in progress at a time; more are refused.
 const IN_WORK_MAX: usize = 4;
 
-/// Explains a path by the tables of a lane: JSON, or why there is none.
-pub type Explain = Arc<dyn Fn(usize, &proto::Explain) -> Result<String, String> + Send + Sync>;
+/// Explains a path, or lists paths, by the tables of a lane.
+pub type Explain = Arc<dyn Fn(usize, &proto::Explain) -> Outcome + Send + Sync>;
 
 /// The questions in work, each on a thread for what takes long.
 pub(super) struct Asked {
@@ -35,15 +35,12 @@ impl Asked {
     ) -> Option<proto::FromResponder> {
         let id = question.id;
         let Some(explain) = self.explain.clone() else {
-            return Some(answer(id, Err("this responder does not support explain".to_owned())));
+            return Some(refusal(id, "this responder does not support explain"));
         };
         if self.in_work.len() >= IN_WORK_MAX {
-            return Some(answer(id, Err("too many explain requests at once; retry".to_owned())));
+            return Some(refusal(id, "too many explain requests at once; retry"));
         }
-        self.in_work.spawn_blocking(move || {
-            let outcome = explain(lane, &question);
-            (link, explained(id, outcome))
-        });
+        self.in_work.spawn_blocking(move || (link, explained(id, explain(lane, &question))));
         None
     }
 
@@ -62,15 +59,11 @@ impl Asked {
     }
 }
 
-fn answer(id: u64, outcome: Result<String, String>) -> proto::FromResponder {
-    machine::message(Reply::Explained(explained(id, outcome)))
+fn refusal(id: u64, reason: &str) -> proto::FromResponder {
+    machine::message(Reply::Explained(explained(id, Outcome::Failure(reason.to_owned()))))
 }
 
-fn explained(id: u64, outcome: Result<String, String>) -> proto::Explained {
-    let outcome = match outcome {
-        Ok(json) => Outcome::Json(json),
-        Err(reason) => Outcome::Failure(reason),
-    };
+fn explained(id: u64, outcome: Outcome) -> proto::Explained {
     proto::Explained { id, outcome: Some(outcome) }
 }
 
@@ -90,9 +83,9 @@ mod tests {
     #[tokio::test]
     async fn an_answer_goes_back_where_the_question_came_from() {
         let explain: Explain = Arc::new(|lane, question| match question.id {
-            _ if lane != 2 => Err("another lane".to_owned()),
-            1 => Ok(format!("about {}", question.source)),
-            _ => Err("no such port".to_owned()),
+            _ if lane != 2 => Outcome::Failure("another lane".to_owned()),
+            1 => Outcome::Json(format!("about {}", question.source)),
+            _ => Outcome::Failure("no such port".to_owned()),
         });
         let mut asked = Asked::new(Some(explain));
         assert!(asked.take((3, 2), question(1)).is_none());
@@ -109,7 +102,7 @@ mod tests {
         let gate = std::sync::Mutex::new(gate);
         let explain: Explain = Arc::new(move |_, _| {
             let _ = gate.lock().unwrap().recv();
-            Ok(String::new())
+            Outcome::Json(String::new())
         });
         let mut asked = Asked::new(Some(explain));
         for id in 0..IN_WORK_MAX as u64 {

@@ -1,9 +1,11 @@
-//! Explanations as JSON for operators.
+//! Explanations as JSON for operators, and lists of paths.
 
-use ib_mad::types::PKey;
-use sa_proto::proto::snapshot::Explain;
+use ib_mad::types::{Guid, PKey};
+use sa_proto::proto::snapshot::explained::Outcome;
+use sa_proto::proto::snapshot::{Explain, PathList};
 
 use super::{Explanation, Name, Request, explain};
+use crate::node;
 use crate::tables::cell::Generation;
 
 /// Bytes of JSON, at most.
@@ -11,8 +13,22 @@ const LEN_MAX: usize = 192 * 1024;
 /// Maximum number of reported rules that did not match, if all of them would be too long.
 const PASSED_OVER_MAX: usize = 200;
 
-/// Explains a path as JSON, or returns an error text.
-pub(crate) fn reply(generation: &Generation, question: &Explain) -> Result<String, String> {
+/// Explains a path as JSON, or lists the paths of a port.
+pub(crate) fn reply(generation: &Generation, question: &Explain) -> Outcome {
+    let outcome = if question.list {
+        list(generation, question).map(Outcome::Paths)
+    } else {
+        document(generation, question).map(Outcome::Json)
+    };
+    outcome.unwrap_or_else(Outcome::Failure)
+}
+
+fn list(generation: &Generation, question: &Explain) -> Result<PathList, String> {
+    let guid: Guid = question.source.parse().map_err(|_| "the source is no GUID".to_owned())?;
+    node::list(generation, guid).ok_or_else(|| format!("there is no port with GUID {guid}"))
+}
+
+fn document(generation: &Generation, question: &Explain) -> Result<String, String> {
     let name = |text: &str| match text.parse::<Name>() {
         Ok(name) => name,
     };

@@ -3,6 +3,7 @@
 
 pub mod baseline;
 pub mod congestion;
+mod dump;
 mod events;
 pub mod explain;
 mod inspect;
@@ -94,6 +95,8 @@ pub enum Command {
     /// Explain the path between two ports: hops, narrowest link, the QoS rule that matched and
     /// those that did not, and the PathRecord sent to clients.
     Explain(explain::Options),
+    /// Write the paths between ports for ibacm.
+    Dump(dump::Options),
     /// List virtual fabrics, or the one of an application, Service ID or MGID, with P_Key, SL, MTU
     /// and rate.
     Vfabric(vfabric::Options),
@@ -268,6 +271,7 @@ fn run(options: &Options) -> Result<String, CtlError> {
         Command::Baseline(what) => runtime()?.block_on(baseline::run(sm, what)),
         Command::Top(what) => runtime()?.block_on(top::run(sm, what)),
         Command::Explain(what) => runtime()?.block_on(explain::run(sm, what)),
+        Command::Dump(what) => runtime()?.block_on(dump::run(sm, what)),
         Command::Vfabric(what) => runtime()?.block_on(vfabric::run(sm, what)),
         Command::Partition(what) => runtime()?.block_on(partition::run(sm, what)),
         Command::Mcast(what) => runtime()?.block_on(mcast::run(sm, what)),

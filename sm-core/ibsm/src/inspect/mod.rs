@@ -5,6 +5,7 @@
 mod balance;
 mod find;
 mod list;
+mod paths;
 mod ports;
 
 use std::collections::BTreeSet;
@@ -20,6 +21,7 @@ use sm_config::NodeNames;
 pub(crate) use balance::{of_lids, of_switches};
 pub(crate) use find::{FindError, find, switch};
 pub(crate) use list::{links, nodes, ports};
+pub(crate) use paths::{ListedPort, ListedPorts};
 pub(crate) use ports::{guids_of, port_guids, port_status, query_lid};
 
 use crate::observe::node_name;

@@ -16,7 +16,7 @@ use super::events::{self, Begin, EventFeed, Refusal};
 use super::inspection::{inspection, unknown};
 use super::past::PastError;
 use super::registered::GroupFilter;
-use super::{Observatory, Shared, asking, quality, registered, virtual_fabrics};
+use super::{Observatory, Shared, asking, path_dump, quality, registered, virtual_fabrics};
 use crate::clock::unix_ms;
 use crate::export::{Form, render};
 use crate::history::Archive;
@@ -39,6 +39,8 @@ pub(super) struct AdminService {
     pub(super) measuring: Arc<Mutex<()>>,
     /// Lists that are being sent.
     pub(super) answering: Answering,
+    /// Held while paths are listed.
+    pub(super) listing_paths: Arc<Mutex<()>>,
 }
 
 /// Messages of an answer that its connection has not taken yet.
@@ -371,6 +373,27 @@ impl admin::admin_server::Admin for AdminService {
                 messages_of_ports(&all, engine).into_iter().chain(messages_of_names()).all(send);
             }
         })
+    }
+
+    type DumpPathsStream = Answers<admin::PathsText>;
+
+    async fn dump_paths(
+        &self,
+        request: Request<admin::DumpPathsRequest>,
+    ) -> Result<Response<Self::DumpPathsStream>, Status> {
+        let Ok(turn) = self.listing_paths.clone().try_lock_owned() else {
+            return Err(Status::resource_exhausted("paths are being listed for another; retry"));
+        };
+        let ports = path_dump::ports(&self.shared, request.into_inner())?;
+        let (sender, answers) = mpsc::channel(ANSWERS_MAX);
+        let (shared, mut end) = (self.shared.clone(), self.end.clone());
+        tokio::spawn(async move {
+            tokio::select! {
+                () = path_dump::send(shared, ports, turn, sender) => {}
+                _ = end.changed() => {}
+            }
+        });
+        Ok(Response::new(ReceiverStream::new(answers)))
     }
 
     async fn get_baseline(

@@ -6,9 +6,10 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use ib_mad::types::Guid;
 use sa_proto::proto::admin::{ExplainRequest, Explanation};
 use sa_proto::proto::snapshot::explained::Outcome;
-use sa_proto::proto::snapshot::{Explain, Explained, FromSm, from_sm};
+use sa_proto::proto::snapshot::{Explain, Explained, FromSm, PathList, from_sm};
 use tokio::sync::{mpsc, oneshot};
 use tonic::Status;
 
@@ -26,7 +27,8 @@ const NAME_LEN_MAX: usize = 256;
 
 /// A question, and the channel for its answer.
 pub(super) struct Question {
-    request: ExplainRequest,
+    /// Its number is given when it is sent.
+    explain: Explain,
     answer: oneshot::Sender<Outcome>,
 }
 
@@ -72,13 +74,12 @@ impl Asking {
         if self.open.len() >= OPEN_MAX {
             return std::future::pending().await;
         }
-        let Some(Question { request, answer }) = self.inbox.recv().await else {
+        let Some(Question { explain, answer }) = self.inbox.recv().await else {
             return std::future::pending().await;
         };
         self.serial += 1;
         self.open.insert(self.serial, answer);
-        let ExplainRequest { source, destination, service_id, qos_class, pkey } = request;
-        let explain = Explain { id: self.serial, source, destination, service_id, qos_class, pkey };
+        let explain = Explain { id: self.serial, ..explain };
         FromSm { message: Some(from_sm::Message::Explain(explain)) }
     }
 
@@ -99,29 +100,56 @@ pub(super) async fn explain(
     if request.source.len().max(request.destination.len()) > NAME_LEN_MAX {
         return Err(Status::invalid_argument("a port name has at most 256 bytes"));
     }
-    let responder = choose(shared)?;
     let names = shared.names.load_full();
     let snapshot = shared.history().latest().clone();
     let by_given_name = |text| explained::asked(text, &names, snapshot.fabric());
-    let request = ExplainRequest {
-        source: by_given_name(request.source),
-        destination: by_given_name(request.destination),
-        ..request
+    let ExplainRequest { source, destination, service_id, qos_class, pkey } = request;
+    let explain = Explain {
+        source: by_given_name(source),
+        destination: by_given_name(destination),
+        service_id,
+        qos_class,
+        pkey,
+        ..Explain::default()
     };
+    let (responder, outcome) = ask(shared, explain).await?;
+    match outcome {
+        Outcome::Json(json) => {
+            let json = explained::named(json, &names);
+            Ok(Explanation { responder: responder.name.to_string(), json })
+        }
+        outcome => Err(not_found(outcome)),
+    }
+}
+
+/// Requests the paths from a port from a responder that is up to date.
+pub(super) async fn paths(shared: &Shared, port: Guid) -> Result<PathList, Status> {
+    let explain = Explain { source: port.to_string(), list: true, ..Explain::default() };
+    match ask(shared, explain).await?.1 {
+        Outcome::Paths(paths) => Ok(paths),
+        outcome => Err(not_found(outcome)),
+    }
+}
+
+fn not_found(outcome: Outcome) -> Status {
+    match outcome {
+        Outcome::Failure(reason) => Status::not_found(reason),
+        Outcome::Json(_) | Outcome::Paths(_) => Status::internal("another answer than requested"),
+    }
+}
+
+async fn ask(shared: &Shared, explain: Explain) -> Result<(Responder, Outcome), Status> {
+    let responder = choose(shared)?;
     let failed = |what: &str| Status::unavailable(format!("responder {} {what}", responder.name));
     let inbox = shared.inboxes.of(responder.connection());
     let (answer, answered) = oneshot::channel();
-    let question = Question { request, answer };
+    let question = Question { explain, answer };
     let sent = inbox.is_some_and(|inbox| inbox.try_send(question).is_ok());
     if !sent {
         return Err(failed("has too many open requests; retry"));
     }
     match tokio::time::timeout(PATIENCE, answered).await {
-        Ok(Ok(Outcome::Json(json))) => {
-            let json = explained::named(json, &names);
-            Ok(Explanation { responder: responder.name.to_string(), json })
-        }
-        Ok(Ok(Outcome::Failure(reason))) => Err(Status::not_found(reason)),
+        Ok(Ok(outcome)) => Ok((responder, outcome)),
         Ok(Err(_)) => Err(failed("disconnected before it answered; retry")),
         Err(_) => Err(failed("did not answer in time; it may be of another release than ibsm")),
     }
@@ -159,7 +187,7 @@ mod tests {
 
     fn question() -> (Question, oneshot::Receiver<Outcome>) {
         let (answer, answered) = oneshot::channel();
-        (Question { request: ExplainRequest::default(), answer }, answered)
+        (Question { explain: Explain::default(), answer }, answered)
     }
 
     fn id(message: &FromSm) -> u64 {

@@ -24,6 +24,7 @@ mod inspection;
 mod observatory;
 mod outcomes;
 pub(crate) mod past;
+mod path_dump;
 mod port_name;
 mod quality;
 mod registered;

@@ -36,6 +36,7 @@ pub(super) async fn serve(
         end: end.clone(),
         measuring: Default::default(),
         answering: Default::default(),
+        listing_paths: Default::default(),
     });
     let server = Server::builder()
         .layer(Roles::new(ACCESS, acceptor.counters.clone()))
