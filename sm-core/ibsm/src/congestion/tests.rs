@@ -98,7 +98,7 @@ fn another_key_is_a_problem_and_never_shown() {
     let found = board.conditions();
     assert_eq!((found.len(), found[0].kind), (1, Kind::CcKeyRefused));
     let mut agents = Vec::new();
-    let selection = Selection { nodes: vec!["leaf".to_owned()], switches: false };
+    let selection = Selection::of_node("leaf");
     listing::list(&board, &selection, &mut |message| {
         agents.push(message);
         true

@@ -72,8 +72,7 @@ fn status(view: &View) -> String {
 
 /// The counters of all nodes, or of one by name or GUID.
 fn counters(node: &str, port: Option<&str>, errors_only: bool, view: &View) -> String {
-    let nodes = if node.is_empty() { Vec::new() } else { vec![node.to_owned()] };
-    let selection = Selection { nodes, switches: false };
+    let selection = Selection::of_node(node);
     let number = port.and_then(|port| port.parse::<u8>().ok());
     let mut text = String::new();
     if let (Some(port), None) = (port, number) {

@@ -18,6 +18,8 @@ use crate::observe::node_name;
 
 /// Length from which on a piece is sent.
 const PIECE_LEN: usize = 64 << 10;
+/// Ports looked at for a piece, whether they are listed or not: the lock is held for so many.
+const PORTS_PER_PIECE: usize = 4096;
 
 /// What to list.
 #[derive(Clone, Debug, Default)]
@@ -120,11 +122,15 @@ impl Exposition {
         Self { piece_len, ..self }
     }
 
-    /// The next piece; `None` at the end, or if counters are not read.
+    /// The next piece, which is empty if none of the ports looked at is listed; `None` at the end,
+    /// or if counters are not read.
     pub(crate) fn next_piece(&mut self) -> Option<String> {
+        if self.metric >= KINDS.len() * METRICS {
+            return None;
+        }
         let board = self.board.clone();
         let (unlisted, growths) = (board.unlisted(), board.growths().totals());
-        board.with(|manager| self.piece(manager, unlisted, growths)).filter(|text| !text.is_empty())
+        board.with(|manager| self.piece(manager, unlisted, growths))
     }
 
     fn piece(
@@ -137,7 +143,10 @@ impl Exposition {
         if !std::mem::replace(&mut self.began, true) {
             own_figures(&mut text, manager, unlisted, growths);
         }
-        while self.metric < KINDS.len() * METRICS && text.len() < self.piece_len {
+        let mut looked_at = 0;
+        let has_room =
+            |text: &str, looked_at| text.len() < self.piece_len && looked_at < PORTS_PER_PIECE;
+        while self.metric < KINDS.len() * METRICS && has_room(&text, looked_at) {
             let (kind, is_switch) = KINDS[self.metric / METRICS];
             let metric = Metric::of(self.metric % METRICS);
             let is_left_out = (self.wanted.selection.switches && !is_switch)
@@ -154,16 +163,24 @@ impl Exposition {
                 let _ = writeln!(text, "# TYPE {name} {kind}");
             }
             let mut position = self.after.map_or(0, |guid| manager.position_after(guid));
-            while position < manager.node_count() && text.len() < self.piece_len {
-                for port in manager.ports_of(position) {
-                    self.after = Some(port.node.guid);
+            while position < manager.node_count() && has_room(&text, looked_at) {
+                looked_at += 1;
+                let mut ports = manager.ports_of(position).peekable();
+                position += 1;
+                let Some(node) = ports.peek().map(|port| port.node) else { continue };
+                self.after = Some(node.guid);
+                let is_kind = node.switch_info.is_some() == is_switch;
+                if !is_kind || !self.wanted.selection.takes(node) {
+                    continue;
+                }
+                for port in ports {
+                    looked_at += 1;
                     let is_listed =
                         self.line(&mut text, manager, (&name, metric), is_switch, &port);
                     if is_listed && metric == Metric::Info {
                         break;
                     }
                 }
-                position += 1;
             }
             if position == manager.node_count() {
                 (self.metric, self.after, self.is_headed) = (self.metric + 1, None, false);
@@ -172,7 +189,7 @@ impl Exposition {
         text
     }
 
-    /// Appends the line of a port, or of its node; returns whether it has one.
+    /// Appends the line of a port of a selected node, or of that node; returns whether it has one.
     fn line(
         &self,
         text: &mut String,
@@ -182,11 +199,7 @@ impl Exposition {
         port: &PortView<'_>,
     ) -> bool {
         let node = port.node;
-        let is_listed = port.is_known
-            && port.active
-            && node.switch_info.is_some() == is_switch
-            && self.wanted.selection.takes(node);
-        if !is_listed {
+        if !port.is_known || !port.active {
             return false;
         }
         let link = node.port(port.number).and_then(|at| End::new(node, at));
@@ -241,8 +254,15 @@ fn lid(node: &Node, port: PortNum) -> u16 {
 impl Stream for Exposition {
     type Item = Result<Bytes, std::convert::Infallible>;
 
-    fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        Poll::Ready(self.next_piece().map(|text| Ok(Bytes::from(text))))
+    fn poll_next(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        match self.next_piece() {
+            Some(text) if text.is_empty() => {
+                // Others have their turn.
+                task.waker().wake_by_ref();
+                Poll::Pending
+            }
+            piece => Poll::Ready(piece.map(|text| Ok(Bytes::from(text)))),
+        }
     }
 }
 

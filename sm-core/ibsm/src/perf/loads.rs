@@ -2,6 +2,7 @@
 //! manager, or of an earlier one that the history has. Rates of the last sweeps are in `series`.
 
 use std::cmp::Reverse;
+use std::collections::HashSet;
 use std::str::FromStr;
 
 use ib_mad::types::Guid;
@@ -188,8 +189,8 @@ trait Known {
     /// Name of a node; `None` if it is not known.
     fn name(&self, guid: Guid) -> Option<String>;
 
-    /// Whether a node is selected.
-    fn is_selected(&self, selection: &Selection, guid: Guid) -> bool;
+    /// GUIDs of the selected nodes.
+    fn selected(&self, selection: &Selection) -> HashSet<Guid>;
 }
 
 impl Known for PerfManager {
@@ -197,8 +198,8 @@ impl Known for PerfManager {
         self.node(guid).map(|node| node_name(node))
     }
 
-    fn is_selected(&self, selection: &Selection, guid: Guid) -> bool {
-        self.node(guid).is_some_and(|node| selection.takes(node))
+    fn selected(&self, selection: &Selection) -> HashSet<Guid> {
+        self.rows().filter(|node| selection.takes(node)).map(|node| node.guid).collect()
     }
 }
 
@@ -207,10 +208,11 @@ impl Known for Topology {
         Some(Topology::name(self, guid))
     }
 
-    fn is_selected(&self, selection: &Selection, guid: Guid) -> bool {
-        self.nodes.get(&guid).is_some_and(|node| {
-            selection.takes_named(guid, node.is_switch, || Topology::name(self, guid))
-        })
+    fn selected(&self, selection: &Selection) -> HashSet<Guid> {
+        let takes = |(&guid, is_switch): (&Guid, bool)| {
+            selection.takes_named(guid, is_switch, || Topology::name(self, guid)).then_some(guid)
+        };
+        self.nodes.iter().filter_map(|(guid, node)| takes((guid, node.is_switch))).collect()
     }
 }
 
@@ -229,21 +231,37 @@ pub(crate) struct Wanted {
 /// The wanted directions in the last sweep. `None` if counters are not read.
 pub(crate) fn top(board: &PerfBoard, wanted: &Wanted) -> Option<TopLinks> {
     let loads = board.loads();
-    board.with(|manager| list(&loads, wanted, &*manager, true))
+    let is_named = wanted.is_named();
+    // The lock is not held while directions are sorted.
+    let selected = board.with(|manager| is_named.then(|| manager.selected(&wanted.selection)))?;
+    let found = found(&loads, wanted, selected);
+    board.with(|manager| list(&loads, &found, &*manager, true))
 }
 
 /// The wanted directions at an earlier time, when the fabric was `then`. Errors are not kept.
 pub(crate) fn top_then(loads: &Loads, then: &Topology, wanted: &Wanted) -> TopLinks {
-    list(loads, wanted, then, false)
+    let selected = wanted.is_named().then(|| then.selected(&wanted.selection));
+    list(loads, &found(loads, wanted, selected), then, false)
 }
 
-fn list(loads: &Loads, wanted: &Wanted, known: &dyn Known, has_errors: bool) -> TopLinks {
-    let is_taken = |(guid, number): End| {
-        wanted.port.is_none_or(|port| port == u32::from(number.0))
-            && known.is_selected(&wanted.selection, guid)
-    };
+impl Wanted {
+    /// Whether only links of certain nodes or ports are listed.
+    fn is_named(&self) -> bool {
+        self.port.is_some() || !self.selection.is_of_all()
+    }
+}
+
+/// The wanted directions in their order; `selected`: nodes, all if that is `None`.
+fn found<'a>(
+    loads: &'a Loads,
+    wanted: &Wanted,
+    selected: Option<HashSet<Guid>>,
+) -> Vec<&'a Direction> {
     let mut found: Vec<&Direction> = loads.directions.iter().collect();
-    if wanted.port.is_some() || !wanted.selection.is_of_all() {
+    if let Some(selected) = selected {
+        let is_taken = |(guid, number): End| {
+            wanted.port.is_none_or(|port| port == u32::from(number.0)) && selected.contains(&guid)
+        };
         found.retain(|one| is_taken(one.from) || is_taken(one.to));
     }
     match wanted.order {
@@ -256,10 +274,14 @@ fn list(loads: &Loads, wanted: &Wanted, known: &dyn Known, has_errors: bool) -> 
         }
     }
     found.truncate(wanted.count.min(LISTED_MAX));
+    found
+}
+
+fn list(loads: &Loads, found: &[&Direction], known: &dyn Known, has_errors: bool) -> TopLinks {
     TopLinks {
         sweep: loads.sweep,
         time_ms: loads.time_ms,
-        links: found.into_iter().map(|one| LinkNow::of(known, one, has_errors)).collect(),
+        links: found.iter().map(|one| LinkNow::of(known, one, has_errors)).collect(),
     }
 }
 

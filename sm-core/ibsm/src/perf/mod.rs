@@ -15,7 +15,7 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -38,6 +38,8 @@ const FAULTS_MIN: u32 = 10;
 const HELD: Duration = Duration::from_secs(300);
 /// Limit of ports listed as problems; the others are in metrics.
 const FAULTY_PORTS_MAX: usize = 256;
+/// Limit of nodes that one request names.
+pub(crate) const NAMES_MAX: usize = 64;
 
 /// The counters, and what is passed between the threads that use them.
 #[derive(Default)]
@@ -181,21 +183,43 @@ fn condition(manager: &PerfManager, port: &PortView<'_>) -> Condition {
     Condition::new(Kind::PortErrors, Subject::port(node_name(node), node.guid, port.number), detail)
 }
 
-/// Which nodes are selected.
+/// Which nodes are selected: those with one of some names or GUIDs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Selection {
-    /// GUIDs, names, or first words of names; all if empty.
-    pub(crate) nodes: Vec<String>,
+    /// Names, or first words of names.
+    names: HashSet<String>,
+    /// Those of the names that can be GUIDs.
+    guids: HashSet<Guid>,
     /// Switches only.
     pub(crate) switches: bool,
 }
 
 impl Selection {
-    /// The nodes of a list with commas; all if there is none.
-    pub(crate) fn of_list(nodes: Option<&str>) -> Self {
-        let nodes = nodes.iter().flat_map(|nodes| nodes.split(','));
-        let nodes = nodes.filter(|node| !node.is_empty()).map(str::to_owned);
-        Self { nodes: nodes.collect(), switches: false }
+    /// The nodes of a list with commas; all if there is none. The reason if it is too long.
+    pub(crate) fn of_list(nodes: Option<&str>) -> Result<Self, String> {
+        let mut selection = Self::default();
+        let listed = nodes.iter().flat_map(|nodes| nodes.split(','));
+        for node in listed.filter(|node| !node.is_empty()) {
+            selection.add(node);
+            if selection.names.len() > NAMES_MAX {
+                return Err(format!("'nodes' has more than {NAMES_MAX} names: ask several times"));
+            }
+        }
+        Ok(selection)
+    }
+
+    /// The nodes with this name or GUID; all if it is empty.
+    pub(crate) fn of_node(node: &str) -> Self {
+        let mut selection = Self::default();
+        if !node.is_empty() {
+            selection.add(node);
+        }
+        selection
+    }
+
+    fn add(&mut self, node: &str) {
+        self.guids.extend(node.parse::<Guid>());
+        self.names.insert(node.to_owned());
     }
 
     pub(crate) fn takes(&self, node: &Node) -> bool {
@@ -212,20 +236,18 @@ impl Selection {
         if self.switches && !is_switch {
             return false;
         }
-        self.nodes.is_empty() || {
-            let name = name();
-            // Adapters have theirs behind the name of the host.
-            let short = name.split_whitespace().next().unwrap_or(&name);
-            let is_it = |text: &String| {
-                *text == name || *text == short || text.parse::<Guid>().is_ok_and(|of| of == guid)
-            };
-            self.nodes.iter().any(is_it)
+        if self.names.is_empty() || self.guids.contains(&guid) {
+            return true;
         }
+        let name = name();
+        // Adapters have theirs behind the name of the host.
+        let short = name.split_whitespace().next().unwrap_or(&name);
+        self.names.contains(&name) || self.names.contains(short)
     }
 
     /// Whether all nodes are selected.
     fn is_of_all(&self) -> bool {
-        self.nodes.is_empty() && !self.switches
+        self.names.is_empty() && !self.switches
     }
 }
 

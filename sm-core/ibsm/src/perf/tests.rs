@@ -73,8 +73,8 @@ fn each_metric_is_one_group_with_names_of_nodes_and_peers() {
 fn a_selection_lists_only_what_it_names() {
     let (board, _) = board();
     let of = |nodes: &[&str], switches, errors| {
-        let nodes = nodes.iter().map(|&node| node.to_owned()).collect();
-        let wanted = Wanted { selection: Selection { nodes, switches }, errors };
+        let selection = Selection::of_list(Some(&nodes.join(","))).unwrap();
+        let wanted = Wanted { selection: Selection { switches, ..selection }, errors };
         exposed(&board, wanted).lines().filter(|line| line.contains("guid=")).count()
     };
     assert_eq!(of(&[], true, false), 0);
@@ -113,6 +113,30 @@ fn pieces_of_any_length_have_the_same_text() {
     }
 }
 
+/// Regression: a request for nodes that do not exist looked at all ports once per metric and name
+/// under the lock, and for as long HTTP and gRPC did not answer.
+#[test]
+fn a_piece_looks_at_a_limited_number_of_ports_even_if_none_is_listed() {
+    let now = Instant::now();
+    let mut manager = PerfManager::new(testing::settings(), now, 1, 1);
+    manager.set_nodes(now, (1..=6_000).map(|guid| adapter(guid, guid)).collect());
+    let board = Arc::new(PerfBoard::default());
+    board.install(manager);
+    let selection = Selection::of_node("nobody");
+    let mut exposition = Exposition::new(board, Wanted { selection, errors: false });
+    let pieces: Vec<String> = std::iter::from_fn(|| exposition.next_piece()).collect();
+    assert!(pieces.len() > 2 * (Counter::COUNT + 4), "{}", pieces.len());
+    assert!(pieces.iter().any(String::is_empty) && !pieces.concat().contains("guid="));
+}
+
+#[test]
+fn the_number_of_names_in_a_selection_is_limited() {
+    let names = |count: usize| (0..count).map(|at| format!("n{at}")).collect::<Vec<_>>().join(",");
+    assert!(Selection::of_list(Some(&names(NAMES_MAX))).is_ok());
+    assert!(Selection::of_list(Some(&names(NAMES_MAX + 1))).is_err());
+    assert!(Selection::of_list(Some(&"x,".repeat(8_000))).is_ok(), "it is one name");
+}
+
 #[test]
 fn a_node_is_selected_by_the_first_word_of_its_name_too() {
     let name = |text: &str| {
@@ -121,7 +145,7 @@ fn a_node_is_selected_by_the_first_word_of_its_name_too() {
             ..Node::clone(&adapter(5, 6))
         })
     };
-    let selection = Selection::of_list(Some("host7"));
+    let selection = Selection::of_list(Some("host7")).unwrap();
     assert!(selection.takes(&name("host7 mlx5_0")) && selection.takes(&name("host7")));
     assert!(!selection.takes(&name("host70 mlx5_0")) && !selection.takes(&name("mlx5_0 host7")));
 }
@@ -155,7 +179,7 @@ fn a_port_whose_errors_grow_is_a_problem() {
 fn the_busiest_direction_of_a_link_is_first() {
     let (board, _) = board();
     let all = |order, nodes: &str| {
-        let selection = Selection::of_list(Some(nodes));
+        let selection = Selection::of_list(Some(nodes)).unwrap();
         top(&board, &loads::Wanted { selection, port: None, order, count: 10 }).unwrap()
     };
     assert_eq!(all(Order::Rate, "").sweep, 0, "no sweep was recorded yet");
@@ -192,7 +216,7 @@ fn the_busiest_direction_of_an_earlier_time_has_the_names_of_then() {
         vec![direction(end(100, 1), end(1, 9), 2e9), direction(end(8, 1), end(1, 1), 1e9)];
     let loads = Loads { sweep: 3, time_ms: 7, directions, unlisted: 0 };
     let of = |nodes: &str, port| {
-        let selection = Selection::of_list(Some(nodes));
+        let selection = Selection::of_list(Some(nodes)).unwrap();
         let wanted = loads::Wanted { selection, port, order: Order::Rate, count: 10 };
         let found = loads::top_then(&loads, &then, &wanted);
         let names = |link: &loads::LinkNow| (link.from.name.clone(), link.to.name.clone());

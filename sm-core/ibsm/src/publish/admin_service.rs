@@ -97,17 +97,14 @@ impl AdminService {
 
     /// The node whose counters are requested, by any of its names; all if that is empty.
     fn counted(&self, name: String) -> Result<Selection, Status> {
-        let mut selection = Selection { nodes: Vec::new(), switches: false };
-        if !name.is_empty() {
-            selection.nodes.push(name.clone());
-        }
+        let mut selection = Selection::of_node(&name);
         let is_known = |manager: &mut PerfManager| manager.rows().any(|node| selection.takes(node));
         // One that left the fabric is known by its full name only.
         let is_known = self.shared.perf.with(is_known).ok_or_else(counters_are_not_read)?;
         if !is_known && !name.is_empty() {
             let fabric = Observatory::new(self.shared.clone()).fabric_view();
             let node = inspect::find(&name, &fabric).map_err(unknown)?;
-            selection.nodes = vec![node.guid.to_string()];
+            selection = Selection::of_node(&node.guid.to_string());
         }
         Ok(selection)
     }
@@ -126,7 +123,7 @@ impl AdminService {
         let make = move |_, fabric: KeptFabric, loads: Loads| {
             if !node.is_empty() {
                 let guid = fabric.find(&node).map_err(Status::not_found)?;
-                wanted.selection.nodes.push(guid.to_string());
+                wanted.selection = Selection::of_node(&guid.to_string());
             }
             Ok(loads::top_then(&loads, &fabric.topology, &wanted))
         };
@@ -595,10 +592,8 @@ impl admin::admin_server::Admin for AdminService {
         request: Request<admin::CongestionRequest>,
     ) -> Result<Response<Self::ListCongestionStream>, Status> {
         let peer = Peer::of(&request);
-        let node = request.into_inner().node;
+        let selection = Selection::of_node(&request.into_inner().node);
         let congestion = self.shared.congestion.clone();
-        let nodes = if node.is_empty() { Vec::new() } else { vec![node] };
-        let selection = Selection { nodes, switches: false };
         self.answer(peer, move |_, send| {
             crate::congestion::listing::list(&congestion, &selection, send);
         })

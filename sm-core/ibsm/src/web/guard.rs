@@ -40,16 +40,20 @@ const ELSEWHERE: &str =
 
 /// Refuses requests that may not see the page.
 pub(super) async fn check(State(page): State<Page>, request: Request, next: Next) -> Response {
-    let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
     match page {
         Page::Closed => (StatusCode::FORBIDDEN, CLOSED).into_response(),
-        // Otherwise another party's host name that resolves to this machine would let their page
-        // read ours.
-        Page::Here if !host.is_some_and(is_local) => {
-            (StatusCode::MISDIRECTED_REQUEST, ELSEWHERE).into_response()
-        }
-        Page::Here | Page::Open => next.run(request).await,
+        Page::Here | Page::Open => check_host(State(page), request, next).await,
     }
+}
+
+/// Refuses requests for another host, if this machine is the only one that may ask: otherwise
+/// another party's host name that resolves to this machine would let their page read ours.
+pub(super) async fn check_host(State(page): State<Page>, request: Request, next: Next) -> Response {
+    let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
+    if page == Page::Here && !host.is_some_and(is_local) {
+        return (StatusCode::MISDIRECTED_REQUEST, ELSEWHERE).into_response();
+    }
+    next.run(request).await
 }
 
 fn is_local(host: &str) -> bool {

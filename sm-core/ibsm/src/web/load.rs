@@ -149,7 +149,10 @@ async fn links(State(served): State<Shared>, Query(query): Query<LinksQuery>) ->
         Ok(order) => order,
         Err(text) => return (StatusCode::BAD_REQUEST, format!("{text}\n")).into_response(),
     };
-    let selection = Selection::of_list(query.nodes.as_deref());
+    let selection = match Selection::of_list(query.nodes.as_deref()) {
+        Ok(selection) => selection,
+        Err(text) => return (StatusCode::BAD_REQUEST, format!("{text}\n")).into_response(),
+    };
     let perf = served.observatory.perf();
     let count = query.count.unwrap_or(LISTED_DEFAULT);
     let wanted = Wanted { selection, port: None, order, count };

@@ -115,9 +115,12 @@ fn router(served: Shared, page: guard::Page) -> Router {
         .route("/api/v1/stream", get(stream::open))
         .route("/api/v1/events", get(events::open))
         .layer(middleware::from_fn_with_state(page, guard::check));
+    let counters = Router::new()
+        .route("/metrics/ports", get(ports))
+        .layer(middleware::from_fn_with_state(page, guard::check_host));
     Router::new()
         .route("/metrics", get(metrics))
-        .route("/metrics/ports", get(ports))
+        .merge(counters)
         .route("/healthz", get(health))
         .route("/readyz", get(readiness))
         .merge(guarded)
@@ -150,7 +153,10 @@ async fn ports(State(served): State<Shared>, Query(query): Query<PortsQuery>) ->
         let text = "counters of ports are not read: set perfmgr TRUE and restart ibsm\n";
         return (StatusCode::NOT_FOUND, text).into_response();
     }
-    let mut selection = Selection::of_list(query.nodes.as_deref());
+    let mut selection = match Selection::of_list(query.nodes.as_deref()) {
+        Ok(selection) => selection,
+        Err(text) => return (StatusCode::BAD_REQUEST, format!("{text}\n")).into_response(),
+    };
     selection.switches = query.switches == Some(1);
     let wanted = Wanted { selection, errors: query.errors == Some(1) };
     let headers = [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];

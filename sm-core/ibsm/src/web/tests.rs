@@ -346,6 +346,8 @@ fn other_names_and_other_machines_see_metrics_only() {
     assert_eq!(bed.ask("/", "Host: evil.example\r\n").0, 421);
     assert_eq!(bed.ask("/api/v1/status", "Host: evil.example\r\n").0, 421);
     assert_eq!(bed.ask("/metrics", "Host: evil.example\r\n").0, 200);
+    // Regression: it was served to another party's page.
+    assert_eq!(bed.ask("/metrics/ports", "Host: evil.example\r\n").0, 421);
     let (_, _, body) = bed.ask("/metrics", "Accept: text/plain\r\n");
     assert_eq!(body, b"accept text/plain\n");
     let address = |open| {
@@ -509,4 +511,18 @@ fn events_are_a_stream_that_goes_on_where_a_client_left_off() {
     );
     assert_eq!(bed.ask("/api/v1/events?kind=nodecame", "").0, 400);
     assert_eq!(bed.ask("/api/v1/events?last=x", "").0, 400);
+}
+
+#[test]
+fn requests_that_name_too_many_nodes_are_refused() {
+    let bed = Bed::new();
+    crate::perf::testing::install_idle(&bed.publisher.perf());
+    let names = |count: usize| (0..count).map(|at| format!("n{at}")).collect::<Vec<_>>().join(",");
+    for path in ["/metrics/ports", "/api/v1/links"] {
+        let ask = |count| bed.ask(&format!("{path}?nodes={}", names(count)), "");
+        assert_eq!(ask(64).0, 200, "{path}");
+        let (status, _, body) = ask(65);
+        assert_eq!(status, 400, "{path}");
+        assert!(String::from_utf8(body).unwrap().contains("more than 64 names"), "{path}");
+    }
 }
