@@ -1,6 +1,6 @@
 //! The connections of a small server: beyond its limit, the oldest that is idle makes room for the
 //! next one, so that silent and slow clients shut out no other. The same holds for the connections
-//! of one host.
+//! of one host. Streams that last make room only if no other connection can.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -31,6 +31,7 @@ struct State {
     /// Where it comes from, if its host has a share.
     host: Option<IpAddr>,
     is_busy: AtomicBool,
+    is_lasting: AtomicBool,
     cut: Notify,
 }
 
@@ -72,10 +73,13 @@ impl Crowd {
         let of_host = open.places.values().filter(|state| is_of_host(state)).count();
         let is_share_used = of_host >= self.host_max;
         if is_share_used || open.places.len() >= self.max {
-            let oldest = open.places.iter().find(|(_, state)| {
-                !state.is_busy.load(Relaxed) && (!is_share_used || is_of_host(state))
-            });
-            let number = *oldest?.0;
+            let oldest = |is_lasting| {
+                let mut places = open.places.iter().filter(|(_, state)| {
+                    !state.is_busy.load(Relaxed) && (!is_share_used || is_of_host(state))
+                });
+                places.find(|(_, state)| state.is_lasting.load(Relaxed) == is_lasting)
+            };
+            let number = *oldest(false).or_else(|| oldest(true))?.0;
             open.places.remove(&number).inspect(|state| state.cut.notify_one());
         }
         open.last += 1;
@@ -100,6 +104,11 @@ impl Place {
     /// Whether a request is being answered: the connection is not cut meanwhile.
     pub fn set_busy(&self, is_busy: bool) {
         self.state.is_busy.store(is_busy, Relaxed);
+    }
+
+    /// Whether an answer is being sent that lasts: the connection is cut only if there is no other.
+    pub fn set_lasting(&self, is_lasting: bool) {
+        self.state.is_lasting.store(is_lasting, Relaxed);
     }
 
     /// Completes when the connection must end.
@@ -157,6 +166,20 @@ mod tests {
         third.set_busy(true);
         assert!(enter("192.0.2.9").is_some());
         assert!(is_cut(&other[0]), "all places were taken");
+    }
+
+    /// Regression: the oldest idle connection was one whose stream was being watched, while others
+    /// came and went.
+    #[test]
+    fn a_stream_makes_room_only_if_no_other_connection_can() {
+        let crowd = Crowd::new(3);
+        let all: Vec<Place> = (0..3).map(|_| crowd.enter().unwrap()).collect();
+        all[0].set_lasting(true);
+        all[1].set_busy(true);
+        let fourth = crowd.enter().unwrap();
+        assert_eq!(all.iter().map(is_cut).collect::<Vec<_>>(), [false, false, true]);
+        fourth.set_busy(true);
+        assert!(crowd.enter().is_some() && is_cut(&all[0]), "a stream is not for ever");
     }
 
     #[test]

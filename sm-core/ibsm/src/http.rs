@@ -6,7 +6,7 @@ use std::error::Error;
 use std::fmt;
 use std::future::Future;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -20,7 +20,7 @@ use hyper::body::{Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use sa_proto::crowd::{Crowd, Place};
+use sa_proto::crowd::{Crowd, Place, host_of};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Notify;
 use tokio::time::Sleep;
@@ -89,6 +89,15 @@ impl Cut {
     }
 }
 
+/// The host that a request comes from; an extension of each request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Caller(pub(crate) IpAddr);
+
+/// An extension of answers that last, whose handler cuts the connections of those that do not read:
+/// meanwhile their connection makes room for another only if none else can.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lasting;
+
 impl Server {
     /// Serves at `address` as long as the process lives. Returns the bound address, which `router`
     /// receives, too; that runs on the runtime of the server.
@@ -141,7 +150,7 @@ async fn accept(
         let _ = stream.set_nodelay(true);
         let (router, place, totals) = (router.clone(), Arc::new(place), totals.clone());
         let Some(certificate) = &mut tls else {
-            tokio::spawn(serve_connection(name, stream, router, place, totals));
+            tokio::spawn(serve_connection(name, stream, peer.ip(), router, place, totals));
             continue;
         };
         let acceptor = TlsAcceptor::from(certificate());
@@ -155,7 +164,9 @@ async fn accept(
                 }
             };
             match shaken {
-                Ok(Ok(stream)) => serve_connection(name, stream, router, place, totals).await,
+                Ok(Ok(stream)) => {
+                    serve_connection(name, stream, peer.ip(), router, place, totals).await;
+                }
                 Ok(Err(failure)) => debug!("{name}: TLS handshake failed: {failure}"),
                 Err(_) => {
                     totals.late.fetch_add(1, Relaxed);
@@ -169,6 +180,7 @@ async fn accept(
 async fn serve_connection(
     name: &'static str,
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    from: IpAddr,
     router: Router,
     place: Arc<Place>,
     totals: Arc<Totals>,
@@ -179,12 +191,16 @@ async fn serve_connection(
         let (place, totals) = (answering.clone(), counted.clone());
         let mut request = request.map(|body| Body::new(Awaited::new(body, place, totals)));
         request.extensions_mut().insert(handed.clone());
+        request.extensions_mut().insert(Caller(host_of(from)));
         let (mut router, place) = (router.clone(), answering.clone());
         async move {
             place.set_busy(true);
             let response = router.call(request).await;
             place.set_busy(false);
-            response
+            response.map(|response| match response.extensions().get::<Lasting>() {
+                Some(Lasting) => response.map(|body| Body::new(Sent::new(body, place))),
+                None => response,
+            })
         }
     });
     let connection = http1::Builder::new()
@@ -242,6 +258,45 @@ impl hyper::body::Body for Awaited {
         }
         self.totals.late.fetch_add(1, Relaxed);
         Poll::Ready(Some(Err(Late.into())))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// The body of an answer that lasts.
+struct Sent {
+    body: Body,
+    place: Arc<Place>,
+}
+
+impl Sent {
+    fn new(body: Body, place: Arc<Place>) -> Self {
+        place.set_lasting(true);
+        Self { body, place }
+    }
+}
+
+impl Drop for Sent {
+    fn drop(&mut self) {
+        self.place.set_lasting(false);
+    }
+}
+
+impl hyper::body::Body for Sent {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
     }
 
     fn is_end_stream(&self) -> bool {

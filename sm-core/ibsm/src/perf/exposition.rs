@@ -1,18 +1,23 @@
 //! Counters in the text format of Prometheus, under the names that dashboards of
 //! `infiniband_exporter` use, in pieces: all of a large fabric is hundreds of megabytes.
 
+use std::convert::Infallible;
 use std::fmt::Write;
-use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use axum::body::Bytes;
 use ib_mad::types::{Guid, PortNum};
 use sa_proto::snapshot::Node;
 use sm_core::perf::{Counter, PerfManager, PortView};
-use tokio_stream::Stream;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::{Stream, StreamExt as _};
 
 use super::{PerfBoard, Selection, peer};
+use crate::http::Cut;
 use crate::observe::links::End;
 use crate::observe::node_name;
 
@@ -20,6 +25,12 @@ use crate::observe::node_name;
 const PIECE_LEN: usize = 64 << 10;
 /// Ports looked at for a piece, whether they are listed or not: the lock is held for so many.
 const PORTS_PER_PIECE: usize = 4096;
+/// Limit of expositions at a time, one of a host.
+const EXPOSITIONS_MAX: usize = 4;
+/// How long a client may take to read a piece.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long an exposition may take, so that a slow client does not keep its place.
+const DURATION_MAX: Duration = Duration::from_secs(120);
 
 /// What to list.
 #[derive(Clone, Debug, Default)]
@@ -251,18 +262,81 @@ fn lid(node: &Node, port: PortNum) -> u16 {
     entry.map_or(0, |end| end.info().base_lid().0)
 }
 
-impl Stream for Exposition {
-    type Item = Result<Bytes, std::convert::Infallible>;
+/// The expositions that are under way. Each piece is made on a thread for blocking work, so that
+/// other requests are answered meanwhile.
+#[derive(Debug, Default)]
+pub(crate) struct Expositions {
+    /// Those that get one.
+    hosts: Arc<Mutex<Vec<IpAddr>>>,
+}
 
-    fn poll_next(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        match self.next_piece() {
-            Some(text) if text.is_empty() => {
-                // Others have their turn.
-                task.waker().wake_by_ref();
-                Poll::Pending
-            }
-            piece => Poll::Ready(piece.map(|text| Ok(Bytes::from(text)))),
+/// Place of an exposition, freed when dropped.
+#[derive(Debug)]
+struct Entered {
+    hosts: Arc<Mutex<Vec<IpAddr>>>,
+    host: IpAddr,
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(place) = hosts.iter().position(|host| *host == self.host) {
+            hosts.swap_remove(place);
         }
+    }
+}
+
+impl Expositions {
+    /// A place for an exposition; the reason if there is none.
+    fn enter(&self, host: IpAddr) -> Result<Entered, String> {
+        let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
+        if hosts.contains(&host) {
+            return Err("your host is reading the counters already; try again".to_owned());
+        }
+        if hosts.len() >= EXPOSITIONS_MAX {
+            return Err(format!("{EXPOSITIONS_MAX} hosts are reading the counters; try again"));
+        }
+        hosts.push(host);
+        Ok(Entered { hosts: self.hosts.clone(), host })
+    }
+
+    /// Starts to send to `host`; the reason if that cannot be now. `cut` ends the connection of a
+    /// client that does not read.
+    pub(crate) fn start(
+        &self,
+        mut exposition: Exposition,
+        host: IpAddr,
+        cut: Cut,
+    ) -> Result<impl Stream<Item = Result<Bytes, Infallible>> + use<>, String> {
+        let place = self.enter(host)?;
+        let (sender, received) = mpsc::channel::<Bytes>(1);
+        tokio::spawn(async move {
+            let _place = place;
+            let deadline = Instant::now() + DURATION_MAX;
+            loop {
+                let make = move || {
+                    let piece = exposition.next_piece();
+                    (exposition, piece)
+                };
+                let Ok((rest, Some(piece))) = tokio::task::spawn_blocking(make).await else {
+                    return;
+                };
+                exposition = rest;
+                if sender.is_closed() {
+                    return;
+                }
+                if piece.is_empty() {
+                    continue;
+                }
+                let until = deadline.min(Instant::now() + PATIENCE);
+                match tokio::time::timeout_at(until, sender.send(piece.into())).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(_)) => return,
+                    Err(_) => return cut.cut(),
+                }
+            }
+        });
+        Ok(ReceiverStream::new(received).map(Ok))
     }
 }
 
@@ -319,5 +393,46 @@ fn escape(text: &mut String, value: &str) {
             '\n' => text.push_str("\\n"),
             other => text.push(other),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: expositions were not limited in number, and each took the thread that serves
+    /// everything.
+    #[test]
+    fn expositions_are_limited_in_number_and_to_one_of_a_host() {
+        let expositions = Expositions::default();
+        let enter = |last: u8| expositions.enter(IpAddr::from([192, 0, 2, last]));
+        let mut all: Vec<Entered> = (1..=4).map(|last| enter(last).unwrap()).collect();
+        assert!(enter(5).is_err());
+        all.remove(1);
+        assert!(enter(1).is_err(), "it has one");
+        assert!(enter(5).is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_host_reads_the_counters_once_at_a_time() {
+        let board = Arc::new(PerfBoard::default());
+        super::super::testing::install_idle(&board);
+        let expositions = Expositions::default();
+        let host = IpAddr::from([192, 0, 2, 1]);
+        let start = || {
+            let exposition = Exposition::new(board.clone(), Wanted::default()).in_pieces_of(1);
+            expositions.start(exposition, host, Cut::default())
+        };
+        let mut reading = start().expect("a place");
+        assert!(reading.next().await.is_some());
+        assert!(start().is_err());
+        drop(reading);
+        // Its thread notices after the piece that it is making.
+        let freed = async {
+            while start().is_err() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), freed).await.expect("the place is freed");
     }
 }

@@ -16,7 +16,7 @@ use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::Shared;
-use crate::http::Cut;
+use crate::http::{Cut, Lasting};
 use crate::publish::events::{Begin, Refusal, Wanted};
 
 /// How long a client may take to read what was sent before its connection is closed.
@@ -86,7 +86,7 @@ pub(super) async fn open(
     let headers =
         [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
     let events = ReceiverStream::new(received).map(Ok::<_, Infallible>);
-    (headers, Body::from_stream(events)).into_response()
+    (Extension(Lasting), headers, Body::from_stream(events)).into_response()
 }
 
 /// The answer to a reader that is refused.

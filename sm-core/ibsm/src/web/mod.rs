@@ -30,7 +30,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
+use axum::{Extension, Router};
 use axum::body::Body;
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -41,10 +41,10 @@ use serde::Deserialize;
 use tokio::sync::Semaphore;
 use tracing::info;
 
-use crate::http::Server;
+use crate::http::{Caller, Cut, Lasting, Server};
 use crate::observe::Readiness;
 use crate::perf::Selection;
-use crate::perf::exposition::{Exposition, Wanted};
+use crate::perf::exposition::{Exposition, Expositions, Wanted};
 use crate::publish::Observatory;
 use stream::Streams;
 
@@ -68,6 +68,7 @@ struct Served {
     observatory: Observatory,
     metrics: RenderMetrics,
     streams: Streams,
+    expositions: Expositions,
     map: api::MapCache,
     /// Places for questions to responders.
     questions: Semaphore,
@@ -81,6 +82,7 @@ pub(crate) fn serve(address: SocketAddr, web: Web) -> io::Result<SocketAddr> {
         observatory: web.observatory,
         metrics: web.metrics,
         streams: Streams::default(),
+        expositions: Expositions::default(),
         map: api::MapCache::default(),
         questions: Semaphore::new(path::QUESTIONS_MAX),
     });
@@ -147,7 +149,12 @@ struct PortsQuery {
 }
 
 /// Counters of ports, made while they are sent.
-async fn ports(State(served): State<Shared>, Query(query): Query<PortsQuery>) -> Response {
+async fn ports(
+    State(served): State<Shared>,
+    Extension(Caller(host)): Extension<Caller>,
+    Extension(cut): Extension<Cut>,
+    Query(query): Query<PortsQuery>,
+) -> Response {
     let perf = served.observatory.perf();
     if perf.with(|_| ()).is_none() {
         let text = "counters of ports are not read: set perfmgr TRUE and restart ibsm\n";
@@ -160,7 +167,13 @@ async fn ports(State(served): State<Shared>, Query(query): Query<PortsQuery>) ->
     selection.switches = query.switches == Some(1);
     let wanted = Wanted { selection, errors: query.errors == Some(1) };
     let headers = [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
-    (headers, Body::from_stream(Exposition::new(perf, wanted))).into_response()
+    match served.expositions.start(Exposition::new(perf, wanted), host, cut) {
+        Ok(pieces) => (Extension(Lasting), headers, Body::from_stream(pieces)).into_response(),
+        Err(text) => {
+            let headers = [(header::RETRY_AFTER, "10")];
+            (StatusCode::SERVICE_UNAVAILABLE, headers, format!("{text}\n")).into_response()
+        }
+    }
 }
 
 /// 200 while the service loop turns: it states its status once a second.

@@ -15,7 +15,7 @@ use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::Shared;
-use crate::http::Cut;
+use crate::http::{Cut, Lasting};
 use crate::observe::moment::{Moment, Watchers};
 
 /// Limit of simultaneous watchers.
@@ -105,7 +105,7 @@ pub(super) async fn open(State(served): State<Shared>, Extension(cut): Extension
     let headers =
         [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
     let events = ReceiverStream::new(events).map(Ok::<_, Infallible>);
-    (headers, Body::from_stream(events)).into_response()
+    (Extension(Lasting), headers, Body::from_stream(events)).into_response()
 }
 
 #[cfg(test)]
