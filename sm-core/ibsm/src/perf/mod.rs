@@ -15,6 +15,7 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -36,8 +37,10 @@ const FAULTS_MIN: u32 = 10;
 /// How long a port is listed as a problem after its errors last grew so: alerts and people see a
 /// burst, too.
 const HELD: Duration = Duration::from_secs(300);
-/// Limit of ports listed as problems; the others are in metrics.
+/// Limit of ports listed as problems, those with the most errors; the others are in metrics.
 const FAULTY_PORTS_MAX: usize = 256;
+/// The same of one node, so that it does not hide the others.
+const NODE_FAULTY_PORTS_MAX: usize = 16;
 /// Limit of nodes that one request names.
 pub(crate) const NAMES_MAX: usize = 64;
 
@@ -48,14 +51,30 @@ pub struct PerfBoard {
     manager: Mutex<Option<PerfManager>>,
     /// Nodes as this SM, which is not master, discovered them.
     discovered: Mutex<Option<Vec<Arc<Node>>>>,
-    /// Ports whose errors grew lately, with the time.
-    faulty: Mutex<BTreeMap<(Guid, PortNum), (Instant, Condition)>>,
+    /// Ports whose errors grew lately.
+    faulty: Mutex<Faulty>,
     /// Loads of links in the last sweep.
     loads: Mutex<Arc<Loads>>,
     /// Rates of ports in the last sweeps.
     series: Mutex<Series>,
     /// Growth of counters, for those that follow it.
     growths: Arc<GrowthFeed>,
+}
+
+/// Ports whose errors grew lately.
+#[derive(Default)]
+struct Faulty {
+    ports: BTreeMap<(Guid, PortNum), FaultyPort>,
+    /// Number of further ones.
+    unlisted: usize,
+}
+
+#[derive(Clone)]
+struct FaultyPort {
+    /// When its errors last grew, and by how many.
+    at: Instant,
+    errors: u32,
+    condition: Condition,
 }
 
 impl PerfBoard {
@@ -92,8 +111,18 @@ impl PerfBoard {
     /// The ports whose errors grew within five minutes, unless they were cleared.
     pub(crate) fn conditions(&self, now: Instant) -> Vec<Condition> {
         let faulty = self.faulty.lock().unwrap_or_else(PoisonError::into_inner);
-        let held = faulty.values().filter(|(at, _)| is_held(now, *at));
-        held.map(|(_, condition)| condition.clone()).collect()
+        let held = faulty.ports.values().filter(|port| is_held(now, port.at));
+        let mut conditions: Vec<Condition> = held.map(|port| port.condition.clone()).collect();
+        if faulty.unlisted > 0 {
+            let detail = format!(
+                "{} further ports have errors; {FAULTY_PORTS_MAX} are listed, \
+                 {NODE_FAULTY_PORTS_MAX} of one node, with the most errors",
+                faulty.unlisted
+            );
+            let condition = Condition::new(Kind::PortErrors, Subject::subnet(), detail);
+            conditions.push(condition.with_remedy("list them with ibsmctl perf --errors"));
+        }
+        conditions
     }
 
     /// Loads of links in the last sweep.
@@ -143,21 +172,57 @@ impl PerfBoard {
         let mut faulty = self.faulty.lock().unwrap_or_else(PoisonError::into_inner);
         let before = std::mem::take(&mut *faulty);
         self.with(|manager| {
-            for port in (0..manager.node_count()).flat_map(|at| manager.ports_of(at)) {
-                let key = (port.node.guid, port.number);
-                let is_growing = port.counts.recent_faults >= FAULTS_MIN;
-                let known = before.get(&key).filter(|(at, _)| is_held(now, *at));
-                let found = match (is_growing, known) {
-                    (true, _) => Some((now, condition(manager, &port))),
-                    (false, Some(known)) if has_faults(&port) => Some(known.clone()),
-                    _ => None,
+            let (listed, unlisted) = worst(candidates(manager, &before.ports, now));
+            for ((guid, number), at, errors) in listed {
+                let known = before.ports.get(&(guid, number));
+                let condition = match known.filter(|known| at == known.at) {
+                    Some(known) => Some(known.condition.clone()),
+                    None => manager.port(guid, number).map(|port| condition(manager, &port)),
                 };
-                if faulty.len() < FAULTY_PORTS_MAX {
-                    faulty.extend(found.map(|found| (key, found)));
-                }
+                let port = condition.map(|condition| FaultyPort { at, errors, condition });
+                faulty.ports.extend(port.map(|port| ((guid, number), port)));
             }
+            faulty.unlisted = unlisted;
         });
     }
+}
+
+/// A port with errors, when they last grew, and by how many.
+type Candidate = ((Guid, PortNum), Instant, u32);
+
+/// The ports whose errors grew, or grew lately and were not cleared.
+fn candidates(
+    manager: &PerfManager,
+    before: &BTreeMap<(Guid, PortNum), FaultyPort>,
+    now: Instant,
+) -> Vec<Candidate> {
+    let ports = (0..manager.node_count()).flat_map(|at| manager.ports_of(at));
+    let of_port = |port: PortView<'_>| {
+        let key = (port.node.guid, port.number);
+        let errors = port.counts.recent_faults;
+        let known = before.get(&key).filter(|known| is_held(now, known.at));
+        match known {
+            _ if errors >= FAULTS_MIN => Some((key, now, errors)),
+            Some(known) if has_faults(&port) => Some((key, known.at, known.errors)),
+            _ => None,
+        }
+    };
+    ports.filter_map(of_port).collect()
+}
+
+/// Those with the most errors within the limits, and the number of the others.
+fn worst(mut all: Vec<Candidate>) -> (Vec<Candidate>, usize) {
+    all.sort_unstable_by_key(|&(key, _, errors)| (Reverse(errors), key));
+    let count = all.len();
+    let mut of_node = BTreeMap::<Guid, usize>::new();
+    all.retain(|&((guid, _), ..)| {
+        let listed = of_node.entry(guid).or_default();
+        *listed += 1;
+        *listed <= NODE_FAULTY_PORTS_MAX
+    });
+    all.truncate(FAULTY_PORTS_MAX);
+    let unlisted = count - all.len();
+    (all, unlisted)
 }
 
 fn is_held(now: Instant, at: Instant) -> bool {

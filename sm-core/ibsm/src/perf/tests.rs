@@ -175,6 +175,33 @@ fn a_port_whose_errors_grow_is_a_problem() {
     assert!(all && listed.len() == 2 && listed[0].totals.iter().all(|total| *total == 0));
 }
 
+/// Regression: ports were listed by ascending GUID, so that a host that answered as two switches
+/// with low GUIDs took all places, and no error of the rest of the fabric was a problem.
+#[test]
+fn one_node_does_not_hide_the_errors_of_others() {
+    let now = Instant::now();
+    let port = |guid: u64, number: u8, errors| ((Guid(guid), PortNum(number)), now, errors);
+    let mut all: Vec<_> = (1..=200).map(|number| port(1, number, 1_000)).collect();
+    all.extend((1..=200).map(|number| port(2, number, 2_000)));
+    all.push(port(9, 7, 10));
+    let (listed, unlisted) = worst(all);
+    let of = |guid| listed.iter().filter(|((of, _), ..)| *of == Guid(guid)).count();
+    assert_eq!((of(1), of(2), of(9), unlisted), (16, 16, 1, 368));
+    assert_eq!(listed[0], port(2, 1, 2_000));
+    let many = (1..=300).map(|guid| port(guid, 1, guid as u32)).collect();
+    let (listed, unlisted) = worst(many);
+    assert_eq!((listed.len(), unlisted, listed[0]), (FAULTY_PORTS_MAX, 44, port(300, 1, 300)));
+}
+
+#[test]
+fn the_number_of_ports_that_are_not_listed_is_a_problem() {
+    let (board, now) = board();
+    board.faulty.lock().unwrap().unlisted = 3;
+    let found = board.conditions(now);
+    assert_eq!((found.len(), &*found[0].id()), (1, "port_errors"));
+    assert!(found[0].text().starts_with("3 further ports have errors"), "{found:?}");
+}
+
 #[test]
 fn the_busiest_direction_of_a_link_is_first() {
     let (board, _) = board();

@@ -14,13 +14,15 @@ use tracing::{info, warn};
 
 use super::attachment::{AttachError, Observer};
 use super::beside::{self, BATCH, BesideThread, FabricFollower};
+use super::quota::LineQuota;
 use crate::cli::Config;
 use crate::congestion::{CongestionBoard, refusal};
 use crate::observe::node_name;
 use crate::publish::{Observatory, Publisher};
 
-/// Log lines about agents in one cycle; further ones are counted.
+/// Log lines about agents in one cycle, and about those of one node; further ones are counted.
 const LINES_MAX: u64 = 20;
+const NODE_LINES_MAX: u64 = 4;
 
 /// Starts the thread.
 pub(super) fn start(config: &Config, publisher: &Publisher) -> io::Result<BesideThread> {
@@ -36,7 +38,7 @@ pub(super) fn start(config: &Config, publisher: &Publisher) -> io::Result<Beside
         is_on: false,
         leads: false,
         cycles: 0,
-        lines: 0,
+        lines: LineQuota::new(LINES_MAX, NODE_LINES_MAX),
         shown: None,
     };
     beside::start(config, task)
@@ -52,7 +54,7 @@ struct CongestionTask {
     leads: bool,
     cycles: u64,
     /// Log lines of the present cycle.
-    lines: u64,
+    lines: LineQuota,
     /// What the log last said about the agents.
     shown: Option<CongestionStatus>,
 }
@@ -111,8 +113,7 @@ impl beside::Task for CongestionTask {
 
 impl CongestionTask {
     fn log(&mut self, event: &CongestionEvent) {
-        self.lines += 1;
-        if self.lines > LINES_MAX {
+        if !self.lines.take(event.node.guid) {
             return;
         }
         let (name, guid, port) = (node_name(&event.node), event.node.guid, event.port);
@@ -132,11 +133,10 @@ impl CongestionTask {
     }
 
     fn end_of_cycle(&mut self) {
-        let unlogged = self.lines.saturating_sub(LINES_MAX);
+        let unlogged = self.lines.restart();
         if unlogged > 0 {
             warn!("{unlogged} further nodes with other states; see ibsmctl congestion");
         }
-        self.lines = 0;
         self.board.find_problems();
         let Some(status) = self.board.with(|manager| manager.status()) else { return };
         let counts = |status: &CongestionStatus| {

@@ -18,6 +18,7 @@ mod history;
 mod log;
 mod metrics;
 mod perf;
+mod quota;
 pub mod registry;
 mod sa_port;
 mod service;

@@ -14,6 +14,7 @@ use tracing::{info, warn};
 use super::attachment::{AttachError, Observer};
 use super::beside::{self, BATCH, BesideThread, FabricFollower};
 use super::dump_files::create;
+use super::quota::LineQuota;
 use crate::civil::ctime;
 use crate::cli::Config;
 use crate::clock::unix_ms;
@@ -22,8 +23,9 @@ use crate::observe::node_name;
 use crate::perf::PerfBoard;
 use crate::publish::Publisher;
 
-/// Log lines of one sweep; further ones are counted.
+/// Log lines of one sweep, and of one node in it; further ones are counted.
 const LINES_MAX: u64 = 100;
+const NODE_LINES_MAX: u64 = 10;
 
 /// Starts the thread if `perfmgr` is on.
 pub(super) fn start(config: &Config, publisher: &Publisher) -> io::Result<Option<BesideThread>> {
@@ -49,7 +51,7 @@ pub(super) fn start(config: &Config, publisher: &Publisher) -> io::Result<Option
         fabric: FabricFollower::new(publisher.observatory()),
         sweeps: 0,
         glances: 0,
-        lines: 0,
+        lines: LineQuota::new(LINES_MAX, NODE_LINES_MAX),
     };
     beside::start(config, task).map(Some)
 }
@@ -62,7 +64,7 @@ struct PerfTask {
     sweeps: u64,
     glances: u64,
     /// Log lines of the present sweep.
-    lines: u64,
+    lines: LineQuota,
 }
 
 impl beside::Task for PerfTask {
@@ -100,7 +102,7 @@ impl beside::Task for PerfTask {
             self.sweeps = sweeps;
             self.end_of_sweep();
         } else if glances != self.glances {
-            self.lines = 0;
+            self.note_unlogged();
             self.board.find_faulty(now);
         }
         self.glances = glances;
@@ -121,8 +123,7 @@ impl beside::Task for PerfTask {
 
 impl PerfTask {
     fn log(&mut self, event: &PerfEvent) {
-        self.lines += 1;
-        if self.lines > LINES_MAX {
+        if !self.lines.take(event.node.guid) {
             return;
         }
         let (name, guid, port) = (node_name(&event.node), event.node.guid, event.port);
@@ -144,12 +145,15 @@ impl PerfTask {
         }
     }
 
-    fn end_of_sweep(&mut self) {
-        let unlogged = self.lines.saturating_sub(LINES_MAX);
+    fn note_unlogged(&mut self) {
+        let unlogged = self.lines.restart();
         if unlogged > 0 {
             warn!("{unlogged} further events about counters in this sweep; see /metrics/ports");
         }
-        self.lines = 0;
+    }
+
+    fn end_of_sweep(&mut self) {
+        self.note_unlogged();
         self.board.record(unix_ms());
         self.board.find_faulty(Instant::now());
         if let Some(path) = &self.dump_file

@@ -1,0 +1,59 @@
+//! Limits the log lines of a round (a sweep, a cycle), in all and of each node, so that one node
+//! does not keep the others out of the log.
+
+use std::collections::HashMap;
+
+use ib_mad::types::Guid;
+
+/// Lines of the present round.
+pub(super) struct LineQuota {
+    max: u64,
+    node_max: u64,
+    logged: u64,
+    left_out: u64,
+    /// Nodes with lines, at most `max`.
+    of_node: HashMap<Guid, u64>,
+}
+
+impl LineQuota {
+    /// At most `max` lines a round, `node_max` of one node.
+    pub(super) fn new(max: u64, node_max: u64) -> Self {
+        Self { max, node_max, logged: 0, left_out: 0, of_node: HashMap::new() }
+    }
+
+    /// Whether a line about a node may be logged; otherwise it is counted.
+    pub(super) fn take(&mut self, node: Guid) -> bool {
+        let lines = self.of_node.get(&node).copied().unwrap_or_default();
+        let may = self.logged < self.max && lines < self.node_max;
+        if may {
+            self.logged += 1;
+            self.of_node.insert(node, lines + 1);
+        } else {
+            self.left_out += 1;
+        }
+        may
+    }
+
+    /// Begins a round; returns the lines left out of the last.
+    pub(super) fn restart(&mut self) -> u64 {
+        self.logged = 0;
+        self.of_node.clear();
+        std::mem::take(&mut self.left_out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: a node with errors at many ports took all lines of each sweep.
+    #[test]
+    fn one_node_does_not_take_the_lines_of_others() {
+        let mut lines = LineQuota::new(5, 2);
+        let taken: Vec<bool> =
+            [1, 1, 1, 2, 3, 4, 5].map(|guid| lines.take(Guid(guid))).into_iter().collect();
+        assert_eq!(taken, [true, true, false, true, true, true, false]);
+        assert_eq!((lines.restart(), lines.restart()), (2, 0));
+        assert!(lines.take(Guid(1)));
+    }
+}
