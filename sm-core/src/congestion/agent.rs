@@ -303,11 +303,17 @@ impl Agent {
             }
             Query::Log => {
                 match mad[LOG] {
-                    cc::LOG_TYPE_SWITCH => {
-                        self.log.add_switch(&CongestionLogSwitch::of(log_of(mad)));
+                    cc::LOG_TYPE_SWITCH if self.is_switch => {
+                        let log = CongestionLogSwitch::of(log_of(mad));
+                        self.log.add_switch(&log, self.last_port);
                     }
-                    cc::LOG_TYPE_CA => self.log.add_ca(&CongestionLogCa::of(log_of(mad))),
-                    _ => self.has_no_log = true,
+                    cc::LOG_TYPE_CA if !self.is_switch => {
+                        self.log.add_ca(&CongestionLogCa::of(log_of(mad)));
+                    }
+                    _ => {
+                        self.log.unfit += 1;
+                        self.has_no_log = true;
+                    }
                 }
                 true
             }

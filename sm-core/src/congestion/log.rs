@@ -53,17 +53,24 @@ pub struct LogTotals {
     pub sls: u16,
     /// Ports of a switch that marked packets, ascending by number.
     pub ports: Vec<PortMarks>,
+    /// Logs of another kind of node, and ports that the switch does not have; neither is used.
+    pub unfit: u64,
     /// Flows seen among the latest events, most frequent first, with their number. The list is a
     /// sample: a log holds 15 events, or 13 of an adapter.
     pub flows: Vec<(Flow, u64)>,
 }
 
 impl LogTotals {
-    /// Adds the log of a switch.
-    pub fn add_switch(&mut self, log: &CongestionLogSwitch<&[u8; 220]>) {
+    /// Adds the log of a switch whose last port is this one.
+    pub fn add_switch(&mut self, log: &CongestionLogSwitch<&[u8; 220]>, last_port: u8) {
         let map = log.port_map();
+        self.ports.retain(|at| at.port.0 <= last_port);
         self.ports.iter_mut().filter(|at| !has_port(&map, at.port)).for_each(|at| at.in_a_row = 0);
-        for port in (0..=254).map(PortNum).filter(|port| has_port(&map, *port)) {
+        for port in (0..=u8::MAX).map(PortNum).filter(|port| has_port(&map, *port)) {
+            if port.0 > last_port {
+                self.unfit += 1;
+                continue;
+            }
             let found = self.ports.binary_search_by_key(&port, |at| at.port);
             let place = found.unwrap_or_else(|place| {
                 self.ports.insert(place, PortMarks { port, readings: 0, in_a_row: 0 });
@@ -148,10 +155,10 @@ mod tests {
     fn only_the_youngest_events_are_new() {
         let mut totals = LogTotals::default();
         let events = [(1, u32::MAX - 100), (2, 4), (3, u32::MAX)];
-        totals.add_switch(&CongestionLogSwitch::of(&log(2, &[7], &events)));
+        totals.add_switch(&CongestionLogSwitch::of(&log(2, &[7], &events)), 254);
         let lids: Vec<u16> = totals.flows.iter().map(|(flow, _)| flow.slid.0).collect();
         assert_eq!((lids, totals.events, totals.readings), (vec![2, 3], 2, 1));
-        totals.add_switch(&CongestionLogSwitch::of(&log(u16::MAX, &[], &[(3, 4)])));
+        totals.add_switch(&CongestionLogSwitch::of(&log(u16::MAX, &[], &[(3, 4)])), 254);
         assert_eq!(totals.flows[0], (Flow { slid: Lid(3), dlid: Lid(9), sl: Sl::default() }, 2));
         assert_eq!((totals.events, totals.saturated), (65_537, 1));
     }
@@ -161,22 +168,33 @@ mod tests {
         let mut totals = LogTotals::default();
         for _ in 0..HOT_READINGS {
             assert!(!totals.ports.iter().any(PortMarks::is_hot));
-            totals.add_switch(&CongestionLogSwitch::of(&log(1, &[3, 254], &[])));
+            totals.add_switch(&CongestionLogSwitch::of(&log(1, &[3, 254], &[])), 254);
         }
         assert!(totals.ports.iter().all(PortMarks::is_hot));
-        totals.add_switch(&CongestionLogSwitch::of(&log(1, &[254], &[])));
+        totals.add_switch(&CongestionLogSwitch::of(&log(1, &[254], &[])), 254);
         let ports: Vec<_> = totals.ports.iter().map(|at| (at.port.0, at.in_a_row)).collect();
         assert_eq!(ports, [(3, 0), (254, 4)]);
         assert_eq!(totals.ports[0].readings, 3);
+    }
+
+    /// Regression: a node could have hot spots at ports that it does not have.
+    #[test]
+    fn ports_that_a_switch_does_not_have_are_dropped_and_counted() {
+        let mut totals = LogTotals::default();
+        totals.add_switch(&CongestionLogSwitch::of(&log(1, &[0, 4, 5, 255], &[])), 4);
+        let ports: Vec<_> = totals.ports.iter().map(|at| at.port.0).collect();
+        assert_eq!((ports, totals.unfit), (vec![0, 4], 2));
+        totals.add_switch(&CongestionLogSwitch::of(&log(1, &[4], &[])), 3);
+        assert_eq!((totals.ports.len(), totals.unfit), (1, 3), "it has fewer ports now");
     }
 
     #[test]
     fn flows_are_bounded_and_the_frequent_stay() {
         let mut totals = LogTotals::default();
         let often = [(1, 1), (1, 2)];
-        totals.add_switch(&CongestionLogSwitch::of(&log(2, &[], &often)));
+        totals.add_switch(&CongestionLogSwitch::of(&log(2, &[], &often)), 254);
         for slid in 0..2 * FLOWS_MAX as u16 {
-            totals.add_switch(&CongestionLogSwitch::of(&log(1, &[], &[(100 + slid, 1)])));
+            totals.add_switch(&CongestionLogSwitch::of(&log(1, &[], &[(100 + slid, 1)])), 254);
         }
         assert_eq!(totals.flows.len(), FLOWS_MAX);
         assert_eq!((totals.flows[0].0.slid, totals.flows[0].1), (Lid(1), 2));

@@ -77,6 +77,9 @@ pub struct CongestionStatus {
     pub marked: u64,
     /// Events in the logs of adapters: queue pairs that reached the threshold.
     pub slowed: u64,
+    /// Logs of another kind of node than their agent, and ports in logs that the switch does not
+    /// have.
+    pub unfit: u64,
     /// Requests outstanding.
     pub outstanding: usize,
     /// Requests sent, repeats included.
@@ -462,9 +465,10 @@ impl Querier for CongestionManager {
         let agent = &mut self.agents[ask.agent as usize];
         let next = match status {
             Status::OK => {
-                let events = agent.log.events;
+                let (events, unfit) = (agent.log.events, agent.log.unfit);
                 let next = agent.answered(&self.settings, ask.query, &packet.mad, self.reads_logs);
                 let grown = agent.log.events - events;
+                self.status.unfit += agent.log.unfit - unfit;
                 match agent.is_switch {
                     true => self.status.marked += grown,
                     false => self.status.slowed += grown,

@@ -154,6 +154,23 @@ fn only_what_differs_is_written() {
     assert_eq!(bench.answer(Status::OK, |_| {}), None, "the log was of no known type");
 }
 
+/// Regression: an adapter that answered with the log of a switch had hot spots at any port, with
+/// the names of others.
+#[test]
+fn a_log_of_another_kind_of_node_is_not_used() {
+    let mut bench = Bench::new(&[]);
+    let log_of_a_switch = |mad: &mut [u8; 256]| {
+        if MadHeader::of(mad).attribute_id() == cc::CONGESTION_LOG {
+            mad[cc::LOG_DATA].fill(u8::MAX);
+            mad[cc::LOG_DATA.start] = cc::LOG_TYPE_SWITCH;
+        }
+    };
+    while bench.answer(Status::OK, log_of_a_switch).is_some() {}
+    let log = &bench.manager.agents().next().unwrap().agent.log;
+    assert_eq!((log.ports.len(), log.flows.len(), log.events, log.unfit), (0, 0, 0, 1));
+    assert_eq!(bench.manager.status().unfit, 1);
+}
+
 #[test]
 fn other_values_in_the_answer_are_a_refusal_and_not_retried_at_once() {
     let lines = [("cc_ca_cong_setting_control_map", "1"), ("cc_ca_cong_setting_ccti_timer", "0 9")];

@@ -8,9 +8,10 @@ pub(crate) mod listing;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-use ib_mad::types::{Lid, PortNum};
+use ib_mad::types::{Guid, Lid, PortNum};
 use ib_mad::wire::congestion as cc;
 use ib_mad::wire::mad::{AttributeId, Status};
 use sa_proto::snapshot::Node;
@@ -20,8 +21,10 @@ use sm_core::congestion::{AgentView, CongestionManager, State};
 use crate::observe::node_name;
 use crate::observe::problem::{Condition, Kind, Subject};
 
-/// Limit of agents listed as problems, by kind; metrics count them all.
+/// Limit of agents listed as problems, by kind, and of hot spots; metrics count all agents.
 const LISTED_MAX: usize = 64;
+/// The same of one node, so that it does not hide the others.
+const NODE_LISTED_MAX: usize = 8;
 
 /// The manager, and what is passed between the threads that use it.
 #[derive(Default)]
@@ -57,34 +60,52 @@ impl CongestionBoard {
 
 fn conditions(manager: &CongestionManager) -> Vec<Condition> {
     let mut found = Vec::new();
-    let (mut keys, mut settings, mut spots) = (LISTED_MAX, LISTED_MAX, LISTED_MAX);
+    let (mut keys, mut settings) = (Places::default(), Places::default());
+    let (mut spots, mut spot_places) = (Vec::new(), Places::default());
     for view in manager.agents() {
-        let subject = || Subject::port(node_name(view.node), view.node.guid, view.agent.port);
+        let guid = view.node.guid;
+        let subject = || Subject::port(node_name(view.node), guid, view.agent.port);
         match view.agent.state {
-            State::KeyRefused if take(&mut keys) => {
+            State::KeyRefused if keys.take(guid) => {
                 let detail = "has another CC_Key: its congestion settings cannot be read or set";
                 found.push(Condition::new(Kind::CcKeyRefused, subject(), detail));
             }
-            State::SettingRefused(attribute, status) if take(&mut settings) => {
+            State::SettingRefused(attribute, status) if settings.take(guid) => {
                 let detail = refusal(attribute, status);
                 found.push(Condition::new(Kind::CongestionSetting, subject(), detail));
             }
             _ => {}
         }
-        for port in view.agent.log.ports.iter().filter(|port| port.is_hot()) {
-            if take(&mut spots) {
-                found.push(hot_spot(manager, view, port));
-            }
+        let hot = view.agent.log.ports.iter().filter(|port| port.is_hot());
+        spots.extend(hot.enumerate().map(|(rank, port)| (rank, view, port)));
+    }
+    // The first of each node before the second of any.
+    spots.sort_by_key(|(rank, ..)| *rank);
+    for (_, view, port) in spots {
+        if spot_places.take(view.node.guid) {
+            found.push(hot_spot(manager, view, port));
         }
     }
     found
 }
 
-/// Whether one more may be listed.
-fn take(left: &mut usize) -> bool {
-    let may = *left > 0;
-    *left = left.saturating_sub(1);
-    may
+/// Places of a list.
+#[derive(Default)]
+struct Places {
+    taken: usize,
+    of_node: HashMap<Guid, usize>,
+}
+
+impl Places {
+    /// Whether one more of a node may be listed.
+    fn take(&mut self, node: Guid) -> bool {
+        let of_node = self.of_node.entry(node).or_default();
+        let may = self.taken < LISTED_MAX && *of_node < NODE_LISTED_MAX;
+        if may {
+            (self.taken, *of_node) = (self.taken + 1, *of_node + 1);
+        }
+        may
+    }
 }
 
 /// What an agent did not take.

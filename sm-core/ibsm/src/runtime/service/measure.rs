@@ -84,7 +84,13 @@ impl Service {
             "Duration of the last cycle over all agents",
             status.last_cycle.as_secs_f64(),
         );
-        agents.into_iter().chain(events).chain(requests).chain([took]).collect()
+        let unfit = Metric::counter(
+            "congestion_logs_unfit",
+            "Logs of congestion of another kind of node than their agent, and ports in them that \
+             the switch does not have",
+            status.unfit,
+        );
+        agents.into_iter().chain(events).chain(requests).chain([took, unfit]).collect()
     }
 
     /// Events, the history and the event plug-in.
