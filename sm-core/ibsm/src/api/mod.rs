@@ -9,9 +9,11 @@
 //! JSON and documents made by others.
 //!
 //! - [`users`]: the file of users, passwords and tokens.
+//! - `origin`: requests that pages of other sites make.
 //! - [`pkeys`]: partitions; `inventory`: ports, systems and links of the published snapshot.
 
 mod inventory;
+mod origin;
 pub mod pkeys;
 #[cfg(test)]
 mod tests;
@@ -43,6 +45,7 @@ use tracing::{info, warn};
 
 use crate::http::{BodyFailure, Server, Totals, read_body};
 use crate::runtime::registry::{OrderFailure, PartitionDesk};
+use crate::web::guard;
 use sm_core::registry::{OrderRefusal, PartitionOrder};
 use users::{Caller, Proof, Users};
 
@@ -137,9 +140,9 @@ pub(crate) fn serve(address: SocketAddr, api: Api) -> Result<SocketAddr, ServeEr
         }),
         totals,
     };
-    let address = server.serve(address, |_| {
+    let address = server.serve(address, |address| {
         tokio::spawn(follow_users(served.clone()));
-        router(served)
+        router(served, origin::Asked::of(address))
     })?;
     info!("API at {scheme}://{address}/ufmRest");
     Ok(address)
@@ -179,7 +182,7 @@ fn server_config(files: &TlsFiles) -> Result<Arc<ServerConfig>, TrustError> {
     Ok(Arc::new(config))
 }
 
-fn router(served: Shared) -> Router {
+fn router(served: Shared, asked: origin::Asked) -> Router {
     let calls = || {
         Router::new()
             .route("/app/ufm_version", get(version))
@@ -194,6 +197,8 @@ fn router(served: Shared) -> Router {
         .nest("/ufmRest", calls())
         .nest("/ufmRestV2", calls())
         .nest("/ufmRestV3", calls())
+        .layer(middleware::from_fn_with_state(asked, origin::check))
+        .layer(middleware::map_response(guard::harden))
         .with_state(served.clone())
 }
 

@@ -66,7 +66,8 @@ fn plane() -> FabricPlane {
 
 /// The header of a user.
 fn basic(user: &str, password: &str) -> String {
-    format!("Authorization: Basic {}\r\n", BASE64_STANDARD.encode(format!("{user}:{password}")))
+    let proof = BASE64_STANDARD.encode(format!("{user}:{password}"));
+    format!("Authorization: Basic {proof}\r\nContent-Type: application/json; charset=utf-8\r\n")
 }
 
 /// Sends a request; returns status, head and body of the answer.
@@ -79,7 +80,7 @@ fn answered(
     let len = body.len();
     write!(
         stream,
-        "{call} HTTP/1.1\r\nHost: sm\r\n{headers}Content-Length: {len}\r\nConnection: \
+        "{call} HTTP/1.1\r\nHost: localhost\r\n{headers}Content-Length: {len}\r\nConnection: \
          close\r\n\r\n{body}"
     )
     .unwrap();
@@ -333,7 +334,8 @@ fn a_viewer_reads_and_changes_nothing() {
     assert_eq!(bed.ask_as("eye", "GET app/smconf", "").0, 403, "keys");
     let (status, tokens) = bed.ask_as("eye", "POST app/tokens", "");
     assert_eq!(status, 200);
-    let header = format!("Authorization: Basic {}\r\n", tokens["access_token"].as_str().unwrap());
+    let token = tokens["access_token"].as_str().unwrap();
+    let header = format!("Authorization: Basic {token}\r\nContent-Type: application/json\r\n");
     assert_eq!(bed.send("POST /ufmRestV3/resources/pkeys", &header, add).0, 403);
     assert_eq!(bed.registry.plane().api_partitions.len(), 0);
 }
@@ -367,8 +369,8 @@ fn requests_without_their_bodies_shut_out_no_other() {
         .map(|_| {
             let mut stream = TcpStream::connect(bed.address).unwrap();
             let headers = basic("op", "secret");
-            let head = "PUT /ufmRest/resources/pkeys HTTP/1.1\r\nHost: sm\r\nContent-Length: 9";
-            write!(stream, "{head}\r\n{headers}\r\n").unwrap();
+            let head = "PUT /ufmRest/resources/pkeys HTTP/1.1\r\nHost: localhost\r\n";
+            write!(stream, "{head}Content-Length: 9\r\n{headers}\r\n").unwrap();
             stream
         })
         .collect();
@@ -377,7 +379,7 @@ fn requests_without_their_bodies_shut_out_no_other() {
     while bed.status.connections.displaced.load(Relaxed) == 0 {
         // Until their passwords are checked, they are busy.
         let mut stream = TcpStream::connect(bed.address).unwrap();
-        let _ = write!(stream, "POST /dologin HTTP/1.1\r\nHost: sm\r\n\r\n");
+        let _ = write!(stream, "POST /dologin HTTP/1.1\r\nHost: localhost\r\n\r\n");
         let _ = stream.read(&mut [0; 64]);
         assert!(Instant::now() < end, "all places stay busy");
     }
@@ -509,4 +511,22 @@ fn interop_networking_mlnx_baremetal() {
     let text = String::from_utf8_lossy(&output.stdout);
     assert_eq!(text.trim(), "done", "{}", String::from_utf8_lossy(&output.stderr));
     assert!(bed.registry.plane().api_partitions.is_empty());
+}
+
+/// Regression: with a text type, an order of a page of another site was carried out.
+#[test]
+fn orders_of_other_sites_pages_are_not_carried_out() {
+    let bed = Bed::new();
+    let add = r#"{"pkey":"0x9","guids":["0x11"]}"#;
+    let post = "POST /ufmRest/resources/pkeys";
+    let op = basic("op", "secret");
+    for header in ["Origin: http://evil.example", "Sec-Fetch-Site: cross-site"] {
+        assert_eq!(bed.send(post, &format!("{op}{header}\r\n"), add).0, 403, "{header}");
+    }
+    let text = op.replace("application/json", "text/plain");
+    assert_eq!(bed.send(post, &text, add).0, 415);
+    assert_eq!(bed.ask("GET resources/pkeys/0x9", "").0, 404);
+    assert_eq!(bed.send(post, &op, add).0, 200);
+    let (_, head, _) = bed.send("GET /ufmRest/resources/pkeys", &op, "");
+    assert!(head.contains("x-content-type-options: nosniff"), "{head}");
 }

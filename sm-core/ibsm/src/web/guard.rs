@@ -35,8 +35,8 @@ const CLOSED: &str = "The page and /api/v1/ show names and topology of the fabri
     --http 127.0.0.1:PORT and a tunnel: ssh -L PORT:127.0.0.1:PORT HOST. /metrics is always \
     served.\n";
 
-const ELSEWHERE: &str =
-    "This page is for this machine only: use localhost or a loopback address.\n";
+pub(crate) const ELSEWHERE: &str =
+    "This address is for this machine only: use localhost or a loopback address.\n";
 
 /// Refuses requests that may not see the page.
 pub(super) async fn check(State(page): State<Page>, request: Request, next: Next) -> Response {
@@ -56,7 +56,8 @@ pub(super) async fn check_host(State(page): State<Page>, request: Request, next:
     next.run(request).await
 }
 
-fn is_local(host: &str) -> bool {
+/// Whether a `Host` names this machine.
+pub(crate) fn is_local(host: &str) -> bool {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
         _ => host,
@@ -67,7 +68,7 @@ fn is_local(host: &str) -> bool {
 }
 
 /// Security headers of all responses.
-pub(super) async fn harden(mut response: Response) -> Response {
+pub(crate) async fn harden(mut response: Response) -> Response {
     const HEADERS: [(header::HeaderName, &str); 5] = [
         (
             header::CONTENT_SECURITY_POLICY,

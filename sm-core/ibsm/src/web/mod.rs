@@ -14,7 +14,7 @@ mod api;
 mod assets;
 mod events;
 mod fabric;
-mod guard;
+pub(crate) mod guard;
 mod layout;
 mod load;
 mod map;
