@@ -19,6 +19,9 @@ const FRAME_HEAD_LEN: usize = 12;
 /// Longest record, bytes: a topology of 48,000 hosts has 3 MB.
 pub const RECORD_LEN_MAX: usize = 32 << 20;
 
+/// Numbers of events are below this: one that is not is damaged.
+pub const NUMBER_END: u64 = 1 << 63;
+
 /// The beginning of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
@@ -40,11 +43,12 @@ impl Head {
         bytes
     }
 
-    /// Reads it; `None` if these bytes do not begin a segment.
+    /// Reads it; `None` if these bytes do not begin a segment, or its number is out of range.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let head = bytes.first_chunk::<HEAD_LEN>()?;
         let word = |at: usize| u64::from_le_bytes(head[at..at + 8].try_into().unwrap_or_default());
         let is_valid = head[..8] == MAGIC[..] && word(24) == xxh3_64(&head[..24]);
+        let is_valid = is_valid && word(8) < NUMBER_END;
         is_valid.then(|| Self { number: word(8), time_ms: word(16) })
     }
 }
@@ -138,5 +142,7 @@ mod tests {
             assert_eq!(Head::decode(&damaged), None, "{at}");
         }
         assert_eq!(Head::decode(&bytes[..31]), None);
+        // Regression: the first event of the next run had no number.
+        assert_eq!(Head::decode(&Head { number: u64::MAX, ..head }.encode()), None);
     }
 }

@@ -10,6 +10,7 @@ use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use serde::{Deserialize, Serialize};
 
+use super::frame::NUMBER_END;
 use super::layout::Layout;
 use super::loads::KeptLoads;
 use crate::observe::event::Event;
@@ -67,7 +68,10 @@ impl Record {
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (&kind, rest) = bytes.split_first()?;
         match kind {
-            EVENT => serde_json::from_slice(rest).ok().map(Self::Event),
+            EVENT => {
+                let event = serde_json::from_slice::<Event>(rest).ok();
+                event.filter(|event| event.number < NUMBER_END).map(Self::Event)
+            }
             WHOLE => unpacked(rest).map(Self::Whole),
             CHANGE => unpacked(rest).map(Self::Change),
             LOADS => KeptLoads::decode(rest).map(Self::Loads),
@@ -166,6 +170,16 @@ mod tests {
             }
         }
         assert_eq!(Record::decode(&[9, 1, 2]), None);
+    }
+
+    /// Regression: the number after such a one was beyond 64 bits, and each start ended in a panic.
+    #[test]
+    fn an_event_without_a_number_behind_it_is_damaged() {
+        for (number, is_read) in [(NUMBER_END - 1, true), (NUMBER_END, false), (u64::MAX, false)] {
+            let event = Event { number, kind: "trap".into(), ..Event::default() };
+            let bytes = Record::Event(event).encode();
+            assert_eq!(Record::decode(&bytes).is_some(), is_read, "{number}");
+        }
     }
 
     #[test]
