@@ -10,13 +10,16 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use crate::kept;
+
 /// How far above the seconds since 1970 an epoch may be. All SMs of a subnet begin near their
 /// clocks and count sessions from there; 2^32 seconds are 136 years, more than the error of any
 /// clock. No SM has taken a higher epoch, and a session above it would use up the remaining epochs.
 const AHEAD_MAX: u64 = 1 << 32;
 
-/// The file's name.
+/// The file's name, and how much of it is read, bytes.
 const FILE: &str = "epoch";
+const FILE_LEN_MAX: u64 = 1 << 20;
 
 /// Where the epoch of the last session is kept.
 pub trait Epochs: Send + Sync {
@@ -48,7 +51,7 @@ impl Epochs for EpochFile {
 
     fn load(&self) -> io::Result<Option<String>> {
         fs::create_dir_all(&self.0)?;
-        match fs::read(self.0.join(FILE)) {
+        match kept::read(&self.0.join(FILE), FILE_LEN_MAX) {
             // What is no text is no number: damaged.
             Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -58,7 +61,7 @@ impl Epochs for EpochFile {
 
     fn save(&self, epoch: u64) -> io::Result<()> {
         let temporary = self.0.join("epoch.new");
-        let mut file = File::create(&temporary)?;
+        let mut file = kept::draft(&temporary, 0o644)?;
         writeln!(file, "{epoch}")?;
         file.sync_all()?;
         fs::rename(&temporary, self.0.join(FILE))?;

@@ -13,10 +13,9 @@
 //!
 //! The epoch of snapshots is in the same directory; `publish` writes it.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -27,6 +26,7 @@ use ib_mad::types::PortNum;
 use tracing::warn;
 
 use crate::cli::master_files::{self, MasterFiles};
+use crate::kept;
 use crate::node::{
     BASELINE, Contents, LIDS, M_KEYS, MasterState, NEIGHBOURS, StateWrite, WriteOutcome,
 };
@@ -84,7 +84,7 @@ impl StateDir {
         if is_new {
             warn!("{}", created(path));
         }
-        let lock = File::create(path.join("lock")).map_err(failed)?;
+        let lock = kept::lock_file(&path.join("lock")).map_err(failed)?;
         lock.try_lock().map_err(|error| match error {
             TryLockError::WouldBlock => failed(io::Error::other(
                 "another ibsm uses it; each ibsm on a host needs its own directory",
@@ -274,8 +274,7 @@ impl StateDir {
             Ok(text) => return Ok(text.unwrap_or_default()),
             Err(failure) => failure,
         };
-        let is_other = fs::metadata(&failure.path).is_ok_and(|metadata| !metadata.is_file());
-        if failure.source.kind() != io::ErrorKind::InvalidData && !is_other {
+        if failure.source.kind() != io::ErrorKind::InvalidData {
             return Err(failure);
         }
         if self.lock.is_none() {
@@ -314,16 +313,8 @@ impl StateDir {
 
     fn read_up_to(&self, name: &str, len_max: u64) -> Result<Option<String>, StateError> {
         let path = self.file(name);
-        let read = || {
-            let len = fs::metadata(&path)?.len();
-            if len > len_max {
-                let reason = format!("it has {len} bytes; at most {len_max} are read");
-                return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
-            }
-            Ok(String::from_utf8_lossy(&fs::read(&path)?).into_owned())
-        };
-        match read() {
-            Ok(text) => Ok(Some(text)),
+        match kept::read(&path, len_max) {
+            Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(source) => Err(StateError { path, source }),
         }
@@ -363,7 +354,8 @@ impl StateWriter {
         fs::create_dir_all(&directory)
             .map_err(|source| StateError { path: directory.clone(), source })?;
         for (name, text) in master_files::copies(&state.files) {
-            if fs::read(self.file(&name)).is_ok_and(|before| before == text) {
+            let before = kept::read(&self.file(&name), text.len() as u64);
+            if before.is_ok_and(|before| before == text) {
                 continue;
             }
             self.write(&name, text)?;
@@ -407,12 +399,10 @@ impl StateWriter {
         let path = self.file(name);
         let draft = self.file(&format!("{name}.new"));
         let write = || {
-            // A draft that a crash left may be open to others.
-            let _ = fs::remove_file(&draft);
             let is_private = name == M_KEYS || name.starts_with(master_files::DIRECTORY);
             let mode = if is_private { 0o600 } else { 0o644 };
-            let mut options = OpenOptions::new();
-            let mut file = options.write(true).create_new(true).mode(mode).open(&draft)?;
+            // A draft that a crash left may be open to others.
+            let mut file = kept::draft(&draft, mode)?;
             file.write_all(text.as_ref())?;
             if self.syncs() {
                 file.sync_all()?;
@@ -534,6 +524,28 @@ mod tests {
         fs::create_dir(&keys).unwrap();
         let refusal = state.m_keys().unwrap_err().to_string();
         assert!(refusal.contains("remove guid2mkey.refused*") && keys.exists(), "{refusal}");
+    }
+
+    /// Regression: a pipe in the directory had the start wait for ever, and a link had it empty the
+    /// file that the link led to.
+    #[test]
+    fn pipes_and_links_in_the_directory_are_not_used() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, precious) = (dir.path().join("state"), dir.path().join("precious"));
+        fs::create_dir(&path).unwrap();
+        fs::write(&precious, "precious").unwrap();
+        std::os::unix::fs::symlink(&precious, path.join("lock")).unwrap();
+        let refusal = StateDir::open(&path, true).unwrap_err().to_string();
+        assert!(refusal.contains("lock is a link"), "{refusal}");
+        assert_eq!(fs::read(&precious).unwrap(), b"precious");
+        fs::remove_file(path.join("lock")).unwrap();
+        let state = StateDir::open(&path, true).unwrap();
+        for name in ["routing", "cut-ports"] {
+            kept::tests::pipe(&path.join(name));
+        }
+        assert!(state.origin().unwrap().is_none() && path.join("routing.refused").exists());
+        let refusal = state.disabled_ports().unwrap_err().to_string();
+        assert!(refusal.contains("cut-ports is not a regular file"), "{refusal}");
     }
 
     /// Regression: on file systems where directories cannot be synced, no state file counted as

@@ -3,13 +3,14 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use crate::history::frame::{Frames, HEAD_LEN, Head};
 use crate::history::layout::Layout;
 use crate::history::record::{FabricReader, Record};
 use crate::history::{Archive, LOADS_AGE_MAX_MS, Page, Place, Reach, SegmentSummary};
+use crate::kept;
 use crate::observe::event::Event;
 use crate::observe::ports::KeptFabric;
 use crate::observe::topology::Topology;
@@ -69,8 +70,7 @@ impl Files {
     /// Writes a file under a name that no reader knows.
     fn replace(&self, name: &str, bytes: &[u8]) -> io::Result<File> {
         let path = self.directory.join(name);
-        let mut file =
-            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path)?;
+        let mut file = kept::draft(&path, 0o600)?;
         if let Err(error) = file.write_all(bytes).and_then(|()| file.sync_data()) {
             let _ = fs::remove_file(path);
             return Err(error);
@@ -80,7 +80,7 @@ impl Files {
 
     /// Opens a segment to append to it.
     pub(super) fn append(&self, segment: Segment) -> io::Result<File> {
-        OpenOptions::new().write(true).open(self.path(segment))
+        kept::open(&self.path(segment), OpenOptions::new().write(true))
     }
 
     /// Removes a segment.
@@ -90,7 +90,7 @@ impl Files {
 
     /// Length of a segment, bytes.
     pub(super) fn len(&self, segment: Segment) -> io::Result<u64> {
-        Ok(fs::metadata(self.path(segment))?.len())
+        Ok(fs::symlink_metadata(self.path(segment))?.len())
     }
 
     /// Head of a segment; `None` if it is damaged, or the file is gone.
@@ -105,7 +105,7 @@ impl Files {
     }
 
     fn read(&self, segment: Segment, offset: u64, len_max: u64) -> io::Result<Option<Vec<u8>>> {
-        let mut file = match File::open(self.path(segment)) {
+        let mut file = match kept::open(&self.path(segment), OpenOptions::new().read(true)) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
@@ -125,7 +125,8 @@ impl Files {
 
     /// What was missing of the fabric; nothing if the file is damaged.
     fn missing(&self) -> io::Result<Layout> {
-        let file = match File::open(self.directory.join(MISSING)) {
+        let path = self.directory.join(MISSING);
+        let file = match kept::open(&path, OpenOptions::new().read(true)) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Layout::default()),
             Err(error) => return Err(error),
@@ -318,5 +319,30 @@ impl Archive for Files {
             }
         }
         Ok(reach)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: with links in the directory, segments and what was missing were written to any
+    /// file, and a pipe had the start wait for ever.
+    #[test]
+    fn links_and_pipes_in_the_directory_are_not_used() {
+        let directory = tempfile::tempdir().unwrap();
+        let files = Files::open(&directory.path().join("history")).unwrap();
+        let at = |name: &str| directory.path().join("history").join(name);
+        let precious = directory.path().join("precious");
+        fs::write(&precious, "precious").unwrap();
+        for name in [SEGMENT_NEW, MISSING_NEW, "00000002.history"] {
+            std::os::unix::fs::symlink(&precious, at(name)).unwrap();
+        }
+        files.create(Segment(1), b"start").unwrap();
+        files.keep_missing(&Topology::default()).unwrap();
+        assert!(files.append(Segment(2)).is_err() && files.head(Segment(2)).is_err());
+        assert_eq!(fs::read(&precious).unwrap(), b"precious");
+        kept::tests::pipe(&at("00000003.history"));
+        assert!(files.append(Segment(3)).is_err() && files.head(Segment(3)).is_err());
     }
 }

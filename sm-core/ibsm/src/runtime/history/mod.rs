@@ -23,6 +23,7 @@ use tokio::sync::watch;
 use tracing::warn;
 
 use crate::history::Archive;
+use crate::kept;
 use crate::observe::event::{EVENTS_MAX, EventLog};
 use crate::observe::ports::KeptFabric;
 use crate::observe::problem::{Condition, Kind, Subject};
@@ -86,7 +87,7 @@ impl History {
     ) -> Result<Self, HistoryError> {
         let failed = |source| HistoryError { path: directory.to_owned(), source };
         let files = Files::open(directory).map_err(failed)?;
-        let lock = File::create(directory.join("lock")).map_err(failed)?;
+        let lock = kept::lock_file(&directory.join("lock")).map_err(failed)?;
         lock.try_lock().map_err(|error| match error {
             TryLockError::WouldBlock => failed(io::Error::other(
                 "another ibsm uses it; each ibsm on a host needs its own directory",

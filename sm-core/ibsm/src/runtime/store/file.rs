@@ -13,7 +13,7 @@ mod zeros;
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -26,6 +26,7 @@ use sa_proto::snapshot::{RegistryChanges, RegistryPlane, Session};
 
 use super::error::failure;
 use super::{Event, Store, StoreError, Stored, entry};
+use crate::kept;
 use sm_core::registry::{Changes, Outcome, OutcomeKey, outcome};
 use tables::{
     LOG, META, OUTCOMES, PIECE_LEN, ReadError, RowReader, RowWriter, append, for_each_entry,
@@ -73,8 +74,8 @@ impl Medium for Directory {
     }
 
     fn open(&self, builder: redb::Builder) -> Result<Database, redb::Error> {
-        create_private(&self.path()).map_err(redb::StorageError::Io)?;
-        Ok(builder.create(self.path())?)
+        let file = open_private(&self.path()).map_err(redb::StorageError::Io)?;
+        Ok(builder.create_file(file)?)
     }
 }
 
@@ -401,14 +402,13 @@ impl RegistryFile {
     }
 }
 
-/// Creates an empty file that only its owner can read, or restricts an existing one.
-fn create_private(path: &Path) -> io::Result<()> {
-    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            fs::set_permissions(path, fs::Permissions::from_mode(0o600))
-        }
-        opened => opened.map(drop),
-    }
+/// Opens a file that only its owner can read, creating it if need be.
+fn open_private(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    let file = kept::open(path, &mut options)?;
+    file.set_permissions(fs::Permissions::from_mode(0o600))?;
+    Ok(file)
 }
 
 #[cfg(test)]
