@@ -449,7 +449,7 @@ impl Publisher {
     /// Records that the registry's store holds what was committed in this session. A session of
     /// this SM below it is [challenged](Self::challenge) as if responders refused it.
     pub fn note_stored_session(&self, session: Session) {
-        self.shared.note_refused(session);
+        self.shared.note_rival(session);
     }
 
     /// Sets the address that the front door's envelopes come from, for responders.

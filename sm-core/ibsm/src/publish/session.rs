@@ -17,6 +17,11 @@ use crate::kept;
 /// clock. No SM has taken a higher epoch, and a session above it would use up the remaining epochs.
 const AHEAD_MAX: u64 = 1 << 32;
 
+/// The same of an epoch for which a responder refuses ours, unless others hold it. A session above
+/// it, and the next ones of other SMs with other clocks, are far below [`AHEAD_MAX`], so that one
+/// that is false costs no takeover.
+const REPORTED_AHEAD_MAX: u64 = 1 << 31;
+
 /// The file's name, and how much of it is read, bytes.
 const FILE: &str = "epoch";
 const FILE_LEN_MAX: u64 = 1 << 20;
@@ -69,9 +74,14 @@ impl Epochs for EpochFile {
     }
 }
 
-/// Whether an SM can have taken an epoch that a peer reports.
+/// Whether an SM can have taken an epoch: that in the file, or one that a responder holds.
 pub(super) fn is_plausible(epoch: u64, now: SystemTime) -> bool {
     epoch <= clock(now) + AHEAD_MAX
+}
+
+/// Whether an epoch for which a responder refuses ours is believed.
+pub(super) fn is_believed(epoch: u64, now: SystemTime) -> bool {
+    epoch <= clock(now) + REPORTED_AHEAD_MAX
 }
 
 /// Seconds since 1970.
@@ -149,6 +159,22 @@ mod tests {
             fs::write(directory.path().join(FILE), damaged.to_string()).unwrap();
             assert_eq!(next_epoch(directory.path(), 0, at(10)).unwrap(), 10, "{damaged}");
         }
+    }
+
+    /// Regression: one responder reported the highest epoch that was believed. The next session was
+    /// above what other SMs believed, and one with a clock a minute behind answered no query after a
+    /// takeover for that minute.
+    #[test]
+    fn the_session_after_a_reported_one_is_plausible_to_sms_with_other_clocks() {
+        let directory = tempfile::tempdir().unwrap();
+        let now = at(1_800_000_000);
+        let reported = 1_800_000_000 + REPORTED_AHEAD_MAX;
+        assert!(is_believed(reported, now) && !is_believed(reported + 1, now));
+        let next = next_epoch(directory.path(), reported, now).unwrap();
+        let behind = at(1_800_000_000 - 365 * 86_400);
+        assert!(is_plausible(next, behind), "responders hold it");
+        let other = tempfile::tempdir().unwrap();
+        assert_eq!(next_epoch(other.path(), next, behind).unwrap(), next + 1);
     }
 
     /// Regression: a file of bytes that are no text kept the manager from publishing anything.

@@ -226,8 +226,18 @@ impl Shared {
         *self.rival.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that a responder refused our session for this one; `false` if no SM can have begun it.
+    /// Notes that a responder refused our session for this one; `false` if that is not believed.
     pub(super) fn note_refused(&self, session: Session) -> bool {
+        let is_known = session.epoch <= self.highest().epoch;
+        if !is_known && !session::is_believed(session.epoch, self.clock.time_of_day()) {
+            self.counters.implausible.fetch_add(1, Relaxed);
+            return false;
+        }
+        self.note_rival(session)
+    }
+
+    /// Notes a session that ours must be above; `false` if no SM can have begun it.
+    pub(super) fn note_rival(&self, session: Session) -> bool {
         let is_plausible = self.note_held(session);
         if is_plausible {
             let mut rival = self.rival.lock().unwrap_or_else(PoisonError::into_inner);
