@@ -32,6 +32,10 @@ const NOTICES_BATCH_MAX: usize = 256;
 /// Largest message accepted, bytes: as many writes as one may have, with room.
 const INBOUND_LEN_MAX: usize = 6 << 20;
 
+/// Traps of one message, and largest message with traps accepted, bytes.
+const RELAYED_MAX: usize = 4096;
+const RELAYED_LEN_MAX: usize = RELAYED_MAX * 288;
+
 /// Largest order accepted: its GUIDs, with room.
 const ORDER_LEN_MAX: usize = 1 << 20;
 
@@ -41,7 +45,8 @@ pub(super) fn services(shared: Arc<Shared>, end: watch::Receiver<()>) -> Routes 
     let orders = PartitionsServer::new(orders).max_decoding_message_size(ORDER_LEN_MAX);
     let service = Service { shared, end };
     let registry = RegistryServer::new(service.clone()).max_decoding_message_size(INBOUND_LEN_MAX);
-    Routes::new(registry).add_service(EventsServer::new(service)).add_service(orders)
+    let events = EventsServer::new(service).max_decoding_message_size(RELAYED_LEN_MAX);
+    Routes::new(registry).add_service(events).add_service(orders)
 }
 
 #[derive(Clone)]
@@ -134,7 +139,7 @@ impl Events for Service {
                 message = inbound.message() => message?,
             };
             let Some(message) = message else { break };
-            for trap in message.traps {
+            for trap in relayed(message)? {
                 count += u64::from(self.take_trap(&trap));
             }
         }
@@ -213,5 +218,36 @@ impl Service {
                 false
             }
         }
+    }
+}
+
+/// The traps of a message.
+fn relayed(message: event_proto::Traps) -> Result<Vec<event_proto::Trap>, Status> {
+    match message.traps.len() {
+        0..=RELAYED_MAX => Ok(message.traps),
+        count => {
+            let text = format!("{count} traps in one message; the limit is {RELAYED_MAX}");
+            Err(Status::invalid_argument(text))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use prost::Message as _;
+
+    /// Regression: a message had as many empty traps as 4 MB hold, which took 160 MB.
+    #[test]
+    fn a_message_has_a_limited_number_of_traps() {
+        let mad = vec![0xFF; MAD_LEN].into();
+        let trap = event_proto::Trap { mad, lid: u16::MAX.into(), sl: 15 };
+        let of = |count| {
+            let traps = vec![trap.clone(); count];
+            event_proto::Traps { responder_id: 7, traps }
+        };
+        assert!(of(RELAYED_MAX).encoded_len() <= RELAYED_LEN_MAX);
+        assert_eq!(relayed(of(RELAYED_MAX)).unwrap().len(), RELAYED_MAX);
+        assert!(relayed(of(RELAYED_MAX + 1)).is_err());
     }
 }
