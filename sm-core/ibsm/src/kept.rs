@@ -1,6 +1,6 @@
-//! Opens files of the state directory and of the history. Another user may own such a directory, for
-//! instance below `/tmp`: links are not followed, which would have root write to any file, and what
-//! is not a regular file is not used, since to open a pipe waits for its other end.
+//! Opens files of the state directory and of the history. Another user may own such a directory,
+//! for instance below `/tmp`: links are not followed, which would have root write to any file, and
+//! what is not a regular file is not used, since to open a pipe waits for its other end.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read};

@@ -162,8 +162,8 @@ mod tests {
     }
 
     /// Regression: one responder reported the highest epoch that was believed. The next session was
-    /// above what other SMs believed, and one with a clock a minute behind answered no query after a
-    /// takeover for that minute.
+    /// above what other SMs believed, and one with a clock a minute behind answered no query after
+    /// a takeover for that minute.
     #[test]
     fn the_session_after_a_reported_one_is_plausible_to_sms_with_other_clocks() {
         let directory = tempfile::tempdir().unwrap();

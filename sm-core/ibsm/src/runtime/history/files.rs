@@ -6,7 +6,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use crate::history::frame::{Frames, HEAD_LEN, Head};
+use crate::history::frame::{Frames, HEAD_LEN, Head, NUMBER_END};
 use crate::history::layout::Layout;
 use crate::history::record::{FabricReader, Record};
 use crate::history::{Archive, LOADS_AGE_MAX_MS, Page, Place, Reach, SegmentSummary};
@@ -50,7 +50,12 @@ impl Files {
         for entry in fs::read_dir(&self.directory)? {
             let name = entry?.file_name();
             let number = name.to_str().and_then(|name| name.strip_suffix(SUFFIX));
-            all.extend(number.and_then(|number| number.parse().ok()).map(Segment));
+            let segment = number.and_then(|number| number.parse().ok()).map(Segment);
+            // Others are not ours, such as a copy that somebody made.
+            let is_ours = |segment: &Segment| {
+                segment.0 < NUMBER_END && self.path(*segment).file_name() == Some(name.as_os_str())
+            };
+            all.extend(segment.filter(is_ours));
         }
         all.sort_unstable();
         Ok(all)
@@ -325,6 +330,20 @@ impl Archive for Files {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Regression: a file with a number of another length stopped the history for ever, since it
+    /// was looked for under the name that it would have.
+    #[test]
+    fn files_with_other_names_are_not_segments() {
+        let directory = tempfile::tempdir().unwrap();
+        let files = Files::open(directory.path()).unwrap();
+        files.create(Segment(7), b"start").unwrap();
+        for name in ["5", "+0000005", "000000009", "18446744073709551615", "00000008.copy"] {
+            fs::write(directory.path().join(format!("{name}{SUFFIX}")), b"start").unwrap();
+        }
+        files.create(Segment(123_456_789), b"start").unwrap();
+        assert_eq!(files.segments().unwrap(), [Segment(7), Segment(123_456_789)]);
+    }
 
     /// Regression: with links in the directory, segments and what was missing were written to any
     /// file, and a pipe had the start wait for ever.
