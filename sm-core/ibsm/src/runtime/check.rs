@@ -124,8 +124,23 @@ impl Found {
             1 => "1 mistake".to_owned(),
             count => format!("{count} mistakes"),
         };
-        text + &format!("{count}; read: {read}\n")
+        text += &format!("{count}; read: {read}\n");
+        printable(&text)
     }
+}
+
+/// A text with control characters of files as escapes: a terminal would obey them.
+fn printable(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            letter if letter.is_control() && letter != '\n' => {
+                shown.extend(letter.escape_default())
+            }
+            letter => shown.push(letter),
+        }
+    }
+    shown
 }
 
 /// A text with these lines, from 1, empty.
@@ -196,6 +211,15 @@ mod tests {
         assert_eq!(found.mistakes.len(), begins.len(), "{:#?}", found.mistakes);
         assert!(found.text().contains("\n11 mistakes; read: "), "{}", found.text());
         assert_eq!(found.files.len(), 6, "{:?}", found.files);
+    }
+
+    /// Regression: control bytes of files came to the terminal.
+    #[test]
+    fn control_bytes_of_files_are_escaped() {
+        let conf = "key\u{1b}]0;x\u{7}\u{85} 5\n";
+        let text = check(&[("opensm.conf", conf)], &["-F", "AT/opensm.conf"]).text();
+        assert!(text.contains("u{1b}]0;x"), "{text}");
+        assert!(!text.contains(|letter: char| letter.is_control() && letter != '\n'), "{text:?}");
     }
 
     #[test]

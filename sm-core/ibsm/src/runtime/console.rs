@@ -477,7 +477,10 @@ impl Lines {
         if !self.line.ends_with(b"\n") {
             return Ok(None);
         }
-        Ok(Some(String::from_utf8_lossy(&std::mem::take(&mut self.line)).into_owned()))
+        let line = std::mem::take(&mut self.line);
+        // Answers repeat words, and a terminal would obey control characters in them.
+        let is_control = |letter: char| letter.is_control() && !letter.is_ascii_whitespace();
+        Ok(Some(String::from_utf8_lossy(&line).replace(is_control, "\u{FFFD}")))
     }
 }
 
@@ -520,6 +523,17 @@ mod tests {
         assert_eq!(admitted(&open), [false, false, true, true]);
         open.stream = None;
         assert_eq!(admitted(&open), [true; 4]);
+    }
+
+    /// Regression: answers had the control characters of words.
+    #[test]
+    fn control_characters_are_no_part_of_words() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        client.write_all(b"priority\t\x1b]0;x\x07 9\r\n").unwrap();
+        let mut lines = Lines::new(listener.accept().unwrap().0);
+        let line = lines.next().unwrap().unwrap();
+        assert_eq!(line, "priority\t\u{FFFD}]0;x\u{FFFD} 9\r\n");
     }
 
     /// Regression: the body of a request was read as words.
