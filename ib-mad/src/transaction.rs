@@ -234,6 +234,11 @@ impl<T> Transactions<T> {
         self.slots[index as usize].context.as_mut()
     }
 
+    /// All outstanding requests with their transaction IDs, in no particular order.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+        self.slots.iter().filter_map(|slot| Some((slot.tid, slot.context.as_ref()?)))
+    }
+
     /// Handles a response; returns its request's context. `None`, counted, if no request matches.
     pub fn handle_response(&mut self, tid: u64) -> Option<T> {
         let Some(index) = self.find(tid) else {

@@ -189,6 +189,22 @@ impl Exchange {
         self.window.cancel(tid);
     }
 
+    /// Requests that were sent and are not answered yet, with their TransactionIDs.
+    pub fn in_flight(&self) -> impl Iterator<Item = (u64, Request)> {
+        let sent = self.window.iter().filter(|(_, sent)| sent.attempts > 0);
+        sent.map(|(tid, sent)| (tid.into(), sent.request))
+    }
+
+    /// Queues requests that were sent before all others, as if they were new: what was sent cannot
+    /// arrive. An answer to it is ignored, and it does not count as lost.
+    pub fn send_again(&mut self, tids: &[u64]) {
+        for &tid in tids.iter().rev() {
+            if let Some(sent) = self.window.cancel(tid) {
+                self.queue.push_front(sent.request);
+            }
+        }
+    }
+
     /// Drops all requests, outstanding ones included.
     pub fn cancel_all(&mut self) {
         self.generation += 1;
@@ -315,6 +331,27 @@ mod tests {
             exchange.push(request(99));
             assert_eq!(exchange.poll_transmit(now).unwrap().timeout, expected);
         }
+    }
+
+    /// What was sent over a link that is gone must not be waited for, nor count as lost.
+    #[test]
+    fn what_is_sent_again_is_a_new_request() {
+        let now = Instant::now();
+        let timeout = Duration::from_millis(200);
+        let timing = Timing { window: 2, timeout, long_timeout: timeout, retries: 0 };
+        let mut exchange = Exchange::new(timing, 7);
+        (0..3).for_each(|n| exchange.push(request(n)));
+        let [first, second] = [0, 1].map(|_| exchange.poll_transmit(now).unwrap());
+        assert_eq!(exchange.in_flight().count(), 2);
+        exchange.send_again(&[first.tid, second.tid]);
+        assert_eq!((exchange.in_flight().count(), exchange.outstanding()), (0, 3));
+        assert_eq!(exchange.handle_answer(now, first.tid), None);
+        let later = now + timeout / 2;
+        let again = [0, 1].map(|_| exchange.poll_transmit(later).unwrap());
+        assert_eq!(again.map(|sent| sent.request), [request(0), request(1)]);
+        exchange.handle_timeout(now + timeout);
+        assert_eq!(exchange.poll_given_up(now + timeout), None, "they were sent later");
+        assert_eq!(exchange.passed(Kind::PortInfo).repeated, 0);
     }
 
     /// A repetition must not wait for room in the window, which its own request takes up.

@@ -8,6 +8,7 @@ mod came_back;
 mod common;
 mod compaction;
 mod congestion;
+mod cuts;
 mod demands;
 mod dry_run;
 mod dumps;

@@ -4,16 +4,17 @@
 //! belong to switches. A partial one starts at the switches that reported a change and trusts
 //! links that stayed Active between known nodes.
 //!
-//! `probes`: which node is behind a port; `contradiction` and `checks`: results that exclude each
-//! other; `identity`: whether known routes still lead where they led; `places`: nodes at other
-//! places than before; `homes`: GUIDs that two ports have; `memory`: what `neighbors` takes;
-//! `answers`: attributes of nodes and ports; `new_nodes`: limits of what a link may bring;
-//! `quarantine`: what is kept out since it does not belong; `end`: the end of a discovery, once all
-//! are read.
+//! `changed`: nodes that reported a change; `probes`: which node is behind a port; `contradiction`
+//! and `checks`: results that exclude each other; `identity`: whether known routes still lead where
+//! they led; `places`: nodes at other places than before; `homes`: GUIDs that two ports have;
+//! `memory`: what `neighbors` takes; `answers`: attributes of nodes and ports; `new_nodes`: limits
+//! of what a link may bring; `quarantine`: what is kept out since it does not belong; `end`: the
+//! end of a discovery, once all are read.
 
 mod answerer;
 mod answers;
 mod came_back;
+mod changed;
 mod checks;
 mod contradiction;
 pub(in crate::sweep) mod end;
@@ -27,7 +28,7 @@ mod probes;
 mod quarantine;
 mod unresponsive;
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::time::Instant;
 
 use ib_mad::types::Guid;
@@ -53,6 +54,10 @@ pub(in crate::sweep) struct Discovery {
     bounded: bool,
     /// Nodes to read last, by routes that avoid links found down.
     suspects: Vec<NodeIndex>,
+    /// Nodes that reported a change, and switches that lost a link.
+    changed: BTreeSet<NodeIndex>,
+    /// Ports on the way to them, which are read, too.
+    on_the_way: HashSet<PortIndex>,
     /// Whether a fatal error was reported.
     is_fatal: bool,
     /// Whether the SM's own port is down, so that nothing can be read.

@@ -30,12 +30,12 @@ pub(in crate::sweep) mod system_images;
 use std::fmt;
 use std::time::Duration;
 
-use crate::fabric::{Fabric, PortIndex};
+use crate::fabric::{DirectedRoute, Fabric, PortIndex};
 use crate::manage::home::Homes;
 use crate::manage::lid::LidTable;
 use crate::manage::link;
 use crate::manage::quarantine::Quarantine;
-use crate::smp::{Exchange, Timing};
+use crate::smp::{Destination, Exchange, Request, Timing};
 use election::Election;
 use events::Events;
 use journal::Journal;
@@ -117,6 +117,16 @@ impl Subnet {
         let qos = self.has_qos().then_some(&self.qos_tables);
         let virtual_fabrics = &self.partitions.virtual_fabrics;
         link::Subnet { settings: &self.settings, pkeys, qos, virtual_fabrics }
+    }
+
+    /// The directed route to the node that a request is sent to.
+    pub(in crate::sweep) fn route_of(&self, request: Request) -> Option<DirectedRoute> {
+        match request.destination() {
+            Destination::OwnNode => Some(DirectedRoute::LOCAL),
+            Destination::NodeOf(port) => self.fabric.route_to(port),
+            Destination::Behind(port) => self.fabric.route_through(port),
+            Destination::Beyond(port, num) => self.fabric.route_through(port)?.extended(num),
+        }
     }
 
     /// A port and how requests reach it, for log lines.

@@ -13,7 +13,8 @@ use ib_mad::wire::attribute::TrapNumber;
 use sm_config::Settings;
 
 /// How long a trap waits for others of the same event: both ends of a link report its failure.
-const TRAP_DELAY: Duration = Duration::from_millis(10);
+/// Those that come later are read by the discovery that is under way then.
+const TRAP_DELAY: Duration = Duration::from_millis(2);
 /// Hold-down time after the first trap; doubles with each further one.
 const HOLD_DOWN: Duration = Duration::from_millis(20);
 /// Longest time that a trap is held down.
@@ -296,11 +297,28 @@ impl Schedule {
         if !taken.is_empty() {
             self.storm.act(now);
         }
+        self.await_issuers();
+        taken
+    }
+
+    /// Removes a port whose trap is due from the schedule, since it is read now. Returns whether it
+    /// is due: one that sends many traps is held down.
+    pub(in crate::sweep) fn take_issuer(&mut self, now: Instant, lid: Lid) -> bool {
+        let Some(issuer) = self.issuers.get_mut(&lid) else { return false };
+        let is_due = issuer.due.take_if(|due| *due <= now).is_some();
+        if is_due {
+            issuer.hold_down.act(now);
+            self.await_issuers();
+        }
+        is_due
+    }
+
+    /// Plans the sweep for the traps that are not taken yet.
+    fn await_issuers(&mut self) {
         let next = self.issuers.values().filter_map(|issuer| issuer.due).min();
         let next =
             next.map(|due| self.storm.ready(STORM_SWEEPS).map_or(due, |ready| ready.max(due)));
         self.due[Cause::Trap as usize] = next;
-        taken
     }
 
     /// A full sweep starts: removes all causes that it covers.

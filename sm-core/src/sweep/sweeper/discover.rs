@@ -12,6 +12,7 @@ use crate::sweep::stages::discover::end::End;
 use crate::sweep::stages::discover::notes::CameBack;
 use crate::sweep::stages::{Stage, Sweep};
 use crate::sweep::subnet::events::Event;
+use crate::sweep::subnet::schedule::Cause;
 
 impl Sweeper {
     /// Starts a discovery of the whole fabric, or from `changed` on. A partial discovery queries
@@ -62,8 +63,12 @@ impl Sweeper {
                 let Self { subnet, sweep, .. } = self;
                 if let Stage::Discover(discovery) = &mut sweep.stage {
                     discovery.probe_left_out(subnet, &nodes);
+                    // What is retried is not known to have changed.
+                    match subnet.journal.report.cause {
+                        Some(Cause::Unanswered) => subnet.visit_all(nodes),
+                        _ => discovery.visit_changed(subnet, nodes),
+                    }
                 }
-                self.subnet.visit_all(nodes);
             }
         }
     }
@@ -127,7 +132,6 @@ mod tests {
     use crate::sweep::stages::light::Light;
     use crate::sweep::subnet::journal::Journal;
     use crate::sweep::subnet::report::Phase;
-    use crate::sweep::subnet::schedule::Cause;
     use sm_config::Settings;
 
     fn sweeper() -> (Sweeper, Instant) {

@@ -10,9 +10,8 @@ use ib_mad::wire::smp::{self, Smp};
 use tracing::{debug, info, warn};
 
 use super::Sweeper;
-use crate::fabric::DirectedRoute;
 use crate::mastership::Demand;
-use crate::smp::{Destination, Request};
+use crate::smp::Request;
 use crate::sweep::stages::Stage;
 use crate::sweep::subnet::Subnet;
 use crate::sweep::subnet::events::TrapNotice;
@@ -235,8 +234,12 @@ impl Sweeper {
             let is_known = self.subnet.end_port_at(sender).is_some();
             let issuer = if is_known { sender } else { Lid(0) };
             self.subnet.schedule.request_for_trap(now, issuer, number);
-            if let Stage::Light(light) = &mut self.sweep.stage {
-                light.trap_arrived(now);
+            match &mut self.sweep.stage {
+                Stage::Light(light) => light.trap_arrived(now),
+                Stage::Discover(discovery) => {
+                    discovery.trap_arrived(&mut self.subnet, now, issuer);
+                }
+                _ => {}
             }
         }
         // It goes to the sender of the trap, so it carries the M_Key of the sender's port.
@@ -250,16 +253,6 @@ impl Sweeper {
 }
 
 impl Subnet {
-    /// The directed route to the node that a request is sent to.
-    fn route_of(&self, request: Request) -> Option<DirectedRoute> {
-        match request.destination() {
-            Destination::OwnNode => Some(DirectedRoute::LOCAL),
-            Destination::NodeOf(port) => self.fabric.route_to(port),
-            Destination::Behind(port) => self.fabric.route_through(port),
-            Destination::Beyond(port, num) => self.fabric.route_through(port)?.extended(num),
-        }
-    }
-
     /// A trap as text, with the names of the ports concerned.
     fn trap_words(&self, notice: &[u8; 64]) -> String {
         trap::words(notice, &|lid, num| match num {

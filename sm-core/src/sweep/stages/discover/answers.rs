@@ -192,16 +192,6 @@ impl Discovery {
         }
         self.link_is_gone(subnet, port, peer);
     }
-
-    /// Handles a link that is no longer there: its far end is read, if it is a switch's.
-    pub(super) fn link_is_gone(&mut self, subnet: &mut Subnet, port: PortIndex, peer: PortIndex) {
-        self.cut(subnet, port, peer);
-        self.routes_changed = true;
-        let far = subnet.fabric.port(peer).node;
-        if subnet.fabric.node(far).switch.is_some() {
-            subnet.visit_all(vec![far]);
-        }
-    }
 }
 
 impl Subnet {

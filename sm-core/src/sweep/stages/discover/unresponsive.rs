@@ -42,11 +42,24 @@ impl Discovery {
         if !std::mem::take(&mut self.routes_changed) || self.full {
             return;
         }
+        let in_flight: Vec<_> = subnet
+            .exchange
+            .in_flight()
+            .map(|(tid, request)| (tid, request, subnet.route_of(request)))
+            .collect();
         let unresponsive = &self.unresponsive;
         subnet.fabric.trace_routes(|fabric, egress| {
             unresponsive.is_usable(fabric.port(egress).node, egress)
         });
         self.unresponsive.reroutes = self.unresponsive.reroutes.wrapping_add(1);
+        // Their answers may never come: the time-out is not waited for.
+        let is_rerouted = |&(_, request, route): &(u64, Request, Option<_>)| {
+            route.is_none() || subnet.route_of(request) != route
+        };
+        let rerouted: Vec<u64> =
+            in_flight.into_iter().filter(is_rerouted).map(|(tid, ..)| tid).collect();
+        subnet.exchange.send_again(&rerouted);
+        self.read_ways(subnet);
     }
 
     /// Records that a discovery request got no answer. `false` if the cause cannot be an
