@@ -254,7 +254,7 @@ fn a_port_that_cannot_be_opened_is_reported_by_guid() {
 #[test]
 fn traps_are_repressed_with_the_key_of_the_port_that_sent_them() {
     let (mut bed, ..) = left_behind(0, 0);
-    let stays = bed.hosts()[7];
+    let [stays, other] = [0, 1].map(|at| bed.switches()[at]);
     bed.lie = Some(Box::new(move |node, packet| {
         let Ok(smp) = Smp::new(&packet.mad) else { return };
         let sets = (smp.method(), smp.attribute_id()) == (Method::SET, AttributeId::PORT_INFO);
@@ -264,7 +264,7 @@ fn traps_are_repressed_with_the_key_of_the_port_that_sent_them() {
     }));
     succeed(&mut bed, 0);
     bed.run_for(Duration::from_secs(10));
-    let other = bed.hosts()[8];
+    let host = bed.hosts()[8];
     let mut shown = |issuer: NodeIndex, sender: NodeIndex| {
         let mut mad = [0; 256];
         smp::Request {
@@ -275,7 +275,10 @@ fn traps_are_repressed_with_the_key_of_the_port_that_sent_them() {
             m_key: 0,
         }
         .write_lid_routed(&mut mad);
-        let [issuer, lid] = [issuer, sender].map(|host| bed.fabric.port(host, 1).unwrap().lid);
+        let [issuer, lid] = [issuer, sender].map(|node| {
+            let num = u8::from(node == host);
+            bed.fabric.port(node, num).unwrap().lid
+        });
         SmNotice::new(&mut mad[smp::DATA])
             .unwrap()
             .set_is_generic(true)
@@ -285,9 +288,9 @@ fn traps_are_repressed_with_the_key_of_the_port_that_sent_them() {
         let repress = bed.managers[0].sweeper.handle_relayed_trap(now, &mad, lid, sl)?;
         Some(Smp::new(&repress.mad).unwrap().m_key())
     };
-    assert_eq!(shown(stays, stays), Some(FIRST), "this port shows it to everyone");
-    assert_eq!(shown(other, other), None, "this one is protected, and programs send traps");
-    assert_eq!(shown(stays, other), None, "who names another as issuer is not sent its key");
+    assert_eq!([shown(stays, stays), shown(other, other)], [Some(FIRST), Some(SECOND)]);
+    assert_eq!(shown(stays, other), Some(SECOND), "that of the sender, not of whom it names");
+    assert_eq!(shown(host, host), None, "programs of hosts send traps");
     bed.lie = None;
     await_all(&mut bed, MINUTE);
 }

@@ -166,12 +166,10 @@ impl Subnet {
         other.and_then(|&guid| self.m_keys.known.get(guid)).unwrap_or(self.settings.m_key)
     }
 
-    /// Whether the sender of a trap may see the M_Key of its port: a switch may, and a host if the
-    /// port shows it to everyone. On a host programs send traps, too.
+    /// Whether the sender of a trap may see the M_Key of its port: a switch may, and a host if ports
+    /// show it to everyone. On a host programs send traps, too.
     pub(in crate::sweep) fn may_see_m_key(&self, sender: Lid) -> bool {
-        let Some(port) = self.end_port_at(sender) else { return false };
-        let is_open = self.fabric.port(port).port_info().m_key_protect_bits() == 0;
-        is_open || self.fabric.node_of(port).switch.is_some()
+        self.settings.m_key_protection_level == 0 || self.switch_at(sender).is_some()
     }
 
     /// Whether a port has an M_Key that is not known, and is protected by it.

@@ -203,8 +203,7 @@ impl Schedule {
         if self.issuers.len() >= ISSUERS_MAX && !self.issuers.contains_key(&issuer) {
             self.issuers.retain(|_, known| known.due.is_some() || !known.hold_down.is_quiet(now));
             if self.issuers.len() >= ISSUERS_MAX {
-                let due = self.overflow_ready.map_or(now, |ready| ready.max(now)) + TRAP_DELAY;
-                return self.want(due, Cause::Asked);
+                return self.request_overflow(now);
             }
         }
         let known = self.issuers.entry(issuer).or_default();
@@ -216,6 +215,24 @@ impl Schedule {
         // issuer is held down.
         let due = *known.due.get_or_insert(ready.map_or(now, |ready| ready.max(now)));
         self.want(due.max(now + TRAP_DELAY), Cause::Trap);
+    }
+
+    /// Requests a sweep for the traps of ports that have no place.
+    pub(in crate::sweep) fn request_overflow(&mut self, now: Instant) {
+        let due = self.overflow_ready.map_or(now, |ready| ready.max(now)) + TRAP_DELAY;
+        self.want(due, Cause::Asked);
+    }
+
+    /// Whether there are too many ports with traps for a further one.
+    pub(in crate::sweep) fn has_no_room_for(&self, issuer: Lid) -> bool {
+        self.issuers.len() >= ISSUERS_MAX && !self.issuers.contains_key(&issuer)
+    }
+
+    /// Removes the ports with traps that are not `known`. Returns whether there were any.
+    pub(in crate::sweep) fn keep_issuers(&mut self, known: impl Fn(Lid) -> bool) -> bool {
+        let before = self.issuers.len();
+        self.issuers.retain(|lid, _| known(*lid));
+        self.issuers.len() < before
     }
 
     /// Requests a retry after the `failures`th consecutive failure.
@@ -301,16 +318,18 @@ impl Schedule {
         taken
     }
 
-    /// Removes a port whose trap is due from the schedule, since it is read now. Returns whether it
-    /// is due: one that sends many traps is held down.
-    pub(in crate::sweep) fn take_issuer(&mut self, now: Instant, lid: Lid) -> bool {
-        let Some(issuer) = self.issuers.get_mut(&lid) else { return false };
-        let is_due = issuer.due.take_if(|due| *due <= now).is_some();
-        if is_due {
+    /// Whether the trap of a port is due.
+    pub(in crate::sweep) fn is_due(&self, now: Instant, lid: Lid) -> bool {
+        self.issuers.get(&lid).is_some_and(|known| known.due.is_some_and(|due| due <= now))
+    }
+
+    /// Removes a port whose trap is due from the schedule, since it is read now.
+    pub(in crate::sweep) fn take_issuer(&mut self, now: Instant, lid: Lid) {
+        let Some(issuer) = self.issuers.get_mut(&lid) else { return };
+        if issuer.due.take_if(|due| *due <= now).is_some() {
             issuer.hold_down.act(now);
             self.await_issuers();
         }
-        is_due
     }
 
     /// Plans the sweep for the traps that are not taken yet.

@@ -198,7 +198,7 @@ impl Sweeper {
             lid if lid.is_unicast() => lid,
             _ => {
                 let origin = self.subnet.origin_of(packet);
-                origin.map_or(trap.issuer, |port| self.subnet.fabric.port(port).base_lid())
+                origin.map_or(Lid::NONE, |port| self.subnet.fabric.port(port).base_lid())
             }
         };
         match trap.number {
@@ -230,14 +230,14 @@ impl Sweeper {
         }
         if is_change {
             let number = trap.number.unwrap_or_default();
-            // A port can name LIDs without end that no port has: they share one entry.
-            let is_known = self.subnet.end_port_at(sender).is_some();
-            let issuer = if is_known { sender } else { Lid(0) };
-            self.subnet.schedule.request_for_trap(now, issuer, number);
+            if self.subnet.schedule.has_no_room_for(sender) {
+                self.subnet.forget_unknown_issuers(now);
+            }
+            self.subnet.schedule.request_for_trap(now, sender, number);
             match &mut self.sweep.stage {
                 Stage::Light(light) => light.trap_arrived(now),
                 Stage::Discover(discovery) => {
-                    discovery.trap_arrived(&mut self.subnet, now, issuer);
+                    discovery.trap_arrived(&mut self.subnet, now, sender);
                 }
                 _ => {}
             }
@@ -253,6 +253,20 @@ impl Sweeper {
 }
 
 impl Subnet {
+    /// A port can name LIDs without end: those that no port has give way to others. A light sweep
+    /// looks for what they stand for.
+    fn forget_unknown_issuers(&mut self, now: Instant) {
+        let mut known = vec![false; 1 << 16];
+        for port in self.fabric.end_ports() {
+            if let Some(range) = self.lids.get(self.fabric.port(port).guid) {
+                known[range.first.index()..=range.last.index()].fill(true);
+            }
+        }
+        if self.schedule.keep_issuers(|lid| known[lid.index()]) {
+            self.schedule.request_overflow(now);
+        }
+    }
+
     /// A trap as text, with the names of the ports concerned.
     fn trap_words(&self, notice: &[u8; 64]) -> String {
         trap::words(notice, &|lid, num| match num {

@@ -65,10 +65,13 @@ impl Discovery {
         if self.full || self.is_outdated || self.cut_off {
             return;
         }
-        let Some(node) = subnet.unread_switch(lid) else { return };
-        if subnet.schedule.take_issuer(now, lid) {
-            self.visit_changed(subnet, vec![node]);
+        if !subnet.schedule.is_due(now, lid) {
+            return;
         }
+        let unread = |node: &NodeIndex| subnet.fabric.node(*node).seen != subnet.state.discovery;
+        let Some(node) = subnet.switch_at(lid).filter(unread) else { return };
+        subnet.schedule.take_issuer(now, lid);
+        self.visit_changed(subnet, vec![node]);
     }
 }
 
@@ -89,10 +92,12 @@ impl Subnet {
         way
     }
 
-    /// The switch with that LID, if it was not read in this discovery.
-    fn unread_switch(&self, lid: Lid) -> Option<NodeIndex> {
-        let node = self.fabric.port(self.end_port_at(lid)?).node;
-        let is_unread = self.fabric.node(node).seen != self.state.discovery;
-        (is_unread && self.fabric.node(node).switch.is_some()).then_some(node)
+    /// The switch with that LID.
+    pub(in crate::sweep) fn switch_at(&self, lid: Lid) -> Option<NodeIndex> {
+        let has_lid = |&node: &NodeIndex| {
+            let port0 = self.fabric.ports_of(node).next();
+            port0.is_some_and(|port0| self.owns_any(port0, &[lid]))
+        };
+        self.fabric.switches().map(|(_, switch)| switch.node).find(has_lid)
     }
 }
