@@ -135,7 +135,7 @@ fn printable(text: &str) -> String {
     for letter in text.chars() {
         match letter {
             letter if letter.is_control() && letter != '\n' => {
-                shown.extend(letter.escape_default())
+                shown.extend(letter.escape_default());
             }
             letter => shown.push(letter),
         }

@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ib_mad::types::Guid;
+use redb::backends::FileBackend;
 use redb::{Database, ReadableDatabase, WriteTransaction};
 use sa_proto::snapshot::{RegistryChanges, RegistryPlane, Session};
 
@@ -75,7 +76,7 @@ impl Medium for Directory {
 
     fn open(&self, builder: redb::Builder) -> Result<Database, redb::Error> {
         let file = open_private(&self.path()).map_err(redb::StorageError::Io)?;
-        Ok(builder.create_file(file)?)
+        Ok(builder.create_with_backend(FileBackend::new(file)?)?)
     }
 }
 
