@@ -7,7 +7,7 @@ use crate::common::{Bed, fat_tree};
 use fabric_sim::{Endpoint, NodeIndex, Probability};
 use ib_mad::transport::{Address, Packet};
 use ib_mad::types::{Guid, Lid, PortNum};
-use ib_mad::wire::attribute::{SmControl, SmInfo, SmNotice, SmState};
+use ib_mad::wire::attribute::{SmControl, SmInfo, SmNotice, SmState, TrapNumber};
 use ib_mad::wire::mad::{AttributeId, Method};
 use ib_mad::wire::smp::{DATA, Request, Smp};
 use sm_config::Settings;
@@ -336,4 +336,40 @@ fn a_new_system_image_guid_is_known_by_its_trap() {
         assert_eq!(fabric.node(known).node_info().system_image_guid(), Guid(image));
         assert!(!bed.reports().last().unwrap().full);
     }
+}
+
+/// Regression: traps with invented LIDs filled the table of issuers, and the repair of a link waited
+/// for 8 s.
+#[test]
+fn traps_of_invented_ports_do_not_hide_those_of_switches() {
+    let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
+    bed.bring_up();
+    let invent = |bed: &mut Bed| {
+        for lid in 20_000..23_000 {
+            let lid = Lid(lid);
+            let mut packet = Packet::to(Address::smi(lid));
+            let (method, attribute_id) = (Method::TRAP, AttributeId::NOTICE);
+            Request { method, attribute_id, attribute_modifier: 0, tid: 7, m_key: 0 }
+                .write_lid_routed(&mut packet.mad);
+            SmNotice::new(&mut packet.mad[DATA])
+                .unwrap()
+                .set_is_generic(true)
+                .set_trap_number(TrapNumber::LINK_STATE_CHANGE)
+                .set_issuer_lid(lid);
+            let now = bed.clock.now();
+            bed.managers[0].sweeper.handle_packet(now, &mut packet);
+        }
+    };
+    for _ in 0..5 {
+        invent(&mut bed);
+        bed.run_for(Duration::from_millis(200));
+    }
+    let spine = *bed.switches().last().unwrap();
+    let now = bed.clock.now();
+    bed.fabric.link_down(now, spine, 1).unwrap();
+    for _ in 0..5 {
+        invent(&mut bed);
+        bed.run_for(Duration::from_millis(100));
+    }
+    bed.assert_sound();
 }
