@@ -120,6 +120,7 @@ fn a_piece_looks_at_a_limited_number_of_ports_even_if_none_is_listed() {
     let now = Instant::now();
     let mut manager = PerfManager::new(testing::settings(), now, 1, 1);
     manager.set_nodes(now, (1..=6_000).map(|guid| adapter(guid, guid)).collect());
+    manager.handle_timeout(now);
     let board = Arc::new(PerfBoard::default());
     board.install(manager);
     let selection = Selection::of_node("nobody");
