@@ -81,7 +81,9 @@ impl Sweeper {
                 match offered.map_or(0, |sm| offers.pause(now, sm.guid).as_secs()) {
                     0 => warn!("handover refused; staying master, retrying with the next sweep"),
                     pause => {
-                        warn!("handover not acknowledged; staying master, retrying after {pause} s")
+                        warn!(
+                            "handover not acknowledged; staying master, retrying after {pause} s"
+                        );
                     }
                 }
                 self.go_on_as_master(now, full);
