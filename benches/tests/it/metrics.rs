@@ -150,7 +150,7 @@ async fn every_request_is_answered_dropped_or_in_flight_and_no_counter_falls() {
 
 /// Documented metrics of managers that are followed, share a store, run at a umad port, serve the
 /// API, pass events to a program or control congestion.
-const ELSEWHERE: [&str; 24] = [
+const ELSEWHERE: [&str; 25] = [
     "ibsm_api_callers_refused_total",
     "ibsm_api_connections_displaced_total",
     "ibsm_api_connections_refused_total",
@@ -170,6 +170,7 @@ const ELSEWHERE: [&str; 24] = [
     "ibsm_congestion_agents",
     "ibsm_congestion_events_total",
     "ibsm_congestion_last_cycle_seconds",
+    "ibsm_congestion_logs_unfit_total",
     "ibsm_congestion_requests_total",
     "ibsm_store_fence_held",
     "ibsm_store_fence_losses_total",

@@ -264,10 +264,15 @@ impl Mastership {
     /// What managers with our M_Key show in place of the SM_Key: a hash of both, so that a host that
     /// sets IsSM and reads it learns neither. `None` if no M_Key is set.
     pub fn proof(&self) -> Option<u64> {
-        (self.m_key != 0).then(|| {
+        self.proof_of(self.m_key)
+    }
+
+    /// The same with another M_Key: that of the port to which it is shown.
+    pub fn proof_of(&self, m_key: u64) -> Option<u64> {
+        (m_key != 0).then(|| {
             let hash = Sha256::new()
                 .chain_update(b"SMInfo")
-                .chain_update(self.m_key.to_be_bytes())
+                .chain_update(m_key.to_be_bytes())
                 .chain_update(self.sm_key.to_be_bytes())
                 .finalize();
             u64::from_be_bytes(*hash.first_chunk().expect("32 bytes"))

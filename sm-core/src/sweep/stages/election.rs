@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::time::{Duration, Instant};
 
-use ib_mad::wire::attribute::{CapabilityMask, SmState};
+use ib_mad::wire::attribute::{CapabilityMask, SmInfo, SmState};
 use ib_mad::wire::mad::Status;
 use tracing::{debug, info, warn};
 
@@ -38,8 +38,12 @@ impl RequestOwner for OtherManagers {
                 // Where an M_Key is set, a manager shows its key only to those that show theirs.
                 let election = &subnet.election;
                 let guid = subnet.fabric.port(request.port()).guid;
-                if election.own.proof().is_some() && election.is_allowed(guid) {
+                let proof = election.own.proof_of(subnet.m_key_of(request, None));
+                if let Some(proof) = proof.filter(|_| election.is_allowed(guid)) {
                     data[..21].copy_from_slice(&election.own.shown(election.own.state()));
+                    if let Ok(mut info) = SmInfo::new(&mut data[..]) {
+                        info.set_sm_key(proof);
+                    }
                 }
                 Some(0)
             }
@@ -51,7 +55,8 @@ impl RequestOwner for OtherManagers {
         let port = request.port();
         let at = subnet.fabric.port(port).guid;
         subnet.election.mark_responsive(|guid| guid == at);
-        match subnet.election.read(data) {
+        let m_key = subnet.m_key_of(request, None);
+        match subnet.election.read(data, m_key) {
             Answer::None => {
                 subnet.sm_failed(kind, port, "unknown SMInfo state");
             }

@@ -470,12 +470,13 @@ impl Election {
         self.allowed.is_empty() || self.allowed.contains(&guid)
     }
 
-    /// Evaluates an SMInfo. With SM_Key 0 any key is accepted.
-    pub(in crate::sweep) fn read(&self, data: &[u8; 64]) -> Answer {
+    /// Evaluates an SMInfo of a port with this M_Key. With SM_Key 0 any key is accepted.
+    pub(in crate::sweep) fn read(&self, data: &[u8; 64], m_key: u64) -> Answer {
         let Ok(info) = SmInfo::new(data) else { return Answer::None };
         let Some(state) = SmState::from_code(info.sm_state()) else { return Answer::None };
         let sm = RemoteSm { guid: info.guid(), priority: info.priority(), state };
-        match self.own.accepts(info.sm_key()) {
+        let is_proven = self.own.proof_of(m_key) == Some(info.sm_key());
+        match is_proven || self.own.accepts(info.sm_key()) {
             true => Answer::Peer(sm),
             false => Answer::Foreign(sm),
         }
@@ -766,11 +767,11 @@ mod tests {
     #[test]
     fn who_shows_another_key_is_foreign_unless_any_will_do() {
         let other = sm(20, 5, SmState::Master);
-        let answers = [KEY, 1].map(|key| election().read(&shown(other, key)));
+        let answers = [KEY, 1].map(|key| election().read(&shown(other, key), 0));
         assert_eq!(answers, [Answer::Peer(other), Answer::Foreign(other)]);
         let open = Election::new(&Settings { sm_key: 0, ..Settings::default() });
-        assert_eq!(open.read(&shown(other, 1)), Answer::Peer(other));
-        assert_eq!(open.read(&[0xFF; 64]), Answer::None);
+        assert_eq!(open.read(&shown(other, 1), 0), Answer::Peer(other));
+        assert_eq!(open.read(&[0xFF; 64], 0), Answer::None);
     }
 
     #[test]

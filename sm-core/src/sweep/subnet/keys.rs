@@ -40,8 +40,13 @@ impl Subnet {
     pub(in crate::sweep) fn m_key_for(&self, request: Request, last: Option<u64>) -> u64 {
         if request.kind.attribute_id() == AttributeId::SM_INFO {
             let is_named = self.election.is_named(self.fabric.port(request.port()).guid);
-            return if is_named { self.settings.m_key } else { 0 };
+            return if is_named { self.m_key_of(request, last) } else { 0 };
         }
+        self.m_key_of(request, last)
+    }
+
+    /// The M_Key of the target of a request, as far as it is known.
+    pub(in crate::sweep) fn m_key_of(&self, request: Request, last: Option<u64>) -> u64 {
         let configured = self.settings.m_key;
         let (holder, Some(known)) = self.m_keys_for(request) else { return configured };
         let is_doubted = match last {
