@@ -94,6 +94,9 @@ impl Subnet {
 
     /// Records whether the last attempt of a request, which had the M_Key `shown`, was answered.
     pub(in crate::sweep) fn note_m_key(&mut self, request: Request, shown: u64, answered: bool) {
+        if request.kind.attribute_id() == AttributeId::SM_INFO {
+            return; // It has no M_Key, whoever answers it.
+        }
         let (holder, known) = self.m_keys_for(request);
         if known.is_none_or(|known| known == self.settings.m_key) {
             return;
