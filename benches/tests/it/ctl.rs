@@ -166,8 +166,8 @@ fn a_path_is_explained_by_name_guid_lid_and_gid() {
     assert!(refusal.contains("refused: no port is named no such node"), "{refusal}");
 }
 
-/// Reads a dump as ibacm does (`acmp_parse_osm_fullv1_*` of rdma-core): base LIDs by GUID, and of the
-/// port with `guid` the SL, MTU and rate by LID.
+/// Reads a dump as ibacm does (`acmp_parse_osm_fullv1_*` of rdma-core): base LIDs by GUID, and of
+/// the port with `guid` the SL, MTU and rate by LID.
 fn as_ibacm_reads(dump: &str, guid: Guid) -> (BTreeMap<u64, u16>, BTreeMap<u16, [u8; 3]>) {
     let heading = |line: &str| {
         let mut words = line.split(' ');

@@ -15,7 +15,7 @@ pub(super) struct Regions {
 }
 
 /// Marks a switch that has not been reached.
-const NOBODY: u16 = u16::MAX;
+const NONE: u16 = u16::MAX;
 
 impl Regions {
     /// Searches from each of `starts` that no earlier one has reached, over links for which `joins`
@@ -27,10 +27,10 @@ impl Regions {
     ) -> Self {
         let switches = topology.switch_count();
         let order = Vec::with_capacity(switches);
-        let mut found = Self { order, starts: vec![NOBODY; switches], depths: vec![0; switches] };
+        let mut found = Self { order, starts: vec![NONE; switches], depths: vec![0; switches] };
         let mut queue = VecDeque::new();
         for start in starts {
-            if found.starts[usize::from(start)] != NOBODY {
+            if found.starts[usize::from(start)] != NONE {
                 continue;
             }
             found.starts[usize::from(start)] = start;
@@ -39,7 +39,7 @@ impl Regions {
                 found.order.push(switch);
                 for link in topology.links(switch) {
                     let peer = usize::from(link.peer);
-                    if found.starts[peer] == NOBODY && joins(switch, link.peer) {
+                    if found.starts[peer] == NONE && joins(switch, link.peer) {
                         found.starts[peer] = start;
                         found.depths[peer] = found.depths[usize::from(switch)] + 1;
                         queue.push_back(link.peer);

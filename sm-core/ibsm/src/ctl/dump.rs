@@ -11,8 +11,8 @@ use super::{CtlError, Sm};
 #[command(after_help = "Examples:\n  \
     ibsmctl dump --opensm-full-v1 > paths.dump                   Of all ports.\n  \
     ibsmctl dump --opensm-full-v1 host-1 > ibacm_route.data      From one host to all ports.\n\
-    \nA list from all ports has a line of 20 bytes for each pair: 2 GB at 10,000 ports. ibacm reads \
-    the\nsection of its own port only, and needs the headings of all.")]
+    \nA list from all ports has a line of 20 bytes for each pair: 2 GB at 10,000 ports. ibacm \
+    reads the\nsection of its own port only, and needs the headings of all.")]
 pub struct Options {
     /// As OpenSM's plug-in dump_pr writes them; ibacm reads it with route_preload opensm_full_v1.
     #[arg(long, required = true)]

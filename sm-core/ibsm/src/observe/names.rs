@@ -13,7 +13,7 @@ use super::moment::FabricCounts;
 /// Number of LIDs that a port can have.
 const LIDS: usize = Lid::UNICAST_LAST.0 as usize + 1;
 /// Marks a LID without a node.
-const NOBODY: u32 = u32::MAX;
+const NONE: u32 = u32::MAX;
 
 /// Names derived from one fabric plane.
 #[derive(Debug, Default)]
@@ -42,7 +42,7 @@ impl Names {
         if self.plane.as_ref().is_some_and(|known| Arc::ptr_eq(known, plane)) {
             return;
         }
-        let before = std::mem::replace(&mut self.by_lid, vec![NOBODY; LIDS]);
+        let before = std::mem::replace(&mut self.by_lid, vec![NONE; LIDS]);
         let mut ends = 0;
         let mut switches = 0;
         for (at, node) in (0..).zip(&plane.nodes) {
@@ -64,7 +64,7 @@ impl Names {
         }
         let nodes = self.plane.as_ref().map_or(&[][..], |before| &before.nodes);
         for ((lid, was), now) in (0..).zip(before).zip(&self.by_lid) {
-            if *now != NOBODY {
+            if *now != NONE {
                 self.left.remove(&lid);
             } else if let Some(node) = nodes.get(was as usize) {
                 let (name, guid) = (name(node), node.guid.to_string());
@@ -82,7 +82,7 @@ impl Names {
 
     /// The node that has a LID, or had it last.
     pub(super) fn of_lid(&self, lid: u16) -> LidOwner {
-        let at = self.by_lid.get(usize::from(lid)).copied().unwrap_or(NOBODY);
+        let at = self.by_lid.get(usize::from(lid)).copied().unwrap_or(NONE);
         let node = self.plane.as_ref().and_then(|plane| plane.nodes.get(at as usize));
         let owner = |node: &Arc<Node>| LidOwner {
             name: name(node),

@@ -150,7 +150,7 @@ mod tests {
         let mut ports = PortsSince::default();
         ports.follow(5, &Arc::default());
         ports.follow(10, &plane(&LINKS, 0, 0));
-        assert_eq!(since(&ports, 100), [(1, 10, false)], "before that, nobody looked");
+        assert_eq!(since(&ports, 100), [(1, 10, false)], "it was not watched before");
         ports.follow(20, &plane(&LINKS[..2], 0, 0));
         assert_eq!((since(&ports, 101), since(&ports, 1).len()), (vec![], 2), "it is gone");
         // The first link is slower, the host is back, the other link has not changed.

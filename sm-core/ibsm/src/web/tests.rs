@@ -290,7 +290,7 @@ fn a_port_is_as_it_is_since_its_link_changed() {
     };
     let deadline = std::time::Instant::now() + Duration::from_secs(20);
     while since(2).0.is_none() {
-        assert!(std::time::Instant::now() < deadline, "nobody looks");
+        assert!(std::time::Instant::now() < deadline, "the port is not watched");
         std::thread::sleep(Duration::from_millis(20));
     }
     let before = since(2);

@@ -56,7 +56,7 @@ pub(super) struct Survey<'a> {
     changed: Vec<u16>,
     /// New links, each with its switch.
     pub(super) new_links: Vec<(u16, usize)>,
-    /// By LID: the number of its previous egress switch; `NOBODY` if it had none.
+    /// By LID: the number of its previous egress switch; `NO_SWITCH` if it had none.
     egress_switches_then: Vec<u16>,
     hosts: Vec<u32>,
     /// Whether the previous loads are known and the same hosts have the same LIDs at the same
