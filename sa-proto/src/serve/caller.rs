@@ -13,7 +13,7 @@ use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
 
 use super::certified::Certified;
-use super::gate::Slot;
+use super::gate::{Share, Slot};
 use crate::trust::Role;
 
 /// How the caller of a connection is known.
@@ -36,6 +36,16 @@ pub struct Caller {
     pub grounds: Grounds,
     /// Its roles.
     pub roles: Arc<[Role]>,
+}
+
+impl Caller {
+    /// What its connections and calls are counted by.
+    pub fn share(&self) -> Share {
+        match self.grounds {
+            Grounds::User(user) => Share::User(user),
+            Grounds::Certificate | Grounds::Insecure => Share::of_host(self.address.ip()),
+        }
+    }
 }
 
 /// An established connection.

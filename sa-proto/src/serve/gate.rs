@@ -2,7 +2,7 @@
 //! and for each peer, so that none can shut out others.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::crowd::host_of;
@@ -16,9 +16,9 @@ const SHARE_MAX: usize = 128;
 /// Connections at once of a user of this host without a role. Each learns so by its first call.
 const SHARE_WITHOUT_ROLE_MAX: usize = 8;
 
-/// What shares of connections are counted by.
+/// What shares of connections, and of others, are counted by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Share {
+pub enum Share {
     /// A user of this host.
     User(u32),
     /// An IPv4 address, or the upper half of an IPv6 address: a host can have all that begin so.
@@ -26,6 +26,9 @@ pub(super) enum Share {
 }
 
 impl Share {
+    /// Of callers that are not known, as in tests.
+    pub const UNKNOWN: Self = Self::Host(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+
     /// The share of a host.
     pub(super) fn of_host(ip: IpAddr) -> Self {
         Self::Host(host_of(ip))

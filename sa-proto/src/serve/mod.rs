@@ -33,7 +33,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
 pub use accept::{Accepted, Acceptor, accept};
 pub use caller::{Caller, Connection, Grounds};
-pub use gate::Gate;
+pub use gate::{Gate, Share};
 pub use roles::{Access, Call, Roles};
 pub use tls::{Followed, Identity};
 

@@ -8,10 +8,9 @@ pub(crate) mod listing;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-use ib_mad::types::{Guid, Lid, PortNum};
+use ib_mad::types::{Lid, PortNum};
 use ib_mad::wire::congestion as cc;
 use ib_mad::wire::mad::{AttributeId, Status};
 use sa_proto::snapshot::Node;
@@ -20,6 +19,7 @@ use sm_core::congestion::{AgentView, CongestionManager, State};
 
 use crate::observe::node_name;
 use crate::observe::problem::{Condition, Kind, Subject};
+use crate::quota::Quota;
 
 /// Limit of agents listed as problems, by kind, and of hot spots; metrics count all agents.
 const LISTED_MAX: usize = 64;
@@ -60,17 +60,18 @@ impl CongestionBoard {
 
 fn conditions(manager: &CongestionManager) -> Vec<Condition> {
     let mut found = Vec::new();
-    let (mut keys, mut settings) = (Places::default(), Places::default());
-    let (mut spots, mut spot_places) = (Vec::new(), Places::default());
+    let listed = || Quota::new(LISTED_MAX, NODE_LISTED_MAX);
+    let (mut keys, mut settings, mut listed_spots) = (listed(), listed(), listed());
+    let mut spots = Vec::new();
     for view in manager.agents() {
         let guid = view.node.guid;
         let subject = || Subject::port(node_name(view.node), guid, view.agent.port);
         match view.agent.state {
-            State::KeyRefused if keys.take(guid) => {
+            State::KeyRefused if keys.take(guid).is_ok() => {
                 let detail = "has another CC_Key: its congestion settings cannot be read or set";
                 found.push(Condition::new(Kind::CcKeyRefused, subject(), detail));
             }
-            State::SettingRefused(attribute, status) if settings.take(guid) => {
+            State::SettingRefused(attribute, status) if settings.take(guid).is_ok() => {
                 let detail = refusal(attribute, status);
                 found.push(Condition::new(Kind::CongestionSetting, subject(), detail));
             }
@@ -82,30 +83,11 @@ fn conditions(manager: &CongestionManager) -> Vec<Condition> {
     // The first of each node before the second of any.
     spots.sort_by_key(|(rank, ..)| *rank);
     for (_, view, port) in spots {
-        if spot_places.take(view.node.guid) {
+        if listed_spots.take(view.node.guid).is_ok() {
             found.push(hot_spot(manager, view, port));
         }
     }
     found
-}
-
-/// Places of a list.
-#[derive(Default)]
-struct Places {
-    taken: usize,
-    of_node: HashMap<Guid, usize>,
-}
-
-impl Places {
-    /// Whether one more of a node may be listed.
-    fn take(&mut self, node: Guid) -> bool {
-        let of_node = self.of_node.entry(node).or_default();
-        let may = self.taken < LISTED_MAX && *of_node < NODE_LISTED_MAX;
-        if may {
-            (self.taken, *of_node) = (self.taken + 1, *of_node + 1);
-        }
-        may
-    }
 }
 
 /// What an agent did not take.

@@ -124,13 +124,3 @@ fn settings_in_force_are_listed_by_name() {
     let find = |name: &str| settings.iter().find(|at| at.name == name).map(|at| &at.value[..]);
     assert_eq!((find("threshold"), find("victim_mask")), (Some("0"), Some("0x0")));
 }
-
-/// Regression: hot spots were listed by ascending GUID, and one node could have all places.
-#[test]
-fn one_node_does_not_take_the_places_of_others() {
-    let mut places = Places::default();
-    let taken = (0..20).filter(|_| places.take(Guid(1))).count();
-    assert_eq!(taken, NODE_LISTED_MAX);
-    let others = (2..200).filter(|guid| places.take(Guid(*guid))).count();
-    assert_eq!(others, LISTED_MAX - NODE_LISTED_MAX);
-}

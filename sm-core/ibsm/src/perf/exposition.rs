@@ -4,7 +4,7 @@
 use std::convert::Infallible;
 use std::fmt::Write;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Bytes;
@@ -20,6 +20,7 @@ use super::{PerfBoard, Selection, peer};
 use crate::http::Cut;
 use crate::observe::links::End;
 use crate::observe::node_name;
+use crate::quota::{Full, Place, Places};
 
 /// Length from which on a piece is sent.
 const PIECE_LEN: usize = 64 << 10;
@@ -262,42 +263,24 @@ fn lid(node: &Node, port: PortNum) -> u16 {
     entry.map_or(0, |end| end.info().base_lid().0)
 }
 
-/// The expositions that are under way. Each piece is made on a thread for blocking work, so that
-/// other requests are answered meanwhile.
-#[derive(Debug, Default)]
-pub(crate) struct Expositions {
-    /// Those that get one.
-    hosts: Arc<Mutex<Vec<IpAddr>>>,
-}
-
-/// Place of an exposition, freed when dropped.
+/// The expositions that are under way, by the host that gets one. Each piece is made on a thread
+/// for blocking work, so that other requests are answered meanwhile.
 #[derive(Debug)]
-struct Entered {
-    hosts: Arc<Mutex<Vec<IpAddr>>>,
-    host: IpAddr,
-}
+pub(crate) struct Expositions(Places<IpAddr>);
 
-impl Drop for Entered {
-    fn drop(&mut self) {
-        let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(place) = hosts.iter().position(|host| *host == self.host) {
-            hosts.swap_remove(place);
-        }
+impl Default for Expositions {
+    fn default() -> Self {
+        Self(Places::new(EXPOSITIONS_MAX, 1))
     }
 }
 
 impl Expositions {
     /// A place for an exposition; the reason if there is none.
-    fn enter(&self, host: IpAddr) -> Result<Entered, String> {
-        let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
-        if hosts.contains(&host) {
-            return Err("your host is reading the counters already; try again".to_owned());
-        }
-        if hosts.len() >= EXPOSITIONS_MAX {
-            return Err(format!("{EXPOSITIONS_MAX} hosts are reading the counters; try again"));
-        }
-        hosts.push(host);
-        Ok(Entered { hosts: self.hosts.clone(), host })
+    fn enter(&self, host: IpAddr) -> Result<Place<IpAddr>, String> {
+        self.0.enter(host).map_err(|full| match full {
+            Full::Share => "your host is reading the counters already; try again".to_owned(),
+            Full::All => format!("{EXPOSITIONS_MAX} hosts are reading the counters; try again"),
+        })
     }
 
     /// Starts to send to `host`; the reason if that cannot be now. `cut` ends the connection of a
@@ -406,7 +389,7 @@ mod tests {
     fn expositions_are_limited_in_number_and_to_one_of_a_host() {
         let expositions = Expositions::default();
         let enter = |last: u8| expositions.enter(IpAddr::from([192, 0, 2, last]));
-        let mut all: Vec<Entered> = (1..=4).map(|last| enter(last).unwrap()).collect();
+        let mut all: Vec<Place<IpAddr>> = (1..=4).map(|last| enter(last).unwrap()).collect();
         assert!(enter(5).is_err());
         all.remove(1);
         assert!(enter(1).is_err(), "it has one");

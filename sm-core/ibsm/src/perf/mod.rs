@@ -26,6 +26,7 @@ use sm_core::perf::{Counter, PerfManager, PortView};
 
 use crate::observe::node_name;
 use crate::observe::problem::{Condition, Kind, Subject};
+use crate::quota::Quota;
 use counts::NodeCounts;
 use growths::GrowthFeed;
 use loads::Loads;
@@ -214,13 +215,8 @@ fn candidates(
 fn worst(mut all: Vec<Candidate>) -> (Vec<Candidate>, usize) {
     all.sort_unstable_by_key(|&(key, _, errors)| (Reverse(errors), key));
     let count = all.len();
-    let mut of_node = BTreeMap::<Guid, usize>::new();
-    all.retain(|&((guid, _), ..)| {
-        let listed = of_node.entry(guid).or_default();
-        *listed += 1;
-        *listed <= NODE_FAULTY_PORTS_MAX
-    });
-    all.truncate(FAULTY_PORTS_MAX);
+    let mut listed = Quota::new(FAULTY_PORTS_MAX, NODE_FAULTY_PORTS_MAX);
+    all.retain(|&((guid, _), ..)| listed.take(guid).is_ok());
     let unlisted = count - all.len();
     (all, unlisted)
 }

@@ -123,7 +123,7 @@ fn a_piece_looks_at_a_limited_number_of_ports_even_if_none_is_listed() {
     manager.handle_timeout(now);
     let board = Arc::new(PerfBoard::default());
     board.install(manager);
-    let selection = Selection::of_node("nobody");
+    let selection = Selection::of_node("elsewhere");
     let mut exposition = Exposition::new(board, Wanted { selection, errors: false });
     let pieces: Vec<String> = std::iter::from_fn(|| exposition.next_piece()).collect();
     assert!(pieces.len() > 2 * (Counter::COUNT + 4), "{}", pieces.len());

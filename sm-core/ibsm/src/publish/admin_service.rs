@@ -5,12 +5,13 @@ use std::time::Instant;
 
 use ib_mad::types::{Gid, Guid};
 use sa_proto::proto::admin;
+use sa_proto::serve::Share;
 use sa_proto::snapshot::Snapshot;
 use tokio::sync::{Mutex, mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
-use super::answering::{Answering, Answers, Peer};
+use super::answering::{Answering, Answers, share_of};
 use super::baseline::{self, Baseline, BaselineError};
 use super::events::{self, Begin, EventFeed, Refusal};
 use super::inspection::{inspection, unknown};
@@ -181,15 +182,15 @@ impl AdminService {
         Ok(Response::new(ReceiverStream::new(answers)))
     }
 
-    /// Answers `peer` with a stream of messages about the latest snapshot, made on another thread.
+    /// Answers `share` with a stream of messages about the latest snapshot, made on another thread.
     /// `make` passes each to a function that returns whether to continue.
     fn answer<M: Send + 'static>(
         &self,
-        peer: Peer,
+        share: Share,
         make: impl FnOnce(&Snapshot, &mut dyn FnMut(M) -> bool) + Send + 'static,
     ) -> Result<Response<Answers<M>>, Status> {
         let latest = self.shared.history().latest().clone();
-        self.answering.answer(peer, move |send| make(&latest, send)).map(Response::new)
+        self.answering.answer(share, move |send| make(&latest, send)).map(Response::new)
     }
 }
 
@@ -291,7 +292,7 @@ impl admin::admin_server::Admin for AdminService {
         &self,
         request: Request<admin::GroupsRequest>,
     ) -> Result<Response<Self::ListGroupsStream>, Status> {
-        let peer = Peer::of(&request);
+        let share = share_of(&request);
         self.knows_registry()?;
         let admin::GroupsRequest { mgid, node, summary } = request.into_inner();
         let only = match mgid.is_empty() {
@@ -306,27 +307,27 @@ impl admin::admin_server::Admin for AdminService {
             let node = inspect::find(&node, &fabric).map_err(unknown)?;
             filter.ports = Some(inspect::guids_of(node, &fabric));
         }
-        self.answer(peer, move |snapshot, send| registered::groups(snapshot, &filter, send))
+        self.answer(share, move |snapshot, send| registered::groups(snapshot, &filter, send))
     }
 
     async fn list_services(
         &self,
         request: Request<admin::ServicesRequest>,
     ) -> Result<Response<Self::ListServicesStream>, Status> {
-        let peer = Peer::of(&request);
+        let share = share_of(&request);
         self.knows_registry()?;
         let time = self.shared.registry_time(Instant::now()).unwrap_or_default();
-        self.answer(peer, move |snapshot, send| registered::services(snapshot, time, send))
+        self.answer(share, move |snapshot, send| registered::services(snapshot, time, send))
     }
 
     async fn list_subscriptions(
         &self,
         request: Request<admin::SubscriptionsRequest>,
     ) -> Result<Response<Self::ListSubscriptionsStream>, Status> {
-        let peer = Peer::of(&request);
+        let share = share_of(&request);
         self.knows_registry()?;
         let responders = self.shared.responders.load().clone();
-        self.answer(peer, move |snapshot, send| {
+        self.answer(share, move |snapshot, send| {
             registered::subscriptions(snapshot, &responders, send);
         })
     }
@@ -342,7 +343,7 @@ impl admin::admin_server::Admin for AdminService {
         &self,
         request: Request<admin::TopologyRequest>,
     ) -> Result<Response<Self::GetTopologyStream>, Status> {
-        let peer = Peer::of(&request);
+        let share = share_of(&request);
         let admin::TopologyRequest { form, rails, at_ms, ports } = request.into_inner();
         let form: Form = form.parse().map_err(Status::invalid_argument)?;
         let earlier = match at_ms {
@@ -360,7 +361,7 @@ impl admin::admin_server::Admin for AdminService {
             None => None,
         };
         let now = self.shared.sm.load().routing_engine.clone();
-        self.answer(peer, move |snapshot, send| {
+        self.answer(share, move |snapshot, send| {
             let (text, all, engine) = earlier.unwrap_or_else(|| {
                 let plane = snapshot.fabric();
                 (render(plane, form, &rails), Ports::of(plane), now)
@@ -397,10 +398,10 @@ impl admin::admin_server::Admin for AdminService {
         &self,
         request: Request<admin::BaselineRequest>,
     ) -> Result<Response<Self::GetBaselineStream>, Status> {
-        let peer = Peer::of(&request);
+        let share = share_of(&request);
         let wants_text = request.into_inner().text;
         let current = self.shared.baseline.current();
-        self.answer(peer, move |_, send| {
+        self.answer(share, move |_, send| {
             let Some(baseline) = current else {
                 send(baseline::none());
                 return;
@@ -537,12 +538,12 @@ impl admin::admin_server::Admin for AdminService {
         &self,
         request: Request<admin::InspectRequest>,
     ) -> Result<Response<Self::InspectStream>, Status> {
-        let peer = Peer::of(&request);
+        let share = share_of(&request);
         let fabric = Observatory::new(self.shared.clone()).fabric_view();
         let request = request.into_inner();
         let made = tokio::task::spawn_blocking(move || inspection(&fabric, request)).await;
         let text = made.map_err(|error| Status::internal(error.to_string()))??;
-        self.answer(peer, move |_, send| {
+        self.answer(share, move |_, send| {
             pieces(&text).all(|piece| send(admin::Inspection { text: piece.to_owned() }));
         })
     }
@@ -559,11 +560,11 @@ impl admin::admin_server::Admin for AdminService {
         &self,
         request: Request<admin::CountersRequest>,
     ) -> Result<Response<Self::ListCountersStream>, Status> {
-        let peer = Peer::of(&request);
+        let share = share_of(&request);
         let admin::CountersRequest { node, port } = request.into_inner();
         let perf = self.shared.perf.clone();
         let selection = self.counted(node)?;
-        self.answer(peer, move |_, send| {
+        self.answer(share, move |_, send| {
             listing::list(&perf, &selection, port, send);
         })
     }
@@ -591,10 +592,10 @@ impl admin::admin_server::Admin for AdminService {
         &self,
         request: Request<admin::CongestionRequest>,
     ) -> Result<Response<Self::ListCongestionStream>, Status> {
-        let peer = Peer::of(&request);
+        let share = share_of(&request);
         let selection = Selection::of_node(&request.into_inner().node);
         let congestion = self.shared.congestion.clone();
-        self.answer(peer, move |_, send| {
+        self.answer(share, move |_, send| {
             crate::congestion::listing::list(&congestion, &selection, send);
         })
     }

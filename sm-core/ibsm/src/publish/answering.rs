@@ -1,17 +1,16 @@
 //! Answers of several messages, each made on a thread that its reader may hold up: how many at a
 //! time, and for how long.
 
-use std::collections::HashMap;
-use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use sa_proto::serve::{Caller, Grounds};
+use sa_proto::serve::{Caller, Share};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Status};
+
+use crate::quota::Places;
 
 /// Messages of an answer that its connection has not taken yet.
 const ANSWERS_MAX: usize = 2;
@@ -25,45 +24,34 @@ const PATIENCE_IN_ALL: Duration = Duration::from_secs(120);
 /// An answer of several messages.
 pub(crate) type Answers<M> = ReceiverStream<Result<M, Status>>;
 
-/// Who asks: a user of this host, or a host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Peer {
-    User(u32),
-    Host(Option<IpAddr>),
-}
+/// The answers that are being made. Clones share them.
+#[derive(Clone, Debug)]
+pub(crate) struct Answering(Places<Share>);
 
-impl Peer {
-    /// The sender of a request.
-    pub(crate) fn of<T>(request: &Request<T>) -> Self {
-        match request.extensions().get::<Caller>() {
-            Some(Caller { grounds: Grounds::User(user), .. }) => Self::User(*user),
-            Some(caller) => Self::Host(Some(caller.address.ip())),
-            None => Self::Host(None),
-        }
+impl Default for Answering {
+    fn default() -> Self {
+        Self(Places::new(OPEN_MAX, OPEN_OF_PEER_MAX))
     }
 }
 
-/// The answers that are being made. Clones share them.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Answering {
-    open: Arc<Mutex<HashMap<Peer, usize>>>,
-}
-
-/// Place of an answer, freed when dropped.
-struct Place {
-    open: Arc<Mutex<HashMap<Peer, usize>>>,
-    peer: Peer,
+/// Whom an answer to this request is counted for.
+pub(crate) fn share_of<T>(request: &Request<T>) -> Share {
+    let caller = request.extensions().get::<Caller>();
+    caller.map_or(Share::UNKNOWN, Caller::share)
 }
 
 impl Answering {
-    /// Answers `peer` with messages that `make` passes to a function, on another thread. The
+    /// Answers `share` with messages that `make` passes to a function, on another thread. The
     /// function returns whether to continue: not if the reader is gone, or too slow.
     pub(crate) fn answer<M: Send + 'static>(
         &self,
-        peer: Peer,
+        share: Share,
         make: impl FnOnce(&mut dyn FnMut(M) -> bool) + Send + 'static,
     ) -> Result<Answers<M>, Status> {
-        let place = self.enter(peer)?;
+        let place = self
+            .0
+            .enter(share)
+            .map_err(|_| Status::resource_exhausted("too many lists are being read; retry"))?;
         let (sender, answers) = mpsc::channel(ANSWERS_MAX);
         let runtime = Handle::current();
         tokio::task::spawn_blocking(move || {
@@ -77,30 +65,6 @@ impl Answering {
         });
         Ok(ReceiverStream::new(answers))
     }
-
-    fn enter(&self, peer: Peer) -> Result<Place, Status> {
-        let mut open = lock(&self.open);
-        let of_peer = open.get(&peer).copied().unwrap_or_default();
-        if of_peer >= OPEN_OF_PEER_MAX || open.values().sum::<usize>() >= OPEN_MAX {
-            return Err(Status::resource_exhausted("too many lists are being read; retry"));
-        }
-        open.insert(peer, of_peer + 1);
-        Ok(Place { open: Arc::clone(&self.open), peer })
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut open = lock(&self.open);
-        match open.get_mut(&self.peer) {
-            Some(of_peer) if *of_peer > 1 => *of_peer -= 1,
-            _ => _ = open.remove(&self.peer),
-        }
-    }
-}
-
-fn lock(open: &Mutex<HashMap<Peer, usize>>) -> MutexGuard<'_, HashMap<Peer, usize>> {
-    open.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -109,7 +73,7 @@ mod tests {
 
     use super::*;
 
-    /// Regression: 640 answers that nobody read took all threads on which users of connections are
+    /// Regression: 640 answers without a reader took all threads on which users of connections are
     /// looked up: no responder, standby or ibsmctl could connect.
     #[tokio::test]
     async fn readers_that_stop_hold_few_threads_and_not_for_long() {
@@ -119,16 +83,16 @@ mod tests {
                 (0..1000).all(send);
             })
         };
-        let held: Vec<_> = (0..640).map_while(|_| ask(Peer::User(1)).ok()).collect();
+        let held: Vec<_> = (0..640).map_while(|_| ask(Share::User(1)).ok()).collect();
         assert_eq!(held.len(), OPEN_OF_PEER_MAX);
         // Another reads, and gets all.
-        let read = ask(Peer::User(2)).unwrap();
+        let read = ask(Share::User(2)).unwrap();
         assert_eq!(read.collect::<Vec<_>>().await.len(), 1000);
         for host in 3..100 {
-            let _ = ask(Peer::User(host)).map(std::mem::forget);
+            let _ = ask(Share::User(host)).map(std::mem::forget);
         }
-        assert!(ask(Peer::User(100)).is_err(), "all places are taken");
-        while ask(Peer::User(1)).is_err() {
+        assert!(ask(Share::User(100)).is_err(), "all places are taken");
+        while ask(Share::User(1)).is_err() {
             tokio::time::sleep(PATIENCE / 10).await;
         }
     }

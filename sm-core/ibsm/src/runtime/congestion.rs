@@ -14,15 +14,15 @@ use tracing::{info, warn};
 
 use super::attachment::{AttachError, Observer};
 use super::beside::{self, BATCH, BesideThread, FabricFollower};
-use super::quota::LineQuota;
+use super::lines::LineQuota;
 use crate::cli::Config;
 use crate::congestion::{CongestionBoard, refusal};
 use crate::observe::node_name;
 use crate::publish::{Observatory, Publisher};
 
 /// Log lines about agents in one cycle, and about those of one node; further ones are counted.
-const LINES_MAX: u64 = 20;
-const NODE_LINES_MAX: u64 = 4;
+const LINES_MAX: usize = 20;
+const NODE_LINES_MAX: usize = 4;
 
 /// Starts the thread.
 pub(super) fn start(config: &Config, publisher: &Publisher) -> io::Result<BesideThread> {

@@ -14,7 +14,7 @@ use tracing::{info, warn};
 use super::attachment::{AttachError, Observer};
 use super::beside::{self, BATCH, BesideThread, FabricFollower};
 use super::dump_files::create;
-use super::quota::LineQuota;
+use super::lines::LineQuota;
 use crate::civil::ctime;
 use crate::cli::Config;
 use crate::clock::unix_ms;
@@ -24,8 +24,8 @@ use crate::perf::PerfBoard;
 use crate::publish::Publisher;
 
 /// Log lines of one sweep, and of one node in it; further ones are counted.
-const LINES_MAX: u64 = 100;
-const NODE_LINES_MAX: u64 = 10;
+const LINES_MAX: usize = 100;
+const NODE_LINES_MAX: usize = 10;
 
 /// Starts the thread if `perfmgr` is on.
 pub(super) fn start(config: &Config, publisher: &Publisher) -> io::Result<Option<BesideThread>> {

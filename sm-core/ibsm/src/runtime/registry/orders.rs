@@ -15,7 +15,7 @@ use tonic::{Request, Response, Status};
 use super::durable::{Verdict, Write};
 use super::shared::{Job, ReplyTo, Shared, WRITES_MAX};
 use crate::partitions::{Site, list, order};
-use crate::publish::answering::{Answering, Peer};
+use crate::publish::answering::{Answering, share_of};
 use sm_core::registry::{OrderRefusal, PartitionOrder};
 
 /// How long an order may wait for its answer.
@@ -138,7 +138,7 @@ impl Partitions for PartitionService {
         &self,
         request: Request<proto::ListRequest>,
     ) -> Result<Response<Self::ListStream>, Status> {
-        let peer = Peer::of(&request);
+        let share = share_of(&request);
         let proto::ListRequest { pkey, brief } = request.into_inner();
         let only = match pkey {
             0 => None,
@@ -146,7 +146,7 @@ impl Partitions for PartitionService {
         };
         let snapshot = self.desk.snapshot().ok_or(OrderFailure::NotMaster)?;
         let site = self.desk.site();
-        let listed = self.answering.answer(peer, move |send| {
+        let listed = self.answering.answer(share, move |send| {
             list::list(&snapshot, &site, only, brief, send);
         })?;
         Ok(Response::new(Box::pin(listed)))

@@ -1,0 +1,114 @@
+//! Limits of how many there may be in all and of each, so that one node, user or host does not leave
+//! the others without.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What is taken of a limit, in all and by each.
+#[derive(Debug)]
+pub(crate) struct Quota<K> {
+    max: usize,
+    each_max: usize,
+    taken: usize,
+    /// At most `max`.
+    by_key: HashMap<K, usize>,
+}
+
+/// Why no more can be taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Full {
+    /// As many are taken in all as may be.
+    All,
+    /// This one has taken as many as each may.
+    Share,
+}
+
+impl<K: Copy + Eq + Hash> Quota<K> {
+    /// At most `max` in all, and `each_max` by each.
+    pub(crate) fn new(max: usize, each_max: usize) -> Self {
+        Self { max, each_max, taken: 0, by_key: HashMap::new() }
+    }
+
+    /// Takes one more for `key`.
+    pub(crate) fn take(&mut self, key: K) -> Result<(), Full> {
+        let of_key = self.by_key.get(&key).copied().unwrap_or_default();
+        if of_key >= self.each_max {
+            return Err(Full::Share);
+        }
+        if self.taken >= self.max {
+            return Err(Full::All);
+        }
+        self.taken += 1;
+        self.by_key.insert(key, of_key + 1);
+        Ok(())
+    }
+
+    fn give_back(&mut self, key: K) {
+        if let Some(of_key) = self.by_key.get_mut(&key) {
+            (*of_key, self.taken) = (*of_key - 1, self.taken - 1);
+            if *of_key == 0 {
+                self.by_key.remove(&key);
+            }
+        }
+    }
+}
+
+/// A quota of what ends. Clones share it.
+#[derive(Debug)]
+pub(crate) struct Places<K>(Arc<Mutex<Quota<K>>>);
+
+/// One of them, given back when dropped.
+#[derive(Debug)]
+pub(crate) struct Place<K: Copy + Eq + Hash> {
+    places: Places<K>,
+    key: K,
+}
+
+impl<K> Clone for Places<K> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<K: Copy + Eq + Hash> Places<K> {
+    /// At most `max` in all, and `each_max` of each.
+    pub(crate) fn new(max: usize, each_max: usize) -> Self {
+        Self(Arc::new(Mutex::new(Quota::new(max, each_max))))
+    }
+
+    /// Takes a place for `key`.
+    pub(crate) fn enter(&self, key: K) -> Result<Place<K>, Full> {
+        self.lock().take(key)?;
+        Ok(Place { places: self.clone(), key })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Quota<K>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<K: Copy + Eq + Hash> Drop for Place<K> {
+    fn drop(&mut self) {
+        self.places.lock().give_back(self.key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_leaves_room_for_the_others() {
+        let places = Places::new(4, 2);
+        let enter = |key| places.enter(key);
+        let (first, second) = (enter(1).unwrap(), enter(1).unwrap());
+        assert_eq!(enter(1).unwrap_err(), Full::Share);
+        let others = [enter(2).unwrap(), enter(3).unwrap()];
+        assert_eq!(enter(4).unwrap_err(), Full::All);
+        drop(first);
+        let third = enter(4).unwrap();
+        drop((second, others, third));
+        assert!(places.lock().by_key.is_empty() && places.lock().taken == 0);
+    }
+}
