@@ -2,6 +2,8 @@
 //! decisions by the SMInfo of others. This module only decides; `sweep` polls the master and hands
 //! over to another.
 
+mod keys;
+
 use std::collections::BTreeSet;
 
 use ib_mad::types::Guid;
@@ -9,7 +11,8 @@ use ib_mad::wire::MAD_LEN;
 use ib_mad::wire::attribute::{SmControl, SmInfo, SmInfoRepr, SmState};
 use ib_mad::wire::mad::{Method, Status};
 use ib_mad::wire::smp::{self, Smp};
-use sha2::{Digest, Sha256};
+
+pub use keys::SmKeys;
 
 /// SMInfo reported by another subnet manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,8 +87,7 @@ pub enum Standing {
 pub struct Mastership {
     guid: Guid,
     priority: u8,
-    sm_key: u64,
-    m_key: u64,
+    keys: SmKeys,
     state: SmState,
     act_count: u32,
     tenure: u32,
@@ -107,8 +109,7 @@ impl Mastership {
         Self {
             guid: Guid(0),
             priority,
-            sm_key,
-            m_key: 0,
+            keys: SmKeys { sm_key, m_key: 0 },
             state: SmState::Discovering,
             act_count: 0,
             tenure: 0,
@@ -150,7 +151,7 @@ impl Mastership {
 
     /// Sets the SM_Key that other subnet managers must present.
     pub fn set_sm_key(&mut self, sm_key: u64) {
-        self.sm_key = sm_key;
+        self.keys.sm_key = sm_key;
     }
 
     /// Sets our priority, 0 to 15.
@@ -182,11 +183,6 @@ impl Mastership {
         let is_master =
             |guid: Guid| others.iter().any(|sm| sm.guid == guid && sm.state == SmState::Master);
         self.handed_over.retain(|guid| is_present(*guid) && !is_master(*guid));
-    }
-
-    /// The SM_Key that other subnet managers must present.
-    pub fn sm_key(&self) -> u64 {
-        self.sm_key
     }
 
     /// SMInfo.ActCount.
@@ -226,12 +222,12 @@ impl Mastership {
         !self.is_below(other)
     }
 
-    /// Our SMInfo in a request: with the state that matches the AttributeModifier of a Set(), and
-    /// with our proof in place of the SM_Key if an M_Key is set.
-    pub fn shown(&self, state: SmState) -> [u8; 21] {
+    /// Our SMInfo in a request to a port that holds this M_Key, 0 if it holds none: with the state
+    /// that matches the AttributeModifier of a Set().
+    pub fn shown(&self, state: SmState, m_key: u64) -> [u8; 21] {
         let mut bytes = self.record();
         SmInfo::of_mut(&mut bytes)
-            .set_sm_key(self.proof().unwrap_or(self.sm_key))
+            .set_sm_key(self.keys.shown_to(m_key))
             .set_act_count(self.act_count)
             .set_sm_state(state);
         bytes
@@ -254,40 +250,29 @@ impl Mastership {
         bytes
     }
 
-    /// Sets the M_Key of our port: a requester that does not present it does not get the SM_Key. If
-    /// it is 0, every requester gets it: peers refuse subnet managers that do not present their
+    /// Sets the M_Key: a requester that shows neither it nor a proof of it does not get the SM_Key.
+    /// If it is 0, every requester gets it: peers refuse subnet managers that do not show their
     /// SM_Key.
     pub fn set_m_key(&mut self, m_key: u64) {
-        self.m_key = m_key;
+        self.keys.m_key = m_key;
     }
 
-    /// What managers with our M_Key show in place of the SM_Key: a hash of both, so that a host that
-    /// sets IsSM and reads it learns neither. `None` if no M_Key is set.
-    pub fn proof(&self) -> Option<u64> {
-        self.proof_of(self.m_key)
+    /// The keys by which other subnet managers know this one, and this one them.
+    pub fn keys(&self) -> SmKeys {
+        self.keys
     }
 
-    /// The same with another M_Key: that of the port to which it is shown.
-    pub fn proof_of(&self, m_key: u64) -> Option<u64> {
-        (m_key != 0).then(|| {
-            let hash = Sha256::new()
-                .chain_update(b"SMInfo")
-                .chain_update(m_key.to_be_bytes())
-                .chain_update(self.sm_key.to_be_bytes())
-                .finalize();
-            u64::from_be_bytes(*hash.first_chunk().expect("32 bytes"))
-        })
-    }
-
-    /// Whether an SMInfo with this SM_Key is one of our subnet. With SM_Key 0 any is.
-    pub fn accepts(&self, sm_key: u64) -> bool {
-        self.sm_key == 0 || sm_key == self.sm_key || self.proof() == Some(sm_key)
-    }
-
-    /// Answers a Get or Set of SMInfo in place.
-    pub fn answer(&mut self, mad: &mut [u8; MAD_LEN], standing: Standing) -> Demand {
+    /// Answers a Get or Set of SMInfo in place. `port_m_key` is the M_Key that our port holds, by
+    /// which others may know this SM.
+    pub fn answer(
+        &mut self,
+        mad: &mut [u8; MAD_LEN],
+        standing: Standing,
+        port_m_key: u64,
+    ) -> Demand {
         let Ok(view) = Smp::new(&mad[..]) else { return Demand::None };
-        let may_see_key = self.m_key == 0 || view.m_key() == self.m_key;
+        let SmKeys { sm_key, m_key } = self.keys;
+        let may_see_key = m_key == 0 || view.m_key() == m_key;
         let (method, modifier) = (view.method(), view.attribute_modifier());
         let asker = SmInfo::new(view.data_bytes()).ok().map(|info| Asker {
             sm_key: info.sm_key(),
@@ -295,6 +280,8 @@ impl Mastership {
             priority: info.priority(),
             state: SmState::from_code(info.sm_state()),
         });
+        let shown = asker.map(|asker| asker.sm_key);
+        let shown = shown.filter(|&key| self.keys.are_shown_by(key, port_m_key));
         let mut status = Status::OK;
         let mut demand = Demand::None;
         if method == Method::SET {
@@ -304,6 +291,7 @@ impl Mastership {
             let control = SmControl::from_modifier(modifier);
             match asker
                 .zip(control)
+                .filter(|_| shown.is_some())
                 .and_then(|(asker, control)| self.demand(asker, control, standing))
             {
                 Some(demanded) => demand = demanded,
@@ -320,14 +308,9 @@ impl Mastership {
         }
         self.act();
         smp::answer(mad, status);
-        let shown = asker.map_or(0, |asker| asker.sm_key);
-        let sm_key = match may_see_key || shown == self.sm_key {
-            true => self.sm_key,
-            false => self.proof().filter(|proof| shown == *proof).unwrap_or(0),
-        };
         let repr = SmInfoRepr {
             guid: self.guid,
-            sm_key,
+            sm_key: if may_see_key { sm_key } else { shown.unwrap_or(0) },
             act_count: self.act_count,
             priority: self.priority,
             sm_state: self.state,
@@ -345,17 +328,16 @@ impl Mastership {
         self.handed_over.len() < HANDED_OVER_MAX && !self.handed_over.contains(&guid)
     }
 
-    /// The effect of Set(SMInfo), by the state machine of 14.4.1; `None` if it is refused. The
-    /// sender must present our SM_Key and be in the state that matches the request (IBA
-    /// C14-38.1.1).
+    /// The effect of Set(SMInfo) of a sender that has shown our key, by the state machine of
+    /// 14.4.1; `None` if it is refused. The sender must be in the state that matches the request
+    /// (IBA C14-38.1.1).
     fn demand(&self, asker: Asker, control: SmControl, standing: Standing) -> Option<Demand> {
         use SmState::{Discovering, Master, NotActive, Standby};
         let shown = match control {
             SmControl::Acknowledge => Standby,
             _ => Master,
         };
-        let knows_key = asker.sm_key == self.sm_key || self.proof() == Some(asker.sm_key);
-        if !knows_key || asker.state != Some(shown) {
+        if asker.state != Some(shown) {
             return None;
         }
         if matches!(control, SmControl::Discover | SmControl::Disable)
@@ -464,7 +446,7 @@ mod tests {
             let mut own = own(3, state);
             let mut mad = set_request(control, 1);
             SmInfo::new(&mut mad[smp::DATA]).unwrap().set_guid(Guid(9)).set_priority(2);
-            (own.answer(&mut mad, Standing::Polled), Smp::new(&mad[..]).unwrap().status())
+            (own.answer(&mut mad, Standing::Polled, 0), Smp::new(&mad[..]).unwrap().status())
         };
         let (ok, refused) = (Status::OK, Status::INVALID_FIELD);
         let (standby, master) = (SmState::Standby, SmState::Master);
@@ -491,7 +473,7 @@ mod tests {
             let mut mad = set_request(control, 1);
             let mut info = SmInfo::new(&mut mad[smp::DATA]).unwrap();
             info.set_guid(Guid(9)).set_priority(priority).set_sm_state(shown);
-            let demand = own(3, state).answer(&mut mad, Standing::Polled);
+            let demand = own(3, state).answer(&mut mad, Standing::Polled, 0);
             (demand, Smp::new(&mad[..]).unwrap().status())
         };
         let refused = (Demand::None, Status::INVALID_FIELD);
@@ -559,7 +541,7 @@ mod tests {
                 m_key,
             }
             .write_lid_routed(&mut mad);
-            own.answer(&mut mad, Standing::Unknown);
+            own.answer(&mut mad, Standing::Unknown, 0);
             SmInfo::new(&mad[smp::DATA]).unwrap().sm_key()
         };
         let mut own = own(3, SmState::Master);
@@ -575,7 +557,7 @@ mod tests {
         let answered = |state, control, standing| {
             let mut mad = set_request(control, 1);
             SmInfo::new(&mut mad[smp::DATA]).unwrap().set_guid(Guid(9)).set_priority(2);
-            (own(3, state).answer(&mut mad, standing), Smp::new(&mad[..]).unwrap().method())
+            (own(3, state).answer(&mut mad, standing, 0), Smp::new(&mad[..]).unwrap().method())
         };
         let (standby, master) = (SmState::Standby, SmState::Master);
         let controls = [SmControl::Handover, SmControl::Disable, SmControl::Discover];
@@ -599,7 +581,7 @@ mod tests {
         let hand_over = |own: &mut Mastership, guid: u64| {
             let mut mad = set_request(SmControl::Handover, 1);
             SmInfo::new(&mut mad[smp::DATA]).unwrap().set_guid(Guid(guid));
-            own.answer(&mut mad, Standing::Manager)
+            own.answer(&mut mad, Standing::Manager, 0)
         };
         let taken = Demand::TakeOver(Guid(20));
         assert_eq!(hand_over(&mut own, 20), taken);
@@ -625,12 +607,12 @@ mod tests {
             own.set_refuses_handover(true);
             let mut mad = set_request(SmControl::Handover, 1);
             SmInfo::new(&mut mad[smp::DATA]).unwrap().set_guid(Guid(99)).set_priority(2);
-            assert_eq!(own.answer(&mut mad, Standing::Polled), Demand::None, "{state}");
+            assert_eq!(own.answer(&mut mad, Standing::Polled, 0), Demand::None, "{state}");
             assert_eq!(Smp::new(&mad[..]).unwrap().status(), Status::INVALID_FIELD);
             own.set_refuses_handover(false);
             let mut mad = set_request(SmControl::Handover, 1);
             SmInfo::new(&mut mad[smp::DATA]).unwrap().set_guid(Guid(99)).set_priority(2);
-            assert_ne!(own.answer(&mut mad, Standing::Polled), Demand::None, "{state}");
+            assert_ne!(own.answer(&mut mad, Standing::Polled, 0), Demand::None, "{state}");
         }
     }
 
@@ -638,14 +620,14 @@ mod tests {
     fn a_handover_needs_our_sm_key() {
         let mut standby = own(3, SmState::Standby);
         let mut mad = set_request(SmControl::Handover, 99);
-        assert_eq!(standby.answer(&mut mad, Standing::Polled), Demand::None);
+        assert_eq!(standby.answer(&mut mad, Standing::Polled, 0), Demand::None);
         assert_eq!(Smp::new(&mad[..]).unwrap().status(), Status::INVALID_FIELD);
         // Regression: a standby took the subnet from any manager that claimed to be master.
         let mut mad = set_request(SmControl::Handover, 1);
-        assert_eq!(standby.answer(&mut mad, Standing::Manager), Demand::None);
+        assert_eq!(standby.answer(&mut mad, Standing::Manager, 0), Demand::None);
         assert_eq!(Smp::new(&mad[..]).unwrap().status(), Status::INVALID_FIELD);
         let mut mad = set_request(SmControl::Handover, 1);
-        assert_eq!(standby.answer(&mut mad, Standing::Polled), Demand::TakeOver(Guid(0)));
+        assert_eq!(standby.answer(&mut mad, Standing::Polled, 0), Demand::TakeOver(Guid(0)));
         let answer = Smp::new(&mad[..]).unwrap();
         assert_eq!((answer.method(), answer.status()), (Method::GET_RESP, Status::OK));
         let info = SmInfo::new(answer.data_bytes()).unwrap();

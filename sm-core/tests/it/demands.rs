@@ -238,8 +238,8 @@ fn a_master_that_hands_over_again_and_again_is_accepted_a_few_times() {
     assert!((1..=6).contains(&terms), "{terms} new terms in 20 minutes");
 }
 
-/// Regression: HANDOVER by any port during a discovery, in the name of any GUID, had it begin again,
-/// and all clients register again after it.
+/// Regression: HANDOVER by any port during a discovery, in the name of any GUID, had it begin
+/// again, and all clients register again after it.
 #[test]
 fn a_handover_during_a_discovery_counts_if_a_manager_is_found_there() {
     for is_manager in [false, true] {

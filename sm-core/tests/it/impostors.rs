@@ -1,6 +1,8 @@
 //! A port that reports the GUIDs of another one: whose place the SM knows keeps its identity, also
 //! over a flap of its link.
 
+use std::cell::Cell;
+use std::rc::Rc;
 use std::time::Duration;
 
 use crate::common::Bed;
@@ -8,6 +10,8 @@ use fabric_sim::NodeIndex;
 use ib_mad::netlist::{LinkRate, Net, Node, NodeKind, PortRef};
 use ib_mad::types::{Guid, Lid};
 use ib_mad::wire::attribute::PortState;
+use ib_mad::wire::mad::{AttributeId, Method};
+use ib_mad::wire::smp::Smp;
 use sm_config::Settings;
 use sm_core::manage::mkey::MKeyTable;
 
@@ -103,6 +107,37 @@ fn is_served(bed: &Bed, whose: fn(&Bed) -> NodeIndex) -> bool {
 
 fn far_num(num: u8) -> ib_mad::types::PortNum {
     ib_mad::types::PortNum(num)
+}
+
+/// Regression: a port with the GUID of a manager that was named, and whose host was off, was sent
+/// the M_Key.
+#[test]
+fn an_impostor_of_a_named_manager_is_not_sent_the_m_key() {
+    for node in NODE_GUIDS {
+        let mut bed = bed(node);
+        let settings = Settings { m_key: 0xFEED, m_key_protection_level: 2, ..Settings::default() };
+        bed.managers[0].sweeper.follow_settings(&settings);
+        bed.managers[0].sweeper.allow_managers([GUID].into());
+        set_link(&mut bed, victim_of, false);
+        let (requests, leaks) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+        let (counted, leaked) = (requests.clone(), leaks.clone());
+        bed.lie = Some(Box::new(move |_, packet| {
+            let Ok(smp) = Smp::new(&packet.mad) else { return };
+            if (smp.method(), smp.attribute_id()) == (Method::GET, AttributeId::SM_INFO) {
+                counted.set(counted.get() + 1);
+                leaked.set(leaked.get() + u32::from(smp.m_key() == 0xFEED));
+            }
+        }));
+        let (host, now) = (impostor_of(&bed), bed.clock.now());
+        let endpoint = bed.fabric.attach(host, 0).unwrap();
+        bed.fabric.set_is_sm(now, endpoint, true);
+        set_link(&mut bed, impostor_of, true);
+        let now = bed.clock.now();
+        bed.managers[0].sweeper.request_heavy_sweep(now);
+        bed.run_for(Duration::from_secs(15));
+        assert!(requests.get() > 0, "{node:#x}: it is asked");
+        assert_eq!(leaks.get(), 0, "{node:#x}");
+    }
 }
 
 #[test]

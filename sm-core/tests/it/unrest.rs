@@ -338,8 +338,8 @@ fn a_new_system_image_guid_is_known_by_its_trap() {
     }
 }
 
-/// Regression: traps with invented LIDs filled the table of issuers, and the repair of a link waited
-/// for 8 s.
+/// Regression: traps with invented LIDs filled the table of issuers, and the repair of a link
+/// waited for 8 s.
 #[test]
 fn traps_of_invented_ports_do_not_hide_those_of_switches() {
     let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());

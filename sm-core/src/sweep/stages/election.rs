@@ -3,7 +3,8 @@
 use std::fmt::Display;
 use std::time::{Duration, Instant};
 
-use ib_mad::wire::attribute::{CapabilityMask, SmInfo, SmState};
+use ib_mad::types::PortNum;
+use ib_mad::wire::attribute::{CapabilityMask, SmState};
 use ib_mad::wire::mad::Status;
 use tracing::{debug, info, warn};
 
@@ -38,12 +39,10 @@ impl RequestOwner for OtherManagers {
                 // Where an M_Key is set, a manager shows its key only to those that show theirs.
                 let election = &subnet.election;
                 let guid = subnet.fabric.port(request.port()).guid;
-                let proof = election.own.proof_of(subnet.m_key_of(request, None));
-                if let Some(proof) = proof.filter(|_| election.is_allowed(guid)) {
-                    data[..21].copy_from_slice(&election.own.shown(election.own.state()));
-                    if let Ok(mut info) = SmInfo::new(&mut data[..]) {
-                        info.set_sm_key(proof);
-                    }
+                let m_key = subnet.m_key_of(request, None);
+                if m_key != 0 && election.is_allowed(guid) {
+                    let own = &election.own;
+                    data[..21].copy_from_slice(&own.shown(own.state(), m_key));
                 }
                 Some(0)
             }
@@ -163,12 +162,13 @@ impl Subnet {
         );
     }
 
-    /// Whether a port of an adapter is elsewhere than it was an hour ago.
-    fn is_away(&self, port: PortIndex) -> bool {
-        let identity = (self.fabric.node_of(port).guid, self.fabric.port(port).num);
-        let home = self.homes.known(identity);
-        let place = self.fabric.port(port).peer().map(|peer| self.end(peer));
-        home.zip(place).is_some_and(|(home, place)| home != place)
+    /// Whether an adapter's port, or the one that had its GUID, was elsewhere an hour ago.
+    pub(in crate::sweep) fn is_away(&self, port: PortIndex) -> bool {
+        let entry = self.fabric.port(port);
+        let Some(place) = entry.peer().map(|peer| self.end(peer)) else { return false };
+        let identities = [(self.fabric.node_of(port).guid, entry.num), (entry.guid, PortNum(0))];
+        let mut homes = identities.into_iter().filter_map(|identity| self.homes.known(identity));
+        homes.any(|home| home != place)
     }
 
     /// End ports that have IsSM set.

@@ -37,13 +37,14 @@ impl RequestOwner for HandoverMessages {
         owned: OwnedRequest<Self::Kind>,
         data: &mut [u8; 64],
     ) -> Option<u32> {
-        let OwnedRequest { kind, .. } = owned;
+        let OwnedRequest { kind, request, .. } = owned;
         // The other manager accepts an ACKNOWLEDGE only from one that shows Standby.
         let (state, control) = match kind {
             kinds::Handover::HandOver => (SmState::Master, SmControl::Handover),
             kinds::Handover::Acknowledge => (SmState::Standby, SmControl::Acknowledge),
         };
-        data[..21].copy_from_slice(&subnet.election.own.shown(state));
+        let m_key = subnet.m_key_of(request, None);
+        data[..21].copy_from_slice(&subnet.election.own.shown(state, m_key));
         Some(control as u32)
     }
 

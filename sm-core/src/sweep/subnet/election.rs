@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use ib_mad::types::Guid;
 use ib_mad::wire::attribute::{SmInfo, SmState};
 
-use super::allowance::Allowance;
+use super::demands::{Claims, Demands};
 use super::handover::Handover;
 use super::offers::Offers;
 use crate::fabric::PortIndex;
@@ -103,103 +103,6 @@ pub(in crate::sweep) struct ForeignNews {
 
 /// How long an SM that was waited for in vain counts in elections only as master.
 const IDLE_FOR: Duration = Duration::from_secs(3_600);
-
-/// Demands granted in a row, after which one is granted each [`DEMAND_INTERVAL`]. Each costs a full
-/// sweep.
-const DEMANDS_MAX: u32 = 8;
-/// See [`DEMANDS_MAX`].
-const DEMAND_INTERVAL: Duration = Duration::from_secs(10);
-/// Handovers of other masters that a master accepts in a row, after which it accepts one each
-/// [`MERGER_INTERVAL`]. All clients are asked to register again after each.
-const MERGERS_MAX: u32 = 4;
-/// See [`MERGERS_MAX`].
-const MERGER_INTERVAL: Duration = Duration::from_secs(600);
-/// How often an unknown sender of a demand is asked for its SMInfo.
-const ASK_INTERVAL: Duration = Duration::from_secs(1);
-/// Log lines of demands that are not answered, in a row, after which there is one each
-/// [`LINE_INTERVAL`].
-const LINES_MAX: u32 = 8;
-/// See [`LINES_MAX`].
-const LINE_INTERVAL: Duration = Duration::from_secs(60);
-
-/// SMs that claimed to have handed over to this one during a discovery: GUIDs in Set(SMInfo), which
-/// any port can send. The election at its end shows which of them are SMs.
-#[derive(Debug, Default)]
-pub(in crate::sweep) struct Claims {
-    guids: BTreeSet<Guid>,
-    /// There were more than [`OTHERS_MAX`]: each SM counts as one of them.
-    is_full: bool,
-    /// Whether the current election polls the SMs again because of a claim.
-    pub(in crate::sweep) is_repeated: bool,
-}
-
-impl Claims {
-    pub(in crate::sweep) fn add(&mut self, guid: Guid) {
-        self.is_full |= self.guids.len() >= OTHERS_MAX;
-        if !self.is_full {
-            self.guids.insert(guid);
-        }
-    }
-
-    fn has(&self, guid: Guid) -> bool {
-        self.is_full || self.guids.contains(&guid)
-    }
-}
-
-/// Limits the demands of other SMs.
-#[derive(Debug, Default)]
-pub(in crate::sweep) struct Demands {
-    granted: Allowance,
-    mergers: Allowance,
-    lines: Allowance,
-    /// When an unknown sender was asked last.
-    asked: Option<Instant>,
-    /// Demands that were not answered.
-    pub(in crate::sweep) unanswered: u64,
-}
-
-impl Demands {
-    /// Whether one more demand may be granted. Demands beyond the limit are not answered: their
-    /// senders repeat them.
-    pub(in crate::sweep) fn has_room(&mut self, now: Instant) -> bool {
-        self.granted.has_room(now, DEMANDS_MAX, DEMAND_INTERVAL)
-    }
-
-    /// A demand was granted that costs a sweep.
-    pub(in crate::sweep) fn note_granted(&mut self, now: Instant) {
-        self.granted.spend(now);
-    }
-
-    /// Whether a master may accept one more handover of another. The sender of one beyond the limit
-    /// stays master, and is reported, until it is accepted.
-    pub(in crate::sweep) fn has_room_for_merger(&mut self, now: Instant) -> bool {
-        self.mergers.has_room(now, MERGERS_MAX, MERGER_INTERVAL)
-    }
-
-    /// A master accepted a handover of another.
-    pub(in crate::sweep) fn note_merger(&mut self, now: Instant) {
-        self.mergers.spend(now);
-    }
-
-    /// Whether to log a demand that is not answered.
-    pub(in crate::sweep) fn admits_line(&mut self, now: Instant) -> bool {
-        let has_room = self.lines.has_room(now, LINES_MAX, LINE_INTERVAL);
-        if has_room {
-            self.lines.spend(now);
-        }
-        has_room
-    }
-
-    /// Counts a demand that is not answered; returns whether to ask now.
-    pub(in crate::sweep) fn note_unanswered(&mut self, now: Instant) -> bool {
-        self.unanswered += 1;
-        let is_due = self.asked.is_none_or(|asked| now >= asked + ASK_INTERVAL);
-        if is_due {
-            self.asked = Some(now);
-        }
-        is_due
-    }
-}
 
 /// A master of lower rank, which is to hand over.
 #[derive(Clone, Copy, Debug)]
@@ -459,10 +362,9 @@ impl Election {
         self.allowed = guids;
     }
 
-    /// Whether the operator named the SM at the port with this GUID, and it is where it was an hour
-    /// ago.
+    /// Whether the operator named the SM at the port with this GUID.
     pub(in crate::sweep) fn is_named(&self, guid: Guid) -> bool {
-        self.allowed.contains(&guid) && !self.away.contains(&guid)
+        self.allowed.contains(&guid)
     }
 
     /// Whether an SM at the port with this GUID counts.
@@ -470,13 +372,12 @@ impl Election {
         self.allowed.is_empty() || self.allowed.contains(&guid)
     }
 
-    /// Evaluates an SMInfo of a port with this M_Key. With SM_Key 0 any key is accepted.
+    /// Evaluates an SMInfo of a port that holds this M_Key.
     pub(in crate::sweep) fn read(&self, data: &[u8; 64], m_key: u64) -> Answer {
         let Ok(info) = SmInfo::new(data) else { return Answer::None };
         let Some(state) = SmState::from_code(info.sm_state()) else { return Answer::None };
         let sm = RemoteSm { guid: info.guid(), priority: info.priority(), state };
-        let is_proven = self.own.proof_of(m_key) == Some(info.sm_key());
-        match is_proven || self.own.accepts(info.sm_key()) {
+        match self.own.keys().accept(info.sm_key(), m_key) {
             true => Answer::Peer(sm),
             false => Answer::Foreign(sm),
         }
@@ -694,22 +595,6 @@ impl Election {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn demands_that_cost_a_sweep_are_limited_in_rate() {
-        let (mut demands, start) = (Demands::default(), Instant::now());
-        let mut grant = |seconds: u64| {
-            let now = start + Duration::from_secs(seconds);
-            let is_granted = demands.has_room(now);
-            if is_granted {
-                demands.note_granted(now);
-            }
-            is_granted
-        };
-        assert_eq!((0..20).filter(|_| grant(0)).count(), 8);
-        assert!(!grant(9) && grant(10) && !grant(11));
-        assert_eq!((0..20).filter(|_| grant(1000)).count(), 8);
-    }
 
     const KEY: u64 = 0x5EC2E7;
 

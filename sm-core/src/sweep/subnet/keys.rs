@@ -39,10 +39,16 @@ impl Subnet {
     /// SM_Key to those that show the M_Key.
     pub(in crate::sweep) fn m_key_for(&self, request: Request, last: Option<u64>) -> u64 {
         if request.kind.attribute_id() == AttributeId::SM_INFO {
-            let is_named = self.election.is_named(self.fabric.port(request.port()).guid);
-            return if is_named { self.m_key_of(request, last) } else { 0 };
+            let port = request.port();
+            let is_named = self.election.is_named(self.fabric.port(port).guid);
+            return if is_named && !self.is_away(port) { self.m_key_of(request, last) } else { 0 };
         }
         self.m_key_of(request, last)
+    }
+
+    /// The M_Key that our own port holds, as far as it is known.
+    pub(in crate::sweep) fn own_port_m_key(&self) -> u64 {
+        self.m_keys.known.get(self.m_keys.own_port).unwrap_or(self.settings.m_key)
     }
 
     /// The M_Key of the target of a request, as far as it is known.
@@ -95,7 +101,7 @@ impl Subnet {
     /// Records whether the last attempt of a request, which had the M_Key `shown`, was answered.
     pub(in crate::sweep) fn note_m_key(&mut self, request: Request, shown: u64, answered: bool) {
         if request.kind.attribute_id() == AttributeId::SM_INFO {
-            return; // It has no M_Key, whoever answers it.
+            return; // Its answer does not depend on the M_Key.
         }
         let (holder, known) = self.m_keys_for(request);
         if known.is_none_or(|known| known == self.settings.m_key) {
@@ -126,8 +132,8 @@ impl Subnet {
         (holder, self.m_keys.known.get(holder))
     }
 
-    /// The configured M_Key was `before`: the ports still have that, and get the new one by the next
-    /// sweep, which reads and writes them with the old one.
+    /// The configured M_Key was `before`: the ports still have that, and get the new one by the
+    /// next sweep, which reads and writes them with the old one.
     pub(in crate::sweep) fn m_key_changed(&mut self, before: u64) {
         let m_key = self.settings.m_key;
         if m_key == before {
@@ -174,8 +180,8 @@ impl Subnet {
         other.and_then(|&guid| self.m_keys.known.get(guid)).unwrap_or(self.settings.m_key)
     }
 
-    /// Whether the sender of a trap may see the M_Key of its port: a switch may, and a host if ports
-    /// show it to everyone. On a host programs send traps, too.
+    /// Whether the sender of a trap may see the M_Key of its port: a switch may, and a host if
+    /// ports show it to everyone. On a host programs send traps, too.
     pub(in crate::sweep) fn may_see_m_key(&self, sender: Lid) -> bool {
         self.settings.m_key_protection_level == 0 || self.switch_at(sender).is_some()
     }

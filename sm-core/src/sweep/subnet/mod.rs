@@ -2,6 +2,7 @@
 //! that both need, such as [`owner`] and [`events`]. Nothing here imports a stage or a task.
 
 pub(in crate::sweep) mod allowance;
+pub(in crate::sweep) mod demands;
 pub(in crate::sweep) mod election;
 pub(in crate::sweep) mod events;
 pub(in crate::sweep) mod fingerprint;

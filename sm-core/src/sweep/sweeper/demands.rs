@@ -70,8 +70,8 @@ impl Sweeper {
         if self.subnet.election.demands.admits_line(now) {
             warn!(
                 "a Set(SMInfo) from {place} is not answered: no subnet manager is known there by \
-                 the GUID that it shows, or not as a master that could hand over, or there were too \
-                 many"
+                 the GUID that it shows, or not as a master that could hand over, or there were \
+                 too many"
             );
         }
         if let Some(port) = self.subnet.claimant(packet) {

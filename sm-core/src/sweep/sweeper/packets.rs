@@ -121,7 +121,9 @@ impl Sweeper {
         match (method, attribute) {
             (Method::GET | Method::SET, AttributeId::SM_INFO) => {
                 let standing = self.standing_of(now, packet);
-                let demand = self.subnet.election.own.answer(&mut packet.mad, standing);
+                let m_key = self.subnet.own_port_m_key();
+                let own = &mut self.subnet.election.own;
+                let demand = own.answer(&mut packet.mad, standing, m_key);
                 if demand.costs_sweep() {
                     self.subnet.election.demands.note_granted(now);
                 }

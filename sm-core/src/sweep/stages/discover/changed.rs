@@ -58,9 +58,9 @@ impl Discovery {
         }
     }
 
-    /// A trap arrived: if its issuer, at `lid`, is a switch that this discovery has not read, and is
-    /// not held down, it is read now. One that was read may have changed since, and waits for the
-    /// next sweep.
+    /// A trap arrived: if its issuer, at `lid`, is a switch that this discovery has not read, and
+    /// is not held down, it is read now. One that was read may have changed since, and waits for
+    /// the next sweep.
     pub(in crate::sweep) fn trap_arrived(&mut self, subnet: &mut Subnet, now: Instant, lid: Lid) {
         if self.full || self.is_outdated || self.cut_off {
             return;
