@@ -40,10 +40,17 @@ pub struct RegistryClock {
 }
 
 impl RegistryClock {
-    /// Continues from the stamp that was stored last; without one, from the host's wall clock.
+    /// Continues from the stamp that was stored last; without one, from the host's wall clock. A
+    /// stamp of the same boot may be later than `now`: another process has stored it since.
     pub fn new(now: HostTime, stored: Option<Stamp>) -> Self {
-        let time = stored.map_or(now.wall, |stored| stored.time + elapsed(stored.host, now));
-        Self { anchor: Stamp { time, host: now } }
+        let Some(stored) = stored else {
+            return Self { anchor: Stamp { time: now.wall, host: now } };
+        };
+        if now.boot != 0 && now.boot == stored.host.boot {
+            return Self { anchor: stored };
+        }
+        let passed = now.wall.saturating_sub(stored.host.wall).min(GAP_MAX);
+        Self { anchor: Stamp { time: stored.time + passed, host: now } }
     }
 
     /// The stamp of this moment. Between two moments of a boot its time does not decrease.
@@ -52,18 +59,11 @@ impl RegistryClock {
         Stamp { time: self.anchor.time + passed, host: now }
     }
 
-    /// Continues the time of another registry, whose rows replace ours.
+    /// Continues the time of another registry, whose rows replace ours. `now` is read after `time`
+    /// was received: this registry's time may be late, but does not run ahead.
     pub fn follow(&mut self, now: HostTime, time: Duration) {
         self.anchor = Stamp { time, host: now };
     }
-}
-
-/// Time that passed on a host since a moment.
-fn elapsed(since: HostTime, now: HostTime) -> Duration {
-    if now.boot != 0 && now.boot == since.boot {
-        return now.since_boot.saturating_sub(since.since_boot);
-    }
-    now.wall.saturating_sub(since.wall).min(GAP_MAX)
 }
 
 #[cfg(test)]
@@ -90,6 +90,21 @@ mod tests {
         for wall_s in [0, 1_400, 5_060, 90_000] {
             assert_eq!(restarted(host(1, 160, wall_s), stored), 5_060);
         }
+    }
+
+    /// Regression: a manager that read the store while another one on its host wrote was ahead by
+    /// the time that it took to read: leases ended early.
+    #[test]
+    fn a_stamp_that_is_later_than_the_start_does_not_put_the_clock_ahead() {
+        let stored = RegistryClock::new(host(1, 100, 5_000), None).stamp(host(1, 130, 5_030));
+        let clock = RegistryClock::new(host(1, 120, 5_020), Some(stored));
+        for since_boot_s in [120, 130] {
+            assert_eq!(
+                clock.stamp(host(1, since_boot_s, 0)),
+                Stamp { host: host(1, since_boot_s, 0), ..stored }
+            );
+        }
+        assert_eq!(clock.stamp(host(1, 140, 0)).time.as_secs(), 5_040);
     }
 
     #[test]

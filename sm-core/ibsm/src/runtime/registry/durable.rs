@@ -27,6 +27,7 @@ use sa_proto::snapshot::{RegistryPlane, RegistryVersion, Session, Version};
 use tracing::{info, warn};
 
 use super::counters::Counters;
+use crate::clock::Clock;
 use crate::publish::Publisher;
 use crate::runtime::store::{Event, Store, StoreError, Stored};
 use batch::{Batch, Surroundings};
@@ -61,6 +62,7 @@ pub(super) struct DurableRegistry {
     /// Session of the last commit.
     stored_session: Session,
     clock: RegistryClock,
+    host_clock: Arc<dyn Clock>,
     /// The last stamp that another manager stored, with a store that is shared.
     followed_stamp: Option<Stamp>,
     /// The current time.
@@ -131,7 +133,7 @@ impl DurableRegistry {
         mut store: Box<dyn Store>,
         publisher: Arc<Publisher>,
         counters: Arc<Counters>,
-        now: HostTime,
+        host_clock: Arc<dyn Clock>,
     ) -> Result<Self, StoreError> {
         store.open();
         let (stored, copy) = match store.poll_within(START_PATIENCE) {
@@ -143,6 +145,8 @@ impl DurableRegistry {
                 (None, None)
             }
         };
+        // Reading may have taken long, and another manager may have stored its time meanwhile.
+        let now = host_clock.host();
         let clock = RegistryClock::new(now, stored.as_ref().and_then(|stored| stored.stamp));
         let mut this = Self {
             store,
@@ -150,6 +154,7 @@ impl DurableRegistry {
             fresh: false,
             stored_session: Version::NONE.session,
             clock,
+            host_clock,
             followed_stamp: None,
             now: clock.stamp(now),
             stamped: None,

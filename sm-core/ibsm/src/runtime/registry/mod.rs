@@ -144,7 +144,7 @@ impl RegistrySetup {
             }
         }));
         let clock = publisher.clock();
-        let durable = DurableRegistry::open(store, publisher.clone(), counters, clock.host())?;
+        let durable = DurableRegistry::open(store, publisher.clone(), counters, clock.clone())?;
         let responders = publisher.responders();
         let shared = self.shared.clone();
         if dump.is_named() && durable.is_fresh() {

@@ -136,8 +136,9 @@ impl DurableRegistry {
     /// Continues the time of the master that is followed; does nothing while we are the master.
     pub(in super::super) fn follow_time(&mut self, time: Duration) {
         if self.publisher.session().is_none() {
-            self.clock.follow(self.now.host, time);
-            self.advance(self.now.host);
+            let now = self.host_clock.host();
+            self.clock.follow(now, time);
+            self.advance(now);
         }
     }
 

@@ -90,7 +90,7 @@ impl DurableRegistry {
         let Some(stamp) = stored.stamp.filter(|stamp| self.followed_stamp != Some(*stamp)) else {
             return;
         };
-        let now = self.now.host;
+        let now = self.host_clock.host();
         if now.boot != 0 && now.boot == stamp.host.boot {
             self.clock = RegistryClock::new(now, Some(stamp));
         } else if self.followed_stamp.is_none() || self.now.time < stamp.time {

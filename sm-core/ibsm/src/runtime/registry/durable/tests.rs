@@ -6,6 +6,7 @@ use ib_mad::wire::record::service::component as svc;
 use ib_mad::wire::record::{JoinState, McMemberRecord, ServiceRecord};
 use ib_mad::wire::sa::{ComponentMask, attribute};
 use sa_proto::snapshot::HistoryLimits;
+use std::time::Instant;
 
 use super::*;
 use crate::publish::PublishConfig;
@@ -20,6 +21,19 @@ use sm_core::registry::{
 fn host(now_s: u64) -> HostTime {
     let now = Duration::from_secs(now_s);
     HostTime { boot: 1, since_boot: now, wall: now }
+}
+
+/// A host's clocks when a registry is opened.
+struct At(HostTime);
+
+impl Clock for At {
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+
+    fn host(&self) -> HostTime {
+        self.0
+    }
 }
 
 struct Bed {
@@ -57,7 +71,8 @@ impl Bed {
     fn open_at(&self, now: HostTime) -> DurableRegistry {
         let file = Box::new(FileStore::new(self.directory.path().to_owned()));
         let store = Box::new(FaultyStore::new(file, &self.faults));
-        DurableRegistry::open(store, self.publisher.clone(), self.counters.clone(), now).unwrap()
+        let (publisher, counters) = (self.publisher.clone(), self.counters.clone());
+        DurableRegistry::open(store, publisher, counters, Arc::new(At(now))).unwrap()
     }
 
     /// A durable of a master that has swept.
