@@ -366,7 +366,7 @@ impl Subscription {
             heartbeats.skip(now);
             None
         } else {
-            let awaited = self.shared.sync.is_awaited(self.sm_guid);
+            let awaited = self.shared.sync.is_awaited(now, self.sm_guid);
             let number = self.shared.state.number();
             let state = StateVersion { session: version.session, number };
             let state = self.state.as_ref().map(|_| state);
@@ -380,7 +380,7 @@ impl Subscription {
     fn note_step(&self, now: Instant, change: impl Fn(&mut Follower)) -> bool {
         let Some(heartbeats) = &self.heartbeats else { return true };
         let in_step = heartbeats.is_in_step(now);
-        let awaited = self.shared.sync.is_awaited(self.sm_guid);
+        let awaited = self.shared.sync.is_awaited(now, self.sm_guid);
         self.shared.responders.update(self.connection, |entry| {
             let Some(follower) = &mut entry.follower else { return };
             change(follower);

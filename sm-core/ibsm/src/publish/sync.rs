@@ -2,8 +2,9 @@
 //!
 //! A follower that is in step is awaited: a write is acknowledged once all of them have stored it.
 //! One that is silent is awaited until its claim to be in step has ended by its own clock, and
-//! [`MARGIN`] longer; then writes continue without it. The same holds for one that answers without
-//! storing what is published.
+//! [`MARGIN`] longer; then writes continue without it. One that answers and is not in step, such as
+//! after its connection was closed, has [`LEASE`] to catch up; then it is no longer told that writes
+//! wait for it, and awaited until that is certain to have reached it or its claim has ended.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -50,11 +51,17 @@ struct Awaited {
     /// What was published when it began to be awaited: until it has stored that, there may be
     /// writes that were acknowledged without it.
     joined: RegistryVersion,
-    /// Whether it was not in step when it answered last. Heartbeats do not tell it any more that
-    /// writes wait for it.
-    is_behind: bool,
+    /// Since when it answers without being in step.
+    behind_since: Option<Instant>,
     /// Until when writes wait for it if it stays silent or behind.
     until: Instant,
+}
+
+impl Awaited {
+    /// Whether it has been behind for too long: heartbeats no longer say that writes wait for it.
+    fn is_given_up(&self, now: Instant) -> bool {
+        self.behind_since.is_some_and(|since| now >= since + LEASE)
+    }
 }
 
 /// Limit of the writes that may be acknowledged.
@@ -99,22 +106,23 @@ impl SyncFollowers {
         let mut state = self.lock();
         let until = now + LEASE + MARGIN;
         if let Some(awaited) = state.awaited.get_mut(&guid) {
-            if in_step || !awaited.is_behind {
+            awaited.behind_since = (!in_step).then(|| awaited.behind_since.unwrap_or(now));
+            if !awaited.is_given_up(now) {
                 awaited.until = until;
             }
-            awaited.is_behind = !in_step;
         } else if state.is_on && in_step && state.awaited.len() < AWAITED_MAX {
             let stored = RegistryVersion::default();
             state
                 .awaited
-                .insert(guid, Awaited { stored, joined: published, is_behind: false, until });
+                .insert(guid, Awaited { stored, joined: published, behind_since: None, until });
             info!("writes wait for the standby at port {guid}");
         }
     }
 
     /// Whether all that was acknowledged is stored by this follower.
-    pub(super) fn is_awaited(&self, guid: Guid) -> bool {
-        let is_told = |awaited: &Awaited| awaited.stored >= awaited.joined && !awaited.is_behind;
+    pub(super) fn is_awaited(&self, now: Instant, guid: Guid) -> bool {
+        let is_told =
+            |awaited: &Awaited| awaited.stored >= awaited.joined && !awaited.is_given_up(now);
         self.lock().awaited.get(&guid).is_some_and(is_told)
     }
 
@@ -125,8 +133,11 @@ impl SyncFollowers {
         state.awaited.retain(|guid, awaited| {
             let is_silent = now >= awaited.until;
             if is_silent {
-                let time = (LEASE + MARGIN).as_secs();
-                let what = if awaited.is_behind { "stored nothing" } else { "was silent" };
+                let (what, time) = match awaited.behind_since {
+                    Some(since) => ("did not catch up", now.saturating_duration_since(since)),
+                    None => ("was silent", LEASE + MARGIN),
+                };
+                let time = time.as_secs();
                 warn!(
                     "the standby at port {guid} {what} for {time} s: writes no longer wait for it"
                 );
@@ -193,9 +204,9 @@ mod tests {
         let (now, followers) = (Instant::now(), enabled());
         followers.note_reply(now, Guid(7), true, version(10));
         followers.note_stored(Guid(7), version(9));
-        assert!(!followers.is_awaited(Guid(7)));
+        assert!(!followers.is_awaited(now, Guid(7)));
         followers.note_stored(Guid(7), version(10));
-        assert!(followers.is_awaited(Guid(7)));
+        assert!(followers.is_awaited(now, Guid(7)));
     }
 
     #[test]
@@ -215,23 +226,28 @@ mod tests {
         assert_eq!(followers.acknowledged(before).up_to, Some(version(11)));
         assert_eq!(followers.acknowledged(due), Acknowledged { up_to: None, due: None });
         assert_eq!(followers.counts(), Some((0, 1)));
-        assert!(!followers.is_awaited(Guid(7)));
+        assert!(!followers.is_awaited(due, Guid(7)));
     }
 
     /// Regression: writes waited without end for a standby that answered and stored nothing.
     #[test]
-    fn a_follower_that_answers_and_stores_nothing_is_awaited_as_long_as_a_silent_one() {
+    fn a_follower_that_answers_and_stores_nothing_is_given_up() {
         let (start, followers) = (Instant::now(), enabled());
         followers.note_reply(start, Guid(7), true, version(10));
         followers.note_stored(Guid(7), version(10));
-        assert!(followers.is_awaited(Guid(7)));
+        assert!(followers.is_awaited(start, Guid(7)));
         let behind = start + LEASE;
-        for beat in 0..20 {
+        // The last one told that writes wait is answered at once, or never.
+        let mut last_told = start;
+        for beat in 0..30 {
             let now = behind + Duration::from_millis(300) * beat;
             followers.note_reply(now, Guid(7), false, version(30));
-            assert!(!followers.is_awaited(Guid(7)), "it must not take over as if it had all");
-            let is_over = now >= behind + LEASE + MARGIN;
-            assert_eq!(followers.acknowledged(now).up_to.is_none(), is_over, "{beat}");
+            if followers.is_awaited(now, Guid(7)) {
+                assert!(now < behind + LEASE);
+                last_told = now;
+            }
+            let is_over = followers.acknowledged(now).up_to.is_none();
+            assert_eq!(is_over, now >= last_told + LEASE + MARGIN, "{beat}");
         }
         assert_eq!(followers.counts(), Some((0, 1)));
         // One that catches up in time is awaited on.
@@ -239,6 +255,22 @@ mod tests {
         followers.note_reply(behind, Guid(8), false, version(30));
         followers.note_reply(behind + LEASE, Guid(8), true, version(40));
         assert!(followers.acknowledged(behind + LEASE + LEASE).up_to.is_some());
+    }
+
+    /// Regression: a standby whose connection was closed was told that writes did not wait for it
+    /// until it had caught up, although they did. If the master died in between, repeats of
+    /// deletions found nothing: the registry of a responder was taken over, without outcomes.
+    #[test]
+    fn a_follower_that_connects_again_stays_awaited_while_it_catches_up() {
+        let (start, followers) = (Instant::now(), enabled());
+        followers.note_reply(start, Guid(7), true, version(10));
+        followers.note_stored(Guid(7), version(10));
+        for reset in 1..5 {
+            let now = start + Duration::from_millis(400) * reset;
+            followers.note_reply(now, Guid(7), false, version(30));
+            assert!(followers.is_awaited(now, Guid(7)), "{reset}");
+            assert_eq!(followers.acknowledged(now).up_to, Some(version(10)));
+        }
     }
 
     #[test]
