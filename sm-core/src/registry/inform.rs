@@ -30,7 +30,7 @@ pub(super) fn write(core: &mut Core, ports: &Ports, request: &Request) -> Answer
     }
     let wanted = *part::<0, LEN, _>(&request.data);
     let info = InformInfo::of(&wanted);
-    let requester = ports.by_lid(request.requester.slid).ok_or(Status::SA_REQ_INVALID)?;
+    let requester = ports.by_lid(request.requester.slid).ok_or(Refusal::Silent)?;
     if info.subscribe() > 1 || !request.trusted && needs_trust(&info) {
         return Err(Status::SA_REQ_INVALID.into());
     }
@@ -93,7 +93,7 @@ fn row_of(request: &Request, rid: SubscriptionRid, responder: u64) -> Subscripti
 pub(super) fn ended(core: &Core, ports: &Ports, request: &Request) -> Option<u64> {
     let wanted = part::<0, LEN, _>(&request.data);
     let info = InformInfo::of(wanted);
-    // Without its port, it will be refused.
+    // Without its port, it will be dropped.
     let Some(requester) = ports.by_lid(request.requester.slid) else { return Some(0) };
     let subscriber_gid = Gid::new(ports.prefix, requester.guid);
     let subscribes = info.subscribe() == 1;

@@ -208,6 +208,31 @@ proptest! {
         prop_assert_eq!(registry.plane(), restored.plane());
     }
 
+    /// Regression: a port has its LID and this SM's before a sweep ends and the registry knows it;
+    /// until then its requests were refused with ERR_REQ_INVALID, and repeats for ten seconds more.
+    #[test]
+    fn a_request_of_an_unknown_port_is_dropped_and_its_repeat_decided(
+        before in vec(step(), 0..20),
+        last in step(),
+    ) {
+        let Some(request) = asked(&last) else { return Ok(()) };
+        let slid = request.requester.slid.0;
+        let others: Vec<u16> = (1..=4).filter(|lid| *lid != slid).collect();
+        let (mut registry, mut without) = (Registry::default(), Registry::default());
+        for request in before.iter().filter_map(asked) {
+            registry.write(NOW_S, &some(&others), &request);
+            without.write(NOW_S, &some(&others), &request);
+        }
+        let plane = registry.plane();
+        prop_assert!(registry.write(NOW_S, &some(&others), &request).dropped);
+        prop_assert_eq!(registry.plane(), plane);
+        let answer = |registry: &mut Registry| {
+            let reply = registry.write(NOW_S, &ports(), &request);
+            (reply.status, reply.data, reply.dropped)
+        };
+        prop_assert_eq!(answer(&mut registry), answer(&mut without));
+    }
+
     #[test]
     fn a_port_changes_what_is_its_own(steps in vec(step(), 0..80)) {
         let mut registry = Registry::default();

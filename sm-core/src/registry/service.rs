@@ -81,7 +81,7 @@ pub(super) fn restore(core: &mut Core) {
 /// Handles a Set() or Delete() of ServiceRecord.
 pub(super) fn write(core: &mut Core, now_s: u64, ports: &Ports, request: &Request) -> Answer {
     let rid = rid_of(request);
-    let requester = ports.by_lid(request.requester.slid).ok_or(Status::SA_REQ_INVALID)?;
+    let requester = ports.by_lid(request.requester.slid).ok_or(Refusal::Silent)?;
     check_pkey(core, ports, requester, request, &rid)?;
     // An expired lease counts as gone, even if `expire` has not run yet.
     let old = core.services.get(rid).cloned();

@@ -149,8 +149,8 @@ pub(super) fn write(core: &mut Core, ports: &Ports, request: &Request) -> Answer
 fn join(core: &mut Core, ports: &Ports, request: &Request, asked: &Asked) -> Answer {
     let invalid = Status::SA_REQ_INVALID;
     let guid = asked.view().port_gid().guid();
-    let port = core.owner(ports, guid).ok_or(invalid)?;
     let requester = ports.by_lid(request.requester.slid).ok_or(Refusal::Silent)?;
+    let port = core.owner(ports, guid).ok_or(invalid)?;
     if !port.shares_partition(requester) {
         return Err(invalid.into());
     }
@@ -367,6 +367,7 @@ fn choose_mlid(
 /// Clears join states of a membership; deletes it when none is left (IBA o15-0.1.14).
 fn leave(core: &mut Core, ports: &Ports, request: &Request, asked: &Asked) -> Answer {
     let invalid = Status::SA_REQ_INVALID;
+    let requester = ports.by_lid(request.requester.slid).ok_or(Refusal::Silent)?;
     let mgid = asked.view().mgid();
     let guid = asked.view().port_gid().guid();
     let group = core.groups.get(mgid).ok_or(invalid)?.record;
@@ -377,7 +378,6 @@ fn leave(core: &mut Core, ports: &Ports, request: &Request, asked: &Asked) -> An
         return Err(invalid.into());
     }
     let port = core.owner(ports, guid).ok_or(invalid)?;
-    let requester = ports.by_lid(request.requester.slid).ok_or(invalid)?;
     if !may_change(held, &group, port, requester) {
         return Err(invalid.into());
     }

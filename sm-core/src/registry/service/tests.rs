@@ -162,7 +162,6 @@ fn a_service_needs_its_id_and_gid_and_a_partition_of_both_ends() {
     let mut refused = |request| status(&mut registry, request) == Status::SA_REQ_INVALID;
     assert!(refused(set(1, component::SERVICE_ID, record(1, 0))));
     assert!(refused(set(1, component::SERVICE_GID, record(1, 0))));
-    assert!(refused(set(9, RID, record(1, 0))), "an unknown port");
     assert!(refused(set(1, WITH_PKEY, with(1, 0x8001))), "not its partition");
     assert!(refused(trusted(set(2, WITH_PKEY, with(1, 0x8001)))), "not the service's");
     assert!(refused(trusted(set(4, WITH_PKEY, with(2, 0xFFFF)))), "not the requester's");
