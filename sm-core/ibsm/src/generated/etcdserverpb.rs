@@ -110,7 +110,7 @@ pub struct Compare {
     pub target: i32,
     #[prost(bytes = "bytes", tag = "3")]
     pub key: ::prost::bytes::Bytes,
-    #[prost(oneof = "compare::TargetUnion", tags = "5")]
+    #[prost(oneof = "compare::TargetUnion", tags = "5, 6")]
     pub target_union: ::core::option::Option<compare::TargetUnion>,
 }
 /// Nested message and enum types in `Compare`.
@@ -129,6 +129,8 @@ pub mod compare {
     #[repr(i32)]
     pub enum CompareResult {
         Equal = 0,
+        Greater = 1,
+        Less = 2,
     }
     impl CompareResult {
         /// String value of the enum field names used in the ProtoBuf definition.
@@ -138,12 +140,16 @@ pub mod compare {
         pub fn as_str_name(&self) -> &'static str {
             match self {
                 Self::Equal => "EQUAL",
+                Self::Greater => "GREATER",
+                Self::Less => "LESS",
             }
         }
         /// Creates an enum from field names used in the ProtoBuf definition.
         pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
             match value {
                 "EQUAL" => Some(Self::Equal),
+                "GREATER" => Some(Self::Greater),
+                "LESS" => Some(Self::Less),
                 _ => None,
             }
         }
@@ -163,6 +169,7 @@ pub mod compare {
     pub enum CompareTarget {
         Version = 0,
         Create = 1,
+        Mod = 2,
     }
     impl CompareTarget {
         /// String value of the enum field names used in the ProtoBuf definition.
@@ -173,6 +180,7 @@ pub mod compare {
             match self {
                 Self::Version => "VERSION",
                 Self::Create => "CREATE",
+                Self::Mod => "MOD",
             }
         }
         /// Creates an enum from field names used in the ProtoBuf definition.
@@ -180,6 +188,7 @@ pub mod compare {
             match value {
                 "VERSION" => Some(Self::Version),
                 "CREATE" => Some(Self::Create),
+                "MOD" => Some(Self::Mod),
                 _ => None,
             }
         }
@@ -189,6 +198,9 @@ pub mod compare {
         /// 0 if the key is absent.
         #[prost(int64, tag = "5")]
         CreateRevision(i64),
+        /// The same.
+        #[prost(int64, tag = "6")]
+        ModRevision(i64),
     }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -196,10 +196,7 @@ impl Commit {
     /// Whether the commit took effect earlier, by what its last transaction found: the fence and
     /// the entry. `false`: another manager has taken the fence, and what it took over is decided.
     pub(super) fn was_made(&self, fence: Fence, found: &[&KeyValue]) -> bool {
-        let is_ours = |kv: &&&KeyValue| kv.create_revision == fence.revision;
-        let holds =
-            found.iter().find(|kv| kv.key.ends_with(b"/fence")).is_some_and(|kv| is_ours(&kv));
-        holds && found.iter().any(|kv| kv.value == self.last)
+        is_held(fence, found) && found.iter().any(|kv| kv.value == self.last)
     }
 }
 
@@ -237,34 +234,78 @@ impl Tables {
         Self { number, pieces }
     }
 
-    /// The transactions, in their order; the last makes the tables valid, and deletes what they
-    /// replace: older tables, the log up to their commit, and what a manager that ended too early
-    /// left.
-    pub(super) fn transactions(&self, keys: &Keys, fence: Fence) -> Vec<TxnRequest> {
+    /// The transactions that write the tables, at least one.
+    pub(super) fn pieces(&self, keys: &Keys, fence: Fence) -> impl Iterator<Item = TxnRequest> {
         let pieces = self.pieces.iter().enumerate();
-        let pieces = pieces.map(|(at, piece)| {
+        pieces.map(move |(at, piece)| {
             put_piece(keys, fence, keys.table_piece(self.number, at), piece.clone())
-        });
+        })
+    }
+
+    /// Makes the tables valid, which are written, and deletes what they replace: older tables, the
+    /// log up to their commit, and what a manager that ended too early left. `head` was not changed
+    /// since the revision `as_of`.
+    pub(super) fn replace(&self, keys: &Keys, fence: Fence, as_of: i64) -> Replacement {
         let mut value = Vec::new();
         for field in [SCHEMA, self.number, self.pieces.len() as u64] {
             field.put(&mut value);
         }
         let (ours, after_ours) = keys.table(self.number);
         let stale_pieces = keys.table_piece(self.number, self.pieces.len());
-        let valid = TxnRequest {
-            compare: vec![created_in(keys.fence(), fence.revision)],
-            success: vec![
-                put(PutRequest { key: keys.head(), value: value.into(), lease: 0 }),
-                delete((keys.key("table/"), ours)),
-                delete((stale_pieces, after_ours.clone())),
-                delete((after_ours, keys.key("table0"))),
-                delete(keys.log_up_to(self.number)),
-                delete(keys.pieces_up_to(self.number)),
-            ],
-            failure: Vec::new(),
-        };
-        pieces.chain([valid]).collect()
+        let replaced = [
+            (keys.key("table/"), ours),
+            (stale_pieces, after_ours.clone()),
+            (after_ours, keys.key("table0")),
+            keys.log_up_to(self.number),
+            keys.pieces_up_to(self.number),
+        ];
+        Replacement::new(keys, fence, as_of, (keys.head(), value.into()), replaced)
     }
+}
+
+/// A transaction that replaces the value of a key, and deletes what the value before referred to.
+///
+/// A request that had no answer may be carried out later, after others: it would bring back what was
+/// replaced since, whose parts are deleted. So each is carried out only if the key has not changed
+/// since a revision.
+#[derive(Clone, Debug)]
+pub(super) struct Replacement {
+    pub(super) request: TxnRequest,
+    fence: Fence,
+    value: Bytes,
+}
+
+impl Replacement {
+    fn new(
+        keys: &Keys,
+        fence: Fence,
+        as_of: i64,
+        (key, value): (Bytes, Bytes),
+        replaced: impl IntoIterator<Item = KeyRange>,
+    ) -> Self {
+        let new = put(PutRequest { key: key.clone(), value: value.clone(), lease: 0 });
+        let request = TxnRequest {
+            compare: vec![
+                created_in(keys.fence(), fence.revision),
+                unchanged_since(key.clone(), as_of),
+            ],
+            success: [new].into_iter().chain(replaced.into_iter().map(delete)).collect(),
+            failure: vec![range(one(keys.fence())), range(one(key))],
+        };
+        Self { request, fence, value }
+    }
+
+    /// Whether it took effect earlier, by what it found: the fence and the key. `false`: another
+    /// manager has taken the fence.
+    pub(super) fn was_made(&self, found: &[&KeyValue]) -> bool {
+        is_held(self.fence, found) && found.iter().any(|kv| kv.value == self.value)
+    }
+}
+
+/// Whether the fence that was found is this one.
+fn is_held(fence: Fence, found: &[&KeyValue]) -> bool {
+    let found = found.iter().find(|kv| kv.key.ends_with(b"/fence"));
+    found.is_some_and(|kv| kv.create_revision == fence.revision)
 }
 
 /// The state besides the registry, without texts.
@@ -314,23 +355,19 @@ impl StateHead {
     }
 }
 
-/// Makes a state valid, whose texts are written, and deletes all other texts.
-pub(super) fn put_state(keys: &Keys, fence: Fence, head: &StateHead) -> TxnRequest {
+/// Makes a state valid, whose texts are written, and deletes all other texts. The state was not
+/// changed since the revision `as_of`.
+pub(super) fn put_state(keys: &Keys, fence: Fence, as_of: i64, head: &StateHead) -> Replacement {
     let kept = head.documents.iter().filter(|document| document.len.is_some());
     let kept: BTreeSet<u128> = kept.map(|document| document.hash).collect();
-    let mut success = vec![put(PutRequest { key: keys.state(), value: head.value(), lease: 0 })];
-    let mut from = keys.key("document/");
+    let (mut from, mut replaced) = (keys.key("document/"), Vec::new());
     for hash in kept {
         let (first, end) = keys.document(hash);
-        success.push(delete((from, first)));
+        replaced.push((from, first));
         from = end;
     }
-    success.push(delete((from, keys.key("document0"))));
-    TxnRequest {
-        compare: vec![created_in(keys.fence(), fence.revision)],
-        success,
-        failure: Vec::new(),
-    }
+    replaced.push((from, keys.key("document0")));
+    Replacement::new(keys, fence, as_of, (keys.state(), head.value()), replaced)
 }
 
 /// Reads the value of `state`.
@@ -491,6 +528,16 @@ fn delete((key, range_end): KeyRange) -> RequestOp {
     RequestOp { request: Some(Request::RequestDeleteRange(request)) }
 }
 
+/// That a key was not changed after this revision.
+fn unchanged_since(key: Bytes, revision: i64) -> Compare {
+    Compare {
+        result: CompareResult::Less.into(),
+        target: CompareTarget::Mod.into(),
+        key,
+        target_union: Some(TargetUnion::ModRevision(revision + 1)),
+    }
+}
+
 /// That a key was created in this revision; 0: that it is absent.
 fn created_in(key: Bytes, revision: i64) -> Compare {
     Compare {
@@ -568,8 +615,9 @@ mod tests {
         for len in 0..value.len() {
             assert!(read_state(&value[..len]).is_err(), "{len}");
         }
-        let transaction = put_state(&keys(), FENCE, &head);
-        assert_eq!(transaction.compare, [created_in(keys().fence(), 7)]);
+        let transaction = put_state(&keys(), FENCE, 40, &head).request;
+        let conditions = [created_in(keys().fence(), 7), unchanged_since(keys().state(), 40)];
+        assert_eq!(transaction.compare, conditions);
         let is_deleted = |key: &Bytes| {
             transaction.success.iter().any(|op| match &op.request {
                 Some(Request::RequestDeleteRange(range)) => {

@@ -19,7 +19,7 @@ use sa_proto::prost::bytes::Bytes;
 use tonic::Status;
 
 use super::failure::Failure;
-use super::proto::compare::{CompareTarget, TargetUnion};
+use super::proto::compare::{CompareResult, CompareTarget, TargetUnion};
 use super::proto::request_op::Request;
 use super::proto::response_op::Response;
 use super::proto::{
@@ -172,8 +172,18 @@ impl State {
 
     fn holds(&self, compare: &Compare) -> bool {
         let created = self.value(&compare.key).map_or(0, |kv| kv.create_revision);
-        compare.target == i32::from(CompareTarget::Create)
-            && compare.target_union == Some(TargetUnion::CreateRevision(created))
+        let values = self.keys.get(&compare.key).and_then(|values| values.last());
+        // An absent key counts as one that never changed.
+        let changed = values.map_or(0, |(revision, kv)| kv.as_ref().map_or(0, |_| *revision));
+        match (compare.result(), compare.target(), compare.target_union) {
+            (CompareResult::Equal, CompareTarget::Create, Some(it)) => {
+                it == TargetUnion::CreateRevision(created)
+            }
+            (CompareResult::Less, CompareTarget::Mod, Some(TargetUnion::ModRevision(revision))) => {
+                changed < revision
+            }
+            other => panic!("{other:?} is not in the model"),
+        }
     }
 
     fn txn(&mut self, request: &TxnRequest) -> Result<TxnResponse, Failure> {
@@ -275,6 +285,16 @@ struct LinkState {
     lost_of: u64,
 }
 
+impl LinkState {
+    /// The next random number: xorshift (Marsaglia 2003).
+    fn draw(&mut self) -> u64 {
+        self.draws ^= self.draws << 13;
+        self.draws ^= self.draws >> 7;
+        self.draws ^= self.draws << 17;
+        self.draws
+    }
+}
+
 impl EtcdLink {
     /// A link whose losses depend on `seed`.
     pub fn new(model: &Arc<EtcdModel>, latency: Duration, seed: u64) -> Self {
@@ -299,11 +319,13 @@ impl EtcdLink {
     /// Whether a message gets through.
     fn passes(&self) -> bool {
         let mut network = self.network();
-        // Xorshift (Marsaglia 2003).
-        network.draws ^= network.draws << 13;
-        network.draws ^= network.draws >> 7;
-        network.draws ^= network.draws << 17;
+        network.draw();
         !network.is_cut && (network.lost_of == 0 || !network.draws.is_multiple_of(network.lost_of))
+    }
+
+    /// How much later a request is carried out that had no answer, up to 4 s.
+    fn delay(&self) -> Duration {
+        Duration::from_millis(self.network().draw() % 4096)
     }
 
     /// Sends a request, and waits for its answer.
@@ -333,8 +355,18 @@ impl EtcdLink {
         self.call(|state| state.range(&request)).await
     }
 
+    /// Some of the requests without an answer are carried out later, as a member does that was
+    /// stopped or could not reach the leader.
     pub(super) async fn txn(&self, request: &TxnRequest) -> Result<TxnResponse, Failure> {
-        self.call(|state| state.txn(request)).await
+        let answer = self.call(|state| state.txn(request)).await;
+        if answer.is_err() && self.network().lost_of != 0 {
+            let (model, request, late) = (self.model.clone(), request.clone(), self.delay());
+            tokio::spawn(async move {
+                tokio::time::sleep(late).await;
+                let _ = model.serve().map(|mut state| state.txn(&request));
+            });
+        }
+        answer
     }
 
     pub(super) async fn compact(&self, revision: i64) -> Result<(), Failure> {

@@ -19,7 +19,7 @@ use super::layout::{
 };
 use super::read::{ReadFailure, Reader};
 use super::status::Written;
-use super::task::until_answered;
+use super::task::{replace, until_answered};
 use crate::node::{LIDS, M_KEYS, MasterState, NEIGHBOURS};
 use crate::publish::StateBoard;
 use crate::runtime::follow::Progress;
@@ -96,6 +96,8 @@ impl SharedState {
 pub(super) struct Known {
     /// The value of its head; empty if there is none.
     head: Vec<u8>,
+    /// The revision as of which it was read or written.
+    as_of: i64,
     documents: Documents,
 }
 
@@ -137,9 +139,10 @@ impl Reader {
     ) -> Result<Option<StateVersion>, ReadFailure> {
         let response = self.client.range(one(self.keys.state())).await?;
         let revision = response.header.as_ref().map_or(0, |header| header.revision);
+        known.as_of = revision;
         let Some(head) = response.kvs.first() else {
             // Nothing is kept, or not any more.
-            *known = Known::default();
+            *known = Known { as_of: revision, ..Known::default() };
             return Ok(None);
         };
         if head.value == known.head {
@@ -158,7 +161,7 @@ impl Reader {
             let Listed { kind, name, hash, .. } = listed;
             documents.insert(name.clone(), Arc::new(Document { kind, name, hash, text }));
         }
-        *known = Known { head: head.value.to_vec(), documents };
+        *known = Known { head: head.value.to_vec(), as_of: revision, documents };
         Ok(Some(version))
     }
 
@@ -238,7 +241,8 @@ impl StateWriter {
                 if !failure.is_of_another_release() {
                     // No one can read it. All texts are written again.
                     tracing::warn!("{damage}");
-                    (self.is_read, self.known) = (true, Known::default());
+                    self.is_read = true;
+                    self.known = Known { as_of: known.as_of, ..Known::default() };
                     return None;
                 }
                 Some(damage)
@@ -256,14 +260,16 @@ impl StateWriter {
         if self.adds {
             add_known(&mut documents, &self.known.documents);
         }
-        Some(StateWrite { version, documents, kept: self.known.documents.clone() })
+        let Known { as_of, documents: kept, .. } = self.known.clone();
+        Some(StateWrite { version, documents, as_of, kept })
     }
 
     /// A write was made. Returns what is known since.
     pub(super) fn was_written(&mut self, written: StateWritten) -> Known {
         self.written = Some(written.version);
         // The head is read again by a standby.
-        self.known = Known { head: Vec::new(), documents: written.documents };
+        let StateWritten { revision: as_of, documents, .. } = written;
+        self.known = Known { head: Vec::new(), as_of, documents };
         self.known.clone()
     }
 }
@@ -272,6 +278,8 @@ impl StateWriter {
 pub(super) struct StateWrite {
     version: StateVersion,
     documents: Documents,
+    /// The revision as of which the state is known that it replaces.
+    as_of: i64,
     /// Those whose texts are in the store.
     kept: Documents,
 }
@@ -280,7 +288,7 @@ impl StateWrite {
     /// Writes the texts that are not kept yet, then the head that makes them valid. `None` if the
     /// fence is lost.
     pub(super) async fn make(self, reader: Reader, fence: Fence) -> Option<StateWritten> {
-        let Self { version, documents, kept } = self;
+        let Self { version, documents, as_of, kept } = self;
         let mut bytes = 0;
         let has_text =
             |hash: u128| kept.values().any(|kept| kept.hash == hash && kept.text.is_some());
@@ -296,9 +304,9 @@ impl StateWrite {
                 bytes += piece.len();
             }
         }
-        let request = put_state(&reader.keys, fence, &StateHead::of(version, &documents));
-        let response = until_answered(&reader, Written::State, &request).await;
-        let revision = response.header.map_or(0, |header| header.revision);
-        response.succeeded.then_some(StateWritten { version, documents, revision, bytes })
+        let replacement =
+            put_state(&reader.keys, fence, as_of, &StateHead::of(version, &documents));
+        let revision = replace(&reader, Written::State, &replacement).await?;
+        Some(StateWritten { version, documents, revision, bytes })
     }
 }

@@ -18,7 +18,7 @@ use tracing::{debug, warn};
 use super::client::Client;
 use super::failure::Failure;
 use super::image::{Image, Made};
-use super::layout::{Commit, Fence, Keys, Tables, one, record_of, take_fence};
+use super::layout::{Commit, Fence, Keys, Replacement, Tables, one, record_of, take_fence};
 use super::proto::response_op::Response;
 use super::proto::{KeyValue, TxnRequest, TxnResponse};
 use super::read::{ReadFailure, Reader, holder_text};
@@ -504,7 +504,7 @@ async fn make(reader: Reader, fence: Fence, commit: Commit) -> Result<(), Lost> 
 }
 
 /// What the reads of a transaction found.
-fn found(response: &TxnResponse) -> Vec<&KeyValue> {
+pub(super) fn found(response: &TxnResponse) -> Vec<&KeyValue> {
     let ranges = response.responses.iter().filter_map(|op| match &op.response {
         Some(Response::ResponseRange(range)) => Some(&range.kvs),
         _ => None,
@@ -512,15 +512,27 @@ fn found(response: &TxnResponse) -> Vec<&KeyValue> {
     ranges.flatten().collect()
 }
 
+/// Replaces a value; returns the revision after that, or `None` if the fence is lost.
+pub(super) async fn replace(
+    reader: &Reader,
+    what: Written,
+    replacement: &Replacement,
+) -> Option<i64> {
+    let response = until_answered(reader, what, &replacement.request).await;
+    let is_made = response.succeeded || replacement.was_made(&found(&response));
+    is_made.then(|| response.header.map_or(0, |header| header.revision))
+}
+
 /// Writes tables; returns the revision in which they became valid.
 async fn write_tables(reader: Reader, fence: Fence, tables: Tables) -> Result<i64, Lost> {
     let mut revision = 0;
-    for request in tables.transactions(&reader.keys, fence) {
+    for request in tables.pieces(&reader.keys, fence) {
         let response = until_answered(&reader, Written::Tables, &request).await;
         if !response.succeeded {
             return Err(Lost);
         }
         revision = response.header.map_or(0, |header| header.revision);
     }
-    Ok(revision)
+    let replacement = tables.replace(&reader.keys, fence, revision);
+    replace(&reader, Written::Tables, &replacement).await.ok_or(Lost)
 }

@@ -7,8 +7,11 @@ use sa_proto::snapshot::encoding::Canonical as _;
 use sa_proto::state::{Document, Kind};
 use sm_core::manage::lid::LidTable;
 
-use super::layout::{PIECE_LEN, SCHEMA};
+use super::layout::{
+    Fence, Head, Keys, PIECE_LEN, SCHEMA, Tables, one, page, read_head, take_fence,
+};
 use super::model::{EtcdLink, EtcdModel};
+use super::task::found;
 use super::testing::{Cluster, Prefix, Proxy, await_that};
 use super::*;
 use crate::cli::{EtcdLocation, EtcdTls};
@@ -64,6 +67,48 @@ mod model {
         let bed = Modelled::new(20);
         conformance::only_one_holder_commits(&bed);
     }
+}
+
+/// Regression: a request to make tables valid that had no answer, and was carried out after the
+/// next ones were valid, deleted those.
+async fn tables_are_not_replaced_by_those_before(client: Client, prefix: &str) {
+    let keys = Keys::new(prefix);
+    let lease = client.grant(60).await.unwrap().id;
+    let taken = client.txn(&take_fence(&keys, lease, "a manager")).await.unwrap();
+    let fence = Fence { revision: taken.header.unwrap().revision, lease };
+    let mut requests = Vec::new();
+    for number in [1, 2] {
+        let tables = Tables::new(number, vec![number as u8; 10].into());
+        let mut as_of = 0;
+        for piece in tables.pieces(&keys, fence) {
+            as_of = client.txn(&piece).await.unwrap().header.unwrap().revision;
+        }
+        let replacement = tables.replace(&keys, fence, as_of);
+        assert!(client.txn(&replacement.request).await.unwrap().succeeded);
+        let again = client.txn(&replacement.request).await.unwrap();
+        assert!(!again.succeeded && replacement.was_made(&found(&again)), "its answer was lost");
+        requests.push(replacement);
+    }
+    let late = client.txn(&requests[0].request).await.unwrap();
+    assert!(!late.succeeded && !requests[0].was_made(&found(&late)));
+    let head = client.range(one(keys.head())).await.unwrap();
+    assert_eq!(read_head(Some(&head.kvs[0].value)), Ok(Head { number: 2, pieces: 1 }));
+    assert_eq!(client.range(page(keys.table(2))).await.unwrap().kvs.len(), 1);
+    client.revoke(lease).await.unwrap();
+}
+
+#[test]
+fn tables_are_not_replaced_by_those_before_them() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let link = EtcdLink::new(&Modelled::new(0).model, Duration::ZERO, 7);
+        tables_are_not_replaced_by_those_before(Client::Model(link), "/late").await;
+        let Some(cluster) = Cluster::start() else { return };
+        let location = cluster.location("/late");
+        let status = Arc::new(EtcdStatus::new(location.endpoints.clone()));
+        let client = Client::new(&location, &status).unwrap();
+        tables_are_not_replaced_by_those_before(client, "/late").await;
+    });
 }
 
 /// What a store that leads reports first: everything.
