@@ -520,10 +520,10 @@ impl Subscription {
                             None => StateVersion::default(),
                         };
                         heartbeats.handle_holding(now, number, held, state);
-                        let published = *self.shared.announced.borrow();
-                        if number != 0 && published != Version::NONE {
+                        let published = || *self.shared.announced.borrow();
+                        if number != 0 && published() != Version::NONE {
                             let in_step = heartbeats.is_in_step(now);
-                            let published = published.registry();
+                            let published = || published().registry();
                             self.shared.sync.note_reply(now, self.sm_guid, in_step, published);
                         }
                         self.shared.sync.note_stored(self.sm_guid, held);

@@ -96,12 +96,15 @@ impl SyncFollowers {
 
     /// A follower answered a heartbeat; it is awaited from now on if it is in step. One that is
     /// not in step any more is awaited until it must have heard that.
+    ///
+    /// `published` reads the published version, after it is certain that what is published later
+    /// waits for the follower.
     pub(crate) fn note_reply(
         &self,
         now: Instant,
         guid: Guid,
         in_step: bool,
-        published: RegistryVersion,
+        published: impl Fn() -> RegistryVersion,
     ) {
         let mut state = self.lock();
         let until = now + LEASE + MARGIN;
@@ -111,10 +114,10 @@ impl SyncFollowers {
                 awaited.until = until;
             }
         } else if state.is_on && in_step && state.awaited.len() < AWAITED_MAX {
-            let stored = RegistryVersion::default();
-            state
-                .awaited
-                .insert(guid, Awaited { stored, joined: published, behind_since: None, until });
+            // What is acknowledged is published before it is asked, under this lock, whom it waits
+            // for.
+            let (stored, joined) = (RegistryVersion::default(), published());
+            state.awaited.insert(guid, Awaited { stored, joined, behind_since: None, until });
             info!("writes wait for the standby at port {guid}");
         }
     }
@@ -188,10 +191,10 @@ mod tests {
     fn a_write_is_acknowledged_once_all_followers_in_step_have_it() {
         let (now, followers) = (Instant::now(), enabled());
         let up_to = || followers.acknowledged(now).up_to;
-        followers.note_reply(now, Guid(7), false, version(10));
+        followers.note_reply(now, Guid(7), false, || version(10));
         assert_eq!(up_to(), None, "one that is not in step is not awaited");
-        followers.note_reply(now, Guid(7), true, version(10));
-        followers.note_reply(now, Guid(8), true, version(10));
+        followers.note_reply(now, Guid(7), true, || version(10));
+        followers.note_reply(now, Guid(8), true, || version(10));
         assert!(up_to().is_some_and(|up_to| up_to < version(1)));
         followers.note_stored(Guid(7), version(12));
         followers.note_stored(Guid(8), version(11));
@@ -202,7 +205,7 @@ mod tests {
     #[test]
     fn a_follower_can_rely_on_being_awaited_when_it_has_what_was_published_before() {
         let (now, followers) = (Instant::now(), enabled());
-        followers.note_reply(now, Guid(7), true, version(10));
+        followers.note_reply(now, Guid(7), true, || version(10));
         followers.note_stored(Guid(7), version(9));
         assert!(!followers.is_awaited(now, Guid(7)));
         followers.note_stored(Guid(7), version(10));
@@ -212,7 +215,7 @@ mod tests {
     #[test]
     fn a_silent_follower_is_awaited_until_its_lease_has_surely_ended() {
         let (start, followers) = (Instant::now(), enabled());
-        followers.note_reply(start, Guid(7), true, version(10));
+        followers.note_reply(start, Guid(7), true, || version(10));
         followers.note_stored(Guid(7), version(10));
         let due = followers.acknowledged(start).due.unwrap();
         assert!(due > start + LEASE);
@@ -233,7 +236,7 @@ mod tests {
     #[test]
     fn a_follower_that_answers_and_stores_nothing_is_given_up() {
         let (start, followers) = (Instant::now(), enabled());
-        followers.note_reply(start, Guid(7), true, version(10));
+        followers.note_reply(start, Guid(7), true, || version(10));
         followers.note_stored(Guid(7), version(10));
         assert!(followers.is_awaited(start, Guid(7)));
         let behind = start + LEASE;
@@ -241,7 +244,7 @@ mod tests {
         let mut last_told = start;
         for beat in 0..30 {
             let now = behind + Duration::from_millis(300) * beat;
-            followers.note_reply(now, Guid(7), false, version(30));
+            followers.note_reply(now, Guid(7), false, || version(30));
             if followers.is_awaited(now, Guid(7)) {
                 assert!(now < behind + LEASE);
                 last_told = now;
@@ -251,9 +254,9 @@ mod tests {
         }
         assert_eq!(followers.counts(), Some((0, 1)));
         // One that catches up in time is awaited on.
-        followers.note_reply(behind, Guid(8), true, version(30));
-        followers.note_reply(behind, Guid(8), false, version(30));
-        followers.note_reply(behind + LEASE, Guid(8), true, version(40));
+        followers.note_reply(behind, Guid(8), true, || version(30));
+        followers.note_reply(behind, Guid(8), false, || version(30));
+        followers.note_reply(behind + LEASE, Guid(8), true, || version(40));
         assert!(followers.acknowledged(behind + LEASE + LEASE).up_to.is_some());
     }
 
@@ -263,11 +266,11 @@ mod tests {
     #[test]
     fn a_follower_that_connects_again_stays_awaited_while_it_catches_up() {
         let (start, followers) = (Instant::now(), enabled());
-        followers.note_reply(start, Guid(7), true, version(10));
+        followers.note_reply(start, Guid(7), true, || version(10));
         followers.note_stored(Guid(7), version(10));
         for reset in 1..5 {
             let now = start + Duration::from_millis(400) * reset;
-            followers.note_reply(now, Guid(7), false, version(30));
+            followers.note_reply(now, Guid(7), false, || version(30));
             assert!(followers.is_awaited(now, Guid(7)), "{reset}");
             assert_eq!(followers.acknowledged(now).up_to, Some(version(10)));
         }
@@ -276,7 +279,7 @@ mod tests {
     #[test]
     fn without_the_option_nothing_waits() {
         let (now, followers) = (Instant::now(), SyncFollowers::default());
-        followers.note_reply(now, Guid(7), true, version(10));
+        followers.note_reply(now, Guid(7), true, || version(10));
         assert_eq!(followers.acknowledged(now), Acknowledged { up_to: None, due: None });
         assert_eq!(followers.counts(), None);
     }
