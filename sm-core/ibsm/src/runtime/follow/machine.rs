@@ -187,8 +187,8 @@ impl Stream {
                 Reply::Refused(proto::Refused { held: Some(progress.followed().received.into()) })
             }
             Ok(Some(next)) => {
-                progress.note_registry_time(time_ns);
                 let version = next.version();
+                progress.note_registry_time(version.session, time_ns);
                 open.session = Some(version.session);
                 if open.logged.replace(version.session) != Some(version.session) {
                     info!("following the registry of {}, session {}", self.url, version.session);
@@ -401,7 +401,8 @@ mod tests {
                 }
                 stream.handle_message(message, &progress);
             }
-            assert_eq!(progress.take_registry_time(), Some(time));
+            let of = snapshot(5, sequence).version().session;
+            assert_eq!(progress.take_registry_time(), Some((of, time)));
             assert_eq!(progress.take_registry_time(), None, "it would be outdated");
         }
     }

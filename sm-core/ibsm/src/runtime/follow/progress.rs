@@ -84,8 +84,8 @@ pub struct Progress {
     state_arrived: Condvar,
     /// Outcomes of requests. Locked after `state`.
     outcomes: Mutex<Pending>,
-    /// Registry time of the master in its last update, ns, until it is taken; then 0.
-    registry_time_ns: AtomicU64,
+    /// Session and registry time of the master in its last update, until they are taken.
+    registry_time: Mutex<Option<(Session, Duration)>>,
 }
 
 impl Progress {
@@ -143,15 +143,16 @@ impl Progress {
         self.lock().1.get_or_insert(news);
     }
 
-    /// Registry time of the master, if an update with it was received since the last call.
-    pub fn take_registry_time(&self) -> Option<Duration> {
-        let time_ns = self.registry_time_ns.swap(0, Relaxed);
-        (time_ns != 0).then(|| Duration::from_nanos(time_ns))
+    /// Session and registry time of the master, if an update with it was received since the last
+    /// call.
+    pub fn take_registry_time(&self) -> Option<(Session, Duration)> {
+        self.registry_time.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// An update has this registry time.
-    pub fn note_registry_time(&self, time_ns: u64) {
-        self.registry_time_ns.store(time_ns, Relaxed);
+    /// An update of this session has this registry time; 0: none.
+    pub fn note_registry_time(&self, session: Session, time_ns: u64) {
+        let time = (time_ns != 0).then(|| (session, Duration::from_nanos(time_ns)));
+        *self.registry_time.lock().unwrap_or_else(PoisonError::into_inner) = time;
     }
 
     /// Whether there is a snapshot to be written.

@@ -63,6 +63,8 @@ pub(super) struct DurableRegistry {
     stored_session: Session,
     clock: RegistryClock,
     host_clock: Arc<dyn Clock>,
+    /// The session of the master whose time was followed last.
+    time_followed: Option<Session>,
     /// The last stamp that another manager stored, with a store that is shared.
     followed_stamp: Option<Stamp>,
     /// The current time.
@@ -155,6 +157,7 @@ impl DurableRegistry {
             stored_session: Version::NONE.session,
             clock,
             host_clock,
+            time_followed: None,
             followed_stamp: None,
             now: clock.stamp(now),
             stamped: None,

@@ -190,7 +190,7 @@ fn an_answer_waits_for_a_follower_that_is_awaited() {
     let followers = publisher.sync_followers();
     followers.enable();
     let held = handle.held();
-    followers.note_reply(Instant::now(), Guid(7), true, held);
+    followers.note_reply(Instant::now(), Guid(7), true, || held);
     let before = RegistryVersion::default();
     followers.note_stored(Guid(7), before);
     handle.shared.submit(vec![job(1, &outbound)]);

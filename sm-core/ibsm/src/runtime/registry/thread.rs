@@ -378,8 +378,8 @@ impl RegistryThread {
         if let Some(news) = self.unstored.take() {
             followed.put_back(news);
         }
-        if let Some(time) = followed.take_registry_time() {
-            self.durable.follow_time(time);
+        if let Some((session, time)) = followed.take_registry_time() {
+            self.durable.follow_time(session, time);
         }
         let Some(news) = followed.take() else { return };
         self.shared.counters.uncopied.add(news.outcomes_discarded);

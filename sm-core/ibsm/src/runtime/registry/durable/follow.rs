@@ -134,12 +134,17 @@ impl DurableRegistry {
     }
 
     /// Continues the time of the master that is followed; does nothing while we are the master.
-    pub(in super::super) fn follow_time(&mut self, time: Duration) {
-        if self.publisher.session().is_none() {
-            let now = self.host_clock.host();
-            self.clock.follow(now, time);
-            self.advance(now);
+    /// Within a session an earlier time is that of an update which was longer on its way.
+    pub(in super::super) fn follow_time(&mut self, session: Session, time: Duration) {
+        if self.publisher.session().is_some() {
+            return;
         }
+        let now = self.host_clock.host();
+        let is_first = self.time_followed.replace(session) != Some(session);
+        if is_first || time > self.clock.stamp(now).time {
+            self.clock.follow(now, time);
+        }
+        self.advance(now);
     }
 
     /// Restores the registry from the copy of another master's, if there is one: this SM decides

@@ -590,14 +590,16 @@ fn leases_of_a_master_that_was_followed_last_as_long_as_there() {
             wall: Duration::from_secs(wall_s + passed),
         };
         let mut durable = bed.open_at(at(0));
-        durable.follow_time(time);
+        durable.follow_time(OTHERS, time);
+        // This one was sent before, and received after the standby was stopped for a while.
+        durable.follow_time(OTHERS, time - Duration::from_secs(50));
         assert!(durable.follow(durable.now().time.as_secs(), OTHERS, &plane, &[]));
         drop(durable);
         // It is continued after a restart of the standby, too.
         let mut durable = bed.open_at(at(30));
         bed.publisher.begin_session(Guid(1)).unwrap();
         assert_eq!(services_at(&bed, &mut durable, at(60)), 1);
-        durable.follow_time(Duration::ZERO);
+        durable.follow_time(OTHERS, Duration::ZERO);
         assert_eq!(services_at(&bed, &mut durable, at(61)), 0, "a master follows no other");
     }
 }
