@@ -326,6 +326,13 @@ impl Clients {
         differences
     }
 
+    /// Whether these services are registered is unknown until they are set or deleted again.
+    pub(crate) fn forget(&mut self, services: &[(usize, u64)]) {
+        for slot in &mut self.slots {
+            slot.is_unknown |= services.contains(&(slot.host, slot.id));
+        }
+    }
+
     /// The last requests of a service, for messages.
     pub(crate) fn history(&self, host: usize, id: u64) -> String {
         let slot = self.slots.iter().find(|slot| (slot.host, slot.id) == (host, id));

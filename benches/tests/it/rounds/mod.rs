@@ -241,11 +241,10 @@ impl Site {
         };
         let since = Instant::now();
         let mut differences = self.clients.differences(&self.pair.snapshot(0), since);
-        let mut undone = differences.returned.len();
+        let mut undone = Vec::new();
         if fault.may_undo_deletions(self.mode) {
-            differences.returned.retain(|(host, _)| !is_asked[*host]);
+            undone = differences.returned.extract_if(.., |(host, _)| is_asked[*host]).collect();
         }
-        undone -= differences.returned.len();
         let (lost, returned) = (&differences.lost, &differences.returned);
         assert!(
             lost.is_empty() && returned.is_empty(),
@@ -255,6 +254,8 @@ impl Site {
             histories(lost),
             histories(returned),
         );
+        self.clients.forget(&undone);
+        let undone = undone.len();
         self.await_whole_and_read();
         format!(
             "{fault:?}: {:.1} s, {} acknowledged, {} repeats, longest wait {:.1} s, {hosts} asked, \
