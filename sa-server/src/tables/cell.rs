@@ -90,6 +90,21 @@ pub struct Reader {
     cache: Cache<Arc<ArcSwapOption<Sessions>>, Option<Arc<Sessions>>>,
 }
 
+/// Sequence numbers of the registries of all lanes, at one moment.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sequences {
+    own: Option<(usize, u64)>,
+    others: Vec<(usize, u64)>,
+}
+
+impl Sequences {
+    /// That of a lane, if it had one.
+    pub(crate) fn of(&self, lane: usize) -> Option<u64> {
+        let mut all = self.own.iter().chain(&self.others);
+        all.find(|(other, _)| *other == lane).map(|(_, sequence)| *sequence)
+    }
+}
+
 /// What a batch is answered from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View<'a> {
@@ -170,6 +185,19 @@ impl Reader {
             },
             None => View { generation: None, lane: 0, is_split: false },
         }
+    }
+
+    /// Reads the sequence numbers of all registries.
+    #[inline]
+    pub(crate) fn sequences(&mut self, into: &mut Sequences) {
+        into.others.clear();
+        let Some(sessions) = self.cache.load() else {
+            into.own = None;
+            return;
+        };
+        let of = |generation: &Arc<Generation>| generation.registry.sequence;
+        into.own = sessions.own.as_ref().map(|own| (sessions.own_lane, of(own)));
+        into.others.extend(sessions.others.iter().map(|(lane, it)| (*lane, of(it))));
     }
 
     /// The generation of a lane.

@@ -9,6 +9,7 @@ use ib_mad::wire::mad::{Method, Status};
 use ib_mad::wire::record::{attribute_offset, stride};
 use ib_mad::wire::sa::{ComponentMask, DATA_LEN, SaMad};
 
+use super::arrivals::Arrivals;
 use super::forward::Forward;
 use super::{COSTLY_MAX, Outcome};
 use crate::query::pool::Pool;
@@ -46,6 +47,7 @@ pub(super) struct Components<'a> {
 /// A responder at work on one batch.
 pub(super) struct BatchHandler<'a> {
     pub(super) generation: Option<&'a Generation>,
+    pub(super) arrivals: &'a Arrivals,
     /// The lane of its session.
     pub(super) lane: usize,
     /// Whether there are other sessions.

@@ -5,6 +5,7 @@
 //! attribute and method (`batch`); find the matching records (`query`); send them in one MAD or by
 //! RMPP (`rmpp`, `transfer`). Requests that the SM has to decide go through `writes`.
 
+mod arrivals;
 mod batch;
 mod config;
 mod echo;
@@ -36,6 +37,7 @@ use crate::sm::peers::Peers;
 use crate::stats::tally::Tally;
 use crate::stats::{DropReason, Kind, Stats, Subject};
 use crate::tables::cell::{Reader, View};
+use arrivals::Arrivals;
 
 use batch::BatchHandler;
 pub use config::ResponderConfig;
@@ -65,6 +67,7 @@ pub struct Responder {
     transfers: Transfers,
     assemblies: Assemblies,
     forward: Option<Forward>,
+    arrivals: Arrivals,
     /// Buffer for records while the request is still being read.
     scratch: Box<Scratch>,
     /// The plain requests of the batch at hand.
@@ -87,6 +90,7 @@ impl Responder {
             transfers: Transfers::new(config.transfers_max, config.sender),
             assemblies: Assemblies::new(config.assemblies_max, config.request_max),
             forward: None,
+            arrivals: Arrivals::default(),
             scratch: Box::new(Scratch::new()),
             plain: Vec::with_capacity(query::TOGETHER_MAX),
             costly: Vec::with_capacity(COSTLY_MAX),
@@ -123,6 +127,19 @@ impl Responder {
     /// Counters of this responder.
     pub fn stats(&self) -> &Arc<Stats> {
         &self.stats
+    }
+
+    /// A worker is about to read what has arrived. One that calls this reports, too, when it has
+    /// [read all of it](Self::note_all_read): what it handles may have waited since.
+    pub(crate) fn note_reading(&mut self, now: Instant) {
+        if self.forward.is_some() {
+            self.arrivals.begin(now, &mut self.tables);
+        }
+    }
+
+    /// All that had arrived at the last [`note_reading`](Self::note_reading) is handled.
+    pub(crate) fn note_all_read(&mut self) {
+        self.arrivals.end();
     }
 
     /// Handles one packet.
@@ -225,6 +242,7 @@ impl Responder {
             transfers,
             assemblies,
             forward,
+            arrivals,
             scratch,
             plain,
             costly,
@@ -244,6 +262,7 @@ impl Responder {
             forward.as_ref().is_some_and(|forward| forward.end.must_ask(lane, now));
         BatchHandler {
             generation,
+            arrivals,
             lane,
             is_split,
             redirection,

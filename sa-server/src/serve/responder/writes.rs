@@ -19,7 +19,8 @@ impl BatchHandler<'_> {
     #[cold]
     pub(super) fn forward_write(&mut self, packet: &Packet) -> Result<Outcome, DropReason> {
         let forward = self.forward.as_mut().ok_or(DropReason::NoSm)?;
-        let seen = self.generation.map_or(0, |generation| generation.registry.sequence);
+        let current = self.generation.map_or(0, |generation| generation.registry.sequence);
+        let seen = self.arrivals.seen(self.lane, current);
         forward.submit_write(self.now, self.lane, packet, seen)?;
         self.stats.forwarded.increment();
         Ok(Outcome::Nothing)

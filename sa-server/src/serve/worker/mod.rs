@@ -174,12 +174,16 @@ impl<T: Transport> Worker<T> {
         self.flush()?;
         let now = clock();
         self.now = now;
+        self.responder.note_reading(now);
         let (count, more) = self.take_in(now, &clock)?;
         self.note_malformed();
         if count > 0 {
             self.answer(count, now, &clock)?;
         }
         let others_wait = more || !self.backlog.is_light_empty();
+        if !others_wait {
+            self.responder.note_all_read();
+        }
         // Both have the time of costly requests, and neither is to take all of it.
         self.grows_first = !self.grows_first;
         let mut tables = self.grows_first && self.grow_tables(others_wait, &clock);
