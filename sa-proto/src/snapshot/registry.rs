@@ -58,6 +58,9 @@ macro_rules! registry_tables {
             /// Members of partitions that programs added, by P_Key and GUID.
             partition_members: PartitionMember by rid: PartitionMemberRid, named rid.pkey: PKey,
                 PartitionMembers = 22 "Members of partitions added by programs";
+            /// Ports that have lost registrations, by port GUID.
+            lapsed_ports: LapsedPort by port_guid: Guid, named port_guid: Guid,
+                LapsedPorts = 23 "Ports that have lost registrations";
         }
     };
 }
@@ -465,6 +468,14 @@ pub struct PartitionMember {
     pub first: bool,
 }
 
+/// A port whose memberships, aliases or other registrations were removed when it left the fabric. A
+/// new master asks it to register again; the row remains until it has registered something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LapsedPort {
+    /// GUID of the port, the key of this row.
+    pub port_guid: Guid,
+}
+
 canonical!(MulticastGroup { mgid, record, predefined });
 canonical!(MulticastMemberRid { mgid, port_gid });
 canonical!(MulticastMember { rid, join_state, proxy_join });
@@ -476,6 +487,7 @@ canonical!(AliasGuid { alias, port_guid, index });
 canonical!(ApiPartition { pkey, name, ipoib, mtu, rate, sl });
 canonical!(PartitionMemberRid { pkey, guid });
 canonical!(PartitionMember { rid, full, limited, first });
+canonical!(LapsedPort { port_guid });
 
 impl fmt::Debug for Service {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -550,6 +562,12 @@ mod samples {
         pub(crate) fn sample(key: u64, value: u8) -> Self {
             let rid = PartitionMemberRid { pkey: PKey((key / 3) as u16), guid: Guid(key) };
             Self { rid, full: value != 1, limited: value > 0, first: value == 2 }
+        }
+    }
+
+    impl LapsedPort {
+        pub(crate) fn sample(key: u64, _: u8) -> Self {
+            Self { port_guid: Guid(key) }
         }
     }
 }

@@ -20,7 +20,8 @@ use sa_proto::snapshot::AliasGuid;
 use kept::KeptAliases;
 
 use super::{
-    Answer, AnswerRecord, Core, EndPort, Ports, Refusal, Registry, Request, multicast, service,
+    Answer, AnswerRecord, Core, EndPort, Ports, Refusal, Registry, Request, lapsed, multicast,
+    service,
 };
 
 /// GUIDs in a block.
@@ -300,6 +301,7 @@ pub(super) fn fabric_changed(core: &mut Core, ports: &Ports) {
     for alias in lost {
         let owner = core.alias_guids.get(alias).map(|row| row.port_guid);
         if let Some(absent) = owner.filter(|owner| ports.by_guid(*owner).is_none()) {
+            lapsed::lapse(core, absent);
             core.guid_info.kept.keep(alias, absent);
         }
         take_out(core, alias);

@@ -13,7 +13,7 @@ use ib_mad::wire::field::part;
 use ib_mad::wire::mad::{Method, Status};
 use sa_proto::snapshot::{Row, Subscription, SubscriptionRid};
 
-use super::{Answer, AnswerRecord, Core, EndPort, Ports, Refusal, Request};
+use super::{Answer, AnswerRecord, Core, EndPort, Ports, Refusal, Request, lapsed};
 
 /// Maximum number of subscriptions of a port; beyond it further ones are refused.
 pub const SUBSCRIPTIONS_PER_PORT_MAX: usize = 1024;
@@ -182,6 +182,7 @@ pub(super) fn fabric_changed(core: &mut Core, ports: &Ports) {
     }
     for (rid, lid) in moved {
         if lid == Lid::NONE && drops {
+            lapsed::lapse(core, rid.subscriber_gid.guid());
             core.subscriptions.remove(rid);
         } else if let Some(row) = core.subscriptions.get(rid).cloned() {
             core.subscriptions.put(Subscription { lid, ..(*row).clone() });

@@ -17,6 +17,7 @@ mod clock;
 pub mod dump;
 mod guid_info;
 mod inform;
+mod lapsed;
 #[cfg(test)]
 mod laws;
 mod membership;
@@ -39,8 +40,8 @@ use ib_mad::types::{Gid, Guid};
 use ib_mad::wire::mad::{AttributeId, Method, Status};
 use ib_mad::wire::sa::{DATA_LEN, attribute};
 use sa_proto::snapshot::{
-    AliasGuid, ApiPartition, MulticastGroup, MulticastMember, PartitionMember, RegistryChanges,
-    RegistryPlane, Service, Subscription,
+    AliasGuid, ApiPartition, LapsedPort, MulticastGroup, MulticastMember, PartitionMember,
+    RegistryChanges, RegistryPlane, Service, Subscription,
 };
 
 pub use answer::AnswerRecord;
@@ -118,6 +119,8 @@ pub struct Counters {
     pub partitions_refused: u64,
     /// Events dropped because the queue was full.
     pub events_lost: u64,
+    /// Ports that left with their registrations and are not remembered, because there are too many.
+    pub lapses_forgotten: u64,
 }
 
 impl std::ops::AddAssign for Counters {
@@ -135,6 +138,7 @@ impl std::ops::AddAssign for Counters {
             mlids_exhausted,
             partitions_refused,
             events_lost,
+            lapses_forgotten,
         } = other;
         self.granted += granted;
         self.refused += refused;
@@ -147,6 +151,7 @@ impl std::ops::AddAssign for Counters {
         self.mlids_exhausted += mlids_exhausted;
         self.partitions_refused += partitions_refused;
         self.events_lost += events_lost;
+        self.lapses_forgotten += lapses_forgotten;
     }
 }
 
@@ -319,7 +324,13 @@ impl Registry {
             return reply;
         }
         let key = request.key();
-        let decided = self.change(|core| decide(core, now_s, ports, request));
+        let decided = self.change(|core| {
+            let decided = decide(core, now_s, ports, request);
+            if decided.is_ok() && request.method == Method::SET {
+                lapsed::registered(core, ports, request);
+            }
+            decided
+        });
         let (status, data) = match decided {
             // Data equal to the request's is not stored again.
             Ok(data) => (Status::OK, Some(data).filter(|data| !data.is(&request.data))),

@@ -16,7 +16,7 @@ use ib_mad::wire::record::service::{LEASE_INDEFINITE, component};
 use sa_proto::snapshot::{Service, ServiceRid};
 
 use super::quota::{NO_REQUESTER, Tally};
-use super::{Answer, AnswerRecord, Core, EndPort, Ports, Refusal, Request};
+use super::{Answer, AnswerRecord, Core, EndPort, Ports, Refusal, Request, lapsed};
 
 /// Length of ServiceRecord, bytes.
 const LEN: usize = ServiceRecord::LEN;
@@ -246,13 +246,16 @@ pub(super) fn fabric_changed(core: &mut Core, ports: &Ports) {
         return;
     }
     let rows = core.services.rows().iter().map(|row| row.rid);
-    let gone = |rid: &ServiceRid| {
-        let asked = core.service.asked_by.get(rid);
+    let gone = |rid: ServiceRid| {
+        let asked = core.service.asked_by.get(&rid);
         let guid = asked.copied().unwrap_or(rid.service_gid.guid());
-        core.owner(ports, guid).is_none()
+        core.owner(ports, guid).is_none().then_some((rid, guid))
     };
-    let gone: Vec<ServiceRid> = rows.filter(gone).collect();
-    gone.iter().for_each(|rid| remove(core, rid));
+    let gone: Vec<(ServiceRid, Guid)> = rows.filter_map(gone).collect();
+    for (rid, guid) in &gone {
+        lapsed::lapse(core, *guid);
+        remove(core, rid);
+    }
 }
 
 /// Removes services whose lease expired by `now_s`.

@@ -1,6 +1,8 @@
 //! Which clients a new master asks to register again: those of which it does not know what they
 //! registered.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::{Bed, fat_tree};
@@ -113,6 +115,29 @@ fn who_is_spared_was_in_the_fabric_of_the_previous_master() {
     bed.run_until(MINUTE * 2, "take-over", |bed| bed.sweeper().is_up());
     bed.run_for(MINUTE);
     assert_eq!(bed.fabric.counters().reregistrations, before + 1);
+}
+
+/// Regression: with a registry that managers share, ports were not asked whose registrations the
+/// previous master had removed.
+#[test]
+fn who_has_lost_registrations_is_asked_also_if_that_is_read_after_the_takeover() {
+    for is_late in [false, true] {
+        let mut bed = died_with_a_copy();
+        let before = bed.fabric.counters().reregistrations;
+        let lapsed = Arc::new(BTreeSet::from([bed.fabric.port(bed.hosts()[7], 1).unwrap().guid]));
+        let report = |bed: &mut Bed| {
+            let now = bed.clock.now();
+            bed.managers[0].sweeper.set_lapsed_ports(now, &lapsed, true);
+        };
+        if !is_late {
+            report(&mut bed);
+        }
+        bed.run_until(MINUTE * 2, "take-over", |bed| bed.sweeper().is_up());
+        bed.run_for(MINUTE);
+        report(&mut bed);
+        bed.run_for(MINUTE);
+        assert_eq!(bed.fabric.counters().reregistrations, before + 1, "{is_late}");
+    }
 }
 
 /// Regression: hosts that lost their uplinks after a takeover with a complete copy were not asked

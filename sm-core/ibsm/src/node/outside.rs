@@ -2,10 +2,12 @@
 //! threads of their own do the rest. Sessions, whose epoch is saved first, are begun by the driver
 //! ([`Action::BeginSession`](super::Action::BeginSession)).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
 use ib_mad::transport::Packet;
+use ib_mad::types::Guid;
 use sa_proto::snapshot::{FabricPlane, Mft, RegistryVersion, Session, Version};
 use sa_proto::state::StateVersion;
 
@@ -51,6 +53,9 @@ pub trait RegistryLink {
     fn imported(&self) -> ImportedRegistry;
     /// The registry on disk.
     fn held(&self) -> RegistryVersion;
+    /// Ports that have lost registrations because they left the fabric, in that registry or a later
+    /// one.
+    fn lapsed_ports(&self) -> Arc<BTreeSet<Guid>>;
     /// Accepts streams of writes from now on, or refuses them.
     fn set_open(&self, open: bool);
     /// Lets writes be acknowledged until this time; `None`: they wait.

@@ -27,6 +27,7 @@ use super::mlid::{Class, Mlids, solicited_node};
 use super::quota::{NO_REQUESTER, Tally};
 use super::{
     Answer, AnswerRecord, Core, EndPort, GroupParameters, Ports, Refusal, RegistryEvent, Request,
+    lapsed,
 };
 use parameters::{Asked, Record, carries, edit, view};
 pub use predefined::PredefinedGroup;
@@ -447,6 +448,7 @@ pub(super) fn fabric_changed(core: &mut Core, ports: &Ports) {
     while let Some((&(guid, _), _)) = core.multicast.by_guid.range((after, Bound::Unbounded)).next()
     {
         if core.owner(ports, guid).is_none() {
+            lapsed::lapse(core, guid);
             guid_gone(core, guid);
         }
         after = Bound::Excluded((guid, LAST_RID));

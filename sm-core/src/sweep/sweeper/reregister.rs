@@ -1,6 +1,7 @@
 //! Reregistration of clients: takes what the caller knows of imported and copied registries.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Instant;
 
 use ib_mad::types::Guid;
@@ -39,6 +40,13 @@ impl Sweeper {
     /// [`set_registry_copy`](Self::set_registry_copy).
     pub fn set_ports_of_master(&mut self, ports: Option<BTreeSet<Guid>>) {
         self.reregistration.set_ports_of_master(ports);
+    }
+
+    /// Sets the ports that have lost registrations, because they left the fabric, in the registry of
+    /// the previous master, or in the one that all managers share: a takeover asks them in any case.
+    /// Cheap if they are the same.
+    pub fn set_lapsed_ports(&mut self, now: Instant, ports: &Arc<BTreeSet<Guid>>, is_shared: bool) {
+        self.reregistration.set_lapsed_ports(&mut self.subnet, now, ports, is_shared);
     }
 
     /// Sets the state of the SA database imported at the start. Call it before this SM is master,

@@ -16,6 +16,7 @@
 //! other subnet manager was master since (`TableFingerprint`), the ports are not asked.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ib_mad::types::Guid;
@@ -52,6 +53,10 @@ pub(in crate::sweep) struct Reregistration {
     registry_copy: RegistryCopy,
     /// Port GUIDs in the fabric of that master, if known. It has removed what others registered.
     ports_of_master: Option<BTreeSet<Guid>>,
+    /// Ports that have lost registrations in that registry.
+    lapsed: Arc<BTreeSet<Guid>>,
+    /// Whether the registry is one for all managers.
+    is_shared: bool,
     /// The SA database imported at the start.
     pub(in crate::sweep) imported: ImportedRegistry,
     /// Whether the registrations with the previous master are known, until our first sweep ends.
@@ -113,19 +118,55 @@ impl Reregistration {
         self.ports_of_master = ports;
     }
 
+    /// Sets the ports that have lost registrations in the registry of the previous master, or in
+    /// the one that all managers share. Those that become known only now, after the takeover, are
+    /// asked.
+    pub(in crate::sweep) fn set_lapsed_ports(
+        &mut self,
+        subnet: &mut Subnet,
+        now: Instant,
+        ports: &Arc<BTreeSet<Guid>>,
+        is_shared: bool,
+    ) {
+        self.is_shared = is_shared;
+        if Arc::ptr_eq(&self.lapsed, ports) {
+            return;
+        }
+        let before = std::mem::replace(&mut self.lapsed, ports.clone());
+        let is_settled = subnet.election.is_master() && !subnet.state.first_as_master;
+        if !is_settled || subnet.settings.no_clients_rereg || ports.is_subset(&before) {
+            return;
+        }
+        let tenure = subnet.election.tenure();
+        let is_asked = |port: &PortIndex| {
+            let entry = subnet.fabric.port(*port);
+            let is_new = ports.contains(&entry.guid) && !before.contains(&entry.guid);
+            is_new && entry.reregistered_in == tenure
+        };
+        let asked: Vec<PortIndex> = subnet.fabric.end_ports().filter(is_asked).collect();
+        for port in asked {
+            subnet.fabric.port_mut(port).reregistered_in = 0;
+            subnet.pending_clients.waiting.insert(port);
+            self.due.get_or_insert(now);
+        }
+    }
+
     /// Marks active ports that the previous master had in its fabric as asked. It has removed what
     /// others registered; one that is not active yet may have been absent, too. Of those that wait,
     /// the others still do. If this SM was master as well, of another part of the fabric, the
-    /// registry is its own: ports count that it had.
+    /// registry is its own: ports count that it had. Ports that have lost registrations are asked
+    /// in any case.
     fn spare_known(&mut self, subnet: &mut Subnet) {
         let tenure = subnet.election.tenure();
         let is_spared = |port: &PortIndex| {
             let entry = subnet.fabric.port(*port);
-            let was_present = match (self.was_master, &self.ports_of_master) {
+            let has_own = self.was_master && !self.is_shared;
+            let was_present = match (has_own, &self.ports_of_master) {
                 (true, _) => entry.reregistered_in != 0,
                 (false, ports) => ports.as_ref().is_none_or(|ports| ports.contains(&entry.guid)),
             };
-            was_present && entry.state() == Some(PortState::Active)
+            let has_lapsed = self.lapsed.contains(&entry.guid);
+            was_present && !has_lapsed && entry.state() == Some(PortState::Active)
         };
         let ports: Vec<PortIndex> = subnet.fabric.end_ports().filter(is_spared).collect();
         ports.into_iter().for_each(|port| subnet.fabric.port_mut(port).reregistered_in = tenure);

@@ -194,6 +194,7 @@ impl Succession {
         let is_master = parts.sweeper.sm_state() == SmState::Master;
         // Not known while it is being read again.
         self.store_has_session |= parts.registry.held().session != NO_SESSION;
+        parts.sweeper.set_lapsed_ports(now, &parts.registry.lapsed_ports(), self.shares);
         if is_master {
             self.follow_as_master(now, &mut parts);
         } else {

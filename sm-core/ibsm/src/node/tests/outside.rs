@@ -1,11 +1,13 @@
 //! A snapshot feed and a registry in memory.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use ib_mad::transport::Packet;
+use ib_mad::types::Guid;
 use sa_proto::snapshot::{FabricPlane, Mft, RegistryVersion, Session, Version};
 use sa_proto::state::StateVersion;
 
@@ -112,6 +114,7 @@ pub(super) struct Registered {
     sessions: u64,
     pub(super) open: bool,
     pub(super) held: RegistryVersion,
+    pub(super) lapsed_ports: Arc<BTreeSet<Guid>>,
     pub(super) acknowledge_until: Option<Instant>,
     pub(super) events: Vec<Event>,
     pub(super) api_partitions: Option<Arc<ApiPartitions>>,
@@ -146,6 +149,10 @@ impl RegistryLink for TestRegistry {
 
     fn held(&self) -> RegistryVersion {
         self.lock().held
+    }
+
+    fn lapsed_ports(&self) -> Arc<BTreeSet<Guid>> {
+        self.lock().lapsed_ports.clone()
     }
 
     fn set_open(&self, open: bool) {

@@ -289,10 +289,14 @@ impl DurableRegistry {
         self.stamped = None;
         self.published = None;
         self.published_before = None;
-        self.followed = None;
+        // While standing by, the copy is what is stored.
+        let copy = self.followed.take();
+        let outcomes = std::mem::take(&mut self.followed_outcomes);
         let is_read = self.is_read();
         self.access = Access::Opening;
         let discarded = self.replace_registry(Registry::default());
+        let discarded =
+            copy.map(|plane| Registry::take_over(&plane, outcomes)).unwrap_or(discarded);
         self.discarded = Some(discarded).filter(|_| is_read).or(self.discarded.take());
         self.store.open();
     }

@@ -24,6 +24,7 @@ mod synced;
 mod thread;
 mod writing;
 
+use std::collections::BTreeSet;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -33,6 +34,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use ib_mad::transport::Packet;
+use ib_mad::types::Guid;
 use sa_proto::snapshot::{RegistryPlane, RegistryVersion};
 use tokio::sync::watch;
 use tonic::service::Routes;
@@ -152,7 +154,6 @@ impl RegistrySetup {
         }
         let is_known = durable.is_read() && !durable.is_fresh();
         let stored = is_known.then(|| durable.sequence());
-        *shared.held() = durable.held();
         // Set once, as this is called once.
         let _ = shared.writers.set(publisher.writers());
         let hook = Arc::downgrade(&shared);
@@ -167,6 +168,7 @@ impl RegistrySetup {
             RegistryThread::new(shared, durable, responders, sync, dump, clock.clone());
         // Before the first sweep.
         thread.report_partitions(clock.now());
+        thread.report_held();
         let handle = RegistryHandle {
             shared: self.shared,
             wake: self.wake,
@@ -255,6 +257,11 @@ impl RegistryHandle {
     /// Age of the registry on disk.
     pub fn held(&self) -> RegistryVersion {
         *self.shared.held()
+    }
+
+    /// Ports that have lost registrations, in the registry on disk or a later one.
+    pub(super) fn lapsed_ports(&self) -> Arc<BTreeSet<Guid>> {
+        self.shared.lapsed().clone()
     }
 
     /// Lets writes be acknowledged until this time; `None`: they wait.
@@ -408,6 +415,11 @@ impl RegistryHandle {
                 "registry_partitions_refused",
                 "Orders about partitions refused because a limit is reached",
                 decisions.partitions_refused,
+            ),
+            counter(
+                "registry_lapses_forgotten",
+                "Ports that left with their registrations and are not remembered, for lack of room",
+                decisions.lapses_forgotten,
             ),
         ]);
         let plane = self.plane();

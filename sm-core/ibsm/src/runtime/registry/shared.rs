@@ -1,6 +1,6 @@
 //! State shared by the registry's thread, the services of responders and the service loop.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{
@@ -11,6 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Instant;
 
 use ib_mad::transport::Packet;
+use ib_mad::types::Guid;
 use sa_proto::proto::registry as proto;
 use sa_proto::snapshot::RegistryVersion;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
@@ -122,6 +123,8 @@ pub(super) struct Shared {
     pub(super) answers_wait: AtomicBool,
     /// Age of the registry on disk.
     pub(super) held: Mutex<RegistryVersion>,
+    /// Ports that have lost registrations, in that registry or a later one.
+    pub(super) lapsed: Mutex<Arc<BTreeSet<Guid>>>,
     /// The publisher's list of those that write, once there is one.
     pub(super) writers: OnceLock<Writers>,
     pub(super) notices: broadcast::Sender<Arc<NumberedNotice>>,
@@ -169,6 +172,7 @@ impl Shared {
             sealed: AtomicBool::new(false),
             answers_wait: AtomicBool::new(false),
             held: Mutex::default(),
+            lapsed: Mutex::default(),
             writers: OnceLock::new(),
             notices: broadcast::Sender::new(NOTICES_MAX),
             recent: Mutex::default(),
@@ -216,6 +220,10 @@ impl Shared {
 
     pub(super) fn held(&self) -> MutexGuard<'_, RegistryVersion> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn lapsed(&self) -> MutexGuard<'_, Arc<BTreeSet<Guid>>> {
+        self.lapsed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn recent(&self) -> MutexGuard<'_, VecDeque<(Instant, Arc<NumberedNotice>)>> {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use sa_proto::prost::bytes::Bytes;
 use sa_proto::proto::registry as proto;
-use sa_proto::snapshot::RegistryPlane;
+use sa_proto::snapshot::{LapsedPort, RegistryPlane, Rows};
 use tracing::error;
 
 use super::dump::{self, SaDumpFile};
@@ -78,6 +78,8 @@ pub struct RegistryThread {
     partitions_due: Instant,
     partitions_wait: bool,
     partitions: Option<RegistryPlane>,
+    /// Ports that have lost registrations, as they were reported last.
+    lapsed: Rows<LapsedPort>,
     damper: Damper,
     followed: Option<Arc<Progress>>,
     /// Followers that answers wait for, the answers, and when to look again without news.
@@ -122,6 +124,7 @@ impl RegistryThread {
             partitions_due: now,
             partitions_wait: false,
             partitions: None,
+            lapsed: Rows::default(),
             damper: Damper::default(),
             followed: None,
             sync,
@@ -302,6 +305,19 @@ impl RegistryThread {
         self.shared.ring();
     }
 
+    /// Reports the registry on disk to the service loop.
+    pub(super) fn report_held(&mut self) {
+        if let Some(plane) = self.durable.plane()
+            && !plane.lapsed_ports.is_same(&self.lapsed)
+        {
+            let ports = plane.lapsed_ports.iter().map(|row| row.port_guid);
+            *self.shared.lapsed() = Arc::new(ports.collect());
+            self.lapsed = plane.lapsed_ports;
+        }
+        // A service loop that sees this version sees those ports.
+        *self.shared.held() = self.durable.held();
+    }
+
     /// Waits until there is something to do.
     fn wait(&self) {
         let now = self.clock.now();
@@ -384,7 +400,8 @@ impl RegistryThread {
         let Some(news) = followed.take() else { return };
         self.shared.counters.uncopied.add(news.outcomes_discarded);
         if self.durable.follow(now_s, news.version.session, &news.plane, &news.outcomes) {
-            *self.shared.held() = self.durable.held();
+            let followed = followed.clone();
+            self.report_held();
             followed.stored(news.version);
         } else {
             // While this SM is master, or the file cannot be written.
@@ -432,7 +449,7 @@ impl RegistryThread {
             self.durable.recover(now_s);
             Some(vec![Verdict::Silence; self.deciding.len()])
         });
-        *self.shared.held() = self.durable.held();
+        self.report_held();
         let epoch = self.durable.published().map_or(0, |session| session.epoch);
         if self.shared.published.swap(epoch, Relaxed) != epoch {
             self.shared.ring();

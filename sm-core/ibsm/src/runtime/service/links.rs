@@ -1,9 +1,11 @@
 //! The publisher and the registry's thread, as the node uses them.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
 use ib_mad::transport::Packet;
+use ib_mad::types::Guid;
 use sa_proto::snapshot::{FabricPlane, Mft, RegistryVersion, Session, Version};
 use sa_proto::state::StateVersion;
 
@@ -73,6 +75,10 @@ impl RegistryLink for RegistryHandle {
 
     fn held(&self) -> RegistryVersion {
         self.held()
+    }
+
+    fn lapsed_ports(&self) -> Arc<BTreeSet<Guid>> {
+        self.lapsed_ports()
     }
 
     fn set_open(&self, open: bool) {

@@ -10,7 +10,7 @@ use sa_proto::snapshot::{self, ReadChanges, RegistryChanges, Row, Table, WriteCh
 use sm_core::registry::{HostTime, Stamp};
 
 /// Tables that entries of earlier releases do not have.
-const LATER: [Table; 2] = [Table::ApiPartitions, Table::PartitionMembers];
+const LATER: [Table; 3] = [Table::ApiPartitions, Table::PartitionMembers, Table::LapsedPorts];
 
 /// The changes of a commit.
 pub(super) fn rows(changes: &RegistryChanges) -> Vec<u8> {

@@ -219,5 +219,7 @@ fn a_write_among_200_000_members_lists_its_own_rows_only() {
     // One port goes: its rows go, no others.
     let left = (2..=PORTS).map(port).collect();
     registry.fabric_changed(&Ports::new(SUBNET_PREFIX_DEFAULT, Guid(0x1001), left));
-    assert_eq!(registry.take_changes().rows.len(), GROUPS as usize);
+    let rows = registry.take_changes().rows;
+    assert_eq!((rows.members.len(), rows.lapsed_ports.len()), (GROUPS as usize, 1));
+    assert_eq!(rows.len(), GROUPS as usize + 1);
 }

@@ -360,6 +360,29 @@ fn a_repeat_of_what_is_stored_is_not_refused_while_the_store_fails() {
     assert_eq!(statuses(&verdicts[2..]), [refused]);
 }
 
+/// Regression: a new master whose file had become unreadable refused repeats of what it had copied
+/// from the one before, which had granted them.
+#[test]
+fn what_a_standby_has_copied_is_not_refused_when_its_file_fails() {
+    let granted = forever(1);
+    let (copy, outcomes) = {
+        let bed = Bed::new();
+        let mut durable = bed.master();
+        durable.turn(NOW_S, work([granted.clone()]));
+        (plane(&durable), durable.registry.granted_outcomes())
+    };
+    let bed = Bed::new();
+    let mut durable = bed.open();
+    assert!(durable.follow(NOW_S, OTHERS, &copy, &outcomes));
+    bed.faults.set_unreadable(true);
+    durable.recover(NOW_S);
+    bed.publisher.begin_session(Guid(1)).unwrap();
+    durable.turn(NOW_S, Work { ports: Some(Arc::new(ports())), ..Work::default() });
+    let verdicts = durable.turn(NOW_S, work([granted, forever(2)]));
+    assert_eq!(verdicts[0], Verdict::Dropped);
+    assert_eq!(statuses(&verdicts[1..]), [Some(Status::SA_NO_RESOURCES)]);
+}
+
 /// Regression: a standby whose disk is full read its whole file, and logged two lines, several
 /// times a second.
 #[test]
