@@ -11,6 +11,8 @@ const AROUND_MS = 300e3,
   EVENTS_MAX = 200;
 /** Kinds of events that are marks on the slider. */
 const CHANGES = "node_came,node_went,link_came,link_went,link_changed,mastership";
+/** How long after a change the map that shows it is published, at most. */
+const PUBLISHED_MS = 1000;
 /** A pause after which a moved slider is followed. */
 const SETTLE_MS = 200;
 
@@ -20,6 +22,7 @@ export class Timeline {
     this.chosen = chosen;
     this.range = "1h";
     this.at = undefined;
+    this.mark = undefined;
     this.marks = [];
     this.slider = byId("time");
     this.slider.max = String(STEPS);
@@ -89,19 +92,23 @@ export class Timeline {
     this.settling = setTimeout(() => this.choose(at), SETTLE_MS);
   }
 
-  /** Goes to the change before or after the shown time: to just after it. */
+  /** Goes to the change before or after the shown time: to when the map shows it. */
   jump(way) {
-    const now = this.at ?? Infinity;
-    const at =
-      way < 0
-        ? this.marks.findLast((time) => time + 1 < now)
-        : this.marks.find((time) => time + 1 > now);
-    if (at !== undefined) this.choose(at + 1);
-    else if (way > 0) this.choose(undefined);
+    const now = this.mark ?? this.at ?? Infinity;
+    const after = (time) => this.marks.find((other) => other > time);
+    const mark = way < 0 ? this.marks.findLast((time) => time < now) : after(now);
+    if (mark === undefined) {
+      if (way > 0) this.choose(undefined);
+      return;
+    }
+    const next = after(mark) ?? Date.now();
+    this.choose(Math.max(mark + 1, Math.min(mark + PUBLISHED_MS, (mark + next) / 2)), mark);
   }
 
-  choose(at) {
+  /** Shows a time; `mark` is the change that it was chosen for. */
+  choose(at, mark) {
     clearTimeout(this.settling);
+    this.mark = mark;
     this.at = at === undefined ? undefined : Math.round(at);
     this.show();
     this.chosen(this.at);
@@ -113,7 +120,8 @@ export class Timeline {
     const part = this.at === undefined ? 1 : (this.at - from) / (until - from);
     this.slider.value = String(Math.round(Math.min(Math.max(part, 0), 1) * STEPS));
     this.showTime(this.at);
-    byId("time-back").disabled = !this.marks.some((time) => time + 1 < (this.at ?? Infinity));
+    const now = this.mark ?? this.at ?? Infinity;
+    byId("time-back").disabled = !this.marks.some((time) => time < now);
     byId("time-on").disabled = this.at === undefined;
   }
 
