@@ -211,10 +211,11 @@ fn a_worker_passes_queries_on_while_it_is_behind_and_sends_their_answers() {
     let addresses = vec!["127.0.0.1:9000".to_owned()];
     spill.set_targets(0, &[SpillTarget { responder_id: 2, addresses, direct: false }]);
     let responder = Responder::new(publisher.reader(), ResponderConfig::default(), Arc::default());
+    // The worker begins no earlier, however long this thread is interrupted.
+    let time = std::cell::Cell::new(Instant::now());
     let worker = Worker::new(Full::default(), responder, WorkerConfig::default());
     let mut worker = worker.with_spill(Some(Arc::clone(&spill)));
     let passed = || spill.counters().passed.load(Relaxed);
-    let time = std::cell::Cell::new(Instant::now());
     let clock = || time.replace(time.get() + Duration::from_micros(10));
 
     // It is not known yet whether it keeps up.
