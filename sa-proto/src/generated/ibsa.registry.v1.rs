@@ -22,7 +22,8 @@ pub struct Write {
     pub mad: ::prost::bytes::Bytes,
     #[prost(message, optional, tag = "3")]
     pub requester: ::core::option::Option<Requester>,
-    /// Sequence number of the registry that the responder answered from when it read the request.
+    /// Sequence number of the registry that the responder answered from before the request can have
+    /// arrived: when nothing waited to be read for the last time.
     /// If the request is a repeat and its record has changed since the original, the SM executes it
     /// only if this number includes that change. After a takeover without shared store, a request
     /// with a number from before it is dropped: it may be a repeat. 0: unknown.

@@ -1,5 +1,5 @@
-//! Limits of how many there may be in all and of each, so that one node, user or host does not leave
-//! the others without.
+//! Limits in all and for each node, user or host, so that one of them does not use up the limit of
+//! all.
 
 use std::collections::HashMap;
 use std::hash::Hash;

@@ -1,9 +1,9 @@
 //! The keys by which the managers of a subnet know each other.
 //!
 //! A manager shows the SM_Key in its SMInfo, and OpenSM ignores one that does not. But a program of
-//! the host reads what a port with IsSM is sent, and any host can set IsSM. So where an M_Key is set
-//! requests show a proof: a hash of the M_Key of the port that they are sent to and of the SM_Key,
-//! from which neither can be found.
+//! the host reads what a port with IsSM is sent, and any host can set IsSM. So where an M_Key is
+//! set, requests show a proof: a hash of the M_Key of the port that they are sent to and of the
+//! SM_Key, from which neither can be found.
 
 use sha2::{Digest, Sha256};
 

@@ -317,8 +317,8 @@ impl Registry {
     /// again. So is what was read before this registry was [taken over](Self::take_over): the other
     /// manager may have decided on it, and on what its client requested next.
     ///
-    /// A request from a LID that no port has is dropped, as a query is: a port has its LID, and this
-    /// SM's, for the rest of a sweep before it is known here.
+    /// A request from a LID that no port has is dropped, as a query is: a port has its LID, and
+    /// this SM's, for a part of a sweep before the registry knows it.
     pub fn write(&mut self, now_s: u64, ports: &Ports, request: &Request) -> Reply {
         if let Some(reply) = self.repeat(now_s, ports, request) {
             return reply;

@@ -43,8 +43,8 @@ pub struct Request {
     pub tid: u64,
     /// Source address.
     pub requester: Requester,
-    /// Sequence number of the registry that its responder answered from when it read the request:
-    /// all changes up to it were made before. `u64::MAX` if nothing lies between, 0 if that is
+    /// Sequence number of the registry that its responder answered from before the request can have
+    /// arrived: all changes up to it were made before. `u64::MAX` if nothing lies between, 0 if that is
     /// unknown.
     pub seen: u64,
     /// Whether it carried the SM_Key.

@@ -24,8 +24,8 @@ const EACH: u64 = 400;
 const LONG_LEASE_S: u32 = 1_800;
 /// A lease that ends during the run, seconds.
 const SHORT_LEASE_S: u32 = 4;
-/// By how much a lease may be longer: registry time is in whole seconds, a takeover shifts it by the
-/// delay of a message, and the master looks when it is up.
+/// By how much a lease may be longer: registry time is in whole seconds, a takeover shifts it by
+/// the delay of a message, and the master looks when it is up.
 const LEASE_SLACK: Duration = Duration::from_millis(2_500);
 
 /// A service that a client sets and deletes, one request at a time.

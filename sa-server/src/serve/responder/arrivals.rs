@@ -1,9 +1,9 @@
 //! What a write can have been sent before.
 //!
-//! A packet may wait unread, in the socket or in the backlog, while other writes are decided. A late
-//! copy of a request that was answered meanwhile must not undo what its client did next. So a write
-//! goes to the manager with the registry's sequence number as of the last moment at which nothing
-//! waited to be read: every packet read later has arrived after that.
+//! A packet may wait unread, in the socket or in the backlog, while other writes are decided. A
+//! late copy of a request that was answered meanwhile must not undo what its client did next. So a
+//! write goes to the manager with the registry's sequence number as of the last moment at which
+//! nothing waited to be read: every packet read later has arrived after that.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use crate::sm::forward::PATIENCE;
 use crate::tables::cell::{Reader, Sequences};
 
-/// After so long no packet waits any more: a worker that is stopped for so long drops them, and one
-/// that is overloaded reads faster.
+/// No packet waits for longer: a worker that is stopped for this time drops what has arrived, and
+/// an overloaded one reads faster.
 const WAIT_MAX: Duration = PATIENCE;
 /// How often sequence numbers are noted while packets wait all the time.
 const INTERVAL: Duration = Duration::from_millis(500);

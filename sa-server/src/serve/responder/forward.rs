@@ -18,7 +18,7 @@ pub(super) struct Forward {
 
 impl Forward {
     /// Keeps a write and forwards it to the manager of `lane`; `seen` is the sequence number of the
-    /// local registry.
+    /// local registry before it can have arrived.
     pub(super) fn submit_write(
         &mut self,
         now: Instant,

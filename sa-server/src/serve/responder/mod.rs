@@ -37,8 +37,8 @@ use crate::sm::peers::Peers;
 use crate::stats::tally::Tally;
 use crate::stats::{DropReason, Kind, Stats, Subject};
 use crate::tables::cell::{Reader, View};
-use arrivals::Arrivals;
 
+use arrivals::Arrivals;
 use batch::BatchHandler;
 pub use config::ResponderConfig;
 use echo::echo;

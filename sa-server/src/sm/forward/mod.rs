@@ -54,7 +54,7 @@ pub struct Request {
     pub mad: Bytes,
     /// Who sent it.
     pub address: Address,
-    /// Sequence number of the registry that was answered from when it was read.
+    /// Sequence number of the registry that was answered from before it can have arrived.
     pub seen: u64,
 }
 

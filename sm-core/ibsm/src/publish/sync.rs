@@ -3,8 +3,8 @@
 //! A follower that is in step is awaited: a write is acknowledged once all of them have stored it.
 //! One that is silent is awaited until its claim to be in step has ended by its own clock, and
 //! [`MARGIN`] longer; then writes continue without it. One that answers and is not in step, such as
-//! after its connection was closed, has [`LEASE`] to catch up; then it is no longer told that writes
-//! wait for it, and awaited until that is certain to have reached it or its claim has ended.
+//! after its connection was closed, has [`LEASE`] to catch up. Then heartbeats no longer say that
+//! writes wait for it, and [`LEASE`] and [`MARGIN`] later writes continue without it, too.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -240,17 +240,17 @@ mod tests {
         followers.note_stored(Guid(7), version(10));
         assert!(followers.is_awaited(start, Guid(7)));
         let behind = start + LEASE;
-        // The last one told that writes wait is answered at once, or never.
-        let mut last_told = start;
+        // When a heartbeat last said that writes wait.
+        let mut last_claim = start;
         for beat in 0..30 {
             let now = behind + Duration::from_millis(300) * beat;
             followers.note_reply(now, Guid(7), false, || version(30));
             if followers.is_awaited(now, Guid(7)) {
                 assert!(now < behind + LEASE);
-                last_told = now;
+                last_claim = now;
             }
             let is_over = followers.acknowledged(now).up_to.is_none();
-            assert_eq!(is_over, now >= last_told + LEASE + MARGIN, "{beat}");
+            assert_eq!(is_over, now >= last_claim + LEASE + MARGIN, "{beat}");
         }
         assert_eq!(followers.counts(), Some((0, 1)));
         // One that catches up in time is awaited on.
@@ -260,9 +260,10 @@ mod tests {
         assert!(followers.acknowledged(behind + LEASE + LEASE).up_to.is_some());
     }
 
-    /// Regression: a standby whose connection was closed was told that writes did not wait for it
-    /// until it had caught up, although they did. If the master died in between, repeats of
-    /// deletions found nothing: the registry of a responder was taken over, without outcomes.
+    /// Regression: after its connection was closed, heartbeats to a standby said that writes did
+    /// not wait for it until it had caught up, although they did. If the master died in between,
+    /// repeats of deletions found nothing: the registry of a responder was taken over, without
+    /// outcomes.
     #[test]
     fn a_follower_that_connects_again_stays_awaited_while_it_catches_up() {
         let (start, followers) = (Instant::now(), enabled());

@@ -620,8 +620,8 @@ mod tests {
         data
     }
 
-    /// Regression: a port that showed another GUID each time was waited for again and again, and the
-    /// subnet had no master meanwhile.
+    /// Regression: a port that showed another GUID each time was waited for again and again, and
+    /// the subnet had no master meanwhile.
     #[test]
     fn managers_that_never_were_master_share_the_time_for_which_one_waits() {
         const PATIENCE: Duration = Duration::from_secs(40);

@@ -42,8 +42,8 @@ impl Sweeper {
         self.reregistration.set_ports_of_master(ports);
     }
 
-    /// Sets the ports that have lost registrations, because they left the fabric, in the registry of
-    /// the previous master, or in the one that all managers share: a takeover asks them in any case.
+    /// Sets the ports that have lost registrations because they left the fabric, in the registry of
+    /// the previous master or in the one that all managers share. A takeover asks them in any case.
     /// Cheap if they are the same.
     pub fn set_lapsed_ports(&mut self, now: Instant, ports: &Arc<BTreeSet<Guid>>, is_shared: bool) {
         self.reregistration.set_lapsed_ports(&mut self.subnet, now, ports, is_shared);

@@ -265,9 +265,9 @@ impl Tables {
 
 /// A transaction that replaces the value of a key, and deletes what the value before referred to.
 ///
-/// A request that had no answer may be carried out later, after others: it would bring back what was
-/// replaced since, whose parts are deleted. So each is carried out only if the key has not changed
-/// since a revision.
+/// A request that had no answer may be carried out later, after others: it would bring back what
+/// was replaced since, whose parts are deleted. So each is carried out only if the key has not
+/// changed since a revision.
 #[derive(Clone, Debug)]
 pub(super) struct Replacement {
     pub(super) request: TxnRequest,
