@@ -124,3 +124,13 @@ fn settings_in_force_are_listed_by_name() {
     let find = |name: &str| settings.iter().find(|at| at.name == name).map(|at| &at.value[..]);
     assert_eq!((find("threshold"), find("victim_mask")), (Some("0"), Some("0x0")));
 }
+
+/// Regression: one node could have all places among the listed hot spots.
+#[test]
+fn one_node_does_not_take_the_places_of_others() {
+    let mut listed = Quota::new(LISTED_MAX, NODE_LISTED_MAX);
+    let taken = (0..20).filter(|_| listed.take(Guid(1)).is_ok()).count();
+    assert_eq!(taken, NODE_LISTED_MAX);
+    let others = (2..200).filter(|guid| listed.take(Guid(*guid)).is_ok()).count();
+    assert_eq!(others, LISTED_MAX - NODE_LISTED_MAX);
+}
