@@ -1,10 +1,12 @@
 //! What the programs `ibsm` and `ibsa` share as services of a host.
 //!
+//! - [`kept`]: files of the directories that they keep.
 //! - [`manager`]: notifications to the service manager, and its watchdog.
 //! - [`pidfile`]: the pid file.
 //!
 //! What a program does, and when it is ready, is its own business.
 
+pub mod kept;
 pub mod manager;
 pub mod pidfile;
 

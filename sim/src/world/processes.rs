@@ -261,15 +261,31 @@ impl World {
         self.note(format_args!("{process:?} goes on"));
     }
 
-    /// The master is killed, or dies with its host.
+    /// The master is killed, or its host loses power.
     pub(super) fn strike(&mut self) {
         let is_master = |place: &Place<Manager>| {
             place.process.as_ref().is_some_and(|manager| manager.is_publishing())
         };
         let Some(index) = self.managers.iter().position(is_master) else { return };
         let lasts = self.random.between(Duration::from_millis(100), Duration::from_secs(15));
+        if self.random.one_in(2) {
+            self.note(format_args!("fault: manager {index} loses power while one may be behind"));
+            return self.lose_power(index, lasts);
+        }
         self.note(format_args!("fault: manager {index} is killed while another may be behind"));
         self.kill(Proc::Manager(index), lasts);
+    }
+
+    /// The host of a manager loses power, and boots after this time.
+    fn lose_power(&mut self, index: usize, lasts: Duration) {
+        let now = self.now();
+        self.kill(Proc::Manager(index), lasts);
+        self.disks[index].cut_power(&mut self.random);
+        self.managers[index].clock.reboot();
+        // From one boot to the next registry time follows the time of day.
+        if std::mem::take(&mut self.has_stepped[index]) {
+            self.clients.iter_mut().for_each(|client| client.handle_jump(now));
+        }
     }
 
     /// The adversary's next move.
@@ -299,16 +315,7 @@ impl World {
         let lasts = random.between(Duration::from_millis(100), longest);
         match fault.clone() {
             Fault::Kill(process) => return self.kill(process, lasts),
-            Fault::PowerLoss(index) => {
-                self.kill(Proc::Manager(index), lasts);
-                self.disks[index].cut_power(&mut self.random);
-                self.managers[index].clock.reboot();
-                // From one boot to the next registry time follows the time of day.
-                if std::mem::take(&mut self.has_stepped[index]) {
-                    self.clients.iter_mut().for_each(|client| client.handle_jump(now));
-                }
-                return;
-            }
+            Fault::PowerLoss(index) => return self.lose_power(index, lasts),
             Fault::Stop(process) => {
                 if self.is_running(process) {
                     self.set_stopped(process, true);

@@ -23,7 +23,6 @@ pub mod history;
 pub mod host_order;
 mod http;
 mod inspect;
-mod kept;
 pub mod node;
 pub mod observe;
 mod pages;

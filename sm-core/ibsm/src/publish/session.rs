@@ -10,7 +10,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use crate::kept;
+use daemon::kept;
 
 /// How far above the seconds since 1970 an epoch may be. All SMs of a subnet begin near their
 /// clocks and count sessions from there; 2^32 seconds are 136 years, more than the error of any

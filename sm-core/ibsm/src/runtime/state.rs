@@ -21,12 +21,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
+use daemon::kept;
 use ib_mad::transport::ibsim::ClientId;
 use ib_mad::types::PortNum;
 use tracing::warn;
 
 use crate::cli::master_files::{self, MasterFiles};
-use crate::kept;
 use crate::node::{
     BASELINE, Contents, LIDS, M_KEYS, MasterState, NEIGHBOURS, StateWrite, WriteOutcome,
 };
@@ -452,12 +452,18 @@ fn created(path: &Path) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use ib_mad::types::Guid;
 
     use super::*;
+
+    /// Makes a pipe.
+    pub(in crate::runtime) fn pipe(path: &Path) {
+        let made = std::process::Command::new("mkfifo").arg(path).status().unwrap();
+        assert!(made.success());
+    }
 
     #[test]
     fn a_created_directory_is_reported_by_name() {
@@ -541,7 +547,7 @@ mod tests {
         fs::remove_file(path.join("lock")).unwrap();
         let state = StateDir::open(&path, true).unwrap();
         for name in ["routing", "cut-ports"] {
-            kept::tests::pipe(&path.join(name));
+            pipe(&path.join(name));
         }
         assert!(state.origin().unwrap().is_none() && path.join("routing.refused").exists());
         let refusal = state.disabled_ports().unwrap_err().to_string();

@@ -6,11 +6,12 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use daemon::kept;
+
 use crate::history::frame::{Frames, HEAD_LEN, Head, NUMBER_END};
 use crate::history::layout::Layout;
 use crate::history::record::{FabricReader, Record};
 use crate::history::{Archive, LOADS_AGE_MAX_MS, Page, Place, Reach, SegmentSummary};
-use crate::kept;
 use crate::observe::event::Event;
 use crate::observe::ports::KeptFabric;
 use crate::observe::topology::Topology;
@@ -361,7 +362,7 @@ mod tests {
         files.keep_missing(&Topology::default()).unwrap();
         assert!(files.append(Segment(2)).is_err() && files.head(Segment(2)).is_err());
         assert_eq!(fs::read(&precious).unwrap(), b"precious");
-        kept::tests::pipe(&at("00000003.history"));
+        crate::runtime::state::tests::pipe(&at("00000003.history"));
         assert!(files.append(Segment(3)).is_err() && files.head(Segment(3)).is_err());
     }
 }

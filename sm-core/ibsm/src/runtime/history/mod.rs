@@ -19,11 +19,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
+use daemon::kept;
 use tokio::sync::watch;
 use tracing::warn;
 
 use crate::history::Archive;
-use crate::kept;
 use crate::observe::event::{EVENTS_MAX, EventLog};
 use crate::observe::ports::KeptFabric;
 use crate::observe::problem::{Condition, Kind, Subject};

@@ -41,7 +41,7 @@ use tonic::service::Routes;
 use tracing::error;
 
 pub use super::store::StoreError;
-pub use super::store::file::Medium;
+pub use super::store::file::{Medium, rewrite};
 use crate::front_door::Spill;
 use crate::partitions::Site;
 use crate::publish::Publisher;

@@ -13,21 +13,21 @@ mod zeros;
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use daemon::kept;
 use ib_mad::types::Guid;
 use redb::backends::FileBackend;
-use redb::{Database, ReadableDatabase, WriteTransaction};
+use redb::{Database, ReadableDatabase, StorageBackend, WriteTransaction};
 use sa_proto::snapshot::{RegistryChanges, RegistryPlane, Session};
 
 use super::error::failure;
 use super::{Event, Store, StoreError, Stored, entry};
-use crate::kept;
 use sm_core::registry::{Changes, Outcome, OutcomeKey, outcome};
 use tables::{
     LOG, META, OUTCOMES, PIECE_LEN, ReadError, RowReader, RowWriter, append, for_each_entry,
@@ -47,6 +47,9 @@ const CACHE_LEN: usize = 16 << 20;
 /// milliseconds of work, and a few times as much memory.
 const FOLD_LEN: usize = 1 << 19;
 
+/// Bytes of the file that are written again at once.
+const REWRITTEN_AT_ONCE: usize = 1 << 20;
+
 /// Memory kept for the bytes of the next commit: more than one of 1,024 writes takes.
 const BUFFERS_MAX: usize = 1 << 20;
 
@@ -55,7 +58,8 @@ pub trait Medium: Debug + Send + Sync {
     /// The file's path, for messages.
     fn path(&self) -> PathBuf;
 
-    /// Opens the file, or creates it. A crash loses what was not synced.
+    /// Opens the file, or creates it. What can be read from it was written to the disk, with
+    /// [`rewrite`]. A crash loses what is written later and not synced.
     fn open(&self, builder: redb::Builder) -> Result<Database, redb::Error>;
 
     /// Approximate size of the log of changes, bytes, at which it is folded into the tables of
@@ -76,8 +80,35 @@ impl Medium for Directory {
 
     fn open(&self, builder: redb::Builder) -> Result<Database, redb::Error> {
         let file = open_private(&self.path()).map_err(redb::StorageError::Io)?;
-        Ok(builder.create_with_backend(FileBackend::new(file)?)?)
+        // Pages of another process must not be replaced with older ones. The library takes this
+        // lock, too, where the file system has locks.
+        if matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
+            return Err(redb::Error::DatabaseAlreadyOpen);
+        }
+        let backend = FileBackend::new(file.try_clone()?)?;
+        rewrite(&backend).map_err(redb::StorageError::Io)?;
+        // It fails only if there was no lock.
+        let _ = file.unlock();
+        Ok(builder.create_with_backend(backend)?)
     }
+}
+
+/// Writes what can be read from a file to the disk.
+///
+/// After a sync that failed, Linux keeps what it could not write in the page cache and regards it
+/// as written: it can be read, by later processes too, later syncs succeed, and it is lost when the
+/// power fails. Only a page that is written again is written to the disk.
+pub fn rewrite(file: &impl StorageBackend) -> io::Result<()> {
+    let len = file.len()?;
+    let mut piece = vec![0; REWRITTEN_AT_ONCE];
+    let mut offset = 0;
+    while offset < len {
+        let piece = &mut piece[..REWRITTEN_AT_ONCE.min((len - offset) as usize)];
+        file.read(offset, piece)?;
+        file.write(offset, piece)?;
+        offset += piece.len() as u64;
+    }
+    file.sync_data()
 }
 
 /// The store of one manager: a file that only it has open. Its calls end before they return.

@@ -1,4 +1,4 @@
-//! Opens files of the state directory and of the history. Another user may own such a directory,
+//! Opens files of the directories that a program keeps. Another user may own such a directory,
 //! for instance below `/tmp`: links are not followed, which would have root write to any file, and
 //! what is not a regular file is not used, since to open a pipe waits for its other end.
 
@@ -11,7 +11,7 @@ use rustix::fs::OFlags;
 
 /// Opens a regular file. A link fails with [`ErrorKind::InvalidInput`], anything else that is not
 /// one with [`ErrorKind::InvalidData`].
-pub(crate) fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+pub fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     match options.custom_flags(flags.bits().cast_signed()).open(path) {
         Ok(file) if file.metadata()?.is_file() => Ok(file),
@@ -26,17 +26,17 @@ pub(crate) fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
 
 fn irregular(path: &Path, kind: ErrorKind) -> io::Error {
     let what = if kind == ErrorKind::InvalidInput { "a link" } else { "not a regular file" };
-    let text = format!("{} is {what}, which ibsm does not use here; remove it", path.display());
+    let text = format!("{} is {what}, which is not used here; remove it", path.display());
     io::Error::new(kind, text)
 }
 
 /// Opens a file that is locked, creating it if need be.
-pub(crate) fn lock_file(path: &Path) -> io::Result<File> {
+pub fn lock_file(path: &Path) -> io::Result<File> {
     open(path, OpenOptions::new().write(true).create(true).truncate(false))
 }
 
 /// Creates a file that is written under a name for drafts, in place of what an earlier run left.
-pub(crate) fn draft(path: &Path, mode: u32) -> io::Result<File> {
+pub fn draft(path: &Path, mode: u32) -> io::Result<File> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -45,7 +45,7 @@ pub(crate) fn draft(path: &Path, mode: u32) -> io::Result<File> {
 }
 
 /// Reads a file of at most `len_max` bytes. A longer one fails with [`ErrorKind::InvalidData`].
-pub(crate) fn read(path: &Path, len_max: u64) -> io::Result<Vec<u8>> {
+pub fn read(path: &Path, len_max: u64) -> io::Result<Vec<u8>> {
     let file = open(path, OpenOptions::new().read(true))?;
     let len = file.metadata()?.len();
     if len > len_max {
@@ -58,12 +58,12 @@ pub(crate) fn read(path: &Path, len_max: u64) -> io::Result<Vec<u8>> {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
 
     /// Makes a pipe.
-    pub(crate) fn pipe(path: &Path) {
+    fn pipe(path: &Path) {
         let made = std::process::Command::new("mkfifo").arg(path).status().unwrap();
         assert!(made.success());
     }
