@@ -79,7 +79,7 @@ impl SpillSocket {
         let received = self.udp.receive(batch)?;
         let local = &mut self.local;
         let now = Instant::now();
-        self.spill.handle_received(&batch[..received], |peer| local.believes(peer, now));
+        self.spill.handle_received(&batch[..received], |peer| local.believes(peer, true, now));
         if queries + received > 0 {
             return Ok(());
         }

@@ -138,10 +138,11 @@ fn canonical(address: SocketAddr) -> SocketAddr {
 /// How long the owner of a local sender counts as known. Only by then could the port have gone to
 /// another user's program.
 const OWNER_KNOWN_FOR: Duration = Duration::from_secs(1);
-/// Local senders whose owners are known.
-const OWNERS_MAX: usize = 64;
-/// Owners looked up in that time, by the worker: one socket each, or if its owner is trusted, all
-/// datagram sockets of the host. Nothing is accepted from further senders.
+/// Local senders remembered: so many that are trusted or announced, and so many others.
+const SENDERS_MAX: usize = 64;
+/// Owners of others looked up in that time, by the worker: one socket each, or if its owner is
+/// trusted, all datagram sockets of the host. Nothing is accepted from further ones. Senders that
+/// were trusted, and front doors that managers announced, are looked up besides.
 const LOOK_UPS_MAX: usize = 64;
 
 /// See [`local::udp_owners`].
@@ -155,10 +156,34 @@ pub(crate) struct LocalSenders {
     at: SocketAddr,
     /// The users of the sockets that may send from an address to another.
     owners: Owners,
-    /// Senders, when their owners were looked up, and whether they are trusted; oldest first.
-    known: VecDeque<(SocketAddr, Instant, bool)>,
-    /// Look-ups since a time.
+    /// Senders that were trusted when they were looked up, and announced ones.
+    favoured: Senders,
+    /// Others. They never take what favoured ones need.
+    strangers: Senders,
+    /// Look-ups of others since a time.
     look_ups: (Option<Instant>, usize),
+}
+
+/// Senders, when their owners were looked up, and whether they are trusted; oldest first.
+#[derive(Debug, Default)]
+struct Senders(VecDeque<(SocketAddr, Instant, bool)>);
+
+impl Senders {
+    fn find(&self, peer: SocketAddr) -> Option<(Instant, bool)> {
+        let mut found = self.0.iter().filter(|(address, ..)| *address == peer);
+        found.next().map(|&(_, at, is_trusted)| (at, is_trusted))
+    }
+
+    fn remove(&mut self, peer: SocketAddr) {
+        self.0.retain(|(address, ..)| *address != peer);
+    }
+
+    fn push(&mut self, peer: SocketAddr, now: Instant, is_trusted: bool) {
+        if self.0.len() == SENDERS_MAX {
+            self.0.pop_front();
+        }
+        self.0.push_back((peer, now, is_trusted));
+    }
 }
 
 impl LocalSenders {
@@ -169,34 +194,40 @@ impl LocalSenders {
     }
 
     fn new(own: u32, at: SocketAddr, owners: Owners) -> Self {
-        Self { own, at, owners, known: VecDeque::new(), look_ups: (None, 0) }
+        let (favoured, strangers) = <_>::default();
+        Self { own, at, owners, favoured, strangers, look_ups: (None, 0) }
     }
 
     /// Whether the program at loopback address `peer` is one of root or of our own user.
-    pub(crate) fn believes(&mut self, peer: SocketAddr, now: Instant) -> bool {
+    /// `is_announced`: a manager announced this address.
+    pub(crate) fn believes(&mut self, peer: SocketAddr, is_announced: bool, now: Instant) -> bool {
         let is_due = |at: Instant| now.saturating_duration_since(at) >= OWNER_KNOWN_FOR;
-        let known = self.known.iter().rev().find(|(address, ..)| *address == peer);
-        if let Some((_, at, is_trusted)) = known
-            && !is_due(*at)
+        let favoured = self.favoured.find(peer);
+        let known = favoured.or_else(|| self.strangers.find(peer));
+        if let Some((at, is_trusted)) = known
+            && !is_due(at)
         {
-            return *is_trusted;
+            return is_trusted;
         }
-        if self.look_ups.0.is_none_or(is_due) {
-            self.look_ups = (Some(now), 0);
-        }
-        self.look_ups.1 += 1;
-        if self.look_ups.1 > LOOK_UPS_MAX {
-            return false;
+        if favoured.is_none() && !is_announced {
+            if self.look_ups.0.is_none_or(is_due) {
+                self.look_ups = (Some(now), 0);
+            }
+            self.look_ups.1 += 1;
+            if self.look_ups.1 > LOOK_UPS_MAX {
+                return false;
+            }
         }
         let own = self.own;
         let is_trusted = |owner: u32| [0, own].contains(&owner);
         let owners = (self.owners)(peer, self.at, &is_trusted).unwrap_or_default();
         let is_trusted = !owners.is_empty() && owners.into_iter().all(is_trusted);
-        self.known.retain(|(address, ..)| *address != peer);
-        if self.known.len() == OWNERS_MAX {
-            self.known.pop_front();
+        self.favoured.remove(peer);
+        self.strangers.remove(peer);
+        match is_trusted || is_announced {
+            true => self.favoured.push(peer, now, is_trusted),
+            false => self.strangers.push(peer, now, is_trusted),
         }
-        self.known.push_back((peer, now, is_trusted));
         is_trusted
     }
 }
@@ -226,9 +257,12 @@ impl<T> Guarded<T> {
         let mut now = None;
         for at in 0..batch.len() {
             let is_trusted = batch[at].carrier.peer.is_some_and(|peer| {
-                self.peers.believes(peer)
-                    || peer.ip().to_canonical().is_loopback()
-                        && self.local.believes(peer, *now.get_or_insert_with(Instant::now))
+                if !peer.ip().to_canonical().is_loopback() {
+                    return self.peers.believes(peer);
+                }
+                let is_announced = self.peers.lane_of(peer).is_some();
+                let now = *now.get_or_insert_with(Instant::now);
+                self.peers.believes(peer) || self.local.believes(peer, is_announced, now)
             });
             if is_trusted {
                 batch.swap(kept, at);
@@ -367,8 +401,8 @@ mod tests {
         let now = Instant::now();
         for (port, believed) in [(1, true), (2, true), (3, false), (4, false), (5, false)] {
             let peer = SocketAddr::from(([127, 0, 0, 1], port));
-            assert_eq!(local.believes(peer, now), believed, "{port}");
-            assert_eq!(local.believes(peer, now), believed, "{port}, as remembered");
+            assert_eq!(local.believes(peer, false, now), believed, "{port}");
+            assert_eq!(local.believes(peer, false, now), believed, "{port}, as remembered");
         }
         assert_eq!(local.look_ups.1, 5);
     }
@@ -378,15 +412,36 @@ mod tests {
         let mut local = LocalSenders::new(1000, at("127.0.0.1:9"), |_, _, _| Ok(vec![1000]));
         let now = Instant::now();
         let peer = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
-        assert!(local.believes(peer(1), now));
+        assert!(local.believes(peer(1), false, now));
         local.owners = |_, _, _| Ok(vec![65534]);
-        assert!(local.believes(peer(1), now + OWNER_KNOWN_FOR / 2));
-        assert!(!local.believes(peer(1), now + OWNER_KNOWN_FOR));
+        assert!(local.believes(peer(1), false, now + OWNER_KNOWN_FOR / 2));
+        assert!(!local.believes(peer(1), false, now + OWNER_KNOWN_FOR));
         local.owners = |_, _, _| Ok(vec![1000]);
         let later = now + OWNER_KNOWN_FOR * 3;
-        let believed = (10..1000).filter(|port| local.believes(peer(*port), later)).count();
+        let believed = (10..1000).filter(|port| local.believes(peer(*port), false, later)).count();
         assert_eq!(believed, LOOK_UPS_MAX);
-        assert!(local.known.len() <= OWNERS_MAX);
+        assert!(local.favoured.0.len() <= SENDERS_MAX);
+    }
+
+    /// Regression: a user who sent from 65 addresses a second had the front door forgotten, and no
+    /// look-up left for it: its requests were dropped.
+    #[test]
+    fn strangers_cost_those_that_were_trusted_and_announced_ones_nothing() {
+        let mut local = LocalSenders::new(1000, at("127.0.0.1:9"), |address, _, _| {
+            Ok(vec![if address.port() < 3 { 1000 } else { 65534 }])
+        });
+        let [before, announced] = [1, 2].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+        let start = Instant::now();
+        assert!(local.believes(before, false, start));
+        for second in 0..10 {
+            let now = start + OWNER_KNOWN_FOR * second;
+            for port in 100..300 {
+                assert!(!local.believes(SocketAddr::from(([127, 0, 0, 2], port)), false, now));
+            }
+            assert!(local.believes(before, false, now), "{second}");
+            assert!(local.believes(announced, true, now), "{second}");
+        }
+        assert!(local.strangers.0.len() <= SENDERS_MAX && local.favoured.0.len() == 2);
     }
 
     /// Regression: Envelopes were answered for any sender.
