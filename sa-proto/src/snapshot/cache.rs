@@ -23,6 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use prost::Message as _;
+use rustix::fs::OFlags;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::codec::{Decoder, Encoder, UpdateError};
@@ -84,7 +85,9 @@ pub fn save(path: &Path, snapshot: &Snapshot) -> Result<(), CacheError> {
 /// Reads the snapshot; `None` if there is no file.
 pub fn load(path: &Path) -> Result<Option<Snapshot>, CacheError> {
     let io_error = |error| CacheError::Io { path: path.to_owned(), error };
-    let file = match File::open(path) {
+    // Another user may own the directory: to open a pipe waits for its other end.
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    let file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         opened => opened.map_err(io_error)?,
     };
@@ -247,6 +250,18 @@ mod tests {
         save(&path, &Snapshot::empty()).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_link_is_not_followed_and_a_pipe_not_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, other) = (file(&directory), directory.path().join("other"));
+        save(&other, &Snapshot::empty()).unwrap();
+        std::os::unix::fs::symlink(&other, &path).unwrap();
+        assert!(matches!(load(&path), Err(CacheError::Io { .. })));
+        fs::remove_file(&path).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        assert!(load(&path).is_err());
     }
 
     #[test]

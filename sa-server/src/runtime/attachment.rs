@@ -1,7 +1,9 @@
 //! The transport of the responder's own port, and how it attaches to a simulated fabric.
 
+use std::io::{self, Write};
 use std::path::Path;
 
+use daemon::kept;
 use ib_mad::transport::ibsim::{ClientId, Ibsim, IbsimError, IbsimOptions, Role};
 #[cfg(feature = "verbs")]
 use ib_mad::transport::verbs::Verbs;
@@ -13,6 +15,8 @@ use crate::host::umad_port::{Opened, Opener};
 
 /// File in the cache directory with the ibsim client id, for the next start.
 const CLIENT_FILE: &str = "ibsim-client";
+/// More than an id has, bytes.
+const CLIENT_LEN_MAX: u64 = 64;
 
 /// The transport of the responder's own port.
 pub(super) enum Fabric {
@@ -37,7 +41,7 @@ pub(super) fn attach(options: &Options, first: bool) -> Result<(Ibsim, Guid), Ib
         ..IbsimOptions::default()
     })?;
     if let Some(file) = file
-        && let Err(error) = std::fs::write(&file, format!("{}\n", ibsim.client_id()))
+        && let Err(error) = write_client(&file, ibsim.client_id())
     {
         tracing::warn!(
             path = %file.display(), %error,
@@ -62,5 +66,9 @@ pub(super) fn attach(options: &Options, first: bool) -> Result<(Ibsim, Guid), Ib
 }
 
 fn read_client(file: &Path) -> Option<ClientId> {
-    std::fs::read_to_string(file).ok()?.trim().parse().ok()
+    String::from_utf8(kept::read(file, CLIENT_LEN_MAX).ok()?).ok()?.trim().parse().ok()
+}
+
+fn write_client(file: &Path, client: ClientId) -> io::Result<()> {
+    writeln!(kept::draft(file, 0o644)?, "{client}")
 }

@@ -5,9 +5,12 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, fchmod};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, socket_with};
 
 use super::queue::{Broken, Consumer, Producer, server_ends};
 use super::{always_readable, handshake, spin};
@@ -15,6 +18,9 @@ use crate::transport::{Malformed, Packet, Transport};
 
 /// Receive calls between two checks of the sockets while packets keep arriving.
 const LOOK_AROUND: u32 = 1024;
+
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 128;
 
 /// Upper limit of `clients_max`.
 const CLIENTS_LIMIT: usize = 256;
@@ -297,9 +303,12 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
     if fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket()) {
         fs::remove_file(path)?;
     }
-    let listener = UnixListener::bind(path)?;
-    // Clients that connect before this are checked by user ID.
-    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
-    listener.set_nonblocking(true)?;
-    Ok(listener)
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let listener = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    // Linux gives the file the socket's own mode. To set it by the path could change what a link
+    // leads to.
+    fchmod(&listener, Mode::RUSR | Mode::WUSR)?;
+    bind(&listener, &SocketAddrUnix::new(path)?)?;
+    rustix::net::listen(&listener, BACKLOG)?;
+    Ok(listener.into())
 }

@@ -5,12 +5,16 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::io::{self, Write};
+use std::io::{self, Read, Seek, Write};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
+use daemon::kept;
+
 const SNAPSHOT: &str = "snapshot";
 const IDENTITY: &str = "responder-id";
+/// More than an identity has, bytes.
+const IDENTITY_LEN_MAX: u64 = 64;
 
 /// A locked cache directory.
 #[derive(Debug)]
@@ -64,12 +68,15 @@ impl CacheDir {
     fn open_locked(path: &Path) -> io::Result<Option<Self>> {
         fs::create_dir_all(path)?;
         let file = path.join(IDENTITY);
-        let mut identity =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&file)?;
+        let mut options = OpenOptions::new();
+        let options = options.read(true).write(true).create(true).truncate(false);
+        let mut identity = kept::open(&file, options)?;
         if !lock(&identity)? {
             return Ok(None);
         }
-        let text = fs::read_to_string(&file)?;
+        let mut text = Vec::new();
+        (&identity).take(IDENTITY_LEN_MAX).read_to_end(&mut text)?;
+        let text = String::from_utf8_lossy(&text);
         let responder_id = match text.trim().parse() {
             Ok(id) if id != 0 => id,
             _ => {
@@ -81,6 +88,7 @@ impl CacheDir {
                 }
                 let id = passing_identity();
                 identity.set_len(0)?;
+                identity.rewind()?;
                 writeln!(identity, "{id}")?;
                 identity.sync_all()?;
                 id
@@ -126,6 +134,18 @@ mod tests {
             assert_eq!(CacheDir::open(&path).unwrap().responder_id(), other);
         }
         assert_ne!(passing_identity(), passing_identity());
+    }
+
+    /// Regression: a user who had made the directory could have root empty any file.
+    #[test]
+    fn links_are_not_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        let precious = directory.path().join("precious");
+        fs::write(&precious, "precious").unwrap();
+        std::os::unix::fs::symlink(&precious, directory.path().join(IDENTITY)).unwrap();
+        let refused = CacheDir::open(directory.path());
+        assert!(matches!(refused, Err(CacheDirError::Io { .. })), "{refused:?}");
+        assert_eq!(fs::read(&precious).unwrap(), b"precious");
     }
 
     #[test]
