@@ -236,14 +236,15 @@ impl LidTable {
             !free
         });
         let mut out = Vec::new();
-        let mut reclaimed = false;
+        kept.sort_unstable_by_key(|&(_, range)| range.first);
         for port in waiting {
             let mut range = reserved.find(port.count);
-            if range.is_none() && !reclaimed {
-                // Absent ports lose their LIDs to present ports.
-                reclaimed = true;
-                kept.clear();
-                reserved = used.clone();
+            // Absent ports lose their LIDs to present ports, one after the other, those with the
+            // highest first: LIDs are given out from the lowest on, so these appeared last.
+            while range.is_none()
+                && let Some((_, lost)) = kept.pop()
+            {
+                reserved.release(lost);
                 range = reserved.find(port.count);
             }
             match range {
@@ -370,6 +371,14 @@ impl Used {
         free
     }
 
+    /// Makes a range free that was taken.
+    fn release(&mut self, range: LidRange) {
+        for lid in range.first.0..=range.last.0 {
+            self.words[lid as usize / 64] &= !(1 << (lid % 64));
+        }
+        self.search_from = self.search_from.min(range.first.0);
+    }
+
     /// The lowest free range of `count` LIDs, aligned to their number.
     fn find(&mut self, count: u16) -> Option<LidRange> {
         let mut first = self.search_from.next_multiple_of(count);
@@ -414,6 +423,24 @@ mod tests {
         assert_eq!((first(&table, 11), first(&table, 12)), (2, 3), "1 waits for port 10");
         let (changed, _) = table.assign(&[request(10, 0, 1), request(11, 2, 1), request(12, 3, 1)]);
         assert_eq!((first(&table, 10), changed), (1, false));
+    }
+
+    /// Regression: when one port found no LID, all absent ports lost theirs, such as hosts that were
+    /// off while another port made up nodes.
+    #[test]
+    fn absent_ports_lose_only_as_many_lids_as_are_needed_the_last_first() {
+        const ALL: u64 = 49_151;
+        let mut table = LidTable::default();
+        let ports: Vec<Request> = (1..=ALL).map(|guid| request(guid, 0, 1)).collect();
+        table.assign(&ports);
+        // The first ten are off, and five that came last.
+        let mut present = ports[10..ports.len() - 5].to_vec();
+        present.extend([ALL + 1, ALL + 2, ALL + 3].map(|guid| request(guid, 0, 1)));
+        let (changed, out) = table.assign(&present);
+        assert!(changed && out.is_empty());
+        assert!((1..=10).all(|guid| table.get(Guid(guid)).is_some()));
+        let lost: Vec<u64> = (1..=ALL).filter(|&guid| table.get(Guid(guid)).is_none()).collect();
+        assert_eq!(lost, [ALL - 2, ALL - 1, ALL]);
     }
 
     #[test]
