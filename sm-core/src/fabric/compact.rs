@@ -40,6 +40,7 @@ impl Fabric {
             new.hops = node.hops;
             new.upstream = move_port(node.upstream);
             new.entry = move_port(node.entry);
+            new.returned_by = move_port(node.returned_by);
             if let (Some(from), Some(to)) = (node.switch, new.switch) {
                 std::mem::swap(
                     &mut self.switches[from.get()].lft,

@@ -40,6 +40,8 @@ pub struct Node {
     pub(super) first_port: PortIndex,
     /// The port of a known node behind which it first appeared, in a subnet already known.
     pub(super) entry: Option<PortIndex>,
+    /// The same for a node with LIDs from before.
+    pub(super) returned_by: Option<PortIndex>,
     /// Its last published row; none once the node or a neighbouring port may have
     /// changed.
     pub(super) row: OnceLock<Arc<snapshot::Node>>,
@@ -60,6 +62,18 @@ impl Node {
     /// subnet was first discovered, or has a LID from before.
     pub fn entry(&self) -> Option<PortIndex> {
         self.entry
+    }
+
+    /// The port of a known node behind which it first appeared in a subnet already known, with LIDs
+    /// from before.
+    pub fn returned_by(&self) -> Option<PortIndex> {
+        self.returned_by
+    }
+
+    /// The port of a known node behind which it first appeared; `None` if it was there when the
+    /// subnet was first discovered.
+    pub fn brought_by(&self) -> Option<PortIndex> {
+        self.entry.or(self.returned_by)
     }
 
     /// The operator's name for it, if any.

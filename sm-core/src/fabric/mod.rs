@@ -300,6 +300,7 @@ impl Fabric {
             hops: 0,
             first_port,
             entry: None,
+            returned_by: None,
             row: OnceLock::new(),
         });
         self.by_guid.insert(guid, index);
@@ -398,6 +399,11 @@ impl Fabric {
     /// Sets the port of a known node behind which a node appeared.
     pub(crate) fn set_entry(&mut self, node: NodeIndex, entry: PortIndex) {
         self.nodes[node.get()].entry = Some(entry);
+    }
+
+    /// Sets the port of a known node behind which a node with LIDs from before appeared.
+    pub(crate) fn set_returned_by(&mut self, node: NodeIndex, entry: PortIndex) {
+        self.nodes[node.get()].returned_by = Some(entry);
     }
 
     /// Describes a port, for messages.

@@ -185,6 +185,38 @@ fn made_up_switches_that_fall_silent_delay_a_sweep_by_seconds() {
     });
 }
 
+/// Regression: made-up nodes had LIDs from before when they came back, after a restart or once
+/// their slots were removed, and none of the limits held for them: thousands that did not answer
+/// held a sweep for minutes.
+#[test]
+fn made_up_switches_that_come_back_silent_delay_a_sweep_by_seconds() {
+    let (mut bed, attacker) = attacked(Duration::ZERO);
+    // They get LIDs, sweep after sweep.
+    for _ in 0..3 {
+        bed.bring_up();
+    }
+    let made_up = bed.sweeper().fabric().counts().1;
+    assert!(made_up > 4000, "{made_up}");
+    let (host, lids) = (bed.hosts()[0], bed.sweeper().lids().clone());
+    bed.managers.clear();
+    bed.manage(host, Settings::default(), lids);
+    let link = bed.fabric.port(attacker, 1).unwrap().link.unwrap();
+    let leaf = bed.fabric.node(link.node);
+    let leaf = Leaf { guid: leaf.guid, ports: leaf.num_ports, port: link.port };
+    let answer =
+        Box::new(move |route: &[u8], packet: &mut Packet| make_up_mute(&leaf, route, packet));
+    bed.made_up = Some(MadeUp { at: attacker, delay: Duration::ZERO, answer });
+    bed.run_for(Duration::from_secs(1));
+    let (victim, now) = (bed.hosts()[1], bed.clock.now());
+    bed.fabric.link_down(now, victim, 1).unwrap();
+    let guid = bed.fabric.node(victim).guid;
+    bed.run_until(Duration::from_secs(40), "the host is gone", |bed| {
+        let fabric = bed.sweeper().fabric();
+        fabric.find(guid).is_none_or(|node| !fabric.node(node).present)
+            && bed.reports().last().is_some_and(|report| report.up)
+    });
+}
+
 /// Regression: A switch that answers as late as it may held the sweep for hours, and no link that
 /// failed meanwhile was noticed.
 #[test]

@@ -4,7 +4,8 @@
 //! Each such request takes all its attempts, so that thousands of them hold up a sweep, and the
 //! repair of the next failed link, for minutes. The nodes that one link brought share a limit.
 //! Beyond it, a node that has left a request unanswered gets no further one until the next sweep.
-//! Each of them has that one chance: real switches may be behind the same link.
+//! Each of them has that one chance: real switches may be behind the same link. Beyond a second
+//! limit none has: nodes with LIDs from before may be tens of thousands.
 
 use std::collections::HashMap;
 
@@ -13,6 +14,9 @@ use crate::fabric::{NodeIndex, PortIndex};
 /// Requests that the nodes behind a link may leave unanswered in the stages of a sweep after
 /// discovery: a full default window.
 const SILENT_MAX: u32 = 64;
+/// Requests after which those behind the link get none, whether they have left one unanswered or
+/// not: more than there are nodes that a link brings in a sweep.
+const SILENT_LIMIT: u32 = 4096;
 
 /// What was left unanswered in the stages of a sweep after discovery.
 #[derive(Debug, Default)]
@@ -38,8 +42,12 @@ impl Silence {
     /// Whether requests to a node that the link `entry` brought are dropped; if so, whether this is
     /// the first.
     pub(in crate::sweep) fn drops(&mut self, node: NodeIndex, entry: PortIndex) -> Option<bool> {
-        if self.by_entry.get(&entry).is_none_or(|&count| count < SILENT_MAX) {
+        let count = self.by_entry.get(&entry).copied().unwrap_or_default();
+        if count < SILENT_MAX {
             return None;
+        }
+        if count >= SILENT_LIMIT {
+            return Some(!self.silent.insert(node, true).unwrap_or_default());
         }
         let was_dropped = self.silent.get_mut(&node)?;
         Some(!std::mem::replace(was_dropped, true))
@@ -62,5 +70,8 @@ mod tests {
         assert_eq!(drops, [Some(true), Some(false), Some(true), None]);
         silence.note(node(4), b);
         assert_eq!(silence.drops(node(4), b), None);
+        (SILENT_MAX..SILENT_LIMIT).for_each(|number| silence.note(node(number), a));
+        let drops = [9999, 9999].map(|number| silence.drops(node(number), a));
+        assert_eq!(drops, [Some(true), Some(false)], "none has a chance any more");
     }
 }

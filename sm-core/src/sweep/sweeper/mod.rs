@@ -309,7 +309,7 @@ impl Sweeper {
                 if let Some(m_key) = m_key {
                     self.subnet.note_m_key(request, m_key, false);
                 }
-                self.note_given_up(request);
+                self.note_given_up(now, request);
                 self.pass_to_owner(now, request, Step::Silent);
             }
             if !self.subnet.exchange.is_idle() || matches!(self.sweep.stage, Stage::Route(_)) {

@@ -10,11 +10,11 @@ use crate::sweep::subnet::owner::Step;
 
 impl Sweeper {
     /// Counts a request that was given up. A discovery has a limit of its own.
-    pub(super) fn note_given_up(&mut self, request: Request) {
-        if !matches!(self.sweep.stage, Stage::Discover(_))
-            && let Some((node, entry)) = self.brought_by(request)
-        {
-            self.sweep.silence.note(node, entry);
+    pub(super) fn note_given_up(&mut self, now: Instant, request: Request) {
+        let Some((node, entry)) = self.brought_by(request) else { return };
+        match &mut self.sweep.stage {
+            Stage::Discover(discovery) => discovery.note_given_up(&self.subnet, node, now),
+            _ => self.sweep.silence.note(node, entry),
         }
     }
 
@@ -22,14 +22,14 @@ impl Sweeper {
     /// took too long. Returns whether it is one.
     pub(super) fn drops(&mut self, now: Instant, request: Request) -> bool {
         let may_drop = match &self.sweep.stage {
-            Stage::Discover(discovery) => discovery.reading_is_over(now),
+            Stage::Discover(_) => true,
             _ => !self.sweep.silence.is_empty(),
         };
         let Some((node, entry)) = self.brought_by(request).filter(|_| may_drop) else {
             return false;
         };
         if let Stage::Discover(discovery) = &mut self.sweep.stage {
-            return discovery.stops_reading(&self.subnet, node);
+            return discovery.stops_reading(&self.subnet, node, now);
         }
         let Some(is_first) = self.sweep.silence.drops(node, entry) else { return false };
         if is_first {
@@ -44,6 +44,6 @@ impl Sweeper {
             return None;
         }
         let node = self.subnet.fabric.port(request.port()).node;
-        self.subnet.fabric.node(node).entry().map(|entry| (node, entry))
+        self.subnet.fabric.node(node).brought_by().map(|entry| (node, entry))
     }
 }

@@ -4,7 +4,8 @@
 //! read after all others and for a limited time, and each link has room for as many nodes, switches
 //! and ports as remain for the rest of the subnet. Exempt are the first discovery of a manager
 //! without LIDs from before, nodes with LIDs from before, and the link of the adapter that the
-//! manager runs on.
+//! manager runs on. Nodes with LIDs from before may be made-up ones that were found earlier: if
+//! those behind a link leave many requests unanswered, the time to read them is limited, too.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -24,6 +25,9 @@ const PER_SWEEP: Extent = Extent { nodes: 2048, switches: 2048, ports: 1 << 16 }
 const READING_TIME: Duration = Duration::from_secs(10);
 /// Ports read at a time, as a multiple of the window. The time is checked in between.
 const PORTS_AT_A_TIME: usize = 16;
+/// Requests that nodes with LIDs from before, behind one link, may leave unanswered before the time
+/// to read them is limited.
+const UNANSWERED_MAX: u32 = 64;
 /// Maximum number of ports whose far ends are probed again soon.
 const PUT_OFF_MAX: usize = 1024;
 
@@ -39,10 +43,25 @@ pub(in crate::sweep) struct NewNodes {
     waiting: VecDeque<(NodeIndex, PortIndex)>,
     /// When to stop reading them.
     reading_ends: Option<Instant>,
+    /// Requests left unanswered by nodes with LIDs from before, by link.
+    unanswered: HashMap<PortIndex, u32>,
+    /// When to stop reading such nodes behind links with too many of these.
+    patience_ends: Option<Instant>,
     /// Number of nodes left out by link, and the last reason.
     left_out: BTreeMap<PortIndex, (usize, Reason)>,
     /// The ports that lead to the nodes left out.
     egress: HashSet<PortIndex>,
+}
+
+/// What the limits of a link mean for a node that was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// It was there before, or nothing is known yet.
+    Exempt,
+    /// It has LIDs from before, and appeared behind this port.
+    Returned(PortIndex),
+    /// It counts for the link of this port.
+    Counted(PortIndex),
 }
 
 /// Why nodes behind a link were left out.
@@ -99,8 +118,14 @@ impl Discovery {
         egress: PortIndex,
         answerer: &Answerer,
     ) -> Option<NodeIndex> {
-        let Some(entry) = self.entry_of(subnet, egress, answerer) else {
-            return subnet.add(answerer);
+        let entry = match self.standing_of(subnet, egress, answerer) {
+            Standing::Exempt => return subnet.add(answerer),
+            Standing::Returned(entry) => {
+                let node = subnet.add(answerer)?;
+                subnet.fabric.set_returned_by(node, entry);
+                return Some(node);
+            }
+            Standing::Counted(entry) => entry,
         };
         let ports = usize::from(answerer.port_count) + 1;
         if let Some(reason) = self.new_nodes.refusal(&subnet.fabric, entry, ports) {
@@ -113,33 +138,32 @@ impl Discovery {
         Some(node)
     }
 
-    /// The port of a known node whose link leads to the node behind `egress`; `None` if that node
-    /// is known, too, or exempt.
-    fn entry_of(
-        &mut self,
-        subnet: &Subnet,
-        egress: PortIndex,
-        answerer: &Answerer,
-    ) -> Option<PortIndex> {
+    /// What limits hold for the node behind `egress`.
+    fn standing_of(&mut self, subnet: &Subnet, egress: PortIndex, answerer: &Answerer) -> Standing {
         let fabric = &subnet.fabric;
         if !self.bounded || subnet.is_adapter_port(egress) {
-            return None;
+            return Standing::Exempt;
         }
+        let before = fabric.node_of(egress);
         let known = fabric.find(answerer.guid).map(|node| fabric.node(node));
         match known {
             Some(node) if (node.kind, node.port_count) == (answerer.kind, answerer.port_count) => {
-                return node.entry();
+                return match (node.entry(), node.returned_by()) {
+                    (Some(entry), _) => Standing::Counted(entry),
+                    (None, Some(entry)) => Standing::Returned(entry),
+                    (None, None) => Standing::Exempt,
+                };
             }
             Some(_) => {}
             // Each GUID counts once: made-up nodes may all report the port GUID of a known one.
             None if subnet.lids.get(answerer.port_guid).is_some()
                 && self.new_nodes.returned.insert(answerer.port_guid) =>
             {
-                return None;
+                return Standing::Returned(before.brought_by().unwrap_or(egress));
             }
             None => {}
         }
-        Some(fabric.node_of(egress).entry().unwrap_or(egress))
+        Standing::Counted(before.entry().unwrap_or(egress))
     }
 
     /// Reads a node that was found, at once if it is known, else after all known ones.
@@ -153,15 +177,44 @@ impl Discovery {
         }
     }
 
-    /// Whether the time to read new nodes is over.
-    pub(in crate::sweep) fn reading_is_over(&self, now: Instant) -> bool {
-        self.new_nodes.reading_ends.is_some_and(|end| now >= end)
+    /// Counts a request to a node that was given up.
+    pub(in crate::sweep) fn note_given_up(
+        &mut self,
+        subnet: &Subnet,
+        node: NodeIndex,
+        now: Instant,
+    ) {
+        let Some(entry) = subnet.fabric.node(node).returned_by() else { return };
+        let unanswered = self.new_nodes.unanswered.entry(entry).or_default();
+        *unanswered += 1;
+        if *unanswered == UNANSWERED_MAX {
+            self.new_nodes.patience_ends.get_or_insert(now + READING_TIME);
+        }
     }
 
-    /// Leaves out a node, if it is new, because the time to read such nodes is over.
-    pub(in crate::sweep) fn stops_reading(&mut self, subnet: &Subnet, node: NodeIndex) -> bool {
-        let (is_new, entry) = (subnet.fabric.node(node).is_new, subnet.fabric.node(node).entry());
-        let Some(entry) = entry.filter(|_| is_new) else { return false };
+    /// Leaves out a node, if it is new and the time to read such nodes is over.
+    pub(in crate::sweep) fn stops_reading(
+        &mut self,
+        subnet: &Subnet,
+        node: NodeIndex,
+        now: Instant,
+    ) -> bool {
+        let NewNodes { reading_ends, patience_ends, unanswered, .. } = &self.new_nodes;
+        let is_over = |end: &Option<Instant>| end.is_some_and(|end| now >= end);
+        let of = subnet.fabric.node(node);
+        let entry = match (of.entry(), of.returned_by()) {
+            (Some(entry), _) if is_over(reading_ends) => entry,
+            (None, Some(entry)) if is_over(patience_ends) => {
+                match unanswered.get(&entry).is_some_and(|&count| count >= UNANSWERED_MAX) {
+                    true => entry,
+                    false => return false,
+                }
+            }
+            _ => return false,
+        };
+        if !of.is_new {
+            return false;
+        }
         if self.silent.insert(node) {
             self.new_nodes.leave_out(entry, None, Reason::Time);
         }
