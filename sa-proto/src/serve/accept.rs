@@ -22,8 +22,13 @@ use super::{Counters, LogLimit};
 use crate::trust::local::{LocalRoles, tcp_owner};
 use crate::trust::{self, Role};
 
-/// How long a peer may take to send its first byte.
+/// How long a peer may take to send its first byte, or without TLS the preface of HTTP/2: without a
+/// limit a peer could keep its place with a part of it.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(1);
+/// Length of that preface, bytes (RFC 9113, section 3.4).
+const PREFACE_LEN: usize = 24;
+/// How often a preface that came in part is looked at again.
+const HELLO_PAUSE: Duration = Duration::from_millis(20);
 /// How long a handshake may take.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often certificate files are looked at, besides at each connection.
@@ -148,7 +153,9 @@ impl Arrival {
             turned_away.crowded(peer, "it has too many connections");
             return None;
         }
-        if timeout(HELLO_TIMEOUT, self.stream.peek(&mut [0])).await.is_err() {
+        // With TLS the handshake has a time limit of its own.
+        let hello_len = if tls.is_some() { 1 } else { PREFACE_LEN };
+        if timeout(HELLO_TIMEOUT, self.hello(hello_len)).await.is_err() {
             turned_away.silent(peer);
             return None;
         }
@@ -173,6 +180,17 @@ impl Arrival {
                 .handshake(peer, &format!("no handshake within {} s", HANDSHAKE_TIMEOUT.as_secs())),
         }
         None
+    }
+
+    /// Waits for the first bytes, or the end.
+    async fn hello(&self, len: usize) {
+        let mut bytes = [0; PREFACE_LEN];
+        loop {
+            match self.stream.peek(&mut bytes[..len]).await {
+                Ok(read) if read > 0 && read < len => tokio::time::sleep(HELLO_PAUSE).await,
+                Ok(_) | Err(_) => return,
+            }
+        }
     }
 
     /// The user of this host at the other end; `None` if that is on another host.

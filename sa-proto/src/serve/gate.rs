@@ -15,6 +15,11 @@ const RESERVED: u64 = 512;
 const SHARE_MAX: usize = 128;
 /// Connections at once of a user of this host without a role. Each learns so by its first call.
 const SHARE_WITHOUT_ROLE_MAX: usize = 8;
+/// Part of all connections that users without a role may have together: one host can have many
+/// users.
+const PART_WITHOUT_ROLE: usize = 8;
+/// Part of all connections that is kept for trusted users.
+const PART_FOR_TRUSTED: usize = 16;
 
 /// What shares of connections, and of others, are counted by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -66,14 +71,18 @@ pub struct Gate {
 #[derive(Debug, Default)]
 struct Open {
     all: usize,
+    /// Those of users without a role, and those of all that are not trusted.
+    without_role: usize,
+    untrusted: usize,
     shares: HashMap<Share, usize>,
 }
 
 /// Place of a connection, freed when dropped.
 #[derive(Debug)]
 pub(super) struct Slot {
+    max: usize,
     open: Arc<Mutex<Open>>,
-    share: Option<Share>,
+    share: Option<(Share, Allowance)>,
 }
 
 impl Gate {
@@ -88,21 +97,28 @@ impl Gate {
         let mut open = lock(&self.open);
         (open.all < self.max).then(|| {
             open.all += 1;
-            Slot { open: self.open.clone(), share: None }
+            Slot { max: self.max, open: self.open.clone(), share: None }
         })
     }
 }
 
 impl Slot {
-    /// Counts the connection as one of `share`; `false` if that has too many.
+    /// Counts the connection as one of `share`; `false` if that has too many, or all of its kind.
     pub(super) fn assign(&mut self, share: Share, allowance: Allowance) -> bool {
         let mut open = lock(&self.open);
         let used = open.shares.get(&share).copied().unwrap_or_default();
-        if used >= allowance.connections() {
+        let is_full = match allowance {
+            Allowance::Trusted => false,
+            Allowance::Usual => open.untrusted >= self.max - self.max / PART_FOR_TRUSTED,
+            Allowance::WithoutRole => open.without_role >= self.max / PART_WITHOUT_ROLE,
+        };
+        if is_full || used >= allowance.connections() {
             return false;
         }
         open.shares.insert(share, used + 1);
-        self.share = Some(share);
+        open.without_role += usize::from(allowance == Allowance::WithoutRole);
+        open.untrusted += usize::from(allowance != Allowance::Trusted);
+        self.share = Some((share, allowance));
         true
     }
 }
@@ -111,7 +127,9 @@ impl Drop for Slot {
     fn drop(&mut self) {
         let mut open = lock(&self.open);
         open.all -= 1;
-        let Some(share) = self.share else { return };
+        let Some((share, allowance)) = self.share else { return };
+        open.without_role -= usize::from(allowance == Allowance::WithoutRole);
+        open.untrusted -= usize::from(allowance != Allowance::Trusted);
         match open.shares.get_mut(&share) {
             Some(used) if *used > 1 => *used -= 1,
             _ => _ = open.shares.remove(&share),
@@ -162,6 +180,20 @@ mod tests {
         let all = fill(&gate, Share::User(0), Allowance::Trusted);
         assert_eq!(all.len(), 1024 - RESERVED as usize - few.len());
         assert!(gate.enter().is_none(), "descriptors are left");
+    }
+
+    /// Regression: 512 users without a role, or 32 hosts, shut out root and all responders.
+    #[test]
+    fn however_many_there_are_trusted_users_have_room() {
+        let gate = Gate::for_descriptors(10_000);
+        let part = |count: u32, share: fn(u32) -> Share, allowance| {
+            (0..count).flat_map(|n| fill(&gate, share(n), allowance)).collect::<Vec<_>>()
+        };
+        let users = part(4096, |n| Share::User(1000 + n), Allowance::WithoutRole);
+        assert_eq!(users.len(), CONNECTIONS_MAX / PART_WITHOUT_ROLE);
+        let hosts = part(64, |n| Share::of_host(Ipv4Addr::from(n).into()), Allowance::Usual);
+        assert_eq!(hosts.len() + users.len(), CONNECTIONS_MAX - CONNECTIONS_MAX / PART_FOR_TRUSTED);
+        assert!(!fill(&gate, Share::User(0), Allowance::Trusted).is_empty());
     }
 
     #[test]
