@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use crate::types::Guid;
 
-use super::{DESCRIPTION_LEN_MAX, NODE_ID_LEN_MAX, NODES_MAX, PORTS_MAX, PortRef};
+use super::{NODE_ID_LEN_MAX, NODES_MAX, PORTS_MAX, PortRef};
 
 /// Why two ports cannot be connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -103,8 +103,6 @@ pub enum Problem {
          switchguid=, caguid= or rtguid= before the node"
     )]
     DuplicateGuid { guid: Guid, id: String, other: String },
-    #[error("the description has {len} bytes; a NodeDescription holds {DESCRIPTION_LEN_MAX}")]
-    Description { len: usize },
     #[error("more than {NODES_MAX} nodes")]
     TooManyNodes,
     #[error("a port line must follow its node's line, with no blank line between them")]

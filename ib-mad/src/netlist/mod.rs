@@ -40,8 +40,9 @@ use crate::types::Guid;
 pub const NODES_MAX: usize = 1 << 16;
 /// Limit of ports per node; 255 in a forwarding table means "no port".
 pub const PORTS_MAX: u8 = 254;
-/// Length limit of a node description in bytes: that of a NodeDescription attribute.
-pub const DESCRIPTION_LEN_MAX: usize = 64;
+/// Bytes of a name that are kept. A NodeDescription has 64, and three times as many if none of them
+/// is text and each is replaced.
+pub const NAME_LEN_MAX: usize = 256;
 /// Length limit of a node id in bytes, as in `ibsim`.
 pub const NODE_ID_LEN_MAX: usize = 64;
 
@@ -89,7 +90,7 @@ pub struct Node {
     pub vendor_id: u32,
     /// NodeInfo:DeviceID.
     pub device_id: u16,
-    /// NodeDescription, at most [`DESCRIPTION_LEN_MAX`] bytes.
+    /// NodeDescription or name, at most [`NAME_LEN_MAX`] bytes if it was read.
     pub description: String,
     /// Whether a switch has an enhanced port 0 (SwitchInfo:EnhancedPort0).
     pub enhanced_port0: bool,

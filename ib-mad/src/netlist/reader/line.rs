@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use crate::types::Guid;
 
 use super::super::{
-    DESCRIPTION_LEN_MAX, LinkRate, LinkSpeed, NODE_ID_LEN_MAX, NodeKind, PORTS_MAX, Problem,
+    LinkRate, LinkSpeed, NAME_LEN_MAX, NODE_ID_LEN_MAX, NodeKind, PORTS_MAX, Problem,
 };
 
 /// VLCap code of 15 data VLs, the maximum.
@@ -70,14 +70,20 @@ impl<'a> NodeLine<'a> {
         let mut line = Self { ports, id, description: None, enhanced_port0: false, lid: 0, lmc: 0 };
         let Some((_, comment)) = rest.split_once('#') else { return Ok(line) };
         let (description, tail) = description(comment.trim_start());
-        if description.len() > DESCRIPTION_LEN_MAX {
-            return Err(Problem::Description { len: description.len() });
-        }
+        let description = cut(description);
         line.description = Some(description).filter(|text| !text.is_empty());
         line.enhanced_port0 = tail.contains("enhanced port 0");
         (line.lid, line.lmc) = lid_and_lmc(tail)?;
         Ok(line)
     }
+}
+
+/// As much of a name as is kept. That it is longer makes no topology invalid: any host chooses its
+/// name, and so do operators in a map of names.
+fn cut(name: &str) -> &str {
+    let len = name.len().min(NAME_LEN_MAX);
+    let end = (0..=len).rev().find(|&end| name.is_char_boundary(end));
+    &name[..end.unwrap_or(0)]
 }
 
 /// Splits a node line's comment into the description and the rest. An unquoted description ends at
