@@ -64,6 +64,7 @@ use problem::{
 };
 pub use readiness::Readiness;
 pub(crate) use reported::Reported;
+pub(crate) use responders::OF_HOST_MAX;
 pub use responders::{Follower, Hung, Origin, RESPONDERS_MAX, Responder, Responders};
 pub(crate) use responders::{file_names, responder_command, stats};
 use series::{COARSE, FINE, Fold, Series};

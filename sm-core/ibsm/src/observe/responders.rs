@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use arc_swap::{ArcSwap, Guard};
 use ib_mad::text::printable;
 use ib_mad::types::{Guid, Qpn};
+use sa_proto::crowd::host_of;
 use sa_proto::proto::snapshot::{self as proto, FabricPort, Hello};
 use sa_proto::snapshot::{RegistryVersion, Session, Version};
 use sa_proto::state::{DOCUMENTS_MAX, StateVersion};
@@ -17,6 +18,8 @@ use sm_core::manage::shard::PortUse;
 
 /// Largest number of responders connected at a time.
 pub const RESPONDERS_MAX: usize = 256;
+/// Responders of one other host at a time, so that none shuts out those of others.
+pub(crate) const OF_HOST_MAX: usize = 64;
 /// Largest number of addresses accepted from a responder's greeting.
 const FRONT_DOOR_MAX: usize = 8;
 /// Longest name or software version kept, bytes.
@@ -88,6 +91,8 @@ pub struct Responder {
     /// Operators' files of such a manager that differ from those of this SM; `None` before it has
     /// compared them.
     pub files_differ: Option<Arc<[String]>>,
+    /// The host that it connected from, if that is another one.
+    host: Option<IpAddr>,
     /// Distinguishes its connections.
     connection: u64,
 }
@@ -145,6 +150,7 @@ impl Responder {
                 awaited: false,
             }),
             files_differ: None,
+            host: peer.map(|peer| host_of(peer.ip)).filter(|ip| !ip.is_loopback()),
             connection,
         }
     }
@@ -250,13 +256,16 @@ impl Responders {
         self.list.load()
     }
 
-    /// Adds a responder, replacing its earlier connection; returns `false` if there are too many.
+    /// Adds a responder, replacing its earlier connection; returns `false` if there are too many, in
+    /// all or of its host.
     pub(crate) fn enter(&self, responder: &Responder) -> bool {
         let mut entered = false;
         self.list.rcu(|list| {
             let mut list = Vec::clone(list);
             list.retain(|other| other.id != responder.id);
-            entered = list.len() < RESPONDERS_MAX;
+            let is_beside = |other: &&Responder| other.host == responder.host;
+            let of_host = responder.host.map_or(0, |_| list.iter().filter(is_beside).count());
+            entered = list.len() < RESPONDERS_MAX && of_host < OF_HOST_MAX;
             if entered {
                 let at = list.partition_point(|other| other.id < responder.id);
                 list.insert(at, responder.clone());
@@ -347,13 +356,17 @@ mod tests {
     }
 
     fn greeted(id: u64, connection: u64, is_identified: bool) -> Responder {
+        greeted_from("::ffff:192.0.2.1", id, connection, is_identified)
+    }
+
+    fn greeted_from(ip: &str, id: u64, connection: u64, is_identified: bool) -> Responder {
         let hello = Hello {
             responder_id: id,
             name: "é".repeat(200),
             front_door: vec!["0.0.0.0:4791".into(), "host:1".into(), "192.0.2.7:9".into()],
             ..Hello::default()
         };
-        let ip = "::ffff:192.0.2.1".parse().unwrap();
+        let ip = ip.parse().unwrap();
         let peer = Some(Origin { ip, is_identified });
         Responder::new(&hello, None, peer, Instant::now(), connection)
     }
@@ -428,11 +441,26 @@ mod tests {
         assert!(tls.starts_with("ibsa --sm https://HOST:7471 --tls-ca FILE"), "{tls}");
     }
 
+    /// Regression: a host that connected as 256 responders shut out all others.
+    #[test]
+    fn a_host_has_a_share_of_the_list_and_this_host_all() {
+        let from = |ip: &str, count: u64| {
+            let responders = Responders::default();
+            let enter = |id| responders.enter(&greeted_from(ip, id, id, true));
+            let entered = (0..count).filter(|&id| enter(id)).count();
+            assert!(responders.enter(&greeted_from("192.0.2.2", 1000, 1000, true)));
+            entered
+        };
+        assert_eq!(from("192.0.2.1", RESPONDERS_MAX as u64), OF_HOST_MAX);
+        assert_eq!(from("127.0.0.1", 200), 200);
+    }
+
     #[test]
     fn the_list_is_bounded_and_sorted() {
         let responders = Responders::default();
         for id in (0..RESPONDERS_MAX as u64).rev() {
-            assert!(responders.enter(&responder(id, id + 1)));
+            let ip = format!("192.0.2.{}", id % 8);
+            assert!(responders.enter(&greeted_from(&ip, id, id + 1, true)));
         }
         assert!(!responders.enter(&responder(1000, 1000)));
         assert!(responders.enter(&responder(5, 2000)), "it is in the list already");

@@ -8,12 +8,13 @@ use sa_proto::proto::admin;
 use sa_proto::serve::Share;
 use sa_proto::snapshot::Snapshot;
 use tokio::sync::{Mutex, mpsc, watch};
+use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
-use super::answering::{Answering, Answers, share_of};
+use super::answering::{Answering, Answers, PATIENCE, share_of};
 use super::baseline::{self, Baseline, BaselineError};
-use super::events::{self, Begin, EventFeed, Refusal};
+use super::events::{self, Begin, EventFeed, Reader, Refusal};
 use super::inspection::{inspection, unknown};
 use super::past::PastError;
 use super::registered::GroupFilter;
@@ -29,6 +30,7 @@ use crate::observe::ports::{KeptFabric, Ports};
 use crate::observe::topology::Topology;
 use crate::perf::loads::{self, Loads, Order, TopLinks, Wanted};
 use crate::perf::{Selection, listing};
+use crate::quota::Places;
 use sm_core::perf::PerfManager;
 
 #[derive(Clone)]
@@ -40,9 +42,15 @@ pub(super) struct AdminService {
     pub(super) measuring: Arc<Mutex<()>>,
     /// Lists that are being sent.
     pub(super) answering: Answering,
+    /// Those that watch.
+    pub(super) watchers: Places<Share>,
     /// Held while paths are listed.
     pub(super) listing_paths: Arc<Mutex<()>>,
 }
+
+/// Those that watch at a time, and of one user or host.
+pub(super) const WATCHERS_MAX: usize = 64;
+pub(super) const WATCHERS_OF_PEER_MAX: usize = 16;
 
 /// Messages of an answer that its connection has not taken yet.
 const ANSWERS_MAX: usize = 2;
@@ -152,11 +160,13 @@ impl AdminService {
     /// Starts a stream of events.
     fn stream_events(
         &self,
+        share: Share,
         request: admin::EventsRequest,
     ) -> Result<Response<Answers<admin::Events>>, Status> {
         let admin::EventsRequest { from_number, since_ms, last, follow, kinds } = request;
         let wanted = events::Wanted { from: Begin::of(from_number, since_ms, last), follow, kinds };
-        let mut feed = EventFeed::open(&self.shared, wanted).map_err(|refusal| match refusal {
+        let feed = EventFeed::open(&self.shared, Reader::Caller(share), wanted);
+        let mut feed = feed.map_err(|refusal| match refusal {
             Refusal::Crowded => Status::resource_exhausted(refusal.to_string()),
             Refusal::Kind(_) | Refusal::NotKept => Status::invalid_argument(refusal.to_string()),
             Refusal::NotCounted => Status::failed_precondition(refusal.to_string()),
@@ -172,8 +182,13 @@ impl AdminService {
                 };
                 let Some(events) = events else { return };
                 for events in messages(&events) {
+                    // A reader that does not read loses its place.
                     tokio::select! {
-                        sent = sender.send(Ok(events)) => if sent.is_err() { return },
+                        sent = timeout(PATIENCE, sender.send(Ok(events))) => {
+                            if !matches!(sent, Ok(Ok(()))) {
+                                return;
+                            }
+                        }
                         _ = end.changed() => return,
                     }
                 }
@@ -264,18 +279,25 @@ impl admin::admin_server::Admin for AdminService {
 
     async fn watch(
         &self,
-        _request: Request<admin::WatchRequest>,
+        request: Request<admin::WatchRequest>,
     ) -> Result<Response<Self::WatchStream>, Status> {
+        let place = self.watchers.enter(share_of(&request));
+        let place = place.map_err(|_| Status::resource_exhausted("too many watch; retry"))?;
         let mut moments = self.shared.moments.subscribe();
         let mut end = self.end.clone();
         let (sender, answers) = mpsc::channel(1);
         tokio::spawn(async move {
+            let _place = place;
             loop {
                 let moment = moments.borrow_and_update().clone();
                 let json =
                     serde_json::to_string(&*moment).expect("text and numbers can be written");
                 tokio::select! {
-                    sent = sender.send(Ok(admin::Moment { json })) => if sent.is_err() { return },
+                    sent = timeout(PATIENCE, sender.send(Ok(admin::Moment { json }))) => {
+                        if !matches!(sent, Ok(Ok(()))) {
+                            return;
+                        }
+                    }
                     _ = end.changed() => return,
                 }
                 tokio::select! {
@@ -346,6 +368,7 @@ impl admin::admin_server::Admin for AdminService {
         let share = share_of(&request);
         let admin::TopologyRequest { form, rails, at_ms, ports } = request.into_inner();
         let form: Form = form.parse().map_err(Status::invalid_argument)?;
+        let place = self.answering.enter(share)?;
         let earlier = match at_ms {
             Some(time_ms) if form == Form::Ibnetdiscover => {
                 let make = |_, KeptFabric { topology, ports, routing_engine }| {
@@ -361,16 +384,17 @@ impl admin::admin_server::Admin for AdminService {
             None => None,
         };
         let now = self.shared.sm.load().routing_engine.clone();
-        self.answer(share, move |snapshot, send| {
+        let latest = self.shared.history().latest().clone();
+        Ok(Response::new(Answering::answer_from(place, move |send| {
             let (text, all, engine) = earlier.unwrap_or_else(|| {
-                let plane = snapshot.fabric();
+                let plane = latest.fabric();
                 (render(plane, form, &rails), Ports::of(plane), now)
             });
             let of = |text: &str| admin::TopologyText { text: text.to_owned(), ..<_>::default() };
             if pieces(&text).all(|piece| send(of(piece))) && ports {
                 messages_of_ports(&all, engine).into_iter().chain(messages_of_names()).all(send);
             }
-        })
+        })))
     }
 
     type DumpPathsStream = Answers<admin::PathsText>;
@@ -418,6 +442,7 @@ impl admin::admin_server::Admin for AdminService {
         &self,
         request: Request<admin::TakeBaselineRequest>,
     ) -> Result<Response<admin::Baseline>, Status> {
+        let _place = self.answering.enter(share_of(&request))?;
         self.shared.baseline.check().map_err(baseline_refused)?;
         let baseline = match request.into_inner().at_ms {
             Some(time_ms) => {
@@ -468,20 +493,22 @@ impl admin::admin_server::Admin for AdminService {
         &self,
         request: Request<admin::EventsRequest>,
     ) -> Result<Response<Self::ListEventsStream>, Status> {
-        self.stream_events(request.into_inner())
+        self.stream_events(share_of(&request), request.into_inner())
     }
 
     async fn events(
         &self,
         request: Request<admin::EventsRequest>,
     ) -> Result<Response<Self::EventsStream>, Status> {
-        self.stream_events(admin::EventsRequest { follow: true, ..request.into_inner() })
+        let share = share_of(&request);
+        self.stream_events(share, admin::EventsRequest { follow: true, ..request.into_inner() })
     }
 
     async fn list_history(
         &self,
-        _request: Request<admin::HistoryRequest>,
+        request: Request<admin::HistoryRequest>,
     ) -> Result<Response<admin::History>, Status> {
+        let _place = self.answering.enter(share_of(&request))?;
         let read = |archive: &dyn Archive| Ok((archive.list()?, archive.reach()?));
         let (list, reach) = match self.shared.ask_archive(read).await {
             Err(PastError::NotKept) => return Ok(Response::new(admin::History::default())),
@@ -539,13 +566,15 @@ impl admin::admin_server::Admin for AdminService {
         request: Request<admin::InspectRequest>,
     ) -> Result<Response<Self::InspectStream>, Status> {
         let share = share_of(&request);
+        let place = self.answering.enter(share)?;
         let fabric = Observatory::new(self.shared.clone()).fabric_view();
         let request = request.into_inner();
-        let made = tokio::task::spawn_blocking(move || inspection(&fabric, request)).await;
-        let text = made.map_err(|error| Status::internal(error.to_string()))??;
-        self.answer(share, move |_, send| {
+        let made = tokio::task::spawn_blocking(move || (inspection(&fabric, request), place)).await;
+        let (text, place) = made.map_err(|error| Status::internal(error.to_string()))?;
+        let text = text?;
+        Ok(Response::new(Answering::answer_from(place, move |send| {
             pieces(&text).all(|piece| send(admin::Inspection { text: piece.to_owned() }));
-        })
+        })))
     }
 
     async fn get_settings(
@@ -573,6 +602,7 @@ impl admin::admin_server::Admin for AdminService {
         &self,
         request: Request<admin::TopLinksRequest>,
     ) -> Result<Response<admin::TopLinks>, Status> {
+        let _place = self.answering.enter(share_of(&request))?;
         let admin::TopLinksRequest { node, port, order, count, at_ms } = request.into_inner();
         let order = order.parse().map_err(Status::invalid_argument)?;
         let count = count as usize;

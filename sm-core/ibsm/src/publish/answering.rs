@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Status};
 
-use crate::quota::Places;
+use crate::quota::{Place, Places};
 
 /// Messages of an answer that its connection has not taken yet.
 const ANSWERS_MAX: usize = 2;
@@ -18,7 +18,7 @@ const ANSWERS_MAX: usize = 2;
 const OPEN_MAX: usize = 64;
 const OPEN_OF_PEER_MAX: usize = 16;
 /// How long a reader may take for a message, and for the whole answer.
-const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
+pub(super) const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
 const PATIENCE_IN_ALL: Duration = Duration::from_secs(120);
 
 /// An answer of several messages.
@@ -48,10 +48,20 @@ impl Answering {
         share: Share,
         make: impl FnOnce(&mut dyn FnMut(M) -> bool) + Send + 'static,
     ) -> Result<Answers<M>, Status> {
-        let place = self
-            .0
-            .enter(share)
-            .map_err(|_| Status::resource_exhausted("too many lists are being read; retry"))?;
+        Ok(Self::answer_from(self.enter(share)?, make))
+    }
+
+    /// A place for an answer to `share`. It is taken before anything is computed for it.
+    pub(crate) fn enter(&self, share: Share) -> Result<Place<Share>, Status> {
+        let place = self.0.enter(share);
+        place.map_err(|_| Status::resource_exhausted("too many lists are being read; retry"))
+    }
+
+    /// [`answer`](Self::answer) from a place.
+    pub(crate) fn answer_from<M: Send + 'static>(
+        place: Place<Share>,
+        make: impl FnOnce(&mut dyn FnMut(M) -> bool) + Send + 'static,
+    ) -> Answers<M> {
         let (sender, answers) = mpsc::channel(ANSWERS_MAX);
         let runtime = Handle::current();
         tokio::task::spawn_blocking(move || {
@@ -63,7 +73,7 @@ impl Answering {
             });
             drop(place);
         });
-        Ok(ReceiverStream::new(answers))
+        ReceiverStream::new(answers)
     }
 }
 

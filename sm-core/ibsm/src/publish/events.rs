@@ -5,13 +5,20 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
+use sa_proto::serve::Share;
+
 use super::Shared;
 use crate::history::{Archive, Place};
 use crate::observe::event::{Event, EventLog, Kinds};
 use crate::perf::growths::GrowthReader;
+use crate::quota::{self, Places};
 
-/// Readers of events at a time.
-pub(crate) const READERS_MAX: usize = 64;
+/// Readers of events at a time, over gRPC and over HTTP each.
+const READERS_MAX: usize = 64;
+/// Readers of one user or host: over gRPC, and over HTTP, where all users of this host count as
+/// one.
+const READERS_OF_CALLER_MAX: usize = 16;
+const READERS_OF_PAGE_MAX: usize = 32;
 /// Events read at once.
 const PAGE_MAX: usize = 500;
 /// Where a reader begins that asks for no place: this many events back.
@@ -49,16 +56,30 @@ pub(crate) struct Wanted {
     pub(crate) kinds: Vec<String>,
 }
 
+/// Who reads.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Reader {
+    /// A program, over gRPC.
+    Caller(Share),
+    /// A page or program, over HTTP.
+    Page(Share),
+}
+
 /// What keeps readers few: places for them, and turns to read files.
 #[derive(Debug)]
 pub(super) struct Readers {
-    places: Arc<Semaphore>,
+    callers: Places<Share>,
+    pages: Places<Share>,
     turns: Arc<Semaphore>,
 }
 
 impl Default for Readers {
     fn default() -> Self {
-        Self { places: Arc::new(Semaphore::new(READERS_MAX)), turns: Arc::new(Semaphore::new(1)) }
+        Self {
+            callers: Places::new(READERS_MAX, READERS_OF_CALLER_MAX),
+            pages: Places::new(READERS_MAX, READERS_OF_PAGE_MAX),
+            turns: Arc::new(Semaphore::new(1)),
+        }
     }
 }
 
@@ -73,7 +94,10 @@ impl Readers {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refusal {
     /// Too many read.
-    #[error("too many readers of events: the limit is {READERS_MAX}")]
+    #[error(
+        "too many readers of events: the limit is {READERS_MAX} in all, {READERS_OF_CALLER_MAX} \
+         of one user or host over gRPC and {READERS_OF_PAGE_MAX} over HTTP"
+    )]
     Crowded,
     /// There is no such kind.
     #[error("{}", Kinds::unknown(.0))]
@@ -99,7 +123,7 @@ pub(crate) struct EventFeed {
     /// Growth of counters, if it is wanted.
     growths: Option<GrowthReader>,
     next: watch::Receiver<u64>,
-    _place: OwnedSemaphorePermit,
+    _place: quota::Place<Share>,
 }
 
 /// What ended a reader's wait.
@@ -117,7 +141,7 @@ enum At {
 }
 
 impl EventFeed {
-    pub(super) fn open(shared: &Shared, wanted: Wanted) -> Result<Self, Refusal> {
+    pub(super) fn open(shared: &Shared, reader: Reader, wanted: Wanted) -> Result<Self, Refusal> {
         let Wanted { from, follow, kinds } = wanted;
         let kinds = Kinds::of(kinds.iter().map(|label| &label[..])).map_err(Refusal::Kind)?;
         let groups = kinds.groups();
@@ -130,7 +154,11 @@ impl EventFeed {
             }
         }
         let readers = &shared.event_readers;
-        let place = readers.places.clone().try_acquire_owned().map_err(|_| Refusal::Crowded)?;
+        let place = match reader {
+            Reader::Caller(share) => readers.callers.enter(share),
+            Reader::Page(share) => readers.pages.enter(share),
+        };
+        let place = place.map_err(|_| Refusal::Crowded)?;
         let events = shared.events.clone();
         let at = match from {
             Begin::Number(number) => At::Memory(number),
@@ -294,9 +322,11 @@ mod tests {
         }
     }
 
+    const ME: Reader = Reader::Caller(Share::UNKNOWN);
+
     async fn numbers(shared: &Shared, from: Begin) -> Vec<u64> {
         let wanted = Wanted { from, follow: false, kinds: Vec::new() };
-        let mut feed = EventFeed::open(shared, wanted).unwrap();
+        let mut feed = EventFeed::open(shared, ME, wanted).unwrap();
         let mut all = Vec::new();
         while let Some(events) = feed.next().await {
             all.extend(events.iter().map(|event| event.number));
@@ -338,18 +368,31 @@ mod tests {
             follow: true,
             kinds: vec![kind.to_owned()],
         };
-        let mut feed = EventFeed::open(&shared, wanted("trap")).unwrap();
+        let mut feed = EventFeed::open(&shared, ME, wanted("trap")).unwrap();
         shared.events.note(1, Draft::new(EventKind::NodeCame, "other"));
         let waiting = tokio::time::timeout(Duration::from_millis(20), feed.next()).await;
         assert!(waiting.is_err(), "nothing of its kind has happened");
         shared.events.note(2, Draft::new(EventKind::Trap, "trap"));
         assert_eq!(feed.next().await.unwrap()[0].text, "trap");
-        let unknown = EventFeed::open(&shared, wanted("tarp")).err();
+        let unknown = EventFeed::open(&shared, ME, wanted("tarp")).err();
         assert_eq!(unknown, Some(Refusal::Kind("tarp".into())));
-        let others: Vec<_> =
-            (1..READERS_MAX).map(|_| EventFeed::open(&shared, wanted("trap"))).collect();
-        assert!(others.iter().all(Result::is_ok));
-        assert_eq!(EventFeed::open(&shared, wanted("trap")).err(), Some(Refusal::Crowded));
+    }
+
+    /// Regression: one user could take all places, and over HTTP also one without a role.
+    #[tokio::test]
+    async fn a_reader_shuts_out_no_other() {
+        let shared = shared();
+        let wanted = || Wanted { from: Begin::Last(0), follow: true, kinds: Vec::new() };
+        let open = |reader| EventFeed::open(&shared, reader, wanted());
+        let fill = |reader| (0..READERS_MAX).map_while(|_| open(reader).ok()).collect::<Vec<_>>();
+        let [mine, pages] = [ME, Reader::Page(Share::User(7))].map(fill);
+        assert_eq!((mine.len(), pages.len()), (READERS_OF_CALLER_MAX, READERS_OF_PAGE_MAX));
+        assert_eq!(open(ME).err(), Some(Refusal::Crowded));
+        for other in [Reader::Caller(Share::User(7)), Reader::Page(Share::User(8))] {
+            assert!(open(other).is_ok(), "{other:?}");
+        }
+        drop(mine);
+        assert!(open(ME).is_ok());
     }
 
     #[tokio::test]
@@ -360,14 +403,15 @@ mod tests {
             follow,
             kinds: kinds.iter().map(|&kind| kind.to_owned()).collect(),
         };
-        let refused = |wanted| EventFeed::open(&shared, wanted).err();
+        let refused = |wanted| EventFeed::open(&shared, ME, wanted).err();
         assert_eq!(refused(wanted(true, &["port_errors"])), Some(Refusal::NotCounted));
         crate::perf::testing::install_idle(&shared.perf);
         assert_eq!(refused(wanted(false, &["port_errors"])), Some(Refusal::NotKept));
-        let mut all = EventFeed::open(&shared, wanted(true, &[])).unwrap();
+        let mut all = EventFeed::open(&shared, ME, wanted(true, &[])).unwrap();
         let growths = shared.perf.growths();
         assert_eq!(growths.wanted(), [false; 3]);
-        let mut errors = EventFeed::open(&shared, wanted(true, &["all", "port_errors"])).unwrap();
+        let mut errors =
+            EventFeed::open(&shared, ME, wanted(true, &["all", "port_errors"])).unwrap();
         assert_eq!(growths.wanted(), [true, false, false]);
         let send = |by| growths.send(crate::perf::testing::symbol_errors(by));
         send(3);

@@ -37,7 +37,7 @@ mod status;
 mod subscription;
 mod sync;
 mod virtual_fabrics;
-mod writers;
+pub(crate) mod writers;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;

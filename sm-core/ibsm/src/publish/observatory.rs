@@ -15,7 +15,7 @@ use tokio::time::MissedTickBehavior;
 use tonic::Status;
 use tracing::{info, warn};
 
-use super::events::{EventFeed, Refusal, Wanted};
+use super::events::{EventFeed, Reader, Refusal, Wanted};
 use super::hung::Probes;
 use super::past::PastError;
 use super::{Shared, asking, certificate_end};
@@ -114,8 +114,8 @@ impl Observatory {
     }
 
     /// Opens a reader of events.
-    pub(crate) fn read_events(&self, wanted: Wanted) -> Result<EventFeed, Refusal> {
-        EventFeed::open(&self.shared, wanted)
+    pub(crate) fn read_events(&self, reader: Reader, wanted: Wanted) -> Result<EventFeed, Refusal> {
+        EventFeed::open(&self.shared, reader, wanted)
     }
 
     /// What `make` computes, on another thread, from the fabric at a time in milliseconds since

@@ -12,6 +12,7 @@ use tonic::transport::Server;
 
 use super::access::ACCESS;
 use super::{Shared, admin_service, feed_service};
+use crate::quota::Places;
 
 /// How often a silent connection is probed, and how long an answer may take: a dead peer is
 /// noticed after the sum of both.
@@ -37,6 +38,7 @@ pub(super) async fn serve(
         measuring: Default::default(),
         answering: Default::default(),
         listing_paths: Default::default(),
+        watchers: Places::new(admin_service::WATCHERS_MAX, admin_service::WATCHERS_OF_PEER_MAX),
     });
     let server = Server::builder()
         .layer(Roles::new(ACCESS, acceptor.counters.clone()))

@@ -23,7 +23,7 @@ use super::inquiry::{Inquiry, Recall};
 use super::outcomes::Position;
 use super::state_feed::StateFeed;
 use super::{Shared, same_fabric};
-use crate::observe::{self, Follower, Origin, RESPONDERS_MAX, Reported, Responder};
+use crate::observe::{self, Follower, OF_HOST_MAX, Origin, RESPONDERS_MAX, Reported, Responder};
 
 /// Bytes of messages after which no other is added to a batch.
 const BATCH_LEN: usize = 16 << 10;
@@ -406,7 +406,10 @@ impl Subscription {
                 let takes_state = sm_guid.is_some() && hello.takes_state;
                 self.state = takes_state.then(|| StateFeed::new(hello.takes_texts));
                 if !responders.enter(&responder) {
-                    let message = format!("the limit of {RESPONDERS_MAX} responders is reached");
+                    let message = format!(
+                        "the limit of {RESPONDERS_MAX} responders, or of {OF_HOST_MAX} of a host, \
+                         is reached"
+                    );
                     return Err(FeedEnd::Given(Status::resource_exhausted(message)));
                 }
                 if let Some(version) = serving

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::watch;
 
 /// Streams listed; there is one for each responder.
-const STREAMS_MAX: usize = 1024;
+pub(crate) const STREAMS_MAX: usize = 1024;
 
 /// The identities of those with a stream of writes, by the number of the stream. Clones share it.
 #[derive(Clone, Debug)]

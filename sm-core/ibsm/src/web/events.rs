@@ -10,14 +10,15 @@ use axum::body::{Body, Bytes};
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use sa_proto::serve::Share;
 use serde::Deserialize;
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::Shared;
-use crate::http::{Cut, Lasting};
-use crate::publish::events::{Begin, Refusal, Wanted};
+use crate::http::{Caller, Cut, Lasting};
+use crate::publish::events::{Begin, Reader, Refusal, Wanted};
 
 /// How long a client may take to read what was sent before its connection is closed.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -40,6 +41,7 @@ pub(super) struct EventsQuery {
 pub(super) async fn open(
     State(served): State<Shared>,
     Extension(cut): Extension<Cut>,
+    Extension(Caller(host)): Extension<Caller>,
     Query(query): Query<EventsQuery>,
     headers: HeaderMap,
 ) -> Response {
@@ -49,7 +51,9 @@ pub(super) async fn open(
         None => Begin::of(query.from, query.since_ms, query.last),
     };
     let kinds = query.kind.iter().flat_map(|kinds| kinds.split(',')).map(str::to_owned).collect();
-    let mut feed = match served.observatory.read_events(Wanted { from, follow: true, kinds }) {
+    let reader = Reader::Page(Share::Host(host));
+    let wanted = Wanted { from, follow: true, kinds };
+    let mut feed = match served.observatory.read_events(reader, wanted) {
         Ok(feed) => feed,
         Err(refusal) => return refused(&refusal),
     };

@@ -3,12 +3,13 @@
 
 use std::sync::Arc;
 
-use axum::Router;
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use axum::{Extension, Router};
 use ib_mad::types::Guid;
+use sa_proto::serve::Share;
 use serde::{Deserialize, Serialize};
 
 use super::Shared;
@@ -16,11 +17,12 @@ use super::api::{as_accepted, compressed, json};
 use super::events::refused;
 use super::fabric::NodeDetail;
 use super::map::Map;
+use crate::http::Caller;
 use crate::observe::event::Event;
 use crate::observe::ports::KeptFabric;
 use crate::observe::topology::Missing;
 use crate::publish::Observatory;
-use crate::publish::events::{Begin, Wanted};
+use crate::publish::events::{Begin, Reader, Wanted};
 use crate::publish::past::PastError;
 
 /// Limit of events that one request lists.
@@ -119,10 +121,15 @@ struct EventsQuery {
 }
 
 /// The events of a span of time, oldest first; the first ones if there are too many.
-async fn events(State(served): State<Shared>, Query(query): Query<EventsQuery>) -> Response {
+async fn events(
+    State(served): State<Shared>,
+    Extension(Caller(host)): Extension<Caller>,
+    Query(query): Query<EventsQuery>,
+) -> Response {
     let kinds = query.kind.iter().flat_map(|kinds| kinds.split(',')).map(str::to_owned).collect();
     let wanted = Wanted { from: Begin::Time(query.since_ms), follow: false, kinds };
-    let mut feed = match served.observatory.read_events(wanted) {
+    let reader = Reader::Page(Share::Host(host));
+    let mut feed = match served.observatory.read_events(reader, wanted) {
         Ok(feed) => feed,
         Err(refusal) => return refused(&refusal),
     };

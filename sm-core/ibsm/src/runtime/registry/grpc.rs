@@ -11,6 +11,7 @@ use sa_proto::proto::event::events_server::{Events, EventsServer};
 use sa_proto::proto::partition::partitions_server::PartitionsServer;
 use sa_proto::proto::registry as proto;
 use sa_proto::proto::registry::registry_server::{Registry, RegistryServer};
+use sa_proto::serve::Share;
 use tokio::sync::{broadcast, mpsc, watch};
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
@@ -21,8 +22,12 @@ use super::notices::{NOTICES_KEPT, NumberedNotice};
 use super::orders::{PartitionDesk, PartitionService};
 use super::shared::Shared;
 use super::writing::{OUTBOUND_MAX, Writing};
-use crate::publish::answering::Answering;
+use crate::publish::answering::{Answering, share_of};
+use crate::publish::writers::STREAMS_MAX;
+use crate::quota::Places;
 
+/// Streams of writes of one user of this host or of another host.
+const STREAMS_OF_PEER_MAX: usize = STREAMS_MAX / 4;
 /// Relayed traps that wait for the service loop.
 const TRAPS_MAX: usize = 4096;
 /// Messages with notices that a connection has not taken yet; more wait in the broadcast channel.
@@ -43,7 +48,8 @@ pub(super) fn services(shared: Arc<Shared>, end: watch::Receiver<()>) -> Routes 
     let desk = PartitionDesk::new(shared.clone());
     let orders = PartitionService { desk, answering: Answering::default() };
     let orders = PartitionsServer::new(orders).max_decoding_message_size(ORDER_LEN_MAX);
-    let service = Service { shared, end };
+    let streams = Places::new(STREAMS_MAX, STREAMS_OF_PEER_MAX);
+    let service = Service { shared, end, streams };
     let registry = RegistryServer::new(service.clone()).max_decoding_message_size(INBOUND_LEN_MAX);
     let events = EventsServer::new(service).max_decoding_message_size(RELAYED_LEN_MAX);
     Routes::new(registry).add_service(events).add_service(orders)
@@ -54,6 +60,8 @@ struct Service {
     shared: Arc<Shared>,
     /// Loses its sender when all streams have to end.
     end: watch::Receiver<()>,
+    /// Streams of writes.
+    streams: Places<Share>,
 }
 
 type BoxStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
@@ -70,10 +78,14 @@ impl Registry for Service {
         if !*open.borrow_and_update() {
             return Err(not_master());
         }
+        let place = self.streams.enter(share_of(&request)).map_err(|_| {
+            Status::resource_exhausted("too many streams of writes, in all or of this host")
+        })?;
         let (outbound, stream) = mpsc::channel(OUTBOUND_MAX);
         let mut writing = Writing::new(self.shared.clone(), outbound);
         let (mut end, mut inbound) = (self.end.clone(), request.into_inner());
         tokio::spawn(async move {
+            let _place = place;
             let ended = loop {
                 tokio::select! {
                     biased;
