@@ -12,6 +12,8 @@ pub use prost;
 #[cfg(feature = "rpc")]
 pub mod crowd;
 pub mod metrics;
+#[cfg(feature = "rpc")]
+pub mod quota;
 pub mod rendezvous;
 #[cfg(feature = "rpc")]
 pub mod serve;

@@ -459,6 +459,26 @@ async fn there_is_an_end_to_the_number_of_agents() {
     assert!(follow_paths(endpoint.connect().await.unwrap()).await.is_ok());
 }
 
+/// Regression: one compute node took all places, and the others asked the SA again. With a
+/// certificate it is counted by its address.
+#[tokio::test]
+async fn a_host_leaves_places_for_agents_of_others() {
+    let ca = Ca::new();
+    let (_agents, address, counters) = serve_agents(Some(ca.sm()));
+    let endpoint = ca.client(&[Role::Agent]).endpoint(&format!("https://{address}")).unwrap();
+    let channel = endpoint.connect().await.unwrap();
+    let mut streams = Vec::new();
+    let refused = loop {
+        match follow_paths(channel.clone()).await {
+            Ok(stream) => streams.push(stream),
+            Err(refused) => break refused,
+        }
+    };
+    assert_eq!(refused.code(), Code::ResourceExhausted);
+    assert!(streams.len() < AGENTS_MAX / 4, "{}", streams.len());
+    assert_eq!(counters.following.load(Relaxed), streams.len() as u64);
+}
+
 #[test]
 fn agents_of_other_hosts_need_tls_or_that_they_are_trusted() {
     let config = AgentsConfig { address: "0.0.0.0:0".parse().unwrap(), tls: None, insecure: false };

@@ -14,10 +14,14 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use ib_mad::text::printable;
 use ib_mad::types::Guid;
 use sa_proto::proto::node as proto;
 use sa_proto::proto::node::update::Kind;
-use sa_proto::serve::{Acceptor, Access, Call, Caller, Counters, Gate, Identity, Roles, accept};
+use sa_proto::quota::{Full, Place, Places};
+use sa_proto::serve::{
+    Acceptor, Access, Call, Caller, Counters, Gate, Identity, Roles, Share, accept,
+};
 use sa_proto::trust::local::LocalRoles;
 use sa_proto::trust::{Role, TlsFiles, TrustError};
 use tokio::sync::{Semaphore, SemaphorePermit, mpsc, oneshot, watch};
@@ -33,6 +37,8 @@ use crate::tables::fabric::Tables;
 
 /// Maximum number of agents at once.
 pub const AGENTS_MAX: usize = 256;
+/// Agents of one other host at once: one for each port of a large host, with room.
+const AGENTS_OF_HOST_MAX: usize = 32;
 /// Agents whose changes are in memory at once.
 const TURNS: usize = 4;
 /// Messages that a connection has not taken yet.
@@ -103,6 +109,7 @@ struct Shared {
     /// The tables published last.
     tables: Mutex<Weak<Tables>>,
     counters: Arc<AgentCounters>,
+    places: Places<Share>,
     turns: Semaphore,
     jobs: mpsc::Sender<Job>,
 }
@@ -149,6 +156,7 @@ impl Agents {
             published: watch::Sender::new(0),
             tables: Mutex::new(Weak::new()),
             counters: Arc::clone(&counters),
+            places: Places::new(AGENTS_MAX, AGENTS_OF_HOST_MAX),
             turns: Semaphore::new(TURNS),
             jobs,
         });
@@ -273,13 +281,25 @@ impl proto::node_paths_server::NodePaths for Service {
         request: Request<proto::FollowRequest>,
     ) -> Result<Response<Self::FollowStream>, Status> {
         let counters = &self.shared.counters;
-        let peer = request.extensions().get::<Caller>().map(|caller| caller.address);
-        let place = Place::take(Arc::clone(counters)).ok_or_else(|| {
-            let text = format!("this responder serves {AGENTS_MAX} agents already");
-            Status::resource_exhausted(text)
+        let caller = request.extensions().get::<Caller>();
+        let peer = caller.map(|caller| caller.address);
+        let places = &self.shared.places;
+        let place = match caller.map_or(Share::UNKNOWN, Caller::share) {
+            share @ Share::User(_) => places.enter_trusted(share),
+            share @ Share::Host(_) => places.enter(share),
+        };
+        let place = place.map_err(|full| {
+            counters.refused.fetch_add(1, Relaxed);
+            Status::resource_exhausted(match full {
+                Full::All => format!("this responder serves {AGENTS_MAX} agents already"),
+                Full::Share => {
+                    format!("it serves {AGENTS_OF_HOST_MAX} agents of this host already")
+                }
+            })
         })?;
+        let place = Following::count(place, Arc::clone(counters));
         let asked = request.into_inner();
-        let agent: String = asked.agent.chars().filter(|c| !c.is_control()).take(64).collect();
+        let agent = printable(&asked.agent.chars().take(64).collect::<String>());
         let port = Guid(asked.port_guid);
         tracing::info!(?peer, agent, port = %port, "an agent follows the paths of its port");
         let (outbound, messages) = mpsc::channel(OUTBOUND_MAX);
@@ -295,22 +315,21 @@ impl proto::node_paths_server::NodePaths for Service {
 }
 
 /// Place of an agent, freed when dropped.
-struct Place(Arc<AgentCounters>);
+struct Following {
+    counters: Arc<AgentCounters>,
+    _place: Place<Share>,
+}
 
-impl Place {
-    fn take(counters: Arc<AgentCounters>) -> Option<Self> {
-        let room = |now: u64| (now < AGENTS_MAX as u64).then_some(now + 1);
-        if counters.following.fetch_update(Relaxed, Relaxed, room).is_err() {
-            counters.refused.fetch_add(1, Relaxed);
-            return None;
-        }
-        Some(Self(counters))
+impl Following {
+    fn count(place: Place<Share>, counters: Arc<AgentCounters>) -> Self {
+        counters.following.fetch_add(1, Relaxed);
+        Self { counters, _place: place }
     }
 }
 
-impl Drop for Place {
+impl Drop for Following {
     fn drop(&mut self) {
-        self.0.following.fetch_sub(1, Relaxed);
+        self.counters.following.fetch_sub(1, Relaxed);
     }
 }
 

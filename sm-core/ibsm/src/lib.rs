@@ -30,7 +30,6 @@ pub mod partitions;
 pub mod perf;
 pub mod plan;
 pub mod publish;
-mod quota;
 pub mod runtime;
 #[cfg(test)]
 #[path = "../../../ib-mad/tests/skip/mod.rs"]

@@ -13,13 +13,13 @@ use std::sync::{Mutex, PoisonError};
 use ib_mad::types::{Lid, PortNum};
 use ib_mad::wire::congestion as cc;
 use ib_mad::wire::mad::{AttributeId, Status};
+use sa_proto::quota::Quota;
 use sa_proto::snapshot::Node;
 use sm_core::congestion::log::{Flow, PortMarks};
 use sm_core::congestion::{AgentView, CongestionManager, State};
 
 use crate::observe::node_name;
 use crate::observe::problem::{Condition, Kind, Subject};
-use crate::quota::Quota;
 
 /// Limit of agents listed as problems, by kind, and of hot spots; metrics count all agents.
 const LISTED_MAX: usize = 64;

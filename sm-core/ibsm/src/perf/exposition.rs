@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use axum::body::Bytes;
 use ib_mad::types::{Guid, PortNum};
+use sa_proto::quota::{Full, Place, Places};
 use sa_proto::snapshot::Node;
 use sm_core::perf::{Counter, PerfManager, PortView};
 use tokio::sync::mpsc;
@@ -20,7 +21,6 @@ use super::{PerfBoard, Selection, peer};
 use crate::http::Cut;
 use crate::observe::links::End;
 use crate::observe::node_name;
-use crate::quota::{Full, Place, Places};
 
 /// Length from which on a piece is sent.
 const PIECE_LEN: usize = 64 << 10;

@@ -21,12 +21,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ib_mad::types::{Guid, PortNum};
+use sa_proto::quota::Quota;
 use sa_proto::snapshot::Node;
 use sm_core::perf::{Counter, PerfManager, PortView};
 
 use crate::observe::node_name;
 use crate::observe::problem::{Condition, Kind, Subject};
-use crate::quota::Quota;
 use counts::NodeCounts;
 use growths::GrowthFeed;
 use loads::Loads;

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use ib_mad::types::{Gid, Guid};
 use sa_proto::proto::admin;
+use sa_proto::quota::Places;
 use sa_proto::serve::Share;
 use sa_proto::snapshot::Snapshot;
 use tokio::sync::{Mutex, mpsc, watch};
@@ -30,7 +31,6 @@ use crate::observe::ports::{KeptFabric, Ports};
 use crate::observe::topology::Topology;
 use crate::perf::loads::{self, Loads, Order, TopLinks, Wanted};
 use crate::perf::{Selection, listing};
-use crate::quota::Places;
 use sm_core::perf::PerfManager;
 
 #[derive(Clone)]

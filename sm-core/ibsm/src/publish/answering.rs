@@ -3,14 +3,13 @@
 
 use std::time::Duration;
 
+use sa_proto::quota::{Place, Places};
 use sa_proto::serve::{Caller, Share};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Status};
-
-use crate::quota::{Place, Places};
 
 /// Messages of an answer that its connection has not taken yet.
 const ANSWERS_MAX: usize = 2;

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use sa_proto::quota::{self, Places};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use sa_proto::serve::Share;
@@ -11,7 +12,6 @@ use super::Shared;
 use crate::history::{Archive, Place};
 use crate::observe::event::{Event, EventLog, Kinds};
 use crate::perf::growths::GrowthReader;
-use crate::quota::{self, Places};
 
 /// Readers of events at a time, over gRPC and over HTTP each.
 const READERS_MAX: usize = 64;

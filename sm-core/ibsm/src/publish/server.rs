@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sa_proto::proto::{admin, snapshot as proto};
+use sa_proto::quota::Places;
 use sa_proto::serve::{Acceptor, Roles, accept};
 use sa_proto::snapshot::codec;
 use tokio::sync::watch;
@@ -12,7 +13,6 @@ use tonic::transport::Server;
 
 use super::access::ACCESS;
 use super::{Shared, admin_service, feed_service};
-use crate::quota::Places;
 
 /// How often a silent connection is probed, and how long an answer may take: a dead peer is
 /// noticed after the sum of both.

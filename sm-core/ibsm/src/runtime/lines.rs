@@ -2,8 +2,7 @@
 //! does not keep the others out of the log.
 
 use ib_mad::types::Guid;
-
-use crate::quota::Quota;
+use sa_proto::quota::Quota;
 
 /// Lines of the present round.
 pub(super) struct LineQuota {

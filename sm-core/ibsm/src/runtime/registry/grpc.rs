@@ -11,6 +11,7 @@ use sa_proto::proto::event::events_server::{Events, EventsServer};
 use sa_proto::proto::partition::partitions_server::PartitionsServer;
 use sa_proto::proto::registry as proto;
 use sa_proto::proto::registry::registry_server::{Registry, RegistryServer};
+use sa_proto::quota::Places;
 use sa_proto::serve::Share;
 use tokio::sync::{broadcast, mpsc, watch};
 use tokio_stream::Stream;
@@ -24,7 +25,6 @@ use super::shared::Shared;
 use super::writing::{OUTBOUND_MAX, Writing};
 use crate::publish::answering::{Answering, share_of};
 use crate::publish::writers::STREAMS_MAX;
-use crate::quota::Places;
 
 /// Streams of writes of one user of this host or of another host.
 const STREAMS_OF_PEER_MAX: usize = STREAMS_MAX / 4;
