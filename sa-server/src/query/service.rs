@@ -1,13 +1,13 @@
 //! ServiceRecord: the services in the partitions of the requester, and those without a partition at
-//! ports that it shares one with.
+//! ports that it shares one with, or at groups of its partitions.
 //!
 //! Only trusted requesters see the ServiceKey; a requester that knows the key may search by it.
 
 use std::ops::ControlFlow;
 
 use ib_mad::types::{Gid, PKey};
-use ib_mad::wire::record::ServiceRecord;
 use ib_mad::wire::record::service::component as service;
+use ib_mad::wire::record::{McMemberRecord, ServiceRecord};
 use ib_mad::wire::sa::{ComponentMask, attribute};
 use sa_proto::snapshot::{Service, ServiceRid};
 
@@ -51,11 +51,14 @@ const fn of(mask: ComponentMask, field: &str) -> Component {
 }
 
 /// Whether `requester` may see a service: it is a member of the service's partition, or, if that has
-/// none, it can reach the service's port. A service whose port is absent is reached by no one, and
-/// may be seen.
+/// none, of that of the group whose GID the service has, or it can reach the service's port. A
+/// service whose port is absent is reached by no one, and may be seen.
 fn may_see(query: &Query<'_>, requester: &EndPort, service: &ServiceRid) -> bool {
     if service.service_pkey.is_valid() {
         return query.may_see_partition(requester, service.service_pkey);
+    }
+    if let Some(group) = query.registry.groups.find(service.service_gid) {
+        return query.may_see_partition(requester, McMemberRecord::of(&group.record).pkey());
     }
     let port = query.tables.end_ports.by_guid(service.service_gid.guid());
     port.is_none_or(|port| query.may_see_port(requester, port))

@@ -5,6 +5,7 @@ use std::ops::Range;
 use ib_mad::types::{Gid, Guid, Lid, PKey};
 use ib_mad::wire::attribute::{NodeInfo, PortInfo, SwitchInfo};
 use ib_mad::wire::mad::AttributeId;
+use ib_mad::wire::record::McMemberRecord;
 use ib_mad::wire::sa::attribute;
 use sa_proto::snapshot::{Node, Port};
 
@@ -260,8 +261,13 @@ fn services(world: &World) -> Vec<Record> {
         .map(|service| {
             let mut public = service.record.to_vec();
             public[32..48].fill(0);
-            let (bytes, pkey) = (service.record.to_vec(), service.rid.service_pkey);
-            let guid = service.rid.service_gid.guid();
+            let (bytes, mut pkey) = (service.record.to_vec(), service.rid.service_pkey);
+            let gid = service.rid.service_gid;
+            let group = world.registry.groups.iter().find(|group| group.mgid == gid);
+            if let Some(group) = group.filter(|_| !pkey.is_valid()) {
+                pkey = McMemberRecord::of(&group.record).pkey();
+            }
+            let guid = gid.guid();
             let alias = world.registry.alias_guids.iter().find(|row| row.alias == guid);
             let port = end_port(world, alias.map_or(guid, |row| row.port_guid));
             match port.filter(|_| !pkey.is_valid()) {

@@ -226,7 +226,11 @@ fn registry(dice: &mut Dice, fabric: &FabricPlane) -> RegistryPlane {
     let services = (0..8).map(|_| {
         let rid = ServiceRid {
             service_id: dice.below(3) as u64,
-            service_gid: gid(dice.one(&ports[..3])),
+            service_gid: match dice.below(6) {
+                0 => groups[dice.below(groups.len())].mgid,
+                1 => Gid([0xFF; 16]),
+                _ => gid(dice.one(&ports[..3])),
+            },
             service_pkey: PKey(dice.one(&[0, 1, 0x8002])),
         };
         let mut record: [u8; 176] = dice.bytes(&[0, 0, 0, 7]);
