@@ -47,8 +47,9 @@ const CACHE_LEN: usize = 16 << 20;
 /// milliseconds of work, and a few times as much memory.
 const FOLD_LEN: usize = 1 << 19;
 
-/// Bytes of the file that are written again at once.
+/// Bytes of the file that are read at once to be written again, and a page of the file.
 const REWRITTEN_AT_ONCE: usize = 1 << 20;
+const BLOCK_LEN: usize = 4096;
 
 /// Memory kept for the bytes of the next commit: more than one of 1,024 writes takes.
 const BUFFERS_MAX: usize = 1 << 20;
@@ -98,6 +99,9 @@ impl Medium for Directory {
 /// After a sync that failed, Linux keeps what it could not write in the page cache and regards it
 /// as written: it can be read, by later processes too, later syncs succeed, and it is lost when the
 /// power fails. Only a page that is written again is written to the disk.
+///
+/// Blocks of zeros are left as they are: they may be holes, and a full disk has no room for these.
+/// No page of the library that is in use is one, as each begins with its kind.
 pub fn rewrite(file: &impl StorageBackend) -> io::Result<()> {
     let len = file.len()?;
     let mut piece = vec![0; REWRITTEN_AT_ONCE];
@@ -105,7 +109,11 @@ pub fn rewrite(file: &impl StorageBackend) -> io::Result<()> {
     while offset < len {
         let piece = &mut piece[..REWRITTEN_AT_ONCE.min((len - offset) as usize)];
         file.read(offset, piece)?;
-        file.write(offset, piece)?;
+        let is_used = |block: &[u8]| block.iter().any(|&byte| byte != 0);
+        let blocks = piece.chunks(BLOCK_LEN).zip((0..).step_by(BLOCK_LEN));
+        for (block, at) in blocks.filter(|(block, _)| is_used(block)) {
+            file.write(offset + at, block)?;
+        }
         offset += piece.len() as u64;
     }
     file.sync_data()

@@ -1,5 +1,6 @@
 //! The file: commits, restarts, damage.
 
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,6 +35,24 @@ fn what_was_committed_is_there_when_the_file_is_opened_again() {
     for fold_len in [FOLD_LEN, 600, 0] {
         commit_and_open_again(fold_len);
     }
+}
+
+/// A full disk has no room for the holes of the file.
+#[test]
+fn holes_of_the_file_stay_holes_when_it_is_opened_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let allocated = || {
+        let metadata = fs::metadata(directory.path().join(FILE)).unwrap();
+        (metadata.blocks() * 512, metadata.len())
+    };
+    let (mut store, _) = open(directory.path()).unwrap();
+    store.commit(&changes(4), SESSION).unwrap();
+    drop(store);
+    let (before, len) = allocated();
+    assert!(before * 4 < len, "{before} of {len} bytes");
+    drop(open(directory.path()).unwrap());
+    let (after, len) = allocated();
+    assert!(after * 4 < len, "{after} of {len} bytes, {before} before");
 }
 
 fn commit_and_open_again(fold_len: usize) {
