@@ -425,8 +425,8 @@ mod tests {
         assert_eq!((first(&table, 10), changed), (1, false));
     }
 
-    /// Regression: when one port found no LID, all absent ports lost theirs, such as hosts that were
-    /// off while another port made up nodes.
+    /// Regression: when one port found no LID, all absent ports lost theirs, such as hosts that
+    /// were off while another port made up nodes.
     #[test]
     fn absent_ports_lose_only_as_many_lids_as_are_needed_the_last_first() {
         const ALL: u64 = 49_151;

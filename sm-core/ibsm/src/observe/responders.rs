@@ -256,8 +256,8 @@ impl Responders {
         self.list.load()
     }
 
-    /// Adds a responder, replacing its earlier connection; returns `false` if there are too many, in
-    /// all or of its host.
+    /// Adds a responder, replacing its earlier connection; returns `false` if there are too many,
+    /// in all or of its host.
     pub(crate) fn enter(&self, responder: &Responder) -> bool {
         let mut entered = false;
         self.list.rcu(|list| {

@@ -4,9 +4,8 @@
 use std::sync::Arc;
 
 use sa_proto::quota::{self, Places};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-
 use sa_proto::serve::Share;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::Shared;
 use crate::history::{Archive, Place};
