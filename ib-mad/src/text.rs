@@ -13,6 +13,15 @@ pub fn of_field(field: &[u8]) -> String {
     printable(&String::from_utf8_lossy(&field[..end]))
 }
 
+/// As much of a text as fits in `len_max` bytes, cut between characters.
+pub fn cut(text: &str, len_max: usize) -> &str {
+    let mut len = text.len().min(len_max);
+    while !text.is_char_boundary(len) {
+        len -= 1;
+    }
+    &text[..len]
+}
+
 fn is_harmless(c: char) -> bool {
     let is_format = matches!(
         c,

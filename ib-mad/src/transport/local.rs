@@ -32,12 +32,20 @@ pub fn listen(path: &Path, flags: SocketFlags) -> io::Result<OwnedFd> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let listener = seqpacket(flags)?;
+    listen_privately(seqpacket(flags)?, path, BACKLOG)
+}
+
+/// Has a socket listen at `path`, accessible to this user only.
+pub(super) fn listen_privately(
+    listener: OwnedFd,
+    path: &Path,
+    backlog: i32,
+) -> io::Result<OwnedFd> {
     // Linux gives the file the socket's own mode, so that no other user can connect before it is
-    // set.
+    // set, and no link is followed.
     rustix::fs::fchmod(&listener, Mode::RUSR | Mode::WUSR)?;
     rustix::net::bind(&listener, &SocketAddrUnix::new(path)?)?;
-    rustix::net::listen(&listener, BACKLOG)?;
+    rustix::net::listen(&listener, backlog)?;
     Ok(listener)
 }
 

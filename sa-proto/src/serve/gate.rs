@@ -80,8 +80,7 @@ struct Open {
 /// Place of a connection, freed when dropped.
 #[derive(Debug)]
 pub(super) struct Slot {
-    max: usize,
-    open: Arc<Mutex<Open>>,
+    gate: Gate,
     share: Option<(Share, Allowance)>,
 }
 
@@ -97,7 +96,7 @@ impl Gate {
         let mut open = lock(&self.open);
         (open.all < self.max).then(|| {
             open.all += 1;
-            Slot { max: self.max, open: self.open.clone(), share: None }
+            Slot { gate: self.clone(), share: None }
         })
     }
 }
@@ -105,12 +104,13 @@ impl Gate {
 impl Slot {
     /// Counts the connection as one of `share`; `false` if that has too many, or all of its kind.
     pub(super) fn assign(&mut self, share: Share, allowance: Allowance) -> bool {
-        let mut open = lock(&self.open);
+        let max = self.gate.max;
+        let mut open = lock(&self.gate.open);
         let used = open.shares.get(&share).copied().unwrap_or_default();
         let is_full = match allowance {
             Allowance::Trusted => false,
-            Allowance::Usual => open.untrusted >= self.max - self.max / PART_FOR_TRUSTED,
-            Allowance::WithoutRole => open.without_role >= self.max / PART_WITHOUT_ROLE,
+            Allowance::Usual => open.untrusted >= max - max / PART_FOR_TRUSTED,
+            Allowance::WithoutRole => open.without_role >= max / PART_WITHOUT_ROLE,
         };
         if is_full || used >= allowance.connections() {
             return false;
@@ -125,7 +125,7 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        let mut open = lock(&self.open);
+        let mut open = lock(&self.gate.open);
         open.all -= 1;
         let Some((share, allowance)) = self.share else { return };
         open.without_role -= usize::from(allowance == Allowance::WithoutRole);

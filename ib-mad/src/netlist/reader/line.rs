@@ -2,6 +2,7 @@
 
 use std::ops::RangeInclusive;
 
+use crate::text::cut;
 use crate::types::Guid;
 
 use super::super::{
@@ -70,20 +71,14 @@ impl<'a> NodeLine<'a> {
         let mut line = Self { ports, id, description: None, enhanced_port0: false, lid: 0, lmc: 0 };
         let Some((_, comment)) = rest.split_once('#') else { return Ok(line) };
         let (description, tail) = description(comment.trim_start());
-        let description = cut(description);
+        // That a name is longer makes no topology invalid: any host chooses its own, and so do
+        // operators in a map of names.
+        let description = cut(description, NAME_LEN_MAX);
         line.description = Some(description).filter(|text| !text.is_empty());
         line.enhanced_port0 = tail.contains("enhanced port 0");
         (line.lid, line.lmc) = lid_and_lmc(tail)?;
         Ok(line)
     }
-}
-
-/// As much of a name as is kept. That it is longer makes no topology invalid: any host chooses its
-/// name, and so do operators in a map of names.
-fn cut(name: &str) -> &str {
-    let len = name.len().min(NAME_LEN_MAX);
-    let end = (0..=len).rev().find(|&end| name.is_char_boundary(end));
-    &name[..end.unwrap_or(0)]
 }
 
 /// Splits a node line's comment into the description and the rest. An unquoted description ends at

@@ -9,12 +9,11 @@ use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, fchmod};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, socket_with};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use super::queue::{Broken, Consumer, Producer, server_ends};
 use super::{always_readable, handshake, spin};
-use crate::transport::{Malformed, Packet, Transport};
+use crate::transport::{Malformed, Packet, Transport, local};
 
 /// Receive calls between two checks of the sockets while packets keep arriving.
 const LOOK_AROUND: u32 = 1024;
@@ -305,10 +304,5 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
     }
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let listener = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    // Linux gives the file the socket's own mode. To set it by the path could change what a link
-    // leads to.
-    fchmod(&listener, Mode::RUSR | Mode::WUSR)?;
-    bind(&listener, &SocketAddrUnix::new(path)?)?;
-    rustix::net::listen(&listener, BACKLOG)?;
-    Ok(listener.into())
+    Ok(local::listen_privately(listener, path, BACKLOG)?.into())
 }

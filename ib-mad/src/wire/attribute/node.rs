@@ -96,9 +96,8 @@ impl NodeDescriptionRepr {
     /// A description with as much of `text` as fits, cut between characters.
     pub fn from_text(text: &str) -> Self {
         let mut node_string = [0; 64];
-        let fits = node_string.len().min(text.len());
-        let length = (0..=fits).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
-        node_string[..length].copy_from_slice(&text.as_bytes()[..length]);
+        let text = crate::text::cut(text, node_string.len());
+        node_string[..text.len()].copy_from_slice(text.as_bytes());
         Self { node_string }
     }
 

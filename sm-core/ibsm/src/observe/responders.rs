@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::{ArcSwap, Guard};
-use ib_mad::text::printable;
+use ib_mad::text::{cut, printable};
 use ib_mad::types::{Guid, Qpn};
 use sa_proto::crowd::host_of;
 use sa_proto::proto::snapshot::{self as proto, FabricPort, Hello};
@@ -129,8 +129,8 @@ impl Responder {
         let front_door = hello.front_door.iter().filter_map(|text| address(text, peer));
         Self {
             id: hello.responder_id,
-            name: printable(shortened(&hello.name)).into(),
-            software: printable(shortened(&hello.software)).into(),
+            name: printable(cut(&hello.name, TEXT_LEN_MAX)).into(),
+            software: printable(cut(&hello.software, TEXT_LEN_MAX)).into(),
             front_door: front_door.take(FRONT_DOOR_MAX).collect(),
             spill_from: spill_from(&hello.spill_from, peer),
             port: hello.port.map(|port| (Guid(port.guid), Qpn(port.qpn & 0xFF_FFFF))),
@@ -198,7 +198,7 @@ fn usage(port: FabricPort) -> PortUse {
 fn address(text: &str, peer: Option<Origin>) -> Option<SocketAddr> {
     let Ok(mut address) = text.parse::<SocketAddr>() else {
         tracing::warn!(
-            address = printable(shortened(text)),
+            address = printable(cut(text, TEXT_LEN_MAX)),
             "responder announced an invalid front-door address; ignored"
         );
         return None;
@@ -223,14 +223,6 @@ fn address(text: &str, peer: Option<Origin>) -> Option<SocketAddr> {
 fn spill_from(text: &str, peer: Option<Origin>) -> Option<SocketAddr> {
     let is_local = peer.is_some_and(|peer| peer.ip.to_canonical().is_loopback());
     text.parse().ok().filter(|_| is_local)
-}
-
-fn shortened(text: &str) -> &str {
-    let mut len = text.len().min(TEXT_LEN_MAX);
-    while !text.is_char_boundary(len) {
-        len -= 1;
-    }
-    &text[..len]
 }
 
 /// A responder that stopped reporting, so that this SM closed its connection.
@@ -339,12 +331,12 @@ impl Responders {
 /// The counters of a report, within the limit.
 pub(crate) fn stats(counters: Vec<proto::Counter>) -> Arc<[(String, u64)]> {
     let counters = counters.into_iter().take(STATS_MAX);
-    counters.map(|counter| (printable(shortened(&counter.name)), counter.value)).collect()
+    counters.map(|counter| (printable(cut(&counter.name, TEXT_LEN_MAX)), counter.value)).collect()
 }
 
 /// Names of files that differ, within the limits.
 pub(crate) fn file_names(names: Vec<String>) -> Arc<[String]> {
-    names.into_iter().take(DOCUMENTS_MAX).map(|name| printable(shortened(&name))).collect()
+    names.into_iter().take(DOCUMENTS_MAX).map(|name| printable(cut(&name, TEXT_LEN_MAX))).collect()
 }
 
 #[cfg(test)]

@@ -182,13 +182,8 @@ impl AdminService {
                 };
                 let Some(events) = events else { return };
                 for events in messages(&events) {
-                    // A reader that does not read loses its place.
                     tokio::select! {
-                        sent = timeout(PATIENCE, sender.send(Ok(events))) => {
-                            if !matches!(sent, Ok(Ok(()))) {
-                                return;
-                            }
-                        }
+                        sent = send_in_time(&sender, events) => if !sent { return },
                         _ = end.changed() => return,
                     }
                 }
@@ -293,11 +288,7 @@ impl admin::admin_server::Admin for AdminService {
                 let json =
                     serde_json::to_string(&*moment).expect("text and numbers can be written");
                 tokio::select! {
-                    sent = timeout(PATIENCE, sender.send(Ok(admin::Moment { json }))) => {
-                        if !matches!(sent, Ok(Ok(()))) {
-                            return;
-                        }
-                    }
+                    sent = send_in_time(&sender, admin::Moment { json }) => if !sent { return },
                     _ = end.changed() => return,
                 }
                 tokio::select! {
@@ -679,6 +670,11 @@ impl admin::admin_server::Admin for AdminService {
     ) -> Result<Response<admin::Explanation>, Status> {
         asking::explain(&self.shared, request.into_inner()).await.map(Response::new)
     }
+}
+
+/// Sends a message; returns whether its reader took it in time. One that does not loses its place.
+async fn send_in_time<M>(sender: &mpsc::Sender<Result<M, Status>>, message: M) -> bool {
+    matches!(timeout(PATIENCE, sender.send(Ok(message))).await, Ok(Ok(())))
 }
 
 /// A text in pieces for messages.

@@ -34,11 +34,6 @@ impl Silence {
         self.silent.entry(node).or_default();
     }
 
-    /// Whether no request was given up.
-    pub(in crate::sweep) fn is_empty(&self) -> bool {
-        self.by_entry.is_empty()
-    }
-
     /// Whether requests to a node that the link `entry` brought are dropped; if so, whether this is
     /// the first.
     pub(in crate::sweep) fn drops(&mut self, node: NodeIndex, entry: PortIndex) -> Option<bool> {

@@ -21,13 +21,7 @@ impl Sweeper {
     /// Ends a request that is no longer sent because its node, or others behind the same link,
     /// took too long. Returns whether it is one.
     pub(super) fn drops(&mut self, now: Instant, request: Request) -> bool {
-        let may_drop = match &self.sweep.stage {
-            Stage::Discover(_) => true,
-            _ => !self.sweep.silence.is_empty(),
-        };
-        let Some((node, entry)) = self.brought_by(request).filter(|_| may_drop) else {
-            return false;
-        };
+        let Some((node, entry)) = self.brought_by(request) else { return false };
         if let Stage::Discover(discovery) = &mut self.sweep.stage {
             return discovery.stops_reading(&self.subnet, node, now);
         }
