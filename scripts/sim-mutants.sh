@@ -4,7 +4,7 @@
 # usage: scripts/sim-mutants.sh [--seconds N] [--seed S] [NAME...]
 #
 # NAME is that of a patch in sim/mutants, or a defect of `--plant`; without one, all. Seeds from S
-# (1) on are run for N (120) seconds in the small fabric, and then, if none failed, in the large one.
+# (1) on are run for N (120) seconds, in the small fabric and the large one at once, each on a core.
 # The registry is in etcd for defects whose names begin with etcd-.
 # A seed that fails without the defect, too, does not count. Prints a line for each defect: whether
 # it was found, after how many seconds and by which seed, and what did not hold. Ends with status 1
@@ -46,31 +46,43 @@ unchanged=$root/sim
 build
 cp "$program" "$unchanged"
 
-# search PROGRAM OPTION...: prints the seconds, seed and violation of the first seed that fails
-# because of the defect.
-search() {
-    local began=$SECONDS size seed out failed
-    for size in --small ''; do
-        seed=$first
-        local end=$((SECONDS + seconds))
-        while ((SECONDS < end)); do
-            out=$("$@" ${size:+"$size"} --quiet --seed "$seed" --seconds $((end - SECONDS)) 2>&1) &&
-                break
-            failed=$(grep -m1 -oP '^seed \K[0-9]+(?= FAILED)' <<<"$out") || {
-                echo "$((SECONDS - began)) - $(grep -m1 -A1 'panicked at' <<<"$out" | tail -1)"
-                return
-            }
-            if "$unchanged" ${store:+"$store"} ${size:+"$size"} --quiet --seed "$failed" --runs 1 \
-                >"$root/out" 2>&1; then
-                echo "$((SECONDS - began)) $failed${size:+ small}:" \
-                    "$(grep -m1 -oP '^seed [0-9]+ FAILED: \K.*' <<<"$out")"
-                return
-            fi
-            echo "seed $failed $size fails without the defect, too" >&2
-            seed=$((failed + 1))
-        done
+# search_size SIZE PROGRAM OPTION...: prints the seconds, seed and violation of the first seed that
+# fails because of the defect.
+search_size() {
+    local size=$1 began=$SECONDS seed=$first out failed
+    shift
+    while ((SECONDS < began + seconds)); do
+        out=$("$@" ${size:+"$size"} --quiet --seed "$seed" \
+            --seconds $((began + seconds - SECONDS)) 2>&1) && return 1
+        failed=$(grep -m1 -oP '^seed \K[0-9]+(?= FAILED)' <<<"$out") || {
+            echo "$((SECONDS - began)) - $(grep -m1 -A1 'panicked at' <<<"$out" | tail -1)"
+            return
+        }
+        if "$unchanged" ${store:+"$store"} ${size:+"$size"} --quiet --seed "$failed" --runs 1 \
+            >"$root/out$size" 2>&1; then
+            echo "$((SECONDS - began)) $failed${size:+ small}:" \
+                "$(grep -m1 -oP '^seed [0-9]+ FAILED: \K.*' <<<"$out")"
+            return
+        fi
+        echo "seed $failed $size fails without the defect, too" >&2
+        seed=$((failed + 1))
     done
     return 1
+}
+
+# search PROGRAM OPTION...: searches in both sizes at once, and prints what is found first.
+search() {
+    local size status=1
+    set -m # groups of their own
+    for size in --small ''; do search_size "$size" "$@" >"$root/found$size" & done
+    while [[ -n $(jobs -p) ]]; do
+        if wait -n; then status=0; break; fi
+    done
+    for size in $(jobs -p); do kill -- -"$size" 2>/dev/null || true; done
+    wait || true
+    set +m
+    cat "$root"/found{--small,} | head -1
+    return "$status"
 }
 
 row() { printf '%-32s %-9s %s\n' "$1" "$2" "${3-}"; }

@@ -71,7 +71,7 @@ impl Config {
             episodes: 6,
             faults: 3,
             etcd: false,
-            splits: false,
+            splits: seed % 4 >= 2,
             plant: None,
             prints: false,
         }

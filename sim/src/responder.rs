@@ -265,7 +265,8 @@ impl Responder {
                     }
                 }
                 Output::Install { lane, snapshot, .. } => {
-                    if !self.is_stale || self.news.is_empty() || !self.random.one_in(20) {
+                    let is_first = self.lanes[lane].serving.is_none();
+                    if !self.is_stale || is_first || !self.random.one_in(20) {
                         self.builder.follow(&Change::Serve(lane, snapshot.clone()));
                     }
                     self.news.push(snapshot.clone());
