@@ -475,7 +475,7 @@ impl World {
         let incomplete = self.oracle.had_incomplete_takeover(
             self.managers.iter().map(|place| place.process.as_ref().map(|m| m.succession())),
         );
-        let incomplete = incomplete || self.was_split;
+        let incomplete = incomplete || (self.was_split && self.etcd.is_none());
         let (plane, now) = (master.plane(), self.now());
         for client in &self.clients {
             self.oracle

@@ -59,8 +59,11 @@ struct Options {
     #[arg(long)]
     etcd: bool,
     /// Split the fabric between managers, too. By default with every other pair of seeds.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "no_splits")]
     splits: bool,
+    /// Never split the fabric.
+    #[arg(long)]
+    no_splits: bool,
     /// Plant this defect.
     #[arg(long, value_name = "DEFECT",
           value_parser = PossibleValuesParser::new(Plant::ALL.map(|(name, _)| name)))]
@@ -88,7 +91,7 @@ impl Options {
         config.rate = self.rate.unwrap_or(config.rate);
         config.sync = (config.sync || self.sync) && !self.no_sync;
         config.etcd = self.etcd;
-        config.splits |= self.splits;
+        config.splits = (config.splits || self.splits) && !self.no_splits;
         let plant = Plant::ALL.into_iter().find(|(name, _)| Some(*name) == self.plant.as_deref());
         config.plant = plant.map(|(_, plant)| plant);
         config.prints = self.trace;

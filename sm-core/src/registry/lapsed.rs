@@ -19,10 +19,12 @@ pub(super) fn lapse(core: &mut Core, port_guid: Guid) {
     }
 }
 
-/// A request was granted: its port was asked to register again, and does.
+/// A request was granted: its port does register again, if it was asked. If it is yet to be asked,
+/// the request may concern one registration among several that are lost.
 pub(super) fn registered(core: &mut Core, ports: &Ports, request: &Request) {
     if core.lapsed_ports.len() > 0
         && let Some(port) = ports.by_lid(request.requester.slid)
+        && !ports.is_unasked(port.guid)
     {
         core.lapsed_ports.remove(port.guid);
     }
@@ -89,6 +91,10 @@ mod tests {
         registry.write(NOW_S, &ports(), &service(3));
         let restored = Registry::restore(&registry.plane(), []);
         assert_eq!(lapsed(&restored), [GUIDS[1]], "it is back, and has nothing");
+        let mut before = ports();
+        before.set_unasked([GUIDS[1]].into_iter());
+        assert_eq!(registry.write(NOW_S, &before, &service(2)).status, Status::OK);
+        assert_eq!(lapsed(&registry), [GUIDS[1]], "it does not know yet what it has lost");
         assert_eq!(registry.write(NOW_S, &ports(), &service(2)).status, Status::OK);
         assert_eq!(lapsed(&registry), []);
     }

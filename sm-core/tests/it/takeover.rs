@@ -292,6 +292,24 @@ fn who_was_reset_between_two_runs_is_asked() {
     bed.assert_all_reachable();
 }
 
+/// Regression: a leaf lost its uplinks, so that the registrations of its hosts were removed, and was
+/// back when the manager started again. The links of the hosts had been active all the time.
+#[test]
+fn who_lost_registrations_before_a_restart_is_asked() {
+    let (mut bed, lids, left, before) = stopped(Settings::default());
+    let host = bed.hosts()[0];
+    let lapsed = bed.fabric.port(bed.hosts()[7], 1).unwrap().guid;
+    bed.manage(host, Settings::default(), lids);
+    let now = bed.clock.now();
+    let sweeper = &mut bed.managers[0].sweeper;
+    sweeper.set_fingerprint(Some(left));
+    sweeper.set_lapsed_ports(now, &Arc::new(BTreeSet::from([lapsed])), false);
+    bed.bring_up();
+    bed.run_for(Duration::from_secs(20));
+    assert_eq!(bed.sweeper().clients_to_ask(), 0);
+    assert_eq!(bed.fabric.counters().reregistrations, before + 1);
+}
+
 /// Another manager at the same port has the same LID, so that ports do not show it.
 #[test]
 fn all_are_asked_if_another_manager_ran_on_the_same_port_meanwhile() {

@@ -13,7 +13,8 @@
 //!
 //! After a restart the registry holds what clients registered. Active ports that still have our LID
 //! as MasterSMLID, and their own LID, wait until forwarding tables are read: if these show that no
-//! other subnet manager was master since (`TableFingerprint`), the ports are not asked.
+//! other subnet manager was master since (`TableFingerprint`), the ports are not asked, except those
+//! that had left the fabric and lost registrations.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -133,8 +134,8 @@ impl Reregistration {
             return;
         }
         let before = std::mem::replace(&mut self.lapsed, ports.clone());
-        let is_settled = subnet.election.is_master() && !subnet.state.first_as_master;
-        if !is_settled || subnet.settings.no_clients_rereg || ports.is_subset(&before) {
+        let is_master = subnet.election.is_master();
+        if !is_master || subnet.settings.no_clients_rereg || ports.is_subset(&before) {
             return;
         }
         let tenure = subnet.election.tenure();
@@ -279,22 +280,26 @@ impl Reregistration {
     pub(in crate::sweep) fn tables_read(&mut self, subnet: &mut Subnet, now: Instant) {
         let Some(left) = self.fingerprint.take() else { return };
         let unverified = std::mem::take(&mut subnet.pending_clients.unverified);
-        let count = unverified.len();
-        if left.matches(&subnet.fabric) {
+        let has_lapsed = |port: &PortIndex| self.lapsed.contains(&subnet.fabric.port(*port).guid);
+        let is_ours = left.matches(&subnet.fabric);
+        let (spared, asked): (BTreeSet<_>, BTreeSet<_>) =
+            unverified.into_iter().partition(|port| is_ours && !has_lapsed(port));
+        let (spared_count, asked_count) = (spared.len(), asked.len());
+        if is_ours {
             info!(
-                "no other SM was master since the last run: {count} clients are not asked to \
-                 register again"
+                "no other SM was master since the last run: {spared_count} clients are not asked \
+                 to register again, {asked_count} that had left the fabric are"
             );
-            let tenure = subnet.election.tenure();
-            unverified
-                .into_iter()
-                .for_each(|port| subnet.fabric.port_mut(port).reregistered_in = tenure);
-        } else if count > 0 {
+        } else if asked_count > 0 {
             info!(
-                "another SM may have been master since the last run: asking {count} clients to \
-                 register again"
+                "another SM may have been master since the last run: asking {asked_count} \
+                 clients to register again"
             );
-            subnet.pending_clients.waiting.extend(unverified);
+        }
+        let tenure = subnet.election.tenure();
+        spared.into_iter().for_each(|port| subnet.fabric.port_mut(port).reregistered_in = tenure);
+        if !asked.is_empty() {
+            subnet.pending_clients.waiting.extend(asked);
             self.due.get_or_insert(now);
         }
     }
