@@ -11,7 +11,7 @@
 # if one was not found or its patch does not apply or build.
 #
 # The copy and its build stay in target/sim-mutants, so that each defect rebuilds only what depends
-# on it. SIM_PROFILE is the profile (dev).
+# on it. SIM_PROFILE is the profile (mutant).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=120 first=1
@@ -29,7 +29,7 @@ if ((${#names[@]} == 0)); then
     names=("${plants[@]}")
     for patch in sim/mutants/*.patch; do names+=("$(basename "$patch" .patch)"); done
 fi
-profile=${SIM_PROFILE:-dev}
+profile=${SIM_PROFILE:-mutant}
 root=$(realpath -m "${CARGO_TARGET_DIR:-target}")/sim-mutants
 tree=$root/tree
 
