@@ -16,9 +16,10 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use super::caller::{Caller, Connection, Grounds, Stream};
 use super::certified::CertifiedPeers;
-use super::gate::{Allowance, Gate, Share, Slot};
+use super::gate::{Allowance, Gate, Slot};
 use super::tls::Identity;
 use super::{Counters, LogLimit};
+use crate::crowd::Share;
 use crate::trust::local::{LocalRoles, tcp_owner};
 use crate::trust::{self, Role};
 

@@ -13,7 +13,8 @@ use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
 
 use super::certified::Certified;
-use super::gate::{Share, Slot};
+use super::gate::Slot;
+use crate::crowd::Share;
 use crate::trust::Role;
 
 /// How the caller of a connection is known.

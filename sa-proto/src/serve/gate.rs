@@ -2,10 +2,9 @@
 //! and for each peer, so that none can shut out others.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::crowd::host_of;
+use crate::crowd::Share;
 
 /// Connections at once, if the limit of descriptors permits.
 const CONNECTIONS_MAX: usize = 4096;
@@ -20,25 +19,6 @@ const SHARE_WITHOUT_ROLE_MAX: usize = 8;
 const PART_WITHOUT_ROLE: usize = 8;
 /// Part of all connections that is kept for trusted users.
 const PART_FOR_TRUSTED: usize = 16;
-
-/// What shares of connections, and of others, are counted by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Share {
-    /// A user of this host.
-    User(u32),
-    /// An IPv4 address, or the upper half of an IPv6 address: a host can have all that begin so.
-    Host(IpAddr),
-}
-
-impl Share {
-    /// Of callers that are not known, as in tests.
-    pub const UNKNOWN: Self = Self::Host(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
-
-    /// The share of a host.
-    pub(super) fn of_host(ip: IpAddr) -> Self {
-        Self::Host(host_of(ip))
-    }
-}
 
 /// How many connections a share may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,6 +123,8 @@ fn lock(open: &Mutex<Open>) -> MutexGuard<'_, Open> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
 
     fn host(text: &str) -> Share {

@@ -42,6 +42,8 @@ struct Assembly {
 /// All requests on their way in.
 pub(crate) struct Assemblies {
     config: ReceiverConfig,
+    /// The greatest LMC in the subnet.
+    pub(crate) lmc: u8,
     max: usize,
     by_key: HashMap<Key, Assembly, RandomState>,
     /// Transfers that have something to send; may hold keys of transfers that are gone.
@@ -69,6 +71,7 @@ impl Assemblies {
         let linger = Duration::from_secs(2);
         Self {
             config: ReceiverConfig { data_max, linger, ..ReceiverConfig::default() },
+            lmc: 0,
             max,
             by_key: HashMap::default(),
             ready: VecDeque::new(),
@@ -121,7 +124,7 @@ impl Assemblies {
             return Progress::Full;
         }
         let key = Key::of(packet);
-        let held = self.by_key.keys().filter(|other| other.has_source_of(&key)).count();
+        let held = self.by_key.keys().filter(|other| other.has_source_of(&key, self.lmc)).count();
         if held >= source_max(self.max) {
             return Progress::Full;
         }

@@ -25,6 +25,7 @@ pub(crate) struct Open {
     /// The lane of the session whose manager is to decide.
     pub(crate) lane: usize,
     key: Key,
+    source: transfer::Source,
     serial: u32,
 }
 
@@ -40,6 +41,8 @@ pub(crate) enum Rejected {
 /// All requests of a worker that wait.
 #[derive(Debug)]
 pub(crate) struct OpenRequests {
+    /// The greatest LMC in the subnet.
+    pub(crate) lmc: u8,
     slots: Vec<Option<Open>>,
     free: Vec<u32>,
     by_key: HashMap<Key, u32, RandomState>,
@@ -58,6 +61,7 @@ impl OpenRequests {
     /// a late outcome cannot match a new request.
     pub(crate) fn new(max: usize, patience: Duration, id_base: u64, serial: u32) -> Self {
         Self {
+            lmc: 0,
             slots: std::iter::repeat_with(|| None).take(max).collect(),
             free: (0..max as u32).rev().collect(),
             by_key: HashMap::with_capacity_and_hasher(max, RandomState::default()),
@@ -87,7 +91,8 @@ impl OpenRequests {
         let Entry::Vacant(place) = self.by_key.entry(key) else { return Err(Rejected::Repeated) };
         // One entry per source with a request, so at most one per slot.
         let slot = *self.free.last().ok_or(Rejected::TooMany)?;
-        let held = self.by_source.entry(key.0.source()).or_insert(0);
+        let source = key.0.source(self.lmc);
+        let held = self.by_source.entry(source).or_insert(0);
         if *held as usize >= source_max(self.slots.len()) {
             return Err(Rejected::TooMany);
         }
@@ -96,7 +101,7 @@ impl OpenRequests {
         self.free.pop();
         self.serial = self.serial.wrapping_add(1);
         let serial = self.serial;
-        let open = Open { packet: packet.clone(), since: now, lane, key, serial };
+        let open = Open { packet: packet.clone(), since: now, lane, key, source, serial };
         self.slots[slot as usize] = Some(open);
         let id = self.id(slot, serial);
         self.deadlines.push_back((now + self.patience, id));
@@ -113,7 +118,7 @@ impl OpenRequests {
         let open = place.take()?;
         self.free.push(slot as u32);
         self.by_key.remove(&open.key);
-        if let Entry::Occupied(mut held) = self.by_source.entry(open.key.0.source()) {
+        if let Entry::Occupied(mut held) = self.by_source.entry(open.source) {
             *held.get_mut() -= 1;
             if *held.get() == 0 {
                 held.remove();
@@ -198,6 +203,22 @@ mod tests {
         let taken = (0..64).filter(|&tid| open.begin(now, 0, &request(3, tid)).is_ok()).count();
         assert_eq!(taken, 4);
         assert!(open.begin(now, 0, &request(4, 0)).is_ok());
+    }
+
+    /// The share is counted by what the LMC was when the request came.
+    #[test]
+    fn all_lids_of_a_port_are_one_source() {
+        let now = Instant::now();
+        let mut open = OpenRequests::new(64, PATIENCE, 0, 0);
+        open.lmc = 3;
+        let id = open.begin(now, 0, &request(17, 1)).unwrap();
+        let more = (16..24).filter(|&lid| open.begin(now, 0, &request(lid, 2)).is_ok()).count();
+        assert_eq!(more, 3);
+        open.lmc = 0;
+        assert!(open.end(id).is_some());
+        open.lmc = 3;
+        assert!(open.begin(now, 0, &request(18, 3)).is_ok());
+        assert!(open.begin(now, 0, &request(19, 3)).is_err());
     }
 
     #[test]

@@ -47,24 +47,25 @@ impl Hash for Key {
     }
 }
 
-/// The requester, independent of its QPs and requests, by which shares are counted: its LID. A GID
-/// is what the sender writes, so it counts only where there is no LID, as on RoCE.
+/// The requester, independent of its QPs and requests, by which shares are counted: its base LID. A
+/// GID is what the sender writes, so it counts only where there is no LID, as on RoCE.
 pub(crate) type Source = (Lid, Option<Gid>);
 
-/// The source of a packet with this LID, and the GID of its GRH.
-pub(crate) fn source(lid: Lid, gid: Option<Gid>) -> Source {
-    (lid, gid.filter(|_| !lid.is_unicast()))
+/// The source of a packet with this LID, and the GID of its GRH. `lmc` is the greatest LMC in the
+/// subnet: a port has 2^LMC LIDs, of which the first is a multiple of that (IBA C14-24).
+pub(crate) fn source(lmc: u8, lid: Lid, gid: Option<Gid>) -> Source {
+    (Lid(lid.0 >> lmc << lmc), gid.filter(|_| !lid.is_unicast()))
 }
 
 impl Key {
     /// The requester.
-    pub(crate) fn source(&self) -> Source {
-        source(self.lid, self.gid)
+    pub(crate) fn source(&self, lmc: u8) -> Source {
+        source(lmc, self.lid, self.gid)
     }
 
     /// Whether both are of one source.
-    pub(crate) fn has_source_of(&self, other: &Self) -> bool {
-        self.source() == other.source()
+    pub(crate) fn has_source_of(&self, other: &Self, lmc: u8) -> bool {
+        self.source(lmc) == other.source(lmc)
     }
 
     /// The transfer that a packet belongs to, or would begin.
@@ -182,6 +183,8 @@ const TURN_LEN: usize = 8;
 /// All answers under way.
 pub(crate) struct Transfers {
     config: SenderConfig,
+    /// The greatest LMC in the subnet.
+    pub(crate) lmc: u8,
     slots: Vec<Option<Transfer>>,
     free: Vec<usize>,
     /// Hashed with a random seed, because clients choose the keys.
@@ -202,6 +205,7 @@ impl Transfers {
     pub(crate) fn new(max: usize, config: SenderConfig) -> Self {
         Self {
             config,
+            lmc: 0,
             slots: (0..max).map(|_| None).collect(),
             free: (0..max).rev().collect(),
             by_key: HashMap::with_capacity_and_hasher(max, RandomState::default()),
@@ -230,7 +234,7 @@ impl Transfers {
         }
         let (mut held, mut bytes) = (0, 0);
         for (other, &slot) in &self.by_key {
-            if other.has_source_of(key) {
+            if other.has_source_of(key, self.lmc) {
                 held += 1;
                 bytes += self.slots[slot].as_ref().map_or(0, |transfer| transfer.data.capacity());
             }
@@ -262,7 +266,7 @@ impl Transfers {
     pub(crate) fn may_grow(&self, key: &Key) -> bool {
         let mut grown = self.growing.iter().filter_map(|&slot| self.slots[slot].as_ref());
         self.growing.len() < GROWING_MAX
-            && !grown.any(|other| other.key.has_source_of(key))
+            && !grown.any(|other| other.key.has_source_of(key, self.lmc))
             && !self.by_key.contains_key(key)
             && !self.free.is_empty()
     }
@@ -490,6 +494,21 @@ mod tests {
         // Without LIDs, as on RoCE, requesters differ by GID.
         let without_lid = |tid: u64| Key { lid: Lid::NONE, ..with_gid(tid) };
         assert!((0..8).all(|tid| begin(without_lid(tid))));
+    }
+
+    /// Regression: at a LMC above 0 a port had a share for each of its LIDs.
+    #[test]
+    fn all_lids_of_a_port_are_one_source() {
+        let mut transfers = Transfers::new(64, SenderConfig::default());
+        transfers.lmc = 3;
+        let now = Instant::now();
+        let mut begin = |key| {
+            let (origin, header, data) = (Origin::default(), [0; HEADER_LEN], vec![0; 1000]);
+            transfers.begin(now, key, origin, header, data, Subject::NONE).is_ok()
+        };
+        let held = (16..24).flat_map(|lid| (0..8).map(move |tid| (lid, tid)));
+        assert_eq!(held.filter(|&(lid, tid)| begin(key(lid, tid))).count(), source_max(64));
+        assert!(begin(key(24, 0)) && begin(key(15, 0)));
     }
 
     /// Regression: four large tables that are never acknowledged took all memory.

@@ -1,12 +1,12 @@
 //! Serves HTTP for the live page ([`web`](crate::web)) and the API ([`api`](crate::api)), each from
-//! a thread of its own. Connections are limited in number, in all and for each host; requests are
-//! limited in length and time.
+//! a thread of its own. Connections are limited in number, in all and for each host or local user;
+//! requests are limited in length and time.
 
 use std::error::Error;
 use std::fmt;
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -20,7 +20,7 @@ use hyper::body::{Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use sa_proto::crowd::{Crowd, Place, host_of};
+use sa_proto::crowd::{Crowd, Place, Share};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Notify;
 use tokio::time::Sleep;
@@ -32,8 +32,8 @@ use tracing::{debug, error};
 
 /// Limit of connections served at once; beyond it the oldest idle one is closed.
 pub(crate) const CONNECTIONS_MAX: usize = 256;
-/// The same from one host.
-pub(crate) const HOST_CONNECTIONS_MAX: usize = 64;
+/// The same of one host, or of one user of this host.
+pub(crate) const SHARE_CONNECTIONS_MAX: usize = 64;
 /// Time limit for a TLS handshake, for the head of a request, also on a kept-alive connection, and
 /// for its body.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -64,7 +64,7 @@ pub(crate) type Certificate = Box<dyn FnMut() -> Arc<ServerConfig> + Send>;
 /// Totals of a server since the start.
 #[derive(Debug, Default)]
 pub(crate) struct Totals {
-    /// Connections refused: all of their host, or all places, were busy.
+    /// Connections refused: all of their host or user, or all places, were busy.
     pub(crate) refused: AtomicU64,
     /// Idle connections closed for others.
     pub(crate) displaced: AtomicU64,
@@ -89,9 +89,9 @@ impl Cut {
     }
 }
 
-/// The host that a request comes from; an extension of each request.
+/// Whom a request comes from; an extension of each request.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Caller(pub(crate) IpAddr);
+pub(crate) struct Caller(pub(crate) Share);
 
 /// An extension of answers that last, whose handler cuts the connections of those that do not read:
 /// meanwhile their connection makes room for another only if none else can.
@@ -132,7 +132,7 @@ async fn accept(
     router: Router,
 ) -> io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
-    let crowd = Crowd::new(CONNECTIONS_MAX).with_shares(HOST_CONNECTIONS_MAX);
+    let crowd = Crowd::new(CONNECTIONS_MAX).with_shares(SHARE_CONNECTIONS_MAX);
     loop {
         let (stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
@@ -142,15 +142,19 @@ async fn accept(
                 continue;
             }
         };
-        let Some(place) = crowd.enter_from(peer.ip()) else {
+        let share = match stream.local_addr() {
+            Ok(local) => Share::of_peer(local, peer),
+            Err(_) => continue,
+        };
+        let Some(place) = crowd.enter_from(share) else {
             totals.refused.fetch_add(1, Relaxed);
-            debug!("{name} connection of {peer} refused: all, or all of its host, are busy");
+            debug!("{name} connection of {peer} refused: all, or all of {share}, are busy");
             continue;
         };
         let _ = stream.set_nodelay(true);
         let (router, place, totals) = (router.clone(), Arc::new(place), totals.clone());
         let Some(certificate) = &mut tls else {
-            tokio::spawn(serve_connection(name, stream, peer.ip(), router, place, totals));
+            tokio::spawn(serve_connection(name, stream, share, router, place, totals));
             continue;
         };
         let acceptor = TlsAcceptor::from(certificate());
@@ -165,7 +169,7 @@ async fn accept(
             };
             match shaken {
                 Ok(Ok(stream)) => {
-                    serve_connection(name, stream, peer.ip(), router, place, totals).await;
+                    serve_connection(name, stream, share, router, place, totals).await;
                 }
                 Ok(Err(failure)) => debug!("{name}: TLS handshake failed: {failure}"),
                 Err(_) => {
@@ -180,7 +184,7 @@ async fn accept(
 async fn serve_connection(
     name: &'static str,
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    from: IpAddr,
+    share: Share,
     router: Router,
     place: Arc<Place>,
     totals: Arc<Totals>,
@@ -191,7 +195,7 @@ async fn serve_connection(
         let (place, totals) = (answering.clone(), counted.clone());
         let mut request = request.map(|body| Body::new(Awaited::new(body, place, totals)));
         request.extensions_mut().insert(handed.clone());
-        request.extensions_mut().insert(Caller(host_of(from)));
+        request.extensions_mut().insert(Caller(share));
         let (mut router, place) = (router.clone(), answering.clone());
         async move {
             place.set_busy(true);

@@ -77,6 +77,8 @@ const HEAVY_QUANTUM: Duration = Duration::from_micros(100);
 /// Requests that wait to be answered.
 pub(crate) struct Backlog {
     config: BacklogConfig,
+    /// The greatest LMC in the subnet.
+    pub(crate) lmc: u8,
     light: Queue,
     heavy: Queue,
     /// Sources whose plain requests turned out to be costly.
@@ -92,6 +94,7 @@ impl Backlog {
         let hasher = Hasher::default();
         Self {
             config,
+            lmc: 0,
             light: Queue::new(config.light_max.max(1), hasher.clone()),
             heavy: Queue::new(config.heavy_max.max(1), hasher.clone()),
             offenders: Offenders::default(),
@@ -240,12 +243,13 @@ impl Backlog {
         self.offenders.add(source, now, now + time * HEAVY_PART);
     }
 
-    /// The source as a number: its LID, or for a GID a number above all unicast LIDs.
+    /// The source as a number: its base LID, or for a GID a number above all unicast LIDs.
     fn source(&self, address: &Address) -> SourceId {
+        let gid = address.grh.map(|grh| grh.remote_gid);
+        let key = transfer::source(self.lmc, address.lid, gid);
         if address.lid.is_unicast() {
-            return address.lid.0;
+            return key.0.0;
         }
-        let key = transfer::source(address.lid, address.grh.map(|grh| grh.remote_gid));
         Lid::UNICAST_LAST.0 + 1 + (self.hasher.hash(&key) & 0x3FFF) as u16
     }
 }

@@ -318,4 +318,8 @@ fn only_clients_without_a_lid_are_distinguished_by_gid() {
     let sources: BTreeSet<_> = (0..64).map(|last| source(0, last)).collect();
     assert!(sources.len() > 60, "a hash of 14 bits");
     assert!(sources.iter().all(|&source| source > Lid::UNICAST_LAST.0));
+    // Regression: at a LMC above 0 it had a share for each of its LIDs.
+    let backlog = Backlog { lmc: 3, ..backlog };
+    let source = |lid: u16| backlog.source(&get(lid, 0).address);
+    assert!((16..24).all(|lid| source(lid) == 16) && source(15) != 16 && source(24) != 16);
 }

@@ -232,6 +232,11 @@ impl Responder {
         own_port::readdress(tables, self.own_port?, answer)
     }
 
+    /// The greatest LMC in the subnet, as of the last batch.
+    pub(crate) fn lmc(&self) -> u8 {
+        self.transfers.lmc
+    }
+
     /// A handler of packets for the session in `lane`; for the own one if there is none.
     #[inline]
     fn handler(&mut self, now: Instant, lane: Option<usize>) -> BatchHandler<'_> {
@@ -257,7 +262,12 @@ impl Responder {
             }
         };
         let View { generation, lane, is_split } = view;
-        let (forward, is_requery) = (forward.as_mut(), false);
+        let (mut forward, is_requery) = (forward.as_mut(), false);
+        let lmc = generation.map_or(0, |generation| generation.tables.lmc);
+        (transfers.lmc, assemblies.lmc) = (lmc, lmc);
+        if let Some(forward) = &mut forward {
+            forward.open.lmc = lmc;
+        }
         let may_be_outdated =
             forward.as_ref().is_some_and(|forward| forward.end.must_ask(lane, now));
         BatchHandler {

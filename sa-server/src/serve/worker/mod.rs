@@ -175,6 +175,7 @@ impl<T: Transport> Worker<T> {
         let now = clock();
         self.now = now;
         self.responder.note_reading(now);
+        self.backlog.lmc = self.responder.lmc();
         let (count, more) = self.take_in(now, &clock)?;
         self.note_malformed();
         if count > 0 {

@@ -57,6 +57,7 @@ pub(super) fn build(
         plane: Arc::new(plane.clone()),
         subnet: plane.subnet.clone(),
         end_ports,
+        lmc: end_classes.iter().map(|class| class.lmc).max().unwrap_or(0).min(7),
         end_classes: end_classes.into(),
         partitions,
         paths,

@@ -77,6 +77,8 @@ pub struct Tables {
     /// at one place the first counts.
     alias_guids: Arc<[AliasPlace]>,
     end_classes: Arc<[EndClass]>,
+    /// The greatest LMC of an end port.
+    pub(crate) lmc: u8,
     /// Base LIDs of end ports that are linked to each other without a switch, ascending.
     direct: Arc<[(Lid, Lid)]>,
     contradictions: usize,

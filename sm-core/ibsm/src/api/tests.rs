@@ -16,7 +16,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use super::*;
-use crate::http::HOST_CONNECTIONS_MAX;
+use crate::http::SHARE_CONNECTIONS_MAX;
 use crate::partitions::Site;
 use crate::publish::Publisher;
 use crate::runtime::registry::{RegistryHandle, master_in};
@@ -365,7 +365,7 @@ fn members_are_replaced_by_those_that_are_named_only() {
 #[test]
 fn requests_without_their_bodies_shut_out_no_other() {
     let bed = Bed::new();
-    let silent: Vec<TcpStream> = (0..HOST_CONNECTIONS_MAX)
+    let silent: Vec<TcpStream> = (0..SHARE_CONNECTIONS_MAX)
         .map(|_| {
             let mut stream = TcpStream::connect(bed.address).unwrap();
             let headers = basic("op", "secret");

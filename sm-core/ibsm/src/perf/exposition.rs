@@ -3,12 +3,12 @@
 
 use std::convert::Infallible;
 use std::fmt::Write;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Bytes;
 use ib_mad::types::{Guid, PortNum};
+use sa_proto::crowd::Share;
 use sa_proto::quota::{Full, Place, Places};
 use sa_proto::snapshot::Node;
 use sm_core::perf::{Counter, PerfManager, PortView};
@@ -26,7 +26,7 @@ use crate::observe::node_name;
 const PIECE_LEN: usize = 64 << 10;
 /// Ports looked at for a piece, whether they are listed or not: the lock is held for so many.
 const PORTS_PER_PIECE: usize = 4096;
-/// Limit of expositions at a time, one of a host.
+/// Limit of expositions at a time, one of a host or of a local user.
 const EXPOSITIONS_MAX: usize = 4;
 /// How long a client may take to read a piece.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -263,10 +263,10 @@ fn lid(node: &Node, port: PortNum) -> u16 {
     entry.map_or(0, |end| end.info().base_lid().0)
 }
 
-/// The expositions that are under way, by the host that gets one. Each piece is made on a thread
+/// The expositions that are under way, by whom they go to. Each piece is made on a thread
 /// for blocking work, so that other requests are answered meanwhile.
 #[derive(Debug)]
-pub(crate) struct Expositions(Places<IpAddr>);
+pub(crate) struct Expositions(Places<Share>);
 
 impl Default for Expositions {
     fn default() -> Self {
@@ -276,22 +276,22 @@ impl Default for Expositions {
 
 impl Expositions {
     /// A place for an exposition; the reason if there is none.
-    fn enter(&self, host: IpAddr) -> Result<Place<IpAddr>, String> {
-        self.0.enter(host).map_err(|full| match full {
-            Full::Share => "your host is reading the counters already; try again".to_owned(),
-            Full::All => format!("{EXPOSITIONS_MAX} hosts are reading the counters; try again"),
+    fn enter(&self, share: Share) -> Result<Place<Share>, String> {
+        self.0.enter(share).map_err(|full| match full {
+            Full::Share => "you are reading the counters already; try again".to_owned(),
+            Full::All => format!("{EXPOSITIONS_MAX} others are reading the counters; try again"),
         })
     }
 
-    /// Starts to send to `host`; the reason if that cannot be now. `cut` ends the connection of a
+    /// Starts to send to `share`; the reason if that cannot be now. `cut` ends the connection of a
     /// client that does not read.
     pub(crate) fn start(
         &self,
         mut exposition: Exposition,
-        host: IpAddr,
+        share: Share,
         cut: Cut,
     ) -> Result<impl Stream<Item = Result<Bytes, Infallible>> + use<>, String> {
-        let place = self.enter(host)?;
+        let place = self.enter(share)?;
         let (sender, received) = mpsc::channel::<Bytes>(1);
         tokio::spawn(async move {
             let _place = place;
@@ -388,8 +388,8 @@ mod tests {
     #[test]
     fn expositions_are_limited_in_number_and_to_one_of_a_host() {
         let expositions = Expositions::default();
-        let enter = |last: u8| expositions.enter(IpAddr::from([192, 0, 2, last]));
-        let mut all: Vec<Place<IpAddr>> = (1..=4).map(|last| enter(last).unwrap()).collect();
+        let enter = |last: u8| expositions.enter(Share::of_host([192, 0, 2, last].into()));
+        let mut all: Vec<Place<Share>> = (1..=4).map(|last| enter(last).unwrap()).collect();
         assert!(enter(5).is_err());
         all.remove(1);
         assert!(enter(1).is_err(), "it has one");
@@ -401,7 +401,7 @@ mod tests {
         let board = Arc::new(PerfBoard::default());
         super::super::testing::install_idle(&board);
         let expositions = Expositions::default();
-        let host = IpAddr::from([192, 0, 2, 1]);
+        let host = Share::of_host([192, 0, 2, 1].into());
         let start = || {
             let exposition = Exposition::new(board.clone(), Wanted::default()).in_pieces_of(1);
             expositions.start(exposition, host, Cut::default())

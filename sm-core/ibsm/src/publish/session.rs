@@ -17,9 +17,8 @@ use daemon::kept;
 /// clock. No SM has taken a higher epoch, and a session above it would use up the remaining epochs.
 const AHEAD_MAX: u64 = 1 << 32;
 
-/// The same of an epoch for which a responder refuses ours, unless others hold it. A session above
-/// it, and the next ones of other SMs with other clocks, are far below [`AHEAD_MAX`], so that one
-/// that is false costs no takeover.
+/// The same of an epoch that a responder reports. A session above it, and the next ones of other SMs
+/// with other clocks, are far below [`AHEAD_MAX`], so that one that is false costs no takeover.
 const REPORTED_AHEAD_MAX: u64 = 1 << 31;
 
 /// The file's name, and how much of it is read, bytes.
@@ -74,12 +73,12 @@ impl Epochs for EpochFile {
     }
 }
 
-/// Whether an SM can have taken an epoch: that in the file, or one that a responder holds.
+/// Whether an SM can have taken an epoch: that in the file, or one of another SM.
 pub(super) fn is_plausible(epoch: u64, now: SystemTime) -> bool {
     epoch <= clock(now) + AHEAD_MAX
 }
 
-/// Whether an epoch for which a responder refuses ours is believed.
+/// Whether an epoch that a responder reports is believed.
 pub(super) fn is_believed(epoch: u64, now: SystemTime) -> bool {
     epoch <= clock(now) + REPORTED_AHEAD_MAX
 }

@@ -34,7 +34,7 @@ pub(super) struct Shared {
     pub(super) announced: watch::Sender<Version>,
     /// The fabric plane published last; an empty one before the first.
     pub(super) fabric: watch::Sender<Arc<FabricPlane>>,
-    /// The highest session that a responder was found to hold.
+    /// The highest session that is known to have been begun.
     pub(super) highest: Mutex<Session>,
     /// The highest session for which responders refused ours; none if they accepted it again.
     pub(super) rival: Mutex<Session>,
@@ -228,12 +228,17 @@ impl Shared {
 
     /// Notes that a responder refused our session for this one; `false` if that is not believed.
     pub(super) fn note_refused(&self, session: Session) -> bool {
+        self.note_reported(session) && self.note_rival(session)
+    }
+
+    /// Notes a session that a responder reports; `false` if that is not believed.
+    pub(super) fn note_reported(&self, session: Session) -> bool {
         let is_known = session.epoch <= self.highest().epoch;
         if !is_known && !session::is_believed(session.epoch, self.clock.time_of_day()) {
             self.counters.implausible.fetch_add(1, Relaxed);
             return false;
         }
-        self.note_rival(session)
+        self.note_held(session)
     }
 
     /// Notes a session that ours must be above; `false` if no SM can have begun it.
@@ -270,7 +275,7 @@ impl Shared {
         self.responders.leave(connection) && self.announced.borrow().fabric_generation != 0
     }
 
-    /// Notes the session that a responder holds; `false` if no SM can have begun it.
+    /// Notes a session that was begun; `false` if no SM can have begun it.
     pub(super) fn note_held(&self, session: Session) -> bool {
         if !session::is_plausible(session.epoch, self.clock.time_of_day()) {
             self.counters.implausible.fetch_add(1, Relaxed);

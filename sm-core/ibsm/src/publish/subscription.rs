@@ -413,7 +413,7 @@ impl Subscription {
                     return Err(FeedEnd::Given(Status::resource_exhausted(message)));
                 }
                 if let Some(version) = serving
-                    && !self.shared.note_held(version.session)
+                    && !self.shared.note_reported(version.session)
                 {
                     return Err(implausible(version));
                 }
@@ -509,7 +509,7 @@ impl Subscription {
                 responders.update(self.connection, |entry| entry.files_differ = Some(names.clone()))
             }
             Event::Holding(number, version, state) => {
-                if !self.shared.note_held(version.session) {
+                if !self.shared.note_reported(version.session) {
                     return Err(implausible(version));
                 }
                 let held = version.registry();

@@ -1,7 +1,7 @@
 //! The publisher as a whole.
 
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use sa_proto::proto::{admin, snapshot as proto};
 use sa_proto::snapshot::{MftBlock, RegistryVersion};
@@ -57,13 +57,21 @@ fn a_registry_that_is_unknown_in_a_session_is_published_without_rows() {
     assert_eq!(publisher.publish_registry(registry).unwrap().registry_sequence, 9);
 }
 
-/// Regression: any client that could connect made this SM take the highest epoch, and keep it.
+/// Regression: any client that could connect made this SM take the highest epoch, and keep it; or
+/// one that SMs with other clocks find impossible.
 #[test]
 fn a_responder_that_reports_an_impossible_epoch_is_refused() {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+    for epoch in [u64::MAX - 1, now + (1 << 31) + 3600] {
+        assert_refused(epoch);
+    }
+}
+
+fn assert_refused(epoch: u64) {
     let directory = tempfile::tempdir().unwrap();
     let publisher = publisher(directory.path());
     let ours = publisher.begin_session(Guid(1)).unwrap();
-    let session = Session { epoch: u64::MAX - 1, sm_guid: Guid(2) };
+    let session = Session { epoch, sm_guid: Guid(2) };
     let (fabric, registry) = (FabricPlane::default(), RegistryPlane::default());
     let held = Snapshot::build(session, 1, fabric, registry).unwrap();
     let hello = proto::Hello {

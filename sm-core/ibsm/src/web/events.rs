@@ -10,7 +10,6 @@ use axum::body::{Body, Bytes};
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use sa_proto::serve::Share;
 use serde::Deserialize;
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
@@ -41,7 +40,7 @@ pub(super) struct EventsQuery {
 pub(super) async fn open(
     State(served): State<Shared>,
     Extension(cut): Extension<Cut>,
-    Extension(Caller(host)): Extension<Caller>,
+    Extension(Caller(share)): Extension<Caller>,
     Query(query): Query<EventsQuery>,
     headers: HeaderMap,
 ) -> Response {
@@ -51,7 +50,7 @@ pub(super) async fn open(
         None => Begin::of(query.from, query.since_ms, query.last),
     };
     let kinds = query.kind.iter().flat_map(|kinds| kinds.split(',')).map(str::to_owned).collect();
-    let reader = Reader::Page(Share::Host(host));
+    let reader = Reader::Page(share);
     let wanted = Wanted { from, follow: true, kinds };
     let mut feed = match served.observatory.read_events(reader, wanted) {
         Ok(feed) => feed,

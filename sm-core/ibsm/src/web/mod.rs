@@ -37,8 +37,9 @@ use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Extension, Router};
+use sa_proto::crowd::Share;
+use sa_proto::quota::Places;
 use serde::Deserialize;
-use tokio::sync::Semaphore;
 use tracing::info;
 
 use crate::http::{Caller, Cut, Lasting, Server};
@@ -71,7 +72,7 @@ struct Served {
     expositions: Expositions,
     map: api::MapCache,
     /// Places for questions to responders.
-    questions: Semaphore,
+    questions: Places<Share>,
 }
 
 type Shared = Arc<Served>;
@@ -84,7 +85,7 @@ pub(crate) fn serve(address: SocketAddr, web: Web) -> io::Result<SocketAddr> {
         streams: Streams::default(),
         expositions: Expositions::default(),
         map: api::MapCache::default(),
-        questions: Semaphore::new(path::QUESTIONS_MAX),
+        questions: Places::new(path::QUESTIONS_MAX, path::SHARE_QUESTIONS_MAX),
     });
     let open = web.open;
     let server = Server {
@@ -151,7 +152,7 @@ struct PortsQuery {
 /// Counters of ports, made while they are sent.
 async fn ports(
     State(served): State<Shared>,
-    Extension(Caller(host)): Extension<Caller>,
+    Extension(Caller(share)): Extension<Caller>,
     Extension(cut): Extension<Cut>,
     Query(query): Query<PortsQuery>,
 ) -> Response {
@@ -167,7 +168,7 @@ async fn ports(
     selection.switches = query.switches == Some(1);
     let wanted = Wanted { selection, errors: query.errors == Some(1) };
     let headers = [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
-    match served.expositions.start(Exposition::new(perf, wanted), host, cut) {
+    match served.expositions.start(Exposition::new(perf, wanted), share, cut) {
         Ok(pieces) => (Extension(Lasting), headers, Body::from_stream(pieces)).into_response(),
         Err(text) => {
             let headers = [(header::RETRY_AFTER, "10")];

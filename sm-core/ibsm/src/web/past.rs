@@ -9,7 +9,6 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Extension, Router};
 use ib_mad::types::Guid;
-use sa_proto::serve::Share;
 use serde::{Deserialize, Serialize};
 
 use super::Shared;
@@ -123,12 +122,12 @@ struct EventsQuery {
 /// The events of a span of time, oldest first; the first ones if there are too many.
 async fn events(
     State(served): State<Shared>,
-    Extension(Caller(host)): Extension<Caller>,
+    Extension(Caller(share)): Extension<Caller>,
     Query(query): Query<EventsQuery>,
 ) -> Response {
     let kinds = query.kind.iter().flat_map(|kinds| kinds.split(',')).map(str::to_owned).collect();
     let wanted = Wanted { from: Begin::Time(query.since_ms), follow: false, kinds };
-    let reader = Reader::Page(Share::Host(host));
+    let reader = Reader::Page(share);
     let mut feed = match served.observatory.read_events(reader, wanted) {
         Ok(feed) => feed,
         Err(refusal) => return refused(&refusal),

@@ -1,18 +1,21 @@
 //! The path between two nodes, as a responder answers for it.
 
-use axum::Router;
 use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use axum::{Extension, Router};
 use sa_proto::proto::admin::ExplainRequest;
 use serde::Deserialize;
 use tonic::Code;
 
 use super::Shared;
+use crate::http::Caller;
 
 /// Questions at a time: responders answer `ibsmctl explain` as well, 16 at a time.
 pub(super) const QUESTIONS_MAX: usize = 4;
+/// The same of one host, or of one user of this host.
+pub(super) const SHARE_QUESTIONS_MAX: usize = 3;
 
 /// Routes of the document.
 pub(super) fn routes() -> Router<Shared> {
@@ -26,8 +29,12 @@ struct Ends {
     to: String,
 }
 
-async fn explain(State(served): State<Shared>, Query(ends): Query<Ends>) -> Response {
-    let Ok(_place) = served.questions.try_acquire() else {
+async fn explain(
+    State(served): State<Shared>,
+    Extension(Caller(share)): Extension<Caller>,
+    Query(ends): Query<Ends>,
+) -> Response {
+    let Ok(_place) = served.questions.enter(share) else {
         return (StatusCode::SERVICE_UNAVAILABLE, "too many questions at a time; retry\n")
             .into_response();
     };

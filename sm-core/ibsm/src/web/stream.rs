@@ -10,23 +10,28 @@ use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use sa_proto::crowd::Share;
+use sa_proto::quota::{Place, Places};
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::Shared;
-use crate::http::{Cut, Lasting};
+use crate::http::{Caller, Cut, Lasting};
 use crate::observe::moment::{Moment, Watchers};
 
 /// Limit of simultaneous watchers.
 pub(super) const WATCHERS_MAX: usize = 64;
+/// The same of one host, or of one user of this host. A proxy is one host.
+pub(super) const SHARE_WATCHERS_MAX: usize = 48;
 /// Moments by which a watcher may lag, in addition to the kernel's buffer.
 const BEHIND_MAX: usize = 4;
 
 /// The connected watchers.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Streams {
     list: Mutex<Vec<Watcher>>,
+    places: Places<Share>,
     dropped: AtomicU64,
     refused: AtomicU64,
 }
@@ -35,6 +40,18 @@ pub(super) struct Streams {
 struct Watcher {
     events: mpsc::Sender<Bytes>,
     cut: Cut,
+    _place: Place<Share>,
+}
+
+impl Default for Streams {
+    fn default() -> Self {
+        Self {
+            list: Mutex::default(),
+            places: Places::new(WATCHERS_MAX, SHARE_WATCHERS_MAX),
+            dropped: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+        }
+    }
 }
 
 impl Streams {
@@ -47,17 +64,17 @@ impl Streams {
         }
     }
 
-    /// Adds a watcher, starting with `first`; `None` if there are too many.
-    fn enter(&self, first: Bytes, cut: Cut) -> Option<mpsc::Receiver<Bytes>> {
+    /// Adds a watcher of `share`, starting with `first`; `None` if there are too many.
+    fn enter(&self, share: Share, first: Bytes, cut: Cut) -> Option<mpsc::Receiver<Bytes>> {
         let mut list = self.lock();
         list.retain(|watcher| !watcher.events.is_closed());
-        if list.len() >= WATCHERS_MAX {
+        let Ok(place) = self.places.enter(share) else {
             self.refused.fetch_add(1, Relaxed);
             return None;
-        }
+        };
         let (events, received) = mpsc::channel(BEHIND_MAX);
         events.try_send(first).expect("a new channel has room");
-        list.push(Watcher { events, cut });
+        list.push(Watcher { events, cut, _place: place });
         Some(received)
     }
 
@@ -96,10 +113,17 @@ pub(super) async fn feed(served: Shared) {
 }
 
 /// Starts a stream for a watcher.
-pub(super) async fn open(State(served): State<Shared>, Extension(cut): Extension<Cut>) -> Response {
-    let Some(events) = served.streams.enter(event(&served.moment()), cut) else {
+pub(super) async fn open(
+    State(served): State<Shared>,
+    Extension(Caller(share)): Extension<Caller>,
+    Extension(cut): Extension<Cut>,
+) -> Response {
+    let Some(events) = served.streams.enter(share, event(&served.moment()), cut) else {
         let headers = [(header::RETRY_AFTER, "10")];
-        let text = format!("too many watchers: the limit is {WATCHERS_MAX}\n");
+        let text = format!(
+            "too many watchers: the limit is {WATCHERS_MAX}, and {SHARE_WATCHERS_MAX} of a host or \
+             local user\n"
+        );
         return (StatusCode::SERVICE_UNAVAILABLE, headers, text).into_response();
     };
     let headers =
@@ -117,8 +141,9 @@ mod tests {
         let streams = Streams::default();
         let first = Bytes::from_static(b"first");
         let cut = Cut::default();
-        let mut idle = streams.enter(first.clone(), cut.clone()).unwrap();
-        let mut reading = streams.enter(first.clone(), Cut::default()).unwrap();
+        let enter = |cut| streams.enter(Share::User(7), first.clone(), cut).unwrap();
+        let mut idle = enter(cut.clone());
+        let mut reading = enter(Cut::default());
         for _ in 0..10 {
             streams.send(&Bytes::from_static(b"next"));
             reading.recv().await.unwrap();
@@ -135,14 +160,14 @@ mod tests {
     #[test]
     fn the_number_of_watchers_is_limited() {
         let streams = Streams::default();
-        let mut all = Vec::new();
-        for _ in 0..WATCHERS_MAX {
-            all.push(streams.enter(Bytes::new(), Cut::default()).unwrap());
-        }
-        assert!(streams.enter(Bytes::new(), Cut::default()).is_none());
-        assert_eq!(streams.watchers().refused, 1);
+        let enter = |user| streams.enter(Share::User(user), Bytes::new(), Cut::default());
+        let mut all: Vec<_> = std::iter::from_fn(|| enter(7)).take(WATCHERS_MAX).collect();
+        assert_eq!(all.len(), SHARE_WATCHERS_MAX);
+        all.extend(std::iter::from_fn(|| enter(8)).take(WATCHERS_MAX));
+        assert_eq!(all.len(), WATCHERS_MAX);
+        assert_eq!(streams.watchers().refused, 2);
         all.pop();
-        assert!(streams.enter(Bytes::new(), Cut::default()).is_some());
+        assert!(enter(8).is_some());
     }
 
     #[test]
