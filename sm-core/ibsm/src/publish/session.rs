@@ -17,8 +17,8 @@ use daemon::kept;
 /// clock. No SM has taken a higher epoch, and a session above it would use up the remaining epochs.
 const AHEAD_MAX: u64 = 1 << 32;
 
-/// The same of an epoch that a responder reports. A session above it, and the next ones of other SMs
-/// with other clocks, are far below [`AHEAD_MAX`], so that one that is false costs no takeover.
+/// The same of an epoch that a responder reports. A session above it, and the next ones of other
+/// SMs with other clocks, are far below [`AHEAD_MAX`], so that a false one costs no takeover.
 const REPORTED_AHEAD_MAX: u64 = 1 << 31;
 
 /// The file's name, and how much of it is read, bytes.
