@@ -10,12 +10,14 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use ibsm::publish::Epochs;
 use ibsm::runtime::registry::{Medium, rewrite};
 use redb::{Database, StorageBackend};
 
 use crate::random::Random;
+use crate::time::HostClock;
 
 /// What a disk writes at once.
 const SECTOR_LEN: usize = 512;
@@ -27,6 +29,8 @@ pub struct DiskFaults {
     pub is_full: bool,
     /// After so many more writes and syncs the process that makes them is killed.
     pub kills_in: Option<u32>,
+    /// After so many more writes and syncs the process that makes them is stopped for this time.
+    pub stops_in: Option<(u32, Duration)>,
     /// So many syncs fail.
     pub failing_syncs: u32,
 }
@@ -47,6 +51,10 @@ struct State {
     process: u64,
     /// Whether the process was killed by [`DiskFaults::kills_in`].
     is_killed: bool,
+    /// For how long the process was stopped by [`DiskFaults::stops_in`].
+    stopped_for: Option<Duration>,
+    /// The clocks of the host.
+    clock: Option<Arc<HostClock>>,
     syncs: u64,
     /// Whether a sync has no effect.
     lies: bool,
@@ -66,11 +74,12 @@ pub struct Disk(Arc<Mutex<State>>);
 
 impl Disk {
     /// An empty disk; `syncs`: whether it does what it acknowledges; `fold_len`: size of the log
-    /// of changes at which it is folded.
-    pub fn new(syncs: bool, fold_len: usize) -> Self {
+    /// of changes at which it is folded; `clock`: those of its host.
+    pub fn new(syncs: bool, fold_len: usize, clock: Arc<HostClock>) -> Self {
         let disk = Self::default();
         disk.state().lies = !syncs;
         disk.state().fold_len = fold_len;
+        disk.state().clock = Some(clock);
         disk
     }
 
@@ -93,6 +102,17 @@ impl Disk {
         self.state().is_killed
     }
 
+    /// Whether the process was stopped in a write or sync. Its clocks show the time at which it goes
+    /// on; what it does after that must not be seen before.
+    pub fn is_stopped(&self) -> bool {
+        self.state().stopped_for.is_some()
+    }
+
+    /// For how long the process was stopped, once.
+    pub fn take_stop(&self) -> Option<Duration> {
+        self.state().stopped_for.take()
+    }
+
     /// Syncs so far.
     pub fn syncs(&self) -> u64 {
         self.state().syncs
@@ -102,8 +122,8 @@ impl Disk {
     pub fn end_process(&self) {
         let mut state = self.state();
         state.process += 1;
-        state.is_killed = false;
-        state.faults.kills_in = None;
+        (state.is_killed, state.stopped_for) = (false, None);
+        (state.faults.kills_in, state.faults.stops_in) = (None, None);
     }
 
     /// The power fails.
@@ -185,6 +205,15 @@ impl State {
             if *left == 0 {
                 self.is_killed = true;
                 return Err(io::ErrorKind::Interrupted.into());
+            }
+        }
+        if let Some((left, time)) = &mut self.faults.stops_in {
+            *left = left.saturating_sub(1);
+            if *left == 0 {
+                let time = *time;
+                self.faults.stops_in = None;
+                self.stopped_for = Some(time);
+                self.clock.iter().for_each(|clock| clock.set_ahead(time));
             }
         }
         Ok(())
@@ -347,7 +376,7 @@ mod tests {
             let table = database.begin_read().unwrap().open_table(TABLE).unwrap();
             table.iter().unwrap().filter(|entry| entry.is_ok()).count()
         };
-        let disk = Disk::new(true, 0);
+        let disk = Disk::default();
         let open = || disk.open(redb::Builder::new()).unwrap();
         let first = open();
         put(&first, 0..1000).unwrap();

@@ -1,6 +1,7 @@
 //! What fails, and when.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use fabric_sim::{Fabric, NodeIndex, Probability};
 use ib_mad::wire::attribute::NodeType;
@@ -79,7 +80,10 @@ impl Fault {
     pub fn stops_manager(&self) -> bool {
         matches!(
             self,
-            Self::Kill(Proc::Manager(_)) | Self::PowerLoss(_) | Self::Stop(Proc::Manager(_))
+            Self::Kill(Proc::Manager(_))
+                | Self::PowerLoss(_)
+                | Self::Stop(Proc::Manager(_))
+                | Self::Disk(_, DiskFaults { stops_in: Some(_), .. })
         )
     }
 
@@ -114,6 +118,7 @@ impl Fault {
             Self::Split(_) => "fabric split",
             Self::Disk(_, DiskFaults { is_full: true, .. }) => "disk full",
             Self::Disk(_, DiskFaults { kills_in: Some(_), .. }) => "killed while writing",
+            Self::Disk(_, DiskFaults { stops_in: Some(_), .. }) => "stopped while writing",
             Self::Disk(..) => "sync failed",
             Self::WallClock(..) => "clock step",
             Self::EtcdDown => "etcd down",
@@ -181,8 +186,16 @@ impl Adversary {
             10 => Self::link(random, fabric, hosts),
             11 => Self::switch(random, fabric),
             12 => {
-                let kills_in = Some(1 + random.below(40) as u32);
-                Fault::Disk(manager, DiskFaults { kills_in, ..DiskFaults::default() })
+                let operations = 1 + random.below(40) as u32;
+                let faults = DiskFaults::default();
+                let faults = match random.one_in(2) {
+                    true => DiskFaults { kills_in: Some(operations), ..faults },
+                    false => {
+                        let time = Duration::from_millis(100 + random.below(10_000) as u64);
+                        DiskFaults { stops_in: Some((operations, time)), ..faults }
+                    }
+                };
+                Fault::Disk(manager, faults)
             }
             13 => {
                 let faults = match random.one_in(2) {

@@ -333,13 +333,13 @@ impl Manager {
         self.node.handle_response(self.clock.now(), packet);
     }
 
-    /// Does all that is to be done now. After this the disk may have killed the process; then
-    /// nothing that it did since has left it. Fails if there is always more to do.
+    /// Does all that is to be done now. After this the disk may have killed or stopped the process;
+    /// then nothing that it did since has left it. Fails if there is always more to do.
     pub fn turn(&mut self, around: &mut Around<'_>) -> Result<(), Violation> {
         for _ in 0..TURNS_MAX {
             let now = self.clock.now();
             let mut busy = self.step_registry(now);
-            if self.disk.is_killed() {
+            if self.disk.is_killed() || self.disk.is_stopped() {
                 return Ok(());
             }
             let followed = self.copies.exchange(&self.publisher, &self.registry, &self.progress);

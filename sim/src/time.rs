@@ -54,6 +54,8 @@ pub struct HostClock {
     boots: AtomicU64,
     /// Error of its time of day.
     wall_error_s: AtomicI64,
+    /// How far the time of its process is ahead, which was stopped within a step of the simulation.
+    ahead_ns: AtomicU64,
 }
 
 impl HostClock {
@@ -65,6 +67,7 @@ impl HostClock {
             booted_ns: AtomicU64::new(0),
             boots: AtomicU64::new(1),
             wall_error_s: AtomicI64::new(0),
+            ahead_ns: AtomicU64::new(0),
         })
     }
 
@@ -72,6 +75,15 @@ impl HostClock {
     pub fn reboot(&self) {
         self.boots.fetch_add(1, Relaxed);
         self.booted_ns.store(self.timeline.elapsed().as_nanos() as u64, Relaxed);
+    }
+
+    /// Sets how far the time of its process is ahead of virtual time.
+    pub fn set_ahead(&self, time: Duration) {
+        self.ahead_ns.store(time.as_nanos() as u64, Relaxed);
+    }
+
+    fn ahead(&self) -> Duration {
+        Duration::from_nanos(self.ahead_ns.load(Relaxed))
     }
 
     /// Sets the time of day wrong by so many seconds.
@@ -82,11 +94,11 @@ impl HostClock {
 
 impl Clock for HostClock {
     fn now(&self) -> Instant {
-        self.timeline.now()
+        self.timeline.now() + self.ahead()
     }
 
     fn host(&self) -> HostTime {
-        let elapsed = self.timeline.elapsed();
+        let elapsed = self.timeline.elapsed() + self.ahead();
         let booted = Duration::from_nanos(self.booted_ns.load(Relaxed));
         let began_s = BEGAN_S.saturating_add_signed(self.wall_error_s.load(Relaxed));
         HostTime {

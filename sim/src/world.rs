@@ -292,7 +292,8 @@ impl World {
         };
         let syncs = this.config.plant != Some(Plant::NoSync);
         // So that the log is folded often in some runs, and hardly ever in others.
-        let disks = (0..this.config.managers).map(|_| Disk::new(syncs, 512 << random.below(12)));
+        let clocks = this.managers.iter().map(|place| place.clock.clone());
+        let disks = clocks.map(|clock| Disk::new(syncs, 512 << random.below(12), clock));
         this.disks = disks.collect();
         for index in 0..this.config.managers {
             this.schedule(

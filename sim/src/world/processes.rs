@@ -47,6 +47,16 @@ impl World {
             self.kill(Proc::Manager(index), after);
             return Ok(());
         }
+        if let Some(time) = self.disks[index].take_stop() {
+            for (version, checksum) in published {
+                self.oracle.note_published(version, checksum)?;
+            }
+            let process = Proc::Manager(index);
+            self.note(format_args!("manager {index} is stopped while it writes"));
+            self.set_stopped(process, true);
+            self.schedule(self.now() + time, Event::Resume(process));
+            return Ok(());
+        }
         place.due = manager.due().map(|due| due.max(self.timeline.now() + PACE));
         let held = manager.held();
         let acknowledges = manager.acknowledges();
@@ -230,7 +240,13 @@ impl World {
 
     fn set_stopped(&mut self, process: Proc, is_stopped: bool) {
         match process {
-            Proc::Manager(index) => self.managers[index].is_stopped = is_stopped,
+            Proc::Manager(index) => {
+                let place = &mut self.managers[index];
+                place.is_stopped = is_stopped;
+                if !is_stopped {
+                    place.clock.set_ahead(Duration::ZERO);
+                }
+            }
             Proc::Responder(index) => self.responders[index].is_stopped = is_stopped,
         }
         self.net.set_stopped(process, is_stopped);
@@ -352,7 +368,12 @@ impl World {
                 let _ = self.fabric.node_down(now, node);
                 self.was_split |= self.is_split();
             }
-            Fault::Disk(index, faults) => self.disks[index].set_faults(faults),
+            Fault::Disk(index, mut faults) => {
+                if let Some((_, time)) = &mut faults.stops_in {
+                    *time = self.replace(Proc::Manager(index)).unwrap_or(*time);
+                }
+                self.disks[index].set_faults(faults);
+            }
             Fault::EtcdDown | Fault::EtcdCut(_) | Fault::EtcdLossy(_) => {
                 self.set_etcd(&fault, true);
             }
