@@ -4,7 +4,7 @@
 use ib_mad::types::Guid;
 use sa_proto::snapshot::LapsedPort;
 
-use super::{Core, Ports, Request};
+use super::Core;
 
 /// Ports that are remembered. Further ones are counted and forgotten: a new master does not ask
 /// them.
@@ -19,14 +19,10 @@ pub(super) fn lapse(core: &mut Core, port_guid: Guid) {
     }
 }
 
-/// A request was granted: its port does register again, if it was asked. If it is yet to be asked,
-/// the request may concern one registration among several that are lost.
-pub(super) fn registered(core: &mut Core, ports: &Ports, request: &Request) {
-    if core.lapsed_ports.len() > 0
-        && let Some(port) = ports.by_lid(request.requester.slid)
-        && !ports.is_unasked(port.guid)
-    {
-        core.lapsed_ports.remove(port.guid);
+/// Ports were asked to register again, and have answered.
+pub(super) fn asked(core: &mut Core, ports: &[Guid]) {
+    for port_guid in ports {
+        core.lapsed_ports.remove(*port_guid);
     }
 }
 
@@ -35,13 +31,12 @@ mod tests {
     use ib_mad::types::{Gid, PKey, SUBNET_PREFIX_DEFAULT};
     use ib_mad::wire::mad::{Method, Status};
     use ib_mad::wire::record::mc_member::component as mc;
-    use ib_mad::wire::record::service::component;
-    use ib_mad::wire::record::{JoinState, McMemberRecord, ServiceRecord};
+    use ib_mad::wire::record::{JoinState, McMemberRecord};
     use ib_mad::wire::sa::{ComponentMask, attribute};
 
     use super::*;
-    use crate::registry::Registry;
     use crate::registry::testing::{GUIDS, NOW_S, end_ports, gid, ports, request};
+    use crate::registry::{Ports, Registry, Request};
 
     fn lapsed(registry: &Registry) -> Vec<Guid> {
         registry.plane().lapsed_ports.iter().map(|row| row.port_guid).collect()
@@ -67,17 +62,10 @@ mod tests {
         request(slid, Method::SET, attribute::MC_MEMBER_RECORD, mask, &record)
     }
 
-    fn service(slid: u16) -> Request {
-        let mut record = [0; 176];
-        ServiceRecord::of_mut(&mut record).set_service_id(7).set_service_gid(gid(slid));
-        let mask = component::SERVICE_ID | component::SERVICE_GID;
-        request(slid, Method::SET, attribute::SERVICE_RECORD, mask, &record)
-    }
-
     /// Regression: with a store that managers share, a port that had lost its memberships with a
     /// link, and was back before a takeover, was never asked to register again.
     #[test]
-    fn a_port_that_lost_memberships_is_remembered_until_it_registers() {
+    fn a_port_that_lost_memberships_is_remembered_until_it_is_asked() {
         let mut registry = Registry::default();
         for lid in [2, 3] {
             let reply = registry.write(NOW_S, &ports(), &join(lid));
@@ -88,14 +76,11 @@ mod tests {
         registry.fabric_changed(&without(2));
         assert_eq!(lapsed(&registry), [GUIDS[1]]);
         registry.fabric_changed(&ports());
-        registry.write(NOW_S, &ports(), &service(3));
-        let restored = Registry::restore(&registry.plane(), []);
-        assert_eq!(lapsed(&restored), [GUIDS[1]], "it is back, and has nothing");
-        let mut before = ports();
-        before.set_unasked([GUIDS[1]].into_iter());
-        assert_eq!(registry.write(NOW_S, &before, &service(2)).status, Status::OK);
-        assert_eq!(lapsed(&registry), [GUIDS[1]], "it does not know yet what it has lost");
-        assert_eq!(registry.write(NOW_S, &ports(), &service(2)).status, Status::OK);
-        assert_eq!(lapsed(&registry), []);
+        // It does not know yet what it has lost.
+        assert_eq!(registry.write(NOW_S, &ports(), &join(2)).status, Status::OK);
+        let mut restored = Registry::restore(&registry.plane(), []);
+        assert_eq!(lapsed(&restored), [GUIDS[1]]);
+        restored.ports_asked(&GUIDS[1..3]);
+        assert_eq!(lapsed(&restored), []);
     }
 }

@@ -324,13 +324,7 @@ impl Registry {
             return reply;
         }
         let key = request.key();
-        let decided = self.change(|core| {
-            let decided = decide(core, now_s, ports, request);
-            if decided.is_ok() && request.method == Method::SET {
-                lapsed::registered(core, ports, request);
-            }
-            decided
-        });
+        let decided = self.change(|core| decide(core, now_s, ports, request));
         let (status, data) = match decided {
             // Data equal to the request's is not stored again.
             Ok(data) => (Status::OK, Some(data).filter(|data| !data.is(&request.data))),
@@ -421,6 +415,13 @@ impl Registry {
     /// unless they have members; client-created ones that become so keep their parameters.
     pub fn set_predefined(&mut self, ports: &Ports, groups: &[PredefinedGroup]) {
         self.change(|core| multicast::set_predefined(core, ports, groups));
+    }
+
+    /// These ports were asked to register again, and have answered: they are no longer among those
+    /// that have lost registrations. Call it before [`fabric_changed`](Self::fabric_changed) if
+    /// ports change, too.
+    pub fn ports_asked(&mut self, ports: &[Guid]) {
+        self.change(|core| lapsed::asked(core, ports));
     }
 
     /// Assigns subscriptions to these responders, by their identities.

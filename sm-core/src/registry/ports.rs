@@ -153,8 +153,6 @@ pub struct Ports {
     by_guid: HashMap<Guid, u32, RandomState>,
     /// Ports that were there and may come back. Their GUIDs are theirs.
     absent: Arc<HashSet<Guid, RandomState>>,
-    /// Ports whose clients have not been asked to register again yet.
-    unasked: Arc<HashSet<Guid, RandomState>>,
     /// Index into `ports` plus 1, by LID; 0 if no port has the LID.
     by_lid: Vec<u32>,
     by_pkeys: PKeySets,
@@ -184,7 +182,6 @@ impl Ports {
             ports,
             by_guid,
             absent: Arc::default(),
-            unasked: Arc::default(),
             by_lid,
             virtual_fabrics: ByMgid::default(),
         }
@@ -220,16 +217,6 @@ impl Ports {
     pub fn set_known(&mut self, guids: impl Iterator<Item = Guid>) {
         let absent = guids.filter(|guid| !self.by_guid.contains_key(guid));
         self.absent = Arc::new(absent.collect());
-    }
-
-    /// Sets the ports whose clients are yet to be asked to register again.
-    pub fn set_unasked(&mut self, guids: impl Iterator<Item = Guid>) {
-        self.unasked = Arc::new(guids.collect());
-    }
-
-    /// Whether the clients of a port are yet to be asked to register again.
-    pub(super) fn is_unasked(&self, guid: Guid) -> bool {
-        self.unasked.contains(&guid)
     }
 
     /// Whether a port has or had this port GUID, or a node has it.

@@ -308,6 +308,8 @@ fn who_lost_registrations_before_a_restart_is_asked() {
     bed.run_for(Duration::from_secs(20));
     assert_eq!(bed.sweeper().clients_to_ask(), 0);
     assert_eq!(bed.fabric.counters().reregistrations, before + 1);
+    assert_eq!(bed.managers[0].sweeper.take_asked(), [lapsed]);
+    assert_eq!(bed.managers[0].sweeper.take_asked(), []);
 }
 
 /// Another manager at the same port has the same LID, so that ports do not show it.

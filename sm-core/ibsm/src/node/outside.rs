@@ -56,6 +56,8 @@ pub trait RegistryLink {
     /// Ports that have lost registrations because they left the fabric, in that registry or a later
     /// one.
     fn lapsed_ports(&self) -> Arc<BTreeSet<Guid>>;
+    /// These of them were asked to register again, and have answered.
+    fn ports_asked(&self, ports: Vec<Guid>);
     /// Accepts streams of writes from now on, or refuses them.
     fn set_open(&self, open: bool);
     /// Lets writes be acknowledged until this time; `None`: they wait.

@@ -114,7 +114,6 @@ impl Node {
         let mut ports = Ports::of(self.sweeper.fabric(), parameters, settings);
         let nodes = self.sweeper.fabric().nodes().map(|(_, node)| node.guid);
         ports.set_known(self.sweeper.lids().guids().chain(nodes));
-        ports.set_unasked(self.sweeper.ports_to_ask());
         self.registry.ports = Some(ports.clone());
         let link = self.registry.link();
         link.fabric_changed(ports, self.predefined_groups(), self.issuer());

@@ -43,7 +43,7 @@ use journal::Journal;
 use m_keys::MKeys;
 use overwritten::Overwritten;
 use partitioning::Partitioning;
-use pending_clients::PendingClients;
+use pending_clients::{LapsedPorts, PendingClients};
 use routing::RoutingState;
 use schedule::Schedule;
 use sharding::Shards;
@@ -76,6 +76,7 @@ pub(in crate::sweep) struct Subnet {
     /// The responder that each client queries.
     pub(in crate::sweep) shards: Shards,
     pub(in crate::sweep) pending_clients: PendingClients,
+    pub(in crate::sweep) lapsed: LapsedPorts,
     pub(in crate::sweep) events: Events,
     /// Report, errors and anomalies of the current sweep, or of the last one.
     pub(in crate::sweep) journal: Journal,
@@ -106,6 +107,7 @@ impl Subnet {
             routing: RoutingState::new(&settings.engine_names()),
             shards: Shards::default(),
             pending_clients: PendingClients::default(),
+            lapsed: LapsedPorts::default(),
             events: Events::default(),
             journal: Journal::default(),
             settings,

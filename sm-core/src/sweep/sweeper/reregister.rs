@@ -7,7 +7,6 @@ use std::time::Instant;
 use ib_mad::types::Guid;
 
 use super::Sweeper;
-use crate::sweep::subnet::Subnet;
 use crate::sweep::subnet::fingerprint::TableFingerprint;
 use crate::sweep::subnet::registry_copy::{ImportedRegistry, RegistryCopy};
 
@@ -17,14 +16,10 @@ impl Sweeper {
         self.subnet.pending_clients.count()
     }
 
-    /// Port GUIDs whose clients have not been asked to register again in this term; none if clients
-    /// are never asked.
-    pub fn ports_to_ask(&self) -> impl Iterator<Item = Guid> {
-        let Subnet { fabric, election, settings, .. } = &self.subnet;
-        let tenure = election.tenure();
-        let is_asked = !settings.no_clients_rereg;
-        let ports = fabric.end_ports().filter(move |_| is_asked).map(|port| fabric.port(port));
-        ports.filter(move |port| port.reregistered_in != tenure).map(|port| port.guid)
+    /// Takes the port GUIDs among those with [lost registrations](Self::set_lapsed_ports) that were
+    /// asked to register again, and have answered.
+    pub fn take_asked(&mut self) -> Vec<Guid> {
+        std::mem::take(&mut self.subnet.lapsed.asked)
     }
 
     /// Sets the tables that the last run left in switches, if the registrations with it are known

@@ -54,8 +54,6 @@ pub(in crate::sweep) struct Reregistration {
     registry_copy: RegistryCopy,
     /// Port GUIDs in the fabric of that master, if known. It has removed what others registered.
     ports_of_master: Option<BTreeSet<Guid>>,
-    /// Ports that have lost registrations in that registry.
-    lapsed: Arc<BTreeSet<Guid>>,
     /// Whether the registry is one for all managers.
     is_shared: bool,
     /// The SA database imported at the start.
@@ -130,10 +128,10 @@ impl Reregistration {
         is_shared: bool,
     ) {
         self.is_shared = is_shared;
-        if Arc::ptr_eq(&self.lapsed, ports) {
+        if Arc::ptr_eq(&subnet.lapsed.ports, ports) {
             return;
         }
-        let before = std::mem::replace(&mut self.lapsed, ports.clone());
+        let before = std::mem::replace(&mut subnet.lapsed.ports, ports.clone());
         let is_master = subnet.election.is_master();
         if !is_master || subnet.settings.no_clients_rereg || ports.is_subset(&before) {
             return;
@@ -145,10 +143,13 @@ impl Reregistration {
             is_new && entry.reregistered_in == tenure
         };
         let asked: Vec<PortIndex> = subnet.fabric.end_ports().filter(is_asked).collect();
+        let is_decided = !self.awaits_copy && self.imported != ImportedRegistry::Expected;
+        if !asked.is_empty() && is_decided {
+            self.due.get_or_insert(now);
+        }
         for port in asked {
             subnet.fabric.port_mut(port).reregistered_in = 0;
             subnet.pending_clients.waiting.insert(port);
-            self.due.get_or_insert(now);
         }
     }
 
@@ -166,7 +167,7 @@ impl Reregistration {
                 (true, _) => entry.reregistered_in != 0,
                 (false, ports) => ports.as_ref().is_none_or(|ports| ports.contains(&entry.guid)),
             };
-            let has_lapsed = self.lapsed.contains(&entry.guid);
+            let has_lapsed = subnet.lapsed.ports.contains(&entry.guid);
             was_present && !has_lapsed && entry.state() == Some(PortState::Active)
         };
         let ports: Vec<PortIndex> = subnet.fabric.end_ports().filter(is_spared).collect();
@@ -280,7 +281,8 @@ impl Reregistration {
     pub(in crate::sweep) fn tables_read(&mut self, subnet: &mut Subnet, now: Instant) {
         let Some(left) = self.fingerprint.take() else { return };
         let unverified = std::mem::take(&mut subnet.pending_clients.unverified);
-        let has_lapsed = |port: &PortIndex| self.lapsed.contains(&subnet.fabric.port(*port).guid);
+        let has_lapsed =
+            |port: &PortIndex| subnet.lapsed.ports.contains(&subnet.fabric.port(*port).guid);
         let is_ours = left.matches(&subnet.fabric);
         let (spared, asked): (BTreeSet<_>, BTreeSet<_>) =
             unverified.into_iter().partition(|port| is_ours && !has_lapsed(port));

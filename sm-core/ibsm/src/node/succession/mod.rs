@@ -195,6 +195,10 @@ impl Succession {
         // Not known while it is being read again.
         self.store_has_session |= parts.registry.held().session != NO_SESSION;
         parts.sweeper.set_lapsed_ports(now, &parts.registry.lapsed_ports(), self.shares);
+        let asked = parts.sweeper.take_asked();
+        if !asked.is_empty() {
+            parts.registry.ports_asked(asked);
+        }
         if is_master {
             self.follow_as_master(now, &mut parts);
         } else {

@@ -115,6 +115,7 @@ pub(super) struct Registered {
     pub(super) open: bool,
     pub(super) held: RegistryVersion,
     pub(super) lapsed_ports: Arc<BTreeSet<Guid>>,
+    pub(super) asked: Vec<Guid>,
     pub(super) acknowledge_until: Option<Instant>,
     pub(super) events: Vec<Event>,
     pub(super) api_partitions: Option<Arc<ApiPartitions>>,
@@ -149,6 +150,10 @@ impl RegistryLink for TestRegistry {
 
     fn held(&self) -> RegistryVersion {
         self.lock().held
+    }
+
+    fn ports_asked(&self, ports: Vec<Guid>) {
+        self.lock().asked.extend(ports);
     }
 
     fn lapsed_ports(&self) -> Arc<BTreeSet<Guid>> {

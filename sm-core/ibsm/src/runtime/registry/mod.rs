@@ -209,6 +209,12 @@ impl RegistryHandle {
         self.shared.arrived.notify_one();
     }
 
+    /// Hands over ports that were asked to register again, and have answered.
+    pub(super) fn ports_asked(&self, ports: Vec<Guid>) {
+        self.shared.inbox().asked.extend(ports);
+        self.shared.arrived.notify_one();
+    }
+
     /// Applies settings that were read again: whether `opensm-sa.dump` is written.
     pub(super) fn follow(&self, settings: &Settings) {
         self.shared.inbox().writes_dump = Some(settings.sa_db_dump);

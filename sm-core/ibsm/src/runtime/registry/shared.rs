@@ -68,6 +68,8 @@ pub(super) struct Inbox {
     pub(super) writes: VecDeque<Job>,
     pub(super) ports: Option<Arc<Ports>>,
     pub(super) predefined: Option<Arc<[PredefinedGroup]>>,
+    /// Ports that were asked to register again.
+    pub(super) asked: Vec<Guid>,
     pub(super) issuer: Option<Issuer>,
     pub(super) events: Vec<Event>,
     /// Whether a session may have begun or ended.
@@ -100,6 +102,7 @@ impl Inbox {
             || self.store
             || self.ports.is_some()
             || self.predefined.is_some()
+            || !self.asked.is_empty()
             || !self.events.is_empty()
             || self.session
             || self.writes_dump.is_some()

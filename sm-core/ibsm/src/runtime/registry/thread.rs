@@ -348,6 +348,7 @@ impl RegistryThread {
         let is_late = self.busy_since.is_some_and(|since| now >= since + STORE_PATIENCE);
         let late = if is_late { std::mem::take(&mut inbox.writes) } else { VecDeque::new() };
         let (ports, predefined) = (inbox.ports.take(), inbox.predefined.take());
+        let asked = std::mem::take(&mut inbox.asked);
         let events = std::mem::take(&mut inbox.events);
         inbox.session = false;
         self.followed.clone_from(&inbox.followed);
@@ -359,7 +360,7 @@ impl RegistryThread {
         self.shared.counters.store_late.add(late.len());
         let verdicts = vec![Verdict::Dropped; late.len()];
         self.answer(late.into(), verdicts);
-        (jobs, Work { ports, predefined, ..Work::default() }, events, stop)
+        (jobs, Work { ports, predefined, asked, ..Work::default() }, events, stop)
     }
 
     /// The responders that can send reports, if they changed: those that serve this SM's session,

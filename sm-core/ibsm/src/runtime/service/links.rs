@@ -77,6 +77,10 @@ impl RegistryLink for RegistryHandle {
         self.held()
     }
 
+    fn ports_asked(&self, ports: Vec<Guid>) {
+        self.ports_asked(ports);
+    }
+
     fn lapsed_ports(&self) -> Arc<BTreeSet<Guid>> {
         self.lapsed_ports()
     }

@@ -108,7 +108,11 @@ impl Subnet {
         self.port_info_set(request, data);
         let port = request.port();
         if !self.pending_clients.is_deferred(port) {
-            self.fabric.port_mut(port).reregistered_in = self.election.tenure();
+            let tenure = self.election.tenure();
+            let entry = self.fabric.port_mut(port);
+            if std::mem::replace(&mut entry.reregistered_in, tenure) != tenure {
+                self.lapsed.note_asked(entry.guid);
+            }
         }
         let wanted = self.lids.get(self.fabric.port(port).guid).map(|range| range.first);
         let got = self.fabric.port(port).base_lid();

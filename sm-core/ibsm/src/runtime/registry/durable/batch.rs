@@ -3,6 +3,7 @@
 use std::mem;
 use std::sync::Arc;
 
+use ib_mad::types::Guid;
 use ib_mad::wire::mad::Status;
 use ib_mad::wire::record::McMemberRecord;
 use sa_proto::snapshot::{RegistryChanges, RegistryPlane, Session};
@@ -26,6 +27,8 @@ pub(in super::super) struct Work {
     pub(in super::super) predefined: Option<Arc<[PredefinedGroup]>>,
     /// Connected responders, if they changed.
     pub(in super::super) responders: Option<Vec<u64>>,
+    /// Ports that were asked to register again before these.
+    pub(in super::super) asked: Vec<Guid>,
 }
 
 /// A write.
@@ -69,6 +72,8 @@ pub(super) struct Surroundings {
     pub(super) ports: Option<Arc<Ports>>,
     pub(super) predefined: Option<Arc<[PredefinedGroup]>>,
     pub(super) responders: Option<Vec<u64>>,
+    /// Ports that were asked to register again. If these are forgotten they are asked once more.
+    asked: Vec<Guid>,
 }
 
 /// How often a batch is decided, at most: once more after its commit failed.
@@ -130,6 +135,7 @@ impl DurableRegistry {
     pub(in super::super) fn begin(&mut self, now_s: u64, work: Work) -> Option<Vec<Verdict>> {
         self.surroundings.take(&work);
         self.unapplied.take(&work);
+        self.surroundings.asked.clear();
         let session = self.publisher.session();
         self.lead(session);
         if self.batch.is_some() {
@@ -140,6 +146,7 @@ impl DurableRegistry {
         let ports = self.surroundings.ports.clone();
         let Some((ports, session)) = ports.zip(session) else {
             self.poll_store(now_s);
+            self.unapplied.asked.clear();
             self.counters.not_master.add(work.writes.len());
             return Some(vec![Verdict::Silence; work.writes.len()]);
         };
@@ -283,6 +290,9 @@ impl DurableRegistry {
         let before = self.registry.plane();
         let ports = &batch.ports;
         let around = mem::take(&mut self.unapplied);
+        if !around.asked.is_empty() {
+            self.registry.ports_asked(&around.asked);
+        }
         if let Some(predefined) = &around.predefined {
             self.registry.set_predefined(ports, predefined);
         }
@@ -441,7 +451,10 @@ impl DurableRegistry {
 impl Surroundings {
     /// Whether there is nothing.
     pub(super) fn is_empty(&self) -> bool {
-        self.ports.is_none() && self.predefined.is_none() && self.responders.is_none()
+        self.ports.is_none()
+            && self.predefined.is_none()
+            && self.responders.is_none()
+            && self.asked.is_empty()
     }
 
     /// Takes the changed parts.
@@ -455,5 +468,6 @@ impl Surroundings {
         if work.responders.is_some() {
             self.responders.clone_from(&work.responders);
         }
+        self.asked.extend_from_slice(&work.asked);
     }
 }

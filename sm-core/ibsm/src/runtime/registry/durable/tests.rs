@@ -12,7 +12,7 @@ use super::*;
 use crate::publish::PublishConfig;
 use crate::runtime::store::faulty::{Fault, Faults, FaultyStore};
 use crate::runtime::store::file::FileStore;
-use sm_core::registry::testing::{NOW_S, gid, ports, request};
+use sm_core::registry::testing::{NOW_S, gid, port, ports, request};
 use sm_core::registry::{
     Attributes, OrderRefusal, PartitionAction, PartitionOrder, Presence, Request,
 };
@@ -506,6 +506,36 @@ fn a_registry_that_is_read_back_knows_ports_groups_and_responders() {
     bed.faults.set_unreadable(false);
     durable.turn(durable.due_s().unwrap(), work([subscribe()]));
     assert_eq!(plane(&durable).subscriptions.get(0).unwrap().responder, 7);
+}
+
+/// A port that left is remembered until it was asked to register again. If it was asked before it
+/// left, in the same batch or in an earlier session, it is remembered all the same.
+#[test]
+fn ports_that_were_asked_are_no_longer_remembered() {
+    let bed = Bed::new();
+    let mut durable = bed.master();
+    let lapsed = |durable: &DurableRegistry| {
+        let plane = plane(durable);
+        plane.lapsed_ports.iter().map(|row| row.port_guid).collect::<Vec<_>>()
+    };
+    let guid = port(1, &[]).guid;
+    let without = || Ports::new(0, Guid(9), vec![port(2, &[0xFFFF])]);
+    let asked = || Work { asked: vec![guid], ..Work::default() };
+    durable.turn(NOW_S, work([group()]));
+    durable.turn(NOW_S, Work { ports: Some(Arc::new(without())), ..asked() });
+    assert_eq!(lapsed(&durable), [guid]);
+    durable.turn(NOW_S, asked());
+    assert_eq!(lapsed(&durable), []);
+    durable.turn(NOW_S, Work { ports: Some(Arc::new(ports())), ..work([group()]) });
+    bed.publisher.end_session();
+    durable.turn(NOW_S, asked());
+    bed.publisher.begin_session(Guid(1)).unwrap();
+    durable.turn(NOW_S, Work { ports: Some(Arc::new(without())), ..Work::default() });
+    durable.turn(NOW_S, Work::default());
+    assert_eq!(lapsed(&durable), [guid]);
+    durable.recover(NOW_S);
+    durable.turn(NOW_S, Work::default());
+    assert_eq!(lapsed(&durable), [guid]);
 }
 
 #[test]
