@@ -113,8 +113,15 @@ pub fn follow(
             .for_each(|lid| tables.lfts[usize::from(to.egress_switch)].set(lid.index(), to.exit));
     }
     let NewTables { lfts, lanes } = tables;
-    let routing =
-        Routing { engine, lfts, hops: hops.clone(), lanes, unreachable, loads: Vec::new() };
+    let routing = Routing {
+        engine,
+        lfts,
+        hops: hops.clone(),
+        lanes,
+        unreachable,
+        loads: Vec::new(),
+        tree: None,
+    };
     Some(Followed { routing, away, has_copies: !new.is_empty() })
 }
 

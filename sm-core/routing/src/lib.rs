@@ -65,6 +65,6 @@ pub use previous::Previous;
 pub use repair::is_kept_unseen;
 pub use routing::{NO_ROUTE, Routing};
 pub use topology::{BLOCK_LEN, Destination, Link, Topology, TopologyBuilder, TopologyError};
-pub use tree::tree_ranks;
+pub use tree::{TreeTables, tree_ranks};
 
 use sa_proto::snapshot::Entries;

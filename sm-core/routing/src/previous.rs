@@ -5,6 +5,7 @@ use sa_proto::snapshot::Entries;
 use crate::hops::HopMatrix;
 use crate::routing::Routing;
 use crate::topology::Topology;
+use crate::tree::TreeTables;
 
 /// The previous routing, from which an engine keeps routes where possible.
 #[derive(Clone, Debug)]
@@ -20,6 +21,8 @@ pub struct Previous<'a> {
     pub switches: Vec<Option<u16>>,
     /// The previous link loads ([`Routing::loads`]); empty if they are not known.
     pub loads: &'a [u32],
+    /// The previous tables of a tree ([`Routing::tree`]), if there were any.
+    pub tree: Option<&'a TreeTables>,
 }
 
 impl<'a> Previous<'a> {
@@ -31,6 +34,7 @@ impl<'a> Previous<'a> {
             lfts: routing.lfts.iter().collect(),
             switches: topology.switches().map(Some).collect(),
             loads: &routing.loads,
+            tree: routing.tree.as_deref(),
         }
     }
 

@@ -1,10 +1,13 @@
 //! What an engine returns: forwarding tables, and what proves and describes them.
 
+use std::sync::Arc;
+
 use ib_mad::types::Lid;
 use sa_proto::snapshot::Entries;
 
 use crate::hops::HopMatrix;
 use crate::lanes::Lanes;
+use crate::tree::TreeTables;
 
 /// The entry of a forwarding table for a LID that has no route.
 pub const NO_ROUTE: u8 = 255;
@@ -28,12 +31,15 @@ pub struct Routing {
     /// By link number of the topology: number of routes from hosts to hosts' LIDs. Empty if the
     /// engine has not counted them.
     pub loads: Vec<u32>,
+    /// If the fabric was routed as a fat tree: the tables, with what they were computed from, so
+    /// that the next ones are computed only where they differ.
+    pub tree: Option<Arc<TreeTables>>,
 }
 
-/// Loads follow from the tables and are not compared.
+/// Loads follow from the tables and are not compared, as what they were computed from.
 impl PartialEq for Routing {
     fn eq(&self, other: &Self) -> bool {
-        let Self { engine, lfts, hops, lanes, unreachable, loads: _ } = self;
+        let Self { engine, lfts, hops, lanes, unreachable, loads: _, tree: _ } = self;
         (engine, lfts, hops, lanes, unreachable)
             == (&other.engine, &other.lfts, &other.hops, &other.lanes, &other.unreachable)
     }

@@ -79,6 +79,7 @@ pub(crate) fn route(order: &Order<'_>, site: &Site) -> Result<Stock, String> {
     Ok(Stock {
         routing: Routing {
             loads: Vec::new(),
+            tree: None,
             engine: "opensm",
             lfts,
             hops: HopMatrix::compute(topology).ok_or("too many switches")?,

@@ -19,6 +19,8 @@ pub(crate) struct Candidate {
 pub(crate) trait PathRules {
     /// Whether [`Self::narrow`] ever removes a candidate.
     const NARROWS: bool = false;
+    /// Whether [`Self::allow`] never refuses a link.
+    const ALLOWS_ALL: bool = false;
 
     /// Whether the peer on a link, with `there` hops left, is closer to the egress switch than the
     /// switch itself, which has `closer + 1` hops left.
@@ -33,6 +35,19 @@ pub(crate) trait PathRules {
         true
     }
 
+    /// All that [`Self::allow`] depends on, besides the link: a number of the switch, and of the
+    /// peer.
+    #[inline]
+    fn of_switch(&self, _switch: u16) -> u8 {
+        0
+    }
+
+    /// All that [`Self::allow`] depends on of the link.
+    #[inline]
+    fn of_link(&self, _link: u32) -> u8 {
+        0
+    }
+
     /// Removes candidates of a switch from those at index `first` onwards, but never all of them.
     #[inline]
     fn narrow(&self, _switch: u16, _candidates: &mut Vec<Candidate>, _first: usize) {}
@@ -40,6 +55,7 @@ pub(crate) trait PathRules {
 
 impl<W: PathRules> PathRules for &W {
     const NARROWS: bool = W::NARROWS;
+    const ALLOWS_ALL: bool = W::ALLOWS_ALL;
 
     #[inline]
     fn is_closer(&self, closer: u8, there: u8, switch: u16, link: u32, peer: u16) -> bool {
@@ -52,6 +68,16 @@ impl<W: PathRules> PathRules for &W {
     }
 
     #[inline]
+    fn of_switch(&self, switch: u16) -> u8 {
+        (**self).of_switch(switch)
+    }
+
+    #[inline]
+    fn of_link(&self, link: u32) -> u8 {
+        (**self).of_link(link)
+    }
+
+    #[inline]
     fn narrow(&self, switch: u16, candidates: &mut Vec<Candidate>, first: usize) {
         (**self).narrow(switch, candidates, first);
     }
@@ -60,7 +86,9 @@ impl<W: PathRules> PathRules for &W {
 /// Allows every shortest path.
 pub(crate) struct Shortest;
 
-impl PathRules for Shortest {}
+impl PathRules for Shortest {
+    const ALLOWS_ALL: bool = true;
+}
 
 /// The candidates of all switches for one egress switch.
 pub(crate) struct Candidates {

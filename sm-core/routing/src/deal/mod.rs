@@ -28,11 +28,14 @@ mod order;
 
 use ib_mad::types::Lid;
 
+use std::sync::Arc;
+
 pub(super) use self::candidates::{Candidate, Candidates, PathRules, Shortest, list_candidates};
 use self::hand::Hand;
 pub(super) use self::order::{Batch, batches, batches_of};
 use super::hops::{First, list_sources};
 use super::tables::Tables;
+use super::tree::TreeTables;
 use super::{CommonOptions, Entries, HopMatrix, Link, Ties, Topology};
 
 /// Forwarding tables before relief.
@@ -47,6 +50,8 @@ pub(super) struct Dealt {
     pub(super) unreachable: u64,
     /// By link: number of routes from hosts to hosts' LIDs; empty if they were not counted.
     pub(super) loads: Vec<u32>,
+    /// The tables of a tree, with what they were computed from.
+    pub(super) tree: Option<Arc<TreeTables>>,
 }
 
 /// Routes all destinations by `hops`, whose rows are egress switches. `path_rules` returns the
@@ -69,7 +74,7 @@ pub(super) fn deal<W: PathRules>(
         // Some routes were not counted.
         loads.clear();
     }
-    Draft { dealt: Dealt { lfts: tables.finish(), unreachable, loads } }
+    Draft { dealt: Dealt { lfts: tables.finish(), unreachable, loads, tree: None } }
 }
 
 impl Draft {

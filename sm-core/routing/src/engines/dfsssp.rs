@@ -71,8 +71,8 @@ impl Engine for Dfsssp {
         });
         let mut drafts = vec![first];
         let made = |dealt: Dealt, lanes, distances: Distances<'_>| {
-            let (Dealt { lfts, unreachable, loads }, hops) = (dealt, distances.finish());
-            Routing { engine: self.name(), lfts, hops, lanes, unreachable, loads }
+            let (Dealt { lfts, unreachable, loads, tree }, hops) = (dealt, distances.finish());
+            Routing { engine: self.name(), lfts, hops, lanes, unreachable, loads, tree }
         };
         for &pairs in Pairs::choices(topology) {
             for place in 0..1 + usize::from(is_repaired) {
@@ -118,7 +118,7 @@ fn attempt(
             walk.enter(&mut tables, lid, exit);
         }
     }
-    let dealt = Dealt { lfts: tables.finish(), unreachable, loads: Vec::new() };
+    let dealt = Dealt { lfts: tables.finish(), unreachable, loads: Vec::new(), tree: None };
     // Lanes are scarce here: layers by pair would hardly fit.
     Some((dealt, Lanes::Layers(placement.finish())))
 }

@@ -63,7 +63,8 @@ impl Engine for FromFile {
         let (lfts, unreachable) = tables(topology, &steering.file.lfts);
         let hops = potential(topology, &lfts).map_err(|reason| reason.of(self.name()))?;
         let (engine, lanes) = (self.name(), Lanes::Free);
-        let routing = Routing { engine, lfts, hops, lanes, unreachable, loads: Vec::new() };
+        let routing =
+            Routing { engine, lfts, hops, lanes, unreachable, loads: Vec::new(), tree: None };
         let found = verify::deliveries(topology, &routing);
         match found.defects.first() {
             Some(&first) => {
@@ -92,8 +93,8 @@ fn by_hops(
             relieve_draft(draft, topology, common, &by_egress_switch, |_| Shortest)
         }
     };
-    let Dealt { lfts, unreachable, loads } = dealt;
-    Routing { engine, lfts, hops: hops.clone(), lanes: Lanes::Free, unreachable, loads }
+    let Dealt { lfts, unreachable, loads, tree: _ } = dealt;
+    Routing { engine, lfts, hops: hops.clone(), lanes: Lanes::Free, unreachable, loads, tree: None }
 }
 
 /// Returns the given tables, reduced to the LIDs of the topology and with the last steps added, and

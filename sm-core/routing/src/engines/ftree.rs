@@ -99,7 +99,7 @@ impl Engine for FTree {
         let tree = labels.tree(topology, &steering.common);
         if let Some(tree) = tree.as_ref().filter(|_| !tree::is_found(previous)) {
             let dealt = tree.route(topology, &labels.hops, previous, path_rules);
-            let Dealt { lfts, unreachable, loads } = dealt;
+            let Dealt { lfts, unreachable, loads, tree } = dealt;
             return Ok(Routing {
                 engine: self.name(),
                 lfts,
@@ -107,6 +107,7 @@ impl Engine for FTree {
                 lanes: Lanes::Free,
                 unreachable,
                 loads,
+                tree,
             });
         }
         let repaired = previous.and_then(|previous| now.repair(topology, previous, then.as_ref()));
@@ -124,9 +125,10 @@ impl Engine for FTree {
             }
             dealt
         };
-        let Dealt { lfts, unreachable, loads } =
+        let Dealt { lfts, unreachable, loads, tree } =
             settle(topology, previous, &labels.hops, path_rules, repaired, route_afresh);
-        Ok(Routing { engine: self.name(), lfts, hops, lanes: Lanes::Free, unreachable, loads })
+        let lanes = Lanes::Free;
+        Ok(Routing { engine: self.name(), lfts, hops, lanes, unreachable, loads, tree })
     }
 }
 
@@ -163,7 +165,7 @@ fn grow(topology: &Topology, labels: &Labels, hops: &HopMatrix, nodes: &ComputeN
         others.iter().for_each(|batch| climber.route(batch));
     }
     let Climber { tables, unreachable, .. } = climber;
-    Dealt { lfts: tables.finish(), unreachable, loads: Vec::new() }
+    Dealt { lfts: tables.finish(), unreachable, loads: Vec::new(), tree: None }
 }
 
 /// Whether all switches of a rank have the same number of links. In other trees shift patterns

@@ -81,7 +81,15 @@ impl Engine for Lash {
         if let Some(Routed { lfts, unreachable, layers, .. }) = routed {
             let hops = distances.finish();
             let (loads, lanes) = (Vec::new(), Lanes::Layers(layers));
-            return Ok(Routing { engine: self.name(), lfts, hops, lanes, unreachable, loads });
+            return Ok(Routing {
+                engine: self.name(),
+                lfts,
+                hops,
+                lanes,
+                unreachable,
+                loads,
+                tree: None,
+            });
         }
         Err(Reason::TooFewLanes { lanes }.of(self.name()))
     }

@@ -104,7 +104,7 @@ fn routing(
 ) -> Routing {
     // In a single layer any SL is valid.
     let lanes = if layers.count < 2 { Lanes::Free } else { Lanes::Layers(layers) };
-    Routing { engine, lfts, hops, lanes, unreachable, loads: Vec::new() }
+    Routing { engine, lfts, hops, lanes, unreachable, loads: Vec::new(), tree: None }
 }
 
 /// Shortest paths with layers that both directions of a pair of switches share.

@@ -166,7 +166,7 @@ fn in_groups(
     let (lfts, mut hops, unreachable) = best.finish();
     hops.transpose();
     let lanes = lanes_of(topology, &layers);
-    Routing { engine: Nue.name(), lfts, hops, lanes, unreachable, loads: Vec::new() }
+    Routing { engine: Nue.name(), lfts, hops, lanes, unreachable, loads: Vec::new(), tree: None }
 }
 
 /// Makes replies on the SL of their requests as free of credit loops as requests, if the lanes
@@ -209,7 +209,7 @@ fn shortest(
     let previous = previous.filter(|previous| previous.hops.is_some());
     let dealt = distances.route_tree(&plain, previous);
     let dealt = dealt.unwrap_or_else(|| sssp::walk(topology, &plain, &mut distances));
-    let Dealt { lfts, unreachable, loads } = dealt;
+    let Dealt { lfts, unreachable, loads, tree } = dealt;
     let lanes = match dfsssp::layers(topology, &plain, &mut distances, &lfts, pairs)? {
         // Any SL is valid.
         Lanes::Layers(layers) if layers.count < 2 => Lanes::Free,
@@ -220,7 +220,8 @@ fn shortest(
     if loops.is_some_and(|loops| !loops.is_free()) {
         return None;
     }
-    Some(Routing { engine, lfts, hops: distances.finish(), lanes, unreachable, loads })
+    let hops = distances.finish();
+    Some(Routing { engine, lfts, hops, lanes, unreachable, loads, tree })
 }
 
 /// Number of lanes that may be used.

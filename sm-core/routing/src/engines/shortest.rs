@@ -22,9 +22,9 @@ pub(super) fn route_shortest<W: PathRules + Sync>(
     let hops = super::hops::compute(engine, topology, previous)?;
     let tree = if W::NARROWS { None } else { Tree::find(topology, common) };
     if let Some(tree) = tree.as_ref().filter(|_| !tree::is_found(previous)) {
-        let Dealt { lfts, unreachable, loads } =
+        let Dealt { lfts, unreachable, loads, tree } =
             tree.route(topology, &hops, previous, |_| path_rules);
-        return Ok(Routing { engine, lfts, hops, lanes: Lanes::Free, unreachable, loads });
+        return Ok(Routing { engine, lfts, hops, lanes: Lanes::Free, unreachable, loads, tree });
     }
     let repaired =
         previous.and_then(|previous| repair_by_hops(topology, &hops, previous, |_| path_rules));
@@ -35,9 +35,9 @@ pub(super) fn route_shortest<W: PathRules + Sync>(
         let draft = deal(topology, common, &hops, |_| path_rules);
         relieve_draft(draft, topology, common, &hops, |_| path_rules)
     };
-    let Dealt { lfts, unreachable, loads } =
+    let Dealt { lfts, unreachable, loads, tree } =
         settle(topology, previous, &hops, |_| path_rules, repaired, route_afresh);
-    Ok(Routing { engine, lfts, hops, lanes: Lanes::Free, unreachable, loads })
+    Ok(Routing { engine, lfts, hops, lanes: Lanes::Free, unreachable, loads, tree })
 }
 
 /// Routes all destinations along the cheapest paths by weight, keeping no previous routes. The
@@ -62,9 +62,9 @@ fn route_cheapest(
         costs: distances.to(egress_switch).costs().to_vec(),
         weights: &common.hop_weights,
     };
-    let Dealt { lfts, unreachable, loads } = deal(topology, common, &hops, cheapest).keep();
+    let Dealt { lfts, unreachable, loads, tree } = deal(topology, common, &hops, cheapest).keep();
     hops.transpose();
-    Ok(Routing { engine, lfts, hops, lanes: Lanes::Free, unreachable, loads })
+    Ok(Routing { engine, lfts, hops, lanes: Lanes::Free, unreachable, loads, tree })
 }
 
 /// Rules that allow all links on cheapest paths.

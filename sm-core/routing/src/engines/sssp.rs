@@ -51,9 +51,9 @@ impl Engine for Sssp {
             distances
                 .settle(previous, repaired, |distances| walk(topology, &steering.common, distances))
         });
-        let Dealt { lfts, unreachable, loads } = dealt;
+        let Dealt { lfts, unreachable, loads, tree } = dealt;
         let (hops, lanes) = (distances.finish(), Lanes::Free);
-        Ok(Routing { engine: self.name(), lfts, hops, lanes, unreachable, loads })
+        Ok(Routing { engine: self.name(), lfts, hops, lanes, unreachable, loads, tree })
     }
 }
 
@@ -79,7 +79,7 @@ pub(crate) fn walk(
     }
     let mut lfts = tables.finish();
     let loads = distances.relieve(common, walk.loads_of_hosts(), &mut lfts);
-    Dealt { lfts, unreachable, loads }
+    Dealt { lfts, unreachable, loads, tree: None }
 }
 
 #[cfg(test)]

@@ -111,6 +111,7 @@ impl Torus2Qos {
             lanes: Lanes::Torus(Arc::new(lanes)),
             unreachable: 0,
             loads: Vec::new(),
+            tree: None,
         })
     }
 }

@@ -98,7 +98,7 @@ impl Engine for UpDown {
             let draft = deal(topology, &steering.common, &labels.hops, path_rules);
             relieve_draft(draft, topology, &steering.common, &labels.hops, path_rules)
         };
-        let Dealt { lfts, unreachable, loads } = match &tree {
+        let Dealt { lfts, unreachable, loads, tree } = match &tree {
             Some(tree) if !tree::is_found(previous) => {
                 tree.route(topology, &labels.hops, previous, path_rules)
             }
@@ -106,7 +106,8 @@ impl Engine for UpDown {
         };
         let mut hops = labels.hops;
         hops.transpose();
-        Ok(Routing { engine: self.name(), lfts, hops, lanes: Lanes::Free, unreachable, loads })
+        let lanes = Lanes::Free;
+        Ok(Routing { engine: self.name(), lfts, hops, lanes, unreachable, loads, tree })
     }
 }
 

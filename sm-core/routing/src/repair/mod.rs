@@ -130,7 +130,7 @@ pub(super) fn repair<W: PathRules>(
         let row = now.hops.row(batch.egress_switch).iter();
         (row.filter(|&&hops| hops == HopMatrix::UNREACHABLE).count() * batch.lids.len()) as u64
     });
-    let dealt = Dealt { lfts, unreachable: unreachable.sum(), loads: dealer.finish() };
+    let dealt = Dealt { lfts, unreachable: unreachable.sum(), loads: dealer.finish(), tree: None };
     Some(Repaired { dealt, change })
 }
 

@@ -20,6 +20,7 @@ const VOTERS_MAX: usize = 16;
 
 /// The slots that routes to each LID prefer, by rank of the link's lower end and index in
 /// [`Exits::hosts`].
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Digits {
     pub(super) slots: Vec<Vec<u16>>,
 }

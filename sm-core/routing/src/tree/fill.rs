@@ -1,10 +1,13 @@
 //! Computes the tables of all switches, each by itself.
 
+use std::sync::Arc;
+
 use rayon::prelude::*;
 use sa_proto::snapshot::Entries;
 
 use super::digits::{Digits, voters};
 use super::exits::Exits;
+use super::reuse::{Reuse, Rules, TreeTables};
 use super::{NO_SLOT, Tree};
 use crate::balance::{is_balanced, most_to_hosts};
 use crate::deal::{Dealt, PathRules};
@@ -14,7 +17,8 @@ use crate::{HopMatrix, NO_ROUTE, PortMask, Previous, Topology};
 /// Routes all destinations by `hops`, which has a row per egress switch, and by the rules for each.
 /// Takes time proportional to switches times links plus switches times LIDs. Loads are not counted,
 /// except that in a small fabric digits of previous tables are kept only if the worst link has at
-/// most 2 % more routes with them.
+/// most 2 % more routes with them. If the previous tables are known to be of the same tree, only
+/// routes are computed that hops and links can have changed.
 pub(super) fn route<W: PathRules>(
     topology: &Topology,
     tree: &Tree,
@@ -25,8 +29,13 @@ pub(super) fn route<W: PathRules>(
     let exits = Exits::new(topology, tree);
     let mut by_switch = hops.clone();
     by_switch.transpose();
+    let rules = Rules::of(topology, &path_rules);
+    let reuse =
+        previous.and_then(|previous| Reuse::find(topology, tree, &by_switch, &rules, previous));
     let tables = |digits: &Digits, switches: &[u16]| {
+        let reuse = reuse.as_ref().filter(|reuse| reuse.made.digits == *digits);
         let begin = || Filler {
+            reuse,
             topology,
             tree,
             hops: &by_switch,
@@ -41,6 +50,7 @@ pub(super) fn route<W: PathRules>(
             uplinks: Vec::new(),
             far_ends: Vec::new(),
             candidates: Vec::new(),
+            scratch: Vec::new(),
         };
         let tables = switches.par_iter().map_init(begin, |filler, &switch| filler.table(switch));
         tables.collect::<Vec<(Entries, u64)>>()
@@ -53,19 +63,25 @@ pub(super) fn route<W: PathRules>(
         let samples: Vec<_> = voters.iter().copied().zip(samples).collect();
         numbers.or_before(topology, tree, &exits, previous, &samples)
     });
-    let tables = match before {
+    let (digits, tables) = match before {
         Some(before) => {
             let kept = tables(&before, &switches);
             match is_quick(topology).then(|| tables(&numbers, &switches)) {
-                Some(fresh) if !is_balanced(most(topology, &kept), most(topology, &fresh)) => fresh,
-                _ => kept,
+                Some(fresh) if !is_balanced(most(topology, &kept), most(topology, &fresh)) => {
+                    (numbers, fresh)
+                }
+                _ => (before, kept),
             }
         }
-        None => tables(&numbers, &switches),
+        None => {
+            let fresh = tables(&numbers, &switches);
+            (numbers, fresh)
+        }
     };
-    let unreachable = tables.iter().map(|(_, unreachable)| unreachable).sum();
-    let lfts = tables.into_iter().map(|(lft, _)| lft).collect();
-    Dealt { lfts, unreachable, loads: Vec::new() }
+    let (lfts, unreachable): (Vec<Entries>, Vec<u64>) = tables.into_iter().unzip();
+    let total = unreachable.iter().sum();
+    let made = TreeTables { tree: tree.clone(), digits, rules, lfts: lfts.clone(), unreachable };
+    Dealt { lfts, unreachable: total, loads: Vec::new(), tree: Some(Arc::new(made)) }
 }
 
 /// Number of routes to hosts' LIDs on the most loaded link with these tables.
@@ -102,6 +118,7 @@ struct Filler<'a, F> {
     exits: &'a Exits,
     digits: &'a Digits,
     previous: Option<&'a Previous<'a>>,
+    reuse: Option<&'a Reuse<'a>>,
     /// By egress switch: number of links that lead closer, and of useful uplinks among them.
     closer: Vec<u8>,
     upward: Vec<u8>,
@@ -116,19 +133,64 @@ struct Filler<'a, F> {
     far_ends: Vec<(&'a [u8], bool)>,
     /// Links that lead closer to an egress switch, counted from the switch's first.
     candidates: Vec<u8>,
+    /// A table of which a few entries are valid.
+    scratch: Vec<u8>,
 }
 
 impl<W: PathRules, F: Fn(u16) -> W> Filler<'_, F> {
     /// Returns the table of a switch, and the number of LIDs without a route.
     fn table(&mut self, switch: u16) -> (Entries, u64) {
+        if let Some(reuse) = self.reuse
+            && let Some(columns) = reuse.columns(switch)
+        {
+            return self.patched(switch, &columns, &reuse.made.lfts[usize::from(switch)]);
+        }
         let mut lft = vec![NO_ROUTE; self.topology.table_len()];
-        let mut unreachable = 0;
-        self.survey(switch);
-        let ups = self.uplinks.len();
+        self.survey(switch, None);
         let is_leaf = |other: &u16| self.tree.rank(*other) == 0;
         let others = self.topology.switches().filter(|other| !is_leaf(other));
         let egress_switches: Vec<u16> = self.tree.leaves.iter().copied().chain(others).collect();
-        for egress_switch in egress_switches {
+        let unreachable = self.fill(switch, &egress_switches, &mut lft);
+        let before = self.previous.and_then(|previous| previous.entries(switch));
+        let same = before.filter(|before| ***before == *lft).cloned();
+        (same.unwrap_or_else(|| lft.into()), unreachable)
+    }
+
+    /// Returns the table of a switch from that `before`, of which the routes to these egress
+    /// switches may differ, and the number of LIDs among them without a route.
+    fn patched(&mut self, switch: u16, columns: &[u16], before: &Entries) -> (Entries, u64) {
+        if columns.is_empty() {
+            return (before.clone(), 0);
+        }
+        let mut lft = std::mem::take(&mut self.scratch);
+        lft.resize(self.topology.table_len(), NO_ROUTE);
+        let exits = self.exits;
+        let lids = |&egress_switch: &u16| {
+            let hosts = exits.hosts[exits.range(egress_switch)].iter().map(|exit| exit.lid);
+            hosts.chain(exits.own(egress_switch).iter().copied())
+        };
+        columns.iter().flat_map(lids).for_each(|lid| lft[lid] = NO_ROUTE);
+        self.survey(switch, Some(columns));
+        let unreachable = self.fill(switch, columns, &mut lft);
+        let is_same = columns.iter().flat_map(lids).all(|lid| lft[lid] == before[lid]);
+        let table = match is_same {
+            true => before.clone(),
+            false => {
+                let mut table = before.to_vec();
+                columns.iter().flat_map(lids).for_each(|lid| table[lid] = lft[lid]);
+                table.into()
+            }
+        };
+        self.scratch = lft;
+        (table, unreachable)
+    }
+
+    /// Sets the entries for the LIDs of some egress switches; returns the number of those without a
+    /// route.
+    fn fill(&mut self, switch: u16, egress_switches: &[u16], lft: &mut [u8]) -> u64 {
+        let mut unreachable = 0;
+        let ups = self.uplinks.len();
+        for &egress_switch in egress_switches {
             let hosts = self.exits.range(egress_switch);
             let own = self.exits.own(egress_switch);
             if hosts.is_empty() && own.is_empty() {
@@ -156,24 +218,31 @@ impl<W: PathRules, F: Fn(u16) -> W> Filler<'_, F> {
                 }
                 several => {
                     let is_whole = is_up && several.len() == ups;
-                    self.choose(switch, egress_switch, is_up, is_whole, &mut lft);
+                    self.choose(switch, egress_switch, is_up, is_whole, lft);
                 }
             }
         }
-        let before = self.previous.and_then(|previous| previous.entries(switch));
-        let same = before.filter(|before| ***before == *lft).cloned();
-        (same.unwrap_or_else(|| lft.into()), unreachable)
+        unreachable
     }
 
-    /// Finds the useful uplinks, and by egress switch how many links lead closer.
-    fn survey(&mut self, switch: u16) {
+    /// Finds the useful uplinks, and by egress switch how many links lead closer: to all, or to
+    /// those of some `columns` only.
+    fn survey(&mut self, switch: u16, columns: Option<&[u16]>) {
         let Self { topology, tree, hops, closer, upward, last, ports, .. } = self;
         let Self { uplinks, far_ends, .. } = self;
         let here = hops.row(switch);
         let links = topology.links(switch);
         for counts in [&mut *closer, upward, last] {
-            counts.clear();
-            counts.resize(here.len(), 0);
+            match columns {
+                Some(columns) => {
+                    counts.resize(here.len(), 0);
+                    columns.iter().for_each(|&column| counts[usize::from(column)] = 0);
+                }
+                None => {
+                    counts.clear();
+                    counts.resize(here.len(), 0);
+                }
+            }
         }
         ports.clear();
         uplinks.clear();
@@ -189,8 +258,16 @@ impl<W: PathRules, F: Fn(u16) -> W> Filler<'_, F> {
                 ports[usize::from(slot)] = link.port;
             }
             far_ends.push((there, is_up));
-            let counts = closer.iter_mut().zip(upward.iter_mut()).zip(last.iter_mut());
-            count_closer(here, there, index, u8::from(is_up), counts);
+            let Some(columns) = columns else {
+                let counts = closer.iter_mut().zip(upward.iter_mut()).zip(last.iter_mut());
+                count_closer(here, there, index, u8::from(is_up), counts);
+                continue;
+            };
+            for at in columns.iter().copied().map(usize::from) {
+                let counts = (&mut closer[at], &mut upward[at]);
+                let counts = std::iter::once((counts, &mut last[at]));
+                count_closer(&here[at..=at], &there[at..=at], index, u8::from(is_up), counts);
+            }
         }
     }
 

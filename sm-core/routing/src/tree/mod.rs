@@ -19,6 +19,9 @@ mod digits;
 mod exits;
 mod fill;
 mod places;
+mod reuse;
+
+pub use reuse::TreeTables;
 
 use super::deal::{Dealt, PathRules};
 use super::{CommonOptions, Destination, HopMatrix, Previous, Ties, Topology};

@@ -208,6 +208,40 @@ fn fifty_failures_cost_no_more_than_routing_from_scratch() {
     }
 }
 
+/// What is computed only where hops and links differ is what is computed everywhere.
+#[test]
+fn tables_made_from_previous_ones_are_those_made_without() {
+    let mut shared = 0;
+    for (levels, radix, hosts, lmc) in [(3, 12, 432, 0), (2, 16, 128, 1), (2, 16, 128, 0)] {
+        let net = fat_tree(levels, radix, hosts);
+        let whole = testing::topology(&net, lmc);
+        for name in ENGINES {
+            let (mut then, mut routing) = (whole.clone(), routed(name, &whole, None));
+            let mut gone = HashSet::new();
+            let numbers = (0..whole.link_count() / 2).filter(|&number| is_drawn(number, 5, 7));
+            for (step, number) in numbers.take(16).enumerate() {
+                // Cables fail, up to three at a time, and others return.
+                gone.insert(number);
+                if step % 3 == 2 {
+                    gone.extend([number + 1, number + 2]);
+                }
+                if step % 4 == 3 {
+                    gone.retain(|&number| is_drawn(number, 4, step));
+                }
+                let now = testing::topology_without(&net, lmc, |number| gone.contains(&number));
+                let previous = Previous::same_switches(&then, &routing);
+                let without =
+                    routed(name, &now, Some(&Previous { tree: None, ..previous.clone() }));
+                let with = routed(name, &now, Some(&previous));
+                assert_eq!(with, without, "{name}, step {step}");
+                shared += usize::from(with.tree.is_some() && previous.tree.is_some());
+                (then, routing) = (now, with);
+            }
+        }
+    }
+    assert!(shared > 200, "{shared} steps had tables to start from");
+}
+
 /// Hosts are numbered one after the other, so all numbers after one that leaves change.
 #[test]
 fn a_host_that_leaves_moves_no_others() {

@@ -212,4 +212,14 @@ impl PathRules for UpThenDown<'_> {
         };
         accepted & self.phases[usize::from(peer)] != 0
     }
+
+    #[inline]
+    fn of_switch(&self, switch: u16) -> u8 {
+        self.phases[usize::from(switch)]
+    }
+
+    #[inline]
+    fn of_link(&self, link: u32) -> u8 {
+        self.downward[link as usize].into()
+    }
 }

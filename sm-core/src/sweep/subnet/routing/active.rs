@@ -12,7 +12,7 @@ use sm_config::RoutingFiles;
 use sm_routing::hosts::Away;
 use sm_routing::multicast::Place;
 use sm_routing::verify::Unicast;
-use sm_routing::{HopMatrix, Lanes, Steering, Topology};
+use sm_routing::{HopMatrix, Lanes, Steering, Topology, TreeTables};
 
 /// Operators' options for engines.
 #[derive(Clone, Debug)]
@@ -35,6 +35,8 @@ pub(in crate::sweep) struct ActiveRouting {
     pub(super) hops: HopMatrix,
     /// By link: routes of hosts, if the engine has counted them.
     pub(super) loads: Vec<u32>,
+    /// What the tables of a tree were computed from.
+    pub(super) tree: Option<Arc<TreeTables>>,
     /// Hops of shortest paths, where the engine's paths are longer.
     pub(super) distances: Option<HopMatrix>,
     /// Switch numbers.

@@ -193,7 +193,7 @@ impl RoutingJob {
     fn chosen(self, verified: Verified) -> Chosen {
         let Verified { routing, deliveries, loops, kept, away } = verified;
         let path_sls = self.path_sls(&routing.lanes);
-        let Routing { engine, lfts, hops, lanes, loads, .. } = routing;
+        let Routing { engine, lfts, hops, lanes, loads, tree, .. } = routing;
         let Self { topology, switches, asked, .. } = self;
         let is_shortest = engine == MinHop.name() && asked.steering.common.hop_weights.is_empty();
         let distances = if is_shortest { None } else { HopMatrix::compute(&topology) };
@@ -205,6 +205,7 @@ impl RoutingJob {
             topology,
             hops,
             loads,
+            tree,
             distances,
             switches,
             numbers,
@@ -237,6 +238,7 @@ impl RoutingJob {
                 lfts: ports(&before.lfts),
                 switches: before.switches.clone(),
                 loads: &before.made.loads,
+                tree: before.made.tree.as_deref(),
             }),
             (None, Some(lfts)) if self.may_inherit(engine) => Some(Previous {
                 topology: &self.topology,
@@ -244,6 +246,7 @@ impl RoutingJob {
                 lfts: ports(lfts),
                 switches: self.topology.switches().map(Some).collect(),
                 loads: &[],
+                tree: None,
             }),
             (None, _) => None,
         };
