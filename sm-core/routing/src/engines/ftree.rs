@@ -87,7 +87,7 @@ impl Engine for FTree {
             }
             Ok(Ranked { order, labels })
         };
-        let (now, then) = Ranked::both(topology, previous, rank)?;
+        let now = rank(topology)?;
         let labels = &now.labels;
         if let Some((from, to)) = updn::parted_hosts(topology, &now.order, &labels.hops) {
             let reason = Reason::NoUpDownRoute { from, to, takes_io_nodes: true };
@@ -110,7 +110,10 @@ impl Engine for FTree {
                 tree,
             });
         }
-        let repaired = previous.and_then(|previous| now.repair(topology, previous, then.as_ref()));
+        let repaired = previous.and_then(|previous| {
+            let then = Ranked::before(topology, previous, rank);
+            now.repair(topology, previous, then.as_ref())
+        });
         let nodes = ComputeNodes::new(&steering.common);
         let route_afresh = || {
             if let Some(tree) = &tree {

@@ -82,14 +82,13 @@ impl Engine for UpDown {
             }
             Ok(Ranked { order, labels })
         };
-        let (now, then) = Ranked::both(topology, previous, rank)?;
+        let now = rank(topology)?;
         if let Some((from, to)) = parted_hosts(topology, &now.order, &now.labels.hops) {
             let reason = Reason::NoUpDownRoute { from, to, takes_io_nodes: false };
             return Err(reason.of(self.name()));
         }
-        let repaired = previous.and_then(|previous| now.repair(topology, previous, then.as_ref()));
-        let tree = now.labels.tree(topology, &steering.common);
-        let labels = now.labels;
+        let labels = &now.labels;
+        let tree = labels.tree(topology, &steering.common);
         let path_rules = |egress_switch| labels.path_rules(egress_switch);
         let route_afresh = || {
             if let Some(tree) = &tree {
@@ -102,9 +101,15 @@ impl Engine for UpDown {
             Some(tree) if !tree::is_found(previous) => {
                 tree.route(topology, &labels.hops, previous, path_rules)
             }
-            _ => settle(topology, previous, &labels.hops, path_rules, repaired, route_afresh),
+            _ => {
+                let repaired = previous.and_then(|previous| {
+                    let then = Ranked::before(topology, previous, rank);
+                    now.repair(topology, previous, then.as_ref())
+                });
+                settle(topology, previous, &labels.hops, path_rules, repaired, route_afresh)
+            }
         };
-        let mut hops = labels.hops;
+        let mut hops = now.labels.hops;
         hops.transpose();
         let lanes = Lanes::Free;
         Ok(Routing { engine: self.name(), lfts, hops, lanes, unreachable, loads, tree })

@@ -12,21 +12,14 @@ pub(crate) struct Ranked {
 }
 
 impl Ranked {
-    /// Ranks the current topology, and the previous one too if it has the same switches: operators'
-    /// options refer to current switch numbers.
-    pub(crate) fn both<E: Send>(
+    /// Ranks the previous topology, if it has the same switches: operators' options refer to current
+    /// switch numbers.
+    pub(crate) fn before<E>(
         topology: &Topology,
-        previous: Option<&Previous<'_>>,
-        rank: impl Fn(&Topology) -> Result<Self, E> + Sync,
-    ) -> Result<(Self, Option<Self>), E> {
-        let is_same = |previous: &&Previous<'_>| {
-            previous.topology.switch_count() == topology.switch_count()
-                && topology.switches().all(|switch| previous.switch(switch) == Some(switch))
-        };
-        let before = previous.filter(is_same);
-        let then = || before.and_then(|previous| rank(previous.topology).ok());
-        let (now, then) = rayon::join(|| rank(topology), then);
-        Ok((now?, then))
+        previous: &Previous<'_>,
+        rank: impl Fn(&Topology) -> Result<Self, E>,
+    ) -> Option<Self> {
+        previous.is_of_same_switches(topology).then(|| rank(previous.topology).ok()).flatten()
     }
 
     /// Keeps the previous routes where possible. `then` is the ranking of the previous topology, if
