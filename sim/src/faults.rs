@@ -23,6 +23,8 @@ pub enum Fault {
     Stop(Proc),
     /// Nothing passes from one process to another.
     Cut(Proc, Proc),
+    /// Nothing passes between these processes and all others, in neither direction.
+    Parts(Vec<Proc>),
     /// A manager's feed to a responder makes no progress, for less time than keepalive permits.
     Stall(Proc, Proc),
     /// The management network takes long.
@@ -60,6 +62,7 @@ impl Fault {
             | Self::PowerLoss(_)
             | Self::Stop(_)
             | Self::Cut(..)
+            | Self::Parts(_)
             | Self::Split(_)
             | Self::SlowNetwork
             | Self::LossyDatagrams
@@ -91,7 +94,10 @@ impl Fault {
     pub fn delays_standby(&self) -> bool {
         matches!(
             self,
-            Self::Cut(Proc::Manager(_), Proc::Manager(_)) | Self::Disk(..) | Self::SlowNetwork
+            Self::Cut(Proc::Manager(_), Proc::Manager(_))
+                | Self::Parts(_)
+                | Self::Disk(..)
+                | Self::SlowNetwork
         )
     }
 
@@ -109,6 +115,7 @@ impl Fault {
             Self::Stop(Proc::Responder(_)) => "responder stopped",
             Self::Cut(Proc::Manager(_), Proc::Manager(_)) => "managers cut off from each other",
             Self::Cut(..) => "responder cut off",
+            Self::Parts(_) => "network in two parts",
             Self::Stall(..) => "feed stalled",
             Self::SlowNetwork => "slow network",
             Self::LossyDatagrams => "lossy datagrams",
@@ -168,6 +175,11 @@ impl Adversary {
             0..3 => Fault::Kill(process),
             3 => Fault::PowerLoss(manager),
             4..6 => Fault::Stop(process),
+            6..8 if random.one_in(3) => {
+                let all = (0..managers).map(Proc::Manager);
+                let all = all.chain((0..responders).map(Proc::Responder));
+                Fault::Parts(all.filter(|_| random.one_in(2)).collect())
+            }
             6..8 => {
                 let other = match random.below(managers + responders) {
                     index if index < managers => Proc::Manager(index),

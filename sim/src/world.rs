@@ -70,6 +70,8 @@ struct Place<P> {
     starts: u64,
     /// The session that it published in last.
     session: Option<Session>,
+    /// The session in which it could acknowledge writes last.
+    acknowledging: Option<Session>,
     /// Packets that arrived while it was stopped.
     queue: Vec<Packet>,
     /// Turns in the current second, which began then.
@@ -86,6 +88,7 @@ impl<P> Place<P> {
             due: None,
             starts: 0,
             session: None,
+            acknowledging: None,
             queue: Vec::new(),
             turns: (None, 0),
         }

@@ -1,6 +1,7 @@
 //! Processes: their turns, how they start and end; and what fails, and is repaired.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ib_mad::wire::attribute::PortState;
@@ -87,34 +88,37 @@ impl World {
         };
         let mut others = self.managers.iter().enumerate();
         self.was_split |= acknowledges && others.any(|(at, place)| is_other(at, place));
-        if !begins {
-            return Ok(());
-        }
-        if self.etcd.is_some() {
+        if begins && self.etcd.is_some() {
             // Registry time continues from the last commit: leases last longer by the time since.
             let now = self.timeline.now();
             self.clients.iter_mut().for_each(|client| client.handle_jump(now));
         }
-        self.check_begin(index)
+        let place = &mut self.managers[index];
+        let now_in = place.session.filter(|_| acknowledges);
+        let takes_writes = now_in.is_some() && place.acknowledging != now_in;
+        place.acknowledging = now_in.or(place.acknowledging);
+        // With a shared store a session begins with what was read last, and takes no writes before
+        // the store is read to its end.
+        match self.etcd {
+            Some(_) if takes_writes => self.check_begin(index),
+            None if begins => self.check_begin(index),
+            _ => Ok(()),
+        }
     }
 
-    /// A manager has begun a session.
+    /// A manager has begun a session, or takes writes in it.
     fn check_begin(&self, index: usize) -> Result<(), Violation> {
         let running = self.managers.iter().map(|place| place.process.as_ref());
         let running = running.map(|manager| manager.map(Manager::succession));
         let Some(manager) = &self.managers[index].process else { return Ok(()) };
-        if self.was_split || self.oracle.had_incomplete_takeover(running) {
-            return Ok(());
-        }
-        // It begins with what it read last, and publishes the store's contents when it may commit.
-        if self.etcd.is_some() {
+        let was_split = self.was_split && self.etcd.is_none();
+        if was_split || self.oracle.had_incomplete_takeover(running) {
             return Ok(());
         }
         // Without its disk it publishes the fabric alone, and refuses registrations.
-        if manager.stored().is_none() {
-            return Ok(());
-        }
-        let (plane, now) = (manager.plane(), self.now());
+        let Some((_, rows)) = manager.stored() else { return Ok(()) };
+        let plane = if self.etcd.is_some() { Arc::new(rows) } else { manager.plane() };
+        let now = self.now();
         for client in &self.clients {
             let checked = self.oracle.check_begin(now, client, &plane, self.has_moved);
             checked.map_err(|Violation(what)| {
@@ -341,6 +345,7 @@ impl World {
                 return;
             }
             Fault::Cut(from, to) => self.net.set_cut(from, to, true),
+            Fault::Parts(part) => self.set_parts(&part, true),
             Fault::Stall(from, to) => {
                 self.net.set_stalled(from, to, true);
                 let lasts = lasts.min(STALL_MAX);
@@ -400,6 +405,7 @@ impl World {
         let now = self.now();
         match fault {
             Fault::Cut(from, to) => self.net.set_cut(*from, *to, false),
+            Fault::Parts(part) => self.set_parts(part, false),
             Fault::Stall(from, to) => self.net.set_stalled(*from, *to, false),
             Fault::Link(node, port) => _ = self.fabric.link_up(now, *node, *port),
             Fault::Split(leaf) => {
@@ -424,6 +430,18 @@ impl World {
             | Fault::Orders(..) => return,
         }
         self.note(format_args!("repaired: {fault:?}"));
+    }
+
+    /// Cuts these processes off from all others, or joins them again.
+    fn set_parts(&mut self, part: &[Proc], is_cut: bool) {
+        let all = (0..self.managers.len()).map(Proc::Manager);
+        let all = all.chain((0..self.responders.len()).map(Proc::Responder));
+        for other in all.filter(|process| !part.contains(process)) {
+            for &process in part {
+                self.net.set_cut(process, other, is_cut);
+                self.net.set_cut(other, process, is_cut);
+            }
+        }
     }
 
     /// Causes a fault of etcd, or repairs it.

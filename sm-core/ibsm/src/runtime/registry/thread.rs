@@ -217,7 +217,8 @@ impl RegistryThread {
 
     /// Whether clients may be acknowledged.
     pub fn acknowledges(&self, now: Instant) -> bool {
-        self.shared.inbox().acknowledge_until.is_some_and(|until| now < until)
+        let may = self.shared.inbox().acknowledge_until.is_some_and(|until| now < until);
+        may && self.durable.is_settled()
     }
 
     /// Internal errors, after each of which the registry was reloaded.
