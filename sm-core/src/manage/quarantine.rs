@@ -19,7 +19,8 @@ const LISTED_MAX: usize = 4096;
 /// The nodes and links that belong.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Expected {
-    nodes: HashSet<Guid, RandomState>,
+    /// By GUID: whether it is a switch.
+    nodes: HashMap<Guid, bool, RandomState>,
     /// Those of them that have links.
     linked: HashSet<Guid, RandomState>,
     /// The far end of each end of a link.
@@ -27,9 +28,9 @@ pub struct Expected {
 }
 
 impl Expected {
-    /// These nodes, and links by their ends.
+    /// These nodes, by GUID and whether they are switches, and links by their ends.
     pub fn new(
-        nodes: impl IntoIterator<Item = Guid>,
+        nodes: impl IntoIterator<Item = (Guid, bool)>,
         links: impl IntoIterator<Item = (End, End)>,
     ) -> Self {
         let links = links.into_iter().flat_map(|(a, b)| [(a, b), (b, a)]);
@@ -41,13 +42,13 @@ impl Expected {
     /// Whether a port of an adapter belongs: its node does, and had a link at this port, or at
     /// none.
     pub fn has_adapter_port(&self, (guid, port): End) -> bool {
-        self.has_node(guid)
+        self.has_node(guid, false)
             && (self.peers.contains_key(&(guid, port)) || !self.linked.contains(&guid))
     }
 
-    /// Whether a node belongs.
-    pub fn has_node(&self, guid: Guid) -> bool {
-        self.nodes.contains(&guid)
+    /// Whether a node of this kind belongs.
+    pub fn has_node(&self, guid: Guid, is_switch: bool) -> bool {
+        self.nodes.get(&guid) == Some(&is_switch)
     }
 
     /// Whether a link belongs.
@@ -95,7 +96,7 @@ impl Quarantine {
     /// Takes note of the switch at the SM's port; returns whether it newly shows that the baseline
     /// is of another fabric.
     pub(crate) fn note_own_switch(&mut self, guid: Guid) -> bool {
-        let is_foreign = self.expected.as_ref().is_some_and(|all| !all.has_node(guid));
+        let is_foreign = self.expected.as_ref().is_some_and(|all| !all.has_node(guid, true));
         is_foreign && !std::mem::replace(&mut self.is_foreign, is_foreign) || {
             self.is_foreign = is_foreign;
             false
@@ -142,11 +143,14 @@ mod tests {
 
     #[test]
     fn a_link_belongs_from_either_end_and_to_no_other_port() {
-        let expected = Expected::new([Guid(1), Guid(2)], [(end(1, 1), end(2, 1))]);
-        assert!(expected.has_node(Guid(2)) && !expected.has_node(Guid(3)));
+        let nodes = [(Guid(1), true), (Guid(2), false)];
+        let expected = Expected::new(nodes, [(end(1, 1), end(2, 1))]);
+        assert!(expected.has_node(Guid(2), false) && !expected.has_node(Guid(3), false));
+        assert!(!expected.has_node(Guid(2), true), "it was an adapter");
+        assert!(!expected.has_adapter_port(end(1, 1)), "it was a switch");
         assert!(expected.has_adapter_port(end(2, 1)) && !expected.has_adapter_port(end(2, 2)));
         assert!(!expected.has_adapter_port(end(3, 1)));
-        let unlinked = Expected::new([Guid(3)], []);
+        let unlinked = Expected::new([(Guid(3), false)], []);
         assert!(unlinked.has_adapter_port(end(3, 2)), "which port had a link is not known");
         assert!(expected.has_link(end(1, 1), end(2, 1)));
         assert!(expected.has_link(end(2, 1), end(1, 1)));
@@ -158,7 +162,7 @@ mod tests {
     fn a_baseline_without_the_switch_of_the_sm_is_not_in_force() {
         let mut quarantine = Quarantine::default();
         assert!(!quarantine.note_own_switch(Guid(7)) && quarantine.in_force().is_none());
-        let expected = Arc::new(Expected::new([Guid(1)], []));
+        let expected = Arc::new(Expected::new([(Guid(1), true)], []));
         assert!(quarantine.set_expected(Some(expected.clone())));
         assert!(!quarantine.set_expected(Some(expected.clone())));
         assert!(quarantine.note_own_switch(Guid(7)), "it is reported once");

@@ -16,8 +16,13 @@ fn expected(net: &Net, is_left_out: impl Fn(End, End) -> bool) -> Expected {
     let end = |at: PortRef| (net.nodes()[at.node as usize].guid, PortNum(at.port));
     let links = net.links().map(|(a, b)| (end(a), end(b)));
     let links: Vec<_> = links.filter(|&(a, b)| !is_left_out(a, b)).collect();
-    let nodes = net.nodes().iter().map(|node| node.guid);
-    Expected::new(nodes.filter(|&guid| !is_left_out((guid, PortNum(0)), (guid, PortNum(0)))), links)
+    let is_in = |&(guid, _): &(Guid, bool)| !is_left_out((guid, PortNum(0)), (guid, PortNum(0)));
+    Expected::new(nodes(net).filter(is_in), links)
+}
+
+/// All nodes, and whether they are switches.
+fn nodes(net: &Net) -> impl Iterator<Item = (Guid, bool)> {
+    net.nodes().iter().map(|node| (node.guid, node.kind == NodeKind::Switch))
 }
 
 fn bed(net: &Net, expected: Expected) -> Bed {
@@ -79,16 +84,27 @@ fn a_node_that_does_not_belong_stays_in_initialize_and_gets_nothing() {
     assert_eq!(state(&bed, leaf), Some(PortState::Initialize), "it was Active");
 }
 
+/// Regression: a switch with the GUID of an adapter of the baseline was let in.
+#[test]
+fn a_node_of_another_kind_than_in_the_baseline_is_kept_out() {
+    let net = fat_tree(2, 4, 8);
+    let (_, host, leaf) = last_host(&net);
+    let all = nodes(&net).map(|(guid, is_switch)| (guid, is_switch || guid == host));
+    let end = |at: PortRef| (net.nodes()[at.node as usize].guid, PortNum(at.port));
+    let bed = bed(&net, Expected::new(all, net.links().map(|(a, b)| (end(a), end(b)))));
+    assert!(!is_there(&bed, host));
+    assert_eq!(kept_out(&bed), [(leaf, (host, PortNum(1)), true)]);
+}
+
 /// Regression: who forged the GUID of an adapter with two ports was let in by the one that is free.
 #[test]
 fn a_free_port_of_an_adapter_that_belongs_is_kept_out() {
     let net = fat_tree(2, 4, 8);
     let (_, host, leaf) = last_host(&net);
     let other_port = |end: End| if end.0 == host { (host, PortNum(2)) } else { end };
-    let nodes = net.nodes().iter().map(|node| node.guid);
     let end = |at: PortRef| (net.nodes()[at.node as usize].guid, PortNum(at.port));
     let links = net.links().map(|(a, b)| (other_port(end(a)), other_port(end(b))));
-    let bed = bed(&net, Expected::new(nodes, links));
+    let bed = bed(&net, Expected::new(nodes(&net), links));
     assert!(!is_there(&bed, host));
     assert_eq!(kept_out(&bed), [(leaf, (host, PortNum(1)), false)]);
 }
@@ -171,7 +187,7 @@ fn a_host_that_belongs_is_used_wherever_its_cable_leads() {
     let (_, host, leaf) = last_host(&net);
     // In the baseline its cable leads to another port.
     let belongs = expected(&net, |a, b| a != b && (a.0 == host || b.0 == host));
-    assert!(belongs.has_node(host) && !belongs.has_link(leaf, (host, PortNum(1))));
+    assert!(belongs.has_node(host, false) && !belongs.has_link(leaf, (host, PortNum(1))));
     let bed = bed(&net, belongs);
     assert_eq!(bed.sweeper().fabric().counts(), (8, 6));
     assert_eq!(state(&bed, leaf), Some(PortState::Active));
@@ -180,7 +196,7 @@ fn a_host_that_belongs_is_used_wherever_its_cable_leads() {
 #[test]
 fn a_baseline_of_another_fabric_keeps_nothing_out() {
     let net = fat_tree(2, 4, 8);
-    let bed = bed(&net, Expected::new([Guid(0xDEAD)], []));
+    let bed = bed(&net, Expected::new([(Guid(0xDEAD), true)], []));
     assert_eq!(bed.sweeper().fabric().counts(), (8, 6));
     assert!(bed.sweeper().quarantine_is_foreign() && kept_out(&bed).is_empty());
 }

@@ -538,7 +538,8 @@ impl Publisher {
     pub fn expected(&self) -> Option<Arc<Expected>> {
         let topology = self.shared.baseline.current()?.topology.clone();
         let links = topology.links.iter().map(|(&near, link)| (near, link.far));
-        Some(Arc::new(Expected::new(topology.nodes.keys().copied(), links)))
+        let nodes = topology.nodes.iter().map(|(&guid, node)| (guid, node.is_switch));
+        Some(Arc::new(Expected::new(nodes, links)))
     }
 
     /// Puts the baseline that another master has in force, as a standby, or removes it if the text

@@ -49,7 +49,7 @@ impl Discovery {
         let (near, far) = (subnet.link_end(egress), (answerer.guid, answerer.local_port));
         // A GUID of the baseline at a port that had no link may be forged.
         let belongs =
-            if is_switch { expected.has_node(far.0) } else { expected.has_adapter_port(far) };
+            if is_switch { expected.has_node(far.0, true) } else { expected.has_adapter_port(far) };
         if !belongs {
             self.keep_out(subnet, egress, answerer);
             return true;
@@ -143,7 +143,8 @@ impl Discovery {
         }
         let far = (answerer.guid, answerer.local_port);
         let expected = subnet.quarantine.in_force();
-        let is_node = expected.is_some_and(|expected| !expected.has_node(answerer.guid));
+        let is_switch = answerer.kind == NodeType::Switch;
+        let is_node = expected.is_some_and(|expected| !expected.has_node(answerer.guid, is_switch));
         let link = KeptOut { far, kind: answerer.kind, is_node };
         if subnet.quarantine.list(subnet.link_end(egress), link) {
             let place = subnet.place(egress);
