@@ -143,7 +143,9 @@ impl<W: PathRules, F: Fn(u16) -> W> Filler<'_, F> {
         if let Some(reuse) = self.reuse
             && let Some(columns) = reuse.columns(switch)
         {
-            return self.patched(switch, &columns, &reuse.made.lfts[usize::from(switch)]);
+            let at = usize::from(switch);
+            let before = (&reuse.made.lfts[at], reuse.made.unreachable[at]);
+            return self.patched(switch, &columns, before);
         }
         let mut lft = vec![NO_ROUTE; self.topology.table_len()];
         self.survey(switch, None);
@@ -156,11 +158,16 @@ impl<W: PathRules, F: Fn(u16) -> W> Filler<'_, F> {
         (same.unwrap_or_else(|| lft.into()), unreachable)
     }
 
-    /// Returns the table of a switch from that `before`, of which the routes to these egress
-    /// switches may differ, and the number of LIDs among them without a route.
-    fn patched(&mut self, switch: u16, columns: &[u16], before: &Entries) -> (Entries, u64) {
+    /// Returns the table of a switch and the number of LIDs without a route, from those `before`:
+    /// the routes to these egress switches may differ.
+    fn patched(
+        &mut self,
+        switch: u16,
+        columns: &[u16],
+        (before, unreachable): (&Entries, u64),
+    ) -> (Entries, u64) {
         if columns.is_empty() {
-            return (before.clone(), 0);
+            return (before.clone(), unreachable);
         }
         let mut lft = std::mem::take(&mut self.scratch);
         lft.resize(self.topology.table_len(), NO_ROUTE);
@@ -171,7 +178,9 @@ impl<W: PathRules, F: Fn(u16) -> W> Filler<'_, F> {
         };
         columns.iter().flat_map(lids).for_each(|lid| lft[lid] = NO_ROUTE);
         self.survey(switch, Some(columns));
-        let unreachable = self.fill(switch, columns, &mut lft);
+        let is_missing = |lid: &usize| before[*lid] == NO_ROUTE;
+        let missing = columns.iter().flat_map(lids).filter(is_missing).count() as u64;
+        let unreachable = unreachable - missing + self.fill(switch, columns, &mut lft);
         let is_same = columns.iter().flat_map(lids).all(|lid| lft[lid] == before[lid]);
         let table = match is_same {
             true => before.clone(),

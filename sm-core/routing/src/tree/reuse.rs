@@ -127,7 +127,7 @@ impl<'a> Reuse<'a> {
     /// may. Its routes depend on its links, and on its hops and those of its neighbours.
     pub(super) fn columns(&self, switch: u16) -> Option<Vec<u16>> {
         let at = usize::from(switch);
-        if !self.is_same[at] || self.made.unreachable[at] > 0 {
+        if !self.is_same[at] {
             return None;
         }
         let peers = self.topology.links(switch).iter().map(|link| link.peer);
