@@ -82,8 +82,9 @@ pub struct Manager {
     writes: BTreeMap<ConnId, WriteStream>,
     /// The feeds followed: the manager, the machine and the connection.
     follows: Vec<(usize, Stream, Option<ConnId>)>,
-    /// What was on disk of the master's registry and state when followed managers were notified.
-    stored: (Version, StateVersion),
+    /// What was on disk of the master's registry and state, and what this manager had published
+    /// when it stopped acknowledging, when followed managers were notified.
+    stored: (Version, StateVersion, Option<(Version, u64)>),
     jobs: Vec<(Instant, Job)>,
     random: Random,
     /// The highest version that it reported as stored to managers that it follows.
@@ -157,7 +158,7 @@ impl Manager {
             copies: CopyExchange::default(),
             feeds: BTreeMap::new(),
             writes: BTreeMap::new(),
-            stored: (Version::NONE, StateVersion::default()),
+            stored: (Version::NONE, StateVersion::default(), None),
             jobs: Vec::new(),
             random,
             reported: RegistryVersion::default(),
@@ -358,6 +359,7 @@ impl Manager {
                 break;
             }
             self.progress.state_stored(self.node.stored_state());
+            self.progress.set_sealed(self.node.sealed());
             self.note_published();
             busy |= self.node.has_events();
             busy |= self.serve_feeds(now, around.net);
@@ -518,7 +520,8 @@ impl Manager {
     fn follow(&mut self, now: Instant, net: &mut Network) -> bool {
         let me = self.id();
         let mut busy = false;
-        let stored = (self.progress.last_stored(), self.progress.last_state());
+        let progress = &self.progress;
+        let stored = (progress.last_stored(), progress.last_state(), progress.sealed());
         let news = stored != self.stored;
         self.stored = stored;
         for (other, stream, conn) in &mut self.follows {

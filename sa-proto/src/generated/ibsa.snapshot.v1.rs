@@ -23,7 +23,7 @@ pub struct Checksum {
 pub struct FromResponder {
     #[prost(
         oneof = "from_responder::Message",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12"
     )]
     pub message: ::core::option::Option<from_responder::Message>,
 }
@@ -57,6 +57,9 @@ pub mod from_responder {
         /// A follower, when the result of the comparison changes.
         #[prost(message, tag = "11")]
         Files(super::FileDifferences),
+        /// The answer of a follower that is a master to an Inquiry.
+        #[prost(message, tag = "12")]
+        Sealed(super::Sealed),
     }
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -430,6 +433,17 @@ pub struct StateVersion {
     /// Ascends as long as the process of the master runs.
     #[prost(uint64, tag = "3")]
     pub number: u64,
+}
+/// A master acknowledges no writes since another manager, which it follows, has sent an Inquiry: it
+/// may have been replaced.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Sealed {
+    /// Number of the Inquiry.
+    #[prost(uint64, tag = "1")]
+    pub number: u64,
+    /// The version published last. No later change has been acknowledged to a client.
+    #[prost(message, optional, tag = "2")]
+    pub version: ::core::option::Option<Version>,
 }
 /// Operators' files of a follower compared with those of the master.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

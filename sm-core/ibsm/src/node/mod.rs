@@ -79,7 +79,7 @@ use once::Once;
 pub use outside::{RegistryLink, SnapshotFeed};
 use publication::Publication;
 use registry::RegistryExchange;
-use sa_proto::snapshot::Session;
+use sa_proto::snapshot::{Session, Version};
 pub use session::SessionState;
 use site::SiteFiles;
 use sm_config::{Settings, SitePolicy};
@@ -306,6 +306,12 @@ impl Node {
     /// The version of the master's state that is on disk.
     pub fn stored_state(&self) -> StateVersion {
         self.state_copy.stored()
+    }
+
+    /// The version published last, if this SM is master and acknowledges nothing, since its
+    /// mastership is in doubt, and how many elections of others it knows.
+    pub fn sealed(&self) -> Option<(Version, u64)> {
+        self.succession.sealed()
     }
 
     /// The result of [`Action::ReadFiles`].

@@ -112,6 +112,9 @@ pub struct Follower {
     pub since: Instant,
     /// Whether writes are acknowledged only once it has stored them.
     pub awaited: bool,
+    /// If it was the master when this SM became one: number of the last inquiry after which it
+    /// acknowledged nothing, and its registry then.
+    pub(crate) sealed: Option<(u64, RegistryVersion)>,
 }
 
 impl Responder {
@@ -148,6 +151,7 @@ impl Responder {
                 in_step: false,
                 since,
                 awaited: false,
+                sealed: None,
             }),
             files_differ: None,
             host: peer.map(|peer| host_of(peer.ip)).filter(|ip| !ip.is_loopback()),

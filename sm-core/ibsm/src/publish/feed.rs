@@ -63,6 +63,9 @@ pub(super) enum Event {
     Holding(u64, Version, StateVersion),
     /// The follower's operators' files that differ from ours.
     Files(proto::FileDifferences),
+    /// The follower is a master, and has acknowledged nothing after this version since the inquiry
+    /// with this number.
+    Sealed(u64, Version),
     /// The responder sends a part of its registry.
     Rows(Message),
 }
@@ -153,6 +156,10 @@ impl Feed {
                 Ok(Some(Event::Holding(holding.number, version, state)))
             }
             (Message::Files(files), _) => Ok(Some(Event::Files(files))),
+            (Message::Sealed(sealed), _) => {
+                let version = Version::try_from(sealed.version)?;
+                Ok(Some(Event::Sealed(sealed.number, version)))
+            }
             (rows @ (Message::Begin(_) | Message::Chunk(_) | Message::End(_)), _) => {
                 Ok(Some(Event::Rows(rows)))
             }

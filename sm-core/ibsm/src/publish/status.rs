@@ -162,7 +162,7 @@ fn follower(
     published: Version,
     state: StateVersion,
 ) -> admin::Follower {
-    let Follower { sm_guid, stored, state: has, in_step, since, awaited } = follower;
+    let Follower { sm_guid, stored, state: has, in_step, since, awaited, .. } = follower;
     let stored = stored.unwrap_or_default();
     let is_of_session = stored.session == published.session;
     let had = if is_of_session { stored.sequence } else { 0 };

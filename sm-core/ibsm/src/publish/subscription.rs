@@ -540,6 +540,13 @@ impl Subscription {
                     }),
                 }
             }
+            Event::Sealed(number, version) => {
+                if !self.shared.note_reported(version.session) {
+                    return Err(implausible(version));
+                }
+                let sealed = Some((number, version.registry()));
+                self.note_step(now, |follower| follower.sealed = sealed)
+            }
             Event::Explained(_) | Event::Rows(_) => true,
         };
         if current { Ok(()) } else { Err(FeedEnd::Left("responder reconnected".into())) }

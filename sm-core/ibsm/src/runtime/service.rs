@@ -271,6 +271,7 @@ impl Service {
         }
         self.turns.end(Instant::now(), Part::Events);
         self.followed.state_stored(self.node.stored_state());
+        self.followed.set_sealed(self.node.sealed());
         busy |= self.node.has_events();
         let end = self.node.poll_end();
         if end.is_none() && (blocked || !busy) {

@@ -18,6 +18,8 @@ pub(super) enum Cause {
     Rival,
     /// A handover was offered and not answered.
     Handover,
+    /// Another manager asked what is held, as one does that was elected.
+    Elected,
 }
 
 impl fmt::Display for Cause {
@@ -28,6 +30,7 @@ impl fmt::Display for Cause {
             }
             Self::Session(session) => write!(f, "another manager publishes in session {session}"),
             Self::Rival => write!(f, "responders follow another manager"),
+            Self::Elected => write!(f, "another manager was elected"),
             Self::Handover => write!(f, "the handover may have taken place unnoticed"),
         }
     }
@@ -43,6 +46,8 @@ pub(super) struct Doubt {
     elsewhere: Session,
     /// Whether the responders' session was a cause already.
     rival_known: bool,
+    /// Until when one that was elected is expected to publish.
+    expected_until: Option<Instant>,
 }
 
 impl Doubt {
@@ -73,18 +78,37 @@ impl Doubt {
         is_new
     }
 
+    /// Another manager was elected: what it publishes is awaited, for this time at most, before an
+    /// election of ours settles the doubt.
+    pub(super) fn expect(&mut self, until: Instant) {
+        self.expected_until = Some(until);
+    }
+
+    /// Whether what another manager publishes is awaited; `other` is the session of one whose feed
+    /// is open, `known` the last one before.
+    pub(super) fn is_expecting(
+        &self,
+        now: Instant,
+        known: Session,
+        other: Option<Session>,
+    ) -> bool {
+        let is_published = other.is_some_and(|other| other > known);
+        self.expected_until.is_some_and(|until| now < until) && !is_published
+    }
+
     pub(super) fn is_raised(&self) -> bool {
         self.cause.is_some()
     }
 
     /// An election found no other master; `other` is the session of one whose feed is open.
     pub(super) fn settle(&mut self, other: Option<Session>) {
-        self.cause = None;
+        (self.cause, self.expected_until) = (None, None);
         self.elsewhere = other.unwrap_or(NO_SESSION);
     }
 
     /// This SM is not master.
     pub(super) fn clear(&mut self) {
         (self.cause, self.elsewhere, self.rival_known) = (None, NO_SESSION, false);
+        self.expected_until = None;
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ib_mad::types::Guid;
 use sa_proto::snapshot::{FabricPlane, Session, Version};
@@ -46,6 +46,8 @@ pub struct Followed {
     pub master_state: Option<Arc<MasterState>>,
     /// The version of it that is on disk.
     pub state_stored: StateVersion,
+    /// How often other managers asked what this SM holds, as they do when they are elected.
+    pub elections: u64,
     /// Operators' files that differ from the master's; `None` before they are compared.
     pub files_differ: Option<Arc<[String]>>,
 }
@@ -104,6 +106,13 @@ impl Followed {
     /// The session of the master whose feed is open.
     pub(super) fn connected(&self) -> Option<Session> {
         self.is_connected.then(|| self.publishing())
+    }
+
+    /// The session of the master whose feed is alive: it confirmed an answer less than this long
+    /// ago.
+    pub(super) fn alive(&self, now: Instant, limit: Duration) -> Option<Session> {
+        let is_recent = self.contact.is_some_and(|contact| now <= contact + limit);
+        self.connected().filter(|_| is_recent)
     }
 
     /// Changes that the master has published and that are not on disk.

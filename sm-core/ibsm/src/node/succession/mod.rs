@@ -16,7 +16,7 @@ mod takeover;
 use std::time::{Duration, Instant};
 
 use ib_mad::wire::attribute::SmState;
-use sa_proto::snapshot::Session;
+use sa_proto::snapshot::{Session, Version};
 use tracing::{info, warn};
 
 use super::{RegistryLink, SnapshotFeed};
@@ -34,6 +34,9 @@ const VOUCHED_MIN: Duration = Duration::from_millis(500);
 /// How long a standby waits for a master's feed that cannot be reached before it accepts a handover
 /// without a copy.
 const FEED_PATIENCE: Duration = Duration::from_secs(60);
+/// How long a master that may have been replaced waits for the session of another manager that was
+/// elected, before an election of its own counts.
+const SESSION_PATIENCE: Duration = Duration::from_secs(15);
 /// After this silence of its feed a master is also polled between the regular polls, at
 /// [`PROBE_INTERVAL`].
 const FEED_SILENCE: Duration = Duration::from_secs(1);
@@ -83,6 +86,11 @@ pub(super) struct Succession {
     resumed: Option<Instant>,
     takeover: TakeOver,
     handover: PreparedHandover,
+    /// [`Followed::elections`] that are known.
+    elections: u64,
+    /// The version published last, if this SM is master and acknowledges nothing, and the number
+    /// of elections known then.
+    sealed: Option<(Version, u64)>,
     /// Whether the copy was ready for a handover when this SM was last not master.
     caught_up: bool,
     /// Since when this standby has reached no master's feed.
@@ -118,6 +126,8 @@ impl Succession {
             resumed: None,
             takeover: TakeOver::default(),
             handover: PreparedHandover::default(),
+            elections: 0,
+            sealed: None,
             caught_up: false,
             unreachable_since: None,
             probe_due: None,
@@ -135,6 +145,12 @@ impl Succession {
     /// Takes the state of the copy.
     pub(super) fn handle_followed(&mut self, followed: Followed) {
         self.followed = followed;
+    }
+
+    /// The version published last, if this SM is master and acknowledges nothing since its
+    /// mastership is in doubt, and how many elections of others it knows.
+    pub(super) fn sealed(&self) -> Option<(Version, u64)> {
+        self.sealed
     }
 
     pub(super) fn counters(&self) -> SuccessionCounters {
@@ -192,6 +208,10 @@ impl Succession {
     pub(super) fn follow(&mut self, now: Instant, mut parts: Parts<'_>) -> Outlook {
         self.due = None;
         let is_master = parts.sweeper.sm_state() == SmState::Master;
+        self.sealed = None;
+        if !is_master || parts.feed.session().is_none() {
+            self.elections = self.followed.elections;
+        }
         // Not known while it is being read again.
         self.store_has_session |= parts.registry.held().session != NO_SESSION;
         parts.sweeper.set_lapsed_ports(now, &parts.registry.lapsed_ports(), self.shares);
@@ -246,12 +266,19 @@ impl Succession {
             }
             return;
         };
+        if std::mem::replace(&mut self.elections, self.followed.elections)
+            != self.followed.elections
+        {
+            self.doubt.expect(now + SESSION_PATIENCE);
+            self.raise(now, Cause::Elected, sweeper);
+        }
         let rival = feed.challenge() == Some(Challenge::Rival);
         let known = session.min(self.known_at_election);
         if let Some(cause) = self.doubt.cause_now(known, self.followed.connected(), rival) {
             self.raise(now, cause, sweeper);
         }
-        if self.doubt.is_raised() && sweeper.is_doubt_settled() {
+        let is_expecting = self.doubt.is_expecting(now, known, self.followed.connected());
+        if self.doubt.is_raised() && sweeper.is_doubt_settled() && !is_expecting {
             info!(
                 "no other subnet manager is master: registrations are acknowledged again; one may \
                  have overwritten settings: starting a full sweep"
@@ -264,6 +291,7 @@ impl Succession {
         let is_outranked = self.followed.connected().is_some_and(|other| other > session);
         sweeper.set_in_doubt(self.doubt.is_raised() || is_outranked);
         if self.doubt.is_raised() {
+            self.sealed = registry.is_sealed().then(|| (feed.version(), self.elections));
             return;
         }
         let published = Published {
@@ -333,6 +361,7 @@ impl Succession {
             followed: &self.followed,
             held,
             responders: &responders.load(),
+            now,
             heard: sweeper.master_seen().max(self.resumed),
         };
         let finding = self.takeover.poll(now, &evidence, |rows_from| feed.inquire(rows_from));

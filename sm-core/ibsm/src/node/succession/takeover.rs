@@ -4,9 +4,14 @@
 //! write is held by a responder that could acknowledge it, and the master named these responders in
 //! its heartbeats. The new master asks all of them before it begins a session, and fetches the
 //! registry of one that holds a newer one.
+//!
+//! A master whose link to the fabric has failed, or whose part of it, may be alive and go on: its
+//! feed shows that. It is asked, too, acknowledges nothing from then on, and answers with its
+//! version, up to which its feed goes on.
 
 use std::time::{Duration, Instant};
 
+use ib_mad::types::Guid;
 use sa_proto::snapshot::RegistryVersion;
 use tracing::info;
 
@@ -21,6 +26,10 @@ const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
 const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
 /// How long it may take to fetch and store a responder's registry.
 const ROWS_PATIENCE: Duration = Duration::from_secs(5);
+/// How long a master that is alive may take to stop acknowledging.
+const SEAL_PATIENCE: Duration = Duration::from_secs(3);
+/// A feed counts as alive for so long after an answer that was confirmed.
+const ALIVE: Duration = Duration::from_secs(1);
 /// How often answers are checked.
 const INTERVAL: Duration = Duration::from_millis(10);
 
@@ -30,6 +39,7 @@ pub(super) struct Evidence<'a> {
     /// The registry on disk.
     pub(super) held: RegistryVersion,
     pub(super) responders: &'a [Responder],
+    pub(super) now: Instant,
     /// When that master was last heard from in the fabric, or this process did not listen.
     pub(super) heard: Option<Instant>,
 }
@@ -55,9 +65,10 @@ enum Stage {
     #[default]
     New,
     /// Responders were asked for their versions, by the question with this number.
-    Asking { number: u64, until: Instant },
+    /// `rival`: the port of the previous master, if that is alive.
+    Asking { number: u64, until: Instant, rival: Option<Guid> },
     /// One was asked for its registry, which is this.
-    Fetching { number: u64, target: RegistryVersion, until: Instant },
+    Fetching { number: u64, target: RegistryVersion, until: Instant, rival: Option<Guid> },
     /// The result is known.
     Settled,
 }
@@ -92,11 +103,24 @@ impl TakeOver {
         inquire: impl Fn(Option<u64>) -> u64,
     ) -> Option<Finding> {
         if let Stage::New = self.stage {
-            let patience = if evidence.is_blind() { CONNECT_PATIENCE } else { ANSWER_PATIENCE };
-            self.stage = Stage::Asking { number: inquire(None), until: now + patience };
+            let rival = evidence.rival();
+            let patience = match rival {
+                Some(_) => SEAL_PATIENCE,
+                None if evidence.is_blind() => CONNECT_PATIENCE,
+                None => ANSWER_PATIENCE,
+            };
+            self.stage = Stage::Asking { number: inquire(None), until: now + patience, rival };
         }
-        if let Stage::Asking { number, until } = self.stage {
-            if now < until && !evidence.is_answered(number) {
+        if let Stage::Asking { number, until, rival } = self.stage {
+            let is_sealed = rival.is_none_or(|rival| evidence.is_over(rival, number));
+            if now < until && !(is_sealed && evidence.is_answered(number)) {
+                return None;
+            }
+            if let Some(target) = rival.and_then(|rival| evidence.sealed(rival, number))
+                && target > evidence.held
+            {
+                let until = now + ROWS_PATIENCE;
+                self.stage = Stage::Fetching { number, target, until, rival };
                 return None;
             }
             match evidence.newest(number) {
@@ -106,22 +130,29 @@ impl TakeOver {
                 Some((id, target)) if target > evidence.held && !evidence.was_awaited() => {
                     info!("responder {id:#x} holds a newer registry, {target}: fetching it");
                     inquire(Some(id));
-                    self.stage = Stage::Fetching { number, target, until: now + ROWS_PATIENCE };
+                    let until = now + ROWS_PATIENCE;
+                    self.stage = Stage::Fetching { number, target, until, rival };
                 }
-                _ => return self.settle(evidence, number),
+                _ => return self.settle(evidence, number, rival),
             }
         }
-        if let Stage::Fetching { number, target, until } = self.stage
+        if let Stage::Fetching { number, target, until, rival } = self.stage
             && (evidence.held >= target || now >= until)
         {
-            return self.settle(evidence, number);
+            return self.settle(evidence, number, rival);
         }
         None
     }
 
-    fn settle(&mut self, evidence: &Evidence<'_>, number: u64) -> Option<Finding> {
+    fn settle(
+        &mut self,
+        evidence: &Evidence<'_>,
+        number: u64,
+        rival: Option<Guid>,
+    ) -> Option<Finding> {
         self.stage = Stage::Settled;
-        Some(evidence.judge(number).map_or(Finding::Complete, Finding::Incomplete))
+        let missing = evidence.judge(number, rival);
+        Some(missing.map_or(Finding::Complete, Finding::Incomplete))
     }
 }
 
@@ -144,6 +175,28 @@ impl Evidence<'_> {
     fn missing(&self, number: u64) -> impl Iterator<Item = u64> {
         let named = self.followed.beat.iter().flat_map(|beat| beat.responders.iter().copied());
         named.filter(move |id| !self.answers(number).any(|(answered, _)| answered == *id))
+    }
+
+    /// The port of the previous master, if its feed is alive and it does not wait for this SM.
+    fn rival(&self) -> Option<Guid> {
+        let alive = self.followed.alive(self.now, ALIVE)?;
+        let is_received = self.followed.received.session == alive;
+        (is_received && !self.was_awaited()).then_some(alive.sm_guid)
+    }
+
+    /// What a master that is alive had published when it stopped acknowledging.
+    fn sealed(&self, rival: Guid, number: u64) -> Option<RegistryVersion> {
+        let followers = self.responders.iter().filter_map(|entry| entry.follower);
+        let of_rival = followers.filter(|follower| follower.sm_guid == rival);
+        of_rival
+            .filter_map(|follower| follower.sealed)
+            .find_map(|(answered, version)| (answered >= number).then_some(version))
+    }
+
+    /// Whether a master that was alive acknowledges nothing any more: it says so, or its feed has
+    /// ended, as it does when the process dies.
+    fn is_over(&self, rival: Guid, number: u64) -> bool {
+        self.sealed(rival, number).is_some() || self.followed.connected().is_none()
     }
 
     /// Whether this process does not know which responders could acknowledge more than the
@@ -183,13 +236,23 @@ impl Evidence<'_> {
     }
 
     /// Why it is not certain that everything acknowledged is held here.
-    fn judge(&self, number: u64) -> Option<String> {
+    fn judge(&self, number: u64, rival: Option<Guid>) -> Option<String> {
         if self.followed.received.session == NO_SESSION {
             return Some("nothing was received from the previous master".to_owned());
         }
         let Some(beat) = self.beat() else {
             return Some("the previous master sent no heartbeats".to_owned());
         };
+        match rival.map(|rival| (self.sealed(rival, number), self.is_over(rival, number))) {
+            Some((Some(sealed), _)) if self.held >= sealed => return None,
+            Some((Some(sealed), _)) => {
+                return Some(format!("the latest changes, up to {sealed}, were not received"));
+            }
+            Some((None, false)) => {
+                return Some("the previous master is alive and may acknowledge more".to_owned());
+            }
+            Some((None, true)) | None => {}
+        }
         if !self.is_recent() {
             return Some("the feed was interrupted while the previous master was alive".into());
         }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ib_mad::types::Guid;
 use sa_proto::proto::snapshot::Hello;
 use sa_proto::snapshot::{RegistryVersion, Version};
 
@@ -67,6 +68,7 @@ impl Case {
             followed: &self.followed,
             held: self.held,
             responders: &self.responders,
+            now: self.now,
             heard: self.heard,
         };
         let inquire = |rows_from| {
@@ -235,6 +237,75 @@ fn a_restarted_standby_waits_for_responders_to_connect() {
     case.held = RegistryVersion::default();
     case.responders.clear();
     assert!(is_incomplete(&case.poll().unwrap()), "an empty registry cannot be outdated");
+}
+
+/// The port of the previous master, which follows this SM in turn.
+fn rival(sealed: Option<(u64, Version)>) -> Responder {
+    let hello = Hello { responder_id: 9, sm_guid: 7, ..Hello::default() };
+    let mut rival = Responder::new(&hello, None, None, Instant::now(), 9);
+    if let Some(follower) = &mut rival.follower {
+        follower.sealed = sealed.map(|(number, version)| (number, version.registry()));
+    }
+    rival
+}
+
+/// A standby whose master has lost its link to the fabric, and is alive.
+fn beside_a_rival() -> Case {
+    let mut case = Case::new();
+    let of = |mut version: Version| {
+        version.session.sm_guid = Guid(7);
+        version
+    };
+    let known = of(version(5, 10));
+    (case.followed.received, case.followed.stored) = (known, known);
+    case.followed.beat.as_mut().unwrap().version = known;
+    case.held = known.registry();
+    case.followed.is_connected = true;
+    case.followed.contact = Some(case.now - Duration::from_millis(500));
+    case
+}
+
+/// Regression: a master whose link had failed went on to acknowledge writes after a standby had
+/// found that its copy was complete. These were lost, and their clients were not asked.
+#[test]
+fn a_master_that_is_alive_must_have_stopped_acknowledging() {
+    let of_rival = |epoch, sequence| {
+        let mut version = version(epoch, sequence);
+        version.session.sm_guid = Guid(7);
+        version
+    };
+    let answers = |sealed| {
+        let held = Some((1, of_rival(5, 10)));
+        vec![responder(1, held), responder(2, held), rival(sealed)]
+    };
+    let mut case = beside_a_rival();
+    assert_eq!(case.poll(), None);
+    case.responders = answers(None);
+    assert_eq!(case.poll(), None, "it has time to answer");
+    case.responders = answers(Some((1, of_rival(5, 10))));
+    assert_eq!(case.poll(), Some(Finding::Complete));
+
+    let mut case = beside_a_rival();
+    case.poll();
+    case.responders = answers(Some((1, of_rival(5, 12))));
+    assert_eq!(case.poll(), None, "its feed goes on");
+    assert_eq!(*case.asked.borrow(), [None], "nothing need be fetched");
+    case.held = of_rival(5, 12).registry();
+    assert_eq!(case.poll(), Some(Finding::Complete));
+
+    let mut case = beside_a_rival();
+    case.poll();
+    case.responders = answers(None);
+    case.now += Duration::from_secs(3);
+    case.followed.contact = Some(case.now);
+    assert!(is_incomplete(&case.poll().unwrap()), "it does not answer");
+
+    let mut case = beside_a_rival();
+    case.heard = Some(case.now);
+    case.poll();
+    case.responders = answers(None);
+    case.followed.is_connected = false;
+    assert_eq!(case.poll(), Some(Finding::Complete), "it has died");
 }
 
 #[test]

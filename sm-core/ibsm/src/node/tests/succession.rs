@@ -137,6 +137,28 @@ fn a_master_of_a_higher_session_in_another_fabric_changes_nothing_here() {
     assert_eq!(bed.feed.lock().session.unwrap().epoch, 1);
 }
 
+/// Regression: a master whose link to the fabric had failed acknowledged writes until it learned of
+/// the session of another one, which had its copy until then.
+#[test]
+fn a_master_acknowledges_nothing_once_another_manager_was_elected() {
+    let mut bed = Bed::build(of_priority(9), Files::new(), false, true);
+    bed.bring_up();
+    bed.run_for(Duration::from_secs(2));
+    assert!(acknowledges(&bed) && bed.node.sealed().is_none());
+    bed.node.handle_followed(Followed { elections: 1, ..Followed::default() });
+    let now = bed.clock.now();
+    while bed.node.poll_action(now).is_some() {}
+    assert!(!acknowledges(&bed), "at once");
+    bed.run_for(Duration::from_secs(10));
+    assert!(!acknowledges(&bed), "its own election does not count yet");
+    assert_eq!(bed.node.sealed(), Some((bed.feed.version(), 1)));
+    // It was another fabric, or the other one has died.
+    bed.run_until(MINUTE, acknowledges);
+    bed.run_for(MINUTE);
+    assert_eq!((state(&bed), bed.node.succession().doubts), (SmState::Master, 1));
+    assert!(acknowledges(&bed) && bed.node.sealed().is_none());
+}
+
 /// A standby with a copy of the registry of a master that has died.
 fn took_over(responders: &[u64]) -> Bed {
     let mut bed = Bed::build(of_priority(1), Files::new(), false, true);

@@ -84,6 +84,9 @@ struct Open {
     unsent: Option<u64>,
     /// Numbers of heartbeats that were answered, and when, until the master confirms the answer.
     unconfirmed: VecDeque<(u64, Instant)>,
+    /// Number of the last inquiry, which is answered once this SM acknowledges nothing since then,
+    /// and of the election that it shows.
+    asked: Option<(u64, u64)>,
     /// Operators' files that were reported to differ from the master's.
     reported: Option<Arc<[String]>>,
 }
@@ -139,6 +142,7 @@ impl Stream {
             logged: None,
             unsent: None,
             unconfirmed: VecDeque::new(),
+            asked: None,
             reported: None,
         }));
         self.send(Reply::Hello(self.greeting.clone()));
@@ -170,6 +174,10 @@ impl Stream {
         }
         if let Some(Message::Heartbeat(heartbeat)) = message.message {
             return open.beat(heartbeat, progress);
+        }
+        if let Some(Message::Inquiry(inquiry)) = &message.message {
+            open.asked = Some((inquiry.number, progress.note_elected()));
+            return;
         }
         if let Some(Message::State(message)) = message.message {
             return self.take_state(message, progress);
@@ -236,9 +244,16 @@ impl Stream {
         }
     }
 
-    /// Something was stored, or operators' files were compared: the master is to learn of it, if
-    /// it publishes.
+    /// Something was stored, operators' files were compared, or this SM acknowledges no more: the
+    /// other manager is to learn of it.
     pub fn handle_stored(&mut self, progress: &Progress) {
+        let State::Open(open) = &mut self.state else { return };
+        if let Some((version, known)) = progress.sealed()
+            && let Some((number, _)) = open.asked.take_if(|(_, election)| *election <= known)
+        {
+            let version = Some(version.into());
+            self.send(Reply::Sealed(proto::Sealed { number, version }));
+        }
         let State::Open(open) = &mut self.state else { return };
         if open.session.is_none() {
             return;
@@ -432,6 +447,26 @@ mod tests {
         assert_eq!(Version::try_from(refused.held).unwrap().session.epoch, 6);
         old.handle_disconnected(now, "the stream ended".to_owned(), &progress);
         assert!(progress.followed().is_connected);
+    }
+
+    /// A manager that was elected asks: the master answers once it acknowledges nothing since then.
+    #[test]
+    fn an_inquiry_is_answered_once_nothing_is_acknowledged() {
+        let (now, progress) = (Instant::now(), Progress::default());
+        let mut stream = connected(now);
+        let version = snapshot(5, 9).version();
+        progress.set_sealed(Some((version, 0)));
+        let inquiry = proto::Inquiry { number: 3, rows: false, sm_guid: 2 };
+        stream.handle_message(FromSm { message: Some(Message::Inquiry(inquiry)) }, &progress);
+        assert_eq!(progress.followed().elections, 1);
+        stream.handle_stored(&progress);
+        assert!(sent(&mut stream).is_none(), "it did not know of the election");
+        progress.set_sealed(Some((version, 1)));
+        stream.handle_stored(&progress);
+        let Some(Reply::Sealed(sealed)) = sent(&mut stream) else { panic!("no answer") };
+        assert_eq!((sealed.number, Version::try_from(sealed.version).unwrap()), (3, version));
+        stream.handle_stored(&progress);
+        assert!(sent(&mut stream).is_none(), "once");
     }
 
     fn heartbeat(number: u64, confirmed: u64, version: Version) -> FromSm {

@@ -84,6 +84,9 @@ pub struct Progress {
     state_arrived: Condvar,
     /// Outcomes of requests. Locked after `state`.
     outcomes: Mutex<Pending>,
+    /// The version published last by this SM, if it is master and acknowledges nothing, and how
+    /// many elections of others it knew then.
+    sealed: Mutex<Option<(Version, u64)>>,
     /// Session and registry time of the master in its last update, until they are taken.
     registry_time: Mutex<Option<(Session, Duration)>>,
 }
@@ -282,6 +285,30 @@ impl Progress {
         followed.contact = contact.or(followed.contact);
         followed.beat = Some(beat);
         followed.is_connected = true;
+    }
+
+    /// Another manager asks what is held: it was elected. Returns the number of such elections.
+    pub fn note_elected(&self) -> u64 {
+        let mut state = self.lock();
+        state.0.elections += 1;
+        state.0.elections
+    }
+
+    /// Sets the version published last by this SM, if it is master and acknowledges nothing, and
+    /// how many elections of others it knew then.
+    pub fn set_sealed(&self, now: Option<(Version, u64)>) {
+        let before = {
+            let mut sealed = self.sealed.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *sealed, now)
+        };
+        if now.is_some() && before != now {
+            self.stored.send_modify(|_| {});
+        }
+    }
+
+    /// See [`set_sealed`](Self::set_sealed).
+    pub fn sealed(&self) -> Option<(Version, u64)> {
+        *self.sealed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The stream of a session ended.
