@@ -102,8 +102,8 @@ impl Disk {
         self.state().is_killed
     }
 
-    /// Whether the process was stopped in a write or sync. Its clocks show the time at which it goes
-    /// on; what it does after that must not be seen before.
+    /// Whether the process was stopped in a write or sync. Its clocks show the time at which it
+    /// goes on; what it does after that must not be seen before.
     pub fn is_stopped(&self) -> bool {
         self.state().stopped_for.is_some()
     }

@@ -292,8 +292,8 @@ fn who_was_reset_between_two_runs_is_asked() {
     bed.assert_all_reachable();
 }
 
-/// Regression: a leaf lost its uplinks, so that the registrations of its hosts were removed, and was
-/// back when the manager started again. The links of the hosts had been active all the time.
+/// Regression: a leaf lost its uplinks, so that the registrations of its hosts were removed, and
+/// was back when the manager started again. The links of the hosts had been active all the time.
 #[test]
 fn who_lost_registrations_before_a_restart_is_asked() {
     let (mut bed, lids, left, before) = stopped(Settings::default());

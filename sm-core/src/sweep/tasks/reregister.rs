@@ -13,8 +13,8 @@
 //!
 //! After a restart the registry holds what clients registered. Active ports that still have our LID
 //! as MasterSMLID, and their own LID, wait until forwarding tables are read: if these show that no
-//! other subnet manager was master since (`TableFingerprint`), the ports are not asked, except those
-//! that had left the fabric and lost registrations.
+//! other subnet manager was master since (`TableFingerprint`), the ports are not asked, except
+//! those that had left the fabric and lost registrations.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

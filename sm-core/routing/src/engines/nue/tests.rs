@@ -150,7 +150,8 @@ proptest! {
             let most = made.loads.most();
             let (lfts, hops, unreachable) = made.finish();
             let (lanes, loads) = (Lanes::Free, Vec::new());
-            let routing = Routing { engine: "nue", lfts, hops, lanes, unreachable, loads, tree: None };
+            let engine = "nue";
+            let routing = Routing { engine, lfts, hops, lanes, unreachable, loads, tree: None };
             prop_assert_eq!(u64::from(most), u64::from(spread(&topology, &routing).max));
         }
     }

@@ -12,8 +12,8 @@ pub(crate) struct Ranked {
 }
 
 impl Ranked {
-    /// Ranks the previous topology, if it has the same switches: operators' options refer to current
-    /// switch numbers.
+    /// Ranks the previous topology, if it has the same switches: operators' options refer to
+    /// current switch numbers.
     pub(crate) fn before<E>(
         topology: &Topology,
         previous: &Previous<'_>,
