@@ -52,7 +52,7 @@ impl Hash for Key {
 pub(crate) type Source = (Lid, Option<Gid>);
 
 /// The source of a packet with this LID, and the GID of its GRH. `lmc` is the greatest LMC in the
-/// subnet: a port has 2^LMC LIDs, of which the first is a multiple of that (IBA C14-24).
+/// subnet: a port has 2^LMC LIDs, of which the first is a multiple of that (IBA 4.1.3).
 pub(crate) fn source(lmc: u8, lid: Lid, gid: Option<Gid>) -> Source {
     (Lid(lid.0 >> lmc << lmc), gid.filter(|_| !lid.is_unicast()))
 }
