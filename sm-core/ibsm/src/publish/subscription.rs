@@ -160,7 +160,9 @@ impl Subscription {
         }
         if self.awaits_inquiry() && self.inquiries.has_changed().unwrap_or(false) {
             let inquiry = *self.inquiries.borrow_and_update();
-            self.question = Some(self.inquire(inquiry));
+            // A question from before our session shows a manager that connects only now no election.
+            let is_past = self.heartbeats.is_some() && self.has_session();
+            self.question = (!is_past).then(|| self.inquire(inquiry));
         }
         if let Some(heartbeats) = &mut self.heartbeats
             && self.writers.has_changed().unwrap_or(false)
@@ -189,6 +191,10 @@ impl Subscription {
             else => std::future::pending().await,
         }
         Ok(())
+    }
+
+    fn has_session(&self) -> bool {
+        *self.shared.announced.borrow() != Version::NONE
     }
 
     fn awaits_inquiry(&self) -> bool {

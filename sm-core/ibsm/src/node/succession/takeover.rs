@@ -194,9 +194,9 @@ impl Evidence<'_> {
     }
 
     /// Whether a master that was alive acknowledges nothing any more: it says so, or its feed has
-    /// ended, as it does when the process dies.
+    /// ended or is silent, as when the process or its host dies.
     fn is_over(&self, rival: Guid, number: u64) -> bool {
-        self.sealed(rival, number).is_some() || self.followed.connected().is_none()
+        self.sealed(rival, number).is_some() || self.followed.alive(self.now, ALIVE).is_none()
     }
 
     /// Whether this process does not know which responders could acknowledge more than the
