@@ -31,7 +31,6 @@ use std::time::{Duration, Instant};
 /// Refusals are logged at most once in this time; all are counted.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
-pub use crate::crowd::Share;
 pub use accept::{Accepted, Acceptor, accept};
 pub use caller::{Caller, Connection, Grounds};
 pub use gate::Gate;

@@ -16,12 +16,11 @@ use std::time::Duration;
 
 use ib_mad::text::printable;
 use ib_mad::types::Guid;
+use sa_proto::crowd::Share;
 use sa_proto::proto::node as proto;
 use sa_proto::proto::node::update::Kind;
 use sa_proto::quota::{Full, Place, Places};
-use sa_proto::serve::{
-    Acceptor, Access, Call, Caller, Counters, Gate, Identity, Roles, Share, accept,
-};
+use sa_proto::serve::{Acceptor, Access, Call, Caller, Counters, Gate, Identity, Roles, accept};
 use sa_proto::trust::local::LocalRoles;
 use sa_proto::trust::{Role, TlsFiles, TrustError};
 use tokio::sync::{Semaphore, SemaphorePermit, mpsc, oneshot, watch};

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ib_mad::types::{Gid, Guid};
+use sa_proto::crowd::Share;
 use sa_proto::proto::admin;
 use sa_proto::quota::Places;
-use sa_proto::serve::Share;
 use sa_proto::snapshot::Snapshot;
 use tokio::sync::{Mutex, mpsc, watch};
 use tokio::time::timeout;

@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
+use sa_proto::crowd::Share;
 use sa_proto::quota::{Place, Places};
-use sa_proto::serve::{Caller, Share};
+use sa_proto::serve::Caller;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
+use sa_proto::crowd::Share;
 use sa_proto::quota::{self, Places};
-use sa_proto::serve::Share;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::Shared;

@@ -160,7 +160,8 @@ impl Subscription {
         }
         if self.awaits_inquiry() && self.inquiries.has_changed().unwrap_or(false) {
             let inquiry = *self.inquiries.borrow_and_update();
-            // A question from before our session shows a manager that connects only now no election.
+            // A question from before our session: a manager that connects now must not take it for
+            // an election.
             let is_past = self.heartbeats.is_some() && self.has_session();
             self.question = (!is_past).then(|| self.inquire(inquiry));
         }

@@ -364,7 +364,7 @@ impl Succession {
             now,
             heard: sweeper.master_seen().max(self.resumed),
         };
-        let finding = self.takeover.poll(now, &evidence, |rows_from| feed.inquire(rows_from));
+        let finding = self.takeover.poll(&evidence, |rows_from| feed.inquire(rows_from));
         self.wake(self.takeover.poll_timeout(now));
         match finding {
             Some(Finding::Complete) => {

@@ -57,6 +57,8 @@ pub(super) enum Finding {
 #[derive(Debug, Default)]
 pub(super) struct TakeOver {
     stage: Stage,
+    /// The port of the previous master, if that was alive when the questions began.
+    rival: Option<Guid>,
 }
 
 #[derive(Debug, Default)]
@@ -65,10 +67,9 @@ enum Stage {
     #[default]
     New,
     /// Responders were asked for their versions, by the question with this number.
-    /// `rival`: the port of the previous master, if that is alive.
-    Asking { number: u64, until: Instant, rival: Option<Guid> },
+    Asking { number: u64, until: Instant },
     /// One was asked for its registry, which is this.
-    Fetching { number: u64, target: RegistryVersion, until: Instant, rival: Option<Guid> },
+    Fetching { number: u64, target: RegistryVersion, until: Instant },
     /// The result is known.
     Settled,
 }
@@ -98,29 +99,28 @@ impl TakeOver {
     /// versions, and one for its rows, and returns the number of the question.
     pub(super) fn poll(
         &mut self,
-        now: Instant,
         evidence: &Evidence<'_>,
         inquire: impl Fn(Option<u64>) -> u64,
     ) -> Option<Finding> {
+        let now = evidence.now;
         if let Stage::New = self.stage {
-            let rival = evidence.rival();
-            let patience = match rival {
+            self.rival = evidence.rival();
+            let patience = match self.rival {
                 Some(_) => SEAL_PATIENCE,
                 None if evidence.is_blind() => CONNECT_PATIENCE,
                 None => ANSWER_PATIENCE,
             };
-            self.stage = Stage::Asking { number: inquire(None), until: now + patience, rival };
+            self.stage = Stage::Asking { number: inquire(None), until: now + patience };
         }
-        if let Stage::Asking { number, until, rival } = self.stage {
-            let is_sealed = rival.is_none_or(|rival| evidence.is_over(rival, number));
+        if let Stage::Asking { number, until } = self.stage {
+            let is_sealed = self.rival.is_none_or(|rival| evidence.is_over(rival, number));
             if now < until && !(is_sealed && evidence.is_answered(number)) {
                 return None;
             }
-            if let Some(target) = rival.and_then(|rival| evidence.sealed(rival, number))
+            if let Some(target) = self.rival.and_then(|rival| evidence.sealed(rival, number))
                 && target > evidence.held
             {
-                let until = now + ROWS_PATIENCE;
-                self.stage = Stage::Fetching { number, target, until, rival };
+                self.stage = Stage::Fetching { number, target, until: now + ROWS_PATIENCE };
                 return None;
             }
             match evidence.newest(number) {
@@ -130,28 +130,22 @@ impl TakeOver {
                 Some((id, target)) if target > evidence.held && !evidence.was_awaited() => {
                     info!("responder {id:#x} holds a newer registry, {target}: fetching it");
                     inquire(Some(id));
-                    let until = now + ROWS_PATIENCE;
-                    self.stage = Stage::Fetching { number, target, until, rival };
+                    self.stage = Stage::Fetching { number, target, until: now + ROWS_PATIENCE };
                 }
-                _ => return self.settle(evidence, number, rival),
+                _ => return self.settle(evidence, number),
             }
         }
-        if let Stage::Fetching { number, target, until, rival } = self.stage
+        if let Stage::Fetching { number, target, until } = self.stage
             && (evidence.held >= target || now >= until)
         {
-            return self.settle(evidence, number, rival);
+            return self.settle(evidence, number);
         }
         None
     }
 
-    fn settle(
-        &mut self,
-        evidence: &Evidence<'_>,
-        number: u64,
-        rival: Option<Guid>,
-    ) -> Option<Finding> {
+    fn settle(&mut self, evidence: &Evidence<'_>, number: u64) -> Option<Finding> {
         self.stage = Stage::Settled;
-        let missing = evidence.judge(number, rival);
+        let missing = evidence.judge(number, self.rival);
         Some(missing.map_or(Finding::Complete, Finding::Incomplete))
     }
 }

@@ -75,7 +75,7 @@ impl Case {
             self.asked.borrow_mut().push(rows_from);
             self.asked.borrow().len() as u64
         };
-        self.takeover.poll(self.now, &evidence, inquire)
+        self.takeover.poll(&evidence, inquire)
     }
 
     /// Both responders say what they hold.
