@@ -46,7 +46,7 @@ for name in ibsm ibsa; do
     files_of $name >"$work/files.$name"
 done
 for page in ibsm ibsmctl ibsa; do
-    cat "$work"/files.ibs{m,a} | grep -qx "/usr/share/man/man8/$page.8.gz" ||
+    grep -qx "/usr/share/man/man8/$page.8.gz" "$work"/files.ibs{m,a} ||
         fail "$page has no manual"
 done
 common=$(sort "$work"/files.ibs{m,a} | uniq -d)

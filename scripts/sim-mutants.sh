@@ -81,7 +81,7 @@ search() {
     for size in $(jobs -p); do kill -- -"$size" 2>/dev/null || true; done
     wait || true
     set +m
-    cat "$root"/found{--small,} | head -1
+    awk 'NR == 1' "$root"/found{--small,}
     return "$status"
 }
 

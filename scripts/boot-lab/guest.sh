@@ -24,8 +24,8 @@ until_true() {
 }
 active() { systemctl is-active --quiet "$@"; }
 inactive() { ! active "$1"; }
-is_up() { ibsmctl status --json | grep -q '"subnet_up": *true'; }
-serves() { ibsmctl status --json | grep -q '"current": *true'; }
+is_up() { ibsmctl status --json | grep '"subnet_up": *true' >/dev/null; }
+serves() { ibsmctl status --json | grep '"current": *true' >/dev/null; }
 # has USER FILE...: the user owns them.
 has() { [[ $(stat -c %U "${@:2}" | sort -u) == "$1" ]]; }
 main_pid() { systemctl show --value -p MainPID "$1"; }

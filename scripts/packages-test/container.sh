@@ -72,7 +72,7 @@ manager() {
     run --detach --volume state:/var/lib/ibsm "$@" localhost/ibsm \
         ibsm --transport ibsim --socket lab --http 127.0.0.1:9400 >/dev/null
 }
-is_up() { podman exec "$1" ibsmctl status --json | grep -q '"subnet_up": *true'; }
+is_up() { podman exec "$1" ibsmctl status --json | grep '"subnet_up": *true' >/dev/null; }
 "$work/programs/ibfabric" generate fat-tree --levels 2 --radix 8 --hosts 16 \
     -o "$work/programs/small.net" 2>/dev/null
 run --detach --name fabric localhost/ibsm \

@@ -12,7 +12,7 @@ for name in ibsm ibsa; do
     missing=$(files_of "$name" | grep -Fxv -f "$work/packed" | sed 's#$#.gz#' |
         grep -Fxv -f "$work/packed" || true)
     [[ -z $missing ]] || fail "$name: not packed: $missing"
-    dpkg-deb --info "$deb" conffiles | grep -qx "/etc/logrotate.d/$name" ||
+    dpkg-deb --info "$deb" conffiles | grep -x "/etc/logrotate.d/$name" >/dev/null ||
         fail "$name: logrotate's file is no conffile"
 done
 
