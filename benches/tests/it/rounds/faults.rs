@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use super::{CUT, Site};
+use super::{CUT, Site, node};
 use crate::chaos_support::Dice;
 use crate::support::pair::Link;
 use benches::sandbox::{PATIENCE, Program};
@@ -49,6 +49,8 @@ pub(super) enum Fault {
     StandbyDiskFull,
     /// It is killed at a system call of a commit, and started again at once.
     KillAtCall,
+    /// Its own link fails, and comes back after the other one is master.
+    OwnLink,
     /// Links fail so that each manager is master of a part of the fabric, and come back.
     Split,
 }
@@ -84,6 +86,7 @@ impl Mode {
                 Kill,
                 Term,
                 Pause,
+                OwnLink,
                 CutAndKill,
                 DelayAndKill,
                 ResetAndKill,
@@ -102,6 +105,7 @@ impl Mode {
                 Kill,
                 Term,
                 Pause,
+                OwnLink,
                 Restart,
                 Standby,
                 Responder,
@@ -207,6 +211,13 @@ impl Site {
                 self.signal(libc::SIGSTOP);
                 self.takeover(dice);
                 self.signal(libc::SIGCONT);
+            }
+            Fault::OwnLink => {
+                let (node, port) = (node(self.pair.hosts[0]), "1");
+                self.pair.subnet.control(&["link-down", &node, port]);
+                self.takeover(dice);
+                self.run_for(Duration::from_millis(dice.below(4000)));
+                self.pair.subnet.control(&["link-up", &node, port]);
             }
             Fault::CutAndKill => {
                 self.link().is_cut.store(true, Relaxed);

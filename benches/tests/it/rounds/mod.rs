@@ -370,6 +370,13 @@ fn nothing_is_lost_when_clocks_are_set_and_disks_are_full() {
     rounds_of(Mode::FollowSync, None, &faults, faults.len() as u64);
 }
 
+/// Regression: the master that had its link back put the question of an election of its own to the
+/// next master, and its last changes were not sent.
+#[test]
+fn nothing_is_lost_when_the_masters_own_link_fails() {
+    rounds_of(Mode::Follow, None, &[Fault::OwnLink; 2], 2);
+}
+
 #[test]
 fn nothing_is_lost_when_the_fabric_is_split_unless_clients_are_asked() {
     rounds_of_splits(Mode::FollowSync, None, variable("ROUNDS", 1));

@@ -92,6 +92,9 @@ impl Connection {
             let deadline = subscription.poll_timeout(clock.now());
             let (takes_question, has_output) =
                 (subscription.takes_question(), subscription.has_output());
+            if !subscription.expects_reports() {
+                heard = clock.now();
+            }
             let done = tokio::select! {
                 message = inbound.message() => match message {
                     Ok(Some(message)) => {

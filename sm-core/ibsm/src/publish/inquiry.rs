@@ -17,9 +17,16 @@ pub(super) struct Inquiry {
     pub(super) number: u64,
     /// The responder, by its identity, that is to send its rows, too.
     rows_from: Option<u64>,
+    /// Whether answers are not awaited any more.
+    is_over: bool,
 }
 
 impl Inquiry {
+    /// Whether answers are awaited.
+    pub(super) fn is_open(&self) -> bool {
+        self.number != 0 && !self.is_over
+    }
+
     /// As a message to the responder with this identity; `sm_guid` is the GUID of this SM's port.
     pub(super) fn to(self, id: u64, sm_guid: Guid) -> proto::Inquiry {
         let rows = self.rows_from == Some(id);
@@ -46,14 +53,17 @@ impl Inquiries {
         let mut number = 0;
         self.last.send_modify(|last| {
             number = last.number + 1;
-            *last = Inquiry { number, rows_from };
+            *last = Inquiry { number, rows_from, is_over: false };
         });
         number
     }
 
-    /// Number of the last question.
-    pub(super) fn number(&self) -> u64 {
-        self.last.borrow().number
+    /// Answers are not awaited any more: those that connect from now on are not asked.
+    pub(super) fn end(&self) {
+        self.last.send_if_modified(|last| {
+            last.is_over = true;
+            false
+        });
     }
 
     pub(super) fn subscribe(&self) -> watch::Receiver<Inquiry> {
@@ -139,12 +149,27 @@ mod tests {
         let number = inquiries.ask(Some(7));
         let last = *inquiries.subscribe().borrow();
         assert_eq!((last.to(7, ASKER).rows, last.to(8, ASKER).rows), (true, false));
-        assert_eq!((last.to(8, ASKER).number, inquiries.number()), (number, number));
+        assert_eq!(last.to(8, ASKER).number, number);
         asked.note_sent(&last.to(7, ASKER));
         let ends: Vec<_> = rows(9).map(|part| asked.handle(part, &inquiries).unwrap()).collect();
         assert_eq!(ends.iter().filter(|end| **end).count(), 1);
         assert_eq!(inquiries.take().unwrap().registry().sequence, 9);
         assert!(inquiries.take().is_none());
+    }
+
+    /// Regression: a standby that had been master put its last question again to each manager that
+    /// connected, and the master took that for an election: 15 s without acknowledgements.
+    #[test]
+    fn a_question_is_open_until_its_answers_are_not_awaited() {
+        let inquiries = Inquiries::default();
+        let is_open = || inquiries.subscribe().borrow().is_open();
+        assert!(!is_open());
+        for number in 1..3 {
+            assert_eq!(inquiries.ask(None), number);
+            assert!(is_open());
+            inquiries.end();
+            assert!(!is_open());
+        }
     }
 
     #[test]

@@ -242,6 +242,7 @@ impl Publisher {
         let session = Session { epoch, sm_guid };
         writer.session = Some(session);
         writer.epoch = epoch;
+        self.shared.inquiries.end();
         self.shared.announced.send_replace(Version::NONE);
         tracing::info!(%session, "publishing session begun");
         Ok(session)
@@ -251,6 +252,7 @@ impl Publisher {
     /// nothing until another session begins.
     pub fn end_session(&self) {
         let mut writer = self.writer();
+        self.shared.inquiries.end();
         if let Some(session) = writer.session.take() {
             self.shared.sync.clear();
             self.shared.announced.send_replace(Version::NONE);

@@ -100,7 +100,7 @@ impl Subscription {
     pub(super) fn new(shared: Arc<Shared>, peer: Option<Origin>) -> Self {
         let mut inquiries = shared.inquiries.subscribe();
         // One that connects while the answers are awaited is asked, too.
-        if shared.inquiries.number() != 0 {
+        if inquiries.borrow().is_open() {
             inquiries.mark_changed();
         }
         Self {
@@ -160,10 +160,7 @@ impl Subscription {
         }
         if self.awaits_inquiry() && self.inquiries.has_changed().unwrap_or(false) {
             let inquiry = *self.inquiries.borrow_and_update();
-            // A question from before our session: a manager that connects now must not take it for
-            // an election.
-            let is_past = self.heartbeats.is_some() && self.has_session();
-            self.question = (!is_past).then(|| self.inquire(inquiry));
+            self.question = inquiry.is_open().then(|| self.inquire(inquiry));
         }
         if let Some(heartbeats) = &mut self.heartbeats
             && self.writers.has_changed().unwrap_or(false)
@@ -192,10 +189,6 @@ impl Subscription {
             else => std::future::pending().await,
         }
         Ok(())
-    }
-
-    fn has_session(&self) -> bool {
-        *self.shared.announced.borrow() != Version::NONE
     }
 
     fn awaits_inquiry(&self) -> bool {
@@ -247,6 +240,12 @@ impl Subscription {
         self.feed.poll_timeout().into_iter().chain(retry).chain(beat).min()
     }
 
+    /// Whether silence for seconds means that the peer hangs. A standby answers heartbeats, which
+    /// are sent during a session.
+    pub(super) fn expects_reports(&self) -> bool {
+        self.heartbeats.is_none() || self.announced.borrow().fabric_generation != 0
+    }
+
     /// Does what is due. After an error the connection is to be closed.
     pub fn handle_timeout(&mut self, now: Instant) -> Result<(), FeedEnd> {
         self.feed.handle_timeout(now)?;
@@ -295,14 +294,23 @@ impl Subscription {
     fn begin_update(&mut self, now: Instant) {
         let Some(held) = self.feed.ready() else { return };
         let version = *self.announced.borrow_and_update();
-        // Zero: this SM is not the master, or its first sweep has not ended.
-        if version.fabric_generation == 0 || !self.feed.may_offer(now, version.session) {
+        // Zero: this SM is not the master, or its first sweep has not ended. A follower gets the
+        // rest of a session that has ended: another master may wait for that.
+        let is_over = version.fabric_generation == 0;
+        if is_over && self.heartbeats.is_none() {
             return;
         }
         let (plan, latest) = {
             let history = self.shared.history();
             (history.plan(held), history.latest().clone())
         };
+        let session = latest.version().session;
+        if is_over && held.is_none_or(|held| held.version.session != session) {
+            return;
+        }
+        if !self.feed.may_offer(now, session) {
+            return;
+        }
         let counters = &self.shared.counters;
         let counter = match plan {
             Plan::Nothing => &counters.confirmations,
@@ -319,7 +327,7 @@ impl Subscription {
     /// The message that this SM is not master any more, if the responder has to learn of that.
     fn end_of_session(&mut self) -> Option<proto::FromSm> {
         let is_over = self.announced.borrow().fabric_generation == 0;
-        if !is_over || !std::mem::take(&mut self.offered) || self.heartbeats.is_some() {
+        if !is_over || self.heartbeats.is_some() || !std::mem::take(&mut self.offered) {
             return None;
         }
         Some(proto::FromSm { message: Some(from_sm::Message::Ended(proto::Ended {})) })

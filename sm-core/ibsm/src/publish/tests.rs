@@ -103,6 +103,84 @@ fn assert_refused(epoch: u64) {
     assert!(publisher.counters().iter().any(counted));
 }
 
+/// Regression: a master that stood by while its changes were on the way to its successor did not
+/// send the rest, and the successor asked all clients to register again.
+#[test]
+fn a_follower_gets_the_rest_of_a_session_that_has_ended() {
+    let directory = tempfile::tempdir().unwrap();
+    let publisher = publisher(directory.path());
+    let publish = |sequence| {
+        let registry = RegistryPlane { sequence, ..Default::default() };
+        publisher.publish_registry(registry).unwrap()
+    };
+    publisher.begin_session(Guid(1)).unwrap();
+    publish(7);
+    let first = publisher.publish(FabricPlane::default()).unwrap();
+    let now = Instant::now();
+    let mut follower = Peer::new(&publisher, now, Guid(2));
+    let mut responder = Peer::new(&publisher, now, Guid(0));
+    assert_eq!((follower.takes(now), responder.takes(now)), (Some(first), Some(first)));
+
+    let second = publish(8);
+    publisher.end_session();
+    responder.acknowledge(now);
+    assert_eq!(responder.takes(now), None, "it gets the next master's");
+    assert_eq!(follower.takes(now), None, "it has not acknowledged the first");
+    follower.acknowledge(now);
+    assert_eq!(follower.takes(now), Some(second));
+    follower.acknowledge(now);
+    assert_eq!(follower.takes(now), None);
+    let mut late = Peer::new(&publisher, now, Guid(3));
+    assert_eq!(late.takes(now), None, "it did not follow that session");
+}
+
+/// A program at the other end of the feed, or a standby if it has a port.
+struct Peer {
+    subscription: Subscription,
+    taken: Version,
+}
+
+impl Peer {
+    fn new(publisher: &Publisher, now: Instant, port: Guid) -> Self {
+        let mut peer = Self { subscription: publisher.subscribe(None), taken: Version::NONE };
+        peer.say(
+            now,
+            proto::from_responder::Message::Hello(proto::Hello {
+                schema: sa_proto::snapshot::SCHEMA,
+                responder_id: 70 + port.0,
+                sm_guid: port.0,
+                ..Default::default()
+            }),
+        );
+        peer
+    }
+
+    fn say(&mut self, now: Instant, message: proto::from_responder::Message) {
+        let message = proto::FromResponder { message: Some(message) };
+        assert!(self.subscription.handle_message(now, message).is_ok());
+    }
+
+    /// The version of the next update.
+    fn takes(&mut self, now: Instant) -> Option<Version> {
+        self.subscription.handle_changes(now);
+        let mut version = None;
+        while self.subscription.has_output() {
+            for message in self.subscription.poll_transmit(now) {
+                if let Some(proto::from_sm::Message::Begin(begin)) = message.message {
+                    version = Some(Version::try_from(begin.target).unwrap());
+                }
+            }
+        }
+        self.taken = version.unwrap_or(self.taken);
+        version
+    }
+
+    fn acknowledge(&mut self, now: Instant) {
+        let version = Some(self.taken.into());
+        self.say(now, proto::from_responder::Message::Ack(proto::Ack { version, serving: None }));
+    }
+}
+
 /// Regression: a standby, and every master that ended, warned that queries are not answered.
 #[test]
 fn the_last_responder_is_missed_only_by_a_master() {

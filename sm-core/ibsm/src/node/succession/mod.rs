@@ -226,6 +226,10 @@ impl Succession {
             self.known_at_election = self.followed.publishing();
             parts.sweeper.set_in_doubt(false);
             self.takeover.reset();
+            // What it has published is final once its session has ended.
+            let published = parts.feed.session().is_none().then(|| parts.feed.version());
+            let published = published.filter(|version| *version != Version::NONE);
+            self.sealed = published.map(|version| (version, self.elections));
             self.follow_as_standby(now, parts.sweeper);
         }
         let Parts { sweeper, feed, responders, .. } = parts;

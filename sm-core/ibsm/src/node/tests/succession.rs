@@ -159,6 +159,23 @@ fn a_master_acknowledges_nothing_once_another_manager_was_elected() {
     assert!(acknowledges(&bed) && bed.node.sealed().is_none());
 }
 
+/// Regression: a master whose link was back before it had answered the inquiry of its successor
+/// never did, and the successor asked all clients to register again.
+#[test]
+fn a_master_that_stands_by_answers_with_what_it_published_last() {
+    let mut bed = Bed::build(of_priority(1), Files::new(), false, true);
+    bed.bring_up();
+    bed.run_for(Duration::from_secs(2));
+    let published = bed.feed.version();
+    assert!(published.fabric_generation > 0);
+    bed.add_peer(of_priority(9));
+    bed.node.handle_followed(Followed { elections: 1, ..Followed::default() });
+    bed.run_until(MINUTE, |bed| state(bed) == SmState::Standby);
+    bed.run_for(Duration::from_secs(1));
+    assert!(bed.feed.lock().session.is_none());
+    assert_eq!(bed.node.sealed(), Some((bed.feed.version(), 1)));
+}
+
 /// A standby with a copy of the registry of a master that has died.
 fn took_over(responders: &[u64]) -> Bed {
     let mut bed = Bed::build(of_priority(1), Files::new(), false, true);

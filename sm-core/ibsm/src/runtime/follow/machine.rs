@@ -32,6 +32,8 @@ const UNCONFIRMED_MAX: usize = 64;
 const RESPONDERS_MAX: usize = 4096;
 /// Time between attempts to connect.
 const RECONNECT_INTERVAL: Duration = Duration::from_secs(1);
+/// Why a feed is opened again.
+const OUTDATED: &str = "the feed was opened before this SM was master";
 
 /// Something for the driver to do.
 #[derive(Debug, PartialEq)]
@@ -159,7 +161,7 @@ impl Stream {
         self.outputs.clear();
         self.state = State::Waiting(now + RECONNECT_INTERVAL);
         // A standby peer sends nothing for long; each new reason is logged.
-        if reason != self.reason {
+        if reason != OUTDATED && reason != self.reason {
             warn!("cannot follow the registry of {}: {reason}; retrying", self.url);
             self.reason = reason;
         }
@@ -169,8 +171,7 @@ impl Stream {
     pub fn handle_message(&mut self, message: FromSm, progress: &Progress) {
         let State::Open(open) = &mut self.state else { return };
         if open.term != progress.term() {
-            let reason = "the feed was opened before this SM was master".to_owned();
-            return self.outputs.push_back(Output::Close(reason));
+            return self.outputs.push_back(Output::Close(OUTDATED.to_owned()));
         }
         if let Some(Message::Heartbeat(heartbeat)) = message.message {
             return open.beat(heartbeat, progress);
@@ -248,6 +249,10 @@ impl Stream {
     /// other manager is to learn of it.
     pub fn handle_stored(&mut self, progress: &Progress) {
         let State::Open(open) = &mut self.state else { return };
+        // At once: an inquiry on this feed would be lost.
+        if open.term != progress.term() {
+            return self.outputs.push_back(Output::Close(OUTDATED.to_owned()));
+        }
         if let Some((version, known)) = progress.sealed()
             && let Some((number, _)) = open.asked.take_if(|(_, election)| *election <= known)
         {
@@ -467,6 +472,20 @@ mod tests {
         assert_eq!((sealed.number, Version::try_from(sealed.version).unwrap()), (3, version));
         stream.handle_stored(&progress);
         assert!(sent(&mut stream).is_none(), "once");
+    }
+
+    /// Regression: an inquiry of the next master came by an outdated feed, and was lost.
+    #[test]
+    fn a_feed_is_opened_again_when_a_session_of_this_sm_begins() {
+        let (now, progress) = (Instant::now(), Progress::default());
+        let mut stream = connected(now);
+        stream.handle_stored(&progress);
+        assert_eq!(stream.poll_output(), None);
+        let notified = progress.subscribe();
+        progress.begin_term();
+        assert!(notified.has_changed().unwrap());
+        stream.handle_stored(&progress);
+        assert_eq!(stream.poll_output(), Some(Output::Close(OUTDATED.to_owned())));
     }
 
     fn heartbeat(number: u64, confirmed: u64, version: Version) -> FromSm {

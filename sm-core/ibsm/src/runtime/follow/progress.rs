@@ -78,7 +78,7 @@ pub struct Progress {
     state: Mutex<(Followed, Option<News>)>,
     /// Counts sessions of this SM; changed while `state` is locked.
     term: AtomicU64,
-    /// Changes when something is stored.
+    /// Changes when something is stored, or a feed has something else to do.
     stored: watch::Sender<Version>,
     /// Notified when the state of a master is received.
     state_arrived: Condvar,
@@ -177,9 +177,12 @@ impl Progress {
 
     /// A session of this SM has begun: what was received and not stored is outdated.
     pub fn begin_term(&self) {
-        let mut state = self.lock();
-        state.1 = None;
-        self.term.fetch_add(1, Relaxed);
+        {
+            let mut state = self.lock();
+            state.1 = None;
+            self.term.fetch_add(1, Relaxed);
+        }
+        self.stored.send_modify(|_| {});
     }
 
     /// A snapshot was received by a feed that was opened in this [term](Self::term). `false` if
