@@ -120,12 +120,17 @@ impl Mode {
         }
     }
 
-    /// Whether no client is asked to register again. All are if parts of a fabric are joined, and
-    /// with a file for each manager if the standby was without the feed for a while, or a responder
-    /// is gone with the master.
+    /// Whether no client is asked to register again. All are if parts of a fabric are joined, each
+    /// with a master, and with a file for each manager if the standby was without the feed for a
+    /// while, or a responder is gone with the master.
     pub(super) fn asks_none(self, fault: Fault) -> bool {
-        let may_ask = [Fault::CutAndKill, Fault::ResetAndKill, Fault::Both];
-        fault != Fault::Split && (self == Self::Etcd || !may_ask.contains(&fault))
+        match fault {
+            Fault::Split => false,
+            // The one without the fence hands over to the other, which never stopped writing.
+            Fault::OwnLink => self != Self::Etcd,
+            Fault::CutAndKill | Fault::ResetAndKill | Fault::Both => self == Self::Etcd,
+            _ => true,
+        }
     }
 
     /// Whether writes are kept in the file of the manager that acknowledges them.

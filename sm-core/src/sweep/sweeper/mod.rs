@@ -412,6 +412,11 @@ impl Sweeper {
 
 #[cfg(test)]
 mod tests {
+    use ib_mad::packet::{Address, Packet};
+    use ib_mad::types::{Guid, Lid};
+    use ib_mad::wire::mad::{AttributeId, Method};
+    use ib_mad::wire::smp;
+
     use super::*;
 
     /// Regression: after the simulator was gone, the subnet was still reported as up.
@@ -421,6 +426,20 @@ mod tests {
         sweeper.subnet.state.up = true;
         sweeper.fabric_lost();
         assert!(!sweeper.is_up());
+    }
+
+    /// Regression: a manager that started showed the GUID 0, and the master excluded it from the
+    /// election, with a problem, until the next sweep.
+    #[test]
+    fn sminfo_is_not_answered_before_the_own_port_is_known() {
+        let mut sweeper = Sweeper::new(Settings::default(), LidTable::default(), 1);
+        let (method, attribute_id) = (Method::GET, AttributeId::SM_INFO);
+        let get = smp::Request { method, attribute_id, attribute_modifier: 0, tid: 1, m_key: 0 };
+        let mut request = Packet::to(Address::smi(Lid(1)));
+        get.write_lid_routed(&mut request.mad);
+        assert!(!sweeper.handle_packet(Instant::now(), &mut request.clone()));
+        sweeper.subnet.election.own.set_guid(Guid(5));
+        assert!(sweeper.handle_packet(Instant::now(), &mut request));
     }
 
     /// Regression: a requested sweep began up to a second late.
