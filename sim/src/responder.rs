@@ -302,7 +302,7 @@ impl Responder {
                 Output::Shut(lane) => self.peers.forget(lane),
                 Output::Answer(link, inquiry, serving) => {
                     if let Link::Open(id) = self.links[link] {
-                        for reply in replies(inquiry, serving.as_ref()) {
+                        for reply in replies(inquiry, &serving) {
                             net.send(now, id, me, Message::FromResponder(Box::new(reply)));
                         }
                     }

@@ -106,6 +106,11 @@ requests! {
         /// SMInfo of the master for which this manager stands by.
         Poll: Get "SMInfo" SM_INFO;
     }
+    /// Whether the fabric can be reached.
+    Reach {
+        /// NodeInfo of the neighbor of the SM's port.
+        Neighbor: Get "NodeInfo" NODE_INFO;
+    }
     /// Handovers between subnet managers.
     Handover {
         /// SMInfo HANDOVER to the SM at the port.

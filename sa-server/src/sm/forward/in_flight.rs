@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use super::Request;
+use super::{Request, Submission};
 
 /// Writes without an outcome; further ones stay in the queue of submissions.
 pub(super) const WRITES_MAX: usize = 16_384;
@@ -28,6 +28,8 @@ pub(super) struct Sent {
     pub(super) others: Vec<u64>,
     /// The request; `None` is a barrier.
     pub(super) request: Option<Request>,
+    /// When its client asked.
+    pub(super) asked: Instant,
     /// When it was sent first.
     pub(super) since: Instant,
 }
@@ -58,8 +60,9 @@ impl InFlight {
     }
 
     /// Adds a write that is about to be sent; returns its number.
-    pub(super) fn note(&mut self, now: Instant, id: u64, request: Option<Request>) -> u64 {
-        self.writes.push_back(Some(Sent { id, others: Vec::new(), request, since: now }));
+    pub(super) fn note(&mut self, now: Instant, submission: Submission) -> u64 {
+        let Submission { id, at: asked, request } = submission;
+        self.writes.push_back(Some(Sent { id, others: Vec::new(), request, asked, since: now }));
         self.len += 1;
         self.next() - 1
     }
@@ -115,15 +118,13 @@ impl InFlight {
         Some(sent)
     }
 
-    /// Removes the oldest write if it was sent before `since`.
-    pub(super) fn pop_older(&mut self, since: Instant) -> Option<Sent> {
+    /// Removes writes whose clients asked before `before`; returns their number.
+    pub(super) fn remove_older(&mut self, before: Instant) -> usize {
+        let is_old = |sent: &mut Sent| sent.asked < before;
+        let old = self.writes.iter_mut().filter_map(|write| write.take_if(is_old)).count();
+        self.len -= old;
         self.trim();
-        if self.writes.front()?.as_ref()?.since >= since {
-            return None;
-        }
-        self.len -= 1;
-        self.first += 1;
-        self.writes.pop_front()?
+        old
     }
 
     /// Numbers of barriers without an outcome.
@@ -160,7 +161,7 @@ mod tests {
 
     fn send(sent: &mut InFlight, now: Instant, ids: impl IntoIterator<Item = u64>) {
         for id in ids {
-            sent.note(now, id, None);
+            sent.note(now, Submission { id, at: now, request: None });
         }
         sent.note_message(now);
     }
@@ -231,14 +232,15 @@ mod tests {
     }
 
     #[test]
-    fn what_waited_too_long_is_taken_out_in_order() {
+    fn what_waited_too_long_is_taken_out() {
         let now = Instant::now();
         let mut sent = InFlight::default();
         send(&mut sent, now, 0..2);
         send(&mut sent, now + STALL, 2..3);
+        send(&mut sent, now, 3..4);
         sent.answered(0);
-        assert_eq!(sent.pop_older(now + STALL).unwrap().id, 1);
-        assert!(sent.pop_older(now + STALL).is_none());
+        assert_eq!(sent.remove_older(now + STALL), 2);
+        assert_eq!(sent.remove_older(now + STALL), 0);
         assert_eq!((waiting(&sent), sent.len()), (vec![2], 1));
     }
 }

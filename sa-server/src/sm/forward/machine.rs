@@ -242,16 +242,15 @@ impl Machine {
         submission: Submission,
         barrier: &mut Option<u64>,
     ) -> Option<proto::Write> {
-        let Submission { id, request, .. } = submission;
-        if request.is_none()
+        let is_barrier = submission.request.is_none();
+        if is_barrier
             && let Some(shared) = barrier.and_then(|number| self.in_flight.get_mut(number))
         {
-            shared.others.push(id);
+            shared.others.push(submission.id);
             return None;
         }
-        let mut write = encode(0, request.as_ref());
-        let is_barrier = request.is_none();
-        write.id = self.in_flight.note(now, id, request);
+        let mut write = encode(0, submission.request.as_ref());
+        write.id = self.in_flight.note(now, submission);
         if is_barrier {
             *barrier = Some(write.id);
         }
@@ -309,9 +308,8 @@ impl Machine {
     /// Removes writes whose clients have timed out; the workers have removed theirs.
     fn expire(&mut self, now: Instant) {
         if let Some(since) = now.checked_sub(self.patience) {
-            while self.in_flight.pop_older(since).is_some() {
-                self.counters.given_up.fetch_add(1, Relaxed);
-            }
+            let given_up = self.in_flight.remove_older(since);
+            self.counters.given_up.fetch_add(given_up as u64, Relaxed);
         }
         if self.held.len() > HELD_MAX {
             self.counters.discarded.fetch_add(self.held.len() as u64, Relaxed);

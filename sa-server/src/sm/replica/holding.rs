@@ -11,11 +11,20 @@ use tokio::sync::mpsc;
 
 use super::machine::message;
 
+/// What queries of a lane are answered from.
+#[derive(Clone, Debug, Default)]
+pub struct Answering {
+    /// The snapshot.
+    pub snapshot: Option<Arc<Snapshot>>,
+    /// Whether an SM has sent or confirmed it since this process started.
+    pub is_current: bool,
+}
+
 /// Sends the version of the snapshot that queries are answered from, after its registry if that is
 /// requested. A separate task waits for the connection.
 pub(super) fn answer(
     inquiry: proto::Inquiry,
-    serving: Option<&Arc<Snapshot>>,
+    serving: &Answering,
     outbound: &mpsc::Sender<proto::FromResponder>,
 ) {
     let (replies, outbound) = (replies(inquiry, serving), outbound.clone());
@@ -31,12 +40,17 @@ pub(super) fn answer(
 /// The answers to an inquiry, in their order.
 pub fn replies(
     inquiry: proto::Inquiry,
-    serving: Option<&Arc<Snapshot>>,
+    serving: &Answering,
 ) -> impl Iterator<Item = proto::FromResponder> + Send + use<> {
-    let version = serving.map_or(Version::NONE, |snapshot| snapshot.version());
-    let rows = serving.filter(|_| inquiry.rows).and_then(|snapshot| registry_of(snapshot));
-    let holding =
-        proto::Holding { number: inquiry.number, version: Some(version.into()), state: None };
+    let snapshot = serving.snapshot.as_ref();
+    let version = snapshot.map_or(Version::NONE, |snapshot| snapshot.version());
+    let rows = snapshot.filter(|_| inquiry.rows).and_then(|snapshot| registry_of(snapshot));
+    let holding = proto::Holding {
+        number: inquiry.number,
+        version: Some(version.into()),
+        state: None,
+        restarted: !serving.is_current,
+    };
     let rows = rows.into_iter().flat_map(Encoder::full).filter_map(reply);
     rows.chain([Reply::Holding(holding)]).map(message)
 }
@@ -84,7 +98,8 @@ mod tests {
         let serving = Arc::new(Snapshot::build(session, 4, fabric, registry).unwrap());
         for rows in [false, true] {
             let (outbound, mut sent) = mpsc::channel(1);
-            answer(proto::Inquiry { number: 5, rows, sm_guid: 1 }, Some(&serving), &outbound);
+            let answering = Answering { snapshot: Some(serving.clone()), is_current: true };
+            answer(proto::Inquiry { number: 5, rows, sm_guid: 1 }, &answering, &outbound);
             let mut decoder = None;
             let mut received = None;
             let holding = loop {
@@ -101,6 +116,7 @@ mod tests {
             };
             let version = Version::try_from(holding.version).unwrap();
             assert_eq!((holding.number, version), (5, serving.version()));
+            assert!(!holding.restarted);
             assert_eq!(received.is_some(), rows);
             if let Some(received) = received {
                 assert_eq!(received.version().registry(), serving.version().registry());
@@ -112,8 +128,10 @@ mod tests {
     #[tokio::test]
     async fn a_responder_without_tables_holds_nothing() {
         let (outbound, mut sent) = mpsc::channel(1);
-        answer(proto::Inquiry { number: 5, rows: true, sm_guid: 1 }, None, &outbound);
+        let nothing = Answering::default();
+        answer(proto::Inquiry { number: 5, rows: true, sm_guid: 1 }, &nothing, &outbound);
         let Some(Reply::Holding(holding)) = sent.recv().await.unwrap().message else { panic!() };
         assert_eq!(Version::try_from(holding.version), Ok(Version::NONE));
+        assert!(holding.restarted);
     }
 }

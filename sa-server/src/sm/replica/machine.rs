@@ -18,6 +18,7 @@ use sa_proto::proto::snapshot::from_responder::Message as Reply;
 use sa_proto::proto::snapshot::from_sm::Message;
 use sa_proto::snapshot::{Snapshot, Version};
 
+use super::holding::Answering;
 use super::outage::Outage;
 use super::sessions::{Placed, Sessions};
 use super::status::{ReplicaStatus, Source};
@@ -66,7 +67,7 @@ pub enum Output {
     /// Requests from no front door are answered from this lane.
     Shut(usize),
     /// Tell the SM of this link which registry is served.
-    Answer(usize, proto::Inquiry, Option<Arc<Snapshot>>),
+    Answer(usize, proto::Inquiry, Answering),
     /// Keep this snapshot for the next start.
     Save(Arc<Snapshot>),
 }
@@ -105,6 +106,8 @@ struct Served {
     is_used: bool,
     /// The snapshot that queries are answered from.
     now: Option<Arc<Snapshot>>,
+    /// Whether an SM has sent or confirmed it since this process started.
+    is_current: bool,
     /// The link whose SM announced its front door, and the announcement.
     front_door: Option<(usize, String)>,
 }
@@ -205,7 +208,7 @@ impl Machine {
         }
         if let Some(Message::Inquiry(inquiry)) = message.message {
             let lane = self.updates.sessions().asked_by(Guid(inquiry.sm_guid));
-            let serving = lane.and_then(|lane| self.served[lane].now.clone());
+            let serving = lane.map_or(Answering::default(), |lane| self.answering(lane));
             self.outputs.push_back(Output::Answer(link, inquiry, serving));
             return;
         }
@@ -214,6 +217,7 @@ impl Machine {
             Outcome::Nothing => {}
             Outcome::Install { snapshot, placed } => self.install(snapshot, placed, Some(link)),
             Outcome::Confirmed { lane, version } => {
+                self.served[lane].is_current = true;
                 self.settle();
                 self.follow(lane, link);
                 self.acknowledge(link, lane, version);
@@ -264,6 +268,7 @@ impl Machine {
         let before = self.status.lane(lane).version();
         if is_served {
             self.served[lane].now = Some(snapshot.clone());
+            self.served[lane].is_current |= link.is_some();
             self.status.serve(lane, version);
         } else {
             self.status.counters.unusable.fetch_add(1, Relaxed);
@@ -392,6 +397,11 @@ impl Machine {
         }
     }
 
+    fn answering(&self, lane: usize) -> Answering {
+        let Served { now, is_current, .. } = &self.served[lane];
+        Answering { snapshot: now.clone(), is_current: *is_current }
+    }
+
     /// Version of the snapshot that queries of a lane are answered from.
     fn serving(&self, lane: usize) -> Version {
         self.served[lane].now.as_ref().map_or(Version::NONE, |snapshot| snapshot.version())
@@ -491,8 +501,9 @@ mod tests {
                 Output::Shut(lane) => format!("shut {lane}"),
                 Output::Leave(link) => format!("leave {link}"),
                 Output::Answer(link, inquiry, serving) => {
-                    let serving = serving.map(|snapshot| snapshot.version().fabric_generation);
-                    format!("{link}: answer {} {serving:?}", inquiry.number)
+                    let snapshot = serving.snapshot.map(|it| it.version().fabric_generation);
+                    let kept = if serving.is_current { "" } else { " kept" };
+                    format!("{link}: answer {} {snapshot:?}{kept}", inquiry.number)
                 }
                 Output::Save(snapshot) => format!("save {}", snapshot.version().fabric_generation),
             });
@@ -541,6 +552,24 @@ mod tests {
         let message = proto::FromSm { message: Some(Message::Inquiry(inquiry)) };
         machine.handle_message(Instant::now(), 1, message);
         assert_eq!(texts(&mut machine), ["1: answer 4 Some(2)"]);
+    }
+
+    /// Regression: the version in the cache counted as all that a responder had acknowledged before
+    /// it was started again.
+    #[test]
+    fn a_snapshot_of_an_earlier_run_is_reported_as_such_until_an_sm_has_confirmed_it() {
+        let inquire = |machine: &mut Machine| {
+            let inquiry = proto::Inquiry { number: 4, rows: false, sm_guid: 1 };
+            let message = proto::FromSm { message: Some(Message::Inquiry(inquiry)) };
+            machine.handle_message(Instant::now(), 1, message);
+            texts(machine)
+        };
+        let mut machine = machine(Some(snapshot(5, 3, 1)));
+        (0..2).for_each(|link| machine.handle_connected(link));
+        texts(&mut machine);
+        assert_eq!(inquire(&mut machine), ["1: answer 4 Some(3) kept"]);
+        feed(&mut machine, 0, &snapshot(5, 3, 1));
+        assert_eq!(inquire(&mut machine), ["1: answer 4 Some(3)"]);
     }
 
     #[test]

@@ -35,7 +35,7 @@ use tonic::transport::Channel;
 use asked::Asked;
 pub use asked::Explain;
 pub use cache_dir::{CacheDir, CacheDirError, passing_identity};
-pub use holding::replies;
+pub use holding::{Answering, replies};
 pub(crate) use link::Backoff;
 use link::{Event, EventKind};
 use machine::{Machine, Output};
@@ -302,7 +302,7 @@ impl Replica {
                 Output::Shut(lane) => self.peers.forget(lane),
                 Output::Answer(link, inquiry, serving) => {
                     if let Some(outbound) = &self.links[link] {
-                        holding::answer(inquiry, serving.as_ref(), outbound);
+                        holding::answer(inquiry, &serving, outbound);
                     }
                 }
                 Output::Save(snapshot) => self.saver.offer(snapshot),

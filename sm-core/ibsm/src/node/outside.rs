@@ -30,6 +30,8 @@ pub trait SnapshotFeed {
     fn state(&self) -> StateVersion;
     /// Ends the session.
     fn end_session(&self);
+    /// Something arrived from the fabric at this time.
+    fn note_heard(&self, heard: Instant);
     /// Asks all responders which registry they hold, and the one with this identity for its rows.
     /// Returns the number of the question.
     fn inquire(&self, rows_from: Option<u64>) -> u64;
@@ -62,6 +64,8 @@ pub trait RegistryLink {
     fn set_open(&self, open: bool);
     /// Lets writes be acknowledged until this time; `None`: they wait.
     fn acknowledge_until(&self, until: Option<Instant>);
+    /// Gives the right to commit to a shared store back, or takes it again.
+    fn yield_store(&self, yields: bool);
     /// Whether all writes wait, so that the published registry has all that was acknowledged.
     fn is_sealed(&self) -> bool;
     /// Reports events to subscribers.

@@ -290,6 +290,12 @@ impl Bed {
         self.run_until(UP_TIME, |bed| bed.node.sweeper().is_up() && bed.planes() > 0);
     }
 
+    /// The host of the node.
+    fn own_host(&self) -> NodeIndex {
+        let is_host = |node: &NodeIndex| self.fabric.node(*node).node_type == NodeType::Ca;
+        self.fabric.nodes().find(is_host).expect("there are hosts")
+    }
+
     /// A switch port with a link to another switch.
     fn trunk(&self) -> (NodeIndex, u8) {
         let is_switch = |node| self.fabric.node(node).node_type == NodeType::Switch;

@@ -56,6 +56,18 @@ pub struct Origin {
     pub is_identified: bool,
 }
 
+/// A responder's answer to an inquiry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Holds {
+    /// Number of the inquiry.
+    pub(crate) number: u64,
+    /// The registry that it answers from.
+    pub(crate) held: RegistryVersion,
+    /// Whether it has had no update of that session since it was started: its process before may
+    /// have acknowledged more.
+    pub(crate) restarted: bool,
+}
+
 /// A responder connected to the feed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Responder {
@@ -84,8 +96,8 @@ pub struct Responder {
     pub stats: Arc<[(String, u64)]>,
     /// The figures that it last reported.
     pub(crate) figures: Option<Arc<Reported>>,
-    /// Number of the last inquiry that it answered, and the registry that it answers from.
-    pub(crate) holds: Option<(u64, RegistryVersion)>,
+    /// The last inquiry that it answered.
+    pub(crate) holds: Option<Holds>,
     /// Set if it is a subnet manager that follows the registry.
     pub follower: Option<Follower>,
     /// Operators' files of such a manager that differ from those of this SM; `None` before it has

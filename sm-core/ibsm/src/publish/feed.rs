@@ -60,7 +60,7 @@ pub(super) enum Event {
     /// The responder explains a path.
     Explained(proto::Explained),
     /// The responder holds this version of the registry, and the follower this state.
-    Holding(u64, Version, StateVersion),
+    Holding { number: u64, version: Version, state: StateVersion, restarted: bool },
     /// The follower's operators' files that differ from ours.
     Files(proto::FileDifferences),
     /// The follower is a master, and has acknowledged nothing after this version since the inquiry
@@ -153,7 +153,8 @@ impl Feed {
             (Message::Holding(holding), _) => {
                 let version = Version::try_from(holding.version)?;
                 let state = holding.state.map(StateVersion::from).unwrap_or_default();
-                Ok(Some(Event::Holding(holding.number, version, state)))
+                let (number, restarted) = (holding.number, holding.restarted);
+                Ok(Some(Event::Holding { number, version, state, restarted }))
             }
             (Message::Files(files), _) => Ok(Some(Event::Files(files))),
             (Message::Sealed(sealed), _) => {

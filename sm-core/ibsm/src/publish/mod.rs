@@ -478,6 +478,11 @@ impl Publisher {
         })
     }
 
+    /// Something arrived from the fabric at this time.
+    pub fn note_heard(&self, heard: Instant) {
+        self.shared.sync.note_heard(heard);
+    }
+
     /// Asks all responders which registry they hold, and the one with identity `rows_from` for its
     /// rows. Returns the number of the question, by which the answers are known
     /// ([`responders`](Self::responders)).

@@ -23,6 +23,7 @@ use super::inquiry::{Inquiry, Recall};
 use super::outcomes::Position;
 use super::state_feed::StateFeed;
 use super::{Shared, same_fabric};
+use crate::observe::Holds;
 use crate::observe::{self, Follower, OF_HOST_MAX, Origin, RESPONDERS_MAX, Reported, Responder};
 
 /// Bytes of messages after which no other is added to a batch.
@@ -523,7 +524,7 @@ impl Subscription {
                 let names = observe::file_names(files.names);
                 responders.update(self.connection, |entry| entry.files_differ = Some(names.clone()))
             }
-            Event::Holding(number, version, state) => {
+            Event::Holding { number, version, state, restarted } => {
                 if !self.shared.note_reported(version.session) {
                     return Err(implausible(version));
                 }
@@ -551,7 +552,7 @@ impl Subscription {
                         })
                     }
                     None => responders.update(self.connection, |entry| {
-                        entry.holds = Some((number, held));
+                        entry.holds = Some(Holds { number, held, restarted });
                     }),
                 }
             }

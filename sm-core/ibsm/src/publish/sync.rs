@@ -1,10 +1,15 @@
-//! Followers that writes wait for (`--follow-sync`).
+//! Followers that writes wait for: those of clients with `--follow-sync`, and orders of programs
+//! about partitions always, which no client repeats when it is asked to register again.
 //!
 //! A follower that is in step is awaited: a write is acknowledged once all of them have stored it.
 //! One that is silent is awaited until its claim to be in step has ended by its own clock, and
 //! [`MARGIN`] longer; then writes continue without it. One that answers and is not in step, such as
 //! after its connection was closed, has [`LEASE`] to catch up. Then heartbeats no longer say that
 //! writes wait for it, and [`LEASE`] and [`MARGIN`] later writes continue without it, too.
+//!
+//! Then the follower may take over, and relies on having been awaited if it has not heard the
+//! master in the fabric since. So writes continue only after the master has heard the fabric at that
+//! time: its link works, and the follower, which polls it, hears it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,6 +24,8 @@ use super::LEASE;
 
 /// More than the error of two clocks over [`LEASE`].
 const MARGIN: Duration = Duration::from_secs(1);
+/// How often it is checked whether the fabric was heard.
+const HEARD_INTERVAL: Duration = Duration::from_millis(100);
 /// Followers awaited at a time.
 const AWAITED_MAX: usize = 16;
 
@@ -42,6 +49,8 @@ impl fmt::Debug for SyncFollowers {
 struct State {
     is_on: bool,
     awaited: BTreeMap<Guid, Awaited>,
+    /// When a packet of the fabric arrived last.
+    heard: Option<Instant>,
     lost: u64,
 }
 
@@ -67,14 +76,16 @@ impl Awaited {
 /// Limit of the writes that may be acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Acknowledged {
-    /// Writes up to this version; all writes if `None`.
+    /// Writes of clients up to this version; all if `None`.
     pub up_to: Option<RegistryVersion>,
+    /// The same of batches with orders of programs.
+    pub orders_up_to: Option<RegistryVersion>,
     /// When to ask again, if no follower stores anything before.
     pub due: Option<Instant>,
 }
 
 impl SyncFollowers {
-    /// Makes writes wait for followers from now on.
+    /// Makes writes of clients wait for followers from now on.
     pub fn enable(&self) {
         self.lock().is_on = true;
     }
@@ -82,6 +93,11 @@ impl SyncFollowers {
     /// Sets the function to call when a follower has stored a change. Only the first call counts.
     pub fn set_hook(&self, hook: impl Fn() + Send + Sync + 'static) {
         let _ = self.hook.set(Box::new(hook));
+    }
+
+    /// Something arrived from the fabric at this time.
+    pub(super) fn note_heard(&self, heard: Instant) {
+        self.lock().heard = Some(heard);
     }
 
     /// A follower has stored this.
@@ -113,12 +129,14 @@ impl SyncFollowers {
             if !awaited.is_given_up(now) {
                 awaited.until = until;
             }
-        } else if state.is_on && in_step && state.awaited.len() < AWAITED_MAX {
+        } else if in_step && state.awaited.len() < AWAITED_MAX {
             // What is acknowledged is published before it is asked, under this lock, whom it waits
             // for.
             let (stored, joined) = (RegistryVersion::default(), published());
             state.awaited.insert(guid, Awaited { stored, joined, behind_since: None, until });
-            info!("writes wait for the standby at port {guid}");
+            if state.is_on {
+                info!("writes wait for the standby at port {guid}");
+            }
         }
     }
 
@@ -126,16 +144,18 @@ impl SyncFollowers {
     pub(super) fn is_awaited(&self, now: Instant, guid: Guid) -> bool {
         let is_told =
             |awaited: &Awaited| awaited.stored >= awaited.joined && !awaited.is_given_up(now);
-        self.lock().awaited.get(&guid).is_some_and(is_told)
+        let state = self.lock();
+        state.is_on && state.awaited.get(&guid).is_some_and(is_told)
     }
 
     /// Which writes may be acknowledged. Followers that were silent for too long no longer count.
     pub fn acknowledged(&self, now: Instant) -> Acknowledged {
         let mut state = self.lock();
-        let before = state.awaited.len();
+        let (before, heard, is_on) = (state.awaited.len(), state.heard, state.is_on);
         state.awaited.retain(|guid, awaited| {
-            let is_silent = now >= awaited.until;
-            if is_silent {
+            let is_heard = heard.is_some_and(|heard| heard >= awaited.until);
+            let is_silent = now >= awaited.until && is_heard;
+            if is_silent && is_on {
                 let (what, time) = match awaited.behind_since {
                     Some(since) => ("did not catch up", now.saturating_duration_since(since)),
                     None => ("was silent", LEASE + MARGIN),
@@ -147,11 +167,15 @@ impl SyncFollowers {
             }
             !is_silent
         });
-        state.lost += (before - state.awaited.len()) as u64;
+        if is_on {
+            state.lost += (before - state.awaited.len()) as u64;
+        }
         let followers = state.awaited.values();
+        let stored = followers.clone().map(|awaited| awaited.stored).min();
         Acknowledged {
-            up_to: followers.clone().map(|awaited| awaited.stored).min(),
-            due: followers.map(|awaited| awaited.until).min(),
+            up_to: stored.filter(|_| is_on),
+            orders_up_to: stored,
+            due: followers.map(|awaited| awaited.until.max(now + HEARD_INTERVAL)).min(),
         }
     }
 
@@ -181,6 +205,9 @@ mod tests {
         RegistryVersion { session: Session { epoch: 5, sm_guid: Guid(1) }, sequence }
     }
 
+    const NOTHING_AWAITED: Acknowledged =
+        Acknowledged { up_to: None, orders_up_to: None, due: None };
+
     fn enabled() -> SyncFollowers {
         let followers = SyncFollowers::default();
         followers.enable();
@@ -201,6 +228,18 @@ mod tests {
         assert_eq!(up_to(), Some(version(11)));
     }
 
+    /// Regression: an order was acknowledged that only the disk of a master had, which died.
+    #[test]
+    fn orders_wait_for_followers_though_writes_do_not() {
+        let (now, followers) = (Instant::now(), SyncFollowers::default());
+        followers.note_reply(now, Guid(7), true, || version(10));
+        followers.note_stored(Guid(7), version(11));
+        let acknowledged = followers.acknowledged(now);
+        assert_eq!((acknowledged.up_to, acknowledged.orders_up_to), (None, Some(version(11))));
+        assert!(!followers.is_awaited(now, Guid(7)), "a takeover must not rely on it");
+        assert_eq!(followers.counts(), None);
+    }
+
     /// Writes that were acknowledged before a follower joined may be missing in its copy.
     #[test]
     fn a_follower_can_rely_on_being_awaited_when_it_has_what_was_published_before() {
@@ -219,6 +258,7 @@ mod tests {
         followers.note_stored(Guid(7), version(10));
         let due = followers.acknowledged(start).due.unwrap();
         assert!(due > start + LEASE);
+        followers.note_heard(due);
         followers.note_stored(Guid(7), version(11));
         assert_eq!(
             followers.acknowledged(start).due,
@@ -227,9 +267,29 @@ mod tests {
         );
         let before = due - Duration::from_millis(1);
         assert_eq!(followers.acknowledged(before).up_to, Some(version(11)));
-        assert_eq!(followers.acknowledged(due), Acknowledged { up_to: None, due: None });
+        assert_eq!(followers.acknowledged(due), NOTHING_AWAITED);
         assert_eq!(followers.counts(), Some((0, 1)));
         assert!(!followers.is_awaited(due, Guid(7)));
+    }
+
+    /// Regression: a master whose link to the fabric failed at the same time acknowledged alone, and
+    /// its standby relied on having been awaited.
+    #[test]
+    fn a_silent_follower_is_awaited_while_the_fabric_is_silent() {
+        let (start, followers) = (Instant::now(), enabled());
+        followers.note_reply(start, Guid(7), true, || version(10));
+        followers.note_stored(Guid(7), version(10));
+        let due = followers.acknowledged(start).due.unwrap();
+        followers.note_heard(due - Duration::from_millis(1));
+        let late = due + Duration::from_secs(60);
+        let next = Acknowledged {
+            up_to: Some(version(10)),
+            orders_up_to: Some(version(10)),
+            due: Some(late + HEARD_INTERVAL),
+        };
+        assert_eq!(followers.acknowledged(late), next);
+        followers.note_heard(late);
+        assert_eq!(followers.acknowledged(late), NOTHING_AWAITED);
     }
 
     /// Regression: writes waited without end for a standby that answered and stored nothing.
@@ -249,6 +309,7 @@ mod tests {
                 assert!(now < behind + LEASE);
                 last_claim = now;
             }
+            followers.note_heard(now);
             let is_over = followers.acknowledged(now).up_to.is_none();
             assert_eq!(is_over, now >= last_claim + LEASE + MARGIN, "{beat}");
         }
@@ -281,7 +342,7 @@ mod tests {
     fn without_the_option_nothing_waits() {
         let (now, followers) = (Instant::now(), SyncFollowers::default());
         followers.note_reply(now, Guid(7), true, || version(10));
-        assert_eq!(followers.acknowledged(now), Acknowledged { up_to: None, due: None });
+        assert_eq!(followers.acknowledged(now), NOTHING_AWAITED);
         assert_eq!(followers.counts(), None);
     }
 }

@@ -24,6 +24,7 @@ mod multicast;
 mod owner;
 mod packets;
 mod partitions;
+mod reach;
 mod reregister;
 mod service;
 mod shard;
@@ -61,6 +62,7 @@ use crate::sweep::tasks::multicast::Multicast;
 use crate::sweep::tasks::partitions::PartitionChanges;
 use crate::sweep::tasks::reregister::Reregistration;
 use dry_run::DryRun;
+use reach::Reach;
 use sm_config::{NodeNames, QosTables, Settings};
 
 /// The state machine of sweeps.
@@ -83,6 +85,7 @@ pub struct Sweeper {
     disabled_ports: DisabledPorts,
     babbling: BabblingPorts,
     system_images: SystemImages,
+    reach: Reach,
     /// What would be set, in a dry run.
     dry_run: Option<DryRun>,
 }
@@ -104,6 +107,7 @@ impl Sweeper {
             disabled_ports: DisabledPorts::new(),
             babbling: BabblingPorts::default(),
             system_images: SystemImages::default(),
+            reach: Reach::default(),
             dry_run: None,
         }
     }

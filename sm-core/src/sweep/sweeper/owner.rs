@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use super::Sweeper;
+use super::reach::Probe;
 use crate::smp::{Owner, Request};
 use crate::sweep::stages::Stage;
 use crate::sweep::stages::configure::addresses::Addresses;
@@ -52,6 +53,7 @@ impl Sweeper {
                 call.to(take_over, kind)
             }
             Owner::Election(kind) => call.to(&mut OtherManagers, kind),
+            Owner::Reach(kind) => call.to(&mut Probe, kind),
             Owner::Handover(kind) => call.to(&mut HandoverMessages, kind),
             Owner::Addresses(kind) => call.to(&mut Addresses, kind),
             Owner::PKeyTables(kind) => call.to(&mut PKeyTables, kind),

@@ -66,7 +66,9 @@ impl Sweeper {
             // used up: the attempt fails at its timeout, as if nothing had arrived.
             debug!("an SMP was returned as undeliverable");
             return false;
-        } else if method.is_response() {
+        }
+        self.reach.note(now, packet);
+        if method.is_response() {
             if smp.status().is_busy() {
                 // Nothing was done, and an immediate retry would not help: the attempt fails at
                 // its timeout.

@@ -117,6 +117,12 @@ impl Sweeper {
         true
     }
 
+    /// Whether the last election found a standby at the port with this GUID.
+    pub fn found_standby(&self, guid: Guid) -> bool {
+        let mut others = self.subnet.election.others().iter();
+        others.any(|(_, sm)| sm.guid == guid && sm.state == SmState::Standby)
+    }
+
     /// Whether an active port named another SM as its master when this term began. With sharding,
     /// ports name responders.
     pub fn found_other_master(&self) -> bool {

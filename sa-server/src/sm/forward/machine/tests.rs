@@ -238,6 +238,21 @@ fn writes_that_expired_without_a_stream_are_not_sent_again() {
     assert_eq!(count(&bed.counters.given_up), 1);
 }
 
+/// Regression: a write that waited for a stream was sent again until two seconds after it was sent
+/// first, when its client had given up and had deleted the record.
+#[test]
+fn a_write_is_sent_again_only_while_its_client_waits() {
+    let mut bed = Bed::new();
+    bed.submit([1]);
+    bed.run(PATIENCE - STEP);
+    bed.connect();
+    assert_eq!(bed.transmit(), Some(vec![0, 1]), "a barrier, too");
+    bed.machine.handle_disconnect(bed.now);
+    bed.run(RETRY_DELAY);
+    assert_eq!(numbers(&bed.connect()), [0]);
+    assert_eq!(count(&bed.counters.given_up), 1);
+}
+
 #[test]
 fn another_sm_gets_the_writes_in_flight_at_once() {
     let mut bed = Bed::connected();

@@ -18,6 +18,8 @@ pub(super) enum Cause {
     Rival,
     /// A handover was offered and not answered.
     Handover,
+    /// Nothing arrived from the fabric for this long.
+    Unreached(Duration),
     /// Another manager asked what is held, as one does that was elected.
     Elected,
 }
@@ -27,6 +29,9 @@ impl fmt::Display for Cause {
         match self {
             Self::Stopped(time) => {
                 write!(f, "this process did not run for {:.1} s", time.as_secs_f32())
+            }
+            Self::Unreached(time) => {
+                write!(f, "nothing was received from the fabric for {:.1} s", time.as_secs_f32())
             }
             Self::Session(session) => write!(f, "another manager publishes in session {session}"),
             Self::Rival => write!(f, "responders follow another manager"),

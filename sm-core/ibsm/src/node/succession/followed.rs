@@ -48,6 +48,8 @@ pub struct Followed {
     pub state_stored: StateVersion,
     /// How often other managers asked what this SM holds, as they do when they are elected.
     pub elections: u64,
+    /// The port of the one that did so last.
+    pub elected: Guid,
     /// Operators' files that differ from the master's; `None` before they are compared.
     pub files_differ: Option<Arc<[String]>>,
 }

@@ -91,6 +91,11 @@ pub(super) struct Succession {
     /// The version published last, if this SM is master and acknowledges nothing, and the number
     /// of elections known then.
     sealed: Option<(Version, u64)>,
+    /// Whether this SM is master, and publishes.
+    has_session: bool,
+    /// Whether it heard nothing of the fabric for so long that it may have been replaced, and that
+    /// is still in doubt.
+    is_unreached: bool,
     /// Whether the copy was ready for a handover when this SM was last not master.
     caught_up: bool,
     /// Since when this standby has reached no master's feed.
@@ -128,6 +133,8 @@ impl Succession {
             handover: PreparedHandover::default(),
             elections: 0,
             sealed: None,
+            has_session: false,
+            is_unreached: false,
             caught_up: false,
             unreachable_since: None,
             probe_due: None,
@@ -177,6 +184,23 @@ impl Succession {
         if stopped > vouched(sweeper) {
             self.raise(now, Cause::Stopped(stopped), sweeper);
         }
+        self.check_reach(now, sweeper);
+    }
+
+    /// When the fabric was heard last, if another manager could replace this one; else now.
+    fn heard(&self, now: Instant, sweeper: &Sweeper) -> Instant {
+        let has_others = self.follows || self.shares;
+        sweeper.heard_fabric().filter(|_| has_others).map_or(now, |heard| heard.min(now))
+    }
+
+    /// Notices that this master does not hear the fabric for so long that another may have taken
+    /// over.
+    fn check_reach(&mut self, now: Instant, sweeper: &mut Sweeper) {
+        let silence = now.saturating_duration_since(self.heard(now, sweeper));
+        if self.has_session && silence > vouched(sweeper) {
+            self.is_unreached = true;
+            self.raise(now, Cause::Unreached(silence), sweeper);
+        }
     }
 
     /// Whether a standby accepts a handover, by the state of its copy.
@@ -219,7 +243,9 @@ impl Succession {
         if !asked.is_empty() {
             parts.registry.ports_asked(asked);
         }
+        self.has_session = is_master && parts.feed.session().is_some();
         if is_master {
+            self.reach(now, &mut parts);
             self.follow_as_master(now, &mut parts);
         } else {
             self.doubt.clear();
@@ -232,6 +258,8 @@ impl Succession {
             self.sealed = published.map(|version| (version, self.elections));
             self.follow_as_standby(now, parts.sweeper);
         }
+        self.is_unreached &= self.doubt.is_raised();
+        parts.registry.yield_store(self.is_unreached);
         let Parts { sweeper, feed, responders, .. } = parts;
         let is_master = sweeper.sm_state() == SmState::Master;
         self.handover.follow(now, sweeper, responders);
@@ -246,7 +274,17 @@ impl Succession {
         if is_master {
             self.wake(Some(now + vouched / 4));
         }
-        Outlook { may_begin, vouched_until: may_acknowledge.then(|| now + vouched) }
+        let heard = self.heard(now, sweeper);
+        Outlook { may_begin, vouched_until: may_acknowledge.then(|| heard + vouched) }
+    }
+
+    /// Makes sure that the fabric is heard as long as it can be reached.
+    fn reach(&mut self, now: Instant, parts: &mut Parts<'_>) {
+        if self.follows || self.shares {
+            self.wake(Some(parts.sweeper.probe_fabric(now)));
+            self.check_reach(now, parts.sweeper);
+        }
+        parts.feed.note_heard(self.heard(now, parts.sweeper));
     }
 
     fn follow_as_master(&mut self, now: Instant, parts: &mut Parts<'_>) {
@@ -281,7 +319,9 @@ impl Succession {
         if let Some(cause) = self.doubt.cause_now(known, self.followed.connected(), rival) {
             self.raise(now, cause, sweeper);
         }
-        let is_expecting = self.doubt.is_expecting(now, known, self.followed.connected());
+        // One that stands by again publishes nothing.
+        let is_expecting = self.doubt.is_expecting(now, known, self.followed.connected())
+            && !(sweeper.is_doubt_settled() && sweeper.found_standby(self.followed.elected));
         if self.doubt.is_raised() && sweeper.is_doubt_settled() && !is_expecting {
             info!(
                 "no other subnet manager is master: registrations are acknowledged again; one may \

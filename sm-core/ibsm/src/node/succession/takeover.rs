@@ -16,7 +16,7 @@ use sa_proto::snapshot::RegistryVersion;
 use tracing::info;
 
 use super::{Beat, Followed, NO_SESSION};
-use crate::observe::Responder;
+use crate::observe::{Holds, Responder};
 use crate::publish::LEASE;
 
 /// How long responders may take to answer.
@@ -152,23 +152,30 @@ impl TakeOver {
 
 impl Evidence<'_> {
     /// Answers to the question with this number, or a later one.
-    fn answers(&self, number: u64) -> impl Iterator<Item = (u64, RegistryVersion)> {
+    fn answers(&self, number: u64) -> impl Iterator<Item = (u64, Holds)> {
         self.responders.iter().filter_map(move |entry| {
-            let (answered, held) = entry.holds?;
-            (answered >= number).then_some((entry.id, held))
+            let holds = entry.holds.filter(|holds| holds.number >= number)?;
+            Some((entry.id, holds))
         })
+    }
+
+    /// Those of responders that hold all that they have acknowledged. One that was started again
+    /// does not know what its process before has.
+    fn certain(&self, number: u64) -> impl Iterator<Item = (u64, RegistryVersion)> {
+        let certain = self.answers(number).filter(|(_, holds)| !holds.restarted);
+        certain.map(|(id, holds)| (id, holds.held))
     }
 
     /// The newest registry held; one with sequence number 0 was unknown to its master.
     fn newest(&self, number: u64) -> Option<(u64, RegistryVersion)> {
-        let known = self.answers(number).filter(|(_, held)| held.sequence != 0);
+        let known = self.certain(number).filter(|(_, held)| held.sequence != 0);
         known.max_by_key(|(_, held)| *held)
     }
 
     /// Responders that the master named and that have not answered.
     fn missing(&self, number: u64) -> impl Iterator<Item = u64> {
         let named = self.followed.beat.iter().flat_map(|beat| beat.responders.iter().copied());
-        named.filter(move |id| !self.answers(number).any(|(answered, _)| answered == *id))
+        named.filter(move |id| !self.certain(number).any(|(answered, _)| answered == *id))
     }
 
     /// The port of the previous master, if its feed is alive and it does not wait for this SM.
@@ -206,8 +213,9 @@ impl Evidence<'_> {
             return false;
         }
         let mut connected = self.responders.iter().filter(|entry| !entry.is_client());
-        let all = connected.all(|entry| self.answers(number).any(|(id, _)| id == entry.id));
-        all && self.missing(number).next().is_none()
+        let has_answered = |id| self.answers(number).any(|(answered, _)| answered == id);
+        let named = self.followed.beat.iter().flat_map(|beat| beat.responders.iter().copied());
+        connected.all(|entry| has_answered(entry.id)) && named.into_iter().all(has_answered)
     }
 
     /// Whether the previous master acknowledged only what this SM had stored, until it was heard

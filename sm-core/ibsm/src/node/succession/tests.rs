@@ -8,7 +8,7 @@ use sa_proto::snapshot::{RegistryVersion, Version};
 
 use super::takeover::{Evidence, Finding, TakeOver};
 use super::*;
-use crate::observe::Responder;
+use crate::observe::{Holds, Responder};
 
 fn version(epoch: u64, registry_sequence: u64) -> Version {
     let session = Session { epoch, ..Session::default() };
@@ -20,7 +20,8 @@ fn responder(id: u64, holds: Option<(u64, Version)>) -> Responder {
     let front_door = vec!["127.0.0.1:1".to_owned()];
     let hello = Hello { responder_id: id, front_door, ..Hello::default() };
     let mut responder = Responder::new(&hello, None, None, Instant::now(), id);
-    responder.holds = holds.map(|(number, version)| (number, version.registry()));
+    responder.holds =
+        holds.map(|(number, version)| Holds { number, held: version.registry(), restarted: false });
     responder
 }
 
@@ -139,6 +140,24 @@ fn the_session_decides_which_registry_is_newer() {
     case.answer(version(6, 1), version(5, 10));
     case.poll();
     assert_eq!(*case.asked.borrow(), [None, Some(1)]);
+}
+
+/// Regression: a responder that was started again answered from its cache, and counted as one that
+/// held all that it had acknowledged.
+#[test]
+fn a_responder_that_was_started_again_leaves_it_open() {
+    let mut case = Case::new();
+    case.poll();
+    case.answer(version(5, 10), version(5, 10));
+    case.responders[1].holds.as_mut().unwrap().restarted = true;
+    assert!(is_incomplete(&case.poll().unwrap()), "at once");
+    // What it has is not newer than what others hold: it may lack secrets.
+    let mut case = Case::new();
+    case.poll();
+    case.answer(version(5, 10), version(5, 12));
+    case.responders[1].holds.as_mut().unwrap().restarted = true;
+    assert!(is_incomplete(&case.poll().unwrap()));
+    assert_eq!(*case.asked.borrow(), [None]);
 }
 
 #[test]

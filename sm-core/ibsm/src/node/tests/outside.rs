@@ -84,6 +84,8 @@ impl SnapshotFeed for TestFeed {
         self.lock().session = None;
     }
 
+    fn note_heard(&self, _: Instant) {}
+
     fn inquire(&self, rows_from: Option<u64>) -> u64 {
         let inquiries = &mut self.lock().inquiries;
         inquiries.push(rows_from);
@@ -117,6 +119,7 @@ pub(super) struct Registered {
     pub(super) lapsed_ports: Arc<BTreeSet<Guid>>,
     pub(super) asked: Vec<Guid>,
     pub(super) acknowledge_until: Option<Instant>,
+    pub(super) yields: bool,
     pub(super) events: Vec<Event>,
     pub(super) api_partitions: Option<Arc<ApiPartitions>>,
 }
@@ -166,6 +169,10 @@ impl RegistryLink for TestRegistry {
 
     fn acknowledge_until(&self, until: Option<Instant>) {
         self.lock().acknowledge_until = until;
+    }
+
+    fn yield_store(&self, yields: bool) {
+        self.lock().yields = yields;
     }
 
     fn is_sealed(&self) -> bool {

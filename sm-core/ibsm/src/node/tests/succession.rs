@@ -7,6 +7,7 @@ use sm_core::sweep::Phase;
 
 use super::*;
 use crate::node::{Beat, Followed, LIDS, MasterState};
+use crate::observe::Holds;
 use crate::publish::{Challenge, LEASE};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -159,6 +160,48 @@ fn a_master_acknowledges_nothing_once_another_manager_was_elected() {
     assert!(acknowledges(&bed) && bed.node.sealed().is_none());
 }
 
+/// Regression: a master whose link had failed went on acknowledging, and kept the right to commit to
+/// the shared store, while another took over that could not reach it.
+#[test]
+fn a_master_that_does_not_hear_the_fabric_acknowledges_nothing_and_yields_the_store() {
+    for (follows, shares) in [(true, false), (false, true), (false, false)] {
+        let settings = Settings { sminfo_polling_timeout: 1_000, ..of_priority(9) };
+        let mut bed = Bed::build_with(settings, Files::new(), false, follows, shares);
+        bed.bring_up();
+        // Longer than without a light sweep: the neighbor is asked.
+        bed.run_for(Duration::from_secs(8));
+        assert!(acknowledges(&bed));
+        let host = bed.own_host();
+        bed.fabric.link_down(bed.clock.now(), host, 1).unwrap();
+        bed.run_for(Duration::from_millis(3_100));
+        assert_eq!(acknowledges(&bed), !follows && !shares, "{follows} {shares}");
+        bed.run_for(MINUTE);
+        assert_eq!(acknowledges(&bed), !follows && !shares, "{follows} {shares}");
+        assert_eq!(bed.registry.lock().yields, follows || shares);
+        assert_eq!(bed.node.succession().doubts, u64::from(follows || shares));
+        bed.fabric.link_up(bed.clock.now(), host, 1).unwrap();
+        bed.run_until(MINUTE, acknowledges);
+        bed.run_for(MINUTE);
+        assert!(acknowledges(&bed) && !bed.registry.lock().yields);
+    }
+}
+
+/// The other manager was elected, and has found this one since.
+#[test]
+fn a_master_does_not_wait_for_one_that_stands_by_again() {
+    let mut bed = Bed::build(of_priority(9), Files::new(), false, true);
+    bed.bring_up();
+    let peer = bed.add_peer(of_priority(1));
+    bed.run_for(Duration::from_secs(30));
+    let followed = Followed { elections: 1, elected: peer, ..Followed::default() };
+    bed.node.handle_followed(followed);
+    let now = bed.clock.now();
+    while bed.node.poll_action(now).is_some() {}
+    assert!(!acknowledges(&bed));
+    bed.run_until(Duration::from_secs(2), acknowledges);
+    assert_eq!((state(&bed), bed.node.succession().doubts), (SmState::Master, 1));
+}
+
 /// Regression: a master whose link was back before it had answered the inquiry of its successor
 /// never did, and the successor asked all clients to register again.
 #[test]
@@ -240,7 +283,8 @@ fn a_new_master_begins_its_session_when_responders_have_said_what_they_hold() {
         assert!(bed.feed.lock().session.is_none(), "not before");
         if answers {
             let held = bed.registry.lock().held;
-            assert!(bed.responders.update(7, |entry| entry.holds = Some((1, held))));
+            assert!(bed.responders.update(7, |entry| entry.holds =
+                Some(Holds { number: 1, held, restarted: false })));
         }
         bed.run_until(MINUTE, |bed| bed.feed.lock().session.is_some());
         let took = bed.clock.now() - began;

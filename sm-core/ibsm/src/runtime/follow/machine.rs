@@ -13,6 +13,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ib_mad::types::Guid;
 use sa_proto::proto::snapshot::from_responder::Message as Reply;
 use sa_proto::proto::snapshot::from_sm::Message;
 use sa_proto::proto::snapshot::resync::Reason;
@@ -177,7 +178,7 @@ impl Stream {
             return open.beat(heartbeat, progress);
         }
         if let Some(Message::Inquiry(inquiry)) = &message.message {
-            open.asked = Some((inquiry.number, progress.note_elected()));
+            open.asked = Some((inquiry.number, progress.note_elected(Guid(inquiry.sm_guid))));
             return;
         }
         if let Some(Message::State(message)) = message.message {
@@ -291,7 +292,8 @@ impl Stream {
         }
         let version = Some(progress.last_stored().into());
         let state = Some(progress.last_state().into());
-        let message = Some(Reply::Holding(proto::Holding { number, version, state }));
+        let message =
+            Some(Reply::Holding(proto::Holding { number, version, state, restarted: false }));
         Some(FromResponder { message })
     }
 

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use ib_mad::types::Guid;
 use sa_proto::snapshot::{RegistryPlane, Session, Snapshot, Version};
 use sa_proto::state::StateVersion;
 use sm_core::registry::{OUTCOMES_MAX, Outcome, OutcomeKey};
@@ -290,10 +291,12 @@ impl Progress {
         followed.is_connected = true;
     }
 
-    /// Another manager asks what is held: it was elected. Returns the number of such elections.
-    pub fn note_elected(&self) -> u64 {
+    /// The manager at the port with this GUID asks what is held: it was elected. Returns the number
+    /// of such elections.
+    pub fn note_elected(&self, guid: Guid) -> u64 {
         let mut state = self.lock();
         state.0.elections += 1;
+        state.0.elected = guid;
         state.0.elections
     }
 
@@ -327,7 +330,6 @@ impl Progress {
 mod tests {
     use std::time::Duration;
 
-    use ib_mad::types::Guid;
     use ib_mad::wire::mad::Status;
     use sa_proto::snapshot::FabricPlane;
     use sa_proto::state::Documents;

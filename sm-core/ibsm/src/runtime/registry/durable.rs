@@ -57,6 +57,8 @@ pub(super) struct DurableRegistry {
     store: Box<dyn Store>,
     /// While nothing was read, the registry is empty.
     access: Access,
+    /// Whether another manager may take the right to commit, though this one has a session.
+    yields: bool,
     /// Whether nothing has ever been stored.
     fresh: bool,
     /// Session of the last commit.
@@ -153,6 +155,7 @@ impl DurableRegistry {
         let mut this = Self {
             store,
             access: Access::Opening,
+            yields: false,
             fresh: false,
             stored_session: Version::NONE.session,
             clock,

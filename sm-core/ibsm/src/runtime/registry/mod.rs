@@ -270,6 +270,17 @@ impl RegistryHandle {
         self.shared.lapsed().clone()
     }
 
+    /// Gives the right to commit to a shared store back, or takes it again.
+    pub(super) fn yield_store(&self, yields: bool) {
+        let mut inbox = self.shared.inbox();
+        let before = std::mem::replace(&mut inbox.yields, yields);
+        if before != yields {
+            inbox.session = true;
+            drop(inbox);
+            self.shared.arrived.notify_one();
+        }
+    }
+
     /// Lets writes be acknowledged until this time; `None`: they wait.
     pub(super) fn acknowledge_until(&self, until: Option<Instant>) {
         let mut inbox = self.shared.inbox();

@@ -78,6 +78,8 @@ pub(super) struct Inbox {
     pub(super) writes_dump: Option<bool>,
     /// Until when writes may be acknowledged; `None` if not now. They wait.
     pub(super) acknowledge_until: Option<Instant>,
+    /// Whether another manager may take the right to commit to a shared store.
+    pub(super) yields: bool,
     /// Whether a follower that answers wait for has stored something.
     pub(super) stored: bool,
     /// Whether the store may have news.

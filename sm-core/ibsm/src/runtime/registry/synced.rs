@@ -1,11 +1,12 @@
-//! Answers that wait until followers have stored the writes (`--follow-sync`).
+//! Answers that wait until followers have stored the writes: with `--follow-sync`, and those to
+//! programs.
 
 use std::collections::VecDeque;
 
 use sa_proto::snapshot::RegistryVersion;
 
 use super::durable::Verdict;
-use super::shared::Job;
+use super::shared::{Job, ReplyTo};
 use crate::publish::Acknowledged;
 
 /// Writes decided, and the results.
@@ -27,8 +28,13 @@ impl WaitingAnswers {
 
     /// The next batch that may be answered.
     pub(super) fn pop(&mut self, acknowledged: Acknowledged) -> Option<Batch> {
-        let (version, _) = self.batches.front()?;
-        if acknowledged.up_to.is_some_and(|up_to| up_to < *version) {
+        let (version, (jobs, _)) = self.batches.front()?;
+        let is_order = |job: &Job| matches!(job.reply_to, ReplyTo::Program(_));
+        let up_to = match jobs.iter().any(is_order) {
+            true => acknowledged.orders_up_to,
+            false => acknowledged.up_to,
+        };
+        if up_to.is_some_and(|up_to| up_to < *version) {
             return None;
         }
         let (_, batch) = self.batches.pop_front()?;
@@ -59,7 +65,7 @@ mod tests {
     use tokio::sync::mpsc;
 
     use super::super::durable::Write;
-    use super::super::shared::{Origin, ReplyTo};
+    use super::super::shared::Origin;
     use super::*;
 
     fn version(epoch: u64, sequence: u64) -> RegistryVersion {
@@ -74,7 +80,7 @@ mod tests {
     }
 
     fn popped(waiting: &mut WaitingAnswers, up_to: Option<RegistryVersion>) -> Vec<u64> {
-        let acknowledged = Acknowledged { up_to, due: None };
+        let acknowledged = Acknowledged { up_to, orders_up_to: up_to, due: None };
         std::iter::from_fn(|| waiting.pop(acknowledged)).map(|(jobs, _)| jobs[0].id).collect()
     }
 
@@ -87,6 +93,21 @@ mod tests {
         assert_eq!(popped(&mut waiting, Some(version(5, 19))), [1]);
         assert_eq!(waiting.len(), 1);
         assert_eq!(popped(&mut waiting, None), [2], "no follower is awaited");
+    }
+
+    #[test]
+    fn an_order_waits_for_followers_where_writes_do_not() {
+        let mut waiting = WaitingAnswers::default();
+        let (mut jobs, verdicts) = batch(2);
+        jobs[0].reply_to = ReplyTo::Program(tokio::sync::oneshot::channel().0);
+        waiting.push(version(5, 10), batch(1));
+        waiting.push(version(5, 11), (jobs, verdicts));
+        let mut stored = |sequence| {
+            let orders_up_to = Some(version(5, sequence));
+            let acknowledged = Acknowledged { up_to: None, orders_up_to, due: None };
+            std::iter::from_fn(|| waiting.pop(acknowledged)).count()
+        };
+        assert_eq!([stored(10), stored(11)], [1, 1]);
     }
 
     #[test]

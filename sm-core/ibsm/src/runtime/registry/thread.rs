@@ -179,6 +179,7 @@ impl RegistryThread {
     pub fn step(&mut self, now: Instant) -> Next {
         let (jobs, mut work, events, stop) = self.take_work(now);
         let now_s = self.durable.advance(self.clock.host());
+        self.durable.set_yields(self.shared.inbox().yields);
         self.durable.refresh(now_s);
         let ports = work.ports.as_ref().or_else(|| self.durable.ports()).cloned();
         if let Some(ports) = ports {

@@ -39,6 +39,10 @@ impl SnapshotFeed for Publisher {
         self.end_session();
     }
 
+    fn note_heard(&self, heard: Instant) {
+        self.note_heard(heard);
+    }
+
     fn inquire(&self, rows_from: Option<u64>) -> u64 {
         self.inquire(rows_from)
     }
@@ -91,6 +95,10 @@ impl RegistryLink for RegistryHandle {
 
     fn acknowledge_until(&self, until: Option<Instant>) {
         self.acknowledge_until(until);
+    }
+
+    fn yield_store(&self, yields: bool) {
+        self.yield_store(yields);
     }
 
     fn is_sealed(&self) -> bool {

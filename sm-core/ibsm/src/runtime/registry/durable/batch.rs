@@ -137,7 +137,7 @@ impl DurableRegistry {
         self.unapplied.take(&work);
         self.surroundings.asked.clear();
         let session = self.publisher.session();
-        self.lead(session);
+        self.lead(session.filter(|_| !self.yields));
         if self.batch.is_some() {
             debug_assert!(work.writes.is_empty(), "one batch after the other");
             return self.proceed(now_s);

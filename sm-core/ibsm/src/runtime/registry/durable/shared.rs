@@ -14,6 +14,11 @@ use crate::runtime::store::Stored;
 pub(super) const COMMIT_PATIENCE: Duration = Duration::from_secs(5);
 
 impl DurableRegistry {
+    /// Whether another manager may take the right to commit, though this one has a session.
+    pub(in super::super) fn set_yields(&mut self, yields: bool) {
+        self.yields = yields;
+    }
+
     /// Asks for the right to commit in this session, or gives it back.
     pub(super) fn lead(&mut self, session: Option<Session>) {
         self.store.lead(session);

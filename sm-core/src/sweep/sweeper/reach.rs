@@ -1,0 +1,84 @@
+//! Whether the fabric can be reached from the SM's port: a master that hears nothing may have been
+//! replaced, by a standby that does not hear it.
+
+use std::time::{Duration, Instant};
+
+use ib_mad::packet::Packet;
+use ib_mad::wire::mad::{MgmtClass, Status};
+use ib_mad::wire::smp::Smp;
+
+use super::Sweeper;
+use crate::smp::{Kind, Request, kinds};
+use crate::sweep::subnet::Subnet;
+use crate::sweep::subnet::owner::{OwnedRequest, RequestOwner};
+
+/// How long nothing may be heard before the neighbor is asked.
+const SILENCE: Duration = Duration::from_millis(500);
+
+/// What was heard of the fabric.
+#[derive(Debug, Default)]
+pub(super) struct Reach {
+    /// When a packet of another node arrived last.
+    heard: Option<Instant>,
+    /// When the neighbor was asked last.
+    asked: Option<Instant>,
+}
+
+impl Reach {
+    /// An SMP has arrived: a response, or a request.
+    pub(super) fn note(&mut self, now: Instant, packet: &Packet) {
+        let smp = Smp::of(&packet.mad);
+        // The agent of our own port answers without a hop.
+        let is_own = smp.mgmt_class() == MgmtClass::SUBN_DIRECTED_ROUTE && smp.hop_count() == 0;
+        if !is_own {
+            self.heard = Some(now);
+        }
+    }
+}
+
+impl Sweeper {
+    /// When an SMP of another node arrived last.
+    pub fn heard_fabric(&self) -> Option<Instant> {
+        self.reach.heard
+    }
+
+    /// Asks the neighbor of the SM's port for its NodeInfo if nothing was heard for half a second;
+    /// one request at a time. Returns when to call this again.
+    pub fn probe_fabric(&mut self, now: Instant) -> Instant {
+        let Reach { heard, asked } = self.reach;
+        // Until the answer of the last request must have arrived.
+        let settings = &self.subnet.settings;
+        let timeout = Duration::from_millis(settings.transaction_timeout.into());
+        let patience = timeout * (settings.transaction_retries + 1);
+        let asked = asked.filter(|asked| heard.is_none_or(|heard| heard < *asked));
+        let due = heard.map(|heard| heard + SILENCE);
+        let due = due.max(asked.map(|asked| asked + patience + SILENCE)).unwrap_or(now);
+        if now < due {
+            return due;
+        }
+        let fabric = &self.subnet.fabric;
+        let neighbor = fabric.sm_port().and_then(|port| fabric.port(port).peer());
+        if let Some(port) = neighbor {
+            self.reach.asked = Some(now);
+            self.subnet.exchange.push(Request::new(Kind::Neighbor, port));
+        }
+        now + SILENCE
+    }
+}
+
+/// Any answer shows that the fabric is reached, which was noted when it arrived.
+pub(in crate::sweep) struct Probe;
+
+impl RequestOwner for Probe {
+    type Kind = kinds::Reach;
+
+    fn encode(&self, _: &Subnet, _: OwnedRequest<kinds::Reach>, _: &mut [u8; 64]) -> Option<u32> {
+        Some(0)
+    }
+
+    fn answered(&mut self, _: &mut Subnet, _: OwnedRequest<kinds::Reach>, _: &[u8; 64]) {}
+
+    fn refused(&mut self, _: &mut Subnet, _: OwnedRequest<kinds::Reach>, _: Status) {}
+
+    fn silent(&mut self, _: &mut Subnet, _: OwnedRequest<kinds::Reach>) {}
+}
