@@ -1,6 +1,11 @@
 //! Serves HTTP for the live page ([`web`](crate::web)) and the API ([`api`](crate::api)), each from
 //! a thread of its own. Connections are limited in number, in all and for each host or local user;
-//! requests are limited in length and time.
+//! requests are limited in length and time, and answers in the time that their client takes to read
+//! them (`paced`).
+
+mod paced;
+#[cfg(test)]
+mod tests;
 
 use std::error::Error;
 use std::fmt;
@@ -26,9 +31,12 @@ use tokio::sync::Notify;
 use tokio::time::Sleep;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::server::TlsStream;
 use tokio_stream::StreamExt as _;
 use tonic::codegen::Service as _;
 use tracing::{debug, error};
+
+use paced::{Pace, Paced, Patience};
 
 /// Limit of connections served at once; beyond it the oldest idle one is closed.
 pub(crate) const CONNECTIONS_MAX: usize = 256;
@@ -70,9 +78,11 @@ pub(crate) struct Totals {
     pub(crate) displaced: AtomicU64,
     /// Handshakes, and requests, that did not arrive in time.
     pub(crate) late: AtomicU64,
+    /// Connections closed because their client did not read an answer in time.
+    pub(crate) unread: AtomicU64,
 }
 
-/// Ends a connection from within a request whose client does not read; an extension of each
+/// Ends a connection from within a request whose client lags too far behind; an extension of each
 /// request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cut(Arc<Notify>);
@@ -93,10 +103,15 @@ impl Cut {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Caller(pub(crate) Share);
 
-/// An extension of answers that last, whose handler cuts the connections of those that do not read:
-/// meanwhile their connection makes room for another only if none else can.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Lasting;
+/// An extension of answers that last: meanwhile their connection makes room for another only if none
+/// else can. Handlers limit how many there are at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lasting {
+    /// A long answer, which ends.
+    Long,
+    /// What happens. It may last for any time, as long as the client reads.
+    Stream,
+}
 
 impl Server {
     /// Serves at `address` as long as the process lives. Returns the bound address, which `router`
@@ -152,79 +167,113 @@ async fn accept(
             continue;
         };
         let _ = stream.set_nodelay(true);
-        let (router, place, totals) = (router.clone(), Arc::new(place), totals.clone());
-        let Some(certificate) = &mut tls else {
-            tokio::spawn(serve_connection(name, stream, share, router, place, totals));
-            continue;
-        };
-        let acceptor = TlsAcceptor::from(certificate());
-        tokio::spawn(async move {
-            let shaken = tokio::time::timeout(PATIENCE, acceptor.accept(stream));
-            let shaken = tokio::select! {
-                shaken = shaken => shaken,
-                () = place.cut() => {
-                    totals.displaced.fetch_add(1, Relaxed);
-                    return debug!("{name} connection closed for another");
-                }
-            };
-            match shaken {
-                Ok(Ok(stream)) => {
-                    serve_connection(name, stream, share, router, place, totals).await;
-                }
-                Ok(Err(failure)) => debug!("{name}: TLS handshake failed: {failure}"),
-                Err(_) => {
-                    totals.late.fetch_add(1, Relaxed);
-                    debug!("{name}: no TLS handshake in time");
-                }
+        let stream = Paced::new(stream, Patience::default(), totals.clone());
+        let pace = stream.pace();
+        let (router, place) = (router.clone(), Arc::new(place));
+        let connection = Connection { name, share, place, totals: totals.clone() };
+        match &mut tls {
+            None => {
+                tokio::spawn(connection.serve(stream, pace, router));
             }
-        });
+            Some(certificate) => {
+                let acceptor = TlsAcceptor::from(certificate());
+                tokio::spawn(async move {
+                    if let Some(stream) = connection.shake_hands(acceptor, stream).await {
+                        connection.serve(stream, pace, router).await;
+                    }
+                });
+            }
+        }
     }
 }
 
-async fn serve_connection(
+/// A connection, apart from its stream.
+struct Connection {
+    /// What log lines call the server.
     name: &'static str,
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     share: Share,
-    router: Router,
     place: Arc<Place>,
     totals: Arc<Totals>,
-) {
-    let cut = Cut::default();
-    let (handed, answering, counted) = (cut.clone(), place.clone(), totals.clone());
-    let service = service_fn(move |request: Request<Incoming>| {
-        let (place, totals) = (answering.clone(), counted.clone());
-        let mut request = request.map(|body| Body::new(Awaited::new(body, place, totals)));
-        request.extensions_mut().insert(handed.clone());
-        request.extensions_mut().insert(Caller(share));
-        let (mut router, place) = (router.clone(), answering.clone());
-        async move {
-            place.set_busy(true);
-            let response = router.call(request).await;
-            place.set_busy(false);
-            response.map(|response| match response.extensions().get::<Lasting>() {
-                Some(Lasting) => response.map(|body| Body::new(Sent::new(body, place))),
-                None => response,
-            })
-        }
-    });
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(PATIENCE)
-        .max_buf_size(HEAD_LEN_MAX)
-        .serve_connection(TokioIo::new(stream), service);
-    tokio::select! {
-        ended = connection => {
-            if let Err(failure) = ended {
-                if failure.is_timeout() {
-                    totals.late.fetch_add(1, Relaxed);
-                }
-                debug!("{name} connection failed: {failure}");
+}
+
+impl Connection {
+    /// `None` if there is no TLS connection in time, or the place is needed for another.
+    async fn shake_hands<S: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        acceptor: TlsAcceptor,
+        stream: S,
+    ) -> Option<TlsStream<S>> {
+        let Self { name, place, totals, .. } = self;
+        let shaken = tokio::time::timeout(PATIENCE, acceptor.accept(stream));
+        let shaken = tokio::select! {
+            shaken = shaken => shaken,
+            () = place.cut() => {
+                totals.displaced.fetch_add(1, Relaxed);
+                debug!("{name} connection closed for another");
+                return None;
+            }
+        };
+        match shaken {
+            Ok(Ok(stream)) => return Some(stream),
+            Ok(Err(failure)) => debug!("{name}: TLS handshake failed: {failure}"),
+            Err(_) => {
+                totals.late.fetch_add(1, Relaxed);
+                debug!("{name}: no TLS handshake in time");
             }
         }
-        () = cut.cut_off() => {}
-        () = place.cut() => {
-            totals.displaced.fetch_add(1, Relaxed);
-            debug!("{name} connection closed for another");
+        None
+    }
+
+    /// Answers requests until the connection ends.
+    async fn serve(
+        self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        pace: Pace,
+        router: Router,
+    ) {
+        let Self { name, share, place, totals } = self;
+        let cut = Cut::default();
+        let (handed, answering, counted) = (cut.clone(), place.clone(), totals.clone());
+        let service = service_fn(move |request: Request<Incoming>| {
+            let (place, totals) = (answering.clone(), counted.clone());
+            let mut request = request.map(|body| Body::new(Awaited::new(body, place, totals)));
+            request.extensions_mut().insert(handed.clone());
+            request.extensions_mut().insert(Caller(share));
+            let (mut router, place, pace) = (router.clone(), answering.clone(), pace.clone());
+            async move {
+                place.set_busy(true);
+                pace.await_answer();
+                let response = router.call(request).await;
+                place.set_busy(false);
+                response.map(|response| {
+                    let lasting = response.extensions().get::<Lasting>().copied();
+                    pace.begin(lasting == Some(Lasting::Stream));
+                    match lasting {
+                        Some(_) => response.map(|body| Body::new(Sent::new(body, place))),
+                        None => response,
+                    }
+                })
+            }
+        });
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(PATIENCE)
+            .max_buf_size(HEAD_LEN_MAX)
+            .serve_connection(TokioIo::new(stream), service);
+        tokio::select! {
+            ended = connection => {
+                if let Err(failure) = ended {
+                    if failure.is_timeout() {
+                        totals.late.fetch_add(1, Relaxed);
+                    }
+                    debug!("{name} connection failed: {failure}");
+                }
+            }
+            () = cut.cut_off() => {}
+            () = place.cut() => {
+                totals.displaced.fetch_add(1, Relaxed);
+                debug!("{name} connection closed for another");
+            }
         }
     }
 }
