@@ -17,6 +17,7 @@ use std::time::Duration;
 use ib_mad::text::printable;
 use ib_mad::types::Guid;
 use sa_proto::crowd::Share;
+use sa_proto::descriptors::Descriptors;
 use sa_proto::proto::node as proto;
 use sa_proto::proto::node::update::Kind;
 use sa_proto::quota::{Full, Place, Places};
@@ -167,7 +168,7 @@ impl Agents {
         let acceptor = Acceptor {
             identity,
             local: LocalRoles::default(),
-            gate: Gate::for_descriptors(descriptors()),
+            gate: Gate::new(Descriptors::of_process()),
             counters: Arc::clone(&counters.connections),
         };
         let service = Service { shared: Arc::clone(&shared) };
@@ -439,10 +440,6 @@ impl Task {
             }
         }
     }
-}
-
-fn descriptors() -> u64 {
-    rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -26,6 +26,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use sa_proto::crowd::{Crowd, Place, Share};
+use sa_proto::descriptors::Descriptors;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Notify;
 use tokio::time::Sleep;
@@ -38,10 +39,8 @@ use tracing::{debug, error};
 
 use paced::{Pace, Paced, Patience};
 
-/// Limit of connections served at once; beyond it the oldest idle one is closed.
-pub(crate) const CONNECTIONS_MAX: usize = 256;
-/// The same of one host, or of one user of this host.
-pub(crate) const SHARE_CONNECTIONS_MAX: usize = 64;
+/// Part of the connections that one host, or one user of this host, may have.
+pub(crate) const SHARES: usize = 4;
 /// Time limit for a TLS handshake, for the head of a request, also on a kept-alive connection, and
 /// for its body.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -147,7 +146,9 @@ async fn accept(
     router: Router,
 ) -> io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
-    let crowd = Crowd::new(CONNECTIONS_MAX).with_shares(SHARE_CONNECTIONS_MAX);
+    // Beyond it the oldest idle one is closed.
+    let connections_max = Descriptors::of_process().for_http();
+    let crowd = Crowd::new(connections_max).with_shares(connections_max / SHARES);
     loop {
         let (stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,

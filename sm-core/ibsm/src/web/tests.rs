@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::Ipv4Addr;
 
 use ib_mad::types::{Guid, PortNum};
+use sa_proto::descriptors::Descriptors;
 use sa_proto::snapshot::{FabricPlane, HistoryLimits, Node, Port};
 use serde_json::Value;
 
@@ -388,7 +389,7 @@ fn unknown_paths_are_404_and_nothing_can_be_changed() {
 #[test]
 fn slow_connections_delay_no_other() {
     let bed = Bed::new();
-    let slow: Vec<_> = (0..crate::http::CONNECTIONS_MAX + 8)
+    let slow: Vec<_> = (0..Descriptors::of_process().for_http() + 8)
         .map(|_| {
             let mut stream = std::net::TcpStream::connect(bed.address).unwrap();
             // Those cut already fail.
