@@ -21,6 +21,8 @@ mod caller;
 mod certified;
 mod gate;
 mod roles;
+#[cfg(test)]
+mod tests;
 mod tls;
 
 use std::sync::atomic::AtomicU64;
