@@ -6,6 +6,7 @@
 mod paced;
 #[cfg(test)]
 mod tests;
+mod turns;
 
 use std::error::Error;
 use std::fmt;
@@ -20,13 +21,15 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::http::Request;
-use hyper::body::{Frame, Incoming, SizeHint};
+use axum::http::{Request, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use hyper::body::{Body as _, Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use sa_proto::crowd::{Crowd, Place, Share};
 use sa_proto::descriptors::Descriptors;
+use sa_proto::quota::{self, Places};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Notify;
 use tokio::time::Sleep;
@@ -38,6 +41,7 @@ use tonic::codegen::Service as _;
 use tracing::{debug, error};
 
 use paced::{Pace, Paced, Patience};
+pub(crate) use turns::{Turns, in_turn, made};
 
 /// Part of the connections that one host, or one user of this host, may have.
 pub(crate) const SHARES: usize = 4;
@@ -46,6 +50,13 @@ pub(crate) const SHARES: usize = 4;
 const PATIENCE: Duration = Duration::from_secs(15);
 /// Length limit of the head of a request in bytes.
 const HEAD_LEN_MAX: usize = 16 << 10;
+/// Length from which on an answer is long, bytes.
+const LONG_LEN: u64 = 256 << 10;
+/// Bytes of an answer that are handed over at a time.
+const PIECE_LEN: usize = 64 << 10;
+/// Long answers that are being sent at a time, and to one host or user.
+const LONG_ANSWERS_MAX: usize = 64;
+const SHARE_LONG_ANSWERS_MAX: usize = 8;
 /// Pause after a failure to accept: too many descriptors are open.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -79,6 +90,8 @@ pub(crate) struct Totals {
     pub(crate) late: AtomicU64,
     /// Connections closed because their client did not read an answer in time.
     pub(crate) unread: AtomicU64,
+    /// Requests refused because too many long answers were being sent.
+    pub(crate) crowded: AtomicU64,
 }
 
 /// Ends a connection from within a request whose client lags too far behind; an extension of each
@@ -149,6 +162,7 @@ async fn accept(
     // Beyond it the oldest idle one is closed.
     let connections_max = Descriptors::of_process().for_http();
     let crowd = Crowd::new(connections_max).with_shares(connections_max / SHARES);
+    let long_answers = Places::new(LONG_ANSWERS_MAX, SHARE_LONG_ANSWERS_MAX);
     loop {
         let (stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
@@ -171,7 +185,8 @@ async fn accept(
         let stream = Paced::new(stream, Patience::default(), totals.clone());
         let pace = stream.pace();
         let (router, place) = (router.clone(), Arc::new(place));
-        let connection = Connection { name, share, place, totals: totals.clone() };
+        let (totals, long_answers) = (totals.clone(), long_answers.clone());
+        let connection = Connection { name, share, place, long_answers, totals };
         match &mut tls {
             None => {
                 tokio::spawn(connection.serve(stream, pace, router));
@@ -194,6 +209,7 @@ struct Connection {
     name: &'static str,
     share: Share,
     place: Arc<Place>,
+    long_answers: Places<Share>,
     totals: Arc<Totals>,
 }
 
@@ -232,7 +248,7 @@ impl Connection {
         pace: Pace,
         router: Router,
     ) {
-        let Self { name, share, place, totals } = self;
+        let Self { name, share, place, long_answers, totals } = self;
         let cut = Cut::default();
         let (handed, answering, counted) = (cut.clone(), place.clone(), totals.clone());
         let service = service_fn(move |request: Request<Incoming>| {
@@ -241,6 +257,7 @@ impl Connection {
             request.extensions_mut().insert(handed.clone());
             request.extensions_mut().insert(Caller(share));
             let (mut router, place, pace) = (router.clone(), answering.clone(), pace.clone());
+            let (long_answers, totals) = (long_answers.clone(), counted.clone());
             async move {
                 place.set_busy(true);
                 pace.await_answer();
@@ -249,10 +266,14 @@ impl Connection {
                 response.map(|response| {
                     let lasting = response.extensions().get::<Lasting>().copied();
                     pace.begin(lasting == Some(Lasting::Stream));
-                    match lasting {
-                        Some(_) => response.map(|body| Body::new(Sent::new(body, place))),
-                        None => response,
-                    }
+                    let is_long = response.body().size_hint().lower() >= LONG_LEN;
+                    let long = is_long.then(|| long_answers.enter(share)).transpose();
+                    let Ok(long) = long else {
+                        totals.crowded.fetch_add(1, Relaxed);
+                        return crowded();
+                    };
+                    let lasting = lasting.map(|_| place);
+                    response.map(|body| Body::new(Sent::new(body, lasting, long)))
                 })
             }
         });
@@ -323,22 +344,34 @@ impl hyper::body::Body for Awaited {
     }
 }
 
-/// The body of an answer that lasts.
+/// The answer in place of a long one, of which too many are being sent.
+fn crowded() -> Response {
+    let text = "too many long answers are being sent; try again\n";
+    (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "10")], text).into_response()
+}
+
+/// The body of an answer, in pieces: one is taken when the client has read what came before, so
+/// that the body lasts until nearly all of it is sent.
 struct Sent {
     body: Body,
-    place: Arc<Place>,
+    /// What follows the piece that was taken last.
+    rest: Bytes,
+    /// Of the connection, if the answer lasts.
+    lasting: Option<Arc<Place>>,
+    /// Among the long answers, if it is one.
+    _long: Option<quota::Place<Share>>,
 }
 
 impl Sent {
-    fn new(body: Body, place: Arc<Place>) -> Self {
-        place.set_lasting(true);
-        Self { body, place }
+    fn new(body: Body, lasting: Option<Arc<Place>>, long: Option<quota::Place<Share>>) -> Self {
+        lasting.iter().for_each(|place| place.set_lasting(true));
+        Self { body, rest: Bytes::new(), lasting, _long: long }
     }
 }
 
 impl Drop for Sent {
     fn drop(&mut self) {
-        self.place.set_lasting(false);
+        self.lasting.iter().for_each(|place| place.set_lasting(false));
     }
 }
 
@@ -350,15 +383,30 @@ impl hyper::body::Body for Sent {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
+        if self.rest.is_empty() {
+            let frame = Pin::new(&mut self.body).poll_frame(context);
+            match frame.map_ok(Frame::into_data) {
+                Poll::Ready(Some(Ok(Ok(data)))) => self.rest = data,
+                Poll::Ready(Some(Ok(Err(frame)))) => return Poll::Ready(Some(Ok(frame))),
+                Poll::Ready(Some(Err(failure))) => return Poll::Ready(Some(Err(failure))),
+                Poll::Ready(None) => return Poll::Ready(None),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        let len = self.rest.len().min(PIECE_LEN);
+        Poll::Ready(Some(Ok(Frame::data(self.rest.split_to(len)))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.rest.is_empty() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        let (of_body, rest) = (self.body.size_hint(), self.rest.len() as u64);
+        let mut hint = SizeHint::new();
+        hint.set_lower(of_body.lower() + rest);
+        of_body.upper().into_iter().for_each(|upper| hint.set_upper(upper + rest));
+        hint
     }
 }
 

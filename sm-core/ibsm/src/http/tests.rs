@@ -30,6 +30,10 @@ fn router() -> Router {
         .route("/stream", get(stream))
 }
 
+fn connection(place: Arc<Place>, long_answers: Places<Share>, totals: Arc<Totals>) -> Connection {
+    Connection { name: "test", share: Share::UNKNOWN, place, long_answers, totals }
+}
+
 /// A server of one connection, and its client's end.
 fn serve_one(patience: Patience) -> (DuplexStream, Arc<Totals>, tokio::task::JoinHandle<()>) {
     let (client, stream) = tokio::io::duplex(4096);
@@ -37,7 +41,7 @@ fn serve_one(patience: Patience) -> (DuplexStream, Arc<Totals>, tokio::task::Joi
     let stream = Paced::new(stream, patience, totals.clone());
     let place = Arc::new(Crowd::new(1).enter().unwrap());
     let pace = stream.pace();
-    let served = Connection { name: "test", share: Share::UNKNOWN, place, totals: totals.clone() };
+    let served = connection(place, Places::new(8, 8), totals.clone());
     (client, totals, tokio::spawn(served.serve(stream, pace, router())))
 }
 
@@ -113,6 +117,37 @@ async fn a_stream_lasts_as_long_as_its_client_reads() {
     assert_eq!(unread(&totals), 0);
 }
 
+/// Regression: a user of this host kept 64 long answers in memory by reading none of them.
+#[tokio::test]
+async fn long_answers_are_limited_and_short_ones_are_not() {
+    let totals = Arc::<Totals>::default();
+    let crowd = Crowd::new(8);
+    let long_answers = Places::new(8, 2);
+    let asked = async |path| {
+        let (mut client, stream) = tokio::io::duplex(4096);
+        let patience = Patience { stall: NEVER, answer: NEVER };
+        let stream = Paced::new(stream, patience, totals.clone());
+        let pace = stream.pace();
+        let place = Arc::new(crowd.enter().unwrap());
+        let served = connection(place, long_answers.clone(), totals.clone());
+        tokio::spawn(served.serve(stream, pace, router()));
+        ask(&mut client, path).await;
+        let mut status = [0; 12];
+        client.read_exact(&mut status).await.unwrap();
+        (status[9..].to_vec(), client)
+    };
+    let (first, client) = asked("/long").await;
+    let (second, _unread) = asked("/lasting").await;
+    assert_eq!([&first[..], &second], [b"200"; 2]);
+    assert_eq!(asked("/long").await.0, b"503");
+    assert_eq!(asked("/short").await.0, b"200");
+    assert_eq!(totals.crowded.load(Relaxed), 1);
+    drop(client);
+    while asked("/long").await.0 != b"200" {
+        sleep(SHORT / 20).await;
+    }
+}
+
 #[tokio::test]
 async fn the_limit_holds_over_tls() {
     let key = rcgen::KeyPair::generate().unwrap();
@@ -144,7 +179,7 @@ async fn the_limit_holds_over_tls() {
     let acceptor = TlsAcceptor::from(Arc::new(server));
     let (near, far) = tokio::join!(connector.connect(name, near), acceptor.accept(paced));
     let place = Arc::new(Crowd::new(1).enter().unwrap());
-    let served = Connection { name: "test", share: Share::UNKNOWN, place, totals: totals.clone() };
+    let served = connection(place, Places::new(8, 8), totals.clone());
     let served = tokio::spawn(served.serve(far.unwrap(), pace, router()));
     let mut near = near.unwrap();
     ask(&mut near, "/long").await;

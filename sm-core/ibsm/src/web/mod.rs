@@ -42,7 +42,7 @@ use sa_proto::quota::Places;
 use serde::Deserialize;
 use tracing::info;
 
-use crate::http::{Caller, Lasting, Server, Totals};
+use crate::http::{Caller, Lasting, Server, Totals, Turns};
 use crate::observe::Readiness;
 use crate::perf::Selection;
 use crate::perf::exposition::{Exposition, Expositions, Wanted};
@@ -75,6 +75,8 @@ struct Served {
     map: api::MapCache,
     /// Places for questions to responders.
     questions: Places<Share>,
+    /// Turns to have documents made.
+    turns: Turns,
 }
 
 type Shared = Arc<Served>;
@@ -88,6 +90,7 @@ pub(crate) fn serve(address: SocketAddr, web: Web) -> io::Result<SocketAddr> {
         expositions: Expositions::default(),
         map: api::MapCache::default(),
         questions: Places::new(path::QUESTIONS_MAX, path::SHARE_QUESTIONS_MAX),
+        turns: Turns::default(),
     });
     let open = web.open;
     let server = Server {

@@ -189,6 +189,7 @@ impl Service {
                 "http_connections_displaced",
                 "http_requests_late",
                 "http_answers_unread",
+                "http_answers_refused",
             ],
         );
         if let Some(api) = &self.api {
@@ -204,6 +205,7 @@ impl Service {
                     "api_connections_displaced",
                     "api_requests_late",
                     "api_answers_unread",
+                    "api_answers_refused",
                 ],
             ));
         }
@@ -616,8 +618,8 @@ impl Service {
 }
 
 /// What happened to connections of an HTTP server, under these names.
-fn of_connections(totals: &Totals, names: [&'static str; 4]) -> Vec<Metric> {
-    let [refused, displaced, late, unread] = names;
+fn of_connections(totals: &Totals, names: [&'static str; 5]) -> Vec<Metric> {
+    let [refused, displaced, late, unread, crowded] = names;
     vec![
         Metric::counter(
             refused,
@@ -638,6 +640,11 @@ fn of_connections(totals: &Totals, names: [&'static str; 4]) -> Vec<Metric> {
             unread,
             "Connections closed because their client did not read an answer in time",
             totals.unread.load(Relaxed),
+        ),
+        Metric::counter(
+            crowded,
+            "Requests refused because too many long answers were being sent",
+            totals.crowded.load(Relaxed),
         ),
     ]
 }
