@@ -1,6 +1,6 @@
 //! Limits how many calls are open at a time, in all and of each user or host. A call is open until
-//! its answer is sent, which a client can put off: HTTP/2 sends no more than the client permits, and
-//! the rest is in memory.
+//! its answer is sent, which a client can put off: HTTP/2 sends no more than the client permits,
+//! and the rest is in memory.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -115,8 +115,8 @@ impl Cut {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Caller(pub(crate) Share);
 
-/// An extension of answers that last: meanwhile their connection makes room for another only if none
-/// else can. Handlers limit how many there are at a time.
+/// An extension of answers that last: meanwhile their connection makes room for another only if
+/// none else can. Handlers limit how many there are at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lasting {
     /// A long answer, which ends.

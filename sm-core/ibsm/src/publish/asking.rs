@@ -159,8 +159,8 @@ async fn ask(shared: &Shared, explain: Explain) -> Result<(Responder, Outcome), 
     }
 }
 
-/// An answer without what would change how an operator's terminal shows it: it may come from another
-/// host.
+/// An answer without what would change how an operator's terminal shows it: it may come from
+/// another host.
 fn cleaned(outcome: Outcome) -> Outcome {
     match outcome {
         Outcome::Failure(reason) => Outcome::Failure(printable(cut(&reason, REASON_LEN_MAX))),

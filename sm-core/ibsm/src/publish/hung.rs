@@ -86,8 +86,8 @@ mod tests {
 
     use crate::observe::{RESPONDERS_MAX, Responder};
 
-    /// Regression: each responder that hung had a socket for a day, which were more descriptors than
-    /// were left.
+    /// Regression: each responder that hung had a socket for a day, which were more descriptors
+    /// than were left.
     #[test]
     fn few_are_asked_at_a_time_and_all_in_turn() {
         let responders = Responders::default();

@@ -100,8 +100,8 @@ fn known(answer: Result<PathList, Status>) -> Result<Option<PathList>, Status> {
 mod tests {
     use super::*;
 
-    /// Regression: a reader that took a message each 10 s kept the list of paths from all others for
-    /// a day.
+    /// Regression: a reader that took a message each 10 s kept the list of paths from all others
+    /// for a day.
     #[tokio::test]
     async fn a_slow_reader_holds_up_others_for_a_limited_time() {
         let (sender, mut messages) = mpsc::channel(1);
