@@ -11,6 +11,8 @@ pub use prost;
 
 #[cfg(feature = "rpc")]
 pub mod crowd;
+#[cfg(feature = "rpc")]
+pub mod descriptors;
 pub mod metrics;
 #[cfg(feature = "rpc")]
 pub mod quota;

@@ -5,6 +5,7 @@ mod chaos;
 mod chaos_support;
 mod console;
 mod ctl;
+mod descriptors;
 mod failback;
 mod faults;
 mod feed;

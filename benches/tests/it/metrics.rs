@@ -150,7 +150,9 @@ async fn every_request_is_answered_dropped_or_in_flight_and_no_counter_falls() {
 
 /// Documented metrics of managers that are followed, share a store, run at a umad port, serve the
 /// API, pass events to a program or control congestion.
-const ELSEWHERE: [&str; 25] = [
+const ELSEWHERE: [&str; 27] = [
+    "ibsm_api_answers_refused_total",
+    "ibsm_api_answers_unread_total",
     "ibsm_api_callers_refused_total",
     "ibsm_api_connections_displaced_total",
     "ibsm_api_connections_refused_total",

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -36,6 +36,8 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 const FOLLOW_INTERVAL: Duration = Duration::from_secs(5);
 /// Connections that the server has not taken yet.
 const ACCEPTED_MAX: usize = 16;
+/// Users of this host that are looked up at once: each look-up has a descriptor and a thread.
+const LOOKUPS_MAX: usize = 8;
 /// Pause when the system has no descriptors left.
 const ACCEPT_DELAY: Duration = Duration::from_millis(100);
 
@@ -70,6 +72,7 @@ async fn run(
     let turned_away = Arc::new(TurnedAway { counters, log: LogLimit::default() });
     let accept_failures = LogLimit::default();
     let certified = CertifiedPeers::default();
+    let lookups = Arc::new(Semaphore::new(LOOKUPS_MAX));
     let mut follows = tokio::time::interval(FOLLOW_INTERVAL);
     loop {
         let connection = tokio::select! {
@@ -99,8 +102,8 @@ async fn run(
             continue;
         };
         let tls = identity.as_ref().map(|identity| TlsAcceptor::from(identity.config()));
-        let (local, certified) = (local.clone(), certified.clone());
-        let arrival = Arrival { stream, peer, slot, local, certified };
+        let (local, certified, lookups) = (local.clone(), certified.clone(), lookups.clone());
+        let arrival = Arrival { stream, peer, slot, local, certified, lookups };
         let (accepted, turned_away) = (accepted.clone(), turned_away.clone());
         tokio::spawn(async move {
             if let Some(connection) = arrival.establish(tls, &turned_away).await {
@@ -118,6 +121,7 @@ struct Arrival {
     slot: Slot,
     local: LocalRoles,
     certified: CertifiedPeers,
+    lookups: Arc<Semaphore>,
 }
 
 impl Arrival {
@@ -201,6 +205,7 @@ impl Arrival {
             return Ok(None);
         }
         let local = self.stream.local_addr()?;
+        let _turn = self.lookups.acquire().await.map_err(io::Error::other)?;
         let owner = tokio::task::spawn_blocking(move || tcp_owner(local, peer)).await;
         let owner = owner.map_err(io::Error::other)??;
         // If it has been disconnected meanwhile, another socket may have the address.

@@ -5,11 +5,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::crowd::Share;
+use crate::descriptors::Descriptors;
 
-/// Connections at once, if the limit of descriptors permits.
-const CONNECTIONS_MAX: usize = 4096;
-/// Descriptors of the process that connections never use.
-const RESERVED: u64 = 512;
 /// Connections at once from one address, or of one user of this host.
 const SHARE_MAX: usize = 128;
 /// Connections at once of a user of this host without a role. Each learns so by its first call.
@@ -65,10 +62,9 @@ pub(super) struct Slot {
 }
 
 impl Gate {
-    /// For a process that may have this many descriptors.
-    pub fn for_descriptors(descriptors: u64) -> Self {
-        let max = usize::try_from(descriptors.saturating_sub(RESERVED)).unwrap_or(usize::MAX);
-        Self { max: max.clamp(16, CONNECTIONS_MAX), open: Arc::default() }
+    /// For the only gRPC server of a process that may have this many descriptors.
+    pub fn new(descriptors: Descriptors) -> Self {
+        Self { max: descriptors.for_grpc(), open: Arc::default() }
     }
 
     /// A place for a connection whose peer is not known yet, if there is one.
@@ -141,7 +137,7 @@ mod tests {
 
     #[test]
     fn one_host_leaves_room_for_others() {
-        let gate = Gate::for_descriptors(10_000);
+        let gate = Gate::new(Descriptors::new(10_000));
         let mut slots = fill(&gate, host("192.0.2.1"), Allowance::Usual);
         assert_eq!(slots.len(), SHARE_MAX);
         assert_eq!(fill(&gate, host("::ffff:192.0.2.1"), Allowance::Usual).len(), 0);
@@ -156,30 +152,25 @@ mod tests {
 
     #[test]
     fn users_without_a_role_have_few_and_trusted_ones_all() {
-        let gate = Gate::for_descriptors(1024);
+        let gate = Gate::new(Descriptors::new(1024));
         let few = fill(&gate, Share::User(65534), Allowance::WithoutRole);
         assert_eq!(few.len(), SHARE_WITHOUT_ROLE_MAX);
         let all = fill(&gate, Share::User(0), Allowance::Trusted);
-        assert_eq!(all.len(), 1024 - RESERVED as usize - few.len());
+        assert_eq!(all.len(), gate.max - few.len());
         assert!(gate.enter().is_none(), "descriptors are left");
     }
 
     /// Regression: 512 users without a role, or 32 hosts, shut out root and all responders.
     #[test]
     fn however_many_there_are_trusted_users_have_room() {
-        let gate = Gate::for_descriptors(10_000);
+        let gate = Gate::new(Descriptors::new(10_000));
         let part = |count: u32, share: fn(u32) -> Share, allowance| {
             (0..count).flat_map(|n| fill(&gate, share(n), allowance)).collect::<Vec<_>>()
         };
         let users = part(4096, |n| Share::User(1000 + n), Allowance::WithoutRole);
-        assert_eq!(users.len(), CONNECTIONS_MAX / PART_WITHOUT_ROLE);
+        assert_eq!(users.len(), gate.max / PART_WITHOUT_ROLE);
         let hosts = part(64, |n| Share::of_host(Ipv4Addr::from(n).into()), Allowance::Usual);
-        assert_eq!(hosts.len() + users.len(), CONNECTIONS_MAX - CONNECTIONS_MAX / PART_FOR_TRUSTED);
+        assert_eq!(hosts.len() + users.len(), gate.max - gate.max / PART_FOR_TRUSTED);
         assert!(!fill(&gate, Share::User(0), Allowance::Trusted).is_empty());
-    }
-
-    #[test]
-    fn a_process_with_few_descriptors_accepts_some_connections() {
-        assert_eq!(Gate::for_descriptors(256).max, 16);
     }
 }

@@ -6,6 +6,7 @@
 //! - `gate`: the limits of connections, in all and for each peer.
 //! - `caller`: a connection with its caller.
 //! - `certified`: open connections of peers with certificates.
+//! - `calls`: the limits of calls.
 //! - `roles`: checks which role may call which service.
 //! - `tls`: the certificates of the server.
 
@@ -18,9 +19,12 @@
 mod accept;
 mod authorities;
 mod caller;
+mod calls;
 mod certified;
 mod gate;
 mod roles;
+#[cfg(test)]
+mod tests;
 mod tls;
 
 use std::sync::atomic::AtomicU64;
@@ -33,6 +37,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
 pub use accept::{Accepted, Acceptor, accept};
 pub use caller::{Caller, Connection, Grounds};
+pub use calls::Calls;
 pub use gate::Gate;
 pub use roles::{Access, Call, Roles};
 pub use tls::{Followed, Identity};
@@ -66,6 +71,8 @@ counters! {
     unknown => "connections_of_unknown_users",
     /// Calls refused because the caller did not have the role
     calls_refused => "calls_refused",
+    /// Calls refused because too many were open, in all or of their host or user
+    calls_crowded => "calls_crowded",
 }
 
 /// Limits how often refusals are logged.

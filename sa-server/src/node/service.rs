@@ -17,10 +17,13 @@ use std::time::Duration;
 use ib_mad::text::printable;
 use ib_mad::types::Guid;
 use sa_proto::crowd::Share;
+use sa_proto::descriptors::Descriptors;
 use sa_proto::proto::node as proto;
 use sa_proto::proto::node::update::Kind;
 use sa_proto::quota::{Full, Place, Places};
-use sa_proto::serve::{Acceptor, Access, Call, Caller, Counters, Gate, Identity, Roles, accept};
+use sa_proto::serve::{
+    Acceptor, Access, Call, Caller, Calls, Counters, Gate, Identity, Roles, accept,
+};
 use sa_proto::trust::local::LocalRoles;
 use sa_proto::trust::{Role, TlsFiles, TrustError};
 use tokio::sync::{Semaphore, SemaphorePermit, mpsc, oneshot, watch};
@@ -167,7 +170,7 @@ impl Agents {
         let acceptor = Acceptor {
             identity,
             local: LocalRoles::default(),
-            gate: Gate::for_descriptors(descriptors()),
+            gate: Gate::new(Descriptors::of_process()),
             counters: Arc::clone(&counters.connections),
         };
         let service = Service { shared: Arc::clone(&shared) };
@@ -204,9 +207,11 @@ async fn serve(
     service: Service,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
-    let roles = Roles::new(ACCESS, Arc::clone(&acceptor.counters));
+    let counters = Arc::clone(&acceptor.counters);
+    let roles = Roles::new(ACCESS, Arc::clone(&counters));
     Server::builder()
         .layer(roles)
+        .layer(Calls::new(counters))
         .max_concurrent_streams(CALLS_MAX)
         .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
@@ -439,10 +444,6 @@ impl Task {
             }
         }
     }
-}
-
-fn descriptors() -> u64 {
-    rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -12,7 +12,8 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use sa_proto::crowd::Crowd;
+use sa_proto::crowd::{Crowd, Share};
+use sa_proto::descriptors::Descriptors;
 use sa_proto::metrics::Format;
 use tokio::net::TcpStream;
 
@@ -44,8 +45,8 @@ impl Page for Arc<Metrics> {
 
 /// Longest head of a request, bytes; hyper's minimum.
 const HEAD_LEN_MAX: usize = 8192;
-/// Connections served at a time; beyond it the oldest idle one is closed.
-const CONNECTIONS_MAX: usize = 256;
+/// Part of the connections that one host, or one user of this host, may have.
+const SHARES: usize = 4;
 /// Time limit for a connection: receiving the request and sending the response.
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// Pause after accepting failed, usually because too many descriptors are open.
@@ -80,10 +81,12 @@ fn serve_within(
 
 async fn accept(listener: TcpListener, metrics: Arc<dyn Page>, limit: Duration) -> io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
-    let crowd = Crowd::new(CONNECTIONS_MAX);
+    // Beyond it the oldest idle one is closed.
+    let connections_max = Descriptors::of_process().for_http();
+    let crowd = Crowd::new(connections_max).with_shares(connections_max / SHARES);
     loop {
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
+        let (stream, peer) = match listener.accept().await {
+            Ok(accepted) => accepted,
             Err(error) => {
                 tracing::debug!(%error, "cannot accept an HTTP connection");
                 tokio::time::sleep(PAUSE).await;
@@ -91,7 +94,8 @@ async fn accept(listener: TcpListener, metrics: Arc<dyn Page>, limit: Duration) 
             }
         };
         // An answer takes no time, so that none is busy.
-        let Some(place) = crowd.enter() else { continue };
+        let Ok(local) = stream.local_addr() else { continue };
+        let Some(place) = crowd.enter_from(Share::of_peer(local, peer)) else { continue };
         let metrics = Arc::clone(&metrics);
         tokio::spawn(async move {
             let served = tokio::time::timeout(limit, serve_connection(stream, metrics, limit));
@@ -238,8 +242,9 @@ mod tests {
         let limit = Duration::from_secs(3600);
         let page: Arc<dyn Page> = Arc::new(Arc::<Metrics>::default());
         let address = serve_within("127.0.0.1:0".parse().unwrap(), page, limit).unwrap();
-        let silent: Vec<_> =
-            (0..CONNECTIONS_MAX + 8).map(|_| TcpStream::connect(address).unwrap()).collect();
+        let silent: Vec<_> = (0..Descriptors::of_process().for_http() + 8)
+            .map(|_| TcpStream::connect(address).unwrap())
+            .collect();
         assert_eq!(get(address, "GET /metrics HTTP/1.1\r\n\r\n").0, 200);
         // The first ones made room.
         let mut first = silent.into_iter().next().unwrap();

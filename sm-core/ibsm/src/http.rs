@@ -1,6 +1,12 @@
 //! Serves HTTP for the live page ([`web`](crate::web)) and the API ([`api`](crate::api)), each from
 //! a thread of its own. Connections are limited in number, in all and for each host or local user;
-//! requests are limited in length and time.
+//! requests are limited in length and time, and answers in the time that their client takes to read
+//! them (`paced`).
+
+mod paced;
+#[cfg(test)]
+mod tests;
+mod turns;
 
 use std::error::Error;
 use std::fmt;
@@ -15,30 +21,42 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::http::Request;
-use hyper::body::{Frame, Incoming, SizeHint};
+use axum::http::{Request, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use hyper::body::{Body as _, Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use sa_proto::crowd::{Crowd, Place, Share};
+use sa_proto::descriptors::Descriptors;
+use sa_proto::quota::{self, Places};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Notify;
 use tokio::time::Sleep;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::server::TlsStream;
 use tokio_stream::StreamExt as _;
 use tonic::codegen::Service as _;
 use tracing::{debug, error};
 
-/// Limit of connections served at once; beyond it the oldest idle one is closed.
-pub(crate) const CONNECTIONS_MAX: usize = 256;
-/// The same of one host, or of one user of this host.
-pub(crate) const SHARE_CONNECTIONS_MAX: usize = 64;
+use paced::{Pace, Paced, Patience};
+pub(crate) use turns::{Turns, in_turn, made};
+
+/// Part of the connections that one host, or one user of this host, may have.
+pub(crate) const SHARES: usize = 4;
 /// Time limit for a TLS handshake, for the head of a request, also on a kept-alive connection, and
 /// for its body.
 const PATIENCE: Duration = Duration::from_secs(15);
 /// Length limit of the head of a request in bytes.
 const HEAD_LEN_MAX: usize = 16 << 10;
+/// Length from which on an answer is long, bytes.
+const LONG_LEN: u64 = 256 << 10;
+/// Bytes of an answer that are handed over at a time.
+const PIECE_LEN: usize = 64 << 10;
+/// Long answers that are being sent at a time, and to one host or user.
+const LONG_ANSWERS_MAX: usize = 64;
+const SHARE_LONG_ANSWERS_MAX: usize = 8;
 /// Pause after a failure to accept: too many descriptors are open.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -70,9 +88,13 @@ pub(crate) struct Totals {
     pub(crate) displaced: AtomicU64,
     /// Handshakes, and requests, that did not arrive in time.
     pub(crate) late: AtomicU64,
+    /// Connections closed because their client did not read an answer in time.
+    pub(crate) unread: AtomicU64,
+    /// Requests refused because too many long answers were being sent.
+    pub(crate) crowded: AtomicU64,
 }
 
-/// Ends a connection from within a request whose client does not read; an extension of each
+/// Ends a connection from within a request whose client lags too far behind; an extension of each
 /// request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cut(Arc<Notify>);
@@ -93,10 +115,15 @@ impl Cut {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Caller(pub(crate) Share);
 
-/// An extension of answers that last, whose handler cuts the connections of those that do not read:
-/// meanwhile their connection makes room for another only if none else can.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Lasting;
+/// An extension of answers that last: meanwhile their connection makes room for another only if
+/// none else can. Handlers limit how many there are at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lasting {
+    /// A long answer, which ends.
+    Long,
+    /// What happens. It may last for any time, as long as the client reads.
+    Stream,
+}
 
 impl Server {
     /// Serves at `address` as long as the process lives. Returns the bound address, which `router`
@@ -132,7 +159,10 @@ async fn accept(
     router: Router,
 ) -> io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
-    let crowd = Crowd::new(CONNECTIONS_MAX).with_shares(SHARE_CONNECTIONS_MAX);
+    // Beyond it the oldest idle one is closed.
+    let connections_max = Descriptors::of_process().for_http();
+    let crowd = Crowd::new(connections_max).with_shares(connections_max / SHARES);
+    let long_answers = Places::new(LONG_ANSWERS_MAX, SHARE_LONG_ANSWERS_MAX);
     loop {
         let (stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
@@ -152,79 +182,120 @@ async fn accept(
             continue;
         };
         let _ = stream.set_nodelay(true);
-        let (router, place, totals) = (router.clone(), Arc::new(place), totals.clone());
-        let Some(certificate) = &mut tls else {
-            tokio::spawn(serve_connection(name, stream, share, router, place, totals));
-            continue;
-        };
-        let acceptor = TlsAcceptor::from(certificate());
-        tokio::spawn(async move {
-            let shaken = tokio::time::timeout(PATIENCE, acceptor.accept(stream));
-            let shaken = tokio::select! {
-                shaken = shaken => shaken,
-                () = place.cut() => {
-                    totals.displaced.fetch_add(1, Relaxed);
-                    return debug!("{name} connection closed for another");
-                }
-            };
-            match shaken {
-                Ok(Ok(stream)) => {
-                    serve_connection(name, stream, share, router, place, totals).await;
-                }
-                Ok(Err(failure)) => debug!("{name}: TLS handshake failed: {failure}"),
-                Err(_) => {
-                    totals.late.fetch_add(1, Relaxed);
-                    debug!("{name}: no TLS handshake in time");
-                }
+        let stream = Paced::new(stream, Patience::default(), totals.clone());
+        let pace = stream.pace();
+        let (router, place) = (router.clone(), Arc::new(place));
+        let (totals, long_answers) = (totals.clone(), long_answers.clone());
+        let connection = Connection { name, share, place, long_answers, totals };
+        match &mut tls {
+            None => {
+                tokio::spawn(connection.serve(stream, pace, router));
             }
-        });
+            Some(certificate) => {
+                let acceptor = TlsAcceptor::from(certificate());
+                tokio::spawn(async move {
+                    if let Some(stream) = connection.shake_hands(acceptor, stream).await {
+                        connection.serve(stream, pace, router).await;
+                    }
+                });
+            }
+        }
     }
 }
 
-async fn serve_connection(
+/// A connection, apart from its stream.
+struct Connection {
+    /// What log lines call the server.
     name: &'static str,
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     share: Share,
-    router: Router,
     place: Arc<Place>,
+    long_answers: Places<Share>,
     totals: Arc<Totals>,
-) {
-    let cut = Cut::default();
-    let (handed, answering, counted) = (cut.clone(), place.clone(), totals.clone());
-    let service = service_fn(move |request: Request<Incoming>| {
-        let (place, totals) = (answering.clone(), counted.clone());
-        let mut request = request.map(|body| Body::new(Awaited::new(body, place, totals)));
-        request.extensions_mut().insert(handed.clone());
-        request.extensions_mut().insert(Caller(share));
-        let (mut router, place) = (router.clone(), answering.clone());
-        async move {
-            place.set_busy(true);
-            let response = router.call(request).await;
-            place.set_busy(false);
-            response.map(|response| match response.extensions().get::<Lasting>() {
-                Some(Lasting) => response.map(|body| Body::new(Sent::new(body, place))),
-                None => response,
-            })
-        }
-    });
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(PATIENCE)
-        .max_buf_size(HEAD_LEN_MAX)
-        .serve_connection(TokioIo::new(stream), service);
-    tokio::select! {
-        ended = connection => {
-            if let Err(failure) = ended {
-                if failure.is_timeout() {
-                    totals.late.fetch_add(1, Relaxed);
-                }
-                debug!("{name} connection failed: {failure}");
+}
+
+impl Connection {
+    /// `None` if there is no TLS connection in time, or the place is needed for another.
+    async fn shake_hands<S: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        acceptor: TlsAcceptor,
+        stream: S,
+    ) -> Option<TlsStream<S>> {
+        let Self { name, place, totals, .. } = self;
+        let shaken = tokio::time::timeout(PATIENCE, acceptor.accept(stream));
+        let shaken = tokio::select! {
+            shaken = shaken => shaken,
+            () = place.cut() => {
+                totals.displaced.fetch_add(1, Relaxed);
+                debug!("{name} connection closed for another");
+                return None;
+            }
+        };
+        match shaken {
+            Ok(Ok(stream)) => return Some(stream),
+            Ok(Err(failure)) => debug!("{name}: TLS handshake failed: {failure}"),
+            Err(_) => {
+                totals.late.fetch_add(1, Relaxed);
+                debug!("{name}: no TLS handshake in time");
             }
         }
-        () = cut.cut_off() => {}
-        () = place.cut() => {
-            totals.displaced.fetch_add(1, Relaxed);
-            debug!("{name} connection closed for another");
+        None
+    }
+
+    /// Answers requests until the connection ends.
+    async fn serve(
+        self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        pace: Pace,
+        router: Router,
+    ) {
+        let Self { name, share, place, long_answers, totals } = self;
+        let cut = Cut::default();
+        let (handed, answering, counted) = (cut.clone(), place.clone(), totals.clone());
+        let service = service_fn(move |request: Request<Incoming>| {
+            let (place, totals) = (answering.clone(), counted.clone());
+            let mut request = request.map(|body| Body::new(Awaited::new(body, place, totals)));
+            request.extensions_mut().insert(handed.clone());
+            request.extensions_mut().insert(Caller(share));
+            let (mut router, place, pace) = (router.clone(), answering.clone(), pace.clone());
+            let (long_answers, totals) = (long_answers.clone(), counted.clone());
+            async move {
+                place.set_busy(true);
+                pace.await_answer();
+                let response = router.call(request).await;
+                place.set_busy(false);
+                response.map(|response| {
+                    let lasting = response.extensions().get::<Lasting>().copied();
+                    pace.begin(lasting == Some(Lasting::Stream));
+                    let is_long = response.body().size_hint().lower() >= LONG_LEN;
+                    let long = is_long.then(|| long_answers.enter(share)).transpose();
+                    let Ok(long) = long else {
+                        totals.crowded.fetch_add(1, Relaxed);
+                        return crowded();
+                    };
+                    let lasting = lasting.map(|_| place);
+                    response.map(|body| Body::new(Sent::new(body, lasting, long)))
+                })
+            }
+        });
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(PATIENCE)
+            .max_buf_size(HEAD_LEN_MAX)
+            .serve_connection(TokioIo::new(stream), service);
+        tokio::select! {
+            ended = connection => {
+                if let Err(failure) = ended {
+                    if failure.is_timeout() {
+                        totals.late.fetch_add(1, Relaxed);
+                    }
+                    debug!("{name} connection failed: {failure}");
+                }
+            }
+            () = cut.cut_off() => {}
+            () = place.cut() => {
+                totals.displaced.fetch_add(1, Relaxed);
+                debug!("{name} connection closed for another");
+            }
         }
     }
 }
@@ -273,22 +344,34 @@ impl hyper::body::Body for Awaited {
     }
 }
 
-/// The body of an answer that lasts.
+/// The answer in place of a long one, of which too many are being sent.
+fn crowded() -> Response {
+    let text = "too many long answers are being sent; try again\n";
+    (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "10")], text).into_response()
+}
+
+/// The body of an answer, in pieces: one is taken when the client has read what came before, so
+/// that the body lasts until nearly all of it is sent.
 struct Sent {
     body: Body,
-    place: Arc<Place>,
+    /// What follows the piece that was taken last.
+    rest: Bytes,
+    /// Of the connection, if the answer lasts.
+    lasting: Option<Arc<Place>>,
+    /// Among the long answers, if it is one.
+    _long: Option<quota::Place<Share>>,
 }
 
 impl Sent {
-    fn new(body: Body, place: Arc<Place>) -> Self {
-        place.set_lasting(true);
-        Self { body, place }
+    fn new(body: Body, lasting: Option<Arc<Place>>, long: Option<quota::Place<Share>>) -> Self {
+        lasting.iter().for_each(|place| place.set_lasting(true));
+        Self { body, rest: Bytes::new(), lasting, _long: long }
     }
 }
 
 impl Drop for Sent {
     fn drop(&mut self) {
-        self.place.set_lasting(false);
+        self.lasting.iter().for_each(|place| place.set_lasting(false));
     }
 }
 
@@ -300,15 +383,30 @@ impl hyper::body::Body for Sent {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
+        if self.rest.is_empty() {
+            let frame = Pin::new(&mut self.body).poll_frame(context);
+            match frame.map_ok(Frame::into_data) {
+                Poll::Ready(Some(Ok(Ok(data)))) => self.rest = data,
+                Poll::Ready(Some(Ok(Err(frame)))) => return Poll::Ready(Some(Ok(frame))),
+                Poll::Ready(Some(Err(failure))) => return Poll::Ready(Some(Err(failure))),
+                Poll::Ready(None) => return Poll::Ready(None),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        let len = self.rest.len().min(PIECE_LEN);
+        Poll::Ready(Some(Ok(Frame::data(self.rest.split_to(len)))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.rest.is_empty() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        let (of_body, rest) = (self.body.size_hint(), self.rest.len() as u64);
+        let mut hint = SizeHint::new();
+        hint.set_lower(of_body.lower() + rest);
+        of_body.upper().into_iter().for_each(|upper| hint.set_upper(upper + rest));
+        hint
     }
 }
 

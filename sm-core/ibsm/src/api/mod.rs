@@ -43,7 +43,7 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
 use tracing::{info, warn};
 
-use crate::http::{BodyFailure, Server, Totals, read_body};
+use crate::http::{BodyFailure, Server, Totals, in_turn, made, read_body};
 use crate::runtime::registry::{OrderFailure, PartitionDesk};
 use crate::web::guard;
 use sm_core::registry::{OrderRefusal, PartitionOrder};
@@ -103,8 +103,8 @@ struct Served {
     desk: PartitionDesk,
     users: Mutex<Users>,
     is_tls: bool,
-    checks: Semaphore,
-    makers: Semaphore,
+    checks: Arc<Semaphore>,
+    makers: Arc<Semaphore>,
     status: Arc<ApiStatus>,
     refused_line: Mutex<Option<Instant>>,
 }
@@ -122,8 +122,8 @@ pub(crate) fn serve(address: SocketAddr, api: Api) -> Result<SocketAddr, ServeEr
         desk,
         users: Mutex::new(users),
         is_tls,
-        checks: Semaphore::new(CHECKS_MAX),
-        makers: Semaphore::new(MAKERS_MAX),
+        checks: Arc::new(Semaphore::new(CHECKS_MAX)),
+        makers: Arc::new(Semaphore::new(MAKERS_MAX)),
         status,
         refused_line: Mutex::new(None),
     });
@@ -278,9 +278,7 @@ impl Served {
         &self,
         make: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Refusal> {
-        let _permit = self.makers.acquire().await.map_err(|_| OrderFailure::Unknown)?;
-        let made = tokio::task::spawn_blocking(make).await;
-        Ok(made.map_err(|_| OrderFailure::Unknown)?)
+        Ok(made(self.makers.clone(), make).await.ok_or(OrderFailure::Unknown)?)
     }
 
     /// Makes a document from the published snapshot.
@@ -326,13 +324,13 @@ impl Served {
             if let Some(caller) = self.users().known(Instant::now(), &proof) {
                 return Some(caller);
             }
-            let _permit = self.checks.acquire().await.ok()?;
+            let turn = self.checks.clone().acquire_owned().await.ok()?;
             // Others may have checked it meanwhile.
             if let Some(caller) = self.users().known(Instant::now(), &proof) {
                 return Some(caller);
             }
             let check = self.users().check(proof)?;
-            let checked = tokio::task::spawn_blocking(move || check.run()).await.ok()?;
+            let checked = in_turn(turn, move || check.run()).await?;
             match self.users().note(Instant::now(), checked) {
                 Ok(caller) => return caller,
                 // The file has changed meanwhile.

@@ -9,6 +9,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use ib_mad::types::{Guid, PKey, PortNum, Sl};
 use ib_mad::wire::attribute::{NodeInfo, NodeType};
+use sa_proto::descriptors::Descriptors;
 use sa_proto::snapshot::{FabricPlane, Node, Partition, Port};
 
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
@@ -16,7 +17,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use super::*;
-use crate::http::SHARE_CONNECTIONS_MAX;
+use crate::http::SHARES;
 use crate::partitions::Site;
 use crate::publish::Publisher;
 use crate::runtime::registry::{RegistryHandle, master_in};
@@ -365,7 +366,7 @@ fn members_are_replaced_by_those_that_are_named_only() {
 #[test]
 fn requests_without_their_bodies_shut_out_no_other() {
     let bed = Bed::new();
-    let silent: Vec<TcpStream> = (0..SHARE_CONNECTIONS_MAX)
+    let silent: Vec<TcpStream> = (0..Descriptors::of_process().for_http() / SHARES)
         .map(|_| {
             let mut stream = TcpStream::connect(bed.address).unwrap();
             let headers = basic("op", "secret");

@@ -141,12 +141,13 @@ impl Responder {
         since: Instant,
         connection: u64,
     ) -> Self {
-        let front_door = hello.front_door.iter().filter_map(|text| address(text, peer));
+        // One that is refused is logged.
+        let announced = hello.front_door.iter().take(FRONT_DOOR_MAX);
         Self {
             id: hello.responder_id,
             name: printable(cut(&hello.name, TEXT_LEN_MAX)).into(),
             software: printable(cut(&hello.software, TEXT_LEN_MAX)).into(),
-            front_door: front_door.take(FRONT_DOOR_MAX).collect(),
+            front_door: announced.filter_map(|text| address(text, peer)).collect(),
             spill_from: spill_from(&hello.spill_from, peer),
             port: hello.port.map(|port| (Guid(port.guid), Qpn(port.qpn & 0xFF_FFFF))),
             usage: hello.port.map(usage).unwrap_or_default(),
@@ -386,6 +387,15 @@ mod tests {
             ["192.0.2.1:4791".parse().unwrap(), "192.0.2.7:9".parse().unwrap()];
         assert_eq!(*responder.front_door, expected);
         assert_eq!(responder.name.len(), TEXT_LEN_MAX);
+    }
+
+    /// Regression: each of a million invalid addresses in a greeting had a line in the log.
+    #[test]
+    fn a_limited_number_of_addresses_is_looked_at() {
+        let mut front_door = vec!["host:1".to_owned(); FRONT_DOOR_MAX];
+        front_door.push("192.0.2.7:9".into());
+        let hello = Hello { responder_id: 1, front_door, ..Hello::default() };
+        assert!(Responder::new(&hello, None, None, Instant::now(), 1).front_door.is_empty());
     }
 
     /// Regression: the front door could be made to send to any address.

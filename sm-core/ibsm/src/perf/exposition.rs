@@ -4,7 +4,6 @@
 use std::convert::Infallible;
 use std::fmt::Write;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::body::Bytes;
 use ib_mad::types::{Guid, PortNum};
@@ -13,12 +12,10 @@ use sa_proto::quota::{Full, Place, Places};
 use sa_proto::snapshot::Node;
 use sm_core::perf::{Counter, PerfManager, PortView};
 use tokio::sync::mpsc;
-use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt as _};
 
 use super::{PerfBoard, Selection, peer};
-use crate::http::Cut;
 use crate::observe::links::End;
 use crate::observe::node_name;
 
@@ -28,10 +25,6 @@ const PIECE_LEN: usize = 64 << 10;
 const PORTS_PER_PIECE: usize = 4096;
 /// Limit of expositions at a time, one of a host or of a local user.
 const EXPOSITIONS_MAX: usize = 4;
-/// How long a client may take to read a piece.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// How long an exposition may take, so that a slow client does not keep its place.
-const DURATION_MAX: Duration = Duration::from_secs(120);
 
 /// What to list.
 #[derive(Clone, Debug, Default)]
@@ -283,19 +276,17 @@ impl Expositions {
         })
     }
 
-    /// Starts to send to `share`; the reason if that cannot be now. `cut` ends the connection of a
-    /// client that does not read.
+    /// Starts to send to `share`; the reason if that cannot be now. It ends with the connection,
+    /// which lasts no longer than a client may take to read.
     pub(crate) fn start(
         &self,
         mut exposition: Exposition,
         share: Share,
-        cut: Cut,
     ) -> Result<impl Stream<Item = Result<Bytes, Infallible>> + use<>, String> {
         let place = self.enter(share)?;
         let (sender, received) = mpsc::channel::<Bytes>(1);
         tokio::spawn(async move {
             let _place = place;
-            let deadline = Instant::now() + DURATION_MAX;
             loop {
                 let make = move || {
                     let piece = exposition.next_piece();
@@ -308,14 +299,8 @@ impl Expositions {
                 if sender.is_closed() {
                     return;
                 }
-                if piece.is_empty() {
-                    continue;
-                }
-                let until = deadline.min(Instant::now() + PATIENCE);
-                match tokio::time::timeout_at(until, sender.send(piece.into())).await {
-                    Ok(Ok(())) => {}
-                    Ok(Err(_)) => return,
-                    Err(_) => return cut.cut(),
+                if !piece.is_empty() && sender.send(piece.into()).await.is_err() {
+                    return;
                 }
             }
         });
@@ -381,6 +366,8 @@ fn escape(text: &mut String, value: &str) {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     /// Regression: expositions were not limited in number, and each took the thread that serves
@@ -404,7 +391,7 @@ mod tests {
         let host = Share::of_host([192, 0, 2, 1].into());
         let start = || {
             let exposition = Exposition::new(board.clone(), Wanted::default()).in_pieces_of(1);
-            expositions.start(exposition, host, Cut::default())
+            expositions.start(exposition, host)
         };
         let mut reading = start().expect("a place");
         assert!(reading.next().await.is_some());

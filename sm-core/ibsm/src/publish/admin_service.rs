@@ -1,5 +1,8 @@
 //! The gRPC service of `ibsmctl`: queries of the SM's state, and orders.
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -44,6 +47,8 @@ pub(super) struct AdminService {
     pub(super) answering: Answering,
     /// Those that watch.
     pub(super) watchers: Places<Share>,
+    /// Questions to responders.
+    pub(super) questions: Places<Share>,
     /// Held while paths are listed.
     pub(super) listing_paths: Arc<Mutex<()>>,
 }
@@ -51,6 +56,10 @@ pub(super) struct AdminService {
 /// Those that watch at a time, and of one user or host.
 pub(super) const WATCHERS_MAX: usize = 64;
 pub(super) const WATCHERS_OF_PEER_MAX: usize = 16;
+
+/// Questions to responders at a time, and of one user or host.
+pub(super) const QUESTIONS_MAX: usize = 16;
+pub(super) const QUESTIONS_OF_PEER_MAX: usize = 8;
 
 /// Messages of an answer that its connection has not taken yet.
 const ANSWERS_MAX: usize = 2;
@@ -397,7 +406,12 @@ impl admin::admin_server::Admin for AdminService {
         let Ok(turn) = self.listing_paths.clone().try_lock_owned() else {
             return Err(Status::resource_exhausted("paths are being listed for another; retry"));
         };
-        let ports = path_dump::ports(&self.shared, request.into_inner())?;
+        // Names of all ports are looked for.
+        let shared = self.shared.clone();
+        let found = tokio::task::spawn_blocking(move || {
+            path_dump::ports(&shared, request.into_inner()).map(|ports| (ports, turn))
+        });
+        let (ports, turn) = found.await.map_err(|error| Status::internal(error.to_string()))??;
         let (sender, answers) = mpsc::channel(ANSWERS_MAX);
         let (shared, mut end) = (self.shared.clone(), self.end.clone());
         tokio::spawn(async move {
@@ -593,7 +607,7 @@ impl admin::admin_server::Admin for AdminService {
         &self,
         request: Request<admin::TopLinksRequest>,
     ) -> Result<Response<admin::TopLinks>, Status> {
-        let _place = self.answering.enter(share_of(&request))?;
+        let place = self.answering.enter(share_of(&request))?;
         let admin::TopLinksRequest { node, port, order, count, at_ms } = request.into_inner();
         let order = order.parse().map_err(Status::invalid_argument)?;
         let count = count as usize;
@@ -601,7 +615,14 @@ impl admin::admin_server::Admin for AdminService {
         let top = match at_ms {
             Some(time_ms) => self.top_links_at(time_ms, node, wanted(Selection::default())).await?,
             None => {
-                let top = loads::top(&self.shared.perf, &wanted(self.counted(node)?));
+                let (perf, wanted) = (self.shared.perf.clone(), wanted(self.counted(node)?));
+                // The place is held until the work has ended, also if the caller leaves.
+                let found = tokio::task::spawn_blocking(move || {
+                    let top = loads::top(&perf, &wanted);
+                    drop(place);
+                    top
+                });
+                let top = found.await.map_err(|error| Status::internal(error.to_string()))?;
                 top.ok_or_else(counters_are_not_read)?
             }
         };
@@ -668,6 +689,8 @@ impl admin::admin_server::Admin for AdminService {
         &self,
         request: Request<admin::ExplainRequest>,
     ) -> Result<Response<admin::Explanation>, Status> {
+        let place = self.questions.enter(share_of(&request));
+        let _place = place.map_err(|_| Status::resource_exhausted("too many ask; retry"))?;
         asking::explain(&self.shared, request.into_inner()).await.map(Response::new)
     }
 }
@@ -721,22 +744,5 @@ fn message(event: &Event) -> admin::Event {
         port: event.port.map(u32::from),
         text: event.text.clone(),
         fields: serde_json::to_string(&event.fields).expect("the value serializes to JSON"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn events_are_sent_in_messages_of_limited_length() {
-        let event = Event { text: "x".repeat(1000), ..Event::default() };
-        let events: Vec<_> =
-            (1..=1000).map(|number| Arc::new(Event { number, ..event.clone() })).collect();
-        let messages = messages(&events);
-        assert!((4..10).contains(&messages.len()), "{}", messages.len());
-        let numbers = messages.iter().flat_map(|part| &part.events).map(|event| event.number);
-        assert!(numbers.eq(1..=1000));
-        assert!(messages.iter().all(|part| part.events.len() <= 263));
     }
 }

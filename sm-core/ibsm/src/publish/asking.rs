@@ -6,10 +6,12 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use ib_mad::text::{cut, printable};
 use ib_mad::types::Guid;
 use sa_proto::proto::admin::{ExplainRequest, Explanation};
 use sa_proto::proto::snapshot::explained::Outcome;
 use sa_proto::proto::snapshot::{Explain, Explained, FromSm, PathList, from_sm};
+use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 use tonic::Status;
 
@@ -24,6 +26,8 @@ const OPEN_MAX: usize = 16;
 const PATIENCE: Duration = Duration::from_secs(4);
 /// Bytes of a port's name.
 const NAME_LEN_MAX: usize = 256;
+/// Bytes of the reason why there is no answer.
+const REASON_LEN_MAX: usize = 1024;
 
 /// A question, and the channel for its answer.
 pub(super) struct Question {
@@ -149,9 +153,37 @@ async fn ask(shared: &Shared, explain: Explain) -> Result<(Responder, Outcome), 
         return Err(failed("has too many open requests; retry"));
     }
     match tokio::time::timeout(PATIENCE, answered).await {
-        Ok(Ok(outcome)) => Ok((responder, outcome)),
+        Ok(Ok(outcome)) => Ok((responder, cleaned(outcome))),
         Ok(Err(_)) => Err(failed("disconnected before it answered; retry")),
         Err(_) => Err(failed("did not answer in time; it may be of another release than ibsm")),
+    }
+}
+
+/// An answer without what would change how an operator's terminal shows it: it may come from
+/// another host.
+fn cleaned(outcome: Outcome) -> Outcome {
+    match outcome {
+        Outcome::Failure(reason) => Outcome::Failure(printable(cut(&reason, REASON_LEN_MAX))),
+        // A backslash may begin an escape of such a character.
+        Outcome::Json(json) if json.contains('\\') || printable(&json) != json => {
+            match serde_json::from_str(&json) {
+                Ok(value) => Outcome::Json(cleaned_value(value).to_string()),
+                Err(_) => Outcome::Failure("the responder's answer cannot be read".to_owned()),
+            }
+        }
+        outcome @ (Outcome::Json(_) | Outcome::Paths(_)) => outcome,
+    }
+}
+
+fn cleaned_value(value: Value) -> Value {
+    match value {
+        Value::String(text) => Value::String(printable(&text)),
+        Value::Array(values) => values.into_iter().map(cleaned_value).collect(),
+        Value::Object(fields) => {
+            let cleaned = |(name, value): (String, _)| (printable(&name), cleaned_value(value));
+            fields.into_iter().map(cleaned).collect()
+        }
+        value @ (Value::Null | Value::Bool(_) | Value::Number(_)) => value,
     }
 }
 
@@ -213,6 +245,21 @@ mod tests {
         asking.answered(answer(a, "first"));
         assert_eq!(answered_first.await, Ok(Outcome::Json("first".into())));
         assert_eq!(answered_second.await, Ok(Outcome::Json("second".into())));
+    }
+
+    /// Regression: what a responder answered reached the terminal of ibsmctl as it was.
+    #[test]
+    fn answers_have_no_control_characters() {
+        let failure = Outcome::Failure("no port \u{1b}]0;x\u{7}".to_owned());
+        assert_eq!(cleaned(failure), Outcome::Failure("no port .]0;x.".into()));
+        let long = Outcome::Failure("x".repeat(1 << 20));
+        assert_eq!(cleaned(long), Outcome::Failure("x".repeat(REASON_LEN_MAX)));
+        let json = |text: &str| Outcome::Json(text.to_owned());
+        let hostile = "{\"a\":[\"\\u001b[2J\"],\"b\u{202e}\":\"\u{9b}m\",\"c\":1}";
+        assert_eq!(cleaned(json(hostile)), json(r#"{"a":[".[2J"],"b.":".m","c":1}"#));
+        let harmless = r#"{"from":"node1 HCA-1","b":1,"a":2}"#;
+        assert_eq!(cleaned(json(harmless)), json(harmless), "as it is");
+        assert!(matches!(cleaned(json("\u{1b}")), Outcome::Failure(_)));
     }
 
     #[tokio::test]

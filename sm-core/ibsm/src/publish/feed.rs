@@ -140,7 +140,7 @@ impl Feed {
                 self.become_idle();
                 Ok(Some(Event::Resync(resync.reason())))
             }
-            (Message::Refused(refused), _) => {
+            (Message::Refused(refused), State::Sending { .. } | State::Sent { .. }) => {
                 let held = Version::try_from(refused.held)?;
                 self.refused = Some((ours, now));
                 // It has that from another SM; its sums are unknown.
@@ -148,6 +148,8 @@ impl Feed {
                 self.become_idle();
                 Ok(Some(Event::Refused(held)))
             }
+            // There is nothing to refuse.
+            (Message::Refused(_), _) => Ok(None),
             (Message::Stats(stats), _) => Ok(Some(Event::Stats(stats))),
             (Message::Explained(explained), _) => Ok(Some(Event::Explained(explained))),
             (Message::Holding(holding), _) => {
@@ -441,7 +443,9 @@ mod tests {
         sm.transmit(&mut feed, &Snapshot::empty()).unwrap();
         let held = Version { session: session(8), fabric_generation: 3, registry_sequence: 0 };
         let refused = Message::Refused(proto::Refused { held: Some(held.into()) });
-        assert_eq!(say_at(sm.now, &mut feed, refused), Ok(Some(Event::Refused(held))));
+        assert_eq!(say_at(sm.now, &mut feed, refused.clone()), Ok(Some(Event::Refused(held))));
+        // Regression: each refusal was logged, also where nothing had been offered.
+        assert_eq!(say_at(sm.now, &mut feed, refused), Ok(None));
         assert!(!feed.may_offer(sm.now, OURS) && feed.may_offer(sm.now, session(9)));
         assert_eq!(feed.poll_timeout(), None, "nothing is expected of it");
         assert_eq!(feed.ready(), Some(None), "what it holds is not ours");

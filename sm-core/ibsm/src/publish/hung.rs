@@ -1,20 +1,25 @@
 //! Finds out whether the process of a responder that hangs has ended: then its host refuses what is
 //! sent to its address, by ICMP. A process that is stopped keeps its socket.
 
-use std::collections::HashMap;
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use crate::observe::{Hung, Responders};
 
-/// How often each is asked.
+/// How often some of them are asked.
 const INTERVAL: Duration = Duration::from_secs(5);
+/// How many are asked at a time, in turn: each has a socket until it is asked again.
+const PROBES_MAX: usize = 32;
 
-/// Sends empty datagrams, which responders ignore. As many sockets as responders may hang.
+/// Sends empty datagrams, which responders ignore.
 #[derive(Debug, Default)]
 pub(super) struct Probes {
-    sockets: HashMap<u64, UdpSocket>,
+    /// Those that were asked last.
+    sockets: Vec<(u64, UdpSocket)>,
+    /// How many were asked so far.
+    asked: usize,
     due: Option<Instant>,
 }
 
@@ -22,21 +27,33 @@ impl Probes {
     /// Removes those whose process has ended from the responders that hang.
     pub(super) fn follow(&mut self, now: Instant, responders: &Responders) {
         let hung = responders.hung();
-        self.sockets.retain(|id, _| hung.iter().any(|one| one.id == *id));
-        if hung.is_empty() || self.due.is_some_and(|due| now < due) {
+        if hung.is_empty() {
+            self.sockets.clear();
+            return;
+        }
+        if self.due.is_some_and(|due| now < due) {
             return;
         }
         self.due = Some(now + INTERVAL);
-        for one in hung.iter() {
-            if !self.sockets.contains_key(&one.id)
-                && let Some(socket) = connected(one)
-            {
-                self.sockets.insert(one.id, socket);
+        let hangs = |id: u64| hung.iter().any(|one| one.id == id);
+        let mut ended = BTreeSet::new();
+        for (id, socket) in self.sockets.drain(..) {
+            if hangs(id) && is_refused(&socket) {
+                ended.insert(id);
             }
-            if self.sockets.get(&one.id).is_some_and(is_refused) {
-                tracing::info!(responder = format_args!("{:#x}", one.id), "its process has ended");
-                responders.end_hang(one.id);
+        }
+        let (first, count) = (self.asked % hung.len(), hung.len().min(PROBES_MAX));
+        for one in hung.iter().cycle().skip(first).take(count) {
+            match connected(one) {
+                Some(socket) if is_refused(&socket) => _ = ended.insert(one.id),
+                Some(socket) => self.sockets.push((one.id, socket)),
+                None => {}
             }
+        }
+        self.asked += count;
+        for id in ended {
+            tracing::info!(responder = format_args!("{id:#x}"), "its process has ended");
+            responders.end_hang(id);
         }
     }
 }
@@ -64,6 +81,37 @@ fn is_refused(socket: &UdpSocket) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    use sa_proto::proto::snapshot::Hello;
+
+    use crate::observe::{RESPONDERS_MAX, Responder};
+
+    /// Regression: each responder that hung had a socket for a day, which were more descriptors
+    /// than were left.
+    #[test]
+    fn few_are_asked_at_a_time_and_all_in_turn() {
+        let responders = Responders::default();
+        let gone = || UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        let mut now = Instant::now();
+        let mut expected = 0;
+        for id in 1..=RESPONDERS_MAX as u64 {
+            let front_door = vec![gone()];
+            let hello = Hello { responder_id: id, front_door, ..Hello::default() };
+            expected += usize::from(responders.enter(&Responder::new(&hello, None, None, now, id)));
+            responders.note_hung(id);
+            responders.leave(id);
+        }
+        assert_eq!(responders.hung().len(), expected);
+        let mut probes = Probes::default();
+        // Another test may have one of the addresses.
+        for _ in 0..3 * expected.div_ceil(PROBES_MAX) {
+            now += INTERVAL;
+            probes.follow(now, &responders);
+            assert!(probes.sockets.len() <= PROBES_MAX);
+        }
+        let left = responders.hung().len();
+        assert!(left * 10 < expected, "{left} of {expected}");
+    }
 
     #[test]
     fn a_host_that_refuses_what_is_sent_says_that_the_process_has_ended() {

@@ -46,6 +46,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ib_mad::types::Guid;
+use sa_proto::descriptors::Descriptors;
 use sa_proto::serve;
 use sa_proto::snapshot::cell::{self, Reader};
 use sa_proto::snapshot::{
@@ -144,11 +145,6 @@ struct Writer {
     cell: cell::Publisher<Snapshot>,
 }
 
-/// How many descriptors this process may have.
-fn descriptors() -> u64 {
-    rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX)
-}
-
 impl Publisher {
     /// Listens for responders. They get nothing before a session has begun and a fabric plane was
     /// published in it.
@@ -185,7 +181,7 @@ impl Publisher {
         let (closing, end) = watch::channel(());
         let (serving, closed) = std::sync::mpsc::channel();
         let services = services(end.clone());
-        let gate = serve::Gate::for_descriptors(descriptors());
+        let gate = serve::Gate::new(Descriptors::of_process());
         let counters = shared.refused.clone();
         let acceptor = serve::Acceptor { identity, local: config.local, gate, counters };
         let served = server::serve(listener, acceptor, shared, services, end);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sa_proto::proto::{admin, snapshot as proto};
 use sa_proto::quota::Places;
-use sa_proto::serve::{Acceptor, Roles, accept};
+use sa_proto::serve::{Acceptor, Calls, Roles, accept};
 use sa_proto::snapshot::codec;
 use tokio::sync::watch;
 use tonic::service::Routes;
@@ -39,9 +39,11 @@ pub(super) async fn serve(
         answering: Default::default(),
         listing_paths: Default::default(),
         watchers: Places::new(admin_service::WATCHERS_MAX, admin_service::WATCHERS_OF_PEER_MAX),
+        questions: Places::new(admin_service::QUESTIONS_MAX, admin_service::QUESTIONS_OF_PEER_MAX),
     });
     let server = Server::builder()
         .layer(Roles::new(ACCESS, acceptor.counters.clone()))
+        .layer(Calls::new(acceptor.counters.clone()))
         .max_concurrent_streams(CALLS_MAX)
         .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))

@@ -31,10 +31,12 @@ const WAITING_MAX: usize = 4;
 const WAITING_OF_HOST_MAX: usize = 2;
 /// Clients that are given the reason of their refusal at a time.
 const REFUSED_MAX: usize = 8;
-/// Refusals are logged at most once in this time.
+/// Refusals, and sessions of clients that are not operators, are logged at most once in this time.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
-/// Time limit for that answer, and for a client to take what is printed.
+/// Time limit for that answer, and for a client that reads nothing of what is printed.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a client may take to read all that a line prints.
+const PATIENCE_IN_ALL: Duration = Duration::from_secs(120);
 /// How long a client may take to close its end.
 const PARTING: Duration = Duration::from_secs(2);
 /// How often `status loop` prints.
@@ -226,6 +228,20 @@ struct Served {
     waiting: Mutex<Waiting>,
     /// Clients that are being refused.
     refused: AtomicUsize,
+    log: LogLimit,
+}
+
+/// Limits log lines about clients that are not operators.
+#[derive(Debug, Default)]
+struct LogLimit(Mutex<Option<Instant>>);
+
+impl LogLimit {
+    /// Whether a line may be logged now.
+    fn permits(&self, now: Instant) -> bool {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = last.is_none_or(|last| now.duration_since(last) >= LOG_INTERVAL);
+        is_due.then(|| *last = Some(now)).is_some()
+    }
 }
 
 /// Starts the console of these settings. Returns the address of its port, if it has one.
@@ -249,6 +265,7 @@ pub(super) fn start(desk: Desk) -> io::Result<Option<SocketAddr>> {
         open: Mutex::default(),
         waiting: Mutex::default(),
         refused: AtomicUsize::new(0),
+        log: LogLimit::default(),
     };
     let served = Arc::new(served);
     thread::Builder::new().name("console".to_owned()).spawn(move || accept(&listener, &served))?;
@@ -256,23 +273,20 @@ pub(super) fn start(desk: Desk) -> io::Result<Option<SocketAddr>> {
 }
 
 fn accept(listener: &TcpListener, served: &Arc<Served>) {
-    let mut logged: Option<Instant> = None;
-    let mut may_log = move || {
-        let is_due = logged.is_none_or(|at| at.elapsed() >= LOG_INTERVAL);
-        is_due.then(|| logged = Some(Instant::now())).is_some()
-    };
     loop {
         let (mut stream, peer) = match listener.accept() {
             Ok(accepted) => accepted,
             Err(error) => {
-                warn!(%error, "cannot accept connections to the console; retrying");
+                if served.log.permits(Instant::now()) {
+                    warn!(%error, "cannot accept connections to the console; retrying");
+                }
                 thread::sleep(PAUSE);
                 continue;
             }
         };
         let rights = match served.desk.rights(&stream, peer) {
             Ok(Rights::None) => {
-                if may_log() {
+                if served.log.permits(Instant::now()) {
                     warn!(
                         "console: {peer} refused: its user has neither the role admin nor viewer"
                     );
@@ -287,7 +301,7 @@ fn accept(listener: &TcpListener, served: &Arc<Served>) {
             Ok(rights) => rights,
             Err(error) => {
                 // A client that left is no news.
-                if error.kind() != ErrorKind::NotConnected && may_log() {
+                if error.kind() != ErrorKind::NotConnected && served.log.permits(Instant::now()) {
                     warn!(%peer, %error, "console: cannot determine the user of a client");
                 }
                 continue;
@@ -295,7 +309,7 @@ fn accept(listener: &TcpListener, served: &Arc<Served>) {
         };
         let host = host_of(peer.ip());
         if !served.waiting().enter(rights, host) {
-            if may_log() {
+            if served.log.permits(Instant::now()) {
                 warn!("console: {peer} refused: too many clients wait");
             }
             refuse(served, stream, "too many clients wait for the console");
@@ -309,7 +323,9 @@ fn accept(listener: &TcpListener, served: &Arc<Served>) {
         });
         if let Err(error) = started {
             served.waiting().leave(rights, host);
-            warn!(%error, "cannot serve a client of the console");
+            if served.log.permits(Instant::now()) {
+                warn!(%error, "cannot serve a client of the console");
+            }
             thread::sleep(PAUSE);
         }
     }
@@ -341,9 +357,15 @@ fn enter(
     let entered = ask(served, stream, rights);
     served.waiting().leave(rights, host_of(peer.ip()));
     let Some(number) = entered? else { return Ok(()) };
-    info!("console: session of {peer} opened");
+    // Other hosts, and viewers, can open thousands a second.
+    let is_logged = rights.is_operator() || served.log.permits(Instant::now());
+    if is_logged {
+        info!("console: session of {peer} opened");
+    }
     let result = converse(served, stream, rights.is_operator());
-    info!("console: session of {peer} closed");
+    if is_logged {
+        info!("console: session of {peer} closed");
+    }
     let mut open = served.open();
     if open.number == number {
         open.stream = None;
@@ -375,9 +397,8 @@ fn ask(served: &Served, stream: &mut TcpStream, rights: Rights) -> io::Result<Op
     }
     if is_taken {
         stream.write_all(IN_USE.as_bytes())?;
-        let mut line = String::new();
-        BufReader::new(&mut *stream).take(LINE_LEN_MAX).read_line(&mut line)?;
-        if !line.starts_with(['y', 'Y']) {
+        let line = read_within(stream, PATIENCE)?;
+        if !line.starts_with(b"y") && !line.starts_with(b"Y") {
             return Ok(None);
         }
     }
@@ -418,20 +439,72 @@ fn converse(served: &Served, stream: &mut TcpStream, is_operator: bool) -> io::R
             Ok(Some(line)) => line,
             Ok(None) => return Ok(()),
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                stream.write_all(session.repeat(&served.desk.view()).as_bytes())?;
+                write(stream, &session.repeat(&served.desk.view()))?;
                 continue;
             }
             Err(error) => return Err(error),
         };
         if is_http(&line) {
-            warn!("console: an HTTP request, perhaps of a web page, was refused");
+            if served.log.permits(Instant::now()) {
+                warn!("console: an HTTP request, perhaps of a web page, was refused");
+            }
             return Ok(());
         }
         let Some(text) = answer(&served.desk, &mut session, &line, is_operator) else {
             return Ok(());
         };
-        stream.write_all(text.as_bytes())?;
+        write(stream, &text)?;
     }
+}
+
+/// Sends what a line prints.
+fn write(stream: &mut TcpStream, text: &str) -> io::Result<()> {
+    write_within(stream, text.as_bytes(), PATIENCE, PATIENCE_IN_ALL)
+}
+
+/// Sends all of `bytes`; fails if the client reads nothing for `stall`, or not all within `in_all`.
+fn write_within(
+    stream: &mut TcpStream,
+    mut bytes: &[u8],
+    stall: Duration,
+    in_all: Duration,
+) -> io::Result<()> {
+    let end = Instant::now() + in_all;
+    while !bytes.is_empty() {
+        stream.set_write_timeout(Some(stall.min(left_until(end)?)))?;
+        match stream.write(bytes) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(written) => bytes = &bytes[written..],
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Reads a line without its end, or its beginning if it is too long; nothing beyond it. Fails if it
+/// does not come within `limit`.
+fn read_within(stream: &mut TcpStream, limit: Duration) -> io::Result<Vec<u8>> {
+    let end = Instant::now() + limit;
+    let mut line = Vec::new();
+    let mut byte = [0];
+    while (line.len() as u64) < LINE_LEN_MAX {
+        stream.set_read_timeout(Some(left_until(end)?))?;
+        match stream.read(&mut byte) {
+            Ok(0) => break,
+            Ok(_) if byte[0] == b'\n' => break,
+            Ok(_) => line.push(byte[0]),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(line)
+}
+
+/// The time until `end`; an error if there is none.
+fn left_until(end: Instant) -> io::Result<Duration> {
+    let left = end.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
 
 /// Whether a line is one of an HTTP request. A web page can have a browser send one to any port of
@@ -505,6 +578,7 @@ fn serve_local(desk: &Desk) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::mpsc::RecvTimeoutError;
 
     /// Regression: viewers, and all other hosts, ended the session of an operator.
     #[test]
@@ -523,6 +597,69 @@ mod tests {
         assert_eq!(admitted(&open), [false, false, true, true]);
         open.stream = None;
         assert_eq!(admitted(&open), [true; 4]);
+    }
+
+    /// The two ends of a connection.
+    fn connected() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (client, listener.accept().unwrap().0)
+    }
+
+    const NEVER: Duration = Duration::from_secs(3600);
+    const SHORT: Duration = Duration::from_millis(300);
+
+    /// Regression: a client that read a byte now and then kept the session, with all that was to be
+    /// printed, for as long as it liked.
+    #[test]
+    fn what_is_printed_must_be_read_in_time() {
+        let text = vec![b'x'; 64 << 20];
+        let (_silent, mut stream) = connected();
+        assert!(write_within(&mut stream, &text, SHORT, NEVER).is_err(), "it reads nothing");
+        let (mut slow, mut stream) = connected();
+        let (ended, end) = std::sync::mpsc::channel::<()>();
+        let writing = thread::spawn(move || {
+            let written = write_within(&mut stream, &text, NEVER, SHORT);
+            drop(ended);
+            written
+        });
+        while end.recv_timeout(Duration::from_millis(10)) == Err(RecvTimeoutError::Timeout) {
+            slow.read_exact(&mut [0; 64]).unwrap();
+        }
+        assert!(writing.join().unwrap().is_err(), "it reads too slowly");
+        let (mut client, mut stream) = connected();
+        let reading = thread::spawn(move || client.read_to_end(&mut Vec::new()).unwrap());
+        write_within(&mut stream, &[0; 1 << 20], NEVER, NEVER).unwrap();
+        drop(stream);
+        assert_eq!(reading.join().unwrap(), 1 << 20);
+    }
+
+    /// Regression: a client that sent a byte now and then kept its place among those that wait.
+    #[test]
+    fn an_answer_must_come_in_time() {
+        let (mut client, mut stream) = connected();
+        client.write_all(b"yes\nstatus\n").unwrap();
+        assert_eq!(read_within(&mut stream, NEVER).unwrap(), b"yes");
+        assert_eq!(read_within(&mut stream, NEVER).unwrap(), b"status", "nothing is lost");
+        let reading = thread::spawn(move || read_within(&mut stream, SHORT));
+        let begun = Instant::now();
+        while !reading.is_finished() {
+            // Once the other end is closed this fails.
+            let _ = client.write_all(b"y");
+            thread::sleep(SHORT / 20);
+            assert!(begun.elapsed() < SHORT * 100, "it keeps its place");
+        }
+        assert!(reading.join().unwrap().is_err());
+    }
+
+    /// Regression: each session of any host had two lines in the log, and each failure to accept
+    /// one.
+    #[test]
+    fn one_line_a_second_is_logged_of_clients_without_the_role() {
+        let log = LogLimit::default();
+        let now = Instant::now();
+        let logged = (0..3000).filter(|ms| log.permits(now + Duration::from_millis(*ms))).count();
+        assert_eq!(logged, 3);
     }
 
     /// Regression: answers had the control characters of words.

@@ -46,6 +46,7 @@ use crate::api::users::{Users, UsersError};
 use crate::api::{self, Api, ApiStatus, ServeError};
 use crate::cli::{Config, ConfigError, Options, StorePlace, disk, sa_key_warning};
 use crate::clock::unix_ms;
+use crate::http::Totals;
 use crate::node::{NodeError, SavedState};
 use crate::observe::event::{Draft, EventKind};
 use crate::pages;
@@ -331,11 +332,13 @@ fn run(options: Options, starting: &mut Option<Starting>) -> Result<(), RunError
     registry.set_front_door(door_address);
     baseline::start(config.expected_topology.as_deref(), &state, &publisher)?;
     let metrics = metrics::Metrics::default();
+    let http = Arc::<Totals>::default();
     if let Some(address) = config.http {
         let web = Web {
             observatory: publisher.observatory(),
             metrics: metrics::rendering(metrics.clone(), config.subnet_label.clone()),
             open: config.insecure,
+            totals: http.clone(),
         };
         web::serve(address, web).map_err(|source| RunError::Listen {
             address,
@@ -456,6 +459,7 @@ fn run(options: Options, starting: &mut Option<Starting>) -> Result<(), RunError
         own_files,
         door,
         metrics,
+        http,
         api: api_status,
         history,
         event_plugin,

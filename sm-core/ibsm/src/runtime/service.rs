@@ -43,6 +43,7 @@ use super::tap::Tap;
 use crate::api::ApiStatus;
 use crate::cli::Config;
 use crate::clock::unix_ms;
+use crate::http::Totals;
 use crate::node::{Action, BATCH, NewSession, Node, NodeParts, SavedState, StateWrite};
 use crate::observe::event::{self, Draft, EventKind, EventLog, FabricChanges, FabricDiary};
 use crate::observe::problem::{Condition, Kind, Severity, Subject};
@@ -85,6 +86,8 @@ pub(super) struct Parts {
     pub(super) own_files: Option<Arc<OwnFiles>>,
     pub(super) door: DoorSocket,
     pub(super) metrics: Metrics,
+    /// Connections of the HTTP server.
+    pub(super) http: Arc<Totals>,
     /// State of the API, if it is served.
     pub(super) api: Option<Arc<ApiStatus>>,
     /// What is kept of the past.
@@ -124,6 +127,7 @@ pub(super) struct Service {
     files: StateFileWriter,
     dumps: DumpFileWriter,
     metrics: Metrics,
+    http: Arc<Totals>,
     api: Option<Arc<ApiStatus>>,
     turns: Turns,
     history: Option<History>,
@@ -142,7 +146,8 @@ impl Service {
     pub(super) fn new(parts: Parts) -> std::io::Result<Self> {
         let Parts { config, log, signals, state, saved, fabric, tap, sweeper, .. } = parts;
         let Parts { publisher, registry, followed, own_files, door, metrics, .. } = parts;
-        let Parts { policy, remarks, sa_port, store, api, history, event_plugin, .. } = parts;
+        let Parts { policy, remarks, sa_port, store, http, api, .. } = parts;
+        let Parts { history, event_plugin, .. } = parts;
         let manager = parts.manager;
         metrics.show_light_sweeps(Arc::clone(sweeper.light_sweeps()));
         let node = Node::new(
@@ -188,6 +193,7 @@ impl Service {
             diary: FabricDiary::default(),
             publisher,
             metrics,
+            http,
             api,
             turns: Turns::new(Instant::now()),
             history,

@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use axum::{Extension, Router};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use ib_mad::types::Guid;
@@ -21,6 +21,7 @@ use super::map::{Map, Place};
 use super::past;
 use super::{Served, Shared};
 use crate::export::{Form, render};
+use crate::http::{Caller, made};
 use crate::observe::moment::ProblemsNow;
 use crate::observe::topology::{End, Missing};
 use crate::observe::{Range, etag};
@@ -79,7 +80,11 @@ struct TopologyQuery {
     rail: Option<String>,
 }
 
-async fn topology(State(served): State<Shared>, Query(query): Query<TopologyQuery>) -> Response {
+async fn topology(
+    State(served): State<Shared>,
+    Extension(Caller(share)): Extension<Caller>,
+    Query(query): Query<TopologyQuery>,
+) -> Response {
     let form = query.form.as_deref().unwrap_or(Form::Ibnetdiscover.name()).parse::<Form>();
     let form = match form {
         Ok(form) => form,
@@ -89,7 +94,7 @@ async fn topology(State(served): State<Shared>, Query(query): Query<TopologyQuer
     let rails: Vec<String> = rails;
     let snapshot = served.observatory.snapshot();
     let work = move || render(snapshot.fabric(), form, &rails);
-    let Ok(text) = tokio::task::spawn_blocking(work).await else {
+    let Some(text) = made(served.turns.of(share), work).await else {
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     };
     let content_type = match form {
@@ -125,27 +130,28 @@ pub(super) struct TimeQuery {
 
 async fn node(
     State(served): State<Shared>,
+    Extension(Caller(share)): Extension<Caller>,
     Path(guid): Path<String>,
     Query(time): Query<TimeQuery>,
 ) -> Response {
     let Ok(guid) = guid.parse::<Guid>() else { return not_a_guid() };
     if let Some(at_ms) = time.at_ms {
-        return past::node(served, at_ms, guid).await;
+        return past::node(served, share, at_ms, guid).await;
     }
     let snapshot = served.observatory.snapshot();
     let sweeps = served.observatory.sweeps();
     let missing = served.observatory.missing();
     let since = served.observatory.since_of(guid);
     // Members of groups are not listed by port: all are looked at.
-    let made = tokio::task::spawn_blocking(move || {
+    let detail = made(served.turns.of(share), move || {
         let last = sweeps.last().map(|sweep| &**sweep);
         let detail = NodeDetail::of(&snapshot, &missing.topology, guid, last, &since);
         detail.as_ref().map(json)
     });
-    match made.await {
-        Ok(Some(answer)) => answer,
-        Ok(None) => (StatusCode::NOT_FOUND, "no node has this GUID\n").into_response(),
-        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    match detail.await {
+        Some(Some(answer)) => answer,
+        Some(None) => (StatusCode::NOT_FOUND, "no node has this GUID\n").into_response(),
+        None => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
 }
 
@@ -188,11 +194,12 @@ pub(super) fn compressed(bytes: &[u8]) -> Vec<u8> {
 
 async fn map(
     State(served): State<Shared>,
+    Extension(Caller(share)): Extension<Caller>,
     Query(time): Query<TimeQuery>,
     headers: HeaderMap,
 ) -> Response {
     if let Some(at_ms) = time.at_ms {
-        return past::map(served, at_ms, &headers).await;
+        return past::map(served, share, at_ms, headers).await;
     }
     let snapshot = served.observatory.snapshot();
     let missing = served.observatory.missing();
@@ -202,9 +209,15 @@ async fn map(
         return (StatusCode::NOT_MODIFIED, headers_out).into_response();
     }
     // The layout of ten thousand nodes takes a while; other requests are served meanwhile.
-    let made = tokio::task::spawn_blocking(move || served.map.get(&snapshot, &missing)).await;
-    let Ok(map) = made else { return StatusCode::INTERNAL_SERVER_ERROR.into_response() };
-    (headers_out, as_accepted(&headers, "application/json", map.bytes)).into_response()
+    let turns = served.turns.of(share);
+    let document = made(turns, move || {
+        let map = served.map.get(&snapshot, &missing);
+        as_accepted(&headers, "application/json", map.bytes)
+    });
+    match document.await {
+        Some(document) => (headers_out, document).into_response(),
+        None => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
 }
 
 /// Whether the client has the content with this tag.

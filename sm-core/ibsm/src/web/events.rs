@@ -16,11 +16,9 @@ use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::Shared;
-use crate::http::{Caller, Cut, Lasting};
+use crate::http::{Caller, Lasting};
 use crate::publish::events::{Begin, Reader, Refusal, Wanted};
 
-/// How long a client may take to read what was sent before its connection is closed.
-const PATIENCE: Duration = Duration::from_secs(30);
 /// How often a comment is sent while nothing happens, so that a dead connection is noticed.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
@@ -39,7 +37,6 @@ pub(super) struct EventsQuery {
 /// Starts a stream.
 pub(super) async fn open(
     State(served): State<Shared>,
-    Extension(cut): Extension<Cut>,
     Extension(Caller(share)): Extension<Caller>,
     Query(query): Query<EventsQuery>,
     headers: HeaderMap,
@@ -61,10 +58,9 @@ pub(super) async fn open(
         // The head of the answer is sent with the first bytes.
         let mut text = ":\n\n".to_owned();
         loop {
-            match tokio::time::timeout(PATIENCE, sender.send(Bytes::from(text))).await {
-                Ok(Ok(())) => {}
-                Ok(Err(_)) => return,
-                Err(_) => return cut.cut(),
+            // The connection ends if the client does not read.
+            if sender.send(Bytes::from(text)).await.is_err() {
+                return;
             }
             text = tokio::select! {
                 events = feed.next() => match events {
@@ -89,7 +85,7 @@ pub(super) async fn open(
     let headers =
         [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
     let events = ReceiverStream::new(received).map(Ok::<_, Infallible>);
-    (Extension(Lasting), headers, Body::from_stream(events)).into_response()
+    (Extension(Lasting::Stream), headers, Body::from_stream(events)).into_response()
 }
 
 /// The answer to a reader that is refused.

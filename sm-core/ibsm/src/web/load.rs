@@ -3,17 +3,19 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use axum::Router;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use axum::{Extension, Router};
 use ib_mad::types::Guid;
+use sa_proto::crowd::Share;
 use serde::{Deserialize, Serialize};
 
 use super::api::{TimeQuery, as_accepted, compressed, json, not_a_guid};
 use super::map::Place;
 use super::{Shared, past};
+use crate::http::{Caller, made};
 use crate::observe::ports::KeptFabric;
 use crate::observe::topology::End;
 use crate::perf::Selection;
@@ -93,35 +95,38 @@ impl MapLoad {
 /// The load of links in the last sweep, or at an earlier time.
 async fn load(
     State(served): State<Shared>,
+    Extension(Caller(share)): Extension<Caller>,
     Query(time): Query<TimeQuery>,
     headers: HeaderMap,
 ) -> Response {
     if let Some(at_ms) = time.at_ms {
-        return load_then(served, at_ms, &headers).await;
+        return load_then(served, share, at_ms, headers).await;
     }
     let perf = served.observatory.perf();
     if perf.with(|_| ()).is_none() {
         return not_read();
     }
     let (snapshot, missing) = (served.observatory.snapshot(), served.observatory.missing());
+    let turns = served.turns.of(share);
     let make = move || {
         let map = served.map.get(&snapshot, &missing);
-        MapLoad::of(&perf.loads(), &map.etag, &map.places).packed()
+        answer(&headers, MapLoad::of(&perf.loads(), &map.etag, &map.places).packed())
     };
-    match tokio::task::spawn_blocking(make).await {
-        Ok(bytes) => answer(&headers, bytes),
-        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    match made(turns, make).await {
+        Some(document) => document,
+        None => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
 }
 
-async fn load_then(served: Shared, at_ms: u64, headers: &HeaderMap) -> Response {
+async fn load_then(served: Shared, share: Share, at_ms: u64, headers: HeaderMap) -> Response {
+    let _turn = served.turns.of(share).acquire_owned().await;
     let observatory = served.observatory.clone();
     let make = move |since_ms, fabric: KeptFabric, loads: Loads| {
         let map = past::map_then(&observatory, since_ms, &fabric);
-        MapLoad::of(&loads, &map.etag, &map.places).packed()
+        answer(&headers, MapLoad::of(&loads, &map.etag, &map.places).packed())
     };
     match served.observatory.loads_at(at_ms, make).await {
-        Ok(bytes) => answer(headers, bytes),
+        Ok(document) => document,
         Err(failure) => failure.into_response(),
     }
 }
@@ -144,7 +149,11 @@ struct LinksQuery {
 }
 
 /// The busiest links.
-async fn links(State(served): State<Shared>, Query(query): Query<LinksQuery>) -> Response {
+async fn links(
+    State(served): State<Shared>,
+    Extension(Caller(share)): Extension<Caller>,
+    Query(query): Query<LinksQuery>,
+) -> Response {
     let order = match query.by.as_deref().unwrap_or_default().parse::<Order>() {
         Ok(order) => order,
         Err(text) => return (StatusCode::BAD_REQUEST, format!("{text}\n")).into_response(),
@@ -161,17 +170,17 @@ async fn links(State(served): State<Shared>, Query(query): Query<LinksQuery>) ->
             let text = "of earlier times there are loads, not errors\n";
             return (StatusCode::BAD_REQUEST, text).into_response();
         }
+        let _turn = served.turns.of(share).acquire_owned().await;
         let make = move |_, fabric: KeptFabric, loads: Loads| {
             json(&loads::top_then(&loads, &fabric.topology, &wanted))
         };
         let made = served.observatory.loads_at(at_ms, make).await;
         return made.unwrap_or_else(IntoResponse::into_response);
     }
-    let make = move || loads::top(&perf, &wanted);
-    match tokio::task::spawn_blocking(make).await {
-        Ok(Some(top)) => json(&top),
-        Ok(None) => not_read(),
-        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    let make = move || loads::top(&perf, &wanted).map_or_else(not_read, |top| json(&top));
+    match made(served.turns.of(share), make).await {
+        Some(document) => document,
+        None => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
 }
 

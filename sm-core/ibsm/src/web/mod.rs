@@ -42,7 +42,7 @@ use sa_proto::quota::Places;
 use serde::Deserialize;
 use tracing::info;
 
-use crate::http::{Caller, Cut, Lasting, Server};
+use crate::http::{Caller, Lasting, Server, Totals, Turns};
 use crate::observe::Readiness;
 use crate::perf::Selection;
 use crate::perf::exposition::{Exposition, Expositions, Wanted};
@@ -62,6 +62,8 @@ pub(crate) struct Web {
     pub(crate) metrics: RenderMetrics,
     /// Whether other machines may see the page.
     pub(crate) open: bool,
+    /// What happens to connections.
+    pub(crate) totals: Arc<Totals>,
 }
 
 /// State shared by all requests.
@@ -73,6 +75,8 @@ struct Served {
     map: api::MapCache,
     /// Places for questions to responders.
     questions: Places<Share>,
+    /// Turns to have documents made.
+    turns: Turns,
 }
 
 type Shared = Arc<Served>;
@@ -86,6 +90,7 @@ pub(crate) fn serve(address: SocketAddr, web: Web) -> io::Result<SocketAddr> {
         expositions: Expositions::default(),
         map: api::MapCache::default(),
         questions: Places::new(path::QUESTIONS_MAX, path::SHARE_QUESTIONS_MAX),
+        turns: Turns::default(),
     });
     let open = web.open;
     let server = Server {
@@ -95,7 +100,7 @@ pub(crate) fn serve(address: SocketAddr, web: Web) -> io::Result<SocketAddr> {
         // One may read the history.
         blocking_threads: 2,
         tls: None,
-        totals: Arc::default(),
+        totals: web.totals,
     };
     let address = server.serve(address, move |address| {
         tokio::spawn(stream::feed(served.clone()));
@@ -153,7 +158,6 @@ struct PortsQuery {
 async fn ports(
     State(served): State<Shared>,
     Extension(Caller(share)): Extension<Caller>,
-    Extension(cut): Extension<Cut>,
     Query(query): Query<PortsQuery>,
 ) -> Response {
     let perf = served.observatory.perf();
@@ -168,8 +172,10 @@ async fn ports(
     selection.switches = query.switches == Some(1);
     let wanted = Wanted { selection, errors: query.errors == Some(1) };
     let headers = [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
-    match served.expositions.start(Exposition::new(perf, wanted), share, cut) {
-        Ok(pieces) => (Extension(Lasting), headers, Body::from_stream(pieces)).into_response(),
+    match served.expositions.start(Exposition::new(perf, wanted), share) {
+        Ok(pieces) => {
+            (Extension(Lasting::Long), headers, Body::from_stream(pieces)).into_response()
+        }
         Err(text) => {
             let headers = [(header::RETRY_AFTER, "10")];
             (StatusCode::SERVICE_UNAVAILABLE, headers, format!("{text}\n")).into_response()

@@ -9,6 +9,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Extension, Router};
 use ib_mad::types::Guid;
+use sa_proto::crowd::Share;
 use serde::{Deserialize, Serialize};
 
 use super::Shared;
@@ -83,24 +84,25 @@ pub(super) fn map_then(observatory: &Observatory, since_ms: u64, then: &KeptFabr
 
 /// The map of the fabric at a time, with what was missing of the baseline, or without one of the
 /// fabric of now.
-pub(super) async fn map(served: Shared, at_ms: u64, headers: &HeaderMap) -> Response {
+pub(super) async fn map(served: Shared, share: Share, at_ms: u64, headers: HeaderMap) -> Response {
+    let _turn = served.turns.of(share).acquire_owned().await;
     let observatory = served.observatory.clone();
     let make = move |since_ms, then| {
         let map = map_then(&observatory, since_ms, &then);
         let text = serde_json::to_vec(&MapThen { at_ms, since_ms, map });
-        compressed(&text.expect("the value serializes to JSON"))
+        let bytes = compressed(&text.expect("the value serializes to JSON"));
+        let no_store = [(header::CACHE_CONTROL, "no-store")];
+        (no_store, as_accepted(&headers, "application/json", bytes.into())).into_response()
     };
     match served.observatory.fabric_at(at_ms, make).await {
-        Ok(bytes) => {
-            let no_store = [(header::CACHE_CONTROL, "no-store")];
-            (no_store, as_accepted(headers, "application/json", bytes.into())).into_response()
-        }
+        Ok(document) => document,
         Err(failure) => failure.into_response(),
     }
 }
 
 /// A node as it was at a time.
-pub(super) async fn node(served: Shared, at_ms: u64, guid: Guid) -> Response {
+pub(super) async fn node(served: Shared, share: Share, at_ms: u64, guid: Guid) -> Response {
+    let _turn = served.turns.of(share).acquire_owned().await;
     let observatory = served.observatory.clone();
     let make = move |_, then| NodeDetail::then(&then, &observatory.expected(), guid);
     match served.observatory.fabric_at(at_ms, make).await {

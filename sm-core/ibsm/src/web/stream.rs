@@ -129,7 +129,7 @@ pub(super) async fn open(
     let headers =
         [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
     let events = ReceiverStream::new(events).map(Ok::<_, Infallible>);
-    (Extension(Lasting), headers, Body::from_stream(events)).into_response()
+    (Extension(Lasting::Stream), headers, Body::from_stream(events)).into_response()
 }
 
 #[cfg(test)]

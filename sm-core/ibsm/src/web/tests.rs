@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::Ipv4Addr;
 
 use ib_mad::types::{Guid, PortNum};
+use sa_proto::descriptors::Descriptors;
 use sa_proto::snapshot::{FabricPlane, HistoryLimits, Node, Port};
 use serde_json::Value;
 
@@ -34,6 +35,7 @@ impl Bed {
             observatory: publisher.observatory(),
             metrics: Box::new(|accept| ("text/plain", format!("accept {accept}\n"))),
             open: false,
+            totals: Arc::default(),
         };
         let address = serve((Ipv4Addr::LOCALHOST, 0).into(), web).unwrap();
         Self { publisher, address, _state: state }
@@ -352,7 +354,8 @@ fn other_names_and_other_machines_see_metrics_only() {
     assert_eq!(body, b"accept text/plain\n");
     let address = |open| {
         let metrics: RenderMetrics = Box::new(|_| ("text/plain", String::new()));
-        let web = Web { observatory: bed.publisher.observatory(), metrics, open };
+        let web =
+            Web { observatory: bed.publisher.observatory(), metrics, open, totals: Arc::default() };
         let any = serve((Ipv4Addr::UNSPECIFIED, 0).into(), web).unwrap();
         SocketAddr::from((Ipv4Addr::LOCALHOST, any.port()))
     };
@@ -386,7 +389,7 @@ fn unknown_paths_are_404_and_nothing_can_be_changed() {
 #[test]
 fn slow_connections_delay_no_other() {
     let bed = Bed::new();
-    let slow: Vec<_> = (0..crate::http::CONNECTIONS_MAX + 8)
+    let slow: Vec<_> = (0..Descriptors::of_process().for_http() + 8)
         .map(|_| {
             let mut stream = std::net::TcpStream::connect(bed.address).unwrap();
             // Those cut already fail.

@@ -26,7 +26,7 @@ use super::writing::{OUTBOUND_MAX, Writing};
 use crate::publish::answering::{Answering, share_of};
 use crate::publish::writers::STREAMS_MAX;
 
-/// Streams of writes of one user of this host or of another host.
+/// Streams of writes, and of notices, of one user of this host or of another host.
 const STREAMS_OF_PEER_MAX: usize = STREAMS_MAX / 4;
 /// Relayed traps that wait for the service loop.
 const TRAPS_MAX: usize = 4096;
@@ -49,7 +49,8 @@ pub(super) fn services(shared: Arc<Shared>, end: watch::Receiver<()>) -> Routes 
     let orders = PartitionService { desk, answering: Answering::default() };
     let orders = PartitionsServer::new(orders).max_decoding_message_size(ORDER_LEN_MAX);
     let streams = Places::new(STREAMS_MAX, STREAMS_OF_PEER_MAX);
-    let service = Service { shared, end, streams };
+    let followers = Places::new(STREAMS_MAX, STREAMS_OF_PEER_MAX);
+    let service = Service { shared, end, streams, followers };
     let registry = RegistryServer::new(service.clone()).max_decoding_message_size(INBOUND_LEN_MAX);
     let events = EventsServer::new(service).max_decoding_message_size(RELAYED_LEN_MAX);
     Routes::new(registry).add_service(events).add_service(orders)
@@ -62,6 +63,8 @@ struct Service {
     end: watch::Receiver<()>,
     /// Streams of writes.
     streams: Places<Share>,
+    /// Streams of notices.
+    followers: Places<Share>,
 }
 
 type BoxStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
@@ -125,6 +128,9 @@ impl Events for Service {
         &self,
         request: Request<event_proto::FollowRequest>,
     ) -> Result<Response<Self::FollowStream>, Status> {
+        let place = self.followers.enter(share_of(&request)).map_err(|_| {
+            Status::resource_exhausted("too many streams of notices, in all or of this host")
+        })?;
         let (outbound, stream) = mpsc::channel(NOTICES_OUTBOUND_MAX);
         let event_proto::FollowRequest { responder_id, after } = request.into_inner();
         let (missed, notices) = {
@@ -134,7 +140,11 @@ impl Events for Service {
             let missed: Vec<_> = missed.map(|(_, notice)| (**notice).clone()).collect();
             (missed, self.shared.notices.subscribe())
         };
-        tokio::spawn(self.clone().follow_until_end(responder_id, missed, notices, outbound));
+        let following = self.clone().follow_until_end(responder_id, missed, notices, outbound);
+        tokio::spawn(async move {
+            following.await;
+            drop(place);
+        });
         Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
     }
 
@@ -247,7 +257,71 @@ fn relayed(message: event_proto::Traps) -> Result<Vec<event_proto::Trap>, Status
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::convert::Infallible;
+    use std::task::{Context, Poll};
+
+    use hyper::body::{Bytes, Frame};
     use prost::Message as _;
+    use sa_proto::serve::{Caller, Grounds};
+    use sa_proto::trust::Role;
+    use tonic::codec::Codec as _;
+
+    use super::super::RegistrySetup;
+
+    /// The body of a request that sends nothing.
+    struct Silent;
+
+    impl hyper::body::Body for Silent {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+            Poll::Pending
+        }
+    }
+
+    /// A request of a user of this host.
+    fn of<T>(user: u32, message: T) -> Request<T> {
+        let mut request = Request::new(message);
+        let (address, grounds) = (([127, 0, 0, 1], 9).into(), Grounds::User(user));
+        let roles = [Role::Responder].into();
+        request.extensions_mut().insert(Caller { address, grounds, roles });
+        request
+    }
+
+    /// Regression: one responder's user had all streams of notices.
+    #[tokio::test]
+    async fn streams_of_one_user_leave_room_for_others() {
+        let setup = RegistrySetup::new(1).unwrap();
+        setup.shared.open.send_replace(true);
+        let (_closing, end) = watch::channel(());
+        let places = || Places::new(STREAMS_MAX, STREAMS_OF_PEER_MAX);
+        let shared = setup.shared.clone();
+        let service = Service { shared, end, streams: places(), followers: places() };
+        let write = |user| {
+            let mut codec = tonic_prost::ProstCodec::<proto::Outcomes, proto::Writes>::default();
+            let writes = Streaming::new_request(codec.decoder(), Silent, None, None);
+            service.write(of(user, writes))
+        };
+        let follow = |user| service.follow(of(user, event_proto::FollowRequest::default()));
+        let (mut writing, mut following) = (Vec::new(), Vec::new());
+        while let Ok(stream) = write(7).await {
+            writing.push(stream);
+        }
+        while let Ok(stream) = follow(7).await {
+            following.push(stream);
+        }
+        assert_eq!([writing.len(), following.len()], [STREAMS_OF_PEER_MAX; 2]);
+        assert!(write(8).await.is_ok() && follow(8).await.is_ok());
+        // The place of one that leaves is free.
+        drop(following);
+        while follow(7).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    }
 
     /// Regression: a message had as many empty traps as 4 MB hold, which took 160 MB.
     #[test]

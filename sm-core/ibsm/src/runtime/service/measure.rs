@@ -8,6 +8,7 @@ use sa_proto::snapshot::Version;
 
 use super::Service;
 use crate::front_door::PortService;
+use crate::http::Totals;
 use crate::observe::SweepKind;
 use crate::observe::problem::Kind;
 use crate::runtime::metrics::{Metric, Value};
@@ -29,7 +30,7 @@ impl Service {
         metrics.extend(self.turns.metrics());
         metrics.extend(self.registry.metrics());
         metrics.extend(self.measure_store());
-        metrics.extend(self.measure_api());
+        metrics.extend(self.measure_http());
         metrics.extend(self.measure_events());
         metrics.extend(self.measure_congestion());
         metrics
@@ -179,32 +180,36 @@ impl Service {
         ]
     }
 
-    /// Callers and connections of `--api`.
-    fn measure_api(&self) -> Vec<Metric> {
-        let Some(api) = &self.api else { return Vec::new() };
-        let connections = &api.connections;
-        vec![
-            Metric::counter(
+    /// Connections of `--http`, and callers and connections of `--api`.
+    fn measure_http(&self) -> Vec<Metric> {
+        let mut metrics = of_connections(
+            &self.http,
+            [
+                "http_connections_refused",
+                "http_connections_displaced",
+                "http_requests_late",
+                "http_answers_unread",
+                "http_answers_refused",
+            ],
+        );
+        if let Some(api) = &self.api {
+            metrics.push(Metric::counter(
                 "api_callers_refused",
                 "Requests to --api without, or with a wrong, password or token",
                 api.callers_refused.load(Relaxed),
-            ),
-            Metric::counter(
-                "api_connections_refused",
-                "Connections to --api refused: all of that host, or all places, were busy",
-                connections.refused.load(Relaxed),
-            ),
-            Metric::counter(
-                "api_connections_displaced",
-                "Idle connections to --api closed for others",
-                connections.displaced.load(Relaxed),
-            ),
-            Metric::counter(
-                "api_requests_late",
-                "Handshakes and requests to --api given up: they did not arrive in time",
-                connections.late.load(Relaxed),
-            ),
-        ]
+            ));
+            metrics.extend(of_connections(
+                &api.connections,
+                [
+                    "api_connections_refused",
+                    "api_connections_displaced",
+                    "api_requests_late",
+                    "api_answers_unread",
+                    "api_answers_refused",
+                ],
+            ));
+        }
+        metrics
     }
 
     /// Handovers and takeovers.
@@ -610,6 +615,38 @@ impl Service {
         metrics.extend(feed.map(|(name, help, count)| Metric::counter(name, help, count)));
         metrics
     }
+}
+
+/// What happened to connections of an HTTP server, under these names.
+fn of_connections(totals: &Totals, names: [&'static str; 5]) -> Vec<Metric> {
+    let [refused, displaced, late, unread, crowded] = names;
+    vec![
+        Metric::counter(
+            refused,
+            "Connections refused: all of that host or user, or all places, were busy",
+            totals.refused.load(Relaxed),
+        ),
+        Metric::counter(
+            displaced,
+            "Idle connections closed for others",
+            totals.displaced.load(Relaxed),
+        ),
+        Metric::counter(
+            late,
+            "Handshakes and requests given up: they did not arrive in time",
+            totals.late.load(Relaxed),
+        ),
+        Metric::counter(
+            unread,
+            "Connections closed because their client did not read an answer in time",
+            totals.unread.load(Relaxed),
+        ),
+        Metric::counter(
+            crowded,
+            "Requests refused because too many long answers were being sent",
+            totals.crowded.load(Relaxed),
+        ),
+    ]
 }
 
 /// Totals for `ibsmctl status`: those that differ in labels are added up.
