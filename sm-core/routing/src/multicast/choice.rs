@@ -110,17 +110,23 @@ impl Orders {
         let hops_of_tree = Hops::ByPorts(by_hop.clone(), 0);
         let lanes = hops_of_tree.lanes();
         let layer = unicast.layers.first().cloned();
-        let mut channels = layer.unwrap_or_else(|| Channels::none(topology, lanes));
-        let master = by_hop.tree();
-        let joined = topology.switches().filter(|&switch| master.joins(switch));
-        let all: Vec<Place> = joined.map(|switch| Place { switch, exit: 0 }).collect();
-        let tree = Tree::part_of(master, &all);
-        let alone = channels.clone();
-        channels.join_tree(topology, &tree.masks, &hops_of_tree);
-        // Links are missing such that the tree would close a cycle.
-        if unicast.loops.is_free() && channels.looping(topology).contains(&true) {
-            channels = alone;
-        }
+        let alone = layer.unwrap_or_else(|| Channels::none(topology, lanes));
+        let (master, hosts) = (by_hop.tree(), topology.hosts_on());
+        let with_tree = |is_member: &dyn Fn(u16) -> bool| {
+            let members = topology.switches().filter(|&switch| master.joins(switch));
+            let members = members.filter(|&switch| is_member(switch));
+            let members: Vec<Place> = members.map(|switch| Place { switch, exit: 0 }).collect();
+            let mut channels = alone.clone();
+            let tree = Tree::part_of(master, &members);
+            channels.join_tree(topology, &tree.masks, &hops_of_tree);
+            let is_free = !unicast.loops.is_free() || !channels.looping(topology).contains(&true);
+            is_free.then_some(channels)
+        };
+        // The tree to all switches, or else to those with hosts, unless missing links let it close
+        // a cycle.
+        let channels =
+            with_tree(&|_| true).or_else(|| with_tree(&|switch| hosts[usize::from(switch)] > 0));
+        let channels = channels.unwrap_or_else(|| alone.clone());
         let orders = vec![Order::find(topology, hops, channels)];
         Self { orders, of_sl: [Some(0); 16], by_hop: Some(by_hop) }
     }

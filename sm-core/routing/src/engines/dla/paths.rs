@@ -86,7 +86,7 @@ impl<'a> Paths<'a> {
         self.arrive(egress_switch);
         let group = groups.group(egress_switch);
         for &from in &groups.linked[usize::from(group)] {
-            self.lead_out(from, group, |_| true);
+            self.lead_out(from, group);
             self.spread(from, Phase::Departure);
         }
         for &from in &groups.unlinked[usize::from(group)] {
@@ -130,20 +130,14 @@ impl<'a> Paths<'a> {
         &mut self.turns
     }
 
-    /// Lets the switches of a group forward to switches of another one that `may` take packets.
-    /// Returns whether there are any.
-    fn lead_out(&mut self, from: u16, to: u16, may: impl Fn(u16) -> bool) -> bool {
-        let mut has_any = false;
+    /// Lets the switches of a group forward to another one.
+    fn lead_out(&mut self, from: u16, to: u16) {
         for &switch in &self.groups.members[usize::from(from)] {
             let at = usize::from(switch);
             let links = self.topology.links(switch).iter().zip(self.topology.link_range(switch));
-            for (link, number) in links {
+            for (link, number) in links.filter(|(link, _)| self.groups.group(link.peer) == to) {
                 let there = self.hops[usize::from(link.peer)];
-                if self.groups.group(link.peer) != to
-                    || there >= HopMatrix::HOPS_MAX
-                    || there >= self.outward[at]
-                    || !may(link.peer)
-                {
+                if there >= HopMatrix::HOPS_MAX || there >= self.outward[at] {
                     continue;
                 }
                 if there + 1 < self.outward[at] {
@@ -151,33 +145,44 @@ impl<'a> Paths<'a> {
                     self.links[at].clear();
                 }
                 self.links[at].push(number as u32);
-                has_any = true;
             }
         }
-        has_any
     }
 
-    /// Lets the switches of a group forward by way of a third group, of those that lack no link
-    /// themselves if there are any: these are passed on the way to others only.
+    /// Lets the switches of a group forward by way of third groups, of those that lack no link
+    /// themselves if there are any: these are passed on the way to others only. Routes may be a hop longer than
+    /// the shortest, as few third groups are passed by the shortest.
     fn lead_over(&mut self, from: u16, to: u16) {
         let groups = self.groups;
         let of_both = groups.linked[usize::from(from)].iter().copied();
-        let of_both: Vec<u16> =
+        let mut of_both: Vec<u16> =
             of_both.filter(|third| groups.linked[usize::from(to)].contains(third)).collect();
-        for is_whole in [true, false] {
-            let thirds = of_both
-                .iter()
-                .filter(|&&third| groups.unlinked[usize::from(third)].is_empty() == is_whole);
-            let mut has_any = false;
-            for &third in thirds {
-                let mut open = self.landings(from, third);
-                open.retain(|&switch| self.admit_landing(switch));
-                let is_passed =
-                    !open.is_empty() && (!self.has_hosts || self.turns.admit_transit(third, to));
-                has_any |= is_passed && self.lead_out(from, third, |switch| open.contains(&switch));
+        of_both.sort_by_key(|&third| !groups.unlinked[usize::from(third)].is_empty());
+        let mut landings = Vec::new();
+        for third in of_both {
+            let is_whole = groups.unlinked[usize::from(third)].is_empty();
+            if !is_whole && !landings.is_empty() {
+                break;
             }
-            if has_any {
-                return;
+            let mut open = self.landings(from, third);
+            open.retain(|&switch| self.admit_landing(switch));
+            if !open.is_empty() && (!self.has_hosts || self.turns.admit_transit(third, to)) {
+                landings.extend(open);
+            }
+        }
+        let hops = |switch: &u16| self.hops[usize::from(*switch)];
+        let Some(least) = landings.iter().map(hops).min() else { return };
+        let most = least.saturating_add(1);
+        landings.retain(|switch| hops(switch) <= most);
+        landings.sort_unstable();
+        for &switch in &groups.members[usize::from(from)] {
+            let at = usize::from(switch);
+            let links = self.topology.links(switch).iter();
+            let links = links.zip(self.topology.link_range(switch));
+            let open = links.filter(|(link, _)| landings.binary_search(&link.peer).is_ok());
+            self.links[at].extend(open.map(|(_, number)| number as u32));
+            if !self.links[at].is_empty() {
+                self.outward[at] = most.saturating_add(1);
             }
         }
     }
@@ -246,6 +251,29 @@ impl<'a> Paths<'a> {
             }
         }
         left.iter().for_each(|&switch| self.links[usize::from(switch)].clear());
+        if phase == Phase::Departure {
+            self.widen(group);
+        }
+    }
+
+    /// Adds equally short routes over a link of the group to the farthest switches that forward to
+    /// another group: no other switch forwards to these.
+    fn widen(&mut self, group: u16) {
+        let members = &self.groups.members[usize::from(group)];
+        let hops = |switch: u16| self.hops[usize::from(switch)];
+        let known = members.iter().map(|&switch| hops(switch)).filter(|&hops| hops != UNREACHABLE);
+        let Some(last) = known.max() else { return };
+        let leaves = |switch: u16| self.leaves[usize::from(switch)];
+        for &switch in members.iter().filter(|&&switch| hops(switch) == last && leaves(switch)) {
+            let links = self.topology.links(switch).iter().zip(self.topology.link_range(switch));
+            let closer = links.filter(|(link, _)| {
+                let is_own = self.groups.are_one(switch, link.peer);
+                is_own && leaves(link.peer) && hops(link.peer).checked_add(1) == Some(last)
+            });
+            let all = &mut self.links[usize::from(switch)];
+            all.extend(closer.map(|(_, number)| number as u32));
+            all.sort_unstable();
+        }
     }
 
     /// The links of its group by which a switch may forward, with this many hops left.

@@ -18,6 +18,7 @@ pub(super) fn grow(topology: &Topology, groups: &Groups, turns: &mut Turns) -> M
     let mut growth = Growth {
         topology,
         groups,
+        hosts: topology.hosts_on(),
         up: vec![None; topology.switch_count()],
         has: vec![false; topology.switch_count()],
         joined: Vec::new(),
@@ -60,6 +61,8 @@ fn centre(topology: &Topology, groups: &Groups, group: u16) -> Option<u16> {
 struct Growth<'a> {
     topology: &'a Topology,
     groups: &'a Groups,
+    /// Number of hosts per switch.
+    hosts: Vec<u32>,
     /// By switch: the link towards the root.
     up: Vec<Option<Link>>,
     has: Vec<bool>,
@@ -87,7 +90,8 @@ impl Growth<'_> {
                 let back = Link { peer: from, port: link.peer_port, peer_port: link.port };
                 self.join(link.peer, Some(back));
                 let up = self.up[usize::from(from)].filter(|up| self.groups.are_one(from, up.peer));
-                if let Some(up) = up.filter(|_| is_below) {
+                let has_hosts = self.hosts[usize::from(link.peer)] > 0;
+                if let Some(up) = up.filter(|_| is_below && has_hosts) {
                     self.choose_lanes(turns, up, *link);
                 }
             }
