@@ -150,8 +150,8 @@ impl<'a> Paths<'a> {
     }
 
     /// Lets the switches of a group forward by way of third groups, of those that lack no link
-    /// themselves if there are any: these are passed on the way to others only. Routes may be a hop longer than
-    /// the shortest, as few third groups are passed by the shortest.
+    /// themselves if there are any: these are passed on the way to others only. Routes may be a hop
+    /// longer than the shortest, as few third groups are passed by the shortest.
     fn lead_over(&mut self, from: u16, to: u16) {
         let groups = self.groups;
         let of_both = groups.linked[usize::from(from)].iter().copied();

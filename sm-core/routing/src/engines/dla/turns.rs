@@ -11,8 +11,9 @@
 //!
 //! Turns of each lane close no cycle. As channels of a group on lane 0 come before links between
 //! groups, and these before channels on lane 1, nothing else can close one, except through groups
-//! on the way to a third one. A transit group may be left for a group that is no transit on the way
-//! back to it: the pairs of a transit group and the next one close no cycle.
+//! on the way to a third one. The pairs of such a transit group and the group that follows it close
+//! no cycle either. A turn that has lane 1 may also be used towards another group: then the group
+//! counts as a transit group itself.
 
 use std::collections::{HashMap, HashSet};
 
