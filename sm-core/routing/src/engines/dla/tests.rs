@@ -347,6 +347,7 @@ fn routes_are_balanced() {
 /// The figures of docs/benchmarks.md, "Dragonflies on two lanes".
 #[test]
 #[ignore = "prints a table"]
+#[allow(clippy::print_stdout, reason = "the table is its purpose")]
 fn figures() {
     let shapes = [
         ("dragonfly 19x6, 3 links", dragonfly(19, 6, 3, 3)),
