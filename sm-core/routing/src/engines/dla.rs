@@ -79,8 +79,8 @@ impl Dla {
         let mut paths = Paths::new(topology, &groups);
         let dealt = deal::deal(topology, &steering.common, &mut paths);
         let dealt = dealt.map_err(Reason::Dragonfly)?;
-        let is_plain = paths.turns().are_plain();
         let tree = tree::grow(topology, &groups, paths.turns());
+        let is_plain = paths.turns().are_plain();
         let lanes = lanes(topology, &groups, paths.turns(), data_lanes, tree);
         let routing = Routing {
             engine: self.name(),
