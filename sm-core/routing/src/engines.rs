@@ -2,6 +2,7 @@
 //! own. There are no other such lists.
 
 pub mod dfsssp;
+pub mod dla;
 pub mod dor;
 mod engine;
 pub mod file;
@@ -18,6 +19,7 @@ pub mod torus;
 pub mod updn;
 
 pub use self::dfsssp::Dfsssp;
+pub use self::dla::Dla;
 pub use self::dor::Dor;
 pub use self::engine::Engine;
 pub use self::file::FromFile;
@@ -49,6 +51,7 @@ pub fn all() -> Vec<Box<dyn Engine>> {
         Box::new(Dfsssp),
         Box::new(Nue),
         Box::new(LayeredPaths),
+        Box::new(Dla),
         Box::new(FromFile),
     ]
 }

@@ -3,6 +3,7 @@
 //! Errors carry switch numbers; [`label`](super::label) turns them into names.
 
 mod defect;
+mod dragonfly;
 mod torus;
 
 use std::fmt;
@@ -12,6 +13,7 @@ use ib_mad::types::Lid;
 use super::HopMatrix;
 use super::label::{DisplayWith, SwitchLabel, switch_number};
 pub use defect::{Defect, DefectKind};
+pub use dragonfly::DragonflyRefusal;
 pub use torus::{AXES, AXIS_NAMES, Refusal};
 
 /// Reports that an engine cannot route a fabric. Another engine may be able to.
@@ -160,6 +162,8 @@ pub enum Reason {
     },
     /// The fabric is not the torus that `torus-2QoS.conf` describes, or too much of it is missing.
     Torus(Refusal),
+    /// The fabric is no dragonfly or Dragonfly+, or too much of it is missing.
+    Dragonfly(DragonflyRefusal),
 }
 
 impl Reason {
@@ -257,6 +261,7 @@ impl DisplayWith for Reason {
                 label(egress)
             ),
             Self::Torus(ref refusal) => fmt::Display::fmt(refusal, f),
+            Self::Dragonfly(ref refusal) => refusal.fmt_with(f, label),
         }
     }
 }

@@ -257,10 +257,10 @@ impl Models {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::{Dfsssp, Engine, Lash, LayeredPaths, Nue, Steering, testing, verify};
+    use super::super::{Dfsssp, Dla, Engine, Lash, LayeredPaths, Nue, Steering, testing, verify};
     use super::*;
 
-    const ENGINES: [&dyn Engine; 4] = [&Lash, &Nue, &Dfsssp, &LayeredPaths];
+    const ENGINES: [&dyn Engine; 5] = [&Lash, &Nue, &Dfsssp, &LayeredPaths, &Dla];
 
     fn steering() -> Steering {
         testing::on_lanes(8)

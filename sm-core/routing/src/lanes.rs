@@ -1,13 +1,18 @@
 //! Describes the virtual lanes by which an engine separates routes that would otherwise depend on
 //! each other in a cycle.
 
+pub mod dragonfly;
 pub mod torus;
+mod tree;
 
+use std::fmt;
 use std::sync::Arc;
 
 use ib_mad::types::Lid;
 
+use self::dragonfly::DragonflyLanes;
 use self::torus::{QOS_SL, TorusLanes};
+pub use self::tree::MasterTree;
 use super::Topology;
 
 /// How routes are assigned to virtual lanes.
@@ -22,13 +27,52 @@ pub enum Lanes {
     /// The SL of a route depends on its endpoints, and the VL at each switch on the ingress and
     /// egress port.
     Torus(Arc<TorusLanes>),
+    /// Any SL may be used; the VL at each switch depends on the ingress and egress port.
+    Dragonfly(Arc<DragonflyLanes>),
+}
+
+/// Largest number of lanes per QoS level where packets change lanes from hop to hop.
+pub(crate) const LEVEL_LANES: u8 = 4;
+
+/// Lanes between which packets change from hop to hop: the SL-to-VL tables of all ports.
+pub trait HopLanes: fmt::Debug + Send + Sync {
+    /// The VL on which a packet leaves a switch: the entry for its SL in the SL2VL table of this
+    /// pair of ports. Port 0 is the switch itself.
+    fn vl(&self, switch: u16, in_port: u8, out_port: u8, sl: u8) -> u8;
+
+    /// The VLs, as a bit set, on which packets of an SL leave a switch by a port, wherever they
+    /// came from.
+    fn vls(&self, switch: u16, out_port: u8, sl: u8) -> u16;
+
+    /// The VL on which a host with `data_lanes` data VLs sends.
+    fn host_vl(&self, sl: u8, data_lanes: u8) -> u8;
+
+    /// The place of a VL among those of its QoS level, below 4. All levels have the same routes.
+    fn lane(&self, vl: u8) -> u8;
+
+    /// The tree of which the trees of multicast groups are parts.
+    fn tree(&self) -> &MasterTree;
 }
 
 impl Lanes {
+    /// The lanes, if packets change between them from hop to hop.
+    pub fn by_hop(&self) -> Option<Arc<dyn HopLanes>> {
+        match self {
+            Self::Free | Self::Layers(_) => None,
+            Self::Torus(lanes) => Some(lanes.clone()),
+            Self::Dragonfly(lanes) => Some(lanes.clone()),
+        }
+    }
+
+    /// Whether routes are free of credit loops only with SL-to-VL tables that match.
+    pub fn need_tables(&self) -> bool {
+        !matches!(self, Self::Free)
+    }
+
     /// Bits of a path's SL that the engine decides; the QoS policy decides the others.
     pub fn engine_sls(&self) -> u8 {
         match self {
-            Self::Free => 0,
+            Self::Free | Self::Dragonfly(_) => 0,
             Self::Layers(_) => 0xF,
             Self::Torus(_) => QOS_SL - 1,
         }
@@ -38,7 +82,7 @@ impl Lanes {
     /// destination's LID.
     pub fn sl(&self, source: u16, egress_switch: u16, lid: Lid) -> u8 {
         match self {
-            Self::Free => 0,
+            Self::Free | Self::Dragonfly(_) => 0,
             Self::Layers(layers) => layers.layer(source, egress_switch, lid),
             Self::Torus(torus) => torus.sl(source, egress_switch),
         }

@@ -52,7 +52,8 @@ mod upstream;
 pub mod verify;
 
 pub use engines::{
-    Dfsssp, Dor, Engine, FTree, FromFile, Lash, LayeredPaths, MinHop, Nue, Sssp, Torus2Qos, UpDown,
+    Dfsssp, Dla, Dor, Engine, FTree, FromFile, Lash, LayeredPaths, MinHop, Nue, Sssp, Torus2Qos,
+    UpDown,
 };
 pub use engines::{Steering, file, ftree, torus, updn};
 pub use error::{Reason, RoutingError};

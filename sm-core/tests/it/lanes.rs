@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::common::{Bed, DISK, fat_tree};
-use fabric_sim::generate::{Common, Grid, HyperX, Shape, generate};
+use fabric_sim::generate::{Common, Dragonfly, Grid, HyperX, Shape, generate};
 use ib_mad::netlist::Net;
 use ib_mad::types::{Guid, Lid, PortNum, Sl};
 use ib_mad::wire::attribute::PortInfo;
@@ -407,6 +407,49 @@ fn lanes_of_a_torus_reach_paths_and_switches() {
         Arc::make_mut(row).sls.fill(0);
     }
     assert!(traffic(&plane).1, "without the datelines' SLs");
+}
+
+/// In a dragonfly any SL may be used: ports alone decide on the VL, within the QoS level of the SL.
+#[test]
+fn lanes_of_a_dragonfly_reach_switches() {
+    let shape =
+        Dragonfly { groups: 5, routers: 4, hosts_per_router: 2, global_links: 1, radix: None };
+    let net = generate(&Shape::Dragonfly(shape), &Common::default()).unwrap();
+    let mut bed = Bed::with_manager(&net, with_engine("dla"));
+    let report = bed.bring_up();
+    assert_eq!((report.errors, report.anomalies), (0, 0), "{report:?}");
+    assert_eq!(bed.sweeper().routing_engine(), "dla");
+    bed.assert_all_reachable();
+    assert!(bed.sweeper().is_loop_free() && bed.sweeper().are_replies_loop_free());
+    let groups = [(Lid(0xC000), 0, 1, 0), (Lid(0xC001), 1, 2, 1), (Lid(0xC002), 2, 3, 0)];
+    join(&mut bed, &groups);
+    let mut plane = plane(&bed);
+    assert!(plane.path_sls.is_empty() && plane.subnet.engine_sls == 0);
+    assert!(bed.sweeper().multicast_warnings().is_empty());
+    let sent = |plane: &FabricPlane, with_groups: bool| {
+        let mut packets = Packets::new(plane);
+        let hosts = packets.hosts();
+        for &(source, own) in &hosts {
+            for &(_, lid) in hosts.iter().filter(|(_, lid)| *lid != own) {
+                (0..2).for_each(|sl| packets.send(source, lid, sl));
+            }
+        }
+        for &(mlid, first, step, sl) in groups.iter().filter(|_| with_groups) {
+            for &(source, _) in hosts.iter().skip(first).step_by(step) {
+                packets.send_group(source, mlid, sl);
+            }
+        }
+        (packets.lanes.clone(), packets.has_loop())
+    };
+    let two_of_each_level = BTreeSet::from([0, 1, 2, 3]);
+    assert_eq!(sent(&plane, false), (two_of_each_level, false));
+    assert!(!sent(&plane, true).1, "with groups");
+    // On one lane all of it would wait for itself.
+    for row in &mut plane.port_tables {
+        let row = Arc::make_mut(row);
+        row.sl_to_vl_maps = row.sl_to_vl_maps.iter().map(|_| [0; 8]).collect();
+    }
+    assert!(sent(&plane, false).1);
 }
 
 /// Ports query the SM on the SL of their own path to it.

@@ -188,7 +188,7 @@ pub struct Options {
     #[arg(short, long = "reassign_lids")]
     pub reassign_lids: bool,
     /// Routing engines to try, in order, separated by commas: minhop, updn, dnup, ftree, dor, sssp,
-    /// dfsssp, lash, nue, layers, torus-2QoS and file; minhop is the fallback. If an engine's
+    /// dfsssp, lash, nue, layers, dla, torus-2QoS and file; minhop is the fallback. If an engine's
     /// routes could deadlock, the next engine whose routes cannot is used.
     #[arg(short = 'R', long = "routing_engine", value_name = "NAMES")]
     pub routing_engine: Option<String>,

@@ -9,7 +9,6 @@ use sm_config::{QosTables, Settings};
 use sm_core::dump::PortMaps;
 use sm_core::manage::port_qos;
 use sm_routing::Lanes;
-use sm_routing::torus::TorusLanes;
 
 /// The SLs of paths from the hosts of a switch, one LID a line; 0 where an engine decides none.
 pub(super) fn path_sls(site: &Site, lanes: &Lanes, switch: u16) -> String {
@@ -38,14 +37,15 @@ pub(super) fn sl_to_vl(site: &Site, lanes: &Lanes, data_lanes: u8) -> Vec<PortMa
         _ => 5,
     };
     let map = |vls: &[u8; 16]| port_qos::sl_to_vl(vls, code);
-    let of_torus = |vl: &dyn Fn(u8) -> u8| std::array::from_fn(|sl| vl(sl as u8));
-    let of_host = |default: &[u8; 16]| match lanes {
-        Lanes::Torus(_) => map(&of_torus(&|sl| TorusLanes::host_vl(sl, data_lanes))),
-        Lanes::Free | Lanes::Layers(_) => map(default),
+    let by_hop = lanes.by_hop();
+    let by_sl = |vl: &dyn Fn(u8) -> u8| std::array::from_fn(|sl| vl(sl as u8));
+    let of_host = |default: &[u8; 16]| match &by_hop {
+        Some(lanes) => map(&by_sl(&|sl| lanes.host_vl(sl, data_lanes))),
+        None => map(default),
     };
-    let of_switch = |switch: u16, in_port: u8, out_port: u8| match lanes {
-        Lanes::Torus(torus) => map(&of_torus(&|sl| torus.vl(switch, in_port, out_port, sl))),
-        Lanes::Free | Lanes::Layers(_) => map(&tables.swe.sl2vl),
+    let of_switch = |switch: u16, in_port: u8, out_port: u8| match &by_hop {
+        Some(lanes) => map(&by_sl(&|sl| lanes.vl(switch, in_port, out_port, sl))),
+        None => map(&tables.swe.sl2vl),
     };
     let mut exits = vec![Vec::new(); topology.switch_count()];
     for to in topology.destinations().iter().filter(|to| to.is_host()) {

@@ -146,7 +146,7 @@ pub(super) fn lanes_of(routing: &Routing, loops: &CreditLoops) -> u8 {
     match &routing.lanes {
         Lanes::Free => 1,
         Lanes::Layers(layers) => layers.count,
-        Lanes::Torus(_) => loops.lanes,
+        Lanes::Torus(_) | Lanes::Dragonfly(_) => loops.lanes,
     }
 }
 

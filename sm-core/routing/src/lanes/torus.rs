@@ -10,11 +10,11 @@
 //! switch take. Links to hosts and port 0 use VL 0 for the lower QoS level and VL 1 for the upper.
 
 mod shape;
-mod tree;
 
 pub use self::shape::{AXES, Shape};
 pub(crate) use self::shape::{DIRECTIONS, Direction, Place, preferred};
-pub use self::tree::MasterTree;
+pub use super::tree::MasterTree;
+use super::{HopLanes, LEVEL_LANES};
 use crate::Topology;
 
 /// The SL bit of the upper QoS level.
@@ -135,6 +135,28 @@ impl TorusLanes {
         let end = self.first_port.get(switch + 1).map_or(self.axis.len(), |&end| end as usize);
         let ports = &self.axis[self.first_port[switch] as usize..end];
         ports.get(usize::from(port)).filter(|&&axis| axis != NO_AXIS).map(|&axis| axis.into())
+    }
+}
+
+impl HopLanes for TorusLanes {
+    fn vl(&self, switch: u16, in_port: u8, out_port: u8, sl: u8) -> u8 {
+        self.vl(switch, in_port, out_port, sl)
+    }
+
+    fn vls(&self, switch: u16, out_port: u8, sl: u8) -> u16 {
+        self.vls(switch, out_port, sl)
+    }
+
+    fn host_vl(&self, sl: u8, data_lanes: u8) -> u8 {
+        Self::host_vl(sl, data_lanes)
+    }
+
+    fn lane(&self, vl: u8) -> u8 {
+        vl % LEVEL_LANES
+    }
+
+    fn tree(&self) -> &MasterTree {
+        &self.tree
     }
 }
 

@@ -8,7 +8,7 @@ use ib_mad::types::Lid;
 use super::grow::Spanning;
 use super::order::Order;
 use super::{Place, Tree, TreeBuilder, check, spread, unique};
-use crate::lanes::torus::TorusLanes;
+use crate::lanes::HopLanes;
 use crate::verify::{Channels, Hops, Unicast};
 use crate::{HopMatrix, Lanes, PortMask, Topology};
 
@@ -26,7 +26,8 @@ pub struct Orders {
     orders: Vec<Order>,
     /// By SL: index of its order; `None` for packets that no switch forwards.
     of_sl: [Option<usize>; 16],
-    torus: Option<Arc<TorusLanes>>,
+    /// If packets change lanes from hop to hop: the lanes.
+    by_hop: Option<Arc<dyn HopLanes>>,
 }
 
 /// A request for a tree.
@@ -63,7 +64,7 @@ pub struct Fault {
 
 impl Orders {
     /// Orders the channels of a routing. `vls` is the VL by SL of links between switches, or the
-    /// same VL for all if it is unknown; on a torus the engine's VLs are used.
+    /// same VL for all if it is unknown; on a torus or dragonfly the engine's VLs are used.
     pub fn find(
         topology: &Topology,
         hops: &HopMatrix,
@@ -77,7 +78,7 @@ impl Orders {
                 // Unicast may use any lane, so all lanes have the same dependencies.
                 let channels = unicast.layers.first().cloned().unwrap_or_else(none);
                 let orders = vec![Order::find(topology, hops, channels)];
-                Self { orders, of_sl: vls.map(|vl| (vl != DROP_VL).then_some(0)), torus: None }
+                Self { orders, of_sl: vls.map(|vl| (vl != DROP_VL).then_some(0)), by_hop: None }
             }
             Lanes::Layers(_) => {
                 let mut used: Vec<u8> = vls.iter().copied().filter(|&vl| vl != DROP_VL).collect();
@@ -91,21 +92,43 @@ impl Orders {
                     Order::find(topology, hops, channels)
                 };
                 let orders = used.iter().map(order).collect();
-                Self { orders, of_sl: vls.map(|vl| used.binary_search(&vl).ok()), torus: None }
+                Self { orders, of_sl: vls.map(|vl| used.binary_search(&vl).ok()), by_hop: None }
             }
-            Lanes::Torus(torus) => {
-                let hops_of_tree = Hops::Torus(torus.clone(), 0);
-                let lanes = hops_of_tree.lanes();
-                let layer = unicast.layers.first().cloned();
-                let mut channels = layer.unwrap_or_else(|| Channels::none(topology, lanes));
-                let all = |switch| Place { switch, exit: 0 };
-                let all: Vec<Place> = topology.switches().map(all).collect();
-                let tree = Tree::part_of(torus.tree(), &all);
-                channels.join_tree(topology, &tree.masks, &hops_of_tree);
-                let orders = vec![Order::find(topology, hops, channels)];
-                Self { orders, of_sl: [Some(0); 16], torus: Some(torus.clone()) }
-            }
+            Lanes::Torus(lanes) => Self::by_hop(topology, hops, unicast, lanes.clone()),
+            Lanes::Dragonfly(lanes) => Self::by_hop(topology, hops, unicast, lanes.clone()),
         }
+    }
+
+    /// Orders the channels of lanes between which packets change, together with the tree of which
+    /// those of groups are parts.
+    fn by_hop(
+        topology: &Topology,
+        hops: &HopMatrix,
+        unicast: &Unicast,
+        by_hop: Arc<dyn HopLanes>,
+    ) -> Self {
+        let hops_of_tree = Hops::ByPorts(by_hop.clone(), 0);
+        let lanes = hops_of_tree.lanes();
+        let layer = unicast.layers.first().cloned();
+        let alone = layer.unwrap_or_else(|| Channels::none(topology, lanes));
+        let (master, hosts) = (by_hop.tree(), topology.hosts_on());
+        let with_tree = |is_member: &dyn Fn(u16) -> bool| {
+            let members = topology.switches().filter(|&switch| master.joins(switch));
+            let members = members.filter(|&switch| is_member(switch));
+            let members: Vec<Place> = members.map(|switch| Place { switch, exit: 0 }).collect();
+            let mut channels = alone.clone();
+            let tree = Tree::part_of(master, &members);
+            channels.join_tree(topology, &tree.masks, &hops_of_tree);
+            let is_free = !unicast.loops.is_free() || !channels.looping(topology).contains(&true);
+            is_free.then_some(channels)
+        };
+        // The tree to all switches, or else to those with hosts, unless missing links let it close
+        // a cycle.
+        let channels =
+            with_tree(&|_| true).or_else(|| with_tree(&|switch| hosts[usize::from(switch)] > 0));
+        let channels = channels.unwrap_or_else(|| alone.clone());
+        let orders = vec![Order::find(topology, hops, channels)];
+        Self { orders, of_sl: [Some(0); 16], by_hop: Some(by_hop) }
     }
 
     /// Whether all orders are consistent with the dependencies: see [`Channels::is_order`].
@@ -132,12 +155,12 @@ impl Orders {
         let sls = (0u8..16).filter(move |sl| sls >> sl & 1 == 1);
         sls.filter_map(move |sl| {
             let number = self.of_sl[usize::from(sl)]?;
-            let Some(torus) = &self.torus else {
+            let Some(by_hop) = &self.by_hop else {
                 let is_new = seen >> number & 1 == 0;
                 seen |= 1 << number;
                 return is_new.then(|| (&self.orders[number], Hops::OneLane, sl));
             };
-            Some((&self.orders[number], Hops::Torus(torus.clone(), sl), sl))
+            Some((&self.orders[number], Hops::ByPorts(by_hop.clone(), sl), sl))
         })
     }
 }
@@ -171,9 +194,9 @@ impl<'a> Chooser<'a> {
     }
 
     /// Returns the tree of a group: the previous one if it still serves, or the first of these that
-    /// is admitted: on a torus, the group's part of the master tree; the tree of fewest hops; a
-    /// tree built from the same root or from the next best; the group's part of the tree of all
-    /// switches. If none is admitted, the tree of fewest hops.
+    /// is admitted: on a torus or dragonfly, the group's part of the master tree; the tree of
+    /// fewest hops; a tree built from the same root or from the next best; the group's part of the
+    /// tree of all switches. If none is admitted, the tree of fewest hops.
     pub fn choose(&mut self, wanted: &Wanted<'_>) -> ChosenTree {
         let (topology, orders) = (self.topology, self.orders);
         let members = unique(wanted.members);
@@ -187,7 +210,9 @@ impl<'a> Chooser<'a> {
         if let Some(tree) = stands.filter(|tree| self.builder.is_short(tree, &members)) {
             return ChosenTree { tree: Arc::new(tree.clone()), fault: None };
         }
-        let own = orders.torus.as_ref().map(|torus| Tree::part_of(torus.tree(), &members));
+        let master = orders.by_hop.as_ref().map(|lanes| lanes.tree());
+        let master = master.filter(|tree| members.iter().all(|place| tree.joins(place.switch)));
+        let own = master.map(|master| Tree::part_of(master, &members));
         if let Some(tree) = own.filter(|tree| is_open(tree) && is_admitted(tree)) {
             return ChosenTree { tree: Arc::new(tree), fault: None };
         }
@@ -213,7 +238,7 @@ impl<'a> Chooser<'a> {
             let tree = tree.filter(|tree| orders.admits(topology, &tree.masks, wanted.sls))?;
             Some(Tree { unreached: nearest.unreached.clone(), ..tree })
         };
-        if orders.torus.is_some() {
+        if orders.by_hop.is_some() {
             return None;
         }
         let mut roots: Vec<u16> = nearest.root.into_iter().collect();

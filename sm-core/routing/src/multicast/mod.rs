@@ -33,7 +33,7 @@ use ib_mad::types::{Guid, Lid};
 
 use super::PortMask;
 use super::hops::HopMatrix;
-use super::lanes::torus::MasterTree;
+use super::lanes::MasterTree;
 use super::topology::Topology;
 
 pub use check::{Defect, check};
@@ -101,8 +101,8 @@ impl Tree {
         Some(self.masks[at].1)
     }
 
-    /// Returns the tree of a group on a torus: the part of `master` that joins its members to the
-    /// root.
+    /// Returns the tree of a group on a torus or dragonfly: the part of `master` that joins its
+    /// members to the root.
     pub fn part_of(master: &MasterTree, members: &[Place]) -> Self {
         if members.is_empty() {
             return Self::default();

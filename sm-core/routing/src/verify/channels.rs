@@ -7,15 +7,16 @@
 
 use std::collections::HashMap;
 
+use super::super::lanes::LEVEL_LANES as LANES;
 use super::super::{Lanes, PortMask, Topology};
 use super::cycle::{self, Dependencies};
-use super::hop_lanes;
+use super::hop_lanes::{self, Torus, Waits};
 use super::loops::CreditLoops;
 use super::onward::Ports;
 use super::turns::Hops;
 
-/// Lanes per QoS level of a torus. The lanes of the upper level have the same routes.
-const LEVEL_LANES: usize = 4;
+/// Lanes per QoS level. The lanes of the other levels have the same routes.
+const LEVEL_LANES: usize = LANES as usize;
 
 /// Dependencies among the channels of one lane, or of several lanes between which packets change.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,20 +53,27 @@ impl Unicast {
                 Self { loops, layers: by_layer.into_iter().map(of_one_lane).collect() }
             }
             Lanes::Torus(torus) => {
-                let waits = hop_lanes::waits(topology, lfts, torus);
-                let mut channels = Channels::none(topology, LEVEL_LANES);
-                for channel in 0..waits.count() {
-                    let (link, lane) = (channel / hop_lanes::LANES, channel % hop_lanes::LANES);
-                    for next in waits.after(channel) {
-                        let (on, lane_on) = (next / hop_lanes::LANES, next % hop_lanes::LANES);
-                        let lanes = (lane % LEVEL_LANES, lane_on % LEVEL_LANES);
-                        let port = Channels::sender(topology, on).1;
-                        channels.insert(link * LEVEL_LANES + lanes.0, port, lanes.1);
-                    }
-                }
-                Self { loops: waits.find_loops(topology), layers: vec![channels] }
+                Self::of_waits(topology, &hop_lanes::waits(topology, lfts, &Torus::new(torus)))
+            }
+            Lanes::Dragonfly(lanes) => {
+                Self::of_waits(topology, &hop_lanes::waits(topology, lfts, &**lanes))
             }
         }
+    }
+
+    /// Takes the dependencies of the first QoS level.
+    fn of_waits(topology: &Topology, waits: &Waits) -> Self {
+        let mut channels = Channels::none(topology, LEVEL_LANES);
+        for channel in 0..waits.count() {
+            let (link, lane) = (channel / hop_lanes::LANES, channel % hop_lanes::LANES);
+            for next in waits.after(channel) {
+                let (on, lane_on) = (next / hop_lanes::LANES, next % hop_lanes::LANES);
+                let lanes = (lane % LEVEL_LANES, lane_on % LEVEL_LANES);
+                let port = Channels::sender(topology, on).1;
+                channels.insert(link * LEVEL_LANES + lanes.0, port, lanes.1);
+            }
+        }
+        Self { loops: waits.find_loops(topology), layers: vec![channels] }
     }
 }
 

@@ -10,7 +10,7 @@ use rayon::prelude::*;
 use super::super::lanes::{Lanes, Layers};
 use super::super::{Routing, Topology};
 use super::columns::{self, Column, sources};
-use super::hop_lanes;
+use super::hop_lanes::{self, Torus};
 use super::loops::{CreditLoops, Traffic};
 use super::onward::{self, Onward, Ports};
 
@@ -19,7 +19,12 @@ use super::onward::{self, Onward, Ports};
 pub fn credit_loops_on_lanes(topology: &Topology, routing: &Routing) -> CreditLoops {
     let layers = match &routing.lanes {
         Lanes::Free => return credit_loops(topology, &routing.tables()),
-        Lanes::Torus(lanes) => return hop_lanes::credit_loops(topology, &routing.tables(), lanes),
+        Lanes::Torus(lanes) => {
+            return hop_lanes::credit_loops(topology, &routing.tables(), &Torus::new(lanes));
+        }
+        Lanes::Dragonfly(lanes) => {
+            return hop_lanes::credit_loops(topology, &routing.tables(), &**lanes);
+        }
         Lanes::Layers(layers) => layers,
     };
     let by_lane = Dependencies::of_layers(topology, &routing.tables(), layers, None);
@@ -28,7 +33,7 @@ pub fn credit_loops_on_lanes(topology: &Topology, routing: &Routing) -> CreditLo
 
 /// Searches for cycles in hosts' traffic if each request is replied to on its own SL, as Linux
 /// replies: the route back counts on the lanes of the SL there, besides those of its own. `None`
-/// if that adds no lane to any route. With a torus, replies use no other lanes.
+/// if that adds no lane to any route. On tori and dragonflies, replies use no other lanes.
 pub fn credit_loops_with_replies(
     topology: &Topology,
     lfts: &[&[u8]],

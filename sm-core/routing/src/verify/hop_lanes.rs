@@ -1,10 +1,14 @@
-//! Searches for credit loops where a packet's lane changes from hop to hop, as on a torus.
+//! Searches for credit loops where a packet's lane changes from hop to hop, as on a torus or in a
+//! dragonfly.
 //!
-//! Only the lane rules are shared with the engine's own proof: here routes are followed by the
-//! tables, and dependencies are stored per pair of link and lane.
+//! Only the lane rules, which are those of the SL-to-VL tables, are shared with the engines: here
+//! routes are followed by the forwarding tables, and dependencies are stored per pair of link and
+//! lane.
 
 use rayon::prelude::*;
 
+use super::super::lanes::HopLanes;
+use super::super::lanes::dragonfly::DragonflyLanes;
 use super::super::lanes::torus::{AXES, TorusLanes};
 use super::super::{Link, Topology};
 use super::columns::{self, Column, sources};
@@ -15,19 +19,92 @@ pub(super) const LANES: usize = 16;
 /// Number of SLs.
 const SLS: usize = 16;
 
-/// Searches for cycles among routes between hosts at the lower QoS level. The upper level has the
+/// The SL-to-VL tables of a fabric, by classes of ports.
+pub(super) trait Rule: Sync {
+    /// The class of ports to hosts and of port 0, if such ports have one.
+    const HOST: u8;
+
+    /// The class of a port.
+    fn class(&self, switch: u16, port: u8) -> u8;
+
+    /// The VL on which a packet of an SL leaves a switch, by the classes of both ports.
+    fn vl(&self, switch: u16, before: u8, after: u8, sl: usize) -> u8;
+
+    /// The SLs of paths from all switches, by source.
+    fn sls_to(&self, egress_switch: u16, sls: &mut Vec<u8>);
+}
+
+/// The SL's lanes by the axis before, if any, and the axis after.
+type LanesBetween = [[u8; AXES + 1]; AXES + 1];
+
+/// The tables of a torus. The class of a port is its axis.
+pub(super) struct Torus<'a> {
+    lanes: &'a TorusLanes,
+    /// By SL.
+    between: Vec<LanesBetween>,
+}
+
+impl<'a> Torus<'a> {
+    pub(super) fn new(lanes: &'a TorusLanes) -> Self {
+        let axis = |number: usize| (number != AXES).then_some(number);
+        let between = |sl: usize| -> LanesBetween {
+            std::array::from_fn(|before| {
+                let vl = |after| lanes.vl_by_axes(axis(before), axis(after), sl as u8);
+                std::array::from_fn(|after| vl(after) % LANES as u8)
+            })
+        };
+        Self { lanes, between: (0..SLS).map(between).collect() }
+    }
+}
+
+impl Rule for Torus<'_> {
+    const HOST: u8 = AXES as u8;
+
+    fn class(&self, switch: u16, port: u8) -> u8 {
+        self.lanes.axis(switch, port).unwrap_or(AXES) as u8
+    }
+
+    #[inline]
+    fn vl(&self, _switch: u16, before: u8, after: u8, sl: usize) -> u8 {
+        self.between[sl][usize::from(before)][usize::from(after)]
+    }
+
+    fn sls_to(&self, egress_switch: u16, sls: &mut Vec<u8>) {
+        self.lanes.sls_to(egress_switch, sls);
+    }
+}
+
+/// Each port is a class of its own. All levels have the routes of SL 0.
+impl Rule for DragonflyLanes {
+    const HOST: u8 = 0;
+
+    fn class(&self, _switch: u16, port: u8) -> u8 {
+        port
+    }
+
+    #[inline]
+    fn vl(&self, switch: u16, before: u8, after: u8, sl: usize) -> u8 {
+        HopLanes::vl(self, switch, before, after, sl as u8) % LANES as u8
+    }
+
+    fn sls_to(&self, _egress_switch: u16, sls: &mut Vec<u8>) {
+        sls.fill(0);
+    }
+}
+
+/// Searches for cycles among routes between hosts at the lowest QoS level. Other levels have the
 /// same routes, on the same lanes or on others with the same dependencies. Takes time proportional
 /// to switches times LIDs that are not sent like others of their egress switch, times the few SLs
 /// that use the same paths, plus the entries of all tables.
-pub(super) fn credit_loops(topology: &Topology, lfts: &[&[u8]], lanes: &TorusLanes) -> CreditLoops {
-    waits(topology, lfts, lanes).find_loops(topology)
+pub(super) fn credit_loops(topology: &Topology, lfts: &[&[u8]], rule: &impl Rule) -> CreditLoops {
+    waits(topology, lfts, rule).find_loops(topology)
 }
 
-/// Computes the dependencies at the lower QoS level.
-pub(super) fn waits(topology: &Topology, lfts: &[&[u8]], lanes: &TorusLanes) -> Waits {
+/// Computes the dependencies at the lowest QoS level.
+pub(super) fn waits<R: Rule>(topology: &Topology, lfts: &[&[u8]], rule: &R) -> Waits {
     let targets = columns::targets(topology, lfts, None);
-    let hops = hops(topology, lanes);
-    let walk = || Walk::new(topology, lanes, &hops);
+    let hops = hops(topology, rule);
+    let walk = || Walk::new(topology, rule, &hops);
     let portions = targets.par_chunks(columns::PORTION);
     let walks = portions.fold(walk, |mut walk, targets| {
         columns::each(topology, lfts, targets, |column| walk.follow_all(&column));
@@ -40,17 +117,13 @@ pub(super) fn waits(topology: &Topology, lfts: &[&[u8]], lanes: &TorusLanes) -> 
 struct Hop {
     /// The switch at its far end.
     peer: u16,
-    /// The axis of the link by the sender's port, and by the receiver's.
-    axes: (u8, u8),
+    /// The class of the sender's port, and of the receiver's.
+    classes: (u8, u8),
     onward: Onward,
 }
 
-/// Represents no axis.
-const NO_AXIS: usize = AXES;
-
 /// Returns the properties of all links.
-fn hops(topology: &Topology, lanes: &TorusLanes) -> Vec<Hop> {
-    let axis = |switch, port| lanes.axis(switch, port).unwrap_or(NO_AXIS) as u8;
+fn hops(topology: &Topology, rule: &impl Rule) -> Vec<Hop> {
     let waits = Waits::none(topology);
     let hops = topology.switches().flat_map(|switch| {
         let links = topology.links(switch).iter().zip(topology.link_range(switch));
@@ -58,22 +131,17 @@ fn hops(topology: &Topology, lanes: &TorusLanes) -> Vec<Hop> {
     });
     let hop = |(switch, link, number): (u16, &Link, usize)| Hop {
         peer: link.peer,
-        axes: (axis(switch, link.port), axis(link.peer, link.peer_port)),
+        classes: (rule.class(switch, link.port), rule.class(link.peer, link.peer_port)),
         onward: waits.onward[number],
     };
     hops.map(hop).collect()
 }
 
-/// The SL's lanes by the axis before, if any, and the axis after.
-type LanesBetween = [[u8; AXES + 1]; AXES + 1];
-
 /// Follows routes and records dependencies.
-struct Walk<'a> {
-    lanes: &'a TorusLanes,
+struct Walk<'a, R> {
+    rule: &'a R,
     /// By link.
     hops: &'a [Hop],
-    /// By SL.
-    between: Vec<LanesBetween>,
     /// Switches with hosts.
     sources: Vec<u16>,
     /// Switches with hosts by SL to the current egress switch; empty between egress switches.
@@ -87,22 +155,14 @@ struct Walk<'a> {
     waits: Waits,
 }
 
-impl<'a> Walk<'a> {
-    fn new(topology: &'a Topology, lanes: &'a TorusLanes, hops: &'a [Hop]) -> Self {
-        let axis = |number: usize| (number != NO_AXIS).then_some(number);
-        let between = |sl: usize| -> LanesBetween {
-            std::array::from_fn(|before| {
-                let vl = |after| lanes.vl_by_axes(axis(before), axis(after), sl as u8);
-                std::array::from_fn(|after| vl(after) % LANES as u8)
-            })
-        };
+impl<'a, R: Rule> Walk<'a, R> {
+    fn new(topology: &'a Topology, rule: &'a R, hops: &'a [Hop]) -> Self {
         Self {
-            lanes,
+            rule,
             hops,
-            between: (0..SLS).map(between).collect(),
             sources: sources(topology),
             by_sl: Default::default(),
-            sls: Vec::new(),
+            sls: vec![0; topology.switch_count()],
             seen: vec![(0, 0); topology.switch_count()],
             number: 0,
             waits: Waits::none(topology),
@@ -112,24 +172,23 @@ impl<'a> Walk<'a> {
     /// Follows the routes of all hosts to a LID. Of those with the same SL, each is followed up to
     /// where another has passed on the same lane.
     fn follow_all(&mut self, column: &Column<'_>) {
-        self.lanes.sls_to(column.to.egress_switch, &mut self.sls);
+        self.rule.sls_to(column.to.egress_switch, &mut self.sls);
         let mut by_sl = std::mem::take(&mut self.by_sl);
         for &source in &self.sources {
             by_sl[usize::from(self.sls[usize::from(source)]) % SLS].push(source);
         }
         for (sources, sl) in by_sl.iter_mut().zip(0..).filter(|(sources, _)| !sources.is_empty()) {
             self.number += 1;
-            let between: LanesBetween = self.between[sl];
-            sources.drain(..).for_each(|source| self.follow(column, source, &between));
+            sources.drain(..).for_each(|source| self.follow(column, source, sl));
         }
         self.by_sl = by_sl;
     }
 
-    fn follow(&mut self, column: &Column<'_>, source: u16, between: &LanesBetween) {
-        let (mut switch, mut came_along, mut held) = (source, NO_AXIS, None);
+    fn follow(&mut self, column: &Column<'_>, source: u16, sl: usize) {
+        let (mut switch, mut before, mut held) = (source, R::HOST, None);
         while let Some(link) = column.link(switch) {
             let hop = &self.hops[link];
-            let lane = between[came_along][usize::from(hop.axes.0)];
+            let lane = self.rule.vl(switch, before, hop.classes.0, sl);
             self.waits.used |= 1 << lane;
             if let Some((onward, held)) = held {
                 self.waits.add(onward, held, link, lane);
@@ -138,12 +197,12 @@ impl<'a> Walk<'a> {
             if std::mem::replace(last, self.number) != self.number {
                 *lanes = 0;
             }
-            let before = std::mem::replace(lanes, *lanes | 1 << lane);
-            if before >> lane & 1 == 1 {
+            let passed = std::mem::replace(lanes, *lanes | 1 << lane);
+            if passed >> lane & 1 == 1 {
                 return;
             }
             held = Some((hop.onward, lane));
-            (switch, came_along) = (hop.peer, hop.axes.1.into());
+            (switch, before) = (hop.peer, hop.classes.1);
         }
     }
 }

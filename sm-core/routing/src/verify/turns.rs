@@ -2,19 +2,16 @@
 
 use std::sync::Arc;
 
-use crate::lanes::torus::TorusLanes;
+use crate::lanes::{HopLanes, LEVEL_LANES};
 use crate::{PortMask, Topology};
-
-/// Number of lanes of a torus's QoS level.
-const LEVEL_LANES: usize = 4;
 
 /// The lanes of a tree's packets on each hop.
 #[derive(Clone, Debug)]
 pub enum Hops {
     /// The same lane on every link.
     OneLane,
-    /// On a torus, packets of this SL have a lane by ingress and egress port.
-    Torus(Arc<TorusLanes>, u8),
+    /// Packets of this SL have a lane by ingress and egress port.
+    ByPorts(Arc<dyn HopLanes>, u8),
 }
 
 /// A dependency: packets of one channel continue on another.
@@ -31,16 +28,14 @@ impl Hops {
     pub fn lanes(&self) -> usize {
         match self {
             Self::OneLane => 1,
-            Self::Torus(..) => LEVEL_LANES,
+            Self::ByPorts(..) => LEVEL_LANES.into(),
         }
     }
 
     fn lane(&self, switch: u16, in_port: u8, out_port: u8) -> usize {
         match self {
             Self::OneLane => 0,
-            Self::Torus(lanes, sl) => {
-                usize::from(lanes.vl(switch, in_port, out_port, *sl)) % LEVEL_LANES
-            }
+            Self::ByPorts(lanes, sl) => lanes.lane(lanes.vl(switch, in_port, out_port, *sl)).into(),
         }
     }
 

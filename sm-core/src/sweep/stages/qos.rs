@@ -76,7 +76,7 @@ impl Subnet {
         let mask = self.fabric.port(speaker).port_info().capability_mask();
         let operational = self.fabric.port(port).port_info().operational_vls();
         mask.contains(CapabilityMask::IS_SL_MAPPING_SUPPORTED).then(|| {
-            let vls = self.torus_vls(port, in_port).unwrap_or(self.qos_of(port).sl2vl);
+            let vls = self.hop_vls(port, in_port).unwrap_or(self.qos_of(port).sl2vl);
             port_qos::sl_to_vl(&vls, operational)
         })
     }
@@ -110,7 +110,7 @@ impl Subnet {
     fn vls_by_sl(&self, port: PortIndex) -> [u16; 16] {
         let operational = self.fabric.port(port).port_info().operational_vls();
         let vls =
-            self.torus_vl_sets(port).unwrap_or_else(|| self.qos_of(port).sl2vl.map(|vl| 1 << vl));
+            self.hop_vl_sets(port).unwrap_or_else(|| self.qos_of(port).sl2vl.map(|vl| 1 << vl));
         vls.map(|vls| port_qos::folded_set(vls, operational))
     }
 

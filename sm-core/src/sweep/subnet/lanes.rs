@@ -10,7 +10,6 @@ use super::routing::active::ActiveRouting;
 use crate::fabric::{Fabric, PortIndex, SwitchIndex};
 use crate::manage::{link, port_qos};
 use sm_config::{QosTables, Settings};
-use sm_routing::torus::TorusLanes;
 use sm_routing::{Lanes, Topology};
 
 /// Maximum number of lanes that an engine can select by SL.
@@ -101,7 +100,7 @@ impl Subnet {
     /// Whether ports need SL-to-VL tables: for QoS, for the bandwidth of virtual fabrics, or for
     /// routes to keep to their lanes.
     pub(in crate::sweep) fn needs_port_tables(&self) -> bool {
-        self.has_qos() || self.engine_sls() != 0
+        self.has_qos() || self.routing.made().is_some_and(|made| made.lanes().need_tables())
     }
 
     /// Whether ports arbitrate between VLs as settings or virtual fabrics have it. Once virtual
@@ -121,32 +120,33 @@ impl Subnet {
         number.is_some_and(|number| torus.axis(number, entry.num.0).is_none()) && leads_to_host
     }
 
-    /// The VLs by SL, as bit sets, on which packets leave a port of a torus, wherever they came
-    /// from; `None` without a torus.
-    pub(in crate::sweep) fn torus_vl_sets(&self, port: PortIndex) -> Option<[u16; 16]> {
+    /// The VLs by SL, as bit sets, on which packets leave a port, wherever they came from; `None`
+    /// unless packets change lanes from hop to hop.
+    pub(in crate::sweep) fn hop_vl_sets(&self, port: PortIndex) -> Option<[u16; 16]> {
         let made = self.routing.made()?;
-        let Lanes::Torus(torus) = made.lanes() else { return None };
+        let lanes = made.lanes().by_hop()?;
         let entry = self.fabric.port(port);
         let Some(switch) = self.fabric.node(entry.node).switch else {
-            return Some(self.torus_vls(port, 0)?.map(|vl| 1 << vl));
+            return Some(self.hop_vls(port, 0)?.map(|vl| 1 << vl));
         };
         let number = made.number(switch)?;
-        Some(std::array::from_fn(|sl| torus.vls(number, entry.num.0, sl as u8)))
+        Some(std::array::from_fn(|sl| lanes.vls(number, entry.num.0, sl as u8)))
     }
 
-    /// The SL-to-VL map of a torus for packets from `in_port` to `port`; `None` without a torus.
-    pub(in crate::sweep) fn torus_vls(&self, port: PortIndex, in_port: u8) -> Option<[u8; 16]> {
+    /// The SL-to-VL map for packets from `in_port` to `port`; `None` unless packets change lanes
+    /// from hop to hop.
+    pub(in crate::sweep) fn hop_vls(&self, port: PortIndex, in_port: u8) -> Option<[u8; 16]> {
         let made = self.routing.made()?;
-        let Lanes::Torus(torus) = made.lanes() else { return None };
+        let lanes = made.lanes().by_hop()?;
         let entry = self.fabric.port(port);
         let vl: Box<dyn Fn(u8) -> u8> = match self.fabric.node(entry.node).switch {
             Some(switch) => {
                 let (number, out_port) = (made.number(switch)?, entry.num.0);
-                Box::new(move |sl| torus.vl(number, in_port, out_port, sl))
+                Box::new(move |sl| lanes.vl(number, in_port, out_port, sl))
             }
             None => {
-                let lanes = data_vls(entry.port_info().operational_vls()).unwrap_or(1);
-                Box::new(move |sl| TorusLanes::host_vl(sl, lanes))
+                let data_lanes = data_vls(entry.port_info().operational_vls()).unwrap_or(1);
+                Box::new(move |sl| lanes.host_vl(sl, data_lanes))
             }
         };
         Some(std::array::from_fn(|sl| vl(sl as u8)))

@@ -294,7 +294,7 @@ impl RoutingState {
     /// Whether the lanes of the routing in force differ from the previous ones, or those were
     /// unknown; `true` once.
     pub(in crate::sweep) fn take_lanes_moved(&mut self) -> bool {
-        let has_lanes = self.made.as_ref().is_some_and(|made| made.lanes().engine_sls() != 0);
+        let has_lanes = self.made.as_ref().is_some_and(|made| made.lanes().need_tables());
         std::mem::take(&mut self.lanes_moved) && has_lanes
     }
 

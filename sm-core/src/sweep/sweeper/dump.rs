@@ -120,7 +120,7 @@ impl DumpJob {
             }
             DumpFileKind::Torus => match made.lanes() {
                 Lanes::Torus(torus) => return sink(&dump::torus(&tables, torus)),
-                Lanes::Free | Lanes::Layers(_) => return Ok(()),
+                Lanes::Free | Lanes::Layers(_) | Lanes::Dragonfly(_) => return Ok(()),
             },
             DumpFileKind::LidMatrix => dump::lid_matrix,
             DumpFileKind::Lfts => dump::lfts,

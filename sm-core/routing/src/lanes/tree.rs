@@ -1,4 +1,5 @@
-//! The spanning tree of a torus of which the trees of multicast groups are parts.
+//! The spanning tree of which the trees of multicast groups are parts, where packets change lanes
+//! from hop to hop.
 
 use crate::Link;
 
@@ -21,7 +22,13 @@ impl MasterTree {
         self.root
     }
 
-    /// The link of a switch towards the root; `None` at the root.
+    /// Whether a switch is part of the tree.
+    pub fn joins(&self, switch: u16) -> bool {
+        switch == self.root || self.up(switch).is_some()
+    }
+
+    /// The link of a switch towards the root; `None` at the root, and at switches that the tree does
+    /// not join.
     pub fn up(&self, switch: u16) -> Option<Link> {
         self.up.get(usize::from(switch)).copied().flatten()
     }
