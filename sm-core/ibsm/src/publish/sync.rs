@@ -339,10 +339,10 @@ mod tests {
     }
 
     #[test]
-    fn without_the_option_nothing_waits() {
+    fn without_the_option_no_write_waits() {
         let (now, followers) = (Instant::now(), SyncFollowers::default());
         followers.note_reply(now, Guid(7), true, || version(10));
-        assert_eq!(followers.acknowledged(now), NOTHING_AWAITED);
+        assert_eq!(followers.acknowledged(now).up_to, None);
         assert_eq!(followers.counts(), None);
     }
 }
