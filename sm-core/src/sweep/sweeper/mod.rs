@@ -287,7 +287,7 @@ impl Sweeper {
         let tasks = self.tasks_due().filter(|_| idle);
         let correction = self.subnet.correction_due().filter(|_| idle);
         let exchange = self.subnet.exchange.poll_timeout();
-        [self.advances_at, exchange, scheduled, grace, tasks, correction]
+        [self.advances_at, exchange, scheduled, grace, tasks, correction, self.reach.queued]
             .into_iter()
             .flatten()
             .min()
@@ -295,6 +295,7 @@ impl Sweeper {
 
     /// Performs due work. Spurious calls are allowed.
     pub fn handle_timeout(&mut self, now: Instant) {
+        self.reach.queued = None;
         self.subnet.exchange.handle_timeout(now);
         self.end_grace(now);
         self.run_tasks(now);

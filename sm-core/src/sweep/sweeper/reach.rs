@@ -12,9 +12,6 @@ use crate::smp::{Kind, Request, kinds};
 use crate::sweep::subnet::Subnet;
 use crate::sweep::subnet::owner::{OwnedRequest, RequestOwner};
 
-/// How long nothing may be heard before the neighbor is asked.
-const SILENCE: Duration = Duration::from_millis(500);
-
 /// What was heard of the fabric.
 #[derive(Debug, Default)]
 pub(super) struct Reach {
@@ -22,6 +19,8 @@ pub(super) struct Reach {
     heard: Option<Instant>,
     /// When the neighbor was asked last.
     asked: Option<Instant>,
+    /// When that request was queued, until the next turn of the driver, which sends it.
+    pub(super) queued: Option<Instant>,
 }
 
 impl Reach {
@@ -42,27 +41,27 @@ impl Sweeper {
         self.reach.heard
     }
 
-    /// Asks the neighbor of the SM's port for its NodeInfo if nothing was heard for half a second;
-    /// one request at a time. Returns when to call this again.
-    pub fn probe_fabric(&mut self, now: Instant) -> Instant {
-        let Reach { heard, asked } = self.reach;
+    /// Asks the neighbor of the SM's port for its NodeInfo if nothing was heard for as long as
+    /// `silence`; one request at a time. Returns when to call this again.
+    pub fn probe_fabric(&mut self, now: Instant, silence: Duration) -> Instant {
+        let Reach { heard, asked, .. } = self.reach;
         // Until the answer of the last request must have arrived.
         let settings = &self.subnet.settings;
         let timeout = Duration::from_millis(settings.transaction_timeout.into());
         let patience = timeout * (settings.transaction_retries + 1);
         let asked = asked.filter(|asked| heard.is_none_or(|heard| heard < *asked));
-        let due = heard.map(|heard| heard + SILENCE);
-        let due = due.max(asked.map(|asked| asked + patience + SILENCE)).unwrap_or(now);
+        let due = heard.map(|heard| heard + silence);
+        let due = due.max(asked.map(|asked| asked + patience + silence)).unwrap_or(now);
         if now < due {
             return due;
         }
         let fabric = &self.subnet.fabric;
         let neighbor = fabric.sm_port().and_then(|port| fabric.port(port).peer());
         if let Some(port) = neighbor {
-            self.reach.asked = Some(now);
+            (self.reach.asked, self.reach.queued) = (Some(now), Some(now));
             self.subnet.exchange.push(Request::new(Kind::Neighbor, port));
         }
-        now + SILENCE
+        now + silence
     }
 }
 

@@ -41,6 +41,8 @@ const SESSION_PATIENCE: Duration = Duration::from_secs(15);
 /// [`PROBE_INTERVAL`].
 const FEED_SILENCE: Duration = Duration::from_secs(1);
 const PROBE_INTERVAL: Duration = Duration::from_millis(500);
+/// How long a master may hear nothing from the fabric before it asks its neighbor.
+const REACH_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Totals since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -281,7 +283,8 @@ impl Succession {
     /// Makes sure that the fabric is heard as long as it can be reached.
     fn reach(&mut self, now: Instant, parts: &mut Parts<'_>) {
         if self.follows || self.shares {
-            self.wake(Some(parts.sweeper.probe_fabric(now)));
+            let silence = REACH_INTERVAL.min(vouched(parts.sweeper) / 4);
+            self.wake(Some(parts.sweeper.probe_fabric(now, silence)));
             self.check_reach(now, parts.sweeper);
         }
         parts.feed.note_heard(self.heard(now, parts.sweeper));
