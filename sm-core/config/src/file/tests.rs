@@ -126,8 +126,8 @@ fn mistakes_are_ignored_and_reported_with_their_place() {
             "sm.conf:7: subnet_timeout takes a number, not '20 s'; the line is ignored",
             "sm.conf:8: m_key_protection_level must be 0 to 3, not 7; 2 is used",
             "sm.conf:9: routing_engine takes names among minhop, updn, dnup, ftree, lash, dor, \
-             torus-2QoS, sssp, dfsssp, nue, layers, dla, file and no_fallback, separated by commas, \
-             not 'ftre,updn'; updn is used",
+             torus-2QoS, sssp, dfsssp, nue, layers, dla, file and no_fallback, separated by \
+             commas, not 'ftre,updn'; updn is used",
             "sm.conf:10: sweep_interval takes a number, not 'x'; the line is ignored",
             "sm.conf:12: lmc must be 0 to 7, not 300; the line is ignored",
             "sm.conf:13: qos_swe_high_limit takes a number from -1 to 255, not '9 of 255'; 9 is \

@@ -27,8 +27,8 @@ impl MasterTree {
         switch == self.root || self.up(switch).is_some()
     }
 
-    /// The link of a switch towards the root; `None` at the root, and at switches that the tree does
-    /// not join.
+    /// The link of a switch towards the root; `None` at the root, and at switches that the tree
+    /// does not join.
     pub fn up(&self, switch: u16) -> Option<Link> {
         self.up.get(usize::from(switch)).copied().flatten()
     }

@@ -1,9 +1,9 @@
 //! Chooses a route to each LID among those found, by load.
 //!
 //! Each switch takes the link at which the path ahead is loaded least; a link costs its load
-//! squared, as in `sssp`. The routes of all hosts then count for the LIDs that follow. Then all LIDs
-//! choose once more, with the loads of all others known. LIDs of switches take part in the choice,
-//! and do not count, as little is sent to them.
+//! squared, as in `sssp`. The routes of all hosts then count for the LIDs that follow. Then all
+//! LIDs choose once more, with the loads of all others known. LIDs of switches take part in the
+//! choice, and do not count, as little is sent to them.
 
 use ib_mad::types::Lid;
 
