@@ -10,6 +10,7 @@ mod control;
 mod counting;
 mod demux;
 mod traps;
+mod virtual_ports;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};

@@ -19,6 +19,7 @@ mod forward;
 mod subnet;
 mod virtual_time;
 
+pub use agent::virtual_port::VirtualPortView;
 pub use check::{LostRoute, RouteCheck, RouteReport};
 pub use counters::{Counters, DropReason};
 pub use fabric::{

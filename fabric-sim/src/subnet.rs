@@ -18,6 +18,7 @@ use ib_mad::wire::attribute::{
 
 use crate::agent::congestion::Congestion;
 use crate::agent::performance::CounterSupport;
+use crate::agent::virtual_port::{self, VirtualPorts};
 
 use self::build::{PORT_INFO_LEN, reset_port_info, reset_state, reset_switch};
 pub(crate) use self::tables::{
@@ -110,6 +111,8 @@ pub(crate) struct Subnet {
     pub(crate) counter_support: CounterSupport,
     /// Settings and logs of congestion control.
     pub(crate) congestion: Congestion,
+    /// Virtual ports, by the port that has them.
+    pub(crate) virtual_ports: HashMap<PortIndex, VirtualPorts>,
     /// Counters beyond those in [`Port::traffic`].
     rare: RareCounters,
     /// Links that train up to this rate only, by both of their ports.
@@ -299,6 +302,10 @@ impl Subnet {
             self.tables[port.0 as usize] = None;
             self.clear_counters(port);
             self.congestion.reset(port);
+            if let Some(virtual_ports) = self.virtual_ports.get_mut(&port) {
+                virtual_ports.reset();
+            }
+            virtual_port::show(self, port);
             self[port].state = reset_state(self.node_of(port).is_switch(), self[port].number);
         }
         if let Some(switch) = self.switch_mut(node) {

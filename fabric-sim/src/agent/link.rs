@@ -45,6 +45,9 @@ impl Subnet {
             };
             self.port_info_mut(end).set_port_physical_state(default);
             self.set_port_state(end, PortState::Down);
+            if let Some(virtual_ports) = self.virtual_ports.get_mut(&end) {
+                virtual_ports.link_down();
+            }
             let traffic = &mut self[end].traffic;
             traffic.link_downed = traffic.link_downed.saturating_add(1);
             self.state_changed(end);

@@ -12,6 +12,7 @@ pub(crate) mod port_info;
 pub(crate) mod port_tables;
 mod switch;
 pub(crate) mod trap;
+pub(crate) mod virtual_port;
 
 use ib_mad::types::Lid;
 use ib_mad::wire::MAD_LEN;
@@ -139,6 +140,13 @@ fn answer(
         AttributeId::MULTICAST_FORWARDING_TABLE => {
             switch::multicast_forwarding(subnet, query, data)
         }
+        AttributeId::VIRTUALIZATION_INFO => virtual_port::virtualization_info(subnet, query, data),
+        AttributeId::VPORT_INFO => virtual_port::vport_info(subnet, query, data),
+        AttributeId::VNODE_INFO => virtual_port::vnode_info(subnet, query, data),
+        AttributeId::VPORT_STATE => virtual_port::vport_state(subnet, query, data),
+        AttributeId::VNODE_DESCRIPTION => virtual_port::vnode_description(subnet, query, data),
+        AttributeId::VPORT_GUID_INFO => virtual_port::vport_guid_info(subnet, query, data),
+        AttributeId::VPKEY_TABLE => virtual_port::vpkey_table(subnet, query, data),
         // RandomForwardingTable: all switches here are linear. Notice: nodes send traps and keep no
         // queue.
         _ => Err(UNSUPPORTED),

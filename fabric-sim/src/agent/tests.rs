@@ -1,6 +1,6 @@
 //! One rule of an agent per test.
 
-use ib_mad::types::{Guid, Lid, Mtu, PortNum};
+use ib_mad::types::{Guid, Lid, Mtu, PKey, PortNum};
 use ib_mad::wire::MAD_LEN;
 use ib_mad::wire::attribute::{
     CapabilityMask, LinkSpeeds, LinkWidths, NodeInfo, PortInfo, PortPhysState, PortState,
@@ -679,4 +679,64 @@ proptest! {
             prop_assert!(view.base_lid() <= Lid::UNICAST_LAST);
         }
     }
+}
+
+/// The steps of a manager, and what the agent refuses.
+#[test]
+fn virtual_ports_follow_the_steps_of_a_manager() {
+    use ib_mad::wire::attribute::{VPKeyTable, VPortInfo, VPortState, VirtualizationInfo};
+    const INFO: AttributeId = AttributeId::VIRTUALIZATION_INFO;
+    let mut bench = Bench::new();
+    let port = bench.port("H1", 1);
+    assert_eq!(bench.get(port, INFO, 0).0, UNSUPPORTED);
+    virtual_port::add(&mut bench.subnet, port, 200);
+    assert!(virtual_port::plug(&mut bench.subnet, port, 130, Some(Guid(0xF0)), true));
+    assert!(!virtual_port::plug(&mut bench.subnet, port, 201, None, true));
+    let state_of = |bench: &mut Bench, index: u32| {
+        let (status, data) = bench.get(port, AttributeId::VPORT_STATE, index / 128);
+        assert_eq!(status, OK);
+        VPortState::of(&data).state(index as usize % 128)
+    };
+    let (_, mut info) = bench.get(port, INFO, 0);
+    let shown = VirtualizationInfo::of(&info);
+    assert_eq!((shown.vport_cap(), shown.vport_index_top()), (200, 130));
+    assert!(!shown.virtualization_enable() && !shown.vport_state_change());
+    assert_eq!((state_of(&mut bench, 0), state_of(&mut bench, 130)), (2, 1));
+    VirtualizationInfo::of_mut(&mut info).set_virtualization_enable(true);
+    assert_eq!(bench.set(port, INFO, 0, &info).0, OK);
+    assert_eq!((state_of(&mut bench, 130), state_of(&mut bench, 129)), (2, 1));
+    // Active needs Armed, and an active physical port.
+    let step = |bench: &mut Bench, state| {
+        let mut data = [0; 64];
+        VPortInfo::of_mut(&mut data).set_vport_state(state);
+        bench.set(port, AttributeId::VPORT_INFO, 130 << 16, &data).0
+    };
+    assert_eq!(step(&mut bench, PortState::Active), INVALID);
+    assert_eq!(step(&mut bench, PortState::Armed), OK);
+    assert_eq!(step(&mut bench, PortState::Active), INVALID);
+    for state in [PortState::Armed, PortState::Active] {
+        bench.set_state("S1", 1, state);
+        bench.set_state("H1", 1, state);
+    }
+    bench.set_state("S1", 1, PortState::Active);
+    bench.set_state("H1", 1, PortState::Active);
+    assert_eq!(step(&mut bench, PortState::Active), OK);
+    let mut keys = [PKey(0); 32];
+    keys[1] = PKey(0x8005);
+    let mut table = [0; 64];
+    VPKeyTable::of_mut(&mut table).set_pkeys(&keys);
+    assert_eq!(bench.set(port, AttributeId::VPKEY_TABLE, 130 << 16 | 1, &table).0, OK);
+    assert_eq!(bench.set(port, AttributeId::VPKEY_TABLE, 130 << 16 | 4, &table).0, INVALID);
+    assert_eq!(bench.get(port, AttributeId::VPORT_INFO, 7 << 16).0, INVALID);
+    let view = virtual_port::views(&bench.subnet, port).pop().unwrap();
+    assert_eq!((view.guid, view.state), (Guid(0xF0), PortState::Active));
+    assert_eq!((view.pkeys.len(), view.pkeys[33]), (34, PKey(0x8005)));
+    // A change shows until it is cleared.
+    virtual_port::plug(&mut bench.subnet, port, 5, None, true);
+    let (_, mut info) = bench.get(port, INFO, 0);
+    assert!(VirtualizationInfo::of(&info).vport_state_change());
+    assert_eq!(bench.set(port, INFO, 0, &info).0, OK);
+    info = bench.get(port, INFO, 0).1;
+    assert!(!VirtualizationInfo::of(&info).vport_state_change());
+    assert!(VirtualizationInfo::of(&info).virtualization_enable());
 }

@@ -43,6 +43,10 @@ pub struct ServeArgs {
     /// Interval at which a link is cut or restored or a switch rebooted, chosen by the seed
     #[arg(long, value_name = "MILLISECONDS")]
     chaos: Option<u64>,
+    /// Give every adapter port this many virtual ports, with a virtual function at each; see
+    /// 'ibfabric ctl help' for virtual-ports, vport-up and vport-down
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=1023))]
+    virtual_ports: Option<u16>,
     /// Drop undeliverable packets instead of returning them to the sender; tools under ibsim's
     /// preload library wait for returned packets
     #[arg(long)]
@@ -122,6 +126,9 @@ pub fn serve(args: &ServeArgs) -> Result<(), CliError> {
         Options { seed: args.seed, return_undelivered: !args.silent_drops, ..Options::default() };
     let mut fabric = Fabric::new(&net, options);
     let now = Instant::now();
+    if let Some(count) = args.virtual_ports {
+        fabric.add_virtual_ports_everywhere(now, count);
+    }
     for line in &net.commands {
         let done = Command::parse(line).map_err(|error| error.to_string());
         if let Err(error) = done.and_then(|command| command.carry_out(&mut fabric, now)) {

@@ -52,6 +52,22 @@ pub enum ControlError {
         /// The port number.
         port: u8,
     },
+    /// Only channel adapters have virtual ports.
+    #[error("node '{0}' is no channel adapter, and has no virtual ports")]
+    NoAdapter(String),
+    /// The port does not support such a virtual port.
+    #[error(
+        "port {port} of node '{node}' has no virtual port {index}; give it some with \
+         virtual-ports NODE HIGHEST, and use indices from 1 on"
+    )]
+    NoVirtualPort {
+        /// The node's id.
+        node: String,
+        /// The port number.
+        port: u8,
+        /// The index of the virtual port.
+        index: u16,
+    },
     /// The settings of congestion control do not make the port mark packets, or log.
     #[error(
         "port {port} of node '{node}' does not mark packets or log events: its threshold of \

@@ -58,6 +58,12 @@ pub enum Command {
     Congest(String, u8, u16, Option<(String, String)>, Sl),
     /// Whether the agents of a node know the class of congestion control.
     CongestionClass(String, bool),
+    /// Give an adapter virtual ports, up to this index.
+    VirtualPorts(String, u16),
+    /// Plug a virtual function: its virtual port leaves Down.
+    VirtualPortUp(String, u8, u16, Option<Guid>),
+    /// Unplug a virtual function.
+    VirtualPortDown(String, u8, u16),
     /// Cut or restore a link or reboot a switch at this interval; `None` stops that.
     Chaos(Option<Duration>),
     /// Send trap 129, 130 or 131 from a port: an error threshold was reached.
@@ -84,6 +90,7 @@ count-rate NODE PORT COUNTER PER_SECOND | \
 degrade NODE PORT RATE|off | counting plain|extended|additional | \
 congest NODE PORT NUMBER [FROM TO [SL]] | congestion-class NODE on|off | \
 trap 129|130|131 NODE PORT | \
+virtual-ports NODE HIGHEST | vport-up NODE PORT INDEX [GUID] | vport-down NODE PORT INDEX | \
 description NODE TEXT | system-image-guid NODE GUID | help | quit \
 (NODE: id, \"description\" or 0xGUID; SHARE: 0.01 or 1%; \
 COUNTER: as PortRcvErrors, listed by counters; RATE: as 1xSDR)";
@@ -153,6 +160,15 @@ impl Command {
                 congestion_class(&words).ok_or_else(usage("congestion-class NODE on|off"))
             }
             "trap" => trap(&words).ok_or_else(usage("trap 129|130|131 NODE PORT")),
+            "virtual-ports" => {
+                virtual_ports(&words).ok_or_else(usage("virtual-ports NODE HIGHEST"))
+            }
+            "vport-up" => {
+                virtual_port_up(&words).ok_or_else(usage("vport-up NODE PORT INDEX [GUID]"))
+            }
+            "vport-down" => {
+                virtual_port_down(&words).ok_or_else(usage("vport-down NODE PORT INDEX"))
+            }
             "description" => match words.split_first() {
                 Some((node, text)) if !text.is_empty() => {
                     Ok(Self::Description((*node).to_owned(), text.join(" ")))
@@ -265,6 +281,18 @@ impl Command {
             Self::CongestionClass(name, is_known) => {
                 let node = find(fabric, &name)?;
                 fabric.set_congestion_class(node, is_known)
+            }
+            Self::VirtualPorts(name, cap) => {
+                let node = find(fabric, &name)?;
+                fabric.add_virtual_ports(node, cap)
+            }
+            Self::VirtualPortUp(name, port, index, guid) => {
+                let node = find(fabric, &name)?;
+                fabric.virtual_port_up(now, node, port, index, guid)
+            }
+            Self::VirtualPortDown(name, port, index) => {
+                let node = find(fabric, &name)?;
+                fabric.virtual_port_down(now, node, port, index)
             }
             Self::Chaos(pace) => {
                 fabric.set_chaos(now, pace);
@@ -411,6 +439,27 @@ fn congestion_class(words: &[&str]) -> Option<Command> {
     }
 }
 
+fn virtual_ports(words: &[&str]) -> Option<Command> {
+    let [node, cap] = words else { return None };
+    Some(Command::VirtualPorts((*node).to_owned(), cap.parse().ok()?))
+}
+
+fn virtual_port_up(words: &[&str]) -> Option<Command> {
+    let ([node, port, index], rest) = words.split_first_chunk()?;
+    let guid = match rest {
+        [] => None,
+        [guid] => Some(guid.parse().ok()?),
+        _ => return None,
+    };
+    let (port, index) = (port.parse().ok()?, index.parse().ok()?);
+    Some(Command::VirtualPortUp((*node).to_owned(), port, index, guid))
+}
+
+fn virtual_port_down(words: &[&str]) -> Option<Command> {
+    let [node, port, index] = words else { return None };
+    Some(Command::VirtualPortDown((*node).to_owned(), port.parse().ok()?, index.parse().ok()?))
+}
+
 fn trap(words: &[&str]) -> Option<Command> {
     let (number, at) = words.split_first()?;
     let number = TrapNumber(number.parse().ok()?);
@@ -514,6 +563,7 @@ fn node_json(fabric: &Fabric, node: NodeIndex) -> Value {
                 "phys_state": port.phys_state.to_string(),
                 "reregistrations": port.reregistrations,
                 "link": link,
+                "virtual_ports": virtual_ports_json(fabric, node, number),
             })
         })
         .collect();
@@ -524,6 +574,20 @@ fn node_json(fabric: &Fabric, node: NodeIndex) -> Value {
         "up": view.up,
         "ports": ports,
     })
+}
+
+fn virtual_ports_json(fabric: &Fabric, node: NodeIndex, port: u8) -> Vec<Value> {
+    let json = |view: crate::VirtualPortView| {
+        let pkeys: Vec<String> = view.pkeys.iter().map(ToString::to_string).collect();
+        json!({
+            "index": view.index,
+            "guid": view.guid.to_string(),
+            "state": view.state.to_string(),
+            "lid": view.lid.0,
+            "pkeys": pkeys,
+        })
+    };
+    fabric.virtual_ports(node, port).into_iter().map(json).collect()
 }
 
 /// The counters of a node's ports as JSON, by port and the specification's name: their values in
@@ -574,6 +638,13 @@ mod tests {
         assert!(Command::parse("plug h 1 s").is_err() && Command::parse("move h 1").is_err());
         let all = Command::Counts("h".to_owned(), None);
         assert_eq!(Command::parse("counters h"), Ok(all));
+        let up = |guid| Ok(Command::VirtualPortUp("h".to_owned(), 1, 2, guid));
+        assert_eq!(Command::parse("vport-up h 1 2"), up(None));
+        assert_eq!(Command::parse("vport-up h 1 2 0x2c9"), up(Some(Guid(0x2C9))));
+        let down = Command::VirtualPortDown("h".to_owned(), 1, 2);
+        assert_eq!(Command::parse("vport-down h 1 2"), Ok(down));
+        let some = Command::VirtualPorts("h".to_owned(), 8);
+        assert_eq!(Command::parse("virtual-ports h 8"), Ok(some));
         assert_eq!(Command::parse("counters"), Ok(Command::Status));
         for nothing in ["", "  \n", "# a comment"] {
             assert_eq!(Command::parse(nothing), Ok(Command::Nothing));

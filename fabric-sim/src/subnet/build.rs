@@ -212,6 +212,7 @@ impl Subnet {
             descriptions: Vec::with_capacity(net.nodes().len()),
             names: HashMap::with_capacity(net.nodes().len()),
             counter_support: CounterSupport::default(),
+            virtual_ports: HashMap::new(),
             rare: RareCounters::default(),
             congestion: Congestion::default(),
             degraded: HashMap::new(),

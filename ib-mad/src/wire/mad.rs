@@ -218,6 +218,20 @@ named_codes! {
     LED_INFO = 0x0031, "LedInfo";
     /// Extended port information of Mellanox and NVIDIA devices, SM class.
     MLNX_EXT_PORT_INFO = 0xFF90, "MlnxExtPortInfo";
+    /// Virtual ports of a port of NVIDIA's adapters, SM class.
+    VIRTUALIZATION_INFO = 0xFFB0, "VirtualizationInfo";
+    /// State and addresses of a virtual port, SM class.
+    VPORT_INFO = 0xFFB1, "VPortInfo";
+    /// The node of a virtual port, SM class.
+    VNODE_INFO = 0xFFB2, "VNodeInfo";
+    /// States of virtual ports, SM class.
+    VPORT_STATE = 0xFFB3, "VPortState";
+    /// Description of a virtual port's node, SM class.
+    VNODE_DESCRIPTION = 0xFFB4, "VNodeDescription";
+    /// GUIDs of a virtual port, SM class.
+    VPORT_GUID_INFO = 0xFFB5, "VPortGUIDInfo";
+    /// P_Keys of a virtual port, SM class.
+    VPKEY_TABLE = 0xFFB6, "VPKeyTable";
 }
 
 named_codes! {

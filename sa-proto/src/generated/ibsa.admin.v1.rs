@@ -29,7 +29,7 @@ pub struct InspectRequest {
     /// JSON instead of text.
     #[prost(bool, tag = "20")]
     pub json: bool,
-    #[prost(oneof = "inspect_request::What", tags = "1, 2, 3, 4, 5, 6, 7")]
+    #[prost(oneof = "inspect_request::What", tags = "1, 2, 3, 4, 5, 6, 7, 8")]
     pub what: ::core::option::Option<inspect_request::What>,
 }
 /// Nested message and enum types in `InspectRequest`.
@@ -55,6 +55,9 @@ pub mod inspect_request {
         Ports(super::Listing),
         #[prost(message, tag = "7")]
         Links(super::Listing),
+        /// Virtual ports that are not Down.
+        #[prost(message, tag = "8")]
+        VirtualPorts(super::Listing),
     }
 }
 /// How evenly switches use their links to others.

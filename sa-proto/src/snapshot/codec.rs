@@ -11,7 +11,7 @@ use prost::bytes::Bytes;
 use super::blocks::{BlockReader, BlockWriter};
 use super::builder::BuildError;
 use super::delta::{self, Delta, DeltaError};
-use super::device::{Mft, PortTables, SubnetManager};
+use super::device::{Mft, PortTables, SubnetManager, VirtualPorts};
 use super::digest::{BucketSet, Checksum, replace};
 use super::encoding::{Canonical, Malformed, Reader, decode};
 use super::fabric::{FabricPlane, Lft, Node, PathSls, Subnet};

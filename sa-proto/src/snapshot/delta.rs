@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use super::change::{Changeable, MissingRow, TableDelta};
-use super::device::{Mft, PortTables, SubnetManager};
+use super::device::{Mft, PortTables, SubnetManager, VirtualPorts};
 use super::digest::{Checksum, subnet_digest};
 use super::fabric::{FabricPlane, Lft, Node, PathSls, Subnet};
 use super::policy::{Partition, PortGroup, QosLevel, QosRule, VirtualFabric};

@@ -1,7 +1,7 @@
 //! Rows of the fabric plane that only some queries use: QoS and multicast tables of devices, and
 //! the subnet managers of the subnet.
 
-use ib_mad::types::{Guid, Lid};
+use ib_mad::types::{Guid, Lid, PKey};
 
 use super::encoding::canonical;
 use super::row::{NoPatch, Row};
@@ -59,6 +59,46 @@ pub struct SubnetManager {
     pub info: [u8; 21],
 }
 
+/// The virtual ports (SR-IOV) of a port that are not Down. Packets for them have the LID of that
+/// port, and a GRH.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VirtualPorts {
+    /// GUID of the port that has them, the key of this row.
+    pub port_guid: Guid,
+    /// P_Keys of that port and of all of its virtual ports, each once.
+    pub pkeys: Vec<PKey>,
+    /// Ascending by index, each once.
+    pub ports: Vec<VirtualPort>,
+}
+
+/// A virtual port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VirtualPort {
+    /// Its index at the port.
+    pub index: u16,
+    /// Code of its state, as PortState.
+    pub state: u8,
+    /// Its GUID.
+    pub guid: Guid,
+    /// GUID of its node.
+    pub node_guid: Guid,
+    /// Whether the GUID is its own: no other port has it.
+    pub is_usable: bool,
+    /// Whether it needs a LID of its own, which it does not have.
+    pub needs_lid: bool,
+    /// Description of its node.
+    pub description: String,
+    /// Its P_Key table without the invalid keys at the end.
+    pub pkeys: Vec<PKey>,
+}
+
+impl VirtualPort {
+    /// Whether it is reached by its GUID, beside that of the port that has it.
+    pub fn is_reached(&self, port_guid: Guid) -> bool {
+        self.is_usable && !self.needs_lid && self.guid != port_guid
+    }
+}
+
 macro_rules! rows {
     ($($row:ident by $field:ident, $table:ident;)*) => {$(
         impl Row for $row {
@@ -75,9 +115,12 @@ rows! {
     PortTables by node, PortTables;
     Mft by switch, Mfts;
     SubnetManager by port_guid, SubnetManagers;
+    VirtualPorts by port_guid, VirtualPorts;
 }
 
 canonical!(PortTables { node, sl_to_vl_maps, sl_to_vl, vl_arb_blocks, vl_arb });
 canonical!(Mft { switch, blocks });
 canonical!(MftBlock { block, position, masks });
+canonical!(VirtualPorts { port_guid, pkeys, ports });
+canonical!(VirtualPort { index, state, guid, node_guid, is_usable, needs_lid, description, pkeys });
 canonical!(SubnetManager { port_guid, lid, info });

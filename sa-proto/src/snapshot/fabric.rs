@@ -8,7 +8,7 @@ use ib_mad::types::{Guid, Lid, Lifetime, PKey, PortNum, Rate};
 
 use super::blocks::{BLOCK_LEN, BLOCKS_MAX};
 use super::by_lid::by_lid_row;
-use super::device::{Mft, PortTables, SubnetManager};
+use super::device::{Mft, PortTables, SubnetManager, VirtualPorts};
 use super::encoding::canonical;
 use super::entries::Entries;
 use super::policy::{Partition, PortGroup, PrefixRoute, QosLevel, QosRule, VirtualFabric};
@@ -29,6 +29,8 @@ pub struct FabricPlane {
     pub path_sls: Vec<Arc<PathSls>>,
     /// SL-to-VL and VL arbitration tables, ascending by node GUID.
     pub port_tables: Vec<Arc<PortTables>>,
+    /// Virtual ports, ascending by the GUID of the port that has them.
+    pub virtual_ports: Vec<Arc<VirtualPorts>>,
     /// Multicast forwarding tables, ascending by the switch's node GUID.
     pub mfts: Vec<Arc<Mft>>,
     /// Subnet managers, ascending by port GUID.
@@ -55,6 +57,7 @@ impl FabricPlane {
             lfts,
             path_sls,
             port_tables,
+            virtual_ports,
             mfts: _,
             subnet_managers,
             partitions,
@@ -68,6 +71,7 @@ impl FabricPlane {
             && same_rows(lfts, &other.lfts)
             && same_rows(path_sls, &other.path_sls)
             && same_rows(port_tables, &other.port_tables)
+            && same_rows(virtual_ports, &other.virtual_ports)
             && same_rows(subnet_managers, &other.subnet_managers)
             && same_rows(partitions, &other.partitions)
             && same_rows(port_groups, &other.port_groups)

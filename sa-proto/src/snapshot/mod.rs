@@ -42,7 +42,7 @@ pub use builder::BuildError;
 pub use by_lid::BlockPatch;
 pub use change::Changes;
 pub use delta::{Delta, DeltaError};
-pub use device::{Mft, MftBlock, PortTables, SubnetManager};
+pub use device::{Mft, MftBlock, PortTables, SubnetManager, VirtualPort, VirtualPorts};
 pub use digest::{BUCKETS, BucketSet, Checksum, Digest, PlaneBuckets};
 pub use entries::Entries;
 pub use fabric::{FabricPlane, Lft, Node, PathSls, Port, Subnet, limited_rate};

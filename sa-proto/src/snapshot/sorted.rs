@@ -89,6 +89,7 @@ macro_rules! all_tables {
                 qos_rules: QosRule,
                 virtual_fabrics: VirtualFabric,
                 path_sls: PathSls,
+                virtual_ports: VirtualPorts,
             }
             registry { $($table: $row,)* }
         }

@@ -10,7 +10,7 @@ use super::version::Version;
 
 /// Version of the layout of rows, deltas and checksums. Peers and cache files with a different one
 /// are rejected.
-pub const SCHEMA: u32 = 5;
+pub const SCHEMA: u32 = 6;
 
 /// All data that SA queries are answered from, at one instant.
 ///

@@ -51,6 +51,8 @@ crate::registry_tables!([tables] {
     VirtualFabrics = 10;
     /// SLs of paths, by node GUID of the source's switch.
     PathSls = 11;
+    /// Virtual ports, by the GUID of the port that has them.
+    VirtualPorts = 12;
 });
 
 impl Table {
@@ -69,6 +71,6 @@ mod tests {
         for &table in Table::ALL {
             assert_eq!(Table::from_number(table as u8), Some(table));
         }
-        assert_eq!(Table::from_number(12), None);
+        assert_eq!(Table::from_number(13), None);
     }
 }

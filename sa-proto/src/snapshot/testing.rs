@@ -33,6 +33,26 @@ pub(crate) fn lft(switch: Guid, blocks: &[u8]) -> Lft {
     Lft { switch, ports }
 }
 
+/// As many virtual ports as the node has ports, with what its description says.
+fn virtual_ports(node: &Node) -> VirtualPorts {
+    let port = |index: u16| VirtualPort {
+        index,
+        state: 4,
+        guid: Guid(node.guid.0 + 1000 + u64::from(index)),
+        node_guid: node.guid,
+        is_usable: node.description[0] != 2,
+        needs_lid: false,
+        description: format!("vf{}", node.description[0]),
+        pkeys: vec![PKey(node.description[0].into())],
+    };
+    let pkeys = vec![PKey::DEFAULT_FULL];
+    VirtualPorts {
+        port_guid: node.guid,
+        pkeys,
+        ports: (0..node.ports.len() as u16).map(port).collect(),
+    }
+}
+
 /// Rows with keys from a small range, so that independently drawn planes have keys in common.
 fn rows<T, C: FromIterator<Arc<T>> + std::fmt::Debug>(
     row: impl Fn(u64, u8) -> T + Clone + 'static,
@@ -62,10 +82,11 @@ pub(crate) fn fabric() -> impl Strategy<Value = FabricPlane> {
     });
     (any::<u8>(), nodes, lfts, mfts).prop_map(|(prefix, nodes, lfts, mfts)| FabricPlane {
         subnet: Subnet { prefix: u64::from(prefix % 2), sa_key: 0x1234, ..Subnet::default() },
-        nodes,
         path_sls: (lfts.iter().skip(1))
             .map(|lft| Arc::new(PathSls { switch: lft.switch, sls: lft.ports.to_vec() }))
             .collect(),
+        virtual_ports: nodes.iter().skip(1).map(|node| Arc::new(virtual_ports(node))).collect(),
+        nodes,
         lfts,
         mfts,
         qos_rules: vec![],

@@ -12,7 +12,7 @@ use ib_mad::wire::mad::{AttributeId, Method, Status};
 use ib_mad::wire::record::PathRecord;
 use ib_mad::wire::record::path::component as path;
 use ib_mad::wire::sa::{ComponentMask, SaMad, attribute};
-use sa_proto::snapshot::{FabricPlane, PathSls, Port};
+use sa_proto::snapshot::{FabricPlane, PathSls, Port, VirtualPort, VirtualPorts};
 use sa_server::query::redirect::Redirection;
 use sa_server::serve::responder::{Outcome, Responder, ResponderConfig};
 use sa_server::stats::Stats;
@@ -420,4 +420,80 @@ fn policy_decides_the_bits_that_the_engine_does_not() {
         sa.ask(packet).1.first().map(|path| path.sl().get())
     };
     assert_eq!((ask(3), ask(11), ask(8)), (Some(3), Some(11), None));
+}
+
+/// Host 3 with two virtual ports of which the first is in a partition with one of host 1.
+fn with_virtual_ports() -> FabricPlane {
+    let virtual_port = |index: u16, guid: u64, pkeys: &[u16]| VirtualPort {
+        index,
+        state: 4,
+        guid: Guid(guid),
+        node_guid: Guid(guid),
+        is_usable: true,
+        needs_lid: false,
+        description: String::new(),
+        pkeys: pkeys.iter().copied().map(PKey).collect(),
+    };
+    let row = |host: u16, pkeys: &[u16], ports: Vec<VirtualPort>| {
+        let pkeys = pkeys.iter().copied().map(PKey).collect();
+        Arc::new(VirtualPorts { port_guid: Chain::host_guid(host), pkeys, ports })
+    };
+    let mut plane = TWO.plane(|_| {});
+    let mut needs_lid = virtual_port(3, 0xF3, &[0xFFFF]);
+    needs_lid.needs_lid = true;
+    plane.virtual_ports = vec![
+        row(1, &[0xFFFF, 0x8005], vec![virtual_port(1, 0xE1, &[0x8005])]),
+        row(
+            3,
+            &[0xFFFF, 0x8005],
+            vec![
+                virtual_port(1, 0xF1, &[0xFFFF, 0x8005]),
+                virtual_port(2, 0xF2, &[0xFFFF]),
+                needs_lid,
+            ],
+        ),
+    ];
+    plane
+}
+
+fn between(from: u16, source: Guid, destination: Guid) -> Packet {
+    let mut packet = path_request(from, 1, 2, 1);
+    let gid = |guid| Gid::new(SUBNET_PREFIX_DEFAULT, guid);
+    record(&mut packet).set_sgid(gid(source)).set_dgid(gid(destination));
+    packet
+}
+
+#[test]
+fn a_virtual_port_is_reached_at_the_lid_of_its_port_with_a_grh() {
+    let mut sa = Sa::of(&with_virtual_ports());
+    let (status, records) = sa.ask(between(2, Chain::host_guid(2), Guid(0xF1)));
+    assert_eq!((status, records.len()), (Status::OK, 1));
+    let path = &records[0];
+    assert_eq!((path.slid(), path.dlid(), path.pkey()), (Lid(2), Lid(3), PKey(0xFFFF)));
+    assert_eq!(path.dgid(), Gid::new(SUBNET_PREFIX_DEFAULT, Guid(0xF1)));
+    assert_eq!(path.hop_limit(), 2, "senders add a GRH");
+    // Back as well; between physical ports there is none.
+    let (_, records) = sa.ask(between(3, Guid(0xF1), Chain::host_guid(2)));
+    assert_eq!((records[0].dlid(), records[0].hop_limit()), (Lid(2), 2));
+    assert_eq!(sa.path(2, 3).unwrap().hop_limit(), 0);
+    // One that needs a LID of its own has none.
+    let (status, _) = sa.ask(between(2, Chain::host_guid(2), Guid(0xF3)));
+    assert_ne!(status, Status::OK);
+}
+
+#[test]
+fn paths_between_virtual_ports_are_in_a_partition_of_both() {
+    let mut sa = Sa::of(&with_virtual_ports());
+    let (status, records) = sa.ask(between(1, Guid(0xE1), Guid(0xF1)));
+    assert_eq!((status, records.len()), (Status::OK, 1));
+    assert_eq!(records[0].pkey(), PKey(0x8005));
+    // The other one of host 3 is not in it, nor is the physical port.
+    for destination in [Guid(0xF2), Chain::host_guid(3)] {
+        let (status, _) = sa.ask(between(1, Guid(0xE1), destination));
+        assert_eq!(status, Status::SA_NO_RECORDS, "{destination}");
+    }
+    // What asks at the LID of a host may be any of its virtual ports.
+    let mut of_partition = also(between(1, Guid(0xE1), Guid(0xF1)), path::PKEY);
+    record(&mut of_partition).set_pkey(PKey(0x8005));
+    assert_eq!(sa.ask(of_partition).1.len(), 1);
 }

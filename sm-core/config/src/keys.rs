@@ -439,6 +439,9 @@ settings! {
         /// or all is all that have numbers. Growth of counters is passed if it is named:
         /// port_errors, port_data_counters, port_select.
         event_plugin_kinds: Option<String> = None, start;
+        /// Virtual ports of adapters (SR-IOV): 0 ignores them, 1 disables them, 2 enables and
+        /// manages them.
+        virt_enabled: u8 = 0, sweep, 0..=2;
         /// Name of the Fm instance of that file to use; (null) is the one whose SubnetPrefix is
         /// subnet_prefix.
         vfabric_instance: Option<String> = None, start;

@@ -68,9 +68,15 @@ impl Fabric {
             target.link_seen = port.link_seen;
             target.peer = move_port(port.peer);
             target.owns_guid = port.owns_guid;
+            if let Some(virtual_ports) = self.ports[old].virtual_ports.take() {
+                next.virtual_index.add(*new, &virtual_ports);
+                next.ports[new.get()].virtual_ports = Some(virtual_ports);
+            }
         }
         next.sm_port = move_port(self.sm_port);
         next.new_links = NewLinks::All;
+        next.settle_virtual_guids();
+        next.set_awaits_virtual_ports(self.awaits_virtual_ports());
         next
     }
 }

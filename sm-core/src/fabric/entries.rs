@@ -8,7 +8,9 @@ use ib_mad::wire::attribute::{
 };
 use sa_proto::snapshot;
 
-use super::{ForwardingTable, HeldQos, MulticastTable, NodeIndex, PortIndex, SwitchIndex};
+use super::{
+    ForwardingTable, HeldQos, MulticastTable, NodeIndex, PortIndex, SwitchIndex, VirtualPorts,
+};
 
 /// A channel adapter, switch or router.
 #[derive(Debug)]
@@ -143,6 +145,8 @@ pub struct Port {
     pub(super) peer: Option<PortIndex>,
     /// Whether its port GUID is its own, or another port's; `None` until that is settled.
     pub(super) owns_guid: Option<bool>,
+    /// Its virtual ports, once they are read.
+    pub(super) virtual_ports: Option<Box<VirtualPorts>>,
 }
 
 impl Port {

@@ -18,6 +18,7 @@ mod plane;
 mod policy_rows;
 mod port_qos;
 mod route;
+mod virtual_ports;
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -37,6 +38,10 @@ pub use plane::SubnetParameters;
 pub use policy_rows::PolicyRows;
 pub use port_qos::HeldQos;
 pub use route::DirectedRoute;
+use virtual_ports::VirtualIndex;
+pub use virtual_ports::{
+    INDICES_MAX, VIRTUAL_PKEYS_MAX, VIRTUAL_PORTS_MAX, VirtualPort, VirtualPorts,
+};
 
 /// Maximum number of node slots, including those of absent nodes. There are 49,151 unicast LIDs,
 /// and a node needs one to be usable.
@@ -68,6 +73,7 @@ pub struct Fabric {
     /// Node names given by the operator, by GUID.
     names: Arc<HashMap<Guid, Arc<str>>>,
     new_links: NewLinks,
+    virtual_index: VirtualIndex,
 }
 
 impl Fabric {
@@ -284,6 +290,7 @@ impl Fabric {
             link_seen: 0,
             peer: None,
             owns_guid: None,
+            virtual_ports: None,
         }));
         self.nodes.push(Node {
             guid,
@@ -336,6 +343,7 @@ impl Fabric {
         }
         for port in self.ports_of(index) {
             self.unlink(port);
+            self.remove_virtual_ports(port);
             let port = self.port_mut(port);
             port.known = false;
             port.reregistered_in = 0;

@@ -88,6 +88,7 @@ impl Fabric {
             virtual_fabrics: shared(&policy.virtual_fabrics),
             mfts: self.multicast_tables(),
             port_tables: self.port_tables(),
+            virtual_ports: self.virtual_port_rows(),
             subnet_managers: shared(&parameters.managers),
         }
     }

@@ -49,6 +49,9 @@ pub fn absent_guids(fabric: &Fabric, config: &PartitionConfig) -> AbsentGuids {
     for port in fabric.end_ports() {
         absent.remove(&fabric.port(port).guid);
     }
+    for (_, _, port) in fabric.usable_virtual_ports() {
+        absent.remove(&port.guid());
+    }
     let count = absent.len();
     let mut first: Vec<_> = absent.into_iter().map(|guid| (guid, config.line_of(guid))).collect();
     first.sort_unstable_by_key(|&(guid, line)| (line.unwrap_or(usize::MAX), guid));

@@ -30,6 +30,8 @@ pub struct PortKeys {
 #[derive(Clone, Debug, Default)]
 pub struct Memberships {
     ports: HashMap<PortIndex, Arc<PortKeys>>,
+    /// P_Keys of virtual ports, by the port that has them and their index.
+    virtual_ports: BTreeMap<(PortIndex, u16), Arc<PortKeys>>,
     /// Partitions that have members, by the P_Key of limited ones.
     occupied: BTreeSet<PKey>,
 }
@@ -60,9 +62,23 @@ impl Memberships {
             };
             found.ports.insert(port, keys);
         }
+        for (host, index, port) in fabric.usable_virtual_ports() {
+            let (kind, guid) = (NodeType::Ca, port.guid());
+            let physical = found.ports.get(&host).filter(|_| guid == fabric.port(host).guid);
+            let keys = if let Some(physical) = physical {
+                physical.clone()
+            } else if rules.of_guid.contains_key(&guid) {
+                Arc::new(rules.keys(kind, guid, false, false, allow_both))
+            } else {
+                let keys = || Arc::new(rules.keys(kind, guid, false, false, allow_both));
+                of_kind.entry(kind).or_insert_with(keys).clone()
+            };
+            found.virtual_ports.insert((host, index), keys);
+        }
         // Most ports share one wanted table.
         let mut seen = HashSet::new();
-        for keys in found.ports.values().filter(|keys| seen.insert(Arc::as_ptr(keys))) {
+        let all = found.ports.values().chain(found.virtual_ports.values());
+        for keys in all.filter(|keys| seen.insert(Arc::as_ptr(keys))) {
             found.occupied.extend(keys.keys.iter().map(|key| PKey(key.base())));
         }
         found
@@ -75,12 +91,18 @@ impl Memberships {
             config.partitions().iter().map(|partition| partition.pkey.base()).collect();
         for (&port, keys) in &mut self.ports {
             let held = fabric.port(port).pkeys.iter().copied();
-            for key in held.filter(|key| key.is_valid() && !defined.contains(&key.base())) {
-                if !keys.keys.contains(&key) {
-                    Arc::make_mut(keys).keys.push(key);
-                }
-            }
+            keep(keys, held.filter(|key| !defined.contains(&key.base())));
         }
+        for (&(host, index), keys) in &mut self.virtual_ports {
+            let port = fabric.virtual_ports(host).and_then(|ports| ports.get(index));
+            let held = port.into_iter().flat_map(|port| port.pkeys.iter().copied());
+            keep(keys, held.filter(|key| !defined.contains(&key.base())));
+        }
+    }
+
+    /// Wanted P_Keys of a virtual port.
+    pub fn virtual_keys(&self, host: PortIndex, index: u16) -> Option<&Arc<PortKeys>> {
+        self.virtual_ports.get(&(host, index))
     }
 
     /// Wanted P_Keys of an end port.
@@ -108,6 +130,15 @@ impl Memberships {
                 sl: if qos { partition.sl } else { Sl::default() },
             })
             .collect()
+    }
+}
+
+/// Adds the valid ones of `held` to the P_Keys of a port.
+fn keep(keys: &mut Arc<PortKeys>, held: impl Iterator<Item = PKey>) {
+    for key in held.filter(|key| key.is_valid()) {
+        if !keys.keys.contains(&key) {
+            Arc::make_mut(keys).keys.push(key);
+        }
     }
 }
 

@@ -4,20 +4,22 @@
 //! Queue pairs name P_Keys by table index. So a P_Key keeps its index,
 //! and only new ones get an index. Partition membership is decided in `partition`.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use ib_mad::types::PKey;
 use ib_mad::wire::attribute::PKEYS_PER_BLOCK;
 
 use super::partition::{Memberships, PortKeys};
-use crate::fabric::{Fabric, PortIndex};
+use crate::fabric::{Fabric, PortIndex, VirtualPort};
 use sm_config::Settings;
 
 /// The P_Key tables that all ports should have.
 #[derive(Clone, Debug, Default)]
 pub struct PKeyPlan {
     tables: ByPort<Arc<[PKey]>>,
+    /// Of virtual ports, by the port that has them and their index.
+    virtual_tables: BTreeMap<(PortIndex, u16), Arc<[PKey]>>,
     /// The P_Key checks of switches at external ports, where they are configured.
     checks: ByPort<Checks>,
     /// End ports whose tables are too small, with the P_Keys that do not fit.
@@ -25,6 +27,8 @@ pub struct PKeyPlan {
     /// Switch ports whose table cannot hold all P_Keys of their neighbour, so that they enforce
     /// nothing.
     pub unchecked: Vec<PortIndex>,
+    /// Virtual ports whose tables are too small, with the number of P_Keys that do not fit.
+    pub short_virtual: BTreeMap<(PortIndex, u16), usize>,
 }
 
 /// The packets that a switch checks at a port (PartitionEnforcementInbound and -Outbound).
@@ -59,8 +63,38 @@ impl PKeyPlan {
             }
             plan.tables.insert(port, table.clone());
         }
+        for (host, index, port) in fabric.usable_virtual_ports() {
+            let Some(wanted) = memberships.virtual_keys(host, index) else { continue };
+            let (table, left_out) = rules.table(&port.pkeys, wanted, port.pkey_capacity());
+            if !left_out.is_empty() {
+                plan.short_virtual.insert((host, index), left_out.len());
+            }
+            plan.virtual_tables.insert((host, index), shared(&mut known, table));
+        }
         plan.check(fabric, settings, &mut known);
         plan
+    }
+
+    /// The P_Keys that the switch checks for a port that has virtual ports, or may have some that
+    /// were not read yet: those of all of them.
+    fn checked_of_all(
+        &self,
+        fabric: &Fabric,
+        settings: &Settings,
+        at: PortIndex,
+        host: PortIndex,
+    ) -> Vec<PKey> {
+        let mut all = self.table(host).unwrap_or_default().to_vec();
+        for (_, table) in self.virtual_tables.range((host, 0)..=(host, u16::MAX)) {
+            all.extend_from_slice(table);
+        }
+        if awaits_virtual_ports(fabric, settings, host) {
+            all.extend_from_slice(&fabric.port(at).pkeys);
+        }
+        let mut seen = HashSet::new();
+        let mut keys = checked(&all);
+        keys.retain(|key| seen.insert(*key));
+        keys
     }
 
     /// Tables and enforcement of the switch ports at the far ends of links.
@@ -86,9 +120,14 @@ impl PKeyPlan {
                 };
                 if wanted.inbound() || wanted.outbound() {
                     let Some(table) = self.tables.get(peer) else { continue };
-                    let of_table = || shared(known, checked(table));
-                    let mut keys =
-                        of_tables.entry(Arc::as_ptr(table)).or_insert_with(of_table).clone();
+                    let has_more = fabric.virtual_ports(peer).is_some()
+                        || awaits_virtual_ports(fabric, settings, peer);
+                    let mut keys = if has_more {
+                        shared(known, self.checked_of_all(fabric, settings, port, peer))
+                    } else {
+                        let of_table = || shared(known, checked(table));
+                        of_tables.entry(Arc::as_ptr(table)).or_insert_with(of_table).clone()
+                    };
                     if keys.len() > capacity {
                         keys = shared(known, keys[..capacity].to_vec());
                         checks = Checks::default();
@@ -104,6 +143,37 @@ impl PKeyPlan {
     /// The table that a port should have, up to its last key; `None` if the SM does not manage it.
     pub fn table(&self, port: PortIndex) -> Option<&[PKey]> {
         self.tables.get(port).map(|table| &**table)
+    }
+
+    /// The content of a block of a virtual port's table that should be set, if it is not right.
+    pub fn wanted_virtual_block(
+        &self,
+        (host, index): (PortIndex, u16),
+        port: &VirtualPort,
+        number: u16,
+    ) -> Option<[PKey; PKEYS_PER_BLOCK]> {
+        let table = self.virtual_tables.get(&(host, index))?;
+        let wanted = block(table, number);
+        (block(&port.pkeys, number) != wanted).then_some(wanted)
+    }
+
+    /// Blocks of the table of a virtual port that are not right.
+    pub fn wrong_virtual_blocks(&self, at: (PortIndex, u16), port: &VirtualPort) -> Vec<u16> {
+        let wrong = |number: &u16| self.wanted_virtual_block(at, port, *number).is_some();
+        (0..port.pkey_blocks()).filter(wrong).collect()
+    }
+
+    /// Ports with virtual ports whose tables are not right.
+    pub fn wrong_virtual_hosts(&self, fabric: &Fabric) -> Vec<PortIndex> {
+        let mut hosts: Vec<PortIndex> = fabric
+            .usable_virtual_ports()
+            .filter(|&(host, index, port)| {
+                !self.wrong_virtual_blocks((host, index), port).is_empty()
+            })
+            .map(|(host, ..)| host)
+            .collect();
+        hosts.dedup();
+        hosts
     }
 
     /// Enforcement to set at a switch port. Unchanged while the port does not hold the table to
@@ -134,6 +204,15 @@ impl PKeyPlan {
         let wanted = block(table, number);
         (block(current, number) != wanted).then_some(wanted)
     }
+}
+
+/// Whether a port may have virtual ports that were not read yet. Until they are, the switch keeps
+/// admitting the P_Keys that it admits.
+fn awaits_virtual_ports(fabric: &Fabric, settings: &Settings, port: PortIndex) -> bool {
+    const MANAGED: u8 = 2;
+    settings.virt_enabled == MANAGED
+        && fabric.virtual_ports(port).is_none()
+        && fabric.can_have_virtual_ports(port)
 }
 
 /// A value for each of most ports.

@@ -291,11 +291,13 @@ fn take_out(core: &mut Core, alias: Guid) {
 }
 
 /// Removes aliases of ports that left the fabric or whose GUID table became too small, and
-/// aliases equal to some port's port GUID.
+/// aliases equal to the GUID of some port or virtual port.
 pub(super) fn fabric_changed(core: &mut Core, ports: &Ports) {
     let lost = |row: &&std::sync::Arc<AliasGuid>| {
         let room = ports.by_guid(row.port_guid).map_or(0, |port| port.guid_cap);
-        row.index >= room || ports.by_guid(row.alias).is_some()
+        let is_taken =
+            ports.by_guid(row.alias).is_some() || ports.by_virtual_guid(row.alias).is_some();
+        row.index >= room || is_taken
     };
     let lost: Vec<_> = core.alias_guids.rows().iter().filter(lost).map(|row| row.alias).collect();
     for alias in lost {

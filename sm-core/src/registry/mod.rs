@@ -240,9 +240,17 @@ macro_rules! core {
 sa_proto::registry_tables!([core] {});
 
 impl Core {
-    /// The port with this port GUID or alias GUID.
+    /// The port with this port GUID, or that of a virtual port, or alias GUID.
     fn owner<'p>(&self, ports: &'p Ports, guid: Guid) -> Option<&'p EndPort> {
-        ports.by_guid(guid).or_else(|| ports.by_guid(self.alias_guids.get(guid)?.port_guid))
+        ports
+            .by_guid(guid)
+            .or_else(|| ports.by_virtual_guid(guid))
+            .or_else(|| ports.by_guid(self.alias_guids.get(guid)?.port_guid))
+    }
+
+    /// Whether no port has this GUID any more.
+    fn is_gone(&self, ports: &Ports, guid: Guid) -> bool {
+        self.owner(ports, guid).is_none() && !ports.may_be_virtual(guid)
     }
 
     /// Queues an event; drops the oldest if the queue is full.

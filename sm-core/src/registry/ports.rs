@@ -151,6 +151,10 @@ pub struct Ports {
     pub settings: Settings,
     ports: Vec<EndPort>,
     by_guid: HashMap<Guid, u32, RandomState>,
+    /// Physical ports by the GUIDs of their virtual ports.
+    virtual_ports: HashMap<Guid, Guid, RandomState>,
+    /// Whether there may be virtual ports that are not known yet.
+    awaits_virtual_ports: bool,
     /// Ports that were there and may come back. Their GUIDs are theirs.
     absent: Arc<HashSet<Guid, RandomState>>,
     /// Index into `ports` plus 1, by LID; 0 if no port has the LID.
@@ -181,6 +185,8 @@ impl Ports {
             by_pkeys: PKeySets::new(&ports),
             ports,
             by_guid,
+            virtual_ports: HashMap::default(),
+            awaits_virtual_ports: false,
             absent: Arc::default(),
             by_lid,
             virtual_fabrics: ByMgid::default(),
@@ -210,7 +216,19 @@ impl Ports {
             ..Self::new(parameters.prefix, sm_port, ports)
         };
         all.set_virtual_fabrics(&policy.virtual_fabrics, &policy.port_groups);
+        all.set_virtual_ports(virtual_ports(fabric), fabric.awaits_virtual_ports());
         all
+    }
+
+    /// Sets the GUIDs of virtual ports, each with that of the physical port, and whether there may
+    /// be others that are not known yet.
+    pub fn set_virtual_ports(
+        &mut self,
+        guids: impl IntoIterator<Item = (Guid, Guid)>,
+        awaits_others: bool,
+    ) {
+        self.virtual_ports = guids.into_iter().collect();
+        self.awaits_virtual_ports = awaits_others;
     }
 
     /// Adds the GUIDs of all ports that have LIDs, present or not, and those of nodes.
@@ -221,7 +239,19 @@ impl Ports {
 
     /// Whether a port has or had this port GUID, or a node has it.
     pub fn is_known(&self, guid: Guid) -> bool {
-        self.by_guid.contains_key(&guid) || self.absent.contains(&guid)
+        self.by_guid.contains_key(&guid)
+            || self.virtual_ports.contains_key(&guid)
+            || self.absent.contains(&guid)
+    }
+
+    /// The port that has a virtual port with this GUID.
+    pub fn by_virtual_guid(&self, guid: Guid) -> Option<&EndPort> {
+        self.by_guid(*self.virtual_ports.get(&guid)?)
+    }
+
+    /// Whether a GUID that no port has may be that of a virtual port which is not known yet.
+    pub fn may_be_virtual(&self, guid: Guid) -> bool {
+        self.awaits_virtual_ports && !self.absent.contains(&guid)
     }
 
     /// Sets the virtual fabrics that apply to new groups, with their port groups.
@@ -279,7 +309,15 @@ impl Ports {
     }
 }
 
-/// The end port at `index`. Ports with equal P_Keys share these, which most do: `tables` has all
+/// Physical ports by the GUIDs of their virtual ports.
+fn virtual_ports(fabric: &Fabric) -> impl Iterator<Item = (Guid, Guid)> {
+    let usable = fabric.usable_virtual_ports();
+    let reached = usable.filter(|(_, _, port)| !port.needs_lid());
+    reached.map(|(host, _, port)| (port.guid(), fabric.port(host).guid))
+}
+
+/// The end port at `index`, with the P_Keys of its virtual ports, since it asks for these, too.
+/// Ports with equal P_Keys share these, which most do: `tables` has all
 /// so far.
 fn end_port(
     fabric: &Fabric,
@@ -288,7 +326,10 @@ fn end_port(
 ) -> Option<EndPort> {
     let port = fabric.port(index);
     let info = port.port_info();
-    let pkeys: Vec<_> = port.pkeys.iter().copied().filter(|key| key.is_valid()).collect();
+    let pkeys: Vec<_> = match fabric.virtual_ports(index) {
+        Some(_) => fabric.pkeys_of_all(index),
+        None => port.pkeys.iter().copied().filter(|key| key.is_valid()).collect(),
+    };
     let pkeys = tables.get(&pkeys[..]).cloned().unwrap_or_else(|| {
         let pkeys: Arc<[PKey]> = pkeys.into();
         tables.insert(pkeys.clone());

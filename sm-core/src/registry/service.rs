@@ -249,7 +249,7 @@ pub(super) fn fabric_changed(core: &mut Core, ports: &Ports) {
     let gone = |rid: ServiceRid| {
         let asked = core.service.asked_by.get(&rid);
         let guid = asked.copied().unwrap_or(rid.service_gid.guid());
-        core.owner(ports, guid).is_none().then_some((rid, guid))
+        core.is_gone(ports, guid).then_some((rid, guid))
     };
     let gone: Vec<(ServiceRid, Guid)> = rows.filter_map(gone).collect();
     for (rid, guid) in &gone {

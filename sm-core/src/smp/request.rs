@@ -210,6 +210,28 @@ requests! {
         /// A block of the port's GUID table.
         SetGuidInfo: Set "GUIDInfo" GUID_INFO;
     }
+    /// The task that sets up virtual ports; `block` has the index of the virtual port, and the
+    /// block of a table: see [`virtual_block`].
+    VirtualPorts {
+        /// VirtualizationInfo of the port.
+        Virtualization: Get "VirtualizationInfo" VIRTUALIZATION_INFO;
+        /// VirtualizationInfo that enables or disables virtual ports, and clears VPortStateChange.
+        SetVirtualization: Set "VirtualizationInfo" VIRTUALIZATION_INFO;
+        /// A block of states of virtual ports, counted from 0.
+        VPortState: Get "VPortState" VPORT_STATE;
+        /// VPortInfo of a virtual port.
+        VPortInfo: Get "VPortInfo" VPORT_INFO;
+        /// VNodeInfo of a virtual port.
+        VNodeInfo: Get "VNodeInfo" VNODE_INFO;
+        /// VNodeDescription of a virtual port.
+        VNodeDescription: Get "VNodeDescription" VNODE_DESCRIPTION;
+        /// A block of the P_Key table of a virtual port.
+        VPKeys: Get "VPKeyTable" VPKEY_TABLE;
+        /// A block of the P_Key table of a virtual port.
+        SetVPKeys: Set "VPKeyTable" VPKEY_TABLE;
+        /// VPortInfo with the step to Armed or Active.
+        SetVPortInfo: Set "VPortInfo" VPORT_INFO;
+    }
 }
 
 impl Kind {
@@ -253,6 +275,20 @@ impl Kind {
 pub const ALL_IN_PORTS: u16 = 1 << 8;
 /// Selects all output ports of the switch.
 pub const ALL_OUT_PORTS: u16 = 1 << 9;
+
+/// Bits of the block number of a request to a virtual port that are the block of a table; the bits
+/// above are the index of the virtual port.
+const VIRTUAL_BLOCK_BITS: u32 = 6;
+
+/// Block number of a request to virtual port `index`, below 1,024, for block `block`, below 64.
+pub const fn virtual_block(index: u16, block: u16) -> u16 {
+    index << VIRTUAL_BLOCK_BITS | block
+}
+
+/// Index and block from the block number of a request to a virtual port.
+pub const fn of_virtual_block(number: u16) -> (u16, u16) {
+    (number >> VIRTUAL_BLOCK_BITS, number & ((1 << VIRTUAL_BLOCK_BITS) - 1))
+}
 
 /// The node that a request is sent to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -328,5 +364,6 @@ mod tests {
             assert_eq!(name, kind.attribute());
         }
         assert_eq!(Kind::Probe.attribute(), "NodeInfo");
+        assert_eq!(of_virtual_block(virtual_block(1023, 63)), (1023, 63));
     }
 }

@@ -14,8 +14,9 @@
 //!   in force; `lanes`: SLs of paths; `partitioning`, `sharding`, `shard`, `pending_clients`: the
 //!   wanted state of each; `m_keys`, `keys`: chooses M_Keys; `service`: end ports that came and
 //!   went; `owner`: the trait of each owner of requests; `log`: log lines.
-//! - `tasks`: work between sweeps. `multicast`, `guid_info`, `reregister`; `babble`: disables ports
-//!   that send traps without end.
+//! - `tasks`: work between sweeps. `multicast`, `guid_info`, `reregister`, `partitions`;
+//!   `virtual_ports`: sets up virtual ports of adapters; `babble`: disables ports that send traps
+//!   without end.
 //! - `stages`: the sweep under way, in the order of a sweep. `light`: detects changes. `discover`:
 //!   walks the fabric; inside it, `contradiction`: detects links that cannot both exist, and
 //!   duplicate GUIDs; `unresponsive`: probes silent nodes from all sides; `came_back`: logs
@@ -62,3 +63,5 @@ pub use sweeper::Sweeper;
 pub use sweeper::dry_run::{Change, Changes, FieldChange};
 pub use sweeper::dump::{DumpFileKind, DumpJob, DumpScope};
 pub use tasks::multicast::job::{MulticastJob, MulticastOutcome};
+pub use tasks::virtual_ports::Counters as VirtualPortCounters;
+pub use tasks::virtual_ports::trouble::{Trouble as VirtualPortTrouble, What as VirtualPortFault};

@@ -46,3 +46,4 @@ mod sweep;
 mod takeover;
 mod throttled;
 mod unrest;
+mod virtual_ports;

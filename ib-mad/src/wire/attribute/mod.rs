@@ -15,6 +15,7 @@ mod port_info;
 mod sm_info;
 mod switch_info;
 mod table;
+mod virtual_port;
 
 pub use capability::{CapabilityMask, CapabilityMask2};
 pub use class_port_info::{ClassPortInfo, ClassPortInfoRepr};
@@ -48,6 +49,12 @@ pub use table::{
     VlArbitrationTable, VlArbitrationTableRepr, pkey_table_modifier, sl_to_vl_modifier,
     vl_arbitration_modifier,
 };
+pub use virtual_port::{
+    VNodeDescription, VNodeDescriptionRepr, VNodeInfo, VNodeInfoRepr, VPKeyTable, VPKeyTableRepr,
+    VPORT_STATES_PER_BLOCK, VPortCapabilityMask, VPortGuidInfo, VPortGuidInfoRepr, VPortInfo,
+    VPortInfoRepr, VPortState, VPortStateRepr, VirtualizationInfo, VirtualizationInfoRepr,
+    virtual_port_modifier,
+};
 
 use super::field::Layout;
 use super::mad::AttributeId;
@@ -73,6 +80,13 @@ pub fn layout_of(attribute: AttributeId) -> Option<Layout> {
         AttributeId::VENDOR_DIAG => VendorDiag::LAYOUT,
         AttributeId::LED_INFO => LedInfo::LAYOUT,
         AttributeId::MLNX_EXT_PORT_INFO => MlnxExtPortInfo::LAYOUT,
+        AttributeId::VIRTUALIZATION_INFO => VirtualizationInfo::LAYOUT,
+        AttributeId::VPORT_INFO => VPortInfo::LAYOUT,
+        AttributeId::VNODE_INFO => VNodeInfo::LAYOUT,
+        AttributeId::VPORT_STATE => VPortState::LAYOUT,
+        AttributeId::VNODE_DESCRIPTION => VNodeDescription::LAYOUT,
+        AttributeId::VPORT_GUID_INFO => VPortGuidInfo::LAYOUT,
+        AttributeId::VPKEY_TABLE => VPKeyTable::LAYOUT,
         _ => return None,
     })
 }
@@ -95,6 +109,6 @@ mod tests {
             assert!(end <= layout.len * 8, "{}", layout.name);
             layouts += 1;
         }
-        assert_eq!(layouts, 18 + 14 + 2);
+        assert_eq!(layouts, 25 + 14 + 2);
     }
 }

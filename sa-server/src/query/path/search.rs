@@ -435,6 +435,7 @@ impl Search<'_> {
             dlid,
             reversible,
             is_loopback: source.0.is_same_port(destination.0),
+            needs_grh: source.1.is_virtual || destination.1.is_virtual,
             rate: reported_rate(&parameters, source.1, reversible.then_some(destination.1)),
         })
     }
@@ -458,6 +459,8 @@ pub(crate) struct Path {
     dlid: Lid,
     reversible: bool,
     is_loopback: bool,
+    /// Whether an end is a virtual port.
+    needs_grh: bool,
     rate: Rate,
 }
 
@@ -468,14 +471,18 @@ impl Path {
         self.parameters.level
     }
 
-    /// The path as a PathRecord. Only paths to another subnet have a HopLimit: they go
-    /// through a router.
+    /// The path as a PathRecord. Paths to another subnet have a HopLimit, since they go through a
+    /// router; so have those of virtual ports, since senders add a GRH then.
     #[inline(always)]
     pub(crate) fn record(&self, gids: ShownGids, preference: u8) -> [u8; PathRecord::LEN] {
         let Parameters { limit, lifetime, pkey, sl, .. } = self.parameters;
         // A path from a port to itself takes no time, even if the request asks for a lifetime.
         let lifetime = if self.is_loopback { 0 } else { lifetime };
-        let hop_limit = if gids.dgid.is_some() { HOP_LIMIT_MAX } else { 0 };
+        let hop_limit = match gids.dgid {
+            Some(_) => HOP_LIMIT_MAX,
+            None if self.needs_grh => HOP_LIMIT_VIRTUAL,
+            None => 0,
+        };
         let exactly = |value: u8| u64::from(Selector::Exactly.code() << 6 | value & 0x3F);
         let mut record = [0; PathRecord::LEN];
         // Word by word, where the layout's setters would write bit by bit. ServiceID is omitted,
@@ -499,6 +506,8 @@ impl Path {
     }
 }
 
+/// HopLimit of paths between virtual ports, or from or to one; the vendor's manager reports it too.
+const HOP_LIMIT_VIRTUAL: u8 = 2;
 /// HopLimit of paths to another subnet.
 const HOP_LIMIT_MAX: u8 = 255;
 /// Preference of paths that share no LID with each other.

@@ -10,6 +10,7 @@ use super::partition::PartitionsBuilder;
 use super::path::Paths;
 use super::scan::{Fabric, Scanned};
 use super::sl::Sls;
+use super::virtual_ports::VirtualNames;
 use super::walk::{Before, Switches, Topology, columns};
 use super::{AliasPlace, Tables, Walked};
 use crate::tables::qos_match::{GroupSets, QosMatcher};
@@ -39,14 +40,20 @@ pub(super) fn build(
             (columns, paths, column)
         },
     );
-    let (mut records, (end_classes, mut ports)) = nodes;
+    let (mut records, (mut end_classes, mut ports)) = nodes;
     let column_of = |lid: Lid| column.get(lid.index()).copied().unwrap_or(EndPort::DETACHED);
     for port in &mut ports {
         port.column = column_of(port.lid);
     }
 
+    let names = VirtualNames::of(plane, &ports, &mut end_classes, &mut partitions);
     let lmc_of = |port: &EndPort| end_classes[port.class()].lmc;
-    let (end_ports, contradictions) = EndPorts::build(ports, lmc_of, column_of);
+    let (mut end_ports, mut contradictions) = EndPorts::build(ports, lmc_of, column_of);
+    if !names.names.is_empty() {
+        let (named, [_, refused]) = end_ports.with_aliases(&[], &names.names);
+        end_ports = named.with_lid_classes(&names.by_lid);
+        contradictions += refused + names.left_out;
+    }
     records.node_of_lid = fabric.node_of_lid(&lids);
     records.index(&end_ports);
     let partitions = partitions.finish();

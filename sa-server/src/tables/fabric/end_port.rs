@@ -3,7 +3,7 @@
 //! Both hold the same 16-byte records, four per cache line, so that a look-up reads one line. An
 //! end port is a port with its own LID: of a channel adapter, of a router, or port 0 of a switch.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
@@ -228,15 +228,30 @@ impl EndPorts {
         (Self { slots: slots.0.into(), by_lid, own, all, aliased }, refused)
     }
 
+    /// Same, where ports with these base LIDs have these classes if they are found by LID.
+    pub(super) fn with_lid_classes(mut self, classes: &HashMap<Lid, u16>) -> Self {
+        let mut by_lid = self.by_lid.to_vec();
+        for entry in by_lid.iter_mut().filter(|entry| entry.guid.0 != 0) {
+            if let Some(&class) = classes.get(&entry.lid) {
+                entry.class = class;
+            }
+        }
+        self.by_lid = by_lid.into();
+        self
+    }
+
     /// The port whose own GUID this is.
     pub(crate) fn by_own_guid(&self, guid: Guid) -> Option<&EndPort> {
         let key = guid.0.swap_bytes();
         self.own.binary_search_by_key(&key, in_order).ok().map(|at| &self.own[at])
     }
 
-    /// Whether a port is found by the GUID of `alias`, and it is not that port's own.
+    /// Whether a port is found by the GUID of `alias`, and it is neither that port's own nor that of
+    /// a virtual port, which has another class.
     fn is_alias(&self, alias: &EndPort) -> bool {
-        self.by_guid(alias.guid).is_some() && self.by_own_guid(alias.guid).is_none()
+        let found = self.by_guid(alias.guid);
+        found.is_some_and(|found| (found.lid, found.class) == (alias.lid, alias.class))
+            && self.by_own_guid(alias.guid).is_none()
     }
 }
 

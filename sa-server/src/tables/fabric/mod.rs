@@ -13,6 +13,7 @@ mod record;
 mod scan;
 mod sl;
 mod trace;
+mod virtual_ports;
 mod walk;
 
 use std::sync::Arc;
@@ -49,6 +50,8 @@ pub struct EndClass {
     pub rates: RateSupport,
     /// Port groups that it is in, as far as QoS rules name them.
     pub groups: GroupSet,
+    /// Whether it is a virtual port, which receives packets by its GID: they need a GRH.
+    pub is_virtual: bool,
 }
 
 /// Everything that the SA's answers are taken from.

@@ -223,6 +223,7 @@ impl<'a> Fabric<'a> {
                     lmc,
                     rates: RateSupport::of_port(&info(port)),
                     groups: groups.intern(port.guid, scanned.kind),
+                    is_virtual: false,
                 };
                 let class = *known.entry(class).or_insert_with(|| {
                     classes.push(class);

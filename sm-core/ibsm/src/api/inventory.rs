@@ -10,16 +10,15 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Query, State};
-use axum::response::Response;
 use axum::routing::get;
 use ib_mad::text;
 use ib_mad::types::{Guid, PortNum};
 use ib_mad::wire::attribute::{NodeInfo, NodeType, PortInfo, PortPhysState, PortState};
-use sa_proto::snapshot::{Node, Port, Snapshot};
+use sa_proto::snapshot::{Node, Port, Snapshot, VirtualPort, find};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Answer, Shared, json_of};
+use super::{Answer, Shared};
 use crate::observe::links::End;
 use crate::observe::node_name;
 
@@ -136,9 +135,44 @@ async fn links(State(served): State<Shared>, Query(page): Query<Page>) -> Answer
     .await
 }
 
-/// There are none: virtual ports are not managed.
-async fn virtual_ports() -> Response {
-    json_of(&json!([]))
+/// Virtual ports that are not Down; none unless they are managed (`virt_enabled`).
+async fn virtual_ports(State(served): State<Shared>) -> Answer {
+    made(&served, |snapshot| {
+        let virtual_ports = &snapshot.fabric().virtual_ports;
+        let mut rows = Vec::new();
+        for node in snapshot.fabric().nodes.iter().filter(|_| !virtual_ports.is_empty()) {
+            for port in external(node).filter(|_| node.switch_info.is_none()) {
+                let Some(of_port) = find(virtual_ports, port.guid) else { continue };
+                let lid = PortInfo::of(&port.info).base_lid().0;
+                rows.extend(of_port.ports.iter().map(|row| virtual_port(node, port, lid, row)));
+            }
+        }
+        rows.into()
+    })
+    .await
+}
+
+fn virtual_port(node: &Node, port: &Port, lid: u16, row: &VirtualPort) -> Value {
+    let is_reached = row.is_usable && !row.needs_lid;
+    let pkeys: Vec<String> = row.pkeys.iter().map(|key| format!("{:#x}", key.base())).collect();
+    json!({
+        "virtual_port_guid": hex(row.guid),
+        "virtual_port_state": match PortState::from_code(row.state) {
+            Some(state) => state.to_string(),
+            None => "unknown".to_owned(),
+        },
+        "virtual_port_lid": if is_reached { lid } else { 0 },
+        "virtual_port_index": row.index,
+        "virtual_node_guid": hex(row.node_guid),
+        "virtual_node_description": row.description,
+        "pkeys": pkeys,
+        "port_guid": hex(port.guid),
+        "port_name": port_name(node, port),
+        "system_guid": hex(system_of(node)),
+        "system_name": system_name(node),
+        "display_name": node_name(node),
+        "system_ip": "0.0.0.0",
+    })
 }
 
 /// Nodes by GUID.

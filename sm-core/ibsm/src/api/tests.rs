@@ -10,7 +10,7 @@ use base64::prelude::BASE64_STANDARD;
 use ib_mad::types::{Guid, PKey, PortNum, Sl};
 use ib_mad::wire::attribute::{NodeInfo, NodeType};
 use sa_proto::descriptors::Descriptors;
-use sa_proto::snapshot::{FabricPlane, Node, Partition, Port};
+use sa_proto::snapshot::{FabricPlane, Node, Partition, Port, VirtualPort, VirtualPorts};
 
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
@@ -267,6 +267,33 @@ fn the_inventory_has_what_clients_read() {
     let (_, page) = bed.ask("GET resources/links?page_number=2&rpp=1", "");
     assert_eq!(page, json!({ "data": [] }));
     assert_eq!(bed.ask("GET resources/vports", "").1, json!([]));
+    let mut plane = plane();
+    let port = VirtualPort {
+        index: 3,
+        state: 4,
+        guid: Guid(0x0200_0000_0000_0001),
+        node_guid: Guid(0xF0),
+        is_usable: true,
+        needs_lid: false,
+        description: "vm7".to_owned(),
+        pkeys: vec![PKey::DEFAULT_FULL, PKey(0x8005)],
+    };
+    let row = VirtualPorts { port_guid: Guid(0x11), pkeys: Vec::new(), ports: vec![port] };
+    plane.virtual_ports.push(Arc::new(row));
+    bed.publisher.publish(plane).unwrap();
+    let (_, ports) = bed.ask("GET resources/vports", "");
+    let [port] = &ports.as_array().unwrap()[..] else { panic!("{ports}") };
+    for (member, value) in [
+        ("virtual_port_guid", json!("0200000000000001")),
+        ("virtual_port_state", json!("Active")),
+        ("virtual_port_lid", json!(0)),
+        ("port_guid", json!("0000000000000011")),
+        ("port_name", json!("0000000000000011_1")),
+        ("system_name", json!("host1")),
+        ("pkeys", json!(["0x7fff", "0x5"])),
+    ] {
+        assert_eq!(port[member], value, "{member}");
+    }
     assert_eq!(bed.ask("GET app/smconf", "").1["m_key"], "0x11");
 }
 

@@ -1,5 +1,5 @@
-//! Reports on the fabric: `ibsmctl nodes`, `ports` and `links`, and words of OpenSM's console:
-//! `querylid`, `portstatus`, `switchbalance`, `lidbalance` and `dump-conf`.
+//! Reports on the fabric: `ibsmctl nodes`, `ports`, `links` and `vports`, and words of OpenSM's
+//! console: `querylid`, `portstatus`, `switchbalance`, `lidbalance` and `dump-conf`.
 
 use clap::ValueEnum;
 use sa_proto::proto::admin::inspect_request::What;
@@ -7,7 +7,7 @@ use sa_proto::proto::admin::{InspectRequest, Listing, SettingsRequest, SwitchBal
 
 use super::{CtlError, Sm, to_json};
 
-/// Options of `ibsmctl nodes`, `ports` and `links`.
+/// Options of `ibsmctl nodes`, `ports`, `links` and `vports`.
 #[derive(Debug, clap::Args)]
 pub struct ListOptions {
     /// List only this node, or what belongs to it: a name, the beginning of one, a GUID or a LID.
@@ -104,6 +104,11 @@ pub(super) async fn ports(sm: &Sm, options: &ListOptions) -> Result<String, CtlE
 /// Links.
 pub(super) async fn links(sm: &Sm, options: &ListOptions) -> Result<String, CtlError> {
     report(sm, What::Links(options.listing()), options.json, "").await
+}
+
+/// Virtual ports.
+pub(super) async fn virtual_ports(sm: &Sm, options: &ListOptions) -> Result<String, CtlError> {
+    report(sm, What::VirtualPorts(options.listing()), options.json, "").await
 }
 
 /// The port that has a LID.

@@ -123,6 +123,8 @@ pub enum Command {
     Ports(inspect::ListOptions),
     /// List links: both ends, state, width and speed.
     Links(inspect::ListOptions),
+    /// List virtual ports (SR-IOV) that are not Down: GUID, LID, state and P_Keys.
+    Vports(inspect::ListOptions),
     /// Show the port that has a LID, and the health of its node's ports.
     #[command(name = "querylid")]
     QueryLid(inspect::LidOptions),
@@ -283,6 +285,7 @@ fn run(options: &Options) -> Result<String, CtlError> {
         Command::Nodes(what) => runtime()?.block_on(inspect::nodes(sm, what)),
         Command::Ports(what) => runtime()?.block_on(inspect::ports(sm, what)),
         Command::Links(what) => runtime()?.block_on(inspect::links(sm, what)),
+        Command::Vports(what) => runtime()?.block_on(inspect::virtual_ports(sm, what)),
         Command::QueryLid(what) => runtime()?.block_on(inspect::query_lid(sm, what)),
         Command::PortStatus(what) => runtime()?.block_on(inspect::port_status(sm, what)),
         Command::SwitchBalance(what) => runtime()?.block_on(inspect::switch_balance(sm, what)),

@@ -142,7 +142,7 @@ pub(crate) fn links(of: Option<Guid>, only: &str, fabric: &FabricView) -> Option
 }
 
 /// The nodes that are listed; `None` if there is no type `only`.
-fn selected<'a>(
+pub(super) fn selected<'a>(
     of: Option<Guid>,
     only: &'a str,
     fabric: &'a FabricView,
@@ -297,7 +297,7 @@ impl fmt::Display for Links {
 }
 
 /// Writes rows in columns that are as wide as their longest text.
-fn table<const N: usize>(
+pub(super) fn table<const N: usize>(
     f: &mut fmt::Formatter<'_>,
     head: [&str; N],
     rows: impl Iterator<Item = [String; N]>,

@@ -7,6 +7,7 @@ mod find;
 mod list;
 mod paths;
 mod ports;
+mod virtual_ports;
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -23,6 +24,7 @@ pub(crate) use find::{FindError, find, switch};
 pub(crate) use list::{links, nodes, ports};
 pub(crate) use paths::{ListedPort, ListedPorts};
 pub(crate) use ports::{guids_of, port_guids, port_status, query_lid};
+pub(crate) use virtual_ports::virtual_ports;
 
 use crate::observe::node_name;
 

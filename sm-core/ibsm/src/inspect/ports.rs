@@ -302,14 +302,17 @@ fn speed(info: &PortInfo<&[u8]>, capabilities: CapabilityMask) -> Use {
     Use::of(active.0, info.link_speed_enabled().0)
 }
 
-/// GUIDs of a node's end ports, and their aliases.
+/// GUIDs of a node's end ports, their aliases, and those of their virtual ports.
 pub(crate) fn guids_of(node: &Node, fabric: &FabricView) -> BTreeSet<Guid> {
     let ports = node.ports.iter().filter(|port| is_end_port(node, port));
     let mut guids: BTreeSet<Guid> = ports.map(|port| port.guid).collect();
     let rows = fabric.snapshot.registry().alias_guids.iter();
     let aliases = rows.filter(|row| guids.contains(&row.port_guid)).map(|row| row.alias);
-    let aliases: Vec<Guid> = aliases.collect();
-    guids.extend(aliases);
+    let rows = fabric.snapshot.fabric().virtual_ports.iter();
+    let rows = rows.filter(|row| guids.contains(&row.port_guid));
+    let virtual_ports = rows.flat_map(|row| row.ports.iter().map(|port| port.guid));
+    let further: Vec<Guid> = aliases.chain(virtual_ports).collect();
+    guids.extend(further);
     guids
 }
 

@@ -22,6 +22,8 @@ const FOREIGN_MAX: usize = 8;
 /// What to do if the SM's own port has another M_Key.
 const M_KEY_REMEDY: &str =
     "set m_key to the key of the port, or add it to guid2mkey in the state directory";
+/// Ports with virtual ports that are not set up that are listed.
+const VIRTUAL_PORTS_MAX: usize = 256;
 /// Largest number of duplicate GUIDs remembered.
 const DUPLICATES_MAX: usize = 256;
 
@@ -246,6 +248,11 @@ impl Node {
             None => Subject::port("", guid, port),
         };
         found.extend(findings.partitions.iter().cloned());
+        let troubles = sweeper.virtual_port_troubles().take(VIRTUAL_PORTS_MAX);
+        found.extend(troubles.map(|(port, trouble)| {
+            let text = format!("virtual ports: {trouble}");
+            Condition::new(Kind::VirtualPorts, Subject::of(fabric, port), text)
+        }));
         let to = |(guid, num)| {
             let port = fabric.find(guid).and_then(|node| fabric.port_of(node, num));
             let far = port.and_then(|port| fabric.port(port).peer())?;

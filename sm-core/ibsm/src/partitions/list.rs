@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 
 use ib_mad::types::{Gid, Guid, PKey, PortNum};
 use sa_proto::proto::partition as proto;
-use sa_proto::snapshot::{ApiPartition, Node, PartitionMember, PartitionMemberRid, Port, Snapshot};
+use sa_proto::snapshot::{
+    ApiPartition, Node, PartitionMember, PartitionMemberRid, Port, Snapshot, VirtualPort,
+};
 use sm_config::PartitionConfig;
 use sm_config::partitions::{Group, Partition, broadcast_mgid};
 use sm_core::manage::api_partitions::name_of;
@@ -19,12 +21,24 @@ const MEMBERS_MAX: usize = 4_096;
 struct EndPorts<'a> {
     snapshot: &'a Snapshot,
     by_guid: HashMap<Guid, (&'a Node, &'a Port)>,
+    /// Virtual ports, each with the GUID of the port that has it.
+    virtual_ports: HashMap<Guid, (Guid, &'a VirtualPort)>,
     of_pkey: HashMap<u16, u32>,
 }
 
 impl<'a> EndPorts<'a> {
     fn of(snapshot: &'a Snapshot) -> Self {
-        let mut ports = Self { snapshot, by_guid: HashMap::new(), of_pkey: HashMap::new() };
+        let rows = snapshot.fabric().virtual_ports.iter();
+        let virtual_ports = rows.flat_map(|row| {
+            let reached = row.ports.iter().filter(|port| port.is_reached(row.port_guid));
+            reached.map(|port| (port.guid, (row.port_guid, port)))
+        });
+        let mut ports = Self {
+            snapshot,
+            by_guid: HashMap::new(),
+            virtual_ports: virtual_ports.collect(),
+            of_pkey: HashMap::new(),
+        };
         for node in &snapshot.fabric().nodes {
             let is_end = |port: &&Port| (port.num == PortNum(0)) == node.switch_info.is_some();
             for port in node.ports.iter().filter(is_end) {
@@ -43,12 +57,20 @@ impl<'a> EndPorts<'a> {
     fn member(&self, row: &PartitionMember) -> proto::ListedMember {
         let PartitionMember { rid, full, limited, first } = *row;
         let aliases = &self.snapshot.registry().alias_guids;
-        let port_guid = aliases.find(rid.guid).map_or(rid.guid, |alias| alias.port_guid);
+        let virtual_port = self.virtual_ports.get(&rid.guid).copied();
+        let port_guid = match virtual_port {
+            Some((port_guid, _)) => port_guid,
+            None => aliases.find(rid.guid).map_or(rid.guid, |alias| alias.port_guid),
+        };
         let port = self.by_guid.get(&port_guid).copied();
+        let is_in_force = |port: &Port| match virtual_port {
+            Some((_, virtual_port)) => holds(&virtual_port.pkeys, row),
+            None => holds(&port.pkeys, row),
+        };
         let member = proto::Member { guid: rid.guid.0, full, limited, first };
         let state = match port {
             None => proto::MemberState::Absent,
-            Some((_, port)) if holds(port, row) => proto::MemberState::InForce,
+            Some((_, port)) if is_in_force(port) => proto::MemberState::InForce,
             Some(_) => proto::MemberState::NotInForce,
         };
         proto::ListedMember {
@@ -61,10 +83,10 @@ impl<'a> EndPorts<'a> {
     }
 }
 
-/// Whether a port's table holds what a program asked for.
-fn holds(port: &Port, row: &PartitionMember) -> bool {
+/// Whether a P_Key table holds what a program asked for.
+fn holds(pkeys: &[PKey], row: &PartitionMember) -> bool {
     let base = row.rid.pkey.base();
-    let of_base = || port.pkeys.iter().filter(|key| key.base() == base);
+    let of_base = || pkeys.iter().filter(|key| key.base() == base);
     let full = of_base().any(|key| key.is_full());
     // Without `allow_both_pkeys`, who is to be both is a full member.
     if row.full { full } else { !full && of_base().next().is_some() }
@@ -244,8 +266,21 @@ mod tests {
         let partition = |pkey, name: &str| {
             Arc::new(snapshot::Partition { pkey, name: name.to_owned(), sl: Sl::default() })
         };
+        let virtual_port = |index: u16, pkeys: &[u16]| snapshot::VirtualPort {
+            index,
+            state: 4,
+            guid: Guid(0xB0 + u64::from(index)),
+            node_guid: Guid(0xB0),
+            is_usable: true,
+            needs_lid: false,
+            description: String::new(),
+            pkeys: pkeys.iter().copied().map(PKey).collect(),
+        };
+        let ports = vec![virtual_port(1, &[0xffff, 0x8005]), virtual_port(2, &[0xffff])];
+        let row = snapshot::VirtualPorts { port_guid: Guid(2), pkeys: Vec::new(), ports };
         let fabric = FabricPlane {
             nodes: vec![adapter(1, &[0xffff, 0x8005]), adapter(2, &[0xffff, 5])],
+            virtual_ports: vec![Arc::new(row)],
             partitions: vec![partition(PKey(5), "p"), partition(PKey(0x7fff), "Default")],
             ..FabricPlane::default()
         };
@@ -280,6 +315,17 @@ mod tests {
         assert_eq!(states, [InForce, NotInForce, Absent, InForce]);
         assert_eq!(listed[0].members[3].node, "host1", "an alias stands for its port");
         assert_eq!((listed.len(), &listed[0].name[..], listed[0].ports), (1, "p", 2));
+    }
+
+    #[test]
+    fn a_virtual_port_is_listed_by_its_own_p_keys_and_at_its_port() {
+        use proto::MemberState::{InForce, NotInForce};
+        let snapshot = published(&[(0xB1, true), (0xB2, true)]);
+        let listed = all(&snapshot, &site(), Some(PKey(0x8005)), false);
+        let members = &listed[0].members;
+        let states: Vec<_> = members.iter().map(|member| member.state()).collect();
+        assert_eq!(states, [InForce, NotInForce]);
+        assert_eq!((members[0].port_guid, &members[0].node[..]), (2, "host1"));
     }
 
     #[test]

@@ -46,6 +46,10 @@ pub(super) fn inspection(fabric: &FabricView, request: InspectRequest) -> Result
             let links = inspect::links(node(&name, fabric)?, &kind, fabric);
             links.map(|links| form.write(&links)).ok_or_else(no_kind)
         }
+        Some(What::VirtualPorts(Listing { node: name, kind })) => {
+            let ports = inspect::virtual_ports(node(&name, fabric)?, &kind, fabric);
+            ports.map(|ports| form.write(&ports)).ok_or_else(no_kind)
+        }
         None => Err(Status::invalid_argument("nothing is requested")),
     }
 }

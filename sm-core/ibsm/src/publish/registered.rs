@@ -15,7 +15,7 @@ use crate::observe::{Responder, node_name};
 /// Rows in one message; a row has at most about 300 bytes.
 const ROWS_MAX: usize = 1024;
 
-/// Ports by port GUID and alias GUID.
+/// Ports by port GUID, GUIDs of virtual ports, and alias GUID.
 pub(super) struct Ports {
     by_guid: HashMap<Guid, (usize, PortNum)>,
     /// Names of nodes.
@@ -30,6 +30,12 @@ impl Ports {
             for port in &node.ports {
                 // All ports of a switch have the GUID of its port 0, which comes first.
                 by_guid.entry(port.guid).or_insert((at, port.num));
+            }
+        }
+        for row in &snapshot.fabric().virtual_ports {
+            let Some(&port) = by_guid.get(&row.port_guid) else { continue };
+            for virtual_port in row.ports.iter().filter(|port| port.is_reached(row.port_guid)) {
+                by_guid.entry(virtual_port.guid).or_insert(port);
             }
         }
         for alias in snapshot.registry().alias_guids.iter() {

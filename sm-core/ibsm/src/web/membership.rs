@@ -84,6 +84,11 @@ impl Membership {
                 all.insert(port.num, Self { pkeys, ..Self::default() });
             }
         }
+        for row in &snapshot.fabric().virtual_ports {
+            let Some(&number) = numbers.get(&row.port_guid) else { continue };
+            let reached = row.ports.iter().filter(|port| port.is_reached(row.port_guid));
+            reached.for_each(|port| _ = numbers.insert(port.guid, number));
+        }
         let aliases = registry.alias_guids.iter();
         let aliases: Vec<_> =
             aliases.filter_map(|row| Some((row.alias, *numbers.get(&row.port_guid)?))).collect();

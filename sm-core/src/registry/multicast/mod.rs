@@ -447,7 +447,7 @@ pub(super) fn fabric_changed(core: &mut Core, ports: &Ports) {
     let mut after = Bound::Unbounded;
     while let Some((&(guid, _), _)) = core.multicast.by_guid.range((after, Bound::Unbounded)).next()
     {
-        if core.owner(ports, guid).is_none() {
+        if core.is_gone(ports, guid) {
             lapsed::lapse(core, guid);
             guid_gone(core, guid);
         }

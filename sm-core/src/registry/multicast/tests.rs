@@ -3,6 +3,7 @@
 
 mod groups;
 mod properties;
+mod virtual_ports;
 
 use std::sync::Arc;
 

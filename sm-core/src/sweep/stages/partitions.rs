@@ -52,12 +52,15 @@ impl Subnet {
         };
         let fabric = &self.fabric;
         let ends = fabric.end_ports();
-        let places: HashMap<Guid, (NodeType, bool)> = ends
+        let mut places: HashMap<Guid, (NodeType, bool)> = ends
             .map(|port| {
                 let own = fabric.sm_port() == Some(port);
                 (fabric.port(port).guid, (fabric.node_of(port).kind, own))
             })
             .collect();
+        for (_, _, port) in fabric.usable_virtual_ports() {
+            places.entry(port.guid()).or_insert((NodeType::Ca, false));
+        }
         let (joined, conflicts) = api.join(&config, |guid| places.get(&guid).copied());
         self.note_conflicts(conflicts);
         Arc::new(joined)
@@ -103,6 +106,7 @@ impl Subnet {
         self.journal.report.unchecked_ports = plan.unchecked.len();
         self.partitions.in_force = config;
         self.partitions.memberships = memberships;
+        self.partitions.wrong_virtual_hosts = plan.wrong_virtual_hosts(&self.fabric);
         self.partitions.plan = plan;
         self.report_shortages();
     }

@@ -34,6 +34,8 @@ pub(in crate::sweep) struct Partitioning {
     pub(in crate::sweep) responders: Vec<Guid>,
     pub(in crate::sweep) memberships: Memberships,
     pub(in crate::sweep) plan: PKeyPlan,
+    /// Ports with virtual ports whose tables were not right when plans were last computed.
+    pub(in crate::sweep) wrong_virtual_hosts: Vec<PortIndex>,
     /// Ports whose tables were reported as too small.
     pub(in crate::sweep) reported: BTreeSet<PortIndex>,
 }
@@ -52,6 +54,7 @@ impl Default for Partitioning {
             responders: Vec::new(),
             memberships: Memberships::default(),
             plan: PKeyPlan::default(),
+            wrong_virtual_hosts: Vec::new(),
             reported: BTreeSet::new(),
         }
     }
@@ -67,6 +70,7 @@ impl Partitioning {
     pub(in crate::sweep) fn forget(&mut self) {
         self.memberships = Memberships::default();
         self.plan = PKeyPlan::default();
+        self.wrong_virtual_hosts.clear();
         self.reported.clear();
     }
 }

@@ -45,6 +45,7 @@ impl Sweeper {
         report.rejected_engines = self.subnet.routing.rejected.iter().map(name).collect();
         report.up = routed;
         let report = std::mem::take(report);
+        let full = report.full;
         self.subnet.report_new_nodes();
         self.compare_service(self.subnet.state.first_as_master);
         if routed {
@@ -60,6 +61,9 @@ impl Sweeper {
         self.disable_babbling_ports(now);
         self.multicast.write_blocks(&mut self.subnet, now, true);
         self.aliases.wake(now);
+        if routed && self.dry_run.is_none() {
+            self.virtual_ports.end_sweep(&mut self.subnet, now, full);
+        }
         self.partition_changes.wake(now);
         self.run_tasks(now);
     }

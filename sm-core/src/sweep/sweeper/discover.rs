@@ -38,6 +38,7 @@ impl Sweeper {
                 if self.subnet.fabric.wants_compaction() {
                     self.compact_fabric();
                     self.subnet.partitions.forget();
+                    self.virtual_ports.forget_all();
                     self.subnet.election.forget_ports();
                     self.subnet.state.forget_ports();
                     // This sweep asks the clients that wait.
@@ -78,7 +79,10 @@ impl Sweeper {
     /// Ends a discovery: starts the election, or abandons the sweep.
     pub(in crate::sweep) fn end_discovery(&mut self, now: Instant, discovery: Discovery) {
         let full = discovery.full;
-        discovery.retrained.iter().for_each(|port| self.aliases.forget(*port));
+        for port in &discovery.retrained {
+            self.aliases.forget(*port);
+            self.virtual_ports.forget(*port);
+        }
         match discovery.end(&mut self.subnet, now) {
             End::Read => self.begin_election(now, full),
             End::Abandoned => self.give_up(now),

@@ -282,6 +282,7 @@ impl Sweeper {
     pub(super) fn forget_tables(&mut self) {
         self.multicast.forget_routing(&mut self.subnet);
         self.aliases.forget_all();
+        self.virtual_ports.forget_all();
         let nodes: Vec<_> = self.subnet.fabric.nodes().map(|(index, _)| index).collect();
         nodes.into_iter().for_each(|node| self.subnet.forget_port_tables(node));
         let switches: Vec<_> = self.subnet.fabric.switches().map(|(index, _)| index).collect();

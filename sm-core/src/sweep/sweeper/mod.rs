@@ -34,6 +34,7 @@ mod take_over;
 mod task;
 mod throttled;
 mod view;
+mod virtual_ports;
 mod with_copy;
 
 use std::sync::Arc;
@@ -61,6 +62,7 @@ use crate::sweep::tasks::guid_info::AliasGuids;
 use crate::sweep::tasks::multicast::Multicast;
 use crate::sweep::tasks::partitions::PartitionChanges;
 use crate::sweep::tasks::reregister::Reregistration;
+use crate::sweep::tasks::virtual_ports::VirtualPortSetup;
 use dry_run::DryRun;
 use reach::Reach;
 use sm_config::{NodeNames, QosTables, Settings};
@@ -81,6 +83,7 @@ pub struct Sweeper {
     multicast: Multicast,
     partition_changes: PartitionChanges,
     aliases: AliasGuids,
+    virtual_ports: VirtualPortSetup,
     reregistration: Reregistration,
     disabled_ports: DisabledPorts,
     babbling: BabblingPorts,
@@ -103,6 +106,7 @@ impl Sweeper {
             multicast: Multicast::default(),
             partition_changes: PartitionChanges::default(),
             aliases: AliasGuids::default(),
+            virtual_ports: VirtualPortSetup::default(),
             reregistration: Reregistration::default(),
             disabled_ports: DisabledPorts::new(),
             babbling: BabblingPorts::default(),
@@ -210,6 +214,7 @@ impl Sweeper {
         self.subnet.fabric = Fabric::with_names(Arc::clone(self.subnet.fabric.names()));
         self.multicast.forget_routing(&mut self.subnet);
         self.subnet.partitions.forget();
+        self.virtual_ports.forget_all();
         self.subnet.election.forget_ports();
         self.subnet.state.forget_ports();
         self.subnet.state.up = false;

@@ -20,6 +20,9 @@ impl Sweeper {
         if !self.sweep.is_idle() {
             return None;
         }
+        if self.subnet.fabric.take_moved_virtual_guids() {
+            self.multicast.virtual_ports_moved();
+        }
         self.multicast.poll_job(&mut self.subnet, now)
     }
 

@@ -65,6 +65,7 @@ impl Sweeper {
             Owner::Multicast(kind) => call.to(&mut self.multicast, kind),
             Owner::Reregistration(kind) => call.to(&mut self.reregistration, kind),
             Owner::AliasGuids(kind) => call.to(&mut self.aliases, kind),
+            Owner::VirtualPorts(kind) => call.to(&mut self.virtual_ports, kind),
         }
     }
 }

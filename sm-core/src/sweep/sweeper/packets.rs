@@ -215,6 +215,7 @@ impl Sweeper {
             Some(TrapNumber::SYSTEM_IMAGE_GUID_CHANGE) => self.system_images.note(sender, &notice),
             // Sent by a port where a subnet manager started, or changed its priority.
             Some(TrapNumber::LOCAL_CHANGES) => {
+                self.virtual_ports.trap_arrived(now, sender);
                 let lids = &self.subnet.lids;
                 self.subnet.election.mark_responsive(|guid| {
                     lids.get(guid).is_some_and(|range| range.contains(sender))

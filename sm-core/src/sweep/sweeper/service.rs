@@ -40,6 +40,7 @@ impl Sweeper {
                 // One that is there but not active may have been reset, and stays registered.
                 if there.contains(port) {
                     self.aliases.forget(*port);
+                    self.virtual_ports.forget(*port);
                 } else {
                     self.aliases.remove(*port);
                 }

@@ -8,12 +8,13 @@ use crate::sweep::tasks::Task;
 
 impl Sweeper {
     /// The tasks, in the order in which they may write.
-    fn tasks(&mut self) -> ([&mut dyn Task; 5], &mut Subnet) {
-        let tasks: [&mut dyn Task; 5] = [
+    fn tasks(&mut self) -> ([&mut dyn Task; 6], &mut Subnet) {
+        let tasks: [&mut dyn Task; 6] = [
             &mut self.babbling,
             &mut self.partition_changes,
             &mut self.multicast,
             &mut self.aliases,
+            &mut self.virtual_ports,
             &mut self.reregistration,
         ];
         (tasks, &mut self.subnet)

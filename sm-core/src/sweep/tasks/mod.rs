@@ -9,6 +9,7 @@ pub(in crate::sweep) mod guid_info;
 pub(in crate::sweep) mod multicast;
 pub(in crate::sweep) mod partitions;
 pub(in crate::sweep) mod reregister;
+pub(in crate::sweep) mod virtual_ports;
 
 use std::fmt;
 use std::time::Instant;

@@ -182,6 +182,28 @@ impl Multicast {
         Some(self.job(subnet, &made, groups, false))
     }
 
+    /// GUIDs of virtual ports came to other ports: members may be elsewhere.
+    pub(in crate::sweep) fn virtual_ports_moved(&mut self) {
+        self.dirty.extend(self.membership.keys());
+    }
+
+    /// The members of an MLID by the GUIDs of physical ports.
+    fn audience(&self, subnet: &Subnet, mlid: Lid) -> Audience {
+        let audience = self.membership.get(&mlid).cloned().unwrap_or_default();
+        let fabric = &subnet.fabric;
+        if fabric.virtual_port_count() == 0 {
+            return audience;
+        }
+        let physical = |&guid: &Guid| {
+            let host = fabric.virtual_port_by_guid(guid);
+            host.map_or(guid, |(host, _)| fabric.port(host).guid)
+        };
+        let mut ports: Vec<Guid> = audience.ports.iter().map(physical).collect();
+        ports.sort_unstable();
+        ports.dedup();
+        Audience { ports: ports.into(), sls: audience.sls }
+    }
+
     fn may_compute(&self, subnet: &Subnet) -> bool {
         subnet.state.up && self.at_work.is_none()
     }
@@ -239,7 +261,7 @@ impl Multicast {
     /// are requested.
     fn group(&self, subnet: &Subnet, made: &ActiveRouting, mlid: Lid, all: bool) -> Option<Group> {
         let current = self.current.get(&mlid);
-        let audience = self.membership.get(&mlid).cloned().unwrap_or_default();
+        let audience = self.audience(subnet, mlid);
         let stands = match current {
             Some((then, _)) => *then == audience,
             None => audience.is_empty(),

@@ -242,6 +242,9 @@ kinds! {
     /// P_Keys did not fit into tables of ports.
     PkeysLeftOut, "pkeys_left_out", Warning, 0,
         "put these ports into fewer partitions";
+    /// Virtual ports that are not set up.
+    VirtualPorts, "virtual_ports", Warning, 10,
+        "see docs/operating.md, Virtual functions; a port that does not answer is tried again";
     /// Clients have yet to register again.
     ClientsToAsk, "clients_to_ask", Notice, 60,
         "none, if the number falls; otherwise look for ports that do not answer";

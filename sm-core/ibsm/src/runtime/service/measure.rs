@@ -249,6 +249,7 @@ impl Service {
         let (totals, session) = (self.node.sweeps(), self.node.session());
         let (refused, refused_total) = self.node.refused_policies();
         let last = &totals.last;
+        let virtual_ports = sweeper.virtual_port_counters();
         let (hosts, switches) = sweeper.fabric().counts();
         let is = |state| f64::from(u8::from(state));
         let sweeps = |kind: SweepKind, count| {
@@ -352,6 +353,31 @@ impl Service {
                 "switches_avoided",
                 "Switches avoided by routes because they do not accept their forwarding tables",
                 sweeper.avoided_switches() as f64,
+            ),
+            gauge(
+                "virtual_ports",
+                "Virtual ports that are not Down",
+                sweeper.fabric().virtual_port_count() as f64,
+            ),
+            gauge(
+                "virtual_ports_faulty",
+                "Ports whose virtual ports are not all set up",
+                sweeper.virtual_port_troubles().count() as f64,
+            ),
+            counter(
+                "virtual_port_passes",
+                "Times that a port with virtual ports was read or set up",
+                virtual_ports.passes,
+            ),
+            counter(
+                "virtual_port_passes_silent",
+                "Those that ended early because the port did not answer",
+                virtual_ports.silent,
+            ),
+            counter(
+                "virtual_port_requests_refused",
+                "Requests about virtual ports that ports refused",
+                virtual_ports.refused,
             ),
             gauge(
                 "links_avoided",
