@@ -133,8 +133,7 @@ fn receive_one(client: &mut Ibsim) -> Packet {
     }
 }
 
-const REQUEST_TO_US: SimHeaderRepr =
-    SimHeaderRepr {
+const REQUEST_TO_US: SimHeaderRepr = SimHeaderRepr {
     dlid: Lid(22),
     slid: Lid(7),
     dqp: Qpn(1),
