@@ -158,6 +158,9 @@ pub enum Reason {
         /// The egress switch.
         egress: u16,
     },
+    /// The fabric has planes, and the engine keeps paths apart by SL: a path has one SL, and another
+    /// route in each plane.
+    SlsInPlanes,
     /// The fabric is not the torus that `torus-2QoS.conf` describes, or too much of it is missing.
     Torus(Refusal),
 }
@@ -255,6 +258,10 @@ impl DisplayWith for Reason {
                  the same links in opposite directions",
                 label(switch),
                 label(egress)
+            ),
+            Self::SlsInPlanes => f.write_str(
+                "it selects routes by SL, and a path has one SL for all planes of a planarized \
+                 fabric",
             ),
             Self::Torus(ref refusal) => fmt::Display::fmt(refusal, f),
         }

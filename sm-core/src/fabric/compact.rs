@@ -70,6 +70,8 @@ impl Fabric {
             target.owns_guid = port.owns_guid;
         }
         next.sm_port = move_port(self.sm_port);
+        next.own_planes = self.own_planes.iter().filter_map(|&port| moved[port.get()]).collect();
+        next.has_planes = self.has_planes;
         next.new_links = NewLinks::All;
         next
     }
