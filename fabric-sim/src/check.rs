@@ -245,9 +245,10 @@ fn parts(subnet: &Subnet) -> Vec<u32> {
             parts[at.0 as usize] = start.0;
             let peers = subnet.ports_of(at).filter_map(|port| subnet.peer(port));
             let peers = peers.map(|peer| subnet[peer].node);
-            left.extend(peers.filter(|&peer| {
-                subnet[peer].is_switch() && parts[peer.0 as usize] == u32::MAX
-            }));
+            left.extend(
+                peers
+                    .filter(|&peer| subnet[peer].is_switch() && parts[peer.0 as usize] == u32::MAX),
+            );
         }
     }
     parts
