@@ -2,6 +2,10 @@
 //!
 //! Reads the tables and port states as a data packet would use them, without sending any: no
 //! counter changes and no fault applies.
+//!
+//! In a planarized fabric each port of an adapter sends in its own plane, so delivery is checked in
+//! each plane to every LID that has a port there. Planes are switches that cables connect, cut or
+//! not: a plane that a cut divides is still one.
 
 use std::collections::HashMap;
 
@@ -10,6 +14,7 @@ use ib_mad::wire::attribute::PortState;
 
 use crate::counters::DropReason;
 use crate::fabric::Fabric;
+use crate::forward::HOPS_MAX;
 use crate::subnet::{NodeIndex, PortIndex, Subnet};
 
 /// Limit of lost routes reported individually.
@@ -26,6 +31,9 @@ pub struct RouteReport {
     pub unconfigured: usize,
     /// Pairs whose packets arrive.
     pub delivered: u64,
+    /// Pairs of a port and a LID without a port in its plane, which need not arrive; only in
+    /// planarized fabrics.
+    pub apart: u64,
     /// Pairs whose packets are lost, by reason.
     pub lost: Vec<(DropReason, u64)>,
     /// Some of the lost pairs.
@@ -72,6 +80,10 @@ pub struct RouteCheck {
     groups: Vec<Group>,
     /// Owner of each LID: its group, and its port.
     owners: Vec<Option<(usize, PortIndex)>>,
+    /// The further owners of LIDs of planarized ports.
+    further: HashMap<(usize, Lid), PortIndex>,
+    /// In a planarized fabric: the planes in which a LID has a port.
+    planes: Option<HashMap<Lid, Vec<u32>>>,
     losses: [u64; DropReason::ALL.len()],
     fates: Vec<Fate>,
 }
@@ -100,18 +112,32 @@ impl Fabric {
             unconfigured: end_ports(subnet).count() - sources.len(),
             ..RouteReport::default()
         };
-        let groups = groups(subnet, &sources);
+        let parts = subnet.nodes().any(|(_, node)| node.has_planes).then(|| parts(subnet));
+        let groups = groups(subnet, &sources, parts.as_deref());
         let mut owners = vec![None; usize::from(Lid::UNICAST_LAST.0) + 1];
+        let mut further = HashMap::new();
         for (place, group) in groups.iter().enumerate() {
             for &source in &group.sources {
                 for lid in lids_of(subnet, source) {
-                    owners[lid.index()] = Some((place, source));
+                    let before = owners[lid.index()].replace((place, source));
+                    if let Some((place, source)) = before.filter(|_| parts.is_some()) {
+                        further.insert((place, lid), source);
+                    }
                 }
             }
         }
+        let planes = parts.map(|parts| {
+            let mut planes: HashMap<Lid, Vec<u32>> = HashMap::new();
+            for port in end_ports(subnet) {
+                for lid in lids_of(subnet, port) {
+                    planes.entry(lid).or_default().extend(part_of(subnet, port, &parts));
+                }
+            }
+            planes
+        });
         let fates = vec![Fate::Unknown; subnet.nodes().len()];
         let losses = [0; DropReason::ALL.len()];
-        RouteCheck { report, lids, done: 0, groups, owners, losses, fates }
+        RouteCheck { report, lids, done: 0, groups, owners, further, planes, losses, fates }
     }
 }
 
@@ -124,13 +150,22 @@ impl RouteCheck {
         self.done += 1;
         let report = &mut self.report;
         self.fates.fill(Fate::Unknown);
+        let planes = self.planes.as_ref().map(|planes| planes.get(&lid));
         for (place, group) in self.groups.iter().enumerate() {
+            let is_apart = planes.is_some_and(|planes| {
+                planes.is_none_or(|planes| group.part.is_none_or(|part| !planes.contains(&part)))
+            });
+            if is_apart {
+                report.apart += group.sources.len() as u64;
+                continue;
+            }
             let fate = match group.entry {
                 Some(entry) => follow(subnet, entry, lid, &mut self.fates),
                 None => Fate::Lost(DropReason::PortDown),
             };
             // The port that has the LID needs no route to it.
             let owner = self.owners[lid.index()].filter(|&(at, _)| at == place).map(|(_, at)| at);
+            let owner = owner.or_else(|| self.further.get(&(place, lid)).copied());
             match fate {
                 Fate::Arrives(hops) => {
                     report.delivered += group.sources.len() as u64;
@@ -192,10 +227,65 @@ struct Group {
     entry: Option<PortIndex>,
     /// Links that a packet has crossed before.
     hops: u32,
+    /// The plane, in a planarized fabric.
+    part: Option<u32>,
     sources: Vec<PortIndex>,
 }
 
-fn groups(subnet: &Subnet, sources: &[PortIndex]) -> Vec<Group> {
+/// By node: a number that is equal for all switches that cables connect, cut or not.
+fn parts(subnet: &Subnet) -> Vec<u32> {
+    let mut parts = vec![u32::MAX; subnet.nodes().len()];
+    let switches = subnet.nodes().filter(|(_, node)| node.is_switch());
+    for (start, _) in switches {
+        let mut left = vec![start];
+        while let Some(at) = left.pop() {
+            if parts[at.0 as usize] != u32::MAX {
+                continue;
+            }
+            parts[at.0 as usize] = start.0;
+            let peers = subnet.ports_of(at).filter_map(|port| subnet.peer(port));
+            let peers = peers.map(|peer| subnet[peer].node);
+            left.extend(
+                peers
+                    .filter(|&peer| subnet[peer].is_switch() && parts[peer.0 as usize] == u32::MAX),
+            );
+        }
+    }
+    parts
+}
+
+/// The part of a switch, or of the switch that an adapter's port is cabled to.
+fn part_of(subnet: &Subnet, port: PortIndex, parts: &[u32]) -> Option<u32> {
+    let at = if subnet.node_of(port).is_switch() { Some(port) } else { subnet.peer(port) };
+    let part = parts[subnet[at?].node.0 as usize];
+    (part != u32::MAX).then_some(part)
+}
+
+/// Whether the tables lead a packet from an adapter's port to a LID.
+pub(crate) fn leads_to(subnet: &Subnet, from: PortIndex, lid: Lid) -> bool {
+    if subnet.owns_lid(from, lid) {
+        return true;
+    }
+    let mut at = from;
+    for _ in 0..HOPS_MAX {
+        let out = match subnet.switch(subnet[at].node) {
+            Some(switch) => match subnet.port(subnet[at].node, switch.out_port(lid)) {
+                Some(out) if subnet[out].number == 0 => return subnet.owns_lid(out, lid),
+                Some(out) => out,
+                None => return false,
+            },
+            None if at == from => from,
+            None => return subnet.owns_lid(at, lid),
+        };
+        match crossed(subnet, out) {
+            Some(next) => at = next,
+            None => return false,
+        }
+    }
+    false
+}
+
+fn groups(subnet: &Subnet, sources: &[PortIndex], parts: Option<&[u32]>) -> Vec<Group> {
     let mut places = HashMap::new();
     let mut groups: Vec<Group> = Vec::new();
     for &source in sources {
@@ -207,9 +297,10 @@ fn groups(subnet: &Subnet, sources: &[PortIndex]) -> Vec<Group> {
             true => subnet.management_port(entry),
             false => entry,
         });
-        let key = (tables, hops);
+        let part = parts.and_then(|parts| part_of(subnet, source, parts));
+        let key = (tables, hops, part);
         let place = *places.entry(key).or_insert_with(|| {
-            groups.push(Group { entry, hops, sources: Vec::new() });
+            groups.push(Group { entry, hops, part, sources: Vec::new() });
             groups.len() - 1
         });
         groups[place].sources.push(source);

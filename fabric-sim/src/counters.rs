@@ -73,6 +73,9 @@ pub struct Counters {
     pub traps_repressed: u64,
     /// Times that clients behind a port were asked to reregister.
     pub reregistrations: u64,
+    /// LID-routed SMPs that clients sent: requests and traps, not answers and TrapRepress(). On
+    /// planarized fabrics their delivery is not guaranteed.
+    pub lid_routed_smps: u64,
     drops: [u64; DropReason::ALL.len()],
 }
 

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use ib_mad::transport::{Address, Carrier, Packet};
-use ib_mad::types::{Lid, PKey, Qpn, Sl};
+use ib_mad::types::{Lid, PKey, PortNum, Qpn, Sl};
 use ib_mad::wire::MAD_LEN;
 use ib_mad::wire::mad::{MadHeader, Method, MgmtClass};
 use ib_mad::wire::smp::{self, Smp};
@@ -31,6 +31,7 @@ use self::demux::Endpoints;
 use self::traps::Traps;
 use crate::agent::congestion::Reaction;
 use crate::agent::{self, Verdict, congestion, mkey, performance};
+use crate::check;
 use crate::counters::{Counters, DropReason};
 use crate::fault::Faults;
 use crate::forward::{Arrival, Lane, Lids, Target, Traveller};
@@ -134,10 +135,12 @@ impl Fabric {
 
     /// Sends `packet` from `endpoint`. The packet's address is the destination's; directed-route
     /// SMPs go to the permissive LID. The top 16 bits of a request's transaction id are replaced by
-    /// the endpoint's id, as a kernel does, so that responses can be matched.
+    /// the endpoint's id, as a kernel does, so that responses can be matched. From a planarized
+    /// port it leaves by the plane that its carrier names, else by the first that leads there.
     pub fn send(&mut self, now: Instant, endpoint: Endpoint, packet: &Packet) {
         let Some(port) = self.endpoints.port(endpoint) else { return };
         self.counters.sent += 1;
+        let port = self.plane_for(port, packet);
         let address = &packet.address;
         let mut flight = Flight {
             mad: packet.mad,
@@ -156,7 +159,12 @@ impl Fabric {
             let tid = header.tid() & (u64::MAX >> 16) | u64::from(endpoint.id()) << 48;
             header.set_tid(tid);
         }
-        let directed = header.mgmt_class() == MgmtClass::SUBN_DIRECTED_ROUTE;
+        let (class, method) = (header.mgmt_class(), header.method());
+        let is_asked = !method.is_response() && method != Method::TRAP_REPRESS;
+        if class == MgmtClass::SUBN_LID_ROUTED && is_asked {
+            self.counters.lid_routed_smps += 1;
+        }
+        let directed = class == MgmtClass::SUBN_DIRECTED_ROUTE;
         if directed {
             start_directed(&mut flight.mad);
         }
@@ -200,6 +208,23 @@ impl Fabric {
     /// Packets in flight and pending timers.
     pub fn in_flight(&self) -> usize {
         self.agenda.len()
+    }
+
+    /// The port by which a packet of a client at `port` leaves.
+    fn plane_for(&self, port: PortIndex, packet: &Packet) -> PortIndex {
+        let subnet = &self.subnet;
+        if !subnet.node_of(port).has_planes {
+            return port;
+        }
+        let plane = packet.carrier.plane.0;
+        if let Some(named) = subnet.planes_of(port).find(|&at| subnet[at].number == plane) {
+            return named;
+        }
+        let dlid = packet.address.lid;
+        if dlid.is_multicast() {
+            return subnet.shown_port(port);
+        }
+        subnet.planes_of(port).find(|&at| check::leads_to(subnet, at, dlid)).unwrap_or(port)
     }
 
     fn source_lid(&self, port: PortIndex, address: &Address) -> Lid {
@@ -321,7 +346,7 @@ impl Fabric {
     fn deliver_smp(&mut self, now: Instant, mut flight: Flight, port: PortIndex) {
         let header = MadHeader::of(&flight.mad);
         match self.endpoints.receiver(&self.subnet, port, flight.dqp, &header) {
-            Some(endpoint) => self.hand_over(endpoint, &flight),
+            Some(endpoint) => self.hand_over(endpoint, &flight, port),
             None if agent::refuse_for_host(&mut flight.mad) => self.answer(now, port, flight),
             None => self.undelivered(flight, DropReason::NoClient),
         }
@@ -331,15 +356,19 @@ impl Fabric {
     fn deliver(&mut self, flight: Flight, port: PortIndex) {
         let header = MadHeader::of(&flight.mad);
         match self.endpoints.receiver(&self.subnet, port, flight.dqp, &header) {
-            Some(endpoint) => self.hand_over(endpoint, &flight),
+            Some(endpoint) => self.hand_over(endpoint, &flight, port),
             None => self.undelivered(flight, DropReason::NoClient),
         }
     }
 
-    fn hand_over(&mut self, endpoint: Endpoint, flight: &Flight) {
+    fn hand_over(&mut self, endpoint: Endpoint, flight: &Flight, arrived_by: PortIndex) {
         self.counters.delivered += 1;
         let mut packet = flight.seen_by_receiver();
+        if self.subnet.node_of(arrived_by).has_planes {
+            packet.carrier.plane = PortNum(self.subnet[arrived_by].number);
+        }
         if let Some(port) = self.endpoints.port(endpoint) {
+            let port = self.subnet.shown_port(port);
             let base = self.subnet.port_info(self.subnet.management_port(port)).base_lid();
             if flight.lids.dlid.is_unicast() {
                 packet.address.path_bits = (flight.lids.dlid.0.wrapping_sub(base.0)) as u8;

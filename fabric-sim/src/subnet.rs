@@ -53,6 +53,8 @@ pub(crate) struct Node {
     first_port: u32,
     /// Index in [`Subnet::switches`], if it is a switch.
     switch: u32,
+    /// Whether it is an adapter with a planarized port: several of its ports have one port GUID.
+    pub(crate) has_planes: bool,
     pub(crate) guid: Guid,
     pub(crate) system_image_guid: Guid,
     pub(crate) vendor_id: u32,
@@ -164,6 +166,29 @@ impl Subnet {
         let node = &self[node];
         let first = node.first_port + u32::from(!node.is_switch());
         (first..=node.first_port + u32::from(node.num_ports)).map(PortIndex)
+    }
+
+    /// The ports by which an adapter's port is in the planes of a fabric: those of its node with the
+    /// same port GUID, ascending; only the port itself if it is not planarized.
+    pub(crate) fn planes_of(&self, port: PortIndex) -> impl Iterator<Item = PortIndex> + '_ {
+        let has_planes = self.node_of(port).has_planes;
+        let others = has_planes.then(|| self.ports_of(self[port].node)).into_iter().flatten();
+        let others = others.filter(move |&other| self.port_guid(other) == self.port_guid(port));
+        others.chain((!has_planes).then_some(port))
+    }
+
+    /// The port at which the clients of `port` are: port 0 of a switch, the first plane of a
+    /// planarized port, else the port itself.
+    pub(crate) fn client_port(&self, port: PortIndex) -> PortIndex {
+        let port = self.management_port(port);
+        self.planes_of(port).next().unwrap_or(port)
+    }
+
+    /// The port that stands for `port` in what clients see of it: of a planarized port the first
+    /// that is active, if any.
+    pub(crate) fn shown_port(&self, port: PortIndex) -> PortIndex {
+        let is_active = |&plane: &PortIndex| self.port_state(plane) == PortState::Active;
+        self.planes_of(port).find(is_active).unwrap_or(port)
     }
 
     pub(crate) fn port_guid(&self, port: PortIndex) -> Guid {

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use crate::types::{Gid, Lid, PKey, Qpn, Sl};
+use crate::types::{Gid, Lid, PKey, PortNum, Qpn, Sl};
 use crate::wire::MAD_LEN;
 
 /// One MAD and its remote address. A response may be written over its request; the address remains
@@ -55,6 +55,9 @@ pub struct Carrier {
     pub message_len: u16,
     /// Marks that a relay set; transports that carry them say what they mean.
     pub marks: Marks,
+    /// The local port by which it came or is to leave, where the local end is a planarized port,
+    /// which has a port in each plane; 0 where it is not, or the transport may choose.
+    pub plane: PortNum,
 }
 
 /// Marks on a packet, none by default. They mean nothing to this crate's types and state machines.

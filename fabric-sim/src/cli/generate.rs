@@ -24,6 +24,7 @@ Examples:
   ibfabric generate dragonfly-plus --groups 5 --leaves 4 --spines 4 --hosts-per-leaf 4 \
     --global-links 4 -o NET
   ibfabric generate dragonfly --groups 9 --routers 4 --hosts-per-router 2 --global-links 2 -o NET
+  ibfabric generate fat-tree --levels 2 --radix 144 --hosts 10368 --planes 4 --speed xdr -o NET
   ibfabric generate random --switches 50 --degree 4 --hosts 200 --speed ndr -o - | less
 
 The file has the format of ibnetdiscover. Simulate it with 'ibfabric serve NET' or with stock ibsim:
@@ -79,6 +80,10 @@ struct CommonArgs {
     /// Remove this percentage of the hosts
     #[arg(long, value_name = "PCT", default_value_t = 0.0)]
     missing_hosts: f64,
+    /// Planes: so many copies of the switches, with a port of each adapter in each (planarized
+    /// fabrics, as of XDR: 4)
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=8))]
+    planes: u8,
     /// Speed of all links, 4 lanes wide: sdr, ddr, qdr, fdr10, fdr, edr, hdr, ndr or xdr (stock
     /// ibsim 0.10 supports up to hdr and runs faster links at sdr)
     #[arg(long, default_value = "hdr")]
@@ -254,6 +259,7 @@ pub fn run(args: &GenerateArgs) -> Result<(), GenerateCommandError> {
         missing_switches: common_args.missing_switches,
         missing_hosts: common_args.missing_hosts,
         rate: LinkRate { speed: common_args.speed, ..LinkRate::default() },
+        planes: common_args.planes,
     };
     let net = generate(&shape, &common)?;
     let path = &common_args.output;

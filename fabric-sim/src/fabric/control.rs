@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use ib_mad::types::{Guid, Lid, PKey, Qpn};
+use ib_mad::types::{Guid, Lid, PKey, PortNum, Qpn};
 use ib_mad::wire::attribute::{
     CapabilityMask, LocalChanges, NodeType, PortPhysState, PortState, TrapNumber,
 };
@@ -131,7 +131,7 @@ pub struct LinkView {
 }
 
 impl Fabric {
-    /// Attaches a client to a port; 0 selects a switch's port 0 or an adapter's first port.
+    /// Attaches a client to a port, of a planarized port to all its planes; 0 selects a switch's port 0 or an adapter's first port.
     pub fn attach(&mut self, node: NodeIndex, port: u8) -> Result<Endpoint, AttachError> {
         let number = match port {
             0 if (node.0 as usize) < self.subnet.nodes().len() => {
@@ -140,7 +140,7 @@ impl Fabric {
             other => other,
         };
         let port = self.subnet.port(node, number).ok_or(AttachError::NoSuchPort { port })?;
-        self.endpoints.attach(self.subnet.management_port(port))
+        self.endpoints.attach(self.subnet.client_port(port))
     }
 
     /// Detaches a client. The caller discards deliveries still queued for it.
@@ -203,7 +203,17 @@ impl Fabric {
 
     /// The base LID of a client's port; `None` if no such client is attached.
     pub fn local_lid(&self, endpoint: Endpoint) -> Option<Lid> {
-        Some(self.subnet.port_info(self.endpoints.port(endpoint)?).base_lid())
+        let port = self.subnet.shown_port(self.endpoints.port(endpoint)?);
+        Some(self.subnet.port_info(port).base_lid())
+    }
+
+    /// Numbers of the ports that a client's port has in planes of the fabric; empty if it is not
+    /// planarized.
+    pub fn planes(&self, endpoint: Endpoint) -> Vec<PortNum> {
+        let Some(port) = self.endpoints.port(endpoint) else { return Vec::new() };
+        let planes: Vec<PortNum> =
+            self.subnet.planes_of(port).map(|plane| PortNum(self.subnet[plane].number)).collect();
+        if planes.len() > 1 { planes } else { Vec::new() }
     }
 
     /// NodeInfo of a client's node, as read locally by its driver.
@@ -216,7 +226,7 @@ impl Fabric {
     pub fn read_port_info(&self, endpoint: Endpoint, number: u8) -> Option<[u8; 64]> {
         let own = self.endpoints.port(endpoint)?;
         let port = match number {
-            0 => own,
+            0 => self.subnet.shown_port(own),
             number => self.subnet.port(self.subnet[own].node, number)?,
         };
         let shown = if self.subnet.node_of(own).is_switch() { 0 } else { self.subnet[port].number };
@@ -481,14 +491,17 @@ impl Fabric {
     /// Updates IsSM of a port by the clients attached.
     fn show_is_sm(&mut self, now: Instant, port: PortIndex) {
         let is_sm = self.endpoints.any_is_sm(port);
-        let mask = self.subnet.port_info(port).capability_mask();
-        let wanted = match is_sm {
-            true => mask.with(CapabilityMask::IS_SM),
-            false => mask.without(CapabilityMask::IS_SM),
-        };
-        if wanted != mask {
-            self.subnet.port_info_mut(port).set_capability_mask(wanted);
-            trap::local_changes(&mut self.subnet, port, LocalChanges::NONE);
+        let planes: Vec<PortIndex> = self.subnet.planes_of(port).collect();
+        for port in planes {
+            let mask = self.subnet.port_info(port).capability_mask();
+            let wanted = match is_sm {
+                true => mask.with(CapabilityMask::IS_SM),
+                false => mask.without(CapabilityMask::IS_SM),
+            };
+            if wanted != mask {
+                self.subnet.port_info_mut(port).set_capability_mask(wanted);
+                trap::local_changes(&mut self.subnet, port, LocalChanges::NONE);
+            }
         }
         self.run_effects(now);
     }

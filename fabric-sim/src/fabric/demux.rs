@@ -219,7 +219,7 @@ impl Endpoints {
                 return Some(asker);
             }
         }
-        let port = subnet.management_port(port);
+        let port = subnet.client_port(port);
         let find = |takes: &dyn Fn(&Client) -> bool| {
             self.at(port).find(|&endpoint| self.client(endpoint).is_some_and(takes))
         };

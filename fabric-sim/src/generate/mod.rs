@@ -5,7 +5,7 @@
 //! hosts. [`generate`] removes cables, switches and hosts as requested, assigns GUIDs and names,
 //! and returns a [`Net`]. Equal parameters and seeds give equal nets, on every machine and in every
 //! version unless the changelog says otherwise. The net file's format is in `ib_mad::netlist`, the
-//! command line in `cli::generate`.
+//! command line in `cli::generate`. A planarized fabric is the shape once for each plane.
 
 mod dragonfly;
 mod dragonfly_plus;
@@ -61,12 +61,25 @@ pub struct Common {
     pub missing_hosts: f64,
     /// Rate of all links.
     pub rate: LinkRate,
+    /// Planes, 1 to [`PLANES_MAX`]: so many equal copies of the switches and their cables, with a
+    /// port of each adapter in each; all ports of an adapter have one port GUID.
+    pub planes: u8,
 }
+
+/// Limit of planes. XDR adapters have four.
+pub const PLANES_MAX: u8 = 8;
 
 impl Default for Common {
     fn default() -> Self {
         let rate = LinkRate { speed: ib_mad::netlist::LinkSpeed::Hdr, ..LinkRate::default() };
-        Self { seed: 0, missing_links: 0.0, missing_switches: 0.0, missing_hosts: 0.0, rate }
+        Self {
+            seed: 0,
+            missing_links: 0.0,
+            missing_switches: 0.0,
+            missing_hosts: 0.0,
+            rate,
+            planes: 1,
+        }
     }
 }
 
@@ -130,6 +143,7 @@ pub enum GenerateError {
 /// Generates a fabric. All switches are connected, and every host is on a switch.
 pub fn generate(shape: &Shape, common: &Common) -> Result<Net, GenerateError> {
     let mut rng = Rng::new(common.seed);
+    plan::within("--planes", common.planes.into(), 1, PLANES_MAX.into())?;
     let mut plan = match shape {
         Shape::FatTree(tree) => tree.plan()?,
         Shape::RailTree(tree) => tree.plan()?,
@@ -141,11 +155,11 @@ pub fn generate(shape: &Shape, common: &Common) -> Result<Net, GenerateError> {
         Shape::SlimFly(fly) => fly.plan()?,
         Shape::Random(graph) => graph.plan(&mut rng)?,
     };
-    plan.check_size()?;
+    plan.check_size(common.planes)?;
     plan.remove_links(common.missing_links, &mut rng)?;
     plan.remove_switches(common.missing_switches, &mut rng)?;
     plan.remove_hosts(common.missing_hosts, &mut rng)?;
-    Ok(plan.build(common.rate, &mut rng))
+    Ok(plan.build(common.rate, common.planes, &mut rng))
 }
 
 #[cfg(test)]

@@ -33,8 +33,9 @@ impl Plan {
         self.hosts.push(((self.hosts.len() + 1, 1), at));
     }
 
-    pub(super) fn check_size(&self) -> Result<(), GenerateError> {
-        let (hosts, switches) = (self.hosts.len(), self.switches.len());
+    /// Checks that each adapter and each switch of all planes can have a LID.
+    pub(super) fn check_size(&self, planes: u8) -> Result<(), GenerateError> {
+        let (hosts, switches) = (self.hosts.len(), self.switches.len() * usize::from(planes));
         if hosts + switches > UNICAST_LIDS {
             return Err(GenerateError::TooManyLids { hosts, switches });
         }
@@ -155,35 +156,50 @@ impl Plan {
         Ok(())
     }
 
-    /// Converts the plan to a net: hosts first, then switches.
-    pub(super) fn build(&self, rate: LinkRate, rng: &mut Rng) -> Net {
+    /// Converts the plan to a net: hosts first, then the switches of each plane. Port n of an adapter
+    /// is in plane n.
+    pub(super) fn build(&self, rate: LinkRate, planes: u8, rng: &mut Rng) -> Net {
         let mut net = Net::new();
         let (ca_device, switch_device) = device_ids(rate.speed);
         let mut guids = Guids::new(0x10);
         for ((number, adapter), _) in &self.hosts {
-            let mut node = Node::new(NodeKind::Ca, guids.next(rng), 1, rate);
+            let mut node = Node::new(NodeKind::Ca, guids.next(rng), planes, rate);
+            let port_guid = node.port(1).map(|port| port.guid);
+            for plane in 2..=planes {
+                if let (Some(port), Some(guid)) = (node.port_mut(plane), port_guid) {
+                    port.guid = guid;
+                }
+            }
             node.description = format!("node{number:05} HCA-{adapter}");
             (node.vendor_id, node.device_id) = (VENDOR_ID, ca_device);
             net.add_node(node);
         }
         let mut guids = guids.with_step(0x40);
-        for name in &self.switches {
-            let mut node = Node::new(NodeKind::Switch, guids.next(rng), self.radix, rate);
-            node.description.clone_from(name);
-            (node.vendor_id, node.device_id) = (VENDOR_ID, switch_device);
-            node.enhanced_port0 = true;
-            net.add_node(node);
+        for plane in 1..=planes {
+            for name in &self.switches {
+                let mut node = Node::new(NodeKind::Switch, guids.next(rng), self.radix, rate);
+                node.description.clone_from(name);
+                if planes > 1 {
+                    node.description += &format!("-p{plane}");
+                }
+                (node.vendor_id, node.device_id) = (VENDOR_ID, switch_device);
+                node.enhanced_port0 = true;
+                net.add_node(node);
+            }
         }
-        let switch_port =
-            |(switch, port): SwitchPort| PortRef { node: (self.hosts.len() + switch) as u32, port };
-        let cables = self.links.iter().map(|&(a, b)| (switch_port(a), switch_port(b)));
-        let plugs = self
-            .hosts
-            .iter()
-            .zip(0..)
-            .map(|(&(_, at), node)| (PortRef { node, port: 1 }, switch_port(at)));
-        for (a, b) in cables.chain(plugs) {
-            net.connect(a, b).expect("a plan uses each port once and none that does not exist");
+        for plane in 1..=planes {
+            let first = self.hosts.len() + usize::from(plane - 1) * self.switches.len();
+            let switch_port =
+                |(switch, port): SwitchPort| PortRef { node: (first + switch) as u32, port };
+            let cables = self.links.iter().map(|&(a, b)| (switch_port(a), switch_port(b)));
+            let plugs = self
+                .hosts
+                .iter()
+                .zip(0..)
+                .map(|(&(_, at), node)| (PortRef { node, port: plane }, switch_port(at)));
+            for (a, b) in cables.chain(plugs) {
+                net.connect(a, b).expect("a plan uses each port once and none that does not exist");
+            }
         }
         net
     }

@@ -367,3 +367,27 @@ fn the_largest_fat_tree_reads_back_the_same() {
     let net = make(Shape::FatTree(fat_tree(3, 60, 45_000)));
     assert_eq!(Net::parse("net", &net.to_string()).unwrap(), net);
 }
+
+/// Each plane is a copy of the shape, and all ports of a host have one GUID.
+#[test]
+fn planes_are_copies_that_only_hosts_join() {
+    let shape = Shape::FatTree(fat_tree(2, 8, 20));
+    let one = make(shape.clone());
+    let net = generate(&shape, &Common { planes: 4, ..Common::default() }).unwrap();
+    let count = |net: &Net| (net.count(NodeKind::Ca), net.count(NodeKind::Switch));
+    assert_eq!(count(&net), (count(&one).0, 4 * count(&one).1));
+    assert_eq!(net.links().count(), 4 * one.links().count());
+    let mut guids = std::collections::HashSet::new();
+    for node in net.nodes().iter().filter(|node| node.kind == NodeKind::Ca) {
+        let of_ports: Vec<_> = node.ports().map(|(_, port)| port.guid).collect();
+        assert!(of_ports.len() == 4 && of_ports.iter().all(|guid| *guid == of_ports[0]));
+        assert!(guids.insert(of_ports[0]));
+    }
+    // The planes of the first host's four leaves do not meet.
+    let leaf = |port| net.port(PortRef { node: 0, port }).unwrap().peer.unwrap().node as usize;
+    let reached = hops_from(&net, leaf(1));
+    assert!((2..=4).all(|plane| reached[leaf(plane)].is_none()));
+    assert_eq!(reached.iter().flatten().count(), count(&one).1);
+    assert_eq!(Net::parse("again.net", &net.to_string()).unwrap(), net);
+    assert!(generate(&shape, &Common { planes: 9, ..Common::default() }).is_err());
+}

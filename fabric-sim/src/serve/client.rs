@@ -10,7 +10,7 @@ use ib_mad::transport::ibsim::protocol::{
     PACKET_LEN, STATUS_UNDELIVERED, SimHeader, SimHeaderRepr, message_len, socket_name,
 };
 use ib_mad::transport::{Address, Carrier, Packet};
-use ib_mad::types::Lid;
+use ib_mad::types::{Lid, PortNum};
 use ib_mad::wire::MAD_LEN;
 
 use super::socket::{self, Received};
@@ -32,6 +32,8 @@ pub(super) struct Client {
     pub(super) blocked: bool,
     /// The client is on the list of clients to flush.
     pub(super) listed: bool,
+    /// Whether packets of the client name planes.
+    pub(super) has_planes: bool,
 }
 
 /// Why packets could not be sent.
@@ -48,7 +50,15 @@ impl Client {
         let socket = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(server)?)?;
         socket.set_nonblocking(true)?;
         socket.connect_addr(&client_address(base, number)?)?;
-        Ok(Self { endpoint, number, socket, queue: VecDeque::new(), blocked: false, listed: false })
+        Ok(Self {
+            endpoint,
+            number,
+            socket,
+            queue: VecDeque::new(),
+            blocked: false,
+            listed: false,
+            has_planes: false,
+        })
     }
 
     /// Whether the client's socket name is no longer bound.
@@ -68,6 +78,11 @@ impl Client {
 
     pub(super) fn receive(&self, batch: &mut Received) -> io::Result<usize> {
         batch.receive(self.socket.as_fd())
+    }
+
+    /// A packet sent by the client, with its destination address.
+    pub(super) fn decode(&self, bytes: &[u8; PACKET_LEN]) -> Packet {
+        decode(bytes, self.has_planes)
     }
 
     /// Queues a packet, `lid` being the client's own LID; false if the queue is full.
@@ -130,8 +145,9 @@ pub(super) fn client_number(base: &str, from: &SocketAddr) -> Option<u32> {
     number.parse().map(i32::cast_unsigned).or_else(|_| number.parse()).ok()
 }
 
-/// A packet sent by the client, with its destination address.
-pub(super) fn decode(bytes: &[u8; PACKET_LEN]) -> Packet {
+/// A packet sent by a client, with its destination address; `has_planes`: whether it may name a
+/// plane.
+fn decode(bytes: &[u8; PACKET_LEN], has_planes: bool) -> Packet {
     let header = SimHeader::of(bytes);
     let mut mad = [0; MAD_LEN];
     mad.copy_from_slice(&bytes[HEADER_LEN..]);
@@ -151,7 +167,8 @@ pub(super) fn decode(bytes: &[u8; PACKET_LEN]) -> Packet {
         Ok(len) if usize::from(len) != MAD_LEN => len,
         _ => 0,
     };
-    Packet { mad, address, carrier: Carrier { message_len, ..Carrier::default() } }
+    let plane = if has_planes { header.plane() } else { PortNum(0) };
+    Packet { mad, address, carrier: Carrier { message_len, plane, ..Carrier::default() } }
 }
 
 /// A packet in the client's format; `lid` is the client's own. A returned packet has the addresses
@@ -170,6 +187,7 @@ fn encode(packet: &Packet, lid: Lid) -> [u8; PACKET_LEN] {
         dqp: to.1,
         sqp: from.1,
         status: if packet.carrier.undelivered == 0 { 0 } else { STATUS_UNDELIVERED },
+        plane: packet.carrier.plane,
         length: match packet.carrier.message_len {
             0 => message_len(&packet.mad),
             id => u64::from(id),

@@ -507,6 +507,7 @@ fn counters_json(counters: &Counters) -> Value {
         "traps": counters.traps,
         "traps_repressed": counters.traps_repressed,
         "reregistrations": counters.reregistrations,
+        "lid_routed_smps": counters.lid_routed_smps,
         "dropped": drops,
     })
 }
@@ -535,6 +536,7 @@ pub(super) fn check_json(fabric: &Fabric, report: &RouteReport) -> Value {
         "lids": report.lids,
         "unconfigured": report.unconfigured,
         "delivered": report.delivered,
+        "apart": report.apart,
         "hops_max": report.hops_max,
         "lost": lost,
         "examples": examples,

@@ -4,8 +4,8 @@
 use std::time::Instant;
 
 use ib_mad::transport::ibsim::protocol::{
-    CONTROL_DATA_LEN, ConnectData, Control, ControlKind, MethodsData, classes_accepted,
-    declared_classes,
+    CONTROL_DATA_LEN, ConnectData, Control, ControlKind, MethodsData, asks_for_planes,
+    classes_accepted, declared_classes, planes_answer,
 };
 use ib_mad::types::Qpn;
 use ib_mad::wire::attribute::NodeInfo;
@@ -27,6 +27,7 @@ pub(super) fn serve(
         ControlKind::SET_ISSM => set_is_sm(server, now, &request),
         ControlKind::DECLARE_CLASSES => declare(server, now, &mut request),
         ControlKind::DECLARE_METHODS => declare_methods(server, now, &mut request),
+        ControlKind::GET_PLANES => planes(server, &mut request),
         _ => look(server, &mut request),
     };
     if done.is_none() {
@@ -130,6 +131,17 @@ fn declare_methods(server: &mut Server, now: Instant, request: &mut Control) -> 
         server.fabric.declare_methods(endpoint, class, methods).ok()?;
     }
     request.data = asked.accepted();
+    Some(())
+}
+
+fn planes(server: &mut Server, request: &mut Control) -> Option<()> {
+    if !asks_for_planes(&request.data) {
+        return Some(());
+    }
+    let endpoint = client(server, request)?;
+    let planes = server.fabric.planes(endpoint);
+    server.client_mut(endpoint.id())?.has_planes = !planes.is_empty();
+    request.data = planes_answer(&planes);
     Some(())
 }
 

@@ -231,7 +231,7 @@ impl Server {
         let count = client.receive(&mut self.received).unwrap_or(0);
         for i in 0..count.min(BATCH_MAX) {
             match self.received.packet(i) {
-                Some(bytes) => self.fabric.send(now, endpoint, &client::decode(bytes)),
+                Some(bytes) => self.fabric.send(now, endpoint, &client.decode(bytes)),
                 None => self.counters.bad_datagrams += 1,
             }
         }

@@ -198,6 +198,12 @@ fn new_switch(enhanced_port0: bool) -> Switch {
     }
 }
 
+/// Whether several ports of an adapter have the same port GUID.
+fn has_planes(node: &ib_mad::netlist::Node) -> bool {
+    let mut guids = std::collections::HashSet::new();
+    node.kind == NodeKind::Ca && !node.ports().all(|(_, port)| guids.insert(port.guid))
+}
+
 impl Subnet {
     /// The subnet of `net`, with all nodes powered and all links trained.
     pub(crate) fn new(net: &Net) -> Self {
@@ -262,6 +268,7 @@ impl Subnet {
             up: true,
             first_port: self.ports.len() as u32,
             switch,
+            has_planes: has_planes(node),
             guid: node.guid,
             system_image_guid: node.system_image_guid,
             vendor_id: node.vendor_id,

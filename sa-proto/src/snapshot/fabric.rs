@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use ib_mad::types::{Guid, Lid, Lifetime, PKey, PortNum, Rate};
+use ib_mad::wire::attribute::PortInfo;
 
 use super::blocks::{BLOCK_LEN, BLOCKS_MAX};
 use super::by_lid::by_lid_row;
@@ -164,6 +165,19 @@ impl Node {
     /// The port with this number, if discovered.
     pub fn port(&self, num: PortNum) -> Option<&Port> {
         self.ports.binary_search_by_key(&num, |port| port.num).ok().map(|at| &self.ports[at])
+    }
+
+    /// Whether a port of an adapter is one of several with its port GUID, which are the planes of
+    /// one port in a planarized fabric, and another one stands for that: the first with a LID, or
+    /// else the first.
+    pub fn is_further_plane(&self, port: &Port) -> bool {
+        if self.switch_info.is_some() || self.ports.len() < 2 {
+            return false;
+        }
+        let planes = || self.ports.iter().filter(|other| other.guid == port.guid);
+        let has_lid = |port: &&Port| PortInfo::of(&port.info).base_lid() != Lid::NONE;
+        let first = planes().find(has_lid).or_else(|| planes().next());
+        first.is_some_and(|first| first.num != port.num)
     }
 }
 

@@ -91,7 +91,9 @@ impl Opener {
 
     fn port(&self) -> Result<UmadOptions, UmadError> {
         let Options { device, port, .. } = &self.options;
-        UmadPort::find(device.as_deref(), port.map(PortNum)).map(UmadOptions::sa_responder)
+        // Of a planarized port the file for QP1.
+        let port = UmadPort::find(device.as_deref(), port.map(PortNum))?.with_planes()?.gsi();
+        Ok(UmadOptions::sa_responder(port))
     }
 
     fn adopt(&mut self, options: &UmadOptions) -> Option<Umad> {

@@ -10,7 +10,9 @@ use crate::host::options::Options;
 
 /// Makes a queue pair at the port that the command line names.
 pub(crate) fn open(options: &Options) -> Result<(Verbs, Guid), VerbsError> {
+    // Of a planarized port the device for data.
     let port = UmadPort::find(options.device.as_deref(), options.port.map(PortNum))?;
+    let port = port.with_planes()?.gsi();
     let local = port.local()?;
     let verbs = Verbs::open(&port)?;
     let (guid, lid, qpn) = (local.guid, local.lid, verbs.qpn());

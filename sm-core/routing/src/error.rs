@@ -160,6 +160,9 @@ pub enum Reason {
         /// The egress switch.
         egress: u16,
     },
+    /// The fabric has planes, and the engine keeps paths apart by SL: a path has one SL, and another
+    /// route in each plane.
+    SlsInPlanes,
     /// The fabric is not the torus that `torus-2QoS.conf` describes, or too much of it is missing.
     Torus(Refusal),
     /// The fabric is no dragonfly or Dragonfly+, or too much of it is missing.
@@ -259,6 +262,10 @@ impl DisplayWith for Reason {
                  the same links in opposite directions",
                 label(switch),
                 label(egress)
+            ),
+            Self::SlsInPlanes => f.write_str(
+                "it selects routes by SL, and a path has one SL for all planes of a planarized \
+                 fabric",
             ),
             Self::Torus(ref refusal) => fmt::Display::fmt(refusal, f),
             Self::Dragonfly(ref refusal) => refusal.fmt_with(f, label),

@@ -10,7 +10,8 @@
 //! - [`verify`], which proves that tables deliver and looks for credit loops, and [`balance`],
 //!   which counts routes per link, and [`measure`], congestion of traffic patterns;
 //! - [`program`], the order in which tables are written to switches;
-//! - [`multicast`], spanning trees of groups.
+//! - [`multicast`], spanning trees of groups;
+//! - [`planes`], which joins the routings of the planes of a planarized fabric.
 //!
 //! Everything is indices and port numbers. Not here: GUIDs, nodes and the fabric's arenas
 //! (`fabric`), LID assignment (`manage`), SMPs (`sweep`).
@@ -35,6 +36,7 @@ mod layering;
 pub mod measure;
 pub mod multicast;
 pub mod options;
+pub mod planes;
 mod port_mask;
 mod previous;
 pub mod program;

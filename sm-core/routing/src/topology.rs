@@ -125,7 +125,8 @@ impl Topology {
         to.lids().any(|own| own == lid).then_some(to)
     }
 
-    /// The last LID of any destination, the required LinearFDBTop; 0 without destinations.
+    /// The last LID of any destination, or of those for which the tables are to have room: the
+    /// required LinearFDBTop; 0 without destinations.
     pub fn last_lid(&self) -> Lid {
         self.last_lid
     }
@@ -180,6 +181,8 @@ pub struct TopologyBuilder {
     /// Links from both of their ends, with the switch at this end.
     links: Vec<(u16, Link)>,
     destinations: Vec<Destination>,
+    /// The least last LID.
+    reserved: Option<Lid>,
 }
 
 impl TopologyBuilder {
@@ -228,6 +231,12 @@ impl TopologyBuilder {
         }
         self.destinations.push(destination);
         Ok(())
+    }
+
+    /// Makes tables have room up to this LID: where a fabric has planes, each is to have tables of
+    /// the same length.
+    pub fn reserve_lids(&mut self, last: Lid) {
+        self.reserved = self.reserved.max(Some(last));
     }
 
     /// Freezes the topology, after checking that each port and LID is used once.
@@ -282,7 +291,7 @@ impl TopologyBuilder {
             link_at,
             first_port,
             destinations: self.destinations,
-            last_lid,
+            last_lid: self.reserved.map_or(last_lid, |reserved| last_lid.max(reserved)),
         })
     }
 

@@ -74,6 +74,8 @@ impl Fabric {
             }
         }
         next.sm_port = move_port(self.sm_port);
+        next.own_planes = self.own_planes.iter().filter_map(|&port| moved[port.get()]).collect();
+        next.has_planes = self.has_planes;
         next.new_links = NewLinks::All;
         next.settle_virtual_guids();
         next.set_awaits_virtual_ports(self.awaits_virtual_ports());

@@ -49,9 +49,11 @@ impl Fabric {
         self.port(index).owns_guid == Some(true) && self.could_be_end_port(index)
     }
 
-    /// Whether a port has no LIDs only because another port has its port GUID.
+    /// Whether a port has no LIDs only because another node's port has its port GUID.
     pub(super) fn is_duplicate(&self, index: PortIndex) -> bool {
-        self.port(index).owns_guid == Some(false) && self.could_be_end_port(index)
+        self.port(index).owns_guid == Some(false)
+            && self.could_be_end_port(index)
+            && self.owner_beside(index).is_none()
     }
 
     /// Whether the link of a port is left out because the port, not a switch's, has another's GUID.
@@ -61,7 +63,7 @@ impl Fabric {
 
     /// Chooses one port for each port GUID: of several the SM's own, then the one at its home, then
     /// the one that had it before, then the first. `tenure` is called for ports that did not have
-    /// it before.
+    /// it before. Other ports of its adapter with the GUID are its further planes.
     pub fn settle_end_ports(
         &mut self,
         mut tenure: impl FnMut(&Self, PortIndex) -> Tenure,
@@ -85,10 +87,15 @@ impl Fabric {
         }
         others.into_iter().for_each(|port| self.settle(port, None));
         let mut settled = Settled::default();
+        self.has_planes = false;
         for port in candidates {
             let owner = owners.get(&self.port(port).guid).map(|&(_, owner)| owner);
             let is_owner = owner == Some(port);
-            if !is_owner {
+            let is_plane = !is_owner
+                && owner.is_some_and(|owner| self.port(owner).node == self.port(port).node);
+            if is_plane {
+                self.has_planes = true;
+            } else if !is_owner {
                 settled.others.push((owner, port));
             } else if self.port(port).owns_guid != Some(true) {
                 settled.owners.push(port);
@@ -110,12 +117,12 @@ impl Fabric {
         }
     }
 
-    fn could_be_end_port(&self, index: PortIndex) -> bool {
+    pub(super) fn could_be_end_port(&self, index: PortIndex) -> bool {
         let port = self.port(index);
         let node = self.node(port.node);
         let of_the_kind = match node.switch {
             Some(_) => port.num.0 == 0,
-            None => port.peer.is_some() || self.sm_port == Some(index),
+            None => port.peer.is_some() || self.is_own_port(index),
         };
         node.present && port.known && of_the_kind && port.guid != Guid::WELL_KNOWN_SA
     }

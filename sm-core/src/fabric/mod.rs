@@ -15,6 +15,7 @@ mod mft;
 mod new_links;
 mod pkey;
 mod plane;
+mod planes;
 mod policy_rows;
 mod port_qos;
 mod route;
@@ -67,6 +68,10 @@ pub struct Fabric {
     by_guid: HashMap<Guid, NodeIndex>,
     /// The SM's own port.
     sm_port: Option<PortIndex>,
+    /// Its planes, it among them; empty if it is not planarized.
+    own_planes: Vec<PortIndex>,
+    /// Whether any end port has further planes.
+    has_planes: bool,
     pkey_tables: PKeyTables,
     /// Nodes that are present.
     present_count: usize,

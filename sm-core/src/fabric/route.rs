@@ -41,7 +41,8 @@ impl std::fmt::Display for DirectedRoute {
 
 impl Fabric {
     /// The route to the node of `port`, arriving by the link of `port` unless it is a switch's:
-    /// the agent of a channel adapter answers for the port it was reached by.
+    /// the agent of a channel adapter answers for the port it was reached by. The SM's own ports
+    /// are reached without a link.
     pub fn route_to(&self, port: PortIndex) -> Option<DirectedRoute> {
         let mut route = DirectedRoute::LOCAL;
         let mut egress = self.upstream_of(port)?;
@@ -93,7 +94,7 @@ impl Fabric {
         let node = self.node(index);
         if node.switch.is_some() {
             if self.port(sm_port).node == index { Some(None) } else { node.upstream.map(Some) }
-        } else if port == sm_port {
+        } else if self.is_own_port(port) {
             Some(None)
         } else {
             self.port(port).peer.map(Some)
@@ -113,7 +114,7 @@ impl Fabric {
             if self.node(node).switch.is_some() {
                 queue.extend(self.ports_of(node));
             } else {
-                queue.push_back(sm_port);
+                queue.extend(self.own_ports());
             }
         }
         while let Some(egress) = queue.pop_front() {

@@ -185,3 +185,72 @@ fn a_link_to_a_port_with_another_guid_is_new() {
     fabric.set_port_guid(sm_port, Guid(guid.0 + 1));
     assert_eq!(fabric.take_new_links(), [(sm_port.min(peer), sm_port.max(peer))]);
 }
+
+/// Two switches that only an adapter joins, whose two ports have one port GUID; the SM's port is
+/// planarized, too.
+fn two_planes() -> (Fabric, [PortIndex; 2], [PortIndex; 2]) {
+    let mut fabric = Fabric::default();
+    let [own, host] = [1, 2].map(|guid| add(&mut fabric, NodeType::Ca, guid, 2));
+    let ports =
+        |fabric: &Fabric, node| [1, 2].map(|num| fabric.port_of(node, PortNum(num)).unwrap());
+    let (own, host) = (ports(&fabric, own), ports(&fabric, host));
+    for plane in 0..2 {
+        let switch = add(&mut fabric, NodeType::Switch, 100 + plane as u64, 4);
+        let at = |fabric: &Fabric, num| fabric.port_of(switch, PortNum(num)).unwrap();
+        fabric.link(own[plane], at(&fabric, 1));
+        fabric.link(host[plane], at(&fabric, 2));
+    }
+    fabric.set_sm_port(own[0]);
+    fabric.set_own_planes(own.to_vec());
+    let all: Vec<NodeIndex> = fabric.nodes().map(|(index, _)| index).collect();
+    for port in all.into_iter().flat_map(|node| fabric.ports_of(node)).collect::<Vec<_>>() {
+        fabric.port_mut(port).known = true;
+    }
+    for (ports, guid) in [(own, 11), (host, 12)] {
+        ports.iter().for_each(|&port| fabric.set_port_guid(port, Guid(guid)));
+    }
+    (fabric, own, host)
+}
+
+#[test]
+fn ports_of_an_adapter_with_one_guid_are_planes_of_one_end_port() {
+    let (mut fabric, own, host) = two_planes();
+    assert!(settle(&mut fabric).is_empty(), "no duplicates");
+    assert!(fabric.is_planarized());
+    assert!(fabric.is_end_port(host[0]) && !fabric.is_end_port(host[1]));
+    assert_eq!(fabric.end_port_of(host[1]), Some(host[0]));
+    assert!(fabric.is_further_plane(host[1]) && !fabric.is_further_plane(host[0]));
+    assert!(!fabric.is_left_out(host[1]));
+    assert_eq!(fabric.end_ports().count(), 2 + 2, "adapters and switches");
+    assert_eq!(fabric.lid_ports().count(), 4 + 2);
+    assert!(own.iter().all(|&port| fabric.is_own_port(port)));
+
+    // The plane of the owner is cut: the other stands for both, and keeps that.
+    fabric.unlink(host[0]);
+    assert!(settle(&mut fabric).is_empty());
+    assert!(fabric.is_end_port(host[1]) && !fabric.has_lids(host[0]));
+    fabric.unlink(host[1]);
+    settle(&mut fabric);
+    assert!(fabric.is_planarized(), "the SM's port is");
+    assert_eq!(fabric.end_ports().count(), 1 + 2);
+
+    // Another node with the GUID is a duplicate with all its ports.
+    let (mut fabric, _, host) = two_planes();
+    host.iter().for_each(|&port| fabric.set_port_guid(port, Guid(11)));
+    assert_eq!(settle(&mut fabric).len(), 2);
+    assert!(host.iter().all(|&port| fabric.is_left_out(port)));
+}
+
+#[test]
+fn directed_routes_leave_by_the_port_in_the_plane_of_their_node() {
+    let (mut fabric, own, host) = two_planes();
+    assert!(fabric.trace_routes(|_, _| true).is_empty());
+    assert_eq!(route(&fabric, 100).as_deref(), Some("0,1"));
+    assert_eq!(route(&fabric, 101).as_deref(), Some("0,2"));
+    assert_eq!(fabric.route_to(host[1]).unwrap().to_string(), "0,2,2");
+    assert_eq!(fabric.route_to(own[1]).unwrap().to_string(), "0");
+    // Adapters lead nowhere.
+    fabric.unlink(own[1]);
+    let unreached = fabric.trace_routes(|_, _| true);
+    assert_eq!(unreached, [fabric.find(Guid(101)).unwrap()]);
+}

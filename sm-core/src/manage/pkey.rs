@@ -49,8 +49,8 @@ impl PKeyPlan {
         // Most ports have the same tables and are to have the same keys.
         let mut decided: HashMap<_, (Arc<[PKey]>, Vec<PKey>)> = HashMap::new();
         // Shortages are reported in this order.
-        for port in fabric.end_ports() {
-            let Some(wanted) = memberships.shared_keys(port) else { continue };
+        for (port, end_port) in fabric.lid_ports() {
+            let Some(wanted) = memberships.shared_keys(end_port) else { continue };
             let capacity = fabric.node_of(port).node_info().partition_cap();
             let current = &fabric.port(port).pkeys;
             let case = (Arc::as_ptr(current), Arc::as_ptr(wanted), capacity);
@@ -58,7 +58,7 @@ impl PKeyPlan {
                 let (table, left_out) = rules.table(current, wanted, capacity);
                 (shared(&mut known, table), left_out)
             });
-            if !left_out.is_empty() {
+            if !left_out.is_empty() && port == end_port {
                 plan.short.push((port, left_out.clone()));
             }
             plan.tables.insert(port, table.clone());

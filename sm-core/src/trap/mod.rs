@@ -52,10 +52,15 @@ pub fn read(mad: &[u8; MAD_LEN]) -> Option<Trap> {
     Some(Trap { number, issuer: notice.issuer_lid(), meaning })
 }
 
-/// Turns a trap into the TrapRepress that stops its repetition.
+/// Turns a trap into the TrapRepress that stops its repetition. That of a trap that came along a
+/// directed route returns by it.
 pub fn repress(mad: &mut [u8; MAD_LEN], m_key: u64) {
     if let Ok(mut smp) = Smp::new(&mut mad[..]) {
         smp.set_method(Method::TRAP_REPRESS).set_m_key(m_key);
+        if smp.is_directed() {
+            let hops = smp.hop_count();
+            smp.set_returning(true).set_hop_pointer(hops.saturating_add(1));
+        }
     }
 }
 
@@ -98,5 +103,25 @@ mod tests {
         assert_eq!((smp.method(), smp.tid()), (Method::TRAP_REPRESS, 0x77));
         assert_eq!(mad[smp::DATA], before[smp::DATA]);
         assert_eq!(read(&mad), None);
+    }
+
+    #[test]
+    fn a_trap_that_came_along_a_directed_route_is_repressed_along_it() {
+        let mut mad = trap(TrapNumber::LOCAL_CHANGES);
+        let notice: Vec<u8> = mad[smp::DATA].to_vec();
+        let request = Request {
+            method: Method::TRAP,
+            attribute_id: AttributeId::NOTICE,
+            attribute_modifier: 0,
+            tid: 0x77,
+            m_key: 0,
+        };
+        request.write_directed(&mut mad, &[ib_mad::types::PortNum(3)]).unwrap();
+        mad[smp::DATA].copy_from_slice(&notice);
+        repress(&mut mad, 0);
+        let smp = Smp::new(&mad[..]).unwrap();
+        assert_eq!(smp.method(), Method::TRAP_REPRESS);
+        assert!(smp.returning());
+        assert_eq!(smp.hop_pointer(), smp.hop_count() + 1);
     }
 }

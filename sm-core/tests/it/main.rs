@@ -33,6 +33,7 @@ mod multicast_moves;
 mod origin;
 mod partitions;
 mod perf;
+mod planes;
 mod policy;
 mod qos_tables;
 mod quarantine;

@@ -27,7 +27,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use self::control::Sockets;
 use self::packets::{Buffers, HEADER_LEN};
-use self::protocol::{CONTROL_DATA_LEN, ControlKind, MethodsData, NODE_NAME_MAX};
+use self::protocol::{
+    CONTROL_DATA_LEN, ControlKind, MethodsData, NODE_NAME_MAX, planes_of, planes_request,
+};
 use super::mmsg::{Headers, Vectors};
 use super::{LocalPort, Malformed, Packet, Transport};
 use crate::types::{Lid, PKey, PortNum};
@@ -62,6 +64,8 @@ pub struct Ibsim {
     slot: u32,
     node: String,
     is_sm: bool,
+    /// Whether the server names the planes of packets.
+    has_planes: bool,
     lid: Lid,
     lmc: u8,
     stash: VecDeque<Packet>,
@@ -84,6 +88,7 @@ impl Ibsim {
             slot: 0,
             node: String::new(),
             is_sm: false,
+            has_planes: false,
             lid: Lid::NONE,
             lmc: 0,
             stash: VecDeque::new(),
@@ -189,6 +194,18 @@ impl Ibsim {
         }
     }
 
+    /// Numbers of the ports that the attached port has in planes of the fabric, if it is planarized
+    /// and the server is `ibfabric`; otherwise none. From then on packets name planes.
+    pub fn planes(&mut self) -> Result<Vec<PortNum>, IbsimError> {
+        let planes = match self.control(ControlKind::GET_PLANES, planes_request()) {
+            Ok(answer) => planes_of(&answer).unwrap_or_default(),
+            Err(IbsimError::Refused(_)) => Vec::new(),
+            Err(error) => return Err(error),
+        };
+        self.has_planes = !planes.is_empty();
+        Ok(planes)
+    }
+
     /// The first 32 P_Keys of the port.
     pub fn pkeys(&mut self) -> Result<[PKey; 32], IbsimError> {
         let data = self.control(ControlKind::GET_PKEYS, [0; CONTROL_DATA_LEN])?;
@@ -206,10 +223,11 @@ impl Ibsim {
         kind: ControlKind,
         data: [u8; CONTROL_DATA_LEN],
     ) -> Result<[u8; CONTROL_DATA_LEN], IbsimError> {
-        let Self { sockets, stash, spare, buffers, counters, lid, lmc, .. } = self;
+        let Self { sockets, stash, spare, buffers, counters, lid, lmc, has_planes, .. } = self;
         let answer = sockets.request(self.slot, kind, data, || {
             // An error of the data socket will be reported again when it is next used.
-            let got = buffers.receive(sockets.data.as_fd(), spare, *lid, *lmc, counters);
+            let data = sockets.data.as_fd();
+            let got = buffers.receive(data, spare, *lid, *lmc, *has_planes, counters);
             for packet in &spare[..got.unwrap_or(0)] {
                 if stash.len() < STASH_MAX {
                     stash.push_back(packet.clone());
@@ -231,9 +249,9 @@ impl Transport for Ibsim {
         if kept == batch.len() {
             return Ok(kept);
         }
-        let Self { sockets, buffers, counters, lid, lmc, .. } = self;
-        let got =
-            buffers.receive(sockets.data.as_fd(), &mut batch[kept..], *lid, *lmc, counters)?;
+        let Self { sockets, buffers, counters, lid, lmc, has_planes, .. } = self;
+        let (data, room) = (sockets.data.as_fd(), &mut batch[kept..]);
+        let got = buffers.receive(data, room, *lid, *lmc, *has_planes, counters)?;
         Ok(kept + got)
     }
 

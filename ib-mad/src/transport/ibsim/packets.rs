@@ -7,7 +7,7 @@ use super::super::mmsg::{self, Headers, Vectors};
 use super::protocol::{self, PACKET_LEN, SimHeader, SimHeaderRepr};
 use super::{BATCH_MAX, IbsimCounters};
 use crate::transport::{Address, Carrier, Packet};
-use crate::types::Lid;
+use crate::types::{Lid, PortNum};
 use crate::wire::MAD_LEN;
 use crate::wire::mad::MadHeader;
 
@@ -21,12 +21,14 @@ pub(super) struct Buffers {
 
 impl Buffers {
     /// Receives packets into `batch`, with addresses as seen from the port with `lid` and `lmc`.
+    /// `has_planes`: whether the server names planes.
     pub(super) fn receive(
         &mut self,
         socket: BorrowedFd<'_>,
         batch: &mut [Packet],
         lid: Lid,
         lmc: u8,
+        has_planes: bool,
         counters: &mut IbsimCounters,
     ) -> io::Result<usize> {
         let count = batch.len().min(BATCH_MAX);
@@ -55,7 +57,8 @@ impl Buffers {
             counters.undelivered += u64::from(undelivered != 0);
             batch.swap(kept, i);
             batch[kept].address = address;
-            batch[kept].carrier = Carrier { undelivered, ..Carrier::default() };
+            let plane = if has_planes { SimHeader::of(&self.sim[i]).plane() } else { PortNum(0) };
+            batch[kept].carrier = Carrier { undelivered, plane, ..Carrier::default() };
             kept += 1;
         }
         Ok(kept)
@@ -110,7 +113,8 @@ pub(super) fn received_from(
 }
 
 /// The header of a packet to send from the port with `lid`.
-pub(super) fn sent_to(Packet { mad, address, .. }: &Packet, lid: Lid) -> SimHeaderRepr {
+pub(super) fn sent_to(packet: &Packet, lid: Lid) -> SimHeaderRepr {
+    let Packet { mad, address, carrier } = packet;
     let slid = match (address.lid, address.path_bits) {
         (Lid::PERMISSIVE, _) => Lid::PERMISSIVE,
         // The server fills in the base LID, which may have changed.
@@ -123,6 +127,7 @@ pub(super) fn sent_to(Packet { mad, address, .. }: &Packet, lid: Lid) -> SimHead
         dqp: address.qpn,
         sqp: address.local_qpn,
         status: 0,
+        plane: carrier.plane,
         length: protocol::message_len(mad),
     }
 }

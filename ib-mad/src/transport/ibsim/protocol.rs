@@ -5,7 +5,7 @@
 //! other client uses. Each name ends with a NUL byte. MADs are sent between `inID` and `outN`,
 //! control requests and responses between the two `ctl` sockets.
 
-use crate::types::{Lid, Qpn};
+use crate::types::{Lid, PortNum, Qpn};
 use crate::wire::MAD_LEN;
 use crate::wire::field::layout;
 use crate::wire::mad::{MadHeader, MgmtClass};
@@ -34,6 +34,10 @@ layout! {
         sqp: Qpn [96 .. 128],
         /// 0, or [`STATUS_UNDELIVERED`].
         status: u32 [128 .. 160],
+        /// [`Carrier::plane`](crate::packet::Carrier::plane), for clients that asked for planes
+        /// ([`ControlKind::GET_PLANES`]). An extension: padding of ibsim's structure, with any
+        /// value.
+        plane: PortNum [160 .. 168],
         /// Bytes of the MAD that follow.
         length: u64 [192 .. 256],
     }
@@ -80,6 +84,9 @@ impl ControlKind {
     pub const DECLARE_CLASSES: Self = Self(64);
     /// Declare methods of one class; data is [`MethodsData`]. An extension too.
     pub const DECLARE_METHODS: Self = Self(65);
+    /// Ports of the planarized port that the client is attached to; data is [`planes_request`]. An
+    /// extension too. From then on packets of the client name planes ([`SimHeader`]).
+    pub const GET_PLANES: Self = Self(66);
 }
 
 /// A control request or response. Integers are in host order.
@@ -261,6 +268,45 @@ impl MethodsData {
     }
 }
 
+/// Limit of planes of a port.
+pub const PLANES_MAX: usize = 16;
+
+const PLANES_REQUEST: [u8; 8] = *b"ibplanes";
+const PLANES_ANSWER: [u8; 8] = *b"IBPLANES";
+
+/// Data of a [`ControlKind::GET_PLANES`] request.
+pub fn planes_request() -> [u8; CONTROL_DATA_LEN] {
+    let mut data = [0; CONTROL_DATA_LEN];
+    data[..8].copy_from_slice(&PLANES_REQUEST);
+    data
+}
+
+/// Whether it is the data of such a request.
+pub fn asks_for_planes(data: &[u8; CONTROL_DATA_LEN]) -> bool {
+    data[..8] == PLANES_REQUEST
+}
+
+/// Data of the response: the numbers of the ports, none if the port is not planarized. At most
+/// [`PLANES_MAX`] are stated.
+///
+/// ```text
+/// 0 "IBPLANES" (8)   8 count   9 port numbers (count)
+/// ```
+pub fn planes_answer(planes: &[PortNum]) -> [u8; CONTROL_DATA_LEN] {
+    let planes = &planes[..planes.len().min(PLANES_MAX)];
+    let mut data = [0; CONTROL_DATA_LEN];
+    data[..8].copy_from_slice(&PLANES_ANSWER);
+    data[8] = planes.len() as u8;
+    data[9..].iter_mut().zip(planes).for_each(|(byte, plane)| *byte = plane.0);
+    data
+}
+
+/// The planes of a response; `None` if it is an echo.
+pub fn planes_of(data: &[u8; CONTROL_DATA_LEN]) -> Option<Vec<PortNum>> {
+    let count = usize::from(data[8]).min(PLANES_MAX);
+    (data[..8] == PLANES_ANSWER).then(|| data[9..9 + count].iter().copied().map(PortNum).collect())
+}
+
 /// The abstract name of a socket, without its leading NUL: `BASE:SUFFIX`, NUL-terminated.
 pub fn socket_name(base: &str, suffix: &str) -> Vec<u8> {
     format!("{base}:{suffix}\0").into_bytes()
@@ -297,6 +343,7 @@ mod tests {
             dqp: Qpn(1),
             sqp: Qpn(0x0001_0203),
             status: STATUS_UNDELIVERED,
+            plane: PortNum(3),
             length: 256,
         };
         let mut expected = [0; 32];
@@ -305,6 +352,7 @@ mod tests {
         expected[11] = 1;
         expected[12..16].copy_from_slice(&[0, 1, 2, 3]);
         expected[19] = 110;
+        expected[20] = 3;
         expected[30] = 1;
         assert_eq!(header.to_bytes(), expected);
         assert_eq!(PACKET_LEN, 288);
@@ -347,6 +395,20 @@ mod tests {
         assert_eq!(message_len(&mad), 56 + 64);
         RmppHeader::new(&mut mad[rmpp::OFFSET..]).unwrap().set_payload_len(u32::MAX);
         assert_eq!(message_len(&mad), 256);
+    }
+
+    #[test]
+    fn an_echoed_question_for_planes_is_no_answer() {
+        let request = planes_request();
+        assert!(asks_for_planes(&request));
+        assert_eq!(planes_of(&request), None);
+        let planes = [1, 2, 3, 4].map(PortNum);
+        let answer = planes_answer(&planes);
+        assert_eq!(planes_of(&answer), Some(planes.to_vec()));
+        assert!(!asks_for_planes(&answer));
+        let mut overlong = planes_answer(&[PortNum(1); 40]);
+        overlong[8] = 255;
+        assert_eq!(planes_of(&overlong).unwrap().len(), PLANES_MAX);
     }
 
     #[test]

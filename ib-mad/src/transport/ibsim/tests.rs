@@ -133,8 +133,15 @@ fn receive_one(client: &mut Ibsim) -> Packet {
     }
 }
 
-const REQUEST_TO_US: SimHeaderRepr =
-    SimHeaderRepr { dlid: Lid(22), slid: Lid(7), dqp: Qpn(1), sqp: Qpn(5), status: 0, length: 256 };
+const REQUEST_TO_US: SimHeaderRepr = SimHeaderRepr {
+    dlid: Lid(22),
+    slid: Lid(7),
+    dqp: Qpn(1),
+    sqp: Qpn(5),
+    status: 0,
+    plane: PortNum(0),
+    length: 256,
+};
 
 #[test]
 fn classes_are_declared_where_the_server_knows_declarations() {

@@ -17,10 +17,13 @@
 //! - RMPP is done here: every segment is a packet.
 //!
 //! The header is in [`Header`], the system calls in `abi`, sysfs in [`UmadPort`]. [`sharing`]: how
-//! a subnet manager and a responder share the file of the SA class.
+//! a subnet manager and a responder share the file of the SA class. A port of a planarized fabric
+//! has several files: [`pairing`] finds them, [`Planar`] uses them.
 
 mod abi;
 mod header;
+pub mod pairing;
+mod planar;
 pub mod sharing;
 mod sysfs;
 mod tables;
@@ -34,11 +37,12 @@ use std::time::Duration;
 
 pub use abi::{ABI_VERSION, AgentSpec, Rmpp, open, register};
 pub use header::{HEADER_LEN, Header};
-pub use sysfs::UmadPort;
+pub use planar::{Planar, PlanarOptions};
+pub use sysfs::{HostPort, UmadPort};
 pub(super) use tables::Tables;
 
 use super::{Carrier, LocalPort, Malformed, Packet, Transport};
-use crate::types::{Gid, Lid, Qpn};
+use crate::types::{Gid, Guid, Lid, Qpn};
 use crate::wire::MAD_LEN;
 use crate::wire::mad::{MadHeader, Method, MgmtClass};
 
@@ -112,6 +116,18 @@ pub enum UmadError {
         qpn: Qpn,
         /// The port.
         port: String,
+    },
+    /// The ports with one GUID are not those of a planarized port.
+    #[error(
+        "ports with GUID {guid}: {}; of a planarized port, one for data has IsSMdisabled, and the \
+         others do not",
+        list(ports)
+    )]
+    NotPlanarized {
+        /// The port GUID.
+        guid: Guid,
+        /// The ports.
+        ports: Vec<String>,
     },
     /// An inherited descriptor is not this port's file.
     #[error("the descriptor handed over is not that of {0}")]

@@ -6,10 +6,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use super::pairing::{self, Pairing, PortFacts};
 use super::{ABI_VERSION, UmadError};
 use crate::transport::LocalPort;
 use crate::types::{Gid, Guid, Lid, PKey, PortNum, Sl};
-use crate::wire::attribute::PortState;
+use crate::wire::attribute::{CapabilityMask, PortState};
 
 /// Directory of the device classes in sysfs.
 const SYSFS: &str = "/sys/class";
@@ -26,6 +27,29 @@ pub struct UmadPort {
     /// Port number on the device.
     pub num: PortNum,
     sysfs: PathBuf,
+}
+
+/// A port of this host as clients see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HostPort {
+    /// An ordinary port.
+    Single(UmadPort),
+    /// A port of a planarized fabric.
+    Planar {
+        /// The port for QP1.
+        gsi: UmadPort,
+        /// The ports for SMPs, one for each plane.
+        planes: Vec<UmadPort>,
+    },
+}
+
+impl HostPort {
+    /// The port for QP1.
+    pub fn gsi(self) -> UmadPort {
+        match self {
+            Self::Single(port) | Self::Planar { gsi: port, .. } => port,
+        }
+    }
 }
 
 impl fmt::Display for UmadPort {
@@ -59,6 +83,39 @@ impl UmadPort {
         let name = name.map(|name| name.strip_prefix("/dev/infiniband/").unwrap_or(name));
         name.is_none_or(|name| self.device == name || self.umad == name)
             && num.is_none_or(|num| self.num == num)
+    }
+
+    /// This port with those that have its GUID, if it is planarized ([`pair`](pairing::pair)).
+    pub fn with_planes(&self) -> Result<HostPort, UmadError> {
+        let Ok(guid) = self.local().map(|local| local.guid) else {
+            return Ok(HostPort::Single(self.clone()));
+        };
+        let is_same = |port: &Self| port.local().is_ok_and(|local| local.guid == guid);
+        let mut ports = Self::all_at(&self.sysfs)?;
+        ports.retain(is_same);
+        let facts: Vec<PortFacts> = ports.iter().map(|port| port.facts(guid)).collect();
+        let pairing = pairing::pair(&facts).into_iter().next();
+        match pairing {
+            Some(Pairing { gsi: Some(gsi), smi, .. })
+                if !smi.is_empty() && smi != [gsi] && smi.len() <= pairing::PLANES_MAX =>
+            {
+                let planes = smi.iter().map(|&at| ports[at].clone()).collect();
+                Ok(HostPort::Planar { gsi: ports[gsi].clone(), planes })
+            }
+            Some(pairing) if pairing.is_planarized() => Err(UmadError::NotPlanarized {
+                guid,
+                ports: ports.iter().map(Self::to_string).collect(),
+            }),
+            _ => Ok(HostPort::Single(self.clone())),
+        }
+    }
+
+    fn facts(&self, guid: Guid) -> PortFacts {
+        // A kernel that does not show it has no planarized ports.
+        let capabilities = fs::read_to_string(self.attribute("cap_mask")).unwrap_or_default();
+        let digits = capabilities.trim().trim_start_matches("0x");
+        let capabilities = CapabilityMask(u32::from_str_radix(digits, 16).unwrap_or(0));
+        PortFacts { guid, capabilities }
     }
 
     pub(super) fn all_at(sysfs: &Path) -> Result<Vec<Self>, UmadError> {

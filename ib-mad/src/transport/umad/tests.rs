@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::*;
 use crate::transport::{Address, Grh};
-use crate::types::{Guid, Lid, PKey, PortNum, Qpn, SUBNET_PREFIX_DEFAULT, Sl};
+use crate::types::{Lid, PKey, PortNum, Qpn, SUBNET_PREFIX_DEFAULT, Sl};
 use crate::wire::attribute::PortState;
 use crate::wire::sa::SaMad;
 
@@ -372,4 +372,96 @@ fn tables_follow_the_subnet_manager() {
     umad.refresh().unwrap();
     umad.send(&[by_alias]).unwrap();
     assert_eq!(written(&umad, 1).gid_index(), 3);
+}
+
+/// A host with a planarized port: mlx5_0, and smi1 with a port in each of four planes.
+fn planarized(name: &str) -> Sysfs {
+    let sysfs = Sysfs::new(name);
+    let gid = Gid::new(SUBNET_PREFIX_DEFAULT, Guid(0x99));
+    let ports = [("mlx5_0", 1, 0x400)].into_iter().chain((1..=4).map(|num| ("smi1", num, 0x48)));
+    for (number, (device, num, capabilities)) in ports.enumerate() {
+        let umad = format!("infiniband_mad/umad{}", number + 1);
+        sysfs.put(&format!("{umad}/ibdev"), &format!("{device}\n"));
+        sysfs.put(&format!("{umad}/port"), &format!("{num}\n"));
+        let port = format!("infiniband/{device}/ports/{num}");
+        let attributes = [("lid", "0x2f"), ("lid_mask_count", "0"), ("sm_lid", "0x1")];
+        let attributes = attributes.into_iter().chain([("sm_sl", "0"), ("state", "4: ACTIVE")]);
+        for (name, value) in attributes.chain([("pkeys/0", "0x7fff")]) {
+            sysfs.put(&format!("{port}/{name}"), &format!("{value}\n"));
+        }
+        sysfs.put(&format!("{port}/cap_mask"), &format!("{capabilities:#010x}\n"));
+        sysfs.put(&format!("{port}/gids/0"), &format!("{gid}\n"));
+    }
+    sysfs
+}
+
+#[test]
+fn a_planarized_port_is_found_by_any_of_its_files() {
+    let sysfs = planarized("pairing");
+    let find = |name, num| UmadPort::find_at(&sysfs.0, Some(name), Some(PortNum(num))).unwrap();
+    for (name, num) in [("mlx5_0", 1), ("smi1", 1), ("smi1", 3)] {
+        let HostPort::Planar { gsi, planes } = find(name, num).with_planes().unwrap() else {
+            panic!("{name} is planarized");
+        };
+        assert_eq!(gsi.device, "mlx5_0");
+        let planes: Vec<u8> = planes.iter().map(|plane| plane.num.0).collect();
+        assert_eq!(planes, [1, 2, 3, 4]);
+    }
+    let single = find("rxe0", 1);
+    assert_eq!(single.with_planes().unwrap(), HostPort::Single(single));
+    // Without a side for data, the rule does not fit.
+    sysfs.put("infiniband/mlx5_0/ports/1/cap_mask", "0x48\n");
+    let failure = find("smi1", 2).with_planes().unwrap_err();
+    assert!(matches!(&failure, UmadError::NotPlanarized { ports, .. } if ports.len() == 5));
+}
+
+fn scripted(options: &UmadOptions, reads: Vec<Result<Vec<u8>, i32>>) -> Umad<Scripted> {
+    let device = Scripted {
+        reads: RefCell::new(reads.into()),
+        writes: RefCell::default(),
+        written: RefCell::default(),
+        descriptor: UnixDatagram::unbound().unwrap(),
+    };
+    Umad::new(device, options).unwrap()
+}
+
+#[test]
+fn smps_leave_and_return_by_their_planes_and_the_rest_by_the_port_for_data() {
+    let sysfs = planarized("planar");
+    let port = UmadPort::find_at(&sysfs.0, Some("smi1"), None).unwrap();
+    let HostPort::Planar { gsi, planes } = port.with_planes().unwrap() else { panic!("planes") };
+    let options = PlanarOptions::subnet_manager(gsi, planes, Duration::from_millis(100));
+    // An SMP waits in plane 3; agent 0 is that of directed routes.
+    let smp = |plane: u64| {
+        let mut record = request(plane, |header| _ = header.set_lid(0xFFFF));
+        MadHeader::new(&mut record[HEADER_LEN..])
+            .unwrap()
+            .set_mgmt_class(MgmtClass::SUBN_DIRECTED_ROUTE)
+            .set_tid(plane);
+        record
+    };
+    let of_plane = |options: &UmadOptions| {
+        let waiting = if options.port.num == PortNum(3) { vec![Ok(smp(3))] } else { Vec::new() };
+        scripted(options, waiting)
+    };
+    let gsi = scripted(&options.gsi, Vec::new());
+    let mut planar = Planar::new(gsi, options.planes.iter().rev().map(of_plane).collect()).unwrap();
+    assert_eq!(planar.planes(), [1, 2, 3, 4].map(PortNum));
+    let mut batch = vec![Packet::default(); 4];
+    assert_eq!(planar.receive(&mut batch).unwrap(), 1);
+    assert_eq!(batch[0].carrier.plane, PortNum(3));
+
+    let written = |planar: &Planar<Scripted>| -> Vec<usize> {
+        let files = planar.planes.iter().chain([&planar.gsi]);
+        files.map(|umad| umad.device.written.borrow().len()).collect()
+    };
+    // The answer goes back where the request came from, and one without a plane by the first.
+    let mut other = batch[0].clone();
+    other.carrier.plane = PortNum(0);
+    let mut query = Packet::to(Address::gsi(Lid(1)));
+    MadHeader::of_mut(&mut query.mad).set_mgmt_class(MgmtClass::SUBN_ADM).set_method(Method::GET);
+    query.address.pkey = PKey(0x7FFF);
+    let sent = planar.send(&[batch[0].clone(), other, query]).unwrap();
+    assert_eq!((sent, written(&planar)), (3, vec![1, 0, 1, 0, 1]));
+    assert_eq!(planar.refused(), (0, 0));
 }

@@ -72,6 +72,7 @@ pub(super) fn build(
         records,
         alias_guids: Arc::default(),
         direct: fabric.direct_links().into(),
+        planes: fabric.plane_rows().into(),
         contradictions,
     };
     with_alias_guids(&tables, &RegistryPlane::default(), registry)

@@ -84,6 +84,9 @@ pub struct Tables {
     pub(crate) lmc: u8,
     /// Base LIDs of end ports that are linked to each other without a switch, ascending.
     direct: Arc<[(Lid, Lid)]>,
+    /// Rows of the switches that planarized ports are cabled to, by port GUID; empty in a fabric
+    /// without planes.
+    planes: Arc<[(Guid, u16)]>,
     contradictions: usize,
 }
 
@@ -162,7 +165,32 @@ impl Tables {
             let limit = if linked { Limit::ANY } else { Limit::NONE };
             return PathClass { limit, hops: 0, sl: 0 };
         }
-        self.paths.class(source.row, destination.column, dlid)
+        let class = self.paths.class(source.row, destination.column, dlid);
+        if !class.is_reachable() && !self.planes.is_empty() {
+            return self.path_class_in_planes(source, destination, dlid);
+        }
+        class
+    }
+
+    /// The path from a planarized port in the first plane that has one: ports need not be in all.
+    #[cold]
+    fn path_class_in_planes(
+        &self,
+        source: &EndPort,
+        destination: &EndPort,
+        dlid: Lid,
+    ) -> PathClass {
+        // An alias has the same planes as its port.
+        let own = self.end_ports.by_lid(source.lid).map_or(source.guid, |port| port.guid);
+        let first = self.planes.partition_point(|(guid, _)| *guid < own);
+        let rows = self.planes[first..].iter().take_while(|(guid, _)| *guid == own);
+        let classes = rows.map(|(_, row)| self.paths.class(*row, destination.column, dlid));
+        classes.into_iter().find(PathClass::is_reachable).unwrap_or(PathClass::UNREACHABLE)
+    }
+
+    /// Whether any port is planarized.
+    pub(crate) fn has_planes(&self) -> bool {
+        !self.planes.is_empty()
     }
 
     /// The router's port to which packets for another subnet go, if the prefix routes name one

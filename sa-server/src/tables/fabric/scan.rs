@@ -24,6 +24,9 @@ use crate::tables::qos_match::GroupSets;
 /// A node with the properties that its ports share.
 pub(super) struct Scanned<'a> {
     node: &'a Arc<Node>,
+    /// The node as records show it: of the planes of a planarized port only the one that stands for
+    /// it ([`Node::is_further_plane`]).
+    shown: Arc<Node>,
     subnet: &'a Subnet,
     kind: Option<NodeType>,
     is_switch: bool,
@@ -54,7 +57,17 @@ impl<'a> Scanned<'a> {
     }
 
     fn is_end_port(&self, port: &Port) -> bool {
-        !self.is_external(port) && (self.is_switch || port.num != PortNum(0))
+        !self.is_external(port)
+            && (self.is_switch || port.num != PortNum(0))
+            && (self.is_switch || !self.node.is_further_plane(port))
+    }
+
+    /// The ports of an adapter that are in planes of the fabric for `port`, which stands for them;
+    /// only itself if it is not planarized.
+    fn planes_of<'p>(&'p self, port: &'p Port) -> impl Iterator<Item = &'p Port> {
+        let is_plane = |other: &&Port| other.num == port.num || other.guid == port.guid;
+        let ports = if self.is_switch { &[][..] } else { &self.node.ports[..] };
+        ports.iter().filter(is_plane)
     }
 
     /// The port whose LID and capabilities `port` goes by.
@@ -82,6 +95,11 @@ impl<'a> Scanned<'a> {
         let has_lmc = !self.is_switch || self.node.switch_info.as_ref().is_some_and(enhanced);
         let info = info(port);
         (info.base_lid(), if has_lmc { info.lmc() } else { 0 })
+    }
+
+    /// Whether any of its ports is planarized.
+    fn has_planes(&self) -> bool {
+        !Arc::ptr_eq(self.node, &self.shown)
     }
 
     /// The P_Key table; that of port 0 if an external port has none.
@@ -248,14 +266,14 @@ impl<'a> Fabric<'a> {
         let count = |of: fn(&Scanned<'_>) -> usize| self.nodes.iter().map(of).sum();
         let end_ports = |scanned: &Scanned<'_>| match scanned.is_switch {
             true => 1,
-            false => scanned.node.ports.len(),
+            false => scanned.shown.ports.len(),
         };
         let linked = |scanned: &Scanned<'_>| {
             scanned.node.ports.iter().filter(|port| port.peer.is_some()).count()
         };
         let mut nodes = Records::new(NodeRecord::LEN, count(end_ports));
         let mut ports =
-            Records::new(PortInfoRecord::LEN, count(|scanned| scanned.node.ports.len()));
+            Records::new(PortInfoRecord::LEN, count(|scanned| scanned.shown.ports.len()));
         let mut links = Records::new(LinkRecord::LEN, count(linked));
         let mut by_node = Vec::with_capacity(self.nodes.len());
         let mut owner = |scanned: &Scanned<'_>, port: &Port| Owner {
@@ -270,7 +288,10 @@ impl<'a> Fabric<'a> {
                 if scanned.is_end_port(port) {
                     nodes.push(&node_record(scanned, port), from);
                 }
-                ports.push(&port_info_record(scanned, port), from);
+                // Of further planes there are links only.
+                if !scanned.has_planes() || scanned.shown.port(port.num).is_some() {
+                    ports.push(&port_info_record(scanned, port), from);
+                }
                 if let Some((peer, peer_port)) = self.peer(port) {
                     let record = LinkRecordRepr {
                         from_lid: scanned.lid(port).0,
@@ -286,7 +307,7 @@ impl<'a> Fabric<'a> {
             let probe = scanned.port0().or(node.ports.first()).map(|p| scanned.capabilities(p));
             by_node.push(NodeRows {
                 guid: node.guid,
-                node: Arc::clone(node),
+                node: Arc::clone(&scanned.shown),
                 is_switch: scanned.is_switch,
                 nodes: starts[0]..ends[0],
                 ports: starts[1]..ends[1],
@@ -336,6 +357,21 @@ impl<'a> Fabric<'a> {
         ports
     }
 
+    /// Rows of switches that planarized ports are cabled to, each by the port's GUID and, for one
+    /// GUID, in the order of planes.
+    pub(super) fn plane_rows(&self) -> Vec<(Guid, u16)> {
+        let mut rows = Vec::new();
+        for scanned in self.nodes.iter().filter(|scanned| scanned.has_planes()) {
+            for port in scanned.node.ports.iter().filter(|port| scanned.is_end_port(port)) {
+                let peers = scanned.planes_of(port).filter_map(|plane| self.peer(plane));
+                let switches = peers.filter(|(peer, _)| peer.is_switch);
+                rows.extend(switches.map(|(peer, _)| (port.guid, peer.row)));
+            }
+        }
+        rows.sort_by_key(|(guid, _)| *guid);
+        rows
+    }
+
     /// Base LIDs of end ports that are linked to each other without a switch between, ascending.
     pub(super) fn direct_links(&self) -> Vec<(Lid, Lid)> {
         let mut links = Vec::new();
@@ -359,7 +395,13 @@ fn scan_node<'a>(node: &'a Arc<Node>, subnet: &'a Subnet) -> Scanned<'a> {
     let kind = NodeType::from_code(info.node_type());
     let is_switch = kind == Some(NodeType::Switch);
     let quirk_mtu = quirk_mtu(subnet, &info);
-    Scanned { node, subnet, kind, is_switch, quirk_mtu, row: EndPort::DETACHED }
+    let is_further = |port: &Port| !is_switch && node.is_further_plane(port);
+    let mut shown = Arc::clone(node);
+    if node.ports.iter().any(is_further) {
+        let ports = node.ports.iter().filter(|port| !is_further(port)).cloned().collect();
+        shown = Arc::new(Node { ports, ..Node::clone(node) });
+    }
+    Scanned { node, shown, subnet, kind, is_switch, quirk_mtu, row: EndPort::DETACHED }
 }
 
 fn node_record(scanned: &Scanned<'_>, port: &Port) -> [u8; NodeRecord::LEN] {
@@ -378,3 +420,6 @@ fn port_info_record(scanned: &Scanned<'_>, port: &Port) -> [u8; PortInfoRecord::
     }
     .to_bytes()
 }
+
+#[cfg(test)]
+mod tests;

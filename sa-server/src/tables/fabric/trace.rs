@@ -62,10 +62,30 @@ impl Tables {
             return Arrival::NoRoute;
         };
         let mut step = Step { node, entry: PortNum(0), exit: port.num };
+        if let Some(exit) = self.plane_to(source, destination, dlid) {
+            step.exit = exit;
+        }
+        self.follow(step, (target, target_port), dlid, &mut visit)
+    }
+
+    /// Follows a packet that leaves a node, to a port with that LID.
+    fn follow<'a>(
+        &'a self,
+        mut step: Step<'a>,
+        (target, target_port): (&Node, &Port),
+        dlid: Lid,
+        mut visit: impl FnMut(&Step<'a>),
+    ) -> Arrival {
+        let node = step.node;
+        // Each plane of a planarized port has its GUID.
+        let is_target = |entry: PortNum| {
+            let port = target.port(entry);
+            entry == target_port.num || port.is_some_and(|port| port.guid == target_port.guid)
+        };
         if step.is_switch() {
             let Some(exit) = self.exit(node.guid, dlid) else { return Arrival::NoRoute };
             step.exit = exit;
-        } else if node.guid == target.guid && port.num == target_port.num {
+        } else if node.guid == target.guid && is_target(step.exit) {
             visit(&step);
             return Arrival::Delivered;
         }
@@ -80,13 +100,26 @@ impl Tables {
             };
             let Some(node) = self.node(peer) else { return Arrival::NoLink };
             if node.switch_info.is_none() {
-                let is_there = node.guid == target.guid && entry == target_port.num;
+                let is_there = node.guid == target.guid && is_target(entry);
                 return if is_there { Arrival::Delivered } else { Arrival::Misdelivered };
             }
             let Some(exit) = self.exit(node.guid, dlid) else { return Arrival::NoRoute };
             step = Step { node, entry, exit };
         }
         Arrival::Loop
+    }
+
+    /// The port by which a packet leaves a planarized port: in the first plane that leads to its
+    /// destination. `None` if the port is not planarized, or no plane does.
+    fn plane_to(&self, source: &EndPort, destination: &EndPort, dlid: Lid) -> Option<PortNum> {
+        let (node, port) = self.node_and_port(source).filter(|_| self.has_planes())?;
+        let target = self.node_and_port(destination)?;
+        let leads_there = |plane: &&Port| {
+            let step = Step { node, entry: PortNum(0), exit: plane.num };
+            self.follow(step, target, dlid, |_| {}) == Arrival::Delivered
+        };
+        let planes = node.ports.iter().filter(|plane| plane.guid == port.guid);
+        planes.filter(|_| node.switch_info.is_none()).find(leads_there).map(|plane| plane.num)
     }
 
     /// The node with this GUID.

@@ -96,9 +96,13 @@ fn kind_name(kind: NodeType) -> &'static str {
     }
 }
 
-/// Whether a port is an end port: of a switch only port 0 is one.
+/// Whether a port is an end port: of a switch only port 0 is one, and of the planes of a planarized
+/// port only the one that stands for it.
 fn is_end_port(node: &Node, port: &Port) -> bool {
-    kind(node) != NodeType::Switch || port.num == PortNum(0)
+    match kind(node) {
+        NodeType::Switch => port.num == PortNum(0),
+        _ => !node.is_further_plane(port),
+    }
 }
 
 /// The PortInfo of a port.

@@ -55,7 +55,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ib_mad::transport::Packet;
-use ib_mad::types::{Guid, Qpn};
+use ib_mad::types::{Guid, PortNum, Qpn};
 use ib_mad::wire::attribute::SmState;
 use sa_proto::state::StateVersion;
 use tracing::info;
@@ -227,11 +227,13 @@ impl Node {
         self.transmit.answer_room() >= BATCH
     }
 
-    /// The fabric can be reached again, by the port with this GUID. Its earlier state is discarded.
-    pub fn handle_attached(&mut self, now: Instant, port: Guid) {
+    /// The fabric can be reached again, by the port with this GUID, which is in planes of the fabric
+    /// by the ports with these numbers, if any. Its earlier state is discarded.
+    pub fn handle_attached(&mut self, now: Instant, port: Guid, planes: Vec<PortNum>) {
         self.attached = true;
         self.transmit.clear_requests();
         self.sweeper.set_own_port(port);
+        self.sweeper.set_own_planes(planes);
         self.sweeper.restart(now);
     }
 

@@ -187,6 +187,10 @@ fn end_ports(net: &Net, lmc: Option<u8>) -> Result<Vec<EndPort<'_>>, SiteError> 
             });
             let Some(at) = at else { continue };
             if let Some(first) = owners.insert(port.guid, &node.id) {
+                // A further plane of a planarized port: the first plane is planned.
+                if first == node.id && !is_switch {
+                    continue;
+                }
                 let (first, second) = (first.to_owned(), node.id.clone());
                 return Err(SiteError::GuidTwice { guid: port.guid, first, second });
             }

@@ -111,7 +111,8 @@ impl<'a> Routed<'a> {
                     (_, _, None) => continue,
                 };
                 let info = PortInfo::of(&port.info);
-                if !info.base_lid().is_unicast() {
+                // Of a planarized fabric the plane of the ports that stand for hosts is measured.
+                if !info.base_lid().is_unicast() || node.is_further_plane(port) {
                     continue;
                 }
                 builder.add_destination(Destination {

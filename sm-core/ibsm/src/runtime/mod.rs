@@ -441,6 +441,7 @@ fn run(options: Options, starting: &mut Option<Starting>) -> Result<(), RunError
     sweeper.set_fingerprint(state.take_left()?.filter(is_whole));
     sweeper.set_m_keys(m_keys, neighbours);
     sweeper.set_own_port(fabric.port_guid());
+    sweeper.set_own_planes(fabric.planes());
     sweeper.set_disabled_ports(state.disabled_ports()?);
     let service = Service::new(Parts {
         config,

@@ -349,7 +349,8 @@ impl Service {
                      simulator keeps its slot occupied"
                 );
             }
-            self.node.handle_attached(now, self.fabric.port_guid());
+            let (port, planes) = (self.fabric.port_guid(), self.fabric.planes());
+            self.node.handle_attached(now, port, planes);
             if let Some(sa_port) = &mut self.sa_port {
                 sa_port.reattach(self.fabric.umad_port().cloned());
             }

@@ -87,6 +87,12 @@ impl Channels {
         Self { lanes: 1, after }
     }
 
+    /// The dependencies of fabrics that follow one another without a link between them: those of
+    /// one lane per link.
+    pub fn joined<'a>(all: impl Iterator<Item = &'a Self>) -> Self {
+        Self::of_links(all.flat_map(|channels| channels.after.iter().copied()).collect())
+    }
+
     /// Number of lanes per link.
     pub fn lanes(&self) -> usize {
         self.lanes

@@ -60,7 +60,9 @@ pub(in crate::sweep) struct Discovery {
     on_the_way: HashSet<PortIndex>,
     /// Whether a fatal error was reported.
     is_fatal: bool,
-    /// Whether the SM's own port is down, so that nothing can be read.
+    /// Ports by which the SM sends that are down.
+    own_down: HashSet<PortIndex>,
+    /// Whether all of them are, so that nothing can be read.
     pub(in crate::sweep) cut_off: bool,
     /// Whether a known route leads to another node, so that what was read is of no use.
     is_outdated: bool,
@@ -306,12 +308,11 @@ impl Subnet {
 
     /// A port by which a known node can be queried.
     fn reached_by(&self, node: NodeIndex) -> Option<PortIndex> {
-        let sm_port = self.fabric.sm_port();
         self.fabric
             .ports_of(node)
             .find(|&port| {
                 self.fabric.node(node).switch.is_some()
-                    || Some(port) == sm_port
+                    || self.fabric.is_own_port(port)
                     || self.fabric.port(port).peer().is_some()
             })
             .filter(|_| self.fabric.node(node).present)

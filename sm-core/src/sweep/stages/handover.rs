@@ -9,6 +9,7 @@
 use std::time::{Duration, Instant};
 
 use ib_mad::packet::{Address, Carrier, Packet};
+use ib_mad::types::Lid;
 use ib_mad::wire::attribute::{
     CapabilityMask, LocalChanges, LocalChangesDetails, NodeType, NoticeType, ProducerType,
     SmControl, SmNotice, SmState, TrapNumber,
@@ -117,14 +118,26 @@ impl Subnet {
             .set_other_local_changes(true)
             .set_capability_mask(port.port_info().capability_mask() | CapabilityMask::IS_SM)
             .set_changes(LocalChanges::SM_PRIORITY);
-        smp::Request {
+        let request = smp::Request {
             method: Method::TRAP,
             attribute_id: AttributeId::NOTICE,
             attribute_modifier: 0,
             tid: u64::from(self.election.own.act_count()),
             m_key: 0,
+        };
+        let mut address = Address::smi(to);
+        let mut carrier = Carrier::default();
+        if self.own_planes.is_empty() {
+            request.write_lid_routed(&mut packet.mad);
+        } else {
+            // In a planarized fabric LID-routed SMPs may not arrive.
+            let Some(route) = self.fabric.route_to(master) else { return false };
+            if request.write_directed(&mut packet.mad, route.ports()).is_err() {
+                return false;
+            }
+            address.lid = Lid::PERMISSIVE;
+            carrier.plane = route.ports().first().copied().unwrap_or_default();
         }
-        .write_lid_routed(&mut packet.mad);
         SmNotice::new(&mut packet.mad[smp::DATA])
             .expect("an SMP carries 64 bytes")
             .set_is_generic(true)
@@ -133,7 +146,7 @@ impl Subnet {
             .set_trap_number(TrapNumber::LOCAL_CHANGES)
             .set_issuer_lid(lid)
             .set_data_details(details);
-        (packet.address, packet.carrier) = (Address::smi(to), Carrier::default());
+        (packet.address, packet.carrier) = (address, carrier);
         self.election.own.act();
         true
     }

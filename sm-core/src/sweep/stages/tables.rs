@@ -24,31 +24,32 @@ impl Subnet {
     /// Makes a routing the wanted one, and plans its writes.
     pub(in crate::sweep) fn adopt(&mut self, chosen: Chosen) -> Steps {
         let Chosen { mut made, lfts, kept, loops, .. } = chosen;
-        let topology = made.topology();
-        self.journal.report.last_lid = topology.last_lid().0;
-        let program = {
-            let tables = made.switches().iter().zip(&lfts).zip(topology.switches());
+        self.journal.report.last_lid = made.topology().last_lid().0;
+        let mut steps: [Vec<Request>; 3] = Default::default();
+        let mut programs = Vec::new();
+        for (_, part, lfts) in made.parts(&lfts) {
+            let topology = part.topology();
+            let tables = part.switches().iter().zip(lfts).zip(topology.switches());
             let changes = tables.map(|((&index, new), number)| {
                 let old = self.fabric.switch(index).lft.acknowledged();
                 Change { switch: number, old, new }
             });
-            Program::plan(topology, changes)
-        };
+            programs.push((part.switches().to_vec(), Program::plan(topology, changes)));
+        }
         for (&index, lft) in made.switches().iter().zip(lfts) {
             self.fabric.lft_mut(index).set_desired(lft);
         }
         made.keep_proved(&self.fabric);
-        let steps = [&program.repair, &program.shift, &program.remove];
-        let steps: Steps = steps
-            .into_iter()
-            .map(|writes| {
-                writes
-                    .iter()
-                    .filter_map(|write| self.block_request(made.switches(), *write))
-                    .collect()
-            })
-            .filter(|requests: &Vec<Request>| !requests.is_empty())
-            .collect();
+        for (switches, program) in &programs {
+            for (step, writes) in
+                steps.iter_mut().zip([&program.repair, &program.shift, &program.remove])
+            {
+                let requests =
+                    writes.iter().filter_map(|write| self.block_request(switches, *write));
+                step.extend(requests);
+            }
+        }
+        let steps: Steps = steps.into_iter().filter(|requests| !requests.is_empty()).collect();
         debug!(
             "{} routes {} switches; blocks to write: {:?}",
             made.engine(),

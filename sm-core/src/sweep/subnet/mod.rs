@@ -31,6 +31,8 @@ pub(in crate::sweep) mod system_images;
 use std::fmt;
 use std::time::Duration;
 
+use ib_mad::types::PortNum;
+
 use crate::fabric::{DirectedRoute, Fabric, PortIndex};
 use crate::manage::home::Homes;
 use crate::manage::lid::LidTable;
@@ -65,6 +67,9 @@ pub(in crate::sweep) struct Subnet {
     /// Settings that another manager wrote over ours.
     pub(in crate::sweep) overwritten: Overwritten,
     pub(in crate::sweep) lids: LidTable,
+    /// Numbers of the ports by which the SM's own port is in the planes of a planarized fabric;
+    /// none otherwise.
+    pub(in crate::sweep) own_planes: Vec<PortNum>,
     pub(in crate::sweep) m_keys: MKeys,
     /// Where the GUIDs of ports belong.
     pub(in crate::sweep) homes: Homes,
@@ -100,6 +105,7 @@ impl Subnet {
             election: Election::new(&settings),
             overwritten: Overwritten::default(),
             lids,
+            own_planes: Vec::new(),
             m_keys: MKeys::default(),
             homes: Homes::default(),
             quarantine: Quarantine::default(),
@@ -130,6 +136,19 @@ impl Subnet {
             Destination::Behind(port) => self.fabric.route_through(port),
             Destination::Beyond(port, num) => self.fabric.route_through(port)?.extended(num),
         }
+    }
+
+    /// The port by which a request leaves the SM's node, if the SM's port is planarized; 0
+    /// otherwise.
+    pub(in crate::sweep) fn plane_of(&self, request: Request, route: &DirectedRoute) -> PortNum {
+        let Some(&first) = self.own_planes.first() else { return PortNum(0) };
+        let own = match request.destination() {
+            Destination::NodeOf(port) if self.fabric.is_own_port(port) => {
+                self.fabric.port(port).num
+            }
+            _ => first,
+        };
+        route.ports().first().copied().unwrap_or(own)
     }
 
     /// A port and how requests reach it, for log lines.

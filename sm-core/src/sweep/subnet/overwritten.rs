@@ -212,7 +212,7 @@ impl Subnet {
     /// Whether an end port has other addresses than ours, which it had. A port that was reset has
     /// none.
     fn has_other_addresses(&self, port: PortIndex, data: &[u8; 64]) -> bool {
-        if !self.fabric.is_end_port(port) {
+        if !self.fabric.has_lids(port) {
             return false;
         }
         let entry = self.fabric.port(port);

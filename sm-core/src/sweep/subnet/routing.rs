@@ -2,13 +2,14 @@
 //! only decides: the caller runs the jobs, and the sweep writes the tables.
 //!
 //! - `job`: input and result of an engine; `build`: the topology that it gets.
-//! - `active`: a routing in force. `checks`: checks that take as long as routing.
+//! - `planes`: jobs of planarized fabrics. `active`: a routing in force. `checks`: checks that take as long as routing.
 
 pub(in crate::sweep) mod active;
 pub(in crate::sweep) mod build;
 pub(in crate::sweep) mod checks;
 pub(in crate::sweep) mod job;
 pub(in crate::sweep) mod origin;
+mod planes;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,7 +20,7 @@ use tracing::warn;
 use crate::fabric::{Fabric, SwitchIndex};
 use crate::manage::steering::{Places, Steered, steer};
 use active::{ActiveRouting, OperatorOptions};
-use build::{Routed, topology};
+use build::{Plane, Routed};
 use checks::{BalanceCheck, KeptRoutes, LoopCheck};
 use job::{Before, Kept, RoutingJob};
 use origin::Origin;
@@ -65,6 +66,8 @@ pub(in crate::sweep) struct RoutingState {
     reply_loop_free: bool,
     /// Whether routes use lanes that the tables of ports may not have yet.
     lanes_moved: bool,
+    /// End ports that were in one plane more than once in the last job.
+    doubled: usize,
 }
 
 impl RoutingState {
@@ -89,6 +92,7 @@ impl RoutingState {
             loop_free: true,
             reply_loop_free: true,
             lanes_moved: false,
+            doubled: 0,
         }
     }
 
@@ -126,7 +130,7 @@ impl RoutingState {
         moved: impl Fn(SwitchIndex) -> Option<SwitchIndex>,
     ) -> bool {
         let Some(made) = &self.made else { return true };
-        let Some(renumbered) = made.renumbered(moved) else { return false };
+        let Some(renumbered) = made.renumbered(&moved) else { return false };
         self.made = Some(Arc::new(renumbered));
         // A check that is running refers to a routing that is no longer in force.
         self.loops_unknown = true;
@@ -149,16 +153,23 @@ impl RoutingState {
         self.engine
     }
 
-    /// The options for engines. Reports options without effect once they are new.
-    fn asked(&mut self, settings: &Settings, places: &Places<'_>) -> OperatorOptions {
+    /// The options for engines, and remarks on options without effect.
+    fn asked(&self, settings: &Settings, places: &Places<'_>) -> (OperatorOptions, Vec<String>) {
         let Steered { steering, remarks } = steer(&self.files, settings, places);
+        let options_hash = self.files.digest(settings);
+        (OperatorOptions { steering, files: self.files.clone(), options_hash }, remarks)
+    }
+
+    /// Reports options without effect once they are new: those that have none in any plane.
+    fn report(&mut self, of_planes: &[Vec<String>]) {
+        let in_all = |line: &&String| of_planes.iter().all(|remarks| remarks.contains(line));
+        let first = of_planes.first().map_or(&[][..], |remarks| remarks);
+        let remarks: Vec<String> = first.iter().filter(in_all).cloned().collect();
         remarks
             .iter()
             .filter(|line| !self.reported.contains(line))
             .for_each(|line| warn!("{line}"));
         self.reported = remarks;
-        let options_hash = self.files.digest(settings);
-        OperatorOptions { steering, files: self.files.clone(), options_hash }
     }
 
     /// A job for the fabric as it is in discovery `sweep`; `data_lanes` returns the number of data
@@ -168,21 +179,97 @@ impl RoutingState {
         sweep: u32,
         settings: &Settings,
         routed: Routed<'_>,
-        data_lanes: impl FnOnce(&Topology, &[SwitchIndex]) -> u8,
+        data_lanes: impl Fn(&Topology, &[SwitchIndex]) -> u8,
     ) -> Result<RoutingJob, TopologyError> {
-        let (topology, switches) = topology(routed)?;
+        let mut found = build::planes(routed)?;
+        self.note_doubled(found.iter().map(|plane| plane.doubled).sum());
+        let mut remarks = Vec::new();
+        let mut job_of = |plane, is_plane| {
+            let (job, of_plane) =
+                self.plane_job(sweep, settings, routed, &data_lanes, plane, is_plane);
+            remarks.push(of_plane);
+            job
+        };
+        if found.len() == 1
+            && let Some(plane) = found.pop()
+        {
+            let job = job_of(plane, false);
+            self.report(&remarks);
+            return Ok(job);
+        }
+        let planes: Vec<RoutingJob> = found.into_iter().map(|plane| job_of(plane, true)).collect();
+        self.report(&remarks);
+        let topologies: Vec<&Topology> = planes.iter().map(|job| &job.topology).collect();
+        let topology = sm_routing::planes::joined(&topologies)?;
+        let switches: Vec<SwitchIndex> =
+            planes.iter().flat_map(|job| job.switches.iter().copied()).collect();
+        let asked = match planes.first() {
+            Some(job) => job.asked.clone(),
+            None => {
+                let places = Places::of_fabric(&topology, routed.fabric, &[], routed.lids);
+                self.asked(settings, &places).0
+            }
+        };
+        let before = self.made.clone().filter(|_| !self.keeps_nothing);
+        Ok(RoutingJob {
+            sweep,
+            engines: self.engines.clone(),
+            guids: guids(routed.fabric, &switches),
+            topology,
+            asked,
+            before: before.map(|made| Before {
+                made,
+                lfts: Vec::new(),
+                switches: Vec::new(),
+                is_plane: false,
+            }),
+            inherited: None,
+            left_by: None,
+            engines_changed: self.engines_changed,
+            switches,
+            planes,
+            is_plane: false,
+        })
+    }
+
+    /// Reports, when it begins, that end ports are in one plane more than once.
+    fn note_doubled(&mut self, doubled: usize) {
+        if doubled > 0 && self.doubled == 0 {
+            warn!(
+                "{doubled} end ports are in one plane by several ports of an adapter: a cable \
+                 joins two planes, or an adapter gives two ports one GUID. All LIDs are routed, \
+                 but to one of these ports only"
+            );
+        }
+        self.doubled = doubled;
+    }
+
+    /// The job of a plane, or of the fabric if it is the only one, and remarks on options without
+    /// effect there.
+    fn plane_job(
+        &self,
+        sweep: u32,
+        settings: &Settings,
+        routed: Routed<'_>,
+        data_lanes: &dyn Fn(&Topology, &[SwitchIndex]) -> u8,
+        plane: Plane,
+        is_plane: bool,
+    ) -> (RoutingJob, Vec<String>) {
+        let Plane { topology, switches, .. } = plane;
         let Routed { fabric, lids, .. } = routed;
         let places = Places::of_fabric(&topology, fabric, &switches, lids);
-        let mut asked = self.asked(settings, &places);
+        let (mut asked, remarks) = self.asked(settings, &places);
         asked.steering.common.data_lanes = data_lanes(&topology, &switches);
-        let before = self.made.as_ref().filter(|_| !self.keeps_nothing).map(|made| Before {
-            made: made.clone(),
+        let before = self.made.as_ref().filter(|_| !self.keeps_nothing);
+        let before = before.and_then(|made| made.plane_with(&switches)).map(|made| Before {
             lfts: made.lfts(fabric),
             switches: switches.iter().map(|&index| made.number(index)).collect(),
+            is_plane: self.made.as_ref().is_some_and(|whole| !whole.planes().is_empty()),
+            made,
         });
         let lft = |&index: &SwitchIndex| fabric.switch(index).lft.desired().clone();
         let keeps = self.has_inherited && !self.keeps_nothing;
-        Ok(RoutingJob {
+        let job = RoutingJob {
             sweep,
             engines: self.engines.clone(),
             topology,
@@ -193,12 +280,18 @@ impl RoutingState {
             left_by: self.left_by.clone(),
             engines_changed: self.engines_changed,
             switches,
-        })
+            planes: Vec::new(),
+            is_plane,
+        };
+        (job, remarks)
     }
 
     /// The input that recomputes a routing from scratch.
     fn job_of(&self, made: &ActiveRouting, fabric: &Fabric) -> RoutingJob {
+        let planes = made.planes();
         RoutingJob {
+            planes: planes.iter().map(|plane| self.job_of(&plane.made, fabric)).collect(),
+            is_plane: false,
             sweep: 0,
             engines: self.engines.clone(),
             topology: made.topology.clone(),

@@ -86,10 +86,10 @@ impl Sweeper {
         self.set_addresses(|_| true);
     }
 
-    /// Sets the addresses of end ports for which `counts` is true, where they differ.
+    /// Sets the addresses of ports with LIDs for which `counts` is true, where they differ.
     fn set_addresses(&mut self, counts: impl Fn(PortIndex) -> bool) {
         let ports: Vec<PortIndex> =
-            self.subnet.fabric.end_ports().filter(|&port| counts(port)).collect();
+            self.subnet.fabric.lid_ports().map(|(port, _)| port).filter(|&p| counts(p)).collect();
         for port in ports {
             if self.subnet.wanted_address(port).is_some() {
                 self.subnet.exchange.push(Request::new(Kind::SetAddress, port));

@@ -53,13 +53,10 @@ impl Sweeper {
             }
             Some(nodes) => {
                 // If our own cable was pulled, nothing else is known of the fabric.
-                let sm_port = self
-                    .subnet
-                    .fabric
-                    .sm_port()
-                    .filter(|&sm_port| self.subnet.is_adapter_port(sm_port));
-                if let Some(sm_port) = sm_port {
-                    self.subnet.exchange.push(Request::new(Kind::PortInfo, sm_port));
+                let own = self.subnet.fabric.own_ports();
+                let own: Vec<_> = own.filter(|&own| self.subnet.is_adapter_port(own)).collect();
+                for port in own {
+                    self.subnet.exchange.push(Request::new(Kind::PortInfo, port));
                 }
                 let Self { subnet, sweep, .. } = self;
                 if let Stage::Discover(discovery) = &mut sweep.stage {

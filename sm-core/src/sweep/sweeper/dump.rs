@@ -29,7 +29,8 @@ pub struct DumpJob {
 struct Unicast {
     made: Arc<ActiveRouting>,
     lfts: Vec<Arc<Lft>>,
-    roster: Roster,
+    /// By plane; one in a fabric without planes.
+    rosters: Vec<Roster>,
 }
 
 /// The files to write.
@@ -109,25 +110,39 @@ impl DumpJob {
             }
             _ => {}
         }
-        let Some(Unicast { made, lfts, roster }) = &self.unicast else { return Ok(()) };
-        let lfts: Vec<&[u8]> = lfts.iter().map(|lft| &*lft.ports).collect();
-        let (topology, hops) = (made.topology(), Some(made.distances()));
-        let tables = Tables { topology, roster, lfts: &lfts, hops };
-        let render = match file {
-            DumpFileKind::UpdnRoots => return sink(&dump::updn_roots(&tables, made.steering())),
-            DumpFileKind::FtreeCaOrder => {
-                return sink(&dump::ftree_ca_order(&tables, made.steering()));
-            }
-            DumpFileKind::Torus => match made.lanes() {
-                Lanes::Torus(torus) => return sink(&dump::torus(&tables, torus)),
-                Lanes::Free | Lanes::Layers(_) | Lanes::Dragonfly(_) => return Ok(()),
-            },
-            DumpFileKind::LidMatrix => dump::lid_matrix,
-            DumpFileKind::Lfts => dump::lfts,
-            _ => dump::fdbs,
-        };
-        tables.order().into_iter().try_for_each(|switch| sink(&render(&tables, switch)))
+        let Some(Unicast { made, lfts, rosters }) = &self.unicast else { return Ok(()) };
+        let mut parts = made.parts(lfts).zip(rosters);
+        parts.try_for_each(|((_, made, lfts), roster)| {
+            render_unicast(file, made, lfts, roster, &mut sink)
+        })
     }
+}
+
+/// Hands the parts of a file about the routing of a plane to `sink` in order, until it fails.
+fn render_unicast<E>(
+    file: DumpFileKind,
+    made: &ActiveRouting,
+    lfts: &[Arc<Lft>],
+    roster: &Roster,
+    sink: &mut impl FnMut(&str) -> Result<(), E>,
+) -> Result<(), E> {
+    let lfts: Vec<&[u8]> = lfts.iter().map(|lft| &*lft.ports).collect();
+    let (topology, hops) = (made.topology(), Some(made.distances()));
+    let tables = Tables { topology, roster, lfts: &lfts, hops };
+    let render = match file {
+        DumpFileKind::UpdnRoots => return sink(&dump::updn_roots(&tables, made.steering())),
+        DumpFileKind::FtreeCaOrder => {
+            return sink(&dump::ftree_ca_order(&tables, made.steering()));
+        }
+        DumpFileKind::Torus => match made.lanes() {
+            Lanes::Torus(torus) => return sink(&dump::torus(&tables, torus)),
+            Lanes::Free | Lanes::Layers(_) | Lanes::Dragonfly(_) => return Ok(()),
+        },
+        DumpFileKind::LidMatrix => dump::lid_matrix,
+        DumpFileKind::Lfts => dump::lfts,
+        _ => dump::fdbs,
+    };
+    tables.order().into_iter().try_for_each(|switch| sink(&render(&tables, switch)))
 }
 
 impl Sweeper {
@@ -158,7 +173,10 @@ impl Sweeper {
         let unicast = made.filter(|_| files.iter().any(is_unicast)).map(|made| Unicast {
             made: Arc::clone(made),
             lfts: made.lfts(fabric),
-            roster: roster(made, fabric, &self.subnet.lids),
+            rosters: made
+                .parts(made.switches())
+                .map(|(_, part, _)| roster(part, fabric, &self.subnet.lids))
+                .collect(),
         });
         let nodes = || {
             let named = |(node, row): (&Node, _)| NamedNode { row, label: node.label().cloned() };

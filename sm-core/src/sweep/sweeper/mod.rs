@@ -41,6 +41,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ib_mad::packet::Packet;
+use ib_mad::types::PortNum;
 use ib_mad::wire::attribute::SmState;
 
 use crate::fabric::Fabric;
@@ -168,6 +169,13 @@ impl Sweeper {
     /// [`restart`](Self::restart) for when it is back.
     pub fn fabric_lost(&mut self) {
         self.subnet.state.up = false;
+    }
+
+    /// States by which ports of its node the SM's own port is in the planes of a planarized fabric:
+    /// each leads into another plane. None, the default: it is not planarized. Takes effect with
+    /// the next sweep of the whole fabric.
+    pub fn set_own_planes(&mut self, planes: Vec<PortNum>) {
+        self.subnet.own_planes = planes;
     }
 
     /// Changes the priority of this SM, 0 to 15. It takes effect with the election of the next

@@ -52,7 +52,9 @@ impl Sweeper {
             return false;
         }
         *Smp::of_mut(&mut packet.mad).data_bytes_mut() = data;
-        (packet.address, packet.carrier) = (Address::smi(Lid::PERMISSIVE), Carrier::default());
+        let plane = self.subnet.plane_of(request, &route);
+        packet.address = Address::smi(Lid::PERMISSIVE);
+        packet.carrier = Carrier { plane, ..Carrier::default() };
         true
     }
 

@@ -81,10 +81,15 @@ impl Sweeper {
             return;
         }
         let RoutingOutcome { switches, chosen, rejected, .. } = outcome;
-        let reported = std::mem::take(&mut self.subnet.routing.rejected);
-        for reason in rejected {
-            let why = self.subnet.report_rejection(&switches, reason, &reported);
-            self.subnet.routing.rejected.push(why);
+        let mut reported = std::mem::take(&mut self.subnet.routing.rejected);
+        for (first, reason) in rejected {
+            let counted = switches.get(usize::from(first)..).unwrap_or_default();
+            let why = self.subnet.report_rejection(counted, reason, &reported);
+            // Planes may have the same reasons.
+            if !self.subnet.routing.rejected.contains(&why) {
+                reported.push(why.clone());
+                self.subnet.routing.rejected.push(why);
+            }
         }
         let steps = match chosen {
             Some(chosen) => {

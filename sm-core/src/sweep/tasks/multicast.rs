@@ -109,7 +109,7 @@ impl Multicast {
         let Some(made) = self.made.take() else { return true };
         self.made = match before.is_some_and(|before| Arc::ptr_eq(before, &made)) {
             true => after.cloned(),
-            false => made.renumbered(moved).map(Arc::new),
+            false => made.renumbered(&moved).map(Arc::new),
         };
         self.made.is_some()
     }
@@ -270,7 +270,7 @@ impl Multicast {
             return None;
         }
         let ports = audience.ports.iter();
-        let places = ports.filter_map(|&guid| subnet.place_of(made, guid)).collect();
+        let places = ports.flat_map(|&guid| subnet.places_of(made, guid)).collect();
         let before = current.map(|(_, tree)| tree.clone());
         let inherited = self.inherited.get(&mlid).filter(|_| current.is_none());
         let inherited = inherited.and_then(|masks| inherited_tree(made, masks));
@@ -497,7 +497,9 @@ impl Subnet {
         self.fabric.mft_mut(index).set(mlid, mask, ports);
     }
 
-    fn place_of(&self, made: &ActiveRouting, guid: Guid) -> Option<Place> {
-        made.place_of(self.lids.get(guid)?.first)
+    /// Where a port is, in each plane.
+    fn places_of(&self, made: &ActiveRouting, guid: Guid) -> impl Iterator<Item = Place> {
+        let lid = self.lids.get(guid).map(|range| range.first);
+        lid.into_iter().flat_map(move |lid| made.places_of(lid))
     }
 }

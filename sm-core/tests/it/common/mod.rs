@@ -152,8 +152,10 @@ impl Bed {
     fn attach(&mut self, node: NodeIndex, mut sweeper: Sweeper) -> usize {
         let num = u8::from(self.fabric.node(node).node_type != NodeType::Switch);
         sweeper.set_own_port(self.fabric.port(node, num).unwrap().guid);
+        let endpoint = self.fabric.attach(node, 0).unwrap();
+        sweeper.set_own_planes(self.fabric.planes(endpoint));
         self.managers.push(Manager {
-            endpoint: self.fabric.attach(node, 0).unwrap(),
+            endpoint,
             sweeper,
             reports: Vec::new(),
             standing_by: None,
@@ -502,6 +504,16 @@ impl Bed {
         self.run_for(Duration::from_secs(61));
         self.settle(Duration::from_secs(2), what);
         took
+    }
+
+    /// Runs until all LIDs of a planarized fabric are delivered in each of their planes, and the
+    /// first manager has nothing to do.
+    pub(crate) fn settle_planes(&mut self) {
+        self.run_until(Duration::from_secs(60), "all planes deliver", |bed| {
+            let sweeper = bed.sweeper();
+            let is_idle = sweeper.is_up() && sweeper.phase() == Phase::Idle;
+            is_idle && bed.fabric.check_routes().is_whole()
+        });
     }
 
     /// The nodes of `ends` that are not reached by packets from at least one other of them.

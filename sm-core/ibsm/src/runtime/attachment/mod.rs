@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use ib_mad::transport::Packet;
 use ib_mad::transport::ibsim::{ClientId, IbsimOptions, Role};
 use ib_mad::transport::umad::UmadPort;
-use ib_mad::types::{Guid, Lid};
+use ib_mad::types::{Guid, Lid, PortNum};
 use tracing::{info, warn};
 
 pub use self::choice::ChoiceError;
@@ -80,6 +80,12 @@ impl Attachment {
     /// GUID of the port; 0 if it is unknown.
     pub(super) fn port_guid(&mut self) -> Guid {
         self.port.as_mut().and_then(Port::guid).unwrap_or_default()
+    }
+
+    /// Numbers of the ports by which the port is in planes of the fabric; none if it is not
+    /// planarized.
+    pub(super) fn planes(&mut self) -> Vec<PortNum> {
+        self.port.as_mut().map_or_else(Vec::new, Port::planes)
     }
 
     /// The port attached to, if it is one of this host.

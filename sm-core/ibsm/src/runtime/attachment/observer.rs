@@ -3,14 +3,12 @@
 
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::time::Duration;
 
 use ib_mad::transport::Packet;
 use ib_mad::transport::ibsim::Role;
-use ib_mad::transport::umad::{UmadOptions, UmadPort};
-use ib_mad::types::Guid;
+use ib_mad::types::{Guid, PortNum};
 
-use super::port::{AttachError, Port, Wanted};
+use super::port::{AttachError, Port, Reading, Wanted};
 use super::wanted;
 use crate::cli::Config;
 
@@ -18,35 +16,33 @@ use crate::cli::Config;
 pub(in crate::runtime) struct Observer {
     port: Port,
     guid: Guid,
+    planes: Vec<PortNum>,
 }
 
 impl Observer {
     /// Opens the port that the configuration names, to send SMPs by directed route.
     pub(in crate::runtime) fn open(config: &Config) -> Result<Self, AttachError> {
-        Self::open_for(config, UmadOptions::observer)
+        Self::open_for(config, Reading::Smps)
     }
 
     /// Opens the port that the configuration names, to read counters.
     pub(in crate::runtime) fn open_for_counters(config: &Config) -> Result<Self, AttachError> {
-        Self::open_for(config, UmadOptions::perf_client)
+        Self::open_for(config, Reading::Counters)
     }
 
     /// Opens the port that the configuration names, to set up congestion control.
     pub(in crate::runtime) fn open_for_congestion(config: &Config) -> Result<Self, AttachError> {
-        Self::open_for(config, UmadOptions::congestion_client)
+        Self::open_for(config, Reading::Congestion)
     }
 
-    fn open_for(
-        config: &Config,
-        options: fn(UmadPort, Duration) -> UmadOptions,
-    ) -> Result<Self, AttachError> {
+    fn open_for(config: &Config, what: Reading) -> Result<Self, AttachError> {
         let mut wanted = wanted(config, None);
         if let Wanted::Ibsim(options) = &mut wanted {
             options.role = Role::Client;
         }
-        let mut port = Port::open_to_read(&wanted, options)?;
-        let guid = port.guid().unwrap_or_default();
-        Ok(Self { port, guid })
+        let mut port = Port::open_to_read(&wanted, what)?;
+        let (guid, planes) = (port.guid().unwrap_or_default(), port.planes());
+        Ok(Self { port, guid, planes })
     }
 
     /// The port or node, as text.
@@ -57,6 +53,11 @@ impl Observer {
     /// GUID of the port; 0 if it is unknown.
     pub(in crate::runtime) fn port_guid(&self) -> Guid {
         self.guid
+    }
+
+    /// Numbers of the ports by which it is in planes of the fabric; none if it is not planarized.
+    pub(in crate::runtime) fn planes(&self) -> Vec<PortNum> {
+        self.planes.clone()
     }
 
     /// Reads the port's LIDs and P_Keys again, by which packets are addressed.

@@ -7,7 +7,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ib_mad::transport::ibsim::{ClientId, Ibsim, IbsimError, IbsimOptions};
-use ib_mad::transport::umad::{IsSm, Umad, UmadError, UmadOptions, UmadPort};
+use ib_mad::transport::umad::{
+    HostPort, IsSm, Planar, PlanarOptions, Umad, UmadError, UmadOptions, UmadPort,
+};
 use ib_mad::transport::{Packet, Transport};
 use ib_mad::types::{Guid, Lid, PortNum};
 use tracing::{debug, warn};
@@ -71,6 +73,24 @@ pub(super) enum Port {
         logged: u64,
         _is_sm: Option<IsSm>,
     },
+    /// A port of this host in the planes of a planarized fabric.
+    Planar {
+        planar: Box<Planar>,
+        /// Packets that the kernel refused, as logged last.
+        logged: u64,
+        _is_sm: Vec<IsSm>,
+    },
+}
+
+/// What a port is opened for besides managing the subnet.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Reading {
+    /// SMPs by directed route.
+    Smps,
+    /// Counters of ports.
+    Counters,
+    /// Settings and logs of congestion control.
+    Congestion,
 }
 
 impl Port {
@@ -83,25 +103,45 @@ impl Port {
                 Ok(Self::Ibsim(Box::new(ibsim)))
             }
             Wanted::Umad(wanted) => {
-                let port = wanted.find()?;
-                let is_sm = Some(IsSm::set(&port)?);
-                let umad = Umad::open(&UmadOptions::subnet_manager(port, wanted.answer_timeout))?;
-                Ok(Self::Umad { umad: Box::new(umad), logged: 0, _is_sm: is_sm })
+                let timeout = wanted.answer_timeout;
+                match wanted.find()?.with_planes()? {
+                    HostPort::Single(port) => {
+                        let is_sm = Some(IsSm::set(&port)?);
+                        let umad = Umad::open(&UmadOptions::subnet_manager(port, timeout))?;
+                        Ok(Self::Umad { umad: Box::new(umad), logged: 0, _is_sm: is_sm })
+                    }
+                    HostPort::Planar { gsi, planes } => {
+                        let is_sm = planes.iter().map(IsSm::set).collect::<Result<_, _>>()?;
+                        let options = PlanarOptions::subnet_manager(gsi, planes, timeout);
+                        let planar = Box::new(Planar::open(&options)?);
+                        Ok(Self::Planar { planar, logged: 0, _is_sm: is_sm })
+                    }
+                }
             }
         }
     }
 
-    /// Opens the port without IsSM and without the requests of a manager, for what `options` says.
-    pub(super) fn open_to_read(
-        wanted: &Wanted,
-        options: fn(UmadPort, Duration) -> UmadOptions,
-    ) -> Result<Self, AttachError> {
+    /// Opens the port without IsSM and without the requests of a manager.
+    pub(super) fn open_to_read(wanted: &Wanted, what: Reading) -> Result<Self, AttachError> {
         match wanted {
             Wanted::Ibsim(options) => Ok(Self::Ibsim(Box::new(Ibsim::connect(options)?))),
             Wanted::Umad(wanted) => {
-                let port = wanted.find()?;
-                let umad = Umad::open(&options(port, wanted.answer_timeout))?;
-                Ok(Self::Umad { umad: Box::new(umad), logged: 0, _is_sm: None })
+                let timeout = wanted.answer_timeout;
+                let host_port = wanted.find()?.with_planes()?;
+                let options = match (what, host_port) {
+                    (Reading::Smps, HostPort::Planar { gsi, planes }) => {
+                        let options = PlanarOptions::observer(gsi, planes, timeout);
+                        let planar = Box::new(Planar::open(&options)?);
+                        return Ok(Self::Planar { planar, logged: 0, _is_sm: Vec::new() });
+                    }
+                    (Reading::Smps, HostPort::Single(port)) => UmadOptions::observer(port, timeout),
+                    (Reading::Counters, port) => UmadOptions::perf_client(port.gsi(), timeout),
+                    (Reading::Congestion, port) => {
+                        UmadOptions::congestion_client(port.gsi(), timeout)
+                    }
+                };
+                let umad = Box::new(Umad::open(&options)?);
+                Ok(Self::Umad { umad, logged: 0, _is_sm: None })
             }
         }
     }
@@ -111,6 +151,9 @@ impl Port {
         let local = match self {
             Self::Ibsim(ibsim) => ibsim.local_port().map_err(AttachError::from),
             Self::Umad { umad, .. } => umad.port().local().map_err(|e| UmadError::Io(e).into()),
+            Self::Planar { planar, .. } => {
+                planar.gsi().port().local().map_err(|e| UmadError::Io(e).into())
+            }
         };
         match local {
             Ok(port) => Some(port.guid),
@@ -121,11 +164,24 @@ impl Port {
         }
     }
 
-    /// The port, if it is one of this host.
+    /// Numbers of the ports by which it is in planes of the fabric; none if it is not planarized.
+    pub(super) fn planes(&mut self) -> Vec<PortNum> {
+        match self {
+            Self::Ibsim(ibsim) => ibsim.planes().unwrap_or_else(|failure| {
+                debug!("cannot read the planes of the local port: {failure}");
+                Vec::new()
+            }),
+            Self::Umad { .. } => Vec::new(),
+            Self::Planar { planar, .. } => planar.planes(),
+        }
+    }
+
+    /// The port for QP1, if it is one of this host.
     pub(super) fn umad_port(&self) -> Option<&UmadPort> {
         match self {
             Self::Ibsim(_) => None,
             Self::Umad { umad, .. } => Some(umad.port()),
+            Self::Planar { planar, .. } => Some(planar.gsi().port()),
         }
     }
 
@@ -133,7 +189,7 @@ impl Port {
     pub(super) fn client_id(&self) -> Option<ClientId> {
         match self {
             Self::Ibsim(ibsim) => Some(ibsim.client_id()),
-            Self::Umad { .. } => None,
+            Self::Umad { .. } | Self::Planar { .. } => None,
         }
     }
 
@@ -142,6 +198,7 @@ impl Port {
         match self {
             Self::Ibsim(ibsim) => ibsim.local_lid(),
             Self::Umad { umad, .. } => umad.local_lid(),
+            Self::Planar { planar, .. } => planar.local_lid(),
         }
     }
 
@@ -149,6 +206,7 @@ impl Port {
         match self {
             Self::Ibsim(ibsim) => ibsim.descriptor(),
             Self::Umad { umad, .. } => umad.descriptor(),
+            Self::Planar { planar, .. } => planar.descriptor(),
         }
     }
 
@@ -156,6 +214,7 @@ impl Port {
         match self {
             Self::Ibsim(ibsim) => ibsim.receive(batch),
             Self::Umad { umad, .. } => umad.receive(batch),
+            Self::Planar { planar, .. } => planar.receive(batch),
         }
     }
 
@@ -163,6 +222,7 @@ impl Port {
         match self {
             Self::Ibsim(ibsim) => ibsim.send(batch),
             Self::Umad { umad, .. } => umad.send(batch),
+            Self::Planar { planar, .. } => planar.send(batch),
         }
     }
 
@@ -182,14 +242,25 @@ impl Port {
             Self::Umad { umad, logged, .. } => {
                 umad.refresh().map_err(UmadError::Io)?;
                 let counters = umad.counters();
-                let refused = counters.refused - std::mem::replace(logged, counters.refused);
-                if refused > 0 {
-                    let last = io::Error::from_raw_os_error(counters.refused_error);
-                    warn!("the kernel refused to send {refused} packets; last error: {last}");
-                }
+                log_refused(counters.refused, counters.refused_error, logged);
+                Ok(())
+            }
+            Self::Planar { planar, logged, .. } => {
+                planar.refresh().map_err(UmadError::Io)?;
+                let (refused, error) = planar.refused();
+                log_refused(refused, error, logged);
                 Ok(())
             }
         }
+    }
+}
+
+/// Logs that the kernel refused packets since `logged` was counted.
+fn log_refused(count: u64, error: i32, logged: &mut u64) {
+    let refused = count - std::mem::replace(logged, count);
+    if refused > 0 {
+        let last = io::Error::from_raw_os_error(error);
+        warn!("the kernel refused to send {refused} packets; last error: {last}");
     }
 }
 
@@ -198,6 +269,10 @@ impl fmt::Display for Port {
         match self {
             Self::Ibsim(ibsim) => write!(f, "node {}", ibsim.node()),
             Self::Umad { umad, .. } => write!(f, "{}", umad.port()),
+            Self::Planar { planar, .. } => {
+                let planes = planar.planes().len();
+                write!(f, "{}, {planes} planes", planar.gsi().port())
+            }
         }
     }
 }

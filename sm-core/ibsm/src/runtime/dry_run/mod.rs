@@ -91,6 +91,7 @@ fn sweeper(config: &Config, observer: &Observer) -> Result<Sweeper, RunError> {
     sweeper.set_origin(state.origin()?);
     sweeper.set_disabled_ports(state.disabled_ports()?);
     sweeper.set_own_port(observer.port_guid());
+    sweeper.set_own_planes(observer.planes());
     sweeper.set_partitions(policy.partitions.clone());
     sweeper.set_virtual_fabrics(policy.virtual_fabrics.clone());
     sweeper.set_routing_files(policy.routing.clone());

@@ -76,11 +76,10 @@ fn end_without_answer(subnet: &mut Subnet, kind: kinds::Addresses, request: Requ
 }
 
 impl Subnet {
-    /// Addresses that an end port should have; `None` for other ports, and if LIDs ran out.
+    /// Addresses that an end port should have, in each of its planes; `None` for other ports, and
+    /// if LIDs ran out. Its clients are asked to register again in one plane.
     pub(super) fn wanted_addressing(&self, port: PortIndex) -> Option<link::Addressing> {
-        if !self.fabric.is_end_port(port) {
-            return None;
-        }
+        let is_end_port = self.fabric.end_port_of(port)? == port;
         let range = self.lids.get(self.fabric.port(port).guid)?;
         let reregistered = self.fabric.port(port).reregistered_in == self.election.tenure();
         let sa = self.sa_of(port);
@@ -92,7 +91,8 @@ impl Subnet {
             base_lid: range.first,
             lmc: link::lmc_of(&self.fabric, port, &self.settings),
             sa,
-            reregister: (!reregistered || moved)
+            reregister: is_end_port
+                && (!reregistered || moved)
                 && !self.settings.no_clients_rereg
                 && !self.pending_clients.is_deferred(port),
         })
@@ -107,7 +107,7 @@ impl Subnet {
     pub(in crate::sweep) fn address_set(&mut self, request: Request, data: &[u8; 64]) {
         self.port_info_set(request, data);
         let port = request.port();
-        if !self.pending_clients.is_deferred(port) {
+        if !self.pending_clients.is_deferred(port) && self.fabric.is_end_port(port) {
             let tenure = self.election.tenure();
             let entry = self.fabric.port_mut(port);
             if std::mem::replace(&mut entry.reregistered_in, tenure) != tenure {

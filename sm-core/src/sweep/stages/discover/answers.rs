@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use ib_mad::types::Lid;
 use ib_mad::wire::attribute::{PortInfo, PortState};
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use super::Discovery;
 use crate::fabric::{NodeIndex, PortIndex};
@@ -110,17 +110,27 @@ impl Discovery {
         if is_switch && !external {
             self.look_for_reset(subnet, port, lid_before);
         }
-        if !is_switch && Some(port) == subnet.fabric.sm_port() {
+        let is_own = !is_switch && subnet.fabric.is_own_port(port);
+        if is_own {
             if state == Some(PortState::Down) && subnet.expects_others() {
-                subnet.exchange.cancel_all();
-                self.cut_off = true;
-                return;
-            }
-            if subnet.state.own_link_found() {
+                self.own_down.insert(port);
+                if subnet.fabric.own_ports().all(|own| self.own_down.contains(&own)) {
+                    subnet.exchange.cancel_all();
+                    self.cut_off = true;
+                    return;
+                }
+                if was != state {
+                    let place = subnet.fabric.describe(port);
+                    warn!(
+                        "{place}, by which the SM reaches a plane, is down: its switches keep \
+                           their tables, and are not managed; check its cable"
+                    );
+                }
+            } else if subnet.state.own_link_found() {
                 info!("the SM's own port has a link again");
             }
         }
-        if !external && (is_switch || Some(port) != subnet.fabric.sm_port()) {
+        if !external && !is_own {
             if !is_switch {
                 subnet.ask_for_fdr10(port);
             }

@@ -74,26 +74,28 @@ impl Discovery {
         End::Abandoned
     }
 
-    /// Whether our own port has a link but no usable neighbour, and had one before. All directed
+    /// Whether our own port, or each of its planes, has a link but no usable neighbour, and had one before. All directed
     /// routes start there, so nothing is known of the fabric.
     fn is_secluded(&self, subnet: &Subnet) -> bool {
-        let Some(sm_port) =
-            subnet.fabric.sm_port().filter(|&sm_port| subnet.is_adapter_port(sm_port))
-        else {
-            return false;
+        let own = subnet.fabric.own_ports().filter(|&own| subnet.is_adapter_port(own));
+        let has_link = |own: &PortIndex| {
+            let port = subnet.fabric.port(*own);
+            let state = port.state();
+            port.known
+                && !self.left_out.contains(own)
+                && matches!(
+                    state,
+                    Some(PortState::Initialize | PortState::Armed | PortState::Active)
+                )
         };
-        let port = subnet.fabric.port(sm_port);
-        let has_link = matches!(
-            port.state(),
-            Some(PortState::Initialize | PortState::Armed | PortState::Active)
-        );
-        let is_seen = port.link_seen == subnet.state.discovery;
-        let peer = port.peer().filter(|_| is_seen).map(|peer| subnet.fabric.port(peer).node);
-        port.known
-            && has_link
-            && !self.left_out.contains(&sm_port)
-            && subnet.expects_others()
-            && peer.is_none_or(|node| self.silent.contains(&node))
+        let has_no_neighbour = |own: PortIndex| {
+            let port = subnet.fabric.port(own);
+            let is_seen = port.link_seen == subnet.state.discovery;
+            let peer = port.peer().filter(|_| is_seen).map(|peer| subnet.fabric.port(peer).node);
+            peer.is_none_or(|node| self.silent.contains(&node))
+        };
+        let mut linked = own.filter(has_link).peekable();
+        linked.peek().is_some() && subnet.expects_others() && linked.all(has_no_neighbour)
     }
 
     fn cut_unseen_links(&mut self, subnet: &mut Subnet) {

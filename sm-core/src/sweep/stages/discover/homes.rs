@@ -25,7 +25,7 @@ impl Discovery {
         now: Instant,
     ) -> bool {
         let is_switch = answerer.kind == NodeType::Switch;
-        if is_switch && subnet.fabric.sm_port() == Some(egress) {
+        if is_switch && subnet.fabric.is_own_port(egress) {
             return false;
         }
         let num = if is_switch { WHOLE_SWITCH } else { answerer.local_port };

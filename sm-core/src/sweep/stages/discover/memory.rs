@@ -50,7 +50,10 @@ impl Subnet {
             }
             let (num, guid) = (self.fabric.port(port).num, self.fabric.port(port).guid);
             let place = self.end(peer);
+            // A port GUID of several planes has its home in one of them.
+            let is_plane = self.fabric.is_further_plane(port);
             let identities = [(node.guid, num), (guid, PortNum(0))];
+            let identities = if is_plane { &identities[..1] } else { &identities[..] };
             let is_known = self.m_keys.neighbours.get(self.end(port)).is_some();
             identities.iter().all(|&id| self.homes.known(id).is_none_or(|home| home == place))
                 && (is_known || self.is_anchored(self.fabric.port(port).node))
@@ -62,8 +65,13 @@ impl Subnet {
     /// does not have: it is a switch's.
     fn has_ports_of_switch(&self, port: PortIndex) -> bool {
         let node = self.fabric.port(port).node;
+        let has_planes = self.fabric.planes_beside(port).next().is_some();
         let is_own = |guid: Guid, num: PortNum| {
-            self.fabric.port_of(node, num).is_some_and(|port| self.fabric.port(port).guid == guid)
+            self.fabric.port_of(node, num).is_some_and(|port| {
+                let known = self.fabric.port(port).guid;
+                // A plane that was not found since the start.
+                known == guid || has_planes && known == Guid(0)
+            })
         };
         [self.fabric.node(node).guid, self.fabric.port(port).guid]
             .iter()
@@ -79,7 +87,7 @@ impl Subnet {
             || ports.any(|port| {
                 self.fabric.port(port).peer().is_some_and(|peer| {
                     self.is_remembered(peer, port)
-                        && (self.is_external(peer) || self.fabric.sm_port() == Some(peer))
+                        && (self.is_external(peer) || self.fabric.is_own_port(peer))
                         && !self.fabric.leads_through(peer, node)
                 })
             })

@@ -174,8 +174,8 @@ impl Discovery {
     ) -> Option<PortIndex> {
         let fabric = &subnet.fabric;
         let way = fabric.upstream(node).filter(|&way| way != egress && fabric.has_way(node))?;
-        let is_own =
-            fabric.sm_port().is_some_and(|own| own == way || fabric.port(own).node == node);
+        let is_own = fabric.is_own_port(way)
+            || fabric.sm_port().is_some_and(|own| fabric.port(own).node == node);
         // What is seen through the switch is the switch itself.
         let is_kept = is_own
             || fabric.leads_through(egress, node)

@@ -42,6 +42,7 @@ impl Discovery {
         subnet.fabric.set_port_guid(sm_port, answerer.port_guid);
         subnet.election.own.set_guid(answerer.port_guid);
         subnet.visit(node, sm_port);
+        subnet.visit_own_planes(sm_port);
     }
 
     /// Probes links again that the discovery before left out: the reason may be gone with a change
@@ -182,6 +183,25 @@ impl Discovery {
 }
 
 impl Subnet {
+    /// Reads the ports by which the SM's own port is in other planes. They answer where the SM
+    /// sends, and lead to the switches of their planes.
+    fn visit_own_planes(&mut self, sm_port: PortIndex) {
+        let (node, guid) = (self.fabric.port(sm_port).node, self.fabric.port(sm_port).guid);
+        let planes = self.own_planes.iter().filter_map(|&num| self.fabric.port_of(node, num));
+        let mut planes: Vec<PortIndex> = planes.filter(|_| self.is_adapter_port(sm_port)).collect();
+        planes.sort_unstable();
+        planes.dedup();
+        // A node without them is another one than the caller took it for.
+        if planes.len() < 2 || !planes.contains(&sm_port) {
+            return self.fabric.set_own_planes(Vec::new());
+        }
+        self.fabric.set_own_planes(planes.clone());
+        for plane in planes.into_iter().filter(|&plane| plane != sm_port) {
+            self.fabric.set_port_guid(plane, guid);
+            self.visit_end_port(plane);
+        }
+    }
+
     pub(super) fn is_confirmed(&self, port: PortIndex) -> bool {
         let port = self.fabric.port(port);
         port.peer().is_some() && port.link_seen == self.state.discovery

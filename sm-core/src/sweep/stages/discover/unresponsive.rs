@@ -215,7 +215,7 @@ impl Discovery {
                 .filter(|&port| {
                     let entry = subnet.fabric.port(port);
                     let forwards = subnet.fabric.node_of(port).switch.is_some()
-                        || Some(port) == subnet.fabric.sm_port();
+                        || subnet.fabric.is_own_port(port);
                     forwards && self.unresponsive.is_usable(entry.node, port)
                 })
                 .collect();
@@ -236,10 +236,14 @@ impl Discovery {
         self.silent.extend(silent.map(|(node, _)| node));
         let mut dead_ends: Vec<PortIndex> = dead_ends.into_iter().collect();
         dead_ends.sort_unstable();
-        for port in dead_ends {
-            // If the node next to the SM does not answer, nothing is known of the fabric: the last
-            // state is kept.
-            if Some(port) != subnet.fabric.sm_port()
+        // If no node next to the SM answers, nothing is known of the fabric: the last state is
+        // kept.
+        let is_lost = |port: PortIndex| {
+            subnet.fabric.port(port).peer().is_none() || dead_ends.binary_search(&port).is_ok()
+        };
+        let is_alone = subnet.fabric.own_ports().all(is_lost);
+        for &port in &dead_ends {
+            if !(is_alone && subnet.fabric.is_own_port(port))
                 && let Some(peer) = subnet.fabric.port(port).peer()
             {
                 self.cut(subnet, port, peer);

@@ -12,7 +12,7 @@ use sm_config::RoutingFiles;
 use sm_routing::hosts::Away;
 use sm_routing::multicast::Place;
 use sm_routing::verify::Unicast;
-use sm_routing::{HopMatrix, Lanes, Steering, Topology, TreeTables};
+use sm_routing::{HopMatrix, Lanes, Steering, Topology, TreeTables, planes};
 
 /// Operators' options for engines.
 #[derive(Clone, Debug)]
@@ -52,6 +52,17 @@ pub(in crate::sweep) struct ActiveRouting {
     pub(super) away: Away,
     /// Dependencies between its channels, computed on demand.
     pub(super) unicast: OnceLock<Arc<Unicast>>,
+    /// In a planarized fabric: the routings of its planes, which this one joins
+    /// ([`sm_routing::planes`]); otherwise empty.
+    pub(super) planes: Vec<PlaneRouting>,
+}
+
+/// The routing of a plane.
+#[derive(Clone, Debug)]
+pub(super) struct PlaneRouting {
+    /// The number of its first switch in the joined topology; the others follow.
+    pub(super) first: u16,
+    pub(super) made: Arc<ActiveRouting>,
 }
 
 /// Proved properties of tables.
@@ -66,6 +77,9 @@ pub(super) enum Proved {
 impl ActiveRouting {
     /// Records which tables were proved.
     pub(in crate::sweep) fn keep_proved(&mut self, fabric: &Fabric) {
+        for plane in &mut self.planes {
+            Arc::make_mut(&mut plane.made).keep_proved(fabric);
+        }
         let lfts = self.lfts(fabric);
         if let Proved::Whole(proved) = &mut self.proved {
             *proved = lfts;
@@ -86,6 +100,18 @@ impl ActiveRouting {
     /// The dependencies between channels; `lfts` are its tables. Computed once, which takes 0.1 s
     /// or more.
     pub(in crate::sweep) fn unicast(&self, lfts: &[Arc<Lft>]) -> Arc<Unicast> {
+        if !self.planes.is_empty() {
+            let of_planes = || {
+                let found: Vec<(u16, Arc<Unicast>)> = self
+                    .parts(lfts)
+                    .map(|(first, made, lfts)| (first, made.unicast(lfts)))
+                    .collect();
+                let found: Vec<(u16, &Unicast)> =
+                    found.iter().map(|(first, unicast)| (*first, &**unicast)).collect();
+                Arc::new(planes::joined_unicast(&found))
+            };
+            return self.unicast.get_or_init(of_planes).clone();
+        }
         let lfts = || lfts.iter().map(|lft| &*lft.ports).collect::<Vec<_>>();
         let find = || Arc::new(Unicast::find(&self.topology, &lfts(), &self.lanes));
         self.unicast.get_or_init(find).clone()
@@ -94,12 +120,60 @@ impl ActiveRouting {
     /// The routing with other switch indices; `None` if a switch has none.
     pub(in crate::sweep) fn renumbered(
         &self,
-        moved: impl Fn(SwitchIndex) -> Option<SwitchIndex>,
+        moved: &dyn Fn(SwitchIndex) -> Option<SwitchIndex>,
     ) -> Option<Self> {
         let switches: Vec<_> =
             self.switches.iter().map(|&old| moved(old)).collect::<Option<_>>()?;
         let numbers = switches.iter().copied().zip(0..).collect();
-        Some(Self { switches, numbers, ..self.clone() })
+        let plane = |plane: &PlaneRouting| {
+            let made = Arc::new(plane.made.renumbered(moved)?);
+            Some(PlaneRouting { made, ..*plane })
+        };
+        let planes = self.planes.iter().map(plane).collect::<Option<_>>()?;
+        Some(Self { switches, numbers, planes, ..self.clone() })
+    }
+
+    /// The routings of the planes, or this one if there are none: each with the number of its first
+    /// switch here, and its part of `of_switches`, which is by switch.
+    pub(in crate::sweep) fn parts<'a, T>(
+        &'a self,
+        of_switches: &'a [T],
+    ) -> impl Iterator<Item = (u16, &'a Self, &'a [T])> {
+        let planes = self.planes.iter().map(move |plane| {
+            let (first, count) = (usize::from(plane.first), plane.made.switches.len());
+            let own = of_switches.get(first..first + count).unwrap_or_default();
+            (plane.first, &*plane.made, own)
+        });
+        planes.chain(self.planes.is_empty().then_some((0, self, of_switches)))
+    }
+
+    /// The routings of its planes; none in a fabric without.
+    pub(super) fn planes(&self) -> &[PlaneRouting] {
+        &self.planes
+    }
+
+    /// The routing of the plane that had one of these switches; of a fabric that had no planes, this
+    /// one. Switches of a plane that none had may be those of a new plane.
+    pub(super) fn plane_with(self: &Arc<Self>, switches: &[SwitchIndex]) -> Option<Arc<Self>> {
+        if self.planes.is_empty() {
+            return Some(Arc::clone(self));
+        }
+        let has = |made: &Self| switches.iter().any(|&index| made.number(index).is_some());
+        let plane = self.planes.iter().find(|plane| has(&plane.made))?;
+        Some(Arc::clone(&plane.made))
+    }
+
+    /// The numbers of the first switches of its planes, ascending.
+    pub(in crate::sweep) fn plane_starts(&self) -> Vec<u16> {
+        self.parts(&self.switches).map(|(first, ..)| first).collect()
+    }
+
+    /// Where the port is that has `lid`, in each plane.
+    pub(in crate::sweep) fn places_of(&self, lid: Lid) -> impl Iterator<Item = Place> {
+        self.parts(&self.switches).filter_map(move |(first, made, _)| {
+            let place = made.place_of(lid)?;
+            Some(Place { switch: first + place.switch, ..place })
+        })
     }
 
     pub(in crate::sweep) fn topology(&self) -> &Topology {
@@ -156,7 +230,7 @@ impl ActiveRouting {
         &self.path_sls
     }
 
-    /// Where the port is that has `lid`.
+    /// Where the port is that has `lid`; in a planarized fabric, in the first plane that it is in.
     pub(in crate::sweep) fn place_of(&self, lid: Lid) -> Option<Place> {
         let to = self.topology.owner(lid)?;
         Some(Place { switch: to.egress_switch, exit: to.exit })

@@ -12,8 +12,8 @@ use sm_routing;
 use sm_routing::hosts::{Away, Followed};
 use sm_routing::verify::{CreditLoops, Deliveries};
 use sm_routing::{
-    Engine, HopMatrix, Lanes, MinHop, Previous, Routing, RoutingError, Topology, balance, hosts,
-    verify,
+    Engine, HopMatrix, Lanes, MinHop, Previous, Reason, Routing, RoutingError, Topology, balance,
+    hosts, verify,
 };
 
 /// The complete input of a routing engine, copied from the fabric.
@@ -34,6 +34,10 @@ pub struct RoutingJob {
     pub(super) left_by: Option<Origin>,
     /// Whether the list of engines changed.
     pub(super) engines_changed: bool,
+    /// In a planarized fabric: a job for each plane; this one joins their results. Otherwise empty.
+    pub(super) planes: Vec<RoutingJob>,
+    /// Whether it is of one of several planes.
+    pub(super) is_plane: bool,
 }
 
 /// How much a routing keeps of the previous one.
@@ -58,6 +62,8 @@ pub(super) struct Before {
     pub(super) lfts: Vec<Arc<Lft>>,
     /// For each switch now, its number then.
     pub(super) switches: Vec<Option<u16>>,
+    /// Whether `made` is the routing of one of several planes.
+    pub(super) is_plane: bool,
 }
 
 /// Result of a [`RoutingJob`].
@@ -68,8 +74,9 @@ pub struct RoutingOutcome {
     pub(in crate::sweep) switches: Vec<SwitchIndex>,
     /// `None` if no engine could route the fabric.
     pub(in crate::sweep) chosen: Option<Chosen>,
-    /// Why engines that are wanted before it are not used.
-    pub(in crate::sweep) rejected: Vec<Rejection>,
+    /// Why engines that are wanted before it are not used, each with the number of the switch that
+    /// its numbers count from.
+    pub(in crate::sweep) rejected: Vec<(u16, Rejection)>,
 }
 
 /// Why an engine was skipped.
@@ -134,9 +141,14 @@ impl Verified {
 impl RoutingJob {
     /// Whether the routing in force was made for the very same topology.
     pub(in crate::sweep) fn is_done(&self) -> bool {
+        if !self.planes.is_empty() {
+            let before = self.before.as_ref().map(|before| before.made.planes.len());
+            return before == Some(self.planes.len()) && self.planes.iter().all(Self::is_done);
+        }
         !self.engines_changed
             && self.before.as_ref().is_some_and(|before| {
-                before.made.topology == self.topology
+                before.is_plane == self.is_plane
+                    && before.made.topology == self.topology
                     && before.made.switches == self.switches
                     && before.made.asked.steering == self.asked.steering
             })
@@ -157,11 +169,18 @@ impl RoutingJob {
     /// Computes the tables: by the first engine whose tables prove right and free of credit loops;
     /// if all that prove right have some, by the first of those. May take seconds.
     pub fn run(self) -> RoutingOutcome {
+        if !self.planes.is_empty() {
+            return super::planes::run(self);
+        }
         let mut rejected = Vec::new();
         let mut second_best: Option<(usize, Verified)> = None;
         let mut chosen = None;
         for engine in &*self.engines {
             match self.attempt(&**engine) {
+                Ok(made) if self.is_plane && made.routing.lanes.engine_sls() != 0 => {
+                    let reason = Reason::SlsInPlanes.of(engine.name());
+                    rejected.push(Rejection::Refused(reason));
+                }
                 Ok(made) if made.is_usable() && !made.has_loops() => {
                     chosen = Some(made);
                     break;
@@ -186,6 +205,7 @@ impl RoutingJob {
         };
         let (sweep, switches) = (self.sweep, self.switches.clone());
         let chosen = verified.map(|verified| self.chosen(verified));
+        let rejected = rejected.into_iter().map(|rejection| (0, rejection)).collect();
         RoutingOutcome { sweep, switches, chosen, rejected }
     }
 
@@ -215,6 +235,7 @@ impl RoutingJob {
             asked,
             away,
             unicast: OnceLock::new(),
+            planes: Vec::new(),
         };
         Chosen { made, lfts, kept, loops, unreachable: deliveries.unreachable }
     }

@@ -9,9 +9,10 @@ use sa_proto::snapshot::Lft;
 use crate::fabric::SwitchIndex;
 use crate::sweep::subnet::routing::active::ActiveRouting;
 use sm_routing::multicast::{
-    Audience, Chooser, Fault, Orders, Place, Room, Standing, Tree, Wanted, check, hops_around,
+    Audience, Chooser, ChosenTree, Fault, Orders, Place, Room, Standing, Tree, Wanted, check,
+    hops_around,
 };
-use sm_routing::{PortMask, Topology};
+use sm_routing::{PortMask, Topology, planes};
 
 /// Trees to compute or to check.
 #[derive(Debug)]
@@ -120,6 +121,7 @@ impl MulticastJob {
             outcome.defects.push("the channel order contains a cycle".to_owned());
             return outcome;
         }
+        let starts = made.plane_starts();
         let mut groups = self.groups.into_iter().peekable();
         while let Some(first) = groups.peek().map(|group| group.mlid) {
             let class = self.room.class(first);
@@ -129,7 +131,7 @@ impl MulticastJob {
             let mut chooser = Chooser::around(topology, hops, &orders, barred);
             while let Some(group) = groups.next_if(|group| self.room.class(group.mlid) == class) {
                 let mlid = group.mlid;
-                match tree_of(&mut chooser, topology, &self.room, group) {
+                match tree_of(&mut chooser, &starts, topology, &self.room, group) {
                     Ok(computed) => outcome.trees.push(computed),
                     Err(defect) => {
                         outcome.defects.push(format!("MLID {:#06x}: {defect}", mlid.0));
@@ -145,9 +147,16 @@ impl MulticastJob {
     /// be computed yet; `None` if any tree must be computed.
     fn all_stand(&self) -> Option<MulticastOutcome> {
         let mut standing = Standing::new(self.made.topology(), &self.room);
+        let starts = self.made.plane_starts();
+        let mut serves = |group: &Group, tree: &Tree| match &starts[..] {
+            [_] => standing.serves(group.mlid, tree, &group.places),
+            _ => planes::parted(Some(tree), &group.places, &starts).iter().all(|(part, places)| {
+                part.as_ref().is_some_and(|part| standing.serves(group.mlid, part, places))
+            }),
+        };
         let stands = |group: &Group| {
             let tree = group.before.as_ref()?;
-            standing.serves(group.mlid, tree, &group.places).then(|| ComputedTree {
+            serves(group, tree).then(|| ComputedTree {
                 mlid: group.mlid,
                 audience: group.audience.clone(),
                 tree: tree.clone(),
@@ -167,19 +176,36 @@ impl MulticastJob {
     }
 }
 
-/// Computes the tree of a group, or returns why it is wrong.
+/// Computes the tree of a group, or returns why it is wrong. `starts`: the first switches of planes.
 fn tree_of(
     chooser: &mut Chooser<'_>,
+    starts: &[u16],
     topology: &Topology,
     room: &Room,
     group: Group,
 ) -> Result<ComputedTree, String> {
     let Group { mlid, audience, places, before: stood, inherited } = group;
-    let inherited = inherited.filter(|tree| is_one_piece(topology, tree));
     let before = stood.as_deref().or(inherited.as_ref());
-    let wanted = Wanted { mlid, members: &places, sls: audience.sls, before };
-    let chosen = chooser.choose(&wanted);
-    check(topology, &chosen.tree, &places).map_err(|defect| defect.to_string())?;
+    // An inherited tree of several pieces is of no use.
+    let is_usable = |tree: &&Tree| stood.is_some() || is_one_piece(topology, tree);
+    let mut choose = |members: &[Place], before: Option<&Tree>| {
+        let before = before.filter(is_usable);
+        let chosen = chooser.choose(&Wanted { mlid, members, sls: audience.sls, before });
+        check(topology, &chosen.tree, members).map_err(|defect| defect.to_string())?;
+        Ok::<ChosenTree, String>(chosen)
+    };
+    let chosen = match starts {
+        [_] => choose(&places, before)?,
+        // In each plane a tree of its own.
+        _ => {
+            let parts = planes::parted(before, &places, starts);
+            let of_plane =
+                |(before, members): &(Option<Tree>, Vec<Place>)| choose(members, before.as_ref());
+            let chosen = parts.iter().map(of_plane).collect::<Result<Vec<_>, _>>()?;
+            let tree = Arc::new(planes::joined_trees(chosen.iter().map(|chosen| &*chosen.tree)));
+            ChosenTree { tree, fault: chosen.into_iter().find_map(|chosen| chosen.fault) }
+        }
+    };
     if let Some(switch) = room.lacking(&chosen.tree, mlid) {
         return Err(format!("the multicast table of switch {switch} is too small for it"));
     }
