@@ -160,9 +160,9 @@ pub enum Reason {
         /// The egress switch.
         egress: u16,
     },
-    /// The fabric has planes, and the engine keeps paths apart by SL: a path has one SL, and another
-    /// route in each plane.
-    SlsInPlanes,
+    /// The fabric has planes, and the engine keeps routes apart by virtual lanes: a path has one SL,
+    /// and another route in each plane.
+    LanesInPlanes,
     /// The fabric is not the torus that `torus-2QoS.conf` describes, or too much of it is missing.
     Torus(Refusal),
     /// The fabric is no dragonfly or Dragonfly+, or too much of it is missing.
@@ -263,8 +263,8 @@ impl DisplayWith for Reason {
                 label(switch),
                 label(egress)
             ),
-            Self::SlsInPlanes => f.write_str(
-                "it selects routes by SL, and a path has one SL for all planes of a planarized \
+            Self::LanesInPlanes => f.write_str(
+                "it needs lanes of its own, and a path has one SL for all planes of a planarized \
                  fabric",
             ),
             Self::Torus(ref refusal) => fmt::Display::fmt(refusal, f),

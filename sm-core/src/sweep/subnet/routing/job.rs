@@ -177,8 +177,8 @@ impl RoutingJob {
         let mut chosen = None;
         for engine in &*self.engines {
             match self.attempt(&**engine) {
-                Ok(made) if self.is_plane && made.routing.lanes.engine_sls() != 0 => {
-                    let reason = Reason::SlsInPlanes.of(engine.name());
+                Ok(made) if self.is_plane && made.routing.lanes.need_tables() => {
+                    let reason = Reason::LanesInPlanes.of(engine.name());
                     rejected.push(Rejection::Refused(reason));
                 }
                 Ok(made) if made.is_usable() && !made.has_loops() => {
