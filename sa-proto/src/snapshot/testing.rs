@@ -70,7 +70,7 @@ pub(crate) fn fabric() -> impl Strategy<Value = FabricPlane> {
                     .map(|(&switch, blocks)| Arc::new(lft(Guid(switch), blocks)))
                     .collect::<Vec<_>>()
             });
-    let nodes = rows(|key, value| Node {
+    let nodes = rows::<_, Vec<_>>(|key, value| Node {
         description: [value; 64],
         ports: vec![port(Guid(key + 100), None); usize::from(value.min(1))],
         switch_info: (value == 2).then_some([9; 20]),
