@@ -168,8 +168,8 @@ impl Subnet {
         (first..=node.first_port + u32::from(node.num_ports)).map(PortIndex)
     }
 
-    /// The ports by which an adapter's port is in the planes of a fabric: those of its node with the
-    /// same port GUID, ascending; only the port itself if it is not planarized.
+    /// The ports by which an adapter's port is in the planes of a fabric: those of its node with
+    /// the same port GUID, ascending; only the port itself if it is not planarized.
     pub(crate) fn planes_of(&self, port: PortIndex) -> impl Iterator<Item = PortIndex> + '_ {
         let has_planes = self.node_of(port).has_planes;
         let others = has_planes.then(|| self.ports_of(self[port].node)).into_iter().flatten();

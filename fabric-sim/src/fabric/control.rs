@@ -131,7 +131,8 @@ pub struct LinkView {
 }
 
 impl Fabric {
-    /// Attaches a client to a port, of a planarized port to all its planes; 0 selects a switch's port 0 or an adapter's first port.
+    /// Attaches a client to a port, of a planarized port to all its planes; 0 selects a switch's
+    /// port 0 or an adapter's first port.
     pub fn attach(&mut self, node: NodeIndex, port: u8) -> Result<Endpoint, AttachError> {
         let number = match port {
             0 if (node.0 as usize) < self.subnet.nodes().len() => {

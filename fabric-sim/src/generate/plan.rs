@@ -156,8 +156,8 @@ impl Plan {
         Ok(())
     }
 
-    /// Converts the plan to a net: hosts first, then the switches of each plane. Port n of an adapter
-    /// is in plane n.
+    /// Converts the plan to a net: hosts first, then the switches of each plane. Port n of an
+    /// adapter is in plane n.
     pub(super) fn build(&self, rate: LinkRate, planes: u8, rng: &mut Rng) -> Net {
         let mut net = Net::new();
         let (ca_device, switch_device) = device_ids(rate.speed);

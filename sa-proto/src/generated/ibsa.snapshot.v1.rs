@@ -201,8 +201,8 @@ pub struct Holding {
     /// A follower that takes the state: which it has on disk; absent if none.
     #[prost(message, optional, tag = "3")]
     pub state: ::core::option::Option<StateVersion>,
-    /// From a responder: it has had no update of this session since it was started. Its process before
-    /// may have acknowledged more.
+    /// From a responder: it has had no update of this session since it was started. Its process
+    /// before may have acknowledged more.
     #[prost(bool, tag = "4")]
     pub restarted: bool,
 }

@@ -160,8 +160,8 @@ pub enum Reason {
         /// The egress switch.
         egress: u16,
     },
-    /// The fabric has planes, and the engine keeps routes apart by virtual lanes: a path has one SL,
-    /// and another route in each plane.
+    /// The fabric has planes, and the engine keeps routes apart by virtual lanes: a path has one
+    /// SL, and another route in each plane.
     LanesInPlanes,
     /// The fabric is not the torus that `torus-2QoS.conf` describes, or too much of it is missing.
     Torus(Refusal),

@@ -82,8 +82,8 @@ pub fn joined_unicast(planes: &[(u16, &Unicast)]) -> Unicast {
     Unicast { loops, layers: vec![Channels::joined(layers)] }
 }
 
-/// Cuts a tree and the members of its group into those of planes, whose first switches `starts` are,
-/// ascending. The root stays in the plane that it is in.
+/// Cuts a tree and the members of its group into those of planes, whose first switches `starts`
+/// are, ascending. The root stays in the plane that it is in.
 pub fn parted(
     tree: Option<&Tree>,
     members: &[Place],

@@ -1,4 +1,5 @@
-//! Planarized fabrics: a port of an adapter that is in several planes, by a port of its own in each.
+//! Planarized fabrics: a port of an adapter that is in several planes, by a port of its own in
+//! each.
 //!
 //! The ports of an adapter that have one port GUID are one port to clients: an end port with one
 //! LID, one P_Key table and one record of the SA. One of them, the owner of the GUID, stands for it

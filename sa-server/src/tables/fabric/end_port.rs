@@ -246,8 +246,8 @@ impl EndPorts {
         self.own.binary_search_by_key(&key, in_order).ok().map(|at| &self.own[at])
     }
 
-    /// Whether a port is found by the GUID of `alias`, and it is neither that port's own nor that of
-    /// a virtual port, which has another class.
+    /// Whether a port is found by the GUID of `alias`, and it is neither that port's own nor that
+    /// of a virtual port, which has another class.
     fn is_alias(&self, alias: &EndPort) -> bool {
         let found = self.by_guid(alias.guid);
         found.is_some_and(|found| (found.lid, found.class) == (alias.lid, alias.class))

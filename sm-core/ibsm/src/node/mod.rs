@@ -227,8 +227,8 @@ impl Node {
         self.transmit.answer_room() >= BATCH
     }
 
-    /// The fabric can be reached again, by the port with this GUID, which is in planes of the fabric
-    /// by the ports with these numbers, if any. Its earlier state is discarded.
+    /// The fabric can be reached again, by the port with this GUID, which is in planes of the
+    /// fabric by the ports with these numbers, if any. Its earlier state is discarded.
     pub fn handle_attached(&mut self, now: Instant, port: Guid, planes: Vec<PortNum>) {
         self.attached = true;
         self.transmit.clear_requests();

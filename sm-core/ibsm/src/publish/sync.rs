@@ -8,8 +8,8 @@
 //! writes wait for it, and [`LEASE`] and [`MARGIN`] later writes continue without it, too.
 //!
 //! Then the follower may take over, and relies on having been awaited if it has not heard the
-//! master in the fabric since. So writes continue only after the master has heard the fabric at that
-//! time: its link works, and the follower, which polls it, hears it.
+//! master in the fabric since. So writes continue only after the master has heard the fabric at
+//! that time: its link works, and the follower, which polls it, hears it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -272,8 +272,8 @@ mod tests {
         assert!(!followers.is_awaited(due, Guid(7)));
     }
 
-    /// Regression: a master whose link to the fabric failed at the same time acknowledged alone, and
-    /// its standby relied on having been awaited.
+    /// Regression: a master whose link to the fabric failed at the same time acknowledged alone,
+    /// and its standby relied on having been awaited.
     #[test]
     fn a_silent_follower_is_awaited_while_the_fabric_is_silent() {
         let (start, followers) = (Instant::now(), enabled());

@@ -187,9 +187,9 @@ impl Subnet {
         self.election.is_master() && self.state.up && !self.state.first_as_master
     }
 
-    /// Compares PortInfo of a port, as just read, with what is known: addresses that another manager
-    /// set in place of ours, as text. Those of another node, which answers by the route to this one,
-    /// look the same.
+    /// Compares PortInfo of a port, as just read, with what is known: addresses that another
+    /// manager set in place of ours, as text. Those of another node, which answers by the route to
+    /// this one, look the same.
     pub(in crate::sweep) fn other_addresses(
         &self,
         port: PortIndex,

@@ -2,7 +2,8 @@
 //! only decides: the caller runs the jobs, and the sweep writes the tables.
 //!
 //! - `job`: input and result of an engine; `build`: the topology that it gets.
-//! - `planes`: jobs of planarized fabrics. `active`: a routing in force. `checks`: checks that take as long as routing.
+//! - `planes`: jobs of planarized fabrics. `active`: a routing in force.
+//! - `checks`: checks that take as long as routing.
 
 pub(in crate::sweep) mod active;
 pub(in crate::sweep) mod build;

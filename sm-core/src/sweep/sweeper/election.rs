@@ -59,8 +59,8 @@ impl Sweeper {
         self.subnet.election.allow_only(guids);
     }
 
-    /// Places of SMs that are ignored, as text, and why they are: with another SM_Key, with the GUID
-    /// of another port, or not among those allowed.
+    /// Places of SMs that are ignored, as text, and why they are: with another SM_Key, with the
+    /// GUID of another port, or not among those allowed.
     pub fn foreign_sms(&self) -> impl Iterator<Item = (&str, &'static str)> {
         self.subnet.election.foreign_sms()
     }

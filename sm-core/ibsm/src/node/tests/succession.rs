@@ -160,8 +160,8 @@ fn a_master_acknowledges_nothing_once_another_manager_was_elected() {
     assert!(acknowledges(&bed) && bed.node.sealed().is_none());
 }
 
-/// Regression: a master whose link had failed went on acknowledging, and kept the right to commit to
-/// the shared store, while another took over that could not reach it.
+/// Regression: a master whose link had failed went on acknowledging, and kept the right to commit
+/// to the shared store, while another took over that could not reach it.
 #[test]
 fn a_master_that_does_not_hear_the_fabric_acknowledges_nothing_and_yields_the_store() {
     for (follows, shares) in [(true, false), (false, true), (false, false)] {

@@ -74,8 +74,8 @@ impl Discovery {
         End::Abandoned
     }
 
-    /// Whether our own port, or each of its planes, has a link but no usable neighbour, and had one before. All directed
-    /// routes start there, so nothing is known of the fabric.
+    /// Whether our own port, or each of its planes, has a link but no usable neighbour, and had one
+    /// before. All directed routes start there, so nothing is known of the fabric.
     fn is_secluded(&self, subnet: &Subnet) -> bool {
         let own = subnet.fabric.own_ports().filter(|&own| subnet.is_adapter_port(own));
         let has_link = |own: &PortIndex| {

@@ -152,8 +152,8 @@ impl ActiveRouting {
         &self.planes
     }
 
-    /// The routing of the plane that had one of these switches; of a fabric that had no planes, this
-    /// one. Switches of a plane that none had may be those of a new plane.
+    /// The routing of the plane that had one of these switches; of a fabric that had no planes,
+    /// this one. Switches of a plane that none had may be those of a new plane.
     pub(super) fn plane_with(self: &Arc<Self>, switches: &[SwitchIndex]) -> Option<Arc<Self>> {
         if self.planes.is_empty() {
             return Some(Arc::clone(self));

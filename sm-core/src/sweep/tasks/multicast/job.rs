@@ -176,7 +176,8 @@ impl MulticastJob {
     }
 }
 
-/// Computes the tree of a group, or returns why it is wrong. `starts`: the first switches of planes.
+/// Computes the tree of a group, or returns why it is wrong. `starts`: the first switches of
+/// planes.
 fn tree_of(
     chooser: &mut Chooser<'_>,
     starts: &[u16],
