@@ -198,8 +198,9 @@ fn an_answer_waits_for_a_follower_that_is_awaited() {
     assert!(inbound.try_recv().is_err(), "it has not stored everything");
     followers.note_stored(Guid(7), held);
     assert_eq!(inbound.blocking_recv().unwrap().unwrap().outcomes[0].id, 1);
-    // It falls silent.
+    // It falls silent, and the fabric is heard.
     let began = Instant::now();
+    publisher.note_heard(began + Duration::from_secs(60));
     followers.note_stored(Guid(7), before);
     handle.shared.submit(vec![job(2, &outbound)]);
     assert_eq!(inbound.blocking_recv().unwrap().unwrap().outcomes[0].id, 2);
