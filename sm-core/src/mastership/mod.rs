@@ -149,11 +149,6 @@ impl Mastership {
         self.guid = guid;
     }
 
-    /// Whether the GUID of our port is known, and so our SMInfo.
-    pub fn knows_its_port(&self) -> bool {
-        self.guid != Guid(0)
-    }
-
     /// Sets the SM_Key that other subnet managers must present.
     pub fn set_sm_key(&mut self, sm_key: u64) {
         self.keys.sm_key = sm_key;

@@ -24,9 +24,12 @@ impl Sweeper {
     }
 
     /// Sets the GUID of the SM's own port, 0 if it is not known: the port may ignore requests with
-    /// a wrong M_Key.
+    /// a wrong M_Key, and other managers may ask before it is discovered.
     pub fn set_own_port(&mut self, guid: Guid) {
         self.subnet.m_keys.own_port = guid;
+        if guid != Guid(0) {
+            self.subnet.election.own.set_guid(guid);
+        }
     }
 
     /// The GUID of the SM's own port; 0 if it is not known.

@@ -432,6 +432,7 @@ impl Sweeper {
 mod tests {
     use ib_mad::packet::{Address, Packet};
     use ib_mad::types::{Guid, Lid};
+    use ib_mad::wire::attribute::SmInfo;
     use ib_mad::wire::mad::{AttributeId, Method};
     use ib_mad::wire::smp;
 
@@ -449,15 +450,15 @@ mod tests {
     /// Regression: a manager that started showed the GUID 0, and the master excluded it from the
     /// election, with a problem, until the next sweep.
     #[test]
-    fn sminfo_is_not_answered_before_the_own_port_is_known() {
+    fn sminfo_has_the_guid_of_the_own_port_before_it_is_discovered() {
         let mut sweeper = Sweeper::new(Settings::default(), LidTable::default(), 1);
+        sweeper.set_own_port(Guid(5));
         let (method, attribute_id) = (Method::GET, AttributeId::SM_INFO);
         let get = smp::Request { method, attribute_id, attribute_modifier: 0, tid: 1, m_key: 0 };
-        let mut request = Packet::to(Address::smi(Lid(1)));
-        get.write_lid_routed(&mut request.mad);
-        assert!(!sweeper.handle_packet(Instant::now(), &mut request.clone()));
-        sweeper.subnet.election.own.set_guid(Guid(5));
-        assert!(sweeper.handle_packet(Instant::now(), &mut request));
+        let mut packet = Packet::to(Address::smi(Lid(1)));
+        get.write_lid_routed(&mut packet.mad);
+        assert!(sweeper.handle_packet(Instant::now(), &mut packet));
+        assert_eq!(SmInfo::new(&packet.mad[smp::DATA]).unwrap().guid(), Guid(5));
     }
 
     /// Regression: a requested sweep began up to a second late.

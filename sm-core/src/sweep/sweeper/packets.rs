@@ -123,12 +123,6 @@ impl Sweeper {
             return false;
         }
         match (method, attribute) {
-            // The other manager repeats the request.
-            (Method::GET | Method::SET, AttributeId::SM_INFO)
-                if !self.subnet.election.own.knows_its_port() =>
-            {
-                false
-            }
             (Method::GET | Method::SET, AttributeId::SM_INFO) => {
                 let standing = self.standing_of(now, packet);
                 let m_key = self.subnet.own_port_m_key();

@@ -246,10 +246,10 @@ fn a_write_is_sent_again_only_while_its_client_waits() {
     bed.submit([1]);
     bed.run(PATIENCE - STEP);
     bed.connect();
-    assert_eq!(bed.transmit(), Some(vec![0, 1]), "a barrier, too");
+    assert_eq!(bed.transmit(), Some(vec![0]));
     bed.machine.handle_disconnect(bed.now);
     bed.run(RETRY_DELAY);
-    assert_eq!(numbers(&bed.connect()), [0]);
+    assert_eq!(numbers(&bed.connect()), [0u64; 0]);
     assert_eq!(count(&bed.counters.given_up), 1);
 }
 
