@@ -211,7 +211,7 @@ requests! {
         SetGuidInfo: Set "GUIDInfo" GUID_INFO;
     }
     /// The task that sets up virtual ports; `block` has the index of the virtual port, and the
-    /// block of a table: see [`virtual_block`].
+    /// block of a table: see `virtual_block`.
     VirtualPorts {
         /// VirtualizationInfo of the port.
         Virtualization: Get "VirtualizationInfo" VIRTUALIZATION_INFO;
