@@ -108,7 +108,7 @@ requests! {
     }
     /// Whether the fabric can be reached.
     Reach {
-        /// NodeInfo of the neighbor of the SM's port.
+        /// NodeInfo of a neighbor of the SM's port.
         Neighbor: Get "NodeInfo" NODE_INFO;
     }
     /// Handovers between subnet managers.

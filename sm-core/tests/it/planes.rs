@@ -150,6 +150,20 @@ fn a_cut_in_a_plane_reroutes_that_plane_only() {
 }
 
 /// Whichever plane is lost, the first of which stands for the port, or another.
+/// Regression: only the neighbor in the first plane was asked.
+#[test]
+fn the_fabric_is_heard_by_any_plane() {
+    for port in 1..=PLANES {
+        let mut bed = bring_up(Settings::default());
+        // Until the next sweep its neighbor there is believed to be present.
+        let (now, host) = (bed.clock.now(), bed.hosts()[0]);
+        bed.fabric.link_down(now, host, port).unwrap();
+        bed.managers[0].sweeper.probe_fabric(now, Duration::ZERO);
+        bed.run_for(Duration::from_millis(5));
+        assert!(bed.sweeper().heard_fabric().unwrap() > now, "without plane {port}");
+    }
+}
+
 #[test]
 fn a_host_with_a_plane_down_is_still_there() {
     for port in [1, 2] {

@@ -41,8 +41,8 @@ impl Sweeper {
         self.reach.heard
     }
 
-    /// Asks the neighbor of the SM's port for its NodeInfo if nothing was heard for as long as
-    /// `silence`; one request at a time. Returns when to call this again.
+    /// Asks the neighbor of the SM's port, in each plane, for its NodeInfo if nothing was heard for
+    /// as long as `silence`; one request a plane at a time. Returns when to call this again.
     pub fn probe_fabric(&mut self, now: Instant, silence: Duration) -> Instant {
         let Reach { heard, asked, .. } = self.reach;
         // Until the answer of the last request must have arrived.
@@ -56,10 +56,9 @@ impl Sweeper {
             return due;
         }
         let fabric = &self.subnet.fabric;
-        let neighbor = fabric.sm_port().and_then(|port| fabric.port(port).peer());
-        if let Some(port) = neighbor {
+        for neighbor in fabric.own_ports().filter_map(|port| fabric.port(port).peer()) {
             (self.reach.asked, self.reach.queued) = (Some(now), Some(now));
-            self.subnet.exchange.push(Request::new(Kind::Neighbor, port));
+            self.subnet.exchange.push(Request::new(Kind::Neighbor, neighbor));
         }
         now + silence
     }
