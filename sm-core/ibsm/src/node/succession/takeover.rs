@@ -172,10 +172,14 @@ impl Evidence<'_> {
         known.max_by_key(|(_, held)| *held)
     }
 
-    /// Responders that the master named and that have not answered.
+    /// Responders that the master named: those that could acknowledge.
+    fn named(&self) -> impl Iterator<Item = u64> {
+        self.followed.beat.iter().flat_map(|beat| beat.responders.iter().copied())
+    }
+
+    /// Those of them that have not answered.
     fn missing(&self, number: u64) -> impl Iterator<Item = u64> {
-        let named = self.followed.beat.iter().flat_map(|beat| beat.responders.iter().copied());
-        named.filter(move |id| !self.certain(number).any(|(answered, _)| answered == *id))
+        self.named().filter(move |id| !self.certain(number).any(|(answered, _)| answered == *id))
     }
 
     /// The port of the previous master, if its feed is alive and it does not wait for this SM.
@@ -214,8 +218,7 @@ impl Evidence<'_> {
         }
         let mut connected = self.responders.iter().filter(|entry| !entry.is_client());
         let has_answered = |id| self.answers(number).any(|(answered, _)| answered == id);
-        let named = self.followed.beat.iter().flat_map(|beat| beat.responders.iter().copied());
-        connected.all(|entry| has_answered(entry.id)) && named.into_iter().all(has_answered)
+        connected.all(|entry| has_answered(entry.id)) && self.named().all(has_answered)
     }
 
     /// Whether the previous master acknowledged only what this SM had stored, until it was heard

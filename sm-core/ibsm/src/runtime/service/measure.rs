@@ -645,34 +645,18 @@ impl Service {
 
 /// What happened to connections of an HTTP server, under these names.
 fn of_connections(totals: &Totals, names: [&'static str; 5]) -> Vec<Metric> {
-    let [refused, displaced, late, unread, crowded] = names;
-    vec![
-        Metric::counter(
-            refused,
+    let rows = [
+        (
+            &totals.refused,
             "Connections refused: all of that host or user, or all places, were busy",
-            totals.refused.load(Relaxed),
         ),
-        Metric::counter(
-            displaced,
-            "Idle connections closed for others",
-            totals.displaced.load(Relaxed),
-        ),
-        Metric::counter(
-            late,
-            "Handshakes and requests given up: they did not arrive in time",
-            totals.late.load(Relaxed),
-        ),
-        Metric::counter(
-            unread,
-            "Connections closed because their client did not read an answer in time",
-            totals.unread.load(Relaxed),
-        ),
-        Metric::counter(
-            crowded,
-            "Requests refused because too many long answers were being sent",
-            totals.crowded.load(Relaxed),
-        ),
-    ]
+        (&totals.displaced, "Idle connections closed for others"),
+        (&totals.late, "Handshakes and requests given up: they did not arrive in time"),
+        (&totals.unread, "Connections closed because their client did not read an answer in time"),
+        (&totals.crowded, "Requests refused because too many long answers were being sent"),
+    ];
+    let named = names.into_iter().zip(rows);
+    named.map(|(name, (total, help))| Metric::counter(name, help, total.load(Relaxed))).collect()
 }
 
 /// Totals for `ibsmctl status`: those that differ in labels are added up.
