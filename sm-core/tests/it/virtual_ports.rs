@@ -368,7 +368,7 @@ fn what_a_host_claims_is_limited_in_number_and_pace() {
             counted.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        // Answers of status 0, whatever the agent said.
+        // Replaces the status of the agent with 0.
         packet.mad[4..6].copy_from_slice(&[0x80, 0]);
         let modifier = u32::from_be_bytes(packet.mad[20..24].try_into().unwrap());
         let data = &mut packet.mad[64..128];

@@ -385,7 +385,7 @@ impl VirtualPortSetup {
         }
     }
 
-    /// Settles GUIDs and computes P_Key tables anew.
+    /// Settles GUIDs and recomputes P_Key tables.
     fn plan(&mut self, subnet: &mut Subnet) {
         self.is_plan_stale = false;
         subnet.fabric.settle_virtual_guids();

@@ -128,7 +128,7 @@ impl Groups {
     }
 }
 
-/// Pairs of neighbours, whatever the number of links between them.
+/// Pairs of neighbours. Several links between two switches count as one.
 struct Graph {
     /// By switch: its neighbours, ascending.
     peers: Vec<Vec<u16>>,
