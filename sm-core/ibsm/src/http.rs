@@ -111,7 +111,7 @@ impl Cut {
     }
 }
 
-/// Whom a request comes from; an extension of each request.
+/// The share that a request counts against; an extension of each request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Caller(pub(crate) Share);
 

@@ -149,8 +149,8 @@ fn a_cut_in_a_plane_reroutes_that_plane_only() {
     assert_eq!(bed.fabric.counters().traps, sent, "none is repeated");
 }
 
-/// Whichever plane is lost, the first of which stands for the port, or another.
-/// Regression: only the neighbor in the first plane was asked.
+/// Regression: only the neighbor in the first plane was asked, so that a cut there counted as a
+/// lost fabric. Cuts each plane in turn.
 #[test]
 fn the_fabric_is_heard_by_any_plane() {
     for port in 1..=PLANES {

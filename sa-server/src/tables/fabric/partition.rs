@@ -50,8 +50,8 @@ impl Pair {
 const NO_PARTITION: u16 = u16::MAX;
 
 impl Partitions {
-    /// The first P_Key by which `a` and `b` can talk, as `a` holds it: in the order OpenSM offers
-    /// them, which compares P_Keys by their low byte first.
+    /// The first P_Key by which `a` and `b` can communicate, as `a` holds it: in OpenSM's order,
+    /// which compares P_Keys by their low byte first.
     #[inline(always)]
     pub fn first_shared(&self, a: PKeySet, b: PKeySet) -> Option<PKey> {
         match self.pair(a, b) {
@@ -95,7 +95,7 @@ impl Partitions {
             .or_else(|| meet(a, b, |a, b| (!a.is_full(), b.is_full()), base))
     }
 
-    /// Whether `a` and `b` can talk in the partition of `pkey`; its membership bit is ignored.
+    /// Whether `a` and `b` can communicate with `pkey`, whose membership bit is ignored.
     #[inline]
     pub fn share(&self, a: PKeySet, b: PKeySet, pkey: PKey) -> bool {
         let number = usize::from(self.number[usize::from(pkey.base())]);

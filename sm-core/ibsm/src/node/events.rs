@@ -105,7 +105,9 @@ impl Node {
     /// Publishes the result of a sweep.
     fn publish(&mut self, now: Instant, full: bool) {
         if full && self.succession.must_take_over_again(self.publication.feed()) {
-            warn!("responders follow another master, which is gone: taking over from it");
+            warn!(
+                "responders follow a master that the last sweep did not find: taking over from it"
+            );
             self.sweeper.take_over_again(now);
             return;
         }

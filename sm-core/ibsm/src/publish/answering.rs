@@ -34,7 +34,7 @@ impl Default for Answering {
     }
 }
 
-/// Whom an answer to this request is counted for.
+/// The share that an answer to this request counts against.
 pub(crate) fn share_of<T>(request: &Request<T>) -> Share {
     let caller = request.extensions().get::<Caller>();
     caller.map_or(Share::UNKNOWN, Caller::share)

@@ -52,7 +52,9 @@ impl Probes {
         }
         self.asked += count;
         for id in ended {
-            tracing::info!(responder = format_args!("{id:#x}"), "its process has ended");
+            tracing::info!(
+                "the process of responder {id:#x}, which had stopped answering, has ended"
+            );
             responders.end_hang(id);
         }
     }

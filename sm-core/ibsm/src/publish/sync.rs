@@ -130,7 +130,7 @@ impl SyncFollowers {
                 awaited.until = until;
             }
         } else if in_step && state.awaited.len() < AWAITED_MAX {
-            // What is acknowledged is published before it is asked, under this lock, whom it waits
+            // A write is published before this lock is taken to find the followers that it waits
             // for.
             let (stored, joined) = (RegistryVersion::default(), published());
             state.awaited.insert(guid, Awaited { stored, joined, behind_since: None, until });
@@ -142,10 +142,10 @@ impl SyncFollowers {
 
     /// Whether all that was acknowledged is stored by this follower.
     pub(super) fn is_awaited(&self, now: Instant, guid: Guid) -> bool {
-        let is_told =
+        let is_complete =
             |awaited: &Awaited| awaited.stored >= awaited.joined && !awaited.is_given_up(now);
         let state = self.lock();
-        state.is_on && state.awaited.get(&guid).is_some_and(is_told)
+        state.is_on && state.awaited.get(&guid).is_some_and(is_complete)
     }
 
     /// Which writes may be acknowledged. Followers that were silent for too long no longer count.

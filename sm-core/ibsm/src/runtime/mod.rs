@@ -387,8 +387,8 @@ fn run(options: Options, starting: &mut Option<Starting>) -> Result<(), RunError
     if let Some((_, shared)) = &store_status {
         if !shared.await_first(STATE_PATIENCE) {
             warn!(
-                "etcd does not answer: until it does, LIDs and M_Keys of ports that are off are \
-                 those that this manager knew"
+                "etcd does not answer: this manager starts with the LIDs and M_Keys saved on this \
+                 host, which may be older than those in etcd"
             );
         }
         own_files =

@@ -132,7 +132,7 @@ impl PerfTask {
                 warn!("'{name}' {guid} port {port}: {} grew by {by}", counter.name());
             }
             Happened::Cleared => {
-                info!("'{name}' {guid} port {port}: counters were cleared by somebody else");
+                info!("'{name}' {guid} port {port}: counters were cleared by another program");
             }
             Happened::Counted(_) => {}
             Happened::Silent => {

@@ -73,9 +73,9 @@ impl RequestOwner for OtherManagers {
                 subnet.sm_failed(kind, port, "different SM_Key");
             }
             Answer::Peer(sm) => {
-                subnet.election.is_known_at(at);
+                subnet.election.note_accepted(at);
                 if sm.state == SmState::Master {
-                    subnet.election.is_master_at(port, at);
+                    subnet.election.note_master(port, at);
                 }
                 subnet.note_activity(port, sm);
                 match kind {

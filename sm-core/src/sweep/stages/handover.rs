@@ -79,7 +79,7 @@ impl RequestOwner for HandoverMessages {
 }
 
 impl Subnet {
-    /// A manager let the sweep wait for its answer to HANDOVER in vain.
+    /// Records that a manager did not answer HANDOVER, for which the sweep waited.
     fn offer_failed(&mut self, now: Instant, kind: kinds::Handover, port: PortIndex) {
         if kind == kinds::Handover::HandOver {
             self.election.offers.note_failed(now, self.fabric.port(port).guid);

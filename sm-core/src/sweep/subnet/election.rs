@@ -40,7 +40,7 @@ pub(in crate::sweep) struct Election {
     /// Port GUIDs of masters of lower rank that were or are to hand over, with the time since when;
     /// at most [`OTHERS_MAX`].
     outranked: HashMap<Guid, Outranked>,
-    /// Ports of SMs that were waited for in vain: they count in elections only as masters.
+    /// Ports of SMs that did not become master in time: they count in elections only as masters.
     idle: BTreeSet<PortIndex>,
     /// Number of SMInfo answers with another SM_Key.
     foreign_answers: u64,
@@ -90,7 +90,7 @@ struct Foreign {
     missed: u32,
 }
 
-/// What an answer of an ignored SM brings.
+/// Changes found in the answer of an ignored SM.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::sweep) struct ForeignNews {
     /// It was not known.
@@ -101,7 +101,7 @@ pub(in crate::sweep) struct ForeignNews {
     pub(in crate::sweep) ceased: bool,
 }
 
-/// How long an SM that was waited for in vain counts in elections only as master.
+/// How long an SM that did not become master in time counts in elections only as master.
 const IDLE_FOR: Duration = Duration::from_secs(3_600);
 
 /// A master of lower rank, which is to hand over.
@@ -120,7 +120,7 @@ pub(in crate::sweep) enum Patience {
     Begins,
     /// Wait.
     Lasts,
-    /// Continue without waiting, or after a wait in vain, which is to be logged.
+    /// Continue without waiting, or since the time is over, which is to be logged.
     Ends,
     /// Continue; that was logged before.
     Over,
@@ -236,7 +236,7 @@ impl Election {
         self.others.iter().find(is_true).copied()
     }
 
-    /// The other SMs that count: those that were not waited for in vain, and masters.
+    /// The other SMs that count: masters, and those that did not fail to become master in time.
     fn candidates(&self) -> impl Iterator<Item = &(PortIndex, RemoteSm)> {
         let is_idle = |port, sm: &RemoteSm| sm.state != SmState::Master && self.idle.contains(port);
         self.others.iter().filter(move |(port, sm)| !is_idle(port, sm))
@@ -251,7 +251,7 @@ impl Election {
     }
 
     /// Records that the SM at the port with this GUID is master: it is not waited for any more.
-    pub(in crate::sweep) fn is_master_at(&mut self, port: PortIndex, guid: Guid) {
+    pub(in crate::sweep) fn note_master(&mut self, port: PortIndex, guid: Guid) {
         self.awaited.remove(&guid);
         self.idle.remove(&port);
         if self.proven.len() < OTHERS_MAX {
@@ -260,7 +260,7 @@ impl Election {
     }
 
     /// Records that the SM at the port with this GUID handed over, which a master does.
-    pub(in crate::sweep) fn has_handed_over(&mut self, guid: Guid) {
+    pub(in crate::sweep) fn note_handed_over(&mut self, guid: Guid) {
         self.awaited.remove(&guid);
     }
 
@@ -290,7 +290,7 @@ impl Election {
         }
     }
 
-    /// Finds the SMs that were waited for in vain: for `patience`, or ten times that if they are
+    /// Finds the SMs that did not become master within `patience`, or ten times that if they are
     /// discovering the fabric. Each counts as such for [`IDLE_FOR`], even if it was away meanwhile.
     /// All that never were master share twice that time: a port can show another GUID each time.
     /// Returns those that are new. `guid_of` returns the GUID of a port.
@@ -321,7 +321,7 @@ impl Election {
         self.idle.difference(&before).copied().collect()
     }
 
-    /// Ports of SMs that were waited for in vain.
+    /// Ports of SMs that did not become master in time.
     pub(in crate::sweep) fn idle(&self) -> impl Iterator<Item = PortIndex> {
         self.idle.iter().copied()
     }
@@ -383,8 +383,8 @@ impl Election {
         }
     }
 
-    /// An SM with a valid SM_Key answered at this port GUID: it is not foreign, if it ever was.
-    pub(in crate::sweep) fn is_known_at(&mut self, guid: Guid) {
+    /// Records that an SM with a valid SM_Key answered at this port GUID: it is not foreign.
+    pub(in crate::sweep) fn note_accepted(&mut self, guid: Guid) {
         self.foreign_sms.retain(|foreign| foreign.guid != guid);
     }
 
@@ -585,7 +585,7 @@ impl Election {
     }
 
     /// Records that `sm` took over after a handover by this SM.
-    pub(in crate::sweep) fn has_taken_over(&mut self, sm: RemoteSm) -> RemoteSm {
+    pub(in crate::sweep) fn note_taken_over(&mut self, sm: RemoteSm) -> RemoteSm {
         let rules = RemoteSm { state: SmState::Master, ..sm };
         self.others.iter_mut().filter(|(_, known)| *known == sm).for_each(|entry| entry.1 = rules);
         rules
@@ -643,7 +643,7 @@ mod tests {
             assert!(is_ignored(second, standby(guid)), "{guid} after {second} s");
         }
         assert!(!is_ignored(200, sm(30, 15, SmState::Master)), "it is what it says");
-        election.is_master_at(port(1), Guid(30));
+        election.note_master(port(1), Guid(30));
         election.others = vec![(port(1), standby(30))];
         election.find_idle(start + Duration::from_secs(201), PATIENCE, |_| Guid(30));
         assert!(election.candidates().next().is_some(), "it was master");
@@ -667,7 +667,7 @@ mod tests {
             election.put_foreign(Guid(guid), false, "why", place).is_new
         };
         assert!(is_news(&mut election, 1) && !is_news(&mut election, 1));
-        election.is_known_at(Guid(1));
+        election.note_accepted(Guid(1));
         assert_eq!(election.foreign_sms().count(), 0);
         assert!(is_news(&mut election, 1) && is_news(&mut election, 2));
         assert_eq!(election.keep_known(|guid| guid == Guid(2)), None, "it was no master");
@@ -722,7 +722,7 @@ mod tests {
         assert_eq!(election.others(), [(port(1), now)]);
         let decided = |election: &Election| election.decide(Instant::now());
         assert_eq!((election.place_of(now), decided(&election)), (Some(port(1)), Decision::Master));
-        let rules = election.has_taken_over(now);
+        let rules = election.note_taken_over(now);
         assert_eq!(decided(&election), Decision::StandBy(rules));
         election.forget(port(1));
         assert_eq!(decided(&election), Decision::Master);

@@ -190,7 +190,7 @@ impl Sweeper {
         }
     }
 
-    /// Finds and reports managers that this SM waited for in vain.
+    /// Finds and reports managers that did not become master in time.
     fn find_idle(&mut self, now: Instant) {
         let patience = self.patience();
         let Self { subnet, .. } = self;
@@ -213,7 +213,7 @@ impl Sweeper {
         masters.map(|(port, _)| self.subnet.peer_place(*port))
     }
 
-    /// Managers that this SM waited for in vain, as text.
+    /// Managers that did not become master in time, as text.
     pub fn idle_managers(&self) -> impl Iterator<Item = String> {
         self.subnet.election.idle().map(|port| self.subnet.peer_place(port))
     }
@@ -340,7 +340,7 @@ impl Sweeper {
         self.subnet.election.stand_by(now, port);
         let guid = self.subnet.fabric.port(port).guid;
         match sm.state {
-            SmState::Master => self.subnet.election.is_master_at(port, guid),
+            SmState::Master => self.subnet.election.note_master(port, guid),
             _ => self.subnet.election.wait_for(now, guid),
         }
         self.rest();

@@ -63,7 +63,7 @@ impl Sweeper {
 
     fn step_down(&mut self, now: Instant, sm: RemoteSm) {
         self.subnet.election.offers.note_accepted(sm.guid);
-        let rules = self.subnet.election.has_taken_over(sm);
+        let rules = self.subnet.election.note_taken_over(sm);
         // It knows, and configures the whole subnet.
         self.subnet.election.handover.has_configured = false;
         self.stand_by(now, rules);
@@ -154,7 +154,7 @@ impl Sweeper {
                 );
             }
         }
-        self.subnet.election.has_handed_over(from);
+        self.subnet.election.note_handed_over(from);
         self.subnet.election.follow_another(now);
         self.subnet.election.handover.taken_from = Some(from);
         // The subnet is no longer the one that was up, if one was.
@@ -193,7 +193,7 @@ impl Sweeper {
                 "the subnet manager at {} handed over to this one during the discovery",
                 self.subnet.peer_place(port)
             );
-            self.subnet.election.has_handed_over(sm.guid);
+            self.subnet.election.note_handed_over(sm.guid);
             self.subnet.election.follow_another(now);
         }
         false

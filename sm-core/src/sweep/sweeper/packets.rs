@@ -225,7 +225,7 @@ impl Sweeper {
             if let Some(more) = self.subnet.events.admits_key_line(now, sender) {
                 let words = self.subnet.trap_words(&notice);
                 warn!(
-                    "{words}; {more} more since the last such line, which is one an hour and node"
+                    "{words} ({more} more since the last line; at most one line an hour for a node)"
                 );
             }
         } else if !is_change && self.subnet.events.admits_trap_line(now) {

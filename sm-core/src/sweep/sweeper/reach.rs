@@ -24,7 +24,7 @@ pub(super) struct Reach {
 }
 
 impl Reach {
-    /// An SMP has arrived: a response, or a request.
+    /// Records the arrival of an SMP, unless the agent of the own port sent it.
     pub(super) fn note(&mut self, now: Instant, packet: &Packet) {
         let smp = Smp::of(&packet.mad);
         // The agent of our own port answers without a hop.
@@ -45,7 +45,7 @@ impl Sweeper {
     /// as long as `silence`; one request a plane at a time. Returns when to call this again.
     pub fn probe_fabric(&mut self, now: Instant, silence: Duration) -> Instant {
         let Reach { heard, asked, .. } = self.reach;
-        // Until the answer of the last request must have arrived.
+        // The last request may be answered until its retries are used up.
         let settings = &self.subnet.settings;
         let timeout = Duration::from_millis(settings.transaction_timeout.into());
         let patience = timeout * (settings.transaction_retries + 1);

@@ -458,7 +458,10 @@ impl Task for VirtualPortSetup {
             }
         }
         if logged > LINES_MAX {
-            warn!("virtual ports of {} more ports", logged - LINES_MAX);
+            warn!(
+                "the state of virtual ports changed on {} more ports; see `ibsmctl vports`",
+                logged - LINES_MAX
+            );
         }
         if subnet.exchange.is_idle() {
             self.settled(subnet, now);

@@ -74,9 +74,9 @@ pub(super) struct Succession {
     follows: bool,
     /// Whether the master's files are used in place of this host's.
     follows_config: bool,
-    /// Whether it is in a store that other managers have, too.
+    /// Whether the registry is in a store that several managers share.
     shares: bool,
-    /// Whether it was checked, in this term as master, that registrations are known.
+    /// Whether the shared store was checked in this term as master.
     store_checked: bool,
     /// Whether a session was read from that store since this process started.
     store_has_session: bool,
@@ -95,8 +95,8 @@ pub(super) struct Succession {
     sealed: Option<(Version, u64)>,
     /// Whether this SM is master, and publishes.
     has_session: bool,
-    /// Whether it heard nothing of the fabric for so long that it may have been replaced, and that
-    /// is still in doubt.
+    /// Whether this SM heard nothing of the fabric for so long that it may have been replaced, and
+    /// that is still in doubt.
     is_unreached: bool,
     /// Whether the copy was ready for a handover when this SM was last not master.
     caught_up: bool,
@@ -425,7 +425,10 @@ impl Succession {
                     && (held.session.sm_guid != sweeper.own_port() || sweeper.found_other_master());
                 if sweeper.awaits_registry_copy() || is_foreign {
                     self.counters.incomplete += 1;
-                    warn!("registrations may be missing: {reason}");
+                    warn!(
+                        "registrations may be missing ({reason}): clients are asked to register \
+                         again, unless no_clients_rereg is set"
+                    );
                 }
                 sweeper.set_registry_copy(now, RegistryCopy::Incomplete);
             }
@@ -442,7 +445,10 @@ impl Succession {
                 true => self.counters.complete += 1,
                 false => {
                     self.counters.incomplete += 1;
-                    warn!("registrations may be missing: nothing was read from the store");
+                    warn!(
+                        "registrations may be missing (nothing was read from the store): clients \
+                         are asked to register again, unless no_clients_rereg is set"
+                    );
                 }
             }
         }

@@ -68,19 +68,20 @@ enum Stage {
     New,
     /// Responders were asked for their versions, by the question with this number.
     Asking { number: u64, until: Instant },
-    /// One was asked for its registry, which is this.
+    /// Waits until `target` is stored here: rows requested from a responder, or the rest of the
+    /// previous master's feed.
     Fetching { number: u64, target: RegistryVersion, until: Instant },
     /// The result is known.
     Settled,
 }
 
 impl TakeOver {
-    /// This SM is not master.
+    /// Begins again: this SM is no longer master.
     pub(super) fn reset(&mut self) {
         self.stage = Stage::New;
     }
 
-    /// The previous master vouches that nothing is missing.
+    /// Ends the takeover: the previous master vouches that nothing is missing.
     pub(super) fn settle_by_handover(&mut self) {
         self.stage = Stage::Settled;
     }
@@ -177,7 +178,7 @@ impl Evidence<'_> {
         self.followed.beat.iter().flat_map(|beat| beat.responders.iter().copied())
     }
 
-    /// Those of them that have not answered.
+    /// Responders named by the master that have not answered.
     fn missing(&self, number: u64) -> impl Iterator<Item = u64> {
         self.named().filter(move |id| !self.certain(number).any(|(answered, _)| answered == *id))
     }

@@ -128,7 +128,11 @@ impl History {
     pub(super) fn known_before(&self) -> Option<(Topology, (u64, KeptFabric))> {
         let known = self.files.all_that_was_known();
         known.unwrap_or_else(|error| {
-            warn!("--history {}: what is missing is not known: {error}", self.path.display());
+            warn!(
+                "cannot read the history in {}: {error}; nodes and links that were missing before \
+                 this start are not reported as missing",
+                self.path.display()
+            );
             None
         })
     }

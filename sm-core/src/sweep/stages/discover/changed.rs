@@ -1,7 +1,7 @@
 //! Nodes that reported a change or lost a link, and how they are reached.
 //!
-//! The route to a switch may lead over the very link that is gone, so that its answers would be
-//! waited for in vain. The ports by which routes to such switches leave the switches before them
+//! The route to a switch may lead over the very link that is gone, so that its answers would not
+//! arrive. The ports by which routes to such switches leave the switches before them
 //! are read at the same time: if one of them is down, routes are traced again at once, what was
 //! sent over it is sent again, and the ports on the new way are read. A switch on the way is
 //! believed about its own port, as in each discovery, and about nothing else.

@@ -81,8 +81,8 @@ impl Discovery {
         false
     }
 
-    /// The switch that answered may have been asked in vain over a link that is gone: it is read
-    /// over this one.
+    /// Reads the switch that answered over this link: it may have been asked over one that is
+    /// gone.
     fn read_over_it(&mut self, subnet: &mut Subnet, answerer: &Answerer) {
         let Some(node) = subnet.fabric.find(answerer.guid) else { return };
         self.silent.remove(&node);

@@ -227,7 +227,7 @@ impl StateWriter {
     }
 
     /// The state was read, or not. Returns what is wrong with it.
-    pub(super) fn was_read(&mut self, (read, known): StateRead) -> Option<String> {
+    pub(super) fn record_read(&mut self, (read, known): StateRead) -> Option<String> {
         match read {
             Ok(version) => {
                 // Of another manager, and later than what was passed on while standing by.
@@ -265,7 +265,7 @@ impl StateWriter {
     }
 
     /// A write was made. Returns what is known since.
-    pub(super) fn was_written(&mut self, written: StateWritten) -> Known {
+    pub(super) fn record_written(&mut self, written: StateWritten) -> Known {
         self.written = Some(written.version);
         // The head is read again by a standby.
         let StateWritten { revision: as_of, documents, .. } = written;

@@ -378,7 +378,7 @@ impl Task {
                 },
                 read = ended(&mut state_read) => {
                     let Some((writer, read)) = state.as_mut().zip(read.ok()) else { continue };
-                    self.status.note_state_read(writer.was_read(read));
+                    self.status.note_state_read(writer.record_read(read));
                 }
                 written = ended(&mut state_write) => match written.ok().zip(state.as_mut()) {
                     Some((written, writer)) => {
@@ -389,7 +389,7 @@ impl Task {
                             state_bytes = 0;
                             self.compact(written.revision);
                         }
-                        self.known_state = writer.was_written(written);
+                        self.known_state = writer.record_written(written);
                     }
                     None => return self.lose(),
                 },
