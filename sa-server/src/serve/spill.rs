@@ -45,7 +45,7 @@ pub struct Spill {
     queries: ArrayQueue<Packet>,
     answers: ArrayQueue<Packet>,
     /// By lane.
-    targets: ArcSwap<Vec<Vec<Target>>>,
+    targets: ArcSwap<Vec<Targets>>,
     counters: Counters,
 }
 
@@ -60,6 +60,15 @@ pub struct Counters {
     pub lost: AtomicU64,
     /// Packets received that are no answer of a responder that queries are passed to.
     pub strangers: AtomicU64,
+}
+
+/// The responders that a manager named last.
+#[derive(Clone, Debug, Default)]
+struct Targets {
+    /// Answers are taken from these.
+    named: Vec<Target>,
+    /// Whether the manager is connected, which removes those that fail: queries are passed on.
+    is_current: bool,
 }
 
 /// A responder that queries may be passed to.
@@ -81,7 +90,7 @@ impl Spill {
         worker: usize,
         thread: usize,
     ) -> Arc<Self> {
-        let targets = vec![Vec::new(); exchange.lanes()];
+        let targets = vec![Targets::default(); exchange.lanes()];
         Arc::new(Self {
             own_id,
             from,
@@ -119,10 +128,24 @@ impl Spill {
             Some(target).filter(|target| !target.addresses.is_empty() && target.id != self.own_id)
         };
         let new: Vec<_> = named.iter().filter_map(target).take(TARGETS_MAX).collect();
+        self.update(lane, |targets| {
+            targets.named.clone_from(&new);
+            targets.is_current = true;
+        });
+    }
+
+    /// Passes on nothing in `lane` until [`set_targets`](Self::set_targets): its manager is no
+    /// longer connected. Responders that failed since then would get a client's query again with
+    /// each repeat. Answers on their way are still taken.
+    pub fn suspend(&self, lane: usize) {
+        self.update(lane, |targets| targets.is_current = false);
+    }
+
+    fn update(&self, lane: usize, mut change: impl FnMut(&mut Targets)) {
         self.targets.rcu(|targets| {
             let mut targets = Vec::clone(targets);
             if let Some(of_lane) = targets.get_mut(lane) {
-                of_lane.clone_from(&new);
+                change(of_lane);
             }
             targets
         });
@@ -132,7 +155,8 @@ impl Spill {
     /// the batch to the front; returns its number.
     pub fn pass_on(&self, lane: usize, batch: &mut [Packet]) -> usize {
         let targets = self.targets.load();
-        let Some(targets) = targets.get(lane).filter(|targets| !targets.is_empty()) else {
+        let is_usable = |targets: &&Targets| targets.is_current && !targets.named.is_empty();
+        let Some(Targets { named: targets, .. }) = targets.get(lane).filter(is_usable) else {
             return batch.len();
         };
         let mut kept = 0;
@@ -190,7 +214,8 @@ impl Spill {
     ) {
         let targets = self.targets.load();
         let is_target = |peer: SocketAddr| {
-            targets.iter().flatten().flat_map(|target| &target.addresses).any(|address| {
+            let named = targets.iter().flat_map(|targets| &targets.named);
+            named.flat_map(|target| &target.addresses).any(|address| {
                 address.port() == peer.port()
                     && address.ip().to_canonical() == peer.ip().to_canonical()
             })
@@ -358,6 +383,20 @@ mod tests {
         assert!(spill.pass_on(0, &mut batch) < 64);
         spill.set_targets(0, &[]);
         assert_eq!(spill.pass_on(0, &mut batch), 64);
+    }
+
+    #[test]
+    fn without_its_manager_queries_stay_and_answers_on_their_way_are_taken() {
+        let spill = spill();
+        spill.suspend(0);
+        let mut batch: Vec<_> = (1..=64).map(|lid| packet(lid, Method::GET)).collect();
+        assert_eq!(spill.pass_on(0, &mut batch), 64);
+        let mut answer = packet(7, Method::GET_RESP);
+        answer.carrier.peer = Some(at("192.0.2.2:9000"));
+        spill.handle_received(&[answer], |_| panic!("it is not of this host"));
+        assert_eq!(spill.take_answers(&mut vec![Packet::default(); 8]), 1);
+        spill.set_targets(0, &[target(2)]);
+        assert!(spill.pass_on(0, &mut batch) < 64);
     }
 
     #[test]

@@ -60,7 +60,7 @@ pub(crate) async fn run(
                 Some(notices) => reporter.take(sm.as_ref(), notices).await,
                 None => {
                     stream = None;
-                    reporter.follower.handle_disconnect(Instant::now());
+                    reporter.handle_disconnect(Instant::now());
                 }
             },
             () = exchange.report_answered(lane) => reporter.take_answers(),
@@ -75,7 +75,7 @@ pub(crate) async fn run(
                 Ok(()) => {
                     sm = upstream.borrow_and_update().clone();
                     stream = None;
-                    reporter.follower.handle_upstream();
+                    reporter.handle_upstream();
                 }
                 Err(_) => return,
             },
@@ -113,6 +113,24 @@ impl Reporter {
                 self.follower.handle_disconnect(Instant::now());
                 None
             }
+        }
+    }
+
+    fn handle_disconnect(&mut self, now: Instant) {
+        self.follower.handle_disconnect(now);
+        self.keep_queries();
+    }
+
+    fn handle_upstream(&mut self) {
+        self.follower.handle_upstream();
+        self.keep_queries();
+    }
+
+    /// Passes on no more queries until a manager names responders: it no longer says which of them
+    /// are alive, and a client would be sent to a dead one with each repeat.
+    fn keep_queries(&self) {
+        if let Some(spill) = &self.spill {
+            spill.suspend(self.lane);
         }
     }
 
