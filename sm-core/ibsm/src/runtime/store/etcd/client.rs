@@ -23,7 +23,7 @@ use crate::runtime::store::StoreError;
 /// How long a member may take to answer. It answers in a few milliseconds, unless it is stopped or
 /// has lost the others; an election takes about a second.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// The same for a page of rows.
+/// The same for a range of keys, up to a page of rows.
 const PAGE_PATIENCE: Duration = Duration::from_secs(5);
 /// Bytes of a response, at most: a page of pieces.
 const RESPONSE_LEN_MAX: usize = 64 << 20;
@@ -97,7 +97,8 @@ impl Members {
 
     async fn range(&self, request: RangeRequest) -> Result<RangeResponse, Failure> {
         let request = &request;
-        self.call(PAGE_PATIENCE, |member| {
+        let patience = if request.range_end.is_empty() { PATIENCE } else { PAGE_PATIENCE };
+        self.call(patience, |member| {
             let (mut kv, request) = (member.kv.clone(), request.clone());
             async move { kv.range(request).await }
         })

@@ -69,6 +69,21 @@ mod model {
     }
 }
 
+/// A member that is stopped: a request for a single key goes to the next one soon.
+#[test]
+fn a_silent_member_is_left_after_a_second() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoints = vec![silent.local_addr().unwrap().to_string()];
+    let location = EtcdLocation { endpoints, prefix: String::new(), tls: None };
+    let status = Arc::new(EtcdStatus::new(location.endpoints.clone()));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let failure = runtime.block_on(async {
+        let client = Client::new(&location, &status).unwrap();
+        client.range(one(Keys::new("/x").fence())).await.unwrap_err()
+    });
+    assert!(failure.to_string().contains("no answer for 1 s"), "{failure}");
+}
+
 /// Regression: a request to make tables valid that had no answer, and was carried out after the
 /// next ones were valid, deleted those.
 async fn tables_are_not_replaced_by_those_before(client: Client, prefix: &str) {
