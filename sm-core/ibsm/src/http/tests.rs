@@ -55,7 +55,7 @@ fn unread(totals: &Totals) -> u64 {
 }
 
 /// Regression: a client that asked for a long answer and read nothing kept its connection.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_connection_ends_whose_client_reads_nothing() {
     for path in ["/long", "/lasting", "/stream"] {
         let patience = Patience { stall: SHORT, answer: NEVER };
@@ -66,7 +66,7 @@ async fn a_connection_ends_whose_client_reads_nothing() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_connection_ends_whose_client_reads_a_byte_now_and_then() {
     for path in ["/long", "/lasting"] {
         let patience = Patience { stall: NEVER, answer: SHORT };
@@ -82,7 +82,7 @@ async fn a_connection_ends_whose_client_reads_a_byte_now_and_then() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_client_that_reads_gets_all_of_one_answer_after_the_other() {
     let patience = Patience { stall: NEVER, answer: SHORT * 10 };
     let (mut client, totals, served) = serve_one(patience);
@@ -103,7 +103,7 @@ async fn a_client_that_reads_gets_all_of_one_answer_after_the_other() {
     assert_eq!(unread(&totals), 0);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_stream_lasts_as_long_as_its_client_reads() {
     let patience = Patience { stall: NEVER, answer: SHORT };
     let (mut client, totals, served) = serve_one(patience);
@@ -118,7 +118,7 @@ async fn a_stream_lasts_as_long_as_its_client_reads() {
 }
 
 /// Regression: a user of this host kept 64 long answers in memory by reading none of them.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn long_answers_are_limited_and_short_ones_are_not() {
     let totals = Arc::<Totals>::default();
     let crowd = Crowd::new(8);
@@ -148,7 +148,7 @@ async fn long_answers_are_limited_and_short_ones_are_not() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_limit_holds_over_tls() {
     let key = rcgen::KeyPair::generate().unwrap();
     let params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();

@@ -385,7 +385,7 @@ impl admin::admin_server::Admin for AdminService {
         };
         let now = self.shared.sm.load().routing_engine.clone();
         let latest = self.shared.history().latest().clone();
-        Ok(Response::new(Answering::answer_from(place, move |send| {
+        Ok(Response::new(self.answering.answer_from(place, move |send| {
             let (text, all, engine) = earlier.unwrap_or_else(|| {
                 let plane = latest.fabric();
                 (render(plane, form, &rails), Ports::of(plane), now)
@@ -577,7 +577,7 @@ impl admin::admin_server::Admin for AdminService {
         let made = tokio::task::spawn_blocking(move || (inspection(&fabric, request), place)).await;
         let (text, place) = made.map_err(|error| Status::internal(error.to_string()))?;
         let text = text?;
-        Ok(Response::new(Answering::answer_from(place, move |send| {
+        Ok(Response::new(self.answering.answer_from(place, move |send| {
             pieces(&text).all(|piece| send(admin::Inspection { text: piece.to_owned() }));
         })))
     }

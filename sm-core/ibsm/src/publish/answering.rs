@@ -18,7 +18,7 @@ const ANSWERS_MAX: usize = 2;
 const OPEN_MAX: usize = 64;
 const OPEN_OF_PEER_MAX: usize = 16;
 /// How long a reader may take for a message, and for the whole answer.
-pub(super) const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 const PATIENCE_IN_ALL: Duration = Duration::from_secs(120);
 
 /// An answer of several messages.
@@ -26,11 +26,15 @@ pub(crate) type Answers<M> = ReceiverStream<Result<M, Status>>;
 
 /// The answers that are being made. Clones share them.
 #[derive(Clone, Debug)]
-pub(crate) struct Answering(Places<Share>);
+pub(crate) struct Answering {
+    places: Places<Share>,
+    /// How long a reader may take for a message.
+    patience: Duration,
+}
 
 impl Default for Answering {
     fn default() -> Self {
-        Self(Places::new(OPEN_MAX, OPEN_OF_PEER_MAX))
+        Self::new(PATIENCE)
     }
 }
 
@@ -41,6 +45,10 @@ pub(crate) fn share_of<T>(request: &Request<T>) -> Share {
 }
 
 impl Answering {
+    fn new(patience: Duration) -> Self {
+        Self { places: Places::new(OPEN_MAX, OPEN_OF_PEER_MAX), patience }
+    }
+
     /// Answers `share` with messages that `make` passes to a function, on another thread. The
     /// function returns whether to continue: not if the reader is gone, or too slow.
     pub(crate) fn answer<M: Send + 'static>(
@@ -48,26 +56,27 @@ impl Answering {
         share: Share,
         make: impl FnOnce(&mut dyn FnMut(M) -> bool) + Send + 'static,
     ) -> Result<Answers<M>, Status> {
-        Ok(Self::answer_from(self.enter(share)?, make))
+        Ok(self.answer_from(self.enter(share)?, make))
     }
 
     /// A place for an answer to `share`. It is taken before anything is computed for it.
     pub(crate) fn enter(&self, share: Share) -> Result<Place<Share>, Status> {
-        let place = self.0.enter(share);
+        let place = self.places.enter(share);
         place.map_err(|_| Status::resource_exhausted("too many lists are being read; retry"))
     }
 
     /// [`answer`](Self::answer) from a place.
     pub(crate) fn answer_from<M: Send + 'static>(
+        &self,
         place: Place<Share>,
         make: impl FnOnce(&mut dyn FnMut(M) -> bool) + Send + 'static,
     ) -> Answers<M> {
         let (sender, answers) = mpsc::channel(ANSWERS_MAX);
-        let runtime = Handle::current();
+        let (runtime, patience) = (Handle::current(), self.patience);
         tokio::task::spawn_blocking(move || {
             let end = Instant::now() + PATIENCE_IN_ALL;
             make(&mut |message| {
-                let until = end.min(Instant::now() + PATIENCE);
+                let until = end.min(Instant::now() + patience);
                 let sent = runtime.block_on(timeout_at(until, sender.send(Ok(message))));
                 matches!(sent, Ok(Ok(())))
             });
@@ -87,7 +96,8 @@ mod tests {
     /// looked up: no responder, standby or ibsmctl could connect.
     #[tokio::test]
     async fn readers_that_stop_hold_few_threads_and_not_for_long() {
-        let answering = Answering::default();
+        let patience = Duration::from_secs(1);
+        let answering = Answering::new(patience);
         let ask = |peer| {
             answering.answer(peer, |send: &mut dyn FnMut(u32) -> bool| {
                 (0..1000).all(send);
@@ -103,7 +113,7 @@ mod tests {
         }
         assert!(ask(Share::User(100)).is_err(), "all places are taken");
         while ask(Share::User(1)).is_err() {
-            tokio::time::sleep(PATIENCE / 10).await;
+            tokio::time::sleep(patience / 10).await;
         }
     }
 }

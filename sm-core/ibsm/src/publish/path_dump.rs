@@ -1,12 +1,13 @@
 //! Paths of all ports as text: a responder is asked for those of one port after the other.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ib_mad::types::Guid;
 use sa_proto::proto::admin::{DumpPathsRequest, PathsText};
 use sa_proto::proto::snapshot::PathList;
 use tokio::sync::{OwnedMutexGuard, mpsc};
+use tokio::time::Instant;
 use tonic::{Code, Status};
 
 use super::inspection::unknown;
@@ -102,7 +103,7 @@ mod tests {
 
     /// Regression: a reader that took a message each 10 s kept the list of paths from all others
     /// for a day.
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_slow_reader_holds_up_others_for_a_limited_time() {
         let (sender, mut messages) = mpsc::channel(1);
         let each = Duration::from_secs(3600);
