@@ -9,8 +9,7 @@ use crate::descriptors::Descriptors;
 
 /// Connections at once from one address, or of one user of this host.
 const SHARE_MAX: usize = 128;
-/// Connections at once of a user of this host without a role: their first calls are
-/// refused.
+/// Connections at once of a user of this host without a role, whose calls are refused.
 const SHARE_WITHOUT_ROLE_MAX: usize = 8;
 /// Part of all connections that users without a role may have together: one host can have many
 /// users.
