@@ -117,10 +117,13 @@ pub fn seeds() -> Vec<Vec<u8>> {
         sources: vec![OWN],
         service_ids: vec![proto::IdMatch { first: 1, last: 9, mask: 0 }],
         qos_classes: vec![proto::Range { first: 7, last: 8 }],
+        lid: 40,
+        switch_guid: 0x77,
     };
     let records = record.to_vec().into();
     let changes = proto::Changes { destinations: vec![0x20], records };
-    let current = proto::Current { session: 1, generation: 1, records: 1, is_known: true };
+    let current =
+        proto::Current { session: 1, generation: 1, records: 1, is_known: true, age_ms: 9 };
     let fresh = [
         step(2, &[]),
         message(Kind::Terms(terms)),
@@ -128,12 +131,13 @@ pub fn seeds() -> Vec<Vec<u8>> {
         message(Kind::Current(current)),
     ]
     .concat();
+    let beat = proto::Heartbeat { session: 1, generation: 2, age_ms: 7 };
     let changing = message(Kind::Changing(proto::Changing {}));
     vec![
         all.clone(),
         [&fresh[..], &all].concat(),
         [&fresh[..], &changing, &all].concat(),
         [&fresh[..], &[3, 0xff, 0xff], &all].concat(),
-        [&fresh[..], &message(Kind::Heartbeat(proto::Heartbeat {})), &all, &all].concat(),
+        [&fresh[..], &message(Kind::Heartbeat(beat)), &all, &all].concat(),
     ]
 }

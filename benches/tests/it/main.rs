@@ -25,6 +25,8 @@ mod quarantine;
 mod reach;
 mod registry;
 mod registry_scale;
+mod relay_tree;
+mod relays;
 mod rounds;
 #[path = "../../../ib-mad/tests/skip/mod.rs"]
 mod skip;

@@ -24,7 +24,7 @@ use sa_proto::proto::snapshot::FromResponder;
 use sa_proto::proto::snapshot::snapshot_feed_client::SnapshotFeedClient;
 use sa_proto::snapshot::{FabricPlane, HistoryLimits, Snapshot, Subnet};
 use sa_proto::trust::{ClientTrust, Role, TlsFiles, reason, reason_of_status};
-use sa_server::node::{AGENTS_MAX, AgentCounters, Agents, AgentsConfig, ServeError};
+use sa_server::node::{AGENTS_MAX, AgentCounters, Agents, AgentsConfig, Contact, ServeError};
 use sa_server::sm::replica::{self, Identity, ReplicaConfig, ReplicaStatus, SmUrl};
 use tonic::Code;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
@@ -395,11 +395,17 @@ fn an_sm_does_not_start_with_certificates_that_cannot_be_used() {
     assert!(error.contains("none.pem (--tls-cert): No such file"), "{error}");
 }
 
+/// A manager that has just confirmed.
+fn contact() -> Contact {
+    Arc::new(|| Some(Instant::now()))
+}
+
 /// A responder's service for agents on loopback, without a snapshot.
 fn serve_agents(tls: Option<TlsFiles>) -> (Agents, SocketAddr, Arc<AgentCounters>) {
     let config = AgentsConfig { address: "127.0.0.1:0".parse().unwrap(), tls, insecure: false };
     let (tables, counters) = (Arc::default(), Arc::<AgentCounters>::default());
-    let (agents, address) = Agents::serve(&config, tables, Arc::clone(&counters)).unwrap();
+    let (agents, address) =
+        Agents::serve(&config, tables, Arc::clone(&counters), contact()).unwrap();
     (agents, address, counters)
 }
 
@@ -420,7 +426,7 @@ async fn paths_are_followed_by_agents_and_by_no_other_role() {
         let followed = follow_paths(endpoint.connect().await.unwrap()).await;
         if role == Role::Agent {
             let first = followed.unwrap().message().await.unwrap().unwrap().kind;
-            assert!(matches!(first, Some(Kind::Changing(_))), "{first:?}");
+            assert!(matches!(first, Some(Kind::Heartbeat(_))), "{first:?}");
         } else {
             assert_eq!(followed.unwrap_err().code(), Code::PermissionDenied, "{role:?}");
         }
@@ -483,7 +489,7 @@ async fn a_host_leaves_places_for_agents_of_others() {
 fn agents_of_other_hosts_need_tls_or_that_they_are_trusted() {
     let config = AgentsConfig { address: "0.0.0.0:0".parse().unwrap(), tls: None, insecure: false };
     let serve = |config: &AgentsConfig| {
-        Agents::serve(config, Arc::default(), Arc::default()).map(|(_, address)| address)
+        Agents::serve(config, Arc::default(), Arc::default(), contact()).map(|(_, address)| address)
     };
     assert!(matches!(serve(&config), Err(ServeError::Exposed)));
     assert!(serve(&AgentsConfig { insecure: true, ..config }).is_ok());

@@ -48,6 +48,13 @@ pub struct Terms {
     pub service_ids: ::prost::alloc::vec::Vec<IdMatch>,
     #[prost(message, repeated, tag = "4")]
     pub qos_classes: ::prost::alloc::vec::Vec<Range>,
+    /// Base LID of the port: SLIDs of records count from it.
+    #[prost(uint32, tag = "5")]
+    pub lid: u32,
+    /// Node GUID of the switch that the port is attached to; 0 if there is none. The paths of ports at
+    /// one switch are found once for all of them: their agents should follow the same responder.
+    #[prost(fixed64, tag = "6")]
+    pub switch_guid: u64,
 }
 /// ServiceIDs from `first` to `last`, or those that equal `first` under `mask` if that is not 0.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -73,7 +80,8 @@ pub struct Changes {
     #[prost(fixed64, repeated, tag = "1")]
     pub destinations: ::prost::alloc::vec::Vec<u64>,
     /// PathRecords as in an answer, 64 bytes each, ascending by the GUID in their DGID, then by P_Key
-    /// without its membership bit. The records of a destination are in one message.
+    /// without its membership bit. The records of a destination are in one message. SGIDs are zero and
+    /// SLIDs count from the port's base LID, so that ports at one switch have the same records.
     #[prost(bytes = "bytes", tag = "2")]
     pub records: ::prost::bytes::Bytes,
 }
@@ -91,10 +99,24 @@ pub struct Current {
     /// Whether the snapshot has the port.
     #[prost(bool, tag = "4")]
     pub is_known: bool,
+    /// As in Heartbeat.
+    #[prost(uint32, tag = "5")]
+    pub age_ms: u32,
 }
-/// Sent every 500 ms.
+/// Sent every 500 ms. Without Changing, the table is that of the generation which the responder
+/// answers from now.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Heartbeat {}
+pub struct Heartbeat {
+    /// Session and generation of the snapshot.
+    #[prost(fixed64, tag = "1")]
+    pub session: u64,
+    #[prost(fixed64, tag = "2")]
+    pub generation: u64,
+    /// How long ago the manager of this session was asked for the confirmation by which the snapshot
+    /// is its latest.
+    #[prost(uint32, tag = "3")]
+    pub age_ms: u32,
+}
 /// Generated client implementations.
 #[cfg(feature = "rpc")]
 pub mod node_paths_client {
@@ -188,7 +210,9 @@ pub mod node_paths_client {
             self
         }
         /// Sends all paths from a port, then what changes, until the client leaves. A client that has not
-        /// heard anything for three heartbeats takes the responder for dead.
+        /// heard anything for three heartbeats takes the responder for dead. A responder that has lost
+        /// contact with its manager refuses with UNAVAILABLE, one that serves as many as it may with
+        /// RESOURCE_EXHAUSTED.
         pub async fn follow(
             &mut self,
             request: impl tonic::IntoRequest<super::FollowRequest>,
@@ -236,7 +260,9 @@ pub mod node_paths_server {
             + std::marker::Send
             + 'static;
         /// Sends all paths from a port, then what changes, until the client leaves. A client that has not
-        /// heard anything for three heartbeats takes the responder for dead.
+        /// heard anything for three heartbeats takes the responder for dead. A responder that has lost
+        /// contact with its manager refuses with UNAVAILABLE, one that serves as many as it may with
+        /// RESOURCE_EXHAUSTED.
         async fn follow(
             &self,
             request: tonic::Request<super::FollowRequest>,

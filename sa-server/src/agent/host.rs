@@ -125,7 +125,8 @@ mod tests {
     use super::*;
     use crate::agent::netlink::kernel::{self, Taken};
     use crate::agent::netlink::{PathUse, Request};
-    use crate::agent::port::STALE_AFTER;
+    use crate::agent::port::{FENCED_FOR, STALE_AFTER, State, UpdateError};
+    use crate::node::{CONTACT_MAX, HEARTBEAT};
     use ib_mad::types::{Gid, Guid, Lid, PKey};
     use ib_mad::wire::record::PathRecord;
     use sa_proto::proto::node as proto;
@@ -134,20 +135,33 @@ mod tests {
     const PREFIX: u64 = 0xFEC0_0000_0000_0001;
     const OWN: u64 = 0x10;
     const ALIAS: u64 = 0x11;
+    const OWN_LID: u16 = 40;
 
     fn gid(prefix: u64, guid: u64) -> Gid {
         Gid::new(prefix, Guid(guid))
     }
 
-    fn record(to: u64, pkey: u16, reversible: bool) -> [u8; 64] {
+    /// As the responder sends it.
+    fn sent(to: u64, pkey: u16, reversible: bool) -> [u8; 64] {
         let mut record = [0; 64];
         PathRecord::of_mut(&mut record)
             .set_dgid(gid(PREFIX, to))
-            .set_sgid(gid(PREFIX, OWN))
             .set_dlid(Lid(7))
+            .set_slid(Lid(1))
             .set_pkey(PKey(pkey))
             .set_reversible(reversible);
         record
+    }
+
+    /// As the kernel gets it.
+    fn record(to: u64, pkey: u16, reversible: bool) -> [u8; 64] {
+        let mut record = sent(to, pkey, reversible);
+        PathRecord::of_mut(&mut record).set_sgid(gid(PREFIX, OWN)).set_slid(Lid(OWN_LID + 1));
+        record
+    }
+
+    fn beat(session: u64, age_ms: u32) -> Kind {
+        Kind::Heartbeat(proto::Heartbeat { session, generation: 2, age_ms })
     }
 
     fn asked() -> Request<'static> {
@@ -169,7 +183,12 @@ mod tests {
     }
 
     fn current(records: u32) -> Kind {
-        Kind::Current(proto::Current { session: 1, generation: 2, records, is_known: true })
+        current_of(1, records)
+    }
+
+    fn current_of(session: u64, records: u32) -> Kind {
+        let current = proto::Current { session, generation: 2, records, is_known: true, age_ms: 0 };
+        Kind::Current(current)
     }
 
     /// A host with one port that has paths to 0x20, and to 0x30 in one direction.
@@ -186,9 +205,11 @@ mod tests {
                 proto::IdMatch { first: 0x7000, last: 0, mask: 0xf000 },
             ],
             qos_classes: vec![proto::Range { first: 5, last: 6 }],
+            lid: u32::from(OWN_LID),
+            switch_guid: 0x77,
         };
         update(port, now, Kind::Terms(terms));
-        let records = [record(0x20, 0xffff, true), record(0x30, 0xffff, false)].concat();
+        let records = [sent(0x20, 0xffff, true), sent(0x30, 0xffff, false)].concat();
         let changes = proto::Changes { destinations: vec![0x20, 0x30], records: records.into() };
         update(port, now, Kind::Changes(changes));
         update(port, now, current(2));
@@ -290,12 +311,51 @@ mod tests {
         let late = now + STALE_AFTER;
         assert!(is_answered(&mut host, late - std::time::Duration::from_nanos(1)));
         assert_eq!(left(&mut host, late, &asked()), Reason::Stale);
-        update(host.port_mut(0).unwrap(), late, Kind::Heartbeat(proto::Heartbeat {}));
+        update(host.port_mut(0).unwrap(), late, beat(1, 0));
         assert!(is_answered(&mut host, late));
 
         host.port_mut(0).unwrap().handle_disconnected();
         assert_eq!(left(&mut host, late, &asked()), Reason::Absent);
         assert_eq!(host.ports()[0].1.table().bytes(), 0);
+    }
+
+    /// A responder that was cut off from its manager went on saying that it was alive.
+    #[test]
+    fn paths_count_for_three_seconds_after_the_manager_confirmed_them() {
+        let start = Instant::now();
+        let mut host = host(start);
+        let last = start + CONTACT_MAX;
+        for step in 1..=6 {
+            let now = start + HEARTBEAT * step;
+            update(host.port_mut(0).unwrap(), now, beat(1, 500 * step));
+            let is_answered = ask(&mut host, now, &asked()) != Taken::AsksSa;
+            assert_eq!(is_answered, now < last, "{step}");
+        }
+        assert_eq!(left(&mut host, last, &asked()), Reason::Unconfirmed);
+        assert!(!host.ports()[0].1.is_fresh(last));
+        update(host.port_mut(0).unwrap(), last, beat(2, 100));
+        assert_eq!(ask(&mut host, last, &asked()), Taken::Path(record(0x20, 0xffff, true)));
+        assert_eq!(host.ports()[0].1.version(), (2, 2), "the session of another manager");
+    }
+
+    #[test]
+    fn the_session_of_a_replaced_manager_is_not_followed() {
+        let now = Instant::now();
+        let mut host = host(now);
+        let port = host.port_mut(0).unwrap();
+        update(port, now, beat(7, 0));
+        port.handle_connected(now);
+        let refused = |port: &mut Port, now, kind| {
+            let update = proto::Update { kind: Some(kind) };
+            matches!(port.handle_update(now, update), Err(UpdateError::Session { .. }))
+        };
+        assert!(refused(port, now, current_of(6, 0)));
+        assert_eq!(port.state(), State::Outdated);
+        port.handle_connected(now);
+        assert!(!refused(port, now, current_of(7, 0)));
+        assert!(refused(port, now, beat(6, 0)), "nor of one that goes back");
+        port.handle_connected(now);
+        assert!(!refused(port, now + FENCED_FOR, current_of(6, 0)), "the fabric is split");
     }
 
     #[test]

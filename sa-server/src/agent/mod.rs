@@ -7,11 +7,13 @@
 //! - [`netlink`]: the kernel's messages and the answers, as bytes.
 //! - [`table`]: the paths of one port.
 //! - [`port`]: what is known of one port, how current it is, and which requests it answers.
+//! - [`choice`]: which responder a port follows.
 //! - [`host`]: the ports of the host; from a datagram of requests to one of answers.
 //! - [`runtime`]: sockets, files and clocks.
 //!
 //! Everything but `runtime` decides without I/O.
 
+pub mod choice;
 pub mod host;
 pub mod netlink;
 pub mod port;

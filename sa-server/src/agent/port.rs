@@ -1,22 +1,30 @@
 //! One port: what its responder said, how current that is, and which requests it answers.
 //!
 //! A port is *absent* while it has no responder, *outdated* while paths may differ from those that
-//! it holds, and *fresh* otherwise. Only a fresh port answers, and only while its responder was
-//! heard within [`STALE_AFTER`].
+//! it holds, and *fresh* otherwise. Only a fresh port answers, only while its responder was heard
+//! within [`STALE_AFTER`], and only while the responder's manager confirmed within [`CONTACT_MAX`]
+//! that these are the latest paths: the responder says how old that confirmation is.
+//!
+//! A responder may be cut off from the master and follow one that was replaced. Its session is
+//! lower than one known before, and not followed for [`FENCED_FOR`].
 
 use std::time::{Duration, Instant};
 
-use ib_mad::types::{Gid, Guid};
+use ib_mad::types::{Gid, Guid, Lid};
 use ib_mad::wire::record::PathRecord;
 use sa_proto::proto::node as proto;
 use sa_proto::proto::node::update::Kind;
 
 use super::netlink::{PathUse, Request};
 use super::table::{Record, Table, TableError};
-use crate::node::HEARTBEAT;
+use crate::node::{CONTACT_MAX, HEARTBEAT};
 
 /// How long after its last message a responder is taken for dead: three heartbeats.
 pub const STALE_AFTER: Duration = Duration::from_millis(3 * HEARTBEAT.as_millis() as u64);
+
+/// How long after a session was heard of a lower one is not followed. In a fabric that was split a
+/// port can belong to a lower one; until then it leaves everything to the SA.
+pub const FENCED_FOR: Duration = Duration::from_secs(60);
 
 /// Maximum number of GUIDs and of exceptions of a kind that a port may have.
 const TERMS_MAX: usize = 1 << 13;
@@ -30,7 +38,11 @@ pub struct Port {
     terms: proto::Terms,
     /// When the responder was heard last.
     heard: Option<Instant>,
+    /// When the responder's manager confirmed these paths last.
+    confirmed: Option<Instant>,
     version: (u64, u64),
+    /// Epoch of the highest session that was heard of, and when.
+    highest: Option<(u64, Instant)>,
 }
 
 /// How current a port's paths are.
@@ -62,6 +74,8 @@ pub enum Reason {
     Outdated,
     /// The responder has not been heard for too long.
     Stale,
+    /// The manager has not confirmed the responder's paths for too long.
+    Unconfirmed,
     /// The request lacks a source, a destination or a P_Key.
     Incomplete,
     /// The source is not the port.
@@ -76,12 +90,13 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Malformed,
         Self::UnknownPort,
         Self::Absent,
         Self::Outdated,
         Self::Stale,
+        Self::Unconfirmed,
         Self::Incomplete,
         Self::OtherSource,
         Self::OtherSubnet,
@@ -97,6 +112,7 @@ impl Reason {
             Self::Absent => "no_responder",
             Self::Outdated => "outdated",
             Self::Stale => "stale",
+            Self::Unconfirmed => "unconfirmed",
             Self::Incomplete => "incomplete",
             Self::OtherSource => "other_source",
             Self::OtherSubnet => "other_subnet",
@@ -124,6 +140,15 @@ pub enum UpdateError {
     /// Too many GUIDs or exceptions.
     #[error("there are more than {TERMS_MAX} GUIDs or exceptions")]
     Terms,
+    /// It follows a manager that was replaced.
+    #[error("its session, {offered}, is lower than one known {} s ago or less, {known}",
+        FENCED_FOR.as_secs())]
+    Session {
+        /// Epoch of its session.
+        offered: u64,
+        /// Epoch known before.
+        known: u64,
+    },
     /// A message without content: of a later version of the protocol.
     #[error("a message is not understood")]
     Unknown,
@@ -138,7 +163,9 @@ impl Port {
             table: Table::default(),
             terms: proto::Terms::default(),
             heard: None,
+            confirmed: None,
             version: (0, 0),
+            highest: None,
         }
     }
 
@@ -176,7 +203,7 @@ impl Port {
 
     /// The responder is followed no more. Its paths are forgotten: the next one sends all.
     pub fn handle_disconnected(&mut self) {
-        *self = Self::new(self.guid);
+        *self = Self { highest: self.highest, ..Self::new(self.guid) };
     }
 
     /// The responder sent this. After an error it must be given up.
@@ -188,7 +215,12 @@ impl Port {
         self.heard = Some(now);
         match update.kind.ok_or(UpdateError::Unknown)? {
             Kind::Changing(proto::Changing {}) => self.state = State::Outdated,
-            Kind::Heartbeat(proto::Heartbeat {}) => {}
+            Kind::Heartbeat(beat) => {
+                self.confirm(now, beat.age_ms);
+                if matches!(self.state, State::Fresh { .. }) {
+                    self.take_version(now, (beat.session, beat.generation))?;
+                }
+            }
             Kind::Terms(terms) => {
                 self.state = State::Outdated;
                 let lens = [terms.sources.len(), terms.service_ids.len(), terms.qos_classes.len()];
@@ -208,11 +240,40 @@ impl Port {
                     self.state = State::Outdated;
                     return Err(UpdateError::Count { held, sent });
                 }
-                self.version = (current.session, current.generation);
+                self.take_version(now, (current.session, current.generation))?;
+                self.confirm(now, current.age_ms);
                 self.state = State::Fresh { is_known: current.is_known };
             }
         }
         Ok(())
+    }
+
+    /// The manager confirmed the paths so long ago.
+    fn confirm(&mut self, now: Instant, age_ms: u32) {
+        let at = now.checked_sub(Duration::from_millis(age_ms.into()));
+        self.confirmed = self.confirmed.max(at);
+    }
+
+    /// The paths are of this session and generation.
+    fn take_version(&mut self, now: Instant, version: (u64, u64)) -> Result<(), UpdateError> {
+        let (offered, _) = version;
+        let is_recent = |&(known, at): &(u64, Instant)| offered < known && now < at + FENCED_FOR;
+        if let Some((known, _)) = self.highest.filter(is_recent) {
+            self.state = State::Outdated;
+            return Err(UpdateError::Session { offered, known });
+        }
+        (self.version, self.highest) = (version, Some((offered, now)));
+        Ok(())
+    }
+
+    /// Node GUID of the switch that it is attached to, as far as its responder said.
+    pub fn switch(&self) -> Option<Guid> {
+        Some(Guid(self.terms.switch_guid)).filter(|guid| guid.0 != 0)
+    }
+
+    /// Until when the manager's last confirmation counts.
+    pub fn confirmed_until(&self) -> Option<Instant> {
+        Some(self.confirmed? + CONTACT_MAX)
     }
 
     /// When the responder is to be given up unless it is heard.
@@ -224,6 +285,12 @@ impl Port {
     pub fn is_fresh(&self, now: Instant) -> bool {
         matches!(self.state, State::Fresh { is_known: true })
             && self.poll_timeout().is_some_and(|due| now < due)
+            && self.is_confirmed(now)
+    }
+
+    /// Whether the manager confirmed lately that its responder is up to date.
+    pub fn is_confirmed(&self, now: Instant) -> bool {
+        self.confirmed_until().is_some_and(|due| now < due)
     }
 
     /// The record that the responder answers to a request.
@@ -234,6 +301,7 @@ impl Port {
             State::Fresh { .. } if self.poll_timeout().is_none_or(|due| due <= now) => {
                 return Err(Reason::Stale);
             }
+            State::Fresh { .. } if !self.is_confirmed(now) => return Err(Reason::Unconfirmed),
             State::Fresh { .. } => {}
         }
         let (Some(sgid), Some(dgid), Some(pkey)) = (asked.sgid, asked.dgid, asked.pkey) else {
@@ -258,7 +326,8 @@ impl Port {
             return Err(Reason::NoPath);
         }
         // An answer repeats the source and the P_Key as they were asked for.
-        view.set_sgid(sgid).set_pkey(pkey);
+        let slid = view.slid().0.wrapping_add(self.terms.lid as u16);
+        view.set_sgid(sgid).set_pkey(pkey).set_slid(Lid(slid));
         Ok(record)
     }
 

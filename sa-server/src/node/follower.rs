@@ -1,40 +1,50 @@
 //! What one agent holds, and the messages that bring it up to date. No I/O.
 //!
-//! Of each destination the responder keeps a hash of the records that it sent: 8 bytes, so that a
-//! change goes unnoticed once in 2^64. The list of destinations is the generation's, shared by all
-//! agents.
+//! Most of it is shared with the other agents of its kind ([`Half`]). Its own are the terms, and
+//! the paths from the port to itself.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ib_mad::types::Guid;
-use sa_proto::prost::bytes::Bytes;
 use sa_proto::proto::node as proto;
+use sa_proto::proto::node::update::Kind;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::survey::{RECORDS_MAX, Record, Survey};
+use super::half::{Changes, GroupKey, Half, Halves, Lead, RECORDS_EACH_MAX, update};
+use super::survey::{Record, Survey};
 use super::terms::terms;
 use crate::tables::cell::Generation;
 
-/// Maximum length of a message of changes, bytes.
-pub const CHANGES_LEN_MAX: usize = 256 << 10;
-/// From this length on a message is sent. One below it takes the records of one more destination.
-const CHANGES_LEN_FULL: usize = 200 << 10;
-/// Maximum number of records of one destination. The paths of one that has more are left out.
-const RECORDS_EACH_MAX: usize = 512;
-
-/// The GUIDs of all end ports of a generation, ascending.
-pub type GuidList = Arc<[Guid]>;
+/// GUIDs of one port that have paths among each other; further ones have none.
+const OWN_MAX: usize = 64;
 
 /// One agent: a port, and what was sent of its paths.
 #[derive(Debug, Default)]
 pub struct Follower {
     port: Guid,
     terms: Option<proto::Terms>,
-    destinations: Option<GuidList>,
-    /// A hash for each of the destinations; 0 if nothing was sent.
-    hashes: Vec<u64>,
-    /// Records sent in all.
-    records: usize,
+    half: Option<Arc<Half>>,
+    /// Hash of the port's paths to itself.
+    own: u64,
+}
+
+/// Messages for one agent. They are sent in this order.
+#[derive(Clone, Debug)]
+pub struct Messages {
+    /// Those before the changes that its group shares.
+    pub first: Vec<proto::Update>,
+    /// Those that its group shares.
+    pub shared: Arc<[proto::Update]>,
+    /// Those after.
+    pub last: Vec<proto::Update>,
+}
+
+impl Messages {
+    /// All of them, in their order.
+    pub fn iter(&self) -> impl Iterator<Item = &proto::Update> {
+        self.first.iter().chain(&*self.shared).chain(&self.last)
+    }
 }
 
 impl Follower {
@@ -43,121 +53,108 @@ impl Follower {
         Self { port, ..Self::default() }
     }
 
-    /// All end ports of a generation; the same list as before if it is equal.
-    pub fn destinations(generation: &Generation, before: Option<&GuidList>) -> GuidList {
-        let ports = generation.tables.end_ports.all();
-        let mut guids: Vec<Guid> = ports.iter().map(|port| port.guid).collect();
-        guids.sort_unstable();
-        match before {
-            Some(before) if before[..] == guids[..] => Arc::clone(before),
-            _ => guids.into(),
-        }
+    /// The half that it holds.
+    pub fn half(&self) -> Option<&Arc<Half>> {
+        self.half.as_ref()
     }
 
-    /// Bytes kept.
-    pub fn bytes(&self) -> usize {
-        self.hashes.capacity() * size_of::<u64>()
+    /// Whether what it holds is right for this publication.
+    pub fn is_current(&self, number: u64) -> bool {
+        self.half.as_ref().is_some_and(|half| half.is_valid(number))
     }
 
-    /// The messages after which the agent has the paths of `generation`, whose end ports are
-    /// `destinations`.
-    pub fn update(
-        &mut self,
-        generation: &Generation,
-        destinations: &GuidList,
-    ) -> Vec<proto::Update> {
+    /// The first message: the terms, by which the agent learns its switch before paths are found.
+    /// It may prefer another responder then.
+    pub fn greet(&mut self, generation: &Generation) -> proto::Update {
+        let survey = Survey::new(generation, self.port);
+        let terms = terms(&generation.tables, survey.as_ref());
+        self.terms = Some(terms.clone());
+        update(Kind::Terms(terms))
+    }
+
+    /// Agents with the same key get the same [`Lead`].
+    pub fn group(&self, generation: &Generation) -> GroupKey {
+        Halves::group(generation, self.port, self.half.as_deref())
+    }
+
+    /// Finds its half of `generation`, for its group. `number` is that of a publication not after
+    /// the generation's.
+    pub fn lead(&self, halves: &Halves, generation: &Generation, number: u64) -> Lead {
+        halves.lead(generation, number, self.port, self.half.as_ref())
+    }
+
+    /// The messages after which the agent has the paths of `generation`. `lead` is that of its
+    /// group, and `age` how long ago the manager confirmed the tables.
+    pub fn follow(&mut self, generation: &Generation, lead: &Lead, age: Duration) -> Messages {
         let mut survey = Survey::new(generation, self.port);
-        let mut messages = Vec::new();
-        let sources = survey.as_ref().map(Survey::sources).unwrap_or_default();
-        let terms = terms(&generation.tables, &sources);
+        let mut first = Vec::new();
+        let terms = terms(&generation.tables, survey.as_ref());
         if self.terms.as_ref() != Some(&terms) {
-            messages.push(update(proto::update::Kind::Terms(terms.clone())));
+            first.push(update(Kind::Terms(terms.clone())));
             self.terms = Some(terms);
         }
-        let is_known = survey.is_some();
-        let mut changes =
-            Changes { messages: &mut messages, destinations: Vec::new(), records: Vec::new() };
-        let known = std::mem::take(&mut self.hashes);
-        let before = self.destinations.take();
-        let mut before = before.iter().flat_map(|list| list.iter()).zip(known).peekable();
-        self.hashes = Vec::with_capacity(destinations.len());
-        self.records = 0;
-        let mut records: Vec<u8> = Vec::new();
-        for &destination in destinations.iter() {
-            while let Some((&gone, hash)) = before.next_if(|(guid, _)| **guid < destination) {
-                if hash != 0 {
-                    changes.add(gone, &[]);
-                }
+        let mut names: Vec<Guid> =
+            survey.iter().flat_map(|survey| survey.names().iter().map(|port| port.guid)).collect();
+        names.sort_unstable();
+        let mut own: Vec<(Guid, Vec<u8>)> = Vec::with_capacity(names.len());
+        for (at, guid) in names.into_iter().enumerate() {
+            let mut records = Vec::new();
+            if let Some(survey) = survey.as_mut().filter(|_| at < OWN_MAX) {
+                survey.append_paths(guid, &mut records);
             }
-            let old = before.next_if(|(guid, _)| **guid == destination).map_or(0, |(_, hash)| hash);
-            records.clear();
-            if let Some(survey) = &mut survey {
-                survey.paths(destination, |record| records.extend_from_slice(record));
-            }
-            let count = records.len() / size_of::<Record>();
-            if count > RECORDS_EACH_MAX || self.records + count > RECORDS_MAX {
+            if records.len() > RECORDS_EACH_MAX * size_of::<Record>() {
                 records.clear();
             }
-            self.records += records.len() / size_of::<Record>();
-            let hash = if records.is_empty() { 0 } else { xxh3_64(&records).max(1) };
-            if hash != old {
-                changes.add(destination, &records);
-            }
-            self.hashes.push(hash);
+            own.push((guid, records));
         }
-        for (&gone, hash) in before {
-            if hash != 0 {
-                changes.add(gone, &[]);
-            }
+        let hash = own.iter().fold(0, |hash: u64, (guid, records)| {
+            hash.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ guid.0 ^ xxh3_64(records)
+        });
+        let mut last = Vec::new();
+        // The shared messages may have paths to the port as others of its kind have them.
+        let is_replaced = own.iter().any(|(guid, _)| has(&lead.changes, *guid));
+        if is_replaced || hash != self.own {
+            let mut changes = Changes::new(&mut last);
+            own.iter().for_each(|(guid, records)| changes.add(*guid, records));
+            changes.finish();
         }
-        changes.finish();
-        self.destinations = Some(Arc::clone(destinations));
+        let of_half: usize = own.iter().map(|(guid, _)| lead.half.count(*guid)).sum();
+        let len: usize = own.iter().map(|(_, records)| records.len()).sum();
+        let of_own = len / size_of::<Record>();
         let version = generation.version;
-        messages.push(update(proto::update::Kind::Current(proto::Current {
+        last.push(update(Kind::Current(proto::Current {
             session: version.session.epoch,
             generation: version.fabric_generation,
-            records: self.records as u32,
-            is_known,
+            records: (lead.half.records() - of_half + of_own) as u32,
+            is_known: survey.is_some(),
+            age_ms: millis(age),
         })));
-        messages
+        (self.half, self.own) = (Some(Arc::clone(&lead.half)), hash);
+        Messages { first, shared: Arc::clone(&lead.changes), last }
+    }
+
+    /// The messages for the one agent of its group.
+    pub fn update(
+        &mut self,
+        halves: &Halves,
+        generation: &Generation,
+        number: u64,
+        age: Duration,
+    ) -> Messages {
+        let lead = self.lead(halves, generation, number);
+        self.follow(generation, &lead, age)
     }
 }
 
-/// Collects changes in messages of limited length.
-struct Changes<'a> {
-    messages: &'a mut Vec<proto::Update>,
-    destinations: Vec<u64>,
-    records: Vec<u8>,
+/// Whether messages replace the paths to a destination.
+fn has(messages: &[proto::Update], destination: Guid) -> bool {
+    messages.iter().any(|message| match &message.kind {
+        Some(Kind::Changes(changes)) => changes.destinations.binary_search(&destination.0).is_ok(),
+        _ => false,
+    })
 }
 
-impl Changes<'_> {
-    fn add(&mut self, destination: Guid, records: &[u8]) {
-        self.destinations.push(destination.0);
-        self.records.extend_from_slice(records);
-        if self.destinations.len() * 8 + self.records.len() >= CHANGES_LEN_FULL {
-            self.flush();
-        }
-    }
-
-    fn flush(&mut self) {
-        let destinations = std::mem::take(&mut self.destinations);
-        let records = Bytes::from(std::mem::take(&mut self.records));
-        let changes = proto::Changes { destinations, records };
-        self.messages.push(update(proto::update::Kind::Changes(changes)));
-    }
-
-    fn finish(mut self) {
-        if !self.destinations.is_empty() {
-            self.flush();
-        }
-    }
+/// A time in a message.
+pub(super) fn millis(age: Duration) -> u32 {
+    u32::try_from(age.as_millis()).unwrap_or(u32::MAX)
 }
-
-pub(super) fn update(kind: proto::update::Kind) -> proto::Update {
-    proto::Update { kind: Some(kind) }
-}
-
-// A message that is nearly full takes one more destination.
-const _: () = assert!(
-    CHANGES_LEN_FULL + RECORDS_EACH_MAX * size_of::<Record>() + (8 << 10) <= CHANGES_LEN_MAX
-);

@@ -4,21 +4,30 @@
 //! - `survey`: finds the paths, by the code that answers queries.
 //! - `list`: the paths to all ports' base LIDs, for an operator.
 //! - `terms`: which requests the result is the answer to.
+//! - `half`: what the agents of ports at one switch have in common, found and written once. No I/O.
 //! - `follower`: what one agent holds, and the messages that bring it up to date. No I/O.
-//! - `service`: the gRPC service and its tasks.
+//! - `finder`: the thread that finds paths; `task`: what keeps one agent up to date.
+//! - `service`: the gRPC service.
 
+mod finder;
 mod follower;
+mod half;
 mod list;
 mod service;
 mod survey;
+mod task;
 mod terms;
 
-pub use follower::{CHANGES_LEN_MAX, Follower, GuidList};
+pub use follower::{Follower, Messages};
+pub use half::{CHANGES_LEN_MAX, GroupKey, GuidList, Half, Halves, Lead};
 pub use list::list;
-pub use service::{AGENTS_MAX, AgentCounters, Agents, AgentsConfig, ServeError};
+pub use service::{AGENTS_MAX, AgentCounters, Agents, AgentsConfig, Contact, ServeError};
 pub use survey::RECORDS_MAX;
 
 use std::time::Duration;
 
 /// How often an agent hears from its responder at least.
 pub const HEARTBEAT: Duration = Duration::from_millis(500);
+/// How old the manager's confirmation that a responder's tables are its latest may be. Agents leave
+/// all requests to the SA when it is older, and no further ones may follow.
+pub const CONTACT_MAX: Duration = Duration::from_secs(3);

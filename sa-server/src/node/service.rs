@@ -1,60 +1,51 @@
 //! The gRPC service for agents: a thread with a runtime of its own for connections, and one that
-//! finds paths.
+//! finds paths ([`finder`](super::finder)).
 //!
-//! Each agent has a task. It learns of a new generation at once, says so, has the thread find what
-//! changed, and sends it. A generation is held while paths are found, not while they are sent. At
-//! most [`TURNS`] agents at a time have changes in memory; one that does not read them is
-//! disconnected.
+//! Each agent has a [`Task`].
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::pin::Pin;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use ib_mad::text::printable;
 use ib_mad::types::Guid;
 use sa_proto::crowd::Share;
 use sa_proto::descriptors::Descriptors;
 use sa_proto::proto::node as proto;
-use sa_proto::proto::node::update::Kind;
 use sa_proto::quota::{Full, Place, Places};
 use sa_proto::serve::{
     Acceptor, Access, Call, Caller, Calls, Counters, Gate, Identity, Roles, accept,
 };
+use sa_proto::snapshot::Version;
 use sa_proto::trust::local::LocalRoles;
 use sa_proto::trust::{Role, TlsFiles, TrustError};
-use tokio::sync::{Semaphore, SemaphorePermit, mpsc, oneshot, watch};
-use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
+use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
-use super::HEARTBEAT;
-use super::follower::{Follower, GuidList, update};
-use crate::tables::cell::{Generation, Publisher, Reader};
+use super::finder::{Finder, Job, lock};
+use super::half::Halves;
+use super::task::Task;
+use super::{CONTACT_MAX, Follower, HEARTBEAT};
+use crate::tables::cell::Publisher;
 use crate::tables::fabric::Tables;
 
 /// Maximum number of agents at once.
-pub const AGENTS_MAX: usize = 256;
+pub const AGENTS_MAX: usize = 1024;
 /// Agents of one other host at once: one for each port of a large host, with room.
 const AGENTS_OF_HOST_MAX: usize = 32;
-/// Agents whose changes are in memory at once.
-const TURNS: usize = 4;
 /// Messages that a connection has not taken yet.
 const OUTBOUND_MAX: usize = 2;
-/// How long an agent may take to read a message.
-const PATIENCE: Duration = Duration::from_secs(5);
 /// Calls at once on one connection: an agent has one for each port of its host.
 const CALLS_MAX: u32 = 64;
 /// How often a silent connection is probed, and how long an answer may take.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(3);
-/// Added to the priority of the thread that finds paths: queries come first.
-const NICENESS: i32 = 10;
-
 const CALLS: [Call; 1] = [("/ibsa.node.v1.NodePaths/", &[Role::Agent])];
 
 const ACCESS: Access = Access {
@@ -84,14 +75,22 @@ pub enum ServeError {
 /// Counts agents and what they are sent.
 #[derive(Debug, Default)]
 pub struct AgentCounters {
+    /// Whether agents are served at all.
+    pub is_served: AtomicBool,
     /// Agents that follow paths now.
     pub following: AtomicU64,
-    /// Agents refused because there were too many.
+    /// Whether the manager confirmed lately that the tables are its latest.
+    pub confirmed: AtomicU64,
+    /// Agents refused because there were too many, or because the manager had confirmed nothing.
     pub refused: AtomicU64,
     /// Agents disconnected because they did not read.
     pub slow: AtomicU64,
-    /// Times that the paths of an agent were found.
+    /// Times that the paths of a port were found, for the agents of all ports like it.
     pub surveys: AtomicU64,
+    /// Agents brought up to date.
+    pub updates: AtomicU64,
+    /// Agents that a change of the fabric did not concern.
+    pub spared: AtomicU64,
     /// Records sent.
     pub records: AtomicU64,
     /// Connections and calls that were refused.
@@ -104,26 +103,38 @@ pub struct Agents {
     shared: Arc<Shared>,
 }
 
-struct Shared {
-    publisher: Arc<Mutex<Publisher>>,
-    /// Numbers the tables that were published.
-    published: watch::Sender<u64>,
+/// When the manager was asked, last, for the confirmation by which the tables that are published
+/// are its latest; `None` if it has never given one.
+pub type Contact = Arc<dyn Fn() -> Option<Instant> + Send + Sync>;
+
+/// The tables that were published last.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Published {
+    /// Counts publications of tables.
+    pub(super) number: u64,
+    /// The version of the snapshot.
+    pub(super) version: Version,
+}
+
+pub(super) struct Shared {
+    pub(super) publisher: Arc<Mutex<Publisher>>,
+    pub(super) published: watch::Sender<Published>,
+    pub(super) halves: Halves,
     /// The tables published last.
-    tables: Mutex<Weak<Tables>>,
-    counters: Arc<AgentCounters>,
+    tables: Mutex<Option<Arc<Tables>>>,
+    pub(super) counters: Arc<AgentCounters>,
     places: Places<Share>,
-    turns: Semaphore,
-    jobs: mpsc::Sender<Job>,
+    pub(super) jobs: mpsc::Sender<Job>,
+    contact: Contact,
 }
 
-/// An agent whose paths are to be found.
-struct Job {
-    follower: Follower,
-    done: oneshot::Sender<Found>,
+impl Shared {
+    /// How long ago the manager was in contact.
+    pub(super) fn age(&self) -> Duration {
+        let contact = (self.contact)();
+        contact.map_or(Duration::MAX, |at| Instant::now().saturating_duration_since(at))
+    }
 }
-
-/// The agent, and its messages; none if there is no generation.
-type Found = (Follower, Option<Vec<proto::Update>>);
 
 /// Where and how agents are served.
 #[derive(Clone, Debug)]
@@ -138,11 +149,12 @@ pub struct AgentsConfig {
 
 impl Agents {
     /// Serves agents from the generations of `publisher`, on threads that last as long as the
-    /// process. Returns the address, too.
+    /// process. Agents use them while `contact` is recent. Returns the address, too.
     pub fn serve(
         config: &AgentsConfig,
         publisher: Arc<Mutex<Publisher>>,
         counters: Arc<AgentCounters>,
+        contact: Contact,
     ) -> Result<(Self, SocketAddr), ServeError> {
         let is_open = !config.address.ip().to_canonical().is_loopback();
         if is_open && config.tls.is_none() && !config.insecure {
@@ -152,21 +164,22 @@ impl Agents {
         let listener = TcpListener::bind(config.address)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
-        let (jobs, queue) = mpsc::channel(TURNS);
+        let (jobs, queue) = mpsc::channel(AGENTS_MAX);
         let shared = Arc::new(Shared {
-            publisher: Arc::clone(&publisher),
-            published: watch::Sender::new(0),
-            tables: Mutex::new(Weak::new()),
+            publisher,
+            published: watch::Sender::new(Published::default()),
+            halves: Halves::default(),
+            tables: Mutex::new(None),
             counters: Arc::clone(&counters),
             places: Places::new(AGENTS_MAX, AGENTS_OF_HOST_MAX),
-            turns: Semaphore::new(TURNS),
             jobs,
+            contact,
         });
-        let finder = Finder { publisher, counters: Arc::clone(&counters), destinations: None };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let finder = Finder::new(Arc::clone(&shared), runtime.handle().clone());
         std::thread::Builder::new()
             .name("ibsa-paths".to_owned())
             .spawn(move || finder.run(queue))?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let acceptor = Acceptor {
             identity,
             local: LocalRoles::default(),
@@ -174,7 +187,9 @@ impl Agents {
             counters: Arc::clone(&counters.connections),
         };
         let service = Service { shared: Arc::clone(&shared) };
+        let watched = Arc::clone(&shared);
         let serve = move || {
+            runtime.spawn(watch_contact(watched));
             if let Err(error) = runtime.block_on(serve(listener, acceptor, service)) {
                 tracing::error!(
                     "agents are not served until ibsa restarts: {}",
@@ -183,21 +198,58 @@ impl Agents {
             }
         };
         std::thread::Builder::new().name("ibsa-agents".to_owned()).spawn(serve)?;
+        shared.counters.is_served.store(true, Relaxed);
         Ok((Self { shared }, address))
     }
 
-    /// Has agents follow the generation that was published last, if its paths may differ from those
-    /// of the one before. Must be called after each publication.
+    /// Has agents follow the generation that was published last, as far as their paths may differ
+    /// from those of the one before. Must be called after each publication.
     pub fn follow(&self) {
-        let mut reader = self.shared.reader();
-        let tables = reader.current().map(|generation| Arc::downgrade(&generation.tables));
+        let shared = &self.shared;
+        let mut reader = lock(&shared.publisher).reader();
+        let current = reader.current();
+        let version = current.map_or(Version::NONE, |generation| generation.version);
+        let tables = current.map(|generation| Arc::clone(&generation.tables));
         drop(reader);
-        let tables = tables.unwrap_or_default();
-        let mut last = lock(&self.shared.tables);
-        if !last.ptr_eq(&tables) {
-            *last = tables;
-            self.shared.published.send_modify(|number| *number += 1);
+        let mut last = lock(&shared.tables);
+        let is_same = match (&*last, &tables) {
+            (Some(last), Some(now)) => Arc::ptr_eq(last, now),
+            (last, now) => last.is_none() && now.is_none(),
+        };
+        let number = if is_same {
+            shared.halves.number()
+        } else {
+            shared.halves.advance(last.as_deref(), tables.as_deref())
+        };
+        *last = tables;
+        // Agents are woken only for other tables.
+        shared.published.send_if_modified(|published| {
+            let is_other = published.number != number;
+            *published = Published { number, version };
+            is_other
+        });
+    }
+}
+
+/// Logs when contact with the manager is lost and found.
+async fn watch_contact(shared: Arc<Shared>) {
+    let mut ticks = tokio::time::interval(HEARTBEAT);
+    let mut was_confirmed = false;
+    loop {
+        ticks.tick().await;
+        let is_confirmed = shared.age() < CONTACT_MAX;
+        shared.counters.confirmed.store(is_confirmed.into(), Relaxed);
+        if was_confirmed && !is_confirmed {
+            tracing::warn!(
+                agents = shared.counters.following.load(Relaxed),
+                "the SM has not confirmed for {} s that this responder is up to date: agents leave \
+                 path queries to the SA",
+                CONTACT_MAX.as_secs()
+            );
+        } else if is_confirmed && !was_confirmed {
+            tracing::info!("the SM confirms that this responder is up to date: agents may answer");
         }
+        was_confirmed = is_confirmed;
     }
 }
 
@@ -221,55 +273,6 @@ async fn serve(
     Ok(())
 }
 
-impl Shared {
-    fn reader(&self) -> Reader {
-        lock(&self.publisher).reader()
-    }
-}
-
-/// Finds paths, for one agent at a time.
-struct Finder {
-    publisher: Arc<Mutex<Publisher>>,
-    counters: Arc<AgentCounters>,
-    /// All end ports of the tables that paths were found in last.
-    destinations: Option<(Weak<Tables>, GuidList)>,
-}
-
-impl Finder {
-    fn run(mut self, mut jobs: mpsc::Receiver<Job>) {
-        // Of the calling thread; without it, paths compete with queries.
-        let _ = rustix::process::setpriority_process(None, NICENESS);
-        while let Some(Job { mut follower, done }) = jobs.blocking_recv() {
-            if done.is_closed() {
-                continue;
-            }
-            // A reader that lasted would keep a generation from being freed.
-            let mut reader = lock(&self.publisher).reader();
-            let messages = reader.current().map(|generation| {
-                let destinations = self.destinations(generation);
-                let messages = follower.update(generation, &destinations);
-                self.counters.surveys.fetch_add(1, Relaxed);
-                messages
-            });
-            drop(reader);
-            // The agent may have left.
-            let _ = done.send((follower, messages));
-        }
-    }
-
-    /// All end ports of a generation; the same list for all agents.
-    fn destinations(&mut self, generation: &Generation) -> GuidList {
-        let tables = Arc::downgrade(&generation.tables);
-        let before = self.destinations.take();
-        let list = match &before {
-            Some((of, list)) if of.ptr_eq(&tables) => Arc::clone(list),
-            _ => Follower::destinations(generation, before.as_ref().map(|(_, list)| list)),
-        };
-        self.destinations = Some((tables, Arc::clone(&list)));
-        list
-    }
-}
-
 #[derive(Clone)]
 struct Service {
     shared: Arc<Shared>,
@@ -285,6 +288,13 @@ impl proto::node_paths_server::NodePaths for Service {
         request: Request<proto::FollowRequest>,
     ) -> Result<Response<Self::FollowStream>, Status> {
         let counters = &self.shared.counters;
+        if self.shared.age() >= CONTACT_MAX {
+            counters.refused.fetch_add(1, Relaxed);
+            return Err(Status::unavailable(format!(
+                "the SM has not confirmed for {} s that this responder is up to date",
+                CONTACT_MAX.as_secs()
+            )));
+        }
         let caller = request.extensions().get::<Caller>();
         let peer = caller.map(|caller| caller.address);
         let places = &self.shared.places;
@@ -307,10 +317,9 @@ impl proto::node_paths_server::NodePaths for Service {
         let port = Guid(asked.port_guid);
         tracing::info!(?peer, agent, port = %port, "an agent follows the paths of its port");
         let (outbound, messages) = mpsc::channel(OUTBOUND_MAX);
-        let task = Task { shared: Arc::clone(&self.shared), outbound };
-        let published = self.shared.published.subscribe();
+        let task = Task::new(Arc::clone(&self.shared), outbound);
         tokio::spawn(async move {
-            let end = task.run(Follower::new(port), published).await;
+            let end = task.run(Follower::new(port)).await;
             tracing::info!(?peer, agent, port = %port, "an agent no longer follows: {end}");
             drop(place);
         });
@@ -335,117 +344,4 @@ impl Drop for Following {
     fn drop(&mut self) {
         self.counters.following.fetch_sub(1, Relaxed);
     }
-}
-
-/// Why an agent is not served any more.
-#[derive(Clone, Copy, Debug, thiserror::Error)]
-enum End {
-    #[error("it left")]
-    Left,
-    #[error("it read no message within {} s", PATIENCE.as_secs())]
-    Slow,
-    #[error("the thread that finds paths has ended")]
-    NoFinder,
-}
-
-/// The task of one agent.
-struct Task {
-    shared: Arc<Shared>,
-    outbound: mpsc::Sender<Result<proto::Update, Status>>,
-}
-
-impl Task {
-    async fn run(self, mut follower: Follower, mut published: watch::Receiver<u64>) -> End {
-        let mut heartbeats = interval(HEARTBEAT);
-        heartbeats.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // The first generation is followed without a change.
-        published.mark_changed();
-        loop {
-            loop {
-                tokio::select! {
-                    changed = published.changed() => match changed {
-                        Ok(()) => break,
-                        Err(_) => return End::NoFinder,
-                    },
-                    _ = heartbeats.tick() => self.beat(),
-                    () = self.outbound.closed() => return End::Left,
-                }
-            }
-            if let Err(end) = self.send(update(Kind::Changing(proto::Changing {}))).await {
-                return end;
-            }
-            let found = self.find(follower, &mut published);
-            let (turn, back, messages) = match self.beating(&mut heartbeats, found).await {
-                Ok(found) => found,
-                Err(end) => return end,
-            };
-            follower = back;
-            for message in messages.unwrap_or_default() {
-                if let Some(Kind::Changes(changes)) = &message.kind {
-                    let records = changes.records.len() / 64;
-                    self.shared.counters.records.fetch_add(records as u64, Relaxed);
-                }
-                // A newer generation is not current any more.
-                let is_current = matches!(message.kind, Some(Kind::Current(_)));
-                if is_current && published.has_changed().unwrap_or(true) {
-                    break;
-                }
-                if let Err(end) = self.send(message).await {
-                    return end;
-                }
-            }
-            drop(turn);
-        }
-    }
-
-    /// Has the messages for the latest generation made.
-    async fn find(
-        &self,
-        follower: Follower,
-        published: &mut watch::Receiver<u64>,
-    ) -> Result<(SemaphorePermit<'_>, Follower, Option<Vec<proto::Update>>), End> {
-        let turn = self.shared.turns.acquire().await.map_err(|_| End::NoFinder)?;
-        // A change from now on is found after this one.
-        published.mark_unchanged();
-        let (done, found) = oneshot::channel();
-        self.shared.jobs.send(Job { follower, done }).await.map_err(|_| End::NoFinder)?;
-        let (follower, messages) = found.await.map_err(|_| End::NoFinder)?;
-        Ok((turn, follower, messages))
-    }
-
-    /// Sends heartbeats while something is awaited.
-    async fn beating<T>(
-        &self,
-        heartbeats: &mut Interval,
-        awaited: impl Future<Output = Result<T, End>>,
-    ) -> Result<T, End> {
-        tokio::pin!(awaited);
-        loop {
-            tokio::select! {
-                result = &mut awaited => return result,
-                _ = heartbeats.tick() => self.beat(),
-                () = self.outbound.closed() => return Err(End::Left),
-            }
-        }
-    }
-
-    /// Shows that the responder lives, unless messages under way do.
-    fn beat(&self) {
-        let _ = self.outbound.try_send(Ok(update(Kind::Heartbeat(proto::Heartbeat {}))));
-    }
-
-    async fn send(&self, message: proto::Update) -> Result<(), End> {
-        match timeout(PATIENCE, self.outbound.send(Ok(message))).await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(_)) => Err(End::Left),
-            Err(_) => {
-                self.shared.counters.slow.fetch_add(1, Relaxed);
-                Err(End::Slow)
-            }
-        }
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

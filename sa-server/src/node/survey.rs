@@ -16,7 +16,7 @@ use crate::query::redirect::Redirection;
 use crate::query::{self, Family, Found, Query, Scratch};
 use crate::tables::cell::Generation;
 use crate::tables::qos_match::LevelCounts;
-use crate::tables::{EndPort, PKeySet, Tables};
+use crate::tables::{EndPort, PKeySet, SourceKind, Tables};
 
 /// Maximum number of records of one port. Destinations beyond it are left out, and their paths
 /// asked of the SA.
@@ -77,24 +77,49 @@ impl<'a> Survey<'a> {
         &self.generation.tables
     }
 
-    /// The port's own GUID and its aliases, ascending.
+    /// The port whose paths are found.
+    pub(super) fn source(&self) -> &EndPort {
+        &self.source
+    }
+
+    /// The port's own GUID and its aliases, ascending. A virtual port has P_Keys of its own, and
+    /// so paths of its own.
     pub(super) fn sources(&self) -> Vec<Guid> {
-        let names = self.tables().end_ports.names_by_lid(self.source.lid);
-        let mut guids: Vec<Guid> = names.iter().map(|port| port.guid).collect();
+        let is_alias = |port: &&EndPort| port.class == self.source.class;
+        let mut guids: Vec<Guid> =
+            self.names().iter().filter(is_alias).map(|port| port.guid).collect();
         guids.sort_unstable();
         guids
     }
 
-    /// Calls `each` with the records of all paths to a destination, ascending by P_Key.
-    pub(super) fn paths(&mut self, destination: Guid, mut each: impl FnMut(&Record)) {
+    /// The port under each of its GUIDs, those of virtual ports included.
+    pub(super) fn names(&self) -> &'a [EndPort] {
+        self.tables().end_ports.names_by_lid(self.source.lid)
+    }
+
+    /// Whether a GUID is one of the port's.
+    pub(super) fn is_own(&self, guid: Guid) -> bool {
+        self.names().iter().any(|port| port.guid == guid)
+    }
+
+    /// Whether paths of other ports may be equal, and to which.
+    pub(super) fn kind(&self) -> Option<SourceKind> {
+        self.tables().source_kind(&self.source)
+    }
+
+    /// Appends the records of all paths to a destination, ascending by P_Key, as agents get them:
+    /// without SGID, and with SLIDs that count from the base LID.
+    pub(super) fn append_paths(&mut self, destination: Guid, records: &mut Vec<u8>) {
         let tables = self.tables();
         let Some(port) = tables.end_ports.by_guid(destination) else { return };
         let set = self.share_with(port);
         for at in 0..self.shared[&set].len() {
             let pkey = self.shared[&set][at];
-            if let Some(record) = self.path(To::Port(destination), pkey) {
-                each(&record);
-            }
+            let Some(mut record) = self.path(To::Port(destination), pkey) else { continue };
+            let mut view = PathRecord::of_mut(&mut record);
+            let slid = view.slid().0.wrapping_sub(self.source.lid.0);
+            view.set_sgid(Gid::default()).set_slid(Lid(slid));
+            records.extend_from_slice(&record);
         }
     }
 

@@ -302,7 +302,8 @@ fn subscribe(config: ReplicaConfig, parts: Parts) -> Result<(), StartError> {
     let Parts { publisher, tables, metrics, exchange, peers, arrival_port, .. } = parts;
     let Parts { manager, vigil, log, agents, tls, spill, .. } = parts;
     let publisher = Arc::new(Mutex::new(publisher));
-    let agents = agents.map(|config| serve_agents(&config, &publisher, &metrics)).transpose()?;
+    let agents =
+        agents.map(|config| serve_agents(&config, &publisher, &metrics, &exchange)).transpose()?;
     // It fails where the process has had a pool before, which does as well.
     let builders = Builders::new();
     let joining = builders.clone();
@@ -434,8 +435,12 @@ fn serve_agents(
     config: &AgentsConfig,
     publisher: &Arc<Mutex<Publisher>>,
     metrics: &Metrics,
+    exchange: &Arc<Exchange>,
 ) -> Result<Agents, StartError> {
-    let served = Agents::serve(config, Arc::clone(publisher), Arc::clone(&metrics.agents));
+    let (exchange, status) = (Arc::clone(exchange), Arc::clone(&metrics.replica));
+    let contact = Arc::new(move || exchange.proven(status.own_lane()));
+    let (publisher, counters) = (Arc::clone(publisher), Arc::clone(&metrics.agents));
+    let served = Agents::serve(config, publisher, counters, contact);
     let (agents, at) =
         served.map_err(|source| StartError::Agents { address: config.address, source })?;
     tracing::info!(address = %at, "agents on compute nodes can follow paths");

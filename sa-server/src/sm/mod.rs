@@ -15,7 +15,7 @@ pub mod report;
 use std::time::Instant;
 
 /// Completes at `due`; never if it is `None`.
-async fn sleep_until(due: Option<Instant>) {
+pub(crate) async fn sleep_until(due: Option<Instant>) {
     match due {
         Some(due) => tokio::time::sleep_until(due.into()).await,
         None => std::future::pending().await,

@@ -17,5 +17,5 @@ pub use fabric::{
     Arrival, EndClass, EndPort, EndPorts, LinkOwners, NodeRows, Owner, PKeySet, Partitions,
     PathClass, Paths, RecordTables, Records, Step, Tables,
 };
-pub(crate) use fabric::{Sight, text};
+pub(crate) use fabric::{Sight, SourceKind, text};
 pub use limit::{Limit, RateSupport};

@@ -74,6 +74,9 @@ impl Metrics {
             ("socket_overflow".to_owned(), self.sum(|stats| stats.socket_overflow.get())),
             ("answers_beyond_limits".to_owned(), self.sum(Stats::beyond_limits)),
         ];
+        if self.agents.is_served.load(Relaxed) {
+            totals.push(("agents".to_owned(), self.agents.following.load(Relaxed)));
+        }
         totals.extend(self.replica.counters().into_iter().map(|(name, _, n)| (name.to_owned(), n)));
         totals
     }
@@ -325,21 +328,39 @@ impl Metrics {
         );
         const REFUSED: Family = Family::number(
             "agents_refused",
-            "Agents refused because there were too many; they follow another responder",
+            "Agents refused because there were too many, or because the SM had not confirmed lately \
+             that this responder is up to date; they follow another responder",
         );
         const SLOW: Family =
             Family::number("agents_slow", "Agents disconnected because they did not read");
         const SURVEYS: Family = Family::number(
             "agents_surveys",
-            "Times that all paths of a port were found for its agent, once for each change",
+            "Times that all paths of a port were found, once for each change and for the agents of \
+             all ports like it",
+        );
+        const UPDATES: Family = Family::number(
+            "agents_updates",
+            "Times that an agent was sent what a change of the fabric meant for its port",
+        );
+        const SPARED: Family = Family::number(
+            "agents_spared",
+            "Times that a change of the fabric did not concern the port of an agent",
+        );
+        const CONFIRMED: Family = Family::number(
+            "agents_confirmed",
+            "1 if the SM confirmed within 3 s that this responder is up to date; otherwise its \
+             agents leave path queries to the SA",
         );
         const RECORDS: Family = Family::number("agents_paths_sent", "Paths sent to agents");
         let agents = &*self.agents;
         FOLLOWING.gauge(encoder)?.of(agents.following.load(Relaxed))?;
+        CONFIRMED.gauge(encoder)?.of(agents.confirmed.load(Relaxed))?;
         let counters = [
             (REFUSED, &agents.refused),
             (SLOW, &agents.slow),
             (SURVEYS, &agents.surveys),
+            (UPDATES, &agents.updates),
+            (SPARED, &agents.spared),
             (RECORDS, &agents.records),
         ];
         encode_counters(encoder, counters)?;

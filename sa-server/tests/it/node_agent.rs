@@ -1,11 +1,13 @@
 //! The agent of a compute node answers as the responder does, or leaves it to the SA: over random
 //! partitions, policies, routes and requests, and over changes of all of them.
 
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ib_mad::transport::Packet;
-use ib_mad::types::{Gid, Guid, PKey, SUBNET_PREFIX_DEFAULT, Sl};
+use ib_mad::types::{Gid, Guid, Mtu, PKey, SUBNET_PREFIX_DEFAULT, Sl};
+use ib_mad::wire::attribute::PortInfo;
 use ib_mad::wire::mad::{Method, Status};
 use ib_mad::wire::record::PathRecord;
 use ib_mad::wire::record::path::component as path;
@@ -22,7 +24,7 @@ use sa_server::agent::host::{Host, Name};
 use sa_server::agent::netlink::kernel::{self, Taken};
 use sa_server::agent::netlink::{PathUse, Request};
 use sa_server::agent::port::{Port, Reason};
-use sa_server::node::{CHANGES_LEN_MAX, Follower};
+use sa_server::node::{CHANGES_LEN_MAX, Follower, GroupKey, Halves, Lead, Messages};
 use sa_server::serve::responder::{Outcome, Responder, ResponderConfig};
 use sa_server::tables::Tables;
 use sa_server::tables::cell::{Generation, Publisher};
@@ -34,6 +36,13 @@ const CHAIN: Chain = Chain { switches: 3, hosts_each: 3 };
 const HOSTS: u16 = 9;
 /// The host with the agent.
 const OWN: u16 = 2;
+/// Ports of a switch that lead to the next and to the one before.
+const RIGHT: u8 = CHAIN.hosts_each as u8 + 1;
+const LEFT: u8 = RIGHT + 1;
+
+fn switch_guid(switch: u16) -> Guid {
+    Guid(0xb859_9f03_00a0_0000 + u64::from(switch) * 0x40)
+}
 
 /// What a fabric is made of.
 #[derive(Clone, Debug)]
@@ -42,6 +51,8 @@ struct World {
     pkeys: Vec<Vec<u16>>,
     /// Routes that are missing: switch, LID.
     cuts: Vec<(u16, u16)>,
+    /// Links between a switch and the next with a lower MTU.
+    narrow: Vec<u16>,
     qos: bool,
     rules: Vec<Rule>,
     levels: Vec<Level>,
@@ -94,13 +105,15 @@ fn world() -> impl Strategy<Value = World> {
     (
         vec(vec(pkey(), 1..4), usize::from(HOSTS)),
         vec((0..CHAIN.switches, 1..=HOSTS + CHAIN.switches), 0..3),
+        vec(0..CHAIN.switches - 1, 0..2),
         any::<bool>(),
         vec(rule(), 0..4),
         vec(level, 4),
     )
-        .prop_map(|(pkeys, cuts, qos, rules, levels)| World {
+        .prop_map(|(pkeys, cuts, narrow, qos, rules, levels)| World {
             pkeys,
             cuts,
+            narrow,
             qos,
             rules,
             levels,
@@ -114,6 +127,15 @@ impl World {
             if let Some(host) = host.filter(|_| port.num.0 == 1) {
                 let pkeys = self.pkeys[usize::from(host) - 1].iter().map(|&pkey| PKey(pkey));
                 port.pkeys = pkeys.collect();
+            }
+            let switch = (0..CHAIN.switches).find(|&switch| switch_guid(switch) == port.guid);
+            let link = switch.and_then(|switch| match port.num.0 {
+                RIGHT => Some(switch),
+                LEFT => switch.checked_sub(1),
+                _ => None,
+            });
+            if link.is_some_and(|link| self.narrow.contains(&link)) {
+                PortInfo::new(&mut port.info[..]).unwrap().set_mtu_cap(Mtu::B1024);
             }
         });
         for &(switch, lid) in &self.cuts {
@@ -194,11 +216,11 @@ fn ask() -> impl Strategy<Value = Ask> {
 }
 
 impl Ask {
-    fn request(&self) -> Request<'static> {
+    fn request(&self, from: u16) -> Request<'static> {
         // Behind the hosts come the switches, then a GUID that is nowhere.
         let to = match self.to {
             to if to <= HOSTS => Chain::host_guid(to),
-            to => Guid(0xb859_9f03_00a0_0000 + u64::from(to - HOSTS - 1) * 0x40),
+            to => switch_guid(to - HOSTS - 1),
         };
         Request {
             device: b"mlx5_0",
@@ -206,7 +228,7 @@ impl Ask {
             path_use: self.path_use,
             service_id: self.service_id,
             dgid: Some(Gid::new(self.prefixes.1, to)),
-            sgid: Some(Gid::new(self.prefixes.0, Chain::host_guid(OWN))),
+            sgid: Some(Gid::new(self.prefixes.0, Chain::host_guid(from))),
             pkey: self.pkey.map(PKey),
             qos_class: self.qos_class,
             tclass: self.tclass,
@@ -214,8 +236,8 @@ impl Ask {
     }
 
     /// The query that the kernel sends if the agent does not answer.
-    fn query(&self) -> Packet {
-        let asked = self.request();
+    fn query(&self, from: u16) -> Packet {
+        let asked = self.request(from);
         let mut mask = path::DGID | path::SGID | path::NUMB_PATH | path::REVERSIBLE;
         let mut add = |component: ComponentMask, is_there: bool| {
             if is_there {
@@ -226,7 +248,7 @@ impl Ask {
         add(path::PKEY, asked.pkey.is_some());
         add(path::QOS_CLASS, asked.qos_class.is_some());
         add(path::TCLASS, asked.tclass.is_some());
-        let mut packet = request(OWN, Method::GET, attribute::PATH_RECORD, 1, mask);
+        let mut packet = request(from, Method::GET, attribute::PATH_RECORD, 1, mask);
         PathRecord::new(&mut packet.mad[56..])
             .unwrap()
             .set_dgid(asked.dgid.unwrap())
@@ -252,7 +274,11 @@ fn answer(responder: &mut Responder, mut packet: Packet) -> Result<[u8; 64], Sta
 }
 
 /// Messages as they arrive.
-fn deliver(host: &mut Host, now: Instant, messages: Vec<proto::Update>) {
+fn deliver<'a>(
+    host: &mut Host,
+    now: Instant,
+    messages: impl IntoIterator<Item = &'a proto::Update>,
+) {
     for message in messages {
         let bytes = message.encode_to_vec();
         assert!(bytes.len() <= CHANGES_LEN_MAX + 64);
@@ -261,9 +287,9 @@ fn deliver(host: &mut Host, now: Instant, messages: Vec<proto::Update>) {
     }
 }
 
-fn new_host(now: Instant) -> Host {
+fn new_host(now: Instant, lid: u16) -> Host {
     let name = Name { device: "mlx5_0".into(), port: 1 };
-    let mut host = Host::new(vec![(name, Port::new(Chain::host_guid(OWN)))]);
+    let mut host = Host::new(vec![(name, Port::new(Chain::host_guid(lid)))]);
     host.port_mut(0).unwrap().handle_connected(now);
     host
 }
@@ -272,46 +298,158 @@ fn lost(host: &Host, reason: Reason) -> u64 {
     host.counters().left[reason as usize]
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+/// A responder with its agents, without connections.
+#[derive(Default)]
+struct Relay {
+    halves: Halves,
+    tables: Option<Arc<Tables>>,
+    number: u64,
+}
 
+impl Relay {
+    fn publish(&mut self, generation: &Generation) {
+        self.number = self.halves.advance(self.tables.as_deref(), Some(&generation.tables));
+        self.tables = Some(Arc::clone(&generation.tables));
+    }
+
+    /// The messages for one agent; those of each group are found once.
+    fn messages(
+        &self,
+        generation: &Generation,
+        follower: &mut Follower,
+        leads: &mut HashMap<GroupKey, Lead>,
+    ) -> Option<Messages> {
+        if follower.is_current(self.number) {
+            return None;
+        }
+        let lead = leads
+            .entry(follower.group(generation))
+            .or_insert_with(|| follower.lead(&self.halves, generation, self.number));
+        Some(follower.follow(generation, lead, Duration::ZERO))
+    }
+}
+
+fn update(relay: &mut Relay, follower: &mut Follower, generation: &Generation) -> Messages {
+    relay.publish(generation);
+    follower.update(&relay.halves, generation, relay.number, Duration::ZERO)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// The agents of all hosts, each of which gets what its switch's agents get once.
     #[test]
-    fn the_agent_answers_as_the_responder_or_not_at_all(
+    fn agents_answer_as_the_responder_or_not_at_all(
         worlds in vec(world(), 1..4),
-        asks in vec(ask(), 40),
+        small in vec((vec(0..CHAIN.switches - 1, 0..2), any::<bool>()), 0..4),
+        asks in vec(ask(), 15),
     ) {
         let now = Instant::now();
-        let (mut host, mut follower) = (new_host(now), Follower::new(Chain::host_guid(OWN)));
+        let mut agents: Vec<(Host, Follower)> = (1..=HOSTS)
+            .map(|lid| (new_host(now, lid), Follower::new(Chain::host_guid(lid))))
+            .collect();
         let mut publisher = Publisher::new();
         let config = ResponderConfig::default();
         let mut responder = Responder::new(publisher.reader(), config, Arc::default());
-        let mut destinations = None;
-        for (world, number) in worlds.iter().zip(1..) {
+        let mut relay = Relay::default();
+        let steps = worlds.iter().flat_map(|world| {
+            // Changes of routes alone, in a fabric with all paths.
+            let whole = |narrow: &Vec<u16>| World {
+                narrow: narrow.clone(),
+                cuts: Vec::new(),
+                ..world.clone()
+            };
+            let small = small.iter().filter(|(_, is_there)| *is_there);
+            [world.clone()].into_iter().chain(small.map(move |(narrow, _)| whole(narrow)))
+        });
+        for (world, number) in steps.zip(1..) {
             let generation = world.generation(number);
             publisher.publish(Arc::clone(&generation));
-            let list = Follower::destinations(&generation, destinations.as_ref());
-            deliver(&mut host, now, follower.update(&generation, &list));
-            destinations = Some(list);
-            for ask in &asks {
-                let request = ask.request();
-                let no_path = lost(&host, Reason::NoPath);
-                let mut answers = Vec::new();
-                host.answer(now, &kernel::request(7, &request), &mut answers);
-                let taken = kernel::take(&answers, ask.path_use);
-                prop_assert_eq!(taken.len(), 1);
-                let expected = answer(&mut responder, ask.query());
-                match taken[0].1 {
-                    Taken::Path(record) => prop_assert_eq!(Ok(record), expected, "{:?}", ask),
-                    Taken::AsksSa if lost(&host, Reason::NoPath) > no_path => {
-                        // With one LID a port there is no other path.
-                        prop_assert!(expected.is_err(), "{:?}: {:?}", ask, expected);
+            relay.publish(&generation);
+            let mut leads = HashMap::new();
+            for ((host, follower), lid) in agents.iter_mut().zip(1..) {
+                if let Some(messages) = relay.messages(&generation, follower, &mut leads) {
+                    deliver(host, now, messages.iter());
+                }
+                for ask in &asks {
+                    let request = ask.request(lid);
+                    let no_path = lost(host, Reason::NoPath);
+                    let mut answers = Vec::new();
+                    host.answer(now, &kernel::request(7, &request), &mut answers);
+                    let taken = kernel::take(&answers, ask.path_use);
+                    prop_assert_eq!(taken.len(), 1);
+                    let expected = answer(&mut responder, ask.query(lid));
+                    match taken[0].1 {
+                        Taken::Path(record) => {
+                            prop_assert_eq!(Ok(record), expected, "{} {:?}", lid, ask);
+                        }
+                        Taken::AsksSa if lost(host, Reason::NoPath) > no_path => {
+                            // With one LID a port there is no other path.
+                            prop_assert!(expected.is_err(), "{} {:?}: {:?}", lid, ask, expected);
+                        }
+                        Taken::AsksSa => {}
+                        Taken::Fails => prop_assert!(false, "the query would fail"),
                     }
-                    Taken::AsksSa => {}
-                    Taken::Fails => prop_assert!(false, "the query would fail"),
                 }
             }
         }
     }
+}
+
+#[test]
+fn a_change_is_found_once_for_a_switch_and_not_at_all_where_it_changes_nothing() {
+    let mut relay = Relay::default();
+    let mut followers: Vec<Follower> =
+        (1..=HOSTS).map(|lid| Follower::new(Chain::host_guid(lid))).collect();
+    let mut world = plain_world();
+    let mut step = |world: &World, number| {
+        let generation = world.generation(number);
+        relay.publish(&generation);
+        let mut leads = HashMap::new();
+        let messages: Vec<_> = followers
+            .iter_mut()
+            .map(|follower| relay.messages(&generation, follower, &mut leads))
+            .collect();
+        let of_group: Vec<usize> = messages.iter().map(|m| usize::from(m.is_some())).collect();
+        (leads.len(), of_group)
+    };
+    assert_eq!(step(&world, 1), (3, vec![1; 9]), "a half for each switch");
+    assert_eq!(step(&world, 2), (0, vec![0; 9]), "nothing changed");
+    // All paths between the first switch and the others have the lower MTU.
+    world.narrow = vec![0];
+    assert_eq!(step(&world, 3), (3, vec![1; 9]));
+    // Then only those between the other two can get a lower one.
+    world.narrow = vec![0, 1];
+    assert_eq!(step(&world, 4), (2, vec![0, 0, 0, 1, 1, 1, 1, 1, 1]));
+    world.pkeys[4] = vec![5];
+    let (halves, concerned) = step(&world, 5);
+    assert_eq!((halves, concerned), (4, vec![1; 9]), "host 5 is not like the others of its switch");
+}
+
+/// The path of a port to itself is not that of its neighbours to it.
+#[test]
+fn neighbours_share_messages_and_each_has_its_own_path_to_itself() {
+    let now = Instant::now();
+    let generation = plain_world().generation(1);
+    let mut relay = Relay::default();
+    relay.publish(&generation);
+    let mut leads = HashMap::new();
+    let mut halves = Vec::new();
+    for lid in 1..=CHAIN.hosts_each {
+        let (mut host, mut follower) = (new_host(now, lid), Follower::new(Chain::host_guid(lid)));
+        let messages = relay.messages(&generation, &mut follower, &mut leads).unwrap();
+        deliver(&mut host, now, messages.iter());
+        halves.push(Arc::clone(follower.half().unwrap()));
+        let own = Ask { to: lid, ..asks()[0].clone() };
+        let mut answers = Vec::new();
+        host.answer(now, &kernel::request(7, &own.request(lid)), &mut answers);
+        let Taken::Path(record) = kernel::take(&answers, own.path_use)[0].1 else { panic!() };
+        let view = PathRecord::of(&record);
+        assert_eq!((view.slid().0, view.dlid().0), (lid, lid));
+        assert_eq!(view.packet_life_time().code(), 0, "a loopback");
+    }
+    assert!(halves.iter().all(|half| Arc::ptr_eq(half, &halves[0])));
+    assert_eq!(leads.len(), 1);
 }
 
 /// Whether a host's kernel is answered from memory for connections and for IPoIB.
@@ -339,6 +477,7 @@ fn plain_world() -> World {
     World {
         pkeys: vec![vec![0xffff]; usize::from(HOSTS)],
         cuts: Vec::new(),
+        narrow: Vec::new(),
         qos: false,
         rules: Vec::new(),
         levels: vec![(None, None); 4],
@@ -347,7 +486,7 @@ fn plain_world() -> World {
 
 fn is_answered(host: &mut Host, now: Instant, ask: &Ask) -> bool {
     let mut answers = Vec::new();
-    host.answer(now, &kernel::request(7, &ask.request()), &mut answers);
+    host.answer(now, &kernel::request(7, &ask.request(OWN)), &mut answers);
     matches!(kernel::take(&answers, ask.path_use)[0].1, Taken::Path(_))
 }
 
@@ -363,10 +502,10 @@ fn connections_and_ipoib_are_answered_also_where_a_policy_names_other_services()
             let of_service = Rule { service_ids: ids, ..none.clone() };
             world.rules = vec![of_service, Rule { qos_classes: Some(vec![(3, 3)]), ..none }];
         }
-        let (mut host, mut follower) = (new_host(now), Follower::new(Chain::host_guid(OWN)));
+        let (mut host, mut follower) = (new_host(now, OWN), Follower::new(Chain::host_guid(OWN)));
         let generation = world.generation(1);
-        let list = Follower::destinations(&generation, None);
-        deliver(&mut host, now, follower.update(&generation, &list));
+        let messages = update(&mut Relay::default(), &mut follower, &generation);
+        deliver(&mut host, now, messages.iter());
         for ask in asks() {
             assert!(is_answered(&mut host, now, &ask), "{ask:?}, rules: {rules}");
         }
@@ -379,19 +518,21 @@ fn connections_and_ipoib_are_answered_also_where_a_policy_names_other_services()
 fn only_what_changed_is_sent() {
     let mut world = plain_world();
     let mut follower = Follower::new(Chain::host_guid(OWN));
+    let mut relay = Relay::default();
+    let own = Chain::host_guid(OWN).0;
+    // Without the path of the port to itself.
     let mut sent = |world: &World, number| {
-        let generation = world.generation(number);
-        let list = Follower::destinations(&generation, None);
-        let messages = follower.update(&generation, &list);
-        let kinds = messages.into_iter().filter_map(|message| message.kind);
+        let messages = update(&mut relay, &mut follower, &world.generation(number));
+        let kinds = messages.iter().filter_map(|message| message.kind.clone());
         let changes = kinds.filter_map(|kind| match kind {
             proto::update::Kind::Changes(changes) => Some(changes.destinations),
             _ => None,
         });
-        changes.flatten().collect::<Vec<u64>>()
+        let of_others = |guid: &u64| *guid != own;
+        changes.flatten().filter(of_others).collect::<Vec<u64>>()
     };
-    let all = usize::from(HOSTS + CHAIN.switches);
-    assert_eq!(sent(&world, 1).len(), all);
+    let others = usize::from(HOSTS + CHAIN.switches) - 1;
+    assert_eq!(sent(&world, 1).len(), others);
     assert_eq!(sent(&world, 2), Vec::<u64>::new());
     // The switch of the agent's host loses its route to host 8.
     world.cuts = vec![(0, 8)];
@@ -407,12 +548,11 @@ fn a_port_that_the_fabric_does_not_have_is_known_as_such() {
     let nowhere = Guid(0x99);
     let mut follower = Follower::new(nowhere);
     let generation = plain_world().generation(1);
-    let list = Follower::destinations(&generation, None);
-    let messages = follower.update(&generation, &list);
+    let messages = update(&mut Relay::default(), &mut follower, &generation);
     let mut port = Port::new(nowhere);
     port.handle_connected(now);
-    for message in messages {
-        port.handle_update(now, message).unwrap();
+    for message in messages.iter() {
+        port.handle_update(now, message.clone()).unwrap();
     }
     assert!(!port.is_fresh(now));
     assert!(port.table().is_empty());

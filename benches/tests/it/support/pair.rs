@@ -48,7 +48,7 @@ impl Link {
 }
 
 /// Passes connections on to `to`; returns the address to use instead.
-fn proxy(to: SocketAddr) -> (SocketAddr, Arc<Link>) {
+pub(crate) fn proxy(to: SocketAddr) -> (SocketAddr, Arc<Link>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
     let (address, link) = (listener.local_addr().expect("it is bound"), Arc::new(Link::default()));
     let shared = link.clone();

@@ -1,17 +1,20 @@
-//! Follows the paths of one port: at one responder, and at the next when it fails.
+//! Follows the paths of one port: at the responder that is chosen, and at the next when it fails.
 
+use std::pin::Pin;
 use std::time::{Duration, Instant};
 
+use ib_mad::types::Guid;
 use sa_proto::proto::node as proto;
 use sa_proto::proto::node::node_paths_client::NodePathsClient;
 use sa_proto::trust::{self, TrustError};
 use tokio::time::{timeout, timeout_at};
-use tonic::Status;
+use tonic::{Status, Streaming};
 
 use super::{SharedHost, Source, lock};
-use crate::agent::port::{STALE_AFTER, State, UpdateError};
+use crate::agent::choice::Choice;
+use crate::agent::port::{Port, STALE_AFTER, State, UpdateError};
 use crate::node::CHANGES_LEN_MAX;
-use crate::sm::replica::Backoff;
+use crate::sm::sleep_until;
 
 /// How long a responder may take to be connected to, and to begin.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -37,103 +40,157 @@ enum Reason {
     Update(#[from] UpdateError),
 }
 
+/// Messages of a responder.
+type Messages = Streaming<proto::Update>;
+/// An attempt at a responder, by its position.
+type Attempt = Pin<Box<dyn Future<Output = (usize, Result<Messages, Reason>)> + Send>>;
+
 /// Follows port `at` for ever.
 pub(super) async fn run(at: usize, sources: Vec<Source>, host: SharedHost) {
-    let mut feed = Feed { at, name: name(at, &host), host };
-    let mut backoff = Backoff::new(at as u64 ^ u64::from(std::process::id()));
-    // Of each responder, what was logged last.
-    let mut logged = vec![String::new(); sources.len()];
-    loop {
-        let mut has_followed = false;
-        for (source, logged) in sources.iter().zip(&mut logged) {
-            let (followed, reason) = feed.follow(source).await;
-            if let Some(port) = lock(&feed.host).port_mut(at) {
-                port.handle_disconnected();
-            }
-            has_followed |= followed;
-            let reason = reason.to_string();
-            if followed || *logged != reason {
-                tracing::warn!(
-                    "port {}: {} is not followed: {reason}; the kernel asks the SA meanwhile",
-                    feed.name,
-                    source.url
-                );
-                *logged = reason;
-            }
-        }
-        if has_followed {
-            backoff.reset();
-        }
-        tokio::time::sleep(backoff.next_delay()).await;
-    }
+    let Some((name, guid)) = lock(&host).ports().get(at).map(|(n, p)| (n.to_string(), p.guid()))
+    else {
+        return;
+    };
+    let choice = Choice::new(guid, sources.iter().map(|source| &*source.url));
+    let logged = vec![String::new(); sources.len()];
+    let feed = Feed { at, name, guid, host, sources, choice, followed: None, logged };
+    feed.run().await;
 }
 
-/// Device and number of a port.
-fn name(at: usize, host: &SharedHost) -> String {
-    let host = lock(host);
-    host.ports().get(at).map(|(name, _)| name.to_string()).unwrap_or_default()
+/// A responder that is followed.
+struct Followed {
+    source: usize,
+    messages: Messages,
+    has_been_fresh: bool,
 }
 
 struct Feed {
     at: usize,
+    /// Device and number of the port.
     name: String,
+    guid: Guid,
     host: SharedHost,
+    sources: Vec<Source>,
+    choice: Choice,
+    followed: Option<Followed>,
+    /// Of each responder, what was logged last.
+    logged: Vec<String>,
 }
 
 impl Feed {
-    /// Follows one responder. Returns whether it was followed at all, and why no longer.
-    async fn follow(&mut self, source: &Source) -> (bool, Reason) {
-        let mut has_been_fresh = false;
-        let end = self.messages(source, &mut has_been_fresh).await;
-        (has_been_fresh, end.err().unwrap_or(Reason::Closed))
-    }
-
-    async fn messages(&mut self, source: &Source, has_been_fresh: &mut bool) -> Result<(), Reason> {
-        let endpoint =
-            source.endpoint()?.configure(|endpoint| endpoint.connect_timeout(CONNECT_TIMEOUT));
-        let channel = endpoint.connect().await.map_err(Reason::Connect)?;
-        let mut client =
-            NodePathsClient::new(channel).max_decoding_message_size(2 * CHANGES_LEN_MAX);
-        let Some(port_guid) = lock(&self.host).port_mut(self.at).map(|port| port.guid().0) else {
-            return Err(Reason::Closed);
-        };
-        let agent = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        let call = client.follow(proto::FollowRequest { port_guid, agent });
-        let call = timeout(CONNECT_TIMEOUT, call).await.map_err(|_| Reason::NoAnswer)?;
-        let mut messages = call.map_err(Reason::Refused)?.into_inner();
-        if let Some(port) = lock(&self.host).port_mut(self.at) {
-            port.handle_connected(Instant::now());
-        }
+    async fn run(mut self) {
+        let mut attempt: Option<Attempt> = None;
         loop {
-            let due = lock(&self.host).port_mut(self.at).and_then(|port| port.poll_timeout());
-            let due = due.unwrap_or_else(|| Instant::now() + STALE_AFTER);
-            let message = timeout_at(due.into(), messages.message()).await;
-            let message = message.map_err(|_| Reason::Stale)?.map_err(Reason::Broken)?;
-            let Some(message) = message else { return Ok(()) };
-            let mut host = lock(&self.host);
-            let Some(port) = host.port_mut(self.at) else { return Ok(()) };
-            let before = port.state();
-            port.handle_update(Instant::now(), message)?;
-            let (now, paths, version) = (port.state(), port.table().len(), port.version());
-            drop(host);
-            if now != before
-                && let State::Fresh { is_known } = now
+            let now = Instant::now();
+            if self.followed.is_some() {
+                let is_confirmed = self.with_port(|port| port.is_confirmed(now));
+                // Before the first message it is not known.
+                if self.followed.as_ref().is_some_and(|followed| followed.has_been_fresh) {
+                    self.choice.handle_confirmed(now, is_confirmed);
+                }
+            }
+            if attempt.is_none()
+                && let Some(next) = self.choice.poll(now)
             {
-                self.log_fresh(source, is_known, paths, version, *has_been_fresh);
-                *has_been_fresh = true;
+                attempt = Some(Box::pin(open(next, self.sources[next].clone(), self.guid)));
+            }
+            let looks_at = self.choice.poll_timeout().filter(|_| attempt.is_none());
+            let runs_out = self.with_port(|port| port.confirmed_until()).filter(|at| *at > now);
+            let wakes = [looks_at, runs_out].into_iter().flatten().min();
+            tokio::select! {
+                (source, result) = pending_attempt(&mut attempt) => {
+                    attempt = None;
+                    self.handle_attempt(source, result);
+                }
+                message = next_message(&mut self.followed, self.at, &self.host) => {
+                    if let Err(reason) = message.and_then(|message| self.handle(message)) {
+                        self.leave(&reason);
+                    }
+                }
+                () = sleep_until(wakes) => {}
             }
         }
     }
 
+    fn with_port<T: Default>(&self, ask: impl FnOnce(&mut Port) -> T) -> T {
+        lock(&self.host).port_mut(self.at).map(ask).unwrap_or_default()
+    }
+
+    /// Follows the responder that accepts, instead of the one before.
+    fn handle_attempt(&mut self, source: usize, result: Result<Messages, Reason>) {
+        let now = Instant::now();
+        match result {
+            Ok(messages) => {
+                if let Some(before) = self.followed.take() {
+                    let (from, to) = (&self.sources[before.source].url, &self.sources[source].url);
+                    tracing::info!("port {}: following {to} instead of {from}", self.name);
+                }
+                self.with_port(|port| port.handle_connected(now));
+                self.choice.handle_followed(now, source);
+                self.followed = Some(Followed { source, messages, has_been_fresh: false });
+            }
+            Err(reason) => {
+                self.choice.handle_failed(now, source);
+                self.log_failure(source, &reason, false);
+            }
+        }
+    }
+
+    /// The responder can be followed no more.
+    fn leave(&mut self, reason: &Reason) {
+        let Some(followed) = self.followed.take() else { return };
+        self.with_port(Port::handle_disconnected);
+        self.choice.handle_failed(Instant::now(), followed.source);
+        self.log_failure(followed.source, reason, followed.has_been_fresh);
+    }
+
+    fn log_failure(&mut self, source: usize, reason: &Reason, was_followed: bool) {
+        let reason = reason.to_string();
+        if !was_followed && self.logged[source] == reason {
+            return;
+        }
+        let meanwhile = match self.followed {
+            Some(_) => "",
+            None => "; the kernel asks the SA meanwhile",
+        };
+        let (name, url) = (&self.name, &self.sources[source].url);
+        tracing::warn!("port {name}: {url} is not followed: {reason}{meanwhile}");
+        self.logged[source] = reason;
+    }
+
+    fn handle(&mut self, message: proto::Update) -> Result<(), Reason> {
+        let Some(followed) = &mut self.followed else { return Ok(()) };
+        let now = Instant::now();
+        let mut host = lock(&self.host);
+        let Some(port) = host.port_mut(self.at) else { return Ok(()) };
+        let before = port.state();
+        port.handle_update(now, message)?;
+        let (state, paths, version) = (port.state(), port.table().len(), port.version());
+        let switch = port.switch();
+        drop(host);
+        if let Some(switch) = switch {
+            self.choice.handle_switch(now, switch);
+        }
+        if state != before
+            && let State::Fresh { is_known } = state
+        {
+            let is_again = std::mem::replace(&mut followed.has_been_fresh, true);
+            let source = followed.source;
+            self.choice.handle_fresh();
+            self.log_fresh(source, is_known, paths, version, is_again);
+        }
+        Ok(())
+    }
+
     fn log_fresh(
         &self,
-        source: &Source,
+        source: usize,
         is_known: bool,
         paths: usize,
         (session, generation): (u64, u64),
         is_again: bool,
     ) {
-        let (name, url) = (&self.name, &source.url);
+        let (name, url) = (&self.name, &self.sources[source].url);
         if !is_known {
             tracing::warn!(
                 "port {name}: unknown to {url} in generation {generation} of session {session}; \
@@ -150,4 +207,42 @@ impl Feed {
             );
         }
     }
+}
+
+/// Asks a responder for the paths of a port. One that has nothing to offer refuses.
+async fn open(at: usize, source: Source, port: Guid) -> (usize, Result<Messages, Reason>) {
+    let opened = async {
+        let endpoint =
+            source.endpoint()?.configure(|endpoint| endpoint.connect_timeout(CONNECT_TIMEOUT));
+        let channel = endpoint.connect().await.map_err(Reason::Connect)?;
+        let mut client =
+            NodePathsClient::new(channel).max_decoding_message_size(2 * CHANGES_LEN_MAX);
+        let agent = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let call = client.follow(proto::FollowRequest { port_guid: port.0, agent });
+        let call = timeout(CONNECT_TIMEOUT, call).await.map_err(|_| Reason::NoAnswer)?;
+        Ok(call.map_err(Reason::Refused)?.into_inner())
+    };
+    (at, opened.await)
+}
+
+/// The result of the attempt. Never completes if there is none.
+async fn pending_attempt(attempt: &mut Option<Attempt>) -> (usize, Result<Messages, Reason>) {
+    match attempt {
+        Some(attempt) => attempt.await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The next message of the responder that is followed. Never completes if there is none.
+async fn next_message(
+    followed: &mut Option<Followed>,
+    at: usize,
+    host: &SharedHost,
+) -> Result<proto::Update, Reason> {
+    let Some(followed) = followed else { return std::future::pending().await };
+    let due = lock(host).port_mut(at).and_then(|port| port.poll_timeout());
+    let due = due.unwrap_or_else(|| Instant::now() + STALE_AFTER);
+    let message = timeout_at(due.into(), followed.messages.message()).await;
+    let message = message.map_err(|_| Reason::Stale)?.map_err(Reason::Broken)?;
+    message.ok_or(Reason::Closed)
 }

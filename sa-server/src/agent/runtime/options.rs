@@ -28,8 +28,8 @@ beside ibacm. Exit status: 0 after SIGTERM or SIGINT, 1 if it cannot run, 2 for 
     after_help = EXAMPLES
 )]
 pub struct AgentOptions {
-    /// Responder to follow, the URL of its --agents; repeat for others, which are followed when
-    /// one fails
+    /// Responder to follow, the URL of its --agents; repeat for others: agents spread over all of
+    /// them, those of one switch to the same, and follow another when that fails
     #[arg(long, value_name = "URL", required = true)]
     pub from: Vec<String>,
 

@@ -117,6 +117,11 @@ impl Currency {
         self.proven = self.proven.max(Some(at));
     }
 
+    /// When the SM was asked for the last proof.
+    pub(super) fn proven(&self) -> Option<Instant> {
+        self.proven
+    }
+
     /// The step that precedes a read.
     pub(super) fn reads(&self) -> Reads {
         match self.proven {

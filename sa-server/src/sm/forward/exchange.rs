@@ -52,6 +52,8 @@ struct Lane {
     /// From when on reads of registered records ask the SM, ns since `begin`; [`NEVER`] if it
     /// cannot be asked.
     reads_ask_from: AtomicU64,
+    /// When the SM was asked for its last proof, ns since `begin`; [`NEVER`] if there is none.
+    proven: AtomicU64,
     report_answers: ArrayQueue<Packet>,
     report_answered: Notify,
     /// Traps to relay to the SM.
@@ -66,6 +68,7 @@ impl Lane {
             submitted: Notify::new(),
             reachable: AtomicBool::new(false),
             reads_ask_from: AtomicU64::new(NEVER),
+            proven: AtomicU64::new(NEVER),
             report_answers: ArrayQueue::new(REPORT_ANSWERS_MAX),
             report_answered: Notify::new(),
             traps: ArrayQueue::new(TRAPS_MAX),
@@ -135,6 +138,18 @@ impl Exchange {
             Reads::AskFrom(at) => self.since_begin(at),
         };
         self.lanes[lane].reads_ask_from.store(ask_from, Relaxed);
+    }
+
+    /// Sets when the SM of a lane was asked for the last proof that the lane's tables are current.
+    pub(crate) fn set_proven(&self, lane: usize, at: Option<Instant>) {
+        let proven = at.map_or(NEVER, |at| self.since_begin(at));
+        self.lanes[lane].proven.store(proven, Relaxed);
+    }
+
+    /// When the SM of a lane was asked for the last proof that the lane's tables are current.
+    pub(crate) fn proven(&self, lane: usize) -> Option<Instant> {
+        let proven = self.lanes.get(lane)?.proven.load(Relaxed);
+        (proven != NEVER).then(|| self.begin + std::time::Duration::from_nanos(proven))
     }
 
     fn since_begin(&self, at: Instant) -> u64 {

@@ -141,6 +141,12 @@ impl Machine {
         self.currency.reads()
     }
 
+    /// When the SM was asked, last, for the proof by which the tables contain all registrations of
+    /// that time: the time until which they are known to have been its latest.
+    pub fn proven(&self) -> Option<Instant> {
+        self.currency.proven()
+    }
+
     /// Queries are answered from `version` from now on. [`Version::NONE`] means from no version:
     /// no manager continues the session, and everything that waits is given up.
     pub fn handle_version(&mut self, version: Version) {

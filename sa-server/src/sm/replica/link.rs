@@ -116,7 +116,7 @@ async fn feed(link: usize, sm: &SmUrl, events: &mpsc::Sender<Event>) -> Result<(
 /// Delays between attempts: they double up to a limit and are spread, so that the responders of a
 /// restarted SM do not all come back in the same instant.
 #[derive(Debug)]
-pub(crate) struct Backoff {
+struct Backoff {
     delay: Duration,
     seed: u64,
 }
@@ -125,15 +125,15 @@ impl Backoff {
     const FIRST: Duration = Duration::from_millis(100);
     const LAST: Duration = Duration::from_secs(3);
 
-    pub(crate) fn new(seed: u64) -> Self {
+    fn new(seed: u64) -> Self {
         Self { delay: Self::FIRST, seed }
     }
 
-    pub(crate) fn reset(&mut self) {
+    fn reset(&mut self) {
         self.delay = Self::FIRST;
     }
 
-    pub(crate) fn next_delay(&mut self) -> Duration {
+    fn next_delay(&mut self) -> Duration {
         let delay = self.delay;
         self.delay = (delay * 2).min(Self::LAST);
         // A linear congruential step: spread is wanted, not randomness.

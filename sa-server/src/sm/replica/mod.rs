@@ -36,7 +36,6 @@ use asked::Asked;
 pub use asked::Explain;
 pub use cache_dir::{CacheDir, CacheDirError, passing_identity};
 pub use holding::{Answering, replies};
-pub(crate) use link::Backoff;
 use link::{Event, EventKind};
 use machine::{Machine, Output};
 use saver::Saver;

@@ -80,6 +80,11 @@ impl ReplicaStatus {
         self.lanes[self.own.load(Relaxed)].version()
     }
 
+    /// The lane that queries at the responder's own port are answered from.
+    pub fn own_lane(&self) -> usize {
+        self.own.load(Relaxed)
+    }
+
     /// The state of a lane, by its number below [`SESSIONS_MAX`].
     pub fn lane(&self, lane: usize) -> &LaneStatus {
         &self.lanes[lane]

@@ -4,6 +4,7 @@
 //! needs (end ports by GUID and by LID, path classes, end classes, partitions) stays within 2 MB
 //! for a fabric of 10,000 hosts.
 
+mod alike;
 mod build;
 mod end_port;
 mod guid_index;
@@ -21,6 +22,7 @@ use std::sync::Arc;
 use ib_mad::types::{Guid, Lid};
 use sa_proto::snapshot::{FabricPlane, RegistryPlane, Subnet};
 
+pub(crate) use alike::SourceKind;
 pub use end_port::{EndPort, EndPorts};
 pub use partition::{PKeySet, Partitions};
 use path::Columns;

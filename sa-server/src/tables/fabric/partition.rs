@@ -15,7 +15,7 @@ use ib_mad::types::PKey;
 pub struct PKeySet(u16);
 
 /// All partitions and all distinct P_Key tables of the subnet.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Partitions {
     /// Partition number by P_Key without its membership bit; [`NO_PARTITION`] if no port has it.
     number: Arc<[u16]>,
@@ -232,7 +232,7 @@ fn meet(
 }
 
 /// To which of 64 partitions a P_Key table belongs, and as full member.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Word {
     member: u64,
     full: u64,

@@ -169,6 +169,16 @@ impl Paths {
         self.classes[usize::from(number)]
     }
 
+    /// Whether that is the row of a switch with hosts, whose classes the column alone decides.
+    pub(crate) fn is_host_row(&self, row: u16) -> bool {
+        usize::from(row) < self.hosts.rows
+    }
+
+    /// The column of a destination LID for switches without hosts.
+    pub(crate) fn other_column(&self, dlid: Lid) -> u16 {
+        self.others_column.get(dlid.index()).copied().unwrap_or(u16::MAX)
+    }
+
     /// Fetches what [`class`](Self::class) reads of a row with hosts.
     #[inline]
     pub(crate) fn prefetch(&self, row: u16, column: u16) {

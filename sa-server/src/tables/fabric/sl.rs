@@ -17,7 +17,7 @@ pub(crate) const ALL_SLS: u16 = 0xFFFF;
 const DROP_VL: u8 = 15;
 
 /// SL tables.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Sls {
     /// SL by partition number.
     of_partition: Box<[Sl]>,

@@ -25,6 +25,8 @@ pub struct Options {
     json: bool,
 }
 
+/// The responder's counter of agents on compute nodes that follow it, if it serves any.
+const AGENTS: &str = "agents";
 /// The responder's counter of requests that the kernel dropped before they were read.
 const SOCKET_OVERFLOW: &str = "socket_overflow";
 
@@ -198,13 +200,15 @@ fn render_responder(text: &mut String, responder: &Responder, status: &Status, c
         (false, 0) => "nothing yet".to_owned(),
         (false, generation) => format!("behind, at generation {generation}"),
     };
+    let agents = responder.counters.iter().find(|counter| counter.name == AGENTS);
     let _ = writeln!(
         text,
-        "  {} ({:#x}): serving {serving}, connected {}, front door {}",
+        "  {} ({:#x}): serving {serving}, connected {}, front door {}{}",
         responder.name,
         responder.id,
         duration(responder.connected_s),
         if responder.front_door.is_empty() { "none" } else { &responder.front_door[0] },
+        agents.map(|agents| format!(", {} node agents", agents.value)).unwrap_or_default(),
     );
     let overflow = responder.counters.iter().find(|counter| counter.name == SOCKET_OVERFLOW);
     if let Some(Counter { value: value @ 1.., .. }) = overflow {
@@ -443,6 +447,18 @@ mod tests {
         super::render(status, counters, None)
     }
     use sa_proto::proto::admin::Problems;
+
+    #[test]
+    fn a_responder_is_shown_with_the_node_agents_that_it_serves() {
+        let counter = |name: &str, value| Counter { name: name.into(), value };
+        let serves = |counters| Responder { name: "a".into(), counters, ..Responder::default() };
+        let with = serves(vec![counter(AGENTS, 640)]);
+        let without = serves(vec![counter("requests", 640)]);
+        let status = Status { responders: vec![with, without], ..Status::default() };
+        let text = render(&status, false);
+        assert_eq!(text.matches("node agents").count(), 1, "{text}");
+        assert!(text.contains("front door none, 640 node agents\n"), "{text}");
+    }
 
     #[test]
     fn a_lagging_responder_is_shown_as_such() {
