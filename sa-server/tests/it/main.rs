@@ -18,6 +18,7 @@ mod operation;
 mod oracle;
 mod own_port;
 mod path_fabrics;
+mod path_multicast;
 mod path_policy;
 mod path_records;
 mod path_tables;

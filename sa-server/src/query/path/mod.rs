@@ -28,7 +28,7 @@ fn find(query: &Query<'_>, found: &mut Found<'_>) -> Result<(), Refusal> {
     let tables = query.tables;
     let (source_end, destination_end) = Request::ends(query.mask, query.record);
     if let Some(mgid) = destination_end.gid.filter(|gid| gid.is_multicast()) {
-        let _ = multicast::find(query, mgid, found);
+        let _ = multicast::find(query, requester, mgid, found);
         return Ok(());
     }
     // An end that does not exist means no path, even if the other one contradicts itself.

@@ -7,16 +7,26 @@ use ib_mad::wire::record::path::component as path;
 use ib_mad::wire::record::{McMemberRecord, PathRecord, PathRecordRepr, Selector};
 use sa_proto::snapshot::MulticastGroup;
 
-use crate::query::{Found, Query};
+use crate::query::{EndPort, Found, Query};
 
 /// HopLimit of groups that reach beyond the subnet.
 const HOP_LIMIT_GLOBAL: u8 = 255;
 
-/// Finds the path to the group `mgid`, if there is such a group and the request fits it.
-pub(super) fn find(query: &Query<'_>, mgid: Gid, found: &mut Found<'_>) -> ControlFlow<()> {
+/// Finds the path to the group `mgid`, if there is such a group in a partition of `requester`, and
+/// the request fits it.
+pub(super) fn find(
+    query: &Query<'_>,
+    requester: &EndPort,
+    mgid: Gid,
+    found: &mut Found<'_>,
+) -> ControlFlow<()> {
     let Some(group) = query.registry.groups.find(mgid) else {
         return ControlFlow::Continue(());
     };
+    // As MCMemberRecord has it: the record shows MLID and P_Key, and by an SGID who has joined.
+    if !query.may_see_partition(requester, McMemberRecord::of(&group.record).pkey()) {
+        return ControlFlow::Continue(());
+    }
     match answer(query, group, found.is_single()) {
         Some(record) => found.push(&record.to_bytes()),
         None => ControlFlow::Continue(()),
