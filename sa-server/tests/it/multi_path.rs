@@ -113,6 +113,25 @@ fn no_more_paths_come_than_numb_path_says_or_127() {
     }
 }
 
+/// Regression: a request of several packets is searched with plain Gets, and one host could keep a
+/// worker busy with such requests for 255 sources and 255 destinations.
+#[test]
+fn costly_requests_of_many_packets_are_charged_to_their_source() {
+    let plane = TWO.plane(|_| {});
+    let mut sa = Sa::new(&plane, &RegistryPlane::default());
+    let mut costly = |count: u16| {
+        let gids: Vec<Gid> = (1..=count).map(gid).collect();
+        let (mask, mut data) = data(&gids, &gids, None);
+        // No pair has it, so that all are looked at.
+        MultiPathRecord::new(&mut data[..]).unwrap().set_pkey(PKey(0x8123));
+        let Got::Answer(_) = sa.ask(Lid(1), &packets(mask | multi::PKEY, &data)) else {
+            panic!("no answer")
+        };
+        sa.take_costly()
+    };
+    assert_eq!([costly(10), costly(100)], [0, 1]);
+}
+
 #[test]
 fn gids_that_are_announced_and_not_there_are_invalid() {
     let plane = TWO.plane(|_| {});

@@ -23,7 +23,8 @@ use crate::stats::tally::Tally;
 use crate::stats::{DropReason, Stats, Subject};
 use crate::tables::cell::Generation;
 
-/// A Get() with more steps than this is reported as costly: about 20 µs of work.
+/// A request that did not wait with the costly ones, and has more steps than this, is reported as
+/// costly: about 20 µs of work.
 const STEPS_COSTLY: u32 = 1000;
 /// Nanoseconds that a step takes, about.
 const STEP_NS: u64 = 20;
@@ -224,7 +225,9 @@ impl BatchHandler<'_> {
         let mut found = Found::new(self.scratch, self.pool, family.record_len, !wants_many);
         let searched = family.find(method, &query, &mut found);
         let found = found.finish();
-        if found.steps > STEPS_COSTLY && !wants_many {
+        // Requests for tables wait with the costly ones, but not segments of one.
+        let has_waited = wants_many && matches!(data, Data::Here(_));
+        if found.steps > STEPS_COSTLY && !has_waited {
             self.note_costly(packet, found.steps);
         }
         let is_empty = found.count == 0 && found.exhausted.is_none() && searched.is_ok();
@@ -280,7 +283,7 @@ impl BatchHandler<'_> {
         Ok(Outcome::Send)
     }
 
-    /// Records a costly Get().
+    /// Records a costly request that did not wait with others.
     #[cold]
     fn note_costly(&mut self, packet: &Packet, steps: u32) {
         if self.costly.len() < COSTLY_MAX {

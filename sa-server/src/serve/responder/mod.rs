@@ -216,8 +216,9 @@ impl Responder {
         door.and_then(|door| self.doors.lane_of(door)).unwrap_or(lane)
     }
 
-    /// Requesters whose Get() was costly since the last call, and how long each took.
-    pub(crate) fn take_costly(&mut self) -> impl Iterator<Item = (Address, Duration)> {
+    /// Requesters of costly requests that did not wait with the others of their kind, since the
+    /// last call, and how long each took.
+    pub fn take_costly(&mut self) -> impl Iterator<Item = (Address, Duration)> {
         self.costly.drain(..)
     }
 

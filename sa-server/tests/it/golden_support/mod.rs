@@ -264,6 +264,11 @@ impl Sa {
         self.responder.stats()
     }
 
+    /// How many requests were costly since the last call, and gave no sign of it.
+    pub(crate) fn take_costly(&mut self) -> usize {
+        self.responder.take_costly().count()
+    }
+
     /// Sends a request of one or more MADs from `lid` and waits for all of its answer.
     pub(crate) fn ask(&mut self, lid: Lid, request: &[Vec<u8>]) -> Got {
         let mut receiver: Option<Receiver> = None;
