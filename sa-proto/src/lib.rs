@@ -13,6 +13,8 @@ pub use prost;
 pub mod crowd;
 #[cfg(feature = "rpc")]
 pub mod descriptors;
+#[cfg(feature = "rpc")]
+pub mod log_limit;
 pub mod metrics;
 #[cfg(feature = "rpc")]
 pub mod quota;

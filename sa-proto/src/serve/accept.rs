@@ -18,8 +18,9 @@ use super::caller::{Caller, Connection, Grounds, Stream};
 use super::certified::CertifiedPeers;
 use super::gate::{Allowance, Gate, Slot};
 use super::tls::Identity;
-use super::{Counters, LogLimit};
+use super::{Counters, LOG_INTERVAL};
 use crate::crowd::Share;
+use crate::log_limit::LogLimit;
 use crate::trust::local::{LocalRoles, tcp_owner};
 use crate::trust::{self, Role};
 
@@ -69,8 +70,9 @@ async fn run(
     accepted: mpsc::Sender<io::Result<Connection>>,
 ) {
     let Acceptor { mut identity, local, gate, counters } = acceptor;
-    let turned_away = Arc::new(TurnedAway { counters, log: LogLimit::default() });
-    let accept_failures = LogLimit::default();
+    let log = LogLimit::new("refused connections", 1, LOG_INTERVAL);
+    let turned_away = Arc::new(TurnedAway { counters, log });
+    let accept_failures = LogLimit::new("failures to accept connections", 1, LOG_INTERVAL);
     let certified = CertifiedPeers::default();
     let lookups = Arc::new(Semaphore::new(LOOKUPS_MAX));
     let mut follows = tokio::time::interval(FOLLOW_INTERVAL);

@@ -10,7 +10,8 @@ use tokio::sync::oneshot;
 use tokio_rustls::rustls::pki_types::{CertificateDer, UnixTime};
 use tokio_rustls::rustls::server::danger::ClientCertVerifier;
 
-use super::{Counters, LogLimit};
+use super::Counters;
+use crate::log_limit::LogLimit;
 use crate::trust;
 
 /// The open connections. Clones share them.

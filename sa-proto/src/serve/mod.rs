@@ -29,8 +29,7 @@ mod tls;
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Refusals are logged at most once in this time; all are counted.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
@@ -73,20 +72,4 @@ counters! {
     calls_refused => "calls_refused",
     /// Calls refused because too many were open, in all or of their host or user
     calls_crowded => "calls_crowded",
-}
-
-/// Limits how often refusals are logged.
-#[derive(Debug, Default)]
-struct LogLimit(Mutex<Option<Instant>>);
-
-impl LogLimit {
-    /// Whether one may be logged now.
-    fn permits(&self) -> bool {
-        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_due = last.is_none_or(|last| last.elapsed() >= LOG_INTERVAL);
-        if is_due {
-            *last = Some(Instant::now());
-        }
-        is_due
-    }
 }

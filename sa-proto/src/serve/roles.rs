@@ -12,7 +12,8 @@ use tonic::codegen::{Service, http};
 use tower_layer::Layer;
 
 use super::caller::{Caller, Grounds};
-use super::{Counters, LogLimit};
+use super::{Counters, LOG_INTERVAL};
+use crate::log_limit::LogLimit;
 use crate::trust::Role;
 
 /// The beginning of a call's path, and the roles that may make it, the least last: a refusal names
@@ -46,7 +47,8 @@ struct Refusals {
 impl Roles {
     /// Refused calls are counted in `counters`.
     pub fn new(access: Access, counters: Arc<Counters>) -> Self {
-        Self { refusals: Arc::new(Refusals { access, counters, log: LogLimit::default() }) }
+        let log = LogLimit::new("refused calls", 1, LOG_INTERVAL);
+        Self { refusals: Arc::new(Refusals { access, counters, log }) }
     }
 }
 

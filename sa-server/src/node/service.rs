@@ -15,6 +15,7 @@ use ib_mad::text::printable;
 use ib_mad::types::Guid;
 use sa_proto::crowd::Share;
 use sa_proto::descriptors::Descriptors;
+use sa_proto::log_limit::LogLimit;
 use sa_proto::proto::node as proto;
 use sa_proto::quota::{Full, Place, Places};
 use sa_proto::serve::{
@@ -47,6 +48,9 @@ const CALLS_MAX: u32 = 64;
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(3);
 const CALLS: [Call; 1] = [("/ibsa.node.v1.NodePaths/", &[Role::Agent])];
+
+/// Lines about agents: a few for each that may follow.
+static LINES: LogLimit = LogLimit::new("agents", 4 * AGENTS_MAX as u32, Duration::from_secs(1));
 
 const ACCESS: Access = Access {
     calls: &CALLS,
@@ -315,12 +319,16 @@ impl proto::node_paths_server::NodePaths for Service {
         let asked = request.into_inner();
         let agent = printable(&asked.agent.chars().take(64).collect::<String>());
         let port = Guid(asked.port_guid);
-        tracing::info!(?peer, agent, port = %port, "an agent follows the paths of its port");
+        if LINES.permits() {
+            tracing::info!(?peer, agent, port = %port, "an agent follows the paths of its port");
+        }
         let (outbound, messages) = mpsc::channel(OUTBOUND_MAX);
         let task = Task::new(Arc::clone(&self.shared), outbound);
         tokio::spawn(async move {
             let end = task.run(Follower::new(port)).await;
-            tracing::info!(?peer, agent, port = %port, "an agent no longer follows: {end}");
+            if LINES.permits() {
+                tracing::info!(?peer, agent, port = %port, "an agent no longer follows: {end}");
+            }
             drop(place);
         });
         Ok(Response::new(Box::pin(ReceiverStream::new(messages))))

@@ -15,6 +15,7 @@ use clap::Parser;
 use ib_mad::transport::local;
 use rustix::net::SocketFlags;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use sa_proto::log_limit::LogLimit;
 
 /// Maximum number of descriptors that are held.
 const HELD_MAX: usize = 16;
@@ -33,6 +34,9 @@ pub struct HoldOptions {
     /// Unix socket to listen on; only this user can connect to it
     pub socket: PathBuf,
 }
+
+/// Lines about connections that failed.
+static LINES: LogLimit = LogLimit::new("connections that failed", 16, Duration::from_secs(1));
 
 /// Holds until a signal ends it.
 pub fn main(options: &HoldOptions) -> ExitCode {
@@ -84,7 +88,9 @@ impl Holder {
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(error),
                 Err(error) => return Err(error),
             };
-            if let Err(error) = served {
+            if let Err(error) = served
+                && LINES.permits()
+            {
                 tracing::warn!(%error, "connection from an ibsa failed");
             }
         }

@@ -32,6 +32,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Router};
+use sa_proto::log_limit::LogLimit;
 use sa_proto::serve::Followed;
 use sa_proto::snapshot::Snapshot;
 use sa_proto::trust::{Role, TlsFiles, TrustError, Usage};
@@ -106,7 +107,7 @@ struct Served {
     checks: Arc<Semaphore>,
     makers: Arc<Semaphore>,
     status: Arc<ApiStatus>,
-    refused_line: Mutex<Option<Instant>>,
+    refused_lines: LogLimit,
 }
 
 type Shared = Arc<Served>;
@@ -125,7 +126,7 @@ pub(crate) fn serve(address: SocketAddr, api: Api) -> Result<SocketAddr, ServeEr
         checks: Arc::new(Semaphore::new(CHECKS_MAX)),
         makers: Arc::new(Semaphore::new(MAKERS_MAX)),
         status,
-        refused_line: Mutex::new(None),
+        refused_lines: LogLimit::new("refused callers of the API", 1, LINE_INTERVAL),
     });
     let server = Server {
         thread: "api",
@@ -342,9 +343,7 @@ impl Served {
     /// Counts and logs a refused caller.
     fn note_refused(&self) {
         let count = self.status.callers_refused.fetch_add(1, Relaxed) + 1;
-        let mut last = self.refused_line.lock().unwrap_or_else(PoisonError::into_inner);
-        if last.is_none_or(|last| last.elapsed() >= LINE_INTERVAL) {
-            *last = Some(Instant::now());
+        if self.refused_lines.permits() {
             warn!("API: callers refused since the start: {count} (no or wrong password or token)");
         }
     }

@@ -2,8 +2,10 @@
 //! happens; and growth of counters, which is not kept.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use sa_proto::crowd::Share;
+use sa_proto::log_limit::LogLimit;
 use sa_proto::quota::{self, Places};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
@@ -22,6 +24,9 @@ const READERS_OF_PAGE_MAX: usize = 32;
 const PAGE_MAX: usize = 500;
 /// Where a reader begins that asks for no place: this many events back.
 const LAST_DEFAULT: u64 = 100;
+
+/// Lines about a history that cannot be read.
+static LINES: LogLimit = LogLimit::new("the history", 64, Duration::from_secs(1));
 
 /// The place from which a reader wants events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -248,7 +253,9 @@ impl EventFeed {
                 match tokio::task::spawn_blocking(read).await {
                     Ok(Ok(page)) => page,
                     Ok(Err(failure)) => {
-                        tracing::warn!("cannot read the history: {failure}");
+                        if LINES.permits() {
+                            tracing::warn!("cannot read the history: {failure}");
+                        }
                         None
                     }
                     Err(_) => None,

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
 use sa_proto::crowd::host_of;
+use sa_proto::log_limit::LogLimit;
 use sa_proto::trust::Role;
 use sa_proto::trust::local::{LocalRoles, tcp_owner};
 use tracing::{info, warn};
@@ -231,19 +232,6 @@ struct Served {
     log: LogLimit,
 }
 
-/// Limits log lines about clients that are not operators.
-#[derive(Debug, Default)]
-struct LogLimit(Mutex<Option<Instant>>);
-
-impl LogLimit {
-    /// Whether a line may be logged now.
-    fn permits(&self, now: Instant) -> bool {
-        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_due = last.is_none_or(|last| now.duration_since(last) >= LOG_INTERVAL);
-        is_due.then(|| *last = Some(now)).is_some()
-    }
-}
-
 /// Starts the console of these settings. Returns the address of its port, if it has one.
 pub(super) fn start(desk: Desk) -> io::Result<Option<SocketAddr>> {
     let settings = desk.publisher.observatory().settings();
@@ -265,7 +253,7 @@ pub(super) fn start(desk: Desk) -> io::Result<Option<SocketAddr>> {
         open: Mutex::default(),
         waiting: Mutex::default(),
         refused: AtomicUsize::new(0),
-        log: LogLimit::default(),
+        log: LogLimit::new("clients of the console", 1, LOG_INTERVAL),
     };
     let served = Arc::new(served);
     thread::Builder::new().name("console".to_owned()).spawn(move || accept(&listener, &served))?;
@@ -277,7 +265,7 @@ fn accept(listener: &TcpListener, served: &Arc<Served>) {
         let (mut stream, peer) = match listener.accept() {
             Ok(accepted) => accepted,
             Err(error) => {
-                if served.log.permits(Instant::now()) {
+                if served.log.permits() {
                     warn!(%error, "cannot accept connections to the console; retrying");
                 }
                 thread::sleep(PAUSE);
@@ -286,7 +274,7 @@ fn accept(listener: &TcpListener, served: &Arc<Served>) {
         };
         let rights = match served.desk.rights(&stream, peer) {
             Ok(Rights::None) => {
-                if served.log.permits(Instant::now()) {
+                if served.log.permits() {
                     warn!(
                         "console: {peer} refused: its user has neither the role admin nor viewer"
                     );
@@ -301,7 +289,7 @@ fn accept(listener: &TcpListener, served: &Arc<Served>) {
             Ok(rights) => rights,
             Err(error) => {
                 // A client that left is no news.
-                if error.kind() != ErrorKind::NotConnected && served.log.permits(Instant::now()) {
+                if error.kind() != ErrorKind::NotConnected && served.log.permits() {
                     warn!(%peer, %error, "console: cannot determine the user of a client");
                 }
                 continue;
@@ -309,7 +297,7 @@ fn accept(listener: &TcpListener, served: &Arc<Served>) {
         };
         let host = host_of(peer.ip());
         if !served.waiting().enter(rights, host) {
-            if served.log.permits(Instant::now()) {
+            if served.log.permits() {
                 warn!("console: {peer} refused: too many clients wait");
             }
             refuse(served, stream, "too many clients wait for the console");
@@ -323,7 +311,7 @@ fn accept(listener: &TcpListener, served: &Arc<Served>) {
         });
         if let Err(error) = started {
             served.waiting().leave(rights, host);
-            if served.log.permits(Instant::now()) {
+            if served.log.permits() {
                 warn!(%error, "cannot serve a client of the console");
             }
             thread::sleep(PAUSE);
@@ -358,7 +346,7 @@ fn enter(
     served.waiting().leave(rights, host_of(peer.ip()));
     let Some(number) = entered? else { return Ok(()) };
     // Other hosts, and viewers, can open thousands a second.
-    let is_logged = rights.is_operator() || served.log.permits(Instant::now());
+    let is_logged = rights.is_operator() || served.log.permits();
     if is_logged {
         info!("console: session of {peer} opened");
     }
@@ -445,7 +433,7 @@ fn converse(served: &Served, stream: &mut TcpStream, is_operator: bool) -> io::R
             Err(error) => return Err(error),
         };
         if is_http(&line) {
-            if served.log.permits(Instant::now()) {
+            if served.log.permits() {
                 warn!("console: an HTTP request, perhaps of a web page, was refused");
             }
             return Ok(());
@@ -650,16 +638,6 @@ mod tests {
             assert!(begun.elapsed() < SHORT * 100, "it keeps its place");
         }
         assert!(reading.join().unwrap().is_err());
-    }
-
-    /// Regression: each session of any host had two lines in the log, and each failure to accept
-    /// one.
-    #[test]
-    fn one_line_a_second_is_logged_of_clients_without_the_role() {
-        let log = LogLimit::default();
-        let now = Instant::now();
-        let logged = (0..3000).filter(|ms| log.permits(now + Duration::from_millis(*ms))).count();
-        assert_eq!(logged, 3);
     }
 
     /// Regression: answers had the control characters of words.

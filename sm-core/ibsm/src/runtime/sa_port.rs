@@ -12,6 +12,7 @@ use ib_mad::transport::umad::sharing::{self, FromManager, FromResponder, SOCKET_
 use ib_mad::transport::umad::{Umad, UmadError, UmadOptions, UmadPort};
 use ib_mad::transport::{Packet, Transport, local};
 use rustix::net::SocketFlags;
+use sa_proto::log_limit::LogLimit;
 use sa_proto::snapshot::Session;
 use tracing::{debug, info, warn};
 
@@ -28,6 +29,9 @@ const MESSAGES_MAX: usize = 8;
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(2);
 /// How often connections are looked at while the loop never waits.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Lines about processes that are refused.
+static LINES: LogLimit = LogLimit::new("processes at the SM's port", 16, Duration::from_secs(1));
 
 /// The file, and the responders that share it.
 pub(super) struct SaPort {
@@ -204,14 +208,20 @@ impl SaPort {
         for _ in 0..CONNECTIONS_MAX {
             match local::accept(listener, SocketFlags::NONBLOCK) {
                 Ok(_) if self.connections.len() >= CONNECTIONS_MAX => {
-                    warn!("more than {CONNECTIONS_MAX} responders at the SM's port; one refused");
+                    if LINES.permits() {
+                        warn!(
+                            "more than {CONNECTIONS_MAX} responders at the SM's port; one refused"
+                        );
+                    }
                 }
                 Ok((connection, pid)) => {
                     self.last_connection += 1;
                     self.connections.insert(self.last_connection, Peer { connection, pid });
                 }
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                    warn!("a process was refused at the socket of the SM's port: {error}");
+                    if LINES.permits() {
+                        warn!("a process was refused at the socket of the SM's port: {error}");
+                    }
                 }
                 Err(_) => return,
             }
@@ -271,11 +281,13 @@ impl SaPort {
                 true
             }
             Err(error) => {
-                warn!(
-                    "a responder with --at-sm-port is refused: {error}; start it with --device {} \
-                     --port {}",
-                    port.device, port.num
-                );
+                if LINES.permits() {
+                    warn!(
+                        "a responder with --at-sm-port is refused: {error}; start it with \
+                         --device {} --port {}",
+                        port.device, port.num
+                    );
+                }
                 false
             }
         }
