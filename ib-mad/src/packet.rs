@@ -58,6 +58,10 @@ pub struct Carrier {
     /// The local port by which it came or is to leave, where the local end is a planarized port,
     /// which has a port in each plane; 0 where it is not, or the transport may choose.
     pub plane: PortNum,
+    /// Of a received packet: the number by which its sender proves who it is, where the transport
+    /// has such numbers ([`udp`](crate::transport::udp)); 0 if it shows none. A socket that sends
+    /// writes its own.
+    pub token: u64,
 }
 
 /// Marks on a packet, none by default. They mean nothing to this crate's types and state machines.

@@ -143,8 +143,8 @@ fn requests_are_answered_from_the_session_of_their_front_door_without_allocating
     publisher.set(1, Some(Arc::new(other)));
     let doors: [SocketAddr; 3] = [1, 2, 3].map(|port| ([192, 0, 2, 1], port).into());
     let peers = Peers::default();
-    peers.set_doors(0, [doors[0]]);
-    peers.set_doors(1, [doors[1]]);
+    peers.set_doors(0, [doors[0]], 0);
+    peers.set_doors(1, [doors[1]], 0);
     let config = ResponderConfig { doors: peers, ..ResponderConfig::default() };
     let responder = Responder::new(publisher.reader(), config, Arc::new(Stats::default()));
     // The host with LID 31 is in the first part only.

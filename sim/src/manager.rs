@@ -10,6 +10,7 @@ use ib_mad::transport::Packet;
 use ib_mad::types::{Guid, PortNum};
 use ibsm::cli::SaAccess;
 use ibsm::clock::Clock;
+use ibsm::front_door::AnnouncedDoor;
 use ibsm::node::{
     Action, Contents, FilesRead, Job, LIDS, M_KEYS, NEIGHBOURS, NewSession, Node, NodeParts,
     SavedState, StateWrite, SuccessionCounters, WriteOutcome,
@@ -117,7 +118,8 @@ impl Manager {
             Box::new(disk.clone()),
             HistoryLimits::default(),
         ));
-        publisher.set_front_door(Proc::Manager(setup.index).address().to_string());
+        let address = Proc::Manager(setup.index).address().to_string();
+        publisher.set_front_door(AnnouncedDoor { address, token: 0 });
         if setup.sync {
             publisher.sync_followers().enable();
         }

@@ -141,7 +141,9 @@ impl Responder {
             id,
             name: format!("sa{index}"),
             front_door: vec![address],
+            front_door_token: 0,
             spill_from: None,
+            spill_token: 0,
             port: None,
             port_use: PortUse::default(),
         };
@@ -297,7 +299,8 @@ impl Responder {
                     }
                 }
                 Output::Admit { lane, front_door, .. } => {
-                    self.peers.set_fed(lane, front_door.parse::<SocketAddr>());
+                    let door = front_door.address.parse::<SocketAddr>();
+                    self.peers.set_fed(lane, door, front_door.token);
                 }
                 Output::Shut(lane) => self.peers.forget(lane),
                 Output::Answer(link, inquiry, serving) => {

@@ -20,6 +20,9 @@ pub struct Notices {
     /// Set in the first message of a stream, and when it changes.
     #[prost(message, optional, tag = "3")]
     pub spill: ::core::option::Option<Spill>,
+    /// With `front_door`: the token, 48 bits, in the front door's envelopes; 0 if there is none.
+    #[prost(fixed64, tag = "4")]
+    pub front_door_token: u64,
 }
 /// Requests that the responder which reads the SM's port passes to others while it falls behind.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -31,6 +34,9 @@ pub struct Spill {
     /// The responders that it may pass requests to; empty for all others.
     #[prost(message, repeated, tag = "2")]
     pub targets: ::prost::alloc::vec::Vec<SpillTarget>,
+    /// With `from`: the token, 48 bits, in these envelopes; 0 if there is none.
+    #[prost(fixed64, tag = "3")]
+    pub from_token: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SpillTarget {
@@ -42,6 +48,9 @@ pub struct SpillTarget {
     /// Whether it may answer clients from its own port.
     #[prost(bool, tag = "3")]
     pub direct: bool,
+    /// Token, 48 bits, in the envelopes that come from its addresses; 0 if there is none.
+    #[prost(fixed64, tag = "4")]
+    pub token: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Notice {

@@ -97,6 +97,13 @@ pub struct Hello {
     /// responders from. An unspecified address means the SM's host.
     #[prost(string, tag = "11")]
     pub spill_from: ::prost::alloc::string::String,
+    /// Token, 48 bits, in the envelopes that it sends from its `front_door` addresses; 0 if there
+    /// is none. The SM drops what comes from there without it.
+    #[prost(fixed64, tag = "12")]
+    pub front_door_token: u64,
+    /// The same of `spill_from`.
+    #[prost(fixed64, tag = "13")]
+    pub spill_token: u64,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FabricPort {
@@ -567,6 +574,10 @@ pub struct Begin {
     /// from this session. Empty if there is none.
     #[prost(string, tag = "6")]
     pub front_door: ::prost::alloc::string::String,
+    /// Token, 48 bits, in these envelopes; 0 if there is none. The responder drops what comes from
+    /// there without it.
+    #[prost(fixed64, tag = "7")]
+    pub front_door_token: u64,
     #[prost(oneof = "begin::Content", tags = "2, 3, 4")]
     pub content: ::core::option::Option<begin::Content>,
 }

@@ -111,6 +111,7 @@ impl Encoder {
             content: Some(ProtoContent::Delta(proto::DeltaFrom { base: Some(delta.base.into()) })),
             subnet: delta.subnet.as_ref().map(encoded),
             front_door: String::new(),
+            front_door_token: 0,
         };
         let checksum = delta.checksum;
         Self::new(begin, Content::Changes(delta), checksum)
@@ -122,6 +123,7 @@ impl Encoder {
             content: Some(content),
             subnet: Some(encoded(&snapshot.fabric.subnet)),
             front_door: String::new(),
+            front_door_token: 0,
         };
         let checksum = snapshot.checksum();
         let (buckets, blocks) = (buckets.map(Box::new), Box::default());

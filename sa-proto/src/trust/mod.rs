@@ -14,12 +14,24 @@ mod revocation;
 mod sock_diag;
 mod words;
 
+use std::io;
+
+use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 
 pub use client::{ClientTrust, Insecure, SmEndpoint, is_loopback};
 pub use files::{Credentials, TlsFiles, TrustError, Usage};
 pub use local_server::{LocalServer, Program};
 pub use words::{reason, reason_of_break, reason_of_status};
+
+/// A random token of 48 bits, not 0, for the envelopes that a UDP socket sends: the other end
+/// learns it by gRPC.
+pub fn token() -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    let filled = ring::default_provider().secure_random.fill(&mut bytes);
+    filled.map_err(|_| io::Error::other("the system gives no random numbers"))?;
+    Ok((u64::from_ne_bytes(bytes) >> 16).max(1))
+}
 
 /// Role of a certificate or a local user: the requests that its holder may send to an SM or a
 /// responder.

@@ -16,12 +16,12 @@ const LISTEN_PATIENCE: Duration = Duration::from_secs(3);
 /// How often it is tried meanwhile.
 const LISTEN_RETRY: Duration = Duration::from_millis(10);
 
-/// The sockets of the front door, one a worker, all at one address.
-pub(super) fn listen(options: &Options) -> Result<Vec<Udp>, StartError> {
+/// The sockets of the front door, one a worker, all at one address and with this token.
+pub(super) fn listen(options: &Options, token: u64) -> Result<Vec<Udp>, StartError> {
     let bind = |listen: SocketAddr| {
         let share_port = options.workers > 1;
         let engine = Engine::from(options.io);
-        let options = UdpOptions { share_port, engine, ..UdpOptions::new(listen) };
+        let options = UdpOptions { share_port, engine, token, ..UdpOptions::new(listen) };
         let due = Instant::now() + LISTEN_PATIENCE;
         loop {
             match Udp::bind(&options) {

@@ -23,7 +23,7 @@ use daemon::pidfile::Pidfile;
 use ib_mad::transport::capture::{CaptureFile, FILE_LEN_MAX};
 use ib_mad::transport::ring::{RingCounters, RingOptions, RingServer};
 use ib_mad::types::{Guid, Qpn};
-use sa_proto::trust::TlsFiles;
+use sa_proto::trust::{self, TlsFiles};
 
 use crate::host::handover::HeldDescriptors;
 use crate::host::options::{Options, TransportKind};
@@ -177,12 +177,14 @@ fn run(options: Options, host: Host) -> Result<(), StartError> {
             pool.own_port = Some((guid, own_port));
         }
     }
-    let front_door = listen(&options)?;
+    // Another program that has one of the addresses later does not know them.
+    let [front_door_token, spill_token] = [trust::token()?, trust::token()?];
+    let front_door = listen(&options, front_door_token)?;
     let address = front_door[0].local_addr()?;
     let spill_socket = sm_port.as_ref().map(|_| {
         // The worker at the port is started last, after those of the front door.
         let worker = usize::from(options.workers);
-        SpillSocket::open(id, address, &pool.exchange, worker, worker + 2)
+        SpillSocket::open(id, address, spill_token, &pool.exchange, worker, worker + 2)
     });
     let spill_socket = spill_socket.transpose()?;
     pool.spill = spill_socket.as_ref().map(|socket| Arc::clone(socket.spill()));
@@ -250,7 +252,9 @@ fn run(options: Options, host: Host) -> Result<(), StartError> {
             id,
             name,
             front_door: vec![address],
+            front_door_token,
             spill_from: pool.spill.as_ref().map(|spill| spill.from()),
+            spill_token,
             port,
             port_use: options.port_use.into(),
         },

@@ -29,17 +29,19 @@ pub(super) struct SpillSocket {
 }
 
 impl SpillSocket {
-    /// Opens a socket at the address of the front door, `listen`, with any port. `own_id` is this
-    /// responder's; `worker` and `thread` number the worker at the port and the thread in the
-    /// exchange.
+    /// Opens a socket at the address of the front door, `listen`, with any port and this token.
+    /// `own_id` is this responder's; `worker` and `thread` number the worker at the port and the
+    /// thread in the exchange.
     pub(super) fn open(
         own_id: u64,
         listen: SocketAddr,
+        token: u64,
         exchange: &Arc<Exchange>,
         worker: usize,
         thread: usize,
     ) -> io::Result<Self> {
-        let udp = Udp::bind(&UdpOptions::new(SocketAddr::new(listen.ip(), 0)))?;
+        let at = SocketAddr::new(listen.ip(), 0);
+        let udp = Udp::bind(&UdpOptions { token, ..UdpOptions::new(at) })?;
         let at = udp.local_addr()?;
         let spill = Spill::new(own_id, at, Arc::clone(exchange), worker, thread);
         Ok(Self { spill, udp, end: exchange.worker(thread), local: LocalSenders::to(at) })

@@ -78,6 +78,8 @@ struct Target {
     addresses: Vec<SocketAddr>,
     /// Whether it answers clients from its own port.
     is_direct: bool,
+    /// In its envelopes; 0 if it has none, as of an older version.
+    token: u64,
 }
 
 impl Spill {
@@ -124,7 +126,8 @@ impl Spill {
         let target = |named: &proto::SpillTarget| {
             let addresses = named.addresses.iter().filter_map(|text| text.parse().ok());
             let addresses: Vec<_> = addresses.filter(is_reachable).collect();
-            let target = Target { id: named.responder_id, addresses, is_direct: named.direct };
+            let (id, is_direct, token) = (named.responder_id, named.direct, named.token);
+            let target = Target { id, addresses, is_direct, token };
             Some(target).filter(|target| !target.addresses.is_empty() && target.id != self.own_id)
         };
         let new: Vec<_> = named.iter().filter_map(target).take(TARGETS_MAX).collect();
@@ -205,29 +208,35 @@ impl Spill {
     }
 
     /// Takes packets that the thread received; they go to the worker if a responder that queries
-    /// are passed to answered them. `is_trusted`: whether a program of this host at that address is
-    /// one of a user that may answer.
+    /// are passed to answered them: they have its token, or if it has none, come from its address.
+    /// `is_trusted`: whether a program of this host at that address is one of a user that may
+    /// answer.
     pub fn handle_received(
         &self,
         packets: &[Packet],
         mut is_trusted: impl FnMut(SocketAddr) -> bool,
     ) {
         let targets = self.targets.load();
-        let is_target = |peer: SocketAddr| {
-            let named = targets.iter().flat_map(|targets| &targets.named);
-            named.flat_map(|target| &target.addresses).any(|address| {
+        let is_at = |target: &Target, peer: SocketAddr| {
+            target.addresses.iter().any(|address| {
                 address.port() == peer.port()
                     && address.ip().to_canonical() == peer.ip().to_canonical()
             })
         };
+        let is_local = |peer: SocketAddr| peer.ip().to_canonical().is_loopback();
+        let mut answers = |peer: SocketAddr, token| {
+            let named = targets.iter().flat_map(|targets| &targets.named);
+            let mut at_peer = named.filter(|target| is_at(target, peer));
+            at_peer.any(|target| match target.token {
+                0 => !is_local(peer) || is_trusted(peer),
+                own => own == token,
+            })
+        };
         let mut taken = 0;
         for packet in packets {
-            let is_local = |peer: SocketAddr| peer.ip().to_canonical().is_loopback();
-            let is_target = packet
-                .carrier
-                .peer
-                .is_some_and(|peer| is_target(peer) && (!is_local(peer) || is_trusted(peer)));
-            if !is_target || !is_answer(packet) {
+            let carrier = &packet.carrier;
+            let is_of_target = carrier.peer.is_some_and(|peer| answers(peer, carrier.token));
+            if !is_of_target || !is_answer(packet) {
                 self.counters.strangers.fetch_add(1, Relaxed);
                 continue;
             }
@@ -304,7 +313,7 @@ mod tests {
 
     fn target(id: u64) -> proto::SpillTarget {
         let addresses = vec![format!("192.0.2.{id}:9000")];
-        proto::SpillTarget { responder_id: id, addresses, direct: id == 3 }
+        proto::SpillTarget { responder_id: id, addresses, direct: id == 3, token: 0 }
     }
 
     /// Responder 1 with targets 2 and 3 in lane 0 of two.
@@ -407,7 +416,7 @@ mod tests {
         let mut batch: Vec<_> = (1..=64).map(|lid| packet(lid, Method::GET)).collect();
         assert_eq!(spill.pass_on(0, &mut batch), 64);
         let local = vec!["127.0.0.1:9".to_owned()];
-        let local = proto::SpillTarget { responder_id: 2, addresses: local, direct: false };
+        let local = proto::SpillTarget { addresses: local, ..target(2) };
         spill.set_targets(0, &[local]);
         assert!(spill.pass_on(0, &mut batch) < 64);
     }
@@ -442,7 +451,7 @@ mod tests {
     fn of_this_host_only_responders_of_trusted_users_answer() {
         let spill = spill();
         let addresses = vec!["127.0.0.1:9000".to_owned()];
-        let local = proto::SpillTarget { responder_id: 2, addresses, direct: false };
+        let local = proto::SpillTarget { addresses, ..target(2) };
         spill.set_targets(0, &[local]);
         let mut answer = packet(7, Method::GET_RESP);
         answer.carrier.peer = Some(at("127.0.0.1:9000"));
@@ -451,5 +460,21 @@ mod tests {
         assert_eq!(spill.take_answers(&mut batch), 0);
         spill.handle_received(std::slice::from_ref(&answer), |peer| peer == at("127.0.0.1:9000"));
         assert_eq!(spill.take_answers(&mut batch), 1);
+    }
+
+    /// The look-up of a user is true for a second, in which the port can change hands.
+    #[test]
+    fn a_responder_with_a_token_is_known_by_it() {
+        let spill = spill();
+        let addresses = vec!["127.0.0.1:9000".to_owned()];
+        spill.set_targets(0, &[proto::SpillTarget { addresses, token: 77, ..target(2) }]);
+        let mut answer = packet(7, Method::GET_RESP);
+        answer.carrier.peer = Some(at("127.0.0.1:9000"));
+        let mut batch = vec![Packet::default(); 8];
+        for (token, taken) in [(0, 0), (78, 0), (77, 1)] {
+            answer.carrier.token = token;
+            spill.handle_received(std::slice::from_ref(&answer), |_| true);
+            assert_eq!(spill.take_answers(&mut batch), taken, "{token}");
+        }
     }
 }

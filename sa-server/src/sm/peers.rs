@@ -1,8 +1,8 @@
 //! Which senders of envelopes are trusted, and which session's tables they are answered from. An
 //! envelope names the requester, so its sender can send requests on behalf of any port. Only
-//! followed managers, and the responder at a manager's port, at the addresses that managers
-//! announced over gRPC, programs of root and of our own user on this host, and addresses given by
-//! `--believe` are accepted; others are counted and dropped.
+//! followed managers, and the responder at a manager's port, at the addresses and with the tokens
+//! that managers announced over gRPC, programs of root and of our own user on this host, and
+//! addresses given by `--believe` are accepted; others are counted and dropped.
 
 use std::collections::VecDeque;
 use std::io;
@@ -38,9 +38,25 @@ pub struct Peers {
 #[derive(Clone, Copy, Debug)]
 struct Door {
     address: SocketAddr,
+    /// In its envelopes; 0 if it has none, as of an older version.
+    token: u64,
     /// The lane of its manager's session.
     lane: usize,
     source: Source,
+}
+
+/// What the address and the token of an envelope say about its sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Judgement {
+    /// It is trusted.
+    Trusted,
+    /// A program of this host, of a user that is not known yet.
+    Local {
+        /// Whether a manager announced the address.
+        is_announced: bool,
+    },
+    /// Not trusted: no manager announced the address, or not with this token.
+    Stranger,
 }
 
 /// Where a manager announced its front door.
@@ -60,21 +76,21 @@ impl Peers {
         Self { named: named.iter().map(IpAddr::to_canonical).collect(), doors: Arc::default() }
     }
 
-    /// Sets the addresses of the front door of the manager followed in `lane`, as its events
-    /// announce it; none if `doors` is empty.
-    pub fn set_doors(&self, lane: usize, doors: impl IntoIterator<Item = SocketAddr>) {
-        self.set(lane, Source::Events, doors);
+    /// Sets the addresses and the token of the front door of the manager followed in `lane`, as its
+    /// events announce it; none if `doors` is empty.
+    pub fn set_doors(&self, lane: usize, doors: impl IntoIterator<Item = SocketAddr>, token: u64) {
+        self.set(lane, Source::Events, doors, token);
     }
 
     /// The same, as its snapshot feed announces it.
-    pub fn set_fed(&self, lane: usize, doors: impl IntoIterator<Item = SocketAddr>) {
-        self.set(lane, Source::Feed, doors);
+    pub fn set_fed(&self, lane: usize, doors: impl IntoIterator<Item = SocketAddr>, token: u64) {
+        self.set(lane, Source::Feed, doors, token);
     }
 
     /// Sets the addresses from which the responder at the port of the manager followed in `lane`
-    /// passes requests on.
-    pub fn set_spill(&self, lane: usize, addresses: impl IntoIterator<Item = SocketAddr>) {
-        self.set(lane, Source::Spill, addresses);
+    /// passes requests on, and its token.
+    pub fn set_spill(&self, lane: usize, from: impl IntoIterator<Item = SocketAddr>, token: u64) {
+        self.set(lane, Source::Spill, from, token);
     }
 
     /// No manager is followed in `lane` any more.
@@ -82,8 +98,14 @@ impl Peers {
         self.replace(|door| door.lane == lane, &[]);
     }
 
-    fn set(&self, lane: usize, source: Source, doors: impl IntoIterator<Item = SocketAddr>) {
-        let door = |address| Door { address: canonical(address), lane, source };
+    fn set(
+        &self,
+        lane: usize,
+        source: Source,
+        doors: impl IntoIterator<Item = SocketAddr>,
+        token: u64,
+    ) {
+        let door = |address| Door { address: canonical(address), token, lane, source };
         let new: Vec<Door> = doors.into_iter().map(door).collect();
         self.replace(|door| door.lane == lane && door.source == source, &new);
     }
@@ -98,12 +120,30 @@ impl Peers {
         });
     }
 
-    /// Whether `peer` is trusted by its address. Programs on this host are known by their user
-    /// instead: any user can have the port of a manager or responder that has ended.
-    pub fn believes(&self, peer: SocketAddr) -> bool {
+    /// Judges the sender of an envelope. What comes from the address of a front door has its token:
+    /// any user of its host can have the port once the manager or responder has ended, and on a
+    /// network anybody can write the address. Without tokens, programs of this host are known by
+    /// their user.
+    pub fn judge(&self, peer: SocketAddr, token: u64) -> Judgement {
         let peer = canonical(peer);
-        let is_door = |door: &Door| door.address == peer && !peer.ip().is_loopback();
-        self.doors.load().iter().any(is_door) || self.named.contains(&peer.ip())
+        if self.named.contains(&peer.ip()) {
+            return Judgement::Trusted;
+        }
+        let doors = self.doors.load();
+        let (mut is_announced, mut has_tokens) = (false, true);
+        for door in doors.iter().filter(|door| door.address == peer) {
+            if door.token != 0 && door.token == token {
+                return Judgement::Trusted;
+            }
+            is_announced = true;
+            has_tokens &= door.token != 0;
+        }
+        match (is_announced, peer.ip().is_loopback()) {
+            (true, _) if has_tokens => Judgement::Stranger,
+            (is_announced, true) => Judgement::Local { is_announced },
+            (true, false) => Judgement::Trusted,
+            (false, false) => Judgement::Stranger,
+        }
     }
 
     /// The lane of the manager whose front door this is.
@@ -256,14 +296,16 @@ impl<T> Guarded<T> {
         let mut kept = 0;
         let mut now = None;
         for at in 0..batch.len() {
-            let is_trusted = batch[at].carrier.peer.is_some_and(|peer| {
-                if !peer.ip().to_canonical().is_loopback() {
-                    return self.peers.believes(peer);
-                }
-                let is_announced = self.peers.lane_of(peer).is_some();
-                let now = *now.get_or_insert_with(Instant::now);
-                self.peers.believes(peer) || self.local.believes(peer, is_announced, now)
-            });
+            let carrier = &batch[at].carrier;
+            let is_trusted =
+                carrier.peer.is_some_and(|peer| match self.peers.judge(peer, carrier.token) {
+                    Judgement::Trusted => true,
+                    Judgement::Stranger => false,
+                    Judgement::Local { is_announced } => {
+                        let now = *now.get_or_insert_with(Instant::now);
+                        self.local.believes(peer, is_announced, now)
+                    }
+                });
             if is_trusted {
                 batch.swap(kept, at);
                 kept += 1;
@@ -352,16 +394,46 @@ mod tests {
         text.parse().unwrap()
     }
 
+    /// Whether `peer` is trusted without a token.
+    fn believes(peers: &Peers, peer: SocketAddr) -> bool {
+        peers.judge(peer, 0) == Judgement::Trusted
+    }
+
+    /// Regression: a user who bound the port of a manager that had ended within a second after its
+    /// last request was believed, and on a network anybody who wrote the front door's address.
+    #[test]
+    fn a_front_door_is_believed_by_its_token() {
+        let peers = Peers::new(&["198.51.100.7".parse().unwrap()]);
+        for (door, lane) in [("127.0.0.1:5", 0), ("192.0.2.1:5", 1)] {
+            let door = at(door);
+            peers.set_fed(lane, [door], 77);
+            assert_eq!(peers.judge(door, 77), Judgement::Trusted);
+            for token in [0, 78] {
+                assert_eq!(peers.judge(door, token), Judgement::Stranger, "{door} {token}");
+            }
+            // The manager was restarted, and events of the one before are known still.
+            peers.set_doors(lane, [door], 78);
+            assert!([77, 78].iter().all(|&token| peers.judge(door, token) == Judgement::Trusted));
+            assert_eq!(peers.judge(door, 79), Judgement::Stranger);
+        }
+        let other = at("127.0.0.1:6");
+        assert_eq!(peers.judge(other, 77), Judgement::Local { is_announced: false });
+        peers.set_spill(0, [at("198.51.100.7:9")], 77);
+        assert_eq!(peers.judge(at("198.51.100.7:9"), 0), Judgement::Trusted, "--believe");
+    }
+
     /// Regression: while a manager was stopped, any user of its host could bind its former port, and
     /// read the SA in the name of any port.
     #[test]
     fn at_loopback_no_door_is_believed_by_its_address() {
         let peers = Peers::default();
         let door = at("127.0.0.1:5");
-        peers.set_doors(0, [door]);
-        peers.set_fed(0, [door]);
-        peers.set_spill(0, [door]);
-        assert!(!peers.believes(door) && !peers.believes(at("[::ffff:127.0.0.1]:5")));
+        peers.set_doors(0, [door], 0);
+        peers.set_fed(0, [door], 0);
+        peers.set_spill(0, [door], 0);
+        for peer in [door, at("[::ffff:127.0.0.1]:5")] {
+            assert_eq!(peers.judge(peer, 0), Judgement::Local { is_announced: true });
+        }
         assert_eq!(peers.lane_of(door), Some(0), "who it is decides which session answers");
     }
 
@@ -375,13 +447,15 @@ mod tests {
             ("[::ffff:198.51.100.7]:1", true),
             ("192.0.2.1:5", false),
         ] {
-            assert_eq!(peers.believes(at(peer)), believed, "{peer}");
+            assert_eq!(believes(&peers, at(peer)), believed, "{peer}");
         }
-        peers.set_doors(0, [at("192.0.2.1:5")]);
-        assert!(peers.believes(at("192.0.2.1:5")) && peers.believes(at("[::ffff:192.0.2.1]:5")));
-        assert!(!peers.believes(at("192.0.2.1:6")), "another program of that host");
-        peers.set_doors(0, []);
-        assert!(!peers.believes(at("192.0.2.1:5")), "it is followed no more");
+        peers.set_doors(0, [at("192.0.2.1:5")], 0);
+        assert!(
+            believes(&peers, at("192.0.2.1:5")) && believes(&peers, at("[::ffff:192.0.2.1]:5"))
+        );
+        assert!(!believes(&peers, at("192.0.2.1:6")), "another program of that host");
+        peers.set_doors(0, [], 0);
+        assert!(!believes(&peers, at("192.0.2.1:5")), "it is followed no more");
     }
 
     /// Regression: any user of the host could query and write in the name of any port.
@@ -449,7 +523,7 @@ mod tests {
     fn strangers_are_counted_and_hide_nothing_behind_them() {
         let (stranger, door) = (at("192.0.2.9:5"), at("192.0.2.1:5"));
         let peers = Peers::default();
-        peers.set_doors(0, [door]);
+        peers.set_doors(0, [door], 0);
         let mut from = VecDeque::from([door, stranger]);
         from.extend([stranger; 5]);
         from.extend([door, stranger, door]);
@@ -465,15 +539,15 @@ mod tests {
     fn a_door_belongs_to_the_session_that_its_manager_publishes() {
         let (one, two) = (at("192.0.2.1:5"), at("192.0.2.2:5"));
         let peers = Peers::default();
-        peers.set_doors(0, [one]);
+        peers.set_doors(0, [one], 0);
         // It went on in another lane; the stream of events in the first one has not ended yet.
-        peers.set_fed(1, [one]);
-        peers.set_fed(0, [two]);
+        peers.set_fed(1, [one], 0);
+        peers.set_fed(0, [two], 0);
         assert_eq!((peers.lane_of(one), peers.lane_of(two)), (Some(1), Some(0)));
         assert_eq!(peers.lane_of(at("[::ffff:192.0.2.2]:5")), Some(0));
         peers.forget(1);
-        peers.set_doors(0, [two]);
-        assert_eq!((peers.lane_of(one), peers.believes(one)), (None, false));
+        peers.set_doors(0, [two], 0);
+        assert_eq!((peers.lane_of(one), believes(&peers, one)), (None, false));
     }
 
     #[tokio::test]

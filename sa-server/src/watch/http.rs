@@ -1,9 +1,11 @@
 //! HTTP server for monitoring systems: `/metrics` and `/healthz`, one request per connection.
 
 use std::convert::Infallible;
+use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
@@ -11,10 +13,11 @@ use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
+use prometheus_client::encoding::DescriptorEncoder;
 use sa_proto::crowd::{Crowd, Share};
 use sa_proto::descriptors::Descriptors;
-use sa_proto::metrics::Format;
+use sa_proto::metrics::{Family, Format};
 use tokio::net::TcpStream;
 
 use crate::watch::metrics::Metrics;
@@ -27,6 +30,44 @@ pub trait Page: Send + Sync + 'static {
     fn missing(&self) -> &'static str;
     /// All metrics as text.
     fn render(&self, format: Format) -> String;
+    /// What happened to connections, which the metrics have.
+    fn connections(&self) -> Arc<Connections>;
+}
+
+/// Connections that were closed before their answer was sent, since the start.
+#[derive(Debug, Default)]
+pub struct Connections {
+    /// Closed for another one: there were too many, in all or of the host or user.
+    pub displaced: AtomicU64,
+    /// No request came in time.
+    pub late: AtomicU64,
+    /// The client did not read the answer in time.
+    pub unread: AtomicU64,
+    /// What came is no HTTP, has too long a head, or the connection broke.
+    pub failed: AtomicU64,
+    /// Not accepted: the system had no descriptors left. The connection waits and is tried again.
+    pub unaccepted: AtomicU64,
+}
+
+impl Connections {
+    const CLOSED: Family =
+        Family::number("http_connections_closed", "Connections without an answer, by reason");
+
+    /// Writes them as a metric.
+    pub(crate) fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let mut closed = Self::CLOSED.counter(encoder)?;
+        let counts = [
+            ("displaced", &self.displaced),
+            ("late", &self.late),
+            ("unread", &self.unread),
+            ("failed", &self.failed),
+            ("unaccepted", &self.unaccepted),
+        ];
+        for (reason, count) in counts {
+            closed.with(&[("reason", reason)], count.load(Relaxed))?;
+        }
+        Ok(())
+    }
 }
 
 impl Page for Arc<Metrics> {
@@ -40,6 +81,10 @@ impl Page for Arc<Metrics> {
 
     fn render(&self, format: Format) -> String {
         Metrics::render(self, format)
+    }
+
+    fn connections(&self) -> Arc<Connections> {
+        Arc::clone(&self.http)
     }
 }
 
@@ -84,10 +129,12 @@ async fn accept(listener: TcpListener, metrics: Arc<dyn Page>, limit: Duration) 
     // Beyond it the oldest idle one is closed.
     let connections_max = Descriptors::of_process().for_http();
     let crowd = Crowd::new(connections_max).with_shares(connections_max / SHARES);
+    let connections = metrics.connections();
     loop {
         let (stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
+                connections.unaccepted.fetch_add(1, Relaxed);
                 tracing::debug!(%error, "cannot accept an HTTP connection");
                 tokio::time::sleep(PAUSE).await;
                 continue;
@@ -96,34 +143,40 @@ async fn accept(listener: TcpListener, metrics: Arc<dyn Page>, limit: Duration) 
         // An answer takes no time, so that none is busy.
         let Ok(local) = stream.local_addr() else { continue };
         let Some(place) = crowd.enter_from(Share::of_peer(local, peer)) else { continue };
-        let metrics = Arc::clone(&metrics);
+        let (metrics, connections) = (Arc::clone(&metrics), Arc::clone(&connections));
         tokio::spawn(async move {
-            let served = tokio::time::timeout(limit, serve_connection(stream, metrics, limit));
-            tokio::select! {
-                served = served => match served {
-                    Ok(Ok(())) => {}
-                    Ok(Err(error)) => tracing::debug!(%error, "HTTP connection failed"),
-                    Err(_) => tracing::debug!("HTTP connection timed out"),
+            let is_answered = AtomicBool::new(false);
+            let serving = serve_connection(stream, metrics, &is_answered);
+            let closed = tokio::select! {
+                served = tokio::time::timeout(limit, serving) => match served {
+                    Ok(Ok(())) => return,
+                    Err(_) if is_answered.load(Relaxed) => &connections.unread,
+                    Err(_) => &connections.late,
+                    Ok(Err(_)) => &connections.failed,
                 },
-                () = place.cut() => tracing::debug!("HTTP connection closed for another"),
-            }
+                () = place.cut() => &connections.displaced,
+            };
+            closed.fetch_add(1, Relaxed);
         });
     }
 }
 
+/// Answers the request of a connection; sets `is_answered` once there was one.
 async fn serve_connection(
     stream: TcpStream,
     metrics: Arc<dyn Page>,
-    limit: Duration,
+    is_answered: &AtomicBool,
 ) -> hyper::Result<()> {
     let service = service_fn(|request: Request<hyper::body::Incoming>| {
+        is_answered.store(true, Relaxed);
         std::future::ready(Ok::<_, Infallible>(respond(&request, &metrics)))
     });
     http1::Builder::new()
         .keep_alive(false)
         .max_buf_size(HEAD_LEN_MAX)
-        .timer(TokioTimer::new())
-        .header_read_timeout(limit)
+        // The time for the whole connection is limited; a timer that ran out would look like a
+        // client that leaves.
+        .header_read_timeout(None::<Duration>)
         .serve_connection(TokioIo::new(stream), service)
         .await
 }
@@ -240,7 +293,8 @@ mod tests {
     fn silent_connections_delay_no_other() {
         // They do not time out while the test runs.
         let limit = Duration::from_secs(3600);
-        let page: Arc<dyn Page> = Arc::new(Arc::<Metrics>::default());
+        let metrics = Arc::<Metrics>::default();
+        let page: Arc<dyn Page> = Arc::new(Arc::clone(&metrics));
         let address = serve_within("127.0.0.1:0".parse().unwrap(), page, limit).unwrap();
         let silent: Vec<_> = (0..Descriptors::of_process().for_http() + 8)
             .map(|_| TcpStream::connect(address).unwrap())
@@ -249,5 +303,38 @@ mod tests {
         // The first ones made room.
         let mut first = silent.into_iter().next().unwrap();
         assert!(first.read(&mut [0]).is_ok_and(|count| count == 0) || first.peer_addr().is_err());
+        assert!(metrics.http.displaced.load(Relaxed) >= 8);
+    }
+
+    /// Regression: nobody could see that connections were closed.
+    #[test]
+    fn what_is_closed_without_an_answer_is_counted_by_reason() {
+        let metrics = Arc::<Metrics>::default();
+        let page: Arc<dyn Page> = Arc::new(Arc::clone(&metrics));
+        let limit = Duration::from_millis(200);
+        let address = serve_within("127.0.0.1:0".parse().unwrap(), page, limit).unwrap();
+        let end = |text: &str| {
+            let mut connection = TcpStream::connect(address).unwrap();
+            connection.write_all(text.as_bytes()).unwrap();
+            let mut rest = Vec::new();
+            let _ = connection.read_to_end(&mut rest);
+        };
+        end("");
+        end("GET /metrics HTTP/1.1\r\n");
+        end("no HTTP at all\r\n\r\n");
+        end("GET /metrics HTTP/1.1\r\n\r\n");
+        let counted = || {
+            let Connections { displaced, late, unread, failed, unaccepted } = &*metrics.http;
+            [displaced, late, unread, failed, unaccepted].map(|count| count.load(Relaxed))
+        };
+        // A connection is counted after its end.
+        let begun = std::time::Instant::now();
+        while counted() != [0, 2, 0, 1, 0] && begun.elapsed() < Duration::from_secs(20) {
+            thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(counted(), [0, 2, 0, 1, 0]);
+        let text = metrics.render(Format::OpenMetrics);
+        let line = r#"ibsa_http_connections_closed_total{reason="late"} 2"#;
+        assert!(text.lines().any(|have| have == line), "{text}");
     }
 }

@@ -10,6 +10,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use ib_mad::transport::capture::CaptureFile;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
+use sa_proto::log_limit;
 use sa_proto::metrics::{Counter, Family, Format, Histogram, Process, Value, registry_of};
 use sa_proto::snapshot::Version;
 
@@ -20,6 +21,7 @@ use crate::sm::replica::{ReplicaStatus, SESSIONS_MAX, Source};
 use crate::sm::report;
 use crate::stats::{DropReason, Kind, Sessions, Stats, StatusLabel, Subject};
 use crate::tables::qos_match::LevelNames;
+use crate::watch::http;
 
 /// The served snapshot.
 #[derive(Clone, Debug)]
@@ -59,6 +61,8 @@ pub struct Metrics {
     pub spill: Option<Arc<Spill>>,
     /// The file of `--capture`.
     pub capture: Option<Arc<CaptureFile>>,
+    /// Connections of `--http`.
+    pub http: Arc<http::Connections>,
     /// Label of all metrics; empty for none.
     pub subnet: String,
 }
@@ -568,6 +572,12 @@ impl Collector for Metrics {
         self.encode_reports(&mut encoder)?;
         self.encode_agents(&mut encoder)?;
         self.encode_spill(&mut encoder)?;
+        self.http.encode(&mut encoder)?;
+        const LEFT_OUT: Family = Family::number(
+            "log_lines_left_out",
+            "Log lines about agents and refused connections that were left out: there were too many",
+        );
+        LEFT_OUT.counter(&mut encoder)?.of(log_limit::left_out())?;
         self.encode_snapshot(&mut encoder)
     }
 }

@@ -10,7 +10,7 @@ use ib_mad::wire::mad::Method;
 use ib_mad::wire::sa::SaMad;
 use sa_proto::proto::event as proto;
 use sa_proto::snapshot::{RegistryPlane, Subscription, SubscriptionRid, Version};
-use sa_server::sm::peers::Peers;
+use sa_server::sm::peers::{Judgement, Peers};
 use sa_server::sm::report::{Event, Follower, ReportConfig, Reports};
 use sa_server::tables::Tables;
 use sa_server::tables::cell::Generation;
@@ -282,10 +282,10 @@ fn reports_leave_through_the_front_door_once_it_is_announced() {
     assert_eq!(follower.handle_notices(now, &generation, vec![numbered(1)]), 0);
     assert!(follower.poll_transmit(now).is_none());
     let door = FRONT_DOOR.parse().unwrap();
-    follower.handle_front_doors(vec![door]);
+    follower.handle_front_doors(vec![door], 0);
     let report = follower.poll_transmit(now).unwrap();
     assert_eq!((report.address.lid, report.carrier.peer), (Lid(1), Some(door)));
-    assert!(peers.believes(door));
+    assert_eq!(peers.judge(door, 0), Judgement::Trusted);
     assert!(follower.handle_answer(now, &answer(&report)));
     assert_eq!((follower.poll_timeout(), follower.counters().acknowledged), (None, 1));
 }
@@ -294,7 +294,7 @@ fn reports_leave_through_the_front_door_once_it_is_announced() {
 fn a_report_without_an_answer_is_repeated_when_it_is_due() {
     let now = Instant::now();
     let mut follower = following(now, &Peers::default());
-    follower.handle_front_doors(vec![FRONT_DOOR.parse().unwrap()]);
+    follower.handle_front_doors(vec![FRONT_DOOR.parse().unwrap()], 0);
     let generation = generation(vec![subscription(1, 0, OURS)]);
     follower.handle_notices(now, &generation, vec![numbered(1)]);
     assert!(follower.poll_transmit(now).is_some());
@@ -328,13 +328,13 @@ fn another_sm_has_event_numbers_and_a_front_door_of_its_own() {
     let peers = Peers::default();
     let mut follower = following(now, &peers);
     let door = FRONT_DOOR.parse().unwrap();
-    follower.handle_front_doors(vec![door]);
+    follower.handle_front_doors(vec![door], 0);
     let generation = generation(vec![subscription(1, 0, OURS)]);
     follower.handle_notices(now, &generation, vec![numbered(4)]);
     follower.handle_upstream();
     assert!(follower.poll_connect(), "without delay");
     assert_eq!(follower.handle_connect("http://192.0.2.2:7").after, 0);
-    assert!(!peers.believes(door));
+    assert_eq!(peers.judge(door, 0), Judgement::Stranger);
     assert!(follower.poll_transmit(now).is_none(), "its front door is not known yet");
 }
 
@@ -342,7 +342,7 @@ fn another_sm_has_event_numbers_and_a_front_door_of_its_own() {
 fn an_event_without_a_notice_is_counted_and_skipped() {
     let now = Instant::now();
     let mut follower = following(now, &Peers::default());
-    follower.handle_front_doors(vec![FRONT_DOOR.parse().unwrap()]);
+    follower.handle_front_doors(vec![FRONT_DOOR.parse().unwrap()], 0);
     let generation = generation(vec![subscription(1, 0, OURS)]);
     let short = proto::Notice { notice: vec![0; 79].into(), ..numbered(2) };
     assert_eq!(follower.handle_notices(now, &generation, vec![short, numbered(3)]), 1);

@@ -209,7 +209,7 @@ fn a_worker_passes_queries_on_while_it_is_behind_and_sends_their_answers() {
     let exchange = Exchange::new(3).unwrap();
     let spill = Spill::new(1, "127.0.0.1:700".parse().unwrap(), exchange, 1, 2);
     let addresses = vec!["127.0.0.1:9000".to_owned()];
-    spill.set_targets(0, &[SpillTarget { responder_id: 2, addresses, direct: false }]);
+    spill.set_targets(0, &[SpillTarget { responder_id: 2, addresses, direct: false, token: 0 }]);
     let responder = Responder::new(publisher.reader(), ResponderConfig::default(), Arc::default());
     // The worker begins no earlier, however long this thread is interrupted.
     let time = std::cell::Cell::new(Instant::now());

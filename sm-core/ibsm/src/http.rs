@@ -92,6 +92,10 @@ pub(crate) struct Totals {
     pub(crate) unread: AtomicU64,
     /// Requests refused because too many long answers were being sent.
     pub(crate) crowded: AtomicU64,
+    /// Connections that broke, or whose handshake or request is malformed.
+    pub(crate) failed: AtomicU64,
+    /// Failures to accept a connection, which waits.
+    pub(crate) unaccepted: AtomicU64,
 }
 
 /// Ends a connection from within a request whose client lags too far behind; an extension of each
@@ -167,6 +171,7 @@ async fn accept(
         let (stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(failure) => {
+                totals.unaccepted.fetch_add(1, Relaxed);
                 debug!("cannot accept {name} connections: {failure}; retrying");
                 tokio::time::sleep(PAUSE).await;
                 continue;
@@ -232,7 +237,10 @@ impl Connection {
         };
         match shaken {
             Ok(Ok(stream)) => return Some(stream),
-            Ok(Err(failure)) => debug!("{name}: TLS handshake failed: {failure}"),
+            Ok(Err(failure)) => {
+                totals.failed.fetch_add(1, Relaxed);
+                debug!("{name}: TLS handshake failed: {failure}");
+            }
             Err(_) => {
                 totals.late.fetch_add(1, Relaxed);
                 debug!("{name}: no TLS handshake in time");
@@ -285,8 +293,11 @@ impl Connection {
         tokio::select! {
             ended = connection => {
                 if let Err(failure) = ended {
-                    if failure.is_timeout() {
-                        totals.late.fetch_add(1, Relaxed);
+                    match () {
+                        () if failure.is_timeout() => _ = totals.late.fetch_add(1, Relaxed),
+                        // Counted where the time ran out.
+                        () if is_unread(&failure) => {}
+                        () => _ = totals.failed.fetch_add(1, Relaxed),
                     }
                     debug!("{name} connection failed: {failure}");
                 }
@@ -298,6 +309,12 @@ impl Connection {
             }
         }
     }
+}
+
+/// Whether a connection ended because its client did not read.
+fn is_unread(failure: &hyper::Error) -> bool {
+    let cause = failure.source().and_then(|cause| cause.downcast_ref::<io::Error>());
+    cause.is_some_and(|cause| cause.kind() == io::ErrorKind::TimedOut)
 }
 
 /// The body of a request: while it is awaited its connection counts as idle, so that it makes room

@@ -24,7 +24,7 @@ layout! {
     ///  0 "IBMD"   4 version 1   5 rsvd:6 direct:1 GRH present:1   6 rsvd:4 SL:4   7 path bits
     ///  8 LID (2)      10 P_Key (2)  12 QPN (4)               16 local QPN (4)
     /// 20 remote GID (16)            36 local GID (16)
-    /// 52 TClass       53 HopLimit   54 reserved (2)          56 FlowLabel (4)   60 reserved (4)
+    /// 52 TClass       53 HopLimit   54 token high (2)        56 FlowLabel (4)   60 token low (4)
     /// ```
     pub struct Envelope(EnvelopeRepr): "envelope", 64 bytes {
         /// "IBMD".
@@ -55,15 +55,28 @@ layout! {
         traffic_class: u8 [416 .. 424],
         /// Hop limit.
         hop_limit: u8 [424 .. 432],
+        /// Upper 16 bits of the sender's token.
+        token_high: u16 [432 .. 448],
         /// Flow label.
         flow_label: u32 [448 .. 480],
+        /// Lower 32 bits of the sender's token.
+        token_low: u32 [480 .. 512],
     }
 }
 
+/// Bits of a token.
+pub const TOKEN_BITS: u32 = 48;
+
 /// The envelope of a MAD with this address and these marks, of which it has [`DIRECT`]. It has
-/// neither `Carrier::peer` nor `Carrier::undelivered`.
+/// neither `Carrier::peer` nor `Carrier::undelivered`, and no token.
 #[inline(always)]
 pub fn encode(address: &Address, marks: Marks) -> [u8; ENVELOPE_LEN] {
+    encode_from(address, marks, 0)
+}
+
+/// The same, with the sender's `token`, of which it has the lower [`TOKEN_BITS`] bits.
+#[inline(always)]
+pub(super) fn encode_from(address: &Address, marks: Marks, token: u64) -> [u8; ENVELOPE_LEN] {
     // Not by `EnvelopeRepr::to_bytes`, which works bit by bit and takes several times as long: this
     // is done for every packet. Whole words, since a cache line owned by another core is written
     // store by store. A test compares the two.
@@ -83,7 +96,17 @@ pub fn encode(address: &Address, marks: Marks) -> [u8; ENVELOPE_LEN] {
         bytes[53] = grh.hop_limit;
         bytes[56..60].copy_from_slice(&grh.flow_label.to_be_bytes());
     }
+    bytes[54..56].copy_from_slice(&((token >> 32) as u16).to_be_bytes());
+    bytes[60..64].copy_from_slice(&(token as u32).to_be_bytes());
     bytes
+}
+
+/// The sender's token in an envelope; 0 if it has none.
+#[inline(always)]
+pub(super) fn token(bytes: &[u8; ENVELOPE_LEN]) -> u64 {
+    let high = u16::from_be_bytes([bytes[54], bytes[55]]);
+    let low = u32::from_be_bytes([bytes[60], bytes[61], bytes[62], bytes[63]]);
+    u64::from(high) << 32 | u64::from(low)
 }
 
 /// The address and the marks in an envelope; `None` if it is not an envelope of this version.
@@ -189,9 +212,13 @@ mod tests {
                     local_gid,
                     traffic_class,
                     hop_limit,
+                    token_high: 0x0102,
                     flow_label,
+                    token_low: 0x0304_0506,
                 };
-                assert_eq!(encode(&address, DIRECT.only_if(direct)), repr.to_bytes());
+                let bytes = encode_from(&address, DIRECT.only_if(direct), 0x0102_0304_0506);
+                assert_eq!(bytes, repr.to_bytes());
+                assert_eq!(token(&bytes), 0x0102_0304_0506);
             }
         }
     }

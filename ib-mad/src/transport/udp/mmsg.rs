@@ -48,9 +48,9 @@ struct Incoming {
 }
 
 impl Mmsg {
-    pub(super) fn new(trains: bool) -> io::Result<Self> {
+    pub(super) fn new(trains: bool, token: u64) -> io::Result<Self> {
         Ok(Self {
-            outgoing: Outgoing::new(SEND_MAX),
+            outgoing: Outgoing::new(SEND_MAX, token),
             headers: Headers::new(SEND_MAX),
             incoming: Incoming::new()?,
             trains,

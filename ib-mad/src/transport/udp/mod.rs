@@ -3,8 +3,10 @@
 //! Two uses: in place of a fabric, between a load generator and responders; and between a front
 //! door and responders. In both cases the envelope names the fabric's client: the fields of
 //! [`Address`](super::Address) are the client's at both ends, and only
-//! [`Carrier::peer`](super::Carrier::peer) names the other end of the UDP exchange. Packets are
-//! neither authenticated nor encrypted: bind to addresses that only trusted hosts can reach.
+//! [`Carrier::peer`](super::Carrier::peer) names the other end of the UDP exchange. Packets are not
+//! encrypted: bind to addresses that only trusted hosts can reach. A socket can have a token, a
+//! number that it writes into each envelope and whose receivers know it by another way: it proves
+//! that a packet is not from another program that has the address since.
 //!
 //! Runs of packets to one peer are sent as one train (`UDP_SEGMENT`), and trains are received as
 //! one buffer (`UDP_GRO`), which saves most of the kernel's work; on kernels without these options
@@ -24,7 +26,9 @@ use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 
-pub use self::envelope::{DIRECT, ENVELOPE_LEN, Envelope, EnvelopeRepr, decode, encode};
+pub use self::envelope::{
+    DIRECT, ENVELOPE_LEN, Envelope, EnvelopeRepr, TOKEN_BITS, decode, encode,
+};
 use self::mmsg::Mmsg;
 use self::uring::Uring;
 use super::{Malformed, Packet, Transport};
@@ -69,12 +73,14 @@ pub struct UdpOptions {
     pub trains: bool,
     /// The system calls to use.
     pub engine: Engine,
+    /// The token of all packets that it sends, [`TOKEN_BITS`] bits; 0 for none.
+    pub token: u64,
 }
 
 impl UdpOptions {
     /// A separate socket at `listen`, with trains.
     pub fn new(listen: SocketAddr) -> Self {
-        Self { listen, share_port: false, trains: true, engine: Engine::default() }
+        Self { listen, share_port: false, trains: true, engine: Engine::default(), token: 0 }
     }
 }
 
@@ -123,8 +129,9 @@ impl Udp {
     pub fn bind(options: &UdpOptions) -> io::Result<Self> {
         let socket = socket::open(options)?;
         let trains = options.trains && socket::enable_trains(&socket);
-        let uring = || Ok(Backend::Uring(Box::new(Uring::new(socket.as_fd(), trains)?)));
-        let mmsg = || Ok::<_, io::Error>(Backend::Mmsg(Box::new(Mmsg::new(trains)?)));
+        let token = options.token;
+        let uring = || Ok(Backend::Uring(Box::new(Uring::new(socket.as_fd(), trains, token)?)));
+        let mmsg = || Ok::<_, io::Error>(Backend::Mmsg(Box::new(Mmsg::new(trains, token)?)));
         let (backend, second_choice) = match options.engine {
             Engine::Mmsg => (mmsg()?, None),
             Engine::Uring => (uring()?, None),

@@ -113,6 +113,24 @@ on_both_engines! {
         }
     }
 
+    /// A socket that answers shows its own token, not that of the request that it answers.
+    fn packets_have_the_token_of_the_socket_that_sent_them(engine: Engine) {
+        let with = |token| Udp::bind(&UdpOptions { token, ..options(engine, true) }).unwrap();
+        let (mut client, mut server) = (with(0xFFFF_FFFF_FFFF), with(0x1234_5678_9ABC));
+        assert_eq!(client.send(&packets(20, server.local_addr().unwrap())).unwrap(), 20);
+        let requests = receive(&mut server, 20, 7);
+        assert!(requests.iter().all(|packet| packet.carrier.token == 0xFFFF_FFFF_FFFF));
+        assert_eq!(server.send(&requests).unwrap(), 20);
+        let answers = receive(&mut client, 20, 7);
+        assert!(answers.iter().all(|packet| packet.carrier.token == 0x1234_5678_9ABC));
+        // One without a token repeats none.
+        let mut plain = socket(engine, true);
+        assert_eq!(client.send(&packets(1, plain.local_addr().unwrap())).unwrap(), 1);
+        let request = receive(&mut plain, 1, 1);
+        assert_eq!(plain.send(&request).unwrap(), 1);
+        assert_eq!(receive(&mut client, 1, 1)[0].carrier.token, 0);
+    }
+
     /// More packets than any buffer of an engine holds, in either direction.
     fn long_batches_arrive_in_order(engine: Engine) {
         for trains in [true, false] {

@@ -3,7 +3,8 @@
 
 use std::net::SocketAddr;
 
-use super::{DATAGRAM_LEN, ENVELOPE_LEN, UdpCounters, decode, encode};
+use super::envelope::{self, encode_from};
+use super::{DATAGRAM_LEN, ENVELOPE_LEN, UdpCounters, decode};
 use crate::transport::mmsg::{self, Vectors};
 use crate::transport::sockaddr::RawAddress;
 use crate::transport::{Address, Carrier, Marks, Packet};
@@ -33,17 +34,20 @@ pub(super) struct Outgoing {
     vectors: Vectors<1>,
     peers: Box<[RawAddress]>,
     controls: Box<[Control]>,
+    /// Of the socket.
+    token: u64,
 }
 
 impl Outgoing {
-    /// Room for `count` datagrams.
-    pub(super) fn new(count: usize) -> Self {
+    /// Room for `count` datagrams of a socket with this token.
+    pub(super) fn new(count: usize, token: u64) -> Self {
         let empty = Datagram { envelope: [0; ENVELOPE_LEN], mad: [0; MAD_LEN] };
         Self {
             datagrams: vec![empty; count].into_boxed_slice(),
             vectors: Vectors::new(count),
             peers: vec![RawAddress::empty(); count].into_boxed_slice(),
             controls: vec![Control::default(); count].into_boxed_slice(),
+            token,
         }
     }
 
@@ -51,7 +55,7 @@ impl Outgoing {
     pub(super) fn write(&mut self, first: usize, packets: &[Packet], peer: SocketAddr) {
         let places = &mut self.datagrams[first..first + packets.len()];
         for (datagram, packet) in places.iter_mut().zip(packets) {
-            datagram.envelope = encode(&packet.address, packet.carrier.marks);
+            datagram.envelope = encode_from(&packet.address, packet.carrier.marks, self.token);
             datagram.mad = packet.mad;
         }
         self.peers[first] = RawAddress::new(peer).0;
@@ -121,10 +125,10 @@ impl Train {
             let end = (self.offset + self.segment.max(1)).min(bytes.len());
             let datagram = &bytes[self.offset..end];
             match open_datagram(datagram).filter(|_| self.is_whole) {
-                Some((address, marks, mad)) => {
+                Some((address, marks, token, mad)) => {
                     batch[filled].address = address;
                     batch[filled].carrier =
-                        Carrier { peer: self.peer, marks, ..Carrier::default() };
+                        Carrier { peer: self.peer, marks, token, ..Carrier::default() };
                     batch[filled].mad = *mad;
                     filled += 1;
                 }
@@ -144,13 +148,13 @@ impl Train {
 
 /// Splits a datagram into its envelope's contents and its MAD.
 #[inline]
-fn open_datagram(datagram: &[u8]) -> Option<(Address, Marks, &[u8; MAD_LEN])> {
+fn open_datagram(datagram: &[u8]) -> Option<(Address, Marks, u64, &[u8; MAD_LEN])> {
     if datagram.len() != DATAGRAM_LEN {
         return None;
     }
     let (envelope, mad) = datagram.split_first_chunk()?;
     let (address, marks) = decode(envelope)?;
-    Some((address, marks, mad.first_chunk()?))
+    Some((address, marks, envelope::token(envelope), mad.first_chunk()?))
 }
 
 /// Attaches the control message that makes the kernel split a train into datagrams.

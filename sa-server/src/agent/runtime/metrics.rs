@@ -1,6 +1,7 @@
 //! The agent's metrics. `docs/metrics.md` describes them.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Instant;
 
 use prometheus_client::collector::Collector;
@@ -9,18 +10,19 @@ use sa_proto::metrics::{Family, Format, Process, registry_of};
 
 use super::{SharedHost, lock};
 use crate::agent::port::{Port, Reason};
-use crate::watch::http::Page;
+use crate::watch::http::{Connections, Page};
 
 /// What the agent counts, as metrics.
 #[derive(Clone, Debug)]
 pub struct AgentMetrics {
     host: SharedHost,
+    http: Arc<Connections>,
 }
 
 impl AgentMetrics {
     /// Of a host.
     pub fn new(host: SharedHost) -> Self {
-        Self { host }
+        Self { host, http: Arc::default() }
     }
 }
 
@@ -41,6 +43,10 @@ impl Page for AgentMetrics {
         ours.register_collector(Box::new(self.clone()));
         format.render(&registry)
     }
+
+    fn connections(&self) -> Arc<Connections> {
+        Arc::clone(&self.http)
+    }
 }
 
 impl Collector for AgentMetrics {
@@ -56,6 +62,7 @@ impl Collector for AgentMetrics {
         IGNORED.counter(encoder)?.of(counters.ignored)?;
         MALFORMED.counter(encoder)?.of(counters.malformed)?;
         LOST.counter(encoder)?.of(counters.lost)?;
+        self.http.encode(encoder)?;
         let figures: [(Family, Figure); 6] = [
             (FRESH, |port, now| Some(f64::from(u8::from(port.is_fresh(now))))),
             (SILENCE, |port, now| Some(now.duration_since(port.heard()?).as_secs_f64())),

@@ -22,7 +22,7 @@ use super::holding::Answering;
 use super::outage::Outage;
 use super::sessions::{Placed, Sessions};
 use super::status::{ReplicaStatus, Source};
-use super::updates::{Outcome, Updates};
+use super::updates::{AnnouncedDoor, Outcome, Updates};
 
 /// Something for the driver to do.
 #[derive(Debug)]
@@ -61,8 +61,8 @@ pub enum Output {
         lane: usize,
         /// The link.
         link: usize,
-        /// The address, as announced.
-        front_door: String,
+        /// The front door.
+        front_door: AnnouncedDoor,
     },
     /// Requests from no front door are answered from this lane.
     Shut(usize),
@@ -109,7 +109,7 @@ struct Served {
     /// Whether an SM has sent or confirmed it since this process started.
     is_current: bool,
     /// The link whose SM announced its front door, and the announcement.
-    front_door: Option<(usize, String)>,
+    front_door: Option<(usize, AnnouncedDoor)>,
 }
 
 /// A snapshot on its way into service.
@@ -389,7 +389,7 @@ impl Machine {
     /// Follows the SM of `link` in `lane`: its writes, its events and its front door.
     fn follow(&mut self, lane: usize, link: usize) {
         self.outputs.push_back(Output::Follow { lane, link });
-        let announced = (link, self.updates.front_door(link).to_owned());
+        let announced = (link, self.updates.front_door(link).clone());
         if self.served[lane].front_door.as_ref() != Some(&announced) {
             let front_door = announced.1.clone();
             self.served[lane].front_door = Some(announced);
@@ -497,7 +497,10 @@ mod tests {
                 Output::Own(lane) => format!("own {lane}"),
                 Output::Follow { lane, link } => format!("follow {link} in {lane}"),
                 Output::Rest(lane) => format!("rest {lane}"),
-                Output::Admit { lane, front_door, .. } => format!("admit '{front_door}' to {lane}"),
+                Output::Admit { lane, front_door, .. } => {
+                    let AnnouncedDoor { address, token } = front_door;
+                    format!("admit '{address}' by {token} to {lane}")
+                }
                 Output::Shut(lane) => format!("shut {lane}"),
                 Output::Leave(link) => format!("leave {link}"),
                 Output::Answer(link, inquiry, serving) => {
@@ -606,13 +609,17 @@ mod tests {
             let update = Encoder::full(part).map(|mut message| {
                 if let Some(Message::Begin(begin)) = &mut message.message {
                     begin.front_door = format!("door {sm}");
+                    begin.front_door_token = 10 + sm;
                 }
                 message
             });
             update.for_each(|message| machine.handle_message(Instant::now(), link, message));
             let done = texts(&mut machine);
             assert!(done.contains(&format!("follow {link} in {link}")), "{done:?}");
-            assert!(done.contains(&format!("admit 'door {sm}' to {link}")), "{done:?}");
+            assert!(
+                done.contains(&format!("admit 'door {sm}' by {} to {link}", 10 + sm)),
+                "{done:?}"
+            );
             assert_eq!(done.last(), Some(&format!("{link}: ack 1")));
             assert_eq!(machine.status.lane(link).version().session.epoch, epoch);
         }

@@ -42,6 +42,7 @@ use saver::Saver;
 pub use sessions::SESSIONS_MAX;
 pub use sm_url::{ParseSmUrlError, SmUrl};
 pub use status::{LaneStatus, ReplicaStatus, Source, Upstream};
+pub use updates::AnnouncedDoor;
 
 use crate::sm::peers::{self, Peers};
 
@@ -61,8 +62,12 @@ pub struct Identity {
     /// UDP addresses that the front door may send requests to. An unspecified address stands for
     /// this end of the connection to the SM.
     pub front_door: Vec<std::net::SocketAddr>,
+    /// The token in envelopes from there; 0 for none.
+    pub front_door_token: u64,
     /// UDP address that it passes requests to other responders from, if it is at the SM's port.
     pub spill_from: Option<std::net::SocketAddr>,
+    /// The token in envelopes from there; 0 for none.
+    pub spill_token: u64,
     /// GUID of the fabric port and the QP that it answers on, if it has one.
     pub port: Option<(Guid, Qpn)>,
     /// Use of that port.
@@ -295,8 +300,8 @@ impl Replica {
                     }
                 }
                 Output::Admit { lane, link, front_door } => {
-                    let doors = peers::doors(&front_door, &self.urls[link]).await;
-                    self.peers.set_fed(lane, doors);
+                    let doors = peers::doors(&front_door.address, &self.urls[link]).await;
+                    self.peers.set_fed(lane, doors, front_door.token);
                 }
                 Output::Shut(lane) => self.peers.forget(lane),
                 Output::Answer(link, inquiry, serving) => {
@@ -371,6 +376,8 @@ pub fn greeting(identity: &Identity) -> proto::Hello {
         }),
         held: None,
         spill_from: identity.spill_from.map(|address| address.to_string()).unwrap_or_default(),
+        front_door_token: identity.front_door_token,
+        spill_token: identity.spill_token,
         ..proto::Hello::default()
     }
 }

@@ -34,8 +34,17 @@ struct Link {
     lane: Option<usize>,
     /// Port GUID of the manager that published by it last.
     sm_guid: Option<Guid>,
-    /// Address of that manager's front door, as it was announced.
-    front_door: String,
+    /// That manager's front door.
+    front_door: AnnouncedDoor,
+}
+
+/// A manager's front door, as it was announced; with an empty address if it was not.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AnnouncedDoor {
+    /// Its address.
+    pub address: String,
+    /// The token in its envelopes; 0 if it has none.
+    pub token: u64,
 }
 
 /// Where a link stands within an update.
@@ -128,8 +137,8 @@ impl Updates {
         self.sessions.expire(now);
     }
 
-    /// The front door that the SM of a link announced; empty if it announced none.
-    pub(super) fn front_door(&self, link: usize) -> &str {
+    /// The front door that the SM of a link announced.
+    pub(super) fn front_door(&self, link: usize) -> &AnnouncedDoor {
         &self.links[link].front_door
     }
 
@@ -156,7 +165,9 @@ impl Updates {
     ) -> Result<(State, Outcome), UpdateError> {
         match (message.message, state) {
             (Some(Message::Begin(mut begin)), _) => {
-                self.links[link].front_door = std::mem::take(&mut begin.front_door);
+                let address = std::mem::take(&mut begin.front_door);
+                let token = begin.front_door_token;
+                self.links[link].front_door = AnnouncedDoor { address, token };
                 let decoder = Decoder::new(begin)?;
                 let outcome = self.fence(decoder.target().session).unwrap_or(Outcome::Nothing);
                 Ok((State::Receiving(Box::new(decoder)), outcome))

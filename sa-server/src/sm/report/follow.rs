@@ -144,7 +144,7 @@ impl Reporter {
                      not sent"
                 );
             }
-            self.follower.handle_front_doors(doors);
+            self.follower.handle_front_doors(doors, notices.front_door_token);
         }
         if let (Some(sm), Some(named)) = (sm, &notices.spill) {
             self.take_spill(sm, named).await;
@@ -163,7 +163,7 @@ impl Reporter {
         for from in named.from.iter().take(SPILL_FROM_MAX) {
             addresses.extend(peers::doors(from, &sm.url).await);
         }
-        self.follower.handle_spill(addresses);
+        self.follower.handle_spill(addresses, named.from_token);
         if let Some(spill) = &self.spill {
             spill.set_targets(self.lane, &named.targets);
         }

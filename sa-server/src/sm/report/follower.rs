@@ -73,8 +73,8 @@ impl Follower {
         if self.sm != sm {
             sm.clone_into(&mut self.sm);
             self.last_event = 0;
-            self.handle_front_doors(Vec::new());
-            self.handle_spill(Vec::new());
+            self.handle_front_doors(Vec::new(), 0);
+            self.handle_spill(Vec::new(), 0);
         }
         proto::FollowRequest { responder_id: self.responder_id, after: self.last_event }
     }
@@ -96,15 +96,15 @@ impl Follower {
         self.link = Link::Down { retry: None };
     }
 
-    /// The SM's front door has these addresses. Reports leave through the first.
-    pub fn handle_front_doors(&mut self, addresses: Vec<SocketAddr>) {
+    /// The SM's front door has these addresses and this token. Reports leave through the first.
+    pub fn handle_front_doors(&mut self, addresses: Vec<SocketAddr>, token: u64) {
         self.front_door = addresses.first().copied();
-        self.peers.set_doors(self.lane, addresses);
+        self.peers.set_doors(self.lane, addresses, token);
     }
 
-    /// The responder at the SM's port passes requests on from these addresses.
-    pub fn handle_spill(&mut self, addresses: Vec<SocketAddr>) {
-        self.peers.set_spill(self.lane, addresses);
+    /// The responder at the SM's port passes requests on from these addresses, with this token.
+    pub fn handle_spill(&mut self, addresses: Vec<SocketAddr>, token: u64) {
+        self.peers.set_spill(self.lane, addresses, token);
     }
 
     /// Takes events from the stream; returns how many were ignored because they carry no Notice.

@@ -58,6 +58,9 @@ pub struct Counters {
     pub other_class: u64,
     /// Dropped: an answer from an address that no responder announced.
     pub unregistered: u64,
+    /// Dropped: an answer from the address of a responder, without its token: another program has
+    /// the address, or wrote it.
+    pub forged: u64,
     /// Answers that the fabric could not deliver.
     pub undelivered: u64,
     /// Dropped: they may have waited at the port while this process was stopped.
@@ -80,6 +83,15 @@ pub struct FrontDoor {
     return_way: ReturnWay,
     /// Packets forwarded and dropped. The caller counts `overflow`.
     pub counters: Counters,
+}
+
+/// Where envelopes of a front door come from, as responders learn it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AnnouncedDoor {
+    /// The address of the socket, possibly unspecified.
+    pub address: String,
+    /// The token in the envelopes.
+    pub token: u64,
 }
 
 /// Where a packet from the fabric goes.
@@ -206,6 +218,10 @@ impl FrontDoor {
             self.counters.unregistered += 1;
             return false;
         };
+        if !has_token(responders, peer, packet.carrier.token) {
+            self.counters.forged += 1;
+            return false;
+        }
         let mad = SaMad::new(&packet.mad);
         let (header, rmpp) = (mad.header(), mad.rmpp());
         if header.mgmt_class() != MgmtClass::SUBN_ADM {
@@ -246,6 +262,13 @@ impl FrontDoor {
 
 fn is_registered(responders: &[Responder], peer: SocketAddr) -> bool {
     responders.iter().any(|responder| responder.front_door.contains(&peer))
+}
+
+/// Whether a responder with this address has this token, or none: any user of its host can have the
+/// address once it has ended.
+fn has_token(responders: &[Responder], peer: SocketAddr, token: u64) -> bool {
+    let mut at_peer = responders.iter().filter(|responder| responder.front_door.contains(&peer));
+    at_peer.any(|responder| [0, token].contains(&responder.front_door_token))
 }
 
 /// The responder for a client, of those that serve `session`, and its address.
@@ -458,6 +481,23 @@ mod tests {
         assert!(door.release(Instant::now(), &list, &mut answer));
         assert_eq!(answer.carrier.peer, None);
         assert_eq!((door.counters.unregistered, door.counters.answers), (2, 1));
+    }
+
+    /// Regression: once a responder had ended, any user of its host could bind its port and answer
+    /// in its place until the end of its connection was noticed.
+    #[test]
+    fn answers_of_a_responder_have_its_token() {
+        let mut door = open_door();
+        let mut list = responders([1]);
+        list[0].front_door_token = 77;
+        let mut answer = |token| {
+            let mut answer = packet(4, Method::GET_RESP, 1);
+            answer.carrier.peer = Some(([127, 0, 0, 1], 9001).into());
+            answer.carrier.token = token;
+            door.release(Instant::now(), &list, &mut answer)
+        };
+        assert_eq!([0, 76, 77].map(&mut answer), [false, false, true]);
+        assert_eq!((door.counters.forged, door.counters.answers), (2, 1));
     }
 
     /// A responder that connected meanwhile may be the client's by hash, but does not hold the

@@ -14,8 +14,9 @@ use crate::observe::Responder;
 pub struct Spill {
     /// Its id in the feed; 0 if no responder reads the port.
     reader: u64,
-    /// Where it sends from; all responders accept requests from there.
-    from: Option<SocketAddr>,
+    /// Where it sends from, and the token in what it sends; all responders accept requests from
+    /// there.
+    from: Option<(SocketAddr, u64)>,
     targets: Vec<SpillTarget>,
 }
 
@@ -26,6 +27,8 @@ struct SpillTarget {
     addresses: Arc<[SocketAddr]>,
     /// Whether it may answer from its own port.
     is_direct: bool,
+    /// The token in what it sends.
+    token: u64,
 }
 
 impl Spill {
@@ -39,11 +42,13 @@ impl Spill {
     ) -> Self {
         let (Some(reader), Some(session)) = (reader, session) else { return Self::default() };
         let entry = responders.iter().find(|responder| responder.id == reader);
-        let Some(from) = entry.and_then(|entry| entry.spill_from) else { return Self::default() };
+        let from = entry.and_then(|entry| Some((entry.spill_from?, entry.spill_token)));
+        let Some(from) = from else { return Self::default() };
         let others = responders.iter().filter(|responder| responder.id != reader);
         let targets = others.filter(|responder| responder.answers(session)).map(|responder| {
             let addresses = Arc::clone(&responder.front_door);
-            SpillTarget { id: responder.id, addresses, is_direct: is_direct(responder.id) }
+            let (id, token) = (responder.id, responder.front_door_token);
+            SpillTarget { id, addresses, is_direct: is_direct(id), token }
         });
         Self { reader, from: Some(from), targets: targets.collect() }
     }
@@ -53,7 +58,8 @@ impl Spill {
     pub(crate) fn message(&self, responder: u64) -> proto::Spill {
         let targets = self.targets.iter().filter(|_| responder == self.reader);
         proto::Spill {
-            from: self.from.iter().map(ToString::to_string).collect(),
+            from: self.from.iter().map(|(from, _)| from.to_string()).collect(),
+            from_token: self.from.map_or(0, |(_, token)| token),
             targets: targets.map(SpillTarget::message).collect(),
         }
     }
@@ -65,6 +71,7 @@ impl SpillTarget {
             responder_id: self.id,
             addresses: self.addresses.iter().map(ToString::to_string).collect(),
             direct: self.is_direct,
+            token: self.token,
         }
     }
 }
@@ -87,6 +94,8 @@ mod tests {
             responder_id: id,
             front_door: vec![format!("192.0.2.{id}:9000")],
             spill_from: spill_from.to_owned(),
+            front_door_token: 10 + id,
+            spill_token: 20 + id,
             ..Hello::default()
         };
         let origin = Origin { ip: ip.parse().unwrap(), is_identified: true };
@@ -104,11 +113,13 @@ mod tests {
             responder_id: id,
             addresses: vec![format!("192.0.2.{id}:9000")],
             direct,
+            token: 10 + id,
         };
         assert_eq!(to_reader.targets, [expected(2, false), expected(3, true)]);
         assert_eq!(to_reader.from, ["0.0.0.0:700"]);
         let to_other = spill.message(2);
         assert!(to_other.targets.is_empty() && to_other.from == to_reader.from);
+        assert_eq!((to_other.from_token, to_reader.from_token), (21, 21));
     }
 
     #[test]

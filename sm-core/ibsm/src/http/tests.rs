@@ -67,6 +67,19 @@ async fn a_connection_ends_whose_client_reads_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_connection_that_brings_no_http_is_counted_and_one_that_is_not_read_only_once() {
+    let patience = || Patience { stall: SHORT, answer: NEVER };
+    let (mut client, totals, served) = serve_one(patience());
+    client.write_all(b"no HTTP at all\r\n\r\n").await.unwrap();
+    served.await.unwrap();
+    assert_eq!((totals.failed.load(Relaxed), unread(&totals)), (1, 0));
+    let (mut client, totals, served) = serve_one(patience());
+    ask(&mut client, "/long").await;
+    served.await.unwrap();
+    assert_eq!((totals.failed.load(Relaxed), unread(&totals)), (0, 1));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_connection_ends_whose_client_reads_a_byte_now_and_then() {
     for path in ["/long", "/lasting"] {
         let patience = Patience { stall: NEVER, answer: SHORT };

@@ -33,6 +33,9 @@ pub(super) struct Door {
     warning_due: Option<Instant>,
     /// Dropped queries at the last warning.
     warned: u64,
+    /// The same of forged answers.
+    forged_due: Option<Instant>,
+    forged_warned: u64,
 }
 
 impl Door {
@@ -49,6 +52,8 @@ impl Door {
             stale_until: None,
             warning_due: None,
             warned: 0,
+            forged_due: None,
+            forged_warned: 0,
         }
     }
 
@@ -120,8 +125,18 @@ impl Door {
         self.outgoing.consume(count);
     }
 
-    /// Warns, at intervals, of queries that were dropped for lack of a responder.
+    /// Warns, at intervals, of queries that were dropped for lack of a responder, and of answers
+    /// that were forged.
     pub(super) fn warn_of_drops(&mut self, now: Instant) {
+        let forged = self.logic.counters.forged;
+        if forged > self.forged_warned && self.forged_due.is_none_or(|due| now >= due) {
+            warn!(
+                "{forged} SA answers dropped so far: they came from the address of a responder and \
+                 do not have its token; another program has the address, or pretends to"
+            );
+            self.forged_warned = forged;
+            self.forged_due = Some(now + WARNING_INTERVAL);
+        }
         let dropped = self.logic.counters.no_responder;
         if dropped > self.warned && self.warning_due.is_none_or(|due| now >= due) {
             warn!(

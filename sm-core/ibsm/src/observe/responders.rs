@@ -9,6 +9,7 @@ use arc_swap::{ArcSwap, Guard};
 use ib_mad::text::{cut, printable};
 use ib_mad::types::{Guid, Qpn};
 use sa_proto::crowd::host_of;
+use sa_proto::log_limit::LogLimit;
 use sa_proto::proto::snapshot::{self as proto, FabricPort, Hello};
 use sa_proto::snapshot::{RegistryVersion, Session, Version};
 use sa_proto::state::{DOCUMENTS_MAX, StateVersion};
@@ -79,8 +80,12 @@ pub struct Responder {
     pub software: Arc<str>,
     /// UDP addresses to which the front door may send requests.
     pub front_door: Arc<[SocketAddr]>,
+    /// The token in what comes from there; 0 if it has none, as of an older version.
+    pub front_door_token: u64,
     /// If it is at the SM's port: the UDP address from which it passes requests to others.
     pub spill_from: Option<SocketAddr>,
+    /// The token in what comes from there; 0 if it has none.
+    pub spill_token: u64,
     /// GUID of its fabric port, and the QP on which it answers, if it has one.
     pub port: Option<(Guid, Qpn)>,
     /// The use of that port.
@@ -148,7 +153,9 @@ impl Responder {
             name: printable(cut(&hello.name, TEXT_LEN_MAX)).into(),
             software: printable(cut(&hello.software, TEXT_LEN_MAX)).into(),
             front_door: announced.filter_map(|text| address(text, peer)).collect(),
+            front_door_token: hello.front_door_token,
             spill_from: spill_from(&hello.spill_from, peer),
+            spill_token: hello.spill_token,
             port: hello.port.map(|port| (Guid(port.guid), Qpn(port.qpn & 0xFF_FFFF))),
             usage: hello.port.map(usage).unwrap_or_default(),
             serving,
@@ -212,12 +219,17 @@ fn usage(port: FabricPort) -> PortUse {
     }
 }
 
+/// Lines about announced addresses.
+static LINES: LogLimit = LogLimit::new("announced addresses", 64, Duration::from_secs(1));
+
 fn address(text: &str, peer: Option<Origin>) -> Option<SocketAddr> {
     let Ok(mut address) = text.parse::<SocketAddr>() else {
-        tracing::warn!(
-            address = printable(cut(text, TEXT_LEN_MAX)),
-            "responder announced an invalid front-door address; ignored"
-        );
+        if LINES.permits() {
+            tracing::warn!(
+                address = printable(cut(text, TEXT_LEN_MAX)),
+                "responder announced an invalid front-door address; ignored"
+            );
+        }
         return None;
     };
     if address.ip().is_unspecified() {
@@ -226,11 +238,13 @@ fn address(text: &str, peer: Option<Origin>) -> Option<SocketAddr> {
     if let Some(Origin { ip, is_identified: false }) = peer
         && address.ip().to_canonical() != ip.to_canonical()
     {
-        tracing::warn!(
-            %address, responder = %ip,
-            "responder without a certificate announced a front-door address of another host; \
-             ignored"
-        );
+        if LINES.permits() {
+            tracing::warn!(
+                %address, responder = %ip,
+                "responder without a certificate announced a front-door address of another host; \
+                 ignored"
+            );
+        }
         return None;
     }
     Some(address)

@@ -18,6 +18,7 @@ use tonic::{Request, Response, Status};
 
 use super::answering::{Answering, Answers, PATIENCE, share_of};
 use super::baseline::{self, Baseline, BaselineError};
+use super::computing::Computing;
 use super::events::{self, Begin, EventFeed, Reader, Refusal};
 use super::inspection::{inspection, unknown};
 use super::past::PastError;
@@ -51,6 +52,8 @@ pub(super) struct AdminService {
     pub(super) questions: Places<Share>,
     /// Held while paths are listed.
     pub(super) listing_paths: Arc<Mutex<()>>,
+    /// Answers that are being computed.
+    pub(super) computing: Computing,
 }
 
 /// Those that watch at a time, and of one user or host.
@@ -113,18 +116,10 @@ impl AdminService {
         }))
     }
 
-    /// The node whose counters are requested, by any of its names; all if that is empty.
-    fn counted(&self, name: String) -> Result<Selection, Status> {
-        let mut selection = Selection::of_node(&name);
-        let is_known = |manager: &mut PerfManager| manager.rows().any(|node| selection.takes(node));
-        // One that left the fabric is known by its full name only.
-        let is_known = self.shared.perf.with(is_known).ok_or_else(counters_are_not_read)?;
-        if !is_known && !name.is_empty() {
-            let fabric = Observatory::new(self.shared.clone()).fabric_view();
-            let node = inspect::find(&name, &fabric).map_err(unknown)?;
-            selection = Selection::of_node(&node.guid.to_string());
-        }
-        Ok(selection)
+    /// The node whose counters `share` requests, by any of its names; all if that is empty.
+    async fn counted(&self, share: Share, name: String) -> Result<Selection, Status> {
+        let shared = self.shared.clone();
+        self.computing.compute(share, move || counted(&shared, &name)).await?
     }
 
     /// The busiest links of an earlier time, milliseconds since 1970, at a node by any of its names
@@ -263,6 +258,20 @@ fn baseline_refused(failure: BaselineError) -> Status {
     }
 }
 
+/// The node whose counters are requested, by any of its names; all if that is empty.
+fn counted(shared: &Arc<Shared>, name: &str) -> Result<Selection, Status> {
+    let selection = Selection::of_node(name);
+    let is_known = |manager: &mut PerfManager| manager.rows().any(|node| selection.takes(node));
+    // One that left the fabric is known by its full name only.
+    let is_known = shared.perf.with(is_known).ok_or_else(counters_are_not_read)?;
+    if is_known || name.is_empty() {
+        return Ok(selection);
+    }
+    let fabric = Observatory::new(shared.clone()).fabric_view();
+    let node = inspect::find(name, &fabric).map_err(unknown)?;
+    Ok(Selection::of_node(&node.guid.to_string()))
+}
+
 fn counters_are_not_read() -> Status {
     Status::failed_precondition("counters are not read: set perfmgr TRUE and restart ibsm")
 }
@@ -326,8 +335,11 @@ impl admin::admin_server::Admin for AdminService {
         let mut filter = GroupFilter { mgid: only, ports: None, is_summary: summary };
         if !node.is_empty() {
             let fabric = Observatory::new(self.shared.clone()).fabric_view();
-            let node = inspect::find(&node, &fabric).map_err(unknown)?;
-            filter.ports = Some(inspect::guids_of(node, &fabric));
+            let find = move || {
+                let found = inspect::find(&node, &fabric).map_err(unknown)?;
+                Ok::<_, Status>(inspect::guids_of(found, &fabric))
+            };
+            filter.ports = Some(self.computing.compute(share, find).await??);
         }
         self.answer(share, move |snapshot, send| registered::groups(snapshot, &filter, send))
     }
@@ -356,9 +368,11 @@ impl admin::admin_server::Admin for AdminService {
 
     async fn get_status(
         &self,
-        _request: Request<admin::StatusRequest>,
+        request: Request<admin::StatusRequest>,
     ) -> Result<Response<admin::Status>, Status> {
-        Ok(Response::new(self.shared.status()))
+        let shared = self.shared.clone();
+        let status = self.computing.compute(share_of(&request), move || shared.status());
+        status.await.map(Response::new)
     }
 
     async fn get_topology(
@@ -489,9 +503,11 @@ impl admin::admin_server::Admin for AdminService {
 
     async fn list_problems(
         &self,
-        _request: Request<admin::ProblemsRequest>,
+        request: Request<admin::ProblemsRequest>,
     ) -> Result<Response<admin::Problems>, Status> {
-        Ok(Response::new(self.shared.problems(Instant::now())))
+        let shared = self.shared.clone();
+        let problems = move || shared.problems(Instant::now());
+        self.computing.compute(share_of(&request), problems).await.map(Response::new)
     }
 
     async fn list_events(
@@ -597,7 +613,7 @@ impl admin::admin_server::Admin for AdminService {
         let share = share_of(&request);
         let admin::CountersRequest { node, port } = request.into_inner();
         let perf = self.shared.perf.clone();
-        let selection = self.counted(node)?;
+        let selection = self.counted(share, node).await?;
         self.answer(share, move |_, send| {
             listing::list(&perf, &selection, port, send);
         })
@@ -607,7 +623,8 @@ impl admin::admin_server::Admin for AdminService {
         &self,
         request: Request<admin::TopLinksRequest>,
     ) -> Result<Response<admin::TopLinks>, Status> {
-        let place = self.answering.enter(share_of(&request))?;
+        let share = share_of(&request);
+        let place = self.answering.enter(share)?;
         let admin::TopLinksRequest { node, port, order, count, at_ms } = request.into_inner();
         let order = order.parse().map_err(Status::invalid_argument)?;
         let count = count as usize;
@@ -615,7 +632,8 @@ impl admin::admin_server::Admin for AdminService {
         let top = match at_ms {
             Some(time_ms) => self.top_links_at(time_ms, node, wanted(Selection::default())).await?,
             None => {
-                let (perf, wanted) = (self.shared.perf.clone(), wanted(self.counted(node)?));
+                let selection = self.counted(share, node).await?;
+                let (perf, wanted) = (self.shared.perf.clone(), wanted(selection));
                 // The place is held until the work has ended, also if the caller leaves.
                 let found = tokio::task::spawn_blocking(move || {
                     let top = loads::top(&perf, &wanted);
@@ -646,9 +664,14 @@ impl admin::admin_server::Admin for AdminService {
         &self,
         request: Request<admin::ClearCountersRequest>,
     ) -> Result<Response<admin::CountersCleared>, Status> {
-        let selection = self.counted(request.into_inner().node)?;
-        let cleared = self.shared.perf.clear(Instant::now(), |node| selection.takes(node));
-        let ports = cleared.ok_or_else(counters_are_not_read)? as u64;
+        let (share, shared) = (share_of(&request), self.shared.clone());
+        let node = request.into_inner().node;
+        let clear = move || {
+            let selection = counted(&shared, &node)?;
+            let cleared = shared.perf.clear(Instant::now(), |node| selection.takes(node));
+            cleared.ok_or_else(counters_are_not_read)
+        };
+        let ports = self.computing.compute(share, clear).await?? as u64;
         Ok(Response::new(admin::CountersCleared { ports }))
     }
 
@@ -663,8 +686,10 @@ impl admin::admin_server::Admin for AdminService {
         &self,
         request: Request<admin::VirtualFabricsRequest>,
     ) -> Result<Response<admin::VirtualFabrics>, Status> {
+        let share = share_of(&request);
         let latest = self.shared.history().latest().clone();
-        virtual_fabrics::list(&latest, &request.into_inner().member).map(Response::new)
+        let list = move || virtual_fabrics::list(&latest, &request.into_inner().member);
+        self.computing.compute(share, list).await?.map(Response::new)
     }
 
     async fn measure_routing(

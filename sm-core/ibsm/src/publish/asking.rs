@@ -106,16 +106,15 @@ pub(super) async fn explain(
     }
     let names = shared.names.load_full();
     let snapshot = shared.history().latest().clone();
-    let by_given_name = |text| explained::asked(text, &names, snapshot.fabric());
     let ExplainRequest { source, destination, service_id, qos_class, pkey } = request;
-    let explain = Explain {
-        source: by_given_name(source),
-        destination: by_given_name(destination),
-        service_id,
-        qos_class,
-        pkey,
-        ..Explain::default()
-    };
+    let given = names.clone();
+    // There may be a name for each node.
+    let found = tokio::task::spawn_blocking(move || {
+        [source, destination].map(|text| explained::asked(text, &given, snapshot.fabric()))
+    });
+    let [source, destination] = found.await.map_err(|error| Status::internal(error.to_string()))?;
+    let explain =
+        Explain { source, destination, service_id, qos_class, pkey, ..Explain::default() };
     let (responder, outcome) = ask(shared, explain).await?;
     match outcome {
         Outcome::Json(json) => {

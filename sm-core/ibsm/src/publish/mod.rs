@@ -12,6 +12,7 @@ mod asking;
 mod baseline;
 mod batches;
 mod certificate_end;
+mod computing;
 mod error;
 pub(crate) mod events;
 mod explained;
@@ -65,6 +66,7 @@ use tonic::service::Routes;
 
 use crate::clock::{Clock, HostClock};
 use crate::congestion::CongestionBoard;
+use crate::front_door::AnnouncedDoor;
 use crate::history::Archive;
 use crate::observe::event::EventLog;
 use crate::observe::ports::KeptFabric;
@@ -450,9 +452,9 @@ impl Publisher {
         self.shared.note_rival(session);
     }
 
-    /// Sets the address that the front door's envelopes come from, for responders.
-    pub fn set_front_door(&self, address: String) {
-        self.shared.front_door.store(Arc::new(address));
+    /// Sets where the front door's envelopes come from, for responders.
+    pub fn set_front_door(&self, door: AnnouncedDoor) {
+        self.shared.front_door.store(Arc::new(door));
     }
 
     /// The connected responders.

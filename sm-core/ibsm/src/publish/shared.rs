@@ -16,6 +16,7 @@ use super::outcomes::OutcomeLog;
 use super::{Orders, StateBoard, SyncFollowers, Writers, asking, session};
 use crate::clock::Clock;
 use crate::congestion::CongestionBoard;
+use crate::front_door::AnnouncedDoor;
 use crate::history::Archive;
 use crate::observe::event::EventLog;
 use crate::observe::moment::Moment;
@@ -41,7 +42,7 @@ pub(super) struct Shared {
     /// The epoch of the last session of this SM that a responder has accepted.
     pub(super) accepted: AtomicU64,
     /// Address of the front door; empty if there is none.
-    pub(super) front_door: ArcSwap<String>,
+    pub(super) front_door: ArcSwap<AnnouncedDoor>,
     /// Operators' names of nodes.
     pub(super) names: ArcSwap<NodeNames>,
     /// Settings in force.

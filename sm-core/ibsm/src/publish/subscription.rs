@@ -7,9 +7,10 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ib_mad::types::Guid;
+use sa_proto::log_limit::LogLimit;
 use sa_proto::proto::snapshot as proto;
 use sa_proto::proto::snapshot::from_sm;
 use sa_proto::snapshot::{Plan, Version};
@@ -28,6 +29,19 @@ use crate::observe::{self, Follower, OF_HOST_MAX, Origin, RESPONDERS_MAX, Report
 
 /// Bytes of messages after which no other is added to a batch.
 const BATCH_LEN: usize = 16 << 10;
+
+/// Lines about connections, of which each has a few, and all have some after a takeover.
+static LINES: LogLimit =
+    LogLimit::new("responders", 4 * RESPONDERS_MAX as u32, Duration::from_secs(1));
+
+/// Logs a line about a connection, unless there were too many.
+macro_rules! line {
+    ($level:ident, $($line:tt)+) => {
+        if LINES.permits() {
+            tracing::$level!($($line)+);
+        }
+    };
+}
 
 /// The feed of one responder, or of a standby.
 pub struct Subscription {
@@ -266,12 +280,14 @@ impl Subscription {
             self.shared.responders.note_hung(self.connection);
         }
         match end {
-            FeedEnd::Silent => tracing::warn!(
+            FeedEnd::Silent => line!(
+                warn,
                 peer = %self.name,
                 "no answer to keepalives: closing the connection; its process or host hangs"
             ),
             FeedEnd::Left(reason) if self.heartbeats.is_some() => {
-                tracing::warn!(
+                line!(
+                    warn,
                     standby = %self.name, %reason,
                     "a standby that follows the registry disconnected"
                 );
@@ -280,11 +296,11 @@ impl Subscription {
                 tracing::debug!(client = %self.name, %reason, "snapshot client disconnected");
             }
             FeedEnd::Left(reason) => {
-                tracing::warn!(responder = %self.name, %reason, "responder disconnected");
+                line!(warn, responder = %self.name, %reason, "responder disconnected");
             }
             FeedEnd::Given(status) => {
                 let reason = status.message();
-                tracing::warn!(responder = %self.name, reason, "closing the feed to a responder");
+                line!(warn, responder = %self.name, reason, "closing the feed to a responder");
                 self.shared.counters.given_up.fetch_add(1, Relaxed);
             }
             FeedEnd::Closing => tracing::debug!(responder = %self.name, "feed ended"),
@@ -361,11 +377,12 @@ impl Subscription {
         match self.recall.handle(rows, &self.shared.inquiries) {
             Ok(true) => {
                 self.shared.counters.recalled.fetch_add(1, Relaxed);
-                tracing::info!(responder = %self.name, "fetched the registry of a responder");
+                line!(info, responder = %self.name, "fetched the registry of a responder");
             }
             Ok(false) => {}
             Err(error) => {
-                tracing::warn!(
+                line!(
+                    warn,
                     responder = %self.name, %error,
                     "the registry of a responder is unusable"
                 );
@@ -437,14 +454,16 @@ impl Subscription {
                 let serving = serving.as_deref().unwrap_or("nothing yet");
                 let id = format_args!("{:#x}", responder.id);
                 if let Some(sm_guid) = sm_guid {
-                    tracing::info!(
+                    line!(
+                        info,
                         standby = %self.name, %id, port = %sm_guid,
                         "a standby that follows the registry connected"
                     );
                 } else if self.is_client {
                     tracing::debug!(client = %self.name, %id, serving, "snapshot client connected");
                 } else {
-                    tracing::info!(
+                    line!(
+                        info,
                         responder = %self.name, %id,
                         front_door = ?responder.front_door, serving, "responder connected"
                     );
@@ -459,7 +478,8 @@ impl Subscription {
             }
             Event::Acked(version, Some(serving)) => {
                 if !same_fabric(version, self.acked) {
-                    tracing::error!(
+                    line!(
+                        error,
                         responder = %self.name, %version, %serving,
                         "responder cannot build its tables from the published snapshot; it keeps \
                          answering from the previous one"
@@ -472,7 +492,7 @@ impl Subscription {
             }
             Event::Acked(version, None) => {
                 if !same_fabric(version, self.acked) && !self.is_client {
-                    tracing::info!(responder = %self.name, %version, "responder serves");
+                    line!(info, responder = %self.name, %version, "responder serves");
                 }
                 self.note_accepted(version);
                 self.shared.counters.acks.fetch_add(1, Relaxed);
@@ -485,7 +505,8 @@ impl Subscription {
                 })
             }
             Event::Resync(reason) => {
-                tracing::info!(
+                line!(
+                    info,
                     responder = %self.name, ?reason,
                     "feed resynchronized: responder requested a full update"
                 );
@@ -494,13 +515,15 @@ impl Subscription {
             }
             Event::Refused(held) => {
                 if held == Version::NONE {
-                    tracing::warn!(
+                    line!(
+                        warn,
                         responder = %self.name,
                         "responder refused an update: it already holds sessions of other managers, \
                          and has no room for another"
                     );
                 } else {
-                    tracing::warn!(
+                    line!(
+                        warn,
                         responder = %self.name, %held,
                         "responder refused an update: it follows a session with a higher epoch"
                     );
@@ -594,7 +617,9 @@ impl Subscription {
         {
             match &mut message.message {
                 Some(from_sm::Message::Begin(begin)) => {
-                    begin.front_door.clone_from(&self.shared.front_door.load());
+                    let door = self.shared.front_door.load();
+                    begin.front_door.clone_from(&door.address);
+                    begin.front_door_token = door.token;
                 }
                 Some(from_sm::Message::End(end)) => {
                     let time = self.shared.registry_time(now).unwrap_or_default();
@@ -613,7 +638,7 @@ impl Subscription {
 impl Drop for Subscription {
     fn drop(&mut self) {
         if self.shared.leave(self.connection) && !self.is_closing {
-            tracing::warn!("the last responder disconnected; SA queries are not answered");
+            line!(warn, "the last responder disconnected; SA queries are not answered");
         }
     }
 }

@@ -6,26 +6,29 @@ use std::os::fd::BorrowedFd;
 
 use ib_mad::transport::udp::{Udp, UdpOptions};
 use ib_mad::transport::{Malformed, Packet, Transport};
+use sa_proto::trust;
 
+use crate::front_door::AnnouncedDoor;
 use crate::node::{BATCH, Node};
 
 /// The UDP socket of the front door.
 pub(super) struct DoorSocket {
     udp: Udp,
+    /// In all envelopes that it sends: another program that has its address later does not know it.
+    token: u64,
     incoming: Box<[Packet]>,
 }
 
 impl DoorSocket {
     pub(super) fn open(listen: SocketAddr) -> io::Result<Self> {
-        Ok(Self {
-            udp: Udp::bind(&UdpOptions::new(listen))?,
-            incoming: vec![Packet::default(); BATCH].into_boxed_slice(),
-        })
+        let token = trust::token()?;
+        let udp = Udp::bind(&UdpOptions { token, ..UdpOptions::new(listen) })?;
+        Ok(Self { udp, token, incoming: vec![Packet::default(); BATCH].into_boxed_slice() })
     }
 
-    /// The address that responders send to.
-    pub(super) fn address(&self) -> io::Result<SocketAddr> {
-        self.udp.local_addr()
+    /// What responders need to know of it.
+    pub(super) fn announced(&self) -> io::Result<AnnouncedDoor> {
+        Ok(AnnouncedDoor { address: self.udp.local_addr()?.to_string(), token: self.token })
     }
 
     /// Datagrams that were malformed.

@@ -327,9 +327,9 @@ fn run(options: Options, starting: &mut Option<Starting>) -> Result<(), RunError
         option: "--front-door",
         source,
     })?;
-    let door_address = door.address()?.to_string();
-    publisher.set_front_door(door_address.clone());
-    registry.set_front_door(door_address);
+    let announced = door.announced()?;
+    publisher.set_front_door(announced.clone());
+    registry.set_front_door(announced);
     baseline::start(config.expected_topology.as_deref(), &state, &publisher)?;
     let metrics = metrics::Metrics::default();
     let http = Arc::<Totals>::default();

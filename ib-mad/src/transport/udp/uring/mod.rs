@@ -83,7 +83,7 @@ impl Sent {
 impl Uring {
     /// A ring for `socket`, which must stay open as long. It belongs to the thread that first
     /// receives or sends. Requires Linux 6.1.
-    pub(super) fn new(socket: BorrowedFd<'_>, trains: bool) -> io::Result<Self> {
+    pub(super) fn new(socket: BorrowedFd<'_>, trains: bool, token: u64) -> io::Result<Self> {
         let ring = IoUring::builder()
             .dontfork()
             .setup_single_issuer()
@@ -99,7 +99,7 @@ impl Uring {
             ring,
             buffers,
             template: Box::new(Buffers::template()),
-            outgoing: Outgoing::new(PLACES),
+            outgoing: Outgoing::new(PLACES, token),
             headers: Headers::new(PLACES),
             taken: 0,
             under_way: 0,

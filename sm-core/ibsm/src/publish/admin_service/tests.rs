@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use sa_proto::serve::{Caller, Grounds};
 use sa_proto::snapshot::HistoryLimits;
 use sa_proto::trust::Role;
@@ -30,6 +32,7 @@ fn service() -> (AdminService, watch::Sender<()>) {
         measuring: Default::default(),
         answering: Default::default(),
         listing_paths: Default::default(),
+        computing: Default::default(),
         watchers: Places::new(WATCHERS_MAX, WATCHERS_OF_PEER_MAX),
         questions: Places::new(QUESTIONS_MAX, QUESTIONS_OF_PEER_MAX),
     };
@@ -74,6 +77,22 @@ async fn one_user_watches_a_limited_number_of_times_and_shuts_out_no_other() {
     let all = others.iter().filter(|watching| watching.is_ok()).count();
     assert!(all + mine.len() <= WATCHERS_MAX, "{all}");
     assert!(others.last().is_some_and(Result::is_err));
+}
+
+/// Regression: these were computed by the threads that move messages.
+#[tokio::test]
+async fn what_takes_long_waits_for_its_turn() {
+    let (service, _closing) = service();
+    let turns = service.computing.turns_of(Share::User(7));
+    let all = turns.available_permits() as u32;
+    let held = turns.acquire_many(all).await.unwrap();
+    let wait = Duration::from_millis(20);
+    let fabrics = || service.list_virtual_fabrics(of(7, Default::default()));
+    let status = || service.get_status(of(7, Default::default()));
+    assert!(timeout(wait, fabrics()).await.is_err() && timeout(wait, status()).await.is_err());
+    assert!(service.get_status(of(8, Default::default())).await.is_ok(), "another user");
+    drop(held);
+    assert!(fabrics().await.is_ok() && status().await.is_ok());
 }
 
 /// Each of these is counted before anything is computed.

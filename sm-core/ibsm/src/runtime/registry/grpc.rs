@@ -2,11 +2,13 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ib_mad::transport::Packet;
 use ib_mad::types::{Lid, Sl};
 use ib_mad::wire::MAD_LEN;
 use sa_proto::crowd::Share;
+use sa_proto::log_limit::LogLimit;
 use sa_proto::proto::event as event_proto;
 use sa_proto::proto::event::events_server::{Events, EventsServer};
 use sa_proto::proto::partition::partitions_server::PartitionsServer;
@@ -18,6 +20,8 @@ use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status, Streaming};
+
+use crate::front_door::AnnouncedDoor;
 
 use super::notices::{NOTICES_KEPT, NumberedNotice};
 use super::orders::{PartitionDesk, PartitionService};
@@ -43,6 +47,9 @@ const RELAYED_LEN_MAX: usize = RELAYED_MAX * 288;
 
 /// Largest order accepted: its GUIDs, with room.
 const ORDER_LEN_MAX: usize = 1 << 20;
+
+/// Lines about responders that miss events.
+static LINES: LogLimit = LogLimit::new("events that responders missed", 64, Duration::from_secs(1));
 
 pub(super) fn services(shared: Arc<Shared>, end: watch::Receiver<()>) -> Routes {
     let desk = PartitionDesk::new(shared.clone());
@@ -180,9 +187,13 @@ impl Service {
         let mut end = self.end.clone();
         let mut door = self.shared.front_door.subscribe();
         let mut spill = self.shared.spill.subscribe();
-        let front_door = door.borrow_and_update().clone();
-        let may_pass_on = Some(spill.borrow_and_update().message(responder));
-        let mut message = event_proto::Notices { notices: missed, front_door, spill: may_pass_on };
+        let AnnouncedDoor { address, token } = door.borrow_and_update().clone();
+        let mut message = event_proto::Notices {
+            notices: missed,
+            front_door: address,
+            front_door_token: token,
+            spill: Some(spill.borrow_and_update().message(responder)),
+        };
         loop {
             let sent = tokio::select! {
                 _ = end.changed() => return,
@@ -195,7 +206,10 @@ impl Service {
             tokio::select! {
                 _ = end.changed() => return,
                 () = outbound.closed() => return,
-                _ = door.changed() => message.front_door.clone_from(&door.borrow_and_update()),
+                _ = door.changed() => {
+                    let AnnouncedDoor { address, token } = door.borrow_and_update().clone();
+                    (message.front_door, message.front_door_token) = (address, token);
+                }
                 _ = spill.changed() => {
                     message.spill = Some(spill.borrow_and_update().message(responder));
                 }
@@ -203,8 +217,12 @@ impl Service {
                     Ok(notice) => message.notices.push((*notice).clone()),
                     Err(broadcast::error::RecvError::Lagged(missed)) => {
                         self.shared.counters.notices_missed.add(missed as usize);
-                        tracing::warn!(missed, "events dropped: a responder does not read them \
-                            fast enough");
+                        if LINES.permits() {
+                            tracing::warn!(
+                                missed,
+                                "events dropped: a responder does not read them fast enough"
+                            );
+                        }
                     }
                     Err(broadcast::error::RecvError::Closed) => return,
                 },

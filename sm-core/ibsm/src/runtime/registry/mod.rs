@@ -42,7 +42,7 @@ use tracing::error;
 
 pub use super::store::StoreError;
 pub use super::store::file::{Medium, rewrite};
-use crate::front_door::Spill;
+use crate::front_door::{AnnouncedDoor, Spill};
 use crate::partitions::Site;
 use crate::publish::Publisher;
 pub use dump::SaDumpFile;
@@ -328,8 +328,8 @@ impl RegistryHandle {
     }
 
     /// Sets the front door's address, which is sent to responders.
-    pub(super) fn set_front_door(&self, address: String) {
-        self.shared.front_door.send_replace(address);
+    pub(super) fn set_front_door(&self, door: AnnouncedDoor) {
+        self.shared.front_door.send_replace(door);
     }
 
     /// Sets which responder may pass on requests at the SM's port, and where to.

@@ -19,7 +19,7 @@ use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use super::counters::Counters;
 use super::durable::{Verdict, Write};
 use super::notices::{NOTICES_MAX, NumberedNotice};
-use crate::front_door::Spill;
+use crate::front_door::{AnnouncedDoor, Spill};
 use crate::partitions::Site;
 use crate::publish::{Publisher, Writers};
 use crate::runtime::follow::Progress;
@@ -135,8 +135,8 @@ pub(super) struct Shared {
     pub(super) notices: broadcast::Sender<Arc<NumberedNotice>>,
     /// Notices of the last seconds, for responders that reconnect.
     pub(super) recent: Mutex<VecDeque<(Instant, Arc<NumberedNotice>)>>,
-    /// The front door's address.
-    pub(super) front_door: watch::Sender<String>,
+    /// Where the front door's envelopes come from.
+    pub(super) front_door: watch::Sender<AnnouncedDoor>,
     /// Who may pass on requests at the SM's port, and where to.
     pub(super) spill: watch::Sender<Spill>,
     /// Members of MLIDs whose members changed, until the service loop takes them.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 
 use ib_mad::wire::attribute::SmState;
+use sa_proto::log_limit;
 use sa_proto::snapshot::Version;
 
 use super::Service;
@@ -180,7 +181,8 @@ impl Service {
         ]
     }
 
-    /// Connections of `--http`, and callers and connections of `--api`.
+    /// Connections of `--http`, and callers and connections of `--api`; lines about peers that were
+    /// left out of the log.
     fn measure_http(&self) -> Vec<Metric> {
         let mut metrics = of_connections(
             &self.http,
@@ -190,8 +192,15 @@ impl Service {
                 "http_requests_late",
                 "http_answers_unread",
                 "http_answers_refused",
+                "http_connections_failed",
+                "http_connections_unaccepted",
             ],
         );
+        metrics.push(Metric::counter(
+            "log_lines_left_out",
+            "Log lines about peers that were left out: there were too many",
+            log_limit::left_out(),
+        ));
         if let Some(api) = &self.api {
             metrics.push(Metric::counter(
                 "api_callers_refused",
@@ -206,6 +215,8 @@ impl Service {
                     "api_requests_late",
                     "api_answers_unread",
                     "api_answers_refused",
+                    "api_connections_failed",
+                    "api_connections_unaccepted",
                 ],
             ));
         }
@@ -516,6 +527,7 @@ impl Service {
             dropped("no_responder", door.no_responder),
             dropped("other_class", door.other_class),
             dropped("unregistered", door.unregistered),
+            dropped("forged", door.forged),
             dropped("not_master", door.not_master),
             dropped("stale", door.stale),
             dropped("overflow", door.overflow),
@@ -644,7 +656,7 @@ impl Service {
 }
 
 /// What happened to connections of an HTTP server, under these names.
-fn of_connections(totals: &Totals, names: [&'static str; 5]) -> Vec<Metric> {
+fn of_connections(totals: &Totals, names: [&'static str; 7]) -> Vec<Metric> {
     let rows = [
         (
             &totals.refused,
@@ -654,6 +666,8 @@ fn of_connections(totals: &Totals, names: [&'static str; 5]) -> Vec<Metric> {
         (&totals.late, "Handshakes and requests given up: they did not arrive in time"),
         (&totals.unread, "Connections closed because their client did not read an answer in time"),
         (&totals.crowded, "Requests refused because too many long answers were being sent"),
+        (&totals.failed, "Connections that broke, or whose handshake or request is malformed"),
+        (&totals.unaccepted, "Failures to accept: no descriptors are left; connections wait"),
     ];
     let named = names.into_iter().zip(rows);
     named.map(|(name, (total, help))| Metric::counter(name, help, total.load(Relaxed))).collect()
