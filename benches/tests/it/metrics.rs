@@ -150,7 +150,7 @@ async fn every_request_is_answered_dropped_or_in_flight_and_no_counter_falls() {
 
 /// Documented metrics of managers that are followed, share a store, run at a umad port, serve the
 /// API, pass events to a program or control congestion.
-const ELSEWHERE: [&str; 27] = [
+const ELSEWHERE: [&str; 29] = [
     "ibsm_api_answers_refused_total",
     "ibsm_api_answers_unread_total",
     "ibsm_api_callers_refused_total",

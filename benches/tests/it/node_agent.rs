@@ -279,12 +279,17 @@ async fn the_next_responder_is_followed_when_one_ends() {
     let mut agent = Agent::start(&[&first.agents, &second.agents], own.gid);
     let asked = request(own.gid, hosts[9].gid);
     agent.ask_until(&asked, is_path);
-    // Which of them it follows depends on the GUID of its switch.
-    let (own, other) = match first.metric("ibsa_agents") {
-        1 => (first, second),
-        _ => (second, first),
+    // Which of them it follows depends on the GUID of its switch, which it learns from the first
+    // that it reaches.
+    let deadline = Instant::now() + PATIENCE;
+    let (own, other) = loop {
+        match (first.metric("ibsa_agents"), second.metric("ibsa_agents")) {
+            (1, 0) => break (first, second),
+            (0, 1) => break (second, first),
+            counts => assert!(Instant::now() < deadline, "{counts:?}"),
+        }
+        std::thread::sleep(Duration::from_millis(10));
     };
-    assert_eq!((own.metric("ibsa_agents"), other.metric("ibsa_agents")), (1, 0));
     drop(own);
     let deadline = Instant::now() + PATIENCE;
     while other.metric("ibsa_agents") == 0 {

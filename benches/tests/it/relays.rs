@@ -345,8 +345,8 @@ fn size(bytes: u64) -> String {
 /// A cable of a host other than the manager's.
 fn cable_of_a_host(stated: &Stated) -> (NodeIndex, u8) {
     let net = stated.net();
-    let hosts = net.nodes().iter().enumerate().filter(|(_, node)| node.kind == NodeKind::Ca);
-    let (last, _) = hosts.last().expect("a host");
+    let mut hosts = net.nodes().iter().enumerate().filter(|(_, node)| node.kind == NodeKind::Ca);
+    let (last, _) = hosts.next_back().expect("a host");
     (NodeIndex(last as u32), 1)
 }
 

@@ -171,7 +171,7 @@ impl Choice {
 
     /// Whether the manager confirms the paths of the responder followed.
     pub fn handle_confirmed(&mut self, now: Instant, is_confirmed: bool) {
-        if self.is_unconfirmed == !is_confirmed || self.followed.is_none() {
+        if self.is_unconfirmed != is_confirmed || self.followed.is_none() {
             return;
         }
         self.is_unconfirmed = !is_confirmed;

@@ -118,8 +118,8 @@ fn no_more_paths_come_than_numb_path_says_or_127() {
 #[test]
 fn costly_requests_of_many_packets_are_charged_to_their_source() {
     let plane = TWO.plane(|_| {});
-    let mut sa = Sa::new(&plane, &RegistryPlane::default());
-    let mut costly = |count: u16| {
+    let costly = |count: u16| {
+        let mut sa = Sa::new(&plane, &RegistryPlane::default());
         let gids: Vec<Gid> = (1..=count).map(gid).collect();
         let (mask, mut data) = data(&gids, &gids, None);
         // No pair has it, so that all are looked at.

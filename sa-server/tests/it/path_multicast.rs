@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::common::{Chain, SM_KEY};
 use crate::golden_support::{Got, Sa};
-use ib_mad::types::{Gid, Lid, PKey, SUBNET_PREFIX_DEFAULT};
+use ib_mad::types::{Gid, Lid, Mtu, PKey, Rate, SUBNET_PREFIX_DEFAULT};
 use ib_mad::wire::mad::{Method, Status};
 use ib_mad::wire::record::path::component as path;
 use ib_mad::wire::record::{McMemberRecord, PathRecord};
@@ -32,8 +32,8 @@ fn registry() -> RegistryPlane {
         .set_mgid(mgid())
         .set_mlid(MLID)
         .set_pkey(PKey(0x8005))
-        .set_mtu(4)
-        .set_rate(3);
+        .set_mtu(Mtu::B2048)
+        .set_rate(Rate::Gbps10);
     let rid = MulticastMemberRid { mgid: mgid(), port_gid: gid(2) };
     RegistryPlane {
         groups: [Arc::new(MulticastGroup { mgid: mgid(), record, predefined: false })]
@@ -50,7 +50,7 @@ fn registry() -> RegistryPlane {
 fn asked(method: Method, requester: u16, mask: ComponentMask, sm_key: u64) -> (Status, Lid) {
     let plane = CHAIN.plane(|port| {
         let is_member = [1, 2].iter().any(|&lid| Chain::host_guid(lid) == port.guid);
-        port.pkeys = vec![PKey(if is_member { 0x8005 } else { 0x8006 })];
+        port.pkeys = vec![PKey(if is_member { 0x8005 } else { 0x8006 })].into();
     });
     let mut mad = [0; 256];
     let mut view = SaMad::new(&mut mad);

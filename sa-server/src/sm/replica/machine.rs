@@ -534,7 +534,7 @@ mod tests {
         assert_eq!(texts(&mut machine), ["1: hello 3"]);
         assert_eq!(
             feed(&mut machine, 1, &snapshot(5, 3, 1)),
-            ["follow 1 in 0", "admit '' to 0", "1: ack 3"]
+            ["follow 1 in 0", "admit '' by 0 to 0", "1: ack 3"]
         );
         assert_eq!(machine.status.source(), Source::Sm("http://sm1:1".into()), "confirmed");
     }
@@ -543,11 +543,21 @@ mod tests {
     fn a_snapshot_is_acknowledged_and_kept_once_it_is_served() {
         let mut machine = connected();
         let done = feed(&mut machine, 0, &snapshot(5, 1, 1));
-        assert_eq!(done, ["install 1", "follow 0 in 0", "admit '' to 0", "save 1", "0: ack 1"]);
+        assert_eq!(
+            done,
+            ["install 1", "follow 0 in 0", "admit '' by 0 to 0", "save 1", "0: ack 1"]
+        );
         let done = feed(&mut machine, 1, &snapshot(6, 2, 1));
         assert_eq!(
             done,
-            ["install 2", "follow 1 in 0", "admit '' to 0", "save 2", "1: ack 2", "0: refused"]
+            [
+                "install 2",
+                "follow 1 in 0",
+                "admit '' by 0 to 0",
+                "save 2",
+                "1: ack 2",
+                "0: refused"
+            ]
         );
         assert_eq!(feed(&mut machine, 0, &snapshot(5, 9, 9)), ["0: refused"]);
         assert_eq!(machine.status.version().fabric_generation, 2);
