@@ -7,13 +7,17 @@
 use std::time::{Duration, Instant};
 
 use fabric_sim::Endpoint;
-use ib_mad::types::{Gid, Guid, Lid, Mtu, PKey, Rate};
+use ib_mad::types::{Gid, Guid, Lid, Mtu, PKey, Qpn, Rate};
 use ib_mad::wire::MAD_LEN;
-use ib_mad::wire::mad::{Method, Status};
+use ib_mad::wire::attribute::{InformInfo, ProducerType, TrapNumber};
+use ib_mad::wire::mad::{AttributeId, Method, Status};
+use ib_mad::wire::record::guid_info::component as guid_info;
 use ib_mad::wire::record::mc_member::component as mc;
 use ib_mad::wire::record::path::component as path;
 use ib_mad::wire::record::service::{LEASE_INDEFINITE, component as svc};
-use ib_mad::wire::record::{JoinState, McMemberRecord, PathRecord, Selector, ServiceRecord};
+use ib_mad::wire::record::{
+    GuidInfoRecord, JoinState, McMemberRecord, PathRecord, Selector, ServiceRecord,
+};
 use ib_mad::wire::sa::{ComponentMask, DATA_LEN, SaMad, attribute};
 use sa_proto::snapshot::{MulticastMemberRid, RegistryPlane, ServiceRid};
 
@@ -25,12 +29,24 @@ pub const GROUPS: usize = 6;
 pub const SERVICES: usize = 3;
 /// Leases of further services, seconds. The first is longer than a run, unless a clock jumps.
 const LEASES_S: [u32; 2] = [2000, 12];
-/// Everything that a client registers.
-pub const SLOTS: usize = GROUPS + SERVICES + LEASES_S.len();
+/// The slots before that of a subscription to events, and that of an alias GUID.
+const RECORDS: usize = GROUPS + SERVICES + LEASES_S.len();
+const SUBSCRIPTION: Slot = RECORDS;
+const ALIAS: Slot = RECORDS + 1;
+/// Everything that a client registers, and that without subscription and alias GUID.
+pub const SLOTS: usize = RECORDS + 2;
+/// See [`SLOTS`].
+pub const PLAIN_SLOTS: usize = RECORDS;
+/// First of the clients' alias GUIDs, and its index in a port's table.
+const ALIAS_BASE: u64 = 0x0A11_A500_0000_0000;
+/// See [`ALIAS_BASE`].
+pub const ALIAS_INDEX: usize = 1;
 /// How long an answer may take before the request is repeated.
 pub const ANSWER_TIME: Duration = Duration::from_millis(700);
 /// Requests until a client gives up.
 pub const TRIES_MAX: u32 = 6;
+/// How often of these a client asks the responder's port that it prefers; then that of the SM.
+pub const OWN_PORT_TRIES: u32 = 3;
 /// How long a client that gave a request up goes on with the same: with [`ANSWER_TIME`], what
 /// responders keep writes for while no manager can be reached.
 const GIVEN_UP_TIME: Duration = Duration::from_millis(1500);
@@ -153,6 +169,14 @@ pub struct Client {
     pub guid: Guid,
     /// Its GID.
     pub gid: Gid,
+    /// Its LID, when it asked last.
+    pub lid: Lid,
+    /// How many of [`SLOTS`] it uses.
+    pub slots: usize,
+    /// The responder whose own port it asks first, in place of the SM's port.
+    pub via: Option<usize>,
+    /// Since when it has had no answer to anything it asked.
+    pub waits_since: Option<Instant>,
     /// The request under way.
     pub open: Option<Open>,
     /// What it knows, by slot.
@@ -184,6 +208,10 @@ impl Client {
             endpoint,
             guid,
             gid,
+            lid: Lid::NONE,
+            slots: SLOTS,
+            via: None,
+            waits_since: None,
             open: None,
             known: vec![known; SLOTS],
             next_tid: 0,
@@ -257,12 +285,12 @@ impl Client {
         if !invents {
             return None;
         }
-        let slot = random.below(SLOTS);
+        let slot = random.below(self.slots);
         Some(match random.below(10) {
             0..5 => {
                 let value = match self.known[slot].wanted {
-                    Some(_) if slot < GROUPS || random.one_in(2) => None,
-                    _ if slot < GROUPS => Some(1),
+                    Some(_) if is_yes_or_no(slot) || random.one_in(2) => None,
+                    _ if is_yes_or_no(slot) => Some(1),
                     _ => {
                         self.next_value += 1;
                         Some(self.next_value)
@@ -271,7 +299,7 @@ impl Client {
                 Ask::Put(slot, value)
             }
             // Only trusted requesters may read who is in a group.
-            5..8 => Ask::Get(GROUPS + random.below(SLOTS - GROUPS)),
+            5..8 => Ask::Get(GROUPS + random.below(RECORDS - GROUPS)),
             _ => Ask::Path(others[random.below(others.len())]),
         })
     }
@@ -279,7 +307,7 @@ impl Client {
     /// A read of what was just written.
     pub fn read_after(ask: Ask) -> Option<Ask> {
         match ask {
-            Ask::Put(slot, _) if slot >= GROUPS => Some(Ask::Get(slot)),
+            Ask::Put(slot, _) if (GROUPS..RECORDS).contains(&slot) => Some(Ask::Get(slot)),
             Ask::Put(..) | Ask::Get(_) | Ask::Path(_) => None,
         }
     }
@@ -287,6 +315,7 @@ impl Client {
     /// Begins a request.
     pub fn begin(&mut self, now: Instant, ask: Ask, reign: u64) {
         self.next_tid += 1;
+        self.waits_since.get_or_insert(now);
         let tid = (self.index as u64) << 32 | self.next_tid;
         let mut mad = [0; MAD_LEN];
         self.write(ask, tid, &mut mad);
@@ -310,6 +339,8 @@ impl Client {
     fn write(&self, ask: Ask, tid: u64, mad: &mut [u8; MAD_LEN]) {
         match ask {
             Ask::Put(slot, value) if slot < GROUPS => self.write_member(slot, value, tid, mad),
+            Ask::Put(SUBSCRIPTION, value) => Self::write_subscription(value, tid, mad),
+            Ask::Put(ALIAS, value) => self.write_alias(value, tid, mad),
             Ask::Put(slot, value) => {
                 let method = if value.is_some() { Method::SET } else { Method::DELETE };
                 self.write_service(slot, method, value.unwrap_or(0), tid, mad);
@@ -351,6 +382,38 @@ impl Client {
             .set_scope(5);
     }
 
+    fn write_subscription(value: Value, tid: u64, mad: &mut [u8; MAD_LEN]) {
+        let data = request(mad, Method::SET, AttributeId::INFORM_INFO, tid, ComponentMask(0));
+        InformInfo::of_mut(data)
+            .set_lid_range_begin(Lid(0xFFFF))
+            .set_is_generic(1)
+            .set_subscribe(value.is_some().into())
+            .set_inform_type(0xFFFF)
+            .set_trap_number(TrapNumber(64))
+            .set_qpn(if value.is_some() { Qpn(0) } else { Qpn::GSI })
+            .set_producer_type(ProducerType(0xFF_FFFF));
+    }
+
+    fn write_alias(&self, value: Value, tid: u64, mad: &mut [u8; MAD_LEN]) {
+        let method = if value.is_some() { Method::SET } else { Method::DELETE };
+        let mask = guid_info::LID | guid_info::BLOCK_NUM | guid_info::GUID_1;
+        let data = request(mad, method, attribute::GUID_INFO_RECORD, tid, mask);
+        let mut guids = [0; 64];
+        let alias = value.map_or(0, |value| self.alias(value).0);
+        guids[8 * ALIAS_INDEX..][..8].copy_from_slice(&alias.to_be_bytes());
+        GuidInfoRecord::of_mut(data).set_lid(self.lid).set_block_num(0).set_guid_info(guids);
+    }
+
+    fn alias(&self, value: u32) -> Guid {
+        Guid(ALIAS_BASE | (self.index as u64) << 32 | u64::from(value))
+    }
+
+    /// The alias GUID that its port must have, if that is certain: 0 for none.
+    pub fn alias_wanted(&self) -> Option<Guid> {
+        let [value] = self.known[ALIAS].may_be[..] else { return None };
+        Some(value.map_or(Guid(0), |value| self.alias(value)))
+    }
+
     fn write_service(
         &self,
         slot: Slot,
@@ -388,6 +451,14 @@ impl Client {
             let member = plane.members.find(rid)?;
             return (member.join_state & 1 != 0).then_some(1);
         }
+        if slot == SUBSCRIPTION {
+            let mut rows = plane.subscriptions.iter();
+            return rows.any(|row| row.rid.subscriber_gid == self.gid).then_some(1);
+        }
+        if slot == ALIAS {
+            let alias = plane.alias_guids.iter().find(|row| row.port_guid == self.guid)?;
+            return Some(alias.alias.0 as u32);
+        }
         let (service_id, service_gid) = (self.service_id(slot), self.gid);
         let rid = ServiceRid { service_id, service_gid, service_pkey: PKey::DEFAULT_FULL };
         let service = plane.services.find(rid)?;
@@ -404,6 +475,7 @@ impl Client {
         let tid = answer.header().tid() & TID_MASK;
         let open = self.open.take_if(|open| open.tid == tid)?;
         let status = answer.header().status();
+        self.waits_since = None;
         self.totals[usize::from(status != Status::OK)] += 1;
         let finding = match open.ask {
             Ask::Put(slot, value) => {
@@ -506,6 +578,16 @@ pub const TID_MASK: u64 = u64::MAX >> 16;
 /// By how much reads of what is registered may be outdated, and some time for packets.
 pub const READ_AGE_MAX: Duration = Duration::from_millis(1500);
 
+/// Whether a slot has no values but 1.
+fn is_yes_or_no(slot: Slot) -> bool {
+    slot < GROUPS || slot == SUBSCRIPTION
+}
+
+/// Whether what is registered in a slot ends when the port leaves the fabric.
+pub fn ends_with_port(slot: Slot) -> bool {
+    slot < GROUPS || slot >= RECORDS
+}
+
 fn lease_of(slot: Slot) -> Option<Duration> {
     let lease_s = *LEASES_S.get(slot.checked_sub(GROUPS + SERVICES)?)?;
     Some(Duration::from_secs(lease_s.into()))
@@ -599,7 +681,7 @@ mod tests {
     #[test]
     fn a_lease_ends_within_its_error_unless_a_clock_may_have_jumped() {
         let start = Instant::now();
-        let (slot, mut client) = (SLOTS - 1, client(start));
+        let (slot, mut client) = (RECORDS - 1, client(start));
         let lease = lease_of(slot).unwrap();
         let now = start + START;
         ask(&mut client, context(now, None), Ask::Put(slot, Some(5)), Status::OK);

@@ -27,6 +27,19 @@ pub struct Config {
     pub etcd: bool,
     /// Whether the fabric is split between managers, too.
     pub splits: bool,
+    /// Whether responders have ports of their own, which some clients ask; then links of managers
+    /// to the fabric fail, too.
+    pub own_ports: bool,
+    /// Hosts without clients that are switched off and on. Half of them are off at first.
+    pub spare_hosts: usize,
+    /// Whether in some episodes one thing fails alone: then waits are limited.
+    pub single_faults: bool,
+    /// Whether a program orders partitions.
+    pub orders: bool,
+    /// Whether clients subscribe to events, and have alias GUIDs.
+    pub aliases: bool,
+    /// Whether each manager sets an M_Key of its own.
+    pub m_keys: bool,
     /// A defect that is to be found.
     pub plant: Option<Plant>,
     /// Whether the trace is printed.
@@ -58,12 +71,13 @@ impl Plant {
 }
 
 impl Config {
-    /// 40 switches, 128 hosts, 2 managers, 4 responders, 64 clients with 100 requests a second.
+    /// 40 switches, 128 hosts, 2 managers, 4 responders, 64 clients with 100 requests a second. In
+    /// every third seed there are 3 managers.
     pub fn full(seed: u64) -> Self {
         Self {
             seed,
             tree: FatTree { levels: 2, radix: 24, hosts: 128, oversubscription: (1, 3) },
-            managers: 2,
+            managers: if seed.is_multiple_of(3) { 3 } else { 2 },
             responders: 4,
             clients: 64,
             rate: 100,
@@ -72,6 +86,12 @@ impl Config {
             faults: 3,
             etcd: false,
             splits: seed % 4 >= 2,
+            own_ports: seed % 5 >= 2,
+            spare_hosts: 8,
+            single_faults: true,
+            orders: true,
+            aliases: true,
+            m_keys: seed % 7 >= 4,
             plant: None,
             prints: false,
         }
@@ -80,6 +100,6 @@ impl Config {
     /// 6 switches, 16 hosts and 8 clients: for tests.
     pub fn small(seed: u64) -> Self {
         let tree = FatTree { levels: 2, radix: 8, hosts: 16, oversubscription: (1, 1) };
-        Self { tree, responders: 2, clients: 8, rate: 20, ..Self::full(seed) }
+        Self { tree, responders: 2, clients: 8, rate: 20, spare_hosts: 3, ..Self::full(seed) }
     }
 }

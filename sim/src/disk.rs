@@ -12,9 +12,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ibsm::publish::Epochs;
+use ibsm::publish::{EpochFile, Epochs};
 use ibsm::runtime::registry::{Medium, rewrite};
 use redb::{Database, StorageBackend};
+use tempfile::TempDir;
 
 use crate::random::Random;
 use crate::time::HostClock;
@@ -60,6 +61,8 @@ struct State {
     lies: bool,
     /// Size of the log at which it is folded.
     fold_len: usize,
+    /// Where the epoch is kept, once there is one.
+    directory: Option<TempDir>,
 }
 
 #[derive(Debug)]
@@ -156,6 +159,23 @@ impl Disk {
                 None => state.files.remove(&name),
             };
         }
+    }
+
+    /// The file with the epoch of the last session.
+    fn epochs(&self) -> io::Result<EpochFile> {
+        let mut state = self.state();
+        if state.directory.is_none() {
+            let made = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+            state.directory = Some(made?);
+        }
+        let path = state.directory.as_ref().map(|directory| directory.path().to_owned());
+        Ok(EpochFile::new(path.unwrap_or_default()))
+    }
+
+    /// The epoch that it holds; 0 if none.
+    pub fn saved_epoch(&self) -> u64 {
+        let text = self.load().ok().flatten();
+        text.and_then(|text| text.trim().parse().ok()).unwrap_or(0)
     }
 
     /// A small file.
@@ -296,17 +316,22 @@ impl Medium for Disk {
     }
 }
 
+/// As `ibsm` keeps them, in a directory in memory that outlives power failures, since all of it is
+/// synced.
 impl Epochs for Disk {
     fn directory(&self) -> &Path {
         Path::new("simulated")
     }
 
     fn load(&self) -> io::Result<Option<String>> {
-        Ok(self.read("epoch"))
+        self.epochs()?.load()
     }
 
     fn save(&self, epoch: u64) -> io::Result<()> {
-        self.replace("epoch", Some(format!("{epoch}\n")), true)
+        if self.state().faults.is_full {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.epochs()?.save(epoch)
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use fabric_sim::{Fabric, NodeIndex, Probability};
 use ib_mad::wire::attribute::NodeType;
 use ibsm::publish::Orders;
+use ibsm::runtime::ETCD_MEMBERS as MEMBERS;
 
 use crate::config::Config;
 use crate::disk::DiskFaults;
@@ -39,12 +40,20 @@ pub enum Fault {
     Node(NodeIndex),
     /// The links from the switch of a manager's host to other switches fail.
     Split(NodeIndex),
+    /// The link of a manager's host to the fabric fails, while the network between managers works.
+    OwnLink(usize),
+    /// A host without clients is switched off or on, and stays so.
+    Host(usize),
+    /// All responders are killed, and started again.
+    Responders,
     /// The disk of a manager's host fails.
     Disk(usize, DiskFaults),
     /// The time of day of a manager's host is set.
     WallClock(usize, i64),
     /// etcd answers no requests, as during an election.
     EtcdDown,
+    /// A member of etcd answers nothing.
+    EtcdMember(usize),
     /// A manager cannot reach etcd.
     EtcdCut(usize),
     /// Requests of a manager to etcd, and answers, are lost.
@@ -64,9 +73,12 @@ impl Fault {
             | Self::Cut(..)
             | Self::Parts(_)
             | Self::Split(_)
+            | Self::OwnLink(_)
+            | Self::Responders
             | Self::SlowNetwork
             | Self::LossyDatagrams
             | Self::EtcdDown
+            | Self::EtcdMember(_)
             | Self::EtcdCut(_)
             | Self::EtcdLossy(_)
             | Self::Disk(..) => true,
@@ -74,6 +86,7 @@ impl Fault {
             | Self::LossyFabric
             | Self::Link(..)
             | Self::Node(_)
+            | Self::Host(_)
             | Self::WallClock(..)
             | Self::Orders(..) => false,
         }
@@ -86,6 +99,7 @@ impl Fault {
             Self::Kill(Proc::Manager(_))
                 | Self::PowerLoss(_)
                 | Self::Stop(Proc::Manager(_))
+                | Self::OwnLink(_)
                 | Self::Disk(_, DiskFaults { stops_in: Some(_), .. })
         )
     }
@@ -98,15 +112,24 @@ impl Fault {
                 | Self::Parts(_)
                 | Self::Disk(..)
                 | Self::SlowNetwork
+                | Self::Responders
         )
     }
 
     /// Whether ports may leave the fabric.
     pub fn moves_ports(&self) -> bool {
-        matches!(self, Self::LossyFabric | Self::Link(..) | Self::Node(_) | Self::Split(_))
+        matches!(
+            self,
+            Self::LossyFabric
+                | Self::Link(..)
+                | Self::Node(_)
+                | Self::Split(_)
+                | Self::OwnLink(_)
+        )
     }
 
-    fn name(&self) -> &'static str {
+    /// Its name, for people.
+    pub fn name(&self) -> &'static str {
         match self {
             Self::Kill(Proc::Manager(_)) => "manager killed",
             Self::Kill(Proc::Responder(_)) => "responder killed",
@@ -123,12 +146,16 @@ impl Fault {
             Self::Link(..) => "link down",
             Self::Node(_) => "switch down",
             Self::Split(_) => "fabric split",
+            Self::OwnLink(_) => "link of a manager down",
+            Self::Host(_) => "host off or on",
+            Self::Responders => "all responders killed",
             Self::Disk(_, DiskFaults { is_full: true, .. }) => "disk full",
             Self::Disk(_, DiskFaults { kills_in: Some(_), .. }) => "killed while writing",
             Self::Disk(_, DiskFaults { stops_in: Some(_), .. }) => "stopped while writing",
             Self::Disk(..) => "sync failed",
             Self::WallClock(..) => "clock step",
             Self::EtcdDown => "etcd down",
+            Self::EtcdMember(_) => "member of etcd down",
             Self::EtcdCut(_) => "manager cut off from etcd",
             Self::EtcdLossy(_) => "lossy network to etcd",
             Self::Orders(..) => "orders",
@@ -162,8 +189,49 @@ impl Adversary {
         self.caused.iter().map(|(name, count)| (*name, *count)).collect()
     }
 
-    /// The next fault. `hosts`: those of the managers, whose links stay at their end.
-    pub fn choose(&mut self, config: &Config, fabric: &Fabric, hosts: &[NodeIndex]) -> Fault {
+    /// The next fault. `hosts`: those of the managers, whose links stay at their end. `is_single`:
+    /// no other one comes with it.
+    pub fn choose(
+        &mut self,
+        config: &Config,
+        fabric: &Fabric,
+        hosts: &[NodeIndex],
+        is_single: bool,
+    ) -> Fault {
+        let fault = match self.choose_wide(config, is_single) {
+            Some(fault) => fault,
+            None => self.choose_any(config, fabric, hosts),
+        };
+        *self.caused.entry(fault.name()).or_default() += 1;
+        fault
+    }
+
+    /// A fault of those that depend on the configuration, now and then; of the master's more often
+    /// if it is the only one.
+    fn choose_wide(&mut self, config: &Config, is_single: bool) -> Option<Fault> {
+        let random = &mut self.random;
+        if is_single && random.one_in(2) {
+            let manager = random.below(config.managers);
+            if config.etcd && random.one_in(4) {
+                return Some(Fault::EtcdMember(random.below(MEMBERS)));
+            }
+            return Some(match random.below(if config.own_ports { 5 } else { 3 }) {
+                0 => Fault::Kill(Proc::Manager(manager)),
+                1 => Fault::PowerLoss(manager),
+                2 => Fault::Stop(Proc::Manager(manager)),
+                _ => Fault::OwnLink(manager),
+            });
+        }
+        if config.own_ports && random.one_in(10) {
+            return Some(Fault::OwnLink(random.below(config.managers)));
+        }
+        if config.spare_hosts > 0 && random.one_in(6) {
+            return Some(Fault::Host(random.below(config.spare_hosts)));
+        }
+        (config.single_faults && random.one_in(16)).then_some(Fault::Responders)
+    }
+
+    fn choose_any(&mut self, config: &Config, fabric: &Fabric, hosts: &[NodeIndex]) -> Fault {
         let Config { managers, responders, splits, .. } = *config;
         let random = &mut self.random;
         let manager = random.below(managers);
@@ -171,7 +239,7 @@ impl Adversary {
             index if index < managers => Proc::Manager(index),
             index => Proc::Responder(index - managers),
         };
-        let fault = match random.below(if config.etcd { 24 } else { 19 }) {
+        match random.below(if config.etcd { 24 } else { 19 }) {
             0..3 => Fault::Kill(process),
             3 => Fault::PowerLoss(manager),
             4..6 => Fault::Stop(process),
@@ -232,12 +300,13 @@ impl Adversary {
                 let orders = Orders { sweep: !reroute, reroute, ..Orders::default() };
                 Fault::Orders(manager, orders)
             }
+            19 if config.single_faults && random.one_in(2) => {
+                Fault::EtcdMember(random.below(MEMBERS))
+            }
             19 => Fault::EtcdDown,
             20..22 => Fault::EtcdCut(manager),
             _ => Fault::EtcdLossy(manager),
-        };
-        *self.caused.entry(fault.name()).or_default() += 1;
-        fault
+        }
     }
 
     fn link(random: &mut Random, fabric: &Fabric, hosts: &[NodeIndex]) -> Fault {

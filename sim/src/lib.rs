@@ -5,8 +5,9 @@
 //! disk in memory. What carries messages, packets and bytes is simulated, and fails by the seed.
 //!
 //! - [`world`]: the event loop. [`faults`]: what fails, and when. [`oracle`]: what must hold.
-//! - [`manager`], [`responder`], [`client`]: the processes.
+//! - [`manager`], [`responder`], [`client`], [`program`]: the processes.
 //! - [`net`]: the management network. [`disk`]: disks. [`time`]: clocks.
+//! - [`waits`]: how long clients may wait.
 //! - [`trace`]: what happened. [`random`]: seeds.
 
 pub mod client;
@@ -16,11 +17,13 @@ pub mod faults;
 pub mod manager;
 pub mod net;
 pub mod oracle;
+pub mod program;
 pub mod random;
 pub mod responder;
 pub mod time;
 pub mod trace;
 pub mod violation;
+pub mod waits;
 pub mod world;
 
 /// Keeps everything that is computed in parallel on the calling thread.

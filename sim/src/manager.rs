@@ -20,7 +20,8 @@ use ibsm::runtime::EtcdLink;
 use ibsm::runtime::copies::CopyExchange;
 use ibsm::runtime::follow::{self, Output, Progress, Stream};
 use ibsm::runtime::registry::{
-    Next, RegistryHandle, RegistrySetup, RegistryThread, SaDumpFile, WriteStream,
+    Given, Next, OrderFailure, RegistryHandle, RegistrySetup, RegistryThread, SaDumpFile,
+    WriteStream,
 };
 use sa_proto::proto::registry::{Outcome, Outcomes};
 use sa_proto::proto::snapshot::from_responder::Message as Report;
@@ -29,6 +30,7 @@ use sa_proto::state::StateVersion;
 use sm_config::{Settings, SitePolicy};
 use sm_core::manage::lid::LidTable;
 use sm_core::manage::mkey::{MKeyTable, Neighbours};
+use sm_core::registry::PartitionOrder;
 use sm_core::sweep::{DisabledPorts, Origin, Phase, Sweeper, TableFingerprint};
 
 use crate::disk::Disk;
@@ -123,17 +125,18 @@ impl Manager {
         if setup.sync {
             publisher.sync_followers().enable();
         }
+        let progress = Arc::new(Progress::default());
         let registry = RegistrySetup::new(0).map_err(|error| error.to_string())?;
         let dump = SaDumpFile::default();
         let opened = match &setup.etcd {
             Some(link) => {
-                registry.open_in_model(link.clone(), random.draw(), publisher.clone(), dump)
+                let (link, process) = (link.clone(), random.draw());
+                registry.open_in_model(link, process, &progress, publisher.clone(), dump)
             }
             None => registry.open_on(Arc::new(disk.clone()), publisher.clone(), dump),
         };
         let (registry, thread) = opened.map_err(|error| error.to_string())?;
         let registry = Arc::new(registry);
-        let progress = Arc::new(Progress::default());
         if !setup.follows.is_empty() {
             registry.keep_copy(&progress);
         }
@@ -253,6 +256,11 @@ impl Manager {
     pub fn order(&mut self, orders: ibsm::publish::Orders) {
         let now = self.clock.now();
         self.node.handle_orders(now, orders);
+    }
+
+    /// A program orders a partition.
+    pub fn order_partition(&self, order: PartitionOrder) -> Result<Given, OrderFailure> {
+        self.registry.desk().submit(order)
     }
 
     /// A client asks for a connection.
@@ -459,12 +467,12 @@ impl Manager {
     fn write(&self, write: &StateWrite) -> std::io::Result<()> {
         match write.contents() {
             Contents::Followed(name, text) => {
-                let written = self.disk.replace(name, Some(text.clone()), false);
+                let written = self.disk.replace(name, Some(text.clone()), true);
                 // As `ibsm` does: standbys get it even if it cannot be written here.
                 self.publisher.state_board().set_file(name, text);
                 written
             }
-            Contents::Text(name, text) => self.disk.replace(name, Some(text), false),
+            Contents::Text(name, text) => self.disk.replace(name, Some(text), true),
             Contents::Removed(name) => self.disk.replace(name, None, false),
             // It does not follow operators' files, of which there are none.
             Contents::MasterFiles(_) => Ok(()),

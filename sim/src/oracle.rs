@@ -9,15 +9,17 @@
 //!   acknowledged, or it was asked to register again; what it withdrew is gone.
 //! - A read shows what is registered, outdated by no more than is documented while managers can be
 //!   asked; and a write, at the responder that answered it.
+//! - A host keeps its LID, also over takeovers while it is off.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use ib_mad::types::{Guid, Lid};
 use ib_mad::wire::mad::Status;
 use ibsm::node::SuccessionCounters;
 use sa_proto::snapshot::{Checksum, RegistryPlane, Snapshot, Version};
 
-use crate::client::{Client, Finding, GROUPS};
+use crate::client::{Client, Finding, ends_with_port};
 use crate::manager::Manager;
 use crate::violation::{Stored, Violation};
 
@@ -35,6 +37,10 @@ pub struct Oracle {
     forgotten: u64,
     /// Answers by status.
     answers: BTreeMap<u16, u64>,
+    /// LIDs of ports of hosts, which they keep.
+    lids: BTreeMap<Guid, Lid>,
+    /// The longest waits while one thing failed alone, by kind.
+    waits: BTreeMap<&'static str, Duration>,
 }
 
 impl Oracle {
@@ -90,7 +96,7 @@ impl Oracle {
     ) -> Result<(), Violation> {
         for (slot, known) in client.known.iter().enumerate() {
             let (found, permitted) = (client.value_in(plane, slot), known.permitted(now));
-            let has_left = moved && slot < GROUPS && found.is_none();
+            let has_left = moved && ends_with_port(slot) && found.is_none();
             if !has_left && !permitted.contains(&found) {
                 return Err(Violation(format!(
                     "client {} slot {slot}: {found:?} is registered, but answers permit \
@@ -124,6 +130,25 @@ impl Oracle {
     /// Answers by status.
     pub fn answers(&self) -> &BTreeMap<u16, u64> {
         &self.answers
+    }
+
+    /// While everything is settled, a port has this LID: the first one that it got.
+    pub fn check_lid(&mut self, guid: Guid, lid: Lid) -> Result<(), Violation> {
+        match *self.lids.entry(guid).or_insert(lid) {
+            known if known == lid => Ok(()),
+            known => Err(Violation(format!("port {guid} has LID {lid}, and had {known}"))),
+        }
+    }
+
+    /// A client has waited so long for an answer while this failed alone.
+    pub fn note_wait(&mut self, fault: &'static str, waited: Duration) {
+        let longest = self.waits.entry(fault).or_default();
+        *longest = waited.max(*longest);
+    }
+
+    /// The longest waits, by kind of fault.
+    pub fn waits(&self) -> Vec<(&'static str, Duration)> {
+        self.waits.iter().map(|(name, waited)| (*name, *waited)).collect()
     }
 
     /// Fails if an answer shows that something does not hold.
@@ -196,7 +221,6 @@ impl Oracle {
 
 #[cfg(test)]
 mod tests {
-    use ib_mad::types::Guid;
     use sa_proto::snapshot::{RegistryVersion, Session};
 
     use super::*;

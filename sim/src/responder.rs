@@ -8,7 +8,9 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use fabric_sim::{Endpoint, Fabric, NodeIndex};
 use ib_mad::transport::{Packet, Transport};
+use ib_mad::types::{Guid, Qpn};
 use ib_mad::wire::sa::SaMad;
 use ibsm::clock::Clock;
 use sa_proto::proto::snapshot::PortUse;
@@ -25,6 +27,7 @@ use sa_server::stats::Stats;
 use sa_server::tables::cell::Publisher;
 
 use crate::client::TID_MASK;
+use crate::manager::Around;
 use crate::net::{ConnId, Kind, Message, Network, Proc};
 use crate::random::Random;
 use crate::time::HostClock;
@@ -88,6 +91,20 @@ struct Lane {
     serving: Option<Arc<Snapshot>>,
 }
 
+/// What a responder is started with.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    /// Its number.
+    pub index: usize,
+    /// How many managers it follows.
+    pub managers: usize,
+    /// The host at whose port it answers, and the GUID of that port; `None` if it answers only
+    /// what managers pass on.
+    pub port: Option<(NodeIndex, Guid)>,
+    /// See [`Plant::StaleTables`](crate::config::Plant::StaleTables).
+    pub is_stale: bool,
+}
+
 /// A running responder.
 pub struct Responder {
     index: usize,
@@ -102,6 +119,7 @@ pub struct Responder {
     upkeep_due: Instant,
     worker: Worker<Queues>,
     queues: Queues,
+    endpoint: Option<Endpoint>,
     /// Snapshots installed since the oracle looked.
     pub news: Vec<Arc<Snapshot>>,
     /// Answers sent since the world looked: TransactionID, and epoch of what was served.
@@ -113,18 +131,22 @@ pub struct Responder {
 }
 
 impl Responder {
-    /// Starts a responder that receives envelopes at `address` and follows so many managers.
-    /// `kept`: the snapshot of an earlier run.
+    /// Starts a responder. `kept`: the snapshot of an earlier run.
     pub fn start(
-        index: usize,
-        address: SocketAddr,
-        managers: usize,
+        setup: Setup,
         clock: Arc<HostClock>,
         random: Random,
         kept: Option<Arc<Snapshot>>,
-        is_stale: bool,
+        fabric: &mut Fabric,
     ) -> io::Result<Self> {
-        let now = clock.now();
+        let Setup { index, managers, port, is_stale } = setup;
+        let (now, address) = (clock.now(), Proc::Responder(index).address());
+        let own_port = port.map(|(_, guid)| guid);
+        let attach = |(host, _)| fabric.attach(host, 0).map_err(io::Error::other);
+        let endpoint = port.map(attach).transpose()?;
+        if let Some(endpoint) = endpoint {
+            fabric.set_takes_requests(endpoint, true);
+        }
         let publisher = Publisher::new();
         let tables = publisher.reader();
         let builder =
@@ -134,7 +156,8 @@ impl Responder {
         let id = 1 + index as u64;
         let stats = Arc::new(Stats::default());
         let peers = Peers::default();
-        let config = ResponderConfig { doors: peers.clone(), ..ResponderConfig::default() };
+        let doors = peers.clone();
+        let config = ResponderConfig { doors, own_port, ..ResponderConfig::default() };
         let responder = sa_server::serve::responder::Responder::new(tables, config, stats);
         let responder = responder.with_exchange(exchange.worker(0));
         let identity = Identity {
@@ -144,12 +167,12 @@ impl Responder {
             front_door_token: 0,
             spill_from: None,
             spill_token: 0,
-            port: None,
+            port: own_port.map(|guid| (guid, Qpn::GSI)),
             port_use: PortUse::default(),
         };
         let urls = (0..managers).map(|manager| format!("sm{manager}")).collect();
         let status = Arc::<ReplicaStatus>::default();
-        let machine = Machine::new(now, greeting(&identity), urls, None, kept, status);
+        let machine = Machine::new(now, greeting(&identity), urls, own_port, kept, status);
         let lane = |lane| Lane {
             forwarder: Forwarder::new(Forwarding {
                 lane,
@@ -173,6 +196,7 @@ impl Responder {
             upkeep_due: now + UPKEEP_INTERVAL,
             worker: Worker::new(queues.clone(), responder, WorkerConfig::default()),
             queues,
+            endpoint,
             news: Vec::new(),
             answers: Vec::new(),
             saved: None,
@@ -189,6 +213,16 @@ impl Responder {
         self.lanes.iter().filter_map(|lane| lane.serving.as_ref())
     }
 
+    /// Its port on the fabric, if it has one.
+    pub fn endpoint(&self) -> Option<Endpoint> {
+        self.endpoint
+    }
+
+    /// The snapshot that requests at its own port are answered from.
+    pub fn serving_own(&self) -> Option<&Arc<Snapshot>> {
+        self.lanes[self.own].serving.as_ref()
+    }
+
     /// State for people.
     pub fn describe(&self) -> String {
         let lanes = self.lanes.iter().map(|lane| {
@@ -198,8 +232,8 @@ impl Responder {
         format!("own lane {} {}", self.own, lanes.collect::<String>())
     }
 
-    /// Takes a packet of a front door.
-    pub fn handle_datagram(&mut self, packet: Packet) {
+    /// Takes a packet of a front door, or of the fabric.
+    pub fn handle_packet(&mut self, packet: Packet) {
         self.queues.with(|(arrived, _)| arrived.push_back(packet));
     }
 
@@ -330,8 +364,9 @@ impl Responder {
     }
 
     /// Does all that is to be done now. Fails if there is always more to do.
-    pub fn turn(&mut self, net: &mut Network) -> Result<(), Violation> {
+    pub fn turn(&mut self, around: &mut Around<'_>) -> Result<(), Violation> {
         let me = self.id();
+        let Around { fabric, net } = around;
         for _ in 0..TURNS_MAX {
             let now = self.clock.now();
             for (manager, link) in self.links.iter_mut().enumerate() {
@@ -353,7 +388,10 @@ impl Responder {
             let busy = next == Next::Again || !left.is_empty();
             for packet in &left {
                 self.note_answer(packet);
-                net.send_datagram(now, me, packet);
+                match self.endpoint.filter(|_| packet.carrier.peer.is_none()) {
+                    Some(endpoint) => fabric.send(now, endpoint, packet),
+                    None => net.send_datagram(now, me, packet),
+                }
             }
             if !busy {
                 return Ok(());
@@ -367,7 +405,11 @@ impl Responder {
         let door = packet.carrier.peer.and_then(Proc::at);
         let serves =
             |lane: &&Lane| lane.upstream.is_some() && lane.upstream.map(Proc::Manager) == door;
-        if let Some(lane) = self.lanes.iter().find(serves)
+        let lane = match packet.carrier.peer {
+            Some(_) => self.lanes.iter().find(serves),
+            None => self.lanes.get(self.own),
+        };
+        if let Some(lane) = lane
             && let Some(snapshot) = &lane.serving
         {
             let tid = SaMad::new(&packet.mad).header().tid() & TID_MASK;

@@ -1,6 +1,8 @@
 //! The event loop: everything that is due, in the order of virtual time. `traffic` is what arrives
-//! and what clients ask; `processes` how processes run, start, end and fail.
+//! and what clients ask; `processes` how processes run, start, end and fail; `episode` when, and
+//! what must hold then.
 
+mod episode;
 mod processes;
 mod traffic;
 
@@ -17,18 +19,20 @@ use ibsm::runtime::{EtcdLink, EtcdModel};
 use sa_proto::snapshot::{Session, Snapshot};
 use sm_config::Settings;
 
-use crate::client::{Client, Source};
+use crate::client::{Client, PLAIN_SLOTS, SLOTS, Source};
 use crate::config::{Config, Plant};
 use crate::disk::Disk;
 use crate::faults::{Adversary, Fault};
 use crate::manager::{Manager, Setup};
 use crate::net::{NetEvent, Network, Proc};
 use crate::oracle::Oracle;
+use crate::program::Program;
 use crate::random::Random;
 use crate::responder::Responder;
 use crate::time::{HostClock, Timeline};
 use crate::trace::Trace;
 use crate::violation::Violation;
+use episode::Episode;
 
 /// How long the system may take, once faults have stopped, until the subnet is up, all responders
 /// are current and every client is served.
@@ -54,6 +58,10 @@ enum Event {
     Start(Proc),
     /// The master is killed.
     Strike,
+    /// The power of a manager's host fails.
+    Blackout(usize),
+    /// The program may give an order.
+    Order,
     /// A fault begins or ends.
     Fault,
     Repair(Fault),
@@ -136,8 +144,16 @@ pub struct World {
     pub disks: Vec<Disk>,
     responders: Vec<Place<Responder>>,
     clients: Vec<Client>,
+    /// The program that orders partitions.
+    program: Program,
     /// The hosts that they run on.
     client_hosts: Vec<NodeIndex>,
+    /// The hosts of responders with ports of their own, and those without clients, with whether
+    /// they are on.
+    responder_hosts: Vec<NodeIndex>,
+    spares: Vec<(NodeIndex, bool)>,
+    /// What fails at present.
+    episode: Episode,
     /// Ports of clients, for path queries.
     ports: Vec<Guid>,
     adversary: Adversary,
@@ -205,6 +221,8 @@ pub struct Summary {
     pub totals: [u64; 3],
     /// Faults caused, by kind.
     pub faults: Vec<(&'static str, u64)>,
+    /// The longest waits for answers while one thing failed alone, by kind.
+    pub waits: Vec<(&'static str, Duration)>,
 }
 
 impl World {
@@ -239,7 +257,7 @@ impl World {
                 index,
                 host,
                 port: guid_of(&fabric, host)?,
-                settings: settings(index, seed),
+                settings: settings(index, &config),
                 follows: (0..config.managers)
                     .filter(|other| *other != index && !config.etcd)
                     .collect(),
@@ -258,9 +276,31 @@ impl World {
             let endpoint = fabric.attach(node, 0).map_err(|error| error.to_string())?;
             let guid = guid_of(&fabric, node)?;
             let gid = Gid::new(SUBNET_PREFIX_DEFAULT, guid);
-            clients.push(Client::new(index, endpoint, guid, gid, now));
+            let mut client = Client::new(index, endpoint, guid, gid, now);
+            client.slots = if config.aliases { SLOTS } else { PLAIN_SLOTS };
+            clients.push(client);
         }
-        let ports = clients.iter().map(|client| client.guid).collect();
+        let used: BTreeSet<_> = taken.iter().chain(&free).copied().collect();
+        let mut rest: Vec<_> = hosts.iter().copied().filter(|host| !used.contains(host)).collect();
+        let mut responder_hosts = Vec::new();
+        if config.own_ports {
+            for index in 0..config.responders.min(rest.len()) {
+                // In all parts of the fabric.
+                responder_hosts.push(rest.remove(index * rest.len() / config.responders));
+            }
+            let asks_port = |client: &Client| client.index % 3 == 1;
+            for client in clients.iter_mut().filter(|client| asks_port(client)) {
+                client.via = Some(client.index / 3 % responder_hosts.len().max(1));
+            }
+        }
+        let apart = (rest.len() / config.spare_hosts.max(1)).max(1);
+        let spares = rest.into_iter().step_by(apart).take(config.spare_hosts);
+        let spares: Vec<_> =
+            spares.enumerate().map(|(index, host)| (host, !index.is_multiple_of(2))).collect();
+        for (host, _) in spares.iter().filter(|(_, is_on)| !is_on) {
+            fabric.node_down(now, *host).map_err(|error| error.to_string())?;
+        }
+        let ports: Vec<_> = clients.iter().map(|client| client.guid).collect();
         let managers = (0..config.managers).map(|index| Place::new(clock(index as u64)));
         let responders = (0..config.responders).map(|index| Place::new(clock(100 + index as u64)));
         let mut this = Self {
@@ -272,8 +312,12 @@ impl World {
             disks: Vec::new(),
             setups,
             etcd: model,
+            program: Program::new(seed, ports.clone()),
             clients,
             client_hosts: free,
+            responder_hosts,
+            spares,
+            episode: Episode::default(),
             ports,
             adversary: Adversary::new(seed),
             oracle: Oracle::default(),
@@ -311,6 +355,9 @@ impl World {
             let first = random.between(Duration::ZERO, Duration::from_secs(2));
             this.schedule(now + first, Event::Ask(index));
         }
+        if this.config.orders {
+            this.schedule(now + Duration::from_secs(1), Event::Order);
+        }
         Ok(this)
     }
 
@@ -334,28 +381,6 @@ impl World {
         self.trace.line(at, text);
     }
 
-    /// Runs all episodes. Fails with what does not hold.
-    pub fn run(&mut self) -> Result<Summary, Violation> {
-        self.settle("at the start")?;
-        for episode in 0..self.config.episodes {
-            self.note(format_args!("episode {episode}: faults begin"));
-            self.invents = true;
-            let length = self.random.between(Duration::from_secs(3), Duration::from_secs(25));
-            let end = self.now() + length;
-            let faults = 2 * self.config.faults;
-            for _ in 0..faults.min(1 + self.random.below(faults.max(1))) {
-                let first = self.random.between(Duration::ZERO, length / 2);
-                let at = self.now() + first;
-                self.schedule(at, Event::Fault);
-            }
-            self.run_until(end, |_| false)?;
-            self.note(format_args!("episode {episode}: faults end"));
-            self.repair_all();
-            self.settle(&format!("after episode {episode}"))?;
-        }
-        Ok(self.summary())
-    }
-
     /// What happened so far.
     pub fn summary(&self) -> Summary {
         let mut totals = [0; 3];
@@ -370,46 +395,8 @@ impl World {
             simulated: self.elapsed(),
             totals,
             faults: self.adversary.caused(),
+            waits: self.oracle.waits(),
         }
-    }
-
-    /// Runs until everything is as it should be without faults, checks that, and watches for a
-    /// while longer.
-    fn settle(&mut self, when: &str) -> Result<(), Violation> {
-        self.invents = false;
-        let end = self.now() + SETTLE_MAX;
-        let mut next_look = self.now();
-        self.run_until(end, |world| {
-            let now = world.now();
-            if now < next_look {
-                return false;
-            }
-            next_look = now + Duration::from_millis(250);
-            world.unsettled().is_none()
-        })?;
-        if let Some(reason) = self.unsettled() {
-            return Err(Violation(format!(
-                "{when}: not settled {} s after faults stopped: {reason}",
-                SETTLE_MAX.as_secs()
-            )));
-        }
-        self.check(when)?;
-        self.oracle.forget_takeovers(
-            self.managers
-                .iter()
-                .map(|place| place.process.as_ref().map(|manager| manager.succession())),
-        );
-        self.note(format_args!("{when}: settled"));
-        self.invents = true;
-        (self.has_moved, self.was_split) = (false, false);
-        self.sources.clear();
-        self.calm_since = Some(self.now());
-        let end = self.now() + CALM;
-        self.run_until(end, |_| false)?;
-        self.invents = false;
-        let end = self.now() + SETTLE_MAX;
-        self.run_until(end, |world| world.unsettled().is_none())?;
-        self.check(when)
     }
 
     /// The state of all processes, for people.
@@ -425,71 +412,8 @@ impl World {
         managers.chain(responders).collect()
     }
 
-    /// What is not yet as it should be.
-    pub fn unsettled(&self) -> Option<String> {
-        let processes = (0..self.managers.len()).map(Proc::Manager);
-        let mut processes = processes.chain((0..self.responders.len()).map(Proc::Responder));
-        if let Some(process) = processes.find(|process| !self.is_running(*process)) {
-            return Some(format!("{process:?} is not running"));
-        }
-        let publishing: Vec<_> = self.running().filter(|manager| manager.is_publishing()).collect();
-        let [master] = publishing[..] else {
-            return Some(format!("{} managers publish", publishing.len()));
-        };
-        if !master.is_up() {
-            return Some(format!("the subnet is not up: {}", master.describe()));
-        }
-        for (index, place) in self.responders.iter().enumerate() {
-            let serving = place.process.as_ref().into_iter().flat_map(Responder::serving);
-            let mut versions = serving.map(|snapshot| snapshot.version());
-            if !versions.any(|version| version == master.version()) {
-                return Some(format!(
-                    "responder {index} does not serve {}, which is published",
-                    master.version()
-                ));
-            }
-        }
-        let served = self.responders.iter().filter_map(|place| place.process.as_ref());
-        let mut served = served.flat_map(Responder::serving);
-        let current = served.find(|snapshot| snapshot.version() == master.version());
-        // A link may have come back just now.
-        let ports = current.into_iter().flat_map(|snapshot| &snapshot.fabric().nodes);
-        let ports: BTreeSet<Guid> =
-            ports.flat_map(|node| node.ports.iter().map(|port| port.guid)).collect();
-        if let Some(client) = self.clients.iter().find(|client| !ports.contains(&client.guid)) {
-            return Some(format!("the port of client {} is not published", client.index));
-        }
-        if let Some(client) = self.clients.iter().find(|client| !client.is_settled()) {
-            let Client { index, open, known, .. } = client;
-            return Some(format!("client {index} waits: {open:?} {known:?}"));
-        }
-        let routes = self.fabric.check_routes();
-        (!routes.is_whole()).then(|| format!("routes do not deliver: {routes:?}"))
-    }
-
     fn running(&self) -> impl Iterator<Item = &Manager> {
         self.managers.iter().filter_map(|place| place.process.as_ref())
-    }
-
-    /// Checks what must hold while everything is settled.
-    fn check(&mut self, when: &str) -> Result<(), Violation> {
-        let Some(master) = self.running().find(|manager| manager.is_publishing()) else {
-            return Ok(());
-        };
-        let incomplete = self.oracle.had_incomplete_takeover(
-            self.managers.iter().map(|place| place.process.as_ref().map(|m| m.succession())),
-        );
-        let incomplete = incomplete || (self.was_split && self.etcd.is_none());
-        let (plane, now) = (master.plane(), self.now());
-        for client in &self.clients {
-            self.oracle
-                .check_client(now, client, &plane, incomplete)
-                .map_err(|Violation(what)| Violation(format!("{when}: {what}")))?;
-        }
-        if incomplete {
-            self.clients.iter_mut().for_each(|client| client.handle_return(&plane));
-        }
-        Ok(())
     }
 
     fn run_until(
@@ -557,10 +481,12 @@ impl World {
             Event::Net(NetEvent::Datagram(to, packet)) => self.handle_datagram(to, *packet),
             Event::Net(event) => self.handle_net(event),
             Event::Ask(client) => self.ask(client),
-            Event::Late(client, tid, tries) => self.late(client, tid, tries),
+            Event::Late(client, tid, tries) => self.late(client, tid, tries)?,
             Event::Resume(process) => self.resume(process),
             Event::Start(process) => self.start(process)?,
             Event::Strike => self.strike(),
+            Event::Blackout(index) => self.black_out(index),
+            Event::Order => self.order(),
             Event::Fault => self.fault(),
             Event::Repair(fault) => self.repair(&fault),
         }
@@ -582,8 +508,11 @@ impl World {
     }
 }
 
-fn settings(index: usize, seed: u64) -> Settings {
+fn settings(index: usize, config: &Config) -> Settings {
+    let seed = config.seed;
     Settings {
+        m_key: if config.m_keys { 0x1000 + index as u64 } else { 0 },
+        m_key_protection_level: if config.m_keys { 2 } else { 0 },
         sweep_interval: 5,
         // Seconds without a master, or hardly any.
         sminfo_polling_timeout: [1000, 500, 250][seed as usize % 3],

@@ -113,6 +113,7 @@ struct Sums {
     simulated: Duration,
     answers: u64,
     faults: BTreeMap<&'static str, u64>,
+    waits: BTreeMap<&'static str, Duration>,
     failed: Vec<u64>,
 }
 
@@ -216,6 +217,10 @@ impl Sums {
         for (name, count) in &summary.faults {
             *self.faults.entry(name).or_default() += count;
         }
+        for (name, waited) in &summary.waits {
+            let longest = self.waits.entry(name).or_default();
+            *longest = (*waited).max(*longest);
+        }
     }
 
     fn print(&self, out: &mut impl Write, took: Duration) -> io::Result<()> {
@@ -230,6 +235,9 @@ impl Sums {
         )?;
         for (name, count) in &self.faults {
             writeln!(out, "  {count:>6} {name}")?;
+        }
+        for (name, waited) in &self.waits {
+            writeln!(out, "  {:>6.1} s is the longest wait, {name} alone", waited.as_secs_f64())?;
         }
         if !self.failed.is_empty() {
             writeln!(out, "failed: {:?}", self.failed)?;

@@ -12,8 +12,9 @@ use crate::faults::{Fault, uplinks};
 use crate::manager::{Around, Manager, Setup};
 use crate::net::Proc;
 use crate::random::Random;
-use crate::responder::Responder;
+use crate::responder::{self, Responder};
 use crate::violation::Violation;
+use crate::waits;
 
 /// The longest stall of a feed: keepalive ends connections that are silent for longer.
 const STALL_MAX: Duration = Duration::from_secs(4);
@@ -59,6 +60,11 @@ impl World {
             return Ok(());
         }
         place.due = manager.due().map(|due| due.max(self.timeline.now() + PACE));
+        if self.program.asked() == Some(index) {
+            self.poll_program();
+        }
+        let place = &mut self.managers[index];
+        let Some(manager) = &mut place.process else { return Ok(()) };
         let held = manager.held();
         let acknowledges = manager.acknowledges();
         if manager.reported > held && manager.stored().is_some() {
@@ -84,10 +90,14 @@ impl World {
             self.oracle.note_published(version, checksum)?;
         }
         let is_other = |at: usize, place: &Place<Manager>| {
-            at != index && place.process.as_ref().is_some_and(Manager::acknowledges)
+            at != index
+                && !place.is_stopped
+                && place.process.as_ref().is_some_and(Manager::acknowledges)
         };
         let mut others = self.managers.iter().enumerate();
-        self.was_split |= acknowledges && others.any(|(at, place)| is_other(at, place));
+        if acknowledges && others.any(|(at, place)| is_other(at, place)) {
+            self.note_rival(index)?;
+        }
         if begins && self.etcd.is_some() {
             // Registry time continues from the last commit: leases last longer by the time since.
             let now = self.timeline.now();
@@ -112,13 +122,25 @@ impl World {
         let running = running.map(|manager| manager.map(Manager::succession));
         let Some(manager) = &self.managers[index].process else { return Ok(()) };
         let was_split = self.was_split && self.etcd.is_none();
-        if was_split || self.oracle.had_incomplete_takeover(running) {
+        let incomplete = self.oracle.had_incomplete_takeover(running);
+        if let Some((fault, _)) = &self.episode.fault
+            && incomplete
+            && waits::changes_master(fault)
+        {
+            return Err(Violation(format!(
+                "manager {index} has all clients asked, and only {fault:?} failed"
+            )));
+        }
+        if was_split || incomplete {
             return Ok(());
         }
         // Without its disk it publishes the fabric alone, and refuses registrations.
         let Some((_, rows)) = manager.stored() else { return Ok(()) };
         let plane = if self.etcd.is_some() { Arc::new(rows) } else { manager.plane() };
         let now = self.now();
+        self.program.check(&plane).map_err(|what| {
+            Violation(format!("manager {index} begins {}: {what}", manager.version()))
+        })?;
         for client in &self.clients {
             let checked = self.oracle.check_begin(now, client, &plane, self.has_moved);
             checked.map_err(|Violation(what)| {
@@ -136,7 +158,7 @@ impl World {
             return Err(Violation(format!("responder {index} does not rest")));
         }
         let Some(responder) = &mut place.process else { return Ok(()) };
-        responder.turn(&mut self.net)?;
+        responder.turn(&mut Around { fabric: &mut self.fabric, net: &mut self.net })?;
         place.due = responder.due().map(|due| due.max(self.timeline.now() + PACE));
         for (tid, epoch) in std::mem::take(&mut responder.answers) {
             self.sources.insert(tid, (index, place.starts, epoch));
@@ -163,6 +185,13 @@ impl World {
         match process {
             Proc::Manager(index) => {
                 let place = &mut self.managers[index];
+                let epoch = place.session.map_or(0, |session| session.epoch);
+                let saved = self.disks[index].saved_epoch();
+                if saved < epoch {
+                    return Err(Violation(format!(
+                        "manager {index} has led in epoch {epoch}, and finds {saved} on its disk"
+                    )));
+                }
                 place.starts += 1;
                 let random =
                     Random::new(self.config.seed, 1000 * (index as u64 + 1) + place.starts);
@@ -200,14 +229,20 @@ impl World {
                 place.starts += 1;
                 let random =
                     Random::new(self.config.seed, 5000 * (index as u64 + 1) + place.starts);
-                let started = Responder::start(
+                let host = self.responder_hosts.get(index).copied();
+                let guid = host.and_then(|host| self.fabric.port(host, 1)).map(|port| port.guid);
+                let setup = responder::Setup {
                     index,
-                    process.address(),
-                    self.config.managers,
+                    managers: self.config.managers,
+                    port: host.zip(guid),
+                    is_stale: self.config.plant == Some(Plant::StaleTables),
+                };
+                let started = Responder::start(
+                    setup,
                     place.clock.clone(),
                     random,
                     self.kept[index].0.clone(),
-                    self.config.plant == Some(Plant::StaleTables),
+                    &mut self.fabric,
                 );
                 match started {
                     Ok(responder) => {
@@ -223,7 +258,7 @@ impl World {
     }
 
     /// A process ends without a word, and starts again after a while.
-    fn kill(&mut self, process: Proc, after: Duration) {
+    pub(super) fn kill(&mut self, process: Proc, after: Duration) {
         let now = self.now();
         match process {
             Proc::Manager(index) => {
@@ -234,7 +269,13 @@ impl World {
                     self.fabric.detach(now, manager.endpoint());
                 }
             }
-            Proc::Responder(index) => self.responders[index].process = None,
+            Proc::Responder(index) => {
+                self.responders[index].queue.clear();
+                let process = self.responders[index].process.take();
+                if let Some(endpoint) = process.and_then(|responder| responder.endpoint()) {
+                    self.fabric.detach(now, endpoint);
+                }
+            }
         }
         self.set_stopped(process, false);
         self.net.end_process(now, process);
@@ -273,7 +314,9 @@ impl World {
             Proc::Responder(index) => {
                 let place = &mut self.responders[index];
                 place.is_dirty = true;
+                let queue = std::mem::take(&mut place.queue);
                 if let Some(responder) = &mut place.process {
+                    queue.into_iter().for_each(|packet| responder.handle_packet(packet));
                     responder.handle_resume();
                 }
             }
@@ -296,6 +339,14 @@ impl World {
         self.kill(Proc::Manager(index), lasts);
     }
 
+    /// The host of a manager loses power: that whose disk could not write what it was given.
+    pub(super) fn black_out(&mut self, index: usize) {
+        let lasts = self.random.between(Duration::from_millis(100), Duration::from_secs(5));
+        self.note(format_args!("fault: manager {index} loses power after its disk failed"));
+        self.calm_since = None;
+        self.lose_power(index, lasts);
+    }
+
     /// The host of a manager loses power, and boots after this time.
     fn lose_power(&mut self, index: usize, lasts: Duration) {
         let now = self.now();
@@ -314,6 +365,7 @@ impl World {
             &self.config,
             &self.fabric,
             &self.setups.iter().map(|setup| setup.host).collect::<Vec<_>>(),
+            self.episode.is_single,
         );
         let now = self.now();
         self.note(format_args!("fault: {fault:?}"));
@@ -321,11 +373,12 @@ impl World {
             self.calm_since = None;
         }
         // Many defects need a second fault while one manager takes over from another.
-        if fault.stops_manager() && self.random.one_in(2) {
+        let is_single = self.episode.is_single;
+        if fault.stops_manager() && !is_single && self.random.one_in(2) {
             let next = self.random.between(Duration::ZERO, BURST);
             self.schedule(now + next, Event::Fault);
         }
-        if fault.delays_standby() && self.random.one_in(2) {
+        if fault.delays_standby() && !is_single && self.random.one_in(2) {
             let next = self.random.between(Duration::ZERO, BURST);
             self.schedule(now + next, Event::Strike);
         }
@@ -333,6 +386,9 @@ impl World {
         let random = &mut self.random;
         let longest = Duration::from_secs(if random.one_in(2) { 2 } else { 15 });
         let lasts = random.between(Duration::from_millis(100), longest);
+        if is_single {
+            self.episode.fault = Some((fault.clone(), lasts));
+        }
         match fault.clone() {
             Fault::Kill(process) => return self.kill(process, lasts),
             Fault::PowerLoss(index) => return self.lose_power(index, lasts),
@@ -369,6 +425,13 @@ impl World {
                     let _ = self.fabric.link_down(now, leaf, port);
                 }
             }
+            Fault::OwnLink(index) => {
+                // With other faults it may be a split as any other.
+                self.was_split |= !is_single;
+                let _ = self.fabric.link_down(now, self.setups[index].host, 1);
+            }
+            Fault::Host(index) => return self.switch_host(now, index),
+            Fault::Responders => return self.kill_responders(),
             Fault::Node(node) => {
                 let _ = self.fabric.node_down(now, node);
                 self.was_split |= self.is_split();
@@ -378,8 +441,16 @@ impl World {
                     *time = self.replace(Proc::Manager(index)).unwrap_or(*time);
                 }
                 self.disks[index].set_faults(faults);
+                // What was not written is read until then.
+                if faults.failing_syncs > 0 && self.config.single_faults && !is_single {
+                    let after = self.random.between(lasts, lasts + 3 * BURST);
+                    self.schedule(now + after, Event::Blackout(index));
+                }
             }
-            Fault::EtcdDown | Fault::EtcdCut(_) | Fault::EtcdLossy(_) => {
+            Fault::EtcdDown
+            | Fault::EtcdMember(_)
+            | Fault::EtcdCut(_)
+            | Fault::EtcdLossy(_) => {
                 self.set_etcd(&fault, true);
             }
             Fault::WallClock(index, seconds) => {
@@ -413,9 +484,15 @@ impl World {
                     let _ = self.fabric.link_up(now, *leaf, port);
                 }
             }
+            Fault::OwnLink(index) => {
+                let _ = self.fabric.link_up(now, self.setups[*index].host, 1);
+            }
             Fault::Node(node) => _ = self.fabric.node_up(now, *node),
             Fault::Disk(index, _) => self.disks[*index].set_faults(Default::default()),
-            Fault::EtcdDown | Fault::EtcdCut(_) | Fault::EtcdLossy(_) => {
+            Fault::EtcdDown
+            | Fault::EtcdMember(_)
+            | Fault::EtcdCut(_)
+            | Fault::EtcdLossy(_) => {
                 self.set_etcd(fault, false);
             }
             Fault::LossyFabric => self.adversary.set_loss(&mut self.fabric, false),
@@ -427,6 +504,8 @@ impl World {
             | Fault::Kill(_)
             | Fault::PowerLoss(_)
             | Fault::Stop(_)
+            | Fault::Host(_)
+            | Fault::Responders
             | Fault::Orders(..) => return,
         }
         self.note(format_args!("repaired: {fault:?}"));
@@ -449,6 +528,9 @@ impl World {
         let link = |index: usize| self.setups[index].etcd.as_ref();
         match *fault {
             Fault::EtcdDown => self.etcd.iter().for_each(|model| model.set_down(fails)),
+            Fault::EtcdMember(index) => {
+                self.etcd.iter().for_each(|model| model.set_member_down(index, fails));
+            }
             Fault::EtcdCut(index) => link(index).into_iter().for_each(|link| link.set_cut(fails)),
             Fault::EtcdLossy(index) => {
                 link(index).into_iter().for_each(|link| link.set_losses(if fails { 4 } else { 0 }));
@@ -461,7 +543,7 @@ impl World {
     /// learn before it goes on; returns how long it is stopped.
     fn replace(&mut self, process: Proc) -> Option<Duration> {
         let Proc::Manager(index) = process else { return None };
-        if self.config.managers < 2 || self.random.one_in(3) {
+        if self.config.managers < 2 || self.episode.is_single || self.random.one_in(3) {
             return None;
         }
         let other =
@@ -507,7 +589,7 @@ impl World {
                 Event::Repair(fault) => repairs.push(Event::Repair(fault)),
                 Event::Resume(process) => rest.push(Event::Resume(process)),
                 Event::Start(process) => rest.push(Event::Start(process)),
-                Event::Fault | Event::Strike => {}
+                Event::Fault | Event::Strike | Event::Blackout(_) => {}
                 _ => self.agenda.push(entry),
             }
         }

@@ -9,9 +9,10 @@ use ib_mad::types::Lid;
 use ib_mad::wire::sa::SaMad;
 
 use super::{Event, World};
-use crate::client::{ANSWER_TIME, Ask, Client, Context, TID_MASK};
+use crate::client::{ANSWER_TIME, Ask, Client, Context, OWN_PORT_TRIES, TID_MASK};
 use crate::net::{Message, NetEvent, Proc, Received};
 use crate::oracle::Oracle;
+use crate::responder::Responder;
 use crate::violation::Violation;
 
 /// Packets that wait at the port of a stopped process.
@@ -92,7 +93,7 @@ impl World {
                 let place = &mut self.responders[index];
                 place.is_dirty = true;
                 if let Some(responder) = &mut place.process {
-                    responder.handle_datagram(packet);
+                    responder.handle_packet(packet);
                 }
             }
         }
@@ -113,6 +114,21 @@ impl World {
                 }
             } else if let Some(manager) = &mut place.process {
                 manager.handle_packet(&mut packet);
+                place.is_dirty = true;
+            }
+            return Ok(());
+        }
+        let responder = self.responders.iter_mut().find(|place| {
+            let process = place.process.as_ref();
+            process.and_then(Responder::endpoint).is_some_and(|own| own == endpoint)
+        });
+        if let Some(place) = responder {
+            if place.is_stopped {
+                if place.queue.len() < QUEUE_MAX {
+                    place.queue.push(packet);
+                }
+            } else if let Some(responder) = &mut place.process {
+                responder.handle_packet(packet);
                 place.is_dirty = true;
             }
             return Ok(());
@@ -165,9 +181,37 @@ impl World {
 
     fn begin(&mut self, index: usize, ask: Ask) {
         let now = self.now();
+        let port = self.fabric.port(self.client_hosts[index], 1);
+        self.clients[index].lid = port.map_or(Lid::NONE, |port| port.lid);
         self.clients[index].begin(now, ask, self.reign.1);
         self.note(format_args!("client {index} asks {ask:?}"));
         self.send_request(index);
+    }
+
+    /// The program gives an order to a manager that publishes.
+    pub(super) fn order(&mut self) {
+        let now = self.now();
+        let pause = self.program.pause();
+        self.schedule(now + pause, Event::Order);
+        self.poll_program();
+        let Some((slot, order)) = self.program.next_order(self.invents) else { return };
+        let asked = self.managers.iter().enumerate().find_map(|(index, place)| {
+            let manager = place.process.as_ref().filter(|_| !place.is_stopped)?;
+            manager.is_publishing().then_some((index, manager))
+        });
+        let Some((index, manager)) = asked else { return };
+        let given = manager.order_partition(order.clone());
+        self.managers[index].is_dirty = true;
+        let is_taken = given.is_ok();
+        self.program.handle_given(now, slot, index, given);
+        self.note(format_args!("manager {index} is ordered {order:?}: {is_taken}"));
+    }
+
+    /// Looks whether the program's order has an answer.
+    pub(super) fn poll_program(&mut self) {
+        if let Some(news) = self.program.poll(self.timeline.now()) {
+            self.note(format_args!("{news}"));
+        }
     }
 
     fn send_request(&mut self, index: usize) {
@@ -176,27 +220,39 @@ impl World {
         let Some(open) = &mut client.open else { return };
         open.tries += 1;
         let (tid, tries) = (open.tid, open.tries);
-        let port = self.fabric.port(self.client_hosts[index], 1);
-        let sm_lid = port.map_or(Lid::NONE, |port| port.master_sm_lid);
+        let lid = self.asked_lid(index, tries);
         let client = &self.clients[index];
-        if let (Some(open), true) = (&client.open, sm_lid.is_unicast()) {
-            let packet = Packet::new(open.mad, Client::address(sm_lid));
+        if let (Some(open), true) = (&client.open, lid.is_unicast()) {
+            let packet = Packet::new(open.mad, Client::address(lid));
             self.fabric.send(now, client.endpoint, &packet);
         }
         self.schedule(now + ANSWER_TIME, Event::Late(index, tid, tries));
     }
 
-    pub(super) fn late(&mut self, index: usize, tid: u64, tries: u32) {
+    /// The LID that a client sends a request to: that of the responder's port that it prefers, and
+    /// after some times without an answer, or if there is none, that of the SM.
+    fn asked_lid(&self, index: usize, tries: u32) -> Lid {
+        let via = self.clients[index].via.filter(|_| tries <= OWN_PORT_TRIES);
+        let via = via.and_then(|responder| self.responder_hosts.get(responder));
+        let via = via.and_then(|host| self.fabric.port(*host, 1)).map(|port| port.lid);
+        via.filter(|lid| lid.is_unicast()).unwrap_or_else(|| {
+            let port = self.fabric.port(self.client_hosts[index], 1);
+            port.map_or(Lid::NONE, |port| port.master_sm_lid)
+        })
+    }
+
+    pub(super) fn late(&mut self, index: usize, tid: u64, tries: u32) -> Result<(), Violation> {
         let now = self.now();
         let client = &mut self.clients[index];
         if client.open.as_ref().is_none_or(|open| (open.tid, open.tries) != (tid, tries)) {
-            return;
+            return Ok(());
         }
         match client.retry(now, tid) {
             Some(true) => self.send_request(index),
             Some(false) => self.note(format_args!("client {index} gives up {tid:#x}")),
             None => {}
         }
+        self.check_wait(index)
     }
 }
 

@@ -74,7 +74,7 @@ pub use state::StateError;
 use store::Store;
 pub use store::StoreError;
 #[cfg(feature = "etcd-model")]
-pub use store::etcd::model::{EtcdLink, EtcdModel};
+pub use store::etcd::model::{EtcdLink, EtcdModel, MEMBERS as ETCD_MEMBERS};
 use store::etcd::{EtcdStore, SharedState};
 use store::file::FileStore;
 use tap::Tap;

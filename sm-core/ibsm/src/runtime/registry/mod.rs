@@ -48,7 +48,7 @@ use crate::publish::Publisher;
 pub use dump::SaDumpFile;
 use durable::DurableRegistry;
 use notices::NOTICES_MAX;
-pub use orders::{GrantedAt, OrderFailure, PartitionDesk};
+pub use orders::{Given, GrantedAt, OrderFailure, PartitionDesk};
 use shared::Shared;
 use sm_config::Settings;
 use sm_core::manage::api_partitions::ApiPartitions;
@@ -63,7 +63,7 @@ use super::follow::Progress;
 use super::metrics::Metric;
 use super::store::Store;
 #[cfg(feature = "etcd-model")]
-use super::store::etcd::SimulatedStore;
+use super::store::etcd::{SharedState, SimulatedStore};
 use super::store::file::FileStore;
 
 /// A registry that is not started. It exists before the publisher, which serves its services.
@@ -118,16 +118,19 @@ impl RegistrySetup {
     }
 
     /// Opens the registry in a simulated etcd, for a caller that does the work of the thread, some
-    /// times in ten milliseconds. `process` identifies this run of the manager.
+    /// times in ten milliseconds. `process` identifies this run of the manager; `progress` receives
+    /// what others left there besides the registry.
     #[cfg(feature = "etcd-model")]
     pub fn open_in_model(
         self,
         link: crate::runtime::EtcdLink,
         process: u64,
+        progress: &Arc<Progress>,
         publisher: Arc<Publisher>,
         dump: SaDumpFile,
     ) -> Result<(RegistryHandle, RegistryThread), StoreError> {
-        let store = SimulatedStore::new(link, publisher.clock(), process)?;
+        let state = SharedState::new(publisher.state_board(), progress.clone(), false);
+        let store = SimulatedStore::new(link, publisher.clock(), process, state)?;
         self.open(Box::new(store), publisher, dump)
     }
 

@@ -58,6 +58,35 @@ pub enum OrderFailure {
     Unknown,
 }
 
+/// An order that was given, and whose answer is to come.
+#[derive(Debug)]
+pub struct Given(oneshot::Receiver<Verdict>);
+
+impl Given {
+    /// The answer, once there is one; for callers that limit their time themselves.
+    pub fn poll(&mut self) -> Option<Result<GrantedAt, OrderFailure>> {
+        match self.0.try_recv() {
+            Ok(verdict) => Some(read(verdict)),
+            Err(oneshot::error::TryRecvError::Empty) => None,
+            Err(oneshot::error::TryRecvError::Closed) => Some(Err(OrderFailure::Unknown)),
+        }
+    }
+}
+
+/// What a verdict means for the program.
+fn read(verdict: Verdict) -> Result<GrantedAt, OrderFailure> {
+    match verdict {
+        Verdict::Ordered { result, epoch, sequence } => {
+            result?;
+            Ok(GrantedAt { epoch, sequence })
+        }
+        Verdict::Answer { .. } => Err(OrderFailure::NotStored),
+        Verdict::Superseded => Err(OrderFailure::NotMaster),
+        // Dropped by a registry that does not know.
+        Verdict::Dropped | Verdict::Silence => Err(OrderFailure::Unknown),
+    }
+}
+
 impl PartitionDesk {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         Self { shared }
@@ -65,6 +94,16 @@ impl PartitionDesk {
 
     /// Gives an order; returns once its effect is durable and published.
     pub async fn give(&self, order: PartitionOrder) -> Result<GrantedAt, OrderFailure> {
+        let Given(answered) = self.submit(order)?;
+        match tokio::time::timeout(PATIENCE, answered).await {
+            Ok(Ok(verdict)) => read(verdict),
+            // Never decided, or nothing is known of it.
+            Ok(Err(_)) | Err(_) => Err(OrderFailure::Unknown),
+        }
+    }
+
+    /// Gives an order, whose answer is to be waited for.
+    pub fn submit(&self, order: PartitionOrder) -> Result<Given, OrderFailure> {
         if !*self.shared.open.borrow() {
             return Err(OrderFailure::NotMaster);
         }
@@ -78,18 +117,7 @@ impl PartitionDesk {
         let (answer, answered) = oneshot::channel();
         let (write, reply_to) = (Write::Order { order, epoch }, ReplyTo::Program(answer));
         self.shared.submit(vec![Job { id: 0, write, reply_to }]);
-        match tokio::time::timeout(PATIENCE, answered).await {
-            Ok(Ok(Verdict::Ordered { result, epoch, sequence })) => {
-                result?;
-                Ok(GrantedAt { epoch, sequence })
-            }
-            Ok(Ok(Verdict::Answer { .. })) => Err(OrderFailure::NotStored),
-            Ok(Ok(Verdict::Superseded)) => Err(OrderFailure::NotMaster),
-            // Dropped by a registry that does not know, or never decided.
-            Ok(Ok(Verdict::Dropped | Verdict::Silence) | Err(_)) | Err(_) => {
-                Err(OrderFailure::Unknown)
-            }
-        }
+        Ok(Given(answered))
     }
 
     /// What operators' files say, as it is in force.

@@ -2,7 +2,6 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use sa_proto::trust::{LocalServer, Program, is_loopback};
@@ -17,6 +16,7 @@ use super::proto::{
     LeaseRevokeRequest, RangeRequest, RangeResponse, TxnRequest, TxnResponse,
 };
 use super::status::EtcdStatus;
+use super::turn::Turn;
 use crate::cli::EtcdLocation;
 use crate::runtime::store::StoreError;
 
@@ -78,8 +78,7 @@ impl Client {
 #[derive(Clone)]
 pub(super) struct Members {
     members: Arc<[Member]>,
-    /// The member that is asked first.
-    current: Arc<AtomicUsize>,
+    turn: Turn,
     status: Arc<EtcdStatus>,
 }
 
@@ -92,7 +91,7 @@ impl Members {
     fn new(location: &EtcdLocation, status: &Arc<EtcdStatus>) -> Result<Self, StoreError> {
         let members = location.endpoints.iter().map(|endpoint| member(location, endpoint));
         let members = members.collect::<Result<Vec<_>, _>>()?;
-        Ok(Self { members: members.into(), current: Arc::default(), status: status.clone() })
+        Ok(Self { members: members.into(), turn: Turn::default(), status: status.clone() })
     }
 
     async fn range(&self, request: RangeRequest) -> Result<RangeResponse, Failure> {
@@ -161,7 +160,7 @@ impl Members {
     where
         F: Future<Output = Result<Response<T>, Status>>,
     {
-        let at = self.current.load(Relaxed);
+        let at = self.turn.current();
         let asked = ask(&self.members[at % self.members.len()]);
         let status = match tokio::time::timeout(patience, asked).await {
             Ok(Ok(response)) => {
@@ -175,8 +174,7 @@ impl Members {
             Ok(Err(status)) => sa_proto::trust::reason_of_status(&status),
             Err(_) => format!("no answer for {} s", patience.as_secs()),
         };
-        // Others that waited for the same member have done so already.
-        let _ = self.current.compare_exchange(at, at.wrapping_add(1), Relaxed, Relaxed);
+        self.turn.pass(at);
         let endpoint = self.status.endpoint(at);
         self.status.note_failure(endpoint, &status);
         Err(Failure::Unreachable(format!("{endpoint}: {status}")))

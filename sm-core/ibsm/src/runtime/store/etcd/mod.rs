@@ -22,6 +22,7 @@ mod simulated;
 mod state;
 mod status;
 mod task;
+mod turn;
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;

@@ -2,8 +2,9 @@
 //! has them, behind links that lose requests and answers. It decides nothing for the store: what
 //! managers send and read is what they send to a real cluster.
 //!
-//! Left out: members and their elections. While the cluster is down, as during an election,
-//! requests get no answer; then leases begin again, as etcd's do under a new leader.
+//! Left out: elections of members. While the cluster is down, as during an election, requests get
+//! no answer; then leases begin again, as etcd's do under a new leader. A member that is down
+//! answers nothing, and the others go on.
 
 #![cfg_attr(
     not(feature = "etcd-model"),
@@ -26,6 +27,7 @@ use super::proto::{
     Compare, DeleteRangeResponse, KeyValue, LeaseGrantResponse, PutRequest, PutResponse,
     RangeRequest, RangeResponse, ResponseHeader, ResponseOp, TxnRequest, TxnResponse,
 };
+use super::turn::Turn;
 use crate::clock::Clock;
 
 /// Operations in a transaction, at most, as etcd is configured by default.
@@ -35,6 +37,8 @@ const REQUEST_LEN_MAX: usize = 1_572_864;
 /// When a store in a simulation takes its log into the tables, bytes: often.
 #[cfg(feature = "etcd-model")]
 pub(super) const FOLD_LEN: usize = 20_000;
+/// Members of the cluster.
+pub const MEMBERS: usize = 3;
 /// How long a client waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -53,6 +57,8 @@ struct State {
     leases: BTreeMap<i64, Lease>,
     next_lease: i64,
     is_down: bool,
+    /// Members that answer nothing.
+    are_down: [bool; MEMBERS],
     /// Reads and writes of keys that contain these texts are refused.
     refused_reads: Option<&'static str>,
     refused_writes: Option<&'static str>,
@@ -79,6 +85,11 @@ impl EtcdModel {
         }
     }
 
+    /// Lets a member answer no requests, or answer again. It is not the leader.
+    pub fn set_member_down(&self, member: usize, is_down: bool) {
+        self.state().are_down[member] = is_down;
+    }
+
     /// Refuses reads, and writes, of keys that contain these texts, as an etcd whose disk is full.
     #[cfg(test)]
     pub(super) fn refuse(&self, reads: Option<&'static str>, writes: Option<&'static str>) {
@@ -99,7 +110,13 @@ impl EtcdModel {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The state for a request that arrives now; `None` while the cluster is down.
+    /// The state for a request that arrives at a member now; `None` while that or the cluster is
+    /// down.
+    fn serve_at(&self, member: usize) -> Option<MutexGuard<'_, State>> {
+        self.serve().filter(|state| !state.are_down[member % MEMBERS])
+    }
+
+    /// The same at a member that is up.
     fn serve(&self) -> Option<MutexGuard<'_, State>> {
         let now = self.clock.now();
         let mut state = self.state();
@@ -266,6 +283,7 @@ fn contains(key: &[u8], text: &str) -> bool {
 pub struct EtcdLink {
     model: Arc<EtcdModel>,
     network: Arc<Mutex<LinkState>>,
+    turn: Turn,
 }
 
 impl std::fmt::Debug for EtcdLink {
@@ -299,7 +317,12 @@ impl EtcdLink {
     /// A link whose losses depend on `seed`.
     pub fn new(model: &Arc<EtcdModel>, latency: Duration, seed: u64) -> Self {
         let state = LinkState { latency, is_cut: false, draws: seed | 1, lost_of: 0 };
-        Self { model: model.clone(), network: Arc::new(Mutex::new(state)) }
+        Self { model: model.clone(), network: Arc::new(Mutex::new(state)), turn: Turn::default() }
+    }
+
+    /// The link as a process uses it that has just started.
+    pub(super) fn of_process(&self) -> Self {
+        Self { turn: Turn::default(), ..self.clone() }
     }
 
     /// Cuts the link, or mends it.
@@ -333,10 +356,10 @@ impl EtcdLink {
         &self,
         act: impl FnOnce(&mut State) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
-        let latency = self.network().latency;
+        let (latency, member) = (self.network().latency, self.turn.current());
         tokio::time::sleep(latency).await;
         let answer = match self.passes() {
-            true => self.model.serve().map(|mut state| act(&mut state)),
+            true => self.model.serve_at(member).map(|mut state| act(&mut state)),
             false => None,
         };
         match answer {
@@ -346,6 +369,7 @@ impl EtcdLink {
             }
             _ => {
                 tokio::time::sleep(PATIENCE).await;
+                self.turn.pass(member);
                 Err(Failure::Unreachable("no answer".to_owned()))
             }
         }

@@ -10,7 +10,7 @@ use tokio::task::yield_now;
 
 use super::client::Client;
 use super::model::{self, EtcdLink};
-use super::{EtcdStatus, EtcdStore, Place};
+use super::{EtcdStatus, EtcdStore, Place, SharedState};
 use crate::clock::Clock;
 use crate::runtime::store::{Event, Store, StoreError, Waker};
 
@@ -28,11 +28,12 @@ pub(in crate::runtime) struct SimulatedStore {
 
 impl SimulatedStore {
     /// A store at the other end of this link. `process` identifies this manager among holders of
-    /// the fence.
+    /// the fence; `state` is its state besides the registry.
     pub(in crate::runtime) fn new(
         link: EtcdLink,
         clock: Arc<dyn Clock>,
         process: u64,
+        state: Arc<SharedState>,
     ) -> Result<Self, StoreError> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
@@ -40,8 +41,9 @@ impl SimulatedStore {
             .build()
             .map_err(StoreError::Runtime)?;
         let status = Arc::new(EtcdStatus::new(vec!["model".to_owned()]));
-        let (client, prefix) = (Client::Model(link), "/ibsm");
-        let place = Place { client, prefix, fold_len: model::FOLD_LEN, process, state: None };
+        let (client, prefix) = (Client::Model(link.of_process()), "/ibsm");
+        let (fold_len, state) = (model::FOLD_LEN, Some(state));
+        let place = Place { client, prefix, fold_len, process, state };
         let (store, task) = EtcdStore::prepare(place, status);
         runtime.spawn(task.run());
         let at = clock.now();

@@ -1,0 +1,242 @@
+//! Episodes: what fails in each, how everything comes to rest after it, and how long clients wait
+//! while one thing fails alone.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use fabric_sim::NodeIndex;
+use ib_mad::types::Guid;
+use ib_mad::wire::attribute::PortState;
+
+use super::{CALM, Event, SETTLE_MAX, Summary, World};
+use crate::client::{ALIAS_INDEX, Client};
+use crate::faults::Fault;
+use crate::manager::Manager;
+use crate::net::Proc;
+use crate::responder::Responder;
+use crate::violation::Violation;
+use crate::waits;
+
+/// What an episode consists of.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Episode {
+    /// Whether one thing fails alone.
+    pub(super) is_single: bool,
+    /// That thing, once it fails, and for how long it does.
+    pub(super) fault: Option<(Fault, Duration)>,
+}
+
+impl World {
+    /// Runs all episodes. Fails with what does not hold.
+    pub fn run(&mut self) -> Result<Summary, Violation> {
+        self.settle("at the start")?;
+        for episode in 0..self.config.episodes {
+            self.note(format_args!("episode {episode}: faults begin"));
+            self.invents = true;
+            let length = self.random.between(Duration::from_secs(3), Duration::from_secs(25));
+            let end = self.now() + length;
+            let is_single = self.config.single_faults && self.random.one_in(3);
+            self.episode = Episode { is_single, fault: None };
+            let faults = 2 * self.config.faults;
+            let faults = match is_single {
+                true => faults.min(1),
+                false => faults.min(1 + self.random.below(faults.max(1))),
+            };
+            for _ in 0..faults {
+                let first = self.random.between(Duration::ZERO, length / 2);
+                let at = self.now() + first;
+                self.schedule(at, Event::Fault);
+            }
+            self.run_until(end, |_| false)?;
+            self.note(format_args!("episode {episode}: faults end"));
+            self.repair_all();
+            self.settle(&format!("after episode {episode}"))?;
+        }
+        Ok(self.summary())
+    }
+
+    /// Runs until everything is as it should be without faults, checks that, and watches for a
+    /// while longer.
+    fn settle(&mut self, when: &str) -> Result<(), Violation> {
+        self.invents = false;
+        let end = self.now() + SETTLE_MAX;
+        let mut next_look = self.now();
+        self.run_until(end, |world| {
+            let now = world.now();
+            if now < next_look {
+                return false;
+            }
+            next_look = now + Duration::from_millis(250);
+            world.unsettled().is_none()
+        })?;
+        if let Some(reason) = self.unsettled() {
+            return Err(Violation(format!(
+                "{when}: not settled {} s after faults stopped: {reason}",
+                SETTLE_MAX.as_secs()
+            )));
+        }
+        self.check(when)?;
+        self.oracle.forget_takeovers(
+            self.managers
+                .iter()
+                .map(|place| place.process.as_ref().map(|manager| manager.succession())),
+        );
+        self.note(format_args!("{when}: settled"));
+        self.invents = true;
+        (self.has_moved, self.was_split) = (false, false);
+        self.episode = Episode::default();
+        self.sources.clear();
+        self.calm_since = Some(self.now());
+        let end = self.now() + CALM;
+        self.run_until(end, |_| false)?;
+        self.invents = false;
+        let end = self.now() + SETTLE_MAX;
+        self.run_until(end, |world| world.unsettled().is_none())?;
+        self.check(when)
+    }
+
+    /// What is not yet as it should be.
+    pub fn unsettled(&self) -> Option<String> {
+        let processes = (0..self.managers.len()).map(Proc::Manager);
+        let mut processes = processes.chain((0..self.responders.len()).map(Proc::Responder));
+        if let Some(process) = processes.find(|process| !self.is_running(*process)) {
+            return Some(format!("{process:?} is not running"));
+        }
+        let publishing: Vec<_> = self.running().filter(|manager| manager.is_publishing()).collect();
+        let [master] = publishing[..] else {
+            return Some(format!("{} managers publish", publishing.len()));
+        };
+        if !master.is_up() {
+            return Some(format!("the subnet is not up: {}", master.describe()));
+        }
+        for (index, place) in self.responders.iter().enumerate() {
+            let serving = place.process.as_ref().into_iter().flat_map(Responder::serving);
+            let mut versions = serving.map(|snapshot| snapshot.version());
+            if !versions.any(|version| version == master.version()) {
+                return Some(format!(
+                    "responder {index} does not serve {}, which is published",
+                    master.version()
+                ));
+            }
+            let own = place.process.as_ref().and_then(Responder::serving_own);
+            let own = own.map(|snapshot| snapshot.version().session);
+            if self.config.own_ports && own != Some(master.version().session) {
+                return Some(format!("responder {index} answers its own port from {own:?}"));
+            }
+        }
+        let served = self.responders.iter().filter_map(|place| place.process.as_ref());
+        let mut served = served.flat_map(Responder::serving);
+        let current = served.find(|snapshot| snapshot.version() == master.version());
+        // A link may have come back just now.
+        let ports = current.into_iter().flat_map(|snapshot| &snapshot.fabric().nodes);
+        let ports: BTreeSet<Guid> =
+            ports.flat_map(|node| node.ports.iter().map(|port| port.guid)).collect();
+        if let Some(client) = self.clients.iter().find(|client| !ports.contains(&client.guid)) {
+            return Some(format!("the port of client {} is not published", client.index));
+        }
+        let is_published = |host: &NodeIndex| {
+            self.fabric.port(*host, 1).is_some_and(|port| ports.contains(&port.guid))
+        };
+        let mut on = self.spares.iter().filter(|(_, is_on)| *is_on).map(|(host, _)| host);
+        if let Some(host) = on.find(|host| !is_published(host)) {
+            return Some(format!("the port of host {host:?} is not published"));
+        }
+        if let Some(client) = self.clients.iter().find(|client| !client.is_settled()) {
+            let Client { index, open, known, .. } = client;
+            return Some(format!("client {index} waits: {open:?} {known:?}"));
+        }
+        if !self.program.is_settled() {
+            return Some(format!("the program waits: {:?}", self.program));
+        }
+        let alias = |client: &&Client| {
+            let guids = self.fabric.guids(self.client_hosts[client.index], 1);
+            guids.is_some_and(|guids| client.alias_wanted() != Some(guids[ALIAS_INDEX]))
+        };
+        if let Some(client) = self.clients.iter().find(alias) {
+            let (index, wanted) = (client.index, client.alias_wanted());
+            return Some(format!("the port of client {index} does not have the alias {wanted:?}"));
+        }
+        let routes = self.fabric.check_routes();
+        (!routes.is_whole()).then(|| format!("routes do not deliver: {routes:?}"))
+    }
+
+    /// Checks what must hold while everything is settled.
+    fn check(&mut self, when: &str) -> Result<(), Violation> {
+        let Some(master) = self.running().find(|manager| manager.is_publishing()) else {
+            return Ok(());
+        };
+        let incomplete = self.oracle.had_incomplete_takeover(
+            self.managers.iter().map(|place| place.process.as_ref().map(Manager::succession)),
+        );
+        let incomplete = incomplete || (self.was_split && self.etcd.is_none());
+        let (plane, now) = (master.plane(), self.now());
+        let at = |Violation(what): Violation| Violation(format!("{when}: {what}"));
+        for client in &self.clients {
+            self.oracle.check_client(now, client, &plane, incomplete).map_err(at)?;
+        }
+        if !incomplete {
+            self.program.check(&plane).map_err(Violation).map_err(at)?;
+        }
+        if incomplete {
+            self.program.accept(&plane);
+            self.clients.iter_mut().for_each(|client| client.handle_return(&plane));
+        }
+        let hosts = self.client_hosts.iter().chain(&self.responder_hosts).copied();
+        let hosts = hosts.chain(self.setups.iter().map(|setup| setup.host));
+        let spares = self.spares.iter().filter(|(_, is_on)| *is_on).map(|(host, _)| *host);
+        for host in hosts.chain(spares) {
+            let port = self.fabric.port(host, 1).filter(|port| port.state == PortState::Active);
+            if let Some(port) = port {
+                self.oracle.check_lid(port.guid, port.lid).map_err(at)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A client has had no answer for a while.
+    pub(super) fn check_wait(&mut self, index: usize) -> Result<(), Violation> {
+        let now = self.now();
+        let Some(since) = self.clients[index].waits_since else { return Ok(()) };
+        let Some((fault, lasts)) = &self.episode.fault else { return Ok(()) };
+        let waited = now.saturating_duration_since(since);
+        self.oracle.note_wait(fault.name(), waited);
+        let limit = waits::limit(&self.config, &self.setups[0].settings, fault, *lasts);
+        if waited > limit {
+            return Err(Violation(format!(
+                "client {index} has waited {waited:?} for an answer, while {fault:?} failed alone \
+                 for {lasts:?}: {limit:?} is permitted"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Two managers acknowledge writes at once.
+    pub(super) fn note_rival(&mut self, index: usize) -> Result<(), Violation> {
+        self.was_split = true;
+        match &self.episode.fault {
+            Some((fault, _)) if waits::changes_master(fault) => Err(Violation(format!(
+                "manager {index} acknowledges writes while another one does, and only {fault:?} \
+                 failed"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// A host without clients is switched off, or on.
+    pub(super) fn switch_host(&mut self, now: Instant, index: usize) {
+        let Some((host, is_on)) = self.spares.get_mut(index) else { return };
+        *is_on = !*is_on;
+        let _ = match *is_on {
+            true => self.fabric.node_up(now, *host),
+            false => self.fabric.node_down(now, *host),
+        };
+    }
+
+    /// All responders are killed, one after the other starts again.
+    pub(super) fn kill_responders(&mut self) {
+        for index in 0..self.responders.len() {
+            let after = self.random.between(Duration::from_millis(100), Duration::from_secs(3));
+            self.kill(Proc::Responder(index), after);
+        }
+    }
+}
