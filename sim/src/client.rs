@@ -255,6 +255,18 @@ impl Client {
         }
     }
 
+    /// Since when it waits for the answer to a read at a responder's port.
+    pub fn reads_since(&self) -> Option<Instant> {
+        let open = self.open.as_ref().filter(|open| matches!(open.ask, Ask::Get(_)))?;
+        self.via.map(|_| open.since)
+    }
+
+    /// The alias GUID that its port must have: what is registered, if that is certain.
+    pub fn alias_wanted(&self) -> Option<Guid> {
+        let [value] = self.known[ALIAS].may_be[..] else { return None };
+        value.map(|value| self.alias(value))
+    }
+
     /// Whether everything wanted is registered for certain, and nothing else.
     pub fn is_settled(&self) -> bool {
         self.open.is_none() && self.known.iter().all(|known| !known.is_unsettled())
@@ -406,12 +418,6 @@ impl Client {
 
     fn alias(&self, value: u32) -> Guid {
         Guid(ALIAS_BASE | (self.index as u64) << 32 | u64::from(value))
-    }
-
-    /// The alias GUID that its port must have, if that is certain: 0 for none.
-    pub fn alias_wanted(&self) -> Option<Guid> {
-        let [value] = self.known[ALIAS].may_be[..] else { return None };
-        Some(value.map_or(Guid(0), |value| self.alias(value)))
     }
 
     fn write_service(

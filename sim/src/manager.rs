@@ -21,7 +21,7 @@ use ibsm::runtime::copies::CopyExchange;
 use ibsm::runtime::follow::{self, Output, Progress, Stream};
 use ibsm::runtime::registry::{
     Given, Next, OrderFailure, RegistryHandle, RegistrySetup, RegistryThread, SaDumpFile,
-    WriteStream,
+    WasRead, WriteStream,
 };
 use sa_proto::proto::registry::{Outcome, Outcomes};
 use sa_proto::proto::snapshot::from_responder::Message as Report;
@@ -41,6 +41,8 @@ use crate::violation::{Stored, Violation};
 
 /// Turns at one instant after which a manager that always has more to do counts as stuck.
 const TURNS_MAX: usize = 1000;
+/// How long the start waits for what other managers left in etcd, as that of `ibsm`.
+const STATE_PATIENCE: Duration = Duration::from_secs(3);
 /// How often a store in etcd is polled.
 const STORE_INTERVAL: Duration = Duration::from_millis(5);
 
@@ -78,6 +80,10 @@ pub struct Manager {
     thread_from: Instant,
     /// When a store in etcd is to be polled.
     store_due: Option<Instant>,
+    /// Until it has read what others left in etcd it does nothing else, for a limited time; packets
+    /// wait at its port.
+    awaits: Option<(WasRead, Instant)>,
+    early: Vec<Packet>,
     node: Node,
     progress: Arc<Progress>,
     copies: CopyExchange,
@@ -131,11 +137,18 @@ impl Manager {
         let opened = match &setup.etcd {
             Some(link) => {
                 let (link, process) = (link.clone(), random.draw());
-                registry.open_in_model(link, process, &progress, publisher.clone(), dump)
+                let publisher = publisher.clone();
+                registry.open_in_model(link, process, &progress, publisher, dump).map(
+                    |(handle, thread, was_read)| {
+                        (handle, thread, Some((was_read, now + STATE_PATIENCE)))
+                    },
+                )
             }
-            None => registry.open_on(Arc::new(disk.clone()), publisher.clone(), dump),
+            None => registry
+                .open_on(Arc::new(disk.clone()), publisher.clone(), dump)
+                .map(|(handle, thread)| (handle, thread, None)),
         };
-        let (registry, thread) = opened.map_err(|error| error.to_string())?;
+        let (registry, thread, awaits) = opened.map_err(|error| error.to_string())?;
         let registry = Arc::new(registry);
         if !setup.follows.is_empty() {
             registry.keep_copy(&progress);
@@ -158,6 +171,8 @@ impl Manager {
             thread,
             thread_from: now,
             store_due: setup.etcd.is_some().then_some(now),
+            awaits,
+            early: Vec::new(),
             node,
             progress,
             copies: CopyExchange::default(),
@@ -336,7 +351,10 @@ impl Manager {
 
     /// Takes a packet of the fabric.
     pub fn handle_packet(&mut self, packet: &mut Packet) {
-        self.node.handle_packet(self.clock.now(), packet);
+        match self.awaits {
+            Some(_) => self.early.push(packet.clone()),
+            None => self.node.handle_packet(self.clock.now(), packet),
+        }
     }
 
     /// Takes a packet of a responder.
@@ -352,6 +370,15 @@ impl Manager {
             let mut busy = self.step_registry(now);
             if self.disk.is_killed() || self.disk.is_stopped() {
                 return Ok(());
+            }
+            if let Some((was_read, until)) = &self.awaits {
+                if !was_read() && now < *until {
+                    return Ok(());
+                }
+                self.awaits = None;
+                for mut packet in std::mem::take(&mut self.early) {
+                    self.node.handle_packet(now, &mut packet);
+                }
             }
             let followed = self.copies.exchange(&self.publisher, &self.registry, &self.progress);
             self.node.handle_followed(followed);
@@ -598,7 +625,10 @@ impl Manager {
             ("the node", node),
             ("the store", self.store_due.map(|due| due.max(self.thread_from))),
         ];
-        own.into_iter().chain(feeds).chain(follows).chain(jobs)
+        // Nothing else is looked at while it awaits etcd.
+        let waits = self.awaits.is_some();
+        let own = own.into_iter().filter(move |(name, _)| !waits || *name != "the node");
+        own.chain(feeds).chain(follows).chain(jobs)
     }
 }
 

@@ -7,16 +7,58 @@ use sm_config::Settings;
 
 use crate::config::Config;
 use crate::faults::Fault;
+use crate::net::Proc;
 
-/// Without faults: repeats, and the pause after a request that was given up.
-const ANY: Duration = Duration::from_secs(1000);
+/// What a takeover takes once the master counts as gone: a sweep, the questions to responders, and
+/// the first repeat of a request after it.
+const TAKEOVER: Duration = Duration::from_secs(15);
+/// How much longer the fence in etcd is held by a manager that was killed.
+const FENCE: Duration = Duration::from_secs(4);
+/// Until another member of etcd answers, and the next request of a client.
+const NEXT_MEMBER: Duration = Duration::from_secs(8);
+/// For reads at a responder's port: the manager does not answer it for a second, and then it
+/// answers from what it holds.
+pub const READ: Duration = Duration::from_secs(4);
 
 /// Whether another manager may become master because of this.
 pub fn changes_master(fault: &Fault) -> bool {
     fault.stops_manager() || matches!(fault, Fault::OwnLink(_))
 }
 
+/// Whether responders go on without a manager.
+pub fn leaves_responders(fault: &Fault) -> bool {
+    matches!(
+        fault,
+        Fault::Kill(Proc::Manager(_)) | Fault::PowerLoss(_) | Fault::Stop(Proc::Manager(_))
+    )
+}
+
 /// The longest wait that is permitted while `fault` fails alone, for the time `lasts`.
-pub fn limit(_config: &Config, _settings: &Settings, _fault: &Fault, _lasts: Duration) -> Duration {
-    ANY
+pub fn limit(config: &Config, settings: &Settings, fault: &Fault, lasts: Duration) -> Duration {
+    let polls = settings.sminfo_polling_timeout * settings.polling_retry_number;
+    let takeover = Duration::from_millis(polls.into()) + TAKEOVER;
+    match fault {
+        Fault::EtcdMember(_) => NEXT_MEMBER,
+        _ if changes_master(fault) && config.etcd => takeover + FENCE,
+        _ if changes_master(fault) && config.managers > 1 => takeover,
+        _ => lasts + takeover,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_takeover_ends_the_wait_for_a_master_that_stays_away() {
+        let (settings, config) = (Settings::default(), Config::small(2));
+        let away = Duration::from_secs(3600);
+        let limit = |config: &Config, fault| limit(config, &settings, &fault, away);
+        let kill = || Fault::Kill(Proc::Manager(0));
+        assert!(limit(&config, kill()) < Duration::from_secs(60));
+        assert!(limit(&Config { etcd: true, ..config.clone() }, kill()) > limit(&config, kill()));
+        assert!(limit(&Config { managers: 1, ..config.clone() }, kill()) > away);
+        assert!(limit(&config, Fault::EtcdDown) > away);
+        assert!(limit(&config, Fault::EtcdMember(1)) < Duration::from_secs(60));
+    }
 }

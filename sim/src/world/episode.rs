@@ -150,7 +150,8 @@ impl World {
         }
         let alias = |client: &&Client| {
             let guids = self.fabric.guids(self.client_hosts[client.index], 1);
-            guids.is_some_and(|guids| client.alias_wanted() != Some(guids[ALIAS_INDEX]))
+            let wanted = client.alias_wanted();
+            wanted.is_some() && guids.is_none_or(|guids| wanted != Some(guids[ALIAS_INDEX]))
         };
         if let Some(client) = self.clients.iter().find(alias) {
             let (index, wanted) = (client.index, client.alias_wanted());
@@ -201,7 +202,15 @@ impl World {
         let waited = now.saturating_duration_since(since);
         self.oracle.note_wait(fault.name(), waited);
         let limit = waits::limit(&self.config, &self.setups[0].settings, fault, *lasts);
-        if waited > limit {
+        let mut is_late = waited > limit;
+        if let Some(since) = self.clients[index].reads_since()
+            && waits::leaves_responders(fault)
+        {
+            let waited = now.saturating_duration_since(since);
+            self.oracle.note_wait("reads at responders' ports, a manager", waited);
+            is_late |= waited > waits::READ;
+        }
+        if is_late {
             return Err(Violation(format!(
                 "client {index} has waited {waited:?} for an answer, while {fault:?} failed alone \
                  for {lasts:?}: {limit:?} is permitted"

@@ -386,6 +386,8 @@ impl World {
         let random = &mut self.random;
         let longest = Duration::from_secs(if random.one_in(2) { 2 } else { 15 });
         let lasts = random.between(Duration::from_millis(100), longest);
+        // Long enough to see whether others take its place.
+        let lasts = lasts + if is_single { 2 * BURST } else { Duration::ZERO };
         if is_single {
             self.episode.fault = Some((fault.clone(), lasts));
         }

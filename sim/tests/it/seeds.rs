@@ -88,6 +88,13 @@ fn clients_at_the_ports_of_responders_lose_nothing() {
     }
 }
 
+/// A master was stopped while another one set M_Keys of its own. It found no port when it went on,
+/// and stayed master for good beside the other one.
+#[test]
+fn seed_40_a_master_goes_on_with_other_m_keys() {
+    run(Config { episodes: 1, ..Config::small(40) });
+}
+
 /// A standby became master while the master came back. It overwrote the master's settings of
 /// ports, stood by, and the master did not learn of it: requests went to the standby for good. Then
 /// clients that had registered with the standby meanwhile were not asked to register again.

@@ -522,9 +522,12 @@ impl Node {
         {
             self.actions.push_back(Action::Dump(job));
         }
-        if !self.leads() {
-            let followed = self.succession.followed();
-            self.state_copy.follow(followed, &mut self.sweeper, &mut self.files);
+        let (leads, own) = (self.leads(), self.publication.feed().session());
+        let followed = self.succession.followed();
+        match own {
+            _ if !leads => self.state_copy.follow(followed, &mut self.sweeper, &mut self.files),
+            Some(own) => self.state_copy.follow_keys(followed, own, &mut self.sweeper),
+            None => {}
         }
         self.follow_mastership(now);
         if let Some(session) = self.publication.poll_session() {

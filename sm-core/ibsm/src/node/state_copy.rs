@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use sa_proto::snapshot::Session;
 use sa_proto::state::{Documents, StateVersion};
 use tracing::info;
 
@@ -23,6 +24,8 @@ pub(super) struct StateCopy {
     applied: StateVersion,
     /// In the files, too.
     stored: StateVersion,
+    /// The last one of a later master whose M_Keys were taken over, while this SM led.
+    keys: StateVersion,
     /// Whether operators' files are copied.
     copies_files: bool,
     /// Hash of the baseline that was taken over last.
@@ -51,6 +54,19 @@ impl StateCopy {
         }
         if self.stored != self.applied && files.are_tables_written() {
             self.stored = self.applied;
+        }
+    }
+
+    /// This SM still leads in session `own`, and another one in a later session: it took over while
+    /// this one was stopped, or without a link. Ports may have its M_Keys, and ignore requests with
+    /// those that this SM set: without them it would never find the other one, and never stand by.
+    pub(super) fn follow_keys(&mut self, followed: &Followed, own: Session, sweeper: &mut Sweeper) {
+        if let Some(state) = &followed.master_state
+            && state.version.session > own
+            && state.version > self.keys
+        {
+            self.keys = state.version;
+            sweeper.follow_m_keys(&state.m_keys, &state.neighbours);
         }
     }
 
@@ -91,7 +107,6 @@ mod tests {
     use std::time::Instant;
 
     use ib_mad::types::Guid;
-    use sa_proto::snapshot::Session;
     use sa_proto::state::{Document, Kind};
     use sm_config::Settings;
     use sm_core::manage::lid::LidTable;
@@ -192,6 +207,22 @@ mod tests {
             let copied = usize::from(copies_files);
             assert_eq!(counts, [copied, 0, copied]);
         }
+    }
+
+    /// Regression: a master that had been stopped went on when another one had set M_Keys of its
+    /// own. It found no port and no other manager, and remained master.
+    #[test]
+    fn a_master_learns_the_m_keys_of_a_later_one_only() {
+        let (mut copy, (_, mut sweeper)) = (StateCopy::default(), files());
+        let later = followed(state(1, "0x1 1 1"));
+        let session = later.master_state.as_ref().unwrap().version.session;
+        let key = |sweeper: &Sweeper| sweeper.m_keys().get(Guid(1));
+        copy.follow_keys(&later, session, &mut sweeper);
+        assert_eq!(key(&sweeper), None, "its own session");
+        let before = Session { epoch: session.epoch - 1, ..session };
+        copy.follow_keys(&later, before, &mut sweeper);
+        assert!(key(&sweeper).is_some());
+        assert_eq!(copy.stored(), StateVersion::default(), "it is in no file");
     }
 
     /// Regression: after a failover, what was missing from the baseline was no problem any more.

@@ -66,6 +66,10 @@ use super::store::Store;
 use super::store::etcd::{SharedState, SimulatedStore};
 use super::store::file::FileStore;
 
+/// See [`RegistrySetup::open_in_model`].
+#[cfg(feature = "etcd-model")]
+pub type WasRead = Box<dyn Fn() -> bool>;
+
 /// A registry that is not started. It exists before the publisher, which serves its services.
 pub struct RegistrySetup {
     shared: Arc<Shared>,
@@ -119,7 +123,8 @@ impl RegistrySetup {
 
     /// Opens the registry in a simulated etcd, for a caller that does the work of the thread, some
     /// times in ten milliseconds. `process` identifies this run of the manager; `progress` receives
-    /// what others left there besides the registry.
+    /// what others left there besides the registry. The function returned says whether that was
+    /// read once, which a manager waits for at its start.
     #[cfg(feature = "etcd-model")]
     pub fn open_in_model(
         self,
@@ -128,10 +133,11 @@ impl RegistrySetup {
         progress: &Arc<Progress>,
         publisher: Arc<Publisher>,
         dump: SaDumpFile,
-    ) -> Result<(RegistryHandle, RegistryThread), StoreError> {
+    ) -> Result<(RegistryHandle, RegistryThread, WasRead), StoreError> {
         let state = SharedState::new(publisher.state_board(), progress.clone(), false);
-        let store = SimulatedStore::new(link, publisher.clock(), process, state)?;
-        self.open(Box::new(store), publisher, dump)
+        let store = SimulatedStore::new(link, publisher.clock(), process, state.clone())?;
+        let (handle, thread) = self.open(Box::new(store), publisher, dump)?;
+        Ok((handle, thread, Box::new(move || state.await_first(std::time::Duration::ZERO))))
     }
 
     /// Opens the registry in `store`.
