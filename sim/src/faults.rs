@@ -120,11 +120,7 @@ impl Fault {
     pub fn moves_ports(&self) -> bool {
         matches!(
             self,
-            Self::LossyFabric
-                | Self::Link(..)
-                | Self::Node(_)
-                | Self::Split(_)
-                | Self::OwnLink(_)
+            Self::LossyFabric | Self::Link(..) | Self::Node(_) | Self::Split(_) | Self::OwnLink(_)
         )
     }
 

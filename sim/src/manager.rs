@@ -20,8 +20,8 @@ use ibsm::runtime::EtcdLink;
 use ibsm::runtime::copies::CopyExchange;
 use ibsm::runtime::follow::{self, Output, Progress, Stream};
 use ibsm::runtime::registry::{
-    Given, Next, OrderFailure, RegistryHandle, RegistrySetup, RegistryThread, SaDumpFile,
-    WasRead, WriteStream,
+    Given, Next, OrderFailure, RegistryHandle, RegistrySetup, RegistryThread, SaDumpFile, WasRead,
+    WriteStream,
 };
 use sa_proto::proto::registry::{Outcome, Outcomes};
 use sa_proto::proto::snapshot::from_responder::Message as Report;

@@ -449,10 +449,7 @@ impl World {
                     self.schedule(now + after, Event::Blackout(index));
                 }
             }
-            Fault::EtcdDown
-            | Fault::EtcdMember(_)
-            | Fault::EtcdCut(_)
-            | Fault::EtcdLossy(_) => {
+            Fault::EtcdDown | Fault::EtcdMember(_) | Fault::EtcdCut(_) | Fault::EtcdLossy(_) => {
                 self.set_etcd(&fault, true);
             }
             Fault::WallClock(index, seconds) => {
@@ -491,10 +488,7 @@ impl World {
             }
             Fault::Node(node) => _ = self.fabric.node_up(now, *node),
             Fault::Disk(index, _) => self.disks[*index].set_faults(Default::default()),
-            Fault::EtcdDown
-            | Fault::EtcdMember(_)
-            | Fault::EtcdCut(_)
-            | Fault::EtcdLossy(_) => {
+            Fault::EtcdDown | Fault::EtcdMember(_) | Fault::EtcdCut(_) | Fault::EtcdLossy(_) => {
                 self.set_etcd(fault, false);
             }
             Fault::LossyFabric => self.adversary.set_loss(&mut self.fabric, false),

@@ -65,7 +65,7 @@ fn two_managers_lose_nothing() {
 /// The registry is in an etcd that fails, too.
 #[test]
 fn managers_that_share_a_registry_lose_nothing() {
-    let config = |seed| Config { etcd: true, episodes: 3, ..Config::small(seed) };
+    let config = |seed| before(Config { etcd: true, episodes: 3, ..Config::small(seed) });
     let first = run(config(1));
     assert_eq!(run(config(1)).hash, first.hash, "a seed is the same run every time");
     run(config(2));
