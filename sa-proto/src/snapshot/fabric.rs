@@ -51,16 +51,27 @@ pub struct FabricPlane {
 impl FabricPlane {
     /// Whether two planes differ at most in multicast forwarding. Shared rows are not compared.
     pub fn is_same_but_multicast(&self, other: &Self) -> bool {
-        // Destructured, so that a new table cannot be forgotten.
+        self.is_same_but_routes(other)
+            && same_rows(&self.nodes, &other.nodes)
+            && same_rows(&self.lfts, &other.lfts)
+            && same_rows(&self.path_sls, &other.path_sls)
+            && same_rows(&self.port_tables, &other.port_tables)
+            && same_rows(&self.subnet_managers, &other.subnet_managers)
+    }
+
+    /// Whether two planes differ at most in nodes, subnet managers, and what switches and ports
+    /// are programmed with for packets on their way. Shared rows are not compared.
+    pub fn is_same_but_routes(&self, other: &Self) -> bool {
+        // Destructured, so that a new table cannot be forgotten: it belongs here or above.
         let Self {
             subnet,
-            nodes,
-            lfts,
-            path_sls,
-            port_tables,
+            nodes: _,
+            lfts: _,
+            path_sls: _,
+            port_tables: _,
             virtual_ports,
             mfts: _,
-            subnet_managers,
+            subnet_managers: _,
             partitions,
             port_groups,
             qos_levels,
@@ -68,12 +79,7 @@ impl FabricPlane {
             virtual_fabrics,
         } = self;
         *subnet == other.subnet
-            && same_rows(nodes, &other.nodes)
-            && same_rows(lfts, &other.lfts)
-            && same_rows(path_sls, &other.path_sls)
-            && same_rows(port_tables, &other.port_tables)
             && same_rows(virtual_ports, &other.virtual_ports)
-            && same_rows(subnet_managers, &other.subnet_managers)
             && same_rows(partitions, &other.partitions)
             && same_rows(port_groups, &other.port_groups)
             && same_rows(qos_levels, &other.qos_levels)

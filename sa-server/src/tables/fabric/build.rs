@@ -79,7 +79,7 @@ pub(super) fn build(
 }
 
 /// Where packets go by a plane's tables.
-fn topology(plane: &FabricPlane, switches: impl Into<Arc<Switches>>) -> Topology<'_> {
+pub(super) fn topology(plane: &FabricPlane, switches: impl Into<Arc<Switches>>) -> Topology<'_> {
     let switches = switches.into();
     let entries = |guid: &Guid| find(&plane.lfts, *guid).map_or(&[][..], |lft| &lft.ports[..]);
     let lfts = switches.guids.iter().map(entries).collect();
@@ -89,7 +89,7 @@ fn topology(plane: &FabricPlane, switches: impl Into<Arc<Switches>>) -> Topology
 }
 
 /// Results of walking the routes of the plane.
-fn topology_of(tables: &Tables) -> Topology<'_> {
+pub(super) fn topology_of(tables: &Tables) -> Topology<'_> {
     topology(&tables.plane, tables.walked.switches.clone())
 }
 

@@ -240,6 +240,32 @@ impl EndPorts {
         self
     }
 
+    /// Same, where LIDs have these columns.
+    pub(super) fn with_columns(&self, column_of: impl Fn(Lid) -> u16) -> Self {
+        let of_lid =
+            |(lid, port): (u16, &EndPort)| EndPort { column: column_of(Lid(lid)), ..*port };
+        let is_port = |port: &EndPort| port.guid.0 != 0;
+        let differs =
+            |(lid, port): (u16, &EndPort)| is_port(port) && column_of(Lid(lid)) != port.column;
+        let by_own = |ports: &Arc<[EndPort]>| -> Arc<[EndPort]> {
+            let port = |port: &EndPort| match is_port(port) {
+                true => EndPort { column: column_of(port.lid), ..*port },
+                false => *port,
+            };
+            ports.iter().map(port).collect()
+        };
+        let by_lid: Arc<[EndPort]> = if (0..).zip(&*self.by_lid).any(differs) {
+            let entry = |(lid, port)| if is_port(port) { of_lid((lid, port)) } else { *port };
+            (0..).zip(&*self.by_lid).map(entry).collect()
+        } else {
+            return self.clone();
+        };
+        let own = by_own(&self.own);
+        let all =
+            if Arc::ptr_eq(&self.own, &self.all) { Arc::clone(&own) } else { by_own(&self.all) };
+        Self { slots: by_own(&self.slots), by_lid, own, all, aliased: by_own(&self.aliased) }
+    }
+
     /// The port whose own GUID this is.
     pub(crate) fn by_own_guid(&self, guid: Guid) -> Option<&EndPort> {
         let key = guid.0.swap_bytes();

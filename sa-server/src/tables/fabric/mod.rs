@@ -8,7 +8,9 @@ mod alike;
 mod build;
 mod end_port;
 mod guid_index;
+mod matrix;
 mod partition;
+mod patch;
 mod path;
 mod record;
 mod scan;
@@ -112,6 +114,14 @@ impl Tables {
     #[must_use]
     pub fn rebuild(&self, fabric: &FabricPlane, registry: &RegistryPlane) -> Self {
         build::build(fabric, registry, Some(self))
+    }
+
+    /// The tables of `fabric`, made from these by what differs: links between switches, routes,
+    /// ports' PortInfo and switches' tables. All else is shared, or copied as it is. `None` if more
+    /// differs, or so much that [`rebuild`](Self::rebuild) takes less time. Takes some milliseconds
+    /// on the calling thread.
+    pub fn patched(&self, fabric: &Arc<FabricPlane>) -> Option<Self> {
+        patch::patched(self, fabric)
     }
 
     /// The tables of `fabric`, which differs at most in how switches forward multicast from that

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use ib_mad::types::PKey;
 
 /// An interned P_Key table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PKeySet(u16);
 
 /// All partitions and all distinct P_Key tables of the subnet.

@@ -7,14 +7,15 @@
 //! so a healthy fat tree needs one column per leaf; [`walk`](super::walk) computes the columns.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hash, Hasher};
+use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};
+use std::ops::Deref;
 use std::sync::Arc;
 
 use ib_mad::types::{Lid, Rate};
 use rayon::prelude::*;
 
+use super::matrix::Matrix;
 use crate::tables::limit::Limit;
-use crate::tables::prefetch::prefetch;
 
 /// The switch part of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,27 +97,18 @@ pub struct Paths {
     others: Matrix,
     /// Column of `others` by destination LID.
     others_column: Arc<[u16]>,
+    numbering: Numbering,
+    /// Columns of `hosts` and `others` by number of the distinct column.
+    places: [Arc<[u16]>; 2],
 }
 
-/// Class numbers, row by row.
-#[derive(Clone, Debug, Default)]
-struct Matrix {
-    rows: usize,
-    columns: usize,
-    numbers: Arc<[u8]>,
-    /// Whether no number is 0.
-    complete: bool,
-}
-
-impl Matrix {
-    #[inline]
-    fn number(&self, row: usize, column: u16) -> u8 {
-        if usize::from(column) >= self.columns {
-            return 0;
-        }
-        let at = row * self.columns + usize::from(column);
-        self.numbers.get(at).copied().unwrap_or(0)
-    }
+/// How classes were numbered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Numbering {
+    /// How many numbers are in use.
+    count: usize,
+    /// Whether each kind of view has a number of its own.
+    is_exact: bool,
 }
 
 /// Hashed by the pair, so that a column costs half a step a row.
@@ -134,12 +126,41 @@ impl Hash for Packed {
     }
 }
 
+/// Views of a destination, an entry a row, with their hash.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Column {
+    hash: u64,
+    views: Arc<[Packed]>,
+}
+
+impl Column {
+    pub(super) fn new(views: &[Packed]) -> Self {
+        Self { hash: BuildFold::default().hash_one(views), views: views.into() }
+    }
+}
+
+impl Deref for Column {
+    type Target = [Packed];
+
+    fn deref(&self) -> &[Packed] {
+        &self.views
+    }
+}
+
+impl Eq for Column {}
+
+impl Hash for Column {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
+    }
+}
+
 /// Columns as the [`walk`](super::walk) found them.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Columns {
-    /// Distinct columns, each with an entry a row, numbered in the order of the first LIDs that
-    /// have them.
-    pub(super) distinct: Vec<Arc<[Packed]>>,
+    /// Distinct columns. Of a fabric whose routes were all walked, they are numbered in the order
+    /// of the first LIDs that have them; of a patched one, some may have no LIDs.
+    pub(super) distinct: Vec<Column>,
     /// Which of them each LID has; [`NONE`](Self::NONE) for LIDs that were not asked for.
     pub(super) by_lid: Vec<u16>,
 }
@@ -149,7 +170,7 @@ impl Columns {
     pub(super) const NONE: u16 = u16::MAX;
 
     /// The column of a LID, if it was asked for.
-    pub(super) fn of(&self, lid: Lid) -> Option<&Arc<[Packed]>> {
+    pub(super) fn of(&self, lid: Lid) -> Option<&Column> {
         self.distinct.get(usize::from(*self.by_lid.get(lid.index())?))
     }
 }
@@ -182,7 +203,7 @@ impl Paths {
     /// Fetches what [`class`](Self::class) reads of a row with hosts.
     #[inline]
     pub(crate) fn prefetch(&self, row: u16, column: u16) {
-        prefetch(&self.hosts.numbers, usize::from(row) * self.hosts.columns + usize::from(column));
+        self.hosts.prefetch(usize::from(row), column);
     }
 
     /// Whether the switch of `row` and all like it reach every destination; then each path has a
@@ -202,25 +223,25 @@ impl Paths {
     /// equal classes.
     #[inline]
     pub(crate) fn row(&self, row: u16) -> Option<&[u8]> {
-        let start = usize::from(row) * self.hosts.columns;
-        (usize::from(row) < self.hosts.rows)
-            .then(|| &self.hosts.numbers[start..start + self.hosts.columns])
+        self.hosts.row(usize::from(row))
     }
 
     /// Rows and columns of the matrix for switches with hosts.
     pub fn host_size(&self) -> (usize, usize) {
-        (self.hosts.rows, self.hosts.columns)
+        (self.hosts.rows, self.hosts.columns())
     }
 
     /// Rows and columns of the matrix for all other switches.
     pub fn other_size(&self) -> (usize, usize) {
-        (self.others.rows, self.others.columns)
+        (self.others.rows, self.others.columns())
     }
 
     /// Makes the matrices; the first `host_rows` rows are those of switches with hosts. Also
     /// yields the column that each LID has for them.
     pub(super) fn build(host_rows: usize, columns: &Columns) -> (Self, Vec<u16>) {
-        let numbers = Numbers::of(&columns.distinct, |view| view)
+        let exact = Numbers::of(&columns.distinct, |view| view);
+        let is_exact = exact.is_some();
+        let numbers = exact
             .or_else(|| Numbers::of(&columns.distinct, Packed::without_hops))
             .or_else(|| Numbers::of(&columns.distinct, Packed::coarse))
             .expect("5 MTUs times 3 rates times 16 SLs are fewer than 255");
@@ -229,55 +250,73 @@ impl Paths {
             .par_iter()
             .map(|views| views.iter().map(|view| numbers.by_view[view.0 as usize]).collect())
             .collect();
+        let numbering = Numbering { count: numbers.count, is_exact };
         let classes = numbers.classes;
-        let ((hosts, host_column), (others, other_column)) = rayon::join(
-            || share(&numbered, |column| &column[..host_rows.min(column.len())]),
-            || share(&numbered, |column| &column[host_rows.min(column.len())..]),
+        let ((hosts, host_places), (others, other_places)) = rayon::join(
+            || Matrix::share(&numbered, |column| &column[..host_rows.min(column.len())]),
+            || Matrix::share(&numbered, |column| &column[host_rows.min(column.len())..]),
         );
-        let of_lid = |of_column: &[u16]| -> Vec<u16> {
-            let column = |&column: &u16| of_column.get(usize::from(column)).copied();
-            columns.by_lid.iter().map(|lid| column(lid).unwrap_or(u16::MAX)).collect()
+        let host_column = by_lid(columns, &host_places);
+        let others_column = by_lid(columns, &other_places).into();
+        let places = [host_places.into(), other_places.into()];
+        (Self { classes, hosts, others, others_column, numbering, places }, host_column)
+    }
+
+    /// Same for columns of which only `fresh`, by number, have other views than those of these
+    /// matrices. `None` if there is no room for them, or not every kind of view has a number.
+    pub(super) fn patched(&self, columns: &Columns, fresh: &[u16]) -> Option<(Self, Vec<u16>)> {
+        if !self.numbering.is_exact {
+            return None;
+        }
+        let mut next = self.clone();
+        let mut numbered: Vec<Vec<u8>> = Vec::with_capacity(fresh.len());
+        for &number in fresh {
+            let views = columns.distinct.get(usize::from(number))?;
+            let number_of = |view: &Packed| next.number_of(view.class());
+            numbered.push(views.iter().map(number_of).collect::<Option<_>>()?);
+        }
+        let mut is_used = vec![false; columns.distinct.len()];
+        for &number in columns.by_lid.iter().filter(|&&number| number != Columns::NONE) {
+            is_used[usize::from(number)] = true;
+        }
+        fresh.iter().for_each(|&number| is_used[usize::from(number)] = false);
+        let kept = |places: &[u16]| -> Vec<u16> {
+            let used = places.iter().zip(&is_used).filter(|(_, used)| **used);
+            used.map(|(place, _)| *place).collect()
         };
-        let others_column = of_lid(&other_column).into();
-        (Self { classes, hosts, others, others_column }, of_lid(&host_column))
+        let rows = self.hosts.rows;
+        let host_parts: Vec<&[u8]> =
+            numbered.iter().map(|column| &column[..rows.min(column.len())]).collect();
+        let other_parts: Vec<&[u8]> =
+            numbered.iter().map(|column| &column[rows.min(column.len())..]).collect();
+        let (hosts, host_places) = self.hosts.patched(&kept(&self.places[0]), &host_parts)?;
+        let (others, other_places) = self.others.patched(&kept(&self.places[1]), &other_parts)?;
+        (next.hosts, next.others) = (hosts, others);
+        for (places, new) in next.places.iter_mut().zip([host_places, other_places]) {
+            let mut all = places.to_vec();
+            all.resize(columns.distinct.len(), u16::MAX);
+            fresh.iter().zip(new).for_each(|(&number, place)| all[usize::from(number)] = place);
+            *places = all.into();
+        }
+        next.others_column = by_lid(columns, &next.places[1]).into();
+        let host_column = by_lid(columns, &next.places[0]);
+        Some((next, host_column))
+    }
+
+    /// The number of a class, a new one if need be; `None` if there are no more.
+    fn number_of(&mut self, class: PathClass) -> Option<u8> {
+        let known = self.classes[..self.numbering.count].iter().position(|other| *other == class);
+        let number = known.unwrap_or(self.numbering.count);
+        *self.classes.get_mut(number)? = class;
+        self.numbering.count = self.numbering.count.max(number + 1);
+        u8::try_from(number).ok()
     }
 }
 
-/// Rows built at a time: a cache line of each column.
-const ROWS_AT_ONCE: usize = 64;
-
-/// A matrix of a part of all columns, equal parts once; and where each column's part is.
-fn share(columns: &[Vec<u8>], part: impl Fn(&[u8]) -> &[u8]) -> (Matrix, Vec<u16>) {
-    let mut known: HashMap<&[u8], u16, BuildFold> = HashMap::default();
-    let mut distinct: Vec<&[u8]> = Vec::new();
-    let of_column = columns
-        .iter()
-        .map(|column| {
-            let part = part(column);
-            *known.entry(part).or_insert_with(|| {
-                distinct.push(part);
-                (distinct.len() - 1) as u16
-            })
-        })
-        .collect();
-    let rows = distinct.first().map_or(0, |part| part.len());
-    let mut numbers = Vec::with_capacity(rows * distinct.len());
-    // Some rows of each column at a time, so that they stay cached.
-    let mut some = Vec::new();
-    for first in (0..rows).step_by(ROWS_AT_ONCE) {
-        let count = ROWS_AT_ONCE.min(rows - first);
-        some.clear();
-        some.resize(count * distinct.len(), 0);
-        for (column, part) in distinct.iter().enumerate() {
-            for (row, &number) in part[first..first + count].iter().enumerate() {
-                some[row * distinct.len() + column] = number;
-            }
-        }
-        numbers.extend_from_slice(&some);
-    }
-    let complete = numbers.iter().all(|&number| number != 0);
-    let matrix = Matrix { rows, columns: distinct.len(), numbers: numbers.into(), complete };
-    (matrix, of_column)
+/// Columns by LID, from those by number of the distinct column.
+fn by_lid(columns: &Columns, places: &[u16]) -> Vec<u16> {
+    let column = |&number: &u16| places.get(usize::from(number)).copied();
+    columns.by_lid.iter().map(|number| column(number).unwrap_or(u16::MAX)).collect()
 }
 
 /// The kinds of path, numbered.
@@ -285,11 +324,13 @@ struct Numbers {
     classes: Box<[PathClass; 256]>,
     /// Number of a class, by its fields packed into an index.
     by_view: Vec<u8>,
+    /// How many classes have a number.
+    count: usize,
 }
 
 impl Numbers {
     /// Numbers the distinct views in `columns` after `simplify`; `None` if there are more than 256.
-    fn of(columns: &[Arc<[Packed]>], simplify: impl Fn(Packed) -> Packed) -> Option<Self> {
+    fn of(columns: &[Column], simplify: impl Fn(Packed) -> Packed) -> Option<Self> {
         let mut met = vec![false; Packed::COUNT];
         for view in columns.iter().flat_map(|column| column.iter()) {
             met[view.0 as usize] = true;
@@ -305,7 +346,7 @@ impl Numbers {
             classes[usize::from(number)] = simple.class();
             by_view[view.0 as usize] = number;
         }
-        Some(Self { classes, by_view })
+        Some(Self { classes, by_view, count: number_of.len() })
     }
 }
 
@@ -356,7 +397,7 @@ mod tests {
     /// Columns of LIDs 0, 1, 2, ….
     fn columns(distinct: Vec<Arc<[Packed]>>) -> Columns {
         let by_lid = (0..distinct.len() as u16).collect();
-        Columns { distinct, by_lid }
+        Columns { distinct: distinct.iter().map(|views| Column::new(views)).collect(), by_lid }
     }
 
     #[test]

@@ -81,6 +81,43 @@ impl<O> Records<O> {
         prefetch(&self.owners, at as usize);
     }
 
+    /// Same with other records in some places: ranges of these and, in their order, those that
+    /// replace them. `None` if nothing differs.
+    pub(super) fn patched(&self, made: &Self, places: &[(Range<u32>, Range<u32>)]) -> Option<Self>
+    where
+        O: Copy + PartialEq,
+    {
+        let at = |range: &Range<u32>| range.start as usize..range.end as usize;
+        let is_same = |(then, now): &(Range<u32>, Range<u32>)| {
+            let (then, now) = (at(then), at(now));
+            let bytes = |range: &Range<usize>| range.start * self.stride..range.end * self.stride;
+            self.bytes[bytes(&then)] == made.bytes[bytes(&now)]
+                && self.owners[then] == made.owners[now]
+        };
+        if places.iter().all(is_same) {
+            return None;
+        }
+        let more: usize = places.iter().map(|(_, now)| now.len()).sum();
+        let mut next = Self {
+            stride: self.stride,
+            bytes: Vec::with_capacity(self.bytes.len() + more * self.stride),
+            owners: Vec::with_capacity(self.owners.len() + more),
+        };
+        let mut add = |from: &Self, range: Range<usize>| {
+            let bytes = range.start * self.stride..range.end * self.stride;
+            next.bytes.extend_from_slice(&from.bytes[bytes]);
+            next.owners.extend_from_slice(&from.owners[range]);
+        };
+        let mut copied = 0;
+        for (then, now) in places {
+            add(self, copied..then.start as usize);
+            add(made, at(now));
+            copied = then.end as usize;
+        }
+        add(self, copied..self.owners.len());
+        Some(next)
+    }
+
     /// Records `range` (as far as there are so many), padded to their stride, with their owners.
     pub fn range(&self, range: Range<u32>) -> impl Iterator<Item = (&[u8], &O)> {
         let end = (range.end as usize).min(self.owners.len());

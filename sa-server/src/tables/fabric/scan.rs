@@ -2,6 +2,7 @@
 //! and the records built from them.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
@@ -23,7 +24,7 @@ use crate::tables::qos_match::GroupSets;
 
 /// A node with the properties that its ports share.
 pub(super) struct Scanned<'a> {
-    node: &'a Arc<Node>,
+    pub(super) node: &'a Arc<Node>,
     /// The node as records show it: of the planes of a planarized port only the one that stands for
     /// it ([`Node::is_further_plane`]).
     shown: Arc<Node>,
@@ -37,7 +38,7 @@ pub(super) struct Scanned<'a> {
 }
 
 impl<'a> Scanned<'a> {
-    fn port(&self, num: PortNum) -> Option<&'a Port> {
+    pub(super) fn port(&self, num: PortNum) -> Option<&'a Port> {
         // A switch usually has all its ports in the table.
         let place = self.node.ports.get(usize::from(num.0)).filter(|port| port.num == num);
         if place.is_some() {
@@ -97,8 +98,43 @@ impl<'a> Scanned<'a> {
         (info.base_lid(), if has_lmc { info.lmc() } else { 0 })
     }
 
+    /// Whether PortInfo has the extended link speed fields.
+    pub(super) fn has_extended_speeds(&self) -> bool {
+        let probe = self.port0().or(self.node.ports.first()).map(|port| self.capabilities(port));
+        probe.is_some_and(|mask| mask.contains(CapabilityMask::IS_EXTENDED_SPEEDS_SUPPORTED))
+    }
+
+    /// Whether this and the same node before differ at most in what a patch of the tables covers:
+    /// links between switches, their limits, and the bytes of PortInfo and SwitchInfo.
+    /// `is_switch_node` says of a node by its GUID whether it is a switch.
+    pub(super) fn is_like(&self, then: &Self, is_switch_node: impl Fn(Guid) -> bool) -> bool {
+        let (now_node, then_node) = (self.node, then.node);
+        let is_to_host = |port: &Port| port.peer.is_some_and(|(peer, _)| !is_switch_node(peer));
+        let same_port = |now: &Port, before: &Port| {
+            let is_end = self.is_end_port(now);
+            // Ends of links to end ports, whose classes have the limits of both.
+            let is_edge = is_end || is_to_host(now) || is_to_host(before);
+            let of_edge = !is_edge
+                || (now.peer == before.peer
+                    && self.limit(now) == then.limit(before)
+                    && RateSupport::of_port(&info(now)) == RateSupport::of_port(&info(before)));
+            (now.num, now.guid) == (before.num, before.guid)
+                && self.lid(now) == then.lid(before)
+                && is_end == then.is_end_port(before)
+                && self.keys(now) == then.keys(before)
+                && of_edge
+        };
+        now_node.guid == then_node.guid
+            && now_node.description == then_node.description
+            && (self.kind, self.quirk_mtu) == (then.kind, then.quirk_mtu)
+            && !self.has_planes()
+            && !then.has_planes()
+            && now_node.ports.len() == then_node.ports.len()
+            && now_node.ports.iter().zip(&then_node.ports).all(|(a, b)| same_port(a, b))
+    }
+
     /// Whether any of its ports is planarized.
-    fn has_planes(&self) -> bool {
+    pub(super) fn has_planes(&self) -> bool {
         !Arc::ptr_eq(self.node, &self.shown)
     }
 
@@ -112,6 +148,24 @@ impl<'a> Scanned<'a> {
             return own;
         }
         self.managed(port).map_or(own, |port| &port.pkeys[..])
+    }
+}
+
+/// Records while they are collected.
+pub(super) struct Made {
+    pub(super) nodes: Records,
+    pub(super) ports: Records,
+    pub(super) links: Records<LinkOwners>,
+}
+
+impl Made {
+    /// None.
+    pub(super) fn none() -> Self {
+        Self {
+            nodes: Records::new(NodeRecord::LEN, 0),
+            ports: Records::new(PortInfoRecord::LEN, 0),
+            links: Records::new(LinkRecord::LEN, 0),
+        }
     }
 }
 
@@ -157,7 +211,19 @@ impl<'a> Fabric<'a> {
         fabric
     }
 
-    fn node(&self, guid: Guid) -> Option<&Scanned<'a>> {
+    /// Some nodes of a fabric, with their rows: all that the caller asks about, and their peers.
+    pub(super) fn part(
+        nodes: impl IntoIterator<Item = (&'a Arc<Node>, u16)>,
+        subnet: &'a Subnet,
+    ) -> Self {
+        let scanned = |(node, row)| Scanned { row, ..scan_node(node, subnet) };
+        let nodes: Vec<Scanned<'_>> = nodes.into_iter().map(scanned).collect();
+        let by_guid = nodes.iter().map(|scanned| scanned.node.guid).zip(0..).collect();
+        Self { nodes, by_guid, switches: Vec::new(), host_rows: 0 }
+    }
+
+    /// The node with this GUID.
+    pub(super) fn node(&self, guid: Guid) -> Option<&Scanned<'a>> {
         let at = *self.by_guid.get(&guid)?;
         Some(&self.nodes[at as usize])
     }
@@ -183,7 +249,8 @@ impl<'a> Fabric<'a> {
         switches
     }
 
-    fn hop(&self, scanned: &Scanned<'_>, port: &Port) -> Hop {
+    /// The far end of a switch's port.
+    pub(super) fn hop(&self, scanned: &Scanned<'_>, port: &Port) -> Hop {
         if port.num == PortNum(0) {
             let (lid, lmc) = scanned.lid(port);
             return Hop::EndPort(lid, lmc);
@@ -271,55 +338,28 @@ impl<'a> Fabric<'a> {
         let linked = |scanned: &Scanned<'_>| {
             scanned.node.ports.iter().filter(|port| port.peer.is_some()).count()
         };
-        let mut nodes = Records::new(NodeRecord::LEN, count(end_ports));
-        let mut ports =
-            Records::new(PortInfoRecord::LEN, count(|scanned| scanned.shown.ports.len()));
-        let mut links = Records::new(LinkRecord::LEN, count(linked));
+        let nodes = Records::new(NodeRecord::LEN, count(end_ports));
+        let ports = Records::new(PortInfoRecord::LEN, count(|scanned| scanned.shown.ports.len()));
+        let links = Records::new(LinkRecord::LEN, count(linked));
         let mut by_node = Vec::with_capacity(self.nodes.len());
-        let mut owner = |scanned: &Scanned<'_>, port: &Port| Owner {
-            pkeys: keys(scanned, port),
-            end_port: if scanned.is_end_port(port) { scanned.lid(port).0 } else { Lid::NONE },
-        };
+        let mut made = Made { nodes, ports, links };
         for scanned in &self.nodes {
+            let [nodes, ports, links] = self.add_records(scanned, &mut made, keys);
             let node = scanned.node;
-            let starts = [nodes.len() as u32, ports.len() as u32, links.len() as u32];
-            for port in &node.ports {
-                let from = owner(scanned, port);
-                if scanned.is_end_port(port) {
-                    nodes.push(&node_record(scanned, port), from);
-                }
-                // Of further planes there are links only.
-                if !scanned.has_planes() || scanned.shown.port(port.num).is_some() {
-                    ports.push(&port_info_record(scanned, port), from);
-                }
-                if let Some((peer, peer_port)) = self.peer(port) {
-                    let record = LinkRecordRepr {
-                        from_lid: scanned.lid(port).0,
-                        from_port: port.num,
-                        to_port: peer_port.num,
-                        to_lid: peer.lid(peer_port).0,
-                    };
-                    let to = owner(peer, peer_port);
-                    links.push(&record.to_bytes(), LinkOwners { from, to });
-                }
-            }
-            let ends = [nodes.len() as u32, ports.len() as u32, links.len() as u32];
-            let probe = scanned.port0().or(node.ports.first()).map(|p| scanned.capabilities(p));
             by_node.push(NodeRows {
                 guid: node.guid,
                 node: Arc::clone(&scanned.shown),
                 is_switch: scanned.is_switch,
-                nodes: starts[0]..ends[0],
-                ports: starts[1]..ends[1],
-                links: starts[2]..ends[2],
-                extended_speeds: probe.is_some_and(|mask| {
-                    mask.contains(CapabilityMask::IS_EXTENDED_SPEEDS_SUPPORTED)
-                }),
+                nodes,
+                ports,
+                links,
+                extended_speeds: scanned.has_extended_speeds(),
                 lft: find(&plane.lfts, node.guid).cloned(),
                 mft: find(&plane.mfts, node.guid).cloned(),
                 port_tables: find(&plane.port_tables, node.guid).cloned(),
             });
         }
+        let Made { nodes, ports, links } = made;
         RecordTables {
             nodes: Arc::new(nodes),
             ports: Arc::new(ports),
@@ -330,6 +370,43 @@ impl<'a> Fabric<'a> {
             by_guid: GuidIndex::default(),
             by_description: Arc::default(),
         }
+    }
+
+    /// Adds the records of a node; returns where they are.
+    pub(super) fn add_records(
+        &self,
+        scanned: &Scanned<'_>,
+        made: &mut Made,
+        keys: &mut impl FnMut(&Scanned<'_>, &Port) -> PKeySet,
+    ) -> [Range<u32>; 3] {
+        let mut owner = |scanned: &Scanned<'_>, port: &Port| Owner {
+            pkeys: keys(scanned, port),
+            end_port: if scanned.is_end_port(port) { scanned.lid(port).0 } else { Lid::NONE },
+        };
+        let lens = |made: &Made| [made.nodes.len(), made.ports.len(), made.links.len()];
+        let starts = lens(made);
+        for port in &scanned.node.ports {
+            let from = owner(scanned, port);
+            if scanned.is_end_port(port) {
+                made.nodes.push(&node_record(scanned, port), from);
+            }
+            // Of further planes there are links only.
+            if !scanned.has_planes() || scanned.shown.port(port.num).is_some() {
+                made.ports.push(&port_info_record(scanned, port), from);
+            }
+            if let Some((peer, peer_port)) = self.peer(port) {
+                let record = LinkRecordRepr {
+                    from_lid: scanned.lid(port).0,
+                    from_port: port.num,
+                    to_port: peer_port.num,
+                    to_lid: peer.lid(peer_port).0,
+                };
+                let to = owner(peer, peer_port);
+                made.links.push(&record.to_bytes(), LinkOwners { from, to });
+            }
+        }
+        let ends = lens(made);
+        std::array::from_fn(|at| starts[at] as u32..ends[at] as u32)
     }
 
     pub(super) fn node_of_lid(&self, lids: &[Lid]) -> Arc<[u32]> {
@@ -390,7 +467,7 @@ impl<'a> Fabric<'a> {
     }
 }
 
-fn scan_node<'a>(node: &'a Arc<Node>, subnet: &'a Subnet) -> Scanned<'a> {
+pub(super) fn scan_node<'a>(node: &'a Arc<Node>, subnet: &'a Subnet) -> Scanned<'a> {
     let info = NodeInfo::of(&node.info);
     let kind = NodeType::from_code(info.node_type());
     let is_switch = kind == Some(NodeType::Switch);

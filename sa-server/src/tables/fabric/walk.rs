@@ -7,8 +7,10 @@
 //! independent of the order of threads.
 //!
 //! A destination's column depends on its entries in the tables and on the devices behind the ports
-//! that these name. So after a change only destinations with a difference in either are walked
-//! again; the result is identical.
+//! that these name. After a change only destinations are walked again for which a switch has another
+//! entry, or another device behind the port, and would have another view by it if all others kept
+//! theirs; the result is identical. A cut cable moves thousands of entries to ports of the same
+//! distance, and changes few views.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,7 +19,7 @@ use ib_mad::types::{Guid, Lid};
 use rayon::prelude::*;
 use sa_proto::snapshot::Lft;
 
-use super::path::{BuildFold, Columns, Packed, PathClass};
+use super::path::{BuildFold, Column, Columns, Packed, PathClass};
 use crate::tables::limit::Limit;
 
 /// Rows of tables that a thread compares at least: what each found is added up at a cost of its
@@ -69,7 +71,8 @@ impl Switches {
         self.starts.push(self.hops.len() as u32);
     }
 
-    fn ports(&self, row: usize) -> &[Hop] {
+    /// The far ends of a switch's ports, port 0 first.
+    pub(super) fn ports(&self, row: usize) -> &[Hop] {
         &self.hops[self.starts[row] as usize..self.starts[row + 1] as usize]
     }
 
@@ -85,52 +88,103 @@ impl Topology<'_> {
     }
 
     /// LIDs whose columns may be others than in `before`, by number; `None` if switches have other
-    /// rows.
-    fn stale(&self, before: &Self) -> Option<Vec<bool>> {
-        let (ours, theirs) = (&self.switches, &before.switches);
-        if ours.guids != theirs.guids {
+    /// rows. On the threads of rayon's current pool, or on the caller's.
+    fn stale(&self, before: Before<'_>, threads: Threads) -> Option<Vec<bool>> {
+        if self.switches.guids != before.topology.switches.guids {
             return None;
         }
         let none = || vec![false; usize::from(Lid::UNICAST_LAST.0) + 1];
         let mark = |mut stale: Vec<bool>, row: usize| {
-            differences(self.lfts[row], before.lfts[row], Lft::NO_ROUTE, &mut stale);
-            let sls = |topology: &Self| topology.sls.get(row).copied().unwrap_or(&[]);
-            differences(sls(self), sls(before), 0, &mut stale);
-            let ports = ours.ports(row).len().max(theirs.ports(row).len());
-            let moved =
-                (0..ports as u8).filter(|&port| ours.hop(row, port) != theirs.hop(row, port));
-            let moved: Vec<u8> = moved.collect();
-            if !moved.is_empty() {
-                let entries = self.lfts[row].iter().zip(&mut stale);
-                entries.for_each(|(port, stale)| *stale |= moved.contains(port));
-            }
+            self.mark_stale(row, before, &mut stale);
             stale
         };
         let either = |mut stale: Vec<bool>, more: Vec<bool>| {
             stale.iter_mut().zip(more).for_each(|(stale, more)| *stale |= more);
             stale
         };
-        let rows = (0..self.rows()).into_par_iter().with_min_len(ROWS_MIN);
-        Some(rows.fold(none, mark).reduce(none, either))
+        Some(match threads {
+            Threads::Caller => (0..self.rows()).fold(none(), mark),
+            Threads::Pool => {
+                let rows = (0..self.rows()).into_par_iter().with_min_len(ROWS_MIN);
+                rows.fold(none, mark).reduce(none, either)
+            }
+        })
+    }
+
+    /// Marks LIDs of which a row has another view than before, as far as its own entries tell.
+    fn mark_stale(&self, row: usize, before: Before<'_>, stale: &mut [bool]) {
+        let (ours, theirs) = (&self.switches, &before.topology.switches);
+        let (now, then) = (self.lfts[row], before.topology.lfts[row]);
+        let mut mark = |lid: usize| {
+            stale[lid] = stale[lid] || !self.is_same_view(row, Lid(lid as u16), before.columns);
+        };
+        differences(now, then, Lft::NO_ROUTE, &mut mark);
+        differences(self.sls_of(row), before.topology.sls_of(row), 0, &mut mark);
+        if ours.ports(row) == theirs.ports(row) {
+            return;
+        }
+        let ports = ours.ports(row).len().max(theirs.ports(row).len());
+        let is_moved = |port: u8| ours.hop(row, port) != theirs.hop(row, port);
+        let moved: Vec<bool> = (0..ports as u8).map(is_moved).collect();
+        let through = now.iter().enumerate().take(usize::from(Lid::UNICAST_LAST.0) + 1);
+        through
+            .filter(|&(_, &port)| moved.get(usize::from(port)) == Some(&true))
+            .for_each(|(lid, _)| mark(lid));
+    }
+
+    /// Whether the view of a row is what it was before, if that of the next switch is.
+    ///
+    /// If that holds for all rows whose entries or links differ, the whole column is what it was:
+    /// each view then follows from the next one, and a loop of such views would need ever fewer
+    /// hops. Only views of the greatest number of hops, which stands for more, may form a loop.
+    fn is_same_view(&self, row: usize, lid: Lid, columns: &Columns) -> bool {
+        // LIDs that were not asked for are walked anyway.
+        let Some(column) = columns.of(lid) else { return true };
+        let egress = self.lfts[row].get(lid.index()).copied().unwrap_or(Lft::NO_ROUTE);
+        let class = match self.switches.hop(row, egress) {
+            Hop::Switch(next, limit) => {
+                column.get(usize::from(next)).map_or(PathClass::UNREACHABLE, |view| {
+                    through(PathClass { sl: 0, ..view.class() }, limit)
+                })
+            }
+            end => arrival(end, lid),
+        };
+        let sl = self.sls_of(row).get(lid.index()).copied().unwrap_or(0);
+        class.hops < u8::MAX && column.get(row) == Some(&class.packed(sl))
+    }
+
+    fn sls_of(&self, row: usize) -> &[u8] {
+        self.sls.get(row).copied().unwrap_or(&[])
     }
 }
 
-/// Marks entries of tables by LID that are not the same; beyond its end a table holds `fill`.
-fn differences(now: &[u8], then: &[u8], fill: u8, differ: &mut [bool]) {
+/// Where to do work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Threads {
+    /// On those of rayon's current pool.
+    Pool,
+    /// On the calling one.
+    Caller,
+}
+
+/// Visits the LIDs of which two tables have different entries; beyond its end a table holds `fill`.
+fn differences(now: &[u8], then: &[u8], fill: u8, mut visit: impl FnMut(usize)) {
     if std::ptr::eq(now, then) {
         return;
     }
+    let limit = usize::from(Lid::UNICAST_LAST.0) + 1;
+    let (now, then) = (&now[..now.len().min(limit)], &then[..then.len().min(limit)]);
     let both = now.len().min(then.len());
-    let blocks = now[..both].chunks(Lft::BLOCK_LEN).zip(then.chunks(Lft::BLOCK_LEN));
-    for ((now, then), differ) in blocks.zip(differ.chunks_mut(Lft::BLOCK_LEN)) {
-        if now != &then[..now.len()] {
-            let entries = now.iter().zip(then).zip(differ);
-            entries.for_each(|((now, then), differ)| *differ |= now != then);
+    let blocks = now[..both].chunks(Lft::BLOCK_LEN).zip(then[..both].chunks(Lft::BLOCK_LEN));
+    for ((now, then), first) in blocks.zip((0..).step_by(Lft::BLOCK_LEN)) {
+        if now != then {
+            let entries = now.iter().zip(then).zip(first..);
+            entries.filter(|((now, then), _)| now != then).for_each(|(_, lid)| visit(lid));
         }
     }
     for longer in [now, then] {
-        let rest = longer.iter().zip(&mut *differ).skip(both);
-        rest.for_each(|(&entry, differ)| *differ |= entry != fill);
+        let rest = longer.iter().enumerate().skip(both);
+        rest.filter(|&(_, &entry)| entry != fill).for_each(|(lid, _)| visit(lid));
     }
 }
 
@@ -148,7 +202,7 @@ pub(super) fn columns(
     lids: &[Lid],
     before: Option<Before<'_>>,
 ) -> Columns {
-    let stale = before.and_then(|before| Some((before, topology.stale(before.topology)?)));
+    let stale = before.and_then(|before| Some((before, topology.stale(before, Threads::Pool)?)));
     let kept = |lid: Lid| {
         let (before, stale) = stale.as_ref()?;
         if *stale.get(lid.index())? { None } else { before.columns.of(lid) }
@@ -167,7 +221,7 @@ pub(super) fn columns(
     };
     // Most LIDs share their column with one before, which is the same memory then.
     let mut met: HashMap<*const Packed, u16, BuildFold> = HashMap::default();
-    let mut known: HashMap<Arc<[Packed]>, u16, BuildFold> = HashMap::default();
+    let mut known: HashMap<Column, u16, BuildFold> = HashMap::default();
     for &lid in lids {
         let column =
             kept(lid).unwrap_or_else(|| walked.next().expect("every other LID was walked"));
@@ -182,8 +236,63 @@ pub(super) fn columns(
     columns
 }
 
+/// The columns of the same LIDs as before, where few of them differ; and those of them, by number,
+/// whose views are new. All others keep their numbers. `None` if switches have other rows, or more
+/// than `limit` LIDs must be walked. On the caller's thread.
+pub(super) fn patched_columns(
+    topology: &Topology<'_>,
+    before: Before<'_>,
+    limit: usize,
+) -> Option<(Columns, Vec<u16>)> {
+    let stale = topology.stale(before, Threads::Caller)?;
+    let old = before.columns;
+    let lids = (0..).zip(&stale).filter(|(_, stale)| **stale).map(|(lid, _)| Lid(lid));
+    let stale: Vec<Lid> = lids.filter(|&lid| old.of(lid).is_some()).collect();
+    if stale.len() > limit {
+        return None;
+    }
+    let mut changes: Vec<(Lid, Column)> = Vec::new();
+    for block in stale.chunk_by(|a, b| a.index() / Lft::BLOCK_LEN == b.index() / Lft::BLOCK_LEN) {
+        let BlockColumns { distinct, of_lid } = walk_block(topology, block);
+        let walked = block.iter().zip(of_lid).map(|(lid, at)| (*lid, &distinct[usize::from(at)]));
+        changes.extend(
+            walked
+                .filter(|&(lid, column)| old.of(lid) != Some(column))
+                .map(|(lid, column)| (lid, column.clone())),
+        );
+    }
+    let mut next = old.clone();
+    changes.iter().for_each(|(lid, _)| next.by_lid[lid.index()] = Columns::NONE);
+    let mut users = vec![0u32; next.distinct.len()];
+    for &number in next.by_lid.iter().filter(|&&number| number != Columns::NONE) {
+        users[usize::from(number)] += 1;
+    }
+    let mut fresh = Vec::new();
+    for (lid, column) in changes {
+        let is_it = |at: &usize| next.distinct[*at] == column;
+        let at = match (0..next.distinct.len()).find(is_it) {
+            Some(known) => known,
+            None => {
+                let free = users.iter().position(|users| *users == 0);
+                let at = free.unwrap_or(next.distinct.len());
+                if at == next.distinct.len() {
+                    next.distinct.push(column);
+                    users.push(0);
+                } else {
+                    next.distinct[at] = column;
+                }
+                fresh.push(at as u16);
+                at
+            }
+        };
+        users[at] += 1;
+        next.by_lid[lid.index()] = at as u16;
+    }
+    Some((next, fresh))
+}
+
 struct BlockColumns {
-    distinct: Vec<Arc<[Packed]>>,
+    distinct: Vec<Column>,
     of_lid: Vec<u16>,
 }
 
@@ -194,7 +303,7 @@ fn walk_block(topology: &Topology<'_>, lids: &[Lid]) -> BlockColumns {
     let egress = columns_of(&topology.lfts, Lft::NO_ROUTE, first, lids);
     let sls = columns_of(&topology.sls, 0, first, lids);
 
-    let mut distinct: Vec<Arc<[Packed]>> = Vec::new();
+    let mut distinct: Vec<Column> = Vec::new();
     let mut of_lid = Vec::with_capacity(lids.len());
     let mut walk = Walk { views: vec![View::Unknown; rows], trail: Vec::new() };
     let mut column = Vec::with_capacity(rows);
@@ -207,7 +316,7 @@ fn walk_block(topology: &Topology<'_>, lids: &[Lid]) -> BlockColumns {
         }
         // Neighbouring LIDs mostly hang off one switch: the last column is the likeliest.
         let number = distinct.iter().rposition(|known| **known == *column).unwrap_or_else(|| {
-            distinct.push(column.as_slice().into());
+            distinct.push(Column::new(&column));
             distinct.len() - 1
         });
         of_lid.push(number as u16);
@@ -273,17 +382,20 @@ impl Walk {
             }
         };
         while let Some((row, limit)) = self.trail.pop() {
-            if class.is_reachable() {
-                let limit = class.limit.min(limit);
-                class = PathClass { limit, hops: class.hops.saturating_add(1), ..class };
-                if !class.is_reachable() {
-                    class = PathClass::UNREACHABLE;
-                }
-            }
+            class = through(class, limit);
             self.views[row] = View::Known(class);
         }
         class
     }
+}
+
+/// The view of a switch from the one behind a link.
+fn through(next: PathClass, limit: Limit) -> PathClass {
+    let limit = next.limit.min(limit);
+    if limit.is_none() {
+        return PathClass::UNREACHABLE;
+    }
+    PathClass { limit, hops: next.hops.saturating_add(1), ..next }
 }
 
 /// The view from the last switch, whose egress port leads to `end`.
@@ -441,6 +553,14 @@ mod tests {
             let walked = columns(&before, &lids, None);
             let before = Before { topology: &before, columns: &walked };
             prop_assert_eq!(columns(&now, &later, Some(before)), columns(&now, &later, None));
+            let (patched, fresh) = patched_columns(&now, before, usize::MAX).unwrap();
+            let whole = columns(&now, &lids, None);
+            prop_assert!(lids.iter().all(|&lid| patched.of(lid) == whole.of(lid)));
+            prop_assert_eq!(patched.by_lid.len(), whole.by_lid.len());
+            for (number, column) in (0..).zip(&walked.distinct) {
+                let is_kept = patched.distinct.get(usize::from(number)) == Some(column);
+                prop_assert!(is_kept || fresh.contains(&number));
+            }
         }
     }
 
@@ -451,10 +571,12 @@ mod tests {
         let mut cut = chain();
         cut[1][2] = Hop::Nothing;
         let now = topology(&cut, &lfts);
-        let stale = now.stale(&before).unwrap();
+        let columns = columns(&before, &[1, 2, 3].map(Lid), None);
+        let walked = Before { topology: &before, columns: &columns };
+        let stale = now.stale(walked, Threads::Caller).unwrap();
         let stale: Vec<usize> = (0..stale.len()).filter(|&lid| stale[lid]).collect();
         assert_eq!(stale, [3], "LIDs that the second switch sends over the link");
         let renamed = Topology { switches: Arc::default(), ..topology(&cut, &lfts) };
-        assert!(renamed.stale(&before).is_none());
+        assert!(renamed.stale(walked, Threads::Pool).is_none());
     }
 }
