@@ -1,8 +1,8 @@
 //! How long does a responder take to build new tables, and how much of them do queries read?
 //!
-//! Milliseconds to build all tables from a snapshot's planes on all cores and on one, to add one
-//! alias GUID to a thousand (by patching the tables, and by rebuilding them over the unchanged
-//! parts), and the bytes of the tables from which PathRecord queries by GID or LID read.
+//! Milliseconds to build all tables from a snapshot's planes on all cores and on one, to follow a
+//! cut link and to add one alias GUID to a thousand (by patching the tables, and by rebuilding them
+//! over the unchanged parts), and the bytes of the tables from which PathRecord queries by GID or LID read.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -56,6 +56,19 @@ fn measure(criterion: &mut Criterion, fabric: Stated) {
     });
     group.bench_function(BenchmarkId::new("one_core", fabric.name), |bencher| {
         one_core.install(|| bencher.iter_with_large_drop(|| build(&whole)));
+    });
+    group.finish();
+
+    let tables = Tables::build(&whole, &RegistryPlane::default());
+    let cut = Arc::new(cut);
+    let mut group = criterion.benchmark_group("tables/one_link_cut");
+    group.bench_function(BenchmarkId::new("patched", fabric.name), |bencher| {
+        let patch = || tables.patched(&cut).expect("only a link differs");
+        bencher.iter_with_large_drop(|| black_box(patch()));
+    });
+    group.bench_function(BenchmarkId::new("rebuilt", fabric.name), |bencher| {
+        let rebuild = || tables.rebuild(&cut, &RegistryPlane::default());
+        bencher.iter_with_large_drop(|| black_box(rebuild()));
     });
     group.finish();
 

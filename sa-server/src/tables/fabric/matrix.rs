@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
-use super::path::BuildFold;
+use super::columns::BuildFold;
 use crate::tables::prefetch::prefetch;
 
 /// Rows built at a time: a cache line of each column.

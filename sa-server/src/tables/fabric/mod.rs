@@ -6,6 +6,7 @@
 
 mod alike;
 mod build;
+mod columns;
 mod end_port;
 mod guid_index;
 mod matrix;
@@ -25,9 +26,9 @@ use ib_mad::types::{Guid, Lid};
 use sa_proto::snapshot::{FabricPlane, RegistryPlane, Subnet};
 
 pub(crate) use alike::SourceKind;
+use columns::Columns;
 pub use end_port::{EndPort, EndPorts};
 pub use partition::{PKeySet, Partitions};
-use path::Columns;
 pub use path::{PathClass, Paths};
 pub(crate) use record::text;
 pub use record::{LinkOwners, NodeRows, Owner, RecordTables, Records};

@@ -59,7 +59,8 @@ fn change() -> impl Strategy<Value = Change> {
         1 => (0usize..64).prop_map(Change::Host),
         1 => (0usize..64, 0u8..3).prop_map(|(host, lmc)| Change::Lmc(host, lmc)),
         1 => (0usize..64, 0u16..3).prop_map(|(host, key)| Change::PKey(host, key)),
-        4 => (0usize..8, lid.clone(), 0..PORTS + 3).prop_map(|(s, lid, p)| Change::Entry(s, lid, p)),
+        4 => (0usize..8, lid.clone(), 0..PORTS + 3)
+            .prop_map(|(switch, lid, port)| Change::Entry(switch, lid, port)),
         2 => (0usize..8, lid, 0u8..16).prop_map(|(s, lid, sl)| Change::Sl(s, lid, sl)),
         1 => (0usize..8, 0u8..3).prop_map(|(switch, map)| Change::Map(switch, map)),
         1 => (0usize..8, 0u8..3).prop_map(|(switch, ports)| Change::Group(switch, ports)),
