@@ -98,6 +98,27 @@ fn a_cut_cable_that_requests_were_sent_over_is_not_waited_for() {
     }
 }
 
+/// Routes are published as soon as switches have them, and what the sweep finds later does not
+/// change them. A cable that returns is configured first.
+#[test]
+fn routes_around_a_cut_are_there_before_the_sweep_has_ended() {
+    let mut bed = bed();
+    for cable in cables(&bed).into_iter().step_by(29) {
+        let (before, routed) = (bed.reports().len(), bed.managers[0].routed);
+        let ((node, port), now) = (cable.0, bed.clock.now());
+        bed.fabric.link_down(now, node, port).unwrap();
+        bed.run_until(SOON, "routes", |bed| bed.managers[0].routed > routed);
+        assert_eq!(bed.reports().len(), before, "the sweep goes on");
+        assert!(bed.fabric.check_routes().is_whole());
+        let early = bed.plane();
+        settle(&mut bed, before);
+        assert_eq!(early, bed.plane(), "{cable:?}");
+        let routed = bed.managers[0].routed;
+        restore(&mut bed, &[cable]);
+        assert_eq!(bed.managers[0].routed, routed);
+    }
+}
+
 /// Only one end reports, and may be reached over the dead cable.
 #[test]
 fn a_cut_cable_is_found_by_the_report_of_either_end() {

@@ -30,6 +30,8 @@ impl Node {
                 }
                 Event::LidsChanged => self.files.lids_changed(),
                 Event::DisabledPortsChanged => self.files.disabled_ports_changed(),
+                Event::Routed if self.sweeper.is_up() => self.publish_routes(now),
+                Event::Routed => {}
                 Event::Configured(report) => self.handle_configured(now, *report),
                 // The rest follows from the state: see `follow_mastership`.
                 Event::StandingBy(_) => {
@@ -111,10 +113,32 @@ impl Node {
             self.sweeper.take_over_again(now);
             return;
         }
+        let parameters = self.parameters();
+        // Before a session may begin: rows of ports that are not in the last list are deleted, and
+        // that may be of an earlier term.
+        self.update_registry(&parameters);
+        self.publication.prepare(now, full, &self.sweeper);
+        let plane = self.sweeper.fabric().plane(&parameters);
+        self.publication.publish(now, plane, self.registry.link());
+    }
+
+    /// Publishes routes that switches have, while the sweep goes on: responders answer with them
+    /// some 10 ms earlier. Nodes and LIDs are those that the registry knows.
+    fn publish_routes(&mut self, now: Instant) {
+        if self.publication.feed().session().is_none() {
+            return;
+        }
+        let parameters = self.parameters();
+        let plane = self.sweeper.fabric().plane(&parameters);
+        self.publication.publish(now, plane, self.registry.link());
+    }
+
+    /// What a plane has beside the fabric itself.
+    fn parameters(&mut self) -> SubnetParameters {
         let policy = self.site.rows(&self.sweeper);
         let managers = self.publication.managers(self.sweeper.subnet_managers());
         let settings = self.sweeper.settings();
-        let parameters = SubnetParameters {
+        SubnetParameters {
             prefix: settings.subnet_prefix,
             lifetime: settings.subnet_timeout,
             sa_key: settings.sa_key,
@@ -123,13 +147,7 @@ impl Node {
             path_sls: self.sweeper.path_sls(),
             managers,
             policy,
-        };
-        // Before a session may begin: rows of ports that are not in the last list are deleted, and
-        // that may be of an earlier term.
-        self.update_registry(&parameters);
-        self.publication.prepare(now, full, &self.sweeper);
-        let plane = self.sweeper.fabric().plane(&parameters);
-        self.publication.publish(now, plane, self.registry.link());
+        }
     }
 
     /// The consequence of a sweep for a run with `--once`.

@@ -37,7 +37,8 @@ impl Subnet {
         }
     }
 
-    pub(in crate::sweep) fn assign_lids(&mut self) {
+    /// Assigns LIDs to end ports. Returns whether any changed.
+    pub(in crate::sweep) fn assign_lids(&mut self) -> bool {
         let sm_port = self.fabric.sm_port();
         let reassign = self.state.first_as_master && self.settings.reassign_lids;
         if reassign {
@@ -81,6 +82,7 @@ impl Subnet {
         if changed || adopted {
             self.events.push(Event::LidsChanged);
         }
+        changed || adopted
     }
 
     /// LID of the SM's own port.

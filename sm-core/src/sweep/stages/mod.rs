@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 use crate::sweep::subnet::report::Phase;
 use crate::sweep::subnet::routing::job::RoutingJob;
 use configure::links::LinkSetup;
-use configure::program::Programming;
+use configure::program::{Programmed, Programming};
 use discover::Discovery;
 use inherit::Inheriting;
 use light::Light;
@@ -63,11 +63,14 @@ pub(in crate::sweep) enum Stage {
     HandOver {
         sweep: Option<bool>,
     },
-    Addresses,
+    /// Tables that were programmed before addresses, if they were.
+    Addresses(Option<Programmed>),
     Inherit(Inheriting),
     /// Routing, with the job until the caller takes it.
     Route(Option<Box<RoutingJob>>),
     Tables(Programming),
+    /// Routes are written, and addresses have not been looked at yet.
+    Routed(Programmed),
     Links(LinkSetup),
     Poll,
     TakeOver(LidTakeOver),
@@ -82,7 +85,7 @@ impl Stage {
             Self::Discover(_) => Phase::Discover,
             Self::Elect { .. } => Phase::Elect,
             Self::HandOver { .. } => Phase::HandOver,
-            Self::Addresses => Phase::Addresses,
+            Self::Addresses(_) | Self::Routed(_) => Phase::Addresses,
             Self::Inherit(_) => Phase::Inherit,
             Self::Route(_) => Phase::Route,
             Self::Tables(_) => Phase::Tables,

@@ -24,6 +24,9 @@ pub enum Event {
     Discovering,
     /// LIDs were assigned: store [`Sweeper::lids`](crate::sweep::Sweeper::lids).
     LidsChanged,
+    /// Switches have the routes around links that are gone; the rest of the sweep follows. Publish
+    /// them: nodes, LIDs and P_Keys are those of the last sweep.
+    Routed,
     /// A sweep has ended with the fabric configured: publish it.
     Configured(Box<Report>),
     /// Multicast forwarding tables changed: publish them soon.
@@ -108,10 +111,10 @@ impl Events {
         self.queue.iter().any(|event| matches!(event, Event::Configured(_)))
     }
 
-    /// Discards the event of a configured subnet: the configuration is about to change, or another
+    /// Discards events of a configured subnet: the configuration is about to change, or another
     /// subnet manager will set it.
     pub(in crate::sweep) fn drop_configured(&mut self) {
-        self.queue.retain(|event| !matches!(event, Event::Configured(_)));
+        self.queue.retain(|event| !matches!(event, Event::Configured(_) | Event::Routed));
     }
 
     /// Number of dropped traps.

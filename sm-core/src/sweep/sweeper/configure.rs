@@ -70,10 +70,48 @@ impl Sweeper {
 }
 
 impl Sweeper {
-    /// Starts to configure the fabric; `full`: whether all of it was read.
-    pub(in crate::sweep) fn begin_addresses(&mut self, now: Instant, full: bool) {
-        self.enter(now, Stage::Addresses);
-        self.subnet.assign_lids();
+    /// Whether a sweep that has read the fabric may write routes at once and do all else later, so
+    /// that clients get them early: it found links that are gone, and nothing that needs another
+    /// address, P_Key or step of a link first. `full`: whether all of the fabric was read.
+    pub(in crate::sweep) fn may_route_first(&self, full: bool) -> bool {
+        let Self { subnet, dry_run, .. } = self;
+        let (state, fabric) = (&subnet.state, &subnet.fabric);
+        if full || !state.up || state.first_as_master || dry_run.is_some() {
+            return false;
+        }
+        if subnet.journal.report.appeared > 0 {
+            return false;
+        }
+        let is_settled = |port: PortIndex| {
+            let is_active = fabric.port(port).state() == Some(PortState::Active);
+            (is_active || !subnet.is_linked(port)) && subnet.wanted_address(port).is_none()
+        };
+        let read = fabric.nodes().filter(|(_, node)| node.seen == state.discovery);
+        read.into_iter().all(|(index, _)| fabric.ports_of(index).all(is_settled))
+    }
+
+    /// Continues after forwarding tables were written.
+    pub(in crate::sweep) fn end_tables(&mut self, now: Instant, programmed: Programmed) {
+        if !std::mem::take(&mut self.routes_first) {
+            return self.begin_arming(now, programmed);
+        }
+        if self.subnet.journal.report.lft_blocks_set > 0 {
+            self.subnet.events.push(Event::Routed);
+        }
+        self.enter(now, Stage::Routed(programmed));
+    }
+
+    /// Starts to configure the fabric; `full`: whether all of it was read, `routed`: the tables, if
+    /// they were written already.
+    pub(in crate::sweep) fn begin_addresses(
+        &mut self,
+        now: Instant,
+        full: bool,
+        routed: Option<Programmed>,
+    ) {
+        // Routes to other LIDs are others.
+        let is_readdressed = self.subnet.assign_lids();
+        self.enter(now, Stage::Addresses(routed.filter(|_| !is_readdressed)));
         self.subnet.count_overwritten();
         self.subnet.admit_clients();
         self.reregistration.stagger(&mut self.subnet, now);

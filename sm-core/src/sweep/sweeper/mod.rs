@@ -79,6 +79,8 @@ pub struct Sweeper {
     advances_at: Option<Instant>,
     /// Switches that do not accept their forwarding tables.
     avoided: AvoidedSwitches,
+    /// Whether the sweep under way writes routes before it looks at addresses.
+    routes_first: bool,
     /// Links that routes avoid because they run below their speed or width.
     throttled: ThrottledLinks,
     multicast: Multicast,
@@ -103,6 +105,7 @@ impl Sweeper {
             sweep: Sweep::default(),
             advances_at: None,
             avoided: AvoidedSwitches::default(),
+            routes_first: false,
             throttled: ThrottledLinks::default(),
             multicast: Multicast::default(),
             partition_changes: PartitionChanges::default(),
@@ -359,6 +362,7 @@ impl Sweeper {
         let standby = self.subnet.election.state() == SmState::Standby;
         let heavy = self.subnet.settings.force_heavy_sweep;
         self.sweep = Sweep::default();
+        self.routes_first = false;
         self.subnet.journal = Journal::new(cause);
         if cause == Cause::Trap {
             self.subnet.journal.report.detail = self.subnet.awaited_traps(now);
@@ -418,9 +422,11 @@ impl Sweeper {
             Stage::Discover(discovery) => self.end_discovery(now, *discovery),
             Stage::Elect { full } => self.end_election(now, full),
             Stage::HandOver { sweep } => self.end_handover(now, sweep),
-            Stage::Addresses => self.begin_inheriting(now),
+            Stage::Addresses(None) => self.begin_inheriting(now),
+            Stage::Addresses(Some(programmed)) => self.begin_arming(now, programmed),
             Stage::Inherit(inheriting) => self.inherit_more(now, inheriting),
-            Stage::Tables(tables) => self.begin_arming(now, tables.into_programmed()),
+            Stage::Tables(tables) => self.end_tables(now, tables.into_programmed()),
+            Stage::Routed(programmed) => self.begin_addresses(now, false, Some(programmed)),
             Stage::Links(links) => self.end_link_step(now, links),
             Stage::Poll => self.end_poll(now),
             Stage::TakeOver(take_over) => self.end_take_over_step(now, take_over),

@@ -27,6 +27,8 @@ pub(crate) struct Manager {
     pub(crate) endpoint: Endpoint,
     pub(crate) sweeper: Sweeper,
     /// Reports of its sweeps, oldest first.
+    /// Sweeps that have written routes before they went on.
+    pub(crate) routed: usize,
     pub(crate) reports: Vec<Report>,
     pub(crate) standing_by: Option<RemoteSm>,
     /// End ports that came and went, and traps, oldest first.
@@ -157,6 +159,7 @@ impl Bed {
         self.managers.push(Manager {
             endpoint,
             sweeper,
+            routed: 0,
             reports: Vec::new(),
             standing_by: None,
             changes: Vec::new(),
@@ -336,6 +339,7 @@ impl Bed {
         for manager in &mut self.managers {
             while let Some(event) = manager.sweeper.poll_event() {
                 match event {
+                    Event::Routed => manager.routed += 1,
                     Event::Configured(report) => manager.reports.push(*report),
                     Event::StandingBy(sm) => manager.standing_by = Some(sm),
                     Event::PortsChanged(changed) => manager.changes.push(changed),
