@@ -13,8 +13,8 @@ use crate::tables::prefetch::prefetch;
 /// Rows built at a time: a cache line of each column.
 const ROWS_AT_ONCE: usize = 64;
 /// Room for further columns: a fraction of those that there are, and at least so many.
-const ROOM_FRACTION: usize = 16;
-const ROOM_MIN: usize = 16;
+const ROOM_FRACTION: usize = 8;
+const ROOM_MIN: usize = 64;
 
 /// Class numbers, row by row.
 #[derive(Clone, Debug, Default)]
@@ -86,7 +86,7 @@ impl Matrix {
             })
             .collect();
         let rows = distinct.first().map_or(0, |part| part.len());
-        let stride = distinct.len() + (distinct.len() / ROOM_FRACTION).max(ROOM_MIN);
+        let stride = with_room(distinct.len());
         let mut numbers = Vec::with_capacity(rows * stride);
         // Some rows of each column at a time, so that they stay cached.
         let mut some = Vec::new();
@@ -107,7 +107,8 @@ impl Matrix {
     }
 
     /// Same with `parts` as columns besides those that are `used`, by number, and the columns of
-    /// these parts. Columns that are not used give place. `None` if there is no room.
+    /// these parts. Columns that are not used give place. `None` if the parts have other rows, or
+    /// columns cannot be numbered.
     pub(super) fn patched(&self, used: &[u16], parts: &[&[u8]]) -> Option<(Self, Vec<u16>)> {
         let mut next = self.clone();
         let mut is_used = vec![false; next.columns.len()];
@@ -117,7 +118,7 @@ impl Matrix {
         let mut places = Vec::with_capacity(parts.len());
         if !parts.is_empty() {
             let mut columns = next.columns.to_vec();
-            let mut written = false;
+            let mut is_own = false;
             for part in parts {
                 if part.len() != self.rows {
                     return None;
@@ -129,7 +130,7 @@ impl Matrix {
                     None => {
                         let free = is_used.iter().position(|used| !used);
                         let at = free.unwrap_or(columns.len());
-                        if at >= self.stride || at >= usize::from(u16::MAX) {
+                        if at >= usize::from(u16::MAX) {
                             return None;
                         }
                         if at == columns.len() {
@@ -137,10 +138,12 @@ impl Matrix {
                             is_used.push(false);
                         }
                         columns[at] = column;
-                        if !written {
+                        if at >= next.stride {
+                            next.widen();
+                        } else if !is_own {
                             next.numbers = Arc::from(&*self.numbers);
-                            written = true;
                         }
+                        is_own = true;
                         next.write(at, part)?;
                         at
                     }
@@ -153,6 +156,18 @@ impl Matrix {
         let used = next.columns.iter().zip(&is_used).filter(|(_, used)| **used);
         next.complete = used.into_iter().all(|(column, _)| column.complete);
         Some((next, places))
+    }
+
+    /// Makes room for further columns, in a copy of the numbers.
+    fn widen(&mut self) {
+        let stride = with_room(self.stride);
+        let mut numbers = Vec::with_capacity(self.rows * stride);
+        for row in self.numbers.chunks(self.stride.max(1)) {
+            let end = numbers.len() + stride;
+            numbers.extend_from_slice(row);
+            numbers.resize(end, 0);
+        }
+        (self.stride, self.numbers) = (stride, numbers.into());
     }
 
     fn is_column(&self, at: usize, part: &[u8]) -> bool {
@@ -169,6 +184,11 @@ impl Matrix {
     }
 }
 
+/// Columns that a matrix with so many has place for.
+fn with_room(columns: usize) -> usize {
+    columns + (columns / ROOM_FRACTION).max(ROOM_MIN)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -180,13 +200,13 @@ mod tests {
     }
 
     proptest! {
-        /// Columns come and go until there is no room; each is found where it is said to be.
+        /// Columns come and go; each is found where it is said to be.
         #[test]
         fn a_patched_matrix_has_the_columns_in_use(
             first in prop::collection::vec(prop::collection::vec(0u8..3, 5), 1..20),
             steps in prop::collection::vec(
-                (prop::collection::vec(any::<bool>(), 40),
-                 prop::collection::vec(prop::collection::vec(0u8..4, 5), 0..6)), 0..12),
+                (prop::collection::vec(prop::bool::weighted(0.8), 80),
+                 prop::collection::vec(prop::collection::vec(0u8..4, 5), 0..50)), 0..12),
         ) {
             let (mut matrix, places) = Matrix::share(&first, |column| column);
             let mut held: Vec<(u16, Vec<u8>)> = places.into_iter().zip(first).collect();
@@ -195,11 +215,9 @@ mod tests {
                 held.retain(|_| stays.next().unwrap_or(true));
                 let used: Vec<u16> = held.iter().map(|(at, _)| *at).collect();
                 let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
-                let Some((next, places)) = matrix.patched(&used, &parts) else {
-                    prop_assert!(used.len() + parts.len() > ROOM_MIN);
-                    break;
-                };
+                let (next, places) = matrix.patched(&used, &parts).unwrap();
                 matrix = next;
+                prop_assert!(matrix.columns() <= matrix.stride);
                 held.extend(places.into_iter().zip(parts.iter().map(|part| part.to_vec())));
                 for (at, numbers) in &held {
                     prop_assert_eq!(&column(&matrix, *at), numbers);

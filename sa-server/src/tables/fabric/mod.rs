@@ -14,6 +14,7 @@ mod partition;
 mod patch;
 mod path;
 mod record;
+mod rewalk;
 mod scan;
 mod sl;
 mod trace;

@@ -16,16 +16,17 @@ use super::build::{topology, topology_of};
 use super::end_port::EndPort;
 use super::partition::PKeySet;
 use super::record::{NodeRows, RecordTables};
+use super::rewalk::patched_columns;
 use super::scan::{Fabric, Made, Scanned, scan_node};
 use super::sl::Sls;
-use super::walk::{Before, Hop, Switches, patched_columns};
+use super::walk::{Before, Hop, Switches};
 use super::{Tables, Walked};
 
 /// Nodes that may differ: so many, or one in so many of all.
 const NODES_MIN: usize = 64;
 const NODES_FRACTION: usize = 8;
-/// LIDs that may be walked again.
-const LIDS_MAX: usize = 512;
+/// Views of LIDs from switches that may be looked at again: some milliseconds.
+const VIEWS_MAX: usize = 1 << 17;
 
 /// See [`Tables::patched`].
 pub(super) fn patched(tables: &Tables, plane: &Arc<FabricPlane>) -> Option<Tables> {
@@ -38,7 +39,7 @@ pub(super) fn patched(tables: &Tables, plane: &Arc<FabricPlane>) -> Option<Table
     let switches = patch.switches()?;
     let topology = topology(plane, switches);
     let before = Before { topology: &topology_of(tables), columns: &tables.walked.columns };
-    let (columns, fresh) = patched_columns(&topology, before, LIDS_MAX)?;
+    let (columns, fresh) = patched_columns(&topology, before, VIEWS_MAX)?;
     let (paths, column) = tables.paths.patched(&columns, &fresh)?;
     let column_of = |lid: Lid| column.get(lid.index()).copied().unwrap_or(EndPort::DETACHED);
     let sls = if is_shared(&old.port_tables, &plane.port_tables) {

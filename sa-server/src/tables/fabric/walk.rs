@@ -78,59 +78,58 @@ impl Switches {
     }
 
     #[inline]
-    fn hop(&self, row: usize, port: u8) -> Hop {
+    pub(super) fn hop(&self, row: usize, port: u8) -> Hop {
         self.ports(row).get(usize::from(port)).copied().unwrap_or(Hop::Nothing)
     }
 }
 
 impl Topology<'_> {
-    fn rows(&self) -> usize {
+    pub(super) fn rows(&self) -> usize {
         self.lfts.len()
     }
 
     /// LIDs whose columns may be others than in `before`, by number; `None` if switches have other
-    /// rows. On the threads of rayon's current pool, or on the caller's.
-    fn stale(&self, before: Before<'_>, threads: Threads) -> Option<Vec<bool>> {
+    /// rows.
+    fn stale(&self, before: Before<'_>) -> Option<Vec<bool>> {
         if self.switches.guids != before.topology.switches.guids {
             return None;
         }
         let none = || vec![false; usize::from(Lid::UNICAST_LAST.0) + 1];
         let mark = |mut stale: Vec<bool>, row: usize| {
-            self.mark_stale(row, before, &mut stale);
+            self.other_views(row, before, |lid| stale[lid.index()] = true);
             stale
         };
         let either = |mut stale: Vec<bool>, more: Vec<bool>| {
             stale.iter_mut().zip(more).for_each(|(stale, more)| *stale |= more);
             stale
         };
-        Some(match threads {
-            Threads::Caller => (0..self.rows()).fold(none(), mark),
-            Threads::Pool => {
-                let rows = (0..self.rows()).into_par_iter().with_min_len(ROWS_MIN);
-                rows.fold(none, mark).reduce(none, either)
-            }
-        })
+        let rows = (0..self.rows()).into_par_iter().with_min_len(ROWS_MIN);
+        Some(rows.fold(none, mark).reduce(none, either))
     }
 
-    /// Marks LIDs of which a row has another view than before, as far as its own entries tell.
-    fn mark_stale(&self, row: usize, before: Before<'_>, stale: &mut [bool]) {
+    /// Visits LIDs of which a row has another view than before, as far as its own entries tell;
+    /// some of them twice.
+    pub(super) fn other_views(&self, row: usize, before: Before<'_>, mut visit: impl FnMut(Lid)) {
         let (ours, theirs) = (&self.switches, &before.topology.switches);
         let (now, then) = (self.lfts[row], before.topology.lfts[row]);
-        let mut mark = |lid: usize| {
-            stale[lid] = stale[lid] || !self.is_same_view(row, Lid(lid as u16), before.columns);
+        let mut check = |lid: usize| {
+            let lid = Lid(lid as u16);
+            if !self.is_same_view(row, lid, before.columns) {
+                visit(lid);
+            }
         };
-        differences(now, then, Lft::NO_ROUTE, &mut mark);
-        differences(self.sls_of(row), before.topology.sls_of(row), 0, &mut mark);
+        differences(now, then, Lft::NO_ROUTE, &mut check);
+        differences(self.sls_of(row), before.topology.sls_of(row), 0, &mut check);
         if ours.ports(row) == theirs.ports(row) {
             return;
         }
         let ports = ours.ports(row).len().max(theirs.ports(row).len());
         let is_moved = |port: u8| ours.hop(row, port) != theirs.hop(row, port);
         let moved: Vec<bool> = (0..ports as u8).map(is_moved).collect();
-        let through = now.iter().enumerate().take(usize::from(Lid::UNICAST_LAST.0) + 1);
-        through
+        let entries = now.iter().enumerate().take(usize::from(Lid::UNICAST_LAST.0) + 1);
+        entries
             .filter(|&(_, &port)| moved.get(usize::from(port)) == Some(&true))
-            .for_each(|(lid, _)| mark(lid));
+            .for_each(|(lid, _)| check(lid));
     }
 
     /// Whether the view of a row is what it was before, if that of the next switch is.
@@ -141,8 +140,7 @@ impl Topology<'_> {
     fn is_same_view(&self, row: usize, lid: Lid, columns: &Columns) -> bool {
         // LIDs that were not asked for are walked anyway.
         let Some(column) = columns.of(lid) else { return true };
-        let egress = self.lfts[row].get(lid.index()).copied().unwrap_or(Lft::NO_ROUTE);
-        let class = match self.switches.hop(row, egress) {
+        let class = match self.next(row, lid) {
             Hop::Switch(next, limit) => {
                 column.get(usize::from(next)).map_or(PathClass::UNREACHABLE, |view| {
                     through(PathClass { sl: 0, ..view.class() }, limit)
@@ -150,22 +148,23 @@ impl Topology<'_> {
             }
             end => arrival(end, lid),
         };
-        let sl = self.sls_of(row).get(lid.index()).copied().unwrap_or(0);
-        class.hops < u8::MAX && column.get(row) == Some(&class.packed(sl))
+        class.hops < u8::MAX && column.get(row) == Some(&class.packed(self.sl(row, lid)))
+    }
+
+    /// What is behind the port by which a row sends to a LID.
+    pub(super) fn next(&self, row: usize, lid: Lid) -> Hop {
+        let egress = self.lfts[row].get(lid.index()).copied().unwrap_or(Lft::NO_ROUTE);
+        self.switches.hop(row, egress)
+    }
+
+    /// The SL of paths from a row to a LID.
+    pub(super) fn sl(&self, row: usize, lid: Lid) -> u8 {
+        self.sls_of(row).get(lid.index()).copied().unwrap_or(0)
     }
 
     fn sls_of(&self, row: usize) -> &[u8] {
         self.sls.get(row).copied().unwrap_or(&[])
     }
-}
-
-/// Where to do work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Threads {
-    /// On those of rayon's current pool.
-    Pool,
-    /// On the calling one.
-    Caller,
 }
 
 /// Visits the LIDs of which two tables have different entries; beyond its end a table holds `fill`.
@@ -203,7 +202,7 @@ pub(super) fn columns(
     lids: &[Lid],
     before: Option<Before<'_>>,
 ) -> Columns {
-    let stale = before.and_then(|before| Some((before, topology.stale(before, Threads::Pool)?)));
+    let stale = before.and_then(|before| Some((before, topology.stale(before)?)));
     let kept = |lid: Lid| {
         let (before, stale) = stale.as_ref()?;
         if *stale.get(lid.index())? { None } else { before.columns.of(lid) }
@@ -237,61 +236,6 @@ pub(super) fn columns(
     columns
 }
 
-/// The columns of the same LIDs as before, where few of them differ; and those of them, by number,
-/// whose views are new. All others keep their numbers. `None` if switches have other rows, or more
-/// than `limit` LIDs must be walked. On the caller's thread.
-pub(super) fn patched_columns(
-    topology: &Topology<'_>,
-    before: Before<'_>,
-    limit: usize,
-) -> Option<(Columns, Vec<u16>)> {
-    let stale = topology.stale(before, Threads::Caller)?;
-    let old = before.columns;
-    let lids = (0..).zip(&stale).filter(|(_, stale)| **stale).map(|(lid, _)| Lid(lid));
-    let stale: Vec<Lid> = lids.filter(|&lid| old.of(lid).is_some()).collect();
-    if stale.len() > limit {
-        return None;
-    }
-    let mut changes: Vec<(Lid, Column)> = Vec::new();
-    for block in stale.chunk_by(|a, b| a.index() / Lft::BLOCK_LEN == b.index() / Lft::BLOCK_LEN) {
-        let BlockColumns { distinct, of_lid } = walk_block(topology, block);
-        let walked = block.iter().zip(of_lid).map(|(lid, at)| (*lid, &distinct[usize::from(at)]));
-        changes.extend(
-            walked
-                .filter(|&(lid, column)| old.of(lid) != Some(column))
-                .map(|(lid, column)| (lid, column.clone())),
-        );
-    }
-    let mut next = old.clone();
-    changes.iter().for_each(|(lid, _)| next.by_lid[lid.index()] = Columns::NONE);
-    let mut users = vec![0u32; next.distinct.len()];
-    for &number in next.by_lid.iter().filter(|&&number| number != Columns::NONE) {
-        users[usize::from(number)] += 1;
-    }
-    let mut fresh = Vec::new();
-    for (lid, column) in changes {
-        let is_it = |at: &usize| next.distinct[*at] == column;
-        let at = match (0..next.distinct.len()).find(is_it) {
-            Some(known) => known,
-            None => {
-                let free = users.iter().position(|users| *users == 0);
-                let at = free.unwrap_or(next.distinct.len());
-                if at == next.distinct.len() {
-                    next.distinct.push(column);
-                    users.push(0);
-                } else {
-                    next.distinct[at] = column;
-                }
-                fresh.push(at as u16);
-                at
-            }
-        };
-        users[at] += 1;
-        next.by_lid[lid.index()] = at as u16;
-    }
-    Some((next, fresh))
-}
-
 struct BlockColumns {
     distinct: Vec<Column>,
     of_lid: Vec<u16>,
@@ -306,14 +250,16 @@ fn walk_block(topology: &Topology<'_>, lids: &[Lid]) -> BlockColumns {
 
     let mut distinct: Vec<Column> = Vec::new();
     let mut of_lid = Vec::with_capacity(lids.len());
-    let mut walk = Walk { views: vec![View::Unknown; rows], trail: Vec::new() };
+    let mut walk = Walk::new(rows);
     let mut column = Vec::with_capacity(rows);
     for (i, &lid) in lids.iter().enumerate() {
-        walk.views.fill(View::Unknown);
+        walk.forget();
         column.clear();
         for row in 0..rows {
             let sl = sls.get(i * rows + row).copied().unwrap_or(0);
-            column.push(walk.from(topology, &egress[i * rows..][..rows], lid, row).packed(sl));
+            let egress = &egress[i * rows..][..rows];
+            let hop = |row: usize| topology.switches.hop(row, egress[row]);
+            column.push(walk.from(hop, lid, row).packed(sl));
         }
         // Neighbouring LIDs mostly hang off one switch: the last column is the likeliest.
         let number = distinct.iter().rposition(|known| **known == *column).unwrap_or_else(|| {
@@ -347,18 +293,32 @@ enum View {
 }
 
 /// State of one destination's walk.
-struct Walk {
+pub(super) struct Walk {
     views: Vec<View>,
     /// Rows passed before one whose view is known, and the limit of the link after each.
     trail: Vec<(usize, Limit)>,
 }
 
 impl Walk {
-    /// The view of `start`, following routes only as far as needed.
-    fn from(
+    /// A walk of so many rows, none of which is known.
+    pub(super) fn new(rows: usize) -> Self {
+        Self { views: vec![View::Unknown; rows], trail: Vec::new() }
+    }
+
+    fn forget(&mut self) {
+        self.views.fill(View::Unknown);
+    }
+
+    /// Sets the view of a row, or that it is to be found.
+    pub(super) fn set(&mut self, row: usize, view: Option<PathClass>) {
+        self.views[row] = view.map_or(View::Unknown, View::Known);
+    }
+
+    /// The view of `start`, following routes only as far as needed. `hop` is what is behind the
+    /// port by which a row sends.
+    pub(super) fn from(
         &mut self,
-        topology: &Topology<'_>,
-        egress: &[u8],
+        hop: impl Fn(usize) -> Hop,
         dlid: Lid,
         start: usize,
     ) -> PathClass {
@@ -369,7 +329,7 @@ impl Walk {
                 View::OnTrail => break PathClass::UNREACHABLE,
                 View::Unknown => {}
             }
-            match topology.switches.hop(row, egress[row]) {
+            match hop(row) {
                 Hop::Switch(next, limit) => {
                     self.views[row] = View::OnTrail;
                     self.trail.push((row, limit));

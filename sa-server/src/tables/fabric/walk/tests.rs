@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 
+use super::super::rewalk::patched_columns;
 use super::*;
 
 const FAST: Limit = Limit { mtu: 5, rate: 18 };
@@ -163,9 +164,9 @@ fn only_what_changed_is_walked_again() {
     let now = topology(&cut, &lfts);
     let columns = columns(&before, &[1, 2, 3].map(Lid), None);
     let walked = Before { topology: &before, columns: &columns };
-    let stale = now.stale(walked, Threads::Caller).unwrap();
+    let stale = now.stale(walked).unwrap();
     let stale: Vec<usize> = (0..stale.len()).filter(|&lid| stale[lid]).collect();
     assert_eq!(stale, [3], "LIDs that the second switch sends over the link");
     let renamed = Topology { switches: Arc::default(), ..topology(&cut, &lfts) };
-    assert!(renamed.stale(walked, Threads::Pool).is_none());
+    assert!(renamed.stale(walked).is_none());
 }
