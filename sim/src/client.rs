@@ -591,7 +591,7 @@ fn is_yes_or_no(slot: Slot) -> bool {
 
 /// Whether what is registered in a slot ends when the port leaves the fabric.
 pub fn ends_with_port(slot: Slot) -> bool {
-    slot < GROUPS || slot >= RECORDS
+    !(GROUPS..RECORDS).contains(&slot)
 }
 
 fn lease_of(slot: Slot) -> Option<Duration> {

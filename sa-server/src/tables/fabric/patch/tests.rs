@@ -20,8 +20,7 @@ const LIDS: usize = 192;
 #[derive(Clone, Debug)]
 struct World {
     switches: usize,
-    /// Cables between switches: their ends, whether they are linked, and whether they are slow.
-    cables: Vec<([(usize, u8); 2], bool, bool)>,
+    cables: Vec<Cable>,
     /// By number: whether it is there, LMC, and P_Key.
     hosts: Vec<(bool, u8, u16)>,
     /// Entries that no engine would set: switch, LID, port.
@@ -34,6 +33,9 @@ struct World {
     /// Which of equal routes are taken.
     seed: u64,
 }
+
+/// A cable between switches: its ends, whether it is linked, and whether it is slow.
+type Cable = ([(usize, u8); 2], bool, bool);
 
 #[derive(Clone, Debug)]
 enum Change {
@@ -103,7 +105,7 @@ fn switch_guid(at: usize) -> Guid {
 
 fn host_guid(at: usize) -> Guid {
     // Some before and some behind those of switches.
-    Guid(if at % 2 == 0 { 0x1000 } else { 0x9000 } + 0x10 * at as u64)
+    Guid(if at.is_multiple_of(2) { 0x1000 } else { 0x9000 } + 0x10 * at as u64)
 }
 
 fn host_lid(at: usize) -> Lid {
