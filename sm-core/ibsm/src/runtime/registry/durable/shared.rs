@@ -27,6 +27,10 @@ impl DurableRegistry {
             self.followed = Some(self.rows());
             self.access = Access::Copy;
             self.published = None;
+            // The store reports no result of a commit that is under way; it may be stored.
+            if self.uncommitted().is_some() {
+                self.note_failed();
+            }
         }
     }
 

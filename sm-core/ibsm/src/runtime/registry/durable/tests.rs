@@ -18,6 +18,7 @@ use sm_core::registry::{
 };
 
 mod failing;
+mod shared;
 
 /// Clocks of a host that has run since 1970, on its first boot.
 fn host(now_s: u64) -> HostTime {

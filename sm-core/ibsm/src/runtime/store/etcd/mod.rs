@@ -141,6 +141,12 @@ impl EtcdStore {
         Self::start_at(place, status, runtime)
     }
 
+    /// A store in a simulated cluster, on a thread, without other state than the registry.
+    #[cfg(test)]
+    pub(in crate::runtime) fn at_link(link: model::EtcdLink) -> Result<Self, StoreError> {
+        Self::start_on(link, FOLD_LEN, None)
+    }
+
     /// The store, and the task that does its work.
     fn prepare(place: Place<'_>, status: Arc<EtcdStatus>) -> (Self, Task) {
         let (events_in, events) = channel();
@@ -175,6 +181,10 @@ impl Store for EtcdStore {
         if self.session != session {
             self.session = session;
             self.send(Command::Lead(session));
+            if session.is_none() {
+                // What was reported before no longer says that commits are accepted.
+                self.open();
+            }
         }
     }
 

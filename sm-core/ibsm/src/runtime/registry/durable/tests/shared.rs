@@ -1,0 +1,88 @@
+//! With a store that several managers share.
+
+use super::*;
+use crate::clock::HostClock;
+use crate::runtime::store::etcd::EtcdStore;
+use crate::runtime::store::etcd::model::{EtcdLink, EtcdModel};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A master that shares an etcd cluster, and its link to it.
+fn sharing(bed: &Bed) -> (DurableRegistry, EtcdLink) {
+    let link = EtcdLink::new(&EtcdModel::new(Arc::new(HostClock::open())), Duration::ZERO, 1);
+    let store = Box::new(EtcdStore::at_link(link.clone()).unwrap());
+    bed.publisher.begin_session(Guid(1)).unwrap();
+    let (publisher, counters) = (bed.publisher.clone(), bed.counters.clone());
+    let clock = Arc::new(At(host(NOW_S)));
+    let mut durable = DurableRegistry::open(store, publisher, counters, clock).unwrap();
+    let ports = Some(Arc::new(ports()));
+    durable.begin(NOW_S, Work { ports, ..Work::default() });
+    await_open(&mut durable);
+    (durable, link)
+}
+
+/// Takes news of the store until writes are taken and there is no batch.
+fn await_open(durable: &mut DurableRegistry) {
+    let end = Instant::now() + PATIENCE;
+    while !durable.is_open() || durable.is_busy() {
+        assert!(Instant::now() < end, "writes wait for the store");
+        durable.begin(NOW_S, Work::default());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// The verdicts on writes, when they are known.
+fn verdicts(durable: &mut DurableRegistry, writes: Work) -> Vec<Verdict> {
+    let end = Instant::now() + PATIENCE;
+    let mut found = durable.begin(NOW_S, writes);
+    while found.is_none() {
+        assert!(Instant::now() < end, "the store does not answer");
+        std::thread::sleep(Duration::from_millis(1));
+        found = durable.begin(NOW_S, Work::default());
+    }
+    found.unwrap_or_default()
+}
+
+/// Regression: a manager that did not hear the fabric while etcd was slow gave back the fence, and
+/// waited for the result of its commit, which never came: it took no writes until its mastership
+/// ended.
+#[test]
+fn a_commit_that_is_under_way_as_the_fence_is_given_back_is_not_waited_for() {
+    let bed = Bed::new();
+    let (mut durable, link) = sharing(&bed);
+    assert_eq!(statuses(&verdicts(&mut durable, work([forever(1)]))), [Some(Status::OK)]);
+
+    link.set_cut(true);
+    assert_eq!(durable.begin(NOW_S, work([forever(2)])), None, "the commit is under way");
+    durable.set_yields(true);
+    assert_eq!(durable.begin(NOW_S, Work::default()), Some(vec![Verdict::Dropped]));
+    assert_eq!(plane(&durable).services.len(), 1, "as it was stored");
+
+    link.set_cut(false);
+    durable.set_yields(false);
+    await_open(&mut durable);
+    assert_eq!(statuses(&verdicts(&mut durable, work([forever(2)]))), [Some(Status::OK)]);
+    assert_eq!(plane(&durable).services.len(), 2);
+}
+
+/// Regression: the news that the fence was taken could arrive after it had been given back: the
+/// next batch began, and its commit was ignored.
+#[test]
+fn a_fence_that_was_given_back_is_not_used_however_late_its_news_is_read() {
+    let bed = Bed::new();
+    let (mut durable, _link) = sharing(&bed);
+    for n in 1..50 {
+        // The task takes the fence in the time between these.
+        durable.set_yields(true);
+        durable.begin(NOW_S, Work::default());
+        durable.set_yields(false);
+        durable.begin(NOW_S, Work::default());
+        std::thread::sleep(Duration::from_micros(100 * (n % 10)));
+        durable.set_yields(true);
+        durable.begin(NOW_S, Work::default());
+        assert!(!durable.is_open());
+        durable.set_yields(false);
+    }
+    await_open(&mut durable);
+    assert_eq!(statuses(&verdicts(&mut durable, work([forever(1)]))), [Some(Status::OK)]);
+}
