@@ -58,6 +58,11 @@ impl MKeyTable {
         changed
     }
 
+    /// Ports with their M_Keys, ascending by GUID.
+    pub fn iter(&self) -> impl Iterator<Item = (Guid, u64)> {
+        self.by_guid.iter().map(|(&guid, &m_key)| (guid, m_key))
+    }
+
     /// Reads `guid2mkey`, a GUID and an M_Key a line; yields the number of lines left out, too. Of
     /// two lines about a GUID the first counts, as with OpenSM.
     pub fn parse(text: &str) -> (Self, usize) {

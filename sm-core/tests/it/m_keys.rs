@@ -219,6 +219,22 @@ fn remembered_keys_open_protected_ports() {
     }
 }
 
+/// Regression: a master that was replaced while it had no link set its M_Key again at ports that it
+/// reached before it found its successor, which could no longer read them, nor find the other one
+/// behind them.
+#[test]
+fn a_key_that_was_replaced_opens_ports_that_have_it_again() {
+    for level in [1, 2, 3] {
+        let (mut bed, keys, neighbours) = left_behind(level, 0);
+        let mut replaced = keys.clone();
+        keys.iter().for_each(|(guid, _)| replaced.set(guid, SECOND));
+        succeed(&mut bed, 0);
+        bed.managers[0].sweeper.set_m_keys(keys, neighbours.clone());
+        bed.managers[0].sweeper.follow_m_keys(&replaced, &neighbours);
+        await_all(&mut bed, MINUTE);
+    }
+}
+
 #[test]
 fn an_expired_lease_opens_ports_with_unknown_keys() {
     for level in [1, 2, 3] {

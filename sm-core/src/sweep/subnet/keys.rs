@@ -8,8 +8,10 @@
 //!
 //! A remembered M_Key may be outdated: another master has set another one since, or this SM set one
 //! and the answer was lost. If it differs from the configured one, a request without an answer is
-//! repeated with the other of the two. An answer proves the M_Key right, except at level 1, where a
-//! PortInfo that hides its M_Key proves it wrong.
+//! repeated with the other of the two, and then with the one that the port had before: a master
+//! that was replaced while it had no link sets its own M_Key at ports that it reaches until it finds
+//! its successor. An answer proves the M_Key right, except at level 1, where a PortInfo that hides
+//! its M_Key proves it wrong.
 
 use ib_mad::types::{Guid, Lid, PortNum};
 use ib_mad::wire::attribute::PortInfo;
@@ -55,11 +57,13 @@ impl Subnet {
     pub(in crate::sweep) fn m_key_of(&self, request: Request, last: Option<u64>) -> u64 {
         let configured = self.settings.m_key;
         let (holder, Some(known)) = self.m_keys_for(request) else { return configured };
-        let is_doubted = match last {
-            Some(last) => last == known,
-            None => self.m_keys.doubted.contains(&holder),
-        };
-        if is_doubted { configured } else { known }
+        let replaced = self.m_keys.replaced.get(holder).unwrap_or(configured);
+        let keys = [known, configured, replaced];
+        match last.and_then(|last| keys.iter().rposition(|key| *key == last)) {
+            Some(at) => keys[(at + 1) % keys.len()],
+            None if self.m_keys.doubted.contains(&holder) => configured,
+            None => known,
+        }
     }
 
     /// Handles an answer to a request that showed this M_Key in its last attempt. At level 1 every
@@ -104,10 +108,21 @@ impl Subnet {
             return; // Its answer does not depend on the M_Key.
         }
         let (holder, known) = self.m_keys_for(request);
-        if known.is_none_or(|known| known == self.settings.m_key) {
+        let Some(known) = known else { return };
+        let configured = self.settings.m_key;
+        if answered
+            && shown != known
+            && shown != configured
+            && self.m_keys.replaced.get(holder) == Some(shown)
+        {
+            self.m_keys.learn(holder, shown);
+            self.m_keys.doubted.remove(&holder);
             return;
         }
-        if (known == Some(shown)) == answered {
+        if known == configured {
+            return;
+        }
+        if (known == shown) == answered {
             self.m_keys.doubted.remove(&holder);
         } else {
             self.m_keys.doubted.insert(holder);
@@ -162,7 +177,7 @@ impl Subnet {
         let (m_key, is_shown) = (info.m_key(), info.m_key() != 0 || info.m_key_protect_bits() == 0);
         if is_shown {
             let holder = self.m_key_holder(port);
-            self.m_keys.known.set(holder, m_key);
+            self.m_keys.learn(holder, m_key);
             self.m_keys.doubted.remove(&holder);
             self.m_keys.refuted.remove(&holder);
             match m_key == self.settings.m_key {
@@ -219,7 +234,11 @@ impl Subnet {
                 return None;
             }
             debug!("stored M_Key of port {guid} is wrong");
-            self.m_keys.known.forget(guid);
+            match self.m_keys.replaced.get(guid) {
+                Some(before) => self.m_keys.known.set(guid, before),
+                None => self.m_keys.known.forget(guid),
+            }
+            self.m_keys.replaced.forget(guid);
         }
         let place = self.fabric.describe(port);
         Some(match lease {

@@ -11,6 +11,9 @@ use crate::manage::mkey::{End, MKeyTable, Neighbours};
 #[derive(Debug, Default)]
 pub(in crate::sweep) struct MKeys {
     pub(in crate::sweep) known: MKeyTable,
+    /// The M_Keys that ports had before. A master that was replaced may set its own once more,
+    /// before it finds its successor. Not kept over a restart.
+    pub(in crate::sweep) replaced: MKeyTable,
     pub(in crate::sweep) neighbours: Arc<Neighbours>,
     /// Links found since `neighbours` was last brought up to date: each by its ends, in the order
     /// in which they were found. At most twice as many as the fabric has.
@@ -26,4 +29,14 @@ pub(in crate::sweep) struct MKeys {
     pub(in crate::sweep) refuted: HashSet<Guid>,
     /// Ports that last reported an M_Key other than the configured one.
     pub(in crate::sweep) others: HashSet<Guid>,
+}
+
+impl MKeys {
+    /// Records the M_Key of a port, and the one that it replaces.
+    pub(in crate::sweep) fn learn(&mut self, holder: Guid, m_key: u64) {
+        if let Some(before) = self.known.get(holder).filter(|before| *before != m_key) {
+            self.replaced.set(holder, before);
+        }
+        self.known.set(holder, m_key);
+    }
 }

@@ -16,7 +16,7 @@ impl Sweeper {
     /// Takes over M_Keys and links that the master knows, while this SM stands by.
     pub fn follow_m_keys(&mut self, known: &MKeyTable, neighbours: &Neighbours) {
         let ours = &mut self.subnet.m_keys;
-        ours.known.follow(known);
+        known.iter().for_each(|(guid, m_key)| ours.learn(guid, m_key));
         let mut followed = Neighbours::clone(&ours.neighbours);
         if followed.follow(neighbours) {
             ours.neighbours = Arc::new(followed);
