@@ -55,6 +55,8 @@ pub trait RegistryLink {
     fn imported(&self) -> ImportedRegistry;
     /// The registry on disk.
     fn held(&self) -> RegistryVersion;
+    /// Whether it was read since this process started.
+    fn was_read(&self) -> bool;
     /// Ports that have lost registrations because they left the fabric, in that registry or a later
     /// one.
     fn lapsed_ports(&self) -> Arc<BTreeSet<Guid>>;

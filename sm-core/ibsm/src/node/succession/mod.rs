@@ -307,10 +307,14 @@ impl Succession {
             } else if self.follows {
                 self.take_over(now, sweeper, feed, registry, responders);
             } else if self.shares {
-                self.take_over_from_store(now, sweeper);
+                self.store_checked = true;
+                self.take_over_from_store(now, sweeper, registry);
             }
             return;
         };
+        if self.shares && sweeper.awaits_registry_copy() {
+            self.take_over_from_store(now, sweeper, registry);
+        }
         if std::mem::replace(&mut self.elections, self.followed.elections)
             != self.followed.elections
         {
@@ -437,8 +441,18 @@ impl Succession {
     }
 
     /// With a shared store everything acknowledged is in it, whether or not it can be reached now.
-    fn take_over_from_store(&mut self, now: Instant, sweeper: &mut Sweeper) {
-        self.store_checked = true;
+    /// Until it was read, clients are not asked to register again: they could not be served.
+    fn take_over_from_store(
+        &mut self,
+        now: Instant,
+        sweeper: &mut Sweeper,
+        registry: &dyn RegistryLink,
+    ) {
+        let was_read = registry.was_read();
+        self.store_has_session |= registry.held().session != NO_SESSION;
+        if !self.store_has_session && !was_read {
+            return;
+        }
         let is_known = self.store_has_session;
         if sweeper.awaits_registry_copy() {
             match is_known {
@@ -446,8 +460,8 @@ impl Succession {
                 false => {
                     self.counters.incomplete += 1;
                     warn!(
-                        "registrations may be missing (nothing was read from the store): clients \
-                         are asked to register again, unless no_clients_rereg is set"
+                        "registrations may be missing (the store is empty): clients are asked to \
+                         register again, unless no_clients_rereg is set"
                     );
                 }
             }

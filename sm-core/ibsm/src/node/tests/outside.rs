@@ -116,6 +116,7 @@ pub(super) struct Registered {
     sessions: u64,
     pub(super) open: bool,
     pub(super) held: RegistryVersion,
+    pub(super) was_read: bool,
     pub(super) lapsed_ports: Arc<BTreeSet<Guid>>,
     pub(super) asked: Vec<Guid>,
     pub(super) acknowledge_until: Option<Instant>,
@@ -153,6 +154,10 @@ impl RegistryLink for TestRegistry {
 
     fn held(&self) -> RegistryVersion {
         self.lock().held
+    }
+
+    fn was_read(&self) -> bool {
+        self.lock().was_read
     }
 
     fn ports_asked(&self, ports: Vec<Guid>) {

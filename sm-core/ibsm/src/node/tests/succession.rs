@@ -241,20 +241,26 @@ fn took_over(responders: &[u64]) -> Bed {
     bed
 }
 
-/// What the store holds is everything that was acknowledged. If it could never be read, all clients
-/// are asked. Regression: they were asked, too, if it was being read again at that moment, since
-/// the fence had been lost.
+/// What the store holds is everything that was acknowledged. Regression: all clients were asked if
+/// it was being read again as its manager became master, or had not been read yet, though nothing
+/// was lost and their answers could not be stored.
 #[test]
-fn a_new_master_with_a_shared_store_asks_no_client_if_it_was_read() {
-    for (was_read, is_read) in [(true, true), (true, false), (false, false)] {
+fn a_new_master_with_a_shared_store_asks_clients_only_if_the_store_is_empty() {
+    // Whether it is read before, and at, the takeover; and whether it has a session.
+    let cases =
+        [(true, true, true), (true, false, true), (false, false, true), (false, false, false)];
+    for (was_read, is_read, has_session) in cases {
         let mut bed = Bed::build_with(of_priority(1), Files::new(), false, false, true);
         bed.add_peer(of_priority(9));
         bed.run_until(MINUTE, |bed| {
             state(bed) == SmState::Standby && bed.peer.as_ref().unwrap().sweeper.is_up()
         });
+        let session = Session { epoch: 6, sm_guid: Guid(0x99) };
+        let stored = RegistryVersion { session, sequence: 10 };
         if was_read {
-            let session = Session { epoch: 6, sm_guid: Guid(0x99) };
-            bed.registry.lock().held = RegistryVersion { session, sequence: 10 };
+            let mut registry = bed.registry.lock();
+            (registry.held, registry.was_read) = (stored, true);
+            drop(registry);
             bed.run_for(MINUTE);
         }
         if !is_read {
@@ -264,11 +270,23 @@ fn a_new_master_with_a_shared_store_asks_no_client_if_it_was_read() {
         let before = bed.fabric.counters().reregistrations;
         bed.run_until(MINUTE * 2, acknowledges);
         bed.run_for(MINUTE);
-        let asked = bed.fabric.counters().reregistrations - before;
-        assert_eq!(asked == 0, was_read, "{asked}");
-        assert!(bed.feed.lock().inquiries.is_empty(), "no responder is asked");
+        let asked = |bed: &Bed| bed.fabric.counters().reregistrations - before;
+        assert_eq!(asked(&bed), 0);
         let counters = bed.node.succession();
-        assert_eq!((counters.complete, counters.incomplete), (was_read.into(), (!was_read).into()));
+        assert_eq!((counters.complete, counters.incomplete), (was_read.into(), 0));
+
+        let mut registry = bed.registry.lock();
+        registry.was_read = true;
+        if has_session {
+            registry.held = stored;
+        }
+        drop(registry);
+        bed.run_for(MINUTE);
+        assert_eq!(asked(&bed) == 0, has_session, "{}", asked(&bed));
+        let counters = bed.node.succession();
+        let expected = (has_session.into(), (!has_session).into());
+        assert_eq!((counters.complete, counters.incomplete), expected);
+        assert!(bed.feed.lock().inquiries.is_empty(), "no responder is asked");
     }
 }
 

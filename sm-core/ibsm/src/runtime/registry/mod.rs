@@ -274,6 +274,11 @@ impl RegistryHandle {
         *self.shared.held()
     }
 
+    /// Whether the registry was read since this process started.
+    pub(super) fn was_read(&self) -> bool {
+        self.shared.was_read.load(Acquire)
+    }
+
     /// Ports that have lost registrations, in the registry on disk or a later one.
     pub(super) fn lapsed_ports(&self) -> Arc<BTreeSet<Guid>> {
         self.shared.lapsed().clone()

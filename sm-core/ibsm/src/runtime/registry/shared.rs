@@ -128,6 +128,8 @@ pub(super) struct Shared {
     pub(super) answers_wait: AtomicBool,
     /// Age of the registry on disk.
     pub(super) held: Mutex<RegistryVersion>,
+    /// Whether the registry was read since this process started.
+    pub(super) was_read: AtomicBool,
     /// Ports that have lost registrations, in that registry or a later one.
     pub(super) lapsed: Mutex<Arc<BTreeSet<Guid>>>,
     /// The publisher's list of those that write, once there is one.
@@ -177,6 +179,7 @@ impl Shared {
             sealed: AtomicBool::new(false),
             answers_wait: AtomicBool::new(false),
             held: Mutex::default(),
+            was_read: AtomicBool::new(false),
             lapsed: Mutex::default(),
             writers: OnceLock::new(),
             notices: broadcast::Sender::new(NOTICES_MAX),

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -318,6 +318,9 @@ impl RegistryThread {
         }
         // A service loop that sees this version sees those ports.
         *self.shared.held() = self.durable.held();
+        if self.durable.is_read() && !self.shared.was_read.swap(true, AcqRel) {
+            self.shared.ring();
+        }
     }
 
     /// Waits until there is something to do.

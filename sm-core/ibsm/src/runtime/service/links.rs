@@ -81,6 +81,10 @@ impl RegistryLink for RegistryHandle {
         self.held()
     }
 
+    fn was_read(&self) -> bool {
+        self.was_read()
+    }
+
     fn ports_asked(&self, ports: Vec<Guid>) {
         self.ports_asked(ports);
     }
