@@ -41,8 +41,9 @@ use crate::violation::{Stored, Violation};
 
 /// Turns at one instant after which a manager that always has more to do counts as stuck.
 const TURNS_MAX: usize = 1000;
-/// How long the start waits for what other managers left in etcd, as that of `ibsm`.
-const STATE_PATIENCE: Duration = Duration::from_secs(3);
+/// How long the start waits for the registry and then for what else other managers left in etcd, as
+/// that of `ibsm`.
+const STATE_PATIENCE: Duration = Duration::from_secs(5 + 3);
 /// How often a store in etcd is polled.
 const STORE_INTERVAL: Duration = Duration::from_millis(5);
 
@@ -372,7 +373,8 @@ impl Manager {
                 return Ok(());
             }
             if let Some((was_read, until)) = &self.awaits {
-                if !was_read() && now < *until {
+                let is_read = was_read() && self.thread.rows().is_some();
+                if !is_read && now < *until {
                     return Ok(());
                 }
                 self.awaits = None;

@@ -92,6 +92,12 @@ impl World {
         self.invents = false;
         let end = self.now() + SETTLE_MAX;
         self.run_until(end, |world| world.unsettled().is_none())?;
+        if let Some(reason) = self.unsettled() {
+            return Err(Violation(format!(
+                "{when}: no longer settled {} s after nothing failed: {reason}",
+                SETTLE_MAX.as_secs()
+            )));
+        }
         self.check(when)
     }
 

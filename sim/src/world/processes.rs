@@ -101,7 +101,7 @@ impl World {
         if begins && self.etcd.is_some() {
             // Registry time continues from the last commit: leases last longer by the time since.
             let now = self.timeline.now();
-            self.clients.iter_mut().for_each(|client| client.handle_jump(now));
+            self.clients.iter_mut().for_each(|client| client.handle_session(now));
         }
         let place = &mut self.managers[index];
         let now_in = place.session.filter(|_| acknowledges);

@@ -247,12 +247,14 @@ impl World {
         if client.open.as_ref().is_none_or(|open| (open.tid, open.tries) != (tid, tries)) {
             return Ok(());
         }
-        match client.retry(now, tid) {
+        // Before the request may be given up, which ends the wait for it.
+        self.check_wait(index)?;
+        match self.clients[index].retry(now, tid) {
             Some(true) => self.send_request(index),
             Some(false) => self.note(format_args!("client {index} gives up {tid:#x}")),
             None => {}
         }
-        self.check_wait(index)
+        Ok(())
     }
 }
 

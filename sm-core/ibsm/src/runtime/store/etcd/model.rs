@@ -283,6 +283,8 @@ fn contains(key: &[u8], text: &str) -> bool {
 pub struct EtcdLink {
     model: Arc<EtcdModel>,
     network: Arc<Mutex<LinkState>>,
+    /// The member that a process asks first.
+    first: usize,
     turn: Turn,
 }
 
@@ -314,15 +316,16 @@ impl LinkState {
 }
 
 impl EtcdLink {
-    /// A link whose losses depend on `seed`.
+    /// A link whose losses, and the member that is asked first, depend on `seed`.
     pub fn new(model: &Arc<EtcdModel>, latency: Duration, seed: u64) -> Self {
         let state = LinkState { latency, is_cut: false, draws: seed | 1, lost_of: 0 };
-        Self { model: model.clone(), network: Arc::new(Mutex::new(state)), turn: Turn::default() }
+        let (network, first) = (Arc::new(Mutex::new(state)), seed as usize % MEMBERS);
+        Self { model: model.clone(), network, first, turn: Turn::starting_at(first) }
     }
 
     /// The link as a process uses it that has just started.
     pub(super) fn of_process(&self) -> Self {
-        Self { turn: Turn::default(), ..self.clone() }
+        Self { turn: Turn::starting_at(self.first), ..self.clone() }
     }
 
     /// Cuts the link, or mends it.

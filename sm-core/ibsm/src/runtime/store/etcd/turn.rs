@@ -8,6 +8,12 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 pub(super) struct Turn(Arc<AtomicUsize>);
 
 impl Turn {
+    /// Begins with this member.
+    #[cfg(any(test, feature = "etcd-model"))]
+    pub(super) fn starting_at(member: usize) -> Self {
+        Self(Arc::new(AtomicUsize::new(member)))
+    }
+
     /// Counts the members asked so far: the current one is this, modulo their number.
     pub(super) fn current(&self) -> usize {
         self.0.load(Relaxed)
