@@ -200,6 +200,8 @@ dependencies() {
 
 step_tests() {
     [[ -n $(absent_packages "${interop_needs[@]}") ]] || export IBSM_REQUIRE_INTEROP=1
+    # `follow_tests`, `repeat_failed` and the notes read the output.
+    export CARGO_TERM_COLOR=never CARGO_TERM_QUIET=false
     local tests=(cargo test --workspace --lib --tests)
     timeout 2400 "${tests[@]}" --no-run
     timeout 600 cargo build --workspace --examples
@@ -209,16 +211,18 @@ step_tests() {
     export PROPTEST_RNG_SEED=${PROPTEST_RNG_SEED:-1}
     # Most of the time of whole-system tests is spent waiting.
     export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((2 * $(nproc)))}
-    if ! timeout 2400 "${tests[@]}" --no-fail-fast -- --show-output; then
-        repeat_failed "${tests[@]}"
-    fi
+    local status=0
+    timeout 2400 "${tests[@]}" --no-fail-fast -- --show-output || status=$?
+    : >"$logs/tests_have_run"
+    ((status == 0)) || repeat_failed "${tests[@]}"
     sed -n 's/^skipped: */skipped: /p' "$logs/tests" | sort | uniq -c >>"$logs/notes.tests"
     note "$(awk '/^test result:/ { n += $4 } END { print n " tests" }' "$logs/tests")"
 }
 
 # repeat_failed COMMAND...: runs the tests that failed again, alone, and names those that pass now:
 # they depend on time or order, and are to be mended. More than three are a failure, and so is a
-# test program that ended without its summary.
+# test program that ended without its summary. Alone means after the steps `beside_tests`, which
+# hold the lock of the target directory, too: the time limit is for the tests only.
 repeat_failed() {
     local failed targets
     mapfile -t failed < <(sed -nE 's/^test (.*) \.\.\. FAILED$/\1/p' "$logs/tests" | sort -u)
@@ -226,6 +230,8 @@ repeat_failed() {
     targets=$(grep -cE '^    `-.*`$' "$logs/tests")
     ((targets == $(grep -c '^test result: FAILED' "$logs/tests"))) || return 1
     export RUST_TEST_THREADS=1
+    local others=${running[beside_tests]-}
+    while [[ -n $others ]] && kill -0 "$others" 2>/dev/null; do sleep 0.2; done
     timeout 600 "$@" --no-fail-fast -- --exact "${failed[@]}" >"$logs/again" 2>&1 ||
         { cat "$logs/again"; return 1; }
     local name
@@ -516,7 +522,7 @@ perform_timed() {
 # Runs the steps `beside_tests` once the tests are built. `cargo test` holds the lock of the target
 # directory until it has begun to run them.
 follow_tests() {
-    until grep -qsE '^ +Running ' "$logs/tests"; do sleep 1; done
+    until [[ -e $logs/tests_have_run ]] || grep -qsE '^ +Running ' "$logs/tests"; do sleep 1; done
     local name
     for name in "${beside_tests[@]}"; do perform_timed "$name" 19; done
 }
