@@ -16,7 +16,7 @@ use super::build::{topology, topology_of};
 use super::end_port::EndPort;
 use super::partition::PKeySet;
 use super::record::{NodeRows, RecordTables};
-use super::rewalk::patched_columns;
+use super::rewalk::{Limits, patched_columns};
 use super::scan::{Fabric, Made, Scanned, scan_node};
 use super::sl::Sls;
 use super::walk::{Before, Hop, Switches};
@@ -25,8 +25,10 @@ use super::{Tables, Walked};
 /// Nodes that may differ: so many, or one in so many of all.
 const NODES_MIN: usize = 64;
 const NODES_FRACTION: usize = 8;
-/// Views of LIDs from switches that may be looked at again: some milliseconds.
-const VIEWS_MAX: usize = 1 << 17;
+/// What may be looked at again: some milliseconds. A cut cable moves thousands of entries; new
+/// routes for all of a large fabric, millions to ports of the same distance, which have the same
+/// views.
+const LIMITS: Limits = Limits { entries: 1 << 19, views: 1 << 17 };
 
 /// See [`Tables::patched`].
 pub(super) fn patched(tables: &Tables, plane: &Arc<FabricPlane>) -> Option<Tables> {
@@ -39,7 +41,7 @@ pub(super) fn patched(tables: &Tables, plane: &Arc<FabricPlane>) -> Option<Table
     let switches = patch.switches()?;
     let topology = topology(plane, switches);
     let before = Before { topology: &topology_of(tables), columns: &tables.walked.columns };
-    let (columns, fresh) = patched_columns(&topology, before, VIEWS_MAX)?;
+    let (columns, fresh) = patched_columns(&topology, before, LIMITS)?;
     let (paths, column) = tables.paths.patched(&columns, &fresh)?;
     let column_of = |lid: Lid| column.get(lid.index()).copied().unwrap_or(EndPort::DETACHED);
     let sls = if is_shared(&old.port_tables, &plane.port_tables) {

@@ -9,27 +9,38 @@ use super::columns::{BuildFold, Column, Columns};
 use super::path::Packed;
 use super::walk::{Before, Hop, Switches, Topology, Walk};
 
+/// How much work may be done on the calling thread.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// Entries of forwarding tables and SLs that differ, or lead to another device, in the rows
+    /// that are looked at. The last row may exceed it.
+    pub(super) entries: usize,
+    /// Views of LIDs from switches that are walked again.
+    pub(super) views: usize,
+}
+
 /// The columns of the same LIDs as before, and those of them, by number, whose views are new. All
-/// others keep their numbers. `None` if switches have other rows, or more than `limit` views of
-/// switches must be looked at.
+/// others keep their numbers. `None` if switches have other rows, or that is more work than
+/// `limits` permit.
 pub(super) fn patched_columns(
     topology: &Topology<'_>,
     before: Before<'_>,
-    limit: usize,
+    limits: Limits,
 ) -> Option<(Columns, Vec<u16>)> {
     if topology.switches.guids != before.topology.switches.guids {
         return None;
     }
     let mut found: Vec<(Lid, u16)> = Vec::new();
+    let mut entries = 0;
     for row in 0..topology.rows() {
-        topology.other_views(row, before, |lid| found.push((lid, row as u16)));
-        if found.len() > limit {
+        entries += topology.other_views(row, before, |lid| found.push((lid, row as u16)));
+        if entries > limits.entries || found.len() > limits.views {
             return None;
         }
     }
     found.sort_unstable();
     found.dedup();
-    let mut rewalk = Rewalk::new(topology, limit);
+    let mut rewalk = Rewalk::new(topology, limits.views);
     let mut changes: Vec<(Lid, Column)> = Vec::new();
     for rows in found.chunk_by(|a, b| a.0 == b.0) {
         let lid = rows[0].0;

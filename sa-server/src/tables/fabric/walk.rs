@@ -108,11 +108,19 @@ impl Topology<'_> {
     }
 
     /// Visits LIDs of which a row has another view than before, as far as its own entries tell;
-    /// some of them twice.
-    pub(super) fn other_views(&self, row: usize, before: Before<'_>, mut visit: impl FnMut(Lid)) {
+    /// some of them twice. Returns how many entries it checked for that: those that differ or lead
+    /// to another device, most of which may show the same view.
+    pub(super) fn other_views(
+        &self,
+        row: usize,
+        before: Before<'_>,
+        mut visit: impl FnMut(Lid),
+    ) -> usize {
         let (ours, theirs) = (&self.switches, &before.topology.switches);
         let (now, then) = (self.lfts[row], before.topology.lfts[row]);
+        let mut checked = 0;
         let mut check = |lid: usize| {
+            checked += 1;
             let lid = Lid(lid as u16);
             if !self.is_same_view(row, lid, before.columns) {
                 visit(lid);
@@ -121,7 +129,7 @@ impl Topology<'_> {
         differences(now, then, Lft::NO_ROUTE, &mut check);
         differences(self.sls_of(row), before.topology.sls_of(row), 0, &mut check);
         if ours.ports(row) == theirs.ports(row) {
-            return;
+            return checked;
         }
         let ports = ours.ports(row).len().max(theirs.ports(row).len());
         let is_moved = |port: u8| ours.hop(row, port) != theirs.hop(row, port);
@@ -130,6 +138,7 @@ impl Topology<'_> {
         entries
             .filter(|&(_, &port)| moved.get(usize::from(port)) == Some(&true))
             .for_each(|(lid, _)| check(lid));
+        checked
     }
 
     /// Whether the view of a row is what it was before, if that of the next switch is.

@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 
-use super::super::rewalk::patched_columns;
+use super::super::rewalk::{Limits, patched_columns};
 use super::*;
 
 const FAST: Limit = Limit { mtu: 5, rate: 18 };
 const SLOW: Limit = Limit { mtu: 4, rate: 9 };
+const UNLIMITED: Limits = Limits { entries: usize::MAX, views: usize::MAX };
 
 /// Three switches in a row, a host on each: LIDs 1, 2, 3 on port 1; port 2 leads right, port 3
 /// left. The link between the second and the third switch is slow.
@@ -144,7 +145,7 @@ proptest! {
         let walked = columns(&before, &lids, None);
         let before = Before { topology: &before, columns: &walked };
         prop_assert_eq!(columns(&now, &later, Some(before)), columns(&now, &later, None));
-        let (patched, fresh) = patched_columns(&now, before, usize::MAX).unwrap();
+        let (patched, fresh) = patched_columns(&now, before, UNLIMITED).unwrap();
         let whole = columns(&now, &lids, None);
         prop_assert!(lids.iter().all(|&lid| patched.of(lid) == whole.of(lid)));
         prop_assert_eq!(patched.by_lid.len(), whole.by_lid.len());
@@ -169,4 +170,24 @@ fn only_what_changed_is_walked_again() {
     assert_eq!(stale, [3], "LIDs that the second switch sends over the link");
     let renamed = Topology { switches: Arc::default(), ..topology(&cut, &lfts) };
     assert!(renamed.stale(walked).is_none());
+}
+
+/// Regression: only views that differ were limited, and a patch checked all entries of a fabric
+/// whose routes had all moved to ports of the same distance.
+#[test]
+fn entries_that_are_checked_are_limited_even_if_no_view_differs() {
+    // Two switches with two cables between them, LIDs 1 to 40 at the second.
+    let ports = vec![
+        vec![Hop::EndPort(Lid(60), 0), Hop::Switch(1, FAST), Hop::Switch(1, FAST)],
+        vec![Hop::EndPort(Lid(61), 0), Hop::EndPort(Lid(1), 6)],
+    ];
+    let by = |port: u8| [vec![port; 41], vec![1; 41]];
+    let (first, second) = (by(1), by(2));
+    let (before, now) = (topology(&ports, &first), topology(&ports, &second));
+    let lids: Vec<Lid> = (1..=40).map(Lid).collect();
+    let walked = columns(&before, &lids, None);
+    let before = Before { topology: &before, columns: &walked };
+    let patched = |entries| patched_columns(&now, before, Limits { entries, views: 0 });
+    assert_eq!(patched(41), Some((walked.clone(), Vec::new())), "the same views");
+    assert_eq!(patched(40), None);
 }
