@@ -71,6 +71,11 @@ impl Matrix {
         self.columns.len()
     }
 
+    /// Bytes of the numbers, the room for further columns included.
+    pub(super) fn bytes(&self) -> usize {
+        self.numbers.len()
+    }
+
     /// A matrix of a part of all columns, equal parts once; and where each column's part is.
     pub(super) fn share(columns: &[Vec<u8>], part: impl Fn(&[u8]) -> &[u8]) -> (Self, Vec<u16>) {
         let mut known: HashMap<&[u8], u16, BuildFold> = HashMap::default();
@@ -218,6 +223,7 @@ mod tests {
                 let (next, places) = matrix.patched(&used, &parts).unwrap();
                 matrix = next;
                 prop_assert!(matrix.columns() <= matrix.stride);
+                prop_assert_eq!(matrix.bytes(), matrix.rows * matrix.stride);
                 held.extend(places.into_iter().zip(parts.iter().map(|part| part.to_vec())));
                 for (at, numbers) in &held {
                     prop_assert_eq!(&column(&matrix, *at), numbers);

@@ -223,15 +223,15 @@ impl Tables {
         self.contradictions
     }
 
-    /// Bytes that queries for paths between hosts read from.
+    /// Bytes of what queries for paths between hosts read from.
     pub fn hot_bytes(&self) -> usize {
-        let (rows, columns) = self.paths.host_size();
         self.end_ports.hot_bytes()
-            + rows * columns
+            + self.paths.host_bytes()
             + self.end_classes.len() * size_of::<EndClass>()
             + self.partitions.bytes()
     }
 }
+
 /// The records that a requester may see (IBA C15-0.1.21).
 #[derive(Clone, Copy)]
 pub(crate) struct Sight<'a> {

@@ -166,6 +166,11 @@ impl Paths {
         (self.hosts.rows, self.hosts.columns())
     }
 
+    /// Bytes of the matrix for switches with hosts.
+    pub(super) fn host_bytes(&self) -> usize {
+        self.hosts.bytes()
+    }
+
     /// Rows and columns of the matrix for all other switches.
     pub fn other_size(&self) -> (usize, usize) {
         (self.others.rows, self.others.columns())
