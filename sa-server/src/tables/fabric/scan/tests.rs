@@ -1,8 +1,7 @@
 //! Planarized fabrics: ports that are in several planes.
 
-use ib_mad::types::Mtu;
-use ib_mad::types::SUBNET_PREFIX_DEFAULT;
-use ib_mad::wire::attribute::{LinkSpeeds, LinkWidths, PortState};
+use ib_mad::types::{Mtu, PKey, SUBNET_PREFIX_DEFAULT};
+use ib_mad::wire::attribute::{LinkSpeeds, LinkWidths, NodeInfo, PortInfo, PortState};
 use sa_proto::snapshot::{Lft, RegistryPlane};
 
 use super::super::Tables;
