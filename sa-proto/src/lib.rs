@@ -13,6 +13,7 @@ pub use prost;
 pub mod crowd;
 #[cfg(feature = "rpc")]
 pub mod descriptors;
+pub mod front_door;
 #[cfg(feature = "rpc")]
 pub mod log_limit;
 pub mod metrics;

@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use ib_mad::types::Guid;
+use sa_proto::front_door::AnnouncedDoor;
 use sa_proto::proto::snapshot as proto;
 use sa_proto::proto::snapshot::from_responder::Message as Reply;
 use sa_proto::proto::snapshot::from_sm::Message;
@@ -22,7 +23,7 @@ use super::holding::Answering;
 use super::outage::Outage;
 use super::sessions::{Placed, Sessions};
 use super::status::{ReplicaStatus, Source};
-use super::updates::{AnnouncedDoor, Outcome, Updates};
+use super::updates::{Outcome, Updates};
 
 /// Something for the driver to do.
 #[derive(Debug)]

@@ -42,7 +42,6 @@ use saver::Saver;
 pub use sessions::SESSIONS_MAX;
 pub use sm_url::{ParseSmUrlError, SmUrl};
 pub use status::{LaneStatus, ReplicaStatus, Source, Upstream};
-pub use updates::AnnouncedDoor;
 
 use crate::sm::peers::{self, Peers};
 

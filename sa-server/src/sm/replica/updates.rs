@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ib_mad::types::Guid;
+use sa_proto::front_door::AnnouncedDoor;
 use sa_proto::proto::snapshot as proto;
 use sa_proto::proto::snapshot::from_sm::Message;
 use sa_proto::proto::snapshot::resync::Reason;
@@ -36,15 +37,6 @@ struct Link {
     sm_guid: Option<Guid>,
     /// That manager's front door.
     front_door: AnnouncedDoor,
-}
-
-/// A manager's front door, as it was announced; with an empty address if it was not.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AnnouncedDoor {
-    /// Its address.
-    pub address: String,
-    /// The token in its envelopes; 0 if it has none.
-    pub token: u64,
 }
 
 /// Where a link stands within an update.

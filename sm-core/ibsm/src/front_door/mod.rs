@@ -30,6 +30,7 @@ use pins::Pins;
 pub use reader::{ConnectionId, PortReader, PortService};
 use redirect::Redirection;
 pub use redirect::Target;
+pub use sa_proto::front_door::AnnouncedDoor;
 use sm_core::sweep::SlsOfPaths;
 pub use spill::Spill;
 
@@ -83,15 +84,6 @@ pub struct FrontDoor {
     return_way: ReturnWay,
     /// Packets forwarded and dropped. The caller counts `overflow`.
     pub counters: Counters,
-}
-
-/// Where envelopes of a front door come from, as responders learn it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AnnouncedDoor {
-    /// The address of the socket, possibly unspecified.
-    pub address: String,
-    /// The token in the envelopes.
-    pub token: u64,
 }
 
 /// Where a packet from the fabric goes.
