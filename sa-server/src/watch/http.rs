@@ -15,7 +15,7 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use prometheus_client::encoding::DescriptorEncoder;
-use sa_proto::crowd::{Crowd, Share};
+use sa_proto::crowd::{Crowd, Place, Share};
 use sa_proto::descriptors::Descriptors;
 use sa_proto::metrics::{Family, Format};
 use tokio::net::TcpStream;
@@ -45,15 +45,23 @@ pub struct Connections {
     pub unread: AtomicU64,
     /// What came is no HTTP, has too long a head, or the connection broke.
     pub failed: AtomicU64,
-    /// Not accepted: the system had no descriptors left. The connection waits and is tried again.
+    /// All places, or all that the host or user may have, were taken by others that could not make
+    /// room.
+    pub refused: AtomicU64,
+    /// Failures to accept one, mostly because no descriptors were left: it waits, is not closed,
+    /// and is tried again.
     pub unaccepted: AtomicU64,
 }
 
 impl Connections {
     const CLOSED: Family =
         Family::number("http_connections_closed", "Connections without an answer, by reason");
+    const UNACCEPTED: Family = Family::number(
+        "http_connections_unaccepted",
+        "Failures to accept a connection, mostly as no descriptors are left; it waits",
+    );
 
-    /// Writes them as a metric.
+    /// Writes them as metrics.
     pub(crate) fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let mut closed = Self::CLOSED.counter(encoder)?;
         let counts = [
@@ -61,12 +69,12 @@ impl Connections {
             ("late", &self.late),
             ("unread", &self.unread),
             ("failed", &self.failed),
-            ("unaccepted", &self.unaccepted),
+            ("refused", &self.refused),
         ];
         for (reason, count) in counts {
             closed.with(&[("reason", reason)], count.load(Relaxed))?;
         }
-        Ok(())
+        Self::UNACCEPTED.counter(encoder)?.of(self.unaccepted.load(Relaxed))
     }
 }
 
@@ -140,9 +148,9 @@ async fn accept(listener: TcpListener, metrics: Arc<dyn Page>, limit: Duration) 
                 continue;
             }
         };
-        // An answer takes no time, so that none is busy.
-        let Ok(local) = stream.local_addr() else { continue };
-        let Some(place) = crowd.enter_from(Share::of_peer(local, peer)) else { continue };
+        let Some(place) = place_of(&crowd, stream.local_addr(), peer, &connections) else {
+            continue;
+        };
         let (metrics, connections) = (Arc::clone(&metrics), Arc::clone(&connections));
         tokio::spawn(async move {
             let is_answered = AtomicBool::new(false);
@@ -159,6 +167,24 @@ async fn accept(listener: TcpListener, metrics: Arc<dyn Page>, limit: Duration) 
             closed.fetch_add(1, Relaxed);
         });
     }
+}
+
+/// The place of an accepted connection, by its two addresses; one that gets none is counted.
+fn place_of(
+    crowd: &Crowd,
+    local: io::Result<SocketAddr>,
+    peer: SocketAddr,
+    connections: &Connections,
+) -> Option<Place> {
+    let Ok(local) = local else {
+        connections.failed.fetch_add(1, Relaxed);
+        return None;
+    };
+    let place = crowd.enter_from(Share::of_peer(local, peer));
+    if place.is_none() {
+        connections.refused.fetch_add(1, Relaxed);
+    }
+    place
 }
 
 /// Answers the request of a connection; sets `is_answered` once there was one.
@@ -324,17 +350,43 @@ mod tests {
         end("no HTTP at all\r\n\r\n");
         end("GET /metrics HTTP/1.1\r\n\r\n");
         let counted = || {
-            let Connections { displaced, late, unread, failed, unaccepted } = &*metrics.http;
-            [displaced, late, unread, failed, unaccepted].map(|count| count.load(Relaxed))
+            let Connections { displaced, late, unread, failed, refused, unaccepted } =
+                &*metrics.http;
+            [displaced, late, unread, failed, refused, unaccepted].map(|count| count.load(Relaxed))
         };
         // A connection is counted after its end.
         let begun = std::time::Instant::now();
-        while counted() != [0, 2, 0, 1, 0] && begun.elapsed() < Duration::from_secs(20) {
+        while counted() != [0, 2, 0, 1, 0, 0] && begun.elapsed() < Duration::from_secs(20) {
             thread::sleep(Duration::from_millis(5));
         }
-        assert_eq!(counted(), [0, 2, 0, 1, 0]);
+        assert_eq!(counted(), [0, 2, 0, 1, 0, 0]);
         let text = metrics.render(Format::OpenMetrics);
         let line = r#"ibsa_http_connections_closed_total{reason="late"} 2"#;
         assert!(text.lines().any(|have| have == line), "{text}");
+    }
+
+    /// Regression: these were closed and counted nowhere, and what had not been accepted was among
+    /// the closed ones.
+    #[test]
+    fn what_gets_no_place_is_counted_and_what_waits_counts_as_open() {
+        let metrics = Arc::<Metrics>::default();
+        let at = |text: &str| text.parse::<SocketAddr>().unwrap();
+        let (local, peer) = (at("192.0.2.1:80"), at("192.0.2.2:5000"));
+        let crowd = Crowd::new(1);
+        let place = |local| place_of(&crowd, local, peer, &metrics.http);
+        let first = place(Ok(local)).expect("it is free");
+        first.set_busy(true);
+        assert!(place(Ok(local)).is_none());
+        assert!(place(Err(io::ErrorKind::NotConnected.into())).is_none());
+        metrics.http.unaccepted.fetch_add(3, Relaxed);
+        let text = metrics.render(Format::OpenMetrics);
+        for line in [
+            r#"ibsa_http_connections_closed_total{reason="refused"} 1"#,
+            r#"ibsa_http_connections_closed_total{reason="failed"} 1"#,
+            "ibsa_http_connections_unaccepted_total 3",
+        ] {
+            assert!(text.lines().any(|have| have == line), "{line}: {text}");
+        }
+        assert!(!text.contains(r#"reason="unaccepted""#), "{text}");
     }
 }

@@ -179,7 +179,10 @@ async fn accept(
         };
         let share = match stream.local_addr() {
             Ok(local) => Share::of_peer(local, peer),
-            Err(_) => continue,
+            Err(_) => {
+                totals.failed.fetch_add(1, Relaxed);
+                continue;
+            }
         };
         let Some(place) = crowd.enter_from(share) else {
             totals.refused.fetch_add(1, Relaxed);
