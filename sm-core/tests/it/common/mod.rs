@@ -26,9 +26,9 @@ pub(crate) const DISK: sm_config::ReadFile = &|path, _| std::fs::read(path);
 pub(crate) struct Manager {
     pub(crate) endpoint: Endpoint,
     pub(crate) sweeper: Sweeper,
-    /// Reports of its sweeps, oldest first.
-    /// Sweeps that have written routes before they went on.
+    /// Number of sweeps that have written routes before they went on.
     pub(crate) routed: usize,
+    /// Reports of its sweeps, oldest first.
     pub(crate) reports: Vec<Report>,
     pub(crate) standing_by: Option<RemoteSm>,
     /// End ports that came and went, and traps, oldest first.
