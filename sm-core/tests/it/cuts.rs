@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use crate::common::{Bed, Lie, fat_tree};
 use fabric_sim::NodeIndex;
+use ib_mad::netlist::Net;
 use ib_mad::wire::attribute::{PortInfo, PortState};
 use ib_mad::wire::mad::{AttributeId, Method};
 use ib_mad::wire::smp::{DATA, Smp};
 use sm_config::Settings;
-use sm_core::sweep::Phase;
+use sm_core::sweep::{Phase, Report};
 
 /// Longest time from a cut to the end of the sweep that routes around it; the response time-out is
 /// 200 ms.
@@ -116,6 +117,75 @@ fn routes_around_a_cut_are_there_before_the_sweep_has_ended() {
         let routed = bed.managers[0].routed;
         restore(&mut bed, &[cable]);
         assert_eq!(bed.managers[0].routed, routed);
+    }
+}
+
+/// Regression: routes without a switch or a host that had gone were published before the registry
+/// knew of it, although [`Event::Routed`](sm_core::sweep::Event::Routed) states that nodes are as
+/// before.
+#[test]
+fn a_sweep_that_lost_a_node_does_not_report_its_routes_early() {
+    let mut bed = bed();
+    let hosts = bed.hosts();
+    let home = bed.fabric.port(hosts[0], 1).unwrap().link.unwrap().node;
+    let switches: Vec<NodeIndex> =
+        bed.switches().into_iter().filter(|&node| node != home).step_by(19).collect();
+    for node in switches.into_iter().chain([hosts[40]]) {
+        let (now, before) = (bed.clock.now(), bed.reports().len());
+        bed.fabric.node_down(now, node).unwrap();
+        settle(&mut bed, before);
+        let reports = &bed.reports()[before..];
+        assert!(reports.iter().any(|report| report.vanished > 0), "{reports:?}");
+        assert!(reports.iter().any(|report| report.lft_blocks_set > 0), "{reports:?}");
+        assert_eq!(bed.managers[0].routed, 0, "{node:?}");
+        bed.fabric.node_up(bed.clock.now(), node).unwrap();
+        bed.run_for(QUIET);
+    }
+}
+
+/// A ring of three switches. One of the hosts has two ports, each at a switch of its own.
+const RING: &str = "
+Switch 4 \"S1\"
+[1] \"S2\"[2]
+[3] \"H1\"[1]
+
+Switch 4 \"S2\"
+[1] \"S3\"[2]
+[3] \"H2\"[1]
+
+Switch 4 \"S3\"
+[1] \"S1\"[2]
+[3] \"H2\"[2]
+[4] \"H3\"[1]
+
+Hca 1 \"H1\"
+Hca 2 \"H2\"
+Hca 1 \"H3\"
+";
+
+/// An end port that loses its link goes out of service, although its adapter stays.
+#[test]
+fn a_sweep_that_lost_the_link_of_a_port_does_not_report_its_routes_early() {
+    let settings = Settings { sweep_interval: 0, ..Settings::default() };
+    let mut bed = Bed::with_manager(&Net::parse("ring", RING).unwrap(), settings);
+    bed.bring_up();
+    bed.run_for(QUIET);
+    let trunk = |bed: &Bed| cables(bed).into_iter().find(|(a, b)| a.1 == 1 || b.1 == 1).unwrap();
+    let of_host = bed.fabric.port(bed.hosts()[1], 1).unwrap().link.unwrap();
+    for (and_of_host, early) in [(false, 1), (true, 0)] {
+        let (now, before, routed) = (bed.clock.now(), bed.reports().len(), bed.managers[0].routed);
+        let cable = trunk(&bed);
+        if and_of_host {
+            bed.fabric.link_down(now, of_host.node, of_host.port).unwrap();
+        }
+        bed.fabric.link_down(now, cable.0.0, cable.0.1).unwrap();
+        settle(&mut bed, before);
+        let reports = &bed.reports()[before..];
+        let found = |of: fn(&Report) -> usize| reports.iter().map(of).sum::<usize>();
+        assert_eq!(found(|report| report.vanished), 0, "{reports:?}");
+        assert_eq!(found(|report| report.detached), usize::from(and_of_host), "{reports:?}");
+        assert_eq!(bed.managers[0].routed - routed, early, "{reports:?}");
+        restore(&mut bed, &[cable]);
     }
 }
 

@@ -123,7 +123,8 @@ impl Node {
     }
 
     /// Publishes routes that switches have, while the sweep goes on: responders answer with them
-    /// some 10 ms earlier. Nodes and LIDs are those that the registry knows.
+    /// some 10 ms earlier. The registry knows the nodes and end ports: only cables between switches
+    /// are gone ([`Event::Routed`]).
     fn publish_routes(&mut self, now: Instant) {
         if self.publication.feed().session().is_none() {
             return;

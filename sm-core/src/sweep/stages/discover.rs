@@ -87,8 +87,6 @@ pub(in crate::sweep) struct Discovery {
     pub(in crate::sweep) came_back: CameBack,
     /// Whether a link that routes may use was found down.
     pub(in crate::sweep) routes_changed: bool,
-    /// Links between switches that are gone.
-    cut_links: usize,
     /// Switches that were reset: their tables are unknown.
     pub(in crate::sweep) reset: HashSet<NodeIndex>,
     /// Those of them that show settings of another manager in place of none: their links stayed up.

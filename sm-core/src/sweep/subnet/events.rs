@@ -24,8 +24,8 @@ pub enum Event {
     Discovering,
     /// LIDs were assigned: store [`Sweeper::lids`](crate::sweep::Sweeper::lids).
     LidsChanged,
-    /// Switches have the routes around links that are gone; the rest of the sweep follows. Publish
-    /// them: nodes, LIDs and P_Keys are those of the last sweep.
+    /// Switches have the routes around cables between switches that are gone; the rest of the sweep
+    /// follows. Publish them: nodes, their end ports and LIDs are those of the last sweep.
     Routed,
     /// A sweep has ended with the fabric configured: publish it.
     Configured(Box<Report>),

@@ -118,6 +118,10 @@ pub struct Report {
     pub appeared: usize,
     /// Nodes gone.
     pub vanished: usize,
+    /// Links between switches that are gone; none while the subnet was not up before.
+    pub cut: usize,
+    /// Other links that are gone, those of nodes gone included.
+    pub detached: usize,
     /// Links and nodes that came back or were reset, a line each; the first of them.
     pub came_back: Vec<String>,
     /// Set() requests sent, by attribute: P_Key blocks, PortInfo, SwitchInfo, LFT blocks.

@@ -71,15 +71,19 @@ impl Sweeper {
 
 impl Sweeper {
     /// Whether a sweep that has read the fabric may write routes at once and do all else later, so
-    /// that clients get them early: it found links that are gone, and nothing that needs another
-    /// address, P_Key or step of a link first. `full`: whether all of the fabric was read.
+    /// that clients get them early: cables between switches are gone and nothing else came or went,
+    /// and nothing that it read needs another address or step of a link first. `full`: whether all
+    /// of the fabric was read.
     pub(in crate::sweep) fn may_route_first(&self, full: bool) -> bool {
         let Self { subnet, dry_run, .. } = self;
         let (state, fabric) = (&subnet.state, &subnet.fabric);
         if full || !state.up || state.first_as_master || dry_run.is_some() {
             return false;
         }
-        if subnet.journal.report.appeared > 0 {
+        // The registry and the list of ports in service follow nodes and end ports that come or go
+        // at the end of the sweep, before the plane without them is published.
+        let report = &subnet.journal.report;
+        if report.cut == 0 || [report.appeared, report.vanished, report.detached] != [0; 3] {
             return false;
         }
         let is_settled = |port: PortIndex| {

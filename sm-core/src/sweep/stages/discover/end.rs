@@ -125,10 +125,12 @@ impl Discovery {
     /// its name, and its link goes with it.
     pub(in crate::sweep) fn cut(&mut self, subnet: &mut Subnet, port: PortIndex, peer: PortIndex) {
         let is_switch = |port| subnet.fabric.node_of(port).switch.is_some();
-        if is_switch(port) && is_switch(peer) && subnet.state.up {
-            self.cut_links += 1;
+        if !is_switch(port) || !is_switch(peer) {
+            subnet.journal.report.detached += 1;
+        } else if subnet.state.up {
+            subnet.journal.report.cut += 1;
             let (a, b) = (subnet.fabric.describe(port), subnet.fabric.describe(peer));
-            match self.cut_links {
+            match subnet.journal.report.cut {
                 n if n <= LINES_MAX => warn!("link down: {a} - {b}"),
                 n if n == LINES_MAX + 1 => {
                     warn!("further links that are down are logged at debug level only");
