@@ -1,5 +1,6 @@
 //! A node on a simulated fabric in virtual time, without threads, sockets or files.
 
+mod cuts;
 mod outside;
 mod succession;
 
