@@ -18,7 +18,6 @@ use tonic::{Request, Response, Status};
 
 use super::answering::{Answering, Answers, PATIENCE, share_of};
 use super::baseline::{self, Baseline, BaselineError};
-use super::computing::Computing;
 use super::events::{self, Begin, EventFeed, Reader, Refusal};
 use super::inspection::{inspection, unknown};
 use super::past::PastError;
@@ -52,8 +51,6 @@ pub(super) struct AdminService {
     pub(super) questions: Places<Share>,
     /// Held while paths are listed.
     pub(super) listing_paths: Arc<Mutex<()>>,
-    /// Answers that are being computed.
-    pub(super) computing: Computing,
 }
 
 /// Those that watch at a time, and of one user or host.
@@ -119,7 +116,7 @@ impl AdminService {
     /// The node whose counters `share` requests, by any of its names; all if that is empty.
     async fn counted(&self, share: Share, name: String) -> Result<Selection, Status> {
         let shared = self.shared.clone();
-        self.computing.compute(share, move || counted(&shared, &name)).await?
+        self.shared.computing.compute(share, move || counted(&shared, &name)).await?
     }
 
     /// The busiest links of an earlier time, milliseconds since 1970, at a node by any of its names
@@ -339,7 +336,7 @@ impl admin::admin_server::Admin for AdminService {
                 let found = inspect::find(&node, &fabric).map_err(unknown)?;
                 Ok::<_, Status>(inspect::guids_of(found, &fabric))
             };
-            filter.ports = Some(self.computing.compute(share, find).await??);
+            filter.ports = Some(self.shared.computing.compute(share, find).await??);
         }
         self.answer(share, move |snapshot, send| registered::groups(snapshot, &filter, send))
     }
@@ -371,7 +368,7 @@ impl admin::admin_server::Admin for AdminService {
         request: Request<admin::StatusRequest>,
     ) -> Result<Response<admin::Status>, Status> {
         let shared = self.shared.clone();
-        let status = self.computing.compute(share_of(&request), move || shared.status());
+        let status = self.shared.computing.compute(share_of(&request), move || shared.status());
         status.await.map(Response::new)
     }
 
@@ -507,7 +504,7 @@ impl admin::admin_server::Admin for AdminService {
     ) -> Result<Response<admin::Problems>, Status> {
         let shared = self.shared.clone();
         let problems = move || shared.problems(Instant::now());
-        self.computing.compute(share_of(&request), problems).await.map(Response::new)
+        self.shared.computing.compute(share_of(&request), problems).await.map(Response::new)
     }
 
     async fn list_events(
@@ -671,7 +668,7 @@ impl admin::admin_server::Admin for AdminService {
             let cleared = shared.perf.clear(Instant::now(), |node| selection.takes(node));
             cleared.ok_or_else(counters_are_not_read)
         };
-        let ports = self.computing.compute(share, clear).await?? as u64;
+        let ports = self.shared.computing.compute(share, clear).await?? as u64;
         Ok(Response::new(admin::CountersCleared { ports }))
     }
 
@@ -689,7 +686,7 @@ impl admin::admin_server::Admin for AdminService {
         let share = share_of(&request);
         let latest = self.shared.history().latest().clone();
         let list = move || virtual_fabrics::list(&latest, &request.into_inner().member);
-        self.computing.compute(share, list).await?.map(Response::new)
+        self.shared.computing.compute(share, list).await?.map(Response::new)
     }
 
     async fn measure_routing(
@@ -714,9 +711,10 @@ impl admin::admin_server::Admin for AdminService {
         &self,
         request: Request<admin::ExplainRequest>,
     ) -> Result<Response<admin::Explanation>, Status> {
-        let place = self.questions.enter(share_of(&request));
+        let share = share_of(&request);
+        let place = self.questions.enter(share);
         let _place = place.map_err(|_| Status::resource_exhausted("too many ask; retry"))?;
-        asking::explain(&self.shared, request.into_inner()).await.map(Response::new)
+        asking::explain(&self.shared, share, request.into_inner()).await.map(Response::new)
     }
 }
 

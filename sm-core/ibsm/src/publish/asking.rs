@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use ib_mad::text::{cut, printable};
 use ib_mad::types::Guid;
+use sa_proto::crowd::Share;
 use sa_proto::proto::admin::{ExplainRequest, Explanation};
 use sa_proto::proto::snapshot::explained::Outcome;
 use sa_proto::proto::snapshot::{Explain, Explained, FromSm, PathList, from_sm};
@@ -96,9 +97,10 @@ impl Asking {
     }
 }
 
-/// Requests an explanation of a path from a responder that is up to date.
+/// Requests an explanation of a path for `share` from a responder that is up to date.
 pub(super) async fn explain(
     shared: &Shared,
+    share: Share,
     request: ExplainRequest,
 ) -> Result<Explanation, Status> {
     if request.source.len().max(request.destination.len()) > NAME_LEN_MAX {
@@ -109,10 +111,9 @@ pub(super) async fn explain(
     let ExplainRequest { source, destination, service_id, qos_class, pkey } = request;
     let given = names.clone();
     // There may be a name for each node.
-    let found = tokio::task::spawn_blocking(move || {
-        [source, destination].map(|text| explained::asked(text, &given, snapshot.fabric()))
-    });
-    let [source, destination] = found.await.map_err(|error| Status::internal(error.to_string()))?;
+    let find =
+        move || [source, destination].map(|text| explained::asked(text, &given, snapshot.fabric()));
+    let [source, destination] = shared.computing.compute(share, find).await?;
     let explain =
         Explain { source, destination, service_id, qos_class, pkey, ..Explain::default() };
     let (responder, outcome) = ask(shared, explain).await?;

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
 use ib_mad::types::{Guid, PortNum};
+use sa_proto::crowd::Share;
 use sa_proto::proto::admin::ExplainRequest;
 use sa_proto::snapshot::Snapshot;
 use sa_proto::trust::TlsFiles;
@@ -77,9 +78,13 @@ impl Observatory {
         }
     }
 
-    /// How a responder answers for the path between two ports, as a JSON document.
-    pub(crate) async fn explain(&self, request: ExplainRequest) -> Result<String, Status> {
-        asking::explain(&self.shared, request).await.map(|explanation| explanation.json)
+    /// How a responder answers for the path between two ports, as a JSON document for `share`.
+    pub(crate) async fn explain(
+        &self,
+        share: Share,
+        request: ExplainRequest,
+    ) -> Result<String, Status> {
+        asking::explain(&self.shared, share, request).await.map(|explanation| explanation.json)
     }
 
     /// Settings in force.

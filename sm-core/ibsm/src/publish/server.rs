@@ -38,7 +38,6 @@ pub(super) async fn serve(
         measuring: Default::default(),
         answering: Default::default(),
         listing_paths: Default::default(),
-        computing: Default::default(),
         watchers: Places::new(admin_service::WATCHERS_MAX, admin_service::WATCHERS_OF_PEER_MAX),
         questions: Places::new(admin_service::QUESTIONS_MAX, admin_service::QUESTIONS_OF_PEER_MAX),
     });

@@ -10,6 +10,7 @@ use sm_config::{NodeNames, Settings};
 use tokio::sync::watch;
 
 use super::baseline::BaselineBoard;
+use super::computing::Computing;
 use super::events::Readers;
 use super::inquiry::Inquiries;
 use super::outcomes::OutcomeLog;
@@ -48,6 +49,8 @@ pub(super) struct Shared {
     /// Settings in force.
     pub(super) settings: ArcSwap<Settings>,
     pub(super) responders: Responders,
+    /// Answers that are being computed.
+    pub(super) computing: Computing,
     /// Queues of questions to responders.
     pub(super) inboxes: asking::Inboxes,
     /// Questions about the versions that they hold.
@@ -161,6 +164,7 @@ impl Shared {
             names: ArcSwap::default(),
             settings: ArcSwap::default(),
             responders: Responders::default(),
+            computing: Computing::default(),
             inboxes: asking::Inboxes::default(),
             inquiries: Inquiries::default(),
             writers: Writers::default(),

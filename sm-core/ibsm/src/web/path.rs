@@ -40,7 +40,7 @@ async fn explain(
     };
     let request =
         ExplainRequest { source: ends.from, destination: ends.to, ..ExplainRequest::default() };
-    match served.observatory.explain(request).await {
+    match served.observatory.explain(share, request).await {
         Ok(text) => {
             let headers =
                 [(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")];

@@ -32,7 +32,6 @@ fn service() -> (AdminService, watch::Sender<()>) {
         measuring: Default::default(),
         answering: Default::default(),
         listing_paths: Default::default(),
-        computing: Default::default(),
         watchers: Places::new(WATCHERS_MAX, WATCHERS_OF_PEER_MAX),
         questions: Places::new(QUESTIONS_MAX, QUESTIONS_OF_PEER_MAX),
     };
@@ -83,16 +82,19 @@ async fn one_user_watches_a_limited_number_of_times_and_shuts_out_no_other() {
 #[tokio::test]
 async fn what_takes_long_waits_for_its_turn() {
     let (service, _closing) = service();
-    let turns = service.computing.turns_of(Share::User(7));
+    let turns = service.shared.computing.turns_of(Share::User(7));
     let all = turns.available_permits() as u32;
     let held = turns.acquire_many(all).await.unwrap();
     let wait = Duration::from_millis(20);
     let fabrics = || service.list_virtual_fabrics(of(7, Default::default()));
     let status = || service.get_status(of(7, Default::default()));
+    let explain = || service.explain(of(7, Default::default()));
     assert!(timeout(wait, fabrics()).await.is_err() && timeout(wait, status()).await.is_err());
+    assert!(timeout(wait, explain()).await.is_err(), "its names are looked up");
     assert!(service.get_status(of(8, Default::default())).await.is_ok(), "another user");
     drop(held);
     assert!(fabrics().await.is_ok() && status().await.is_ok());
+    assert_eq!(code(&explain().await), Code::FailedPrecondition, "nothing is published");
 }
 
 /// Each of these is counted before anything is computed.
