@@ -207,8 +207,8 @@ mod tests {
         assert_eq!(peers.judge(at("198.51.100.7:9"), 0), Judgement::Trusted, "--believe");
     }
 
-    /// Regression: while a manager was stopped, any user of its host could bind its former port, and
-    /// read the SA in the name of any port.
+    /// Regression: while a manager was stopped, any user of its host could bind its former port,
+    /// and read the SA in the name of any port.
     #[test]
     fn at_loopback_no_door_is_believed_by_its_address() {
         let peers = Peers::default();

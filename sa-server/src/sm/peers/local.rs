@@ -1,5 +1,5 @@
-//! Programs of this host that send envelopes: root's and our own user's are trusted. The kernel knows
-//! the owner of a socket by its address.
+//! Programs of this host that send envelopes: root's and our own user's are trusted. The kernel
+//! knows the owner of a socket by its address.
 
 use std::collections::VecDeque;
 use std::io;

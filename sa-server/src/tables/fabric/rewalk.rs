@@ -120,8 +120,10 @@ impl<'a> Rewalk<'a> {
         while let Some(&row) = stale.get(done) {
             done += 1;
             for from in self.upstream.of_row(row).iter().map(|&from| usize::from(from)) {
-                let leads_there = || matches!(topology.next(from, lid), Hop::Switch(to, _) if usize::from(to) == row);
-                if !self.is_stale[from] && leads_there() {
+                let next = || topology.next(from, lid);
+                if !self.is_stale[from]
+                    && matches!(next(), Hop::Switch(to, _) if usize::from(to) == row)
+                {
                     self.is_stale[from] = true;
                     stale.push(from);
                 }
