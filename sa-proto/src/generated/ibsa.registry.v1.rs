@@ -72,6 +72,10 @@ pub struct Outcome {
     /// The responder sends no answer.
     #[prost(bool, tag = "6")]
     pub dropped: bool,
+    /// Generation of the fabric that was published last, in the session of `epoch`, when this was
+    /// answered; 0 if none was. Tables of a lower one were not the latest then.
+    #[prost(uint64, tag = "7")]
+    pub fabric_generation: u64,
 }
 /// Generated client implementations.
 #[cfg(feature = "rpc")]

@@ -393,6 +393,12 @@ impl DurableRegistry {
         self.publisher.session()
     }
 
+    /// Generation of the fabric published last in the session with this epoch; 0 if there is none.
+    pub(super) fn fabric_generation(&self, epoch: u64) -> u64 {
+        let version = self.publisher.version();
+        if version.session.epoch == epoch { version.fabric_generation } else { 0 }
+    }
+
     /// The session in which all of the registry is published.
     pub(super) fn published(&self) -> Option<Session> {
         self.published

@@ -8,7 +8,7 @@ use ib_mad::wire::record::ServiceRecord;
 use ib_mad::wire::record::service::component as svc;
 use ib_mad::wire::sa::attribute;
 use sa_proto::proto::registry as proto;
-use sa_proto::snapshot::HistoryLimits;
+use sa_proto::snapshot::{FabricPlane, HistoryLimits, Subnet};
 use tokio::sync::mpsc;
 
 use super::durable::Write;
@@ -168,6 +168,33 @@ fn sealed_writes_wait_and_go_on_afterwards() {
     handle.acknowledge_until(Some(later));
     assert!(!handle.is_sealed());
     assert_eq!(inbound.blocking_recv().unwrap().unwrap().outcomes[0].id, 1);
+}
+
+/// Regression: a responder whose tables lacked the latest routes took answers to its barriers for
+/// the proof that they were current, as these named the registry's state only.
+#[test]
+fn an_answer_names_the_generation_of_the_fabric_published_last_in_its_session() {
+    let directory = tempfile::tempdir().unwrap();
+    let (handle, publisher, outbound, mut inbound) = master(&directory);
+    let mut answered = |id| {
+        handle.shared.submit(vec![job(id, &outbound)]);
+        let outcome = inbound.blocking_recv().unwrap().unwrap().outcomes.remove(0);
+        assert_eq!(outcome.id, id);
+        (outcome.epoch, outcome.fabric_generation)
+    };
+    let epoch = publisher.session().unwrap().epoch;
+    assert_eq!(answered(1), (epoch, 0), "no fabric is published yet");
+    let published = |prefix| {
+        let subnet = Subnet { prefix, ..Subnet::default() };
+        let plane = FabricPlane { subnet, ..FabricPlane::default() };
+        publisher.publish(plane).unwrap().fabric_generation
+    };
+    let first = published(1);
+    assert_eq!((first, answered(2)), (1, (epoch, 1)));
+    assert_eq!((published(2), answered(3)), (2, (epoch, 2)));
+    let next = publisher.begin_session(Guid(1)).unwrap();
+    await_published(&handle, next.epoch);
+    assert_eq!(answered(4), (next.epoch, 0), "none in the next session yet");
 }
 
 /// A process that was stopped acknowledged writes as soon as it continued.

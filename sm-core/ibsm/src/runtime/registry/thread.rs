@@ -503,6 +503,8 @@ impl RegistryThread {
         // The records of all answers, in memory that these share.
         let mut records = Vec::new();
         let mut answers = Vec::with_capacity(jobs.len());
+        // Nearly always all are of one session.
+        let mut latest: Option<(u64, u64)> = None;
         for (job, verdict) in jobs.into_iter().zip(verdicts) {
             let begin = records.len();
             let origin = match job.reply_to {
@@ -523,8 +525,18 @@ impl RegistryThread {
                     if let Some(data) = data {
                         records.extend_from_slice(record_bytes(&data));
                     }
-                    let status = status.0.into();
-                    proto::Outcome { id: job.id, status, epoch, sequence, ..Default::default() }
+                    let (_, fabric_generation) = match latest.filter(|(of, _)| *of == epoch) {
+                        Some(latest) => latest,
+                        None => *latest.insert((epoch, self.durable.fabric_generation(epoch))),
+                    };
+                    proto::Outcome {
+                        id: job.id,
+                        status: status.0.into(),
+                        epoch,
+                        sequence,
+                        fabric_generation,
+                        ..Default::default()
+                    }
                 }
             };
             answers.push((origin, outcome, begin..records.len()));
