@@ -155,11 +155,18 @@ impl Halves {
         let number = state.number;
         let known = std::mem::take(&mut state.by_kind);
         let (Some(before), Some(now)) = (before, now) else { return number };
-        let live = known.into_iter().filter_map(|(kind, half)| match kind {
-            Kind::Alike(_) => half.upgrade(),
-            Kind::Port(_) => None,
-        });
-        let mut live = live.filter(|half| half.is_valid(number - 1)).peekable();
+        let live = known.into_iter().filter_map(|(kind, half)| Some((kind, half.upgrade()?)));
+        let live = live.filter(|(_, half)| half.is_valid(number - 1));
+        if now.has_same_paths(before) {
+            for (kind, half) in live {
+                half.valid.store(number, Relaxed);
+                state.by_kind.insert(kind, Arc::downgrade(&half));
+            }
+            return number;
+        }
+        let is_alike = |kind: &Kind| matches!(kind, Kind::Alike(_));
+        let live = live.filter_map(|(kind, half)| is_alike(&kind).then_some(half));
+        let mut live = live.peekable();
         if live.peek().is_none() || !now.differs_only_in_routes(before) {
             return number;
         }

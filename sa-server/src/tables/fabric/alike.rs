@@ -47,6 +47,14 @@ impl Tables {
         self.walked.switches.guids.get(usize::from(port.row)).copied()
     }
 
+    /// Whether these tables share the ports and paths of those `before`, from which they differ at
+    /// most in how switches forward multicast. Takes a time that grows with the number of rows.
+    pub(crate) fn has_same_paths(&self, before: &Self) -> bool {
+        self.end_ports.is_same(&before.end_ports)
+            && self.paths.is_same(&before.paths)
+            && self.plane.is_same_but_multicast(&before.plane)
+    }
+
     /// Whether these tables and those `before` have the same ports, partitions and policy, and a
     /// path in both directions between any two ports, so that paths can differ by their switch
     /// parts only ([`Tables::has_same_routes`]).

@@ -80,6 +80,13 @@ pub struct EndPorts {
 }
 
 impl EndPorts {
+    /// Whether both are the same memory.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.slots, &other.slots)
+            && Arc::ptr_eq(&self.by_lid, &other.by_lid)
+            && Arc::ptr_eq(&self.all, &other.all)
+    }
+
     /// The end port with this port GUID; `column` is that of its base LID.
     #[inline]
     pub fn by_guid(&self, guid: Guid) -> Option<&EndPort> {

@@ -111,6 +111,13 @@ struct Numbering {
 }
 
 impl Paths {
+    /// Whether both have the same columns in the same memory.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        let mut places = self.places.iter().zip(&other.places);
+        Arc::ptr_eq(&self.others_column, &other.others_column)
+            && places.all(|(now, then)| Arc::ptr_eq(now, then))
+    }
+
     /// The class of a source row and a destination, both of the same tables: its column and the LID
     /// it was found by. A detached port has no class: [`PathClass::UNREACHABLE`].
     #[inline]
