@@ -11,6 +11,9 @@ pub mod peers;
 pub(crate) mod relay;
 pub mod replica;
 pub mod report;
+mod spread;
+
+pub(crate) use spread::Spread;
 
 use std::time::Instant;
 

@@ -12,6 +12,7 @@ use tonic::Status;
 use tonic::transport::Channel;
 
 use super::SmUrl;
+use crate::sm::Spread;
 
 /// Messages to an SM that its connection has not taken yet.
 pub(super) const OUTBOUND_MAX: usize = 16;
@@ -118,7 +119,7 @@ async fn feed(link: usize, sm: &SmUrl, events: &mpsc::Sender<Event>) -> Result<(
 #[derive(Debug)]
 struct Backoff {
     delay: Duration,
-    seed: u64,
+    spread: Spread,
 }
 
 impl Backoff {
@@ -126,7 +127,7 @@ impl Backoff {
     const LAST: Duration = Duration::from_secs(3);
 
     fn new(seed: u64) -> Self {
-        Self { delay: Self::FIRST, seed }
+        Self { delay: Self::FIRST, spread: Spread::new(seed) }
     }
 
     fn reset(&mut self) {
@@ -136,10 +137,7 @@ impl Backoff {
     fn next_delay(&mut self) -> Duration {
         let delay = self.delay;
         self.delay = (delay * 2).min(Self::LAST);
-        // A linear congruential step: spread is wanted, not randomness.
-        self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        let spread = (self.seed >> 40) as u32;
-        delay / 2 + (delay / 2).mul_f64(f64::from(spread) / f64::from(1 << 24))
+        delay / 2 + self.spread.below(delay / 2)
     }
 }
 
